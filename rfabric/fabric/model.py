@@ -1,0 +1,227 @@
+"""What is cabled: ports, nodes, links, and the immutable Fabric they make.
+
+    h1 --- t1 === a1 === c1 === a2 === t2 --- h5        --- host cable   === uplink cable
+           `----------- x1 -----------'                 thin always-on electrical path
+
+A host is one GPU with its own NIC. An `eps` is an electrical packet switch; an `ocs` is an optical circuit switch: a
+crossbar that joins port to port and reads no header. Cables never move; what an OCS connects is a set of Circuits (room
+`optics`). Port numbers are OpenFlow port numbers everywhere, and interface names are Mininet's (`t1-eth3`).
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from ..errors import RFabricError
+
+KINDS = ("host", "eps", "ocs")
+TIERS = ("host", "edge", "aggregation", "core", "electrical")
+MAX_NAME = 8  # Linux interface names hold 15 characters: name + "-eth" + three digits
+
+
+class Port(NamedTuple):
+    """Port `number` of `node`; prints as `o2:3`. The number is the OpenFlow port number and starts at 1."""
+
+    node: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.number}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Port":
+        """`'a1:3' -> Port('a1', 3)`; anything else is an RFabricError."""
+        node, _, number = str(text).partition(":")
+        if not node or not number.isascii() or not number.isdigit() or int(number) < 1:
+            raise RFabricError(f"port {text!r} is not NODE:NUMBER, for example a1:3")
+        return cls(node, int(number))
+
+    @property
+    def interface(self) -> str:
+        """The interface name Mininet gives this port: `a1-eth3`."""
+        return f"{self.node}-eth{self.number}"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A host (one GPU and its NIC) or a switch.
+
+    `pod` counts from 0, -1 where a node belongs to no pod; `plane` likewise (a plane is one slice of the fabric: one
+    uplink of every ToR, one aggregation switch per pod, one core switch). `dpid` is 0 for hosts.
+    """
+
+    name: str
+    kind: str
+    tier: str
+    pod: int = -1
+    plane: int = -1
+    dpid: int = 0
+
+    def __post_init__(self):
+        if not self.name.isalnum() or not self.name.isascii() or len(self.name) > MAX_NAME:
+            raise RFabricError(f"node name {self.name!r}: use 1 to {MAX_NAME} ASCII letters and digits")
+        if self.kind not in KINDS or self.tier not in TIERS:
+            raise RFabricError(f"node {self.name}: kind {self.kind!r} / tier {self.tier!r} not in {KINDS} / {TIERS}")
+
+
+@dataclass(frozen=True)
+class Link:
+    """A cable between two ports, full duplex: `rate` bit/s each way, `delay` s one way."""
+
+    a: Port
+    b: Port
+    rate: float
+    delay: float = 0.0
+
+    def __post_init__(self):
+        if not self.rate > 0 or not self.delay >= 0:
+            raise RFabricError(f"cable {self.a}-{self.b}: rate {self.rate} must be > 0 and delay {self.delay} >= 0")
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """Nodes, cables and the OCS reconfiguration delay; immutable, checked on construction.
+
+    `spec` is what a user typed (`rfabric,pods=4`), `reconfig_delay` (s) the time a circuit stays dark after the switch was
+    told to move. Which GPUs share a server (NVLink) is the workload's business, not the fabric's.
+
+    Directed links are numbered: cable i carries a->b as link 2i and b->a as link 2i+1. Both worlds use these numbers.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    links: tuple[Link, ...]
+    reconfig_delay: float = 0.0
+    spec: str = ""
+    parameters: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        object.__setattr__(self, "nodes", tuple(self.nodes))
+        object.__setattr__(self, "links", tuple(self.links))
+        if not self.reconfig_delay >= 0:
+            raise RFabricError(f"fabric {self.name}: reconfiguration delay {self.reconfig_delay} s must be >= 0")
+        if len(self.node) != len(self.nodes):
+            raise RFabricError(f"fabric {self.name}: two nodes share a name")
+        if len({n.dpid for n in self.switches}) != len(self.switches):
+            raise RFabricError(f"fabric {self.name}: two switches share a dpid")
+        ends = [end for link in self.links for end in (link.a, link.b)]
+        if len(self.peer) != len(ends):
+            twice = next(end for i, end in enumerate(ends) if end in ends[:i])
+            raise RFabricError(f"port {twice} holds two cables; unplug one")
+        for end in ends:
+            if end.node not in self.node:
+                raise RFabricError(f"cable at {end}: the fabric has no node {end.node}")
+
+    @cached_property
+    def node(self) -> dict[str, Node]:
+        """Nodes by name."""
+        return {n.name: n for n in self.nodes}
+
+    @cached_property
+    def hosts(self) -> tuple[str, ...]:
+        """Host names in order: host i is GPU i, its address follows from i."""
+        return tuple(n.name for n in self.nodes if n.kind == "host")
+
+    @cached_property
+    def switches(self) -> tuple[Node, ...]:
+        return tuple(n for n in self.nodes if n.kind != "host")
+
+    @cached_property
+    def ocses(self) -> tuple[Node, ...]:
+        return tuple(n for n in self.nodes if n.kind == "ocs")
+
+    @cached_property
+    def racks(self) -> tuple[str, ...]:
+        """The ToRs that hold hosts, in order; the labels of a Demand."""
+        return tuple(n.name for n in self.nodes if n.tier == "edge" and n.kind == "eps")
+
+    @cached_property
+    def rack_index(self) -> dict[str, int]:
+        """The position of each rack in `racks`."""
+        return {rack: i for i, rack in enumerate(self.racks)}
+
+    @cached_property
+    def peer(self) -> dict[Port, tuple[int, Port]]:
+        """`peer[port] = (directed link leaving that port, port at the other end)`."""
+        table: dict[Port, tuple[int, Port]] = {}
+        for i, link in enumerate(self.links):
+            table[link.a] = (2 * i, link.b)
+            table[link.b] = (2 * i + 1, link.a)
+        return table
+
+    @cached_property
+    def ports(self) -> dict[str, tuple[Port, ...]]:
+        """The cabled ports of each node, ascending."""
+        table: dict[str, list[Port]] = {n.name: [] for n in self.nodes}
+        for port in self.peer:
+            table[port.node].append(port)
+        return {name: tuple(sorted(ports)) for name, ports in table.items()}
+
+    @cached_property
+    def rack_of(self) -> dict[str, str]:
+        """The ToR of each host: the switch at the other end of its first cable."""
+        return {h: self.peer[self.ports[h][0]][1].node for h in self.hosts}
+
+    @cached_property
+    def pods(self) -> int:
+        return 1 + max((n.pod for n in self.nodes), default=-1)
+
+    def rate(self, port: Port) -> float:
+        """bit/s of the cable at `port`."""
+        return self.links[self.peer[port][0] // 2].rate
+
+    def graph(self, circuits: Iterable = ()):
+        """The effective network as a `networkx.MultiDiGraph` of hosts and electrical switches.
+
+        Every cable between them, and every light path through OCSes that `circuits` completes, is an edge with `rate` (the
+        slowest cable on it), `links` (tuple of directed link numbers, in order) and `out` (port it leaves from).
+        """
+        import networkx as nx
+
+        from .routing import light_paths
+
+        graph = nx.MultiDiGraph(name=self.name)
+        graph.add_nodes_from((n.name, {"tier": n.tier, "pod": n.pod}) for n in self.nodes if n.kind != "ocs")
+        for path in light_paths(self, circuits):
+            graph.add_edge(path.out.node, path.into.node, rate=path.rate, links=path.links, out=path.out)
+        return graph
+
+    def to_json(self) -> dict:
+        """Plain data for another process; `Fabric.from_json` is the inverse."""
+        return {
+            "name": self.name,
+            "spec": self.spec,
+            "reconfig_delay_s": self.reconfig_delay,
+            "parameters": self.parameters,
+            "nodes": [asdict(n) for n in self.nodes],
+            "links": [
+                {"a": str(k.a), "b": str(k.b), "rate_bps": k.rate, "delay_s": k.delay} for k in self.links
+            ],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict | str) -> "Fabric":
+        """Read what `to_json` wrote; a missing key is an RFabricError."""
+        data = json.loads(data) if isinstance(data, str) else data
+        try:
+            nodes = tuple(Node(**n) for n in data["nodes"])
+            links = tuple(
+                Link(Port.parse(k["a"]), Port.parse(k["b"]), float(k["rate_bps"]), float(k["delay_s"]))
+                for k in data["links"]
+            )
+            return cls(data["name"], nodes, links, data["reconfig_delay_s"], data["spec"], data["parameters"])
+        except (KeyError, TypeError) as error:
+            raise RFabricError(f"fabric file: {error} is missing or has the wrong form") from error
+
+
+def host_ip(index: int) -> str:
+    """The IPv4 address of host `index` (0-based), 10.0.0.1 upwards, as Mininet gives it with ipBase 10.0.0.0/8."""
+    return f"10.{(index + 1) >> 16 & 255}.{(index + 1) >> 8 & 255}.{(index + 1) & 255}"
+
+
+def host_mac(index: int) -> str:
+    """The MAC address of host `index` (0-based): its number, as `mn --mac` sets it."""
+    number = index + 1
+    return ":".join(f"{number >> shift & 255:02x}" for shift in range(40, -1, -8))

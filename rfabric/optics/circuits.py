@@ -1,0 +1,161 @@
+"""What the OCSes connect now: a Circuit joins two ports of one OCS, Circuits are a matching, a Rewire leads from one to the next."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import RFabricError
+from ..fabric import Fabric, LightPath, Port, light_paths
+
+
+class Circuit(NamedTuple):
+    """Two ports of one OCS, joined both ways; stored in ascending port order. Prints as `a1:3-a1:7`."""
+
+    a: Port
+    b: Port
+
+    def __str__(self) -> str:
+        return f"{self.a}-{self.b}"
+
+    @classmethod
+    def of(cls, a: Port, b: Port) -> "Circuit":
+        """The circuit between two ports; they must differ and belong to one switch."""
+        if a.node != b.node or a == b:
+            raise RFabricError(f"circuit {a}-{b}: a circuit joins two different ports of one switch")
+        return cls(*sorted((a, b)))
+
+    @classmethod
+    def parse(cls, text: str) -> "Circuit":
+        """`'a1:3-a1:7'` (or `'a1:3-7'`)."""
+        left, _, right = str(text).partition("-")
+        a = Port.parse(left)
+        return cls.of(a, Port.parse(right if ":" in right else f"{a.node}:{right}"))
+
+
+@dataclass(frozen=True)
+class Circuits:
+    """A set of circuits in which no port stands twice; checked on construction."""
+
+    items: frozenset[Circuit] = frozenset()
+
+    def __post_init__(self):
+        object.__setattr__(self, "items", frozenset(self.items))
+        clash = next(iter(clashes(self.items)), None)
+        if clash:
+            raise RFabricError(f"port {clash[0]} is already in circuit {clash[1]}; tear it down before {clash[2]}")
+
+    def __iter__(self) -> Iterator[Circuit]:
+        return iter(sorted(self.items))
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def of(self, ocs: str) -> "Circuits":
+        """The circuits of one OCS."""
+        return Circuits(frozenset(c for c in self.items if c.a.node == ocs))
+
+    def check(self, fabric: Fabric) -> "Circuits":
+        """Self, when every port is a cabled port of an OCS of `fabric`; else an RFabricError."""
+        for circuit in self:
+            node = fabric.node.get(circuit.a.node)
+            if node is None or node.kind != "ocs":
+                raise RFabricError(f"circuit {circuit}: {circuit.a.node} is not an OCS of {fabric.name}")
+            for port in circuit:
+                if port not in fabric.peer:
+                    raise RFabricError(f"circuit {circuit}: no cable at {port}; {node.name} has {len(fabric.ports[node.name])}")
+        return self
+
+    def to_json(self) -> list[str]:
+        return [str(c) for c in self]
+
+    @classmethod
+    def from_json(cls, data: Iterable[str]) -> "Circuits":
+        circuits = [Circuit.parse(text) for text in data]
+        if len(set(circuits)) != len(circuits):
+            raise RFabricError(f"circuit {next(c for c in circuits if circuits.count(c) > 1)} is listed twice")
+        return cls(frozenset(circuits))
+
+
+def clashes(circuits: Iterable[Circuit]) -> list[tuple[Port, Circuit, Circuit]]:
+    """Ports held by two circuits, with both: the checker beside Circuits."""
+    holder: dict[Port, Circuit] = {}
+    found = []
+    for circuit in sorted(circuits):
+        for port in circuit:
+            if port in holder:
+                found.append((port, holder[port], circuit))
+            holder[port] = circuit
+    return found
+
+
+@dataclass(frozen=True)
+class Rewire:
+    """Circuits to tear down and to set up; circuits that stay are in neither and stay lit."""
+
+    down: Circuits
+    up: Circuits
+
+    @classmethod
+    def between(cls, old: Circuits, new: Circuits) -> "Rewire":
+        return cls(Circuits(old.items - new.items), Circuits(new.items - old.items))
+
+    def apply(self, old: Circuits) -> Circuits:
+        """The circuits after the rewire of `old`."""
+        return Circuits((old.items - self.down.items) | self.up.items)
+
+    def __bool__(self) -> bool:
+        return bool(self.down.items or self.up.items)
+
+    @property
+    def size(self) -> int:
+        """Circuits changed, down and up together."""
+        return len(self.down) + len(self.up)
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """Bytes between racks over a `window` (s): `bytes[i, j]` (float64, racks x racks) goes from rack i to rack j.
+
+    `window` is the time the phase that sends them is predicted to keep this demand, `inf` when nobody knows.
+    `phase` names it (`generation`, `training`, `weight_sync` or what the trace says).
+    """
+
+    racks: tuple[str, ...]
+    bytes: np.ndarray
+    window: float = float("inf")
+    phase: str = ""
+
+    def __post_init__(self):
+        matrix = np.asarray(self.bytes, dtype=float)
+        n = len(self.racks)
+        if matrix.shape != (n, n) or not np.isfinite(matrix).all() or (matrix < 0).any():
+            raise RFabricError(f"demand must be {n} x {n} finite, non-negative bytes; got shape {matrix.shape}")
+        object.__setattr__(self, "bytes", matrix)
+
+    @classmethod
+    def of(cls, fabric: Fabric, src: Iterable[str], dst: Iterable[str], size: Iterable[float], **kind) -> "Demand":
+        """Add up flows between hosts to racks; traffic inside a rack asks for no circuit and is left out."""
+        index = fabric.rack_index
+        matrix = np.zeros((len(index), len(index)))
+        for s, d, b in zip(src, dst, size, strict=True):
+            i, j = index[fabric.rack_of[s]], index[fabric.rack_of[d]]
+            if i != j:
+                matrix[i, j] += b
+        return cls(fabric.racks, matrix, **kind)
+
+
+def joined(fabric: Fabric, circuits: Iterable[Circuit]) -> dict[frozenset[str], int]:
+    """How many optical light paths join each pair of ToRs."""
+    count: dict[frozenset[str], int] = {}
+    for path in optical_paths(fabric, circuits):
+        if path.out < path.into:
+            pair = frozenset((path.out.node, path.into.node))
+            count[pair] = count.get(pair, 0) + 1
+    return count
+
+
+def optical_paths(fabric: Fabric, circuits: Iterable[Circuit]) -> list[LightPath]:
+    """The light paths that cross at least one OCS."""
+    return [p for p in light_paths(fabric, circuits) if len(p.links) > 1]

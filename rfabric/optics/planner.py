@@ -1,0 +1,122 @@
+"""When to rewire: the window rule, and the record of what a rewire did.
+
+    intent -> plan (epoch n) -> prepare -> commit -> verify
+
+    requested        programmed             dark until            usable
+        |---- control ----|------ OCS delay -----|---- settling -----|
+                          `------ the circuits that change are dark ------
+
+A rewire is worth its time only where the phase is predicted to keep its demand longer than control + OCS delay + settling +
+guard; else the circuits stay.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..errors import RFabricError
+from ..fabric import Fabric, Routes, unreachable
+from ..units import show_time
+from .circuits import Circuits, Demand, Rewire
+from .policies import Policy
+
+IN_FLIGHT = ("hold", "drain", "drop")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a rewire takes beside the OCS delay: `control` (flow-mods and barriers), `settle` (light to usable), `guard`.
+
+    `control` is the prediction; the emulator measures it. 5 ms bounds what Ryu and Open vSwitch took at 36 switches. `in_flight`
+    says what happens to traffic under way on circuits that change: senders pause and the network empties (`hold`), flows
+    finish first (`drain`), or senders go on and lose what they send (`drop`).
+    """
+
+    control: float = 5e-3
+    settle: float = 0.0
+    guard: float = 1e-3
+    in_flight: str = "hold"
+
+    def __post_init__(self):
+        if self.in_flight not in IN_FLIGHT:
+            raise RFabricError(f"in-flight policy {self.in_flight!r} is not one of {', '.join(IN_FLIGHT)}")
+
+    def least_window(self, fabric: Fabric) -> float:
+        """The window (s) a phase must exceed to deserve a rewire."""
+        return self.control + fabric.reconfig_delay + self.settle + self.guard
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the planner made of an intent: the rewire (empty when the circuits stay) and why."""
+
+    rewire: Rewire
+    why: str
+
+
+def intend(
+    fabric: Fabric,
+    policy: Policy,
+    demand: Demand,
+    circuits: Circuits,
+    now: float,
+    plan: Sequence[Demand] = (),
+    timing: Timing = Timing(),
+    pairs: Iterable[tuple[str, str]] = (),
+) -> Decision:
+    """Ask `policy`, apply the window rule, and refuse (RFabricError) circuits that disconnect one of the demanded `pairs`."""
+    if not fabric.ocses:
+        return Decision(Rewire(Circuits(), Circuits()), "no OCS")
+    wanted = policy.decide(demand, circuits, now, plan).check(fabric)
+    rewire = Rewire.between(circuits, wanted)
+    if not rewire:
+        return Decision(rewire, "circuits already fit")
+    least = timing.least_window(fabric)
+    if len(circuits) and demand.window <= least:
+        stay = Rewire(Circuits(), Circuits())
+        return Decision(stay, f"window {show_time(demand.window)} is not above {show_time(least)}: circuits stay")
+    refuse_disconnection(fabric, wanted, pairs)
+    return Decision(rewire, f"{policy.name}: {rewire.size} circuits change")
+
+
+def refuse_disconnection(fabric: Fabric, circuits: Circuits, pairs: Iterable[tuple[str, str]]) -> None:
+    """RFabricError when `circuits` leave a demanded host pair without any path."""
+    lost = unreachable(Routes(fabric, circuits), pairs)
+    if lost:
+        src, dst = lost[0]
+        raise RFabricError(
+            f"the plan disconnects {len(lost)} pairs with demand, first {src} -> {dst}; "
+            f"give the ToRs an electrical path (electrical=100Gbit/s) or join their racks"
+        )
+
+
+@dataclass(frozen=True)
+class RewireRecord:
+    """One rewire as it happened, on the run's clock (s): the four timestamps, what changed, what was lost."""
+
+    epoch: int
+    phase: str
+    requested: float
+    programmed: float
+    dark_until: float
+    usable: float
+    circuits_changed: int
+    lost_bytes: int = 0
+    why: str = ""
+
+    @property
+    def dark(self) -> float:
+        """Seconds from the first circuit down to usable: from programmed on, at the earliest."""
+        return self.usable - self.programmed
+
+    def to_json(self) -> dict:
+        return {
+            "epoch": self.epoch,
+            "phase": self.phase,
+            "requested_s": self.requested,
+            "programmed_s": self.programmed,
+            "dark_until_s": self.dark_until,
+            "usable_s": self.usable,
+            "circuits_changed": self.circuits_changed,
+            "lost_bytes": self.lost_bytes,
+            "why": self.why,
+        }

@@ -1,0 +1,154 @@
+"""Policies: which circuits to have next. Pure: no clock, no I/O; the same object decides in the simulator and in Ryu.
+
+    decide(demand, circuits, now, plan) -> Circuits
+
+`demand` is what the phase that begins will send, `circuits` what is lit, `now` in s, `plan` the Demands of the phases to come.
+Whether the answer is worth a rewire is the planner's question (`planner.intend`), not the policy's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import networkx as nx
+import numpy as np
+
+from ..errors import RFabricError
+from ..fabric import Fabric
+from . import templates
+from .circuits import Circuits, Demand, optical_paths
+from .planes import Pair, light, planes
+from .templates import Matchings
+
+
+class Policy(Protocol):
+    """What every policy offers; `name` is what `--policy` calls it."""
+
+    name: str
+
+    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits: ...
+
+
+@dataclass(frozen=True)
+class Static:
+    """One topology for the whole run: a mesh of all racks, lit at the start."""
+
+    fabric: Fabric
+    name: str = "static"
+
+    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+        return circuits if len(circuits) else _lit(self.fabric, templates.mesh(self.fabric.racks, _count(self.fabric)))
+
+
+@dataclass(frozen=True)
+class ByDemand:
+    """Plane by plane, the maximum-weight matching of what the planes before it leave worst served.
+
+    A pair's weight is its demand (the busier direction: a circuit is duplex) over the circuits it would then have, as in
+    D'Hondt's apportionment: the last circuit goes where it shortens the longest transfer.
+    """
+
+    fabric: Fabric
+    name: str = "demand"
+
+    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+        if not demand.bytes.any():
+            return circuits
+        return _lit(self.fabric, _least_moved(self.fabric, matchings(demand, _count(self.fabric)), circuits))
+
+
+@dataclass(frozen=True)
+class ByPhase:
+    """A template for each phase: mesh among training racks, isolated pods for generation, a two-level tree for weight sync.
+
+    Other phases, such as those of an imported trace, get the mesh among the racks that talk.
+    """
+
+    fabric: Fabric
+    name: str = "phase"
+
+    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+        count = _count(self.fabric)
+        if demand.phase == "generation":
+            found = templates.isolated_pods(self.fabric, count)
+        elif not demand.bytes.any():
+            return circuits
+        elif demand.phase == "weight_sync":
+            sends, receives = demand.bytes.sum(1) > 0, demand.bytes.sum(0) > 0
+            sources = [r for r, s in zip(demand.racks, sends, strict=True) if s]
+            sinks = [r for r, s, g in zip(demand.racks, sends, receives, strict=True) if g and not s]
+            found = templates.tree(self.fabric, sources, sinks or sources, count)
+        else:
+            busy = (demand.bytes + demand.bytes.T).any(1)
+            found = _best_rounds(demand, [r for r, b in zip(demand.racks, busy, strict=True) if b], count)
+        return _lit(self.fabric, _least_moved(self.fabric, found, circuits))
+
+
+POLICIES = {"static": Static, "demand": ByDemand, "phase": ByPhase}
+
+
+def parse_policy(name: str, fabric: Fabric) -> Policy:
+    """The policy called `name`, for `fabric`."""
+    if name not in POLICIES:
+        raise RFabricError(f"no policy named {name!r}; there are {', '.join(POLICIES)}")
+    return POLICIES[name](fabric)
+
+
+def matchings(demand: Demand, count: int) -> Matchings:
+    """`count` matchings of the racks, each of maximum weight for demand / (circuits so far + 1)."""
+    wanted = np.maximum(demand.bytes, demand.bytes.T)
+    given = np.zeros_like(wanted)
+    found = []
+    for _ in range(count):
+        weight = wanted / (given + 1)
+        rows, columns = np.nonzero(np.triu(weight))
+        graph = nx.Graph()
+        graph.add_weighted_edges_from((int(i), int(j), float(weight[i, j])) for i, j in zip(rows, columns, strict=True))
+        pairs = sorted(tuple(sorted(pair)) for pair in nx.max_weight_matching(graph))
+        for i, j in pairs:
+            given[i, j] += 1
+            given[j, i] += 1
+        found.append([(demand.racks[i], demand.racks[j]) for i, j in pairs])
+    return found
+
+
+def _best_rounds(demand: Demand, racks: list[str], count: int) -> Matchings:
+    """Of the tournament rounds of `racks`, the `count` that carry the most demand, all different while there are enough."""
+    index = {r: i for i, r in enumerate(demand.racks)}
+    both = demand.bytes + demand.bytes.T
+    every = templates.rounds(racks)
+    every.sort(key=lambda pairs: -sum(both[index[a], index[b]] for a, b in pairs))
+    return [every[j % len(every)] for j in range(count)] if every else [[] for _ in range(count)]
+
+
+def _count(fabric: Fabric) -> int:
+    return len(planes(fabric))
+
+
+def _lit(fabric: Fabric, found: Matchings) -> Circuits:
+    return light(fabric, dict(zip(planes(fabric), found, strict=True)))
+
+
+def _least_moved(fabric: Fabric, found: Matchings, circuits: Circuits) -> Matchings:
+    """The same matchings dealt to planes so that as many circuits as possible stay, and free racks keep the ones they have."""
+    lit = _pairs_by_plane(fabric, circuits)
+    rest, dealt = [frozenset(map(_ordered, m)) for m in found], []
+    for plane in planes(fabric):
+        best = max(range(len(rest)), key=lambda i: (len(rest[i] & lit.get(plane, set())), -i))
+        taken = rest.pop(best)
+        busy = {rack for pair in taken for rack in pair}
+        kept = {pair for pair in lit.get(plane, set()) if not busy & set(pair)}
+        dealt.append(sorted(taken | kept))
+    return dealt
+
+
+def _pairs_by_plane(fabric: Fabric, circuits: Circuits) -> dict[int, set[Pair]]:
+    pairs: dict[int, set[Pair]] = {}
+    for path in optical_paths(fabric, circuits):
+        first = fabric.peer[path.out][1].node
+        pairs.setdefault(fabric.node[first].plane, set()).add(_ordered((path.out.node, path.into.node)))
+    return pairs
+
+
+def _ordered(pair: Pair) -> Pair:
+    return (min(pair), max(pair))

@@ -1,0 +1,70 @@
+"""Circuit templates: which racks to join in each plane, before any demand is looked at.
+
+Every template returns matchings, a list of rack pairs per plane; `planes.light` turns them into circuits.
+
+    mesh           union of disjoint perfect matchings of the racks: high bisection, few hops
+    isolated pods  a mesh inside each pod, nothing between pods
+    tree           sources to the racks of a first pod, those to the racks of every other pod
+"""
+
+from collections.abc import Sequence
+
+from ..fabric import Fabric
+from .planes import Pair
+
+Matchings = list[list[Pair]]
+
+
+def rounds(racks: Sequence[str]) -> Matchings:
+    """The n-1 (n even) or n (n odd) rounds of a round-robin tournament: disjoint matchings that together join every pair."""
+    seats: list[str | None] = list(racks)
+    if len(seats) % 2:
+        seats.append(None)
+    n, found = len(seats), []
+    for _ in range(max(n - 1, 0)):
+        pairs = [(seats[i], seats[n - 1 - i]) for i in range(n // 2)]
+        found.append([(a, b) for a, b in pairs if a is not None and b is not None])
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return found
+
+
+def mesh(racks: Sequence[str], planes: int) -> Matchings:
+    """One tournament round per plane, started over when there are more planes than rounds."""
+    every = rounds(racks)
+    return [every[j % len(every)] for j in range(planes)] if every else [[] for _ in range(planes)]
+
+
+def isolated_pods(fabric: Fabric, planes: int) -> Matchings:
+    """A mesh inside each pod."""
+    pods = [[r for r in fabric.racks if fabric.node[r].pod == p] for p in range(fabric.pods)]
+    meshes = [mesh(racks, planes) for racks in pods if racks]
+    return [[pair for m in meshes for pair in m[j]] for j in range(planes)]
+
+
+def tree(fabric: Fabric, sources: Sequence[str], sinks: Sequence[str], planes: int) -> Matchings:
+    """Two levels: `sources` feed the sinks of the first pod in half of the planes, those feed the other pods in the rest.
+
+    Ports the tree leaves free (sources without a child, leaves in the first half) are joined straight from source to sink.
+    """
+    first = [r for r in sinks if fabric.node[r].pod == fabric.node[sinks[0]].pod] if sinks else []
+    others = [r for r in sinks if r not in first]
+    upper = (planes + 1) // 2 if others else planes
+    found = []
+    for j in range(planes):
+        if j < upper:
+            spread = _zip(sources, first, j)
+            free = [r for r in sources if all(r not in pair for pair in spread)]
+            found.append(spread + _zip(free, others, j))
+        else:
+            down = _zip(first, others, j - upper)
+            rest = [r for r in others if all(r not in pair for pair in down)]
+            found.append(down + _zip(sources, rest, j))
+    return found
+
+
+def _zip(parents: Sequence[str], children: Sequence[str], turn: int) -> list[Pair]:
+    """Pair the shorter list with the longer, turned by `turn` so that planes differ."""
+    n = min(len(parents), len(children))
+    if not n:
+        return []
+    return [(parents[(i + turn) % len(parents)], children[i]) for i in range(n)] if len(parents) >= n else []

@@ -1,0 +1,188 @@
+"""What came out of a run: the same columns from the simulator and from the emulator.
+
+    start, finish   float64[n]  s on the run's clock, per row of the trace
+    sent, received  int64[n]    bytes counted at both ends (the trace's bytes, before any scale)
+    link_bytes      float64[2m] bytes per directed link of the fabric
+
+Phase times follow from them: a phase lasts from the instant its first row may start to its last finish; `comm` is the time in
+which at least one of its flows is in flight; `exposed` is what the phase takes beyond its compute on a network without delay.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ..errors import RunError
+from ..fabric import Fabric
+from ..optics import Circuits, RewireRecord
+from ..trace import PhaseKey, Trace
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How an emulation is smaller and slower than what it stands for; 1 and 1 for a simulation.
+
+    Emulated bytes = bytes x `bandwidth`; emulated rates = rates x `bandwidth` / `dilation`; a second takes `dilation` seconds.
+    """
+
+    bandwidth: float = 1.0
+    dilation: float = 1.0
+
+    def to_json(self) -> dict:
+        return {"bandwidth_scale": self.bandwidth, "time_dilation": self.dilation}
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Whether a run kept pace with its own clock: CPU share used (0..1), worst lateness (s, wall), and what to do if not."""
+
+    ok: bool = True
+    cpu: float = 0.0
+    worst_lateness: float = 0.0
+    reasons: tuple[str, ...] = ()
+    advice: str = ""
+
+    def to_json(self) -> dict:
+        return {
+            "ok": self.ok,
+            "cpu": self.cpu,
+            "worst_lateness_s": self.worst_lateness,
+            "reasons": list(self.reasons),
+            "advice": self.advice,
+        }
+
+
+@dataclass(frozen=True)
+class PhaseTime:
+    """Seconds of one phase: from begin to end, in communication, exposed; and the bytes it sent."""
+
+    key: PhaseKey
+    begin: float
+    end: float
+    comm: float
+    exposed: float
+    bytes: int
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """One run of one trace on one fabric. `epochs` lists (time s, circuits) as they came into force, the first at 0."""
+
+    engine: str
+    fabric: Fabric
+    policy: str
+    trace: Trace
+    traffic: str
+    seed: int
+    start: np.ndarray
+    finish: np.ndarray
+    link_bytes: np.ndarray
+    sent: np.ndarray
+    received: np.ndarray
+    rewires: tuple[RewireRecord, ...] = ()
+    epochs: tuple[tuple[float, Circuits], ...] = ()
+    scale: Scale = Scale()
+    pace: Pace = Pace()
+    versions: dict = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def step_seconds(self) -> float:
+        """From the first instant to the last finish."""
+        return float(self.finish.max(initial=0.0))
+
+    @property
+    def dark_seconds(self) -> float:
+        """Seconds in which some circuit was dark."""
+        return sum(r.dark for r in self.rewires)
+
+    @property
+    def lost_bytes(self) -> int:
+        return sum(r.lost_bytes for r in self.rewires)
+
+    @cached_property
+    def ready(self) -> np.ndarray:
+        """When each row might have started but for its own gap: its `start`, or the last finish of what it waits for."""
+        ready = self.trace.start.copy()
+        counts = np.diff(self.trace.after_offsets)
+        some = counts > 0
+        if some.any():
+            latest = np.maximum.reduceat(self.finish[self.trace.after], self.trace.after_offsets[:-1][some])
+            ready[some] = np.maximum(ready[some], latest)
+        return ready
+
+    @cached_property
+    def phases(self) -> tuple[PhaseTime, ...]:
+        """One PhaseTime per (step, phase), in the order they begin in the trace."""
+        ideal_ready, ideal_finish = self.trace.compute_only()
+        found = []
+        for key in self.trace.phase_keys:
+            rows = self.trace.rows(key)
+            sending = rows[self.trace.size[rows] > 0]
+            begin, end = float(self.ready[rows].min()), float(self.finish[rows].max())
+            compute = float(ideal_finish[rows].max() - ideal_ready[rows].min())
+            comm = union_seconds(self.start[sending], self.finish[sending])
+            found.append(PhaseTime(key, begin, end, comm, end - begin - compute, int(self.trace.size[rows].sum())))
+        return tuple(found)
+
+    @cached_property
+    def communication(self) -> dict[tuple[int, str, str], float]:
+        """Seconds with a flow in flight of each communication phase (step, phase, label)."""
+        groups = self.trace.communication()
+        return {key: union_seconds(self.start[rows], self.finish[rows]) for key, rows in groups.items()}
+
+    def check(self) -> "Result":
+        """Self, when every row finished and every byte that left arrived; else a RunError naming the first that did not."""
+        late = np.flatnonzero(~np.isfinite(self.finish))
+        if len(late):
+            row = late[0]
+            src, dst = self.trace.hosts[self.trace.src[row]], self.trace.hosts[self.trace.dst[row]]
+            raise RunError(f"{len(late)} flows never finished, first row {row}: {src} -> {dst}")
+        lost = np.flatnonzero(self.sent != self.received)
+        if len(lost):
+            row = lost[0]
+            raise RunError(f"row {row}: {self.sent[row]} bytes sent, {self.received[row]} received ({len(lost)} such rows)")
+        return self
+
+
+def union_seconds(start: np.ndarray, finish: np.ndarray) -> float:
+    """Seconds covered by the union of the intervals [start, finish]."""
+    if not len(start):
+        return 0.0
+    order = np.argsort(start, kind="stable")
+    start, finish = start[order], finish[order]
+    reach = np.maximum.accumulate(finish)
+    before = np.concatenate(([start[0]], reach[:-1]))
+    return float(np.maximum(reach - np.maximum(start, before), 0).sum())
+
+
+def fidelity(emulated: Result, simulated: Result, resolution: float = 0.0) -> dict:
+    """Relative error of each communication phase, emulated against simulated: the numbers that say how far to trust a run.
+
+    Communication phases shorter than `resolution` (s) in the simulation are listed under `unresolved`, not scored.
+    """
+    expected = simulated.communication
+    phases, unresolved = {}, []
+    for key, seconds in emulated.communication.items():
+        name = f"{key[1]}/{key[0]} {key[2]}".strip()
+        if expected[key] <= resolution:
+            unresolved.append(name)
+            continue
+        phases[name] = {
+            "emulated_s": seconds,
+            "simulated_s": expected[key],
+            "error": seconds / expected[key] - 1,
+        }
+    errors = np.abs([p["error"] for p in phases.values()]) if phases else np.zeros(0)
+    return {
+        "phases": phases,
+        "median_error": float(np.median(errors)) if len(errors) else None,
+        "worst_error": float(errors.max()) if len(errors) else None,
+        "resolution_s": resolution,
+        "unresolved": unresolved,
+    }

@@ -1,0 +1,65 @@
+"""Collectives lowered to the flows that leave servers: who sends how many bytes to whom.
+
+GPUs of one server talk over NVLink, so only the edges between servers become flows. A ring over n GPUs in m servers runs as g
+channels, one per GPU that a server has in the group, as NCCL does with a NIC per GPU; neighbouring channels run opposite ways
+round, so both directions of every cable carry. The 2(n-1) identical steps of a ring are merged into one flow per edge.
+
+    ring all-reduce      each edge carries 2 (n-1)/n S        reduce-scatter, all-gather: (n-1)/n S
+    all-to-all           each ordered pair carries S/n        S: bytes each GPU holds (all-to-all) or the whole buffer (others)
+"""
+
+from collections.abc import Sequence
+from itertools import permutations
+from typing import NamedTuple
+
+from ..errors import RFabricError
+
+RING_FACTOR = {"all-reduce": 2, "reduce-scatter": 1, "all-gather": 1}
+
+
+class Flows(NamedTuple):
+    """Three columns of equal length: source and destination GPU, bytes."""
+
+    src: list[int]
+    dst: list[int]
+    size: list[float]
+
+    def __add__(self, other: "Flows") -> "Flows":
+        return Flows(self.src + other.src, self.dst + other.dst, self.size + other.size)
+
+
+def ring(kind: str, gpus: Sequence[int], size: float, gpus_per_server: int, turn: int = 0) -> Flows:
+    """A ring collective of `size` bytes among `gpus`; `turn` 1 runs channel 0 the other way round."""
+    if kind not in RING_FACTOR:
+        raise RFabricError(f"no ring collective {kind!r}; there are {', '.join(RING_FACTOR)}")
+    servers = by_server(gpus, gpus_per_server)
+    if len(servers) < 2:
+        return Flows([], [], [])
+    channels = min(len(members) for members in servers)
+    share = RING_FACTOR[kind] * (len(gpus) - 1) / len(gpus) * size / channels
+    src, dst = [], []
+    for c in range(channels):
+        order = servers if (c + turn) % 2 == 0 else servers[::-1]
+        src += [members[c] for members in order]
+        dst += [members[c] for members in [*order[1:], order[0]]]
+    return Flows(src, dst, [share] * len(src))
+
+
+def all_to_all(gpus: Sequence[int], size: float, gpus_per_server: int) -> Flows:
+    """Every GPU sends size/n bytes to every other; pairs within a server stay on NVLink."""
+    pairs = [(a, b) for a, b in permutations(gpus, 2) if a // gpus_per_server != b // gpus_per_server]
+    return Flows([a for a, _ in pairs], [b for _, b in pairs], [size / len(gpus)] * len(pairs))
+
+
+def point_to_point(pairs: Sequence[tuple[int, int]], size: float, gpus_per_server: int) -> Flows:
+    """`size` bytes from a to b for each pair that spans two servers."""
+    crossing = [(a, b) for a, b in pairs if a // gpus_per_server != b // gpus_per_server]
+    return Flows([a for a, _ in crossing], [b for _, b in crossing], [size] * len(crossing))
+
+
+def by_server(gpus: Sequence[int], gpus_per_server: int) -> list[list[int]]:
+    """The GPUs of each server that holds some, in order of servers."""
+    servers: dict[int, list[int]] = {}
+    for gpu in sorted(gpus):
+        servers.setdefault(gpu // gpus_per_server, []).append(gpu)
+    return list(servers.values())

@@ -1,0 +1,207 @@
+"""Trace files that people read and edit: CSV and JSON lines of our own, and the `src dst bytes start_ns` text of htsim and Opera.
+
+    # rfabric-trace 1
+    # provenance: {"recipe": "grpo-64", "seed": 1}
+    # window training/0: 31.2
+    id,src,dst,size_bytes,start_s,after,gap_s,step,phase,label
+    0,h1,h1,0,0,,12.5,0,training,backward
+    1,h1,h9,6400000000,0,0,0,0,training,reduce-scatter
+
+`after` holds ids separated by blanks. `id`, `start_s`, `after`, `gap_s`, `step`, `phase`, `label` may be left out. The same keys
+make a JSON line; its first line may be {"rfabric-trace": 1, "provenance": {...}, "windows": {"training/0": 31.2}}.
+"""
+
+import csv
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..errors import RFabricError
+from ..units import parse_size, parse_time
+from .model import PhaseKey, Trace, TraceBuilder
+
+COLUMNS = ("id", "src", "dst", "size_bytes", "start_s", "after", "gap_s", "step", "phase", "label")
+VERSION = 1
+
+
+def read_trace(path: str | Path) -> Trace:
+    """Read a trace by its suffix: .csv, .jsonl, or .txt/.htsim/.flows for `src dst bytes start_ns`."""
+    path = Path(path)
+    readers = {".csv": _read_csv, ".jsonl": _read_jsonl, ".txt": _read_htsim, ".htsim": _read_htsim, ".flows": _read_htsim}
+    if path.suffix not in readers:
+        raise RFabricError(f"{path}: unknown trace suffix {path.suffix!r}; use one of {', '.join(readers)}")
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            records, head = readers[path.suffix](file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise RFabricError(f"{path}: cannot be read: {error}") from error
+    except (csv.Error, json.JSONDecodeError) as error:
+        raise RFabricError(f"{path}: not a valid {path.suffix[1:]} file: {error}") from error
+    if not records:
+        raise RFabricError(f"{path}: holds no flow")
+    try:
+        return _trace(records, {"source": path.name} | head.get("provenance", {}), head.get("windows", {}))
+    except RFabricError as error:
+        raise RFabricError(f"{path}: {error}") from error
+
+
+def write_trace(trace: Trace, path: str | Path) -> None:
+    """Write .csv or .jsonl, beside the name first and then renamed."""
+    path = Path(path)
+    lines = {".csv": _csv_lines, ".jsonl": _jsonl_lines}
+    if path.suffix not in lines:
+        raise RFabricError(f"{path}: a trace is written as .csv or .jsonl")
+    beside = path.with_name(path.name + ".part")
+    with open(beside, "w", encoding="utf-8") as file:
+        file.writelines(line + "\n" for line in lines[path.suffix](trace))
+    os.replace(beside, path)
+
+
+def _read_csv(file) -> tuple[list[dict], dict]:
+    head: dict = {"windows": {}}
+    body = []
+    for line in file:
+        if line.startswith("#"):
+            _head_line(line[1:].strip(), head)
+        elif line.strip():
+            body.append(line)
+    return list(csv.DictReader(body, restkey="", strict=True)), head
+
+
+def _head_line(text: str, head: dict) -> None:
+    key, colon, value = text.partition(":")
+    if key == "provenance":
+        head["provenance"] = json.loads(value)
+    elif key.startswith("window ") and colon:
+        head["windows"][key.removeprefix("window ")] = value
+    elif key.startswith("rfabric-trace"):
+        _check_version(key.removeprefix("rfabric-trace").strip())
+
+
+def _read_jsonl(file) -> tuple[list[dict], dict]:
+    records = [json.loads(line) for line in file if line.strip()]
+    bad = next((i for i, r in enumerate(records) if not isinstance(r, dict)), None)
+    if bad is not None:
+        raise RFabricError(f"record {bad + 1} is not an object")
+    head = records.pop(0) if records and "rfabric-trace" in records[0] else {}
+    if head:
+        _check_version(str(head["rfabric-trace"]))
+    return records, head
+
+
+def _read_htsim(file) -> tuple[list[dict], dict]:
+    records = []
+    for number, line in enumerate(file, 1):
+        words = line.split("#")[0].split()
+        if not words:
+            continue
+        if len(words) != 4 or not all(re.fullmatch(r"\d+", w) for w in words):
+            raise RFabricError(f"line {number}: {line.strip()!r} is not `src dst bytes start_ns`, four whole numbers")
+        src, dst, size, start = map(int, words)
+        records.append({"src": f"h{src + 1}", "dst": f"h{dst + 1}", "size_bytes": size, "start_s": f"{start}ns"})
+    return records, {"provenance": {"format": "htsim: src dst bytes start_ns; host n is h(n+1)"}}
+
+
+def _check_version(version: str) -> None:
+    if version != str(VERSION):
+        raise RFabricError(f"trace version {version!r}; this rfabric reads version {VERSION}")
+
+
+def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
+    unknown = set().union(*records) - set(COLUMNS)
+    if unknown:
+        raise RFabricError(f"unknown columns {', '.join(sorted(map(repr, unknown)))}; there are {', '.join(COLUMNS)}")
+    rows = {str(r.get("id", i)): i for i, r in enumerate(records)}
+    if len(rows) != len(records):
+        raise RFabricError(f"{len(records) - len(rows)} ids stand twice; every id names one row")
+    hosts = _hosts(records)
+    builder = TraceBuilder(sorted(hosts, key=_natural))
+    index = {name: i for i, name in enumerate(builder.hosts)}
+    for i, record in enumerate(records):
+        name = f"row {record.get('id', i)}"
+        builder.flows(
+            [index[record["src"]]],
+            [index[record["dst"]]],
+            parse_size(_cell(record, "size_bytes", "0"), f"{name}: size_bytes"),
+            after=[_row(rows, after, name) for after in _ids(record.get("after"))],
+            gap=parse_time(_cell(record, "gap_s", 0.0), f"{name}: gap_s"),
+            start=parse_time(_cell(record, "start_s", 0.0), f"{name}: start_s"),
+            step=_whole(_cell(record, "step", 0), f"{name}: step"),
+            phase=str(record.get("phase") or ""),
+            label=str(record.get("label") or ""),
+        )
+    return builder.build({_key(k): parse_time(v, f"window {k}") for k, v in windows.items()}, provenance)
+
+
+def _hosts(records: list[dict]) -> set[str]:
+    for i, record in enumerate(records):
+        for column in ("src", "dst"):
+            if not isinstance(record.get(column), str) or not record[column]:
+                raise RFabricError(f"row {record.get('id', i)}: {column} is missing; name a host such as h1")
+        if record.get("size_bytes") in (None, ""):
+            raise RFabricError(f"row {record.get('id', i)}: size_bytes is missing; 0 makes a compute row")
+    return {record[column] for record in records for column in ("src", "dst")}
+
+
+def _cell(record: dict, column: str, default):
+    value = record.get(column)
+    return default if value is None or value == "" else value.strip() if isinstance(value, str) else value
+
+
+def _ids(after) -> list[str]:
+    return [str(a) for a in after] if isinstance(after, list) else str(after if after is not None else "").split()
+
+
+def _row(rows: dict[str, int], after: str, name: str) -> int:
+    if after not in rows:
+        raise RFabricError(f"{name}: waits for {after!r}, which is no id of this trace")
+    return rows[after]
+
+
+def _whole(value, name: str) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError) as error:
+        raise RFabricError(f"{name} {value!r} is not a whole number") from error
+
+
+def _key(text: str) -> PhaseKey:
+    phase, _, step = text.rpartition("/")
+    return PhaseKey(_whole(step, f"window {text}: step"), phase)
+
+
+def _natural(name: str) -> list:
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+
+def _cells(trace: Trace) -> Iterable[tuple]:
+    for i in range(len(trace)):
+        yield (
+            i, trace.hosts[trace.src[i]], trace.hosts[trace.dst[i]], int(trace.size[i]), float(trace.start[i]),
+            " ".join(map(str, trace.waits_for(i))), float(trace.gap[i]), int(trace.step[i]),
+            trace.phases[trace.phase[i]], trace.labels[trace.label[i]],
+        )  # fmt: skip
+
+
+def _csv_lines(trace: Trace) -> Iterable[str]:
+    yield f"# rfabric-trace {VERSION}"
+    yield f"# provenance: {json.dumps(trace.provenance)}"
+    for key, seconds in trace.windows.items():
+        yield f"# window {key}: {seconds!r}"
+    yield ",".join(COLUMNS)
+    for cells in _cells(trace):
+        yield ",".join(_quoted(c) for c in cells)
+
+
+def _quoted(cell) -> str:
+    text = str(cell)
+    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r') else text
+
+
+def _jsonl_lines(trace: Trace) -> Iterable[str]:
+    windows = {str(k): v for k, v in trace.windows.items()}
+    yield json.dumps({"rfabric-trace": VERSION, "provenance": trace.provenance, "windows": windows})
+    for cells in _cells(trace):
+        yield json.dumps(dict(zip(COLUMNS, cells, strict=True)))

@@ -1,0 +1,243 @@
+"""What must be sent: flows with dependencies (closed loop) or start times (open loop), as columns.
+
+    row  src  dst  size_bytes  after     gap_s   phase     label
+    0    h1   h1   0                     12.5    training  backward          a compute row: nothing is sent, 12.5 s pass
+    1    h1   h9   6.4e9       0         0       training  reduce-scatter    starts when row 0 is done
+    2    h9   h1   6.4e9       0         0       training  reduce-scatter
+    3    h1   h1   0           1 2       0.8     training  optimizer         starts when both are done, takes 0.8 s
+
+A row starts at max(start, finish of everything in `after`) + gap and finishes when its last byte has arrived; a row of size 0
+finishes when it starts. Rows of one (step, phase) are a phase; rows of one (step, phase, label) that send bytes are a
+*communication phase*, the unit in which the two worlds are compared.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ..errors import RFabricError
+from ..fabric import Fabric
+from ..optics import Demand
+
+PHASES = ("generation", "training", "weight_sync")
+
+
+@dataclass(frozen=True)
+class PhaseKey:
+    """One phase of one step."""
+
+    step: int
+    phase: str
+
+    def __str__(self) -> str:
+        return f"{self.phase}/{self.step}"
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """Columns of n rows; ids in `after` are row numbers.
+
+    hosts: names; src, dst: int32[n] into hosts; size: int64[n] bytes; start: float64[n] s; gap: float64[n] s;
+    after_offsets: int64[n+1], after: int64 (CSR); step: int32[n]; phase: int16[n] into phases; label: int16[n] into labels.
+    `windows` gives the predicted seconds of a phase where its maker knows them. `provenance` says where all this comes from.
+    """
+
+    hosts: tuple[str, ...]
+    src: np.ndarray
+    dst: np.ndarray
+    size: np.ndarray
+    start: np.ndarray
+    gap: np.ndarray
+    after_offsets: np.ndarray
+    after: np.ndarray
+    step: np.ndarray
+    phase: np.ndarray
+    label: np.ndarray
+    phases: tuple[str, ...]
+    labels: tuple[str, ...]
+    windows: dict[PhaseKey, float] = field(default_factory=dict)
+    provenance: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        types = {
+            "src": np.int32, "dst": np.int32, "size": np.int64, "start": float, "gap": float, "after_offsets": np.int64,
+            "after": np.int64, "step": np.int32, "phase": np.int16, "label": np.int16,
+        }  # fmt: skip
+        for name, dtype in types.items():
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=dtype))
+        self._check()
+
+    def _check(self) -> None:
+        n = len(self)
+        for name in ("src", "dst", "start", "gap", "step", "phase", "label"):
+            if getattr(self, name).shape != (n,):
+                raise RFabricError(f"trace: column {name} has {len(getattr(self, name))} rows, size has {n}")
+        for name, least in (("size", 0), ("start", 0.0), ("gap", 0.0)):
+            column = getattr(self, name)
+            bad = np.flatnonzero(~((column >= least) & (column < np.inf)))
+            if len(bad):
+                raise RFabricError(f"trace row {bad[0]}: {name} {column[bad[0]]} must be finite and not negative")
+        for name, limit in (("src", len(self.hosts)), ("dst", len(self.hosts)), ("after", n)):
+            column = getattr(self, name)
+            bad = np.flatnonzero((column < 0) | (column >= limit))
+            if len(bad):
+                raise RFabricError(f"trace: {name} names {column[bad[0]]}, there are {limit}")
+        same = np.flatnonzero((self.src == self.dst) & (self.size > 0))
+        if len(same):
+            raise RFabricError(f"trace row {same[0]}: {self.hosts[self.src[same[0]]]} sends to itself")
+        self.order  # noqa: B018  a cycle raises here
+
+    def __len__(self) -> int:
+        return len(self.size)
+
+    @cached_property
+    def order(self) -> np.ndarray:
+        """Rows in an order in which every row comes after those it waits for; a cycle is an RFabricError naming a row."""
+        if (self.after < np.repeat(np.arange(len(self)), np.diff(self.after_offsets))).all():
+            return np.arange(len(self))
+        offsets, followers = self.followers
+        waiting = np.diff(self.after_offsets).copy()
+        ready, found = list(np.flatnonzero(waiting == 0)), []
+        while ready:
+            row = ready.pop()
+            found.append(row)
+            for follower in followers[offsets[row] : offsets[row + 1]]:
+                waiting[follower] -= 1
+                if not waiting[follower]:
+                    ready.append(follower)
+        if len(found) != len(self):
+            raise RFabricError(f"trace row {np.flatnonzero(waiting > 0)[0]} waits for itself: its `after` form a cycle")
+        return np.array(found)
+
+    @cached_property
+    def followers(self) -> tuple[np.ndarray, np.ndarray]:
+        """CSR of the rows that wait for each row: the transpose of `after`."""
+        rows = np.repeat(np.arange(len(self)), np.diff(self.after_offsets))
+        offsets = np.concatenate(([0], np.cumsum(np.bincount(self.after, minlength=len(self)))))
+        return offsets, rows[np.argsort(self.after, kind="stable")]
+
+    def waits_for(self, row: int) -> np.ndarray:
+        """The rows that `row` waits for."""
+        return self.after[self.after_offsets[row] : self.after_offsets[row + 1]]
+
+    @cached_property
+    def phase_keys(self) -> tuple[PhaseKey, ...]:
+        """The (step, phase) pairs of the trace, in the order of their first rows."""
+        codes = self.step.astype(np.int64) * len(self.phases) + self.phase
+        first = np.sort(np.unique(codes, return_index=True)[1])
+        return tuple(PhaseKey(int(self.step[i]), self.phases[self.phase[i]]) for i in first)
+
+    def rows(self, key: PhaseKey) -> np.ndarray:
+        """The rows of one phase."""
+        return np.flatnonzero((self.step == key.step) & (self.phase == self.phases.index(key.phase)))
+
+    def entries(self, key: PhaseKey) -> np.ndarray:
+        """The rows of a phase that wait for no row of the same phase: the phase begins when the first of them may start."""
+        inside = np.zeros(len(self), bool)
+        inside[self.rows(key)] = True
+        return np.array([r for r in np.flatnonzero(inside) if not inside[self.waits_for(r)].any()], dtype=np.int64)
+
+    def pairs(self, rows: np.ndarray | None = None) -> list[tuple[str, str]]:
+        """The ordered host pairs that send bytes, each once, ascending."""
+        rows = np.arange(len(self)) if rows is None else rows
+        rows = rows[self.size[rows] > 0]
+        codes = np.unique(self.src[rows].astype(np.int64) << 32 | self.dst[rows])
+        return [(self.hosts[c >> 32], self.hosts[c & 0xFFFFFFFF]) for c in codes.tolist()]
+
+    def demand(self, fabric: Fabric, key: PhaseKey) -> Demand:
+        """Rack to rack bytes of one phase and the window it is predicted to last."""
+        rows = self.rows(key)
+        names = self.hosts
+        src, dst = ([names[i] for i in column[rows].tolist()] for column in (self.src, self.dst))
+        window = self.windows.get(key, float("inf"))
+        return Demand.of(fabric, src, dst, self.size[rows].tolist(), window=window, phase=key.phase)
+
+    def fit(self, fabric: Fabric) -> "Trace":
+        """Self, when `fabric` has every host that the trace names; else an RFabricError."""
+        missing = [h for h in self.hosts if h not in fabric.rack_of]
+        if missing:
+            raise RFabricError(
+                f"the trace names {len(missing)} hosts that {fabric.spec or fabric.name} lacks, first {missing[0]}; "
+                f"the fabric has {len(fabric.hosts)} hosts, {fabric.hosts[0]} to {fabric.hosts[-1]}"
+            )
+        return self
+
+    def compute_only(self) -> tuple[np.ndarray, np.ndarray]:
+        """(ready, finish) of every row on a network that takes no time: what the step costs without any communication."""
+        ready, finish = np.zeros(len(self)), np.zeros(len(self))
+        for row in self.order.tolist():
+            before = self.waits_for(row)
+            ready[row] = max(self.start[row], finish[before].max()) if len(before) else self.start[row]
+            finish[row] = ready[row] + self.gap[row]
+        return ready, finish
+
+    def communication(self) -> dict[tuple[int, str, str], np.ndarray]:
+        """Rows that send bytes, by (step, phase, label)."""
+        groups: dict[tuple[int, str, str], list[int]] = {}
+        for row in np.flatnonzero(self.size > 0).tolist():
+            key = (int(self.step[row]), self.phases[self.phase[row]], self.labels[self.label[row]])
+            groups.setdefault(key, []).append(row)
+        return {key: np.array(rows) for key, rows in groups.items()}
+
+
+class TraceBuilder:
+    """Collects rows; `build` makes the Trace. Every method returns row numbers to use in `after`."""
+
+    def __init__(self, hosts: Sequence[str]):
+        self.hosts = tuple(hosts)
+        self._columns: dict[str, list] = {name: [] for name in ("src", "dst", "size", "start", "gap")}
+        self._codes: dict[str, list] = {name: [] for name in ("step", "phase", "label")}
+        self._after: list[Sequence[int]] = []
+        self._names: dict[str, dict[str, int]] = {"phase": {}, "label": {}}
+
+    def __len__(self) -> int:
+        return len(self._after)
+
+    def flows(
+        self,
+        src: Iterable[int],
+        dst: Iterable[int],
+        size: Iterable[float] | float,
+        *,
+        after: Sequence[int] = (),
+        gap: float = 0.0,
+        start: float = 0.0,
+        step: int = 0,
+        phase: str = "",
+        label: str = "",
+    ) -> list[int]:
+        """Rows src[i] -> dst[i] (host indices) of size[i] bytes (rounded up), all after the same rows."""
+        src, dst = list(src), list(dst)
+        sizes = [size] * len(src) if isinstance(size, (int, float)) else list(size)
+        if not len(src) == len(dst) == len(sizes):
+            raise RFabricError(f"flows: {len(src)} sources, {len(dst)} destinations, {len(sizes)} sizes")
+        first = len(self)
+        self._columns["src"] += src
+        self._columns["dst"] += dst
+        self._columns["size"] += [int(-(-s // 1)) for s in sizes]
+        for name, value in (("start", start), ("gap", gap)):
+            self._columns[name] += [value] * len(src)
+        self._codes["step"] += [step] * len(src)
+        for name, value in (("phase", phase), ("label", label)):
+            self._codes[name] += [self._names[name].setdefault(value, len(self._names[name]))] * len(src)
+        self._after += [tuple(after)] * len(src)
+        return list(range(first, len(self)))
+
+    def compute(self, host: int, seconds: float, **kind) -> int:
+        """One row that sends nothing and takes `seconds` on `host`."""
+        return self.flows([host], [host], 0, gap=seconds, **kind)[0]
+
+    def build(self, windows: dict[PhaseKey, float] | None = None, provenance: dict | None = None) -> Trace:
+        counts = [len(a) for a in self._after]
+        return Trace(
+            self.hosts,
+            **{name: np.array(values) for name, values in (self._columns | self._codes).items()},
+            after_offsets=np.concatenate(([0], np.cumsum(counts))) if counts else np.zeros(1),
+            after=np.array([row for rows in self._after for row in rows], dtype=np.int64),
+            phases=tuple(self._names["phase"]),
+            labels=tuple(self._names["label"]),
+            windows=windows or {},
+            provenance=provenance or {},
+        )
