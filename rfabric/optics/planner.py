@@ -89,9 +89,19 @@ def refuse_disconnection(fabric: Fabric, circuits: Circuits, pairs: Iterable[tup
         )
 
 
+def changed_cables(fabric: Fabric, rewire: Rewire) -> frozenset[int]:
+    """The cables at the ports that a rewire touches: what is dark while it lasts."""
+    return frozenset(
+        fabric.peer[port][0] // 2
+        for circuits in (rewire.down, rewire.up)
+        for circuit in circuits
+        for port in circuit
+    )
+
+
 @dataclass(frozen=True)
 class RewireRecord:
-    """One rewire as it happened, on the run's clock (s): the four timestamps, what changed, what was lost."""
+    """One rewire as it happened, on the run's clock (s): the four timestamps, circuits torn down plus set up, what was lost."""
 
     epoch: int
     phase: str

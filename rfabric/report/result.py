@@ -107,13 +107,12 @@ class Result:
 
     @cached_property
     def ready(self) -> np.ndarray:
-        """When each row might have started but for its own gap: its `start`, or the last finish of what it waits for."""
+        """When each row was ready: the last finish of what it waits for, or its `start` where it waits for nothing."""
         ready = self.trace.start.copy()
         counts = np.diff(self.trace.after_offsets)
         some = counts > 0
         if some.any():
-            latest = np.maximum.reduceat(self.finish[self.trace.after], self.trace.after_offsets[:-1][some])
-            ready[some] = np.maximum(ready[some], latest)
+            ready[some] = np.maximum.reduceat(self.finish[self.trace.after], self.trace.after_offsets[:-1][some])
         return ready
 
     @cached_property

@@ -6,8 +6,8 @@
     2    h9   h1   6.4e9       0         0       training  reduce-scatter
     3    h1   h1   0           1 2       0.8     training  optimizer         starts when both are done, takes 0.8 s
 
-A row starts at max(start, finish of everything in `after`) + gap and finishes when its last byte has arrived; a row of size 0
-finishes when it starts. Rows of one (step, phase) are a phase; rows of one (step, phase, label) that send bytes are a
+A row is ready when everything in `after` has finished (where it waits for nothing: at its `start`). It starts `gap` seconds
+later, not before its `start`, and finishes when its last byte has arrived; a row of size 0 finishes when it starts. Rows of one (step, phase) are a phase; rows of one (step, phase, label) that send bytes are a
 *communication phase*, the unit in which the two worlds are compared.
 """
 
@@ -169,8 +169,8 @@ class Trace:
         ready, finish = np.zeros(len(self)), np.zeros(len(self))
         for row in self.order.tolist():
             before = self.waits_for(row)
-            ready[row] = max(self.start[row], finish[before].max()) if len(before) else self.start[row]
-            finish[row] = ready[row] + self.gap[row]
+            ready[row] = finish[before].max() if len(before) else self.start[row]
+            finish[row] = max(self.start[row], ready[row] + self.gap[row])
         return ready, finish
 
     def communication(self) -> dict[tuple[int, str, str], np.ndarray]:

@@ -1,0 +1,312 @@
+"""The replay: a trace's rows started on the wire when they are due, on a virtual clock that skips what needs no packets.
+
+    virtual time   |== compute ==|-- flows --|== compute ==|- rewire -|-- flows --|
+    wall clock                   |-- flows --|             |- rewire -|-- flows --|      x time dilation
+
+Compute rows cost no wall time: when no flow is in flight and nothing is being planned or rewired, the clock jumps to the next
+row that is due. The wire, the control plane and the watch over the host are given; nothing here knows of Mininet.
+"""
+
+import heapq
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from ..errors import RunError
+from ..fabric import Fabric, Routes
+from ..optics import Circuits, Demand, Rewire, RewireRecord, Timing, changed_cables
+from ..report.result import Scale
+from ..trace import PhaseKey, Trace
+
+STALL = 20.0  # s of wall clock without a byte arriving while flows should be moving: something died
+POLL = 0.05  # s, the longest sleep: how late a broken run is noticed
+CONTROL_POLL = 5e-4  # s, while a plan or a rewire is under way: how late its end is noticed
+
+
+class Wire(Protocol):
+    """What carries flows: see `emulate.wire.Wire`. Times are CLOCK_MONOTONIC seconds."""
+
+    def send(self, flow: int, src: str, dst: str, nbytes: int) -> None: ...
+    def poll(self, timeout: float) -> list[tuple[int, float]]: ...
+    def pause(self, flows: list[int]) -> None: ...
+    def resume(self, flows: list[int]) -> None: ...
+    def unacked(self, flows: list[int]) -> int: ...
+    def received_total(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The controller's answer to an intent: an epoch number when circuits change, else 0 and why not."""
+
+    epoch: int
+    rewire: Rewire
+    why: str
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a commit did, in CLOCK_MONOTONIC seconds, and the bytes that ran into the dark."""
+
+    programmed: float
+    dark_until: float
+    usable: float
+    lost_bytes: int
+
+
+class Control(Protocol):
+    """What rewires: see `emulate.worker`. Both calls block and may run in a thread."""
+
+    def plan(self, demand: Demand, pairs: list[tuple[str, str]], now: float) -> Planned: ...
+    def commit(self, epoch: int) -> Committed: ...
+
+
+class Clock:
+    """Virtual seconds, `dilation` times slower than CLOCK_MONOTONIC, that can be moved forward."""
+
+    def __init__(self, dilation: float):
+        self.dilation = dilation
+        self._wall, self._virtual = time.monotonic(), 0.0
+
+    def now(self) -> float:
+        return self.at(time.monotonic())
+
+    def at(self, wall: float) -> float:
+        """The virtual time of a recent monotonic instant (after the last jump)."""
+        return self._virtual + (wall - self._wall) / self.dilation
+
+    def jump(self, virtual: float) -> None:
+        """Move forward to `virtual`; an instant already past leaves the clock as it is."""
+        now = self.now()
+        self._wall, self._virtual = time.monotonic(), max(virtual, now)
+
+
+@dataclass
+class Replayed:
+    """What the replay measured, on the virtual clock (s) and in unscaled rows."""
+
+    start: np.ndarray
+    finish: np.ndarray
+    rewires: list[RewireRecord]
+    epochs: list[tuple[float, Circuits]]
+    worst_lateness: float = 0.0  # s of wall clock between due and started
+
+
+@dataclass
+class _Rewiring:
+    """A rewire under way: the cables it darkens, rows in flight that were paused, and rows that wait to be sent."""
+
+    key: PhaseKey
+    plan: Planned
+    requested: float
+    cables: frozenset[int]
+    paused: list[int] = field(default_factory=list)
+    parked: list[int] = field(default_factory=list)
+    commit: Future | None = None
+
+
+class Replay:
+    """One replay of one trace on one wire; `run` does it once and returns what was measured."""
+
+    def __init__(
+        self, fabric: Fabric, trace: Trace, wire: Wire, control: Control | None, circuits: Circuits, scale: Scale,
+        timing: Timing = Timing(), progress: Callable[[dict], None] | None = None, watch: Callable[[], None] | None = None,
+    ):  # fmt: skip
+        self.fabric, self.trace, self.wire, self.control, self.timing = fabric, trace, wire, control, timing
+        self.scale, self.progress, self.watch = scale, progress or (lambda _: None), watch or (lambda: None)
+        n = len(trace)
+        self.bytes = np.ceil(trace.size * scale.bandwidth).astype(np.int64)
+        self.start, self.finish = np.full(n, np.nan), np.full(n, np.nan)
+        self.unmet = np.diff(trace.after_offsets)
+        offsets, self.followers = trace.followers
+        self.follower_offsets = offsets.tolist()
+        self.due: list[tuple[float, int]] = []
+        self.flying: set[int] = set()
+        self.records: list[RewireRecord] = []
+        self.epochs = [(0.0, circuits)]
+        self.phase_of = {int(r): k for k in trace.phase_keys for r in trace.entries(k)}
+        self.waiting = list(trace.phase_keys)  # phases that have not begun
+        self.intents: list[PhaseKey] = []  # phases that have begun and wait for their circuits
+        self.planning: tuple[PhaseKey, Future] | None = None
+        self.ahead: tuple[PhaseKey, Planned] | None = None
+        self.rewiring: _Rewiring | None = None
+        self.worst_lateness, self.done_bytes = 0.0, 0
+        self._route_by(circuits)
+
+    def run(self) -> Replayed:
+        """Replay to the end; RunError when the run broke, and whatever `watch` raises."""
+        with ThreadPoolExecutor(1, "control") as self.pool:
+            self._plan_ahead()
+            if self.planning:
+                self.planning[1].exception()  # the first plan stands before the clock starts
+            self.clock = Clock(self.scale.dilation)
+            for row in np.flatnonzero(self.unmet == 0).tolist():
+                self._is_ready(row, float(self.trace.start[row]))
+            self._loop()
+        return Replayed(self.start, self.finish, self.records, self.epochs, self.worst_lateness)
+
+    def _loop(self) -> None:
+        received, moved_at, total = -1, time.monotonic(), int(self.trace.size.sum())
+        while self.due or self.flying or self._steering():
+            self._steer()
+            self._start_due()
+            self._jump_if_idle()
+            for row, at in self.wire.poll(self._patience()):
+                self._has_finished(row, self.clock.at(at))
+            self.watch()
+            if (now_received := self.wire.received_total()) != received or not self.flying:
+                received, moved_at = now_received, time.monotonic()
+            elif time.monotonic() - moved_at > STALL:
+                raise RunError(self._stalled())
+            self.progress(
+                {
+                    "stage": "run", "phase": self._current(), "done_bytes": self.done_bytes, "total_bytes": total,
+                    "circuits": len(self.epochs[-1][1]), "clock_s": self.clock.now(),
+                }  # fmt: skip
+            )
+
+    # rows: ready -> due -> flying -> finished
+
+    def _is_ready(self, row: int, at: float) -> None:
+        trace = self.trace
+        key = self.phase_of.get(row)
+        if key in self.waiting:
+            self.waiting.remove(key)
+            if self.control:
+                self.intents.append(key)
+        heapq.heappush(self.due, (max(float(trace.start[row]), at + float(trace.gap[row])), row))
+
+    def _start_due(self) -> None:
+        """Start what is due. Compute rows finish at the very instant they were due, however late the loop looks."""
+        while self.due and self.due[0][0] <= self.clock.now():
+            at, row = heapq.heappop(self.due)
+            if not self.bytes[row]:
+                self.start[row] = at
+                self._has_finished(row, at)
+                continue
+            self._steer()  # a phase that has just begun takes its circuits before it sends
+            if self.rewiring and self.timing.in_flight != "drop" and self._crosses(row, self.rewiring.cables):
+                self.rewiring.parked.append(row)
+            else:
+                self._send(row, at)
+
+    def _send(self, row: int, due: float) -> None:
+        self.start[row] = now = self.clock.now()
+        self.worst_lateness = max(self.worst_lateness, (now - due) * self.scale.dilation)
+        self.flying.add(row)
+        hosts = self.trace.hosts
+        self.wire.send(row, hosts[self.trace.src[row]], hosts[self.trace.dst[row]], int(self.bytes[row]))
+
+    def _has_finished(self, row: int, at: float) -> None:
+        self.finish[row] = at
+        self.flying.discard(row)
+        self.done_bytes += int(self.trace.size[row])
+        for follower in self.followers[self.follower_offsets[row] : self.follower_offsets[row + 1]].tolist():
+            self.unmet[follower] -= 1
+            if not self.unmet[follower]:
+                self._is_ready(follower, float(self.finish[self.trace.waits_for(follower)].max()))
+
+    # circuits: intent -> plan -> pause or drain -> commit -> usable
+
+    def _steering(self) -> bool:
+        return bool(self.intents or self.planning or self.rewiring)
+
+    def _steer(self) -> None:
+        """Take every step of planning and rewiring that is due now; none of them blocks."""
+        if self.planning and self.planning[1].done():
+            self.ahead, self.planning = (self.planning[0], self.planning[1].result()), None
+        if self.intents and not self.rewiring and not self.planning:
+            self._take_circuits(self.intents[0])
+        if self.rewiring and not self.rewiring.commit and self._is_quiet():
+            self.rewiring.commit = self.pool.submit(self.control.commit, self.rewiring.plan.epoch)
+        if self.rewiring and self.rewiring.commit and self.rewiring.commit.done():
+            self._usable(self.rewiring.commit.result())
+
+    def _plan_ahead(self) -> None:
+        """Ask for the plan of the phase to come while the present one runs: the schedule is known."""
+        if self.control and self.waiting and not self.planning:
+            self._plan(self.waiting[0])
+
+    def _plan(self, key: PhaseKey) -> None:
+        demand, pairs = self.trace.demand(self.fabric, key), self.trace.pairs(self.trace.rows(key))
+        now = self.records[-1].usable if self.records else 0.0
+        self.ahead = None
+        self.planning = key, self.pool.submit(self.control.plan, demand, pairs, now)
+
+    def _take_circuits(self, key: PhaseKey) -> None:
+        if not self.ahead or self.ahead[0] != key:
+            return self._plan(key)
+        plan = self.ahead[1]
+        self.ahead = None
+        self.intents.remove(key)
+        if not plan.rewire:
+            return self._plan_ahead()
+        self.rewiring = _Rewiring(key, plan, self.clock.now(), changed_cables(self.fabric, plan.rewire))
+        if self.timing.in_flight != "drop":
+            self.rewiring.paused = [row for row in sorted(self.flying) if self._crosses(row, self.rewiring.cables)]
+        if self.timing.in_flight == "hold":
+            self.wire.pause(self.rewiring.paused)
+
+    def _is_quiet(self) -> bool:
+        """Whether nothing is under way on the circuits that change: held senders are empty, drained flows are done."""
+        if self.timing.in_flight == "drain":
+            return not self.flying & set(self.rewiring.paused)
+        return not self.wire.unacked([row for row in self.rewiring.paused if row in self.flying])
+
+    def _usable(self, done: Committed) -> None:
+        rewiring, self.rewiring = self.rewiring, None
+        times = (self.clock.at(t) for t in (done.programmed, done.dark_until, done.usable))
+        self.records.append(
+            RewireRecord(
+                rewiring.plan.epoch, str(rewiring.key), rewiring.requested, *times, rewiring.plan.rewire.size,
+                done.lost_bytes, rewiring.plan.why,
+            )  # fmt: skip
+        )
+        circuits = rewiring.plan.rewire.apply(self.epochs[-1][1])
+        self.epochs.append((self.records[-1].usable, circuits))
+        self._route_by(circuits)
+        if self.timing.in_flight == "hold":
+            self.wire.resume([row for row in rewiring.paused if row in self.flying])
+        for row in rewiring.parked:
+            self._send(row, self.clock.now())
+        self._plan_ahead()
+
+    def _route_by(self, circuits: Circuits) -> None:
+        self.routes = Routes(self.fabric, circuits)
+        self.cables_of: dict[int, frozenset[int]] = {}
+
+    def _crosses(self, row: int, cables: frozenset[int]) -> bool:
+        """Whether a row's way, or that of its acknowledgements, leads over one of `cables`."""
+        if row not in self.cables_of:
+            ends = self.trace.hosts[self.trace.src[row]], self.trace.hosts[self.trace.dst[row]]
+            links = (*self.routes.links(*ends), *self.routes.links(*ends[::-1]))
+            self.cables_of[row] = frozenset(link // 2 for link in links)
+        return not cables.isdisjoint(self.cables_of[row])
+
+    # time
+
+    def _jump_if_idle(self) -> None:
+        if self.due and not self.flying and not self._steering():
+            self.clock.jump(self.due[0][0])
+
+    def _patience(self) -> float:
+        """Seconds (wall) the wire may wait for bytes before the loop must look again."""
+        if self._steering():
+            return CONTROL_POLL
+        until_due = (self.due[0][0] - self.clock.now()) * self.scale.dilation if self.due else POLL
+        return min(max(until_due, 0.0), POLL)
+
+    def _current(self) -> str:
+        row = next(iter(self.flying), None)
+        return f"{self.trace.phases[self.trace.phase[row]]}/{self.trace.step[row]}" if row is not None else ""
+
+    def _stalled(self) -> str:
+        row = min(self.flying)
+        ends = f"{self.trace.hosts[self.trace.src[row]]} -> {self.trace.hosts[self.trace.dst[row]]}"
+        return (
+            f"no byte arrived for {STALL:g} s while {len(self.flying)} flows are in flight (first: row {row}, {ends}); "
+            f"a switch, the controller or a link of this run has stopped"
+        )
