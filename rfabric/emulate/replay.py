@@ -128,6 +128,7 @@ class Replay:
         self.records: list[RewireRecord] = []
         self.epochs = [(0.0, circuits)]
         self.phase_of = {int(r): k for k in trace.phase_keys for r in trace.entries(k)}
+        self.opens = sorted((float(trace.start[r]), r) for r in self.phase_of if not len(trace.waits_for(r)))
         self.waiting = list(trace.phase_keys)  # phases that have not begun
         self.intents: list[PhaseKey] = []  # phases that have begun and wait for their circuits
         self.planning: tuple[PhaseKey, Future] | None = None
@@ -151,8 +152,8 @@ class Replay:
     def _loop(self) -> None:
         received, moved_at, total = -1, time.monotonic(), int(self.trace.size.sum())
         while self.due or self.flying or self._steering():
-            self._steer()
             self._start_due()
+            self._steer()
             self._jump_if_idle()
             for row, at in self.wire.poll(self._patience()):
                 self._has_finished(row, self.clock.at(at))
@@ -171,16 +172,22 @@ class Replay:
     # rows: ready -> due -> flying -> finished
 
     def _is_ready(self, row: int, at: float) -> None:
-        trace = self.trace
+        if len(self.trace.waits_for(row)):
+            self._begin_phase(row)
+        heapq.heappush(self.due, (max(float(self.trace.start[row]), at + float(self.trace.gap[row])), row))
+
+    def _begin_phase(self, row: int) -> None:
+        """The phase of an entry row begins: when what it waits for is done, or at its `start` if it waits for nothing."""
         key = self.phase_of.get(row)
         if key in self.waiting:
             self.waiting.remove(key)
             if self.control:
                 self.intents.append(key)
-        heapq.heappush(self.due, (max(float(trace.start[row]), at + float(trace.gap[row])), row))
 
     def _start_due(self) -> None:
         """Start what is due. Compute rows finish at the very instant they were due, however late the loop looks."""
+        while self.opens and self.opens[0][0] <= self.clock.now():
+            self._begin_phase(self.opens.pop(0)[1])
         while self.due and self.due[0][0] <= self.clock.now():
             at, row = heapq.heappop(self.due)
             if not self.bytes[row]:
@@ -279,18 +286,19 @@ class Replay:
         self.cables_of: dict[int, frozenset[int]] = {}
 
     def _crosses(self, row: int, cables: frozenset[int]) -> bool:
-        """Whether a row's way, or that of its acknowledgements, leads over one of `cables`."""
+        """Whether a row's way, or that of its acknowledgements, leads over one of `cables`, or it has no way yet."""
         if row not in self.cables_of:
             ends = self.trace.hosts[self.trace.src[row]], self.trace.hosts[self.trace.dst[row]]
             links = (*self.routes.links(*ends), *self.routes.links(*ends[::-1]))
             self.cables_of[row] = frozenset(link // 2 for link in links)
-        return not cables.isdisjoint(self.cables_of[row])
+        way = self.cables_of[row]
+        return not way or not cables.isdisjoint(way)
 
     # time
 
     def _jump_if_idle(self) -> None:
         if self.due and not self.flying and not self._steering():
-            self.clock.jump(self.due[0][0])
+            self.clock.jump(min(queue[0][0] for queue in (self.due, self.opens) if queue))
 
     def _patience(self) -> float:
         """Seconds (wall) the wire may wait for bytes before the loop must look again."""

@@ -63,19 +63,21 @@ def intend(
     timing: Timing = Timing(),
     pairs: Iterable[tuple[str, str]] = (),
 ) -> Decision:
-    """Ask `policy`, apply the window rule, and refuse (RFabricError) circuits that disconnect one of the demanded `pairs`."""
+    """Ask `policy` and apply the window rule; RFabricError when what comes out disconnects one of the demanded `pairs`."""
+    stay = Rewire(Circuits(), Circuits())
     if not fabric.ocses:
-        return Decision(Rewire(Circuits(), Circuits()), "no OCS")
-    wanted = policy.decide(demand, circuits, now, plan).check(fabric)
-    rewire = Rewire.between(circuits, wanted)
-    if not rewire:
-        return Decision(rewire, "circuits already fit")
+        return Decision(stay, "no OCS")
+    rewire = Rewire.between(circuits, policy.decide(demand, circuits, now, plan).check(fabric))
     least = timing.least_window(fabric)
-    if len(circuits) and demand.window <= least:
-        stay = Rewire(Circuits(), Circuits())
-        return Decision(stay, f"window {show_time(demand.window)} is not above {show_time(least)}: circuits stay")
-    refuse_disconnection(fabric, wanted, pairs)
-    return Decision(rewire, f"{policy.name}: {rewire.size} circuits change")
+    if not rewire:
+        decision = Decision(stay, "circuits already fit")
+    elif len(circuits) and demand.window <= least:
+        window = f"window {show_time(demand.window)} is not above {show_time(least)}"
+        decision = Decision(stay, f"{window}: circuits stay")
+    else:
+        decision = Decision(rewire, f"{policy.name}: {rewire.size} circuits change")
+    refuse_disconnection(fabric, decision.rewire.apply(circuits), pairs)
+    return decision
 
 
 def refuse_disconnection(fabric: Fabric, circuits: Circuits, pairs: Iterable[tuple[str, str]]) -> None:

@@ -69,18 +69,17 @@ class ByPhase:
 
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
         count = _count(self.fabric)
+        racks = np.array(demand.racks, dtype=object)
+        sends, receives = demand.bytes.any(1), demand.bytes.any(0)
+        sinks = list(racks[receives & ~sends])
         if demand.phase == "generation":
             found = templates.isolated_pods(self.fabric, count)
-        elif not demand.bytes.any():
+        elif not sends.any():
             return circuits
-        elif demand.phase == "weight_sync":
-            sends, receives = demand.bytes.sum(1) > 0, demand.bytes.sum(0) > 0
-            sources = [r for r, s in zip(demand.racks, sends, strict=True) if s]
-            sinks = [r for r, s, g in zip(demand.racks, sends, receives, strict=True) if g and not s]
-            found = templates.tree(self.fabric, sources, sinks or sources, count)
+        elif demand.phase == "weight_sync" and sinks:
+            found = templates.tree(self.fabric, list(racks[sends]), sinks, count)
         else:
-            busy = (demand.bytes + demand.bytes.T).any(1)
-            found = _best_rounds(demand, [r for r, b in zip(demand.racks, busy, strict=True) if b], count)
+            found = _best_rounds(demand, list(racks[sends | receives]), count)
         return _lit(self.fabric, _least_moved(self.fabric, found, circuits))
 
 

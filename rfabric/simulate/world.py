@@ -75,6 +75,7 @@ class _World:
         self.nowhere = 2 * len(fabric.links)  # a link without capacity: where flows stand while their way is dark
         self.engine = Engine(np.append(np.repeat([k.rate for k in fabric.links], 2), 0.0))
         self.key_of = {int(r): k for k in trace.phase_keys for r in trace.entries(k)}
+        self.opens = sorted((float(trace.start[r]), r) for r in self.key_of if not len(trace.waits_for(r)))
         self.waiting = list(trace.phase_keys)  # phases that have not begun
         self.begun: list[int] = []  # rows with bytes of the phases that have
         self.intents: list[PhaseKey] = []
@@ -108,23 +109,27 @@ class _World:
             gap=trace.gap,
             latency=np.array([sum(delay[link] for link in p) for p in paths]),
         )
-        self.engine.watch(np.array(sorted(self.key_of), dtype=np.int64))
+        follows = [r for r in self.key_of if len(trace.waits_for(r))]
+        self.engine.watch(np.array(sorted(follows), dtype=np.int64))
 
     def run(self) -> None:
         """Advance from one decision to the next until nothing is left to do."""
         while True:
             until = self.rewiring.next_change if self.rewiring else np.inf
-            events = self.engine.run(until)
-            for row in events["flow"].tolist():
+            events = self.engine.run(min(until, self.opens[0][0] if self.opens else np.inf))
+            began = events["flow"].tolist()
+            while self.opens and self.opens[0][0] <= self.engine.now:
+                began.append(self.opens.pop(0)[1])
+            for row in began:
                 if self.rewiring:
                     self.rewiring.waits_for.discard(row)
-                if row in self.key_of and self.key_of[row] in self.waiting:
+                if self.key_of.get(row) in self.waiting:
                     self._begin(self.key_of[row])
             if self.rewiring and self.engine.now >= self.rewiring.next_change:
                 self._dark_or_usable()
             elif self.rewiring and not self.rewiring.waits_for and self.rewiring.usable == np.inf:
                 self._go_dark()
-            elif not len(events):
+            elif not began:
                 return self._finish()
             if self.intents and not self.rewiring:
                 self._decide(self.intents.pop(0))

@@ -35,16 +35,15 @@ def read_trace(path: str | Path) -> Trace:
     try:
         with open(path, newline="", encoding="utf-8") as file:
             records, head = readers[path.suffix](file)
-    except (OSError, UnicodeDecodeError) as error:
-        raise RFabricError(f"{path}: cannot be read: {error}") from error
+        if not records:
+            raise RFabricError("holds no flow")
+        return _trace(records, {"source": path.name} | head.get("provenance", {}), head.get("windows", {}))
     except (csv.Error, json.JSONDecodeError) as error:
         raise RFabricError(f"{path}: not a valid {path.suffix[1:]} file: {error}") from error
-    if not records:
-        raise RFabricError(f"{path}: holds no flow")
-    try:
-        return _trace(records, {"source": path.name} | head.get("provenance", {}), head.get("windows", {}))
     except RFabricError as error:
         raise RFabricError(f"{path}: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise RFabricError(f"{path}: cannot be read: {error}") from error
 
 
 def write_trace(trace: Trace, path: str | Path) -> None:

@@ -1,0 +1,192 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rfabric.errors import RFabricError
+from rfabric.fabric import Port, Routes, rfabric, unreachable
+from rfabric.optics import (
+    POLICIES, Circuit, Circuits, Demand, Rewire, Timing, changed_cables, clashes, intend, joined, light, optical_paths,
+    parse_policy, planes,
+)  # fmt: skip
+from rfabric.optics.policies import matchings
+from rfabric.optics.templates import isolated_pods, mesh, rounds, tree
+
+FABRIC = rfabric()
+
+
+def demand(entries, fabric=FABRIC, **kind):
+    matrix = np.zeros((len(fabric.racks),) * 2)
+    for a, b, size in entries:
+        matrix[fabric.rack_index[a], fabric.rack_index[b]] = size
+    return Demand(fabric.racks, matrix, **kind)
+
+
+def start(fabric=FABRIC):
+    return parse_policy("static", fabric).decide(demand([], fabric), Circuits(), 0.0)
+
+
+def test_a_port_in_two_circuits_is_refused_with_both():
+    one, two = Circuit.parse("a1:3-a1:5"), Circuit.parse("a1:3-6")
+    assert clashes([one, two]) == [(Port("a1", 3), one, two)]
+    with pytest.raises(RFabricError, match="port a1:3 is already in circuit a1:3-a1:5; tear it down"):
+        Circuits(frozenset({one, two}))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("a1:3-a2:5", "one switch"), ("a1:3-a1:3", "different ports"), ("a1:x-a1:4", "not NODE:NUMBER"), ("a1", "NODE")],
+)
+def test_bad_circuits(text, why):
+    with pytest.raises(RFabricError, match=why):
+        Circuit.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("t1:1-t1:2", "t1 is not an OCS"), ("a1:1-a1:99", "no cable at a1:99"), ("z1:1-z1:2", "z1 is not")]
+)
+def test_circuits_must_fit_the_fabric(text, why):
+    with pytest.raises(RFabricError, match=why):
+        Circuits.from_json([text]).check(FABRIC)
+
+
+def test_a_circuit_listed_twice_is_refused():
+    with pytest.raises(RFabricError, match="listed twice"):
+        Circuits.from_json(["a1:1-a1:2", "a1:2-a1:1"])
+
+
+def test_rewire_leaves_unchanged_circuits_alone():
+    old, new = Circuits.from_json(["a1:1-2", "a1:3-4"]), Circuits.from_json(["a1:1-2", "a1:3-5"])
+    rewire = Rewire.between(old, new)
+    assert (rewire.down.to_json(), rewire.up.to_json()) == (["a1:3-a1:4"], ["a1:3-a1:5"])
+    assert rewire.apply(old) == new and not Rewire.between(old, old)
+
+
+def test_one_circuit_in_a_pod_three_between_pods():
+    assert len(light(FABRIC, {0: [("t1", "t2")]})) == 1
+    far = light(FABRIC, {0: [("t1", "t16")]})
+    assert sorted({c.a.node for c in far}) == ["a1", "a13", "c1"]
+    assert [(p.out.node, p.into.node) for p in optical_paths(FABRIC, far)] == [("t1", "t16"), ("t16", "t1")]
+
+
+def test_a_rack_cannot_be_joined_twice_in_a_plane():
+    with pytest.raises(RFabricError, match="rack t1 has one uplink"):
+        light(FABRIC, {0: [("t1", "t2"), ("t1", "t3")]})
+
+
+@given(st.integers(0, 17))
+def test_tournament_rounds_join_every_pair_once(n):
+    racks = [f"t{i}" for i in range(n)]
+    pairs = [frozenset(p) for r in rounds(racks) for p in r]
+    assert len(pairs) == len(set(pairs)) == n * (n - 1) // 2
+
+
+def test_isolated_pods_stay_isolated_and_tree_reaches_every_sink():
+    pods = isolated_pods(FABRIC, 4)
+    assert all(FABRIC.node[a].pod == FABRIC.node[b].pod for m in pods for a, b in m)
+    sources, sinks = FABRIC.racks[:8], FABRIC.racks[8:]
+    circuits = light(FABRIC, dict(enumerate(tree(FABRIC, sources, sinks, 4))))
+    reached = {b for pair in joined(FABRIC, circuits) for b in pair}
+    assert set(sinks) <= reached
+
+
+def test_demand_gives_a_lone_pair_every_plane():
+    circuits = parse_policy("demand", FABRIC).decide(demand([("t1", "t9", 1e9)]), Circuits(), 0.0)
+    assert joined(FABRIC, circuits) == {frozenset(("t1", "t9")): 4}
+
+
+def test_demand_shares_planes_in_proportion():
+    wanted = demand([("t1", "t2", 3e9), ("t1", "t3", 1e9)])
+    count = joined(FABRIC, parse_policy("demand", FABRIC).decide(wanted, Circuits(), 0.0))
+    assert count[frozenset(("t1", "t2"))] == 3 and count[frozenset(("t1", "t3"))] == 1
+
+
+def test_demand_keeps_lit_circuits_that_are_not_in_the_way():
+    before = start()
+    after = parse_policy("demand", FABRIC).decide(demand([("t1", "t9", 1e9)]), before, 0.0)
+    assert len(before.items & after.items) >= len(before) * 0.6
+
+
+def test_demand_does_not_move_what_already_fits():
+    wanted = demand([("t1", "t9", 1e9), ("t2", "t10", 1e9), ("t3", "t11", 5e8)])
+    policy = parse_policy("demand", FABRIC)
+    once = policy.decide(wanted, start(), 0.0)
+    assert policy.decide(wanted, once, 1.0) == once
+
+
+def test_phase_policy_uses_the_template_of_the_phase():
+    policy = parse_policy("phase", FABRIC)
+    generation = policy.decide(demand([], phase="generation"), start(), 0.0)
+    pods = {rack: FABRIC.node[rack].pod for rack in FABRIC.racks}
+    assert all(len({pods[r] for r in pair}) == 1 for pair in joined(FABRIC, generation))
+    training = policy.decide(demand([("t1", "t5", 1e9), ("t3", "t7", 1e9)], phase="training"), generation, 0.0)
+    assert {frozenset(("t1", "t5")), frozenset(("t3", "t7"))} <= set(joined(FABRIC, training))
+
+
+def test_window_rule_keeps_the_topology():
+    wanted = demand([("t1", "t9", 1e9)], window=0.012)
+    decision = intend(FABRIC, parse_policy("demand", FABRIC), wanted, start(), 0.0)
+    assert not decision.rewire and decision.why == "window 12 ms is not above 16 ms: circuits stay"
+    longer = demand([("t1", "t9", 1e9)], window=0.017)
+    assert intend(FABRIC, parse_policy("demand", FABRIC), longer, start(), 0.0).rewire
+
+
+def test_a_plan_that_disconnects_demand_is_refused():
+    bare = rfabric(electrical=0)
+    wanted = demand([("t1", "t9", 1e9)], bare)
+    with pytest.raises(RFabricError, match=r"disconnects 1 pairs with demand, first h5 -> h40; give the ToRs an elect"):
+        intend(bare, parse_policy("demand", bare), wanted, Circuits(), 0.0, pairs=[("h5", "h40")])
+
+
+def test_changed_cables_are_those_at_changed_ports():
+    rewire = Rewire.between(Circuits(), light(FABRIC, {0: [("t1", "t2")]}))
+    ends = {FABRIC.links[i].a.node for i in changed_cables(FABRIC, rewire)}
+    assert ends == {"t1", "t2"}
+
+
+@pytest.mark.parametrize("bad", [np.ones((2, 2)), -np.ones((16, 16)), np.full((16, 16), np.nan)])
+def test_bad_demand(bad):
+    with pytest.raises(RFabricError, match="demand must be 16 x 16"):
+        Demand(FABRIC.racks, bad)
+
+
+def test_unknown_policy_and_in_flight_name_the_choices():
+    with pytest.raises(RFabricError, match="there are static, demand, phase"):
+        parse_policy("best", FABRIC)
+    with pytest.raises(RFabricError, match="hold, drain, drop"):
+        Timing(in_flight="pray")
+
+
+SMALL = rfabric(pods=2, tors=3, gpus=2, planes=3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(0, 1e12)), max_size=12), st.data())
+def test_any_demand_gives_valid_connected_circuits(entries, data):
+    racks = SMALL.racks
+    phase = data.draw(st.sampled_from(["", "generation", "training", "weight_sync"]))
+    wanted = demand([(racks[a], racks[b], s) for a, b, s in entries if a != b], SMALL, phase=phase)
+    for name in POLICIES:
+        circuits = parse_policy(name, SMALL).decide(wanted, start(SMALL), 0.0).check(SMALL)
+        assert not clashes(circuits)
+        pairs = [(SMALL.hosts[0], h) for h in SMALL.hosts[1:]]
+        assert not unreachable(Routes(SMALL, circuits), pairs)
+        assert all(n <= len(planes(SMALL)) for n in joined(SMALL, circuits).values())
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(1, 1e12)), min_size=1, max_size=12))
+def test_matchings_serve_the_heaviest_pair_first(entries):
+    wanted = demand([(SMALL.racks[a], SMALL.racks[b], s) for a, b, s in entries if a != b], SMALL)
+    both = np.maximum(wanted.bytes, wanted.bytes.T)
+    if both.any():
+        first = matchings(wanted, 1)[0]
+        weight = sum(both[SMALL.rack_index[a], SMALL.rack_index[b]] for a, b in first)
+        assert weight >= both.max() * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 5, 8])
+def test_mesh_gives_each_rack_one_partner_a_plane(n):
+    for pairs in mesh([f"t{i}" for i in range(n)], 9):
+        flat = [r for p in pairs for r in p]
+        assert len(flat) == len(set(flat)) == n - n % 2

@@ -1,0 +1,185 @@
+"""The replay loop on a wire and a controller of our own: order, clock, hold and drain, and what it says when a run breaks."""
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from rfabric.emulate import replay as module
+from rfabric.emulate.replay import Clock, Committed, Planned, Replay
+from rfabric.errors import RunError
+from rfabric.fabric import fat_tree, rfabric
+from rfabric.optics import Circuits, Rewire, Timing, parse_policy
+from rfabric.report.result import Scale
+from rfabric.trace import PhaseKey, TraceBuilder
+
+
+@dataclass
+class FakeWire:
+    """Every flow takes `seconds` of wall clock, pauses included."""
+
+    seconds: float = 0.02
+    log: list = field(default_factory=list)
+    ends: dict = field(default_factory=dict)
+    paused: dict = field(default_factory=dict)
+    moved: int = 0
+
+    def send(self, flow, src, dst, nbytes):
+        self.log.append(("send", flow, src, dst, nbytes))
+        self.ends[flow] = time.monotonic() + self.seconds
+
+    def poll(self, timeout):
+        time.sleep(min(timeout, 1e-3))
+        now = time.monotonic()
+        done = [(f, t) for f, t in self.ends.items() if t <= now and f not in self.paused]
+        for flow, _ in done:
+            del self.ends[flow]
+            self.moved += 1
+        return done
+
+    def pause(self, flows):
+        self.log.append(("pause", *flows))
+        self.paused |= {f: time.monotonic() for f in flows}
+
+    def resume(self, flows):
+        self.log.append(("resume", *flows))
+        for f in flows:
+            self.ends[f] += time.monotonic() - self.paused.pop(f)
+
+    def unacked(self, flows):
+        return 0
+
+    def received_total(self):
+        return self.moved
+
+
+@dataclass
+class FakeControl:
+    """Plans with the real policy, commits after a real while."""
+
+    fabric: object
+    circuits: Circuits
+    wire: FakeWire
+    delay: float = 0.01
+    fail: str = ""
+
+    def plan(self, demand, pairs, now):
+        wanted = parse_policy("demand", self.fabric).decide(demand, self.circuits, now)
+        self.rewire = Rewire.between(self.circuits, wanted)
+        return Planned(len(self.wire.log) + 1, self.rewire, "test")
+
+    def commit(self, epoch):
+        if self.fail:
+            raise RunError(self.fail)
+        self.wire.log.append(("commit", epoch))
+        programmed = time.monotonic()
+        time.sleep(self.delay)
+        self.circuits = self.rewire.apply(self.circuits)
+        return Committed(programmed, programmed + self.delay, time.monotonic(), 0)
+
+
+def two_phases(fabric, compute=30.0):
+    b = TraceBuilder(fabric.hosts)
+    work = b.compute(0, compute, phase="training", label="backward")
+    rows = b.flows([0, 1], [16, 17], 1e9, after=[work], phase="training", label="all-reduce")
+    b.flows([0, 1], [48, 49], 1e9, after=rows, phase="weight_sync", label="weights")
+    return b.build()
+
+
+def play(fabric, trace, wire, control=None, scale=Scale(1e-6, 1.0), **kind):
+    start = parse_policy("static", fabric).decide(trace.demand(fabric, trace.phase_keys[0]), Circuits(), 0.0)
+    if control:
+        control.circuits = start
+    return Replay(fabric, trace, wire, control, start if fabric.ocses else Circuits(), scale, **kind)
+
+
+def test_compute_takes_no_wall_time_and_bytes_are_scaled_up_to_a_whole():
+    wire, trace = FakeWire(), two_phases(fat_tree())
+    began = time.monotonic()
+    done = play(fat_tree(), trace, wire).run()
+    assert time.monotonic() - began < 15  # of 30 s of compute
+    assert done.finish[0] == 30.0 and done.start[1] >= 30.0
+    assert [entry[2:] for entry in wire.log] == [
+        ("h1", "h17", 1000), ("h2", "h18", 1000), ("h1", "h49", 1000), ("h2", "h50", 1000),
+    ]  # fmt: skip
+    assert (done.start[3:] >= done.finish[1:3].max()).all()
+
+
+def test_dilation_stretches_the_wall_clock_only():
+    wire = FakeWire(seconds=0.06)
+    done = play(fat_tree(), two_phases(fat_tree()), wire, scale=Scale(1e-6, 3.0)).run()
+    assert 0.019 < done.finish[1] - done.start[1] < 0.06
+
+
+def test_clock_never_goes_back():
+    clock = Clock(2.0)
+    clock.jump(5.0)
+    clock.jump(1.0)
+    assert clock.now() >= 5.0
+
+
+def test_rewires_are_planned_ahead_and_flows_wait_for_their_circuits():
+    fabric, wire = rfabric(pods=1, tors=3, gpus=1, electrical=0), FakeWire()
+    b = TraceBuilder(fabric.hosts)
+    work = b.compute(0, 30.0, phase="training", label="backward")
+    rows = b.flows([0], [1], 1e9, after=[work], phase="training", label="all-reduce")
+    b.flows([0], [2], 1e9, after=rows, phase="weight_sync", label="weights")
+    done = play(fabric, b.build(), wire, FakeControl(fabric, Circuits(), wire)).run()
+    assert [r.phase for r in done.rewires] == ["training/0", "weight_sync/0"]
+    for r in done.rewires:
+        assert r.requested <= r.programmed <= r.dark_until <= r.usable
+    assert done.start[1] >= 30.0 > done.rewires[0].usable  # hidden behind the compute
+    assert done.start[2] >= done.rewires[1].usable  # parked: its circuit did not exist
+    assert [e[0] for e in wire.log if e[0] in ("commit", "send")] == ["commit", "send", "commit", "send"]
+    assert len(done.epochs) == 3
+
+
+@pytest.mark.parametrize("in_flight", ["hold", "drain", "drop"])
+def test_traffic_in_flight_follows_the_stated_policy(in_flight):
+    fabric, wire = rfabric(), FakeWire(seconds=0.15)
+    b = TraceBuilder(fabric.hosts)
+    b.flows([0], [63], 1e9, phase="a", label="long")
+    b.flows([1, 2], [17, 18], 1e9, start=0.05, phase="b", label="late")
+    control = FakeControl(fabric, Circuits(), wire, delay=0.03)
+    done = play(fabric, b.build(), wire, control, timing=Timing(in_flight=in_flight)).run()
+    names = [e[0] for e in wire.log]
+    late = next(r for r in done.rewires if r.phase == "b/0")
+    if in_flight == "hold":
+        assert ("pause", 0) in wire.log and ("resume", 0) in wire.log
+        assert done.finish[0] > late.usable
+    else:
+        assert "resume" not in names
+    if in_flight == "drain":
+        assert late.programmed >= done.finish[0]
+    if in_flight == "drop":
+        assert late.programmed < done.finish[0] and done.start[1] < late.usable
+
+
+def test_a_failed_commit_ends_the_run():
+    fabric, wire = rfabric(), FakeWire()
+    control = FakeControl(fabric, Circuits(), wire, fail="the controller does not answer")
+    with pytest.raises(RunError, match="the controller does not answer"):
+        play(fabric, two_phases(fabric), wire, control).run()
+
+
+def test_a_stall_is_noticed_and_named(monkeypatch):
+    monkeypatch.setattr(module, "STALL", 0.2)
+    with pytest.raises(RunError, match="no byte arrived for 0.2 s while 2 flows are in flight .first: row 1, h1 -> h17"):
+        play(fat_tree(), two_phases(fat_tree()), FakeWire(seconds=1e9)).run()
+
+
+def test_open_loop_starts_are_kept():
+    b = TraceBuilder(fat_tree().hosts)
+    b.flows([0], [5], 1e9, start=100.0)
+    b.flows([1], [6], 1e9, start=100.3)
+    done = play(fat_tree(), b.build(), FakeWire()).run()
+    assert done.start == pytest.approx([100.0, 100.3], abs=0.05) and done.worst_lateness < 0.2
+
+
+def test_progress_reports_phase_and_bytes():
+    seen = []
+    play(fat_tree(), two_phases(fat_tree()), FakeWire(), progress=seen.append).run()
+    assert seen[-1]["done_bytes"] == seen[-1]["total_bytes"] == 4e9
+    assert {"training/0", "weight_sync/0"} <= {e["phase"] for e in seen}
+    assert np.all(np.diff([e["clock_s"] for e in seen]) >= 0) and PhaseKey(0, "training")

@@ -1,0 +1,147 @@
+"""The flow-level world against closed forms, and rewires on its clock."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rfabric.errors import RFabricError, RunError
+from rfabric.fabric import fat_tree, rfabric
+from rfabric.optics import Timing
+from rfabric.report.result import fidelity, union_seconds
+from rfabric.simulate.world import simulate
+from rfabric.trace import PhaseKey, TraceBuilder, ring
+from rfabric.units import transfer_seconds
+
+RATE = 4e11
+
+
+def trace_of(*flows, hosts=64, **kind):
+    b = TraceBuilder([f"h{i + 1}" for i in range(hosts)])
+    for src, dst, size in flows:
+        b.flows([src], [dst], size, **kind)
+    return b.build()
+
+
+def steps(fabric):
+    """Two steps of training all-reduce among h1..h32 and weight sync to h33..h64, 10 s of compute between."""
+    b, last = TraceBuilder(fabric.hosts), []
+    for step in range(2):
+        work = b.compute(0, 10.0, after=last, step=step, phase="training", label="backward")
+        sends = []
+        for turn in range(4):
+            flows = ring("all-reduce", range(turn, 32, 4), 5e9, 8, turn)
+            sends += b.flows(*flows, after=[work], step=step, phase="training", label="all-reduce")
+        done = b.compute(0, 0.5, after=sends, step=step, phase="training", label="optimizer")
+        last = b.flows(range(32), range(32, 64), 2e9, after=[done], step=step, phase="weight_sync", label="weights")
+    return b.build()
+
+
+def test_one_flow_takes_size_over_rate():
+    result = simulate(fat_tree(), trace_of((0, 63, 5e9)))
+    assert result.finish[0] == pytest.approx(transfer_seconds(5e9, RATE), rel=1e-4)
+    assert result.link_bytes.sum() == pytest.approx(6 * 5e9) and (result.link_bytes > 0).sum() == 6
+
+
+def test_incast_shares_the_last_cable():
+    result = simulate(fat_tree(), trace_of(*((i, 0, 1e9) for i in range(1, 5))))
+    assert result.finish.max() == pytest.approx(4 * transfer_seconds(1e9, RATE), rel=1e-4)
+
+
+def test_ring_all_reduce_on_an_idle_fabric_takes_the_closed_form():
+    b = TraceBuilder([f"h{i + 1}" for i in range(64)])
+    b.flows(*ring("all-reduce", [0, 1, 2, 3], 4e9, 1))
+    result = simulate(fat_tree(), b.build())
+    assert result.step_seconds == pytest.approx(transfer_seconds(2 * 3 / 4 * 4e9, RATE), rel=1e-4)
+
+
+def test_a_pair_without_circuits_goes_through_the_thin_electrical_path():
+    dark = rfabric(planes=1, electrical="50Gbit/s")
+    through = simulate(dark, trace_of((0, 32, 1e9)), "static")
+    direct = simulate(dark, trace_of((0, 32, 1e9)), "demand")
+    assert through.finish[0] == pytest.approx(transfer_seconds(1e9, 50e9), rel=1e-3)
+    assert direct.finish[0] < through.finish[0]
+
+
+@pytest.mark.parametrize("in_flight", ["hold", "drain", "drop"])
+def test_rewires_have_ordered_timestamps_and_the_configured_dark_time(in_flight):
+    fabric = rfabric(delay="25ms")
+    timing = Timing(control=0.004, settle=0.001, in_flight=in_flight)
+    result = simulate(fabric, steps(fabric), "demand", timing=timing)
+    assert [r.phase for r in result.rewires] == ["training/0", "weight_sync/0", "training/1", "weight_sync/1"]
+    for r in result.rewires:
+        assert r.programmed - r.requested >= 0.004 - 1e-12
+        assert r.dark_until - r.programmed == pytest.approx(0.025)
+        assert r.usable - r.dark_until == pytest.approx(0.001)
+    assert [e[0] for e in result.epochs[1:]] == [r.usable for r in result.rewires]
+    assert result.dark_seconds == pytest.approx(4 * 0.026)
+
+
+def test_a_rewire_at_the_start_of_compute_is_hidden_and_before_weight_sync_exposed():
+    slow, fast = (rfabric(delay=d) for d in ("200ms", "1ms"))
+    a, b = (simulate(f, steps(f), "demand") for f in (slow, fast))
+    exposed = {p.key: p.exposed - q.exposed for p, q in zip(a.phases, b.phases, strict=True)}
+    assert exposed[PhaseKey(0, "training")] == pytest.approx(0.0, abs=1e-9)
+    assert 0.1 < exposed[PhaseKey(0, "weight_sync")] <= 0.199  # flows on circuits that stay go on meanwhile
+
+
+def test_bytes_are_conserved_over_rewires():
+    fabric = rfabric()
+    trace = steps(fabric)
+    for policy in ("static", "demand", "phase"):
+        result = simulate(fabric, trace, policy)
+        into_hosts = [2 * i + 1 for i, k in enumerate(fabric.links) if k.a.node.startswith("h")]
+        assert result.link_bytes[into_hosts].sum() == pytest.approx(trace.size.sum(), rel=1e-9)
+
+
+def test_the_window_rule_holds_in_the_world():
+    fabric = rfabric(delay="10ms")
+    trace = steps(fabric)
+    short = {key: 0.001 for key in trace.phase_keys}
+    object.__setattr__(trace, "windows", short)
+    assert simulate(fabric, trace, "demand").rewires == ()
+
+
+def test_a_flow_in_flight_is_held_and_keeps_its_bytes():
+    fabric = rfabric(delay="50ms", electrical="100Gbit/s")
+    b = TraceBuilder(fabric.hosts)
+    b.flows([0], [63], 20e9, phase="a", label="long")
+    b.flows([1], [16], 20e9, start=0.1, phase="b", label="late")
+    result = simulate(fabric, b.build(), "demand")
+    assert len(result.rewires) == 2
+    assert np.isfinite(result.finish).all()
+    assert result.finish[0] > transfer_seconds(20e9, RATE) + 0.05
+
+
+def test_no_path_at_all_is_refused_before_anything_moves():
+    fabric = rfabric(pods=2, tors=2, gpus=1, electrical=0)
+    flows = [(0, 1, 1e9), (0, 2, 1e9), (0, 3, 1e9)]
+    with pytest.raises(RFabricError, match="disconnects"):
+        simulate(fabric, trace_of(*flows, hosts=4), "demand")
+
+
+def test_rows_that_can_never_finish_are_named():
+    whole = fat_tree(pods=2, tors=1, gpus=1)
+    split = replace(whole, links=tuple(k for k in whole.links if k.a.node not in ("a1", "a2")))
+    with pytest.raises(RunError, match="1 rows can never finish, first row 0 .h1 -> h2.: no path"):
+        simulate(split, trace_of((0, 1, 1e9), hosts=2))
+
+
+def test_same_input_same_bytes_out():
+    fabric = rfabric()
+    a, b = (simulate(fabric, steps(fabric), "phase") for _ in range(2))
+    assert a.finish.tobytes() == b.finish.tobytes() and a.link_bytes.tobytes() == b.link_bytes.tobytes()
+    assert a.rewires == b.rewires
+
+
+def test_phase_times_add_up():
+    fabric = fat_tree()
+    result = simulate(fabric, steps(fabric))
+    assert sum(p.seconds for p in result.phases) == pytest.approx(result.step_seconds)
+    assert all(p.exposed == pytest.approx(p.comm) for p in result.phases)
+    assert fidelity(result, result)["worst_error"] == 0.0
+
+
+def test_union_of_intervals():
+    assert union_seconds(np.array([0.0, 1.0, 5.0, 0.5]), np.array([2.0, 3.0, 6.0, 0.6])) == pytest.approx(4.0)
+    assert union_seconds(np.zeros(0), np.zeros(0)) == 0.0
