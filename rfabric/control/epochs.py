@@ -1,0 +1,222 @@
+"""Epochs: what state each plan is in, and which circuits count. Pure: time is an argument, nothing is sent from here.
+
+    propose         ready             commit          programmed      light        usable       verified
+    -------> PLANNED ---> PREPARED ---------> PROGRAMMING ---> DARK ---> LIGHTING ---> VERIFYING ---> ACTIVE ---> PAST
+                 |            |                    |             |          |             |
+                 `--- abort --'                    `--- failed: an error, a mismatch, time-out
+                        |                                             |
+                        v             rolled_back                     v
+                     ABORTED <----------------------------------- ROLLBACK
+
+Epoch 0 is what was lit at the start; plan n, once verified, is epoch n. At most one plan is between PROGRAMMING and VERIFYING (or
+in ROLLBACK). A plan holds only for the epoch it was made in: when another becomes active, it is aborted. Until a plan is verified
+the circuits of the epoch before are the ones that count, and the ones a rollback returns to.
+
+Times are CLOCK_MONOTONIC seconds. With a time dilation d one second of the emulated network takes d seconds here: the dark time is d
+times longer. The switch software is not slowed down with it, so every control time counts d times as well (`programmed`, `usable`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ..errors import RFabricError
+from ..optics import Circuits, Rewire
+
+TIMEOUT = 1.0  # s for the barriers of one step; a switch that has not answered by then is taken for dead
+
+NEXT = {
+    "PLANNED": ("PREPARED", "ABORTED"),
+    "PREPARED": ("PROGRAMMING", "ABORTED"),
+    "PROGRAMMING": ("DARK", "ROLLBACK"),
+    "DARK": ("LIGHTING", "ROLLBACK"),
+    "LIGHTING": ("VERIFYING", "ROLLBACK"),
+    "VERIFYING": ("ACTIVE", "ROLLBACK"),
+    "ROLLBACK": ("ABORTED",),
+    "ACTIVE": ("PAST",),
+    "PAST": (),
+    "ABORTED": (),
+}
+UNDER_WAY = ("PROGRAMMING", "DARK", "LIGHTING", "VERIFYING", "ROLLBACK")
+TIMED = ("PROGRAMMING", "LIGHTING", "VERIFYING")  # steps that wait for switches
+
+
+class StateError(RFabricError):
+    """A request that does not fit the state of a plan or the epoch it was made in (HTTP 409)."""
+
+
+class NotFoundError(RFabricError):
+    """A plan, a switch or a path that does not exist (HTTP 404)."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One rewire on its way: `base` is the epoch it was made in, `delay` (s) the dark time of the OCSes at dilation 1."""
+
+    epoch: int
+    base: int
+    rewire: Rewire
+    delay: float
+    dilation: float = 1.0
+    why: str = ""
+    phase: str = ""
+    in_flight: str = "hold"
+    state: str = "PLANNED"
+    since: float | None = None  # when the present step began
+    requested: float | None = None
+    programmed: float | None = None
+    dark_until: float | None = None
+    usable: float | None = None
+    lost_bytes: int = 0
+    error: str = ""
+
+    def to_json(self) -> dict:
+        """The plan as REST shows it."""
+        return {
+            "epoch": self.epoch,
+            "state": self.state,
+            "made_in_epoch": self.base,
+            "why": self.why,
+            "phase": self.phase,
+            "in_flight": self.in_flight,
+            "time_dilation": self.dilation,
+            "circuits_down": self.rewire.down.to_json(),
+            "circuits_up": self.rewire.up.to_json(),
+            "circuits_changed": self.rewire.size,
+            "requested_s": self.requested,
+            "programmed_s": self.programmed,
+            "dark_until_s": self.dark_until,
+            "usable_s": self.usable,
+            "lost_bytes": self.lost_bytes,
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """All plans and the circuits that count. Each verb returns the Epochs after it, or raises StateError and changes nothing."""
+
+    circuits: Circuits
+    active: int = 0
+    plans: Mapping[int, Plan] = field(default_factory=dict)
+    timeout: float = TIMEOUT
+
+    def plan(self, epoch: int) -> Plan:
+        if epoch not in self.plans:
+            known = f"the last is {max(self.plans)}" if self.plans else "none was made yet"
+            raise NotFoundError(f"no plan {epoch}; {known}: POST /plans makes one")
+        return self.plans[epoch]
+
+    @property
+    def under_way(self) -> Plan | None:
+        """The plan whose rewire is in progress."""
+        return next((p for p in self.plans.values() if p.state in UNDER_WAY), None)
+
+    @property
+    def last(self) -> Plan:
+        """The plan proposed last."""
+        return self.plans[max(self.plans)]
+
+    def propose(self, rewire: Rewire, delay: float, dilation: float = 1.0, **words: str) -> "Epochs":
+        """A new plan for the present epoch; `words`: why, phase, in_flight."""
+        if not rewire:
+            raise StateError("a plan that changes no circuit needs no epoch")
+        if not rewire.down.items <= self.circuits.items or rewire.up.items & self.circuits.items:
+            raise StateError(f"the plan was not made for the circuits of epoch {self.active}")
+        rewire.apply(self.circuits)  # a port in two circuits is an error here
+        plan = Plan(max(self.plans, default=0) + 1, self.active, rewire, delay, dilation, **words)
+        return replace(self, plans={**self.plans, plan.epoch: plan})
+
+    def ready(self, epoch: int) -> "Epochs":
+        """Its rules are computed and serialised."""
+        return self._to(epoch, "PREPARED")
+
+    def commit(self, epoch: int, now: float) -> "Epochs":
+        """The rewire begins."""
+        plan, busy = self.plan(epoch), self.under_way
+        if busy and busy is not plan:
+            raise StateError(f"plan {epoch} must wait: plan {busy.epoch} is {busy.state}; commit again when it is done")
+        if plan.state == "PREPARED" and plan.base != self.active:
+            raise StateError(f"plan {epoch} was made in epoch {plan.base}, now is {self.active}; make a new plan")
+        return self._to(epoch, "PROGRAMMING", requested=now, since=now)
+
+    def programmed(self, epoch: int, now: float) -> "Epochs":
+        """All old circuits are down: dark from here for the OCS delay."""
+        plan = self.plan(epoch)
+        at = plan.requested + plan.dilation * (now - plan.requested) if plan.requested is not None else now
+        return self._to(epoch, "DARK", programmed=at, dark_until=at + plan.dilation * plan.delay, since=now)
+
+    def light(self, epoch: int, now: float) -> "Epochs":
+        """The new circuits are being set up; not before the dark time is over."""
+        plan = self.plan(epoch)
+        if plan.state == "DARK" and now < plan.dark_until:
+            raise StateError(f"plan {epoch} is dark for another {plan.dark_until - now:.6f} s")
+        return self._to(epoch, "LIGHTING", since=now)
+
+    def usable(self, epoch: int, now: float) -> "Epochs":
+        """All new circuits and routes are in place; what the switches held is being read back."""
+        plan = self.plan(epoch)
+        at = plan.dark_until + plan.dilation * (now - plan.dark_until) if plan.dark_until is not None else now
+        return self._to(epoch, "VERIFYING", usable=at, since=now)
+
+    def verified(self, epoch: int, lost_bytes: int = 0) -> "Epochs":
+        """The switches hold what was intended: the plan is the epoch now, and plans made before it are void."""
+        done = self._to(epoch, "ACTIVE", lost_bytes=lost_bytes, since=None)
+        plans = dict(done.plans)
+        if self.active in plans:
+            plans[self.active] = replace(plans[self.active], state="PAST")
+        for n, plan in plans.items():
+            if plan.state in ("PLANNED", "PREPARED"):
+                plans[n] = replace(plan, state="ABORTED", error=f"plan {epoch} became active first")
+        return replace(done, active=epoch, circuits=plans[epoch].rewire.apply(self.circuits), plans=plans)
+
+    def lost(self, epoch: int, more_bytes: int) -> "Epochs":
+        """Count bytes that were found lost only later."""
+        plan = self.plan(epoch)
+        return replace(self, plans={**self.plans, epoch: replace(plan, lost_bytes=plan.lost_bytes + more_bytes)})
+
+    def failed(self, epoch: int, why: str) -> "Epochs":
+        """A switch refused, kept silent or holds something else: back to the last good circuits."""
+        return self._to(epoch, "ROLLBACK", error=why)
+
+    def rolled_back(self, epoch: int) -> "Epochs":
+        """The last good circuits are back."""
+        return self._to(epoch, "ABORTED", since=None)
+
+    def abort(self, epoch: int) -> "Epochs":
+        """Give up a plan that has not begun."""
+        plan = self.plan(epoch)
+        if plan.state in UNDER_WAY:
+            raise StateError(f"plan {epoch} is {plan.state}: a rewire that has begun ends by itself, ACTIVE or rolled back")
+        return self._to(epoch, "ABORTED", error="aborted on request")
+
+    def expire(self, now: float) -> "Epochs":
+        """Fail the plan under way when its step has waited for switches longer than `timeout`."""
+        plan = self.under_way
+        if plan and plan.state in TIMED and now - plan.since > self.timeout:
+            return self.failed(plan.epoch, f"time-out: {plan.state} for more than {self.timeout:g} s")
+        return self
+
+    def _to(self, epoch: int, state: str, **changes) -> "Epochs":
+        plan = self.plan(epoch)
+        if state not in NEXT[plan.state]:
+            allowed = " or ".join(NEXT[plan.state]) or "nothing else"
+            raise StateError(f"plan {epoch} is {plan.state} and can become {allowed}, not {state}")
+        return replace(self, plans={**self.plans, epoch: replace(plan, state=state, **changes)})
+
+
+def violations(epochs: Epochs) -> list[str]:
+    """What is wrong with the books; empty when they are in order. The checker beside Epochs."""
+    found = []
+    busy = [p.epoch for p in epochs.plans.values() if p.state in UNDER_WAY]
+    if len(busy) > 1:
+        found.append(f"plans {busy} are under way at once")
+    active = [p.epoch for p in epochs.plans.values() if p.state == "ACTIVE"]
+    if active != ([epochs.active] if epochs.active else []):
+        found.append(f"plans {active} are ACTIVE, the epoch is {epochs.active}")
+    for plan in epochs.plans.values():
+        times = [t for t in (plan.requested, plan.programmed, plan.dark_until, plan.usable) if t is not None]
+        if times != sorted(times):
+            found.append(f"plan {plan.epoch}: its times {times} run backwards")
+        if plan.state in ("PLANNED", "PREPARED") and plan.base != epochs.active:
+            found.append(f"plan {plan.epoch} for epoch {plan.base} is still open in epoch {epochs.active}")
+    return found
