@@ -5,7 +5,7 @@ The name is one of `topologies/*.py`, or a path to a file of the user's own; the
 
 import importlib.util
 import inspect
-import sys
+import sysconfig
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from .model import Fabric
 
 def data_dir(name: str) -> Path:
     """The folder `topologies`, `controller` or `traffic`: beside the package in a checkout, in share/rfabric when installed."""
-    for base in (Path(__file__).parents[2], Path(sys.prefix) / "share" / "rfabric"):
+    for base in (Path(__file__).parents[2], Path(sysconfig.get_path("data")) / "share" / "rfabric"):
         if (base / name).is_dir():
             return base / name
     raise RFabricError(f"the folder {name}/ was not installed; run from a checkout or reinstall rfabric")

@@ -1,0 +1,66 @@
+"""Build the compiled core: ``python -m rfabric.simulate.build [--sanitize] [--output FILE]``.
+
+One C++17 file, one shared library beside it (`core.so`, no Python headers: it is called through ctypes), so any
+Python that sees this folder can use it. CXX and CXXFLAGS are honoured.
+"""
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rfabric.errors import RFabricError
+
+SOURCE = Path(__file__).with_name("core.cpp")
+LIBRARY = Path(__file__).with_name("core.so")
+
+BASE = ("-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-Wall", "-Wextra")
+FAST = ("-O3", "-DNDEBUG")
+CHECKED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-D_GLIBCXX_ASSERTIONS")
+
+
+def build(output: Path = LIBRARY, sanitize: bool = False) -> Path:
+    """Compile the core into `output` and return it; raises RFabricError with the compiler's words if that fails."""
+    output = Path(output)
+    flags = (*BASE, *(CHECKED if sanitize else FAST), *shlex.split(os.environ.get("CXXFLAGS", "")))
+    if not os.access(output.parent, os.W_OK):
+        raise RFabricError(f"cannot write {output}: build as the user who owns that folder")
+    with tempfile.TemporaryDirectory(prefix=".core-", dir=output.parent) as scratch:
+        made = Path(scratch, output.name)
+        command = [*compiler(), *flags, str(SOURCE), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise RFabricError(f"{shlex.join(command)} failed:\n{done.stderr.strip()}")
+        os.replace(made, output)
+    return output
+
+
+def compiler() -> list[str]:
+    """The C++ compiler as argv words: CXX, or the first of c++, g++, clang++."""
+    if "CXX" in os.environ:
+        return shlex.split(os.environ["CXX"])
+    for name in ("c++", "g++", "clang++"):
+        if shutil.which(name):
+            return [name]
+    raise RFabricError("no C++ compiler (c++, g++, clang++): install g++, or set CXX")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m rfabric.simulate.build", description=__doc__)
+    parser.add_argument("--sanitize", action="store_true", help="address and undefined-behaviour checks, slow")
+    parser.add_argument("--output", type=Path, default=LIBRARY)
+    options = parser.parse_args(argv)
+    try:
+        print(build(options.output, options.sanitize))
+    except RFabricError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""The compiled core (`core.cpp`) behind the engine's interface, through ctypes: arrays in, arrays out."""
+
+import ctypes
+import os
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from rfabric.errors import RFabricError
+from rfabric.simulate.inputs import Batch
+from rfabric.simulate.reference import EVENTS
+
+LIBRARY = Path(os.environ.get("RFABRIC_CORE", Path(__file__).with_name("core.so")))
+INTERFACE = 1  # rf_interface() of core.cpp
+AT_REST, AT_TIME, WATCHED, BREATHES, NO_MEMORY = 0, 1, 2, 3, -1
+COUNTERS = ("instants", "evaluations", "changes", "fills", "visits", "takeovers", "fallbacks")
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """The loaded core; None where it was never built."""
+    if not LIBRARY.exists():
+        return None
+    try:
+        core = ctypes.CDLL(str(LIBRARY))
+    except OSError as error:
+        raise RFabricError(
+            f"{LIBRARY} cannot be loaded ({error}): run python -m rfabric.simulate.build"
+        ) from None
+    if core.rf_interface() != INTERFACE:
+        raise RFabricError(
+            f"{LIBRARY} has interface {core.rf_interface()}, this rfabric needs {INTERFACE}: "
+            "run python -m rfabric.simulate.build"
+        )
+    handle, count, array = ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
+    for name, result, arguments in (
+        ("rf_new", handle, [array, count, ctypes.c_double]),
+        ("rf_free", None, [handle]),
+        ("rf_add", ctypes.c_int, [handle, count, *[array] * 9]),
+        ("rf_watch", ctypes.c_int, [handle, count, array]),
+        ("rf_run", ctypes.c_int, [handle, ctypes.c_double]),
+        ("rf_event_count", count, [handle]),
+        ("rf_take_events", None, [handle, array, array, array]),
+        ("rf_set_capacity", ctypes.c_int, [handle, count, array, array]),
+        ("rf_reroute", ctypes.c_int, [handle, count, array, array, array]),
+        ("rf_active", count, [handle, array]),
+        ("rf_remaining", None, [handle, count, array, array]),
+        ("rf_now", ctypes.c_double, [handle]),
+        ("rf_finished", count, [handle]),
+        ("rf_flows", count, [handle]),
+        ("rf_times", None, [handle, array, array]),
+        ("rf_link_bytes", None, [handle, array]),
+        ("rf_busy_time", None, [handle, array]),
+        ("rf_counters", None, [handle, array]),
+    ):
+        function = getattr(core, name)
+        function.restype, function.argtypes = result, arguments
+    return core
+
+
+class CompiledEngine:
+    """The engine's interface (see `rfabric.simulate.flows.Engine`), without its checks, in C++."""
+
+    def __init__(self, capacity: np.ndarray, tolerance: float = 0.0):
+        self._core = library()
+        self._links = len(capacity)
+        self._handle = self._core.rf_new(_at(capacity), len(capacity), tolerance)
+        if not self._handle:
+            raise MemoryError(f"no memory for {len(capacity)} links")
+
+    def close(self) -> None:
+        if getattr(self, "_handle", None):
+            self._core.rf_free(self._handle)
+            self._handle = None
+
+    __del__ = close
+
+    @property
+    def now(self) -> float:
+        return self._core.rf_now(self._handle)
+
+    @property
+    def finished(self) -> int:
+        return self._core.rf_finished(self._handle)
+
+    def add(self, batch: Batch) -> None:
+        columns = (
+            batch.path_offsets, batch.path_links, batch.size, batch.start, batch.after_offsets, batch.after,
+            batch.gap, batch.latency, batch.weight,
+        )  # fmt: skip
+        _done(self._core.rf_add(self._handle, len(batch), *map(_at, columns)))
+
+    def watch(self, flows: np.ndarray) -> None:
+        _done(self._core.rf_watch(self._handle, len(flows), _at(flows)))
+
+    def run(self, until: float, breath=None) -> np.ndarray:
+        """Events, as the reference gives them; `breath()` is called now and then, and Ctrl-C is heard."""
+        while _done(self._core.rf_run(self._handle, until)) == BREATHES:
+            if breath:
+                breath()
+        n = self._core.rf_event_count(self._handle)
+        events = np.zeros(n, EVENTS)
+        if n:
+            time, flow, kind = np.empty(n), np.empty(n, np.int64), np.empty(n, np.int8)
+            self._core.rf_take_events(self._handle, _at(time), _at(flow), _at(kind))
+            events["time"], events["flow"], events["kind"] = time, flow, kind
+        return events
+
+    def set_capacity(self, links: np.ndarray, bps: np.ndarray) -> None:
+        _done(self._core.rf_set_capacity(self._handle, len(links), _at(links), _at(bps)))
+
+    def reroute(self, flows: np.ndarray, path_offsets: np.ndarray, path_links: np.ndarray) -> None:
+        _done(self._core.rf_reroute(self._handle, len(flows), _at(flows), _at(path_offsets), _at(path_links)))
+
+    def active(self) -> np.ndarray:
+        flows = np.empty(_done(self._core.rf_active(self._handle, None)), np.int32)
+        _done(self._core.rf_active(self._handle, _at(flows)))
+        return flows
+
+    def remaining(self, flows: np.ndarray) -> np.ndarray:
+        left = np.empty(len(flows))
+        self._core.rf_remaining(self._handle, len(flows), _at(flows), _at(left))
+        return left
+
+    def start_times(self) -> np.ndarray:
+        times = np.empty(self._core.rf_flows(self._handle))
+        self._core.rf_times(self._handle, _at(times), None)
+        return times
+
+    def finish_times(self) -> np.ndarray:
+        times = np.empty(self._core.rf_flows(self._handle))
+        self._core.rf_times(self._handle, None, _at(times))
+        return times
+
+    def link_bytes(self) -> np.ndarray:
+        carried = np.empty(self._links)
+        self._core.rf_link_bytes(self._handle, _at(carried))
+        return carried
+
+    def busy_time(self) -> np.ndarray:
+        busy = np.empty(self._links)
+        self._core.rf_busy_time(self._handle, _at(busy))
+        return busy
+
+    def counters(self) -> dict[str, int]:
+        """How much work the run was: instants, level evaluations and changes, full solves, flow visits, ..."""
+        out = np.empty(len(COUNTERS), np.int64)
+        self._core.rf_counters(self._handle, _at(out))
+        return dict(zip(COUNTERS, out.tolist(), strict=True))
+
+
+def _at(array: np.ndarray | None) -> int | None:
+    return None if array is None else array.ctypes.data
+
+
+def _done(code: int) -> int:
+    if code == NO_MEMORY:
+        raise MemoryError("the flow engine ran out of memory: simulate fewer flows at once, or fold identical ones")
+    return code

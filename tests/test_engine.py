@@ -1,0 +1,436 @@
+"""The flow engine: closed forms, the reference as oracle over random cases, conservation, and what it refuses."""
+
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rfabric.errors import RFabricError
+from rfabric.simulate import FINISHED, READY, Deadlock, Engine, completion_times, deadlock
+from rfabric.simulate.build import build
+from rfabric.simulate.compiled import library
+from rfabric.simulate.reference import max_min_rates
+
+G = 1e9
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_core():
+    """The core is built where it is missing: without it these tests would compare the reference with itself."""
+    if library() is None:
+        build()
+        library.cache_clear()
+    assert library() is not None
+
+
+@pytest.fixture(params=["compiled", "reference"])
+def core(request):
+    return request.param
+
+
+def csr(rows) -> tuple[np.ndarray, np.ndarray]:
+    flat = [link for row in rows for link in row]
+    return np.cumsum([0, *map(len, rows)]), np.array(flat, np.int32)
+
+
+def flows(paths, size, **columns) -> dict:
+    """Arguments of `add` from lists; `after` as a list of lists."""
+    offsets, links = csr(paths)
+    after = columns.pop("after", None)
+    if after is not None:
+        columns["after_offsets"], columns["after"] = csr(after)
+    return {"path_offsets": offsets, "path_links": links, "size": size, **columns}
+
+
+# --- closed forms -------------------------------------------------------------------------------------------------------
+
+
+def test_single_flow_takes_size_over_rate_plus_latency(core):
+    done = completion_times(capacity=[10 * G], **flows([[0]], [1.25 * G], start=[2.0], latency=[0.5]), core=core)
+    assert done == pytest.approx([3.5], rel=1e-12)
+
+
+def test_incast_shares_the_last_link(core):
+    n = 7
+    done = completion_times(
+        capacity=[10 * G] * (n + 1), **flows([[i, n] for i in range(n)], [1e6] * n), core=core
+    )
+    assert done == pytest.approx([n * 8e6 / (10 * G)] * n, rel=1e-12)
+
+
+def test_parking_lot_gives_max_min_rates_not_equal_ones(core):
+    # one long flow over links of 10, 4 and 10; a short one on each: the long one gets 2, the shorts 8, 2 and 8
+    engine = Engine([10.0, 4.0, 10.0], core=core)
+    engine.add(**flows([[0, 1, 2], [0], [1], [2]], [100.0] * 4))
+    engine.run(until=8.0)
+    assert engine.remaining([0, 1, 2, 3]) == pytest.approx([98, 92, 98, 92], rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_ring_all_reduce_takes_two_n_minus_one_over_n(core, n):
+    steps, chunk = 2 * (n - 1), 1e6
+    paths = [[i, n + (i + 1) % n] for _ in range(steps) for i in range(n)]
+    after = [[(s - 1) * n + (i - 1) % n] if s else [] for s in range(steps) for i in range(n)]
+    done = completion_times(
+        capacity=[100 * G] * (2 * n), **flows(paths, [chunk] * len(paths), after=after), core=core
+    )
+    assert done.max() == pytest.approx(2 * (n - 1) / n * (n * chunk) * 8 / (100 * G), rel=1e-12)
+
+
+def test_a_ring_solves_its_rates_once():
+    n, steps = 8, 14
+    paths = [[i, n + (i + 1) % n] for _ in range(steps) for i in range(n)]
+    after = [[(s - 1) * n + (i - 1) % n] if s else [] for s in range(steps) for i in range(n)]
+    engine = Engine([G] * (2 * n))
+    engine.add(**flows(paths, [1e6] * len(paths), after=after))
+    engine.run()
+    assert engine.counters()["takeovers"] == n * (steps - 1)
+    assert engine.counters()["instants"] == steps
+
+
+def test_all_to_all_takes_n_minus_one_messages(core):
+    n = 6
+    pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
+    done = completion_times(
+        capacity=[G] * (2 * n), **flows([[i, n + j] for i, j in pairs], [1e6] * len(pairs)), core=core
+    )
+    assert done == pytest.approx([(n - 1) * 8e-3] * len(pairs), rel=1e-12)
+
+
+def test_weight_stands_for_that_many_flows(core):
+    alone = completion_times(capacity=[10 * G, 4 * G], **flows([[0]] * 3 + [[0, 1]], [1e6] * 4), core=core)
+    folded = completion_times(
+        capacity=[10 * G, 4 * G], **flows([[0], [0, 1]], [1e6] * 2, weight=[3, 1]), core=core
+    )
+    assert folded == pytest.approx(alone[[0, 3]], rel=1e-12)
+
+
+def test_max_min_rates_of_the_reference():
+    offsets, links = csr([[0, 1], [1, 2], [2, 3], [0]])
+    rates = max_min_rates(np.array([12.0, 4.0, 8.0, 5.0]), offsets, links)
+    assert rates == pytest.approx([2, 2, 5, 10])
+
+
+def test_tolerance_bounds_the_error():
+    rng = np.random.default_rng(3)
+    paths = [rng.choice(12, 3, replace=False).tolist() for _ in range(300)]
+    case = {"capacity": [G] * 12, **flows(paths, rng.uniform(1e5, 1e6, 300), start=rng.uniform(0, 0.01, 300))}
+    exact = completion_times(**case)
+    assert completion_times(**case, tolerance=1e-6) == pytest.approx(exact, rel=1e-4)
+
+
+# --- time, dependencies, a network that changes ---------------------------------------------------------------------------
+
+
+def test_start_waits_for_the_last_of_after_then_the_gap(core):
+    engine = Engine([8.0], core=core)
+    engine.add(**flows([[0], [], [0]], [1, 0, 1], after=[[], [], [0, 1]], start=[0, 5, 2], gap=[9, 9, 0.5]))
+    engine.run()
+    assert engine.start_times() == pytest.approx([0, 5, 5.5])
+    assert engine.finish_times() == pytest.approx([1, 5, 6.5])
+
+
+def test_markers_chain_within_one_instant(core):
+    engine = Engine([8.0], core=core)
+    engine.add(**flows([[0], [], [], [], [0]], [2, 0, 0, 0, 1], after=[[], [0], [1], [1, 2], [3]]))
+    engine.run()
+    assert engine.finish_times() == pytest.approx([2, 2, 2, 2, 3])
+
+
+def test_watch_stops_at_ready_then_at_finish(core):
+    engine = Engine([8.0], core=core)
+    engine.add(**flows([[0], [0]], [3, 1], after=[[], [0]], gap=[0, 10]))
+    engine.watch([1])
+    assert engine.run().tolist() == [(3.0, 1, READY)]
+    assert engine.now == 3.0 and not len(engine.active())
+    assert engine.run(until=5).tolist() == [] and engine.now == 5.0
+    assert engine.run().tolist() == [(14.0, 1, FINISHED)]
+    assert engine.run().tolist() == [] and engine.now == 14.0
+
+
+def test_watch_reports_a_flow_that_is_ready_already(core):
+    engine = Engine([8.0], core=core)
+    engine.add(**flows([[0]], [1], start=[4]))
+    engine.watch([0])
+    assert engine.run().tolist() == [(0.0, 0, READY)]
+    assert engine.run().tolist() == [(5.0, 0, FINISHED)]
+
+
+def test_a_dark_link_holds_its_flows_and_lets_them_go(core):
+    engine = Engine([8.0, 8.0], core=core)
+    engine.add(**flows([[0], [1]], [10, 10]))
+    engine.run(until=4)
+    engine.set_capacity([0], [0])
+    engine.run(until=7)
+    assert engine.remaining([0, 1]) == pytest.approx([6, 3])
+    engine.set_capacity([0], [16])
+    engine.run()
+    assert engine.finish_times() == pytest.approx([10, 10])
+    assert engine.link_bytes() == pytest.approx([10, 10])
+    assert engine.busy_time() == pytest.approx([10, 10])
+
+
+def test_reroute_keeps_what_is_left_and_counts_both_links(core):
+    engine = Engine([8.0, 16.0, 8.0], core=core)
+    engine.add(**flows([[0], [0]], [10, 10], after=[[], [0]]))
+    engine.run(until=4)
+    engine.reroute([0, 1], *csr([[1], [2, 1]]))
+    engine.run()
+    assert engine.finish_times() == pytest.approx([7, 17])
+    assert engine.link_bytes() == pytest.approx([4, 16, 10])
+
+
+def test_flows_may_be_added_under_way_and_wait_for_finished_ones(core):
+    engine = Engine([8.0], core=core)
+    engine.add(**flows([[0]], [2]))
+    engine.run(until=6)
+    engine.add(**flows([[0], [0]], [1, 1], after=[[0], [0]], gap=[1, 7]))
+    engine.run()
+    assert engine.start_times() == pytest.approx([0, 6, 9])
+
+
+def test_a_longer_path_later_does_not_disturb_flows_in_flight(core):
+    engine = Engine([8.0] * 12, core=core)
+    engine.add(**flows([[0], [0]], [4, 4]))
+    engine.run(until=1)
+    engine.add(**flows([list(range(12))], [3]))
+    engine.run()
+    # 7 B left on link 0 at 1 s, in thirds until the short ones (3.5 B each) and the long one (3 B) end
+    assert engine.finish_times() == pytest.approx([11, 11, 10])
+
+
+def test_deadlock_is_inf_and_named(core):
+    case = flows([[0], [1], [1]], [1, 1, 1], after=[[], [], [1]])
+    with pytest.warns(Deadlock, match="2 of 3 flows never finish; 1 are stalled on dark links: 1; 1 wait for them: 2"):
+        done = completion_times(capacity=[8.0, 0.0], **case, core=core)
+    assert done.tolist() == [1.0, np.inf, np.inf]
+
+
+# --- the reference as oracle ----------------------------------------------------------------------------------------------
+
+SIZES = st.sampled_from([0.0, 1.0, 2.0, 3.0, 5.0, 1e3]) | st.floats(0.5, 50)
+TIMES = st.sampled_from([0.0, 0.0, 1.0, 2.0]) | st.floats(0, 5)
+RATES = st.sampled_from([0.0, 8.0, 8.0, 8.0, 16.0, 24.0]) | st.floats(1, 100)
+
+
+@st.composite
+def paths_of(draw, n, links, sizes=None):
+    rows = []
+    for i in range(n):
+        least = 0 if sizes is not None and sizes[i] == 0 else 1
+        rows.append(draw(st.lists(st.integers(0, links - 1), min_size=least, max_size=4, unique=True)))
+    return rows
+
+
+@st.composite
+def batches(draw, links, first):
+    n = draw(st.integers(1, 14))
+    size = draw(st.lists(SIZES, min_size=n, max_size=n))
+    columns = {"start": draw(st.lists(TIMES, min_size=n, max_size=n))}
+    if draw(st.booleans()):
+        columns["after"] = [
+            draw(st.lists(st.integers(0, first + i - 1), max_size=3)) if first + i else [] for i in range(n)
+        ]
+        columns["gap"] = draw(st.lists(TIMES, min_size=n, max_size=n))
+    if draw(st.booleans()):
+        columns["latency"] = draw(st.lists(TIMES, min_size=n, max_size=n))
+    if draw(st.booleans()):
+        columns["weight"] = draw(st.lists(st.sampled_from([1.0, 1.0, 2.0, 3.5]), min_size=n, max_size=n))
+    return flows(draw(paths_of(n, links, size)), size, **columns)
+
+
+@st.composite
+def stories(draw):
+    """A network, and what a user does with it: calls as (method, positional, named)."""
+    links = draw(st.integers(1, 7))
+    capacity = draw(st.lists(RATES, min_size=links, max_size=links))
+    calls, known = [], 0
+    for _ in range(draw(st.integers(1, 5))):
+        batch = draw(batches(links, known))
+        calls.append(("add", (), batch))
+        known += len(batch["size"])
+        ids = st.lists(st.integers(0, known - 1), max_size=4, unique=True)
+        if draw(st.booleans()):
+            calls.append(("watch", (draw(ids),), {}))
+        if draw(st.booleans()):
+            which = draw(st.lists(st.integers(0, links - 1), max_size=links, unique=True))
+            bps = draw(st.lists(RATES, min_size=len(which), max_size=len(which)))
+            calls.append(("set_capacity", (which, bps), {}))
+        if draw(st.booleans()):
+            moved = draw(ids)
+            calls.append(("reroute", (moved, *csr(draw(paths_of(len(moved), links)))), {}))
+        calls.append(("run", (), {}) if draw(st.booleans()) else ("pass", (draw(st.floats(0, 4)),), {}))
+    return capacity, calls
+
+
+def live(capacity, calls, core):
+    """Play a story; yield what can be seen after each call."""
+    engine = Engine(capacity, core=core)
+    for name, positional, named in [*calls, *[("run", (), {})] * 60]:
+        events = ()
+        if name == "pass":
+            events = engine.run(until=engine.now + positional[0])
+        elif name == "run":
+            events = engine.run()
+        else:
+            getattr(engine, name)(*positional, **named)
+        yield engine, name, events
+
+
+def check_story(story):
+    for (a, name, seen), (b, _, expected) in zip(live(*story, "compiled"), live(*story, "reference"), strict=True):
+        close = {"rtol": 1e-9, "atol": 1e-9 * max(1.0, b.now)}
+        np.testing.assert_allclose(a.now, b.now, rtol=1e-9, err_msg=name)
+        np.testing.assert_allclose(a.finish_times(), b.finish_times(), **close)
+        np.testing.assert_allclose(a.start_times(), b.start_times(), **close)
+        everybody = np.arange(a.flows)
+        np.testing.assert_allclose(a.remaining(everybody), b.remaining(everybody), rtol=1e-9, atol=1e-7)
+        np.testing.assert_allclose(a.link_bytes(), b.link_bytes(), rtol=1e-9, atol=1e-7)
+        np.testing.assert_allclose(a.busy_time(), b.busy_time(), **close)
+        np.testing.assert_array_equal(a.active(), b.active())
+        assert [e[1:] for e in map(tuple, seen)] == [e[1:] for e in map(tuple, expected)]
+    assert a.counters()["fallbacks"] == 0
+
+
+@given(stories())
+@settings(deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
+def test_the_core_tells_the_same_story_as_the_reference(story):
+    check_story(story)
+
+
+def random_case(rng) -> dict:
+    """Many flows on few links, with ties: enough in flight that single events are repaired, not solved anew."""
+    links, n = int(rng.integers(3, 16)), int(rng.integers(40, 160))
+    paths = [rng.choice(links, rng.integers(1, min(links, 5)), replace=False).tolist() for _ in range(n)]
+    ties = rng.random() < 0.5
+    size = rng.integers(1, 9, n) * 10.0 if ties else rng.lognormal(3, 2, n)
+    size[rng.random(n) < 0.05] = 0
+    start = rng.integers(0, 30, n) * 1.0 if ties else rng.uniform(0, 30, n)
+    after = [rng.integers(0, i, rng.integers(0, 3)).tolist() if i and rng.random() < 0.3 else [] for i in range(n)]
+    capacity = rng.integers(1, 4, links) * 8.0 if ties else rng.uniform(1, 50, links)
+    capacity[rng.random(links) < 0.03] = 0
+    weight = rng.choice([1, 1, 1, 2, 5], n) if rng.random() < 0.3 else None
+    return {"capacity": capacity, "weight": weight, **flows(paths, size, start=start, after=after, gap=0.25)}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_crowded_links_give_the_times_of_the_reference(seed):
+    case = random_case(np.random.default_rng(seed))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Deadlock)
+        np.testing.assert_allclose(completion_times(**case), completion_times(**case, core="reference"), rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bytes_are_conserved(seed):
+    case = random_case(np.random.default_rng(seed))
+    engine = Engine(case.pop("capacity") + 1.0)
+    engine.add(**case)
+    engine.run()
+    assert deadlock(engine) is None
+    weight = np.ones(engine.flows) if case["weight"] is None else case["weight"]
+    sent = np.repeat(weight * np.asarray(case["size"]), np.diff(case["path_offsets"]))
+    expected = np.bincount(case["path_links"], sent, minlength=engine.links)
+    assert engine.link_bytes() == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_same_input_gives_the_same_bytes():
+    def once():
+        return completion_times(**random_case(np.random.default_rng(11))).tobytes()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Deadlock)
+        assert once() == once()
+
+
+def test_progress_is_called_and_may_interrupt():
+    rng = np.random.default_rng(1)
+    paths = [rng.choice(40, 3, replace=False).tolist() for _ in range(20000)]
+    seen = []
+
+    def progress(now, finished, known):
+        seen.append((now, finished, known))
+        raise KeyboardInterrupt
+
+    engine = Engine([G] * 40, progress=progress)
+    engine.add(**flows(paths, rng.uniform(1e5, 1e6, 20000), start=rng.uniform(0, 0.1, 20000)))
+    engine._called = -1e9
+    with pytest.raises(KeyboardInterrupt):
+        engine.run()
+    assert seen[0][2] == 20000 and 0 < seen[0][0] == engine.now
+
+
+# --- what it refuses ------------------------------------------------------------------------------------------------------
+
+GOOD = {"capacity": [8.0, 8.0], "path_offsets": [0, 1, 2], "path_links": [0, 1], "size": [1.0, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"size": [1.0, -3.0]}, r"size\[1\] is -3: it must be finite and >= 0"),
+        ({"size": [float("nan"), 1.0]}, r"size\[0\] is nan"),
+        ({"size": [1.0, float("inf")]}, r"size\[1\] is inf"),
+        ({"size": ["a", "b"]}, r"size has dtype <U1: numbers are needed"),
+        ({"size": [1.0, 1.0, 1.0]}, r"path_offsets has 3 values for 3 rows: 4 are needed"),
+        ({"size": [[1.0, 1.0]]}, r"size has 2 dimensions: one is needed"),
+        ({"size": [[1.0], [1.0, 2.0]]}, r"size is ragged"),
+        ({"capacity": [8.0, -1.0]}, r"capacity\[1\] is -1: it must be finite and >= 0"),
+        ({"capacity": [8.0, float("nan")]}, r"capacity\[1\] is nan"),
+        ({"path_links": [0, 2]}, r"path_links\[1\] is 2: there are 2 links, 0 to 1"),
+        ({"path_links": [-1, 1]}, r"path_links\[0\] is -1: there are 2 links"),
+        ({"path_links": [0.0, 1.0]}, r"path_links has dtype float64: whole numbers are needed"),
+        ({"path_offsets": [0, 2, 1]}, r"path_offsets\[2\] is 1 after 2: CSR offsets must ascend"),
+        ({"path_offsets": [1, 1, 2]}, r"path_offsets\[0\] is 1: CSR offsets begin with 0"),
+        ({"path_offsets": [0, 1, 3]}, r"path_offsets\[2\] is 3: the last offset must be 2"),
+        ({"path_offsets": [0, 2, 2]}, r"flow 1 has size 1 B and an empty path: give it links, or size 0"),
+        ({"path_offsets": [0, 2, 4], "path_links": [0, 1, 1, 1]}, r"the path of flow 1 crosses link 1 twice"),
+        ({"start": [0.0, float("inf")]}, r"start\[1\] is inf: it must be finite"),
+        ({"gap": [0.0, -1.0]}, r"gap\[1\] is -1"),
+        ({"latency": [0.0]}, r"latency has 1 values for 2 rows"),
+        ({"weight": [1, 0]}, r"weight\[1\] is 0: a row stands for at least one flow"),
+        ({"after_offsets": [0, 0, 1], "after": [2]}, r"after\[0\] is 2: there are 2 flows, 0 to 1"),
+        ({"after_offsets": [0, 0, 1], "after": [1]}, r"wait for each other in a circle: 1 after 1"),
+        ({"after_offsets": [0, 1, 2], "after": [1, 0]}, r"in a circle: 0 after 1 after 0"),
+        ({"after": [0]}, r"after and after_offsets go together"),
+        ({"tolerance": 0.5}, r"tolerance is 0.5: it must lie between 0"),
+        ({"core": "gpu"}, r"core is 'gpu': choose"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named_before_the_core_is_entered(change, says, core):
+    with pytest.raises(RFabricError, match=says):
+        completion_times(**{"core": core, **GOOD, **change})
+
+
+def test_bad_calls_are_named(core):
+    engine = Engine([8.0, 8.0], core=core)
+    engine.add(**flows([[0]], [10]))
+    engine.run(until=2)
+    with pytest.raises(RFabricError, match=r"run\(until=1\): the time is 2 s already"):
+        engine.run(until=1)
+    with pytest.raises(RFabricError, match=r"run\(until=nan\)"):
+        engine.run(until=float("nan"))
+    with pytest.raises(RFabricError, match=r"flows\[0\] is 1: there are 1 flows"):
+        engine.watch([1])
+    with pytest.raises(RFabricError, match=r"links\[0\] is 2: there are 2 links"):
+        engine.set_capacity([2], [1])
+    with pytest.raises(RFabricError, match=r"capacity\[0\] is -1"):
+        engine.set_capacity([1], [-1])
+    with pytest.raises(RFabricError, match="flow 0 has bytes to send: it cannot be given an empty path"):
+        engine.reroute([0], [0, 0], [])
+    assert engine.remaining([0]) == pytest.approx([8])
+
+
+def test_a_late_batch_may_not_wait_for_the_future(core):
+    engine = Engine([8.0], core=core)
+    engine.add(**flows([[0]], [1]))
+    with pytest.raises(RFabricError, match=r"after\[0\] is 3: there are 3 flows"):
+        engine.add(**flows([[0], [0]], [1, 1], after=[[3], []]))
+
+
+def test_an_empty_engine_is_at_rest(core):
+    engine = Engine([], core=core)
+    engine.add(**flows([], []))
+    assert not len(engine.run()) and engine.now == 0 and not len(engine.finish_times())
