@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ class FakeWire:
     log: list = field(default_factory=list)
     ends: dict = field(default_factory=dict)
     paused: dict = field(default_factory=dict)
-    moved: int = 0
+    bytes_received: int = 0
 
     def send(self, flow, src, dst, nbytes):
         self.log.append(("send", flow, src, dst, nbytes))
@@ -35,8 +36,8 @@ class FakeWire:
         done = [(f, t) for f, t in self.ends.items() if t <= now and f not in self.paused]
         for flow, _ in done:
             del self.ends[flow]
-            self.moved += 1
-        return done
+            self.bytes_received += 1
+        return [SimpleNamespace(flow=f, at=t) for f, t in done]
 
     def pause(self, flows):
         self.log.append(("pause", *flows))
@@ -49,9 +50,6 @@ class FakeWire:
 
     def unacked(self, flows):
         return 0
-
-    def received_total(self):
-        return self.moved
 
 
 @dataclass

@@ -31,11 +31,12 @@ class Wire(Protocol):
     """What carries flows: see `emulate.wire.Wire`. Times are CLOCK_MONOTONIC seconds."""
 
     def send(self, flow: int, src: str, dst: str, nbytes: int) -> None: ...
-    def poll(self, timeout: float) -> list[tuple[int, float]]: ...
+    def poll(self, timeout: float) -> list: ...  # of what has `flow` and `at`
     def pause(self, flows: list[int]) -> None: ...
     def resume(self, flows: list[int]) -> None: ...
     def unacked(self, flows: list[int]) -> int: ...
-    def received_total(self) -> int: ...
+
+    bytes_received: int
 
 
 @dataclass(frozen=True)
@@ -155,10 +156,10 @@ class Replay:
             self._start_due()
             self._steer()
             self._jump_if_idle()
-            for row, at in self.wire.poll(self._patience()):
-                self._has_finished(row, self.clock.at(at))
+            for arrival in self.wire.poll(self._patience()):
+                self._has_finished(arrival.flow, self.clock.at(arrival.at))
             self.watch()
-            if (now_received := self.wire.received_total()) != received or not self.flying:
+            if (now_received := self.wire.bytes_received) != received or not self.flying:
                 received, moved_at = now_received, time.monotonic()
             elif time.monotonic() - moved_at > STALL:
                 raise RunError(self._stalled())
