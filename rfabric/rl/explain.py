@@ -1,0 +1,111 @@
+"""Where a step's seconds and bytes come from: one row an item, with the formula or the source of its numbers."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..trace import Flows
+from ..units import show_rate
+from . import flows
+from .phases import Step, step_of
+from .plan import training_passes
+from .roofline import decode_step
+from .weight_sync import STRATEGIES
+from .workload import Workload
+
+
+@dataclass(frozen=True)
+class Item:
+    """One contribution to a phase: how many, seconds (of the slowest; at NIC rate for bytes), bytes, and why."""
+
+    phase: str
+    item: str
+    count: int
+    seconds: float
+    bytes: int
+    why: str
+
+
+def explain(workload: Workload, seed: int = 0) -> list[Item]:
+    """The items of the first step, in the order in which they happen."""
+    step = step_of(workload, seed, 0)
+    return [*_generation(workload, step), *_training(workload, step), *_weight_sync(workload)]
+
+
+def _generation(w: Workload, step: Step) -> list[Item]:
+    made, g, m = step.generated, w.generation, w.model
+    slowest = max(made.times, key=lambda t: t.seconds)
+    outputs = np.concatenate(made.outputs)
+    one = decode_step(w)
+    seconds = [t.seconds for t in made.times]
+    replicas = range(len(w.replicas))
+    tensor = flows.join(flows.tensor_generation(w, r, made.computed_tokens(r, g.group_size)) for r in replicas)
+    experience = flows.join(flows.experience(w, r, made.response_tokens(r)) for r in replicas)
+    return [
+        Item(
+            "generation", "prefill", g.batch, slowest.prefill, 0,
+            f"slowest of {len(seconds)} replicas; 2 N tokens + attention at {w.efficiency.matmul:.0%} of peak; "
+            f"{g.prompt_lengths.name}, cut at {g.max_prompt}",
+        ),
+        Item(
+            "generation", "decode", int(outputs.sum()), slowest.decode, 0,
+            f"slowest replica (fastest {min(seconds):.1f} s, median {np.median(seconds):.1f} s); one response alone "
+            f"{1e3 * one.seconds(1, g.max_prompt):.2f} ms a token: weights / tp at {w.efficiency.hbm:.0%} of HBM",
+        ),
+        Item(
+            "generation", "lengths", g.responses, 0.0, 0,
+            f"{g.lengths.name}: mean {outputs.mean():.0f}, median {np.median(outputs):.0f}, max {outputs.max()} "
+            f"tokens, {np.count_nonzero(outputs == g.max_response)} cut at {g.max_response}",
+        ),
+        Item(
+            "generation", "KV cache", w.kv_capacity_tokens, 0.0, m.kv_bytes_per_token * w.kv_capacity_tokens,
+            f"tokens a replica holds; at most {max(t.peak_kv_tokens for t in made.times)} were reserved",
+        ),
+        *_sent(w, "generation", "tensor", [tensor], "all-reduces of replicas wider than a server"),
+        *_sent(w, "generation", "experience", [experience], f"{flows.EXPERIENCE_BYTES_PER_TOKEN} B a token"),
+    ]  # fmt: skip
+
+
+def _training(w: Workload, step: Step) -> list[Item]:
+    t, trained = w.training, step.trained
+    batches, updates = trained.mini_batches, len(trained.mini_batches)
+    use = f"at {w.efficiency.training:.0%} of peak, {t.pp - 1} micro-batches of bubble"
+    log_prob, forward = float(trained.log_prob.max()), sum(b.seconds(t.buckets) for b in batches)
+    micro = sum(b.micro_batches for b in batches)
+    pipeline = [flows.pipeline(w, trained.log_prob_tokens, t.log_prob_passes, 0)]
+    pipeline += [flows.pipeline(w, b.tokens, 1, 1) for b in batches]
+    tensor = [flows.tensor_training(w, trained.log_prob_tokens, t.log_prob_passes)]
+    tensor += [flows.tensor_training(w, b.tokens, training_passes(w)) for b in batches]
+    ring_of = f"rings of {w.dp * t.cp} ranks"
+    hidden = f"{t.buckets} buckets beside the last {batches[0].piece * t.buckets:.2f} s of backward"
+    gradients = [flows.gradients(w)] * (t.buckets * updates)
+    parameters = [flows.parameters(w)] * updates
+    return [
+        Item("training", "log-prob", t.log_prob_passes, log_prob, 0, f"2 N tokens a pass {use}"),
+        Item("training", "forward-backward", micro, forward, 0, f"6 N tokens + causal attention {use}"),
+        Item("training", "optimizer", updates, updates * trained.optimizer, 0, "Adam states through HBM"),
+        *_sent(w, "training", "pipeline", pipeline, "activations between stages, beside computing"),
+        *_sent(w, "training", "tensor", tensor, "all-reduces of tp wider than a server"),
+        *_sent(w, "training", flows.gradient_collective(w), gradients, f"{ring_of}; {t.grad_dtype}, {hidden}"),
+        *_sent(w, "training", "all-gather", parameters, f"{ring_of}; bf16 parameters"),
+    ]
+
+
+def _weight_sync(w: Workload) -> list[Item]:
+    strategy = w.weight_sync.strategy
+    found = []
+    for level in STRATEGIES[strategy](w):
+        why = f"{strategy}: {w.model.parameters / 1e9:.2f} B parameters x 2 B to {len(w.replicas)} replicas"
+        found += _sent(w, "weight_sync", level.label, [level.flows], why)
+    return found
+
+
+def _sent(w: Workload, phase: str, item: str, turns: Iterable[Flows], why: str) -> list[Item]:
+    """One item for flows that go out in `turns`, one after the other; none when they stay inside servers."""
+    turns = [turn for turn in turns if turn.src]
+    if not turns:
+        return []
+    seconds, size = sum(flows.wire_seconds(w, turn) for turn in turns), sum(sum(turn.size) for turn in turns)
+    why = f"{why}; {show_rate(w.nic_bps)} NICs"
+    return [Item(phase, item, sum(len(turn.src) for turn in turns), seconds, int(size), why)]

@@ -1,0 +1,151 @@
+"""From a Workload to its Trace: computing as gaps, communication as flows, order as `after`.
+
+    generation    replica computes -> [tensor] -> experience ---.
+    training      log-prob (rank by rank) ---------------------' -> for each update:
+                  forward and backward -> backward piece 1 -> piece 2 -> ...  -> optimizer -> all-gather
+                                              `-> bucket 1 ---> bucket 2 --> ... --'
+    weight sync   the levels of the strategy
+
+Rows without bytes stand for computing (gap = its seconds) and for barriers (gap 0), so that edges grow as rows do.
+"""
+
+import dataclasses
+
+from .. import __version__
+from ..trace import Flows, Trace, TraceBuilder
+from . import flows
+from .phases import MiniBatch, Step, step_of
+from .plan import plan_of_steps, training_passes
+from .weight_sync import STRATEGIES, Level
+from .workload import Workload
+
+MERGED = (
+    "a ring's identical steps are one flow an edge",
+    "the gradient buckets of an update are merged into training.buckets",
+    "gradients of all micro-batches but the last are summed locally and never sent",
+    "pipeline activations of an update are one flow a pair of ranks and direction, beside its computing",
+    "tensor-parallel all-reduces that leave a server are one ring a group and update (or replica), after its computing",
+)
+
+
+def trace_of(workload: Workload, seed: int = 0) -> Trace:
+    """What the job sends and when: the same workload and seed give the same bytes."""
+    steps = [step_of(workload, seed, n) for n in range(workload.steps)]
+    out = _Rows(workload)
+    before: list[int] = []
+    for step in steps:
+        before = [_generation(out, step, before)]
+        before = [_training(out, step, before)]
+        before = [_weight_sync(out, step, before)]
+    return out.builder.build(plan_of_steps(workload, steps).windows, _provenance(workload, seed))
+
+
+class _Rows:
+    """A TraceBuilder that knows the workload and the phase it is in."""
+
+    def __init__(self, workload: Workload):
+        self.workload = workload
+        self.builder = TraceBuilder([f"h{i + 1}" for i in range(workload.gpus)])
+        self.kind: dict = {}
+
+    def phase(self, step: Step, name: str) -> None:
+        self.kind = {"step": step.number, "phase": name}
+
+    def compute(self, gpu: int, seconds: float, label: str, after: list[int]) -> int:
+        return self.builder.compute(gpu, float(seconds), after=after, label=label, **self.kind)
+
+    def barrier(self, gpu: int, after: list[int]) -> int:
+        return self.compute(gpu, 0.0, "barrier", after)
+
+    def send(self, what: Flows, label: str, after: list[int]) -> list[int]:
+        return self.builder.flows(*what, after=after, label=label, **self.kind)
+
+
+def _generation(out: _Rows, step: Step, before: list[int]) -> int:
+    out.phase(step, "generation")
+    w, made, arrived = out.workload, step.generated, []
+    for r, replica in enumerate(w.replicas):
+        done = [out.compute(replica[0], made.times[r].seconds, "generate", before)]
+        tensor = flows.tensor_generation(w, r, made.computed_tokens(r, w.generation.group_size))
+        done = out.send(tensor, "tensor", done) or done
+        arrived += out.send(flows.experience(w, r, made.response_tokens(r)), "experience", done)
+    return out.barrier(0, arrived)
+
+
+def _training(out: _Rows, step: Step, before: list[int]) -> int:
+    out.phase(step, "training")
+    done = _log_probs(out, step, before)
+    for batch in step.trained.mini_batches:
+        done = _update(out, batch, step.trained.optimizer, done)
+    return done
+
+
+def _log_probs(out: _Rows, step: Step, before: list[int]) -> int:
+    w, trained = out.workload, step.trained
+    passes = w.training.log_prob_passes
+    rows = _ranks(out, trained.log_prob, "log-prob", before)
+    rows += out.send(flows.pipeline(w, trained.log_prob_tokens, passes, 0), "pipeline", before)
+    return _tensor(out, trained.log_prob_tokens, passes, rows)
+
+
+def _update(out: _Rows, batch: MiniBatch, optimizer: float, before: int) -> int:
+    """Forward and backward; buckets of gradients beside the last backward pieces; optimizer; parameters."""
+    w = out.workload
+    rows = _ranks(out, batch.first, "forward-backward", [before])
+    rows += out.send(flows.pipeline(w, batch.tokens, 1, 1), "pipeline", [before])
+    done, sent = _tensor(out, batch.tokens, training_passes(w), rows), []
+    for _ in range(w.training.buckets):
+        done = out.compute(0, batch.piece, "backward", [done])
+        bucket = out.send(flows.gradients(w), flows.gradient_collective(w), [done, *sent])
+        sent = [out.barrier(0, bucket)] if bucket else []
+    done = out.compute(0, optimizer, "optimizer", [done, *sent])
+    gathered = out.send(flows.parameters(w), "all-gather", [done])
+    return out.barrier(0, gathered) if gathered else done
+
+
+def _tensor(out: _Rows, tokens, passes: int, after: list[int]) -> int:
+    """The barrier after `after`, and after the tensor-parallel traffic that follows where tp leaves a server."""
+    done = out.barrier(0, after)
+    rows = out.send(flows.tensor_training(out.workload, tokens, passes), "tensor", [done])
+    return out.barrier(0, rows) if rows else done
+
+
+def _ranks(out: _Rows, seconds, label: str, after: list[int]) -> list[int]:
+    """One compute row a data-parallel rank, on its first GPU."""
+    return [out.compute(out.workload.rank(0, d), s, label, after) for d, s in enumerate(seconds)]
+
+
+def _weight_sync(out: _Rows, step: Step, before: list[int]) -> int:
+    out.phase(step, "weight_sync")
+    rows: list[int] = []
+    for level in STRATEGIES[out.workload.weight_sync.strategy](out.workload):
+        rows = _level(out, level, rows or before)
+    return out.barrier(out.workload.replicas[0][0], rows)
+
+
+def _level(out: _Rows, level: Level, before: list[int]) -> list[int]:
+    if level.waits is None:
+        ready = before if len(before) == 1 else [out.barrier(out.workload.replicas[0][0], before)]
+        return out.send(level.flows, level.label, ready)
+    rows = []
+    for src, dst, size, wait in zip(*level.flows, level.waits, strict=True):
+        rows += out.send(Flows([src], [dst], [size]), level.label, [before[wait]])
+    return rows
+
+
+def _provenance(w: Workload, seed: int) -> dict:
+    g = w.generation
+    return {
+        "made_by": f"rfabric {__version__}",
+        "recipe": w.name,
+        "settings": w.recipe,
+        "seed": seed,
+        "model": dataclasses.asdict(w.model) | {"parameters": w.model.parameters},
+        "gpu": dataclasses.asdict(w.gpu),
+        "efficiency": dataclasses.asdict(w.efficiency),
+        "lengths": {
+            kind: {"name": lengths.name, "source": lengths.source}
+            for kind, lengths in (("responses", g.lengths), ("prompts", g.prompt_lengths))
+        },
+        "merged": list(MERGED),
+    }

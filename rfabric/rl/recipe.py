@@ -1,0 +1,167 @@
+"""Recipe files: YAML with safe tags, no key twice, every key known; an error names key, value, limit and way out.
+
+A section of a recipe is a frozen dataclass whose fields are made by `key(parse, default)`: what it may hold is said
+once, and checked on construction, from a file and from Python alike.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..errors import RFabricError
+from ..units import parse_rate
+
+
+class Section:
+    """Base of a recipe's sections: parses each field by its own rule, so that no instance holds a bad value."""
+
+    section = ""
+
+    def __post_init__(self):
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value is not None or item.default is not None:
+                object.__setattr__(self, item.name, item.metadata["parse"](value, f"{self.section}{item.name}"))
+
+
+def key(parse: Callable[[Any, str], Any], default: Any = MISSING) -> Any:
+    """A field of a section: how its value is parsed, and what it is when left out (None: derived from other keys)."""
+    return field(default=default, metadata={"parse": parse})
+
+
+def count(low: int = 1, high: int = 10**9) -> Callable[[Any, str], int]:
+    """A whole number from `low` to `high`."""
+    return partial(_count, low=low, high=high)
+
+
+def fraction(value: Any, name: str) -> float:
+    """A number above 0, 1 at most."""
+    number = _number(value, name)
+    if not 0 < number <= 1:
+        raise RFabricError(f"{name}: {value!r} must lie above 0 and be 1 at most; write for example 0.9")
+    return number
+
+
+def choice(*options: str) -> Callable[[Any, str], str]:
+    """One of `options`."""
+    return partial(_choice, options=options)
+
+
+def rate(value: Any, name: str) -> float:
+    """A rate above 0 with its unit, bit/s."""
+    bps = parse_rate(value, name)
+    if bps == 0:
+        raise RFabricError(f"{name}: {value!r} must be above 0; write for example 400Gbit/s")
+    return bps
+
+
+def instance(kind: type) -> Callable[[Any, str], Any]:
+    """Something already read: a Model, a Lengths."""
+    return partial(_instance, kind=kind)
+
+
+def make(cls: type[Section], values: Any) -> Section:
+    """The section `cls` from a mapping; unknown and missing keys are errors."""
+    where = cls.section.rstrip(".")
+    if not isinstance(values, dict):
+        raise RFabricError(f"{where}: {values!r} is not a mapping; its keys are {', '.join(known_keys(cls))}")
+    refuse_unknown(values, known_keys(cls), cls.section)
+    missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in values]
+    if missing:
+        raise RFabricError(f"{cls.section}{missing[0]} is missing; the recipe must say it")
+    return cls(**values)
+
+
+def known_keys(cls: type[Section]) -> list[str]:
+    """The keys a section may hold."""
+    return [f.name for f in fields(cls)]
+
+
+def refuse_unknown(values: dict, known: Iterable[str], section: str = "") -> None:
+    """RFabricError naming the first key that is not `known`, and the nearest that is."""
+    known = list(known)
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, 1)
+            hint = f"did you mean {section}{near[0]}?" if near else f"there are {', '.join(known)}"
+            raise RFabricError(f"unknown key {section}{name}; {hint}")
+
+
+def read_yaml(path: Path) -> dict:
+    """The mapping in a YAML file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RFabricError(f"recipe {path}: cannot be read: {error}") from error
+    try:
+        values = yaml.load(text, Loader=_OneOfEachKey)  # noqa: S506  derived from SafeLoader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise RFabricError(f"recipe {path}: {' '.join(str(error).split())}") from error
+    if not isinstance(values, dict):
+        raise RFabricError(f"recipe {path}: holds no mapping; copy one of the files in traffic/")
+    return values
+
+
+def override(values: dict, settings: Iterable[str]) -> dict:
+    """A copy of a recipe's mapping with each setting `key.path=value` put in."""
+    result = {k: dict(v) if isinstance(v, dict) else v for k, v in values.items()}
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        *outer, last = path.strip().split(".")
+        if not equals or not last or len(outer) > 1:
+            raise RFabricError(f"{setting!r} is not a setting; write SECTION.KEY=VALUE, such as training.tp=2")
+        target = result.setdefault(outer[0], {}) if outer else result
+        if not isinstance(target, dict):
+            raise RFabricError(f"{setting!r}: {outer[0]} is {target!r}, no section; write {outer[0]}=VALUE")
+        try:
+            target[last] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise RFabricError(f"{setting!r} has no value: {' '.join(str(error).split())}") from error
+    return result
+
+
+class _OneOfEachKey(yaml.SafeLoader):
+    """YAML's safe loader, except that a key given twice is an error and not the last one's win."""
+
+
+def _mapping(loader: _OneOfEachKey, node: yaml.MappingNode) -> dict:
+    names = [loader.construct_object(name, deep=True) for name, _ in node.value]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            line = node.value[i][0].start_mark.line + 1
+            raise ValueError(f"key {name} stands twice, again in line {line}; keep one")
+    return loader.construct_mapping(node, deep=True)
+
+
+_OneOfEachKey.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def _count(value: Any, name: str, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise RFabricError(f"{name}: {value!r} is not a whole number; write one such as 8, without a unit")
+    if not low <= value <= high:
+        raise RFabricError(f"{name}: {value} must be {low} or more and {high:,} at most")
+    return value
+
+
+def _number(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise RFabricError(f"{name}: {value!r} is not a number; write it without a unit")
+    return float(value)
+
+
+def _choice(value: Any, name: str, options: tuple[str, ...]) -> str:
+    if value not in options:
+        raise RFabricError(f"{name}: {value!r} is not known; use one of {', '.join(options)}")
+    return value
+
+
+def _instance(value: Any, name: str, kind: type) -> Any:
+    if not isinstance(value, kind):
+        raise RFabricError(f"{name}: {value!r} is no {kind.__name__}; make it with {kind.__name__}.read")
+    return value

@@ -1,0 +1,264 @@
+"""An RL post-training job: model, cluster and recipe, checked when it is made. You cannot hold one that does not fit.
+
+Where things stand:
+
+    GPU 0 .. training_gpus - 1 train, the next generation_gpus generate; GPU i is host h(i+1).
+    Training ranks follow Megatron's order: tensor fastest, then context, data, pipeline.
+    Generation replicas are runs of tp consecutive GPUs.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from ..errors import RFabricError
+from ..fabric import data_dir
+from . import memory
+from .checks import check
+from .gpus import GPUS, Gpu
+from .lengths import Lengths
+from .models import Model
+from .recipe import Section, choice, count, fraction, instance, key, make, override, rate, read_yaml, refuse_unknown
+from .weight_sync import STRATEGIES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster(Section):
+    """The GPUs. `nic` (bit/s a GPU) and `gpus_per_server` default to the GPU's own, a pod to half of the generation."""
+
+    section = "cluster."
+    gpu: str = key(choice(*GPUS))
+    training_gpus: int = key(count(high=10**6))
+    generation_gpus: int = key(count(high=10**6))
+    gpus_per_server: int | None = key(count(), None)
+    gpus_per_pod: int | None = key(count(), None)
+    nic: float | None = key(rate, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation(Section):
+    """`batch` prompts x `group_size` responses a step, on replicas of `tp` GPUs; lengths in tokens, cut at maxima.
+
+    memory_utilisation: share of HBM the engine may take (vLLM's gpu_memory_utilization);
+    max_num_seqs: responses a replica decodes at once (verl's rollout.max_num_seqs).
+    """
+
+    section = "generation."
+    tp: int = key(count())
+    batch: int = key(count())
+    group_size: int = key(count())
+    max_prompt: int = key(count())
+    max_response: int = key(count())
+    lengths: Lengths = key(instance(Lengths))
+    prompt_lengths: Lengths = key(instance(Lengths))
+    memory_utilisation: float = key(fraction, 0.9)
+    max_num_seqs: int = key(count(), 1024)
+
+    @property
+    def responses(self) -> int:
+        return self.batch * self.group_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Section):
+    """Parallelism and schedule of the update; data parallelism is what the GPUs leave.
+
+    micro_batch_tokens: tokens of a micro-batch on each context-parallel rank (verl's ppo_max_token_len_per_gpu);
+    mini_batches: optimizer updates a step;
+    optimizer: `distributed` reduce-scatters gradients, shards states and all-gathers bf16 parameters, `replicated`
+    all-reduces gradients; buckets: in how many pieces the gradients leave;
+    log_prob_passes: forward passes over the batch before the first update (old policy, reference policy).
+    """
+
+    section = "training."
+    tp: int = key(count())
+    pp: int = key(count(), 1)
+    cp: int = key(count(), 1)
+    micro_batch_tokens: int = key(count())
+    mini_batches: int = key(count(), 1)
+    optimizer: str = key(choice("distributed", "replicated"), "distributed")
+    grad_dtype: str = key(choice("fp32", "bf16"), "fp32")
+    buckets: int = key(count(high=1000), 1)
+    recompute: str = key(choice("selective", "full"), "selective")
+    log_prob_passes: int = key(count(0), 2)
+
+    @property
+    def grad_bytes(self) -> int:
+        """Bytes of one gradient."""
+        return {"fp32": 4, "bf16": 2}[self.grad_dtype]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightSync(Section):
+    """How the new weights reach the generation replicas."""
+
+    section = "weight_sync."
+    strategy: str = key(choice(*STRATEGIES), "flat")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Efficiency(Section):
+    """Shares of the data sheet's peaks that are reached.
+
+    hbm: 0.80, github.com/ai-dynamo/aiconfigurator h100_sxm.yaml, mem_bw_empirical_scaling_factor.
+    matmul: 0.80, best bf16 matmul measured on H100, 794.5 of 989 TFLOPS, github.com/stas00/ml-engineering (MAMF).
+    training: 0.40, model FLOPs utilisation of a 13 B model on 64 H100, sequence 2048 (39.86 %),
+    github.com/mosaicml/llm-foundry scripts/train/benchmarking; it holds the collectives inside a server. Forward
+    passes reach the same.
+    """
+
+    section = "efficiency."
+    hbm: float = key(fraction, 0.80)
+    matmul: float = key(fraction, 0.80)
+    training: float = key(fraction, 0.40)
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """A job that fits its GPUs. `recipe` is the mapping it was read from, for provenance."""
+
+    name: str
+    model: Model
+    cluster: Cluster
+    generation: Generation
+    training: Training
+    weight_sync: WeightSync = WeightSync()
+    efficiency: Efficiency = Efficiency()
+    steps: int = 1
+    recipe: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        count(high=10**4)(self.steps, "steps")
+        check(self)
+
+    @property
+    def gpu(self) -> Gpu:
+        return GPUS[self.cluster.gpu]
+
+    @property
+    def gpus(self) -> int:
+        return self.cluster.training_gpus + self.cluster.generation_gpus
+
+    @property
+    def gpus_per_server(self) -> int:
+        return self.cluster.gpus_per_server or self.gpu.gpus_per_server
+
+    @property
+    def nic_bps(self) -> float:
+        return self.cluster.nic or self.gpu.nic_bps
+
+    @property
+    def dp(self) -> int:
+        """Data-parallel ranks in training."""
+        return self.cluster.training_gpus // (self.training.tp * self.training.pp * self.training.cp)
+
+    @cached_property
+    def replicas(self) -> list[list[int]]:
+        """The GPUs of each generation replica."""
+        first, tp = self.cluster.training_gpus, self.generation.tp
+        return [list(range(g, g + tp)) for g in range(first, self.gpus, tp)]
+
+    @cached_property
+    def pods(self) -> list[list[list[int]]]:
+        """The replicas of each generation pod: of a pod of the cluster, or of either half when pods are not given."""
+        size, origin = self.cluster.gpus_per_pod, 0
+        if size is None:
+            size, origin = -(-len(self.replicas) // 2) * self.generation.tp, self.cluster.training_gpus
+        found: dict[int, list[list[int]]] = {}
+        for replica in self.replicas:
+            found.setdefault((replica[0] - origin) // size, []).append(replica)
+        return list(found.values())
+
+    def rank(self, pp: int, dp: int, cp: int = 0, tp: int = 0) -> int:
+        """The GPU at these coordinates of training."""
+        t = self.training
+        return ((pp * self.dp + dp) * t.cp + cp) * t.tp + tp
+
+    def tensor_group(self, pp: int, dp: int, cp: int) -> list[int]:
+        """The GPUs that share the tensors of one stage."""
+        first = self.rank(pp, dp, cp)
+        return list(range(first, first + self.training.tp))
+
+    def model_ranks(self, pp: int, dp: int) -> list[int]:
+        """The GPUs of stage `pp` that hold one replica of the model together."""
+        first = self.rank(pp, dp)
+        return list(range(first, first + self.training.cp * self.training.tp))
+
+    def data_groups(self, pp: int) -> list[list[int]]:
+        """The GPUs of stage `pp` that hold the same parameters: one group for each tensor rank."""
+        t = self.training
+        return [[self.rank(pp, d, c, tp) for d in range(self.dp) for c in range(t.cp)] for tp in range(t.tp)]
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        """Tokens of KV cache a generation replica holds."""
+        return memory.kv_capacity_tokens(self.model, self.gpu, self.generation.tp, self.generation.memory_utilisation)
+
+
+_SECTIONS = {
+    "cluster": Cluster,
+    "generation": Generation,
+    "training": Training,
+    "weight_sync": WeightSync,
+    "efficiency": Efficiency,
+}
+
+
+def read_recipe(name_or_path: str | Path, overrides: Iterable[str] = ()) -> Workload:
+    """The workload of a recipe in traffic/ or at a path, with settings such as `training.tp=2` put over it."""
+    path = _recipe_path(str(name_or_path))
+    values = override(read_yaml(path), overrides)
+    try:
+        return _workload(path, values)
+    except RFabricError as error:
+        raise RFabricError(f"recipe {path.stem}: {error}") from error
+
+
+def recipe_names() -> list[str]:
+    """The recipes in traffic/."""
+    return sorted(path.stem for path in data_dir("traffic").glob("*.yaml"))
+
+
+def _recipe_path(name: str) -> Path:
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        return path
+    if name not in recipe_names():
+        raise RFabricError(f"no recipe named {name!r}; there are {', '.join(recipe_names())}, or give a FILE.yaml")
+    return data_dir("traffic") / f"{name}.yaml"
+
+
+def _workload(path: Path, values: dict) -> Workload:
+    refuse_unknown(values, ["model", "steps", *_SECTIONS])
+    for required in ("model", "cluster", "generation", "training"):
+        if required not in values:
+            raise RFabricError(f"{required} is missing; the recipe must say it")
+    generation = values["generation"]
+    if isinstance(generation, dict):
+        read = {k: Lengths.read(_data(path, "lengths", k, generation[k])) for k in _LENGTHS if k in generation}
+        generation = generation | read
+    sections = {k: make(cls, values[k]) for k, cls in _SECTIONS.items() if k in values and k != "generation"}
+    return Workload(
+        name=path.stem,
+        model=Model.read(_data(path, "models", "model", values["model"])),
+        generation=make(Generation, generation),
+        steps=values.get("steps", 1),
+        recipe=values,
+        **sections,
+    )
+
+
+_LENGTHS = ("lengths", "prompt_lengths")
+
+
+def _data(recipe: Path, folder: str, key_name: str, value: object) -> Path:
+    """The file that a recipe names: one of its own, beside it, or a name from traffic/`folder`."""
+    if not isinstance(value, str) or not value:
+        raise RFabricError(f"{key_name}: {value!r} is not a name; name a file or one in traffic/{folder}/")
+    shipped = {path.stem: path for path in sorted((data_dir("traffic") / folder).iterdir())}
+    if value in shipped:
+        return shipped[value]
+    if (recipe.parent / value).is_file():
+        return recipe.parent / value
+    raise RFabricError(f"{key_name}: no file {value!r} beside the recipe; traffic/{folder}/ has {', '.join(shipped)}")
