@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from rfabric.emulate import replay as module
-from rfabric.emulate.replay import Clock, Committed, Planned, Replay
+from rfabric.control.client import Committed, Planned
+from rfabric.emulate.replay import Clock, Replay
 from rfabric.errors import RunError
 from rfabric.fabric import fat_tree, rfabric
 from rfabric.optics import Circuits, Rewire, Timing, parse_policy
@@ -65,7 +66,7 @@ class FakeControl:
     def plan(self, demand, pairs, now):
         wanted = parse_policy("demand", self.fabric).decide(demand, self.circuits, now)
         self.rewire = Rewire.between(self.circuits, wanted)
-        return Planned(len(self.wire.log) + 1, self.rewire, "test")
+        return Planned(len(self.wire.log) + 1, "PREPARED", self.rewire, "test", 0.016)
 
     def commit(self, epoch):
         if self.fail:
@@ -74,7 +75,8 @@ class FakeControl:
         programmed = time.monotonic()
         time.sleep(self.delay)
         self.circuits = self.rewire.apply(self.circuits)
-        return Committed(programmed, programmed + self.delay, time.monotonic(), 0)
+        dark_until, usable = programmed + self.delay, time.monotonic()
+        return Committed(epoch, programmed, programmed, dark_until, usable, self.rewire.size, 0)
 
 
 def two_phases(fabric, compute=30.0):

@@ -16,9 +16,10 @@ from typing import Protocol
 
 import numpy as np
 
+from ..control.client import Committed, Planned
 from ..errors import RunError
 from ..fabric import Fabric, Routes
-from ..optics import Circuits, Demand, Rewire, RewireRecord, Timing, changed_cables
+from ..optics import Circuits, Demand, RewireRecord, Timing, changed_cables
 from ..report.result import Scale
 from ..trace import PhaseKey, Trace
 
@@ -37,25 +38,6 @@ class Wire(Protocol):
     def unacked(self, flows: list[int]) -> int: ...
 
     bytes_received: int
-
-
-@dataclass(frozen=True)
-class Planned:
-    """The controller's answer to an intent: an epoch number when circuits change, else 0 and why not."""
-
-    epoch: int
-    rewire: Rewire
-    why: str
-
-
-@dataclass(frozen=True)
-class Committed:
-    """What a commit did, in CLOCK_MONOTONIC seconds, and the bytes that ran into the dark."""
-
-    programmed: float
-    dark_until: float
-    usable: float
-    lost_bytes: int
 
 
 class Control(Protocol):
@@ -104,6 +86,7 @@ class _Rewiring:
     plan: Planned
     requested: float
     cables: frozenset[int]
+    routes: Routes  # after it
     paused: list[int] = field(default_factory=list)
     parked: list[int] = field(default_factory=list)
     commit: Future | None = None
@@ -136,7 +119,7 @@ class Replay:
         self.ahead: tuple[PhaseKey, Planned] | None = None
         self.rewiring: _Rewiring | None = None
         self.worst_lateness, self.done_bytes = 0.0, 0
-        self._route_by(circuits)
+        self.routes = Routes(fabric, circuits)
 
     def run(self) -> Replayed:
         """Replay to the end; RunError when the run broke, and whatever `watch` raises."""
@@ -196,7 +179,7 @@ class Replay:
                 self._has_finished(row, at)
                 continue
             self._steer()  # a phase that has just begun takes its circuits before it sends
-            if self.rewiring and self.timing.in_flight != "drop" and self._crosses(row, self.rewiring.cables):
+            if self.rewiring and self.timing.in_flight != "drop" and self._must_wait(row):
                 self.rewiring.parked.append(row)
             else:
                 self._send(row, at)
@@ -252,9 +235,11 @@ class Replay:
         self.intents.remove(key)
         if not plan.rewire:
             return self._plan_ahead()
-        self.rewiring = _Rewiring(key, plan, self.clock.now(), changed_cables(self.fabric, plan.rewire))
+        cables = changed_cables(self.fabric, plan.rewire)
+        after = Routes(self.fabric, plan.rewire.apply(self.epochs[-1][1]))
+        self.rewiring = _Rewiring(key, plan, self.clock.now(), cables, after)
         if self.timing.in_flight != "drop":
-            self.rewiring.paused = [row for row in sorted(self.flying) if self._crosses(row, self.rewiring.cables)]
+            self.rewiring.paused = [row for row in sorted(self.flying) if self._must_wait(row)]
         if self.timing.in_flight == "hold":
             self.wire.pause(self.rewiring.paused)
 
@@ -275,25 +260,18 @@ class Replay:
         )
         circuits = rewiring.plan.rewire.apply(self.epochs[-1][1])
         self.epochs.append((self.records[-1].usable, circuits))
-        self._route_by(circuits)
+        self.routes = rewiring.routes
         if self.timing.in_flight == "hold":
             self.wire.resume([row for row in rewiring.paused if row in self.flying])
         for row in rewiring.parked:
             self._send(row, self.clock.now())
         self._plan_ahead()
 
-    def _route_by(self, circuits: Circuits) -> None:
-        self.routes = Routes(self.fabric, circuits)
-        self.cables_of: dict[int, frozenset[int]] = {}
-
-    def _crosses(self, row: int, cables: frozenset[int]) -> bool:
-        """Whether a row's way, or that of its acknowledgements, leads over one of `cables`, or it has no way yet."""
-        if row not in self.cables_of:
-            ends = self.trace.hosts[self.trace.src[row]], self.trace.hosts[self.trace.dst[row]]
-            links = (*self.routes.links(*ends), *self.routes.links(*ends[::-1]))
-            self.cables_of[row] = frozenset(link // 2 for link in links)
-        way = self.cables_of[row]
-        return not way or not cables.isdisjoint(way)
+    def _must_wait(self, row: int) -> bool:
+        """Whether the way of a row or of its acknowledgements, now or after, crosses a cable of the rewire under way."""
+        ends = self.trace.hosts[self.trace.src[row]], self.trace.hosts[self.trace.dst[row]]
+        ways = [routes.links(*pair) for routes in (self.routes, self.rewiring.routes) for pair in (ends, ends[::-1])]
+        return any(not way or any(link // 2 in self.rewiring.cables for link in way) for way in ways)
 
     # time
 

@@ -3,7 +3,7 @@
     phase begins -> policy decides -> planner applies the window rule -> circuits go dark -> routes follow -> flows go on
 
 A phase begins when the first of its rows is ready. Its flows take the routes of the circuits in force; while a rewire is under
-way, flows whose way leads over a circuit that changes stand still, others go on.
+way, flows whose way, before it or after, leads over a circuit that changes stand still, others go on.
 """
 
 from collections.abc import Callable
@@ -54,6 +54,7 @@ class _Rewiring:
     decision: Decision
     requested: float
     cables: frozenset[int]
+    ways: "_Ways"  # after it
     waits_for: set[int]
     dark_from: float = np.inf  # when senders that were not told to pause come to a halt
     usable: float = np.inf
@@ -61,6 +62,21 @@ class _Rewiring:
     @property
     def next_change(self) -> float:
         return min(self.dark_from, self.usable)
+
+
+class _Ways:
+    """The directed links of each host pair of a trace under one set of circuits; `nowhere` where nothing connects it."""
+
+    def __init__(self, fabric: Fabric, trace: Trace, circuits: Circuits):
+        self.routes, self.trace = Routes(fabric, circuits), trace
+        self.nowhere = (2 * len(fabric.links),)
+        self.found: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def __call__(self, row: int) -> tuple[int, ...]:
+        pair = int(self.trace.src[row]), int(self.trace.dst[row])
+        if pair not in self.found:
+            self.found[pair] = self.routes.links(*(self.trace.hosts[i] for i in pair)) or self.nowhere
+        return self.found[pair]
 
 
 class _World:
@@ -80,19 +96,8 @@ class _World:
         self.begun: list[int] = []  # rows with bytes of the phases that have
         self.intents: list[PhaseKey] = []
         self.rewiring: _Rewiring | None = None
-        self._route_by(start)
+        self.path = _Ways(fabric, trace, start)
         self._fill()
-
-    def _route_by(self, circuits: Circuits) -> None:
-        self.routes = Routes(self.fabric, circuits)
-        self.paths: dict[tuple[int, int], tuple[int, ...]] = {}
-
-    def path(self, row: int) -> tuple[int, ...]:
-        """Directed links of a row under the routes in force; `nowhere` when nothing connects it."""
-        pair = int(self.trace.src[row]), int(self.trace.dst[row])
-        if pair not in self.paths:
-            self.paths[pair] = self.routes.links(*(self.trace.hosts[i] for i in pair)) or (self.nowhere,)
-        return self.paths[pair]
 
     def _fill(self) -> None:
         trace = self.trace
@@ -160,7 +165,8 @@ class _World:
         decision = intend(self.fabric, self.policy, demand, self.circuits, now, plan, self.timing, pairs)
         if not decision.rewire:
             return
-        self.rewiring = _Rewiring(key, decision, now, changed_cables(self.fabric, decision.rewire), set())
+        after = _Ways(self.fabric, self.trace, decision.rewire.apply(self.circuits))
+        self.rewiring = _Rewiring(key, decision, now, changed_cables(self.fabric, decision.rewire), after, set())
         parked = self._parked(self._open())
         if self.timing.in_flight == "drain":
             flying = set(self.engine.active().tolist()) & set(parked)
@@ -173,9 +179,11 @@ class _World:
             self._go_dark()
 
     def _parked(self, rows: list[int]) -> list[int]:
-        """Those of `rows` whose way crosses a cable that the rewire under way darkens."""
-        cables = self.rewiring.cables if self.rewiring else ()
-        return [r for r in rows if any(link // 2 in cables for link in self.path(r))]
+        """Those of `rows` whose way, now or after, crosses a cable that the rewire under way darkens."""
+        if not self.rewiring:
+            return []
+        cables, ways = self.rewiring.cables, (self.path, self.rewiring.ways)
+        return [r for r in rows if any(link // 2 in cables for way in ways for link in way(r))]
 
     def _open(self) -> list[int]:
         """Rows with bytes of the phases that have begun, not finished."""
@@ -204,8 +212,7 @@ class _World:
             return
         self.circuits = self.rewiring.decision.rewire.apply(self.circuits)
         self.epochs.append((self.engine.now, self.circuits))
-        self.rewiring = None
-        self._route_by(self.circuits)
+        self.path, self.rewiring = self.rewiring.ways, None
         self._reroute(self._open())
 
     def _park(self, rows: list[int]) -> None:
