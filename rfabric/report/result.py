@@ -4,8 +4,9 @@
     sent, received  int64[n]    bytes counted at both ends (the trace's bytes, before any scale)
     link_bytes      float64[2m] bytes per directed link of the fabric
 
-Phase times follow from them: a phase lasts from the instant its first row may start to its last finish; `comm` is the time in
-which at least one of its flows is in flight; `exposed` is what the phase takes beyond its compute on a network without delay.
+Phase times follow from them: a phase lasts from the instant its first row may start to its last finish; `comm` is the
+time in which at least one of its flows is in flight; `exposed` is what the phase takes beyond its compute on a network
+without delay.
 """
 
 from dataclasses import dataclass, field
@@ -17,13 +18,15 @@ from ..errors import RunError
 from ..fabric import Fabric
 from ..optics import Circuits, RewireRecord
 from ..trace import PhaseKey, Trace
+from ..units import transfer_seconds
 
 
 @dataclass(frozen=True)
 class Scale:
     """How an emulation is smaller and slower than what it stands for; 1 and 1 for a simulation.
 
-    Emulated bytes = bytes x `bandwidth`; emulated rates = rates x `bandwidth` / `dilation`; a second takes `dilation` seconds.
+    Emulated bytes = bytes x `bandwidth`; emulated rates = rates x `bandwidth` / `dilation`; a second takes `dilation`
+    seconds.
     """
 
     bandwidth: float = 1.0
@@ -35,7 +38,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Pace:
-    """Whether a run kept pace with its own clock: CPU share used (0..1), worst lateness (s, wall), and what to do if not."""
+    """Whether a run kept pace: CPU share used (0..1), worst lateness (s, wall), and what to do if not."""
 
     ok: bool = True
     cpu: float = 0.0
@@ -135,8 +138,21 @@ class Result:
         groups = self.trace.communication()
         return {key: union_seconds(self.start[rows], self.finish[rows]) for key, rows in groups.items()}
 
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds with any flow in flight."""
+        sending = self.trace.size > 0
+        return union_seconds(self.start[sending], self.finish[sending])
+
+    @property
+    def utilisation(self) -> np.ndarray:
+        """Bytes of each directed link over what it could have carried in the busy seconds."""
+        rates = np.repeat([link.rate for link in self.fabric.links], 2)
+        busy = self.busy_seconds
+        return transfer_seconds(self.link_bytes, rates) / busy if busy else np.zeros(len(rates))
+
     def check(self) -> "Result":
-        """Self, when every row finished and every byte that left arrived; else a RunError naming the first that did not."""
+        """Self, when every row finished and every byte sent arrived; else a RunError naming the first that did not."""
         late = np.flatnonzero(~np.isfinite(self.finish))
         if len(late):
             row = late[0]
@@ -145,7 +161,9 @@ class Result:
         lost = np.flatnonzero(self.sent != self.received)
         if len(lost):
             row = lost[0]
-            raise RunError(f"row {row}: {self.sent[row]} bytes sent, {self.received[row]} received ({len(lost)} such rows)")
+            raise RunError(
+                f"row {row}: {self.sent[row]} bytes sent, {self.received[row]} received ({len(lost)} such rows)"
+            )
         return self
 
 
@@ -161,7 +179,7 @@ def union_seconds(start: np.ndarray, finish: np.ndarray) -> float:
 
 
 def fidelity(emulated: Result, simulated: Result, resolution: float = 0.0) -> dict:
-    """Relative error of each communication phase, emulated against simulated: the numbers that say how far to trust a run.
+    """Relative error of each communication phase, emulated against simulated: how far to trust a run.
 
     Communication phases shorter than `resolution` (s) in the simulation are listed under `unresolved`, not scored.
     """

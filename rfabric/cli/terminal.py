@@ -1,0 +1,137 @@
+"""Results on a terminal: aligned tables on stdout, progress on stderr."""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table as RichTable
+
+from ..report import compare
+from ..report.compare import Table
+from ..report.summary import Run
+from ..units import show_size, show_time
+
+PATIENCE = 2.0  # s before progress is worth showing
+PIPE_WIDTH = 200  # columns where stdout is no terminal: nothing is wrapped or cut
+
+
+def show_tables(tables: Sequence[Table]) -> None:
+    """Print tables to stdout; one without rows is left out."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    gap = (0, 2 if console.width > 88 else 1, 0, 0)
+    for table in tables:
+        if not table.rows:
+            continue
+        shown = RichTable(
+            title=table.title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=gap
+        )
+        for i, column in enumerate(table.columns):
+            words = i in table.words
+            kind = {"justify": "left", "no_wrap": not i} if words else {"justify": "right", "no_wrap": True}
+            shown.add_column(column, header_style="dim", overflow="fold", **kind)
+        for row in table.rows:
+            cells = [f"[bold]{c}[/]" if i == row.best else c for i, c in enumerate(map(_plain, row.cells))]
+            shown.add_row("  " * row.indent + _plain(row.name), *cells)
+        console.print(shown)
+        console.print()
+
+
+def show_runs(runs: Sequence[Run], summary: dict) -> None:
+    """What a run verb prints: comparison, rewires, emulated against simulated, how it was scaled."""
+    show_tables([compare.comparison(summary), compare.rewires(summary), compare.fidelity(summary)])
+    emulated = [entry for entry in summary["runs"] if entry["engine"] == "emulate"]
+    for text in dict.fromkeys(scale_text(entry["scale"]) for entry in emulated):
+        print(f"emulated at {text}")
+    for entry in emulated:
+        pace = entry["pace"]
+        print(f"{entry['label']}: CPU {pace['cpu']:.0%}, latest start {show_time(pace['worst_lateness_s'])}")
+    for note in dict.fromkeys(note for entry in summary["runs"] for note in entry["notes"]):
+        print(note)
+
+
+def scale_text(scale: dict) -> str:
+    """`bandwidth x 0.00021, time x 16`"""
+    return f"bandwidth x {scale['bandwidth_scale']:.3g}, time x {scale['time_dilation']:.3g}"
+
+
+class Talk:
+    """Progress of a long verb on stderr: bars on a terminal, lines elsewhere, nothing when quiet or quickly done.
+
+    `talk.of("rfabric")` is a progress function for one run; its dictionaries have keys stage, phase, done_bytes,
+    total_bytes, circuits, clock_s.
+    """
+
+    def __init__(self, quiet: bool = False):
+        self.quiet = quiet
+        self.began = time.monotonic()
+        self.bars: Progress | None = None
+        self.said = ""
+        self.tasks: dict[str, int] = {}
+
+    def __enter__(self) -> "Talk":
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self.bars:
+            self.bars.stop()
+
+    def of(self, name: str) -> Callable[[dict], None]:
+        """The progress function of the run called `name`."""
+        return lambda news: self.tell(name, news)
+
+    def tell(self, name: str, news: dict) -> None:
+        """Show one piece of news, if it is time to."""
+        if self.quiet or time.monotonic() - self.began < PATIENCE:
+            return
+        if sys.stderr.isatty():
+            self._bar(name, news)
+        else:
+            self._line(name, news)
+
+    def _line(self, name: str, news: dict) -> None:
+        text = f"{name}: {_what(news)}"
+        between = news.get("stage") == "run" and not news.get("phase")
+        if text != self.said and not between:
+            self.said = text
+            print(text, file=sys.stderr, flush=True)
+
+    def _bar(self, name: str, news: dict) -> None:
+        if not self.bars:
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(24),
+                TextColumn("{task.fields[text]}"),
+                TimeElapsedColumn(),
+            )
+            self.bars = Progress(*columns, console=Console(stderr=True), transient=True)
+            self.bars.start()
+        if name not in self.tasks:
+            for task in self.tasks.values():
+                self.bars.stop_task(task)
+            self.tasks[name] = self.bars.add_task(_plain(name), total=None, text="")
+        total = news.get("total_bytes")
+        self.bars.update(
+            self.tasks[name], total=total or None, completed=news.get("done_bytes", 0), text=_plain(_detail(news))
+        )
+
+
+def _what(news: dict) -> str:
+    return " ".join(str(news[key]) for key in ("stage", "phase") if news.get(key))
+
+
+def _detail(news: dict) -> str:
+    parts = [_what(news)]
+    if news.get("total_bytes"):
+        parts.append(f"{show_size(news.get('done_bytes', 0))} of {show_size(news['total_bytes'])}")
+    if news.get("circuits"):
+        parts.append(f"{news['circuits']} circuits")
+    if news.get("clock_s"):
+        parts.append(f"clock {show_time(news['clock_s'])}")
+    return ", ".join(parts)
+
+
+def _plain(text: str) -> str:
+    """`text` with rich's markup disarmed."""
+    return text.replace("[", "\\[")

@@ -1,0 +1,441 @@
+"""What each verb does: functions of the parsed arguments that return an exit code."""
+
+import argparse
+import json
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from ..errors import RFabricError
+from ..fabric import Fabric, data_dir, parse_fabric
+from ..fabric.cost import bill, equal_cost_fat_tree
+from ..fabric.spec import load_topology
+from ..optics import Timing, parse_policy
+from ..report.compare import PHASE_NAMES, Row, Table, bill_table, fabric_table
+from ..report.folder import new_folder, read_folder, sweep, write_folder, writing
+from ..report.result import Scale, fidelity
+from ..report.summary import Run, check_summary, summary_of
+from ..trace import Trace, read_trace, write_trace
+from ..units import show_rate, show_size, show_time
+from .terminal import Talk, show_runs, show_tables
+
+log = logging.getLogger(__name__)
+
+TRACE_SUFFIXES = (".csv", ".jsonl", ".txt", ".htsim", ".flows")
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+
+def emulate(args: argparse.Namespace) -> None:
+    _run(args, "emulate")
+
+
+def simulate(args: argparse.Namespace) -> None:
+    _run(args, "simulate")
+
+
+def compare(args: argparse.Namespace) -> None:
+    if len(args.topo) == 1 and len(args.policy) < 2:
+        raise RFabricError("compare needs two fabrics or two policies: give --topo or --policy twice")
+    _run(args, args.engine)
+
+
+def replay(args: argparse.Namespace) -> None:
+    args.set = []
+    if Path(args.traffic).suffix not in TRACE_SUFFIXES:
+        raise RFabricError(
+            f"{args.traffic} is no trace file ({', '.join(TRACE_SUFFIXES)}); for a recipe say simulate or emulate"
+        )
+    _run(args, args.engine)
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A trace, what to call it, and the files it came from."""
+
+    trace: Trace
+    name: str
+    inputs: tuple[Path, ...]
+
+
+def _run(args: argparse.Namespace, engine: str) -> None:
+    if engine == "emulate":
+        from ..emulate.sandbox import require
+
+        require()
+    traffic, fabrics = _traffic(args), _fabrics(args.topo)
+    for fabric in fabrics:
+        traffic.trace.fit(fabric)
+    sweep(args.out)
+    with new_folder(args.out) as folder:
+        with Talk(args.quiet) as talk:
+            runs = _results(args, engine, fabrics, traffic, talk)
+        summary = summary_of(runs, args.command, folder.created)
+        write_folder(folder.path, runs, summary, traffic.inputs)
+        page = _write_page(folder.path, runs, summary)
+    if args.json:
+        _print_json(summary | {"folder": str(folder.final)})
+    else:
+        show_runs(runs, summary)
+        print(folder.final / "report.html" if page else folder.final)
+
+
+def _results(args: argparse.Namespace, engine: str, fabrics: Sequence[Fabric], traffic: Traffic, talk) -> list:
+    """The runs of every fabric under every policy; those of the emulator with their distance from the simulator."""
+    from ..simulate.world import simulate
+
+    policies = list(dict.fromkeys(args.policy)) or ["demand"]
+    cases = [(f, p) for f in fabrics for p in (policies if f.ocses else policies[:1])]
+    for fabric, policy in cases:
+        parse_policy(policy, fabric)
+    about = {"timing": Timing(in_flight=args.in_flight), "traffic": traffic.name, "seed": args.seed}
+    simulated = [simulate(f, traffic.trace, p, progress=talk.of(f"simulate {_short(f)}"), **about) for f, p in cases]
+    if engine == "simulate":
+        return [Run(result) for result in simulated]
+
+    from ..emulate.scale import resolution
+    from ..emulate.world import emulate
+
+    about |= {"scale": _scale(args, simulated, talk), "out": args.out}
+    runs = []
+    for (fabric, policy), expected in zip(cases, simulated, strict=True):
+        result = emulate(fabric, traffic.trace, policy, progress=talk.of(_short(fabric)), **about)
+        runs.append(Run(result, fidelity(result, expected, resolution(result))))
+    return runs
+
+
+def _scale(args: argparse.Namespace, simulated: Sequence, talk):
+    """The scale that was asked for, or what the calibrated host can carry; one given half fills in from the other."""
+    from ..emulate.scale import choose_scale
+    from ..emulate.world import calibrate
+
+    if args.bandwidth_scale and args.time_dilation:
+        return Scale(args.bandwidth_scale, args.time_dilation)
+    chosen = choose_scale(simulated, calibrate(progress=talk.of("calibrate"), out=args.out))
+    if args.time_dilation:  # the same shaped rates
+        return Scale(chosen.bandwidth * args.time_dilation / chosen.dilation, args.time_dilation)
+    return replace(chosen, bandwidth=args.bandwidth_scale) if args.bandwidth_scale else chosen
+
+
+def _traffic(args: argparse.Namespace) -> Traffic:
+    """The trace of a recipe or of a file."""
+    name = args.traffic
+    if Path(name).suffix in TRACE_SUFFIXES:
+        if args.set:
+            raise RFabricError(f"--set changes recipes; {name} is a trace file")
+        return Traffic(read_trace(name), Path(name).stem, (Path(name),))
+    from ..rl import read_recipe, trace_of
+
+    path = Path(name) if Path(name).suffix else data_dir("traffic") / f"{name}.yaml"
+    return Traffic(trace_of(read_recipe(name, args.set), args.seed), path.stem, (path,))
+
+
+def _fabrics(specs: Sequence[str]) -> list[Fabric]:
+    """The fabrics that were asked for; by default Fat-Tree, a Fat-Tree of about rfabric's cost, and rfabric."""
+    if specs:
+        fabrics = [parse_fabric(spec) for spec in dict.fromkeys(specs)]
+    else:
+        optical = parse_fabric("rfabric")
+        fabrics = [parse_fabric("fat-tree"), equal_cost_fat_tree(optical)[0], optical]
+    return fabrics
+
+
+def _short(fabric: Fabric) -> str:
+    return fabric.spec or fabric.name
+
+
+def _write_page(folder: Path, runs: Sequence, summary: dict) -> bool:
+    """report.html, where the libraries that draw it are installed."""
+    missing = [name for name in ("matplotlib", "jinja2") if not find_spec(name)]
+    if missing:
+        log.warning("no report.html without %s: install rfabric[report]", " and ".join(missing))
+        return False
+    from ..report.html import write_report
+
+    write_report(folder / "report.html", runs, summary)
+    return True
+
+
+def report(args: argparse.Namespace) -> None:
+    from ..report.html import write_report
+
+    runs, summary = read_folder(args.folder)
+    page = Path(args.folder) / "report.html"
+    write_report(page, runs, summary)
+    if args.json:
+        _print_json(summary | {"folder": str(args.folder)})
+    else:
+        show_runs(runs, summary)
+        print(page)
+
+
+# --- traces and fabrics ----------------------------------------------------------------------------------------------
+
+
+def trace(args: argparse.Namespace) -> None:
+    traffic = _traffic(args)
+    if args.output:
+        with writing(args.output):
+            write_trace(traffic.trace, args.output)
+    items = []
+    if Path(args.traffic).suffix not in TRACE_SUFFIXES:
+        from ..rl import explain, read_recipe
+
+        items = explain(read_recipe(args.traffic, args.set), args.seed)
+    groups = _groups(traffic.trace)
+    if args.json:
+        keys = {"phase": str, "item": str, "count": int, "seconds": float, "bytes": int, "why": str}
+        found = [{key: kind(getattr(item, key)) for key, kind in keys.items()} for item in items]
+        head = {"traffic": traffic.name, "seed": args.seed, "rows": len(traffic.trace)}
+        _print_json(head | {"items": found, "flows": groups})
+        return
+    _show_trace(items, groups)
+    if args.output:
+        print(args.output)
+
+
+def _groups(found: Trace) -> list[dict]:
+    """Flows and bytes of each communication phase."""
+    return [
+        {"step": step, "phase": phase, "label": label, "flows": len(rows), "bytes": int(found.size[rows].sum())}
+        for (step, phase, label), rows in found.communication().items()
+    ]
+
+
+def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
+
+    rows = [
+        Row(
+            PHASE_NAMES.get(i.phase, i.phase),
+            (
+                i.item,
+                f"{i.count:,}",
+                show_time(i.seconds) if i.seconds else "",
+                show_size(i.bytes) if i.bytes else "",
+                i.why,
+            ),
+        )
+        for i in items
+    ]
+    columns = "phase", "item", "count", "seconds", "bytes", "why"
+    sent = [
+        Row(f"{g['phase'] or 'flows'}/{g['step']}", (g["label"], f"{g['flows']:,}", show_size(g["bytes"])))
+        for g in groups
+    ]
+    show_tables(
+        [
+            Table("Where seconds and bytes come from", columns, tuple(rows), words=(0, 1, 5)),
+            Table("What enters the fabric", ("phase", "label", "flows", "bytes"), tuple(sent), words=(0, 1)),
+        ]
+    )
+
+
+def topo(args: argparse.Namespace) -> None:
+    fabric = parse_fabric(args.fabric)
+    if args.png:
+        _draw(fabric, Path(args.png))
+    if args.json:
+        _print_json(fabric.to_json())
+    elif args.dot:
+        print(_dot(fabric))
+    else:
+        _show_fabric(fabric)
+        if args.png:
+            print(args.png)
+
+
+def _show_fabric(fabric: Fabric) -> None:
+
+    tables = [fabric_table(fabric)]
+    try:
+        tables.append(bill_table("Cost of the network", bill(fabric)))
+    except RFabricError as error:
+        log.warning("no cost: %s", error)
+    show_tables(tables)
+
+
+def _draw(fabric: Fabric, path: Path) -> None:
+    try:
+        from ..report import figures
+    except ImportError as error:
+        raise RFabricError(f"drawing needs {error.name}; install rfabric[report]") from error
+    figures.png(figures.topology(fabric, figures.PRINT), path)
+
+
+def _dot(fabric: Fabric) -> str:
+    """The cables as a Graphviz graph."""
+
+    shapes = {"host": "point", "eps": "box", "ocs": "diamond"}
+    lines = [f'graph "{fabric.name}" {{']
+    lines += [f"  {n.name} [shape={shapes[n.kind]}];" for n in fabric.nodes]
+    lines += [f'  {k.a.node} -- {k.b.node} [tooltip="{k.a} - {k.b}, {show_rate(k.rate)}"];' for k in fabric.links]
+    return "\n".join([*lines, "}"])
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def check(args: argparse.Namespace) -> int:
+    """One line a file; 2 when any is bad."""
+    found = []
+    for name in args.files:
+        try:
+            found.append({"file": name, "ok": True, "detail": _check_one(Path(name))})
+        except RFabricError as error:
+            found.append({"file": name, "ok": False, "detail": str(error)})
+    if args.json:
+        _print_json({"files": found})
+    else:
+        for entry in found:
+            print(f"{entry['file']}: {'OK, ' if entry['ok'] else 'bad: '}{entry['detail']}")
+    return 0 if all(entry["ok"] for entry in found) else 2
+
+
+def _check_one(path: Path) -> str:
+    """What the file is, if it is sound."""
+    if path.is_dir():
+        return f"run folder of {len(read_folder(path)[0])} runs"
+    if not path.is_file():
+        raise RFabricError("there is no such file")
+    kinds = {".yaml": _recipe, ".yml": _recipe, ".json": _json_file, ".py": _topology}
+    kinds |= dict.fromkeys(TRACE_SUFFIXES, _trace_file)
+    if path.suffix not in kinds:
+        raise RFabricError(f"unknown suffix {path.suffix!r}; known are {', '.join(kinds)}")
+    return kinds[path.suffix](path)
+
+
+def _recipe(path: Path) -> str:
+    from ..rl import read_recipe
+
+    workload = read_recipe(str(path))
+    return f"recipe for {workload.gpus} GPUs"
+
+
+def _trace_file(path: Path) -> str:
+
+    found = read_trace(path)
+    return f"trace of {len(found)} rows among {len(found.hosts)} hosts"
+
+
+def _topology(path: Path) -> str:
+
+    built = {name: build() for name, build in load_topology(path).items()}
+    return "topology: " + ", ".join(f"{n} ({len(f.hosts)} GPUs, {len(f.switches)} switches)" for n, f in built.items())
+
+
+def _json_file(path: Path) -> str:
+
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RFabricError(f"no valid JSON: {error}") from error
+    if isinstance(data, dict) and "runs" in data:
+        return f"summary of {len(check_summary(data, path.name)['runs'])} runs"
+    if isinstance(data, dict) and "nodes" in data:
+        fabric = Fabric.from_json(data)
+        return f"fabric {fabric.name} of {len(fabric.hosts)} GPUs and {len(fabric.switches)} switches"
+    raise RFabricError("neither a fabric (nodes, links) nor a summary (runs)")
+
+
+# --- the host --------------------------------------------------------------------------------------------------------
+
+
+def doctor(args: argparse.Namespace) -> None:
+    """What the host is, and where emulation is possible how many packet-hops a second it moves."""
+    from ..emulate.calibrate import probe_host
+    from ..emulate.world import calibrate
+
+    facts = asdict(probe_host()) | {"packet_hops_per_s": None, "cannot_emulate": ""}
+    try:
+        with Talk(args.quiet) as talk:
+            facts["packet_hops_per_s"] = calibrate(progress=talk.of("calibrate"), out=args.out)
+    except RFabricError as error:
+        facts["cannot_emulate"] = str(error)
+    if args.json:
+        _print_json(facts)
+    else:
+        rows = [Row(key.removesuffix("_bytes").replace("_", " "), (_fact(key, value),)) for key, value in facts.items()]
+        show_tables([Table("This host", ("", ""), tuple(rows), words=(0, 1))])
+
+
+def _fact(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {text or 'missing'}" for key, text in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    if name.endswith("_bytes"):
+        return show_size(value)
+    return "–" if value in (None, "") else f"{value:,.0f}" if isinstance(value, float) else str(value)
+
+
+def control(args: argparse.Namespace) -> None:
+    from ..control.launch import run
+
+    run(args.topo, args.host, args.port, args.sdn, args.ofp_port, args.app)
+
+
+def clean(args: argparse.Namespace) -> None:
+    from ..emulate.world import sweep as end_emulations
+
+    found = end_emulations(args.out, args.run_id)
+    if args.run_id and not found:
+        raise RFabricError(f"no run {args.run_id!r} in {args.out}; name its folder's parent with --out")
+    found += [path.name for path in sweep(args.out)] if not args.run_id else []
+    if args.json:
+        _print_json({"cleaned": found})
+    elif not args.quiet:
+        print(f"cleaned: {', '.join(found)}" if found else "nothing to clean")
+
+
+def bench(args: argparse.Namespace) -> None:
+    """Flows a second of the engine on three workloads, and seconds of the default step; wall time, best of three."""
+    from ..rl import read_recipe, trace_of
+    from ..simulate import engine, workloads
+    from ..simulate.world import simulate
+
+    works = [workloads.disjoint_rings(256), workloads.all_to_all(8, 128), workloads.web_search(8, 10_000)]
+    found = []
+    for work in works:
+        seconds = _best_of(3, lambda work=work: _push(engine(work.capacity), work))
+        found.append({"what": work.name, "rows": work.flows, "seconds": seconds})
+    traffic = trace_of(read_recipe("grpo-64"), 0)
+    for fabric in _fabrics([]):
+        seconds = _best_of(3, lambda fabric=fabric: simulate(fabric, traffic))
+        found.append({"what": f"grpo-64 on {_short(fabric)}", "rows": len(traffic), "seconds": seconds})
+    if args.json:
+        _print_json({"core": engine([1.0]).core, "bench": found})
+    else:
+        _show_bench(found, engine([1.0]).core)
+
+
+def _push(flow_engine, work) -> None:
+    flow_engine.add(**work.columns)
+    flow_engine.run()
+
+
+def _show_bench(found: Sequence[dict], core: str) -> None:
+
+    rows = [
+        Row(f["what"], (f"{f['rows']:,}", show_time(f["seconds"]), f"{f['rows'] / f['seconds']:,.0f}")) for f in found
+    ]
+    show_tables([Table(f"Simulator, {core} core", ("workload", "rows", "time", "rows/s"), tuple(rows))])
+
+
+def _print_json(document: dict) -> None:
+    print(json.dumps(document, indent=2))
+
+
+def _best_of(times: int, work) -> float:
+    """The shortest wall time (s) of some tries."""
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - began)
+    return min(found)

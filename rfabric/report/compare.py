@@ -1,0 +1,203 @@
+"""Runs side by side, as tables that the terminal and the HTML page both print.
+
+A Table is text: rows of cells, ready to be aligned. Numbers of one row share a unit, so they can be compared by eye.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import RFabricError
+from ..fabric import Fabric
+from ..fabric.cost import Bill, Line, bill
+from ..units import show_rate, show_size, show_time
+from .summary import Run, labels
+
+NEGLIGIBLE = 1e-6  # of the step: a row of the comparison that shows nothing
+KIND_NAMES = {"host": "GPU", "eps": "electrical packet switch", "ocs": "optical circuit switch"}
+TIER_NAMES = {
+    "host": "hosts",
+    "edge": "ToRs",
+    "aggregation": "aggregation",
+    "core": "core",
+    "electrical": "electrical path",
+}
+PHASE_NAMES = {"generation": "generation", "training": "training", "weight_sync": "weight sync", "flows": "flows"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: `best` is the column (counted from 0 without the row's name) to be emphasised, -1 for none."""
+
+    name: str
+    cells: tuple[str, ...]
+    best: int = -1
+    indent: int = 0
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table: `columns` names the first column and the others, `words` says which of them hold text.
+
+    `note` explains what is not obvious.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    note: str = ""
+    words: tuple[int, ...] = (0,)
+
+
+def comparison(summary: dict) -> Table:
+    """What each fabric makes of the step: one column a run. The lowest value of a row is best."""
+    runs = summary["runs"]
+    rows = [_seconds("step time", [r["step_s"] for r in runs])]
+    names = list(dict.fromkeys(name for r in runs for name in r["phases"]))
+    rows += _phase_rows(runs, names, "seconds")
+    exposed = [sum(p["exposed_s"] for p in r["phases"].values()) for r in runs]
+    rows.append(_seconds("exposed communication", exposed))
+    rows += _phase_rows(runs, names, "exposed_s")
+    if len(runs) > 1 and exposed[0] > 0:
+        rows.append(Row(f"against {runs[0]['label']}", tuple(f"{e / exposed[0]:.2f} x" for e in exposed), indent=1))
+    rows.append(Row("rewires", tuple(str(len(r["rewires"])) for r in runs)))
+    rows.append(_seconds("dark time", [r["dark_s"] for r in runs], rank=False))
+    rows.append(Row("bytes lost", tuple(show_size(r["lost_bytes"]) for r in runs)))
+    rows += _fidelity_rows(runs)
+    rows += _cost_rows(runs)
+    notes = "Exposed: what a phase takes beyond its compute on a network without delay."
+    return Table("One step on each fabric", ("", *(r["label"] for r in runs)), tuple(rows), notes)
+
+
+def rewires(summary: dict) -> Table:
+    """Every rewire with its four timestamps; the last three as delays after the request."""
+    rows = []
+    for run in summary["runs"]:
+        for r in run["rewires"]:
+            delays = [r[key] - r["requested_s"] for key in ("programmed_s", "dark_until_s", "usable_s")]
+            times = (f"{r['requested_s']:.4f} s", *(f"+{1e3 * delay:.2f} ms" for delay in delays))
+            cells = (str(r["epoch"]), phase_text(r["phase"]), *times, str(r["circuits_changed"]))
+            rows.append(Row(run["label"], (*cells, show_size(r["lost_bytes"]))))
+    columns = "fabric", "#", "phase", "requested", "programmed", "dark until", "usable", "changed", "lost"
+    note = "#: epoch. Delays count from the request. Changed: circuits down and up."
+    return Table("Rewires", columns, tuple(rows), note, words=(0, 2))
+
+
+def fidelity(summary: dict) -> Table:
+    """Emulated against simulated seconds of each communication phase."""
+    rows, short = [], set()
+    for run in (r for r in summary["runs"] if r["fidelity"]):
+        short |= {
+            f"{name} (below {show_time(run['fidelity']['resolution_s'])})" for name in run["fidelity"]["unresolved"]
+        }
+        for name, phase in run["fidelity"]["phases"].items():
+            times = (f"{phase[key] * 1e3:.2f} ms" for key in ("emulated_s", "simulated_s"))
+            rows.append(Row(run["label"], (name, *times, f"{phase['error']:+.1%}")))
+    columns = "fabric", "communication phase", "emulated", "simulated", "error"
+    note = "Time with a flow of the phase in flight."
+    if short:
+        note += f" Too short to be resolved at this scale: {', '.join(sorted(short))}."
+    return Table("Emulated against simulated", columns, tuple(rows), note, (0, 1))
+
+
+def bills(runs: Sequence[Run]) -> list[Table]:
+    """The bill of each distinct fabric; fabrics without a price are left out."""
+    return [bill_table(label, priced) for label, priced in _priced(runs)]
+
+
+def bill_table(title: str, priced: Bill) -> Table:
+    """The lines of one bill and their sum."""
+    rows = [
+        Row(f"{line.item} {show_rate(line.rate)}", (f"{line.count:,}", f"{line.usd:,.0f}", _watts(line)))
+        for line in priced.lines
+    ]
+    rows.append(Row("sum", ("", f"{priced.usd:,.0f}", f"{priced.watts:,.0f}")))
+    return Table(title, ("part", "count", "USD", "W"), tuple(rows))
+
+
+def fabric_table(fabric: Fabric) -> Table:
+    """What one fabric is made of: nodes of each tier, their ports, cables of each rate."""
+    tiers = list(dict.fromkeys((n.tier, n.kind) for n in fabric.nodes))
+    rows = []
+    for tier, kind in tiers:
+        ports = [len(fabric.ports[n.name]) for n in fabric.nodes if (n.tier, n.kind) == (tier, kind)]
+        rows.append(Row(TIER_NAMES[tier], (KIND_NAMES[kind], f"{len(ports):,}", f"{max(ports)}")))
+    for rate in sorted({link.rate for link in fabric.links}, reverse=True):
+        rows.append(Row("cables", (show_rate(rate), f"{sum(link.rate == rate for link in fabric.links):,}", "")))
+    delay = f"; a circuit is dark for {show_time(fabric.reconfig_delay)}" if fabric.ocses else ""
+    title = f"{fabric.spec or fabric.name}: {len(fabric.hosts):,} GPUs in {fabric.pods} pods{delay}"
+    return Table(title, ("", "", "count", "ports each"), tuple(rows), words=(0, 1))
+
+
+def cost_sources(runs: Sequence[Run]) -> list[str]:
+    """Where the prices and watts of the bills come from, each source once."""
+    return list(dict.fromkeys(source for _, priced in _priced(runs) for source in priced.sources))
+
+
+def _priced(runs: Sequence[Run]) -> list[tuple[str, Bill]]:
+    found: dict[str, tuple[str, Bill]] = {}
+    for label, run in zip(labels(runs), runs, strict=True):
+        fabric = run.result.fabric
+        try:
+            found.setdefault(fabric.spec or fabric.name, (label, bill(fabric)))
+        except RFabricError:
+            continue
+    return list(found.values())
+
+
+def phase_text(key: str) -> str:
+    """`weight_sync/0` -> `weight sync`; steps beyond the first are named."""
+    phase, _, step = key.rpartition("/")
+    name = PHASE_NAMES.get(phase, phase) or "flows"
+    return name if step in ("", "0") else f"{name}, step {step}"
+
+
+def _watts(line: Line) -> str:
+    return f"{line.watts:,.0f}" if line.power else "–"
+
+
+def _phase_rows(runs: list[dict], names: list[str], key: str) -> list[Row]:
+    rows = []
+    for name in names:
+        values = [r["phases"].get(name, {}).get(key) for r in runs]
+        if key == "exposed_s" and max(v or 0.0 for v in values) <= NEGLIGIBLE * max(r["step_s"] for r in runs):
+            continue
+        rows.append(_seconds(PHASE_NAMES.get(name, name), values, indent=1))
+    return rows
+
+
+def _fidelity_rows(runs: list[dict]) -> list[Row]:
+    checked = [r["fidelity"] or {} for r in runs]
+    if not any(checked):
+        return []
+    rows = []
+    for name, key in (("error against simulation, median", "median_error"), ("worst", "worst_error")):
+        values = [f.get(key) for f in checked]
+        rows.append(
+            Row(name, tuple("–" if v is None else f"{v:.1%}" for v in values), indent=int(key != "median_error"))
+        )
+    return rows
+
+
+def _cost_rows(runs: list[dict]) -> list[Row]:
+    usd, watts, joules = ([r["cost"].get(k) for r in runs] for k in ("network_usd", "network_watts", "step_joules"))
+    if not any(usd):
+        return []
+    return [
+        _row("network cost", usd, lambda v: f"{v / 1e3:,.0f} k$"),
+        _row("network power", watts, lambda v: f"{v / 1e3:,.2f} kW"),
+        _row("energy a step", joules, lambda v: f"{v / 1e3:,.0f} kJ"),
+    ]
+
+
+def _seconds(name: str, values: Sequence[float | None], indent: int = 0, rank: bool = True) -> Row:
+    """Seconds or milliseconds, whichever the largest of the row asks for."""
+    largest = max((abs(v) for v in values if v is not None), default=0.0)
+    factor, unit, digits = (1e3, "ms", 2) if 0 < largest < 1 else (1.0, "s", 3)
+    return _row(name, values, lambda v: f"{v * factor:,.{digits}f} {unit}", indent, rank)
+
+
+def _row(name: str, values: Sequence, show, indent: int = 0, rank: bool = True) -> Row:
+    cells = tuple("–" if v is None else show(v) for v in values)
+    known = [v for v in values if v is not None]
+    best = values.index(min(known)) if rank and len(known) > 1 else -1
+    return Row(name, cells, best if cells.count(cells[best]) == 1 else -1, indent)

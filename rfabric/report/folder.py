@@ -1,0 +1,236 @@
+"""The run folder: every input of a run beside every output, to be read, mailed or run again.
+
+    runs/20250721-143005-9f3a/
+        summary.json   report.html   trace.csv   inputs/grpo-64.yaml
+        emulate-rfabric/  fabric.json  flows.csv  links.csv  rewires.csv  circuits.json
+
+It is filled under a hidden name and renamed when complete: a folder one sees is whole. Columns are the same for both
+worlds; `read_folder` gives back what `write_folder` was given, so a report can be made again.
+"""
+
+import csv
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import RFabricError
+from ..fabric import Fabric
+from ..optics import Circuits, RewireRecord
+from ..trace import Trace, read_trace, write_trace
+from .result import Pace, Result, Scale
+from .summary import Run, labels, read_summary
+
+FLOW_COLUMNS = (
+    "id", "src", "dst", "size_bytes", "start_s", "finish_s", "step", "phase", "label", "sent_bytes", "received_bytes",
+)  # fmt: skip
+LINK_COLUMNS = ("link", "a", "b", "rate_bps", "bytes", "utilisation")
+REWIRE_COLUMNS = (
+    "epoch", "phase", "requested_s", "programmed_s", "dark_until_s", "usable_s", "circuits_changed",
+    "lost_bytes", "why",
+)  # fmt: skip
+UNFINISHED = re.compile(r"\.\d{8}-\d{6}-[0-9a-f]{4}\.(\d+)\.part")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder being filled: write under `path`; afterwards it is found at `final`."""
+
+    path: Path
+    final: Path
+    created: str
+
+
+@contextmanager
+def new_folder(out: str | Path) -> Iterator[RunFolder]:
+    """A run folder under `out`, renamed into place when whole, else removed. Under sudo it becomes the caller's."""
+    out, created = Path(out), datetime.now().astimezone()
+    name = f"{created:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    folder = RunFolder(out / f".{name}.{os.getpid()}.part", out / name, created.isoformat(timespec="seconds"))
+    made = [p for p in (out, *out.parents) if not p.exists()]
+    try:
+        with writing(out):
+            folder.path.mkdir(parents=True)
+        yield folder
+        with writing(out):
+            _give_to_caller([*made, folder.path, *folder.path.rglob("*")])
+            os.rename(folder.path, folder.final)
+    finally:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        for path in made:  # innermost first; one that holds a run stays
+            with suppress(OSError):
+                path.rmdir()
+
+
+@contextmanager
+def writing(where: str | Path) -> Iterator[None]:
+    """Turns an OSError of what is written inside into an RFabricError that names the file, why, and the way out."""
+    try:
+        yield
+    except OSError as error:
+        name = error.filename or where
+        raise RFabricError(f"cannot write {name}: {error.strerror}; choose another place, or make room") from error
+
+
+def sweep(out: str | Path) -> list[Path]:
+    """Remove the unfinished folders under `out` whose process is gone; says which."""
+    found = [p for p in Path(out).glob(".*.part") if (m := UNFINISHED.fullmatch(p.name)) and not _alive(int(m[1]))]
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True)
+    return found
+
+
+def write_folder(folder: Path, runs: Sequence[Run], summary: dict, inputs: Iterable[Path] = ()) -> None:
+    """Write trace, inputs, the files of each run and summary.json under `folder`."""
+    if len({id(run.result.trace) for run in runs}) != 1:
+        raise RFabricError("a run folder holds the runs of one trace")
+    with writing(folder):
+        write_trace(runs[0].result.trace, folder / "trace.csv")
+        for path in inputs:
+            (folder / "inputs").mkdir(exist_ok=True)
+            shutil.copyfile(path, folder / "inputs" / Path(path).name)
+        for name, run in zip(_names(runs), runs, strict=True):
+            _write_run(folder / name, run.result)
+        write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+def read_folder(folder: str | Path) -> tuple[list[Run], dict]:
+    """The runs and the summary of a complete run folder."""
+    folder = Path(folder)
+    if not (folder / "summary.json").is_file():
+        raise RFabricError(f"{folder} is no run folder: it has no summary.json")
+    summary, trace = read_summary(folder / "summary.json"), read_trace(folder / "trace.csv")
+    if trace.provenance.get("source") == "trace.csv":  # said by the reader, not by who made it
+        del trace.provenance["source"]
+    names = [_slug(entry["engine"], entry["label"]) for entry in summary["runs"]]
+    try:
+        return [_read_run(folder / n, trace, e) for n, e in zip(names, summary["runs"], strict=True)], summary
+    except (OSError, KeyError, ValueError, IndexError) as error:
+        raise error if isinstance(error, RFabricError) else RFabricError(f"{folder}: incomplete: {error}") from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to; it takes the place of `path` at the end, and vanishes on an error."""
+    beside = path.with_name(path.name + ".part")
+    try:
+        yield beside
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` beside `path`, then rename."""
+    with writing(path), replacing(path) as beside:
+        beside.write_text(text, encoding="utf-8")
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    return [_slug(run.result.engine, label) for run, label in zip(runs, labels(runs), strict=True)]
+
+
+def _slug(engine: str, label: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.=]+", "-", f"{engine}-{label}").strip("-.")
+
+
+def _write_run(folder: Path, result: Result) -> None:
+    folder.mkdir()
+    write_text(folder / "fabric.json", json.dumps(result.fabric.to_json(), indent=1) + "\n")
+    epochs = [{"time_s": time, "circuits": circuits.to_json()} for time, circuits in result.epochs]
+    write_text(folder / "circuits.json", json.dumps({"epochs": epochs}, indent=1) + "\n")
+    _write_csv(folder / "flows.csv", FLOW_COLUMNS, _flow_rows(result))
+    _write_csv(folder / "links.csv", LINK_COLUMNS, _link_rows(result))
+    _write_csv(folder / "rewires.csv", REWIRE_COLUMNS, (r.to_json().values() for r in result.rewires))
+
+
+def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[Iterable]) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
+
+
+def _flow_rows(result: Result) -> Iterator[tuple]:
+    trace, hosts = result.trace, result.trace.hosts
+    columns = (trace.src, trace.dst, trace.size, result.start, result.finish, trace.step, trace.phase, trace.label)
+    lists = (c.tolist() for c in (*columns, result.sent, result.received))
+    for i, (src, dst, size, start, finish, step, phase, label, sent, got) in enumerate(zip(*lists, strict=True)):
+        kind = trace.phases[phase], trace.labels[label]
+        yield i, hosts[src], hosts[dst], size, start, finish, step, *kind, sent, got
+
+
+def _link_rows(result: Result) -> Iterator[tuple]:
+    used = result.utilisation.tolist()
+    for number, carried in enumerate(result.link_bytes.tolist()):
+        link = result.fabric.links[number // 2]
+        a, b = (link.b, link.a) if number % 2 else (link.a, link.b)
+        yield number, a, b, link.rate, carried, round(used[number], 6)
+
+
+def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
+    flows, links, rewires = (_columns(folder / f"{name}.csv") for name in ("flows", "links", "rewires"))
+    scale, pace = entry["scale"], entry["pace"]
+    result = Result(
+        engine=entry["engine"],
+        fabric=Fabric.from_json((folder / "fabric.json").read_text(encoding="utf-8")),
+        policy=entry["policy"],
+        trace=trace,
+        traffic=entry["traffic"],
+        seed=entry["seed"],
+        start=np.array(flows["start_s"], dtype=float),
+        finish=np.array(flows["finish_s"], dtype=float),
+        sent=np.array(flows["sent_bytes"], dtype=np.int64),
+        received=np.array(flows["received_bytes"], dtype=np.int64),
+        link_bytes=np.array(links["bytes"], dtype=float),
+        rewires=tuple(_rewire(row) for row in zip(*(rewires[c] for c in REWIRE_COLUMNS), strict=True)),
+        epochs=_epochs(folder / "circuits.json"),
+        scale=Scale(scale["bandwidth_scale"], scale["time_dilation"]),
+        pace=Pace(pace["ok"], pace["cpu"], pace["worst_lateness_s"], tuple(pace["reasons"]), pace["advice"]),
+        notes=tuple(entry["notes"]),
+    )
+    if len(result.start) != len(trace):
+        raise RFabricError(f"{folder}: flows.csv has {len(result.start)} rows, the trace {len(trace)}")
+    return Run(result, entry["fidelity"])
+
+
+def _columns(path: Path) -> dict[str, list[str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        head, *rows = csv.reader(file)
+    return {name: [row[i] for row in rows] for i, name in enumerate(head)}
+
+
+def _rewire(cells: Sequence[str]) -> RewireRecord:
+    epoch, phase, *times, changed, lost, why = cells
+    return RewireRecord(int(epoch), phase, *map(float, times), int(changed), int(lost), why)
+
+
+def _epochs(path: Path) -> tuple[tuple[float, Circuits], ...]:
+    epochs = json.loads(path.read_text(encoding="utf-8"))["epochs"]
+    return tuple((e["time_s"], Circuits.from_json(e["circuits"])) for e in epochs)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _give_to_caller(paths: Iterable[Path]) -> None:
+    """Under sudo, what we made belongs to who called."""
+    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if os.geteuid() == 0 and uid.isdigit() and gid.isdigit():
+        for path in paths:
+            os.chown(path, int(uid), int(gid), follow_symlinks=False)

@@ -1,0 +1,66 @@
+"""report.html: one page for people that needs nothing else: no script, no network; light or dark as the system is."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import RFabricError
+from ..units import show_size, show_time
+from . import compare
+from .folder import write_text
+from .summary import Run, labels
+
+TEMPLATE = Path(__file__).with_name("template.html")
+
+
+def write_report(path: Path, runs: Sequence[Run], summary: dict) -> None:
+    """Write the page of these runs to `path`."""
+    write_text(path, page(runs, summary))
+
+
+def page(runs: Sequence[Run], summary: dict) -> str:
+    """The page as text. RFabricError when matplotlib or jinja2 is missing."""
+    try:
+        import jinja2
+        from markupsafe import Markup
+
+        from . import figures
+    except ImportError as error:
+        raise RFabricError(f"the report needs {error.name}; install rfabric[report]") from error
+    environment = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    environment.globals |= {"size": show_size, "seconds": show_time}
+
+    def draw(figure) -> str:
+        return Markup(figures.svg(figure)) if figure else ""
+
+    first = runs[0].result
+    names = labels(runs)
+    distinct = {run.result.fabric.spec or run.result.fabric.name: (n, run) for n, run in zip(names, runs, strict=True)}
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        title=f"{first.traffic or 'trace'} on {' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}",
+        headline=headline(summary),
+        summary=summary,
+        runs=summary["runs"],
+        notes=list(dict.fromkeys(note for entry in summary["runs"] for note in entry["notes"])),
+        provenance=first.trace.provenance,
+        comparison=compare.comparison(summary),
+        rewires=compare.rewires(summary),
+        fidelity=compare.fidelity(summary),
+        bills=compare.bills(runs),
+        cost_sources=compare.cost_sources(runs),
+        bars=draw(figures.comparison(runs)),
+        close_ups=draw(figures.close_ups(runs)),
+        demand=draw(figures.demand(first.trace, first.fabric)),
+        load=draw(figures.load(runs)),
+        topologies=[(name, draw(figures.topology(run.result.fabric))) for name, run in distinct.values()],
+        circuits=[(n, draw(figures.circuits(r.result))) for n, r in zip(names, runs, strict=True) if r.result.epochs],
+        timelines=[(n, draw(figures.timeline(r.result))) for n, r in zip(names, runs, strict=True)],
+    )
+
+
+def headline(summary: dict) -> str:
+    """One sentence: what each fabric makes the GPUs wait."""
+    runs = summary["runs"]
+    waits = [f"{show_time(sum(p['exposed_s'] for p in r['phases'].values()))} on {r['label']}" for r in runs]
+    return f"In a step of {show_time(runs[0]['step_s'])} the GPUs wait for the network {', '.join(waits)}."

@@ -1,0 +1,145 @@
+"""summary.json: one document that says what came out, for programs (`--json`) and for the report.
+
+    {"command", "created", "versions", "runs": [{fabric, policy, engine, traffic, seed, gpus, step_s,
+      phases: {generation|training|weight_sync: {seconds, comm_s, exposed_s, bytes}},
+      rewires: [{epoch, requested_s, programmed_s, dark_until_s, usable_s, circuits_changed, lost_bytes}],
+      dark_s, lost_bytes, scale, fidelity, pace, cost}]}
+
+Phases of one name add up over the steps of a trace. Keys are never renamed, only added.
+"""
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from .. import __version__
+from ..errors import RFabricError
+from ..fabric.cost import bill
+from .result import Result
+
+VERSION = 1
+KEYS = ("version", "created", "command", "versions", "runs")
+RUN_KEYS = (
+    "fabric", "policy", "engine", "traffic", "seed", "gpus", "step_s", "phases", "rewires", "dark_s", "lost_bytes",
+    "scale", "fidelity", "pace", "cost",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One result and, where it was emulated, its distance from the simulation of the same trace (`result.fidelity`)."""
+
+    result: Result
+    fidelity: dict | None = None
+
+
+def summary_of(runs: Sequence[Run], command: str, created: str, versions: dict | None = None) -> dict:
+    """The document of these runs; `created` is ISO 8601."""
+    known = host_versions() | (versions or {})
+    for run in runs:
+        known |= run.result.versions
+    found = [run_summary(run) | {"label": label} for run, label in zip(runs, labels(runs), strict=True)]
+    return {"version": VERSION, "created": created, "command": command, "versions": known, "runs": found}
+
+
+def run_summary(run: Run) -> dict:
+    """What one run came to."""
+    result = run.result
+    return {
+        "fabric": result.fabric.spec or result.fabric.name,
+        "policy": result.policy,
+        "engine": result.engine,
+        "traffic": result.traffic,
+        "seed": result.seed,
+        "gpus": len(result.fabric.hosts),
+        "step_s": result.step_seconds,
+        "phases": phase_sums(result),
+        "rewires": [r.to_json() for r in result.rewires],
+        "dark_s": result.dark_seconds,
+        "lost_bytes": result.lost_bytes,
+        "scale": result.scale.to_json(),
+        "fidelity": run.fidelity,
+        "pace": result.pace.to_json(),
+        "cost": cost(result),
+        "notes": list(result.notes),
+    }
+
+
+def phase_sums(result: Result) -> dict[str, dict]:
+    """Seconds, seconds with a flow in flight, exposed seconds and bytes of each phase name, steps added up."""
+    sums: dict[str, dict] = {}
+    for phase in result.phases:
+        entry = sums.setdefault(
+            phase.key.phase or "flows", {"seconds": 0.0, "comm_s": 0.0, "exposed_s": 0.0, "bytes": 0}
+        )
+        for key, value in zip(entry, (phase.seconds, phase.comm, phase.exposed, phase.bytes), strict=True):
+            entry[key] += value
+    return sums
+
+
+def cost(result: Result) -> dict:
+    """What the fabric costs, and the energy its network takes over the step; None and why where it has no price."""
+    try:
+        priced = bill(result.fabric)
+    except RFabricError as error:
+        return {"network_usd": None, "network_watts": None, "step_joules": None, "why": str(error)}
+    return priced.to_json() | {"step_joules": round(priced.watts * result.step_seconds, 1)}
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """A short name for each run: the fabric's, then only what tells it from the others."""
+    names = [_name(run.result, [r.result for r in runs]) for run in runs]
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:  # the same fabric under several policies
+        names = [f"{n} {r.result.policy}" if n in repeated else n for n, r in zip(names, runs, strict=True)]
+    return [f"{name} #{names[:i].count(name) + 1}" if name in names[:i] else name for i, name in enumerate(names)]
+
+
+def _name(result: Result, every: Sequence[Result]) -> str:
+    fabric = result.fabric
+    same = [r.fabric.parameters for r in every if r.fabric.name == fabric.name]
+    differing = [key for key in fabric.parameters if len({repr(p.get(key)) for p in same}) > 1]
+    if differing == ["oversubscription"]:
+        return f"{fabric.name} {fabric.parameters['oversubscription']:g}:1"
+    return " ".join([fabric.name, *(f"{key}={fabric.parameters[key]:g}" for key in differing)])
+
+
+def host_versions() -> dict:
+    """What ran: rfabric, Python, the libraries that decide figures, the kernel."""
+    libraries = {name: metadata.version(name) for name in ("numpy", "networkx")}
+    return {"rfabric": __version__, "python": platform.python_version()} | libraries | {"kernel": platform.release()}
+
+
+def read_summary(path: str | Path) -> dict:
+    """Read and check a summary.json; RFabricError names what is missing."""
+    path = Path(path)
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RFabricError(f"{path}: cannot be read as JSON: {error}") from error
+    return check_summary(data, str(path))
+
+
+def check_summary(data: object, name: str) -> dict:
+    """`data`, when it has the form of a summary."""
+    if not isinstance(data, dict):
+        raise RFabricError(f"{name}: a summary is an object with {', '.join(KEYS)}")
+    _has(data, KEYS, name)
+    if data["version"] != VERSION:
+        raise RFabricError(f"{name}: summary version {data['version']!r}; this rfabric reads version {VERSION}")
+    if not isinstance(data["runs"], list):
+        raise RFabricError(f"{name}: runs must be a list")
+    for i, run in enumerate(data["runs"]):
+        if not isinstance(run, dict):
+            raise RFabricError(f"{name}: runs[{i}] must be an object with {', '.join(RUN_KEYS)}")
+        _has(run, RUN_KEYS, f"{name}: runs[{i}]")
+    return data
+
+
+def _has(data: dict, keys: Sequence[str], name: str) -> None:
+    missing = [key for key in keys if key not in data]
+    if missing:
+        raise RFabricError(f"{name}: {', '.join(missing)} missing; it must have {', '.join(keys)}")

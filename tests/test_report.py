@@ -1,0 +1,360 @@
+"""What came out: summary, run folder, comparison, figures, page."""
+
+import csv
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from rfabric.errors import RFabricError
+from rfabric.fabric import fat_tree, parse_fabric, rfabric
+from rfabric.report import compare, figures, folder, html
+from rfabric.report.result import Pace, Scale, fidelity
+from rfabric.report.summary import RUN_KEYS, Run, check_summary, labels, read_summary, run_summary, summary_of
+from rfabric.simulate.world import simulate
+from rfabric.trace import PHASES, TraceBuilder, point_to_point, ring
+
+CREATED = "2025-07-21T14:30:05+02:00"
+
+
+def small_trace(hosts=16, steps=1):
+    """One generation, training and weight sync on two pods; the second half of the hosts trains."""
+    builder = TraceBuilder([f"h{i + 1}" for i in range(hosts)])
+    half, before = hosts // 2, []
+    for step in range(steps):
+        kind = {"step": step, "phase": "generation"}
+        made = [builder.compute(h, 10 + h, after=before, label="generate", **kind) for h in range(half)]
+        kind["phase"] = "training"
+        passes = [builder.compute(h, 5.0, after=made, label="backward", **kind) for h in range(half, hosts)]
+        edges = ring("all-reduce", range(half, hosts), 2e9, 2)
+        reduced = builder.flows(edges.src, edges.dst, edges.size, after=passes, label="all-reduce", **kind)
+        kind["phase"] = "weight_sync"
+        edges = point_to_point([(half + i, i) for i in range(half)], 1e9, 2)
+        before = builder.flows(edges.src, edges.dst, edges.size, after=reduced, label="weights", **kind)
+    return builder.build(provenance={"made_by": "<test> & co"})
+
+
+@pytest.fixture(scope="module")
+def runs():
+    trace = small_trace()
+    fabrics = [parse_fabric(s) for s in ("fat-tree,pods=2,tors=2", "fat-tree,pods=2,tors=2,oversubscription=2")]
+    fabrics.append(parse_fabric("rfabric,pods=2,tors=2"))
+    return [Run(simulate(fabric, trace, "demand", traffic="small", seed=7)) for fabric in fabrics]
+
+
+@pytest.fixture(scope="module")
+def emulated(runs):
+    """The last run as if emulated: every flow 10 % longer, with scale and pace."""
+    expected = runs[-1].result
+    finish = np.where(
+        expected.trace.size > 0, expected.start + 1.1 * (expected.finish - expected.start), expected.finish
+    )
+    pace = Pace(True, 0.61, 0.0021)
+    result = replace(
+        expected, engine="emulate", finish=finish, scale=Scale(0.002, 10), pace=pace, versions={"ovs": "3.1.0"}
+    )
+    return Run(result, fidelity(result, expected))
+
+
+@pytest.fixture(scope="module")
+def summary(runs):
+    return summary_of(runs, "rfabric simulate", CREATED)
+
+
+# --- summary ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_summary_has_the_keys_that_programs_rely_on(summary):
+    check_summary(json.loads(json.dumps(summary)), "summary")
+    for run in summary["runs"]:
+        assert set(RUN_KEYS) <= set(run)
+        assert set(run["phases"]) == set(PHASES)
+        assert all(set(p) == {"seconds", "comm_s", "exposed_s", "bytes"} for p in run["phases"].values())
+        assert {"bandwidth_scale", "time_dilation"} == set(run["scale"])
+        assert {"ok", "cpu", "worst_lateness_s"} <= set(run["pace"])
+    times = ("epoch", "requested_s", "programmed_s", "dark_until_s", "usable_s", "circuits_changed", "lost_bytes")
+    optical = summary["runs"][-1]
+    assert optical["rewires"] and all(set(times) <= set(r) for r in optical["rewires"])
+    assert optical["dark_s"] > 0 == summary["runs"][0]["dark_s"]
+
+
+def test_phase_seconds_add_up_to_the_step(summary):
+    for run in summary["runs"]:
+        assert sum(p["seconds"] for p in run["phases"].values()) == pytest.approx(run["step_s"])
+        assert sum(p["bytes"] for p in run["phases"].values()) == small_trace().size.sum()
+
+
+def test_phases_of_several_steps_add_up():
+    fabric = fat_tree(pods=2, tors=2)
+    one, two = (run_summary(Run(simulate(fabric, small_trace(steps=n)))) for n in (1, 2))
+    for phase in PHASES:
+        for key in one["phases"][phase]:
+            assert two["phases"][phase][key] == pytest.approx(2 * one["phases"][phase][key], rel=1e-6)
+
+
+def test_a_fabric_without_a_price_says_so():
+    fabric = rfabric(pods=2, tors=2, rate="3.2Tbit/s")
+    cost = run_summary(Run(simulate(fabric, small_trace())))["cost"]
+    assert cost["network_usd"] is None and "3.2 Tbit/s" in cost["why"]
+
+
+def test_labels_name_what_differs(runs):
+    assert labels(runs) == ["fat-tree 1:1", "fat-tree 2:1", "rfabric"]
+    trace, optical = runs[0].result.trace, runs[-1].result.fabric
+    policies = [Run(simulate(optical, trace, p)) for p in ("static", "demand")]
+    assert labels([*policies, policies[0]]) == ["rfabric static", "rfabric demand", "rfabric static #2"]
+    slow = Run(simulate(parse_fabric("rfabric,pods=2,tors=2,delay=25ms"), trace))
+    assert labels([runs[-1], slow]) == ["rfabric delay_s=0.01", "rfabric delay_s=0.025"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "a summary is an object"),
+        ("{nonsense", "cannot be read as JSON"),
+        ('{"runs": []}', "version, created, command, versions missing"),
+        ('{"version": 9, "created": "", "command": "", "versions": {}, "runs": []}', "summary version 9"),
+        (
+            '{"version": 1, "created": "", "command": "", "versions": {}, "runs": [{"fabric": ""}]}',
+            r"runs\[0\]: policy",
+        ),
+    ],
+)
+def test_a_broken_summary_is_named(tmp_path, text, message):
+    path = tmp_path / "summary.json"
+    path.write_text(text)
+    with pytest.raises(RFabricError, match=message):
+        read_summary(path)
+
+
+# --- folder ----------------------------------------------------------------------------------------------------------
+
+
+def write(out, runs, summary):
+    with folder.new_folder(out) as found:
+        folder.write_folder(found.path, runs, summary)
+        html.write_report(found.path / "report.html", runs, summary)
+    return found.final
+
+
+def test_a_run_folder_reads_back_as_it_was_written(tmp_path, runs, emulated):
+    every = [*runs[:2], emulated]
+    summary = summary_of(every, "rfabric emulate", CREATED)
+    again, read = folder.read_folder(write(tmp_path, every, summary))
+    assert read == json.loads(json.dumps(summary))
+    for ours, theirs in zip(every, again, strict=True):
+        assert run_summary(theirs) == json.loads(json.dumps(run_summary(ours)))
+        assert theirs.result.fabric == ours.result.fabric
+        assert theirs.result.epochs == ours.result.epochs
+        assert theirs.result.rewires == ours.result.rewires
+        for column in ("start", "finish", "sent", "received", "link_bytes"):
+            assert np.array_equal(getattr(theirs.result, column), getattr(ours.result, column))
+    assert html.page(again, read) == html.page(every, read)
+
+
+def test_a_run_folder_holds_inputs_beside_outputs(tmp_path, runs, summary):
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text("steps: 1\n")
+    with folder.new_folder(tmp_path / "deep/runs") as found:
+        folder.write_folder(found.path, runs, summary, [recipe])
+    assert (found.final / "inputs/mine.yaml").read_text() == "steps: 1\n"
+    names = {p.relative_to(found.final).as_posix() for p in found.final.rglob("*") if p.is_file()}
+    files = ("fabric.json", "circuits.json", "flows.csv", "links.csv", "rewires.csv")
+    assert {f"simulate-rfabric/{f}" for f in files} | {"trace.csv", "summary.json"} <= names
+    with open(found.final / "simulate-rfabric/flows.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(runs[0].result.trace)
+    assert {"size_bytes", "start_s", "finish_s", "phase", "label", "sent_bytes", "received_bytes"} <= set(rows[0])
+    assert not list((tmp_path / "deep/runs").glob(".*"))
+
+
+def test_link_bytes_and_utilisation_fit_the_flows(tmp_path, runs, summary):
+    path = write(tmp_path, runs, summary) / "simulate-fat-tree-1-1/links.csv"
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    leaving_hosts = sum(float(r["bytes"]) for r in rows if r["a"].startswith("h"))
+    assert leaving_hosts == pytest.approx(runs[0].result.trace.size.sum())
+    assert 0 < max(float(r["utilisation"]) for r in rows) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("error", [RFabricError("broken"), KeyboardInterrupt()])
+def test_nothing_is_left_of_a_run_that_broke(tmp_path, error):
+    with pytest.raises(type(error)), folder.new_folder(tmp_path / "runs") as found:
+        (found.path / "half").write_text("written")
+        raise error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(RFabricError, match=r"cannot write .*file.*: Not a directory"),
+        folder.new_folder(tmp_path / "file"),
+    ):
+        pass
+
+
+def test_no_room_leaves_nothing_half_written(tmp_path):
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000));"
+        "from rfabric.cli import main; sys.exit(main(['simulate', '--topo', 'rfabric', '--out', sys.argv[1]]))"
+    )
+    out = tmp_path / "runs"
+    done = subprocess.run([sys.executable, "-c", code, out], capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert re.fullmatch(
+        r"rfabric: error: cannot write .*: File too large; choose another place, or make room\n", done.stderr
+    )
+    assert not out.exists()
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 20000
+
+
+def test_only_folders_of_dead_processes_are_swept(tmp_path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    names = [f".20250721-143005-9f3a.{pid}.part" for pid in (dead.pid, os.getpid())] + [".other.part"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    assert [p.name for p in folder.sweep(tmp_path)] == [names[0]]
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(names[1:])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give files away: run `sudo make test`")
+def test_under_sudo_the_folder_belongs_to_the_caller(tmp_path, runs, summary, monkeypatch):
+    monkeypatch.setenv("SUDO_UID", "1234")
+    monkeypatch.setenv("SUDO_GID", "1235")
+    path = write(tmp_path / "runs", runs[:1], summary_of(runs[:1], "", CREATED))
+    assert {(p.stat().st_uid, p.stat().st_gid) for p in (path.parent, path, *path.rglob("*"))} == {(1234, 1235)}
+
+
+def test_what_is_no_run_folder_is_refused(tmp_path, runs, summary):
+    with pytest.raises(RFabricError, match="is no run folder"):
+        folder.read_folder(tmp_path)
+    path = write(tmp_path / "runs", runs, summary)
+    (path / "simulate-rfabric/flows.csv").unlink()
+    with pytest.raises(RFabricError, match="incomplete"):
+        folder.read_folder(path)
+
+
+# --- comparison ------------------------------------------------------------------------------------------------------
+
+
+def row(table, name):
+    return next(r for r in table.rows if r.name == name)
+
+
+def test_the_comparison_tells_every_run_and_marks_the_best(summary):
+    table = compare.comparison(summary)
+    assert table.columns == ("", "fat-tree 1:1", "fat-tree 2:1", "rfabric")
+    steps = [r["step_s"] for r in summary["runs"]]
+    assert row(table, "step time").best == int(np.argmin(steps))
+    assert row(table, "generation").best == -1  # the same everywhere
+    assert row(table, "rewires").cells[:2] == ("0", "0")
+    assert row(table, "network cost").cells[0].endswith("k$")
+    assert not any("simulation" in r.name for r in table.rows)
+
+
+def test_the_tables_tell_timestamps_and_errors(emulated):
+    summary = summary_of([emulated], "", CREATED)
+    table = compare.fidelity(summary)
+    assert {r.cells[-1] for r in table.rows} <= {"+10.0%", "+9.9%"} and table.rows
+    assert row(compare.comparison(summary), "error against simulation, median").cells == ("10.0%",)
+    first = emulated.result.rewires[0]
+    cells = compare.rewires(summary).rows[0].cells
+    assert cells[3:6] == tuple(
+        f"+{1e3 * (t - first.requested):.2f} ms" for t in (first.programmed, first.dark_until, first.usable)
+    )
+
+
+# --- figures and page ------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_whole_and_asks_for_nothing(runs, summary):
+    text = html.page(runs, summary)
+    assert not re.search(r'(?:src|href)="(?!#|data:)', text.replace("http://www.w3.org", ""))
+    assert "<script" not in text and "@import" not in text
+    for word in ("fat-tree 2:1", "rfabric", "seed", "small", *summary["versions"].values()):
+        assert word in text
+    assert "&lt;test&gt; &amp; co" in text or "\\u003ctest\\u003e" in text  # foreign text is escaped
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+
+
+def test_the_page_tells_scale_and_pace(emulated):
+    text = " ".join(html.page([emulated], summary_of([emulated], "", CREATED)).split())
+    assert "kept pace" in text and "CPU 61 %" in text and "bandwidth x 0.002, time x 10" in text and "3.1.0" in text
+
+
+def test_a_name_cannot_break_out_of_the_page():
+    trace = small_trace()
+    result = simulate(fat_tree(pods=2, tors=2), trace, traffic="<script>alert(1)</script>")
+    assert "<script" not in html.page([Run(result)], summary_of([Run(result)], "", CREATED))
+
+
+def test_figures_are_sound_svg_with_tooltips(runs):
+    optical = runs[-1].result
+    drawn = {
+        "topology": figures.topology(optical.fabric), "circuits": figures.circuits(optical),
+        "timeline": figures.timeline(optical), "close_ups": figures.close_ups(runs), "load": figures.load(runs),
+        "comparison": figures.comparison(runs), "demand": figures.demand(optical.trace, optical.fabric),
+    }  # fmt: skip
+    for name, figure in drawn.items():
+        text = figures.svg(figure)
+        titles = [t.text for t in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}title")]
+        assert titles, name
+        assert not re.search("#010203|#040506|#070809|#0a0b0c", text), name
+    assert sum("t1:" in t for t in _titles(figures.topology(optical.fabric))) == 1
+    assert figures.circuits(runs[0].result) is None
+
+
+def _titles(figure):
+    return re.findall("<title>([^<]*)</title>", figures.svg(figure))
+
+
+def test_every_light_path_is_drawn(runs):
+    from rfabric.optics import optical_paths
+
+    result = runs[-1].result
+    paths = sum(len(optical_paths(result.fabric, circuits)) // 2 for _, circuits in result.epochs)
+    assert sum("plane" in t for t in _titles(figures.circuits(result))) == paths > 0
+
+
+def test_a_large_fabric_is_drawn_in_part():
+    fabric = fat_tree(pods=16, tors=16, gpus=16)
+    assert len(figures.svg(figures.topology(fabric))) < 3e6
+    assert re.search(r"[\d,]+ of [\d,]+ nodes drawn", figures.svg(figures.topology(fabric)))
+
+
+def test_squeezed_time_stands_still_between_bursts():
+    bursts = figures.merged(np.array([0.0, 1.0, 5.0]), np.array([2.0, 1.5, 6.0]))
+    assert bursts.tolist() == [[0.0, 2.0], [5.0, 6.0]]
+    assert figures.squeezed(np.array([-1.0, 0.0, 1.0, 3.0, 5.5, 9.0]), bursts).tolist() == [0, 0, 1, 2, 2.5, 3]
+
+
+def test_a_png_is_a_png(tmp_path):
+    figures.png(figures.topology(rfabric(pods=2, tors=2), figures.PRINT), tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_a_trace_without_phases_or_rewires_makes_a_page():
+    builder = TraceBuilder(["h1", "h5"])
+    builder.flows([0], [1], 1e9)
+    run = Run(simulate(rfabric(pods=2, tors=2), builder.build()))
+    summary = summary_of([run], "", CREATED)
+    assert list(summary["runs"][0]["phases"]) == ["flows"]
+    assert "<svg" in html.page([run], summary)
+
+
+def test_a_trace_that_sends_nothing_makes_a_page():
+    builder = TraceBuilder(["h1"])
+    builder.compute(0, 3.0, phase="training", label="backward")
+    run = Run(simulate(fat_tree(pods=2, tors=2), builder.build()))
+    assert "<svg" in html.page([run], summary_of([run], "", CREATED))
