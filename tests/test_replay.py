@@ -130,7 +130,9 @@ def test_rewires_are_planned_ahead_and_flows_wait_for_their_circuits():
     for r in done.rewires:
         assert r.requested <= r.programmed <= r.dark_until <= r.usable
     assert done.start[1] >= 30.0 > done.rewires[0].usable  # hidden behind the compute
-    assert done.start[2] >= done.rewires[1].usable  # parked: its circuit did not exist
+    parked = next(e for e in wire.log if e[:2] == ("send", 2))
+    assert wire.log.index(parked) > [e[0] for e in wire.log].index("commit", 2)  # its circuit did not exist
+    assert done.start[2] == pytest.approx(done.finish[1], abs=0.02)  # the wait for it counts
     assert [e[0] for e in wire.log if e[0] in ("commit", "send")] == ["commit", "send", "commit", "send"]
     assert len(done.epochs) == 3
 
@@ -153,7 +155,7 @@ def test_traffic_in_flight_follows_the_stated_policy(in_flight):
     if in_flight == "drain":
         assert late.programmed >= done.finish[0]
     if in_flight == "drop":
-        assert late.programmed < done.finish[0] and done.start[1] < late.usable
+        assert late.programmed < done.finish[0]
 
 
 def test_a_failed_commit_ends_the_run():

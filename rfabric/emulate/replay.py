@@ -123,7 +123,8 @@ class Replay:
 
     def run(self) -> Replayed:
         """Replay to the end; RunError when the run broke, and whatever `watch` raises."""
-        with ThreadPoolExecutor(1, "control") as self.pool:
+        self.pool = ThreadPoolExecutor(1, "control")
+        try:
             self._plan_ahead()
             if self.planning:
                 self.planning[1].exception()  # the first plan stands before the clock starts
@@ -131,6 +132,8 @@ class Replay:
             for row in np.flatnonzero(self.unmet == 0).tolist():
                 self._is_ready(row, float(self.trace.start[row]))
             self._loop()
+        finally:
+            self.pool.shutdown(wait=False, cancel_futures=True)  # a call to a dead controller must not hold up the end
         return Replayed(self.start, self.finish, self.records, self.epochs, self.worst_lateness)
 
     def _loop(self) -> None:
@@ -180,13 +183,16 @@ class Replay:
                 continue
             self._steer()  # a phase that has just begun takes its circuits before it sends
             if self.rewiring and self.timing.in_flight != "drop" and self._must_wait(row):
+                self.start[row] = at  # the wait for its circuits is part of its time
                 self.rewiring.parked.append(row)
             else:
                 self._send(row, at)
 
     def _send(self, row: int, due: float) -> None:
-        self.start[row] = now = self.clock.now()
+        now = self.clock.now()
         self.worst_lateness = max(self.worst_lateness, (now - due) * self.scale.dilation)
+        if np.isnan(self.start[row]):
+            self.start[row] = now
         self.flying.add(row)
         hosts = self.trace.hosts
         self.wire.send(row, hosts[self.trace.src[row]], hosts[self.trace.dst[row]], int(self.bytes[row]))

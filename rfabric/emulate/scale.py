@@ -1,0 +1,68 @@
+"""How small and how slow an emulation must be for its host to carry it.
+
+Three numbers decide: what the datapath moves (packet-hops a second, calibrated), what the trace asks for at its busiest (byte-hops a
+second, from its simulation) and how long one is ready to wait.
+
+    rate factor = bandwidth_scale / time_dilation   so small that the busiest moment takes SHARE of the datapath
+    time_dilation                                   as large as the patience allows: longer flows are truer flows
+    bandwidth_scale = rate factor x time_dilation   bytes shrink with it, so times stay what they were, x dilation
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import RFabricError
+from ..report.result import Result, Scale
+from ..units import BITS_PER_BYTE, show_rate
+from .network import MAX_RATE, MIN_RATE, MTU, PAYLOAD
+
+SHARE = 0.3  # of the calibrated datapath at the busiest moment; the endpoints need the same cores
+ACKS = 1.5  # packets per data packet: one acknowledgement for every two
+PATIENCE = 25.0  # s of wall clock that the traffic of one fabric may take
+MAX_DILATION = 64.0
+PIPELINE = 24  # packets of line rate: below it a flow's time is the pipeline's, not its bytes'
+
+
+def choose_scale(expected: Sequence[Result], packet_hops: float, patience: float = PATIENCE) -> Scale:
+    """One scale for all runs of a comparison, from their simulations and the host's `packet_hops` (1/s).
+
+    RFabricError when no scale fits: the cables would be too slow to shape.
+    """
+    busiest = max(_byte_hops(result) for result in expected)
+    longest = max(_seconds_in_flight(result) for result in expected)
+    rates = [link.rate for result in expected for link in result.fabric.links]
+    factor = min(SHARE * packet_hops / ACKS * PAYLOAD / busiest if busiest else np.inf, MAX_RATE / max(rates))
+    if factor * min(rates) < MIN_RATE:
+        raise RFabricError(
+            f"this host moves {packet_hops:.3g} packet-hops/s; the slowest cable would be shaped to "
+            f"{show_rate(factor * min(rates))}, the least is {show_rate(MIN_RATE)}: use a smaller fabric or trace"
+        )
+    dilation = float(np.clip(patience / longest if longest else 1.0, 1.0, MAX_DILATION))
+    return Scale(bandwidth=_two_digits(factor * dilation), dilation=_two_digits(dilation))
+
+
+def resolution(result: Result) -> float:
+    """The shortest communication (s, virtual) that an emulation at the result's scale resolves: its pipeline of packets."""
+    fastest = max(link.rate for link in result.fabric.links) * result.scale.bandwidth / result.scale.dilation
+    return PIPELINE * MTU * BITS_PER_BYTE / fastest / result.scale.dilation
+
+
+def _byte_hops(result: Result) -> float:
+    """Bytes a second times cables crossed, at the busiest communication phase."""
+    trace = result.trace
+    hops = result.link_bytes.sum() / max(trace.size.sum(), 1)
+    loads = [
+        trace.size[rows].sum() * hops / seconds
+        for key, rows in trace.communication().items()
+        if (seconds := result.communication[key])
+    ]
+    return float(max(loads, default=0.0))
+
+
+def _seconds_in_flight(result: Result) -> float:
+    return sum(result.communication.values())
+
+
+def _two_digits(value: float) -> float:
+    return float(f"{value:.2g}")

@@ -1,0 +1,214 @@
+"""Process 1 of a private world: builds the network, runs the controller, replays the trace, writes what it measured.
+
+Started by `world` with a folder that holds job.json and trace.csv; talks JSON lines on stdout: progress, then one last word.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..control.client import Client, Committed, Planned
+from ..control.launch import command
+from ..errors import PaceError, RFabricError
+from ..fabric import Fabric
+from ..optics import Circuits, Demand, Timing
+from ..report.result import Pace, Scale
+from ..trace import Trace, read_trace
+from . import calibrate, guard
+from .network import OVERHEAD, Network
+from .replay import Replay
+from .sandbox import Sandbox
+from .wire import Wire
+
+OFP_PORT, REST_PORT = 6653, 8080  # in a network namespace of the run's own: always free
+READY_S = 30.0  # s the controller may take to come up, and to program every switch
+PROGRESS_S = 0.2  # s between two progress lines
+WATCH_S = 0.25  # s between two looks at the host
+STATISTICS_S = 1.2  # s: Open vSwitch updates its flow counters once a second
+NOTES = [
+    "link delay is not emulated: a packet takes its serialisation at every hop",
+    "cables carry their nominal rate as payload: headers are added on top",
+]
+
+
+def main(folder: Path) -> None:
+    """Do the job; whatever goes wrong becomes the last word."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to handle
+    job = json.loads((folder / "job.json").read_text())
+    try:
+        say({"done": TASKS[job["task"]](job, folder)})
+    except RFabricError as error:
+        say({"error": str(error), "kind": type(error).__name__})
+        os._exit(1)  # process 1 ends, and its world with it; no thread is waited for
+
+
+def say(message: dict) -> None:
+    """One JSON line to whoever started us."""
+    print(json.dumps(message), flush=True)
+
+
+# tasks
+
+
+def replay(job: dict, folder: Path) -> dict:
+    """Emulate one trace on one fabric; measured.npz gets the columns, the answer the rest."""
+    fabric = Fabric.from_json(job["fabric"])
+    trace = read_trace(folder / "trace.csv").fit(fabric)
+    scale, timing = Scale(**job["scale"]), Timing(**job["timing"])
+    with Sandbox(folder) as box:
+        say({"stage": "build"})
+        start_controller(box, fabric, folder)
+        datapath = calibrate.probe_host().datapath
+        network = Network(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT)
+        network.start()
+        rest = Client(f"http://127.0.0.1:{REST_PORT}")
+        health = rest.wait_ready(READY_S, box.check)
+        rest.put_pairs(trace.pairs())
+        wire = Wire(network)
+        wire.open(dict.fromkeys(trace.pairs(), 1))  # where flows of a pair overlap it opens more
+        run = Run(fabric, trace, scale, timing, network, wire)
+        control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
+        return run.replay(control, box, folder) | {"versions": versions(health)}
+
+
+def calibration(job: dict, folder: Path) -> dict:
+    """Measure what the datapath moves."""
+    with Sandbox(folder) as box:
+        say({"stage": "calibrate"})
+        return {"packet_hops": calibrate.packet_hops(box)}
+
+
+TASKS = {"replay": replay, "calibrate": calibration}
+
+
+def start_controller(box: Sandbox, fabric: Fabric, folder: Path) -> None:
+    """Start the Ryu app of this fabric: the OCS app where there are circuits, else ECMP."""
+    spec = folder / "fabric.json"
+    spec.write_text(json.dumps(fabric.to_json()))
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    box.start("controller", command(str(spec), "127.0.0.1", REST_PORT, ofp_port=OFP_PORT), env)
+    box.wait_port(OFP_PORT, "controller", READY_S)
+
+
+@dataclass(frozen=True)
+class Controller:
+    """The control plane as the replay sees it: plans and commits by REST, at most one plan open."""
+
+    rest: Client
+    policy: str
+    scale: Scale
+    timing: Timing
+
+    def plan(self, demand: Demand, pairs: list[tuple[str, str]], now: float) -> Planned:
+        return self.rest.plan(
+            self.policy, demand, pairs, now, time_dilation=self.scale.dilation, in_flight=self.timing.in_flight
+        )
+
+    def commit(self, epoch: int) -> Committed:
+        return self.rest.commit(epoch)
+
+    def lost_bytes(self) -> dict[int, int]:
+        """Bytes that ran into the dark by epoch, with what the switches report late."""
+        time.sleep(STATISTICS_S)
+        return {plan["epoch"]: plan["lost_bytes"] for plan in self.rest.plans()}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A network that is up, and what is to be replayed on it."""
+
+    fabric: Fabric
+    trace: Trace
+    scale: Scale
+    timing: Timing
+    network: Network
+    wire: Wire
+
+    def replay(self, control: Controller | None, box: Sandbox, folder: Path) -> dict:
+        """Replay, check that the host kept pace, and gather what was measured."""
+        circuits = control.rest.circuits() if control else Circuits()
+        before = port_bytes(self.fabric)
+        watch = Watch(box, self.network, self.scale, lossy=self.timing.in_flight == "drop")
+        done = Replay(
+            self.fabric, self.trace, self.wire, control, circuits, self.scale, self.timing, Lines(), watch
+        ).run()  # fmt: skip
+        pace = watch.verdict(done.worst_lateness)
+        lost = control.lost_bytes() if done.rewires else {}
+        sent, received = self.wire.counted(len(self.trace))
+        carried = (port_bytes(self.fabric) - before) / OVERHEAD / self.scale.bandwidth
+        columns = {"sent": sent, "received": received, "link_bytes": carried}
+        np.savez(folder / "measured.npz", start=done.start, finish=done.finish, **columns)
+        return {
+            "rewires": [r.to_json() | {"lost_bytes": lost.get(r.epoch, r.lost_bytes)} for r in done.rewires],
+            "epochs": [{"time_s": at, "circuits": circuits.to_json()} for at, circuits in done.epochs],
+            "pace": pace.to_json(),
+            "notes": NOTES,
+        }
+
+
+class Watch:
+    """Looks after a run: every child alive (each turn), the host's load (a few times a second)."""
+
+    def __init__(self, box: Sandbox, network: Network, scale: Scale, lossy: bool):
+        self.box, self.guard, self.scale, self.lossy = box, guard.Guard(box, network), scale, lossy
+        self.looked = time.monotonic()
+
+    def __call__(self) -> None:
+        if time.monotonic() - self.looked > WATCH_S:
+            self.looked = time.monotonic()
+            self.box.check()
+            self.guard.sample()
+
+    def verdict(self, worst_lateness: float) -> Pace:
+        """The pace of the whole run; PaceError when the host could not keep it."""
+        pace = self.guard.verdict(worst_lateness, self.scale.bandwidth, self.lossy)
+        if not pace.ok:
+            raise PaceError(f"the host did not keep pace: {'; '.join(pace.reasons)}; {pace.advice}")
+        return pace
+
+
+class Lines:
+    """Progress as JSON lines, a few a second."""
+
+    def __init__(self):
+        self.said = 0.0
+
+    def __call__(self, message: dict) -> None:
+        if time.monotonic() - self.said > PROGRESS_S:
+            self.said = time.monotonic()
+            say(message)
+
+
+def port_bytes(fabric: Fabric) -> np.ndarray:
+    """Frame bytes per directed link so far, read at the switch end: what the port sent, or what it received from a host."""
+    counted = np.zeros(2 * len(fabric.links))
+    for node in fabric.switches:
+        for port in fabric.ports[node.name]:
+            link, other = fabric.peer[port]
+            counted[link] = _counter(port.interface, "tx_bytes")
+            if fabric.node[other.node].kind == "host":
+                counted[link ^ 1] = _counter(port.interface, "rx_bytes")
+    return counted
+
+
+def _counter(interface: str, name: str) -> int:
+    return int(Path(f"/sys/class/net/{interface}/statistics/{name}").read_text())
+
+
+def versions(health: dict) -> dict:
+    """What carried the packets and what steered them."""
+    from mininet.net import VERSION
+
+    words = subprocess.run(["ovs-vswitchd", "--version"], capture_output=True, text=True).stdout.split("\n")[0].split()
+    return {"mininet": VERSION, "openvswitch": words[-1] if words else "", "controller": health["control"]}
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,144 @@
+"""A trace on a fabric under a policy, in the Mininet world: real packets, real OpenFlow, a private world per run.
+
+    this process                       process 1 of a private world (pid, network, mount namespaces)
+    emulate(...) -- job folder ------> worker: Open vSwitch, Ryu, Mininet, the replay
+                 <-- JSON lines ------ progress, then {"done": ...} or {"error": ...}
+                 <-- measured.npz ---- start, finish, bytes
+
+When this process ends, however it ends, the world ends with it.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import PaceError, RFabricError, RunError
+from ..fabric import Fabric
+from ..optics import Circuits, RewireRecord, Timing, parse_policy
+from ..report.result import Pace, Result, Scale
+from ..trace import Trace, write_trace
+from . import sandbox
+
+Progress = Callable[[dict], None]
+ERRORS = {kind.__name__: kind for kind in (RFabricError, PaceError, RunError)}
+PATIENCE_END = 8.0  # s a world has to end by itself once it has said its last word
+
+
+def emulate(
+    fabric: Fabric,
+    trace: Trace,
+    policy: str = "demand",
+    *,
+    scale: Scale,
+    timing: Timing = Timing(),
+    traffic: str = "",
+    seed: int = 0,
+    progress: Progress | None = None,
+    out: str | Path = "runs",
+) -> Result:
+    """Replay `trace` on `fabric` with real packets; `policy` names one of `optics.POLICIES`, `scale` comes from `choose_scale`.
+
+    RFabricError for what cannot be emulated, PaceError when the host could not keep pace, RunError when the run broke. Nothing
+    of the run is left on the host in any of these cases.
+    """
+    parse_policy(policy, fabric)
+    job = {
+        "task": "replay",
+        "fabric": fabric.to_json(),
+        "policy": policy,
+        "scale": asdict(scale),
+        "timing": asdict(timing),
+    }
+    with _job_folder(out) as folder:
+        write_trace(trace.fit(fabric), folder / "trace.csv")
+        done = _in_world(job, folder, progress or (lambda _: None))
+        with np.load(folder / "measured.npz", allow_pickle=False) as columns:
+            measured = {name: columns[name] for name in ("start", "finish", "sent", "received", "link_bytes")}
+    return Result(
+        engine="emulate", fabric=fabric, policy=policy if fabric.ocses else "ecmp", trace=trace, traffic=traffic, seed=seed,
+        rewires=tuple(_record(r) for r in done["rewires"]),
+        epochs=tuple((e["time_s"], Circuits.from_json(e["circuits"])) for e in done["epochs"]),
+        scale=scale, pace=_pace(done["pace"]), versions=done["versions"], notes=tuple(done["notes"]), **measured,
+    ).check()  # fmt: skip
+
+
+def calibrate(*, progress: Progress | None = None, out: str | Path = "runs") -> float:
+    """Packet-hops a second that this host's datapath moves, measured in a private world in a few seconds."""
+    with _job_folder(out) as folder:
+        return float(_in_world({"task": "calibrate"}, folder, progress or (lambda _: None))["packet_hops"])
+
+
+def sweep(out: str | Path, run_id: str | None = None) -> list[str]:
+    """Remove what broken emulations left under `out`; with `run_id`, end that one even if it lives. Returns their ids."""
+    cleaned = sandbox.clean(out, run_id) if Path(out).is_dir() else []
+    for name in cleaned:
+        shutil.rmtree(Path(out) / name, ignore_errors=True)
+    return cleaned
+
+
+@contextlib.contextmanager
+def _job_folder(out: str | Path) -> Iterator[Path]:
+    """A folder of its own for one world, gone afterwards; what broken runs left there goes first."""
+    sandbox.require()
+    sweep(out)
+    folder = Path(out).resolve() / f"emulation-{os.getpid()}-{secrets.token_hex(2)}"
+    made = [p for p in (Path(out), *Path(out).parents) if not p.exists()]
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise RFabricError(f"cannot write {folder}: {error.strerror}; give another place with --out") from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        for path in made:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+
+
+def _in_world(job: dict, folder: Path, progress: Progress) -> dict:
+    """Run one job in a private world and return its last word; Ctrl-C ends the world too."""
+    (folder / "job.json").write_text(json.dumps(job))
+    process = sandbox.launch(
+        [sys.executable, "-m", "rfabric.emulate.worker", str(folder)], folder,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    talk: list[str] = []
+    listener = threading.Thread(target=lambda: talk.extend(process.stderr), daemon=True)
+    listener.start()
+    patience = 0.0
+    try:
+        for line in process.stdout:
+            message = json.loads(line)
+            if "error" in message:
+                raise ERRORS[message["kind"]](message["error"])
+            if "done" in message:
+                patience = PATIENCE_END
+                return message["done"]
+            progress(message)
+        code = process.wait()
+        listener.join(1.0)
+        raise RunError(f"the emulation ended without a result (exit code {code}): {''.join(talk[-5:]).strip() or 'no message'}")
+    finally:
+        sandbox.end(process, folder, patience)
+
+
+def _record(data: dict) -> RewireRecord:
+    return RewireRecord(
+        data["epoch"], data["phase"], data["requested_s"], data["programmed_s"], data["dark_until_s"], data["usable_s"],
+        data["circuits_changed"], data["lost_bytes"], data["why"],
+    )  # fmt: skip
+
+
+def _pace(data: dict) -> Pace:
+    return Pace(data["ok"], data["cpu"], data["worst_lateness_s"], tuple(data["reasons"]), data["advice"])
