@@ -135,7 +135,7 @@ class Run:
         """Replay, check that the host kept pace, and gather what was measured."""
         circuits = control.rest.circuits() if control else Circuits()
         before = port_bytes(self.fabric)
-        watch = Watch(box, self.network, self.scale, lossy=self.timing.in_flight == "drop")
+        watch = Watch(box, self.network, self.scale, may_drop=self.timing.in_flight == "drop")
         done = Replay(
             self.fabric, self.trace, self.wire, control, circuits, self.scale, self.timing, Lines(), watch
         ).run()  # fmt: skip
@@ -156,8 +156,8 @@ class Run:
 class Watch:
     """Looks after a run: every child alive (each turn), the host's load (a few times a second)."""
 
-    def __init__(self, box: Sandbox, network: Network, scale: Scale, lossy: bool):
-        self.box, self.guard, self.scale, self.lossy = box, guard.Guard(box, network), scale, lossy
+    def __init__(self, box: Sandbox, network: Network, scale: Scale, may_drop: bool):
+        self.box, self.guard, self.scale = box, guard.Guard(box, network, may_drop=may_drop), scale
         self.looked = time.monotonic()
 
     def __call__(self) -> None:
@@ -168,7 +168,7 @@ class Watch:
 
     def verdict(self, worst_lateness: float) -> Pace:
         """The pace of the whole run; PaceError when the host could not keep it."""
-        pace = self.guard.verdict(worst_lateness, self.scale.bandwidth, self.lossy)
+        pace = self.guard.verdict(worst_lateness, self.scale.bandwidth)
         if not pace.ok:
             raise PaceError(f"the host did not keep pace: {'; '.join(pace.reasons)}; {pace.advice}")
         return pace

@@ -1,0 +1,355 @@
+"""One run, one private world: its own processes, network, mounts and Open vSwitch; nothing of the host is touched.
+
+    outside (the CLI)                          inside (the worker is process 1 of the new pid namespace)
+    launch(argv, run_dir) ---- setpriv/unshare ----> with Sandbox(run_dir, controller=[...]) as box: ...
+      kill -9 of the CLI kills unshare, which kills      ovsdb-server, ovs-vswitchd, controller, host shells
+      process 1, and with it everything inside
+
+The network namespace goes with its last process, the tmpfs with the mount namespace. What stays is the run folder, with
+`run.state.json` (run id, pid, start time of that pid) as long as the run lives: `clean` ends a run by its id.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..errors import RFabricError, RunError
+
+STATE_FILE = "run.state.json"
+COVERS = ("/dev/shm", "/mnt", "/media")  # one is hidden by a tmpfs inside; they exist, so no mount point is left over
+SCHEMAS = ("/usr/share/openvswitch/vswitch.ovsschema", "/usr/local/share/openvswitch/vswitch.ovsschema")
+PACKAGES = {
+    "unshare": "util-linux", "setpriv": "util-linux", "mount": "mount", "ip": "iproute2", "tc": "iproute2",
+    "mnexec": "mininet", "ovsdb-tool": "openvswitch-common", "ovsdb-server": "openvswitch-switch",
+    "ovs-vswitchd": "openvswitch-switch", "ovs-vsctl": "openvswitch-switch", "ovs-ofctl": "openvswitch-common",
+}  # fmt: skip
+CLONE_NEWNET = 0x40000000  # linux/sched.h
+# The user-space datapath allocates 32 packet buffers at every look at every port, and frees what it did not fill. glibc
+# would give that memory back to the kernel each time.
+MALLOC = {"GLIBC_TUNABLES": f"glibc.malloc.trim_threshold={1 << 30}:glibc.malloc.top_pad={64 << 20}"}
+DATAPATH = "ovs-vswitchd"
+NICE, NICE_DATAPATH = -5, -10  # of the world and its datapath: a packet that waits for the processor is late
+TCP_LISTEN = "0A"  # include/net/tcp_states.h
+OPEN_FILES = 65536  # two sockets a lane, two files a host
+ADMIN_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+# --- outside: start, end and find runs -----------------------------------------------------------------------------
+
+
+def require() -> None:
+    """Refuse, with the way out, where this process is not root or a program is missing."""
+    if os.geteuid() != 0:
+        raise RFabricError(
+            "emulation needs root (network namespaces, Open vSwitch); run it with sudo, or use --engine simulate"
+        )
+    missing = [program for program in PACKAGES if not which(program)]
+    if missing:
+        packages = " ".join(sorted({PACKAGES[program] for program in missing}))
+        raise RFabricError(f"missing programs: {', '.join(missing)}; install them: apt-get install {packages}")
+
+
+def which(program: str) -> str | None:
+    """Where `program` is, also in the administrators' directories that a user's PATH lacks."""
+    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *ADMIN_PATHS)))
+
+
+def launch(argv: Sequence[str], run_dir: str | Path, env: Mapping[str, str] | None = None, **popen) -> subprocess.Popen:
+    """Start `argv` as process 1 of a private world; it dies with the thread that calls this.
+
+    It has a session of its own, so that Ctrl-C reaches the caller alone, who then decides (see `end`). Writes the state
+    file of the run. `popen`: stdin, stdout, text... as for `subprocess.Popen`.
+    """
+    require()
+    run_dir = Path(run_dir).resolve()
+    command = [
+        "setpriv", "--pdeathsig", "KILL",
+        "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--net", "--mount", "--ipc", "--", *argv,
+    ]  # fmt: skip
+    surroundings = dict(os.environ if env is None else env)
+    surroundings["PATH"] = os.pathsep.join((surroundings.get("PATH", os.defpath), *ADMIN_PATHS))
+    process = subprocess.Popen(command, env=surroundings, start_new_session=True, **popen)
+    state = {"run_id": run_dir.name, "pid": process.pid, "pid_start_ticks": _start_ticks(process.pid)}
+    _write(run_dir / STATE_FILE, json.dumps(state) + "\n")
+    return process
+
+
+def end(process: subprocess.Popen, run_dir: str | Path, patience: float = 0.0) -> int:
+    """End a launched run: wait `patience` s, then kill its world; remove the state file. Returns the exit code."""
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()  # unshare; --kill-child takes process 1 along, and with it the whole pid namespace
+        process.wait()
+    (Path(run_dir) / STATE_FILE).unlink(missing_ok=True)
+    return process.returncode
+
+
+def runs(root: str | Path) -> dict[str, bool]:
+    """Run ids below `root` that have a state file, and whether each is alive (False: stale, its world is gone)."""
+    return {state["run_id"]: _alive(state) for state in _states(root).values()}
+
+
+def clean(root: str | Path, run_id: str | None = None) -> list[str]:
+    """Forget stale runs below `root`; with `run_id`, end that run even if it lives. Returns the ids of both."""
+    states = _states(root)
+    chosen = {path: s for path, s in states.items() if (s["run_id"] == run_id if run_id else not _alive(s))}
+    if run_id and not chosen:
+        known = ", ".join(sorted(s["run_id"] for s in states.values())) or "none"
+        raise RFabricError(f"no unfinished run {run_id!r} in {root}; unfinished runs there: {known}")
+    for path, state in chosen.items():
+        _kill_world(state)
+        path.unlink(missing_ok=True)
+    return [state["run_id"] for state in chosen.values()]
+
+
+def _states(root: str | Path) -> dict[Path, dict]:
+    found = {}
+    for path in sorted(Path(root).glob(f"*/{STATE_FILE}")):
+        try:
+            state = json.loads(path.read_text())
+            found[path] = {
+                "run_id": str(state["run_id"]),
+                "pid": int(state["pid"]),
+                "pid_start_ticks": int(state["pid_start_ticks"]),
+            }
+        except (ValueError, KeyError, TypeError, OSError):
+            found[path] = {"run_id": path.parent.name, "pid": 0, "pid_start_ticks": -1}  # broken: stale
+    return found
+
+
+def _alive(state: dict) -> bool:
+    return state["pid"] > 1 and _start_ticks(state["pid"]) == state["pid_start_ticks"]
+
+
+def _kill_world(state: dict) -> None:
+    """Kill the recorded process if it is still the same one; a reused pid is left alone."""
+    if state["pid"] <= 1:
+        return
+    try:
+        pidfd = os.pidfd_open(state["pid"])
+    except OSError:
+        return
+    try:
+        if _alive(state):  # checked after the pidfd was taken, so the signal cannot hit another process
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            for _ in range(200):
+                if not _alive(state):
+                    return
+                time.sleep(0.02)
+            raise RunError(f"run {state['run_id']}: process {state['pid']} does not end; look at it with ps")
+    finally:
+        os.close(pidfd)
+
+
+def _start_ticks(pid: int) -> int:
+    """When `pid` started, in clock ticks since boot (field 22 of /proc/PID/stat); 0 where it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in "ZX" else int(fields[19])
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(path.name + ".new")
+        beside.write_text(text)
+        beside.replace(path)
+    except OSError as error:
+        raise RFabricError(f"cannot write {path}: {error.strerror}; choose another run folder") from error
+
+
+# --- inside: Open vSwitch and the controller of one run ------------------------------------------------------------
+
+
+class Sandbox:
+    """The inside of a private world: lo up, private OVS directories, ovsdb-server, ovs-vswitchd, and named children.
+
+    `check()` raises RunError naming the first child that died and the end of its log. Logs go to `run_dir/logs`.
+    """
+
+    def __init__(self, run_dir: str | Path, controller: Sequence[str] | None = None, controller_port: int = 6653):
+        self.run_dir = Path(run_dir).resolve()
+        self.controller = controller
+        self.controller_port = controller_port
+        self.children: dict[str, subprocess.Popen] = {}
+
+    def __enter__(self) -> "Sandbox":
+        if os.getpid() != 1:
+            raise RFabricError("Sandbox opens inside a world made by launch(); process 1 is expected here")
+        try:
+            self._prepare()
+            self._start_ovs()
+            if self.controller:
+                self.start("controller", self.controller)
+                self.wait_port(self.controller_port, "controller", 30.0)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.close()
+
+    def _prepare(self) -> None:
+        signal.signal(signal.SIGTERM, _terminated)  # process 1 ignores what it has no handler for
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        soft = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+        run(["mount", "--make-rprivate", "/"])
+        self.private = _cover(self.run_dir)
+        run(["mount", "-t", "tmpfs", "-o", "mode=0755,size=64m", "rfabric", str(self.private)])
+        run(["mount", "-t", "sysfs", "sysfs", "/sys"])  # /sys/class/net of this namespace
+        run(["ip", "link", "set", "lo", "up"])
+        for scope in ("all", "default"):  # no router solicitations on emulated cables
+            sysctl(f"net/ipv6/conf/{scope}/disable_ipv6", 1, optional=True)
+        self.logs = self.run_dir / "logs"
+        self.logs.mkdir(parents=True, exist_ok=True)
+        for variable in ("OVS_RUNDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"):
+            os.environ[variable] = str(self.private)
+        os.environ["OVS_LOGDIR"] = str(self.logs)
+
+    def _start_ovs(self) -> None:
+        schema = next((s for s in SCHEMAS if os.path.exists(s)), None)
+        if schema is None:
+            raise RFabricError(f"no Open vSwitch schema at {' or '.join(SCHEMAS)}; apt-get install openvswitch-switch")
+        database, sock = self.private / "conf.db", self.private / "db.sock"
+        run(["ovsdb-tool", "create", str(database), schema])
+        self.start("ovsdb-server", ["ovsdb-server", str(database), f"--remote=punix:{sock}", "--no-chdir"])
+        self._wait("ovsdb-server", sock.exists, 15.0)
+        # One thread each for upcalls and revalidation: the packets of a user-space datapath need the cores.
+        settings = ("other_config:n-handler-threads=1", "other_config:n-revalidator-threads=1")
+        run(["ovs-vsctl", "--no-wait", "init", "--", "set", "Open_vSwitch", ".", *settings])
+        self.start(DATAPATH, ["ovs-vswitchd", f"unix:{sock}", "--no-chdir"], dict(os.environ, **MALLOC))
+        os.setpriority(os.PRIO_PROCESS, self.children[DATAPATH].pid, NICE_DATAPATH)
+        self._wait(DATAPATH, lambda: any(self.private.glob("ovs-vswitchd.*.ctl")), 15.0)
+
+    def start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen:
+        """Start a child whose death ends the run; its output goes to `logs/NAME.log`."""
+        with open(self.logs / f"{name}.log", "wb") as log:
+            try:
+                child = subprocess.Popen(
+                    list(argv), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=env,
+                    start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                raise RFabricError(f"cannot start {name} ({argv[0]}): {error.strerror}") from error
+        self.children[name] = child
+        return child
+
+    def check(self) -> None:
+        """Raise RunError when a child died; cheap enough for every turn of an event loop."""
+        for name, child in self.children.items():
+            code = child.poll()
+            if code is not None:
+                how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+                raise RunError(f"{name} {how} in mid-run; its last lines:\n{self.tail(name)}")
+
+    def tail(self, name: str, lines: int = 8) -> str:
+        """The last lines of a child's log."""
+        text = (self.logs / f"{name}.log").read_text(errors="replace")
+        return "\n".join(text.splitlines()[-lines:])
+
+    def wait_port(self, port: int, name: str, timeout: float) -> None:
+        """Until something listens on 127.0.0.1:`port`, or RunError when child `name` dies or `timeout` s pass."""
+        self._wait(name, lambda: _listens(port), timeout)
+
+    def _wait(self, name: str, ready, timeout: float) -> None:
+        limit = time.monotonic() + timeout
+        while not ready():
+            self.check()
+            if time.monotonic() > limit:
+                raise RunError(f"{name} is not ready after {timeout:g} s; its last lines:\n{self.tail(name)}")
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        """Kill the children. A polite end would save nothing: database and datapath are private and on tmpfs."""
+        for child in self.children.values():
+            if child.poll() is None:
+                child.kill()
+        for child in self.children.values():
+            child.wait()
+        self.children.clear()
+
+
+class Namespace:
+    """The network namespace of a process, kept by its file descriptor; `with namespace:` moves this thread into it.
+
+    Sockets made inside belong to it for ever, also after the thread went back.
+    """
+
+    def __init__(self, pid: int):
+        self.fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> "Namespace":
+        self._home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        _setns(self.fd)
+        return self
+
+    def __exit__(self, *_) -> None:
+        _setns(self._home)
+        os.close(self._home)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def _setns(fd: int) -> None:
+    if _libc.setns(fd, CLONE_NEWNET) != 0:  # os.setns came with Python 3.12
+        code = ctypes.get_errno()
+        raise RunError(f"cannot enter a network namespace: {os.strerror(code)}")
+
+
+def run(argv: Sequence[str], text: str | None = None) -> str:
+    """Run a program to its end and return what it printed; a failure is a RunError that says what it said."""
+    done = subprocess.run(list(argv), input=text, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RunError(f"{' '.join(argv)[:200]} failed: {(done.stderr or done.stdout).strip()[:600]}")
+    return done.stdout
+
+
+def sysctl(key: str, value: object, optional: bool = False) -> None:
+    """Set one sysctl of the network namespace this thread is in; `optional` where older kernels do not have it."""
+    try:
+        Path("/proc/sys", key).write_text(f"{value}\n")
+    except OSError as error:
+        if not optional:
+            raise RunError(f"cannot set {key} to {value}: {error.strerror}") from error
+
+
+def _cover(run_dir: Path) -> Path:
+    """The directory to hide under the private tmpfs: not one that holds the run folder, this program or Python."""
+    needed = [run_dir, Path.cwd(), Path(sys.prefix).resolve(), Path(__file__).resolve()]
+    for candidate in map(Path, COVERS):
+        if candidate.is_dir() and not any(candidate in (path, *path.parents) for path in needed):
+            return candidate
+    raise RFabricError(f"the run needs one of {', '.join(COVERS)} for its private files; put the run folder elsewhere")
+
+
+def _listens(port: int) -> bool:
+    """Whether a socket of this namespace listens on TCP `port`; read from /proc, so that nothing connects to it."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            rows = [line.split() for line in Path(table).read_text().splitlines()[1:]]
+        except OSError:
+            continue
+        if any(row[3] == TCP_LISTEN and int(row[1].rpartition(":")[2], 16) == port for row in rows):
+            return True
+    return False
+
+
+def _terminated(*_) -> None:
+    raise SystemExit(1)

@@ -1,0 +1,307 @@
+"""The endpoints: every host's TCP connections in one process and one event loop, on one clock.
+
+    wire.open({("h1", "h5"): 2})      two lanes (TCP connections), made inside the hosts' namespaces beforehand
+    wire.send(7, "h1", "h5", nbytes)  flow 7 starts now on a free lane
+    wire.poll(0.01)                   -> [Arrival(flow=7, at=...)]: its last byte was read at h5
+
+A lane carries one flow at a time, so bytes need no framing: both ends count them, and the counts must agree. They are
+zeros that the kernel copies in and discards at the far end (MSG_TRUNC). A sender keeps little unsent data in the
+kernel, so that a paused one stops within milliseconds; a receiver is woken when a good piece, or the rest of the flow,
+has arrived.
+"""
+
+import contextlib
+import errno
+import fcntl
+import select
+import socket
+import struct
+import termios
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import RFabricError, RunError
+from ..units import bytes_in
+from .network import PAYLOAD, WINDOW, Network
+
+PORT = 5001  # iperf's, by habit; each host has its own namespace
+PACE = 1.0  # of the line rate: a lone sender hardly builds a queue
+UNSENT_S = 0.004  # seconds of line rate that may wait unsent in the kernel
+PIECE_S = 0.02  # seconds of line rate after which a receiver is woken
+HANDSHAKE = 5.0  # s for the last packet of a connection's handshake
+RECEIVE_BUFFER = 4 << 20  # bytes; fixed, so that the kernel does not tune it
+SCRATCH = 1 << 20  # bytes handed to the kernel at once, at most
+ZEROS = memoryview(bytes(SCRATCH))
+SO_MAX_PACING_RATE = 47  # asm-generic/socket.h
+TCP_NOTSENT_LOWAT, TCP_CONGESTION = 25, 13  # linux/tcp.h
+SIOCOUTQ = termios.TIOCOUTQ
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """Flow `flow` is complete: the receiver read its last byte `at` (s, time.monotonic)."""
+
+    flow: int
+    at: float
+
+
+@dataclass(eq=False, slots=True)
+class Lane:
+    """One TCP connection and the flow it carries now (`flow` is None while it is free). Byte counts are the flow's."""
+
+    src: str
+    dst: str
+    sender: socket.socket
+    receiver: socket.socket
+    unsent: int
+    piece: int
+    flow: int | None = None
+    size: int = 0
+    sent: int = 0
+    received: int = 0
+    paused: bool = False
+    watched: bool = False
+    wake_at: int = 1
+
+
+class Wire:
+    """TCP between the hosts of a started Network. Times are time.monotonic() seconds, sizes bytes."""
+
+    def __init__(self, network: Network):
+        self.network = network
+        self._epoll = select.epoll()
+        self._listeners: dict[str, socket.socket] = {}
+        self._accepted: dict[tuple[str, tuple[str, int]], socket.socket] = {}
+        self._free: dict[tuple[str, str], list[Lane]] = defaultdict(list)
+        self._by_fd: dict[int, tuple[Lane, bool]] = {}  # (lane, whether the descriptor is its sender)
+        self._flows: dict[int, Lane] = {}
+        self._scratch = bytearray(SCRATCH)
+        self._done: list[Arrival] = []
+        self._counts: dict[int, tuple[int, int]] = {}
+        self.bytes_sent = 0
+        self.bytes_received = 0
+
+    # --- lanes -------------------------------------------------------------------------------------------------------
+
+    def open(self, lanes: Mapping[tuple[str, str], int], timeout: float = 10.0) -> None:
+        """Open so many lanes for each ordered host pair, all at once; RunError names a pair that does not connect."""
+        waiting: dict[int, tuple[str, str, socket.socket]] = {}
+        for src, dst in lanes:
+            self._check_pair(src, dst)
+            self._listen(dst)
+        poller = select.epoll()
+        for (src, dst), count in lanes.items():
+            with self.network.namespaces[src]:
+                for _ in range(count):
+                    sock = self._connect(src, dst)
+                    waiting[sock.fileno()] = (src, dst, sock)
+                    poller.register(sock, select.EPOLLOUT)
+        limit = time.monotonic() + timeout
+        with contextlib.closing(poller):
+            while waiting:
+                for fd, _ in poller.poll(max(0.0, limit - time.monotonic())):
+                    src, dst, sock = waiting.pop(fd)
+                    poller.unregister(fd)
+                    self._add_lane(src, dst, sock)
+                if waiting and time.monotonic() >= limit:
+                    src, dst, _ = next(iter(waiting.values()))
+                    raise RunError(
+                        f"{len(waiting)} connections are not up after {timeout:g} s, the first is {src} -> {dst}; "
+                        f"do the switches have rules for both directions of the pair?"
+                    )
+
+    def _check_pair(self, src: str, dst: str) -> None:
+        for host in (src, dst):
+            if host not in self.network.ip:
+                raise RFabricError(f"no host {host!r} in fabric {self.network.fabric.name}")
+        if src == dst:
+            raise RFabricError(f"{src} -> {dst}: a flow needs two hosts")
+
+    def _listen(self, host: str) -> None:
+        if host not in self._listeners:
+            with self.network.namespaces[host]:
+                sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+            sock.bind((self.network.ip[host], PORT))
+            sock.listen(4096)
+            sock.settimeout(HANDSHAKE)
+            self._listeners[host] = sock
+
+    def _connect(self, src: str, dst: str) -> socket.socket:
+        sock = socket.socket()
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"cubic")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, round(bytes_in(self.network.rate(src) * PACE, 1.0)))
+        code = sock.connect_ex((self.network.ip[dst], PORT))
+        if code not in (0, errno.EINPROGRESS):
+            raise RunError(f"{src} -> {dst}: {errno.errorcode[code]}")
+        return sock
+
+    def _add_lane(self, src: str, dst: str, sender: socket.socket) -> None:
+        code = sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise RunError(f"{src} -> {dst} does not connect: {errno.errorcode.get(code, code)}")
+        receiver = self._accept(dst, sender.getsockname())
+        receiver.setblocking(False)
+        rate = self.network.rate(src)
+        unsent = max(2 * PAYLOAD, int(bytes_in(rate, UNSENT_S)))
+        sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent)
+        piece = max(WINDOW // 2 * PAYLOAD, int(bytes_in(rate, PIECE_S)))
+        lane = Lane(src, dst, sender, receiver, unsent, min(piece, SCRATCH, RECEIVE_BUFFER // 4))
+        self._by_fd[sender.fileno()] = (lane, True)
+        self._by_fd[receiver.fileno()] = (lane, False)
+        self._epoll.register(sender, 0)
+        self._epoll.register(receiver, select.EPOLLIN)
+        self._free[src, dst].append(lane)
+
+    def _accept(self, host: str, peer: tuple[str, int]) -> socket.socket:
+        """The receiving end of the connection from `peer`; the others that wait are kept for their own turn."""
+        while (host, peer) not in self._accepted:
+            try:
+                sock, address = self._listeners[host].accept()
+            except TimeoutError as error:
+                way = f"{peer[0]} -> {host}"
+                raise RunError(f"{way}: no acknowledgement in {HANDSHAKE:g} s; is the way still up?") from error
+            self._accepted[host, address] = sock
+        return self._accepted.pop((host, peer))
+
+    # --- flows -------------------------------------------------------------------------------------------------------
+
+    def send(self, flow: int, src: str, dst: str, nbytes: int) -> None:
+        """Start flow `flow` of `nbytes` now, on a free lane of the pair; opens one more where all are busy."""
+        if flow in self._flows:
+            raise RFabricError(f"flow {flow} is already under way")
+        if nbytes < 1:
+            raise RFabricError(f"flow {flow}: {nbytes} bytes cannot be sent; 1 is the least")
+        if not self._free[src, dst]:
+            self.open({(src, dst): 1})
+        lane = self._free[src, dst].pop()
+        lane.flow, lane.size, lane.sent, lane.received, lane.paused = flow, nbytes, 0, 0, False
+        self._flows[flow] = lane
+        self._set_wake(lane)
+        self._push(lane)
+
+    def poll(self, timeout: float) -> list[Arrival]:
+        """Move bytes for up to `timeout` s, or until a flow completes; returns what completed."""
+        limit = time.monotonic() + timeout
+        while True:
+            for fd, _ in self._epoll.poll(max(0.0, limit - time.monotonic()), 256):
+                lane, is_sender = self._by_fd[fd]
+                if is_sender:
+                    self._push(lane)
+                else:
+                    self._pull(lane)
+            if self._done or time.monotonic() >= limit:
+                done, self._done = self._done, []
+                return done
+
+    def pause(self, flows: Iterable[int]) -> None:
+        """Hand no more bytes of these flows to the kernel; what it holds goes out (see `unacked`)."""
+        for lane in self._lanes(flows):
+            lane.paused = True
+            self._watch(lane, False)
+
+    def resume(self, flows: Iterable[int]) -> None:
+        """Go on with paused flows."""
+        for lane in self._lanes(flows):
+            if lane.paused:
+                lane.paused = False
+                self._push(lane)
+
+    def in_flight(self) -> list[int]:
+        """The flows that are not complete, paused ones too."""
+        return list(self._flows)
+
+    def unacked(self, flows: Iterable[int]) -> int:
+        """Bytes of these flows the senders' kernels still hold: unsent, or sent and not acknowledged (SIOCOUTQ).
+
+        Asks the receivers to acknowledge what they have: they hold the acknowledgement of a last odd packet for 40 ms.
+        """
+        total = 0
+        for lane in self._lanes(flows):
+            if held := _outq(lane.sender):
+                lane.receiver.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+                total += held
+        return total
+
+    def progress(self, flow: int) -> tuple[int, int]:
+        """(bytes handed to the kernel at the source, bytes read at the destination) of a flow under way."""
+        lane = self._flows[flow]
+        return lane.sent, lane.received
+
+    def counted(self, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """(bytes handed to the kernel, bytes read), int64[n], of completed flows 0 to n-1; 0 where none was sent."""
+        counts = np.array([self._counts.get(flow, (0, 0)) for flow in range(n)], dtype=np.int64).reshape(n, 2)
+        return counts[:, 0], counts[:, 1]
+
+    def close(self) -> None:
+        """Close every socket; flows under way are lost."""
+        for lane, is_sender in self._by_fd.values():
+            (lane.sender if is_sender else lane.receiver).close()
+        for sock in self._listeners.values():
+            sock.close()
+        self._epoll.close()
+
+    def _lanes(self, flows: Iterable[int]) -> list[Lane]:
+        return [self._flows[flow] for flow in flows if flow in self._flows]
+
+    def _push(self, lane: Lane) -> None:
+        if lane.flow is None or lane.paused:
+            self._watch(lane, False)
+            return
+        try:
+            while lane.sent < lane.size:
+                count = lane.sender.send(ZEROS[: min(lane.size - lane.sent, lane.unsent)])
+                lane.sent += count
+                self.bytes_sent += count
+        except BlockingIOError:
+            self._watch(lane, True)
+            return
+        except OSError as error:
+            raise RunError(f"flow {lane.flow} {lane.src} -> {lane.dst}: sending failed: {error.strerror}") from error
+        self._watch(lane, False)
+
+    def _watch(self, lane: Lane, on: bool) -> None:
+        if lane.watched != on:
+            lane.watched = on
+            self._epoll.modify(lane.sender, select.EPOLLOUT if on else 0)
+
+    def _pull(self, lane: Lane) -> None:
+        try:
+            count = lane.receiver.recv_into(self._scratch, SCRATCH, socket.MSG_TRUNC)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise RunError(f"flow {lane.flow} {lane.src} -> {lane.dst}: receiving failed: {error.strerror}") from error
+        now = time.monotonic()
+        lane.received += count
+        self.bytes_received += count
+        if lane.flow is None or count == 0 or lane.received > lane.sent:
+            raise RunError(
+                f"lane {lane.src} -> {lane.dst}, flow {lane.flow}: {lane.sent} bytes sent but {lane.received} received"
+                f"{' and the connection closed' if count == 0 else ''}"
+            )
+        if lane.received == lane.size:
+            self._done.append(Arrival(lane.flow, now))
+            self._counts[lane.flow] = lane.sent, lane.received
+            del self._flows[lane.flow]
+            lane.flow = None
+            self._free[lane.src, lane.dst].append(lane)
+        else:
+            self._set_wake(lane)
+
+    def _set_wake(self, lane: Lane) -> None:
+        """Wake the receiver after a piece or at the flow's end, whichever comes first."""
+        want = min(lane.piece, lane.size - lane.received)
+        if want != lane.wake_at:
+            lane.wake_at = want
+            lane.receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, want)
+
+
+def _outq(sock: socket.socket) -> int:
+    return struct.unpack("i", fcntl.ioctl(sock, SIOCOUTQ, b"\0\0\0\0"))[0]
