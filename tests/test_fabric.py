@@ -7,7 +7,18 @@ from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
 from rfabric.fabric import (
-    Fabric, Link, Node, Port, Routes, fat_tree, host_ip, host_mac, parse_fabric, rfabric, unreachable, where_lost,
+    Fabric,
+    Link,
+    Node,
+    Port,
+    Routes,
+    fat_tree,
+    host_ip,
+    host_mac,
+    parse_fabric,
+    rfabric,
+    unreachable,
+    where_lost,
 )  # fmt: skip
 from rfabric.fabric.builders import fat_tree as build_fat_tree
 from rfabric.optics import Circuits, light, planes

@@ -6,8 +6,20 @@ from hypothesis import strategies as st
 from rfabric.errors import RFabricError
 from rfabric.fabric import Port, Routes, rfabric, unreachable
 from rfabric.optics import (
-    POLICIES, Circuit, Circuits, Demand, Rewire, Timing, changed_cables, clashes, intend, joined, light, optical_paths,
-    parse_policy, planes,
+    POLICIES,
+    Circuit,
+    Circuits,
+    Demand,
+    Rewire,
+    Timing,
+    changed_cables,
+    clashes,
+    intend,
+    joined,
+    light,
+    optical_paths,
+    parse_policy,
+    planes,
 )  # fmt: skip
 from rfabric.optics.policies import matchings
 from rfabric.optics.templates import isolated_pods, mesh, rounds, tree
@@ -43,7 +55,8 @@ def test_bad_circuits(text, why):
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("t1:1-t1:2", "t1 is not an OCS"), ("a1:1-a1:99", "no cable at a1:99"), ("z1:1-z1:2", "z1 is not")]
+    ("text", "why"),
+    [("t1:1-t1:2", "t1 is not an OCS"), ("a1:1-a1:99", "no cable at a1:99"), ("z1:1-z1:2", "z1 is not")],
 )
 def test_circuits_must_fit_the_fabric(text, why):
     with pytest.raises(RFabricError, match=why):

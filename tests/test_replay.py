@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rfabric.emulate import replay as module
 from rfabric.control.client import Committed, Planned
+from rfabric.emulate import replay as module
 from rfabric.emulate.replay import Clock, Replay
 from rfabric.errors import RunError
 from rfabric.fabric import fat_tree, rfabric
@@ -167,7 +167,9 @@ def test_a_failed_commit_ends_the_run():
 
 def test_a_stall_is_noticed_and_named(monkeypatch):
     monkeypatch.setattr(module, "STALL", 0.2)
-    with pytest.raises(RunError, match="no byte arrived for 0.2 s while 2 flows are in flight .first: row 1, h1 -> h17"):
+    with pytest.raises(
+        RunError, match="no byte arrived for 0.2 s while 2 flows are in flight .first: row 1, h1 -> h17"
+    ):
         play(fat_tree(), two_phases(fat_tree()), FakeWire(seconds=1e9)).run()
 
 

@@ -97,7 +97,7 @@ def test_bytes_are_conserved_over_rewires():
 def test_the_window_rule_holds_in_the_world():
     fabric = rfabric(delay="10ms")
     trace = steps(fabric)
-    short = {key: 0.001 for key in trace.phase_keys}
+    short = dict.fromkeys(trace.phase_keys, 0.001)
     object.__setattr__(trace, "windows", short)
     assert simulate(fabric, trace, "demand").rewires == ()
 

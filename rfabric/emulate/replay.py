@@ -151,8 +151,12 @@ class Replay:
                 raise RunError(self._stalled())
             self.progress(
                 {
-                    "stage": "run", "phase": self._current(), "done_bytes": self.done_bytes, "total_bytes": total,
-                    "circuits": len(self.epochs[-1][1]), "clock_s": self.clock.now(),
+                    "stage": "run",
+                    "phase": self._current(),
+                    "done_bytes": self.done_bytes,
+                    "total_bytes": total,
+                    "circuits": len(self.epochs[-1][1]),
+                    "clock_s": self.clock.now(),
                 }  # fmt: skip
             )
 
@@ -235,12 +239,14 @@ class Replay:
 
     def _take_circuits(self, key: PhaseKey) -> None:
         if not self.ahead or self.ahead[0] != key:
-            return self._plan(key)
+            self._plan(key)
+            return
         plan = self.ahead[1]
         self.ahead = None
         self.intents.remove(key)
         if not plan.rewire:
-            return self._plan_ahead()
+            self._plan_ahead()
+            return
         cables = changed_cables(self.fabric, plan.rewire)
         after = Routes(self.fabric, plan.rewire.apply(self.epochs[-1][1]))
         self.rewiring = _Rewiring(key, plan, self.clock.now(), cables, after)
@@ -260,8 +266,13 @@ class Replay:
         times = (self.clock.at(t) for t in (done.programmed, done.dark_until, done.usable))
         self.records.append(
             RewireRecord(
-                rewiring.plan.epoch, str(rewiring.key), rewiring.requested, *times, rewiring.plan.rewire.size,
-                done.lost_bytes, rewiring.plan.why,
+                rewiring.plan.epoch,
+                str(rewiring.key),
+                rewiring.requested,
+                *times,
+                rewiring.plan.rewire.size,
+                done.lost_bytes,
+                rewiring.plan.why,
             )  # fmt: skip
         )
         circuits = rewiring.plan.rewire.apply(self.epochs[-1][1])

@@ -1,7 +1,7 @@
 """How small and how slow an emulation must be for its host to carry it.
 
-Three numbers decide: what the datapath moves (packet-hops a second, calibrated), what the trace asks for at its busiest (byte-hops a
-second, from its simulation) and how long one is ready to wait.
+Three numbers decide: what the datapath moves (packet-hops a second, calibrated), what the trace asks for at its busiest
+(byte-hops a second, from its simulation) and how long one is ready to wait.
 
     rate factor = bandwidth_scale / time_dilation   so small that the busiest moment takes SHARE of the datapath
     time_dilation                                   as large as the patience allows: longer flows are truer flows

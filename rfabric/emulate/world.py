@@ -128,7 +128,9 @@ def _in_world(job: dict, folder: Path, progress: Progress) -> dict:
             progress(message)
         code = process.wait()
         listener.join(1.0)
-        raise RunError(f"the emulation ended without a result (exit code {code}): {''.join(talk[-5:]).strip() or 'no message'}")
+        raise RunError(
+            f"the emulation ended without a result (exit code {code}): {''.join(talk[-5:]).strip() or 'no message'}"
+        )
     finally:
         sandbox.end(process, folder, patience)
 

@@ -17,7 +17,12 @@ TIER_CODE = {"edge": 1, "aggregation": 2, "core": 3, "electrical": 4}
 
 
 def fat_tree(
-    pods: int = 4, tors: int = 4, gpus: int = 4, oversubscription: float = 1, rate: str | float = "400Gbit/s", k: int = 0
+    pods: int = 4,
+    tors: int = 4,
+    gpus: int = 4,
+    oversubscription: float = 1,
+    rate: str | float = "400Gbit/s",
+    k: int = 0,
 ) -> Fabric:
     """A Fat-Tree (Al-Fares, SIGCOMM 2008) of packet switches: `pods` x `tors` x `gpus` hosts, or the classic `k`-ary form.
 
@@ -85,7 +90,9 @@ def _two_tiers(
     share = tors // cores  # cables of one pod at one core switch
     widest = max(gpus + planes + 1, 2 * tors, pods * share)
     if widest > MAX_PORTS:
-        raise RFabricError(f"a switch would need {widest} ports, the limit is {MAX_PORTS}; use fewer pods or ToRs a pod")
+        raise RFabricError(
+            f"a switch would need {widest} ports, the limit is {MAX_PORTS}; use fewer pods or ToRs a pod"
+        )
     nodes, links = [], []
     for p in range(pods):
         for t in range(tors):

@@ -196,9 +196,7 @@ class Fabric:
             "reconfig_delay_s": self.reconfig_delay,
             "parameters": self.parameters,
             "nodes": [asdict(n) for n in self.nodes],
-            "links": [
-                {"a": str(k.a), "b": str(k.b), "rate_bps": k.rate, "delay_s": k.delay} for k in self.links
-            ],
+            "links": [{"a": str(k.a), "b": str(k.b), "rate_bps": k.rate, "delay_s": k.delay} for k in self.links],
         }
 
     @classmethod

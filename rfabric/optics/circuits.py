@@ -1,4 +1,7 @@
-"""What the OCSes connect now: a Circuit joins two ports of one OCS, Circuits are a matching, a Rewire leads from one to the next."""
+"""What the OCSes connect now.
+
+A Circuit joins two ports of one OCS, Circuits are a matching, a Rewire leads from one set of circuits to the next.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -64,7 +67,9 @@ class Circuits:
                 raise RFabricError(f"circuit {circuit}: {circuit.a.node} is not an OCS of {fabric.name}")
             for port in circuit:
                 if port not in fabric.peer:
-                    raise RFabricError(f"circuit {circuit}: no cable at {port}; {node.name} has {len(fabric.ports[node.name])}")
+                    raise RFabricError(
+                        f"circuit {circuit}: no cable at {port}; {node.name} has {len(fabric.ports[node.name])}"
+                    )
         return self
 
     def to_json(self) -> list[str]:

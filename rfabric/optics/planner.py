@@ -94,10 +94,7 @@ def refuse_disconnection(fabric: Fabric, circuits: Circuits, pairs: Iterable[tup
 def changed_cables(fabric: Fabric, rewire: Rewire) -> frozenset[int]:
     """The cables at the ports that a rewire touches: what is dark while it lasts."""
     return frozenset(
-        fabric.peer[port][0] // 2
-        for circuits in (rewire.down, rewire.up)
-        for circuit in circuits
-        for port in circuit
+        fabric.peer[port][0] // 2 for circuits in (rewire.down, rewire.up) for circuit in circuits for port in circuit
     )
 
 

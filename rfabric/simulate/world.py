@@ -200,8 +200,15 @@ class _World:
             self.rewiring.dark_from = programmed
         self.records.append(
             RewireRecord(
-                len(self.records) + 1, str(rewiring.key), rewiring.requested, programmed, dark_until, rewiring.usable,
-                rewiring.decision.rewire.size, 0, rewiring.decision.why,
+                len(self.records) + 1,
+                str(rewiring.key),
+                rewiring.requested,
+                programmed,
+                dark_until,
+                rewiring.usable,
+                rewiring.decision.rewire.size,
+                0,
+                rewiring.decision.why,
             )  # fmt: skip
         )
 
@@ -224,4 +231,6 @@ class _World:
             return
         paths = [self.path(r) for r in rows]
         offsets = np.concatenate(([0], np.cumsum([len(p) for p in paths])))
-        self.engine.reroute(np.array(rows, dtype=np.int64), offsets, np.array([k for p in paths for k in p], dtype=np.int32))
+        self.engine.reroute(
+            np.array(rows, dtype=np.int64), offsets, np.array([k for p in paths for k in p], dtype=np.int32)
+        )

@@ -29,7 +29,13 @@ VERSION = 1
 def read_trace(path: str | Path) -> Trace:
     """Read a trace by its suffix: .csv, .jsonl, or .txt/.htsim/.flows for `src dst bytes start_ns`."""
     path = Path(path)
-    readers = {".csv": _read_csv, ".jsonl": _read_jsonl, ".txt": _read_htsim, ".htsim": _read_htsim, ".flows": _read_htsim}
+    readers = {
+        ".csv": _read_csv,
+        ".jsonl": _read_jsonl,
+        ".txt": _read_htsim,
+        ".htsim": _read_htsim,
+        ".flows": _read_htsim,
+    }
     if path.suffix not in readers:
         raise RFabricError(f"{path}: unknown trace suffix {path.suffix!r}; use one of {', '.join(readers)}")
     try:

@@ -7,8 +7,9 @@
     3    h1   h1   0           1 2       0.8     training  optimizer         starts when both are done, takes 0.8 s
 
 A row is ready when everything in `after` has finished (where it waits for nothing: at its `start`). It starts `gap` seconds
-later, not before its `start`, and finishes when its last byte has arrived; a row of size 0 finishes when it starts. Rows of one (step, phase) are a phase; rows of one (step, phase, label) that send bytes are a
-*communication phase*, the unit in which the two worlds are compared.
+later, not before its `start`, and finishes when its last byte has arrived; a row of size 0 finishes when it starts.
+Rows of one (step, phase) are a phase; rows of one (step, phase, label) that send bytes are a *communication phase*, the
+unit in which the two worlds are compared.
 """
 
 from collections.abc import Iterable, Sequence
