@@ -139,17 +139,6 @@ class Demand:
             raise RFabricError(f"demand must be {n} x {n} finite, non-negative bytes; got shape {matrix.shape}")
         object.__setattr__(self, "bytes", matrix)
 
-    @classmethod
-    def of(cls, fabric: Fabric, src: Iterable[str], dst: Iterable[str], size: Iterable[float], **kind) -> "Demand":
-        """Add up flows between hosts to racks; traffic inside a rack asks for no circuit and is left out."""
-        index = fabric.rack_index
-        matrix = np.zeros((len(index), len(index)))
-        for s, d, b in zip(src, dst, size, strict=True):
-            i, j = index[fabric.rack_of[s]], index[fabric.rack_of[d]]
-            if i != j:
-                matrix[i, j] += b
-        return cls(fabric.racks, matrix, **kind)
-
 
 def joined(fabric: Fabric, circuits: Iterable[Circuit]) -> dict[frozenset[str], int]:
     """How many optical light paths join each pair of ToRs."""

@@ -88,36 +88,38 @@ class Trace:
         same = np.flatnonzero((self.src == self.dst) & (self.size > 0))
         if len(same):
             raise RFabricError(f"trace row {same[0]}: {self.hosts[self.src[same[0]]]} sends to itself")
-        self.order  # noqa: B018  a cycle raises here
+        if (self.after >= self.owner).any():  # else every row waits for earlier ones, which is no cycle
+            self.levels  # noqa: B018  a cycle raises here
 
     def __len__(self) -> int:
         return len(self.size)
 
     @cached_property
-    def order(self) -> np.ndarray:
-        """Rows in an order in which every row comes after those it waits for; a cycle is an RFabricError naming a row."""
-        if (self.after < np.repeat(np.arange(len(self)), np.diff(self.after_offsets))).all():
-            return np.arange(len(self))
+    def levels(self) -> tuple[np.ndarray, ...]:
+        """Rows by depth: each level waits for rows of earlier levels only; a cycle is an RFabricError naming a row."""
         offsets, followers = self.followers
-        waiting = np.diff(self.after_offsets).copy()
-        ready, found = list(np.flatnonzero(waiting == 0)), []
-        while ready:
-            row = ready.pop()
-            found.append(row)
-            for follower in followers[offsets[row] : offsets[row + 1]]:
-                waiting[follower] -= 1
-                if not waiting[follower]:
-                    ready.append(follower)
-        if len(found) != len(self):
-            raise RFabricError(f"trace row {np.flatnonzero(waiting > 0)[0]} waits for itself: its `after` form a cycle")
-        return np.array(found)
+        unmet = np.diff(self.after_offsets)
+        level, found = np.flatnonzero(unmet == 0), []
+        while len(level):
+            found.append(level)
+            met = followers[segments(offsets, level)]
+            np.subtract.at(unmet, met, 1)
+            level = np.unique(met[unmet[met] == 0])
+        if sum(map(len, found)) != len(self):
+            row = np.flatnonzero(unmet > 0)[0]
+            raise RFabricError(f"trace row {row} waits for itself: its `after` form a cycle")
+        return tuple(found)
+
+    @cached_property
+    def owner(self) -> np.ndarray:
+        """For each entry of `after`, the row that waits."""
+        return np.repeat(np.arange(len(self)), np.diff(self.after_offsets))
 
     @cached_property
     def followers(self) -> tuple[np.ndarray, np.ndarray]:
         """CSR of the rows that wait for each row: the transpose of `after`."""
-        rows = np.repeat(np.arange(len(self)), np.diff(self.after_offsets))
         offsets = np.concatenate(([0], np.cumsum(np.bincount(self.after, minlength=len(self)))))
-        return offsets, rows[np.argsort(self.after, kind="stable")]
+        return offsets, self.owner[np.argsort(self.after, kind="stable")]
 
     def waits_for(self, row: int) -> np.ndarray:
         """The rows that `row` waits for."""
@@ -138,7 +140,8 @@ class Trace:
         """The rows of a phase that wait for no row of the same phase: the phase begins when the first of them may start."""
         inside = np.zeros(len(self), bool)
         inside[self.rows(key)] = True
-        return np.array([r for r in np.flatnonzero(inside) if not inside[self.waits_for(r)].any()], dtype=np.int64)
+        follows = np.bincount(self.owner[inside[self.after]], minlength=len(self)) > 0
+        return np.flatnonzero(inside & ~follows)
 
     def pairs(self, rows: np.ndarray | None = None) -> list[tuple[str, str]]:
         """The ordered host pairs that send bytes, each once, ascending."""
@@ -150,10 +153,11 @@ class Trace:
     def demand(self, fabric: Fabric, key: PhaseKey) -> Demand:
         """Rack to rack bytes of one phase and the window it is predicted to last."""
         rows = self.rows(key)
-        names = self.hosts
-        src, dst = ([names[i] for i in column[rows].tolist()] for column in (self.src, self.dst))
-        window = self.windows.get(key, float("inf"))
-        return Demand.of(fabric, src, dst, self.size[rows].tolist(), window=window, phase=key.phase)
+        rack = np.array([fabric.rack_index[fabric.rack_of[h]] for h in self.hosts])
+        src, dst, n = rack[self.src[rows]], rack[self.dst[rows]], len(fabric.racks)
+        sent = np.bincount(src * n + dst, self.size[rows], minlength=n * n).reshape(n, n)
+        np.fill_diagonal(sent, 0.0)  # traffic inside a rack asks for no circuit
+        return Demand(fabric.racks, sent, self.windows.get(key, float("inf")), key.phase)
 
     def fit(self, fabric: Fabric) -> "Trace":
         """Self, when `fabric` has every host that the trace names; else an RFabricError."""
@@ -167,20 +171,33 @@ class Trace:
 
     def compute_only(self) -> tuple[np.ndarray, np.ndarray]:
         """(ready, finish) of every row on a network that takes no time: what the step costs without any communication."""
-        ready, finish = np.zeros(len(self)), np.zeros(len(self))
-        for row in self.order.tolist():
-            before = self.waits_for(row)
-            ready[row] = finish[before].max() if len(before) else self.start[row]
-            finish[row] = max(self.start[row], ready[row] + self.gap[row])
+        ready, finish = self.start.copy(), self.start + self.gap
+        for level in self.levels[1:]:
+            counts = np.diff(self.after_offsets)[level]
+            before = finish[self.after[segments(self.after_offsets, level)]]
+            ready[level] = np.maximum.reduceat(before, np.cumsum(counts) - counts)
+            finish[level] = np.maximum(self.start[level], ready[level] + self.gap[level])
         return ready, finish
 
     def communication(self) -> dict[tuple[int, str, str], np.ndarray]:
         """Rows that send bytes, by (step, phase, label)."""
-        groups: dict[tuple[int, str, str], list[int]] = {}
-        for row in np.flatnonzero(self.size > 0).tolist():
-            key = (int(self.step[row]), self.phases[self.phase[row]], self.labels[self.label[row]])
-            groups.setdefault(key, []).append(row)
-        return {key: np.array(rows) for key, rows in groups.items()}
+        rows = np.flatnonzero(self.size > 0)
+        codes = np.stack([self.step[rows], self.phase[rows], self.label[rows]])
+        kinds, first, which = np.unique(codes, axis=1, return_index=True, return_inverse=True)
+        order = np.argsort(which.ravel(), kind="stable")
+        parts = np.split(rows[order], np.cumsum(np.bincount(which.ravel()))[:-1]) if len(rows) else []
+        found = {}
+        for i in np.argsort(first):
+            step, phase, label = kinds[:, i].tolist()
+            found[step, self.phases[phase], self.labels[label]] = parts[i]
+        return found
+
+
+def segments(offsets: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Indices of the CSR entries of `rows`, one row after the other."""
+    counts = offsets[rows + 1] - offsets[rows]
+    ends = np.cumsum(counts)
+    return np.repeat(offsets[rows] - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
 
 
 class TraceBuilder:
