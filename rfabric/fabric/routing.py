@@ -8,13 +8,17 @@ ends at the next electrical port. A plain cable is the light path that crosses n
     choice               = hash(src, dst, switch) mod number of next hops, the same in the simulator and in the switches
 """
 
-import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ..errors import RFabricError
 from .model import Fabric, Port
+
+if TYPE_CHECKING:  # numpy is loaded when paths are computed: `mn` runs topology files without it
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -72,50 +76,78 @@ def _follow(fabric: Fabric, cross: dict[Port, Port], ocs: set[str], out: Port) -
 
 
 class Routes:
-    """Shortest paths of one fabric under one set of circuits; next hops are computed per destination rack, once."""
+    """Shortest paths of one fabric under one set of circuits; costs are computed once, next hops when they are asked for."""
 
     def __init__(self, fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()):
         self.fabric = fabric
         self.leaving: dict[str, list[LightPath]] = defaultdict(list)
-        self.arriving: dict[str, list[LightPath]] = defaultdict(list)
         for path in light_paths(fabric, circuits):
             self.leaving[path.out.node].append(path)
-            self.arriving[path.into.node].append(path)
         self.reference = max((link.rate for link in fabric.links), default=1.0)
-        self._hops: dict[str, dict[str, list[LightPath]]] = {}
+        self._row = {node.name: i for i, node in enumerate(n for n in fabric.nodes if n.kind == "eps")}
+        self._hops: dict[tuple[str, str], list[LightPath]] = {}
+        self._arcs: dict[str, tuple] = {}
         self._index = {host: i for i, host in enumerate(fabric.hosts)}
         self._salt = {node.name: _mix(i + 1) for i, node in enumerate(fabric.nodes)}
 
-    def next_hops(self, rack: str) -> dict[str, list[LightPath]]:
-        """For each switch that can reach `rack`: the light paths on its cheapest ways there."""
-        if rack not in self._hops:
-            self._hops[rack] = self._towards(rack)
-        return self._hops[rack]
+    def next_hops(self, node: str, rack: str) -> list[LightPath]:
+        """The light paths on the cheapest ways from switch `node` to `rack`, in order of their ports; [] where none leads."""
+        key = node, rack
+        if key not in self._hops:
+            cost, column = self._costs
+            paths, into, steps = self._onward(node)
+            to = column[rack]
+            here = cost[self._row[node], to]
+            fits = abs(cost[into, to] + steps - here) <= 1e-6 * here if here < float("inf") else []
+            self._hops[key] = [path for path, fit in zip(paths, fits, strict=False) if fit]
+        return self._hops[key]
 
-    def _towards(self, rack: str) -> dict[str, list[LightPath]]:
-        cost, heap, settled = {rack: 0.0}, [(0.0, rack)], set()
-        kinds = self.fabric.node
-        while heap:
-            at, node = heapq.heappop(heap)
-            if node in settled:
-                continue
-            settled.add(node)
-            for path in self.arriving[node]:
-                before = path.out.node
-                total = at + self.reference / path.rate
-                if kinds[before].kind != "host" and total < cost.get(before, float("inf")):
-                    cost[before] = total
-                    heapq.heappush(heap, (total, before))
-        return {
-            node: [
-                path
-                for path in self.leaving[node]
-                if path.into.node in cost
-                and abs(cost[path.into.node] + self.reference / path.rate - cost[node]) <= 1e-9 * cost[node]
-            ]
-            for node in cost
-            if node != rack
-        }
+    def _onward(self, node: str) -> "tuple[list[LightPath], np.ndarray, np.ndarray]":
+        """The light paths from a switch to other switches: themselves, the row they lead to, their cost."""
+        import numpy as np
+
+        if node not in self._arcs:
+            paths = [path for path in self.leaving[node] if path.into.node in self._row]
+            into = np.array([self._row[path.into.node] for path in paths], dtype=np.int64)
+            self._arcs[node] = paths, into, np.array([self.reference / path.rate for path in paths])
+        return self._arcs[node]
+
+    @cached_property
+    def _costs(self) -> "tuple[np.ndarray, dict[str, int]]":
+        """(cost[switch, rack], column of each rack): cheapest ways from every switch to every rack.
+
+        Dijkstra from all racks at once, by rings of equal cost: a ring settled at cost D reaches, over the light paths of one
+        rate class, the ring at D + their cost. A fabric has few rates, hence few rings, and each is a product of matrices.
+        """
+        import numpy as np
+
+        racks, n = self.fabric.racks, len(self._row)
+        cost = np.full((n, len(racks)), np.inf)
+        rings = {0.0: np.zeros((n, len(racks)), np.float32)}
+        for column, rack in enumerate(racks):
+            rings[0.0][self._row[rack], column] = 1
+        classes = self._rate_classes()
+        while rings:
+            at = min(rings)
+            new = (rings.pop(at) > 0) & np.isinf(cost)
+            cost[new] = at
+            for step, joins in classes.items() if new.any() else ():
+                ahead = round(at + step, 9)
+                rings[ahead] = rings.get(ahead, 0) + joins @ new.astype(np.float32)
+        return cost, {rack: i for i, rack in enumerate(racks)}
+
+    def _rate_classes(self) -> "dict[float, np.ndarray]":
+        """For each cost of a light path: a switches x switches matrix of which switch has such a path to which."""
+        import numpy as np
+
+        classes: dict[float, np.ndarray] = {}
+        for node, row in self._row.items():
+            _, into, steps = self._onward(node)
+            for step in np.unique(steps).tolist():
+                if step not in classes:
+                    classes[step] = np.zeros((len(self._row),) * 2, np.float32)
+                classes[step][row, into[steps == step]] = 1
+        return classes
 
     def path(self, src: str, dst: str) -> tuple[LightPath, ...]:
         """The light paths a packet from host `src` to host `dst` takes, or () where nothing connects them."""
@@ -123,10 +155,9 @@ class Routes:
         if src not in rack_of or dst not in rack_of:
             raise RFabricError(f"no host {src if src not in rack_of else dst!r} in fabric {self.fabric.name}")
         node, rack = rack_of[src], rack_of[dst]
-        hops = self.next_hops(rack)
         taken = [self.leaving[src][0]]
         while node != rack:
-            choices = hops.get(node)
+            choices = self.next_hops(node, rack)
             if not choices:
                 return ()
             taken.append(choices[self.choice(src, dst, node, len(choices))])

@@ -6,7 +6,7 @@ A phase begins when the first of its rows is ready. Its flows take the routes of
 way, flows whose way, before it or after, leads over a circuit that changes stand still, others go on.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..fabric import Fabric, Routes
 from ..optics import Circuits, Decision, Demand, RewireRecord, Timing, changed_cables, intend, parse_policy
 from ..report.result import Result
 from ..trace import PhaseKey, Trace
+from ..trace.model import segments
 from .flows import Engine
 
 Progress = Callable[[dict], None]
@@ -48,13 +49,13 @@ def simulate(
 
 @dataclass
 class _Rewiring:
-    """A rewire under way: for which phase, the cables it darkens, and the flows in flight that must finish before it starts."""
+    """A rewire under way: its phase, the cables it darkens, the ways after it, flows in flight that must finish first."""
 
     key: PhaseKey
     decision: Decision
     requested: float
     cables: frozenset[int]
-    ways: "_Ways"  # after it
+    ways: "_Ways"
     waits_for: set[int]
     dark_from: float = np.inf  # when senders that were not told to pause come to a halt
     usable: float = np.inf
@@ -70,13 +71,33 @@ class _Ways:
     def __init__(self, fabric: Fabric, trace: Trace, circuits: Circuits):
         self.routes, self.trace = Routes(fabric, circuits), trace
         self.nowhere = (2 * len(fabric.links),)
-        self.found: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.found: dict[int, tuple[int, ...]] = {}
 
-    def __call__(self, row: int) -> tuple[int, ...]:
-        pair = int(self.trace.src[row]), int(self.trace.dst[row])
-        if pair not in self.found:
-            self.found[pair] = self.routes.links(*(self.trace.hosts[i] for i in pair)) or self.nowhere
-        return self.found[pair]
+    def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """CSR (offsets, links) of the ways of `rows`; each host pair is looked up once."""
+        codes = self.trace.src[rows].astype(np.int64) << 32 | self.trace.dst[rows]
+        pairs, which = np.unique(codes, return_inverse=True)
+        ways = [self._way(code) for code in pairs.tolist()]
+        ends = _offsets([len(way) for way in ways])
+        links = np.fromiter((link for way in ways for link in way), np.int32, ends[-1])
+        return _offsets(np.diff(ends)[which]), links[segments(ends, which)]
+
+    def _way(self, code: int) -> tuple[int, ...]:
+        if code not in self.found:
+            pair = self.trace.hosts[code >> 32], self.trace.hosts[code & 0xFFFFFFFF]
+            self.found[code] = self.routes.links(*pair) or self.nowhere
+        return self.found[code]
+
+    def crossing(self, rows: np.ndarray, cables: frozenset[int]) -> np.ndarray:
+        """Which of `rows` cross one of `cables`, as a mask."""
+        offsets, links = self.of(rows)
+        hit = np.isin(links // 2, np.fromiter(cables, np.int64, len(cables)))
+        owner = np.repeat(np.arange(len(rows)), np.diff(offsets))
+        return np.bincount(owner[hit], minlength=len(rows)) > 0
+
+
+def _offsets(counts: Sequence[int]) -> np.ndarray:
+    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
 
 class _World:
@@ -88,44 +109,42 @@ class _World:
         self.circuits = start
         self.epochs: list[tuple[float, Circuits]] = [(0.0, start)]
         self.records: list[RewireRecord] = []
-        self.nowhere = 2 * len(fabric.links)  # a link without capacity: where flows stand while their way is dark
+        # the last link has no capacity: flows stand on it while their way is dark
         self.engine = Engine(np.append(np.repeat([k.rate for k in fabric.links], 2), 0.0))
         self.key_of = {int(r): k for k in trace.phase_keys for r in trace.entries(k)}
-        self.opens = sorted((float(trace.start[r]), r) for r in self.key_of if not len(trace.waits_for(r)))
+        alone = (r for r in self.key_of if not len(trace.waits_for(r)))
+        self.opens = sorted((float(trace.start[r]), r) for r in alone)
         self.waiting = list(trace.phase_keys)  # phases that have not begun
-        self.begun: list[int] = []  # rows with bytes of the phases that have
+        self.begun = np.zeros(0, np.int64)  # rows with bytes of the phases that have
         self.intents: list[PhaseKey] = []
         self.rewiring: _Rewiring | None = None
-        self.path = _Ways(fabric, trace, start)
+        self.ways = _Ways(fabric, trace, start)
         self._fill()
 
     def _fill(self) -> None:
-        trace = self.trace
-        paths = [self.path(r) if size else () for r, size in enumerate(trace.size.tolist())]
-        delay = np.repeat([k.delay for k in self.fabric.links], 2).tolist() + [0.0]
+        trace, sends = self.trace, np.flatnonzero(self.trace.size > 0)
+        ends, links = self.ways.of(sends)
+        delay = np.append(np.repeat([k.delay for k in self.fabric.links], 2), 0.0)
+        counts, latency = np.zeros(len(trace), np.int64), np.zeros(len(trace))
+        counts[sends] = np.diff(ends)
+        latency[sends] = np.diff(np.concatenate(([0.0], np.cumsum(delay[links])))[ends])
         alone = np.diff(trace.after_offsets) == 0  # the engine counts a gap from what a row waits for
         self.engine.add(
-            path_offsets=np.concatenate(([0], np.cumsum([len(p) for p in paths]))),
-            path_links=np.array([link for p in paths for link in p], dtype=np.int32),
-            size=trace.size.astype(float),
-            start=trace.start + np.where(alone, trace.gap, 0.0),
-            after_offsets=trace.after_offsets,
-            after=trace.after,
-            gap=trace.gap,
-            latency=np.array([sum(delay[link] for link in p) for p in paths]),
-        )
-        follows = [r for r in self.key_of if len(trace.waits_for(r))]
-        self.engine.watch(np.array(sorted(follows), dtype=np.int64))
+            path_offsets=_offsets(counts), path_links=links, size=trace.size.astype(float),
+            start=trace.start + np.where(alone, trace.gap, 0.0), after_offsets=trace.after_offsets, after=trace.after,
+            gap=trace.gap, latency=latency,
+        )  # fmt: skip
+        self.engine.watch(np.array(sorted(r for r in self.key_of if not alone[r]), dtype=np.int64))
 
     def run(self) -> None:
         """Advance from one decision to the next until nothing is left to do."""
         while True:
             until = self.rewiring.next_change if self.rewiring else np.inf
             events = self.engine.run(min(until, self.opens[0][0] if self.opens else np.inf))
-            began = events["flow"].tolist()
+            seen = events["flow"].tolist()
             while self.opens and self.opens[0][0] <= self.engine.now:
-                began.append(self.opens.pop(0)[1])
-            for row in began:
+                seen.append(self.opens.pop(0)[1])
+            for row in seen:
                 if self.rewiring:
                     self.rewiring.waits_for.discard(row)
                 if self.key_of.get(row) in self.waiting:
@@ -134,7 +153,7 @@ class _World:
                 self._dark_or_usable()
             elif self.rewiring and not self.rewiring.waits_for and self.rewiring.usable == np.inf:
                 self._go_dark()
-            elif not began:
+            elif not seen:
                 return self._finish()
             if self.intents and not self.rewiring:
                 self._decide(self.intents.pop(0))
@@ -149,13 +168,14 @@ class _World:
     def _begin(self, key: PhaseKey) -> None:
         self.waiting.remove(key)
         rows = self.trace.rows(key)
-        rows = rows[self.trace.size[rows] > 0].tolist()
-        self.begun += rows
-        self.progress({"stage": "run", "phase": str(key), "clock_s": self.engine.now, "circuits": len(self.circuits)})
+        rows = rows[self.trace.size[rows] > 0]
+        message = {"stage": "run", "phase": str(key), "clock_s": self.engine.now, "circuits": len(self.circuits)}
+        self.progress(message)
         if self.fabric.ocses:
-            parked = set(self._parked(rows))
-            self._park(sorted(parked))
-            self._reroute([r for r in rows if r not in parked])
+            self.begun = np.concatenate((self.begun, rows))
+            parked = self._parked(rows)
+            self._park(rows[parked])
+            self._reroute(rows[~parked])
             self.intents.append(key)
 
     def _decide(self, key: PhaseKey) -> None:
@@ -166,29 +186,30 @@ class _World:
         if not decision.rewire:
             return
         after = _Ways(self.fabric, self.trace, decision.rewire.apply(self.circuits))
-        self.rewiring = _Rewiring(key, decision, now, changed_cables(self.fabric, decision.rewire), after, set())
-        parked = self._parked(self._open())
+        cables = changed_cables(self.fabric, decision.rewire)
+        self.rewiring = _Rewiring(key, decision, now, cables, after, set())
+        rows = self._open()
+        rows = rows[self._parked(rows)]
         if self.timing.in_flight == "drain":
-            flying = set(self.engine.active().tolist()) & set(parked)
-            self.engine.watch(np.array(sorted(flying), dtype=np.int64))
-            self.rewiring.waits_for = flying
-            parked = [r for r in parked if r not in flying]
+            flying = np.isin(rows, self.engine.active())
+            self.engine.watch(rows[flying])
+            self.rewiring.waits_for = set(rows[flying].tolist())
+            rows = rows[~flying]
         if self.timing.in_flight != "drop":  # who drops goes on until the circuits are gone
-            self._park(parked)
+            self._park(rows)
         if not self.rewiring.waits_for:
             self._go_dark()
 
-    def _parked(self, rows: list[int]) -> list[int]:
-        """Those of `rows` whose way, now or after, crosses a cable that the rewire under way darkens."""
+    def _parked(self, rows: np.ndarray) -> np.ndarray:
+        """Which of `rows` have a way, now or after, over a cable that the rewire under way darkens; a mask."""
         if not self.rewiring:
-            return []
-        cables, ways = self.rewiring.cables, (self.path, self.rewiring.ways)
-        return [r for r in rows if any(link // 2 in cables for way in ways for link in way(r))]
+            return np.zeros(len(rows), bool)
+        cables = self.rewiring.cables
+        return self.ways.crossing(rows, cables) | self.rewiring.ways.crossing(rows, cables)
 
-    def _open(self) -> list[int]:
+    def _open(self) -> np.ndarray:
         """Rows with bytes of the phases that have begun, not finished."""
-        finish = self.engine.finish_times()
-        self.begun = [r for r in self.begun if not np.isfinite(finish[r])]
+        self.begun = self.begun[~np.isfinite(self.engine.finish_times()[self.begun])]
         return self.begun
 
     def _go_dark(self) -> None:
@@ -197,40 +218,28 @@ class _World:
         dark_until = programmed + self.fabric.reconfig_delay
         rewiring.usable = dark_until + self.timing.settle
         if self.timing.in_flight == "drop":
-            self.rewiring.dark_from = programmed
+            rewiring.dark_from = programmed
         self.records.append(
             RewireRecord(
-                len(self.records) + 1,
-                str(rewiring.key),
-                rewiring.requested,
-                programmed,
-                dark_until,
-                rewiring.usable,
-                rewiring.decision.rewire.size,
-                0,
-                rewiring.decision.why,
-            )  # fmt: skip
-        )
+                len(self.records) + 1, str(rewiring.key), rewiring.requested, programmed, dark_until, rewiring.usable,
+                rewiring.decision.rewire.size, 0, rewiring.decision.why,
+            )
+        )  # fmt: skip
 
     def _dark_or_usable(self) -> None:
+        rows = self._open()
         if self.engine.now < self.rewiring.usable:
             self.rewiring.dark_from = np.inf
-            self._park(self._parked(self._open()))
+            self._park(rows[self._parked(rows)])
             return
         self.circuits = self.rewiring.decision.rewire.apply(self.circuits)
         self.epochs.append((self.engine.now, self.circuits))
-        self.path, self.rewiring = self.rewiring.ways, None
-        self._reroute(self._open())
+        self.ways, self.rewiring = self.rewiring.ways, None
+        self._reroute(rows)
 
-    def _park(self, rows: list[int]) -> None:
-        n = len(rows)
-        self.engine.reroute(np.array(rows, dtype=np.int64), np.arange(n + 1), np.full(n, self.nowhere, dtype=np.int32))
+    def _park(self, rows: np.ndarray) -> None:
+        nowhere = np.full(len(rows), 2 * len(self.fabric.links), dtype=np.int32)
+        self.engine.reroute(rows, np.arange(len(rows) + 1), nowhere)
 
-    def _reroute(self, rows: list[int]) -> None:
-        if not self.fabric.ocses or not rows:
-            return
-        paths = [self.path(r) for r in rows]
-        offsets = np.concatenate(([0], np.cumsum([len(p) for p in paths])))
-        self.engine.reroute(
-            np.array(rows, dtype=np.int64), offsets, np.array([k for p in paths for k in p], dtype=np.int32)
-        )
+    def _reroute(self, rows: np.ndarray) -> None:
+        self.engine.reroute(rows, *self.ways.of(rows))
