@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import networkx as nx
 import numpy as np
+import rustworkx
 
 from ..errors import RFabricError
 from ..fabric import Fabric
@@ -19,6 +19,9 @@ from . import templates
 from .circuits import Circuits, Demand, optical_paths
 from .planes import Pair, light, planes
 from .templates import Matchings
+
+
+WEIGHT_STEPS = 10**9  # resolution of a matching's weights
 
 
 class Policy(Protocol):
@@ -101,9 +104,12 @@ def matchings(demand: Demand, count: int) -> Matchings:
     for _ in range(count):
         weight = wanted / (given + 1)
         rows, columns = np.nonzero(np.triu(weight))
-        graph = nx.Graph()
-        graph.add_weighted_edges_from((int(i), int(j), float(weight[i, j])) for i, j in zip(rows, columns, strict=True))
-        pairs = sorted(tuple(sorted(pair)) for pair in nx.max_weight_matching(graph))
+        heaviest = weight.max(initial=1.0)
+        graph = rustworkx.PyGraph()
+        graph.add_nodes_from(demand.racks)
+        shares = (weight[rows, columns] / heaviest * WEIGHT_STEPS).astype(np.int64)  # the matching wants whole numbers
+        graph.add_edges_from(list(zip(rows.tolist(), columns.tolist(), shares.tolist(), strict=True)))
+        pairs = sorted(tuple(sorted(pair)) for pair in rustworkx.max_weight_matching(graph, weight_fn=int))
         for i, j in pairs:
             given[i, j] += 1
             given[j, i] += 1
