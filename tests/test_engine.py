@@ -1,5 +1,8 @@
 """The flow engine: closed forms, the reference as oracle over random cases, conservation, and what it refuses."""
 
+import os
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -8,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
-from rfabric.simulate import FINISHED, READY, Deadlock, Engine, completion_times, deadlock
+from rfabric.simulate import FINISHED, READY, Deadlock, Engine, bench, completion_times, deadlock, workloads
 from rfabric.simulate.build import build
 from rfabric.simulate.compiled import library
 from rfabric.simulate.reference import max_min_rates
@@ -44,7 +47,7 @@ def flows(paths, size, **columns) -> dict:
     return {"path_offsets": offsets, "path_links": links, "size": size, **columns}
 
 
-# --- closed forms -------------------------------------------------------------------------------------------------------
+# --- closed forms ---------------------------------------------------------------------------------------------------
 
 
 def test_single_flow_takes_size_over_rate_plus_latency(core):
@@ -54,9 +57,7 @@ def test_single_flow_takes_size_over_rate_plus_latency(core):
 
 def test_incast_shares_the_last_link(core):
     n = 7
-    done = completion_times(
-        capacity=[10 * G] * (n + 1), **flows([[i, n] for i in range(n)], [1e6] * n), core=core
-    )
+    done = completion_times(capacity=[10 * G] * (n + 1), **flows([[i, n] for i in range(n)], [1e6] * n), core=core)
     assert done == pytest.approx([n * 8e6 / (10 * G)] * n, rel=1e-12)
 
 
@@ -73,9 +74,7 @@ def test_ring_all_reduce_takes_two_n_minus_one_over_n(core, n):
     steps, chunk = 2 * (n - 1), 1e6
     paths = [[i, n + (i + 1) % n] for _ in range(steps) for i in range(n)]
     after = [[(s - 1) * n + (i - 1) % n] if s else [] for s in range(steps) for i in range(n)]
-    done = completion_times(
-        capacity=[100 * G] * (2 * n), **flows(paths, [chunk] * len(paths), after=after), core=core
-    )
+    done = completion_times(capacity=[100 * G] * (2 * n), **flows(paths, [chunk] * len(paths), after=after), core=core)
     assert done.max() == pytest.approx(2 * (n - 1) / n * (n * chunk) * 8 / (100 * G), rel=1e-12)
 
 
@@ -101,9 +100,7 @@ def test_all_to_all_takes_n_minus_one_messages(core):
 
 def test_weight_stands_for_that_many_flows(core):
     alone = completion_times(capacity=[10 * G, 4 * G], **flows([[0]] * 3 + [[0, 1]], [1e6] * 4), core=core)
-    folded = completion_times(
-        capacity=[10 * G, 4 * G], **flows([[0], [0, 1]], [1e6] * 2, weight=[3, 1]), core=core
-    )
+    folded = completion_times(capacity=[10 * G, 4 * G], **flows([[0], [0, 1]], [1e6] * 2, weight=[3, 1]), core=core)
     assert folded == pytest.approx(alone[[0, 3]], rel=1e-12)
 
 
@@ -121,7 +118,7 @@ def test_tolerance_bounds_the_error():
     assert completion_times(**case, tolerance=1e-6) == pytest.approx(exact, rel=1e-4)
 
 
-# --- time, dependencies, a network that changes ---------------------------------------------------------------------------
+# --- time, dependencies, a network that changes ---------------------------------------------------------------------
 
 
 def test_start_waits_for_the_last_of_after_then_the_gap(core):
@@ -208,7 +205,7 @@ def test_deadlock_is_inf_and_named(core):
     assert done.tolist() == [1.0, np.inf, np.inf]
 
 
-# --- the reference as oracle ----------------------------------------------------------------------------------------------
+# --- the reference as oracle ----------------------------------------------------------------------------------------
 
 SIZES = st.sampled_from([0.0, 1.0, 2.0, 3.0, 5.0, 1e3]) | st.floats(0.5, 50)
 TIMES = st.sampled_from([0.0, 0.0, 1.0, 2.0]) | st.floats(0, 5)
@@ -323,6 +320,30 @@ def test_crowded_links_give_the_times_of_the_reference(seed):
         np.testing.assert_allclose(completion_times(**case), completion_times(**case, core="reference"), rtol=1e-9)
 
 
+def random_story(rng):
+    """The same crowd, while links go dark, come back and change, and flows are rerouted and added under way."""
+    case = random_case(rng)
+    capacity = np.maximum(case.pop("capacity"), 8.0)
+    links, n = len(capacity), len(case["size"])
+    calls = [("add", (), case), ("watch", (rng.choice(n, 5),), {})]
+    for _ in range(12):
+        calls.append(("pass", (rng.choice([0.0, 1.0, 2.5, rng.uniform(0, 6)]),), {}))
+        which = rng.choice(links, rng.integers(1, links), replace=False)
+        bps = rng.choice([0.0, 8.0, 8.0, 16.0, rng.uniform(1, 50)], len(which))
+        calls.append(("set_capacity", (which, bps), {}))
+        moved = rng.choice(n, rng.integers(1, 9), replace=False)
+        ways = [rng.choice(links, rng.integers(1, min(links, 5)), replace=False).tolist() for _ in moved]
+        calls.append(("reroute", (moved, *csr(ways)), {}))
+    calls.append(("add", (), flows([[f % links] for f in range(40)], rng.uniform(0, 20, 40))))
+    calls.append(("set_capacity", (np.arange(links), capacity), {}))
+    return capacity, calls
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_crowd_on_a_changing_network_tells_the_story_of_the_reference(seed):
+    check_story(random_story(np.random.default_rng(seed)))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_bytes_are_conserved(seed):
     case = random_case(np.random.default_rng(seed))
@@ -362,7 +383,89 @@ def test_progress_is_called_and_may_interrupt():
     assert seen[0][2] == 20000 and 0 < seen[0][0] == engine.now
 
 
-# --- what it refuses ------------------------------------------------------------------------------------------------------
+# --- work, and the benchmark ----------------------------------------------------------------------------------------
+
+
+def counted(work) -> dict[str, int]:
+    engine = Engine(work.capacity)
+    engine.add(**work.columns)
+    engine.run()
+    assert deadlock(engine) is None
+    return engine.counters()
+
+
+def test_an_event_is_repaired_where_it_happened():
+    work = workloads.web_search(8, 2000)
+    done = counted(work)
+    assert done["instants"] >= 2 * work.flows - 5
+    assert done["evaluations"] < 20 * work.flows  # a solve of all links at every event would be hundreds
+    assert done["fills"] < work.flows / 20 and done["fallbacks"] == 0
+
+
+def test_synchronous_collectives_are_solved_once_for_all():
+    done = counted(workloads.all_to_all(8, 64, spread="balanced"))
+    assert done["fills"] <= 2 and done["evaluations"] == 0
+    rings = workloads.rings_on_fat_tree(8, members=4)
+    assert counted(rings)["takeovers"] == rings.flows - 128
+
+
+def test_paths_of_the_fat_tree_begin_and_end_at_the_hosts():
+    tree = workloads.FatTree(4)
+    src, dst = (a.ravel() for a in np.indices((16, 16)))
+    src, dst = src[src != dst], dst[src != dst]
+    offsets, links = tree.paths(src, dst, workloads.ecmp(src, dst))
+    assert (links[offsets[:-1]] == src).all() and (links[offsets[1:] - 1] == 16 + dst).all()
+    assert np.bincount(np.diff(offsets)).tolist() == [0, 0, 16, 0, 32, 0, 192]
+
+
+def test_a_repair_that_takes_too_long_gives_way_to_a_full_solve(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXXFLAGS", "-DRFABRIC_PATIENCE=0 -O1")
+    impatient = build(tmp_path / "core.so")
+    script = (
+        "import sys, numpy as np; from rfabric.simulate import Engine, workloads as w; work = w.web_search(4, 400)\n"
+        "engine = Engine(work.capacity); engine.add(**work.columns); engine.run()\n"
+        "assert engine.counters()['fallbacks'] > 100; np.save(sys.argv[1], engine.finish_times())"
+    )
+    environment = {**os.environ, "RFABRIC_CORE": str(impatient)}
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "finish.npy")], check=True, env=environment)
+    work = workloads.web_search(4, 400)
+    expected = completion_times(capacity=work.capacity, **work.columns)
+    np.testing.assert_allclose(np.load(tmp_path / "finish.npy"), expected, rtol=1e-9)
+
+
+def test_a_missing_core_is_loud(tmp_path):
+    script = (
+        "from rfabric.simulate import completion_times\n"
+        "print(*completion_times(capacity=[8], path_offsets=[0, 1], path_links=[0], size=[3]))"
+    )
+    environment = {**os.environ, "RFABRIC_CORE": str(tmp_path / "core.so")}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "3.0"
+    assert "core.so is missing: run python -m rfabric.simulate.build" in done.stderr
+
+
+def test_bench_measures_and_writes_its_table(tmp_path):
+    rows = bench.measure(["growth-128"], peer_patience_s=0)
+    assert rows[0].flows == 2560 and rows[0].cpu_s > 0
+    bench.write_csv(rows, tmp_path / "bench" / "engine.csv")
+    assert (tmp_path / "bench" / "engine.csv").read_text().splitlines()[1].startswith('growth-128,"packed rings of 64')
+    assert "| packed rings of 64 x 20, 128 GPUs | 2,560 |" in bench.table(rows)
+    with pytest.raises(RFabricError, match="no benchmark 'x': choose from rings, "):
+        bench.measure(["x"])
+
+
+def test_simgrid_agrees(tmp_path):
+    peer = bench.build_peer(tmp_path)
+    if peer is None:
+        pytest.skip("SimGrid is not installed (Debian: libsimgrid-dev)")
+    for work in (workloads.web_search(4, 300), workloads.disjoint_rings(4, 4, 6)):
+        work.columns["size"] = np.rint(work.columns["size"])
+        bench._write_work(work, tmp_path / "work")
+        _, theirs = bench._peer_time(peer, tmp_path / "work", work.flows, "Lazy", peer.exact, 60)
+        np.testing.assert_allclose(completion_times(capacity=work.capacity, **work.columns), theirs, rtol=1e-9)
+
+
+# --- what it refuses ------------------------------------------------------------------------------------------------
 
 GOOD = {"capacity": [8.0, 8.0], "path_offsets": [0, 1, 2], "path_links": [0, 1], "size": [1.0, 1.0]}
 
@@ -387,6 +490,7 @@ GOOD = {"capacity": [8.0, 8.0], "path_offsets": [0, 1, 2], "path_links": [0, 1],
         ({"path_offsets": [0, 1, 3]}, r"path_offsets\[2\] is 3: the last offset must be 2"),
         ({"path_offsets": [0, 2, 2]}, r"flow 1 has size 1 B and an empty path: give it links, or size 0"),
         ({"path_offsets": [0, 2, 4], "path_links": [0, 1, 1, 1]}, r"the path of flow 1 crosses link 1 twice"),
+        ({"path_offsets": [0, 1, 1026], "path_links": [0] * 1026}, r"the path of flow 1 has 1025 links: the limit is 1024"),
         ({"start": [0.0, float("inf")]}, r"start\[1\] is inf: it must be finite"),
         ({"gap": [0.0, -1.0]}, r"gap\[1\] is -1"),
         ({"latency": [0.0]}, r"latency has 1 values for 2 rows"),

@@ -25,9 +25,7 @@ def library() -> ctypes.CDLL | None:
     try:
         core = ctypes.CDLL(str(LIBRARY))
     except OSError as error:
-        raise RFabricError(
-            f"{LIBRARY} cannot be loaded ({error}): run python -m rfabric.simulate.build"
-        ) from None
+        raise RFabricError(f"{LIBRARY} cannot be loaded ({error}): run python -m rfabric.simulate.build") from None
     if core.rf_interface() != INTERFACE:
         raise RFabricError(
             f"{LIBRARY} has interface {core.rf_interface()}, this rfabric needs {INTERFACE}: "

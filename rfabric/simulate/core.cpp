@@ -27,6 +27,10 @@
 #include <utility>
 #include <vector>
 
+#ifndef RFABRIC_PATIENCE
+#define RFABRIC_PATIENCE 50  // it has never been needed; a test sets 0
+#endif
+
 namespace {
 
 constexpr double INF = std::numeric_limits<double>::infinity();
@@ -34,6 +38,9 @@ constexpr double NOT_YET = std::numeric_limits<double>::quiet_NaN();
 constexpr double SAME_INSTANT = 1e-12;  // events closer than this, relative to the time of day, are one event
 constexpr double SAME_LEVEL = 1e-12;    // relative; raised by the tolerance knob
 constexpr double SLACK = 1e-11;         // a link this close to full is full but not a bottleneck: ties end here
+constexpr uint32_t REFRESH = 64;        // balances of a link after which its sums are taken anew
+// Balances per link in use after which a repair gives way to a full solve.
+constexpr int64_t PATIENCE = RFABRIC_PATIENCE;
 constexpr uint32_t NONE = UINT32_MAX;
 constexpr int64_t BREATH = 4000000;     // flow visits between two returns to Python (signals, progress)
 
@@ -41,39 +48,57 @@ enum State : uint8_t { WAITING, FLYING, TAIL, DONE };  // TAIL: the last byte ha
 enum Kind : int8_t { READY, FINISHED };
 enum Outcome : int { AT_REST, AT_TIME, WATCHED, BREATHES, NO_MEMORY = -1 };
 
-struct Link {
-    double capacity;
-    double weight;      // of the flows held
-    uint32_t* flows;    // hops (slot << shift | hop): the held ones first
-    uint32_t count, held, room;
-    uint32_t age;       // balances since its sums were last taken anew
+// Records are cache lines: at scale an event costs what it must fetch from memory.
+struct alignas(64) Flow {
+    double size;      // bytes; after a change of path, what was left
+    double earliest;  // no start before
+    double start, finish;
+    double weight;
+    int64_t path_at;
+    int32_t waits;      // how many flows of `after` are not done
+    uint32_t slot;      // while it is in flight
+    uint32_t follower;  // first entry of the list of flows that wait for it
+    uint16_t hops;
+    uint8_t state, watched;
 };
+static_assert(sizeof(Flow) == 64, "one cache line");
+
+struct alignas(64) Link {
+    double capacity;
+    double weight;    // of the flows held
+    double carried;   // bytes, of flows that are gone
+    double busy;      // seconds; less the time of day at which the present use began
+    uint32_t* flows;  // hops (slot << shift | hop): the held ones first
+    uint32_t count, held, room;
+    uint8_t age;     // balances since its sums were last taken anew
+    uint8_t forced;  // tell its flows even if its level stays
+    uint8_t listed;  // in `used`
+};
+static_assert(sizeof(Link) == 64, "one cache line");
 
 // What other links' flows must see of a link; kept apart and small.
 struct Gauge {
     double level;
     double load;  // sum of the rates passing
     double peak;  // no passing flow is faster
-    double full;  // capacity and a slack: a load up to here fits
+    double trip;  // a new load above this calls for a balance: see arm()
 };
 
 // A flow in flight; `holder` is the link that holds it, x1 the level there.
-struct Slot {
+struct alignas(64) Slot {
     double x1;
     double rate;  // what it has run at since `since`; x1 may already be ahead of it
     double weight;
     int32_t holder;
     uint16_t hops;
-    uint8_t fresh;  // held, but no link has been told of it
-    uint8_t flags;
-};
-static_assert(sizeof(Slot) == 32, "half a cache line");
-
-struct Cargo {
-    double left;  // bits at `since`
+    uint8_t fresh;    // held, but no link has been told of it
+    uint8_t touched;  // x1 may differ from rate
+    double left;       // bits at `since`
     double since;
+    double passed_on;  // bytes of earlier flows that held the slot
     int32_t flow;
 };
+static_assert(sizeof(Slot) == 64, "one cache line");
 
 struct Ending {
     double key;  // never later than the flow's true end
@@ -110,9 +135,11 @@ struct Counters {
 class Engine {
   public:
     Engine(const double* capacity, int64_t n, double tolerance)
-        : same_level(std::max(SAME_LEVEL, tolerance)), links(n), level(n, INF), used_place(n, NONE), queued(n, 0), forced(n, 0),
-          carried(n, 0.0), busy(n, 0.0), busy_since(n, 0.0) {
-        for (int64_t l = 0; l < n; ++l) links[l] = {capacity[l], 0.0, nullptr, 0, 0};
+        : same_level(std::max(SAME_LEVEL, tolerance)), links(n), gauges(n) {
+        for (int64_t l = 0; l < n; ++l) {
+            links[l].capacity = capacity[l];
+            gauges[l] = {INF, 0.0, 0.0, full(links[l])};
+        }
     }
     ~Engine() {
         for (Link& l : links) std::free(l.flows);
@@ -124,47 +151,42 @@ class Engine {
     int64_t finished = 0;
     Counters counters;
     std::vector<Event> events;
-    std::vector<double> start_time, finish_time;
 
-    int64_t flows() const { return static_cast<int64_t>(state.size()); }
+    int64_t known() const { return static_cast<int64_t>(flows.size()); }
+    double start(int64_t f) const { return flows[f].start; }
+    double finish_time(int64_t f) const { return flows[f].finish; }
 
     // ---- what the user may do between two runs ---------------------------------------------------------------------
 
     void add(int64_t n, const int64_t* path_offsets, const int32_t* path_links, const double* bytes,
              const double* start, const int64_t* after_offsets, const int32_t* after, const double* gaps,
              const double* latencies, const double* weights) {
-        const int64_t first = flows(), total = first + n;
+        const int64_t first = known();
         int64_t longest = 1;
         for (int64_t i = 0; i < n; ++i) longest = std::max(longest, path_offsets[i + 1] - path_offsets[i]);
         widen(longest);
         const int64_t base = static_cast<int64_t>(path.size());
         path.insert(path.end(), path_links, path_links + path_offsets[n]);
+        if (flows.capacity() < static_cast<size_t>(first + n)) flows.reserve(std::max(first + n, first + first / 2));
         for (int64_t i = 0; i < n; ++i) {
-            path_at.push_back(base + path_offsets[i]);
-            path_length.push_back(static_cast<uint16_t>(path_offsets[i + 1] - path_offsets[i]));
+            const auto hops = static_cast<uint16_t>(path_offsets[i + 1] - path_offsets[i]);
+            flows.push_back({bytes[i], start[i], NOT_YET, INF, weights ? weights[i] : 1.0, base + path_offsets[i], 0, NONE,
+                             NONE, hops, WAITING, 0});
         }
-        size.insert(size.end(), bytes, bytes + n);
-        earliest.insert(earliest.end(), start, start + n);
-        start_time.resize(total, NOT_YET);
-        finish_time.resize(total, INF);
-        state.resize(total, WAITING);
-        watched.resize(total, 0);
-        waits.resize(total, 0);
-        slot_of.resize(total, NONE);
+        weighted |= weights != nullptr;
         column(gap, gaps, first, n, 0.0);
         column(latency, latencies, first, n, 0.0);
-        column(weight, weights, first, n, 1.0);
         if (after && after_offsets[n] > 0) depend(first, n, after_offsets, after);
         put_on_agenda(first);
     }
 
-    void watch(int64_t n, const int32_t* flows) {
+    void watch(int64_t n, const int32_t* which) {
         for (int64_t i = 0; i < n; ++i) {
-            const int32_t f = flows[i];
-            if (state[f] < DONE) watched[f] |= 1 << FINISHED;
-            if (state[f] > WAITING || watched[f] & 1 << READY) continue;
-            watched[f] |= 1 << READY;
-            if (!waits[f]) ready_before.push_back(f);
+            const int32_t f = which[i];
+            if (flows[f].state < DONE) flows[f].watched |= 1 << FINISHED;
+            if (flows[f].state > WAITING || flows[f].watched & 1 << READY) continue;
+            flows[f].watched |= 1 << READY;
+            if (!flows[f].waits) ready_before.push_back(f);
         }
     }
 
@@ -173,27 +195,28 @@ class Engine {
             const int32_t l = which[i];
             if (links[l].capacity == bps[i]) continue;
             links[l].capacity = bps[i];
-            if (links[l].count) mark(l, level[l]), ++disturbed;
+            if (links[l].count) mark(l, gauges[l].level), ++disturbed;
+            else arm(l);
         }
     }
 
-    void reroute(int64_t n, const int32_t* flows, const int64_t* offsets, const int32_t* path_links) {
+    void reroute(int64_t n, const int32_t* which, const int64_t* offsets, const int32_t* path_links) {
         int64_t longest = 1;
         for (int64_t i = 0; i < n; ++i) longest = std::max(longest, offsets[i + 1] - offsets[i]);
         widen(longest);
         for (int64_t i = 0; i < n; ++i) {
-            const int32_t f = flows[i], *to = path_links + offsets[i];
+            const int32_t f = which[i], *to = path_links + offsets[i];
             const uint32_t hops = static_cast<uint32_t>(offsets[i + 1] - offsets[i]);
-            if (state[f] >= TAIL || same_path(f, to, hops)) continue;
-            if (slot_of[f] != NONE) {
-                Slot& s = slots[slot_of[f]];
-                settle(s);
-                const double bytes = s.left / 8;
-                passed_on[slot_of[f]] += (size[f] - bytes) * s.weight;
-                take_off_heap(slot_of[f]);
-                detach(slot_of[f]);
-                size[f] = bytes;
-                slot_of[f] = NONE;
+            if (flows[f].state >= TAIL || same_path(f, to, hops)) continue;
+            if (flows[f].slot != NONE) {
+                const uint32_t i = flows[f].slot;
+                settle(i);
+                const double bytes = slots[i].left / 8;
+                slots[i].passed_on += (flows[f].size - bytes) * slots[i].weight;
+                take_off_heap(i);
+                detach(i);
+                flows[f].size = bytes;
+                flows[f].slot = NONE;
                 arrivals.push_back(f);
                 ++disturbed;
             }
@@ -225,46 +248,42 @@ class Engine {
 
     std::vector<int32_t> active() const {
         std::vector<int32_t> flying(arrivals);
-        for (const Slot& s : slots)
-            if (s.flow >= 0 && state[s.flow] == FLYING) flying.push_back(s.flow);
+        for (const Slot& c : slots)
+            if (c.flow >= 0 && flows[c.flow].state == FLYING) flying.push_back(c.flow);
         std::sort(flying.begin(), flying.end());
         return flying;
     }
 
     double remaining(int32_t f) const {
-        if (state[f] >= TAIL) return 0.0;
-        if (slot_of[f] == NONE) return size[f];
-        const Slot& s = slots[slot_of[f]];
-        return std::max(0.0, s.left - moved(s)) / 8;
+        if (flows[f].state >= TAIL) return 0.0;
+        if (flows[f].slot == NONE) return flows[f].size;
+        const uint32_t i = flows[f].slot;
+        return std::max(0.0, slots[i].left - moved(i)) / 8;
     }
 
     void link_bytes(double* out) const {
-        std::copy(carried.begin(), carried.end(), out);
+        for (size_t l = 0; l < links.size(); ++l) out[l] = links[l].carried;
         for (uint32_t i = 0; i < slots.size(); ++i) {
-            const Slot& s = slots[i];
-            if (s.flow < 0) continue;
-            const bool flying = state[s.flow] == FLYING;
-            const double bytes = passed_on[i] + (flying ? s.weight * (size[s.flow] - remaining(s.flow)) : 0.0);
-            for (uint32_t h = 0; h < s.hops; ++h) out[hops[(i << shift) + h].link] += bytes;
+            const int32_t f = slots[i].flow;
+            if (f < 0) continue;
+            const bool flying = flows[f].state == FLYING;
+            const double bytes = slots[i].passed_on + (flying ? slots[i].weight * (flows[f].size - remaining(f)) : 0.0);
+            for (uint32_t h = 0; h < slots[i].hops; ++h) out[way_of(i)[h]] += bytes;
         }
     }
 
     void busy_time(double* out) const {
-        for (size_t l = 0; l < links.size(); ++l) out[l] = busy[l] + (links[l].count ? now - busy_since[l] : 0.0);
+        for (size_t l = 0; l < links.size(); ++l) out[l] = links[l].busy + (links[l].count ? now : 0.0);
     }
 
   private:
     double same_level;
 
     // Per flow, for ever. Optional columns stay empty until a flow needs them.
-    std::vector<double> size, earliest, gap, latency, weight;
+    std::vector<Flow> flows;
+    std::vector<double> gap, latency;
     std::vector<int32_t> path;  // all paths, one after the other
-    std::vector<int64_t> path_at;
-    std::vector<uint16_t> path_length;
-    std::vector<uint8_t> state, watched;
-    std::vector<uint32_t> slot_of;
-    std::vector<int32_t> waits;  // how many flows of `after` are not done
-    std::vector<uint32_t> follower_at;
+    bool weighted = false;
     struct Follower {
         int32_t flow;
         uint32_t next;
@@ -273,17 +292,14 @@ class Engine {
 
     // Per link.
     std::vector<Link> links;
-    std::vector<double> level;
-    std::vector<uint32_t> used_place;
-    std::vector<int32_t> used;  // links with flows
-    std::vector<uint8_t> queued, forced;
-    std::vector<double> carried, busy, busy_since;  // bytes, s, s
+    std::vector<Gauge> gauges;
+    std::vector<int32_t> used;    // every link with flows, and some that had them
 
     // Per flow in flight.
     uint32_t shift = 0, initial_shift = 0;
     std::vector<Slot> slots;
-    std::vector<Hop> hops;
-    std::vector<double> passed_on;  // bytes of earlier flows that held the slot
+    std::vector<int32_t> way;     // link of each hop
+    std::vector<uint32_t> place;  // where each hop stands in its link's list
     std::vector<uint32_t> free_slots;
     std::vector<Ending> endings;  // 4-ary heap
     std::vector<uint32_t> heap_at;
@@ -300,13 +316,11 @@ class Engine {
     int64_t disturbed = 0;
 
     // Scratch.
-    struct Share {
-        double limit, weight;
-    };
-    std::vector<Share> asked;
     std::vector<uint32_t> table;
+    std::vector<double> second;     // of each held flow, the lowest level elsewhere
+    std::vector<uint32_t> joining;  // hops of passing flows that a falling level will hold
     struct Filling {
-        double spare, weight;
+        double weight;
         uint32_t rising;
     };
     std::vector<Filling> filling;
@@ -323,38 +337,35 @@ class Engine {
 
     double gap_of(int32_t f) const { return gap.empty() ? 0.0 : gap[f]; }
     double latency_of(int32_t f) const { return latency.empty() ? 0.0 : latency[f]; }
-    double weight_of(int32_t f) const { return weight.empty() ? 1.0 : weight[f]; }
-    const int32_t* path_of(int32_t f) const { return path.data() + path_at[f]; }
-    uint32_t hops_of(int32_t f) const { return path_length[f]; }
+    const int32_t* path_of(int32_t f) const { return path.data() + flows[f].path_at; }
     bool same_path(int32_t f, const int32_t* to, uint32_t n) const {
-        return hops_of(f) == n && std::equal(to, to + n, path_of(f));
+        return flows[f].hops == n && std::equal(to, to + n, path_of(f));
     }
 
     void set_path(int32_t f, const int32_t* to, uint32_t n) {
-        if (n > path_length[f]) {
-            path_at[f] = static_cast<int64_t>(path.size());
+        if (n > flows[f].hops) {
+            flows[f].path_at = static_cast<int64_t>(path.size());
             path.insert(path.end(), to, to + n);
         } else {
-            std::copy(to, to + n, path.begin() + path_at[f]);
+            std::copy(to, to + n, path.begin() + flows[f].path_at);
         }
-        path_length[f] = static_cast<uint16_t>(n);
+        flows[f].hops = static_cast<uint16_t>(n);
     }
 
     void depend(int64_t first, int64_t n, const int64_t* offsets, const int32_t* after) {
-        follower_at.resize(first + n, NONE);
         if (followers.size() + offsets[n] >= NONE) throw std::bad_alloc();
         followers.reserve(followers.size() + offsets[n]);
         for (int64_t i = n - 1; i >= 0; --i) {
             const int32_t f = static_cast<int32_t>(first + i);
             for (int64_t k = offsets[i]; k < offsets[i + 1]; ++k) {
                 const int32_t before = after[k];
-                if (state[before] == DONE) {
-                    earliest[f] = std::max(earliest[f], finish_time[before] + gap_of(f));
+                if (flows[before].state == DONE) {
+                    flows[f].earliest = std::max(flows[f].earliest, flows[before].finish + gap_of(f));
                     continue;
                 }
-                ++waits[f];
-                followers.push_back({f, follower_at[before]});
-                follower_at[before] = static_cast<uint32_t>(followers.size() - 1);
+                ++flows[f].waits;
+                followers.push_back({f, flows[before].follower});
+                flows[before].follower = static_cast<uint32_t>(followers.size() - 1);
             }
         }
     }
@@ -363,8 +374,8 @@ class Engine {
         agenda.erase(agenda.begin(), agenda.begin() + agenda_at);
         agenda_at = 0;
         const auto old = static_cast<int64_t>(agenda.size());
-        for (int64_t f = first; f < flows(); ++f)
-            if (waits[f] == 0) agenda.push_back({earliest[f], static_cast<int32_t>(f), 0});
+        for (int64_t f = first; f < known(); ++f)
+            if (flows[f].waits == 0) agenda.push_back({flows[f].earliest, static_cast<int32_t>(f), 0});
         if (!std::is_sorted(agenda.begin() + old, agenda.end())) std::sort(agenda.begin() + old, agenda.end());
         std::inplace_merge(agenda.begin(), agenda.begin() + old, agenda.end());
     }
@@ -390,41 +401,40 @@ class Engine {
     }
 
     void begin(int32_t f) {
-        start_time[f] = now;
-        state[f] = FLYING;
+        flows[f].start = now;
+        flows[f].state = FLYING;
         ++counters.visits;
-        if (size[f] > 0) arrivals.push_back(f);
+        if (flows[f].size > 0) arrivals.push_back(f);
         else land(f);
     }
 
     void land(int32_t f) {
         const double late = latency_of(f);
-        finish_time[f] = now + late;
+        flows[f].finish = now + late;
         if (late > 0) {
-            state[f] = TAIL;
-            push_timer({finish_time[f], f, 1});
+            flows[f].state = TAIL;
+            push_timer({flows[f].finish, f, 1});
         } else {
             finish(f);
         }
     }
 
     void finish(int32_t f) {
-        state[f] = DONE;
+        flows[f].state = DONE;
         ++finished;
-        if (watched[f] & 1 << FINISHED) events.push_back({now, f, FINISHED});
-        if (static_cast<size_t>(f) >= follower_at.size()) return;
-        for (uint32_t k = follower_at[f]; k != NONE; k = followers[k].next) {
+        if (flows[f].watched & 1 << FINISHED) events.push_back({now, f, FINISHED});
+        for (uint32_t k = flows[f].follower; k != NONE; k = followers[k].next) {
             const int32_t g = followers[k].flow;
-            earliest[g] = std::max(earliest[g], finish_time[f] + gap_of(g));
-            if (--waits[g] == 0) release(g);
+            flows[g].earliest = std::max(flows[g].earliest, flows[f].finish + gap_of(g));
+            if (--flows[g].waits == 0) release(g);
         }
     }
 
     void release(int32_t f) {
-        if (watched[f] & 1 << READY) events.push_back({now, f, READY});
-        watched[f] &= ~(1 << READY);
-        if (earliest[f] <= now + now * SAME_INSTANT) beginning.push_back(f);
-        else push_timer({earliest[f], f, 0});
+        if (flows[f].watched & 1 << READY) events.push_back({now, f, READY});
+        flows[f].watched &= ~(1 << READY);
+        if (flows[f].earliest <= now + now * SAME_INSTANT) beginning.push_back(f);
+        else push_timer({flows[f].earliest, f, 0});
     }
 
     void push_timer(const Timer& t) {
@@ -435,7 +445,7 @@ class Engine {
     void report_ready_before() {
         for (int32_t f : ready_before) {
             events.push_back({now, f, READY});
-            watched[f] &= ~(1 << READY);
+            flows[f].watched &= ~(1 << READY);
         }
         ready_before.clear();
     }
@@ -446,7 +456,7 @@ class Engine {
         for (size_t ended = 0; !endings.empty() && endings[0].key <= due; ++ended) {
             if (ended > patience) return end_many(due);
             const uint32_t i = endings[0].slot;
-            const double end = ending(slots[i]);
+            const double end = ending(i);
             if (end > due) {
                 endings[0].key = end;
                 sift_down(0);
@@ -462,7 +472,7 @@ class Engine {
         for (size_t k = 0; k < endings.size(); ++k) {
             Ending e = endings[k];
             if (e.key <= due) {
-                e.key = ending(slots[e.slot]);
+                e.key = ending(e.slot);
                 if (e.key <= due) {
                     heap_at[e.slot] = NONE;
                     end_flow(e.slot);
@@ -477,8 +487,8 @@ class Engine {
 
     void end_flow(uint32_t i) {
         const int32_t f = slots[i].flow;
-        passed_on[i] += slots[i].weight * size[f];
-        slot_of[f] = NONE;
+        slots[i].passed_on += slots[i].weight * flows[f].size;
+        flows[f].slot = NONE;
         departures.push_back(i);
         land(f);
     }
@@ -486,7 +496,7 @@ class Engine {
     double next_time() {
         double time = INF;
         while (!endings.empty()) {
-            const double end = ending(slots[endings[0].slot]);
+            const double end = ending(endings[0].slot);
             if (end <= endings[0].key) {
                 time = endings[0].key;
                 break;
@@ -501,13 +511,17 @@ class Engine {
 
     // ---- who is in flight ------------------------------------------------------------------------------------------
 
-    double moved(const Slot& s) const { return s.rate > 0 ? s.rate * (now - s.since) : 0.0; }
-    static double ending(const Slot& s) { return s.rate > 0 ? s.since + s.left / s.rate : INF; }
-
-    void settle(Slot& s) {
-        s.left = std::max(0.0, s.left - moved(s));
-        s.since = now;
+    double moved(uint32_t i) const { return slots[i].rate > 0 ? slots[i].rate * (now - slots[i].since) : 0.0; }
+    double ending(uint32_t i) const {
+        return slots[i].rate > 0 ? slots[i].since + slots[i].left / slots[i].rate : INF;
     }
+
+    void settle(uint32_t i) {
+        slots[i].left = std::max(0.0, slots[i].left - moved(i));
+        slots[i].since = now;
+    }
+
+    const int32_t* way_of(uint32_t i) const { return &way[static_cast<size_t>(i) << shift]; }
 
     void touch(uint32_t i) {
         if (slots[i].touched) return;
@@ -522,10 +536,7 @@ class Engine {
         while (room < 2 * departures.size()) room *= 2;
         table.assign(room, NONE);
         for (uint32_t i : departures) {
-            const Hop* h = &hops[static_cast<size_t>(i) << shift];
-            uint64_t key = 0;
-            for (uint32_t k = 0; k < slots[i].hops; ++k) key = mix(key, h[k].link);
-            size_t at = key >> 20 & (room - 1);
+            size_t at = path_key(way_of(i), slots[i].hops) & (room - 1);
             while (table[at] != NONE) at = (at + 1) & (room - 1);
             table[at] = i;
         }
@@ -537,71 +548,111 @@ class Engine {
         }
         arrivals.resize(kept);
         departures.erase(std::remove_if(departures.begin(), departures.end(),
-                                        [&](uint32_t i) { return state[slots[i].flow] == FLYING; }),
+                                        [&](uint32_t i) { return flows[slots[i].flow].state == FLYING; }),
                          departures.end());
     }
 
-    static uint64_t mix(uint64_t key, int32_t link) {
-        return (key ^ static_cast<uint64_t>(link)) * 0x9E3779B97F4A7C15u + (key >> 29);
+    static uint64_t path_key(const int32_t* p, uint32_t n) {
+        uint64_t key = 0;
+        for (uint32_t k = 0; k < n; ++k) key = (key ^ static_cast<uint64_t>(p[k])) * 0x9E3779B97F4A7C15u + (key >> 29);
+        return key >> 20;
     }
 
     uint32_t find_place(int32_t f, size_t room) const {
         const int32_t* p = path_of(f);
-        const uint32_t n = hops_of(f);
-        uint64_t key = 0;
-        for (uint32_t k = 0; k < n; ++k) key = mix(key, p[k]);
-        for (size_t at = key >> 20 & (room - 1); table[at] != NONE; at = (at + 1) & (room - 1)) {
-            const Slot& s = slots[table[at]];
-            const Hop* h = &hops[static_cast<size_t>(table[at]) << shift];
-            bool same = s.hops == n && state[s.flow] != FLYING && s.weight == weight_of(f);
-            for (uint32_t k = 0; same && k < n; ++k) same = h[k].link == p[k];
-            if (same) return table[at];
+        const uint32_t n = flows[f].hops;
+        for (size_t at = path_key(p, n) & (room - 1); table[at] != NONE; at = (at + 1) & (room - 1)) {
+            const uint32_t i = table[at];
+            if (slots[i].hops == n && slots[i].weight == flows[f].weight && flows[slots[i].flow].state != FLYING &&
+                std::equal(p, p + n, way_of(i)))
+                return i;
         }
         return NONE;
     }
 
     void take_place(uint32_t i, int32_t f) {
-        Slot& s = slots[i];
-        s.flow = f;
-        s.left = size[f] * 8;
-        s.since = now;
-        slot_of[f] = i;
+        slots[i].left = flows[f].size * 8;
+        slots[i].since = now;
+        slots[i].flow = f;
+        flows[f].slot = i;
         touch(i);
         ++counters.takeovers;
     }
 
-    uint32_t attach(int32_t f) {
+    // A collective starts many flows at once: room for just these, where doubling would waste half.
+    void make_room(size_t n) {
+        const size_t all = slots.size() + n - std::min(n, free_slots.size());
+        if (all <= 2 * slots.size()) return;
+        slots.reserve(all);
+        way.reserve(all << shift);
+        place.reserve(all << shift);
+        heap_at.reserve(all);
+        endings.reserve(all);
+    }
+
+    void attach(int32_t f) {
         uint32_t i;
         if (free_slots.empty()) {
             i = static_cast<uint32_t>(slots.size());
             if (static_cast<uint64_t>(i + 1) << shift >= NONE) throw std::bad_alloc();
             slots.emplace_back();
-            hops.resize(hops.size() + (size_t{1} << shift));
-            passed_on.push_back(0.0);
+            way.resize(way.size() + (size_t{1} << shift));
+            place.resize(way.size());
             heap_at.push_back(NONE);
         } else {
             i = free_slots.back();
             free_slots.pop_back();
         }
-        const uint32_t n = hops_of(f);
-        slots[i] = {INF, INF, 0.0, size[f] * 8, now, weight_of(f), -1, f, static_cast<uint16_t>(n), 1, 0};
-        slot_of[f] = i;
+        const uint32_t n = flows[f].hops;
+        slots[i] = {INF, 0.0, flows[f].weight, -1, static_cast<uint16_t>(n), 1, 0, flows[f].size * 8, now, 0.0, f};
+        flows[f].slot = i;
         const int32_t* p = path_of(f);
         for (uint32_t k = 0; k < n; ++k) enter(p[k], (i << shift) + k);
         touch(i);
-        return i;
     }
 
     void enter(int32_t l, uint32_t hop) {
         Link& link = links[l];
         if (link.count == link.room) grow(link);
-        if (link.count == 0) {
-            used_place[l] = static_cast<uint32_t>(used.size());
+        if (link.count == 0) link.busy -= now;
+        if (!link.listed) {
+            link.listed = 1;
             used.push_back(l);
-            busy_since[l] = now;
         }
-        hops[hop] = {l, link.count};
-        link.flows[link.count++] = hop;
+        way[hop] = l;
+        put(link, link.count++, hop);
+    }
+
+    void put(Link& link, uint32_t at, uint32_t hop) {
+        link.flows[at] = hop;
+        place[hop] = at;
+    }
+
+    void exchange(Link& link, uint32_t a, uint32_t b) {
+        const uint32_t hop = link.flows[a];
+        put(link, a, link.flows[b]);
+        put(link, b, hop);
+    }
+
+    // A link begins or ceases to hold a flow: held ones stand first in its list.
+    void hold(int32_t l, uint32_t at, Slot& s) {
+        Link& link = links[l];
+        exchange(link, at, link.held++);
+        link.weight += s.weight;
+        s.holder = l;
+    }
+
+    void let_go(int32_t l, uint32_t at, const Slot& s) {
+        Link& link = links[l];
+        exchange(link, at, --link.held);
+        link.weight = link.held ? link.weight - s.weight : 0.0;
+    }
+
+    uint32_t place_on(uint32_t i, int32_t l) const {
+        const int32_t* w = way_of(i);
+        uint32_t k = 0;
+        while (w[k] != l) ++k;
+        return place[(static_cast<size_t>(i) << shift) + k];
     }
 
     static void grow(Link& link) {
@@ -616,30 +667,28 @@ class Engine {
         Slot& s = slots[i];
         const double rate = s.weight * s.x1;
         for (uint32_t k = 0; k < s.hops; ++k) {
-            const Hop hop = hops[(static_cast<size_t>(i) << shift) + k];
-            const int32_t l = hop.link;
+            const uint32_t hop = (i << shift) + k;
+            const int32_t l = way[hop];
             Link& link = links[l];
-            const uint32_t last = link.flows[--link.count];
-            link.flows[hop.place] = last;
-            hops[last].place = hop.place;
-            carried[l] += passed_on[i];
-            if (link.count == 0) leave(l);
-            else if (level[l] < INF) mark(l, level[l]);
-            else link.load -= rate;
+            if (l == s.holder) let_go(l, place[hop], s);
+            else gauges[l].load -= rate;
+            put(link, place[hop], link.flows[link.count - 1]);
+            --link.count;
+            link.carried += s.passed_on;
+            if (link.count == 0) empty(l);
+            else if (gauges[l].level < INF) mark(l, gauges[l].level);
         }
-        passed_on[i] = 0.0;
-        s.flow = -1;
+        slots[i].passed_on = 0.0;
+        slots[i].flow = -1;
         s.touched = 0;
         free_slots.push_back(i);
     }
 
-    void leave(int32_t l) {
-        links[l].load = 0.0;
-        level[l] = INF;
-        busy[l] += now - busy_since[l];
-        used[used_place[l]] = used.back();
-        used_place[used.back()] = used_place[l];
-        used.pop_back();
+    void empty(int32_t l) {
+        gauges[l].level = INF;
+        gauges[l].load = gauges[l].peak = 0.0;
+        links[l].busy += now;
+        if (gauges[l].trip < INF) arm(l);
     }
 
     // Room for paths of n links: places are numbered slot << shift | hop.
@@ -650,15 +699,18 @@ class Engine {
         if (slots.empty()) initial_shift = shift;
         if (wider <= shift) return;
         if (slots.size() << wider >= NONE) throw std::bad_alloc();
-        std::vector<Hop> roomier(slots.size() << wider);
-        for (size_t i = 0; i < slots.size(); ++i) {
+        std::vector<int32_t> wider_way(slots.size() << wider);
+        std::vector<uint32_t> wider_place(slots.size() << wider);
+        for (uint32_t i = 0; i < slots.size(); ++i) {
             for (uint32_t k = 0; slots[i].flow >= 0 && k < slots[i].hops; ++k) {
-                const Hop hop = hops[(i << shift) + k];
-                roomier[(i << wider) + k] = hop;
-                links[hop.link].flows[hop.place] = static_cast<uint32_t>((i << wider) + k);
+                const size_t from = (static_cast<size_t>(i) << shift) + k, to = (static_cast<size_t>(i) << wider) + k;
+                wider_way[to] = way[from];
+                wider_place[to] = place[from];
+                links[way[from]].flows[place[from]] = static_cast<uint32_t>(to);
             }
         }
-        hops.swap(roomier);
+        way.swap(wider_way);
+        place.swap(wider_place);
         shift = wider;
     }
 
@@ -670,6 +722,7 @@ class Engine {
         for (uint32_t i : departures) detach(i);
         departures.clear();
         const size_t newcomers = touched.size();
+        make_room(arrivals.size());
         for (int32_t f : arrivals) attach(f);
         arrivals.clear();
         const int64_t flying = static_cast<int64_t>(endings.size() + touched.size());
@@ -683,225 +736,328 @@ class Engine {
         commit();
     }
 
+    // What fits on a link without a level; the slack ends ties.
+    static double full(const Link& link) { return link.capacity * (1 + SLACK); }
+
+    // What a flow passing must do to a link to have it balanced: change its rate at all where the link has a level,
+    // overflow it where it has none, nothing where it waits for its balance already. One comparison tells.
+    void arm(int32_t l) { gauges[l].trip = gauges[l].level < INF ? -INF : full(links[l]); }
+
     void mark(int32_t l, double key) {
-        if (queued[l]) return;
-        queued[l] = 1;
+        if (gauges[l].trip == INF) return;
+        gauges[l].trip = INF;
+        size_t at = dirty.size();
         dirty.push_back({key, l});
-        std::push_heap(dirty.begin(), dirty.end(), std::greater<>());
+        while (at > 0) {
+            const size_t parent = (at - 1) / 4;
+            if (dirty[parent].value <= key) break;
+            dirty[at] = dirty[parent];
+            at = parent;
+        }
+        dirty[at] = {key, l};
     }
 
-    // A new flow is shown to one link alone, the one that will most likely hold it back; the others hear of it then.
+    void pop_dirty() {
+        const Key e = dirty.back();
+        dirty.pop_back();
+        const size_t n = dirty.size();
+        if (n == 0) return;
+        size_t at = 0;
+        for (;;) {
+            const size_t first = 4 * at + 1;
+            if (first >= n) break;
+            size_t least = first;
+            double value = dirty[first].value;
+            for (size_t child = first + 1; child < std::min(first + 4, n); ++child) {
+                const bool lower = dirty[child].value < value;
+                least = lower ? child : least;
+                value = lower ? dirty[child].value : value;
+            }
+            if (value >= e.value) break;
+            dirty[at] = dirty[least];
+            at = least;
+        }
+        dirty[at] = e;
+    }
+
+    // A new flow is held at once by the link that will most likely hold it back: the lowest level on its path or, where
+    // there is none, the link with least room. When that link has found its level, the others are told of the flow.
     void introduce(uint32_t i) {
-        find_limits(slots[i], i);
-        int32_t anchor = slots[i].bottleneck;
-        double key = slots[i].x1;
-        if (key == INF) {
-            for (uint32_t k = 0; k < slots[i].hops; ++k) {
-                const int32_t l = hops[(static_cast<size_t>(i) << shift) + k].link;
-                const double room = std::max(0.0, links[l].capacity - links[l].load);
-                if (room < key) key = room, anchor = l;
-            }
-        }
-        forced[anchor] = 1;
-        mark(anchor, key);
-    }
-
-    void find_limits(Slot& s, uint32_t i) {
-        const Hop* h = &hops[static_cast<size_t>(i) << shift];
-        double x1 = INF, x2 = INF;
-        int32_t bottleneck = h[0].link;
+        Slot& s = slots[i];
+        const int32_t* w = way_of(i);
+        int32_t anchor = w[0];
+        double room = INF;
+        s.x1 = INF;
         for (uint32_t k = 0; k < s.hops; ++k) {
-            const double v = level[h[k].link];
-            if (v < x1) {
-                x2 = x1;
-                x1 = v;
-                bottleneck = h[k].link;
-            } else if (v < x2) {
-                x2 = v;
+            const Gauge& g = gauges[w[k]];
+            if (g.level < s.x1) {
+                s.x1 = g.level;
+                anchor = w[k];
+            } else if (s.x1 == INF && links[w[k]].capacity - g.load < room) {
+                room = links[w[k]].capacity - g.load;
+                anchor = w[k];
             }
         }
-        s.x1 = x1;
-        s.x2 = x2;
-        s.bottleneck = bottleneck;
+        for (uint32_t k = 0; k < s.hops; ++k) {
+            Gauge& g = gauges[w[k]];
+            if (w[k] == anchor) hold(anchor, place[(static_cast<size_t>(i) << shift) + k], s);
+            else g.peak = std::max(g.peak, s.x1);
+        }
+        links[anchor].forced = 1;
+        mark(anchor, s.x1 < INF ? s.x1 : room);
     }
 
     bool same(double a, double b) const { return a == b || std::fabs(a - b) <= same_level * std::min(a, b); }
 
     void repair() {
-        int64_t budget = 1000 + 50 * static_cast<int64_t>(used.size());
+        int64_t budget = PATIENCE * (20 + static_cast<int64_t>(used.size()));
         while (!dirty.empty()) {
             const int32_t l = dirty.front().link;
-            std::pop_heap(dirty.begin(), dirty.end(), std::greater<>());
-            dirty.pop_back();
-            queued[l] = 0;
-            const bool force = forced[l];
-            forced[l] = 0;
-            if (links[l].count == 0) continue;
+            pop_dirty();
+            const bool force = links[l].forced;
+            links[l].forced = 0;
             if (--budget < 0) {
                 ++counters.fallbacks;
+                arm(l);
                 return fill();
             }
-            const double found = evaluate(l);
-            if (!same(found, level[l])) change(l, found);
-            else if (force) change(l, level[l]);
+            if (links[l].count) balance(l, force);
+            arm(l);
         }
     }
 
-    // The level at which the flows of a link, each at most at what its other links give it, fill it; INF if they do not.
-    double evaluate(int32_t l) {
-        Link& link = links[l];
-        const uint32_t n = link.count;
+    // Find the level of one link, given the levels of all others, and tell the flows that this moves.
+    void balance(int32_t l, bool force) {
         ++counters.evaluations;
-        counters.visits += n;
-        if (asked.size() < n) asked.resize(2 * n);
-        const double start = level[l];
-        double total = 0, fresh = 0, below = 0, weight = 0, weight_above = 0, highest_below = 0, lowest_above = INF;
-        for (uint32_t k = 0; k < n; ++k) {
+        Link& link = links[l];
+        Gauge& g = gauges[l];
+        if (++link.age > REFRESH) sum_up(l);
+        if (link.held == 0 && g.load <= full(link)) {
+            g.level = INF;
+            return;
+        }
+        const double level = link.held ? share(link, g.load, link.weight) : 0.0;
+        if (!same(level, g.level)) level > g.level ? rise(l, level) : fall(l, level);
+        else if (force) fall(l, g.level);
+    }
+
+    static double share(const Link& link, double load, double weight) {
+        return link.capacity > 0 ? std::max(0.0, (link.capacity - load) / weight) : 0.0;
+    }
+
+    // The sums of a link anew, without the rounding errors of their differences.
+    void sum_up(int32_t l) {
+        Link& link = links[l];
+        Gauge& g = gauges[l];
+        link.age = 0;
+        counters.visits += link.count;
+        link.weight = g.load = g.peak = 0.0;
+        for (uint32_t k = 0; k < link.held; ++k) link.weight += slots[link.flows[k] >> shift].weight;
+        for (uint32_t k = link.held; k < link.count; ++k) {
             const Slot& s = slots[link.flows[k] >> shift];
-            const double limit = s.bottleneck == l ? s.x2 : s.x1, w = s.weight;
-            asked[k] = {limit, w};
-            weight += w;
-            total += w * limit;
-            if (s.fresh) fresh += w * limit;
-            if (limit <= start) {
-                below += w * limit;
-                highest_below = std::max(highest_below, limit);
-            } else {
-                weight_above += w;
-                lowest_above = std::min(lowest_above, limit);
-            }
-        }
-        if (total <= link.capacity * (1 + SLACK)) {
-            link.load = total - fresh;
-            return INF;
-        }
-        const double least = link.capacity / weight;
-        double s = weight_above > 0 ? (link.capacity - below) / weight_above : 0.0;
-        if (weight_above > 0 && highest_below <= s && s <= lowest_above) return s;
-        // From below the answer, each round admits the flows that ask for less than the level, until none is left.
-        s = std::max(s, least);
-        uint32_t left = n;
-        double spare = link.capacity;
-        for (;;) {
-            const uint32_t before = left;
-            uint32_t kept = 0;
-            for (uint32_t k = 0; k < left; ++k) {
-                if (asked[k].limit <= s) {
-                    spare -= asked[k].weight * asked[k].limit;
-                    weight -= asked[k].weight;
-                } else {
-                    asked[kept++] = asked[k];
-                }
-            }
-            left = kept;
-            if (left == before || left == 0) return s;
-            s = std::max(s, spare / weight);
+            if (!s.fresh) g.load += s.weight * s.x1;
+            g.peak = std::max(g.peak, s.x1);
         }
     }
 
-    // Give a link a new level and tell the flows on it; they tell the other links whom that concerns.
-    void change(int32_t l, double now_level) {
-        const double old = level[l];
-        level[l] = now_level;
-        Link& link = links[l];
+    // Up: held flows that another link now holds back go to that one, the rest rises.
+    void rise(int32_t l, double level) {
         ++counters.changes;
-        counters.visits += link.count;
-        for (uint32_t k = 0; k < link.count; ++k) {
+        Link& link = links[l];
+        Gauge& g = gauges[l];
+        counters.visits += link.held;
+        if (second.size() < link.held) second.resize(2 * link.held);
+        double lowest = INF;
+        for (uint32_t k = 0; k < link.held; ++k) {
+            second[k] = level_elsewhere(link.flows[k] >> shift, l);
+            lowest = std::min(lowest, second[k]);
+        }
+        if (lowest < level) level = share_of_the_rest(link, g.load, level);
+        g.level = level;
+        double load = g.load, peak = g.peak;  // telling spoils them
+        for (uint32_t k = link.held; k-- > 0;) {  // backwards: letting go moves the last held flow
             const uint32_t i = link.flows[k] >> shift;
             Slot& s = slots[i];
-            if (s.fresh) {
-                welcome(s, i, l);
-                continue;
+            if (second[k] < level) {
+                let_go(l, k, s);
+                hand_over(s, i);
+                load += s.weight * s.x1;
+                peak = std::max(peak, s.x1);
+            } else {
+                tell(s, i, level);
             }
-            if (now_level == old) continue;
-            const double x1 = s.x1, x2 = s.x2;
-            const int32_t bottleneck = s.bottleneck;
-            if (bottleneck != l) {
-                if (now_level >= x1) {  // still not the one that holds it back
-                    if (now_level <= x2) s.x2 = now_level;
-                    else if (old <= x2) find_second(s, i);
+        }
+        g.load = load;
+        g.peak = peak;
+    }
+
+    double level_elsewhere(uint32_t i, int32_t l) const {
+        const int32_t* w = way_of(i);
+        double lowest = INF;
+        for (uint32_t k = 0; k < slots[i].hops; ++k)
+            if (w[k] != l) lowest = std::min(lowest, gauges[w[k]].level);
+        return lowest;
+    }
+
+    // The level of a link for those of its held flows that nobody else keeps below it; `second` holds what others allow.
+    double share_of_the_rest(const Link& link, double load, double level) const {
+        double weight = link.weight;
+        for (double low = -1.0;;) {  // flows up to `low` have left
+            uint32_t left = 0;
+            double leaving = 0.0, going = 0.0;
+            for (uint32_t k = 0; k < link.held; ++k) {
+                if (second[k] >= level) {
+                    ++left;
+                } else if (second[k] > low) {
+                    const double w = slots[link.flows[k] >> shift].weight;
+                    going += w;
+                    leaving += w * second[k];
+                }
+            }
+            if (left == 0) return INF;
+            if (going == 0.0) return level;
+            load += leaving;
+            weight -= going;
+            low = std::nextafter(level, 0.0);
+            level = std::max(level, share(link, load, weight));
+        }
+    }
+
+    void hand_over(Slot& s, uint32_t i) {
+        const int32_t* w = way_of(i);
+        double level = INF;
+        uint32_t to = 0;
+        for (uint32_t k = 0; k < s.hops; ++k) {
+            if (gauges[w[k]].level < level) {
+                level = gauges[w[k]].level;
+                to = k;
+            }
+        }
+        hold(w[to], place[(static_cast<size_t>(i) << shift) + to], s);
+        mark(w[to], level);
+        gauges[w[to]].load -= s.weight * level;  // telling adds what is more than this
+        tell(s, i, level);
+    }
+
+    // Down: held flows fall, and passing flows that are now too fast are held as well.
+    void fall(int32_t l, double level) {
+        ++counters.changes;
+        Link& link = links[l];
+        Gauge& g = gauges[l];
+        counters.visits += link.held;
+        joining.clear();
+        if (level < g.peak) level = share_with_more(l, level);
+        g.level = level;
+        double load = g.load;  // telling spoils it
+        const double peak = g.peak;
+        for (uint32_t k = 0; k < link.held; ++k) {
+            const uint32_t i = link.flows[k] >> shift;
+            tell(slots[i], i, level);
+        }
+        for (uint32_t hop : joining) {
+            const uint32_t i = hop >> shift;
+            Slot& s = slots[i];
+            const double was = s.fresh ? 0.0 : s.x1;
+            const int32_t from = s.holder;
+            let_go(from, place_on(i, from), s);
+            gauges[from].load += s.weight * was;
+            gauges[from].peak = std::max(gauges[from].peak, level);
+            mark(from, gauges[from].level);
+            load -= s.weight * was;
+            hold(l, place[hop], s);
+            tell(s, i, level);
+        }
+        g.load = load;
+        g.peak = peak;
+    }
+
+    // The level of a link that must also hold the passing flows faster than it: from below, until none is too slow.
+    double share_with_more(int32_t l, double level) {
+        Link& link = links[l];
+        Gauge& g = gauges[l];
+        counters.visits += link.count - link.held;
+        double load = 0.0, weight = link.weight, peak = 0.0;
+        bool fresh = false;
+        g.load = 0.0;
+        for (uint32_t k = link.held; k < link.count; ++k) {
+            const Slot& s = slots[link.flows[k] >> shift];
+            const double rate = s.fresh ? 0.0 : s.weight * s.x1;
+            g.load += rate;
+            if (s.x1 > level) {
+                joining.push_back(link.flows[k]);
+                weight += s.weight;
+                fresh |= s.fresh;
+            } else {
+                load += rate;
+                peak = std::max(peak, s.x1);
+            }
+        }
+        g.peak = peak;
+        if (fresh && level > 0) {  // what joins was not counted before: the level may be lower than the one asked for
+            joining.clear();
+            return share_with_more(l, 0.0);
+        }
+        for (bool all = false; !all && !joining.empty();) {
+            all = true;
+            level = std::max(level, share(link, load, weight));
+            size_t kept = 0;
+            for (uint32_t hop : joining) {
+                const Slot& s = slots[hop >> shift];
+                if (s.x1 > level) {
+                    joining[kept++] = hop;
                     continue;
                 }
-                s.x2 = x1;
-                s.x1 = now_level;
-                s.bottleneck = l;
-            } else if (now_level <= x2) {
-                s.x1 = now_level;
-            } else {
-                find_limits(s, i);
-                if (s.x1 == x1 && s.bottleneck == l) continue;
+                all = false;
+                load += s.fresh ? 0.0 : s.weight * s.x1;
+                weight -= s.weight;
+                g.peak = std::max(g.peak, s.x1);
             }
-            touch(i);
-            tell(s, i, l, x1, x2, bottleneck);
+            joining.resize(kept);
         }
+        if (!joining.empty()) return level;
+        return link.held ? share(link, g.load, link.weight) : INF;
     }
 
-    void find_second(Slot& s, uint32_t i) {
-        const Hop* h = &hops[static_cast<size_t>(i) << shift];
-        double x2 = INF;
-        for (uint32_t k = 0; k < s.hops; ++k)
-            if (h[k].link != s.bottleneck) x2 = std::min(x2, level[h[k].link]);
-        s.x2 = x2;
-    }
-
-    void tell(const Slot& s, uint32_t i, int32_t l, double x1, double x2, int32_t bottleneck) {
-        const Hop* h = &hops[static_cast<size_t>(i) << shift];
-        const double more = s.weight * (s.x1 - x1);
-        for (uint32_t k = 0; k < s.hops; ++k) {
-            const int32_t other = h[k].link;
-            if (other == l) continue;
-            const double cap = level[other];
-            if (cap == INF) {
-                links[other].load += more;
-                if (links[other].load > links[other].capacity * (1 + SLACK)) mark(other, s.x1);
-                continue;
-            }
-            const double was = std::min(cap, other == bottleneck ? x2 : x1);
-            const double is = std::min(cap, other == s.bottleneck ? s.x2 : s.x1);
-            if (!same(was, is)) mark(other, cap);
-        }
-    }
-
-    void welcome(Slot& s, uint32_t i, int32_t l) {
+    // All links on a flow's path learn its new rate; its holder and the link that moves it put their own load right.
+    void tell(Slot& s, uint32_t i, double rate) {
+        const double was = s.fresh ? 0.0 : s.x1;
+        if (rate == was && !s.fresh) return;
         s.fresh = 0;
-        find_limits(s, i);
-        const Hop* h = &hops[static_cast<size_t>(i) << shift];
-        for (uint32_t k = 0; k < s.hops; ++k) {
-            const int32_t other = h[k].link;
-            if (level[other] == INF) {
-                links[other].load += s.weight * s.x1;
-                if (other != l && links[other].load > links[other].capacity * (1 + SLACK)) mark(other, s.x1);
-            } else if (other != l) {
-                mark(other, level[other]);
-            }
+        s.x1 = rate;
+        touch(i);
+        const int32_t* w = way_of(i);
+        const double more = s.weight * (rate - was);
+        for (const int32_t* end = w + s.hops; w != end; ++w) {
+            Gauge& g = gauges[*w];
+            g.load += more;
+            g.peak = std::max(g.peak, rate);
+            if (g.load > g.trip) mark(*w, g.level < INF ? g.level : rate);
         }
-    }
-
-    template <typename Do>
-    void each_flying(Do&& act) {
-        const size_t known = touched.size();
-        for (size_t k = 0; k < endings.size(); ++k) act(endings[k].slot);
-        for (size_t k = 0; k < known; ++k)
-            if (heap_at[touched[k]] == NONE) act(touched[k]);
     }
 
     // All levels anew: raise all rates together until a link is full; its flows keep that rate; go on with the others.
     void fill() {
         ++counters.fills;
-        for (const Key& d : dirty) queued[d.link] = 0;
-        for (const Key& d : dirty) forced[d.link] = 0;
+        for (const Key& d : dirty) {
+            links[d.link].forced = 0;
+            arm(d.link);
+        }
         dirty.clear();
         if (filling.empty()) filling.resize(links.size());
         shares.clear();
+        drop_unused();
         for (int32_t l : used) {
-            filling[l] = {links[l].capacity, static_cast<double>(links[l].count), links[l].count};
-            links[l].load = 0.0;
-            level[l] = INF;
+            Link& link = links[l];
+            filling[l] = {static_cast<double>(link.count), link.count};
+            gauges[l].level = INF;
+            gauges[l].load = gauges[l].peak = link.weight = 0.0;
+            link.held = link.age = 0;
         }
-        if (!weight.empty()) weigh();
-        for (int32_t l : used) shares.push_back({filling[l].spare / filling[l].weight, l});
+        if (weighted) weigh();
+        for (int32_t l : used) shares.push_back({links[l].capacity / filling[l].weight, l});
         std::make_heap(shares.begin(), shares.end(), std::greater<>());
-        each_flying([&](uint32_t i) { slots[i].x1 = INF; });
+        for (const Ending& e : endings) slots[e.slot].x1 = INF;
+        for (uint32_t i : touched) slots[i].x1 = INF;
         double rate = 0.0;
         while (!shares.empty()) {
             const Key top = shares.front();
@@ -909,17 +1065,25 @@ class Engine {
             shares.pop_back();
             Filling& f = filling[top.link];
             if (f.rising == 0) continue;
-            const double share = std::max(rate, std::max(0.0, f.spare) / f.weight);
-            if (share > top.value && !same(share, top.value)) {
-                shares.push_back({share, top.link});
+            const double found = std::max(rate, share(links[top.link], gauges[top.link].load, f.weight));
+            if (found > top.value && !same(found, top.value)) {
+                shares.push_back({found, top.link});
                 std::push_heap(shares.begin(), shares.end(), std::greater<>());
                 continue;
             }
-            rate = share;
-            level[top.link] = share;
-            freeze(top.link, share);
+            rate = found;
+            freeze(top.link, rate);
         }
-        each_flying([&](uint32_t i) { resume(slots[i], i); });
+        for (int32_t l : used) arm(l);
+    }
+
+    void drop_unused() {
+        size_t kept = 0;
+        for (int32_t l : used) {
+            if (links[l].count) used[kept++] = l;
+            else links[l].listed = 0;
+        }
+        used.resize(kept);
     }
 
     void weigh() {
@@ -931,29 +1095,26 @@ class Engine {
     }
 
     void freeze(int32_t l, double rate) {
-        const Link& link = links[l];
+        Link& link = links[l];
         counters.visits += link.count;
-        for (uint32_t k = 0; k < link.count; ++k) {
-            const uint32_t i = link.flows[k] >> shift;
+        gauges[l].level = rate;
+        for (uint32_t at = 0; at < link.count; ++at) {
+            const uint32_t i = link.flows[at] >> shift;
             Slot& s = slots[i];
             if (s.x1 < INF) continue;
             s.x1 = rate;
-            const Hop* h = &hops[static_cast<size_t>(i) << shift];
-            for (uint32_t j = 0; j < s.hops; ++j) {
-                Filling& f = filling[h[j].link];
-                f.spare -= s.weight * rate;
-                f.weight -= s.weight;
-                --f.rising;
+            s.fresh = 0;
+            if (!same(rate, s.rate)) touch(i);
+            hold(l, at, s);
+            const int32_t* w = way_of(i);
+            for (uint32_t k = 0; k < s.hops; ++k) {
+                if (w[k] == l) continue;
+                gauges[w[k]].load += s.weight * rate;
+                gauges[w[k]].peak = rate;
+                filling[w[k]].weight -= s.weight;
+                --filling[w[k]].rising;
             }
         }
-    }
-
-    void resume(Slot& s, uint32_t i) {
-        s.fresh = 0;
-        find_limits(s, i);
-        const Hop* h = &hops[static_cast<size_t>(i) << shift];
-        for (uint32_t k = 0; k < s.hops; ++k) links[h[k].link].load += s.weight * s.x1;
-        if (!same(s.x1, s.rate)) touch(i);
     }
 
     // Flows whose rate moved settle what they sent so far; then the order of their ends is put right.
@@ -963,11 +1124,13 @@ class Engine {
             Slot& s = slots[i];
             if (!s.touched) continue;  // left again at this instant
             s.touched = 0;
+            const bool slower = s.x1 <= s.rate;
             if (s.x1 != s.rate) {
-                settle(s);
+                settle(i);
                 s.rate = s.x1;
             }
-            const double end = ending(s);
+            if (slower && !many && heap_at[i] != NONE) continue;  // its end moved back: the key may lag
+            const double end = ending(i);
             if (heap_at[i] == NONE) {
                 heap_at[i] = static_cast<uint32_t>(endings.size());
                 endings.push_back({end, i});
@@ -985,7 +1148,7 @@ class Engine {
 
     // ---- the heap of endings ---------------------------------------------------------------------------------------
 
-    void place(uint32_t at, const Ending& e) {
+    void set(uint32_t at, const Ending& e) {
         endings[at] = e;
         heap_at[e.slot] = at;
     }
@@ -995,10 +1158,10 @@ class Engine {
         while (at > 0) {
             const uint32_t parent = (at - 1) / 4;
             if (endings[parent].key <= e.key) break;
-            place(at, endings[parent]);
+            set(at, endings[parent]);
             at = parent;
         }
-        place(at, e);
+        set(at, e);
     }
 
     void sift_down(uint32_t at) {
@@ -1011,10 +1174,10 @@ class Engine {
             for (uint32_t child = first + 1; child < std::min(first + 4, n); ++child)
                 if (endings[child].key < endings[least].key) least = child;
             if (endings[least].key >= e.key) break;
-            place(at, endings[least]);
+            set(at, endings[least]);
             at = least;
         }
-        place(at, e);
+        set(at, e);
     }
 
     void build_heap() {
@@ -1030,7 +1193,7 @@ class Engine {
         const Ending last = endings.back();
         endings.pop_back();
         if (at == endings.size()) return;
-        place(at, last);
+        set(at, last);
         sift_up(at);
         sift_down(heap_at[last.slot]);
     }
@@ -1118,12 +1281,12 @@ void rf_remaining(const void* engine, int64_t n, const int32_t* flows, double* o
 
 double rf_now(const void* engine) { return static_cast<const Engine*>(engine)->now; }
 int64_t rf_finished(const void* engine) { return static_cast<const Engine*>(engine)->finished; }
-int64_t rf_flows(const void* engine) { return static_cast<const Engine*>(engine)->flows(); }
+int64_t rf_flows(const void* engine) { return static_cast<const Engine*>(engine)->known(); }
 
 void rf_times(const void* engine, double* start, double* finish) {
     const auto* e = static_cast<const Engine*>(engine);
-    if (start) std::copy(e->start_time.begin(), e->start_time.end(), start);
-    if (finish) std::copy(e->finish_time.begin(), e->finish_time.end(), finish);
+    for (int64_t f = 0; start && f < e->known(); ++f) start[f] = e->start(f);
+    for (int64_t f = 0; finish && f < e->known(); ++f) finish[f] = e->finish_time(f);
 }
 
 void rf_link_bytes(const void* engine, double* out) { static_cast<const Engine*>(engine)->link_bytes(out); }

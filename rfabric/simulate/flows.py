@@ -44,9 +44,7 @@ class Engine:
     known)` is called about ten times a second while a run lasts.
     """
 
-    def __init__(
-        self, capacity, *, tolerance: float = 0.0, core: str = "auto", progress: Progress | None = None
-    ):
+    def __init__(self, capacity, *, tolerance: float = 0.0, core: str = "auto", progress: Progress | None = None):
         checked = inputs.capacities(capacity)
         self.links = len(checked)
         self.flows = 0
@@ -107,7 +105,7 @@ class Engine:
         self._engine.set_capacity(links, inputs.capacities(bps, len(links)))
 
     def reroute(self, flows, path_offsets, path_links) -> None:
-        """From now on these flows take these paths; what they still have to send is kept. Finished ones are left alone."""
+        """From now on these flows take these paths; what is left to send is kept. Finished ones are left alone."""
         flows = inputs.ids("flows", flows, self.flows, "flows")
         offsets, links = inputs.paths(path_offsets, path_links, self.links, len(flows))
         bare = (np.diff(offsets) == 0) & (self._engine.remaining(flows) > 0)
@@ -134,7 +132,7 @@ class Engine:
         return finish
 
     def link_bytes(self) -> np.ndarray:
-        """Bytes carried so far by every link. For utilisation over time, run to each bin's edge and take differences."""
+        """Bytes carried so far by every link. Utilisation over time: run to each bin's edge and take differences."""
         return self._engine.link_bytes()
 
     def busy_time(self) -> np.ndarray:

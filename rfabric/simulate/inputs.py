@@ -11,6 +11,8 @@ import numpy as np
 
 from rfabric.errors import RFabricError
 
+LONGEST_PATH = 1024  # the compiled core keeps room for the longest path beside every flow in flight
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -55,6 +57,11 @@ def paths(offsets, links, n_links: int, n: int | None = None) -> tuple[np.ndarra
     links = _integers("path_links", links).ravel()
     offsets = _offsets("path_offsets", offsets, len(links), n)
     _in_range("path_links", links, n_links, "links")
+    long = np.flatnonzero(np.diff(offsets) > LONGEST_PATH)
+    if len(long):
+        raise RFabricError(
+            f"the path of flow {long[0]} has {np.diff(offsets)[long[0]]} links: the limit is {LONGEST_PATH}"
+        )
     links = np.ascontiguousarray(links, np.int32)
     _no_link_twice(offsets, links)
     return offsets, links
@@ -71,9 +78,7 @@ def batch(
     bare = np.flatnonzero((np.diff(path_offsets) == 0) & (size > 0))
     if len(bare):
         f = bare[0]
-        raise RFabricError(
-            f"flow {f} has size {size[f]:g} B and an empty path: give it links, or size 0 (a marker)"
-        )
+        raise RFabricError(f"flow {f} has size {size[f]:g} B and an empty path: give it links, or size 0 (a marker)")
     start = np.zeros(n) if start is None else _numbers("start", start, n, minimum=None)
     if (after is None) != (after_offsets is None):
         raise RFabricError("after and after_offsets go together: give both or neither")
