@@ -21,6 +21,7 @@ from rfabric.fabric import (
     where_lost,
 )  # fmt: skip
 from rfabric.fabric.builders import fat_tree as build_fat_tree
+from rfabric.fabric.spec import shape_for
 from rfabric.optics import Circuits, light, planes
 from rfabric.optics.templates import mesh
 
@@ -167,3 +168,20 @@ def test_random_fat_trees_are_connected_and_full(pods, tors, gpus, ratio):
     fabric = build_fat_tree(pods, tors, gpus, ratio)
     routes = Routes(fabric)
     assert not unreachable(routes, [(fabric.hosts[0], h) for h in fabric.hosts[1:]])
+
+
+@pytest.mark.parametrize(
+    ("hosts", "shape"), [(2, (4, 4, 4)), (64, (4, 4, 4)), (1024, (16, 8, 8)), (65536, (32, 16, 128))]
+)
+def test_a_spec_without_a_size_makes_room_for_the_traffic(hosts, shape):
+    assert tuple(shape_for(hosts).values()) == shape
+    if hosts <= 1024:
+        assert len(parse_fabric("rfabric,delay=1ms", hosts).hosts) == max(hosts, 64)
+    assert len(parse_fabric("rfabric,pods=2", hosts).hosts) == 32
+
+
+@given(st.integers(1, 65536))
+def test_every_size_fits_its_shape(hosts):
+    shape = shape_for(hosts)
+    assert shape["pods"] * shape["tors"] * shape["gpus"] >= hosts
+    assert shape["pods"] * shape["tors"] <= 512 + shape["pods"]

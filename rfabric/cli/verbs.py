@@ -67,7 +67,8 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         from ..emulate.sandbox import require
 
         require()
-    traffic, fabrics = _traffic(args), _fabrics(args.topo)
+    traffic = _traffic(args)
+    fabrics = _fabrics(args.topo, _needed(traffic.trace))
     for fabric in fabrics:
         traffic.trace.fit(fabric)
     sweep(args.out)
@@ -134,14 +135,17 @@ def _traffic(args: argparse.Namespace) -> Traffic:
     return Traffic(trace_of(read_recipe(name, args.set), args.seed), path.stem, (path,))
 
 
-def _fabrics(specs: Sequence[str]) -> list[Fabric]:
+def _fabrics(specs: Sequence[str], hosts: int) -> list[Fabric]:
     """The fabrics that were asked for; by default Fat-Tree, a Fat-Tree of about rfabric's cost, and rfabric."""
     if specs:
-        fabrics = [parse_fabric(spec) for spec in dict.fromkeys(specs)]
-    else:
-        optical = parse_fabric("rfabric")
-        fabrics = [parse_fabric("fat-tree"), equal_cost_fat_tree(optical)[0], optical]
-    return fabrics
+        return [parse_fabric(spec, hosts) for spec in dict.fromkeys(specs)]
+    optical = parse_fabric("rfabric", hosts)
+    return [parse_fabric("fat-tree", hosts), equal_cost_fat_tree(optical)[0], optical]
+
+
+def _needed(trace: Trace) -> int:
+    """GPUs a fabric must have for the trace: the highest number among its hosts h1, h2, ..."""
+    return max((int(h[1:]) for h in trace.hosts if h[0] == "h" and h[1:].isdigit()), default=0)
 
 
 def _short(fabric: Fabric) -> str:
@@ -405,7 +409,7 @@ def bench(args: argparse.Namespace) -> None:
         seconds = _best_of(3, lambda work=work: _push(engine(work.capacity), work))
         found.append({"what": work.name, "rows": work.flows, "seconds": seconds})
     traffic = trace_of(read_recipe("grpo-64"), 0)
-    for fabric in _fabrics([]):
+    for fabric in _fabrics([], 0):
         seconds = _best_of(3, lambda fabric=fabric: simulate(fabric, traffic))
         found.append({"what": f"grpo-64 on {_short(fabric)}", "rows": len(traffic), "seconds": seconds})
     if args.json:

@@ -13,6 +13,9 @@ from pathlib import Path
 from ..errors import RFabricError
 from .model import Fabric
 
+SHAPE = ("pods", "tors", "gpus")
+SMALLEST, MOST_RACKS = 64, 512
+
 
 def data_dir(name: str) -> Path:
     """The folder `topologies`, `controller` or `traffic`: beside the package in a checkout, in share/rfabric when installed."""
@@ -22,15 +25,35 @@ def data_dir(name: str) -> Path:
     raise RFabricError(f"the folder {name}/ was not installed; run from a checkout or reinstall rfabric")
 
 
-def parse_fabric(spec: str) -> Fabric:
-    """Build the fabric that `spec` names: `NAME[,KEY=VALUE...]` or `FILE.py[:NAME][,KEY=VALUE...]`, or a `.json` file."""
+def parse_fabric(spec: str, hosts: int = 0) -> Fabric:
+    """Build the fabric that `spec` names: `NAME[,KEY=VALUE...]` or `FILE.py[:NAME][,KEY=VALUE...]`, or a `.json` file.
+
+    Where the spec says nothing of size, the fabric is given room for `hosts` GPUs (see `shape_for`); 0: its own default.
+    """
     head, *settings = [part.strip() for part in str(spec).split(",")]
     if head.endswith(".json"):
         return _from_file(head)
     builder = _builder(head)
     known = inspect.signature(builder).parameters
     values = dict(_setting(s, known, head) for s in settings)
+    if hosts and set(SHAPE) <= set(known) and not {*SHAPE, "k"} & set(values):
+        values |= shape_for(hosts)
     return replace(builder(**values), spec=str(spec))
+
+
+def shape_for(hosts: int) -> dict[str, int]:
+    """`pods`, `tors`, `gpus` for so many GPUs: 4 x 4 x 4 up to 64; beyond, racks of a server or more, at most 512 racks.
+
+    A rack of 128 GPUs needs a ToR of 256 ports (102.4 Tbit/s switches have them at 400 Gbit/s), 512 racks an OCS of 512.
+    """
+    if hosts <= SMALLEST:
+        return dict(zip(SHAPE, (4, 4, 4), strict=True))
+    gpus = 8
+    while hosts > gpus * MOST_RACKS:
+        gpus *= 2
+    racks = -(-hosts // gpus)
+    pods = 2 ** (racks.bit_length() // 2)
+    return dict(zip(SHAPE, (pods, -(-racks // pods), gpus), strict=True))
 
 
 def fabric_names() -> list[str]:
