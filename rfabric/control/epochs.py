@@ -8,12 +8,14 @@
                         v             rolled_back                     v
                      ABORTED <----------------------------------- ROLLBACK
 
-Epoch 0 is what was lit at the start; plan n, once verified, is epoch n. At most one plan is between PROGRAMMING and VERIFYING (or
-in ROLLBACK). A plan holds only for the epoch it was made in: when another becomes active, it is aborted. Until a plan is verified
-the circuits of the epoch before are the ones that count, and the ones a rollback returns to.
+Epoch 0 is what was lit at the start; plan n, once verified, is epoch n. At most one plan is between PROGRAMMING and
+VERIFYING (or in ROLLBACK). A plan holds only for the epoch it was made in: when another becomes active, it is
+aborted. Until a plan is verified the circuits of the epoch before are the ones that count, and the ones a rollback
+returns to.
 
-Times are CLOCK_MONOTONIC seconds. With a time dilation d one second of the emulated network takes d seconds here: the dark time is d
-times longer. The switch software is not slowed down with it, so every control time counts d times as well (`programmed`, `usable`).
+Times are CLOCK_MONOTONIC seconds. With a time dilation d one second of the emulated network takes d seconds here: the
+dark time is d times longer. The switch software is not slowed down with it, so every control time counts d times as
+well (`programmed`, `usable`).
 """
 
 from collections.abc import Mapping
@@ -50,7 +52,7 @@ class NotFoundError(RFabricError):
 
 @dataclass(frozen=True)
 class Plan:
-    """One rewire on its way: `base` is the epoch it was made in, `delay` (s) the dark time of the OCSes at dilation 1."""
+    """One rewire on its way; `base` is the epoch it was made in, `delay` (s) the dark time at dilation 1."""
 
     epoch: int
     base: int
@@ -65,6 +67,7 @@ class Plan:
     requested: float | None = None
     programmed: float | None = None
     dark_until: float | None = None
+    lead: float = 0.0  # by which the commands that end the dark time are sent ahead
     usable: float | None = None
     lost_bytes: int = 0
     error: str = ""
@@ -93,7 +96,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Epochs:
-    """All plans and the circuits that count. Each verb returns the Epochs after it, or raises StateError and changes nothing."""
+    """All plans and the circuits that count. Each verb returns the Epochs after it, or raises StateError."""
 
     circuits: Circuits
     active: int = 0
@@ -139,17 +142,17 @@ class Epochs:
             raise StateError(f"plan {epoch} was made in epoch {plan.base}, now is {self.active}; make a new plan")
         return self._to(epoch, "PROGRAMMING", requested=now, since=now)
 
-    def programmed(self, epoch: int, now: float) -> "Epochs":
-        """All old circuits are down: dark from here for the OCS delay."""
+    def programmed(self, epoch: int, now: float, lead: float = 0.0) -> "Epochs":
+        """All old circuits are down: dark from here for the OCS delay. What ends it may be sent `lead` s ahead."""
         plan = self.plan(epoch)
         at = plan.requested + plan.dilation * (now - plan.requested) if plan.requested is not None else now
-        return self._to(epoch, "DARK", programmed=at, dark_until=at + plan.dilation * plan.delay, since=now)
+        return self._to(epoch, "DARK", programmed=at, dark_until=at + plan.dilation * plan.delay, lead=lead, since=now)
 
     def light(self, epoch: int, now: float) -> "Epochs":
-        """The new circuits are being set up; not before the dark time is over."""
+        """The new circuits are being set up; not before the dark time is over but for the lead."""
         plan = self.plan(epoch)
-        if plan.state == "DARK" and now < plan.dark_until:
-            raise StateError(f"plan {epoch} is dark for another {plan.dark_until - now:.6f} s")
+        if plan.state == "DARK" and now < plan.dark_until - plan.lead:
+            raise StateError(f"plan {epoch} is dark for another {plan.dark_until - plan.lead - now:.6f} s")
         return self._to(epoch, "LIGHTING", since=now)
 
     def usable(self, epoch: int, now: float) -> "Epochs":
@@ -169,11 +172,6 @@ class Epochs:
                 plans[n] = replace(plan, state="ABORTED", error=f"plan {epoch} became active first")
         return replace(done, active=epoch, circuits=plans[epoch].rewire.apply(self.circuits), plans=plans)
 
-    def lost(self, epoch: int, more_bytes: int) -> "Epochs":
-        """Count bytes that were found lost only later."""
-        plan = self.plan(epoch)
-        return replace(self, plans={**self.plans, epoch: replace(plan, lost_bytes=plan.lost_bytes + more_bytes)})
-
     def failed(self, epoch: int, why: str) -> "Epochs":
         """A switch refused, kept silent or holds something else: back to the last good circuits."""
         return self._to(epoch, "ROLLBACK", error=why)
@@ -186,7 +184,9 @@ class Epochs:
         """Give up a plan that has not begun."""
         plan = self.plan(epoch)
         if plan.state in UNDER_WAY:
-            raise StateError(f"plan {epoch} is {plan.state}: a rewire that has begun ends by itself, ACTIVE or rolled back")
+            raise StateError(
+                f"plan {epoch} is {plan.state}: a rewire that has begun ends by itself, ACTIVE or rolled back"
+            )
         return self._to(epoch, "ABORTED", error="aborted on request")
 
     def expire(self, now: float) -> "Epochs":

@@ -1,7 +1,8 @@
 """In-memory switches that read the same OpenFlow bytes as real ones and answer: where does this packet go?
 
-For tests of the controller without root, and for trying a policy on a laptop. A switch can be told to misbehave: `silent` takes
-nothing and answers nothing, `refusing` answers with errors, `forgetful` takes everything and then holds nothing new.
+For tests of the controller without root, and for trying a policy on a laptop. A switch can be told to misbehave:
+`silent` takes nothing and answers nothing, `refusing` answers with errors, `forgetful` takes everything and then
+holds nothing new.
 """
 
 import socket
@@ -13,13 +14,13 @@ from dataclasses import dataclass, field
 
 from ..fabric import Fabric, Port, host_ip
 from . import flowmods
-from .core import Reading
+from .core import Crossbar
 from .seam import Push
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One flow of a table: what it matches (`in_port`, `eth_type`, `src`, `dst` where present), and the port it leads to."""
+    """One flow of a table: what it matches (of in_port, eth_type, src, dst) and the port it leads to."""
 
     priority: int
     match: tuple[tuple[str, int | str], ...]
@@ -43,14 +44,15 @@ class FakeClock:
 
 @dataclass
 class FakeSwitches:
-    """All switches of a fabric. `sent` counts the flow-mods each has taken; `lost` the packets that met a table miss."""
+    """All switches of a fabric. `sent` counts the flow-mods each has taken, `arrived` the bytes at each port."""
 
     fabric: Fabric
     clock: FakeClock = field(default_factory=FakeClock)
     moods: dict[str, str] = field(default_factory=dict)
     tables: dict[int, dict[tuple, Entry]] = field(default_factory=lambda: defaultdict(dict))
     sent: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    lost: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    arrived: dict[Port, int] = field(default_factory=lambda: defaultdict(int))
+    counted: dict[int, dict[int, int]] = field(default_factory=dict)
     away: set[str] = field(default_factory=set)
 
     def __post_init__(self):
@@ -70,23 +72,19 @@ class FakeSwitches:
             if mood != "silent":
                 done[dpid] = started + self.clock.step
             if not mood:
-                for wire in wires:
-                    apply(self.tables[dpid], wire)
-                self.sent[name] += len(wires)
+                self._take(dpid, wires)
         silent = tuple(sorted(set(messages) - set(done)))
         self.clock.sleep_until(started + (timeout_s if silent else self.clock.step))
         return Push(started, done, tuple(refused), silent)
 
-    def read(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Reading]:
-        """The crossbars as they are."""
-        return {
-            dpid: Reading(
-                {dict(e.match)["in_port"]: e.out for e in self.tables[dpid].values() if "in_port" in dict(e.match)},
-                self.lost[dpid],
-            )
-            for dpid in dpids
-            if self.moods.get(self.names[dpid]) != "silent" and self.names[dpid] not in self.away
-        }
+    def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]:
+        """What the OCSes among them hold; nothing of those that are silent."""
+        able = [d for d in dpids if self.names[d] not in self.away and self.moods.get(self.names[d]) != "silent"]
+        entries = {d: [(dict(e.match), e.out) for e in self.tables[d].values()] for d in able}
+        return {d: {m["in_port"]: out for m, out in entries[d] if "in_port" in m} for d in able}
+
+    def received(self, dpid: int) -> Mapping[int, int]:
+        return self.counted.get(dpid, {})
 
     def where_lost(self, src: str, dst: str, size_bytes: int = 100) -> str:
         """Send one IPv4 packet from host to host: '' when it arrives, else where it ended and why."""
@@ -99,14 +97,23 @@ class FakeSwitches:
             if into in seen or into.node not in self.fabric.node or self.fabric.node[into.node].kind == "host":
                 return f"loop at {into}" if into in seen else f"delivered to {into}"
             seen.add(into)
+            self.arrived[into] += size_bytes
             dpid = self.fabric.node[into.node].dpid
             entry = lookup(self.tables[dpid].values(), {**fields, "in_port": into.number})
             if entry is None or entry.out is None:
-                self.lost[dpid] += size_bytes
                 return f"dropped at {into}"
             if entry.out == flowmods.TO_CONTROLLER:
                 return f"asks the controller at {into}"
             port = Port(into.node, entry.out)
+
+    def _take(self, dpid: int, wires: Sequence[bytes]) -> None:
+        name = self.names[dpid]
+        for wire in wires:
+            if wire == flowmods.count_ports():
+                self.counted[dpid] = {p.number: self.arrived[p] for p in self.fabric.ports[name]}
+            else:
+                apply(self.tables[dpid], wire)
+                self.sent[name] += 1
 
     def _ip(self, host: str) -> str:
         return host_ip(self.fabric.hosts.index(host))
@@ -122,7 +129,7 @@ def apply(table: dict[tuple, Entry], wire: bytes) -> None:
     """What a switch does with one flow-mod."""
     command, entry = decode(wire)
     if command == flowmods.ADD:
-        table[entry.priority, entry.match] = entry
+        table[(entry.priority, entry.match)] = entry
     elif command == flowmods.DELETE_STRICT:
         table.pop((entry.priority, entry.match), None)
     else:
@@ -143,7 +150,12 @@ def decode(wire: bytes) -> tuple[int, Entry]:
 
 
 def _fields(data: bytes) -> Iterable[tuple[str, int | str]]:
-    names = {flowmods.IN_PORT: "in_port", flowmods.ETH_TYPE: "eth_type", flowmods.IPV4_SRC: "src", flowmods.IPV4_DST: "dst"}
+    names = {
+        flowmods.IN_PORT: "in_port",
+        flowmods.ETH_TYPE: "eth_type",
+        flowmods.IPV4_SRC: "src",
+        flowmods.IPV4_DST: "dst",
+    }
     while data:
         name, size = names[data[2] >> 1], data[3]
         value = data[4 : 4 + size]
@@ -151,14 +163,8 @@ def _fields(data: bytes) -> Iterable[tuple[str, int | str]]:
         data = data[4 + size :]
 
 
-def wall_clock_push(switches: FakeSwitches) -> FakeSwitches:
-    """The same switches on the real clock, for a controller served over REST."""
-    switches.clock = RealClock()
-    return switches
-
-
 class RealClock(FakeClock):
-    """`FakeClock` that really sleeps."""
+    """A `FakeClock` that runs and really sleeps, for a controller served over REST."""
 
     def now(self) -> float:
         return time.monotonic()

@@ -1,14 +1,15 @@
 """Rules as OpenFlow 1.3 bytes (ONF TS-006), packed with struct: no framework, no switch, a few microseconds each.
 
-Ryu's classes take some 0.15 ms for one flow-mod; the routes of a rewire of 64 hosts are thousands. The tests hold these bytes equal
-to what Ryu's classes make. Transaction numbers are set when messages are sent. The cookie is the epoch that set the rule.
+Ryu's classes take some 0.15 ms for one flow-mod; the routes of a rewire of 64 hosts are thousands. The tests hold
+these bytes equal to what Ryu's classes make. Transaction numbers are set when messages are sent. The cookie is the
+epoch that set the rule.
 
     crossbar (OCS)          in_port -> output                                     priority 100
     packet switch           IPv4 to a local host -> output                        300
                             IPv4 pair -> output                                   200
                             IPv4 pair without a path -> drop, for a second        150
                             other IPv4, ARP -> controller                         2, 1
-    both                    everything else -> drop; its counter is what is lost  0
+    both                    everything else -> drop                               0
 """
 
 import socket
@@ -17,7 +18,7 @@ from collections.abc import Callable
 
 from ..fabric import Rule
 
-VERSION, FLOW_MOD = 4, 14
+VERSION, FLOW_MOD, MULTIPART_REQUEST, PORT_STATS = 4, 14, 18, 4
 ADD, DELETE, DELETE_STRICT = 0, 3, 4
 ANY = NO_BUFFER = 0xFFFFFFFF
 ALL_TABLES = 0xFF
@@ -47,7 +48,7 @@ def delete_all() -> bytes:
 
 
 def base(kind: str, epoch: int = 0) -> list[bytes]:
-    """What a switch holds besides rules: the table-miss drop, and on a packet switch (`eps`) the way to the controller."""
+    """What a switch holds besides rules: the table-miss drop, and on an `eps` the way to the controller."""
     wires = [_flow_mod(ADD, MISS_PRIORITY, _oxm(), cookie=epoch)]
     if kind == "eps":
         ask = _output(TO_CONTROLLER, WHOLE_PACKET)
@@ -55,6 +56,11 @@ def base(kind: str, epoch: int = 0) -> list[bytes]:
             match = _oxm((ETH_TYPE, struct.pack("!H", kind_of_packet)))
             wires.append(_flow_mod(ADD, priority, match, ask, cookie=epoch))
     return wires
+
+
+def count_ports() -> bytes:
+    """The request for the counters of all ports of a switch."""
+    return struct.pack("!BBHIHH4xI4x", VERSION, MULTIPART_REQUEST, 24, 0, PORT_STATS, 0, ANY)
 
 
 def unreachable(src: str, dst: str, address: Address) -> bytes:
@@ -83,10 +89,14 @@ def _output(port: int, max_len: int = MAX_LEN) -> bytes:
 
 
 def _flow_mod(
-    command: int, priority: int, match: bytes, instructions: bytes = b"", cookie: int = 0, table: int = 0, hard_timeout: int = 0
+    command: int,
+    priority: int,
+    match: bytes,
+    instructions: bytes = b"",
+    cookie: int = 0,
+    table: int = 0,
+    hard_timeout: int = 0,
 ) -> bytes:
-    body = struct.pack(
-        "!QQBBHHHIIIH2x", cookie, 0, table, command, 0, hard_timeout, priority, NO_BUFFER, ANY, ANY, 0
-    )
+    body = struct.pack("!QQBBHHHIIIH2x", cookie, 0, table, command, 0, hard_timeout, priority, NO_BUFFER, ANY, ANY, 0)
     size = 8 + len(body) + len(match) + len(instructions)
     return struct.pack("!BBHI", VERSION, FLOW_MOD, size, 0) + body + match + instructions

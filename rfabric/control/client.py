@@ -1,0 +1,171 @@
+"""The REST client: what the emulator and scripts call. Standard library only; one connection a request.
+
+    control = Client("http://127.0.0.1:8080")
+    control.wait_ready(30)
+    control.put_pairs(trace.pairs())
+    planned = control.plan("demand", demand, pairs, now_s)
+    if planned.rewire: done = control.commit(planned.epoch)
+
+Bad input and wrong epochs (400, 404, 409) are RFabricErrors; a controller that is gone, or a rewire that was rolled
+back, RunErrors.
+"""
+
+import http.client
+import json
+import time
+import urllib.parse
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..errors import RFabricError, RunError
+from ..fabric import Fabric
+from ..optics import Circuits, Demand, Rewire
+from .schema import demand_json
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The answer to an intent: what plan `epoch` would change (nothing where `rewire` is empty), and why."""
+
+    epoch: int
+    state: str
+    rewire: Rewire
+    why: str
+    least_window: float
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a commit did, in CLOCK_MONOTONIC seconds; circuits torn down plus set up; bytes lost in the dark."""
+
+    epoch: int
+    requested: float
+    programmed: float
+    dark_until: float
+    usable: float
+    circuits_changed: int
+    lost_bytes: int
+
+
+@dataclass(frozen=True)
+class Client:
+    """The controller at `url`; `timeout` (s) bounds every request and must exceed the longest dark time."""
+
+    url: str = "http://127.0.0.1:8080"
+    timeout: float = 60.0
+
+    def __post_init__(self):
+        parts = urllib.parse.urlsplit(self.url)
+        if parts.scheme != "http" or not parts.hostname or parts.path.rstrip("/"):
+            raise RFabricError(f"controller address {self.url!r}: write http://HOST:PORT")
+
+    def health(self) -> dict:
+        """Whether the controller is `ready`, and whom it is `waiting_for`."""
+        return self.get("/health")
+
+    def wait_ready(self, timeout: float, check: Callable[[], None] | None = None) -> dict:
+        """Until every switch is connected and programmed; RunError with what is missing after `timeout` s.
+
+        `check` is called in every turn and may raise, for example when the controller's process has died.
+        """
+        limit, state = time.monotonic() + timeout, "it does not answer"
+        while time.monotonic() < limit:
+            if check:
+                check()
+            try:
+                health = self.health()
+            except RunError as error:
+                state = str(error)
+            else:
+                if health["ready"]:
+                    return health
+                state = health["trouble"] or f"waiting for {', '.join(health['waiting_for'][:8])}"
+            time.sleep(0.05)
+        raise RunError(f"the controller at {self.url} is not ready after {timeout:g} s: {state}")
+
+    def fabric(self) -> Fabric:
+        """The fabric the controller steers."""
+        return Fabric.from_json(self.get("/fabric"))
+
+    def circuits(self) -> Circuits:
+        """What is lit."""
+        return Circuits.from_json(self.get("/circuits")["circuits"])
+
+    def epoch(self) -> int:
+        """The number of the last rewire that was verified; 0 at the start."""
+        return self.get("/epoch")["epoch"]
+
+    def put_pairs(self, pairs: Iterable[Pair]) -> dict:
+        """Have routes for these host pairs, and back, in every epoch."""
+        return self.put("/pairs", {"pairs": [list(p) for p in pairs]})
+
+    def plan(
+        self, policy: str, demand: Demand, pairs: Iterable[Pair], now: float = 0.0, upcoming: Sequence[Demand] = (),
+        time_dilation: float = 1.0, in_flight: str = "hold",
+    ) -> Planned:  # fmt: skip
+        """State an intent: `demand` is about to be sent by `pairs`; `upcoming` are the Demands of later phases."""
+        request = {
+            "policy": policy,
+            "demand": demand_json(demand),
+            "pairs": [list(p) for p in pairs],
+            "now_s": now,
+            "upcoming": [demand_json(d) for d in upcoming],
+            "time_dilation": time_dilation,
+            "in_flight": in_flight,
+        }
+        return _planned(self.post("/plans", request))
+
+    def plan_circuits(self, circuits: Circuits, **options) -> Planned:
+        """A plan for explicit circuits; options: pairs, time_dilation, in_flight."""
+        return _planned(self.post("/plans", {"circuits": circuits.to_json(), **options}))
+
+    def commit(self, epoch: int) -> Committed:
+        """Carry out a plan; returns when it was verified, RunError when it was rolled back."""
+        done = self.post(f"/plans/{epoch}/commit")
+        times = (done[f"{name}_s"] for name in ("requested", "programmed", "dark_until", "usable"))
+        return Committed(done["epoch"], *times, done["circuits_changed"], done["lost_bytes"])
+
+    def abort(self, epoch: int) -> dict:
+        """Give up a plan that was not committed."""
+        return self.post(f"/plans/{epoch}/abort")
+
+    def plans(self) -> list[dict]:
+        """All plans so far."""
+        return self.get("/plans")["plans"]
+
+    def get(self, path: str) -> dict:
+        return self.ask("GET", path)
+
+    def put(self, path: str, body: object) -> dict:
+        return self.ask("PUT", path, body)
+
+    def post(self, path: str, body: object = None) -> dict:
+        return self.ask("POST", path, body)
+
+    def ask(self, method: str, path: str, body: object = None) -> dict:
+        """One request: the JSON of the answer, or an error with the controller's text."""
+        address = urllib.parse.urlsplit(self.url)
+        connection = http.client.HTTPConnection(address.hostname, address.port or 80, timeout=self.timeout)
+        data = None if body is None else json.dumps(body, allow_nan=False).encode()
+        try:
+            connection.request(method, path, data, {"Content-Type": "application/json", "Connection": "close"})
+            reply = connection.getresponse()
+            status, answer = reply.status, json.loads(reply.read())
+        except TimeoutError as error:
+            raise RunError(f"the controller at {self.url} did not answer {path} in {self.timeout:g} s") from error
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            said = error or type(error).__name__
+            raise RunError(f"the controller at {self.url} is gone: {path}: {said}") from error
+        finally:
+            connection.close()
+        if status == 200:
+            return answer
+        kind = RunError if status >= 500 else RFabricError
+        raise kind(f"controller: {answer.get('error', f'status {status}')}")
+
+
+def _planned(data: dict) -> Planned:
+    rewire = Rewire(Circuits.from_json(data["circuits_down"]), Circuits.from_json(data["circuits_up"]))
+    return Planned(data["epoch"], data["state"], rewire, data["why"], data["least_window_s"])

@@ -1,0 +1,473 @@
+"""The controller without OpenFlow: intents become plans, plans become batches of flow-mods in the right order and time.
+
+    POST /plans            intent -> policy -> window rule -> rewire -> flow-mods, serialised             PREPARED
+    POST /plans/n/commit   old circuits deleted, barriers from all OCSes that change                    programmed
+                           routes of the packet switches changed, while it is dark                            dark
+                           after the OCS delay: new circuits, barriers                                      usable
+                           crossbars read back and compared                                      ACTIVE or rolled back
+
+`Core` is given a `Switches`, which is Ryu in `app.py` and memory in `fake.py`, and a clock. One lock serialises
+everything that sends; what is asked meanwhile (`GET`) is answered from immutable snapshots. Rules that stay are never
+sent again.
+"""
+
+import contextlib
+import gc
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ..errors import RFabricError, RunError
+from ..fabric import Fabric, Port, Routes, Rule, circuit_rules, host_ip
+from ..optics import Circuits, Demand, Rewire, Timing, intend, parse_policy, refuse_disconnection
+from . import flowmods
+from .epochs import TIMEOUT, Epochs, NotFoundError, Plan
+from .schema import Intent, PlanRequest
+from .seam import Push
+
+_log = logging.getLogger(__name__)
+
+Pair = tuple[str, str]
+Wires = dict[int, list[bytes]]  # by datapath id
+Table = dict[tuple[str, tuple], Rule]  # by switch and match
+
+# Words of the ports whose circuits go down and come up, by the state of the plan under way.
+WORDS = {
+    "PROGRAMMING": ("PENDING_DISCONNECTION", "PENDING_CONNECTION"),
+    "DARK": ("DISCONNECTED", "PENDING_CONNECTION"),
+    "LIGHTING": ("DISCONNECTED", "PENDING_CONNECTION"),
+    "VERIFYING": ("DISCONNECTED", "CONNECTED"),
+    "ROLLBACK": ("PENDING_CONNECTION", ""),
+}
+SPIN = (
+    1.5e-3  # s: eventlet's sleep ends up to a millisecond late (epoll counts whole ones); the rest is waited for awake
+)
+
+
+class UnavailableError(RunError):
+    """Switches or the fabric are not there yet (HTTP 503)."""
+
+
+class RolledBackError(RunError):
+    """A rewire failed and the last good circuits are back (HTTP 500); `plan` says what became of it."""
+
+    def __init__(self, text: str, plan: Plan):
+        super().__init__(text)
+        self.plan = plan
+
+
+Crossbar = dict[int, int]  # in-port -> out-port of one OCS
+
+
+class Switches(Protocol):
+    """What `Core` needs of the switches; all by datapath id.
+
+    `push` sends to all in a burst and waits for all their barriers.
+    `received` is what each port of a switch had received (bytes) when a `flowmods.count_ports()` reached it last.
+    """
+
+    def present(self) -> set[int]: ...
+    def push(self, messages: Mapping[int, Sequence[bytes]], timeout_s: float) -> Push: ...
+    def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]: ...
+    def received(self, dpid: int) -> Mapping[int, int]: ...
+
+
+@dataclass(frozen=True)
+class Clock:
+    """CLOCK_MONOTONIC, and a sleep that ends on the instant rather than at the next tick; `sleep` lets others run."""
+
+    sleep: Callable[[float], None] = time.sleep
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def sleep_until(self, instant: float) -> None:
+        while (left := instant - time.monotonic()) > 0:
+            self.sleep(left - SPIN if left > SPIN else 0)
+
+
+@dataclass(frozen=True)
+class Change:
+    """From one table to another, serialised: `down` and `up` for crossbars, `routes` for packet switches."""
+
+    old: Table
+    new: Table
+    down: Wires
+    routes: Wires
+    up: Wires
+
+    @property
+    def ocses(self) -> set[int]:
+        """The OCSes that change."""
+        return set(self.down) | set(self.up)
+
+    @property
+    def touched(self) -> set[int]:
+        """All switches that change."""
+        return self.ocses | set(self.routes)
+
+
+class Core:
+    """One fabric under control. Public methods may be called from any thread."""
+
+    def __init__(self, fabric: Fabric, switches: Switches, clock: Clock | None = None, timeout: float = TIMEOUT):
+        self.fabric, self.switches, self.clock = fabric, switches, clock or Clock()
+        self.name_of = {n.dpid: n.name for n in fabric.switches}
+        self._addresses = {h: host_ip(i) for i, h in enumerate(fabric.hosts)}
+        self._lock = threading.Lock()
+        nothing = Demand(fabric.racks, np.zeros((len(fabric.racks),) * 2))
+        circuits = parse_policy("static", fabric).decide(nothing, Circuits(), 0.0)
+        self.epochs = Epochs(circuits, timeout=timeout)
+        self.routes = Routes(fabric, circuits)
+        self.demanded: frozenset[Pair] = frozenset()  # the pairs of PUT /pairs
+        self.pairs: frozenset[Pair] = frozenset()  # all pairs that have routes, both directions
+        self.table: Table = self._table(circuits, self.routes, ())
+        self.synced: set[str] = set()  # switches that hold what `table` says
+        self._changes: dict[int, tuple[Routes, frozenset[Pair], Change]] = {}  # of prepared plans
+
+    # --- questions: no lock, no waiting -----------------------------------------------------------------------------
+
+    @property
+    def waiting_for(self) -> list[str]:
+        """The switches that are not connected, or do not hold their rules yet."""
+        present = self.switches.present()
+        return [n.name for n in self.fabric.switches if n.dpid not in present or n.name not in self.synced]
+
+    @property
+    def ready(self) -> bool:
+        return not self.waiting_for
+
+    def port_states(self, ocs: str) -> dict[Port, tuple[str, Port | None]]:
+        """State word and partner of every cabled port of an OCS.
+
+        CONNECTED, DISCONNECTED, and while a rewire is under way PENDING_CONNECTION (dark, a circuit is on its way) or
+        PENDING_DISCONNECTION: the words of the OCP optical-circuit-switch model; UNKNOWN where the switch is not
+        connected.
+        """
+        self._ocs(ocs)
+        epochs = self.epochs
+        known = self.fabric.node[ocs].dpid in self.switches.present()
+        states: dict[Port, tuple[str, Port | None]] = dict.fromkeys(self.fabric.ports[ocs], ("DISCONNECTED", None))
+        layers = [("CONNECTED", epochs.circuits)]
+        plan = epochs.under_way
+        if plan:
+            down, up = WORDS[plan.state]
+            layers += [(down, plan.rewire.down), *([(up, plan.rewire.up)] if up else [])]
+        for word, circuits in layers:
+            for circuit in circuits.of(ocs):
+                for port, other in (circuit, circuit[::-1]):
+                    states[port] = (word, None if word == "DISCONNECTED" else other)
+        return states if known else dict.fromkeys(states, ("UNKNOWN", None))
+
+    def out_port(self, switch: str, src: str, dst: str) -> int | None:
+        """The port by which a packet switch sends a pair's packets; None where it has no rule for it."""
+        keys = ((switch, ("to", dst)), (switch, ("pair", src, dst)))
+        return next((self.table[k].out for k in keys if k in self.table), None)
+
+    # --- orders -----------------------------------------------------------------------------------------------------
+
+    def connected(self, dpids: Iterable[int]) -> None:
+        """Switches have (re)connected: give them all their rules, whatever they held before."""
+        with self._lock:
+            self._resync([self.name_of[d] for d in dpids])
+
+    def disconnected(self, dpid: int) -> None:
+        """A switch has gone; when it comes back it gets all its rules again."""
+        self.synced.discard(self.name_of[dpid])
+
+    def heal(self) -> None:
+        """Bring back switches that kept silent or refused and stayed connected; to be called from time to time."""
+        with self._lock:
+            self._heal(set(self.name_of.values()))
+
+    def set_pairs(self, pairs: Iterable[Pair]) -> dict:
+        """Keep routes for exactly these host pairs and their way back, in this epoch and all to come."""
+        with self._lock:
+            self.demanded = frozenset(pairs)
+            self._route(_both_ways(self.demanded))
+            return {"pairs": len(self.demanded), "rules": len(self.table)}
+
+    def learn(self, pairs: Iterable[Pair]) -> list[Pair]:
+        """Add routes for pairs seen on the wire; returns those that nothing connects: they are dropped for a second."""
+        with self._lock:
+            lost = [p for p in pairs if not self.routes.path(*p)]
+            self._route(self.pairs | (_both_ways(pairs) - set(lost)))
+            drop: Wires = defaultdict(list)
+            for src, dst in lost:
+                rack = self.fabric.node[self.fabric.rack_of[src]].dpid
+                drop[rack].append(flowmods.unreachable(src, dst, self._addresses.__getitem__))
+            self._push(drop, "unreachable pairs")
+            return lost
+
+    def plan(self, request: PlanRequest) -> tuple[Plan | None, str, float]:
+        """A prepared plan, or None where the circuits stay; why; and the least window (s) that deserves a rewire."""
+        with self._lock:
+            pairs = self.demanded if request.pairs is None else frozenset(request.pairs)
+            timing = Timing(in_flight=request.in_flight)
+            rewire, why = self._decide(request, timing, pairs)
+            least = timing.least_window(self.fabric)
+            if not rewire:
+                self._route(self.pairs | _both_ways(pairs))
+                return None, why, least
+            phase = request.intent.demand.phase if request.intent else ""
+            delay, dilation = self.fabric.reconfig_delay, request.time_dilation
+            words = {"why": why, "phase": phase, "in_flight": request.in_flight}
+            self.epochs = self.epochs.propose(rewire, delay, dilation, **words)
+            plan = self.epochs.last
+            self._prepare(plan, self.pairs | _both_ways(pairs))
+            self.epochs = self.epochs.ready(plan.epoch)
+            return self.epochs.plan(plan.epoch), why, least
+
+    def abort(self, epoch: int) -> Plan:
+        """Give up a plan that was not committed."""
+        with self._lock:
+            self.epochs = self.epochs.abort(epoch)
+            self._changes.pop(epoch, None)
+            return self.epochs.plan(epoch)
+
+    def commit(self, epoch: int) -> Plan:
+        """Carry out a prepared plan; returns it ACTIVE, or raises RolledBackError with the last good circuits back."""
+        requested = self.clock.now()
+        with self._lock, _undisturbed():
+            began = self.epochs.commit(epoch, requested)
+            _, pairs, change = self._changes[epoch]
+            if change.old is not self.table:  # routes were learned since
+                change = self._prepare(began.plan(epoch), self.pairs | pairs)
+            self._require(change.touched)
+            self.epochs = began
+            try:
+                lost = self._carry_out(epoch, change)
+                self._verify(change)
+            except RunError as error:
+                raise self._roll_back(epoch, change, str(error)) from error
+            self.epochs = self.epochs.verified(epoch, lost)
+            self.routes, self.pairs, _ = self._changes[epoch]
+            self.table, self._changes = change.new, {}
+            return self.epochs.plan(epoch)
+
+    # --- planning ---------------------------------------------------------------------------------------------------
+
+    def _decide(self, request: PlanRequest, timing: Timing, pairs: frozenset[Pair]) -> tuple[Rewire, str]:
+        circuits = self.epochs.circuits
+        if request.intent:
+            i: Intent = request.intent
+            policy = parse_policy(i.policy, self.fabric)
+            found = intend(self.fabric, policy, i.demand, circuits, i.now, i.upcoming, timing, sorted(pairs))
+            return found.rewire, found.why
+        wanted = request.circuits
+        if request.ocs:  # only this switch changes
+            self._ocs(request.ocs)
+            stranger = next((c for c in wanted if c.a.node != request.ocs), None)
+            if stranger:
+                raise RFabricError(
+                    f"circuit {stranger} is not on {request.ocs}; PUT it to /ocs/{stranger.a.node}/circuits"
+                )
+            wanted = Circuits((circuits.items - circuits.of(request.ocs).items) | wanted.items)
+        wanted.check(self.fabric)
+        rewire = Rewire.between(circuits, wanted)
+        if rewire:
+            refuse_disconnection(self.fabric, wanted, sorted(pairs))
+        return rewire, f"explicit: {rewire.size} circuits change" if rewire else "circuits already fit"
+
+    def _prepare(self, plan: Plan, pairs: frozenset[Pair]) -> Change:
+        circuits = plan.rewire.apply(self.epochs.circuits)
+        routes = Routes(self.fabric, circuits)
+        change = self._change(self.table, self._table(circuits, routes, pairs), plan.epoch)
+        self._changes[plan.epoch] = routes, pairs, change
+        return change
+
+    def _table(self, circuits: Circuits, routes: Routes, pairs: Iterable[Pair]) -> Table:
+        return {(r.switch, r.match): r for r in (*circuit_rules(circuits), *routes.rules(sorted(pairs)))}
+
+    def _change(self, old: Table, new: Table, epoch: int) -> Change:
+        down, routes, up = defaultdict(list), defaultdict(list), defaultdict(list)
+        address = self._addresses.__getitem__
+        for key, rule in old.items():
+            if new.get(key) != rule:
+                node = self.fabric.node[rule.switch]
+                if node.kind == "ocs":
+                    down[node.dpid].append(flowmods.delete(rule, address))
+                elif key not in new:
+                    routes[node.dpid].append(flowmods.delete(rule, address))
+        for key, rule in new.items():
+            if old.get(key) != rule:
+                node = self.fabric.node[rule.switch]
+                (up if node.kind == "ocs" else routes)[node.dpid].append(flowmods.add(rule, address, epoch))
+        return Change(old, new, dict(down), dict(routes), dict(up))
+
+    # --- sending ----------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, epoch: int, change: Change) -> int:
+        """Old circuits down, routes while it is dark, new circuits up, each with barriers; returns the bytes lost."""
+        plan, order = self.epochs.plan(epoch), self._in_order(change.ocses)
+        counted = {d: [flowmods.count_ports()] for d in order}
+        # Senders that go on lose most in the first instant: ports are counted in the same message as circuits go.
+        # Where senders were stopped before, counting waits until it delays nobody: reading counters takes a switch
+        # longer than its rules do.
+        within = counted if plan.in_flight == "drop" else dict.fromkeys(order, ())
+        # OCSes that only gain circuits answer as well: programmed means that all know what to do.
+        push = self._push({d: [*within[d], *change.down.get(d, ())] for d in order}, "tearing down circuits")
+        # What went down took effect before its barrier reply was read; what comes up is sent ahead by as much, so
+        # that a circuit is dark for the OCS delay and not for that and two ways through the switch software.
+        lead = min(push.programmed_s - push.started_s, plan.dilation * plan.delay / 2)
+        self.epochs = self.epochs.programmed(epoch, self.clock.now(), lead)
+        if within is not counted:
+            self._push(counted, "counting")
+        before = {d: self.switches.received(d) for d in order}
+        self._push(change.routes, "changing routes")
+        # With a dilation d the switch software does not run d times slower with the clock: `programmed` and `usable`
+        # count the control time measured d times, and the app waits for the part that did not pass by itself.
+        dark_until = self.epochs.plan(epoch).dark_until
+        self.clock.sleep_until(dark_until - lead)
+        self.epochs = self.epochs.light(epoch, self.clock.now())
+        self._push({d: [*change.up.get(d, ()), *within[d]] for d in order}, "setting up circuits")
+        self.epochs = self.epochs.usable(epoch, max(self.clock.now(), dark_until))
+        if within is not counted:
+            self._push(counted, "counting")
+        self.clock.sleep_until(self.epochs.plan(epoch).usable)
+        return self._lost(epoch, before)
+
+    def _in_order(self, ocses: set[int]) -> list[int]:
+        """Plane by plane: no light path crosses two planes, so the OCSes of a path are told close together."""
+        return [n.dpid for n in sorted(self.fabric.ocses, key=lambda n: (n.plane, n.dpid)) if n.dpid in ocses]
+
+    def _lost(self, epoch: int, before: Mapping[int, Mapping[int, int]]) -> int:
+        """Bytes that arrived at the ports that were dark, while they were.
+
+        Not the counter of the table-miss rule: Open vSwitch adds packets to its rules up to a second late, and then
+        to those that are there by then, so a second of good traffic would count as lost and what was lost as good.
+        """
+        rewire, lost = self.epochs.plan(epoch).rewire, 0
+        dark = {port for circuits in (rewire.down, rewire.up) for circuit in circuits for port in circuit}
+        for node, number in dark:
+            dpid = self.fabric.node[node].dpid
+            lost += self.switches.received(dpid).get(number, 0) - before[dpid].get(number, 0)
+        return max(lost, 0)
+
+    def _verify(self, change: Change) -> None:
+        """Compare the crossbars of the OCSes that changed with what was intended."""
+        wanted: dict[str, Crossbar] = defaultdict(dict)
+        for (switch, match), rule in change.new.items():
+            if match[0] == "port":
+                wanted[switch][match[1]] = rule.out
+        found = self.switches.crossbars(sorted(change.ocses), self.epochs.timeout)
+        for dpid in sorted(change.ocses):
+            name = self.name_of[dpid]
+            want, have = wanted[name], found.get(dpid)
+            if want == have:
+                continue
+            self.synced.discard(name)
+            if have is None:
+                raise RunError(f"{name} did not say what it holds within {self.epochs.timeout:g} s")
+            ports = sorted(p for p in want.keys() | have if want.get(p) != have.get(p))
+            raise RunError(f"{name} does not hold what was intended at ports {', '.join(map(str, ports[:8]))}")
+
+    def _roll_back(self, epoch: int, change: Change, why: str) -> RolledBackError:
+        """Back to the circuits before; switches that do not answer get all their rules when they are back."""
+        self.epochs = self.epochs.failed(epoch, why)
+        back, plan = self._change(change.new, change.old, self.epochs.active), self.epochs.plan(epoch)
+        _log.error("plan %d: %s; rolling back to epoch %d", epoch, why, self.epochs.active)
+        self._push_what_answers(back.down)
+        self._push_what_answers(back.routes)
+        self.clock.sleep_until(self.clock.now() + plan.dilation * plan.delay)  # mirrors take their time back, too
+        self._push_what_answers(back.up)
+        self._changes.pop(epoch, None)
+        with contextlib.suppress(RunError):  # it is tried again from time to time
+            self._heal({self.name_of[d] for d in change.touched})
+        self.epochs = self.epochs.rolled_back(epoch)
+        text = f"plan {epoch} failed: {why}; circuits of epoch {plan.base} are back"
+        away = sorted(self.name_of[d] for d in change.touched if self.name_of[d] not in self.synced)
+        if away:
+            text += f" but at {', '.join(away)}, which will get all rules when it answers again"
+        return RolledBackError(text, self.epochs.plan(epoch))
+
+    def _push_what_answers(self, wires: Wires) -> None:
+        """Send to the switches that have not failed yet; no use in waiting for the others again."""
+        able = {d: w for d, w in wires.items() if self.name_of[d] in self.synced}
+        try:
+            self._forget_unfit(self.switches.push(able, self.epochs.timeout))
+        except RunError as error:  # the event loop hangs: nothing is known of any of them
+            _log.error("%s", error)
+            self.synced -= {self.name_of[d] for d in able}
+
+    def _route(self, pairs: frozenset[Pair]) -> None:
+        """Make `pairs` the pairs that have routes, under the circuits that count now."""
+        if pairs == self.pairs:
+            return
+        change = self._change(self.table, self._table(self.epochs.circuits, self.routes, pairs), self.epochs.active)
+        self.pairs, self.table = pairs, change.new
+        present = self.switches.present()
+        self._push({d: w for d, w in change.routes.items() if d in present}, "adding routes")
+
+    def _resync(self, names: Sequence[str]) -> None:
+        rules: dict[str, list[bytes]] = {
+            n: [flowmods.delete_all(), *flowmods.base(self.fabric.node[n].kind, self.epochs.active)] for n in names
+        }
+        for rule in self.table.values():
+            if rule.switch in rules:
+                rules[rule.switch].append(flowmods.add(rule, self._addresses.__getitem__, self.epochs.active))
+        push = self.switches.push({self.fabric.node[n].dpid: w for n, w in rules.items()}, 10 * self.epochs.timeout)
+        refused = {dpid for dpid, _, _ in push.refused}
+        self.synced |= {self.name_of[d] for d in push.done_s if d not in refused}
+        if not push.ok:
+            _log.error("rules not taken: %s", push)
+
+    def _heal(self, names: set[str]) -> None:
+        """Give all rules to those of these switches that are connected and failed before, if they answer now."""
+        dpids = {self.fabric.node[n].dpid for n in names - self.synced} & self.switches.present()
+        if dpids:
+            alive = self.switches.push({d: [] for d in sorted(dpids)}, self.epochs.timeout).done_s
+            self._resync([self.name_of[d] for d in alive])
+
+    def _push(self, wires: Wires, doing: str) -> Push:
+        if not wires:
+            return Push(self.clock.now(), {})
+        push = self.switches.push(wires, self.epochs.timeout)
+        self._forget_unfit(push)
+        if not push.ok:
+            raise RunError(f"{doing}: {self._said(push)}")
+        return push
+
+    def _forget_unfit(self, push: Push) -> None:
+        """Switches that refused or kept silent no longer hold what the table says."""
+        self.synced -= {self.name_of[d] for d in (*push.silent, *(r[0] for r in push.refused))}
+
+    def _said(self, push: Push) -> str:
+        said = [f"{self.name_of[d]} refused: {reason}" for d, _, reason in push.refused]
+        said += [f"{self.name_of[d]} did not answer within {self.epochs.timeout:g} s" for d in push.silent]
+        return "; ".join(said[:8])
+
+    def _require(self, dpids: set[int]) -> None:
+        gone = sorted(self.name_of[d] for d in dpids - self.switches.present())
+        if gone:
+            raise UnavailableError(f"not connected: {', '.join(gone)}; wait until GET /health says ready")
+        self._heal({self.name_of[d] for d in dpids})
+        unfit = sorted(self.name_of[d] for d in dpids if self.name_of[d] not in self.synced)
+        if unfit:
+            raise UnavailableError(f"no answer from {', '.join(unfit)}; wait until GET /health says ready")
+
+    def _ocs(self, name: str) -> None:
+        if name not in self.fabric.node or self.fabric.node[name].kind != "ocs":
+            known = ", ".join(n.name for n in self.fabric.ocses[:8]) or "none"
+            raise NotFoundError(f"no OCS {name!r} in {self.fabric.name}; there are {known}")
+
+
+class _undisturbed:
+    """No garbage collection while light is being moved: a full one takes milliseconds."""
+
+    def __enter__(self) -> None:
+        gc.disable()
+
+    def __exit__(self, *_) -> None:
+        gc.enable()
+
+
+def _both_ways(pairs: Iterable[Pair]) -> frozenset[Pair]:
+    """The pairs and their way back, by which acknowledgements travel."""
+    return frozenset(p for a, b in pairs if a != b for p in ((a, b), (b, a)))

@@ -1,0 +1,171 @@
+"""What REST requests may say: JSON in, checked nouns out; whatever else a request holds is an error naming it."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..errors import RFabricError
+from ..fabric import Fabric
+from ..optics import IN_FLIGHT, POLICIES, Circuits, Demand
+
+Pair = tuple[str, str]
+MAX_BODY = 64 << 20  # bytes: the demand of 1,024 racks is some 10 MB of JSON
+
+
+@dataclass(frozen=True)
+class Intent:
+    """What will be sent, and the policy that shall choose the circuits for it."""
+
+    policy: str
+    demand: Demand
+    now: float = 0.0
+    upcoming: tuple[Demand, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """A plan to be made: from an intent, or for explicit circuits (of the whole fabric, or of one `ocs` alone)."""
+
+    intent: Intent | None = None
+    circuits: Circuits | None = None
+    ocs: str = ""
+    pairs: tuple[Pair, ...] | None = None
+    time_dilation: float = 1.0
+    in_flight: str = "hold"
+
+
+def parse_json(body: bytes) -> object:
+    """The JSON of a request body."""
+    try:
+        return json.loads(body or b"{}", parse_constant=_no_constant)
+    except ValueError as error:
+        raise RFabricError(f"the request body is not JSON: {error}") from None
+
+
+def plan_request(data: object, fabric: Fabric) -> PlanRequest:
+    """The body of `POST /plans`."""
+    common = ("pairs", "time_dilation", "in_flight")
+    if isinstance(data, dict) and "circuits" in data:
+        data = _object(data, "plan", ("circuits",), common)
+        return PlanRequest(circuits=circuits(data["circuits"]), **_common(data, fabric))
+    data = _object(
+        data, "plan (with policy and demand, or with circuits)", ("policy", "demand"), (*common, "now_s", "upcoming")
+    )
+    if _text(data["policy"], "policy") not in POLICIES:
+        raise RFabricError(f"policy {data['policy']!r} is not one of {', '.join(POLICIES)}")
+    upcoming = tuple(
+        demand(d, fabric, f"upcoming[{i}]") for i, d in enumerate(_list(data.get("upcoming", []), "upcoming"))
+    )
+    now = _number(data.get("now_s", 0.0), "now_s")
+    intent = Intent(data["policy"], demand(data["demand"], fabric, "demand"), now, upcoming)
+    return PlanRequest(intent=intent, **_common(data, fabric))
+
+
+def ocs_request(data: object, ocs: str, fabric: Fabric) -> PlanRequest:
+    """The body of `PUT /ocs/NAME/circuits`."""
+    data = _object(data, "circuits of one OCS", ("circuits",), ("pairs", "time_dilation", "in_flight"))
+    return PlanRequest(circuits=circuits(data["circuits"]), ocs=ocs, **_common(data, fabric))
+
+
+def pairs_request(data: object, fabric: Fabric) -> tuple[Pair, ...]:
+    """The body of `PUT /pairs`."""
+    return pairs(_object(data, "pairs", ("pairs",), ())["pairs"], fabric)
+
+
+def nothing(data: object) -> None:
+    """The body of a request that takes none."""
+    _object(data, "this request", (), ())
+
+
+def demand(data: object, fabric: Fabric, where: str) -> Demand:
+    """`{racks, bytes, window_s, phase}`: bytes as rows by rack, in the fabric's order; window_s null: nobody knows."""
+    data = _object(data, where, ("racks", "bytes"), ("window_s", "phase"))
+    racks = tuple(_list(data["racks"], f"{where}.racks"))
+    if racks != fabric.racks:
+        raise RFabricError(f"{where}.racks must be the fabric's racks in order: {', '.join(fabric.racks[:4])}, ...")
+    rows = _list(data["bytes"], f"{where}.bytes")
+    numbers = [[_number(x, f"{where}.bytes") for x in _list(row, f"{where}.bytes")] for row in rows]
+    if [len(row) for row in numbers] != [len(racks)] * len(racks):
+        raise RFabricError(f"{where}.bytes must be {len(racks)} rows of {len(racks)} numbers")
+    window = data.get("window_s")
+    seconds = math.inf if window is None else _number(window, f"{where}.window_s")
+    return Demand(racks, numbers, seconds, _text(data.get("phase", ""), f"{where}.phase"))
+
+
+def demand_json(wanted: Demand) -> dict:
+    """The inverse of `demand`."""
+    window = None if math.isinf(wanted.window) else wanted.window
+    return {"racks": list(wanted.racks), "bytes": wanted.bytes.tolist(), "window_s": window, "phase": wanted.phase}
+
+
+def circuits(data: object) -> Circuits:
+    """`["a1:1-a1:3", ...]`; a port in two circuits is an error."""
+    return Circuits.from_json(_text(c, "circuits") for c in _list(data, "circuits"))
+
+
+def pairs(data: object, fabric: Fabric) -> tuple[Pair, ...]:
+    """`[["h1", "h5"], ...]`: ordered host pairs."""
+    found = []
+    for item in _list(data, "pairs"):
+        pair = tuple(_list(item, "a pair"))
+        if len(pair) != 2 or pair[0] == pair[1]:
+            raise RFabricError(f"pair {item!r} must be two different hosts, source and destination")
+        for host in pair:
+            if not isinstance(host, str) or host not in fabric.rack_of:
+                raise RFabricError(
+                    f"pair {item!r}: {host!r} is not a host of {fabric.name}; there are h1 to h{len(fabric.hosts)}"
+                )
+        found.append(pair)
+    return tuple(found)
+
+
+def _common(data: Mapping, fabric: Fabric) -> dict:
+    dilation = _number(data.get("time_dilation", 1.0), "time_dilation")
+    if dilation < 1:
+        raise RFabricError(f"time_dilation {dilation:g} must be 1 or more: 2 runs the emulated clock at half speed")
+    in_flight = data.get("in_flight", "hold")
+    if in_flight not in IN_FLIGHT:
+        raise RFabricError(f"in_flight {in_flight!r} is not one of {', '.join(IN_FLIGHT)}")
+    chosen = pairs(data["pairs"], fabric) if data.get("pairs") is not None else None
+    return {"pairs": chosen, "time_dilation": dilation, "in_flight": in_flight}
+
+
+def _object(data: object, what: str, required: Sequence[str], optional: Sequence[str]) -> dict:
+    if not isinstance(data, dict):
+        raise RFabricError(f"{what}: expected a JSON object, got {_kind(data)}")
+    unknown = sorted(set(data) - {*required, *optional})
+    if unknown:
+        raise RFabricError(
+            f"{what}: unknown key {unknown[0]!r}; it takes {', '.join((*required, *optional)) or 'none'}"
+        )
+    missing = [key for key in required if key not in data]
+    if missing:
+        raise RFabricError(f"{what}: {missing[0]!r} is missing")
+    return data
+
+
+def _list(data: object, what: str) -> list:
+    if not isinstance(data, list):
+        raise RFabricError(f"{what}: expected a JSON array, got {_kind(data)}")
+    return data
+
+
+def _text(data: object, what: str) -> str:
+    if not isinstance(data, str):
+        raise RFabricError(f"{what}: expected text, got {_kind(data)}")
+    return data
+
+
+def _number(data: object, what: str) -> float:
+    if isinstance(data, bool) or not isinstance(data, (int, float)) or not math.isfinite(data) or data < 0:
+        raise RFabricError(f"{what}: {data!r} must be a number, finite and not negative")
+    return float(data)
+
+
+def _kind(data: object) -> str:
+    return "null" if data is None else type(data).__name__
+
+
+def _no_constant(name: str) -> float:
+    raise RFabricError(f"the request body holds {name}; JSON has finite numbers only, write null for an unknown window")
