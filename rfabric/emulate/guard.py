@@ -20,7 +20,7 @@ from ..units import show_time, transfer_seconds
 from .network import MTU, Network
 from .sandbox import Sandbox
 
-WAIT_LIMIT = 2.0  # packet times of the fastest cable that a packet may wait at a switch, in the mean over a sample
+WAIT_LIMIT = 1.5  # packet times of the fastest cable that a packet may wait at a switch, in the mean over a sample
 SLOW_SHARE = 0.2  # of the samples with traffic that may be over it
 BUSY_SHARE = 0.02  # of the fastest cable: a sample with less traffic says nothing about the wait
 LATE_LIMIT = 0.05  # s of wall clock that a start may be late: more says that the event loop did not get its core

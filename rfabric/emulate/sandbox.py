@@ -37,6 +37,7 @@ CLONE_NEWNET = 0x40000000  # linux/sched.h
 MALLOC = {"GLIBC_TUNABLES": f"glibc.malloc.trim_threshold={1 << 30}:glibc.malloc.top_pad={64 << 20}"}
 DATAPATH = "ovs-vswitchd"
 NICE, NICE_DATAPATH = -5, -10  # of the world and its datapath: a packet that waits for the processor is late
+PF_EXITING = 4  # include/linux/sched.h; the flags are field 9 of /proc/PID/stat
 TCP_LISTEN = "0A"  # include/net/tcp_states.h
 OPEN_FILES = 65536  # two sockets a lane, two files a host
 ADMIN_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -205,9 +206,7 @@ class Sandbox:
 
     def _prepare(self) -> None:
         signal.signal(signal.SIGTERM, _terminated)  # process 1 ignores what it has no handler for
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        soft = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        _raise_open_files()
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
         run(["mount", "--make-rprivate", "/"])
         self.private = _cover(self.run_dir)
@@ -254,8 +253,8 @@ class Sandbox:
         """Raise RunError when a child died; cheap enough for every turn of an event loop."""
         for name, child in self.children.items():
             code = child.poll()
-            if code is not None:
-                how = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+            if code is not None or _is_dying(child.pid):
+                how = "died" if code is None else f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
                 raise RunError(f"{name} {how} in mid-run; its last lines:\n{self.tail(name)}")
 
     def tail(self, name: str, lines: int = 8) -> str:
@@ -337,6 +336,23 @@ def _cover(run_dir: Path) -> Path:
         if candidate.is_dir() and not any(candidate in (path, *path.parents) for path in needed):
             return candidate
     raise RFabricError(f"the run needs one of {', '.join(COVERS)} for its private files; put the run folder elsewhere")
+
+
+def _raise_open_files() -> None:
+    """Allow this process OPEN_FILES, or as many as it may have."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, max(hard, OPEN_FILES)))
+    except ValueError:  # a container's root may not raise the hard limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, OPEN_FILES), hard))
+
+
+def _is_dying(pid: int) -> bool:
+    """Whether a process is on its way out: closing hundreds of packet sockets takes seconds until it can be waited for."""
+    try:
+        return bool(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6]) & PF_EXITING)
+    except OSError:
+        return True
 
 
 def _listens(port: int) -> bool:

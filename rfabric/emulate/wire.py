@@ -13,6 +13,7 @@ has arrived.
 import contextlib
 import errno
 import fcntl
+import resource
 import select
 import socket
 import struct
@@ -89,6 +90,7 @@ class Wire:
 
     def open(self, lanes: Mapping[tuple[str, str], int], timeout: float = 10.0) -> None:
         """Open so many lanes for each ordered host pair, all at once; RunError names a pair that does not connect."""
+        self._check_files(sum(lanes.values()))
         waiting: dict[int, tuple[str, str, socket.socket]] = {}
         for src, dst in lanes:
             self._check_pair(src, dst)
@@ -113,6 +115,16 @@ class Wire:
                         f"{len(waiting)} connections are not up after {timeout:g} s, the first is {src} -> {dst}; "
                         f"do the switches have rules for both directions of the pair?"
                     )
+
+    def _check_files(self, lanes: int) -> None:
+        """Two sockets a lane, a listener and a namespace a host, and some to spare."""
+        needed = len(self._by_fd) + 2 * lanes + 2 * len(self.network.ip) + 256
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if needed > limit:
+            raise RFabricError(
+                f"{lanes} connections more need {needed} open files, the limit is {limit}; raise it (ulimit -Hn), or use "
+                f"a smaller fabric or a trace with fewer host pairs"
+            )
 
     def _check_pair(self, src: str, dst: str) -> None:
         for host in (src, dst):

@@ -1,0 +1,395 @@
+"""The wire layer of the emulation: private worlds, shaped cables, TCP endpoints, the guard. Root tests use real packets.
+
+Inside a world this file runs itself: `world(run_dir, "scenario")` launches it, the scenario prints one JSON line.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rfabric.emulate import calibrate, guard, network, sandbox
+from rfabric.errors import RFabricError, RunError
+from rfabric.fabric import fat_tree
+
+RATE = 20e6  # bit/s of a cable in the root tests
+SMALL = {"pods": 2, "tors": 2, "gpus": 2}
+LIMIT = 90.0  # s after which a world that hangs is ended
+
+
+# --- inside a world --------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def small_network(run_dir, rate=RATE):
+    from rfabric.emulate.wire import Wire
+
+    fabric = fat_tree(**SMALL)
+    with sandbox.Sandbox(run_dir) as box:
+        net = network.Network(box, fabric, rate / 400e9)
+        net.start()
+        calibrate.install_rules(net, [(a, b) for a in fabric.hosts for b in fabric.hosts if a != b])
+        wire = Wire(net)
+        yield box, net, wire
+        wire.close()
+        net.stop()
+
+
+def transfer(wire, flows):
+    """Send (src, dst, bytes) flows at once; seconds to each one's last byte, in order."""
+    begin, took = time.monotonic(), {}
+    for number, flow in enumerate(flows):
+        wire.send(number, *flow)
+    while wire.in_flight():
+        took |= {a.flow: a.at - begin for a in wire.poll(0.5)}
+    return [took[i] for i in range(len(flows))]
+
+
+def transfers(run_dir):
+    """How long flows take, over the ideal; what pausing does; what the guard thinks of it."""
+    with small_network(run_dir) as (box, net, wire):
+        h = net.fabric.hosts
+        second = round(RATE / 8)
+        cases = {
+            "lone": [(h[0], h[4], second)],
+            "ring": [(a, b, second) for a, b in zip(h[:4], (*h[1:4], h[0]), strict=True)],
+            "incast": [(a, h[7], second // 4) for a in h[:4]],
+        }
+        wire.open({(src, dst): 1 for flows in cases.values() for src, dst, _ in flows})
+        watch = guard.Guard(box, net)
+        ratios = {name: transfer(wire, flows) for name, flows in cases.items()}
+        watch.sample()
+
+        wire.send(1, h[0], h[4], second)
+        wire.poll(0.2)
+        wire.pause([1])
+        begin = time.monotonic()
+        while wire.unacked([1]) and time.monotonic() - begin < 5:
+            wire.poll(0.001)
+        quiet = time.monotonic() - begin
+        held = wire.progress(1)
+        wire.poll(0.2)
+        still = wire.progress(1)
+        wire.resume([1])
+        while wire.in_flight():
+            wire.poll(0.5)
+        sent, received = wire.counted(2)
+        return {
+            "ratios": ratios, "quiet": quiet, "held": held, "still": still, "size": second,
+            "sent": int(sent[1]), "received": int(received[1]), "queue_drops": queue_drops(),
+            "wait": max(s.wait for s in watch.samples) / watch.packet_time,
+        }  # fmt: skip
+
+
+def queue_drops():
+    text = sandbox.run(["tc", "-s", "qdisc", "show"])
+    return sum(int(line.split("dropped ")[1].split(",")[0]) for line in text.splitlines() if "dropped " in line)
+
+
+def overload(run_dir):
+    """Asks the datapath for more than any host moves; the verdict must say so."""
+    with small_network(run_dir, network.MAX_RATE) as (box, net, wire):
+        h = net.fabric.hosts
+        pairs = [(h[i], h[i + 4]) for i in range(4)]
+        wire.open(dict.fromkeys(pairs, 1))
+        watch = guard.Guard(box, net)
+        for flow, pair in enumerate(pairs):
+            wire.send(flow, *pair, 1 << 40)
+        for _ in range(6):
+            wire.poll(0.25)
+            watch.sample()
+        return watch.verdict(0.0, 0.005).to_json()
+
+
+def dead_switch(run_dir):
+    """Kills the datapath in mid-run."""
+    with small_network(run_dir) as (box, _, _):
+        box.check()
+        os.kill(box.children[sandbox.DATAPATH].pid, signal.SIGKILL)
+        time.sleep(0.2)
+        try:
+            box.check()
+        except RunError as error:
+            return str(error)
+
+
+def no_way(run_dir):
+    """A pair whose rules are missing does not connect, and is named."""
+    with small_network(run_dir) as (_, net, wire):
+        for switch in net.fabric.switches:
+            sandbox.run(["ovs-ofctl", "-OOpenFlow13", "del-flows", switch.name])
+        try:
+            wire.open({("h1", "h8"): 1}, timeout=1.0)
+        except RunError as error:
+            return str(error)
+
+
+def wait(run_dir):
+    """A world that says that it is up, where, and then stays."""
+    with small_network(run_dir) as (box, net, _):
+        links = sorted(os.listdir("/sys/class/net"))
+        print(json.dumps({"links": links, "pids": [box.children[sandbox.DATAPATH].pid]}), flush=True)
+        time.sleep(LIMIT)
+
+
+SCENARIOS = {f.__name__: f for f in (transfers, overload, dead_switch, no_way, wait)}
+
+
+# --- outside ---------------------------------------------------------------------------------------------------------
+
+
+def start(run_dir, scenario):
+    return sandbox.launch(
+        [sys.executable, __file__, scenario, str(run_dir)], run_dir,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def world(run_dir, scenario):
+    """The answer of a scenario run in a private world."""
+    process = start(run_dir, scenario)
+    try:
+        out, err = process.communicate(timeout=LIMIT)
+    finally:
+        sandbox.end(process, run_dir)
+    assert process.returncode == 0, err
+    return json.loads(out.splitlines()[-1])
+
+
+def processes_of(run_dir):
+    """Command lines that name the folder: what is left of a run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(run_dir) in line and f"/proc/{os.getpid()}/" not in str(path):
+                found.append(line)
+    return found
+
+
+def gone(run_dir, patience=15.0):
+    limit = time.monotonic() + patience
+    while processes_of(run_dir) and time.monotonic() < limit:
+        time.sleep(0.1)
+    return not processes_of(run_dir)
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory):
+    return world(tmp_path_factory.mktemp("transfers"), "transfers")
+
+
+@pytest.mark.root
+def test_flows_take_their_fair_share_of_time(moved):
+    """One second at line rate each; wide bounds, for a shared machine may be late, but never early by much."""
+    for name, seconds in moved["ratios"].items():
+        assert min(seconds) > 0.85 and max(seconds) < 1.6, f"{name}: {seconds}"
+
+
+@pytest.mark.root
+def test_nothing_is_lost_in_the_queues_of_an_incast(moved):
+    assert moved["queue_drops"] == 0
+
+
+@pytest.mark.root
+def test_a_paused_flow_falls_silent_and_completes_after_resume(moved):
+    assert moved["quiet"] < 1.0
+    assert moved["held"] == moved["still"], "bytes moved while paused"
+    assert 0 < moved["held"][0] < moved["size"]
+    assert moved["sent"] == moved["received"] == moved["size"]
+
+
+@pytest.mark.root
+def test_an_overrun_datapath_is_told_so_with_the_scale_to_use(run_dir):
+    pace = world(run_dir, "overload")
+    assert not pace["ok"]
+    assert any("the datapath fell behind in" in reason for reason in pace["reasons"]), pace
+    assert "use --bandwidth-scale 0.00" in pace["advice"]
+
+
+@pytest.mark.root
+def test_death_of_the_switches_names_them(run_dir):
+    assert world(run_dir, "dead_switch").startswith("ovs-vswitchd ")
+
+
+@pytest.mark.root
+def test_a_pair_without_a_way_is_named(run_dir):
+    assert "the first is h1 -> h8; do the switches have rules" in world(run_dir, "no_way")
+
+
+@pytest.mark.root
+def test_two_worlds_live_side_by_side_and_end_by_id_or_with_their_caller(run_dir):
+    first, second = run_dir / "first", run_dir / "second"
+    before = set(os.listdir("/sys/class/net"))
+    caller = subprocess.Popen(
+        [sys.executable, __file__, "caller", str(second)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    process = start(first, "wait")
+    try:
+        links = [json.loads(p.stdout.readline())["links"] for p in (process, caller)]
+        assert links[0] == links[1] and {"t1-eth1", "a1-eth1"} < set(links[0])
+        assert set(os.listdir("/sys/class/net")) == before, "interfaces of the host changed"
+        assert sandbox.runs(run_dir) == {"first": True, "second": True}
+        with pytest.raises(RFabricError, match="no unfinished run 'third' in .*: first, second"):
+            sandbox.clean(run_dir, "third")
+        assert sandbox.clean(run_dir) == [], "clean without an id leaves living runs alone"
+
+        caller.kill()  # as `kill -9` of the command line
+        caller.wait()
+        assert gone(second), processes_of(second)
+        assert sandbox.runs(run_dir) == {"first": True, "second": False}
+        assert sandbox.clean(run_dir) == ["second"]
+
+        assert sandbox.clean(run_dir, "first") == ["first"]
+        assert process.wait(15) != 0 and gone(first), processes_of(first)
+        assert sandbox.runs(run_dir) == {}
+    finally:
+        caller.kill()
+        sandbox.end(process, first)
+        caller.communicate()
+        process.communicate()
+
+
+@pytest.mark.root
+def test_calibration_counts_packet_hops(run_dir):
+    answer = world(run_dir, "calibration")
+    assert 1e3 < answer < 1e8
+
+
+def calibration(run_dir):
+    with sandbox.Sandbox(run_dir) as box:
+        return calibrate.packet_hops(box, fat_tree(**SMALL))
+
+
+def caller(run_dir):
+    """What a command line does: launch, and wait."""
+    process = start(run_dir, "wait")
+    print(process.stdout.readline(), end="", flush=True)
+    process.wait()
+
+
+SCENARIOS |= {"calibration": calibration, "caller": caller}
+
+
+# --- without root ----------------------------------------------------------------------------------------------------
+
+
+def test_not_root_and_missing_programs_say_the_way_out(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(RFabricError, match="needs root .*run it with sudo"):
+        sandbox.require()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(sandbox, "which", lambda program: None if program in ("mnexec", "tc") else program)
+    with pytest.raises(RFabricError, match="missing programs: tc, mnexec; .*apt-get install iproute2 mininet"):
+        sandbox.require()
+
+
+def test_clean_forgets_stale_runs_and_spares_a_process_that_took_the_pid(tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            for name, pid, ticks in (("reused", other.pid, 1), ("dead", 2**22 - 1, 5)):
+                (tmp_path / name).mkdir()
+                state = {"run_id": name, "pid": pid, "pid_start_ticks": ticks}
+                (tmp_path / name / sandbox.STATE_FILE).write_text(json.dumps(state))
+            (tmp_path / "broken").mkdir()
+            (tmp_path / "broken" / sandbox.STATE_FILE).write_text("{")
+            (tmp_path / "finished").mkdir()
+            assert sandbox.runs(tmp_path) == {"reused": False, "dead": False, "broken": False}
+            assert sorted(sandbox.clean(tmp_path)) == ["broken", "dead", "reused"]
+            assert other.poll() is None, "clean killed a process that is not its own"
+            assert sandbox.runs(tmp_path) == {}
+        finally:
+            other.kill()
+
+
+def test_clean_by_id_ends_a_living_run(tmp_path):
+    with subprocess.Popen(["sleep", "60"]) as process:
+        (tmp_path / "mine").mkdir()
+        state = {"run_id": "mine", "pid": process.pid, "pid_start_ticks": sandbox._start_ticks(process.pid)}
+        (tmp_path / "mine" / sandbox.STATE_FILE).write_text(json.dumps(state))
+        assert sandbox.clean(tmp_path) == [] and process.poll() is None
+        assert sandbox.clean(tmp_path, "mine") == ["mine"]
+        assert process.wait(5) == -signal.SIGKILL
+
+
+def test_private_files_never_hide_what_the_run_needs(monkeypatch, tmp_path):
+    shared, spare = tmp_path / "shm", tmp_path / "spare"
+    shared.mkdir()
+    spare.mkdir()
+    monkeypatch.setattr(sandbox, "COVERS", (str(shared), str(spare)))
+    assert sandbox._cover(tmp_path / "run") == shared
+    assert sandbox._cover(shared / "run") == spare
+    monkeypatch.setattr(sandbox, "COVERS", (str(shared),))
+    with pytest.raises(RFabricError, match="put the run folder elsewhere"):
+        sandbox._cover(shared / "run")
+
+
+def test_cables_carry_their_rate_as_payload():
+    lines = network.shaping("t1-eth3", 20e6)
+    rate = next(int(word[:-3]) for line in lines for word in line.split() if word.endswith("bit"))
+    assert rate * network.PAYLOAD / (network.MTU + network.ETHERNET) == pytest.approx(20e6, rel=1e-6)
+    assert all("dev t1-eth3" in line for line in lines)
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0])
+def test_a_scale_that_cannot_be_shaped_names_those_that_can(scale):
+    with pytest.raises(RFabricError, match="lies between 2.5e-06 and 0.005"):
+        network.check_rates(fat_tree(), scale)
+
+
+CALM = guard.Load(busy=0.6, steal=0.0, softnet_dropped=0, resent=0, sent=10_000)
+PACKET = 3.6e-3  # s: 9000 bytes at 20 Mbit/s
+
+
+def samples(*waits, bytes_per_s=1e7):
+    return [guard.Sample(wait * PACKET, bytes_per_s) for wait in waits]
+
+
+def test_a_calm_run_keeps_pace():
+    pace = guard.judge(samples(*[0.5] * 9, 5.0), CALM, PACKET, 0.001, 1e-4)
+    assert pace.ok and not pace.reasons and not pace.advice and pace.cpu == 0.6
+
+
+def test_idle_samples_say_nothing_about_the_wait():
+    assert guard.judge(samples(*[50.0] * 9, bytes_per_s=100.0), CALM, PACKET, 0.0, 1e-4).ok
+
+
+@pytest.mark.parametrize(
+    ("change", "lateness", "reason"),
+    [
+        ({"softnet_dropped": 3}, 0.0, "dropped 3 packets"),
+        ({"resent": 500}, 0.0, "sent 500 of 10000 packets again, the limit is 1%"),
+        ({"steal": 0.4}, 0.0, "took 40% of the processors, the limit is 20%"),
+        ({}, 0.2, "started 200 ms late, the limit is 50 ms"),
+    ],
+)
+def test_each_sign_of_an_overrun_host_is_a_reason(change, lateness, reason):
+    load = guard.Load(**(vars(CALM) | change))
+    pace = guard.judge(samples(0.5), load, PACKET, lateness, 1e-4)
+    assert not pace.ok and reason in pace.reasons[0] and pace.advice == "use --bandwidth-scale 7e-05 or less"
+
+
+def test_packets_sent_again_are_expected_where_a_rewire_drops():
+    assert guard.judge(samples(0.5), guard.Load(0.5, 0.0, 0, 500, 10_000), PACKET, 0.0, 1e-4, may_drop=True).ok
+
+
+def test_the_advice_grows_with_the_overrun():
+    advice = [guard.judge(samples(*[w] * 10), CALM, PACKET, 0.0, 1e-4).advice for w in (2.5, 4.0, 40.0)]
+    assert advice == [f"use --bandwidth-scale {x} or less" for x in ("6e-05", "3.8e-05", "3e-05")]
+
+
+def test_the_probe_tells_what_there_is():
+    host = calibrate.probe_host()
+    assert host.cores >= 1 and host.datapath in ("kernel", "user") and host.memory_bytes > 1e8
+    assert host.netem == ("netem" in host.qdiscs) and set(host.programs) == set(calibrate.VERSIONS)
+
+
+if __name__ == "__main__":
+    answer = SCENARIOS[sys.argv[1]](Path(sys.argv[2]))
+    print(json.dumps(answer), flush=True)
