@@ -229,9 +229,16 @@ def test_check_names_what_is_sound_and_what_is_not(here, capsys):
 
 
 def test_bench_measures(here, capsys):
-    assert main(["bench", "--json"]) == 0
+    words = ["bench", "--case", "rings-of-128-gpus", "--patience", "0", "--out", "mine/bench"]
+    assert main([*words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert all(entry["seconds"] > 0 and entry["rows"] > 0 for entry in document["bench"])
+    (row,) = document["bench"]
+    assert row["flows"] == 2560 and row["cpu_s"] > 0 and row["peak_mib"] > 0 and document["machine"]
+    assert (here / "mine/bench/engine.csv").read_text().splitlines()[1].startswith("rings-of-128-gpus,")
+    assert f"`rfabric {' '.join(words)} --json`" in (here / "mine/bench/engine.md").read_text()
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "packed rings of 64 x 20, 128 GPUs" in out and out.split()[-1] == "mine/bench/engine.md"
 
 
 def test_clean_removes_what_a_killed_run_left(here, capsys):
@@ -275,6 +282,9 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
         (["trace", "grpo-64", "-o", "x.xml"], "a trace is written as .csv or .jsonl"),
         (["trace", "grpo-64", "-o", "none/x.csv"], "cannot write none/x.csv"),
         (["report", "none"], "is no run folder"),
+        (["bench", "--case", "mox"], "no benchmark 'mox': choose from rings, "),
+        (["bench", "--patience", "-1"], "'-1' must be a number of seconds"),
+        (["bench", "--patience", "nan"], "'nan' must be a number of seconds"),
         (["control", "--port", "0"], "port 0 must lie between 1 and 65535"),
         (["clean", "emulation-0-0000", "--out", "none"], "emulation-0-0000"),
     ],

@@ -8,7 +8,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rfabric.emulate import world
@@ -76,7 +75,7 @@ def test_a_step_with_real_packets_takes_what_the_simulator_says(build, tmp_path)
     expected = simulate(fabric, trace, "demand")
     seen = []
     result = world.emulate(fabric, trace, "demand", scale=SCALE, progress=seen.append, out=tmp_path)
-    assert (result.sent == np.ceil(trace.size * SCALE.bandwidth)).all() and (result.sent == result.received).all()
+    assert (result.sent == trace.size).all() and (result.received == trace.size).all()
     assert fidelity(result, expected)["worst_error"] < 0.35  # a shared machine; the bench measures how good it is
     assert result.pace.ok and {m["stage"] for m in seen} >= {"build", "run"}
     assert not list(tmp_path.iterdir())
@@ -188,7 +187,8 @@ def test_kill_9_inside_the_run_ends_it_with_a_message(victim, tmp_path):
         world_of_it = descendants(process.pid)
         os.kill(in_world(process.pid, victim)[0], signal.SIGKILL)
         _, talk = process.communicate(timeout=40)
-        assert process.returncode == 1 and "killed by signal 9" in talk and "Traceback" not in talk
+        assert process.returncode == 1 and "Traceback" not in talk
+        assert "killed by signal 9" in talk or "died in mid-run" in talk
         until(lambda: not left(world_of_it), 10)
 
 
@@ -219,3 +219,16 @@ def test_a_world_that_says_nothing_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(RunError, match="ended without a result .exit code 1"):
         world.emulate(fat_tree(**SMALL), step(fat_tree(**SMALL)), scale=SCALE, out=tmp_path)
+
+
+def test_a_state_file_from_elsewhere_deletes_nothing_outside_and_no_whole_run(tmp_path):
+    out, victim, whole = tmp_path / "runs", tmp_path / "victim", tmp_path / "runs" / "20250101-000000-abcd"
+    for folder in (out / "emulation-1-abcd", victim, whole):
+        folder.mkdir(parents=True)
+    (victim / "precious").touch()
+    (whole / "summary.json").touch()
+    for folder in (out / "emulation-1-abcd", whole):
+        (folder / "run.state.json").write_text('{"run_id": "../victim", "pid": 0, "pid_start_ticks": 1}')
+    world.sweep(out)
+    assert (victim / "precious").exists() and (whole / "summary.json").exists()
+    assert not (out / "emulation-1-abcd").exists()

@@ -1,5 +1,6 @@
 """The flow engine: closed forms, the reference as oracle over random cases, conservation, and what it refuses."""
 
+import csv
 import os
 import subprocess
 import sys
@@ -167,6 +168,18 @@ def test_a_dark_link_holds_its_flows_and_lets_them_go(core):
     assert engine.finish_times() == pytest.approx([10, 10])
     assert engine.link_bytes() == pytest.approx([10, 10])
     assert engine.busy_time() == pytest.approx([10, 10])
+
+
+def test_utilisation_is_the_share_of_capacity_in_each_bin(core):
+    engine = Engine([8.0, 16.0, 0.0], core=core)
+    engine.add(**flows([[0, 1], [1], [2]], [4, 6, 1], start=[1, 2, 0]))  # 1 B/s each; from 5 s the second alone
+    engine.watch([0, 1])
+    assert engine.utilisation([0, 2, 4, 6, 9]) == pytest.approx(
+        np.array([[0.5, 0.25, 0], [1, 1, 0], [0.5, 1, 0], [0, 1 / 6, 0]])
+    )
+    engine.set_capacity([2], [0.5])
+    assert engine.utilisation([9, 17]) == pytest.approx(np.array([[0, 0, 1]]))
+    assert engine.utilisation([17]).shape == (0, 3) and engine.now == 17
 
 
 def test_reroute_keeps_what_is_left_and_counts_both_links(core):
@@ -444,25 +457,45 @@ def test_a_missing_core_is_loud(tmp_path):
     assert "core.so is missing: run python -m rfabric.simulate.build" in done.stderr
 
 
-def test_bench_measures_and_writes_its_table(tmp_path):
-    rows = bench.measure(["growth-128"], peer_patience_s=0)
-    assert rows[0].flows == 2560 and rows[0].cpu_s > 0
-    bench.write_csv(rows, tmp_path / "bench" / "engine.csv")
-    assert (tmp_path / "bench" / "engine.csv").read_text().splitlines()[1].startswith('growth-128,"packed rings of 64')
-    assert "| packed rings of 64 x 20, 128 GPUs | 2,560 |" in bench.table(rows)
-    with pytest.raises(RFabricError, match="no benchmark 'x': choose from rings, "):
-        bench.measure(["x"])
+def test_bench_tables_say_what_was_measured_and_what_was_not(tmp_path):
+    own = {"flows": 2000, "cpu_s": 0.5, "flows_per_s": 4000.0, "peak_mib": 40.4, "bytes_per_flow": 120.2}
+    peer = {"peer": "SimGrid 4.1", "patience_s": 20.0}
+    rows = [
+        bench.Row("mix", "the mix", **own, **peer, lazy_s=None, full_s=5.0, ratio=10.0, worst_difference=1e-12),
+        bench.Row("a2a-512", "all to all", **own, **peer, ratio=40.0, at_least=True),
+        bench.Row("web-of-128-gpus", "web", **own),
+    ]
+    bench.write(rows, tmp_path / "bench", "rfabric bench --patience 20")
+    page = (tmp_path / "bench/engine.md").read_text()
+    assert page.startswith("`rfabric bench --patience 20` on ")
+    assert "| the mix | 2,000 | 0.5 | 4,000 | 40 | 120 | > 20 | 5 | 10.0 | 1e-12 |" in page
+    assert "| all to all | 2,000 | 0.5 | 4,000 | 40 | 120 | > 20 | > 20 | > 40.0 |  |" in page
+    assert "| web | 2,000 | 0.5 | 4,000 | 40 | 120 |\n" in page and "## Alone" not in page
+    with (tmp_path / "bench/engine.csv").open() as file:
+        assert [r["case"] for r in csv.DictReader(file)] == ["mix", "a2a-512", "web-of-128-gpus"]
+    assert "SimGrid was not run" in bench.tables([bench.Row("mix", "the mix", **own)])[0].note
 
 
-def test_simgrid_agrees(tmp_path):
-    peer = bench.build_peer(tmp_path)
+@pytest.fixture(scope="module")
+def simgrid(tmp_path_factory):
+    peer = bench.build_peer(tmp_path_factory.mktemp("peer"))
     if peer is None:
         pytest.skip("SimGrid is not installed (Debian: libsimgrid-dev)")
+    return peer
+
+
+def test_simgrid_agrees(simgrid, tmp_path):
     for work in (workloads.web_search(4, 300), workloads.disjoint_rings(4, 4, 6)):
         work.columns["size"] = np.rint(work.columns["size"])
-        bench._write_work(work, tmp_path / "work")
-        _, theirs = bench._peer_time(peer, tmp_path / "work", work.flows, "Lazy", peer.exact, 60)
+        bench.write_work(work, tmp_path / "a.work")
+        _, theirs = bench.peer_time(simgrid, tmp_path / "a.work", work.flows, "Lazy", 60, simgrid.exact)
         np.testing.assert_allclose(completion_times(capacity=work.capacity, **work.columns), theirs, rtol=1e-9)
+
+
+def test_simgrid_is_ended_when_patience_runs_out(simgrid, tmp_path):
+    work = workloads.all_to_all(8, 128)  # a second and more
+    bench.write_work(work, tmp_path / "a.work")
+    assert bench.peer_time(simgrid, tmp_path / "a.work", work.flows, "Full", 0.01) == (None, None)
 
 
 # --- what it refuses ------------------------------------------------------------------------------------------------
@@ -516,6 +549,10 @@ def test_bad_calls_are_named(core):
         engine.run(until=1)
     with pytest.raises(RFabricError, match=r"run\(until=nan\)"):
         engine.run(until=float("nan"))
+    with pytest.raises(RFabricError, match=r"edges\[0\] is 1: it must be finite and >= 2"):
+        engine.utilisation([1, 3])
+    with pytest.raises(RFabricError, match=r"edges\[2\] is 4 after 4: edges of bins must ascend"):
+        engine.utilisation([2, 4, 4])
     with pytest.raises(RFabricError, match=r"flows\[0\] is 1: there are 1 flows"):
         engine.watch([1])
     with pytest.raises(RFabricError, match=r"links\[0\] is 2: there are 2 links"):

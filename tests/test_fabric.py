@@ -185,3 +185,33 @@ def test_every_size_fits_its_shape(hosts):
     shape = shape_for(hosts)
     assert shape["pods"] * shape["tors"] * shape["gpus"] >= hosts
     assert shape["pods"] * shape["tors"] <= 512 + shape["pods"]
+
+
+@pytest.mark.parametrize(
+    ("where", "change", "said"),
+    [
+        (("nodes", 0), {"name": 5}, "node name 5"),
+        (("nodes", 0), {"pod": "x"}, "pod 'x' must be a whole number"),
+        (("links", 0), {"rate_bps": "abc"}, "could not convert"),
+        (("links", 0), {"rate_bps": float("inf")}, "rate inf"),
+        ((), {"reconfig_delay_s": float("inf")}, "reconfiguration delay inf"),
+        ((), {"links": []}, "host h1 is cabled to nothing; it needs one cable, to a ToR"),
+        ((), {"nodes": [], "links": []}, "it has no host"),
+        ((), {"parameters": [1]}, "fabric file"),
+    ],
+)
+def test_a_broken_fabric_file_is_refused(where, change, said):
+    data = fat_tree(pods=2, tors=1, gpus=1).to_json()
+    place = data
+    for key in where:
+        place = place[key]
+    place.update(change)
+    with pytest.raises(RFabricError, match=said):
+        Fabric.from_json(data)
+
+
+def test_a_setting_given_twice_or_against_k_is_refused():
+    with pytest.raises(RFabricError, match="stands twice"):
+        parse_fabric("rfabric,pods=2,pods=3")
+    with pytest.raises(RFabricError, match="k=4 sets pods=4"):
+        parse_fabric("fat-tree,k=4,pods=8")

@@ -98,9 +98,27 @@ def test_isolated_pods_stay_isolated_and_tree_reaches_every_sink():
     pods = isolated_pods(FABRIC, 4)
     assert all(FABRIC.node[a].pod == FABRIC.node[b].pod for m in pods for a, b in m)
     sources, sinks = FABRIC.racks[:8], FABRIC.racks[8:]
-    circuits = light(FABRIC, dict(enumerate(tree(FABRIC, sources, sinks, 4))))
+    circuits = light(FABRIC, dict(enumerate(tree(sources, sinks[:4], sinks[4:], 4))))
     reached = {b for pair in joined(FABRIC, circuits) for b in pair}
     assert set(sinks) <= reached
+
+
+@pytest.mark.parametrize(("parents", "children"), [(2, 4), (4, 4), (8, 4), (3, 8)])
+def test_a_tree_leaves_no_leaf_out_when_planes_suffice(parents, children):
+    relays, leaves = FABRIC.racks[:parents], FABRIC.racks[8 : 8 + children]
+    down = tree([], relays, leaves, 8)[4:]
+    assert {b for pairs in down for _, b in pairs} == set(leaves)
+
+
+def test_the_tree_of_a_relayed_weight_sync_joins_those_who_talk():
+    """Training racks feed the first generation pod, its racks feed the next: circuits on both levels, none across."""
+    pod = [FABRIC.racks[i : i + 4] for i in range(0, 16, 4)]
+    talk = [(a, b, 1e9) for src, dst in ((pod[0], pod[2]), (pod[2], pod[3])) for a, b in zip(src, dst, strict=True)]
+    lit = parse_policy("phase", FABRIC).decide(demand(talk, phase="weight_sync"), Circuits(), 0.0)
+    pairs = set(joined(FABRIC, lit))
+    for level in ((pod[0], pod[2]), (pod[2], pod[3])):
+        reached = {b for b in level[1] if any(frozenset((a, b)) in pairs for a in level[0])}
+        assert reached == set(level[1])
 
 
 def test_demand_gives_a_lone_pair_every_plane():

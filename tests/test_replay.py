@@ -63,7 +63,7 @@ class FakeControl:
     delay: float = 0.01
     fail: str = ""
 
-    def plan(self, demand, pairs, now):
+    def plan(self, demand, pairs, now, upcoming):
         wanted = parse_policy("demand", self.fabric).decide(demand, self.circuits, now)
         self.rewire = Rewire.between(self.circuits, wanted)
         return Planned(len(self.wire.log) + 1, "PREPARED", self.rewire, "test", 0.016)

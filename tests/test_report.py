@@ -111,7 +111,7 @@ def test_labels_name_what_differs(runs):
     policies = [Run(simulate(optical, trace, p)) for p in ("static", "demand")]
     assert labels([*policies, policies[0]]) == ["rfabric static", "rfabric demand", "rfabric static #2"]
     slow = Run(simulate(parse_fabric("rfabric,pods=2,tors=2,delay=25ms"), trace))
-    assert labels([runs[-1], slow]) == ["rfabric delay_s=0.01", "rfabric delay_s=0.025"]
+    assert labels([runs[-1], slow]) == ["rfabric delay=10ms", "rfabric delay=25ms"]
 
 
 @pytest.mark.parametrize(

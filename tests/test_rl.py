@@ -277,6 +277,7 @@ def test_a_bad_setting_is_an_error_that_names_the_way_out(overrides, message):
     [
         ("model: Qwen2.5-14B\nmodel: Qwen2.5-7B\n", "key model stands twice, again in line 2; keep one"),
         ("cluster: {gpu: H800, gpu: H20}\n", "key gpu stands twice"),
+        ("a: &a [x, x]\nmodel: [*a, *a]\n", "line 2: aliases are not read"),
         ("a: [1\n", "recipe .*job.yaml: while parsing"),
         ("- 1\n", "holds no mapping; copy one of the files in traffic/"),
         ("!!python/object/apply:os.getcwd []\n", "could not determine a constructor"),
@@ -667,3 +668,8 @@ def test_explain_adds_up_to_the_plan_and_the_trace():
 
 def test_every_gpu_names_its_source():
     assert all(gpu.source and gpu.bf16_flops > 1e14 and gpu.hbm_bytes > 1e10 for gpu in GPUS.values())
+
+
+def test_a_workload_knows_the_files_it_was_read_from():
+    names = [path.name for path in read_recipe("grpo-64").files]
+    assert names == ["grpo-64.yaml", "Qwen2.5-14B.json", "deepseek-r1.csv", "deepseek-r1-prompts.csv"]

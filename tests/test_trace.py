@@ -148,3 +148,19 @@ def test_unknown_ring_and_uneven_columns():
         ring("gossip", range(4), 1, 1)
     with pytest.raises(RFabricError, match="1 sources, 2 destinations"):
         TraceBuilder(["h1", "h2"]).flows([0], [1, 1], 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("t.csv", "src,dst,size_bytes\nh1,h5,1e300\n", "more than 1e"),
+        ("t.csv", "src,dst,size_bytes,start_s\nh1,h5,1,1e308\n", "at most 1e"),
+        ("t.csv", "src,dst,size_bytes,step\nh1,h5,1,99999999999\n", "step '99999999999' must lie between"),
+        ("t.csv", "# provenance: [1]\nsrc,dst,size_bytes\nh1,h5,1\n", "provenance .* is not an object"),
+        ("t.jsonl", '{"rfabric-trace": 1, "windows": [1]}\n{"src": "h1", "dst": "h5", "size_bytes": 1}\n', "windows"),
+    ],
+)
+def test_figures_beyond_all_measure_and_broken_heads_are_refused(tmp_path, name, text, said):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(RFabricError, match=said):
+        read_trace(tmp_path / name)

@@ -226,7 +226,18 @@ def _clean(verbs) -> None:
 
 
 def _bench(verbs) -> None:
-    _verb(verbs, "bench", "how fast the simulator is on this machine", "rfabric bench --json")
+    verb = _verb(
+        verbs, "bench", "how fast the simulator is on this machine, beside SimGrid where that is installed",
+        "rfabric bench                                          a few minutes",
+        "rfabric bench --case mix --case web-k8 --patience 60",
+        "rfabric bench --patience 0 --json                      without SimGrid",
+    )  # fmt: skip
+    verb.add_argument("--case", metavar="NAME", action="append", default=[], help="only this one; may be given again")
+    verb.add_argument(
+        "--patience", metavar="SECONDS", type=_seconds, default=20.0,
+        help="CPU time for each run of SimGrid, 0 for none (default %(default)g)",
+    )  # fmt: skip
+    verb.add_argument("--out", metavar="DIR", default="bench", help="where the tables go (default ./%(default)s)")
 
 
 # --- options ---------------------------------------------------------------------------------------------------------
@@ -324,6 +335,16 @@ def _port(text: str) -> int:
     if not 0 < number < 65536:
         raise argparse.ArgumentTypeError(f"port {text} must lie between 1 and 65535")
     return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, 0 or more")
+    return value
 
 
 def _positive(text: str) -> float:

@@ -3,14 +3,13 @@
 import argparse
 import json
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import RFabricError
-from ..fabric import Fabric, data_dir, parse_fabric
+from ..fabric import Fabric, parse_fabric
 from ..fabric.cost import bill, equal_cost_fat_tree
 from ..fabric.spec import load_topology
 from ..optics import Timing, parse_policy
@@ -55,11 +54,12 @@ def replay(args: argparse.Namespace) -> None:
 
 @dataclass(frozen=True)
 class Traffic:
-    """A trace, what to call it, and the files it came from."""
+    """A trace, what to call it, the files it came from, and the GPUs of its job (0: a trace file says nothing of that)."""
 
     trace: Trace
     name: str
     inputs: tuple[Path, ...]
+    gpus: int = 0
 
 
 def _run(args: argparse.Namespace, engine: str) -> None:
@@ -68,7 +68,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
 
         require()
     traffic = _traffic(args)
-    fabrics = _fabrics(args.topo, _needed(traffic.trace))
+    fabrics = _fabrics(args.topo, traffic.gpus)
     for fabric in fabrics:
         traffic.trace.fit(fabric)
     sweep(args.out)
@@ -131,8 +131,9 @@ def _traffic(args: argparse.Namespace) -> Traffic:
         return Traffic(read_trace(name), Path(name).stem, (Path(name),))
     from ..rl import read_recipe, trace_of
 
-    path = Path(name) if Path(name).suffix else data_dir("traffic") / f"{name}.yaml"
-    return Traffic(trace_of(read_recipe(name, args.set), args.seed), path.stem, (path,))
+    workload = read_recipe(name, args.set)
+    gpus = workload.cluster.training_gpus + workload.cluster.generation_gpus
+    return Traffic(trace_of(workload, args.seed), workload.name, workload.files, gpus)
 
 
 def _fabrics(specs: Sequence[str], hosts: int) -> list[Fabric]:
@@ -141,11 +142,6 @@ def _fabrics(specs: Sequence[str], hosts: int) -> list[Fabric]:
         return [parse_fabric(spec, hosts) for spec in dict.fromkeys(specs)]
     optical = parse_fabric("rfabric", hosts)
     return [parse_fabric("fat-tree", hosts), equal_cost_fat_tree(optical)[0], optical]
-
-
-def _needed(trace: Trace) -> int:
-    """GPUs a fabric must have for the trace: the highest number among its hosts h1, h2, ..."""
-    return max((int(h[1:]) for h in trace.hosts if h[0] == "h" and h[1:].isdigit()), default=0)
 
 
 def _short(fabric: Fabric) -> str:
@@ -398,48 +394,27 @@ def clean(args: argparse.Namespace) -> None:
 
 
 def bench(args: argparse.Namespace) -> None:
-    """Flows a second of the engine on three workloads, and seconds of the default step; wall time, best of three."""
-    from ..rl import read_recipe, trace_of
-    from ..simulate import engine, workloads
-    from ..simulate.world import simulate
+    """CPU time of the flow engine on its benchmark, beside SimGrid where that is installed; into files as well."""
+    from ..simulate import bench as measured
 
-    works = [workloads.disjoint_rings(256), workloads.all_to_all(8, 128), workloads.web_search(8, 10_000)]
-    found = []
-    for work in works:
-        seconds = _best_of(3, lambda work=work: _push(engine(work.capacity), work))
-        found.append({"what": work.name, "rows": work.flows, "seconds": seconds})
-    traffic = trace_of(read_recipe("grpo-64"), 0)
-    for fabric in _fabrics([], 0):
-        seconds = _best_of(3, lambda fabric=fabric: simulate(fabric, traffic))
-        found.append({"what": f"grpo-64 on {_short(fabric)}", "rows": len(traffic), "seconds": seconds})
+    with Talk(args.quiet) as talk:
+        rows = measured.measure(
+            args.case or measured.CASES,
+            peer_patience_s=args.patience,
+            progress=lambda text: talk.tell("bench", {"stage": text}),
+        )
+    folder = Path(args.out)
+    with writing(args.out):
+        measured.write(rows, folder, args.command)
     if args.json:
-        _print_json({"core": engine([1.0]).core, "bench": found})
-    else:
-        _show_bench(found, engine([1.0]).core)
-
-
-def _push(flow_engine, work) -> None:
-    flow_engine.add(**work.columns)
-    flow_engine.run()
-
-
-def _show_bench(found: Sequence[dict], core: str) -> None:
-
-    rows = [
-        Row(f["what"], (f"{f['rows']:,}", show_time(f["seconds"]), f"{f['rows'] / f['seconds']:,.0f}")) for f in found
-    ]
-    show_tables([Table(f"Simulator, {core} core", ("workload", "rows", "time", "rows/s"), tuple(rows))])
+        _print_json({"machine": measured.machine(), "bench": [asdict(row) for row in rows]})
+        return
+    found = measured.tables(rows)
+    show_tables(found)
+    for note in (table.note for table in found if table.note):
+        print(note)
+    print(folder / "engine.md")
 
 
 def _print_json(document: dict) -> None:
     print(json.dumps(document, indent=2))
-
-
-def _best_of(times: int, work) -> float:
-    """The shortest wall time (s) of some tries."""
-    found = []
-    for _ in range(times):
-        began = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - began)
-    return min(found)

@@ -43,7 +43,9 @@ class Wire(Protocol):
 class Control(Protocol):
     """What rewires: see `emulate.worker`. Both calls block and may run in a thread."""
 
-    def plan(self, demand: Demand, pairs: list[tuple[str, str]], now: float) -> Planned: ...
+    def plan(
+        self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: list[Demand]
+    ) -> Planned: ...
     def commit(self, epoch: int) -> Committed: ...
 
 
@@ -145,7 +147,7 @@ class Replay:
             for arrival in self.wire.poll(self._patience()):
                 self._has_finished(arrival.flow, self.clock.at(arrival.at))
             self.watch()
-            if (now_received := self.wire.bytes_received) != received or not self.flying:
+            if (now_received := self.wire.bytes_received) != received or not self.flying or self.rewiring:
                 received, moved_at = now_received, time.monotonic()
             elif time.monotonic() - moved_at > STALL:
                 raise RunError(self._stalled())
@@ -235,7 +237,8 @@ class Replay:
         demand, pairs = self.trace.demand(self.fabric, key), self.trace.pairs(self.trace.rows(key))
         now = self.records[-1].usable if self.records else 0.0
         self.ahead = None
-        self.planning = key, self.pool.submit(self.control.plan, demand, pairs, now)
+        upcoming = [self.trace.demand(self.fabric, k) for k in self.waiting if k != key]
+        self.planning = key, self.pool.submit(self.control.plan, demand, pairs, now, upcoming)
 
     def _take_circuits(self, key: PhaseKey) -> None:
         if not self.ahead or self.ahead[0] != key:

@@ -117,10 +117,12 @@ def clean(root: str | Path, run_id: str | None = None) -> list[str]:
 def _states(root: str | Path) -> dict[Path, dict]:
     found = {}
     for path in sorted(Path(root).glob(f"*/{STATE_FILE}")):
+        if path.is_symlink() or path.parent.is_symlink() or path.stat().st_uid != os.geteuid():
+            continue  # not written by a run of ours: what it says must not decide what is killed
         try:
             state = json.loads(path.read_text())
             found[path] = {
-                "run_id": str(state["run_id"]),
+                "run_id": path.parent.name,
                 "pid": int(state["pid"]),
                 "pid_start_ticks": int(state["pid_start_ticks"]),
             }

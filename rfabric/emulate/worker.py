@@ -28,12 +28,12 @@ from .sandbox import Sandbox
 from .wire import Wire
 
 OFP_PORT, REST_PORT = 6653, 8080  # in a network namespace of the run's own: always free
+ANSWER_S = 30.0  # s of wall clock the controller may take to answer, beside the dark time
 READY_S = 30.0  # s the controller may take to come up, and to program every switch
 PROGRESS_S = 0.2  # s between two progress lines
 WATCH_S = 0.25  # s between two looks at the host
-STATISTICS_S = 1.2  # s: Open vSwitch updates its flow counters once a second
 NOTES = [
-    "link delay is not emulated: a packet takes its serialisation at every hop",
+    "link delay is not emulated",
     "cables carry their nominal rate as payload: headers are added on top",
 ]
 
@@ -61,14 +61,15 @@ def replay(job: dict, folder: Path) -> dict:
     """Emulate one trace on one fabric; measured.npz gets the columns, the answer the rest."""
     fabric = Fabric.from_json(job["fabric"])
     trace = read_trace(folder / "trace.csv").fit(fabric)
-    scale, timing = Scale(**job["scale"]), Timing(**job["timing"])
+    scale, timing = Scale(**job["scale"]), Timing(in_flight=job["in_flight"])
     with Sandbox(folder) as box:
         say({"stage": "build"})
         start_controller(box, fabric, folder)
         datapath = calibrate.probe_host().datapath
         network = Network(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT)
         network.start()
-        rest = Client(f"http://127.0.0.1:{REST_PORT}")
+        dark = scale.dilation * fabric.reconfig_delay
+        rest = Client(f"http://127.0.0.1:{REST_PORT}", timeout=ANSWER_S + 2 * dark)  # there and, rolled back, back again
         health = rest.wait_ready(READY_S, box.check)
         rest.put_pairs(trace.pairs())
         wire = Wire(network)
@@ -106,17 +107,16 @@ class Controller:
     scale: Scale
     timing: Timing
 
-    def plan(self, demand: Demand, pairs: list[tuple[str, str]], now: float) -> Planned:
+    def plan(self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: list[Demand]) -> Planned:
         return self.rest.plan(
-            self.policy, demand, pairs, now, time_dilation=self.scale.dilation, in_flight=self.timing.in_flight
+            self.policy, demand, pairs, now, upcoming, self.scale.dilation, in_flight=self.timing.in_flight
         )
 
     def commit(self, epoch: int) -> Committed:
         return self.rest.commit(epoch)
 
     def lost_bytes(self) -> dict[int, int]:
-        """Bytes that ran into the dark by epoch, with what the switches report late."""
-        time.sleep(STATISTICS_S)
+        """Bytes that ran into the dark by epoch, with what the switches reported late."""
         return {plan["epoch"]: plan["lost_bytes"] for plan in self.rest.plans()}
 
 
@@ -141,16 +141,21 @@ class Run:
         ).run()  # fmt: skip
         pace = watch.verdict(done.worst_lateness)
         lost = control.lost_bytes() if done.rewires else {}
-        sent, received = self.wire.counted(len(self.trace))
-        carried = (port_bytes(self.fabric) - before) / OVERHEAD / self.scale.bandwidth
-        columns = {"sent": sent, "received": received, "link_bytes": carried}
+        whole = OVERHEAD * self.scale.bandwidth  # frames of this run to bytes of what it stands for
+        sent, received = (self._unscaled(counted) for counted in self.wire.counted(len(self.trace)))
+        columns = {"sent": sent, "received": received, "link_bytes": (port_bytes(self.fabric) - before) / whole}
         np.savez(folder / "measured.npz", start=done.start, finish=done.finish, **columns)
         return {
-            "rewires": [r.to_json() | {"lost_bytes": lost.get(r.epoch, r.lost_bytes)} for r in done.rewires],
+            "rewires": [r.to_json() | {"lost_bytes": round(lost.get(r.epoch, 0) / whole)} for r in done.rewires],
             "epochs": [{"time_s": at, "circuits": circuits.to_json()} for at, circuits in done.epochs],
             "pace": pace.to_json(),
             "notes": NOTES,
         }
+
+    def _unscaled(self, counted: np.ndarray) -> np.ndarray:
+        """Counted bytes as bytes of the trace: a row whose every scaled byte was counted is whole."""
+        exact = counted == np.ceil(self.trace.size * self.scale.bandwidth)
+        return np.where(exact, self.trace.size, np.round(counted / self.scale.bandwidth)).astype(np.int64)
 
 
 class Watch:

@@ -11,6 +11,7 @@ When this process ends, however it ends, the world ends with it.
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -31,6 +32,7 @@ from . import sandbox
 
 Progress = Callable[[dict], None]
 ERRORS = {kind.__name__: kind for kind in (RFabricError, PaceError, RunError)}
+JOB_FOLDER = re.compile(r"emulation-\d+-[0-9a-f]{4}")
 PATIENCE_END = 8.0  # s a world has to end by itself once it has said its last word
 
 
@@ -48,16 +50,19 @@ def emulate(
 ) -> Result:
     """Replay `trace` on `fabric` with real packets; `policy` names one of `optics.POLICIES`, `scale` comes from `choose_scale`.
 
-    RFabricError for what cannot be emulated, PaceError when the host could not keep pace, RunError when the run broke. Nothing
-    of the run is left on the host in any of these cases.
+    Of `timing` only `in_flight` is taken: what a rewire takes is measured here. RFabricError for what cannot be emulated,
+    PaceError when the host could not keep pace, RunError when the run broke. Nothing of the run is left on the host in any
+    of these cases.
     """
     parse_policy(policy, fabric)
+    if timing != Timing(in_flight=timing.in_flight):
+        raise RFabricError("an emulation measures what a rewire takes; of the timing give in_flight alone")
     job = {
         "task": "replay",
         "fabric": fabric.to_json(),
         "policy": policy,
         "scale": asdict(scale),
-        "timing": asdict(timing),
+        "in_flight": timing.in_flight,
     }
     with _job_folder(out) as folder:
         write_trace(trace.fit(fabric), folder / "trace.csv")
@@ -82,7 +87,8 @@ def sweep(out: str | Path, run_id: str | None = None) -> list[str]:
     """Remove what broken emulations left under `out`; with `run_id`, end that one even if it lives. Returns their ids."""
     cleaned = sandbox.clean(out, run_id) if Path(out).is_dir() else []
     for name in cleaned:
-        shutil.rmtree(Path(out) / name, ignore_errors=True)
+        if JOB_FOLDER.fullmatch(name):
+            shutil.rmtree(Path(out) / name, ignore_errors=True)
     return cleaned
 
 

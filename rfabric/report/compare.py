@@ -110,7 +110,7 @@ def bill_table(title: str, priced: Bill) -> Table:
         Row(f"{line.item} {show_rate(line.rate)}", (f"{line.count:,}", f"{line.usd:,.0f}", _watts(line)))
         for line in priced.lines
     ]
-    rows.append(Row("sum", ("", f"{priced.usd:,.0f}", f"{priced.watts:,.0f}")))
+    rows.append(Row("sum", ("", f"{priced.usd:,.0f}", "–" if priced.watts is None else f"{priced.watts:,.0f}")))
     return Table(title, ("part", "count", "USD", "W"), tuple(rows))
 
 
@@ -185,7 +185,7 @@ def _cost_rows(runs: list[dict]) -> list[Row]:
     return [
         _row("network cost", usd, lambda v: f"{v / 1e3:,.0f} k$"),
         _row("network power", watts, lambda v: f"{v / 1e3:,.2f} kW"),
-        _row("energy a step", joules, lambda v: f"{v / 1e3:,.0f} kJ"),
+        _row("network energy a step", joules, lambda v: f"{v / 1e3:,.0f} kJ"),
     ]
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from .. import __version__
 from ..errors import RFabricError
 from ..fabric.cost import bill
+from ..units import show_rate, show_time
 from .result import Result
 
 VERSION = 1
@@ -86,7 +87,8 @@ def cost(result: Result) -> dict:
         priced = bill(result.fabric)
     except RFabricError as error:
         return {"network_usd": None, "network_watts": None, "step_joules": None, "why": str(error)}
-    return priced.to_json() | {"step_joules": round(priced.watts * result.step_seconds, 1)}
+    joules = None if priced.watts is None else round(priced.watts * result.step_seconds, 1)
+    return priced.to_json() | {"step_joules": joules}
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -104,7 +106,18 @@ def _name(result: Result, every: Sequence[Result]) -> str:
     differing = [key for key in fabric.parameters if len({repr(p.get(key)) for p in same}) > 1]
     if differing == ["oversubscription"]:
         return f"{fabric.name} {fabric.parameters['oversubscription']:g}:1"
-    return " ".join([fabric.name, *(f"{key}={fabric.parameters[key]:g}" for key in differing)])
+    return " ".join([fabric.name, *(_setting(key, fabric.parameters[key]) for key in differing)])
+
+
+def _setting(key: str, value: object) -> str:
+    """`rate_bps`, 4e11 -> `rate=400G`: as one types it in a fabric's spec."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        shown = {"_bps": show_rate, "_s": show_time}
+        for unit, show in shown.items():
+            if key.endswith(unit):
+                return f"{key.removesuffix(unit)}={show(value).replace(' ', '').removesuffix('bit/s')}"
+        return f"{key}={value:g}"
+    return f"{key}={value}"
 
 
 def host_versions() -> dict:

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from ..errors import RFabricError
-
 
 @dataclass(frozen=True)
 class Gpu:
@@ -31,10 +29,3 @@ GPUS = {
         Gpu("H20", 148e12, 96e9, 4.0e12, 450e9, 400e9, 8, "zartbot/shallowsim gpu_info.csv; Weave (OSDI'26) Table 1"),
     )
 }
-
-
-def gpu_named(name: str) -> Gpu:
-    """The GPU called `name`."""
-    if name not in GPUS:
-        raise RFabricError(f"no GPU named {name!r}; there are {', '.join(GPUS)}")
-    return GPUS[name]

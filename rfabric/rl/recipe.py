@@ -1,4 +1,4 @@
-"""Recipe files: YAML with safe tags, no key twice, every key known; an error names key, value, limit and way out.
+"""Recipe files: YAML with safe tags, no key twice, no aliases, every key known; an error names key, value, limit and way out.
 
 A section of a recipe is a frozen dataclass whose fields are made by `key(parse, default)`: what it may hold is said
 once, and checked on construction, from a file and from Python alike.
@@ -119,14 +119,22 @@ def override(values: dict, settings: Iterable[str]) -> dict:
         if not isinstance(target, dict):
             raise RFabricError(f"{setting!r}: {outer[0]} is {target!r}, no section; write {outer[0]}=VALUE")
         try:
-            target[last] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+            target[last] = yaml.load(text, Loader=_OneOfEachKey)  # noqa: S506  derived from SafeLoader
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise RFabricError(f"{setting!r} has no value: {' '.join(str(error).split())}") from error
     return result
 
 
 class _OneOfEachKey(yaml.SafeLoader):
-    """YAML's safe loader, except that a key given twice is an error and not the last one's win."""
+    """YAML's safe loader, except that a key given twice is an error and not the last one's win, and so is an alias.
+
+    A few aliases of aliases stand for gigabytes.
+    """
+
+    def compose_node(self, parent, index):
+        if self.check_event(yaml.AliasEvent):
+            raise ValueError(f"line {self.peek_event().start_mark.line + 1}: aliases are not read; write the value out")
+        return super().compose_node(parent, index)
 
 
 def _mapping(loader: _OneOfEachKey, node: yaml.MappingNode) -> dict:

@@ -116,7 +116,7 @@ class Efficiency(Section):
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """A job that fits its GPUs. `recipe` is the mapping it was read from, for provenance."""
+    """A job that fits its GPUs. `recipe` is the mapping it was read from, `files` where it stands and what it names."""
 
     name: str
     model: Model
@@ -127,6 +127,7 @@ class Workload:
     efficiency: Efficiency = Efficiency()
     steps: int = 1
     recipe: dict = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
 
     def __post_init__(self):
         count(high=10**4)(self.steps, "steps")
@@ -235,16 +236,18 @@ def _workload(path: Path, values: dict) -> Workload:
         if required not in values:
             raise RFabricError(f"{required} is missing; the recipe must say it")
     generation = values["generation"]
+    files = {"recipe": path, "model": _data(path, "models", "model", values["model"])}
     if isinstance(generation, dict):
-        read = {k: Lengths.read(_data(path, "lengths", k, generation[k])) for k in _LENGTHS if k in generation}
-        generation = generation | read
+        files |= {k: _data(path, "lengths", k, generation[k]) for k in _LENGTHS if k in generation}
+        generation = generation | {k: Lengths.read(file) for k, file in files.items() if k in _LENGTHS}
     sections = {k: make(cls, values[k]) for k, cls in _SECTIONS.items() if k in values and k != "generation"}
     return Workload(
         name=path.stem,
-        model=Model.read(_data(path, "models", "model", values["model"])),
+        model=Model.read(files["model"]),
         generation=make(Generation, generation),
         steps=values.get("steps", 1),
         recipe=values,
+        files=tuple(files.values()),
         **sections,
     )
 

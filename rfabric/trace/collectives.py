@@ -24,9 +24,6 @@ class Flows(NamedTuple):
     dst: list[int]
     size: list[float]
 
-    def __add__(self, other: "Flows") -> "Flows":
-        return Flows(self.src + other.src, self.dst + other.dst, self.size + other.size)
-
 
 def ring(kind: str, gpus: Sequence[int], size: float, gpus_per_server: int, turn: int = 0) -> Flows:
     """A ring collective of `size` bytes among `gpus`; `turn` 1 runs channel 0 the other way round."""

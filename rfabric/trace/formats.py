@@ -43,7 +43,7 @@ def read_trace(path: str | Path) -> Trace:
             records, head = readers[path.suffix](file)
         if not records:
             raise RFabricError("holds no flow")
-        return _trace(records, {"source": path.name} | head.get("provenance", {}), head.get("windows", {}))
+        return _trace(records, {"source": path.name} | _object(head, "provenance"), _object(head, "windows"))
     except (csv.Error, json.JSONDecodeError) as error:
         raise RFabricError(f"{path}: not a valid {path.suffix[1:]} file: {error}") from error
     except RFabricError as error:
@@ -109,6 +109,13 @@ def _read_htsim(file) -> tuple[list[dict], dict]:
     return records, {"provenance": {"format": "htsim: src dst bytes start_ns; host n is h(n+1)"}}
 
 
+def _object(head: dict, key: str) -> dict:
+    value = head.get(key, {})
+    if not isinstance(value, dict):
+        raise RFabricError(f"{key} {value!r} is not an object")
+    return value
+
+
 def _check_version(version: str) -> None:
     if version != str(VERSION):
         raise RFabricError(f"trace version {version!r}; this rfabric reads version {VERSION}")
@@ -167,9 +174,12 @@ def _row(rows: dict[str, int], after: str, name: str) -> int:
 
 def _whole(value, name: str) -> int:
     try:
-        return int(value)
-    except (TypeError, ValueError) as error:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError) as error:
         raise RFabricError(f"{name} {value!r} is not a whole number") from error
+    if not 0 <= number < 2**31:
+        raise RFabricError(f"{name} {value!r} must lie between 0 and {2**31 - 1:,}")
+    return number
 
 
 def _key(text: str) -> PhaseKey:

@@ -23,6 +23,7 @@ from ..fabric import Fabric
 from ..optics import Demand
 
 PHASES = ("generation", "training", "weight_sync")
+MOST_BYTES, MOST_SECONDS = 1e18, 1e9  # so that sums of bytes stay whole numbers of 64 bits, and times keep microseconds
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class Trace:
             "src": np.int32, "dst": np.int32, "size": np.int64, "start": float, "gap": float, "after_offsets": np.int64,
             "after": np.int64, "step": np.int32, "phase": np.int16, "label": np.int16,
         }  # fmt: skip
+        if np.asarray(self.size, dtype=float).sum() > MOST_BYTES:
+            raise RFabricError(f"trace: more than {MOST_BYTES:g} bytes in all; split it")
         for name, dtype in types.items():
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=dtype))
         self._check()
@@ -75,11 +78,13 @@ class Trace:
         for name in ("src", "dst", "start", "gap", "step", "phase", "label"):
             if getattr(self, name).shape != (n,):
                 raise RFabricError(f"trace: column {name} has {len(getattr(self, name))} rows, size has {n}")
-        for name, least in (("size", 0), ("start", 0.0), ("gap", 0.0)):
+        for name, most in (("size", MOST_BYTES), ("start", MOST_SECONDS), ("gap", MOST_SECONDS)):
             column = getattr(self, name)
-            bad = np.flatnonzero(~((column >= least) & (column < np.inf)))
+            bad = np.flatnonzero(~((column >= 0) & (column <= most)))
             if len(bad):
-                raise RFabricError(f"trace row {bad[0]}: {name} {column[bad[0]]} must be finite and not negative")
+                raise RFabricError(
+                    f"trace row {bad[0]}: {name} {column[bad[0]]} must be finite and not negative, at most {most:g}"
+                )
         for name, limit in (("src", len(self.hosts)), ("dst", len(self.hosts)), ("after", n)):
             column = getattr(self, name)
             bad = np.flatnonzero((column < 0) | (column >= limit))
