@@ -34,6 +34,8 @@ def fat_tree(
         _whole("k", k, 2)
         if k % 2:
             raise RFabricError(f"fat-tree: k={k} must be even")
+        if any(given not in (4, made) for given, made in zip((pods, tors, gpus), (k, k // 2, k // 2), strict=True)):
+            raise RFabricError(f"fat-tree: k={k} sets pods={k}, tors=gpus={k // 2}; leave these out, or k")
         pods, tors, gpus = k, k // 2, k // 2
     shape = _shape("fat-tree", pods, tors, gpus)
     ratio = _number("oversubscription", oversubscription)

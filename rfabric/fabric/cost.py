@@ -23,7 +23,6 @@ from .builders import fat_tree
 from .model import Fabric
 
 TABLE = Path(__file__).with_name("prices.csv")
-ITEMS = ("nic", "transceiver", "electrical-port", "ocs-port")
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,9 @@ class Line:
         return self.count * self.price.usd
 
     @property
-    def watts(self) -> float:
-        return self.count * self.power.watts if self.power else 0.0
+    def watts(self) -> float | None:
+        """None where the table has no figure."""
+        return self.count * self.power.watts if self.power else None
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,10 @@ class Bill:
         return sum(line.usd for line in self.lines)
 
     @property
-    def watts(self) -> float:
-        """Electrical power of switches and transceivers, without NICs."""
-        return sum(line.watts for line in self.lines)
+    def watts(self) -> float | None:
+        """Electrical power of switches and transceivers, without NICs; None where the figure of a part is missing."""
+        watts = [line.watts for line in self.lines if line.item != "nic"]
+        return None if None in watts else sum(watts)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -80,7 +81,8 @@ class Bill:
         return tuple(dict.fromkeys(texts))
 
     def to_json(self) -> dict:
-        return {"network_usd": round(self.usd, 2), "network_watts": round(self.watts, 1)}
+        watts = None if self.watts is None else round(self.watts, 1)
+        return {"network_usd": round(self.usd, 2), "network_watts": watts}
 
 
 def bill(fabric: Fabric, prices: Iterable[Price] = ()) -> Bill:

@@ -10,8 +10,9 @@ crossbar that joins port to port and reads no header. Cables never move; what an
 
 import json
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 from ..errors import RFabricError
@@ -60,10 +61,18 @@ class Node:
     dpid: int = 0
 
     def __post_init__(self):
-        if not self.name.isalnum() or not self.name.isascii() or len(self.name) > MAX_NAME:
+        if (
+            not isinstance(self.name, str)
+            or not self.name.isalnum()
+            or not self.name.isascii()
+            or len(self.name) > MAX_NAME
+        ):
             raise RFabricError(f"node name {self.name!r}: use 1 to {MAX_NAME} ASCII letters and digits")
         if self.kind not in KINDS or self.tier not in TIERS:
             raise RFabricError(f"node {self.name}: kind {self.kind!r} / tier {self.tier!r} not in {KINDS} / {TIERS}")
+        for key in ("pod", "plane", "dpid"):
+            if type(getattr(self, key)) is not int:
+                raise RFabricError(f"node {self.name}: {key} {getattr(self, key)!r} must be a whole number")
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,7 @@ class Link:
     delay: float = 0.0
 
     def __post_init__(self):
-        if not self.rate > 0 or not self.delay >= 0:
+        if not 0 < self.rate < float("inf") or not 0 <= self.delay < float("inf"):
             raise RFabricError(f"cable {self.a}-{self.b}: rate {self.rate} must be > 0 and delay {self.delay} >= 0")
 
 
@@ -100,7 +109,7 @@ class Fabric:
     def __post_init__(self):
         object.__setattr__(self, "nodes", tuple(self.nodes))
         object.__setattr__(self, "links", tuple(self.links))
-        if not self.reconfig_delay >= 0:
+        if not 0 <= self.reconfig_delay < float("inf"):
             raise RFabricError(f"fabric {self.name}: reconfiguration delay {self.reconfig_delay} s must be >= 0")
         if len(self.node) != len(self.nodes):
             raise RFabricError(f"fabric {self.name}: two nodes share a name")
@@ -113,6 +122,15 @@ class Fabric:
         for end in ends:
             if end.node not in self.node:
                 raise RFabricError(f"cable at {end}: the fabric has no node {end.node}")
+        if not self.hosts:
+            raise RFabricError(f"fabric {self.name}: it has no host")
+        for host in self.hosts:
+            ends = [self.node[self.peer[port][1].node] for port in self.ports[host]]
+            if [(node.tier, node.kind) for node in ends] != [("edge", "eps")]:
+                found = ", ".join(node.name for node in ends) or "nothing"
+                raise RFabricError(
+                    f"host {host} is cabled to {found}; it needs one cable, to a ToR (tier edge, kind eps)"
+                )
 
     @cached_property
     def node(self) -> dict[str, Node]:
@@ -165,8 +183,40 @@ class Fabric:
         return {h: self.peer[self.ports[h][0]][1].node for h in self.hosts}
 
     @cached_property
+    def host_index(self) -> dict[str, int]:
+        """The number of each host: 0 for h1."""
+        return {host: i for i, host in enumerate(self.hosts)}
+
+    @cached_property
+    def memo(self) -> dict:
+        """What other rooms have worked out about this fabric and want to keep, by name."""
+        return {}
+
+    @cached_property
+    def cabling(self):
+        """Ports, nodes and hosts as arrays: `ways.Cabling`. numpy is loaded here, as `mn` runs topology files without it."""
+        from .ways import Cabling
+
+        return Cabling(self)
+
+    @cached_property
+    def routes(self):
+        """`fabric.routes(circuits)`: the Routes of hashable circuits; policy, planner and world ask for the same few."""
+        from .routing import Routes
+
+        return lru_cache(4)(partial(Routes, self))
+
+    @cached_property
     def pods(self) -> int:
         return 1 + max((n.pod for n in self.nodes), default=-1)
+
+    def named(self, spec: str) -> "Fabric":
+        """The same fabric with this `spec`, which changes nothing that would have to be checked again."""
+        found = copy(self)
+        found.__dict__.pop("routes", None)
+        found.__dict__.pop("memo", None)
+        object.__setattr__(found, "spec", spec)
+        return found
 
     def rate(self, port: Port) -> float:
         """bit/s of the cable at `port`."""
@@ -209,9 +259,12 @@ class Fabric:
                 Link(Port.parse(k["a"]), Port.parse(k["b"]), float(k["rate_bps"]), float(k["delay_s"]))
                 for k in data["links"]
             )
-            return cls(data["name"], nodes, links, data["reconfig_delay_s"], data["spec"], data["parameters"])
-        except (KeyError, TypeError) as error:
-            raise RFabricError(f"fabric file: {error} is missing or has the wrong form") from error
+            parameters = dict(data["parameters"])
+            return cls(str(data["name"]), nodes, links, data["reconfig_delay_s"], str(data["spec"]), parameters)
+        except KeyError as error:
+            raise RFabricError(f"fabric file: {error} is missing") from error
+        except (TypeError, ValueError) as error:
+            raise error if isinstance(error, RFabricError) else RFabricError(f"fabric file: {error}") from error
 
 
 def host_ip(index: int) -> str:

@@ -7,14 +7,13 @@ import importlib.util
 import inspect
 import sysconfig
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from ..errors import RFabricError
 from .model import Fabric
 
 SHAPE = ("pods", "tors", "gpus")
-SMALLEST, MOST_RACKS = 64, 512
+SMALLEST, MOST_RACKS, MOST_GPUS = 64, 512, 128
 
 
 def data_dir(name: str) -> Path:
@@ -35,10 +34,13 @@ def parse_fabric(spec: str, hosts: int = 0) -> Fabric:
         return _from_file(head)
     builder = _builder(head)
     known = inspect.signature(builder).parameters
-    values = dict(_setting(s, known, head) for s in settings)
+    pairs = [_setting(s, known, head) for s in settings]
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise RFabricError(f"{spec}: a setting stands twice; keep one of each")
     if hosts and set(SHAPE) <= set(known) and not {*SHAPE, "k"} & set(values):
         values |= shape_for(hosts)
-    return replace(builder(**values), spec=str(spec))
+    return builder(**values).named(str(spec))
 
 
 def shape_for(hosts: int) -> dict[str, int]:
@@ -49,6 +51,11 @@ def shape_for(hosts: int) -> dict[str, int]:
     if hosts <= SMALLEST:
         return dict(zip(SHAPE, (4, 4, 4), strict=True))
     gpus = 8
+    if hosts > MOST_RACKS * MOST_GPUS:
+        raise RFabricError(
+            f"the traffic names GPU h{hosts}; {MOST_RACKS * MOST_GPUS:,} at most get a fabric by themselves: "
+            f"state its size, {', '.join(f'{key}=N' for key in SHAPE)}"
+        )
     while hosts > gpus * MOST_RACKS:
         gpus *= 2
     racks = -(-hosts // gpus)

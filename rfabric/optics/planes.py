@@ -6,6 +6,7 @@ every matching of ToRs can be lit; the up-cable is the ToR's own number, hence l
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ..errors import RFabricError
 from ..fabric import Fabric, Port
@@ -21,41 +22,50 @@ def planes(fabric: Fabric) -> list[int]:
 
 def light(fabric: Fabric, matchings: dict[int, Iterable[Pair]]) -> Circuits:
     """The circuits that join, in each plane, the pairs of racks of its matching; each rack at most once a plane."""
-    circuits: set[Circuit] = set()
+    circuits: list[Circuit] = []
+    every = uplinks(fabric)
     for plane, pairs in matchings.items():
-        uplink = _uplinks(fabric, plane)
+        uplink = every.get(plane, {})
         used: set[str] = set()
         for a, b in pairs:
             for rack in (a, b):
                 if rack in used or rack not in uplink:
                     raise RFabricError(f"plane {plane}: rack {rack} has one uplink, it cannot be joined twice")
                 used.add(rack)
-            circuits |= _join(fabric, uplink[a], uplink[b])
+            circuits += _join(uplink[a], uplink[b])
     return Circuits(frozenset(circuits))
 
 
-def _uplinks(fabric: Fabric, plane: int) -> dict[str, Port]:
-    """The aggregation port (OCS side) of each rack's uplink in this plane."""
-    return {
-        fabric.peer[port][1].node: port
-        for node in fabric.ocses
-        if node.plane == plane
-        for port in fabric.ports[node.name]
-        if fabric.peer[port][1].node in fabric.rack_index
-    }
+class Uplink(NamedTuple):
+    """A rack's way up in one plane: its port at the aggregation OCS; with a core, the circuit up and the core's port."""
+
+    port: Port
+    up: Circuit | None
+    core: Port | None
 
 
-def _join(fabric: Fabric, a: Port, b: Port) -> set[Circuit]:
-    if a.node == b.node:
-        return {Circuit.of(a, b)}
-    up_a, up_b = _own_uplink(fabric, a), _own_uplink(fabric, b)
-    core_a, core_b = fabric.peer[up_a][1], fabric.peer[up_b][1]
-    return {Circuit.of(a, up_a), Circuit.of(core_a, core_b), Circuit.of(up_b, b)}
+def uplinks(fabric: Fabric) -> dict[int, dict[str, Uplink]]:
+    """By plane and rack. The core-facing port kept for a ToR: ToR ports and core ports of an aggregation OCS pair up in order."""
+    if "uplinks" not in fabric.memo:
+        fabric.memo["uplinks"] = _uplinks(fabric)
+    return fabric.memo["uplinks"]
 
 
-def _own_uplink(fabric: Fabric, port: Port) -> Port:
-    """The core-facing port kept for the ToR at `port`: ToR ports and core ports of an aggregation OCS pair up in order."""
-    ports = fabric.ports[port.node]
-    below = [p for p in ports if fabric.peer[p][1].node in fabric.rack_index]
-    above = [p for p in ports if fabric.peer[p][1].node not in fabric.rack_index]
-    return above[below.index(port)]
+def _uplinks(fabric: Fabric) -> dict[int, dict[str, Uplink]]:
+    found: dict[int, dict[str, Uplink]] = {}
+    for node in fabric.ocses:
+        ports = fabric.ports[node.name]
+        racks = [(port, fabric.peer[port][1].node) for port in ports]
+        below = [(port, rack) for port, rack in racks if rack in fabric.rack_index]
+        above = [port for port, rack in racks if rack not in fabric.rack_index]
+        kept = [*above, *[None] * (len(below) - len(above))]
+        for (port, rack), up in zip(below, kept, strict=False):
+            way = (Circuit.of(port, up), fabric.peer[up][1]) if up else (None, None)
+            found.setdefault(node.plane, {})[rack] = Uplink(port, *way)
+    return found
+
+
+def _join(a: Uplink, b: Uplink) -> tuple[Circuit, ...]:
+    if a.port.node == b.port.node:
+        return (Circuit.of(a.port, b.port),)
+    return a.up, Circuit.of(a.core, b.core), b.up

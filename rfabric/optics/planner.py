@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import RFabricError
-from ..fabric import Fabric, Routes, unreachable
+from ..fabric import Fabric, unreachable
 from ..units import show_time
 from .circuits import Circuits, Demand, Rewire
 from .policies import Policy
@@ -47,10 +47,11 @@ class Timing:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the planner made of an intent: the rewire (empty when the circuits stay) and why."""
+    """What the planner made of an intent: the rewire (empty when the circuits stay), why, and the circuits after it."""
 
     rewire: Rewire
     why: str
+    circuits: Circuits
 
 
 def intend(
@@ -66,23 +67,24 @@ def intend(
     """Ask `policy` and apply the window rule; RFabricError when what comes out disconnects one of the demanded `pairs`."""
     stay = Rewire(Circuits(), Circuits())
     if not fabric.ocses:
-        return Decision(stay, "no OCS")
-    rewire = Rewire.between(circuits, policy.decide(demand, circuits, now, plan).check(fabric))
+        return Decision(stay, "no OCS", circuits)
+    wanted = policy.decide(demand, circuits, now, plan).check(fabric)
+    rewire = Rewire.between(circuits, wanted)
     least = timing.least_window(fabric)
     if not rewire:
-        decision = Decision(stay, "circuits already fit")
+        decision = Decision(stay, "circuits already fit", circuits)
     elif len(circuits) and demand.window <= least:
         window = f"window {show_time(demand.window)} is not above {show_time(least)}"
-        decision = Decision(stay, f"{window}: circuits stay")
+        decision = Decision(stay, f"{window}: circuits stay", circuits)
     else:
-        decision = Decision(rewire, f"{policy.name}: {rewire.size} circuits change")
-    refuse_disconnection(fabric, decision.rewire.apply(circuits), pairs)
+        decision = Decision(rewire, f"{policy.name}: {rewire.size} circuits change", wanted)
+    refuse_disconnection(fabric, decision.circuits, pairs)
     return decision
 
 
 def refuse_disconnection(fabric: Fabric, circuits: Circuits, pairs: Iterable[tuple[str, str]]) -> None:
     """RFabricError when `circuits` leave a demanded host pair without any path."""
-    lost = unreachable(Routes(fabric, circuits), pairs)
+    lost = unreachable(fabric.routes(circuits), pairs)
     if lost:
         src, dst = lost[0]
         raise RFabricError(
@@ -93,9 +95,8 @@ def refuse_disconnection(fabric: Fabric, circuits: Circuits, pairs: Iterable[tup
 
 def changed_cables(fabric: Fabric, rewire: Rewire) -> frozenset[int]:
     """The cables at the ports that a rewire touches: what is dark while it lasts."""
-    return frozenset(
-        fabric.peer[port][0] // 2 for circuits in (rewire.down, rewire.up) for circuit in circuits for port in circuit
-    )
+    ports = {port for circuits in (rewire.down, rewire.up) for circuit in circuits.items for port in circuit}
+    return frozenset(fabric.peer[port][0] // 2 for port in ports)
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,9 @@ import rustworkx
 from ..errors import RFabricError
 from ..fabric import Fabric
 from . import templates
-from .circuits import Circuits, Demand, optical_paths
+from .circuits import Circuits, Demand
 from .planes import Pair, light, planes
 from .templates import Matchings
-
 
 WEIGHT_STEPS = 10**9  # resolution of a matching's weights
 
@@ -74,16 +73,26 @@ class ByPhase:
         count = _count(self.fabric)
         racks = np.array(demand.racks, dtype=object)
         sends, receives = demand.bytes.any(1), demand.bytes.any(0)
-        sinks = list(racks[receives & ~sends])
         if demand.phase == "generation":
             found = templates.isolated_pods(self.fabric, count)
         elif not sends.any():
             return circuits
-        elif demand.phase == "weight_sync" and sinks:
-            found = templates.tree(self.fabric, list(racks[sends]), sinks, count)
+        elif demand.phase == "weight_sync" and (receives & ~sends).any():
+            found = templates.tree(*self._levels(racks, sends, receives), count)
         else:
             found = _best_rounds(demand, list(racks[sends | receives]), count)
         return _lit(self.fabric, _least_moved(self.fabric, found, circuits))
+
+    def _levels(self, racks: np.ndarray, sends: np.ndarray, receives: np.ndarray) -> tuple[list[str], ...]:
+        """Sources, relays and leaves of a tree: relays pass on what they get; where none does, they are the first pod's."""
+        sources, relays, leaves = (
+            list(racks[some]) for some in (sends & ~receives, sends & receives, receives & ~sends)
+        )
+        if not relays:
+            pod = self.fabric.node[leaves[0]].pod
+            relays = [rack for rack in leaves if self.fabric.node[rack].pod == pod]
+            leaves = [rack for rack in leaves if rack not in relays]
+        return sources, relays, leaves
 
 
 POLICIES = {"static": Static, "demand": ByDemand, "phase": ByPhase}
@@ -148,10 +157,14 @@ def _least_moved(fabric: Fabric, found: Matchings, circuits: Circuits) -> Matchi
 
 
 def _pairs_by_plane(fabric: Fabric, circuits: Circuits) -> dict[int, set[Pair]]:
+    """In each plane, the racks that `circuits` join."""
+    cabling, lit = fabric.cabling, fabric.routes(circuits).lights
+    some = np.flatnonzero((np.diff(lit.offsets) > 1) & (lit.out < lit.into))
+    ends = (cabling.node[ports[some]].tolist() for ports in (lit.out ^ 1, lit.out, lit.into))
     pairs: dict[int, set[Pair]] = {}
-    for path in optical_paths(fabric, circuits):
-        first = fabric.peer[path.out][1].node
-        pairs.setdefault(fabric.node[first].plane, set()).add(_ordered((path.out.node, path.into.node)))
+    for first, a, b in zip(*ends, strict=True):
+        pair = _ordered((fabric.nodes[a].name, fabric.nodes[b].name))
+        pairs.setdefault(fabric.nodes[first].plane, set()).add(pair)
     return pairs
 
 

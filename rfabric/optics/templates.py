@@ -4,7 +4,7 @@ Every template returns matchings, a list of rack pairs per plane; `planes.light`
 
     mesh           union of disjoint perfect matchings of the racks: high bisection, few hops
     isolated pods  a mesh inside each pod, nothing between pods
-    tree           sources to the racks of a first pod, those to the racks of every other pod
+    tree           sources to relay racks, those to all others
 """
 
 from collections.abc import Sequence
@@ -41,30 +41,31 @@ def isolated_pods(fabric: Fabric, planes: int) -> Matchings:
     return [[pair for m in meshes for pair in m[j]] for j in range(planes)]
 
 
-def tree(fabric: Fabric, sources: Sequence[str], sinks: Sequence[str], planes: int) -> Matchings:
-    """Two levels: `sources` feed the sinks of the first pod in half of the planes, those feed the other pods in the rest.
+def tree(sources: Sequence[str], relays: Sequence[str], leaves: Sequence[str], planes: int) -> Matchings:
+    """Two levels: `sources` feed the `relays` in half of the planes, those feed the `leaves` in the rest.
 
-    Ports the tree leaves free (sources without a child, leaves in the first half) are joined straight from source to sink.
+    Ports the tree leaves free (sources without a child, leaves in the first half) are joined straight from source to leaf.
     """
-    first = [r for r in sinks if fabric.node[r].pod == fabric.node[sinks[0]].pod] if sinks else []
-    others = [r for r in sinks if r not in first]
-    upper = (planes + 1) // 2 if others else planes
+    upper = (planes + 1) // 2 if leaves else planes
     found = []
     for j in range(planes):
         if j < upper:
-            spread = _zip(sources, first, j)
-            free = [r for r in sources if all(r not in pair for pair in spread)]
-            found.append(spread + _zip(free, others, j))
+            spread = _zip(sources, relays, j)
+            found.append(spread + _zip(_without(sources, spread), leaves, j))
         else:
-            down = _zip(first, others, j - upper)
-            rest = [r for r in others if all(r not in pair for pair in down)]
-            found.append(down + _zip(sources, rest, j))
+            down = _zip(relays, leaves, j - upper)
+            found.append(down + _zip(sources, _without(leaves, down), j))
     return found
 
 
 def _zip(parents: Sequence[str], children: Sequence[str], turn: int) -> list[Pair]:
-    """Pair the shorter list with the longer, turned by `turn` so that planes differ."""
+    """Pair the shorter list with as many of the longer, which goes on with every `turn` so that none is left out."""
     n = min(len(parents), len(children))
-    if not n:
-        return []
-    return [(parents[(i + turn) % len(parents)], children[i]) for i in range(n)] if len(parents) >= n else []
+    if len(parents) >= len(children):
+        return [(parents[(i + turn) % len(parents)], children[i]) for i in range(n)]
+    return [(parents[i], children[(i + turn * n) % len(children)]) for i in range(n)]
+
+
+def _without(racks: Sequence[str], pairs: Sequence[Pair]) -> list[str]:
+    taken = {rack for pair in pairs for rack in pair}
+    return [rack for rack in racks if rack not in taken]

@@ -51,6 +51,7 @@ class Engine:
         self.core = _choose(core)
         make = compiled.CompiledEngine if self.core == "compiled" else ReferenceEngine
         self._engine = make(checked, inputs.tolerance(tolerance))
+        self._capacity = checked.copy()
         self._progress = progress
         self._called = time.monotonic()
 
@@ -102,7 +103,8 @@ class Engine:
     def set_capacity(self, links, bps) -> None:
         """From now on these links carry so much, bit/s; 0 makes one dark. Give all links of one rewire in one call."""
         links = inputs.ids("links", links, self.links, "links")
-        self._engine.set_capacity(links, inputs.capacities(bps, len(links)))
+        self._capacity[links] = bps = inputs.capacities(bps, len(links))
+        self._engine.set_capacity(links, bps)
 
     def reroute(self, flows, path_offsets, path_links) -> None:
         """From now on these flows take these paths; what is left to send is kept. Finished ones are left alone."""
@@ -132,8 +134,23 @@ class Engine:
         return finish
 
     def link_bytes(self) -> np.ndarray:
-        """Bytes carried so far by every link. Utilisation over time: run to each bin's edge and take differences."""
+        """Bytes carried so far by every link."""
         return self._engine.link_bytes()
+
+    def utilisation(self, edges) -> np.ndarray:
+        """Run on through the times `edges` (s, ascending); how full was each link between one and the next?
+
+        Array (len(edges) - 1, links): the mean share of its capacity that a link carried; 0 for a dark one. Watched
+        flows do not stop this run, and what happens to them is not told.
+        """
+        edges = inputs.edges(edges, self.now)
+        carried = np.empty((len(edges), self.links))
+        for at, edge in enumerate(edges):
+            while len(self.run(edge)):
+                pass
+            carried[at] = self.link_bytes()
+        most = np.diff(edges)[:, None] * self._capacity / 8
+        return np.divide(np.diff(carried, axis=0), most, out=np.zeros_like(most), where=most > 0)
 
     def busy_time(self) -> np.ndarray:
         """Seconds during which at least one flow was in flight on each link, stalled or not."""

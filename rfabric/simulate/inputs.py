@@ -45,6 +45,16 @@ def tolerance(value) -> float:
     return value
 
 
+def edges(values, now: float) -> np.ndarray:
+    """Edges of time bins, s: finite, ascending, none before `now`."""
+    edges = _numbers("edges", values, None, minimum=now)
+    down = np.flatnonzero(edges[1:] <= edges[:-1])
+    if len(down):
+        i = int(down[0]) + 1
+        raise RFabricError(f"edges[{i}] is {edges[i]:g} after {edges[i - 1]:g}: edges of bins must ascend")
+    return edges
+
+
 def ids(name: str, values, count: int, what: str) -> np.ndarray:
     """Indices into `count` things, as int32."""
     array = _integers(name, values).ravel()

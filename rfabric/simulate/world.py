@@ -6,20 +6,21 @@ A phase begins when the first of its rows is ready. Its flows take the routes of
 way, flows whose way, before it or after, leads over a circuit that changes stand still, others go on.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import RunError
-from ..fabric import Fabric, Routes
+from ..fabric import Fabric
+from ..fabric.ways import offsets_of, spread
 from ..optics import Circuits, Decision, Demand, RewireRecord, Timing, changed_cables, intend, parse_policy
 from ..report.result import Result
 from ..trace import PhaseKey, Trace
-from ..trace.model import segments
 from .flows import Engine
 
 Progress = Callable[[dict], None]
+NO_LOSS = "a fluid loses no bytes: flows on circuits that drop stand still here, and the bytes lost are not modelled"
 
 
 def simulate(
@@ -44,6 +45,7 @@ def simulate(
         engine="simulate", fabric=fabric, policy=policy if fabric.ocses else "ecmp", trace=trace, traffic=traffic, seed=seed,
         start=engine.start_times(), finish=engine.finish_times(), link_bytes=engine.link_bytes()[:-1],
         sent=trace.size, received=trace.size, rewires=tuple(world.records), epochs=tuple(world.epochs),
+        notes=(NO_LOSS,) if timing.in_flight == "drop" and fabric.ocses else (),
     ).check()  # fmt: skip
 
 
@@ -54,7 +56,7 @@ class _Rewiring:
     key: PhaseKey
     decision: Decision
     requested: float
-    cables: frozenset[int]
+    cables: np.ndarray  # a mask
     ways: "_Ways"
     waits_for: set[int]
     dark_from: float = np.inf  # when senders that were not told to pause come to a halt
@@ -65,39 +67,48 @@ class _Rewiring:
         return min(self.dark_from, self.usable)
 
 
-class _Ways:
-    """The directed links of each host pair of a trace under one set of circuits; `nowhere` where nothing connects it."""
+class _Pairs:
+    """The host pairs that send in a trace: numbers of both ends in the fabric, and which pair each row is (-1: no bytes)."""
 
-    def __init__(self, fabric: Fabric, trace: Trace, circuits: Circuits):
-        self.routes, self.trace = Routes(fabric, circuits), trace
-        self.nowhere = (2 * len(fabric.links),)
-        self.found: dict[int, tuple[int, ...]] = {}
+    def __init__(self, fabric: Fabric, trace: Trace):
+        host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
+        sends = np.flatnonzero(trace.size > 0)
+        codes, which = np.unique(host[trace.src[sends]] << 32 | host[trace.dst[sends]], return_inverse=True)
+        self.src, self.dst = codes >> 32, codes & 0xFFFFFFFF
+        self.of = np.full(len(trace), -1, dtype=np.int64)
+        self.of[sends] = which
+
+
+class _Ways:
+    """The directed links of host pairs under one set of circuits, `nowhere` where nothing connects one; each found once."""
+
+    def __init__(self, fabric: Fabric, pairs: _Pairs, circuits: Circuits):
+        self.ways, self.pairs = fabric.routes(circuits).ways, pairs
+        self.nowhere = 2 * len(fabric.links)
+        self.first = np.full(len(pairs.src), -1, dtype=np.int64)
+        self.count = np.zeros(len(pairs.src), np.int64)
+        self.links = np.zeros(0, np.int32)
 
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """CSR (offsets, links) of the ways of `rows`; each host pair is looked up once."""
-        codes = self.trace.src[rows].astype(np.int64) << 32 | self.trace.dst[rows]
-        pairs, which = np.unique(codes, return_inverse=True)
-        ways = [self._way(code) for code in pairs.tolist()]
-        ends = _offsets([len(way) for way in ways])
-        links = np.fromiter((link for way in ways for link in way), np.int32, ends[-1])
-        return _offsets(np.diff(ends)[which]), links[segments(ends, which)]
+        """CSR (offsets, links) of the ways of `rows`, which send."""
+        pairs = self.pairs.of[rows]
+        self._find(np.unique(pairs[self.first[pairs] < 0]))
+        counts = self.count[pairs]
+        return offsets_of(counts), self.links[spread(self.first[pairs], counts)]
 
-    def _way(self, code: int) -> tuple[int, ...]:
-        if code not in self.found:
-            pair = self.trace.hosts[code >> 32], self.trace.hosts[code & 0xFFFFFFFF]
-            self.found[code] = self.routes.links(*pair) or self.nowhere
-        return self.found[code]
+    def _find(self, pairs: np.ndarray) -> None:
+        offsets, links = self.ways.links(self.pairs.src[pairs], self.pairs.dst[pairs])
+        dark = offsets[1:] == offsets[:-1]
+        links = np.insert(links, offsets[:-1][dark], self.nowhere)
+        self.count[pairs] = np.diff(offsets) + dark
+        self.first[pairs] = len(self.links) + offsets_of(self.count[pairs])[:-1]
+        self.links = np.concatenate((self.links, links))
 
-    def crossing(self, rows: np.ndarray, cables: frozenset[int]) -> np.ndarray:
-        """Which of `rows` cross one of `cables`, as a mask."""
+    def crossing(self, rows: np.ndarray, cables: np.ndarray) -> np.ndarray:
+        """Which of `rows` cross one of `cables` (a mask), as a mask."""
         offsets, links = self.of(rows)
-        hit = np.isin(links // 2, np.fromiter(cables, np.int64, len(cables)))
-        owner = np.repeat(np.arange(len(rows)), np.diff(offsets))
-        return np.bincount(owner[hit], minlength=len(rows)) > 0
-
-
-def _offsets(counts: Sequence[int]) -> np.ndarray:
-    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+        hit = np.append(cables, False)[links // 2]
+        return np.diff(np.concatenate(([0], np.cumsum(hit)))[offsets]) > 0
 
 
 class _World:
@@ -118,7 +129,8 @@ class _World:
         self.begun = np.zeros(0, np.int64)  # rows with bytes of the phases that have
         self.intents: list[PhaseKey] = []
         self.rewiring: _Rewiring | None = None
-        self.ways = _Ways(fabric, trace, start)
+        self.pairs = _Pairs(fabric, trace)
+        self.ways = _Ways(fabric, self.pairs, start)
         self._fill()
 
     def _fill(self) -> None:
@@ -130,7 +142,7 @@ class _World:
         latency[sends] = np.diff(np.concatenate(([0.0], np.cumsum(delay[links])))[ends])
         alone = np.diff(trace.after_offsets) == 0  # the engine counts a gap from what a row waits for
         self.engine.add(
-            path_offsets=_offsets(counts), path_links=links, size=trace.size.astype(float),
+            path_offsets=offsets_of(counts), path_links=links, size=trace.size.astype(float),
             start=trace.start + np.where(alone, trace.gap, 0.0), after_offsets=trace.after_offsets, after=trace.after,
             gap=trace.gap, latency=latency,
         )  # fmt: skip
@@ -185,8 +197,9 @@ class _World:
         decision = intend(self.fabric, self.policy, demand, self.circuits, now, plan, self.timing, pairs)
         if not decision.rewire:
             return
-        after = _Ways(self.fabric, self.trace, decision.rewire.apply(self.circuits))
-        cables = changed_cables(self.fabric, decision.rewire)
+        after = _Ways(self.fabric, self.pairs, decision.circuits)
+        cables = np.zeros(len(self.fabric.links), bool)
+        cables[list(changed_cables(self.fabric, decision.rewire))] = True
         self.rewiring = _Rewiring(key, decision, now, cables, after, set())
         rows = self._open()
         rows = rows[self._parked(rows)]
@@ -232,7 +245,7 @@ class _World:
             self.rewiring.dark_from = np.inf
             self._park(rows[self._parked(rows)])
             return
-        self.circuits = self.rewiring.decision.rewire.apply(self.circuits)
+        self.circuits = self.rewiring.decision.circuits
         self.epochs.append((self.engine.now, self.circuits))
         self.ways, self.rewiring = self.rewiring.ways, None
         self._reroute(rows)

@@ -1,0 +1,251 @@
+"""Light paths and ways as arrays: what `routing` says, for fabrics of 100,000 cables and more.
+
+A port is named here by the directed link that leaves it: 2i at end a of cable i, 2i + 1 at end b. The port at the other end of
+its cable is then p ^ 1, and p ^ 1 is the link that comes back. `routing.Routes` gives the same answers one pair at a time.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from .model import Fabric, Port
+
+MOST_CANDIDATES = 1 << 22  # (hop, destination) candidates looked at in one go: bounds memory to some 100 MB
+
+
+class Cabling:
+    """A fabric's ports, nodes and hosts by number.
+
+    node, number: int64[2m], owner (index into `nodes`) and OpenFlow number of each port; rate: float64[2m] bit/s; is_ocs:
+    bool[nodes]; packet_ports: the ports of hosts and packet switches, ascending as Ports; row: int64[nodes], which packet
+    switch a node is, -1 for others; host_link: the link that leaves each host; host_rack: the number of its rack.
+    """
+
+    def __init__(self, fabric: Fabric):
+        index = {node.name: i for i, node in enumerate(fabric.nodes)}
+        ends = [end for link in fabric.links for end in (link.a, link.b)]
+        self.node = np.array([index[end.node] for end in ends], dtype=np.int64)
+        self.number = np.array([end.number for end in ends], dtype=np.int64)
+        self.rate = np.repeat([link.rate for link in fabric.links], 2).astype(float)
+        self.is_ocs = np.array([node.kind == "ocs" for node in fabric.nodes])
+        self.packet_ports = self._packet_ports(fabric)
+        self.row = self._count(np.array([node.kind == "eps" for node in fabric.nodes]))
+        rack = np.full(len(fabric.nodes), -1, dtype=np.int64)
+        rack[[index[name] for name in fabric.racks]] = np.arange(len(fabric.racks))
+        host = self._count(np.array([node.kind == "host" for node in fabric.nodes]))
+        leaves = np.flatnonzero(host[self.node] >= 0)
+        self.host_link = np.empty(len(fabric.hosts), np.int64)
+        self.host_link[host[self.node[leaves]]] = leaves
+        self.host_rack = rack[self.node[self.host_link ^ 1]]
+        self.rack_row = self.row[[index[name] for name in fabric.racks]]
+
+    def _packet_ports(self, fabric: Fabric) -> np.ndarray:
+        names = np.argsort(np.argsort(np.array([node.name for node in fabric.nodes])))
+        ports = np.flatnonzero(~self.is_ocs[self.node])
+        return ports[np.lexsort((self.number[ports], names[self.node[ports]]))]
+
+    @staticmethod
+    def _count(of: np.ndarray) -> np.ndarray:
+        return np.where(of, np.cumsum(of) - 1, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Lights:
+    """Light paths, ordered by the port they leave from.
+
+    out, into: int64[n] ports; offsets: int64[n+1], links: int64, CSR of the directed links in order; rate: float64[n], bit/s
+    of the slowest.
+    """
+
+    out: np.ndarray
+    into: np.ndarray
+    offsets: np.ndarray
+    links: np.ndarray
+    rate: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.out)
+
+
+def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights:
+    """Every light path that `circuits` complete, both directions."""
+    c = fabric.cabling
+    cross = _cross(fabric, circuits)
+    path, port = np.arange(len(c.packet_ports)), c.packet_ports
+    into = np.full(len(path), -1, dtype=np.int64)
+    paths, ports = [path], [port]
+    for _ in range(len(fabric.links)):  # longer than any path; a ring of circuits would go on for ever
+        optical = c.is_ocs[c.node[port ^ 1]]
+        into[path[~optical]] = port[~optical] ^ 1
+        path, port = path[optical], cross[port[optical] ^ 1]
+        path, port = path[port >= 0], port[port >= 0]
+        if not len(path):
+            break
+        paths.append(path)
+        ports.append(port)
+    owner, links = np.concatenate(paths), np.concatenate(ports)
+    order = np.argsort(owner, kind="stable")
+    owner, links = owner[order], links[order]
+    lit = into >= 0
+    links, counts = links[lit[owner]], np.bincount(owner, minlength=len(lit))[lit]
+    offsets = offsets_of(counts)
+    rate = np.minimum.reduceat(c.rate[links], offsets[:-1]) if len(counts) else np.zeros(0)
+    return Lights(c.packet_ports[lit], into[lit], offsets, links, rate)
+
+
+def _cross(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray:
+    """The port that a circuit joins to each port, -1 where none does."""
+    peer, cross = fabric.peer, np.full(2 * len(fabric.links), -1, dtype=np.int64)
+    ends = [(peer[a][0], peer[b][0]) for a, b in circuits if a in peer and b in peer]
+    if ends:
+        a, b = np.array(ends, dtype=np.int64).T
+        cross[a], cross[b] = b, a
+    return cross
+
+
+class Ways:
+    """Cheapest ways of many host pairs at once, over `lights`; `reference` (bit/s) over a light path's rate is its cost."""
+
+    def __init__(self, fabric: Fabric, lit: Lights, reference: float):
+        c = fabric.cabling
+        self.cabling, self.lights = c, lit
+        leaves, leads = c.row[c.node[lit.out]], c.row[c.node[lit.into]]
+        arcs = np.flatnonzero((leaves >= 0) & (leads >= 0))
+        self.path = arcs[np.argsort(leaves[arcs], kind="stable")]  # light path of each arc, arcs by switch, then port
+        self.leaves, self.leads = leaves[self.path], leads[self.path]
+        self.step = reference / lit.rate[self.path]
+        self.switches = int(c.row.max(initial=-1)) + 1
+        self.first = np.searchsorted(self.leaves, np.arange(self.switches + 1))
+        self.salt = mixed(np.flatnonzero(c.row >= 0).astype(np.uint64) + np.uint64(1))
+
+    @cached_property
+    def cost(self) -> np.ndarray:
+        """float64[switches, racks]: what the cheapest way from every packet switch to every rack costs; inf without one.
+
+        Dijkstra from all racks at once, by rings of equal cost: a ring settled at cost D reaches, over the light paths of one
+        rate, the ring at D + their cost. A fabric has few rates, hence few rings; a set of racks is a row of bits.
+        """
+        racks = len(self.cabling.rack_row)
+        cost = np.full((self.switches, racks), np.inf)
+        start = np.zeros((self.switches, racks), bool)
+        start[self.cabling.rack_row, np.arange(racks)] = True
+        rings = {0.0: _packed(start)}
+        while rings:
+            at = min(rings)
+            new = np.unpackbits(rings.pop(at).view(np.uint8), axis=1, count=racks, bitorder="little").astype(bool)
+            new &= np.isinf(cost)
+            if not new.any():
+                continue
+            cost[new] = at
+            bits = _packed(new)
+            for step, (rows, first, leads) in self._joins.items():
+                ring = rings.setdefault(round(at + step, 9), np.zeros_like(bits))
+                ring[rows] |= np.bitwise_or.reduceat(bits[leads], first, axis=0)
+        return cost
+
+    @cached_property
+    def _joins(self) -> dict[float, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """By cost of a light path: the switches it leaves, where their part of `leads` begins, the switches it leads to."""
+        found = {}
+        for step in np.unique(self.step).tolist():
+            some = self.step == step
+            codes = np.unique(self.leaves[some] * self.switches + self.leads[some])
+            rows, first = np.unique(codes // self.switches, return_index=True)
+            found[step] = rows, first, codes % self.switches
+        return found
+
+    def onward(self, row: int, rack: int) -> np.ndarray:
+        """The light paths on the cheapest ways from switch `row` to a rack, in order of their ports."""
+        return self.path[self._fitting(np.array([row]), np.array([rack]))[1]]
+
+    def links(self, src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """CSR (int64 offsets, int32 directed links) of the ways of host pairs (numbers); empty where nothing connects one."""
+        c, lit = self.cabling, self.lights
+        at, rack, pair = c.rack_row[c.host_rack[src]], c.host_rack[dst], mixed(_coded(src, dst))
+        target, joined = c.rack_row[rack], np.ones(len(src), bool)
+        going, hops = np.flatnonzero(at != target), []
+        while len(going):
+            arc = self._chosen(at[going], rack[going], pair[going])
+            joined[going[arc < 0]] = False
+            going, arc = going[arc >= 0], arc[arc >= 0]
+            hop = np.full(len(src), -1, dtype=np.int64)
+            hop[going], at[going] = self.path[arc], self.leads[arc]
+            hops.append(hop)
+            going = going[at[going] != target[going]]
+        lengths = np.diff(lit.offsets)
+        taken = [np.where(joined & (hop >= 0), lengths[hop], 0) for hop in hops]
+        offsets = offsets_of(sum(taken) + 2 * joined if hops else 2 * joined)
+        links, place = np.empty(offsets[-1], np.int32), offsets[:-1].copy()
+        links[place[joined]] = c.host_link[src[joined]]
+        links[offsets[1:][joined] - 1] = c.host_link[dst[joined]] ^ 1
+        place += 1
+        for hop, counts in zip(hops, taken, strict=True):
+            links[spread(place, counts)] = lit.links[spread(lit.offsets[hop], counts)]
+            place += counts
+        return offsets, links
+
+    def reaches(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+        """Which of these host pairs (numbers) some way connects: bool."""
+        c = self.cabling
+        return np.isfinite(self.cost[c.rack_row[c.host_rack[src]], c.host_rack[dst]])
+
+    def _chosen(self, row: np.ndarray, rack: np.ndarray, pair: np.ndarray) -> np.ndarray:
+        """The arc that each pair takes at its switch, -1 where none leads on: the hash of the pair picks among equals."""
+        racks = len(self.cabling.rack_row)
+        keys, which = np.unique(row * racks + rack, return_inverse=True)
+        arc = np.full(len(row), -1, dtype=np.int64)
+        cuts = np.cumsum(np.diff(self.first)[keys // racks]) // MOST_CANDIDATES
+        for part in np.split(np.arange(len(keys)), np.flatnonzero(np.diff(cuts)) + 1):
+            owner, fits = self._fitting(keys[part] // racks, keys[part] % racks)
+            counts = np.bincount(owner, minlength=len(part))
+            mine = np.flatnonzero((which >= part[0]) & (which <= part[-1]))
+            key = which[mine] - part[0]
+            mine, key = mine[counts[key] > 0], key[counts[key] > 0]
+            choice = mixed(pair[mine] ^ self.salt[row[mine]]) % counts[key].astype(np.uint64)
+            arc[mine] = fits[offsets_of(counts)[key] + choice.astype(np.int64)]
+        return arc
+
+    def _fitting(self, row: np.ndarray, rack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(which of the given, arc) of every arc that leaves row[i] on a cheapest way to rack[i], by i, then by port."""
+        counts = self.first[row + 1] - self.first[row]
+        arcs, owner = spread(self.first[row], counts), np.repeat(np.arange(len(row)), counts)
+        here = self.cost[row, rack][owner]
+        there = self.cost[self.leads[arcs], rack[owner]] + self.step[arcs]
+        with np.errstate(invalid="ignore"):  # inf - inf where nothing leads on
+            fits = np.abs(there - here) <= 1e-6 * here
+        fits &= np.isfinite(here)
+        return owner[fits], arcs[fits]
+
+
+def offsets_of(counts: np.ndarray) -> np.ndarray:
+    """CSR offsets (int64[n+1]) of so many entries each."""
+    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+
+
+def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """first[0], first[0] + 1, ... counts[0] times, then from first[1], and so on: the entries of CSR rows."""
+    ends = np.cumsum(counts, dtype=np.int64)
+    return np.repeat(first - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def mixed(x: np.ndarray) -> np.ndarray:
+    """`routing.mix` of every element (uint64)."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)
+
+
+def _coded(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    return src.astype(np.uint64) << np.uint64(32) | dst.astype(np.uint64)
+
+
+def _packed(sets: np.ndarray) -> np.ndarray:
+    """Rows of bools as rows of 64-bit words."""
+    words = -(-sets.shape[1] // 64)
+    bits = np.zeros((len(sets), 8 * words), np.uint8)
+    packed = np.packbits(sets, axis=1, bitorder="little")
+    bits[:, : packed.shape[1]] = packed
+    return bits.view(np.uint64)
