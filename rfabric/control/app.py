@@ -51,24 +51,24 @@ class Unknown:
     frame: bytes
 
 
-def _number_from_one() -> None:
-    """Let transaction numbers of a connection start at 1, not at random.
+def _number_legibly() -> None:
+    """Let transaction numbers of a connection start at 32, an ASCII blank, not at random.
 
-    Mininet's RemoteController looks with telnet whether a controller listens, and decodes what it hears as UTF-8. Both
-    frameworks say hello at once with a random number, so that every tenth `mn` died of a UnicodeDecodeError.
+    Mininet's RemoteController looks with telnet whether a controller listens, and reads what it hears as UTF-8 in which
+    the bytes 1 and 127 are marks of its own. Both frameworks say hello at once with a random number, so that one `mn` in
+    ten died of a UnicodeDecodeError.
     """
-    package = seam.PACKAGES[seam.flavour()]
-    datapath = importlib.import_module(f"{package}.controller.controller").Datapath
+    datapath = importlib.import_module(f"{seam.PACKAGES[seam.flavour()]}.controller.controller").Datapath
     begin = datapath.__init__
     if hasattr(begin, "__wrapped__"):
         return
 
     @functools.wraps(begin)
-    def begin_at_zero(self, *args, **kwargs):
+    def begin_at_blank(self, *args, **kwargs):
         begin(self, *args, **kwargs)
-        self.xid = 0
+        self.xid = ord(" ") - 1
 
-    datapath.__init__ = begin_at_zero
+    datapath.__init__ = begin_at_blank
 
 
 class FabricApp(seam.App):
@@ -78,7 +78,7 @@ class FabricApp(seam.App):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        _number_from_one()
+        _number_legibly()
         self.core: Core | None = None
         self.hosts: frames.Hosts | None = None
         self.trouble = self._complained = ""

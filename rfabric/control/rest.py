@@ -8,7 +8,7 @@
     GET  /ocs                    every port with its state word             GET  /ocs/NAME  /ocs/NAME/circuits
     PUT  /ocs/NAME/circuits      plan and commit the circuits of one OCS
 
-Errors are {"error": text}: 400 bad input, 404 no such thing, 409 wrong state or epoch, 500 rolled back, 503 switches
+Errors are {"error": text}: 400 bad input, 403 asked by a web page, 404 no such thing, 409 wrong state or epoch, 500 rolled back, 503 switches
 missing.
 """
 
@@ -79,6 +79,12 @@ class Handler(BaseHTTPRequestHandler):
     do_PUT = do_POST = do_DELETE = do_GET
 
     def _serve(self) -> None:
+        if self.headers.get("Origin"):  # a page in the user's browser; loopback does not keep it out
+            self.close_connection = True
+            self._send(
+                _error(403, RFabricError("requests from web pages are refused; use curl or rfabric.control.client"))
+            )
+            return
         size = self.headers.get("Content-Length", "0")
         if not size.isdigit() or int(size) > schema.MAX_BODY:
             self.close_connection = True

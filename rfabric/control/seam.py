@@ -467,9 +467,7 @@ def _check_free(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise RFabricError(
-                f"OpenFlow address {host}:{port}: {error.strerror}; name another port"
-            ) from None
+            raise RFabricError(f"OpenFlow address {host}:{port}: {error.strerror}; name another port") from None
 
 
 def _exit(code: int) -> NoReturn:
