@@ -13,6 +13,8 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 
@@ -631,6 +633,14 @@ def server():
     yield server
     server.shutdown()
     server.server_close()
+
+
+def test_a_web_page_cannot_ask(server):
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{server.server_address[1]}/epoch", headers={"Origin": "http://evil.example"}
+    )
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(asked, timeout=5)
 
 
 def test_the_client_drives_a_rewire(server):

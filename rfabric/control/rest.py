@@ -8,8 +8,8 @@
     GET  /ocs                    every port with its state word             GET  /ocs/NAME  /ocs/NAME/circuits
     PUT  /ocs/NAME/circuits      plan and commit the circuits of one OCS
 
-Errors are {"error": text}: 400 bad input, 403 asked by a web page, 404 no such thing, 409 wrong state or epoch, 500 rolled back, 503 switches
-missing.
+Errors are {"error": text}: 400 bad input, 403 asked by a web page, 404 no such thing, 409 wrong state or epoch,
+500 rolled back, 503 switches missing.
 """
 
 import json
