@@ -343,7 +343,7 @@ def test_a_scale_that_cannot_be_shaped_names_those_that_can(scale):
         network.check_rates(fat_tree(), scale)
 
 
-CALM = guard.Load(busy=0.6, steal=0.0, softnet_dropped=0, resent=0, sent=10_000)
+CALM = guard.Load(busy=0.6, steal=0.0, softnet_dropped=0, port_dropped=0, resent=0, sent=10_000)
 PACKET = 3.6e-3  # s: 9000 bytes at 20 Mbit/s
 
 
@@ -364,6 +364,7 @@ def test_idle_samples_say_nothing_about_the_wait():
     ("change", "lateness", "reason"),
     [
         ({"softnet_dropped": 3}, 0.0, "dropped 3 packets"),
+        ({"port_dropped": 500}, 0.0, "the switch ports dropped 500 packets"),
         ({"resent": 500}, 0.0, "sent 500 of 10000 packets again, the limit is 1%"),
         ({"steal": 0.4}, 0.0, "took 40% of the processors, the limit is 20%"),
         ({}, 0.2, "started 200 ms late, the limit is 50 ms"),
@@ -376,7 +377,7 @@ def test_each_sign_of_an_overrun_host_is_a_reason(change, lateness, reason):
 
 
 def test_packets_sent_again_are_expected_where_a_rewire_drops():
-    assert guard.judge(samples(0.5), guard.Load(0.5, 0.0, 0, 500, 10_000), PACKET, 0.0, 1e-4, may_drop=True).ok
+    assert guard.judge(samples(0.5), guard.Load(0.5, 0.0, 0, 0, 500, 10_000), PACKET, 0.0, 1e-4, may_drop=True).ok
 
 
 def test_the_advice_grows_with_the_overrun():

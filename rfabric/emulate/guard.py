@@ -44,6 +44,7 @@ class Load:
     busy: float
     steal: float
     softnet_dropped: int
+    port_dropped: int
     resent: int
     sent: int
 
@@ -61,11 +62,12 @@ class Guard:
         self.samples: list[Sample] = []
         self._ports = {port.interface for node in network.fabric.switches for port in network.fabric.ports[node.name]}
         self._ticks, self._softnet, self._tcp = _cpu_ticks(), _softnet_dropped(), self._segments()
-        self._last = time.monotonic(), self._moved()
+        moved, self._dropped = self._ports_counted()
+        self._last = time.monotonic(), moved
 
     def sample(self) -> Sample:
         """Look once; the sample covers the time since the look before."""
-        (then, before), (now, moved) = self._last, (time.monotonic(), self._moved())
+        (then, before), (now, moved) = self._last, (time.monotonic(), self._ports_counted()[0])
         rate = (moved - before) / max(now - then, 1e-6)
         self._last = now, moved
         self.samples.append(Sample(_waiting_bytes() / rate if rate else 0.0, rate))
@@ -74,13 +76,15 @@ class Guard:
     def verdict(self, worst_lateness: float, bandwidth_scale: float) -> Pace:
         """The pace of the run so far; where it is not ok, the reasons and the scale to use instead."""
         resent, sent = (b - a for a, b in zip(self._tcp, self._segments(), strict=True))
-        load = Load(*_shares(self._ticks, _cpu_ticks()), _softnet_dropped() - self._softnet, resent, sent)
+        shares, dropped = _shares(self._ticks, _cpu_ticks()), self._ports_counted()[1] - self._dropped
+        load = Load(*shares, _softnet_dropped() - self._softnet, dropped, resent, sent)
         return judge(self.samples, load, self.packet_time, worst_lateness, bandwidth_scale, self.may_drop)
 
-    def _moved(self) -> int:
-        """Bytes that arrived at the switch ports so far."""
+    def _ports_counted(self) -> tuple[int, int]:
+        """(bytes that arrived, packets dropped in and out) at the switch ports so far."""
         rows = (line.split(":", 1) for line in Path("/proc/thread-self/net/dev").read_text().splitlines()[2:])
-        return sum(int(counts.split()[0]) for name, counts in rows if name.strip() in self._ports)
+        counts = [[int(n) for n in text.split()] for name, text in rows if name.strip() in self._ports]
+        return sum(c[0] for c in counts), sum(c[3] + c[11] for c in counts)
 
     def _segments(self) -> tuple[int, int]:
         """(segments sent again, segments sent) by all hosts so far."""
@@ -109,6 +113,8 @@ def judge(
         )
     if load.softnet_dropped:
         reasons.append(f"the kernel dropped {load.softnet_dropped} packets from its backlog (softnet_stat)")
+    if load.port_dropped > max(RESENT_LIMIT * load.sent, 50):
+        reasons.append(f"the switch ports dropped {load.port_dropped} packets, the limit is {RESENT_LIMIT:.0%}")
     if load.resent > max(RESENT_LIMIT * load.sent, 50) and not may_drop:
         reasons.append(f"TCP sent {load.resent} of {load.sent} packets again, the limit is {RESENT_LIMIT:.0%}")
     if worst_lateness > LATE_LIMIT:
