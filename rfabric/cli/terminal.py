@@ -1,6 +1,7 @@
 """Results on a terminal: aligned tables on stdout, progress on stderr."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -69,11 +70,20 @@ class Talk:
         self.bars: Progress | None = None
         self.said = ""
         self.tasks: dict[str, int] = {}
+        self.latest: tuple[str, dict] | None = None
+        self.late = threading.Timer(PATIENCE, self._when_late)
+        self.late.daemon = True
+        self.one_at_a_time = threading.RLock()
 
     def __enter__(self) -> "Talk":
+        if not self.quiet:
+            self.late.start()
         return self
 
     def __exit__(self, *_) -> None:
+        self.late.cancel()
+        with self.one_at_a_time:
+            self.quiet = True
         if self.bars:
             self.bars.stop()
 
@@ -83,12 +93,20 @@ class Talk:
 
     def tell(self, name: str, news: dict) -> None:
         """Show one piece of news, if it is time to."""
-        if self.quiet or time.monotonic() - self.began < PATIENCE:
-            return
-        if sys.stderr.isatty():
-            self._bar(name, news)
-        else:
-            self._line(name, news)
+        with self.one_at_a_time:
+            self.latest = name, news
+            if self.quiet or time.monotonic() - self.began < PATIENCE:
+                return
+            if sys.stderr.isatty():
+                self._bar(name, news)
+            else:
+                self._line(name, news)
+
+    def _when_late(self) -> None:
+        """Patience is over: say what goes on, also when nothing new is told for long."""
+        with self.one_at_a_time:
+            if self.latest:
+                self.tell(*self.latest)
 
     def _line(self, name: str, news: dict) -> None:
         text = f"{name}: {_what(news)}"

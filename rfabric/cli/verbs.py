@@ -1,9 +1,11 @@
 """What each verb does: functions of the parsed arguments that return an exit code."""
 
 import argparse
+import gc
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,22 +69,39 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         from ..emulate.sandbox import require
 
         require()
-    traffic = _traffic(args)
-    fabrics = _fabrics(args.topo, traffic.gpus)
-    for fabric in fabrics:
-        traffic.trace.fit(fabric)
-    sweep(args.out)
-    with new_folder(args.out) as folder:
-        with Talk(args.quiet) as talk:
+    with Talk(args.quiet) as talk, _uncollected(engine == "simulate"):
+        talk.tell(args.traffic, {"stage": "trace"})
+        traffic = _traffic(args)
+        talk.tell(args.traffic, {"stage": "fabric"})
+        fabrics = _fabrics(args.topo, traffic.gpus)
+        for fabric in fabrics:
+            traffic.trace.fit(fabric)
+        sweep(args.out)
+        with new_folder(args.out) as folder:
             runs = _results(args, engine, fabrics, traffic, talk)
-        summary = summary_of(runs, args.command, folder.created)
-        write_folder(folder.path, runs, summary, traffic.inputs)
-        page = _write_page(folder.path, runs, summary)
+            talk.tell("report", {"stage": "write"})
+            summary = summary_of(runs, args.command, folder.created)
+            write_folder(folder.path, runs, summary, traffic.inputs)
+            talk.tell("report", {"stage": "draw"})
+            page = _write_page(folder.path, runs, summary)
     if args.json:
         _print_json(summary | {"folder": str(folder.final)})
     else:
         show_runs(runs, summary)
         print(folder.final / "report.html" if page else folder.final)
+
+
+@contextmanager
+def _uncollected(wanted: bool) -> Iterator[None]:
+    """No search for cycles among what is made inside: a large fabric is millions of objects, and all of them stay."""
+    before = gc.isenabled()
+    if wanted:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def _results(args: argparse.Namespace, engine: str, fabrics: Sequence[Fabric], traffic: Traffic, talk) -> list:

@@ -20,7 +20,7 @@ from pathlib import Path
 from ..errors import RFabricError
 from ..units import parse_rate, show_rate
 from .builders import fat_tree
-from .model import Fabric
+from .model import KINDS, Fabric
 
 TABLE = Path(__file__).with_name("prices.csv")
 
@@ -93,14 +93,22 @@ def bill(fabric: Fabric, prices: Iterable[Price] = ()) -> Bill:
 
 def parts(fabric: Fabric) -> Counter:
     """How many of each (item, rate in bit/s) the fabric is made of."""
+    if "parts" not in fabric.memo:
+        fabric.memo["parts"] = _parts(fabric)
+    return fabric.memo["parts"]
+
+
+def _parts(fabric: Fabric) -> Counter:
+    import numpy as np
+
     count: Counter = Counter()
-    for link in fabric.links:
-        for end in (link.a, link.b):
-            kind = fabric.node[end.node].kind
-            count[{"host": "nic", "eps": "electrical-port", "ocs": "ocs-port"}[kind], link.rate] += 1
-            if kind != "ocs":
-                count["transceiver", link.rate] += 1
-    return count
+    kind = np.array([KINDS.index(node.kind) for node in fabric.nodes])[fabric.cabling.node]  # of each port's owner
+    for rate in np.unique(fabric.cabling.rate).tolist():
+        ports = np.bincount(kind[fabric.cabling.rate == rate], minlength=len(KINDS)).tolist()
+        for number, name in zip(ports, KINDS, strict=True):
+            count[{"host": "nic", "eps": "electrical-port", "ocs": "ocs-port"}[name], rate] += number
+            count["transceiver", rate] += number if name != "ocs" else 0
+    return +count
 
 
 @cache

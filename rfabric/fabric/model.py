@@ -11,7 +11,7 @@ crossbar that joins port to port and reads no header. Cables never move; what an
 import json
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
@@ -245,7 +245,7 @@ class Fabric:
             "spec": self.spec,
             "reconfig_delay_s": self.reconfig_delay,
             "parameters": self.parameters,
-            "nodes": [asdict(n) for n in self.nodes],
+            "nodes": [dict(vars(n)) for n in self.nodes],
             "links": [{"a": str(k.a), "b": str(k.b), "rate_bps": k.rate, "delay_s": k.delay} for k in self.links],
         }
 

@@ -56,7 +56,7 @@ class Lights:
     """Light paths, ordered by the port they leave from.
 
     out, into: int64[n] ports; offsets: int64[n+1], links: int64, CSR of the directed links in order; rate: float64[n], bit/s
-    of the slowest.
+    of the slowest. cross: int64[2m], the port that a circuit joins to each port, -1 where none does.
     """
 
     out: np.ndarray
@@ -64,6 +64,7 @@ class Lights:
     offsets: np.ndarray
     links: np.ndarray
     rate: np.ndarray
+    cross: np.ndarray
 
     def __len__(self) -> int:
         return len(self.out)
@@ -92,11 +93,10 @@ def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights
     links, counts = links[lit[owner]], np.bincount(owner, minlength=len(lit))[lit]
     offsets = offsets_of(counts)
     rate = np.minimum.reduceat(c.rate[links], offsets[:-1]) if len(counts) else np.zeros(0)
-    return Lights(c.packet_ports[lit], into[lit], offsets, links, rate)
+    return Lights(c.packet_ports[lit], into[lit], offsets, links, rate, cross)
 
 
 def _cross(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray:
-    """The port that a circuit joins to each port, -1 where none does."""
     peer, cross = fabric.peer, np.full(2 * len(fabric.links), -1, dtype=np.int64)
     ends = [(peer[a][0], peer[b][0]) for a, b in circuits if a in peer and b in peer]
     if ends:

@@ -1,12 +1,12 @@
 """The pictures of a report, drawn with matplotlib: SVG that follows the page's light or dark colours, PNG for files.
 
     topology    the cables: pods, ToRs, aggregation, core
-    circuits    per epoch: ToRs on a circle, light paths between them
+    circuits    per epoch: ToRs (pods, where there are too many ToRs to tell apart) on a circle, light paths between them
     timeline    GPUs at work and flows in flight, the whole step
     close_ups   flows in flight of each communication phase, run by run
     comparison  time, exposed communication, cost
-    demand      rack to rack bytes by phase
-    load        utilisation of every directed link by tier
+    demand      rack to rack (or pod to pod) bytes by phase
+    load        utilisation of every directed link by tier: dots, or how often each occurs
 
 Every function returns a matplotlib Figure; `svg` makes it text for a page, `png` a file.
 """
@@ -26,7 +26,8 @@ from matplotlib.patches import Circle, FancyBboxPatch, Rectangle, Wedge
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..optics import Circuits, optical_paths
+from ..fabric.model import TIERS
+from ..optics import Circuits, Demand, optical_paths
 from ..trace import Trace
 from ..units import show_size, show_time
 from .compare import PHASE_NAMES, phase_text
@@ -41,7 +42,7 @@ PART_COLOURS = {"nic": "#7c8a99", "transceiver": "#3aa9c4", "electrical-port": "
 OCS_COLOUR, EPS_COLOUR, DARK_COLOUR = "#8f7fd6", "#4f86e8", "#d6568c"
 BUS = 1.36  # height at which the electrical path runs along the ToRs
 PAGE_WIDTH = 11.0  # inches: a figure of this width fills the page
-DRAWN_TORS, MOST_TORS, MOST_HOSTS, MOST_EPOCHS, MOST_RACKS = 24, 8, 8, 12, 64
+DRAWN_TORS, MOST_TORS, MOST_HOSTS, MOST_EPOCHS, MOST_RACKS, MOST_DOTS = 24, 8, 8, 12, 64, 500
 
 
 @dataclass(frozen=True)
@@ -112,16 +113,17 @@ def topology(fabric: Fabric, theme: Theme = PAGE) -> Figure:
 
 
 def circuits(result: Result, theme: Theme = PAGE) -> Figure | None:
-    """One circle of ToRs per epoch, joined by its light paths; None without OCS, or with too many ToRs."""
-    if not result.fabric.ocses or not result.epochs or len(result.fabric.racks) > 8 * MOST_RACKS:
+    """One circle of ToRs or of pods per epoch, joined by its light paths; None without OCS, or with too many pods."""
+    if not result.fabric.ocses or not result.epochs or not _readable(result.fabric):
         return None
+    draw = _circle if len(result.fabric.racks) <= MOST_RACKS else _pod_circle
     epochs = result.epochs[:MOST_EPOCHS]
     columns = min(len(epochs), 4)
     rows = math.ceil(len(epochs) / columns)
     figure = Figure(figsize=(2.75 * columns, 3.0 * rows))
     for i, (time, lit) in enumerate(epochs):
         axes = figure.add_subplot(rows, columns, i + 1)
-        _circle(axes, result.fabric, lit, theme)
+        draw(axes, result.fabric, lit, theme)
         name = "at the start" if i == 0 else phase_text(result.rewires[i - 1].phase)
         axes.set_title(f"epoch {i}  {name}", size=9.5, color=theme.ink, pad=12)
         moved = f", {result.rewires[i - 1].circuits_changed} changed" if i else ""
@@ -225,37 +227,44 @@ def comparison(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
 
 
 def demand(trace: Trace, fabric: Fabric, theme: Theme = PAGE) -> Figure | None:
-    """Rack to rack bytes, a picture per phase that sends any; None with none, or with more racks than one can read."""
+    """Rack to rack bytes, a picture per phase that sends any; by pod where there are many racks.
+
+    None when nothing is sent, or with more pods than one can read.
+    """
     found = [(key, trace.demand(fabric, key)) for key in trace.phase_keys]
     found = [(key, d) for key, d in found if d.bytes.any()][:4]
-    if not found or len(fabric.racks) > MOST_RACKS:
+    if not found or not _readable(fabric):
         return None
+    unit = "rack" if len(fabric.racks) <= MOST_RACKS else "pod"
+    if unit == "pod":
+        found = [(key, _by_pod(fabric, d)) for key, d in found]
     figure = Figure(figsize=(2.75 * max(len(found), 1), 3.1))
     for i, (key, d) in enumerate(found):
         axes = figure.add_subplot(1, len(found), i + 1)
         _heatmap(axes, d, PHASE_COLOURS.get(key.phase, OTHER_COLOUR), theme)
         axes.set_title(phase_text(str(key)), size=9.5, color=theme.ink)
-        axes.set_xlabel(f"to rack; darkest {show_size(d.bytes.max())}", size=8, color=theme.muted)
+        axes.set_xlabel(f"to {unit}; darkest {show_size(d.bytes.max())}", size=8, color=theme.muted)
         if i == 0:
-            axes.set_ylabel("from rack", size=8, color=theme.muted)
+            axes.set_ylabel(f"from {unit}", size=8, color=theme.muted)
     figure.subplots_adjust(left=0.08, right=0.98, top=0.9, bottom=0.14, wspace=0.16)
     return figure
 
 
 def load(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
-    """Every directed link as a dot at its utilisation while flows are in flight; a bar at each tier's mean."""
-    tiers = [t for t in _TIER_NAMES if any(t in _by_tier(r.result) for r in runs)]
+    """Every directed link as a dot at its utilisation while flows are in flight; a bar at each tier's mean.
+
+    Where a tier has more than MOST_DOTS links, an area as high as links are frequent at each utilisation.
+    """
+    tiers_of = [_by_tier(run.result) for run in runs]
+    tiers = [t for t in _TIER_NAMES if any(t in groups for groups in tiers_of)]
     figure = Figure(figsize=(PAGE_WIDTH, 0.8 + 0.4 * len(tiers)))
     panels = figure.subplots(1, len(runs), squeeze=False, sharey=True)[0]
-    for axes, run, label in zip(panels, runs, labels(runs), strict=True):
-        groups = _by_tier(run.result)
+    for axes, groups, label in zip(panels, tiers_of, labels(runs), strict=True):
         for y, tier in enumerate(tiers):
             used = groups.get(tier)
             if used is None:
                 continue
-            spread = (np.arange(len(used)) * 0.6180339887 % 1 - 0.5) * 0.55
-            size = 9 if len(used) < 500 else 2
-            axes.scatter(used * 100, y + spread, s=size, color=EPS_COLOUR, alpha=0.55, lw=0, rasterized=len(used) > 500)
+            _loads(axes, used * 100, y)
             bar = axes.plot([used.mean() * 100] * 2, [y - 0.36, y + 0.36], color=theme.ink, lw=2)[0]
             _tip(bar, f"{tier}: mean {used.mean():.1%}, highest {used.max():.1%}, {len(used)} directed links")
             axes.text(102, y, f"{used.max():.0%}", size=8, va="center", color=theme.muted)
@@ -357,6 +366,45 @@ def _circle(axes, fabric: Fabric, lit: Circuits, theme: Theme) -> None:
     axes.set_ylim(-1.4, 1.4)
     axes.set_aspect("equal")
     axes.set_axis_off()
+
+
+def _pod_circle(axes, fabric: Fabric, lit: Circuits, theme: Theme) -> None:
+    """Pods on a circle, each chord as wide as light paths join the two."""
+    cabling, lights, pods = fabric.cabling, fabric.routes(lit).lights, fabric.pods
+    pod = np.array([node.pod for node in fabric.nodes])[cabling.node]
+    optical = (np.diff(lights.offsets) > 1) & (lights.out < lights.into)
+    ends = np.sort(np.stack([pod[lights.out[optical]], pod[lights.into[optical]]]), axis=0)
+    joined = np.bincount(ends[0] * pods + ends[1], minlength=pods * pods).reshape(pods, pods)
+    angle = [math.pi / 2 - 2 * math.pi * (i + 0.5) / pods for i in range(pods)]
+    spot = [(math.cos(a), math.sin(a)) for a in angle]
+    widest = max(int(np.triu(joined, 1).max(initial=0)), 1)
+    for i, j in zip(*np.nonzero(np.triu(joined, 1)), strict=True):
+        chord = _chord(axes, spot[i], spot[j], 0, 0.15 + 2.5 * joined[i, j] / widest)
+        _tip(chord, f"pod {i + 1} – pod {j + 1}: {joined[i, j]:,} light paths")
+    for i, (x, y) in enumerate(spot):
+        mark = axes.add_patch(Circle((x, y), min(0.055, 2.2 / pods), fc=theme.ink, ec=theme.paper, lw=0.6, zorder=3))
+        _tip(mark, f"pod {i + 1}: {joined[i, i]:,} light paths inside")
+        axes.text(1.16 * x, 1.16 * y, f"{i + 1}", ha="center", va="center", size=7, color=theme.ink)
+    axes.text(0, 1.26, "pods", ha="center", size=7, color=theme.muted)
+    axes.set_xlim(-1.4, 1.4)
+    axes.set_ylim(-1.4, 1.4)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+
+
+def _readable(fabric: Fabric) -> bool:
+    """Whether one can tell the racks apart, or at least the pods."""
+    in_pods = all(fabric.node[rack].pod >= 0 for rack in fabric.racks)
+    return len(fabric.racks) <= MOST_RACKS or (in_pods and fabric.pods <= MOST_RACKS)
+
+
+def _by_pod(fabric: Fabric, demand: Demand) -> Demand:
+    """The same bytes from pod to pod; those inside a pod stand on the diagonal."""
+    pods = [fabric.node[rack].pod for rack in demand.racks]
+    member = np.zeros((fabric.pods, len(pods)))
+    member[pods, np.arange(len(pods))] = 1
+    names = tuple(f"p{i + 1}" for i in range(fabric.pods))
+    return Demand(names, member @ demand.bytes @ member.T, demand.window, demand.phase)
 
 
 def _pod_arcs(axes, fabric: Fabric, angle: dict[str, float], theme: Theme) -> None:
@@ -523,13 +571,25 @@ _SHORT = {"host": "GPU", "edge": "ToR"}
 
 def _by_tier(result: Result) -> dict[str, np.ndarray]:
     """Utilisation of the directed links of each tier."""
-    used, groups = result.utilisation, {}
-    for number, value in enumerate(used.tolist()):
-        link = result.fabric.links[number // 2]
-        ends = (link.b, link.a) if number % 2 else (link.a, link.b)
-        names = [_SHORT.get(t, t) for t in (result.fabric.node[e.node].tier for e in ends)]
-        groups.setdefault(f"{names[0]} to {names[1]}", []).append(value)
-    return {name: np.array(values) for name, values in groups.items()}
+    fabric, used = result.fabric, result.utilisation
+    tier = np.array([TIERS.index(node.tier) for node in fabric.nodes])[fabric.cabling.node]  # of the port a link leaves
+    codes = tier * len(TIERS) + tier[np.arange(len(tier)) ^ 1]
+    names = {
+        c: [_SHORT.get(t, t) for t in (TIERS[c // len(TIERS)], TIERS[c % len(TIERS)])] for c in set(codes.tolist())
+    }
+    return {" to ".join(pair): used[codes == code] for code, pair in names.items()}
+
+
+def _loads(axes, percent: np.ndarray, y: float) -> None:
+    """Links of one tier at height `y`."""
+    if len(percent) <= MOST_DOTS:
+        spread = (np.arange(len(percent)) * 0.6180339887 % 1 - 0.5) * 0.55
+        axes.scatter(percent, y + spread, s=9, color=EPS_COLOUR, alpha=0.55, lw=0)
+        return
+    count, edges = np.histogram(percent, bins=100, range=(0, max(100.0, percent.max())))
+    half = 0.36 * np.sqrt(count / count.max())  # the root, so that the few are seen beside the many
+    half = np.append(half, half[-1])
+    axes.fill_between(edges, y - half, y + half, step="post", color=EPS_COLOUR, alpha=0.55, lw=0)
 
 
 # --- shared ----------------------------------------------------------------------------------------------------------

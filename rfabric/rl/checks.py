@@ -1,5 +1,6 @@
 """Whether a job fits its GPUs: parallelism divides, sequences fit the context, model and states fit the HBM."""
 
+import math
 from typing import TYPE_CHECKING
 
 from ..errors import RFabricError
@@ -26,8 +27,10 @@ def _check_split(w: "Workload") -> None:
             f"cluster.training_gpus: {c.training_gpus} is not a multiple of {server} GPUs a server, so a server would "
             f"train and generate; use {_multiple(c.training_gpus, server)}"
         )
-    for name, tp in (("generation.tp", g.tp), ("training.tp", t.tp)):
-        _check_tensor(name, tp, w.model, server)
+    cut = _columns(w.model)
+    kept = cut[:-1] if w.model.experts else cut  # in training, experts are dealt to ep GPUs whole
+    for name, tp, columns in (("generation.tp", g.tp, cut), ("training.tp", t.tp, kept)):
+        _check_tensor(name, tp, w.model, columns, server)
     if c.generation_gpus % g.tp:
         raise RFabricError(
             f"cluster.generation_gpus: {c.generation_gpus} is not a multiple of generation.tp {g.tp}; "
@@ -39,6 +42,7 @@ def _check_split(w: "Workload") -> None:
             f"cluster.training_gpus: {c.training_gpus} is not a multiple of tp {t.tp} x cp {t.cp} x pp {t.pp} = "
             f"{product}; use {_multiple(c.training_gpus, product)}"
         )
+    _check_experts(w)
     if w.model.layers % t.pp:
         raise RFabricError(
             f"training.pp: {t.pp} does not divide the {w.model.layers} layers of {w.model.name}; use a divisor"
@@ -50,10 +54,40 @@ def _check_split(w: "Workload") -> None:
         )
 
 
-def _check_tensor(name: str, tp: int, model: Model, server: int) -> None:
+def _columns(model: Model) -> list[tuple[int, str]]:
+    """The columns that tensor parallelism cuts and whose they are; those of experts, which only generation cuts, last."""
+    experts = model.experts
+    if experts is None:
+        return [(model.intermediate, "MLP")]
+    found = [(model.intermediate, "MLP")] if experts.layers < model.layers else []
+    found += [(experts.shared, "shared expert")] if experts.shared else []
+    return [*found, (experts.intermediate, "experts")]
+
+
+def _check_experts(w: "Workload") -> None:
+    t, experts = w.training, w.model.experts
+    if experts is None:
+        if t.ep > 1:
+            raise RFabricError(f"training.ep: {t.ep}, but {w.model.name} has no experts to deal out; leave it out")
+        return
+    if experts.count % t.ep:
+        raise RFabricError(
+            f"training.ep: {t.ep} does not divide the {experts.count} experts of {w.model.name}; use a divisor"
+        )
+    if w.stage_gpus % t.ep:
+        raise RFabricError(
+            f"training.ep: {t.ep} does not divide the tp {t.tp} x cp {t.cp} x {w.dp} data-parallel ranks = "
+            f"{w.stage_gpus} GPUs of a pipeline stage; use a divisor of {math.gcd(experts.count, w.stage_gpus)}"
+        )
+
+
+def _check_tensor(name: str, tp: int, model: Model, columns: list[tuple[int, str]], server: int) -> None:
     wrong = {
         f"does not divide the {model.heads} heads of {model.name}": lambda n: model.heads % n,
-        f"does not divide the {model.intermediate} columns of {model.name}'s MLP": lambda n: model.intermediate % n,
+        **{
+            f"does not divide the {width} columns of {model.name}'s {what}": lambda n, width=width: width % n
+            for width, what in columns
+        },
         f"neither divides nor is a multiple of a server's {server} GPUs": lambda n: server % n and n % server,
     }
     fits = [n for n in range(1, 65) if not any(is_wrong(n) for is_wrong in wrong.values())]
@@ -121,7 +155,7 @@ def _more_memory(w: "Workload") -> str:
     full = memory.training_bytes(w.model, t, w.dp, recompute="full")
     if sum(full.values()) <= w.gpu.hbm_bytes:
         return "use training.recompute=full, or a larger training.tp or pp"
-    return "use a larger training.tp or training.pp"
+    return f"use a larger training.tp{', training.ep' if w.model.experts else ''} or training.pp"
 
 
 def _multiple(value: int, of: int) -> str:

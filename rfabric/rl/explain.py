@@ -75,8 +75,8 @@ def _training(w: Workload, step: Step) -> list[Item]:
     micro = sum(b.micro_batches for b in batches)
     pipeline = [flows.pipeline(w, trained.log_prob_tokens, t.log_prob_passes, 0)]
     pipeline += [flows.pipeline(w, b.tokens, 1, 1) for b in batches]
-    tensor = [flows.tensor_training(w, trained.log_prob_tokens, t.log_prob_passes)]
-    tensor += [flows.tensor_training(w, b.tokens, training_passes(w)) for b in batches]
+    passes = [(trained.log_prob_tokens, t.log_prob_passes), *((b.tokens, training_passes(w)) for b in batches)]
+    tensor, experts = ([made(w, *each) for each in passes] for made in (flows.tensor_training, flows.experts_training))
     ring_of = f"rings of {w.dp * t.cp} ranks"
     hidden = f"{t.buckets} buckets beside the last {batches[0].piece * t.buckets:.2f} s of backward"
     gradients = [flows.gradients(w)] * (t.buckets * updates)
@@ -87,6 +87,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
         Item("training", "optimizer", updates, updates * trained.optimizer, 0, "Adam states through HBM"),
         *_sent(w, "training", "pipeline", pipeline, "activations between stages, beside computing"),
         *_sent(w, "training", "tensor", tensor, "all-reduces of tp wider than a server"),
+        *_sent(w, "training", "all-to-all", experts, f"tokens to experts on {t.ep} GPUs and back, after computing"),
         *_sent(w, "training", flows.gradient_collective(w), gradients, f"{ring_of}; {t.grad_dtype}, {hidden}"),
         *_sent(w, "training", "all-gather", parameters, f"{ring_of}; bf16 parameters"),
     ]

@@ -6,11 +6,13 @@ By label:
     all-gather      bf16 parameters the other way                          (n-1)/n x 2 bytes
     all-reduce      gradients, where the optimizer is replicated           2 (n-1)/n x gradient bytes
     tensor          all-reduces of activations, where tp is wider than a server
+    all-to-all      tokens to the GPUs of their experts and back, forward and backward, where ep is wider than a server
     pipeline        activations and their gradients between stages, where stages stand in two servers
     experience      tokens and log-probabilities from a replica to a training server
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,7 @@ NONE = Flows([], [], [])
 EXPERIENCE_BYTES_PER_TOKEN = 12
 
 
+@lru_cache(2)  # the same for every bucket of every update
 def gradients(w: "Workload") -> Flows:
     """One of the `buckets` in which the gradients of an update leave."""
     kind = gradient_collective(w)
@@ -40,6 +43,7 @@ def gradient_collective(w: "Workload") -> str:
     return "reduce-scatter" if w.training.optimizer == "distributed" else "all-reduce"
 
 
+@lru_cache(2)
 def parameters(w: "Workload") -> Flows:
     """The all-gather of bf16 parameters after an update, where the optimizer is distributed."""
     return _among_data_ranks(w, "all-gather", BF16_BYTES) if w.training.optimizer == "distributed" else NONE
@@ -72,6 +76,29 @@ def tensor_training(w: "Workload", tokens: Sequence[float], passes: float) -> Fl
     )
 
 
+def experts_training(w: "Workload", tokens: Sequence[float], passes: float) -> Flows:
+    """Tokens to their experts and back in `passes` passes over `tokens` (one count a data-parallel rank).
+
+    Each GPU sends every token of its own to `per_token` experts, which stand evenly on the ep GPUs of its group, and gets
+    the results back: between two GPUs goes what one dispatches and what it returns to the other. Sequence parallel: the
+    tp x cp GPUs of a data-parallel rank hold equal parts of its tokens. One flow a pair stands for all layers of a stage.
+    """
+    t, m = w.training, w.model
+    if not m.experts or t.ep == 1:
+        return NONE
+    per_token = passes * m.experts.layers / t.pp * m.experts.per_token * m.hidden * BF16_BYTES / t.ep
+    own = np.repeat(np.asarray(tokens, dtype=float) / (t.tp * t.cp), t.tp * t.cp) * per_token
+    groups = np.arange(w.stage_gpus).reshape(-1, t.ep)
+    src, dst = np.repeat(groups, t.ep, axis=1).ravel(), np.tile(groups, t.ep).ravel()
+    found = []
+    for stage in range(t.pp):
+        first = w.rank(stage, 0)
+        leaves = (src + first) // w.gpus_per_server != (dst + first) // w.gpus_per_server
+        a, b = src[leaves], dst[leaves]
+        found.append(Flows((a + first).tolist(), (b + first).tolist(), (own[a] + own[b]).tolist()))
+    return join(found)
+
+
 def tensor_generation(w: "Workload", replica: int, tokens: int) -> Flows:
     """All-reduces of a replica's prefill and decode of `tokens`, where tp leaves a server."""
     size = float(tokens) * all_reduce_bytes_per_token(w)
@@ -101,10 +128,13 @@ def wire_seconds(w: "Workload", flows: Flows) -> float:
 
 def _among_data_ranks(w: "Workload", kind: str, bytes_per_parameter: float) -> Flows:
     """A ring collective in every data-parallel group at once, neighbouring groups opposite ways round."""
-    t = w.training
-    size = bytes_per_parameter * w.model.parameters / (t.tp * t.pp)
+    t, m = w.training, w.model
+    kinds = [(w.data_groups, bytes_per_parameter * m.dense_parameters / (t.tp * t.pp))]
+    if m.experts:
+        kinds.append((w.expert_groups, bytes_per_parameter * m.expert_parameters / (t.ep * t.pp)))
     return join(
         ring(kind, group, size, w.gpus_per_server, turn=i % 2)
+        for groups, size in kinds
         for stage in range(t.pp)
-        for i, group in enumerate(w.data_groups(stage))
+        for i, group in enumerate(groups(stage))
     )

@@ -14,6 +14,7 @@ import dataclasses
 from .. import __version__
 from ..trace import Flows, Trace, TraceBuilder
 from . import flows
+from .models import Model
 from .phases import MiniBatch, Step, step_of
 from .plan import plan_of_steps, training_passes
 from .weight_sync import STRATEGIES, Level
@@ -25,6 +26,10 @@ MERGED = (
     "gradients of all micro-batches but the last are summed locally and never sent",
     "pipeline activations of an update are one flow a pair of ranks and direction, beside its computing",
     "tensor-parallel all-reduces that leave a server are one ring a group and update (or replica), after its computing",
+)
+MERGED_EXPERTS = (
+    "tokens to and from experts: the dispatch and combine of all layers and micro-batches of an update, forward and "
+    "backward, are one flow a pair of GPUs, after its computing; routing is even, and a token goes once to each expert",
 )
 
 
@@ -85,7 +90,7 @@ def _log_probs(out: _Rows, step: Step, before: list[int]) -> int:
     passes = w.training.log_prob_passes
     rows = _ranks(out, trained.log_prob, "log-prob", before)
     rows += out.send(flows.pipeline(w, trained.log_prob_tokens, passes, 0), "pipeline", before)
-    return _tensor(out, trained.log_prob_tokens, passes, rows)
+    return _exposed(out, trained.log_prob_tokens, passes, rows)
 
 
 def _update(out: _Rows, batch: MiniBatch, optimizer: float, before: int) -> int:
@@ -93,7 +98,7 @@ def _update(out: _Rows, batch: MiniBatch, optimizer: float, before: int) -> int:
     w = out.workload
     rows = _ranks(out, batch.first, "forward-backward", [before])
     rows += out.send(flows.pipeline(w, batch.tokens, 1, 1), "pipeline", [before])
-    done, sent = _tensor(out, batch.tokens, training_passes(w), rows), []
+    done, sent = _exposed(out, batch.tokens, training_passes(w), rows), []
     for _ in range(w.training.buckets):
         done = out.compute(0, batch.piece, "backward", [done])
         bucket = out.send(flows.gradients(w), flows.gradient_collective(w), [done, *sent])
@@ -103,11 +108,13 @@ def _update(out: _Rows, batch: MiniBatch, optimizer: float, before: int) -> int:
     return out.barrier(0, gathered) if gathered else done
 
 
-def _tensor(out: _Rows, tokens, passes: int, after: list[int]) -> int:
-    """The barrier after `after`, and after the tensor-parallel traffic that follows where tp leaves a server."""
+def _exposed(out: _Rows, tokens, passes: int, after: list[int]) -> int:
+    """The barrier after `after`, and after what tensor and expert parallelism send then, where they leave a server."""
     done = out.barrier(0, after)
-    rows = out.send(flows.tensor_training(out.workload, tokens, passes), "tensor", [done])
-    return out.barrier(0, rows) if rows else done
+    for label, made in (("tensor", flows.tensor_training), ("all-to-all", flows.experts_training)):
+        rows = out.send(made(out.workload, tokens, passes), label, [done])
+        done = out.barrier(0, rows) if rows else done
+    return done
 
 
 def _ranks(out: _Rows, seconds, label: str, after: list[int]) -> list[int]:
@@ -140,12 +147,19 @@ def _provenance(w: Workload, seed: int) -> dict:
         "recipe": w.name,
         "settings": w.recipe,
         "seed": seed,
-        "model": dataclasses.asdict(w.model) | {"parameters": w.model.parameters},
+        "model": _model(w.model),
         "gpu": dataclasses.asdict(w.gpu),
         "efficiency": dataclasses.asdict(w.efficiency),
         "lengths": {
             kind: {"name": lengths.name, "source": lengths.source}
             for kind, lengths in (("responses", g.lengths), ("prompts", g.prompt_lengths))
         },
-        "merged": list(MERGED),
+        "merged": [*MERGED, *(MERGED_EXPERTS if w.model.experts else ())],
     }
+
+
+def _model(model: Model) -> dict:
+    found = dataclasses.asdict(model)
+    experts = found.pop("experts")
+    found["parameters"] = model.parameters
+    return found | {"experts": experts, "active_parameters": model.active_parameters} if experts else found

@@ -31,14 +31,28 @@ def kv_shards(model: Model, tp: int) -> int:
 def training_bytes(model: Model, training: "Training", dp: int, recompute: str | None = None) -> dict[str, float]:
     """Bytes on one training GPU, by what takes them; the first stage of a pipeline holds pp micro-batches at a time."""
     t = training
-    shard = model.parameters / (t.tp * t.pp)
-    sharded = dp * t.cp if t.optimizer == "distributed" else 1
+    shards = training_shards(model, t, dp)
+    shard = sum(size for size, _ in shards)
+    states = sum(size / (ranks if t.optimizer == "distributed" else 1) for size, ranks in shards)
     activation = ACTIVATION_BYTES[recompute or t.recompute] * model.hidden * t.micro_batch_tokens / t.tp
     return {
         "parameters": BF16_BYTES * shard,
         "gradients": t.grad_bytes * shard,
-        "optimizer": OPTIMIZER_BYTES * shard / sharded,
+        "optimizer": OPTIMIZER_BYTES * states,
         "activations": activation * model.layers,  # pp micro-batches of layers / pp layers each
         "logits": 4 * model.vocab * t.micro_batch_tokens / t.tp,
         "reserved": RESERVED_BYTES,
     }
+
+
+def training_shards(model: Model, training: "Training", dp: int) -> list[tuple[float, int]]:
+    """(parameters on one training GPU, how many GPUs hold the same): of what all tokens pass, and of experts.
+
+    Experts are dealt to `ep` GPUs and not cut by tp (Megatron's expert_tensor_parallel_size 1), so the GPUs of a stage hold
+    dp x cp x tp / ep copies.
+    """
+    t = training
+    shards = [(model.dense_parameters / (t.tp * t.pp), dp * t.cp)]
+    if model.experts:
+        shards.append((model.expert_parameters / (t.ep * t.pp), dp * t.cp * t.tp // t.ep))
+    return shards

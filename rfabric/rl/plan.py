@@ -88,11 +88,12 @@ def generation_comm(w: Workload, step: Step) -> float:
 def training_comm(w: Workload, step: Step) -> float:
     """The collectives of training that compute cannot hide."""
     t, trained = w.training, step.trained
-    tensor = [flows.tensor_training(w, trained.log_prob_tokens, t.log_prob_passes)]
-    tensor += [flows.tensor_training(w, batch.tokens, training_passes(w)) for batch in trained.mini_batches]
+    passes = [(trained.log_prob_tokens, t.log_prob_passes)]
+    passes += [(batch.tokens, training_passes(w)) for batch in trained.mini_batches]
+    exposed = [made(w, *each) for made in (flows.tensor_training, flows.experts_training) for each in passes]
     gradients = sum(_exposed_gradients(w, batch) for batch in trained.mini_batches)
     parameters = len(trained.mini_batches) * flows.wire_seconds(w, flows.parameters(w))
-    return sum(flows.wire_seconds(w, turn) for turn in tensor) + gradients + parameters
+    return sum(flows.wire_seconds(w, turn) for turn in exposed) + gradients + parameters
 
 
 def training_passes(w: Workload) -> int:

@@ -3,6 +3,9 @@
     decode step, n responses with C tokens of context in all:
         max( (weights + C kv) / tp over HBM, (2 N n + attention C) / tp over FLOP/s ) + latency of kernels, all-reduces
 
+    With experts, N is what a token passes and the weights are those that n tokens touch: each of E experts a layer is
+    left out with probability (1 - k/E)^n, as tokens choose evenly and independently.
+
 Between two events of a replica - a response ends, others join - n is constant and C grows by n a step, so the steps
 between are one closed sum: a replica costs O(responses log responses), not O(tokens). `Efficiency` holds the rest.
 """
@@ -13,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from . import memory
 from .memory import OPTIMIZER_BYTES, kv_shards
 from .models import BF16_BYTES
 
@@ -31,7 +35,10 @@ ALL_REDUCES_PER_LAYER = 2  # forward: after attention and after the MLP (Megatro
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """Seconds of one decode step of n responses with C tokens of context: max(m0 + m1 C, f0 n + f1 C) + l0 + l1 n."""
+    """Seconds of one decode step of n responses with C tokens of context:
+
+    max(m0 + e0 (1 - miss^n) + m1 C, f0 n + f1 C) + l0 + l1 n.
+    """
 
     m0: float
     m1: float
@@ -39,10 +46,13 @@ class DecodeStep:
     f1: float
     l0: float
     l1: float
+    e0: float = 0.0
+    miss: float = 1.0
 
     def seconds(self, n: int, context: float, steps: int = 1) -> float:
         """Seconds of `steps` steps in a row; `context` is C at the first, and grows by n a step."""
-        memory = _Line(self.m0 + self.m1 * context, self.m1 * n)
+        experts = self.e0 * (1 - self.miss**n)
+        memory = _Line(self.m0 + experts + self.m1 * context, self.m1 * n)
         compute = _Line(self.f0 * n + self.f1 * context, self.f1 * n)
         return _sum_of_max(memory, compute, steps) + steps * (self.l0 + self.l1 * n)
 
@@ -71,13 +81,16 @@ def decode_step(w: "Workload") -> DecodeStep:
     model, gpu, tp, eff = w.model, w.gpu, w.generation.tp, w.efficiency
     hbm, flops = gpu.hbm_bytes_per_s * eff.hbm, gpu.bf16_flops * eff.matmul * tp
     latency, per_token = _all_reduces(w)
+    chosen = model.active_parameters - model.dense_parameters
     return DecodeStep(
-        m0=BF16_BYTES * model.matmul_parameters / tp / hbm,
+        m0=BF16_BYTES * (model.matmul_parameters - chosen) / tp / hbm,
         m1=model.kv_bytes_per_token / kv_shards(model, tp) / hbm,
         f0=2 * model.matmul_parameters / flops,
         f1=model.attention_flops_per_context_token / flops,
         l0=model.layers * LAYER_LATENCY_S + latency,
         l1=per_token,
+        e0=BF16_BYTES * model.expert_parameters / tp / hbm,
+        miss=1 - model.experts.per_token / model.experts.count if model.experts else 1.0,
     )
 
 
@@ -158,6 +171,7 @@ def backward_factor(w: "Workload") -> float:
 def optimizer_seconds(w: "Workload") -> float:
     """Adam on one GPU's share, bound by HBM: gradient and states read, states and bf16 parameters written."""
     t = w.training
-    share = w.model.parameters / (t.tp * t.pp) / (w.dp * t.cp if t.optimizer == "distributed" else 1)
+    shards = memory.training_shards(w.model, t, w.dp)
+    share = sum(shard / (ranks if t.optimizer == "distributed" else 1) for shard, ranks in shards)
     touched = share * (t.grad_bytes + 2 * OPTIMIZER_BYTES + BF16_BYTES)
     return touched / (w.gpu.hbm_bytes_per_s * w.efficiency.hbm)

@@ -3,7 +3,8 @@
 Where things stand:
 
     GPU 0 .. training_gpus - 1 train, the next generation_gpus generate; GPU i is host h(i+1).
-    Training ranks follow Megatron's order: tensor fastest, then context, data, pipeline.
+    Training ranks follow Megatron's order: tensor fastest, then context, data, pipeline; experts of a stage: expert
+    fastest, then data.
     Generation replicas are runs of tp consecutive GPUs.
 """
 
@@ -64,6 +65,7 @@ class Generation(Section):
 class Training(Section):
     """Parallelism and schedule of the update; data parallelism is what the GPUs leave.
 
+    ep: GPUs that the experts of a layer are dealt to; experts are not cut by tp, and ep divides tp x cp x data ranks;
     micro_batch_tokens: tokens of a micro-batch on each context-parallel rank (verl's ppo_max_token_len_per_gpu);
     mini_batches: optimizer updates a step;
     optimizer: `distributed` reduce-scatters gradients, shards states and all-gathers bf16 parameters, `replicated`
@@ -75,6 +77,7 @@ class Training(Section):
     tp: int = key(count())
     pp: int = key(count(), 1)
     cp: int = key(count(), 1)
+    ep: int = key(count(), 1)
     micro_batch_tokens: int = key(count())
     mini_batches: int = key(count(), 1)
     optimizer: str = key(choice("distributed", "replicated"), "distributed")
@@ -190,6 +193,16 @@ class Workload:
         """The GPUs of stage `pp` that hold the same parameters: one group for each tensor rank."""
         t = self.training
         return [[self.rank(pp, d, c, tp) for d in range(self.dp) for c in range(t.cp)] for tp in range(t.tp)]
+
+    @property
+    def stage_gpus(self) -> int:
+        """GPUs of one pipeline stage."""
+        return self.training.tp * self.training.cp * self.dp
+
+    def expert_groups(self, pp: int) -> list[list[int]]:
+        """The GPUs of stage `pp` that hold the same experts: one group for each expert rank."""
+        first = self.rank(pp, 0)
+        return [list(range(first + e, first + self.stage_gpus, self.training.ep)) for e in range(self.training.ep)]
 
     @property
     def kv_capacity_tokens(self) -> int:

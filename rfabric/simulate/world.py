@@ -6,6 +6,7 @@ A phase begins when the first of its rows is ready. Its flows take the routes of
 way, flows whose way, before it or after, leads over a circuit that changes stand still, others go on.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,12 +15,13 @@ import numpy as np
 from ..errors import RunError
 from ..fabric import Fabric
 from ..fabric.ways import offsets_of, spread
-from ..optics import Circuits, Decision, Demand, RewireRecord, Timing, changed_cables, intend, parse_policy
+from ..optics import Circuits, Decision, Demand, RewireRecord, Timing, intend, parse_policy
 from ..report.result import Result
 from ..trace import PhaseKey, Trace
 from .flows import Engine
 
 Progress = Callable[[dict], None]
+BREATH_S = 0.5  # least time between two messages inside a phase
 NO_LOSS = "a fluid loses no bytes: flows on circuits that drop stand still here, and the bytes lost are not modelled"
 
 
@@ -121,7 +123,9 @@ class _World:
         self.epochs: list[tuple[float, Circuits]] = [(0.0, start)]
         self.records: list[RewireRecord] = []
         # the last link has no capacity: flows stand on it while their way is dark
-        self.engine = Engine(np.append(np.repeat([k.rate for k in fabric.links], 2), 0.0))
+        rates = np.append(np.repeat([k.rate for k in fabric.links], 2), 0.0)
+        self.engine = Engine(rates, progress=lambda *_: self._tell())
+        self.phase, self.told = "", time.monotonic()
         self.key_of = {int(r): k for k in trace.phase_keys for r in trace.entries(k)}
         alone = (r for r in self.key_of if not len(trace.waits_for(r)))
         self.opens = sorted((float(trace.start[r]), r) for r in alone)
@@ -181,14 +185,26 @@ class _World:
         self.waiting.remove(key)
         rows = self.trace.rows(key)
         rows = rows[self.trace.size[rows] > 0]
-        message = {"stage": "run", "phase": str(key), "clock_s": self.engine.now, "circuits": len(self.circuits)}
-        self.progress(message)
+        self.phase = str(key)
+        self._tell(at_once=True)
         if self.fabric.ocses:
             self.begun = np.concatenate((self.begun, rows))
             parked = self._parked(rows)
             self._park(rows[parked])
             self._reroute(rows[~parked])
             self.intents.append(key)
+
+    def _tell(self, at_once: bool = False) -> None:
+        """Say how far the run is: as a phase begins, and now and then while the engine works."""
+        if not at_once and time.monotonic() - self.told < BREATH_S:
+            return
+        self.told, engine = time.monotonic(), self.engine
+        sizes = self.trace.size
+        done = int(sizes[np.isfinite(engine.finish_times())].sum())
+        self.progress({
+            "stage": "run", "phase": self.phase, "clock_s": engine.now, "circuits": len(self.circuits),
+            "done_bytes": done, "total_bytes": int(sizes.sum()),
+        })  # fmt: skip
 
     def _decide(self, key: PhaseKey) -> None:
         plan = [self.trace.demand(self.fabric, k) for k in self.waiting]
@@ -198,8 +214,8 @@ class _World:
         if not decision.rewire:
             return
         after = _Ways(self.fabric, self.pairs, decision.circuits)
-        cables = np.zeros(len(self.fabric.links), bool)
-        cables[list(changed_cables(self.fabric, decision.rewire))] = True
+        before, then = (self.fabric.routes(c).lights.cross for c in (self.circuits, decision.circuits))
+        cables = (before != then).reshape(-1, 2).any(1)  # those of `changed_cables`, as a mask
         self.rewiring = _Rewiring(key, decision, now, cables, after, set())
         rows = self._open()
         rows = rows[self._parked(rows)]

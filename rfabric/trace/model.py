@@ -20,9 +20,11 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
+from ..fabric.ways import offsets_of, spread
 from ..optics import Demand
 
 PHASES = ("generation", "training", "weight_sync")
+SHARED = ("start", "gap", "step", "phase", "label")  # columns in which rows added together are the same
 MOST_BYTES, MOST_SECONDS = 1e18, 1e9  # so that sums of bytes stay whole numbers of 64 bits, and times keep microseconds
 
 
@@ -107,7 +109,7 @@ class Trace:
         level, found = np.flatnonzero(unmet == 0), []
         while len(level):
             found.append(level)
-            met = followers[segments(offsets, level)]
+            met = followers[spread(offsets[level], np.diff(offsets)[level])]
             np.subtract.at(unmet, met, 1)
             level = np.unique(met[unmet[met] == 0])
         if sum(map(len, found)) != len(self):
@@ -158,7 +160,7 @@ class Trace:
     def demand(self, fabric: Fabric, key: PhaseKey) -> Demand:
         """Rack to rack bytes of one phase and the window it is predicted to last."""
         rows = self.rows(key)
-        rack = np.array([fabric.rack_index[fabric.rack_of[h]] for h in self.hosts])
+        rack = fabric.cabling.host_rack[[fabric.host_index[h] for h in self.hosts]]
         src, dst, n = rack[self.src[rows]], rack[self.dst[rows]], len(fabric.racks)
         sent = np.bincount(src * n + dst, self.size[rows], minlength=n * n).reshape(n, n)
         np.fill_diagonal(sent, 0.0)  # traffic inside a rack asks for no circuit
@@ -179,30 +181,38 @@ class Trace:
         ready, finish = self.start.copy(), self.start + self.gap
         for level in self.levels[1:]:
             counts = np.diff(self.after_offsets)[level]
-            before = finish[self.after[segments(self.after_offsets, level)]]
+            before = finish[self.after[spread(self.after_offsets[level], counts)]]
             ready[level] = np.maximum.reduceat(before, np.cumsum(counts) - counts)
             finish[level] = np.maximum(self.start[level], ready[level] + self.gap[level])
         return ready, finish
 
     def communication(self) -> dict[tuple[int, str, str], np.ndarray]:
         """Rows that send bytes, by (step, phase, label)."""
+        return dict(self._communication)
+
+    @cached_property
+    def _communication(self) -> dict[tuple[int, str, str], np.ndarray]:
         rows = np.flatnonzero(self.size > 0)
-        codes = np.stack([self.step[rows], self.phase[rows], self.label[rows]])
-        kinds, first, which = np.unique(codes, axis=1, return_index=True, return_inverse=True)
-        order = np.argsort(which.ravel(), kind="stable")
-        parts = np.split(rows[order], np.cumsum(np.bincount(which.ravel()))[:-1]) if len(rows) else []
+        codes = self.step[rows].astype(np.int64) << 32 | self.phase[rows].astype(np.int64) << 16 | self.label[rows]
+        kinds, first, which = np.unique(codes, return_index=True, return_inverse=True)
+        order = np.argsort(which, kind="stable")
+        parts = np.split(rows[order], np.cumsum(np.bincount(which))[:-1]) if len(rows) else []
         found = {}
         for i in np.argsort(first):
-            step, phase, label = kinds[:, i].tolist()
-            found[step, self.phases[phase], self.labels[label]] = parts[i]
+            code = int(kinds[i])
+            found[code >> 32, self.phases[code >> 16 & 0xFFFF], self.labels[code & 0xFFFF]] = parts[i]
         return found
 
 
-def segments(offsets: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Indices of the CSR entries of `rows`, one row after the other."""
-    counts = offsets[rows + 1] - offsets[rows]
-    ends = np.cumsum(counts)
-    return np.repeat(offsets[rows] - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
+@dataclass(frozen=True)
+class _Batch:
+    """Rows that were added together: their columns, and what they share."""
+
+    src: np.ndarray
+    dst: np.ndarray
+    size: np.ndarray
+    shared: dict[str, float]
+    after: tuple[int, ...]
 
 
 class TraceBuilder:
@@ -210,13 +220,12 @@ class TraceBuilder:
 
     def __init__(self, hosts: Sequence[str]):
         self.hosts = tuple(hosts)
-        self._columns: dict[str, list] = {name: [] for name in ("src", "dst", "size", "start", "gap")}
-        self._codes: dict[str, list] = {name: [] for name in ("step", "phase", "label")}
-        self._after: list[Sequence[int]] = []
+        self._batches: list[_Batch] = []
+        self._rows = 0
         self._names: dict[str, dict[str, int]] = {"phase": {}, "label": {}}
 
     def __len__(self) -> int:
-        return len(self._after)
+        return self._rows
 
     def flows(
         self,
@@ -232,35 +241,49 @@ class TraceBuilder:
         label: str = "",
     ) -> list[int]:
         """Rows src[i] -> dst[i] (host indices) of size[i] bytes (rounded up), all after the same rows."""
-        src, dst = list(src), list(dst)
+        src, dst = (np.asarray(ends if isinstance(ends, np.ndarray) else list(ends)) for ends in (src, dst))
         sizes = [size] * len(src) if isinstance(size, (int, float)) else list(size)
         if not len(src) == len(dst) == len(sizes):
             raise RFabricError(f"flows: {len(src)} sources, {len(dst)} destinations, {len(sizes)} sizes")
-        first = len(self)
-        self._columns["src"] += src
-        self._columns["dst"] += dst
-        self._columns["size"] += [int(-(-s // 1)) for s in sizes]
-        for name, value in (("start", start), ("gap", gap)):
-            self._columns[name] += [value] * len(src)
-        self._codes["step"] += [step] * len(src)
-        for name, value in (("phase", phase), ("label", label)):
-            self._codes[name] += [self._names[name].setdefault(value, len(self._names[name]))] * len(src)
-        self._after += [tuple(after)] * len(src)
-        return list(range(first, len(self)))
+        codes = {kind: names.setdefault(name, len(names)) for kind, name, names in self._named(phase, label)}
+        shared = {"start": start, "gap": gap, "step": step} | codes
+        self._batches.append(_Batch(src, dst, _whole_bytes(sizes), shared, tuple(after)))
+        self._rows += len(src)
+        return list(range(self._rows - len(src), self._rows))
 
     def compute(self, host: int, seconds: float, **kind) -> int:
         """One row that sends nothing and takes `seconds` on `host`."""
         return self.flows([host], [host], 0, gap=seconds, **kind)[0]
 
     def build(self, windows: dict[PhaseKey, float] | None = None, provenance: dict | None = None) -> Trace:
-        counts = [len(a) for a in self._after]
+        batches = self._batches
+        rows = np.array([len(b.src) for b in batches], dtype=np.int64)
+        waits = np.array([len(b.after) for b in batches], dtype=np.int64)
+        own = {
+            name: np.concatenate([getattr(b, name) for b in batches]) if batches else []
+            for name in ("src", "dst", "size")
+        }
+        shared = {name: np.repeat([b.shared[name] for b in batches], rows) for name in SHARED}
+        first = np.cumsum(waits) - waits
+        entries = np.fromiter((row for b in batches for row in b.after), np.int64, int(waits.sum()))
+        counts = np.repeat(waits, rows)
         return Trace(
-            self.hosts,
-            **{name: np.array(values) for name, values in (self._columns | self._codes).items()},
-            after_offsets=np.concatenate(([0], np.cumsum(counts))) if counts else np.zeros(1),
-            after=np.array([row for rows in self._after for row in rows], dtype=np.int64),
-            phases=tuple(self._names["phase"]),
-            labels=tuple(self._names["label"]),
-            windows=windows or {},
-            provenance=provenance or {},
-        )
+            self.hosts, **own, **shared, after_offsets=offsets_of(counts),
+            after=entries[spread(np.repeat(first, rows), counts)], phases=tuple(self._names["phase"]),
+            labels=tuple(self._names["label"]), windows=windows or {}, provenance=provenance or {},
+        )  # fmt: skip
+
+    def _named(self, phase: str, label: str) -> Iterable[tuple[str, str, dict[str, int]]]:
+        return (("phase", phase, self._names["phase"]), ("label", label, self._names["label"]))
+
+
+def _whole_bytes(sizes: list) -> np.ndarray:
+    """Sizes (bytes) rounded up to whole ones: int64."""
+    column = np.asarray(sizes)
+    if column.dtype.kind in "iu":
+        return column.astype(np.int64)
+    column = np.ceil(column.astype(float))
+    bad = np.flatnonzero(~(np.abs(column) < MOST_BYTES))
+    if len(bad):
+        raise RFabricError(f"flows: {sizes[bad[0]]} bytes are no number, or more than {MOST_BYTES:g}; split the flow")
+    return column.astype(np.int64)
