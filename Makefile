@@ -45,6 +45,7 @@ bench: $(VENV)/.core ## how fast the simulator is
 doctor: setup ## what this host can emulate
 	$(RFABRIC) doctor
 
+test: NEEDS += valgrind:valgrind
 test: setup ## the test suite; as root with real Mininet, Open vSwitch and Ryu
 	$(VENV)/bin/python -m pytest
 

@@ -48,9 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reasons = [
-        r.longrepr[2] for r in terminalreporter.stats.get("skipped", []) if isinstance(r.longrepr, tuple)
-    ]
+    reasons = [r.longrepr[2] for r in terminalreporter.stats.get("skipped", []) if isinstance(r.longrepr, tuple)]
     for reason, count in Counter(r.partition(SKIPPED)[2] for r in reasons if SKIPPED in r).items():
         terminalreporter.write_line(f"ROOT TESTS NOT RUN: {count} ({reason})", yellow=True, bold=True)
 

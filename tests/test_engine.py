@@ -463,14 +463,14 @@ def test_bench_tables_say_what_was_measured_and_what_was_not(tmp_path):
     rows = [
         bench.Row("mix", "the mix", **own, **peer, lazy_s=None, full_s=5.0, ratio=10.0, worst_difference=1e-12),
         bench.Row("a2a-512", "all to all", **own, **peer, ratio=40.0, at_least=True),
-        bench.Row("web-of-128-gpus", "web", **own),
+        bench.Row("web-of-128-gpus", "web", **own, visits_per_flow=17.25),
     ]
     bench.write(rows, tmp_path / "bench", "rfabric bench --patience 20")
     page = (tmp_path / "bench/engine.md").read_text()
     assert page.startswith("`rfabric bench --patience 20` on ")
     assert "| the mix | 2,000 | 0.5 | 4,000 | 40 | 120 | > 20 | 5 | 10.0 | 1e-12 |" in page
     assert "| all to all | 2,000 | 0.5 | 4,000 | 40 | 120 | > 20 | > 20 | > 40.0 |  |" in page
-    assert "| web | 2,000 | 0.5 | 4,000 | 40 | 120 |\n" in page and "## Alone" not in page
+    assert "| web | 2,000 | 0.5 | 4,000 | 40 | 120 | 17.2 |\n" in page and "## Alone" not in page
     with (tmp_path / "bench/engine.csv").open() as file:
         assert [r["case"] for r in csv.DictReader(file)] == ["mix", "a2a-512", "web-of-128-gpus"]
     assert "SimGrid was not run" in bench.tables([bench.Row("mix", "the mix", **own)])[0].note

@@ -66,5 +66,17 @@ def test_mininet_and_ryu_are_imported_in_their_rooms_and_inside_functions(file):
 def test_import_rfabric_is_light():
     code = "import sys, rfabric, rfabric.cli; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    heavy = {"scipy", "matplotlib", "numba", "mininet", "ryu", "os_ken", "scapy", "jinja2", "networkx", "numpy", "rustworkx"}
+    heavy = {
+        "scipy",
+        "matplotlib",
+        "numba",
+        "mininet",
+        "ryu",
+        "os_ken",
+        "scapy",
+        "jinja2",
+        "networkx",
+        "numpy",
+        "rustworkx",
+    }
     assert not heavy & set(loaded)

@@ -21,7 +21,7 @@ from rfabric.optics import (
     parse_policy,
     planes,
 )  # fmt: skip
-from rfabric.optics.policies import matchings
+from rfabric.optics.policies import drain_seconds, matchings
 from rfabric.optics.templates import isolated_pods, mesh, rounds, tree
 
 FABRIC = rfabric()
@@ -145,6 +145,23 @@ def test_demand_does_not_move_what_already_fits():
     assert policy.decide(wanted, once, 1.0) == once
 
 
+def test_a_rewire_that_takes_longer_than_it_saves_is_not_asked_for():
+    policy = parse_policy("demand", FABRIC)
+    small, large = (demand([("t1", "t2", size)]) for size in (1e8, 1e10))
+    assert policy.decide(small, start(), 0.0) == start() != policy.decide(large, start(), 0.0)
+
+
+def test_drain_time_is_that_of_the_busiest_light_path():
+    lit = light(FABRIC, {0: [("t1", "t2")], 1: [("t1", "t2")], 2: [("t2", "t3")]})
+    direct = demand([("t1", "t2", 1e9)])
+    assert drain_seconds(FABRIC, lit, direct) == pytest.approx(1e9 * 8 / 8e11)  # two circuits
+    relayed = demand([("t1", "t3", 1e9), ("t2", "t3", 1e9)])
+    assert drain_seconds(FABRIC, lit, relayed) == pytest.approx(2e9 * 8 / 4e11)  # one circuit carries both
+    thin = demand([("t5", "t6", 1e9)])
+    assert drain_seconds(FABRIC, lit, thin) == pytest.approx(1e9 * 8 / 1e11)
+    assert drain_seconds(rfabric(electrical=0), Circuits(), demand([("t1", "t2", 1.0)])) == float("inf")
+
+
 def test_phase_policy_uses_the_template_of_the_phase():
     policy = parse_policy("phase", FABRIC)
     generation = policy.decide(demand([], phase="generation"), start(), 0.0)
@@ -155,10 +172,10 @@ def test_phase_policy_uses_the_template_of_the_phase():
 
 
 def test_window_rule_keeps_the_topology():
-    wanted = demand([("t1", "t9", 1e9)], window=0.012)
+    wanted = demand([("t1", "t9", 1e11)], window=0.012)
     decision = intend(FABRIC, parse_policy("demand", FABRIC), wanted, start(), 0.0)
     assert not decision.rewire and decision.why == "window 12 ms is not above 16 ms: circuits stay"
-    longer = demand([("t1", "t9", 1e9)], window=0.017)
+    longer = demand([("t1", "t9", 1e11)], window=0.017)
     assert intend(FABRIC, parse_policy("demand", FABRIC), longer, start(), 0.0).rewire
 
 

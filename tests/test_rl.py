@@ -49,8 +49,12 @@ def sent(trace, phase: str, label: str) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "billions"),
     [
-        ("Qwen2.5-7B", 7.62), ("Qwen2.5-14B", 14.77), ("Qwen2.5-32B", 32.76), ("Qwen2.5-72B", 72.71),
-        ("Qwen3-30B-A3B", 30.5), ("Qwen3-235B-A22B", 235),
+        ("Qwen2.5-7B", 7.62),
+        ("Qwen2.5-14B", 14.77),
+        ("Qwen2.5-32B", 32.76),
+        ("Qwen2.5-72B", 72.71),
+        ("Qwen3-30B-A3B", 30.5),
+        ("Qwen3-235B-A22B", 235),
     ],  # model cards
 )
 def test_parameters_are_the_published_ones(name, billions):

@@ -24,12 +24,8 @@ from rfabric.errors import RFabricError
 
 ROOT = Path(__file__).parents[1]
 RYU_PYTHON = ROOT / ".venv-ryu/bin/python"
-WITHOUT_RYU = pytest.mark.skipif(
-    not RYU_PYTHON.exists(), reason="no .venv-ryu: run `make setup` to test under Ryu"
-)
-LAUNCH = (
-    "import sys; from rfabric.control.seam import run_apps as run; run([sys.argv[1]], port=int(sys.argv[2]))"
-)
+WITHOUT_RYU = pytest.mark.skipif(not RYU_PYTHON.exists(), reason="no .venv-ryu: run `make setup` to test under Ryu")
+LAUNCH = "import sys; from rfabric.control.seam import run_apps as run; run([sys.argv[1]], port=int(sys.argv[2]))"
 
 APP = """
 import json, os
@@ -223,9 +219,7 @@ FLAVOURS = [
 
 
 @pytest.fixture(scope="module", params=FLAVOURS)
-def controller(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Controller]:
+def controller(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]:
     with running(request.param, tmp_path_factory.mktemp("controller")) as started:
         yield started
 
@@ -289,9 +283,7 @@ def test_push_names_the_switches_that_refuse_stay_silent_or_are_absent(controlle
     assert [r[:2] for r in report["refused"]] == [[0x11, 0], [0x11, 1]]
     assert "FLOW_MOD_FAILED" in report["refused"][0][2] and "TABLE_FULL" in report["refused"][0][2]
     assert report["silent"] == [0x12, 0x99]
-    assert (
-        "switch 0x99 did not answer" in report["text"] and "switch 0x11 refused message 1" in report["text"]
-    )
+    assert "switch 0x99 did not answer" in report["text"] and "switch 0x11 refused message 1" in report["text"]
 
 
 def test_push_does_not_wait_for_a_switch_that_goes_away(controller, switches):
@@ -338,9 +330,7 @@ def test_ryu_and_os_ken_make_the_same_bytes():
     said = []
     for python, name in ((sys.executable, "os-ken"), (str(RYU_PYTHON), "ryu")):
         env = {**os.environ, "RFABRIC_SDN": name}
-        said.append(
-            subprocess.run([python, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
-        )
+        said.append(subprocess.run([python, "-c", code], env=env, capture_output=True, text=True, check=True).stdout)
     (os_ken, _, os_ken_version), (ryu, _, ryu_version) = (line.partition(" ") for line in said)
     assert os_ken == ryu and os_ken_version.startswith("os-ken ") and ryu_version.startswith("ryu 4.34")
 
@@ -455,6 +445,4 @@ def test_push_programs_open_vswitch(name, run_dir):
     assert ran.returncode == 0, ran.stderr
     said = json.loads(ran.stdout)
     assert all(report["ok"] for report in said["reports"]), said["reports"]
-    assert sorted(said["flows"]) == sorted(
-        f"priority={n},in_port={n} actions=output:{n + 1}" for n in range(1, 11)
-    )
+    assert sorted(said["flows"]) == sorted(f"priority={n},in_port={n} actions=output:{n + 1}" for n in range(1, 11))

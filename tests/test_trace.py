@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -164,3 +166,8 @@ def test_figures_beyond_all_measure_and_broken_heads_are_refused(tmp_path, name,
     (tmp_path / name).write_text(text)
     with pytest.raises(RFabricError, match=said):
         read_trace(tmp_path / name)
+
+
+def test_the_shipped_trace_reads_and_fits_the_default_fabric():
+    trace = read_trace(Path(__file__).parents[1] / "traffic" / "ring.csv").fit(fat_tree())
+    assert len(trace) == 9 and trace.size.sum() == 48e9 and len(trace.communication()) == 2

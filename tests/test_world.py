@@ -23,17 +23,19 @@ def trace_of(*flows, hosts=64, **kind):
     return b.build()
 
 
-def steps(fabric):
+def steps(fabric, times=1):
     """Two steps of training all-reduce among h1..h32 and weight sync to h33..h64, 10 s of compute between."""
     b, last = TraceBuilder(fabric.hosts), []
     for step in range(2):
         work = b.compute(0, 10.0, after=last, step=step, phase="training", label="backward")
         sends = []
         for turn in range(4):
-            flows = ring("all-reduce", range(turn, 32, 4), 5e9, 8, turn)
+            flows = ring("all-reduce", range(turn, 32, 4), times * 5e9, 8, turn)
             sends += b.flows(*flows, after=[work], step=step, phase="training", label="all-reduce")
         done = b.compute(0, 0.5, after=sends, step=step, phase="training", label="optimizer")
-        last = b.flows(range(32), range(32, 64), 2e9, after=[done], step=step, phase="weight_sync", label="weights")
+        last = b.flows(
+            range(32), range(32, 64), times * 2e9, after=[done], step=step, phase="weight_sync", label="weights"
+        )
     return b.build()
 
 
@@ -79,10 +81,10 @@ def test_rewires_have_ordered_timestamps_and_the_configured_dark_time(in_flight)
 
 def test_a_rewire_at_the_start_of_compute_is_hidden_and_before_weight_sync_exposed():
     slow, fast = (rfabric(delay=d) for d in ("200ms", "1ms"))
-    a, b = (simulate(f, steps(f), "demand") for f in (slow, fast))
+    a, b = (simulate(f, steps(f, 20), "demand") for f in (slow, fast))
     exposed = {p.key: p.exposed - q.exposed for p, q in zip(a.phases, b.phases, strict=True)}
     assert exposed[PhaseKey(0, "training")] == pytest.approx(0.0, abs=1e-9)
-    assert 0.1 < exposed[PhaseKey(0, "weight_sync")] <= 0.199  # flows on circuits that stay go on meanwhile
+    assert 0.1 < exposed[PhaseKey(0, "weight_sync")] <= 0.1991  # flows on circuits that stay go on meanwhile
 
 
 def test_bytes_are_conserved_over_rewires():

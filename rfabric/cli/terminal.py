@@ -126,8 +126,9 @@ class Talk:
             self.bars = Progress(*columns, console=Console(stderr=True), transient=True)
             self.bars.start()
         if name not in self.tasks:
-            for task in self.tasks.values():
-                self.bars.stop_task(task)
+            for task in (t for t in self.bars.tasks if t.stop_time is None):
+                self.bars.update(task.id, completed=task.total)
+                self.bars.stop_task(task.id)
             self.tasks[name] = self.bars.add_task(_plain(name), total=None, text="")
         total = news.get("total_bytes")
         self.bars.update(

@@ -121,7 +121,8 @@ def judge(
         reasons.append(f"a flow started {show_time(worst_lateness)} late, the limit is {show_time(LATE_LIMIT)}")
     if load.steal > STEAL_LIMIT:
         reasons.append(f"the hypervisor took {load.steal:.0%} of the processors, the limit is {STEAL_LIMIT:.0%}")
-    advice = f"use --bandwidth-scale {bandwidth_scale * _relief(waits, packet_time):.2g} or less" if reasons else ""
+    scale = bandwidth_scale * _relief(waits, packet_time)
+    advice = f"let nothing else run beside it, or use --bandwidth-scale {scale:.2g}" if reasons else ""
     return Pace(not reasons, load.busy, worst_lateness, tuple(reasons), advice)
 
 

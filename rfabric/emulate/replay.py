@@ -43,9 +43,7 @@ class Wire(Protocol):
 class Control(Protocol):
     """What rewires: see `emulate.worker`. Both calls block and may run in a thread."""
 
-    def plan(
-        self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: list[Demand]
-    ) -> Planned: ...
+    def plan(self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: list[Demand]) -> Planned: ...
     def commit(self, epoch: int) -> Committed: ...
 
 

@@ -52,7 +52,7 @@ def require() -> None:
     """Refuse, with the way out, where this process is not root or a program is missing."""
     if os.geteuid() != 0:
         raise RFabricError(
-            "emulation needs root (network namespaces, Open vSwitch); run it with sudo, or use --engine simulate"
+            "emulation needs root (network namespaces, Open vSwitch); run it with sudo, or use `rfabric simulate`"
         )
     missing = [program for program in PACKAGES if not which(program)]
     if missing:

@@ -69,7 +69,9 @@ def replay(job: dict, folder: Path) -> dict:
         network = Network(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT)
         network.start()
         dark = scale.dilation * fabric.reconfig_delay
-        rest = Client(f"http://127.0.0.1:{REST_PORT}", timeout=ANSWER_S + 2 * dark)  # there and, rolled back, back again
+        rest = Client(
+            f"http://127.0.0.1:{REST_PORT}", timeout=ANSWER_S + 2 * dark
+        )  # there and, rolled back, back again
         health = rest.wait_ready(READY_S, box.check)
         rest.put_pairs(trace.pairs())
         wire = Wire(network)

@@ -82,6 +82,10 @@ class Routes:
             self._hops[key] = [self.light_path(number) for number in found.tolist()]
         return self._hops[key]
 
+    def cost(self, node: str, rack: str) -> float:
+        """The cost of the cheapest way from switch `node` to `rack`; inf where none leads."""
+        return float(self.ways.cost[self.fabric.cabling.row[self._index[node]], self.fabric.rack_index[rack]])
+
     def path(self, src: str, dst: str) -> tuple[LightPath, ...]:
         """The light paths a packet from host `src` to host `dst` takes, or () where nothing connects them."""
         up, down = (self._cable(host) for host in (src, dst))

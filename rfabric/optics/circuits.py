@@ -6,6 +6,7 @@ A Circuit joins two ports of one OCS, Circuits are a matching, a Rewire leads fr
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -52,8 +53,8 @@ class Circuits:
 
     @cached_property
     def ordered(self) -> tuple[Circuit, ...]:
-        """The circuits, ascending."""
-        return tuple(sorted(self.items))
+        """The circuits, ascending; as no port stands twice, their first ports decide."""
+        return tuple(sorted(self.items, key=itemgetter(0)))
 
     def __iter__(self) -> Iterator[Circuit]:
         return iter(self.ordered)
@@ -61,14 +62,22 @@ class Circuits:
     def __len__(self) -> int:
         return len(self.items)
 
+    def without(self, others: "Circuits") -> "Circuits":
+        """Those that are not among `others`: no port can clash that did not before."""
+        found = object.__new__(Circuits)
+        object.__setattr__(found, "items", self.items - others.items)
+        return found
+
     def of(self, ocs: str) -> "Circuits":
         """The circuits of one OCS."""
         return Circuits(frozenset(c for c in self.items if c.a.node == ocs))
 
     def check(self, fabric: Fabric) -> "Circuits":
         """Self, when every port is a cabled port of an OCS of `fabric`; else an RFabricError."""
-        ocses = {node.name for node in fabric.ocses}
-        if all(p.node in ocses and p in fabric.peer for circuit in self.items for p in circuit):
+        if "ocs ports" not in fabric.memo:
+            fabric.memo["ocs ports"] = {port for node in fabric.ocses for port in fabric.ports[node.name]}
+        ports = fabric.memo["ocs ports"]
+        if all(a in ports and b in ports for a, b in self.items):
             return self
         for circuit in self:
             node = fabric.node.get(circuit.a.node)
@@ -113,7 +122,7 @@ class Rewire:
 
     @classmethod
     def between(cls, old: Circuits, new: Circuits) -> "Rewire":
-        return cls(Circuits(old.items - new.items), Circuits(new.items - old.items))
+        return cls(old.without(new), new.without(old))
 
     def apply(self, old: Circuits) -> Circuits:
         """The circuits after the rewire of `old`."""

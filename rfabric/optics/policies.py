@@ -6,6 +6,7 @@
 Whether the answer is worth a rewire is the planner's question (`planner.intend`), not the policy's.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,7 +15,8 @@ import numpy as np
 import rustworkx
 
 from ..errors import RFabricError
-from ..fabric import Fabric
+from ..fabric import Fabric, Routes
+from ..units import transfer_seconds
 from . import templates
 from .circuits import Circuits, Demand
 from .planes import Pair, light, planes
@@ -47,7 +49,8 @@ class ByDemand:
     """Plane by plane, the maximum-weight matching of what the planes before it leave worst served.
 
     A pair's weight is its demand (the busier direction: a circuit is duplex) over the circuits it would then have, as in
-    D'Hondt's apportionment: the last circuit goes where it shortens the longest transfer.
+    D'Hondt's apportionment: the last circuit goes where it shortens the longest transfer. Circuits stay where that would
+    not shorten the phase (`drain_seconds`) by more than the time they are dark.
     """
 
     fabric: Fabric
@@ -56,7 +59,9 @@ class ByDemand:
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
         if not demand.bytes.any():
             return circuits
-        return _lit(self.fabric, _least_moved(self.fabric, matchings(demand, _count(self.fabric)), circuits))
+        wanted = _lit(self.fabric, _least_moved(self.fabric, matchings(demand, _count(self.fabric)), circuits))
+        saved = drain_seconds(self.fabric, circuits, demand) - drain_seconds(self.fabric, wanted, demand)
+        return wanted if saved > self.fabric.reconfig_delay else circuits
 
 
 @dataclass(frozen=True)
@@ -105,23 +110,39 @@ def parse_policy(name: str, fabric: Fabric) -> Policy:
     return POLICIES[name](fabric)
 
 
+def drain_seconds(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
+    """Seconds until the busiest light path has carried `demand`, split evenly over equal ways; inf where no way leads."""
+    routes, load = Routes(fabric, circuits), defaultdict(float)
+    for j, rack in enumerate(demand.racks):
+        waiting = {demand.racks[i]: float(demand.bytes[i, j]) for i in np.flatnonzero(demand.bytes[:, j]).tolist()}
+        while waiting:
+            node = max(waiting, key=lambda name: routes.cost(name, rack))  # the farthest first: all its bytes are there
+            hops = routes.next_hops(node, rack)
+            if not hops:
+                return float("inf")
+            share = waiting.pop(node) / len(hops)
+            for hop in hops:
+                load[hop] += share
+                if hop.into.node != rack:
+                    waiting[hop.into.node] = waiting.get(hop.into.node, 0.0) + share
+    return max((transfer_seconds(size, hop.rate) for hop, size in load.items()), default=0.0)
+
+
 def matchings(demand: Demand, count: int) -> Matchings:
     """`count` matchings of the racks, each of maximum weight for demand / (circuits so far + 1)."""
     wanted = np.maximum(demand.bytes, demand.bytes.T)
-    given = np.zeros_like(wanted)
-    found = []
+    rows, columns = np.nonzero(np.triu(wanted))
+    edge = {pair: i for i, pair in enumerate(zip(rows.tolist(), columns.tolist(), strict=True))}
+    wanted, given, found = wanted[rows, columns], np.zeros(len(rows)), []
     for _ in range(count):
         weight = wanted / (given + 1)
-        rows, columns = np.nonzero(np.triu(weight))
         heaviest = weight.max(initial=1.0)
         graph = rustworkx.PyGraph()
         graph.add_nodes_from(demand.racks)
-        shares = (weight[rows, columns] / heaviest * WEIGHT_STEPS).astype(np.int64)  # the matching wants whole numbers
-        graph.add_edges_from(list(zip(rows.tolist(), columns.tolist(), shares.tolist(), strict=True)))
+        shares = (weight / heaviest * WEIGHT_STEPS).astype(np.int64)  # the matching wants whole numbers
+        graph.add_edges_from([(i, j, share) for (i, j), share in zip(edge, shares.tolist(), strict=True)])
         pairs = sorted(tuple(sorted(pair)) for pair in rustworkx.max_weight_matching(graph, weight_fn=int))
-        for i, j in pairs:
-            given[i, j] += 1
-            given[j, i] += 1
+        given[[edge[pair] for pair in pairs]] += 1
         found.append([(demand.racks[i], demand.racks[j]) for i, j in pairs])
     return found
 

@@ -21,11 +21,12 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyBboxPatch, Rectangle, Wedge
 
 from ..errors import RFabricError
-from ..fabric import Fabric
+from ..fabric import Fabric, Link
 from ..fabric.model import TIERS
 from ..optics import Circuits, Demand, optical_paths
 from ..trace import Trace
@@ -94,9 +95,7 @@ def topology(fabric: Fabric, theme: Theme = PAGE) -> Figure:
     width = max(xs) - min(xs)
     figure, axes = _figure(PAGE_WIDTH, 4.6, theme)
     _pod_boxes(axes, fabric, at, theme)
-    for link in fabric.links:
-        if link.a.node in at and link.b.node in at:
-            _cable(axes, fabric, link, at, theme)
+    _cables(axes, fabric, [link for link in fabric.links if link.a.node in at and link.b.node in at], at, theme)
     for name, (x, y) in at.items():
         _symbol(axes, fabric.node[name], x, y, theme)
     axes.set_xlim(min(xs) - 0.05 * width - 0.6, max(xs) + 0.05 * width + 0.6)
@@ -126,8 +125,9 @@ def circuits(result: Result, theme: Theme = PAGE) -> Figure | None:
         draw(axes, result.fabric, lit, theme)
         name = "at the start" if i == 0 else phase_text(result.rewires[i - 1].phase)
         axes.set_title(f"epoch {i}  {name}", size=9.5, color=theme.ink, pad=12)
-        moved = f", {result.rewires[i - 1].circuits_changed} changed" if i else ""
-        axes.text(0, -1.42, f"from {time:.3f} s: {len(lit)} circuits{moved}", ha="center", size=8, color=theme.muted)
+        moved = f", {result.rewires[i - 1].circuits_changed:,} changed" if i else ""
+        words = f"from {time:.3f} s\n{len(lit):,} circuits{moved}"
+        axes.text(0, -1.3, words, ha="center", va="top", size=8, color=theme.muted)
     figure.subplots_adjust(left=0.01, right=0.99, top=1 - 0.4 / (3 * rows), bottom=0.05, wspace=0.05, hspace=0.3)
     return figure
 
@@ -321,14 +321,16 @@ def _pod_boxes(axes, fabric: Fabric, at: dict, theme: Theme) -> None:
             axes.text((min(xs) + max(xs)) / 2, -0.5, f"pod {pod + 1}", ha="center", size=9, color=theme.muted)
 
 
-def _cable(axes, fabric: Fabric, link, at: dict, theme: Theme) -> None:
-    nodes = [fabric.node[end.node] for end in (link.a, link.b)]
-    (x, y), (to_x, to_y) = (at[n.name] for n in nodes)
-    if "electrical" in (n.tier for n in nodes):  # drawn as a bus: up from the ToR, along, to the switch
-        axes.plot([x, x, to_x], [y, to_y, to_y], color=DARK_COLOUR, lw=0.9, alpha=0.5, zorder=1)
-        return
-    optical = any(n.kind == "ocs" for n in nodes)
-    axes.plot([x, to_x], [y, to_y], color=OCS_COLOUR if optical else theme.muted, lw=0.8, alpha=0.5, zorder=1)
+def _cables(axes, fabric: Fabric, links: Sequence[Link], at: dict, theme: Theme) -> None:
+    lines, colours = [], []
+    for link in links:
+        nodes = [fabric.node[end.node] for end in (link.a, link.b)]
+        (x, y), (to_x, to_y) = (at[n.name] for n in nodes)
+        electrical = "electrical" in (n.tier for n in nodes)  # drawn as a bus: up from the ToR, along, to the switch
+        lines.append([(x, y), (x, to_y), (to_x, to_y)] if electrical else [(x, y), (to_x, to_y)])
+        optical = any(n.kind == "ocs" for n in nodes)
+        colours.append(DARK_COLOUR if electrical else OCS_COLOUR if optical else theme.muted)
+    axes.add_collection(LineCollection(lines, colors=colours, lw=0.8, alpha=0.5, zorder=1))
 
 
 def _symbol(axes, node, x: float, y: float, theme: Theme) -> None:

@@ -1,19 +1,21 @@
-"""How fast the flow engine is: workloads, SimGrid beside it, and the growth from 128 to 65,536 GPUs.
+"""How fast the flow engine is: workloads, SimGrid beside it, whole RL steps, and growth from 128 to 65,536 GPUs.
 
     rows = measure(peer_patience_s=60)      # every run in a process of its own, CPU seconds, one core
-    write_csv(rows, Path("bench/engine.csv"))
-    print(table(rows))
+    write(rows, Path("bench"))              # engine.csv and engine.md
 
 The peer is SimGrid (https://simgrid.org; Debian's libsimgrid-dev, or a prefix named by SIMGRID_PREFIX), driven by
 `peer.cpp` on exactly the same links, paths, sizes, starts and dependencies, in its lazy and its full mode: the better
-one counts. For the comparison of results its precision is raised: by default it takes events within 1 ns as one.
-Read the version beside the ratio: SimGrid 3 walks a list of all communications whenever one ends, SimGrid 4 does not.
+one counts. Ours is the median of several runs and includes the checks of the input and the taking of the results; the
+peer's is its simulation alone. For the comparison of results its precision is raised: by default it takes events
+within 1 ns as one. Read the version beside the ratio: SimGrid 3 walks a list of all communications whenever one ends,
+SimGrid 4 does not.
 """
 
-import argparse
 import csv
 import json
 import os
+import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,18 +24,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
 from rfabric.errors import RFabricError
+from rfabric.report import compare
 from rfabric.simulate import workloads as w
 from rfabric.simulate.build import compiler
-from rfabric.simulate.flows import Engine
+from rfabric.simulate.flows import Engine, completion_times
 
 AGAINST_PEER: dict[str, Callable[[], w.Work]] = {
     "rings": w.disjoint_rings,
-    "experts-1024": partial(w.expert_groups, 16),
     "a2a-512-balanced": partial(w.all_to_all, 16, 512, spread="balanced"),
+    "experts-1024": partial(w.expert_groups, 16),
     "mix": w.overloaded_mix,
     "web-k8": partial(w.web_search, 8, 20000),
     "a2a-128-jitter": partial(w.all_to_all, 8, 128, jitter=0.1),
@@ -46,29 +50,41 @@ ALONE: dict[str, Callable[[], w.Work]] = {
     "rings-27648-spread": partial(w.rings_on_fat_tree, 48, members=8, packed=False),
     "experts-27648": partial(w.expert_groups, 48),
 }
+GPUS = {k**3 // 4: k for k in (8, 16, 24, 32, 48, 64)}
 GROWTH: dict[str, Callable[[], w.Work]] = {
-    f"growth-{k**3 // 4}": partial(w.rings_on_fat_tree, k) for k in (8, 16, 24, 32, 48, 64)
-}
-CASES = AGAINST_PEER | ALONE | GROWTH
+    f"rings-of-{gpus}-gpus": partial(w.rings_on_fat_tree, k) for gpus, k in GPUS.items()
+} | {f"web-of-{gpus}-gpus": partial(w.web_search, k, 20 * gpus) for gpus, k in GPUS.items()}
+STEPS = {
+    f"step-{recipe}": recipe for recipe in ("grpo-1024", "grpo-65536", "grpo-65536-moe")
+}  # the verb `simulate`, whole
+CASES = (*AGAINST_PEER, *ALONE, *STEPS, *GROWTH)
 
 EXACT = ("precision/timing:1e-14", "precision/work-amount:1e-12")  # SimGrid 4; before it, other names
 EXACT_BEFORE_4 = ("surf/precision:1e-14", "maxmin/precision:1e-12")
 
+Progress = Callable[[str], None]
+
 
 @dataclass(frozen=True)
 class Row:
-    """One workload measured. A peer that ran out of patience has an infinite time, and the ratio is a lower bound."""
+    """One workload measured.
+
+    lazy_s, full_s   CPU seconds of the peer's modes; None where it was not run or ran out of its patience
+    ratio            the better of them over ours; a lower bound (`at_least`) where both ran out of patience
+    """
 
     case: str
     work: str
-    links: int
     flows: int
     cpu_s: float
     flows_per_s: float
     peak_mib: float
-    bytes_per_flow: float
-    makespan_s: float
+    bytes_per_flow: float | None = None
+    visits_per_flow: float | None = None  # flows looked at inside the core: what time would follow if memory were free
+    links: int | None = None
+    makespan_s: float | None = None
     peer: str = ""
+    patience_s: float | None = None
     lazy_s: float | None = None
     full_s: float | None = None
     ratio: float | None = None
@@ -77,62 +93,111 @@ class Row:
 
 
 def measure(
-    cases: Iterable[str] = tuple(CASES),
-    *,
-    peer_patience_s: float = 120.0,
-    progress: Callable[[str], None] = lambda text: None,
+    cases: Iterable[str] = CASES, *, peer_patience_s: float = 20.0, progress: Progress = lambda text: None
 ) -> list[Row]:
-    """Measure each case; where SimGrid is there, the same work with it."""
-    cases = list(cases)
+    """Measure each case; where SimGrid is there and patience is not 0, the same work with it (patience: CPU s a run)."""
+    cases = list(dict.fromkeys(cases))
     for case in cases:
         if case not in CASES:
             raise RFabricError(f"no benchmark {case!r}: choose from {', '.join(CASES)}")
+    Engine([], core="compiled").close()  # or say how to build it
     rows = []
-    with tempfile.TemporaryDirectory(prefix="rfabric-bench-") as scratch:
-        peer = build_peer(Path(scratch)) if set(cases) & set(AGAINST_PEER) and peer_patience_s > 0 else None
+    with tempfile.TemporaryDirectory(prefix="rfabric-bench-") as folder:
+        scratch = Path(folder)
+        peer = build_peer(scratch) if peer_patience_s > 0 and set(cases) & set(AGAINST_PEER) else None
         for case in cases:
             progress(case)
-            row = Row(**_own_run(case))
+            row = _step(case, scratch) if case in STEPS else _own_run(case)
             if peer and case in AGAINST_PEER:
-                progress(f"{case}, SimGrid")
-                row = Row(**(asdict(row) | _peer_run(peer, case, row.cpu_s, peer_patience_s, Path(scratch))))
-            rows.append(row)
+                tell = partial(_join, progress, f"{case}, {peer.name}")
+                row |= _peer_run(peer, case, row["cpu_s"], peer_patience_s, scratch, tell)
+            rows.append(Row(**row))
     return rows
 
 
-def write_csv(rows: list[Row], file: Path) -> None:
-    """The rows as CSV, written beside and renamed."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_suffix(".part")
+def _join(progress: Progress, before: str, text: str) -> None:
+    progress(f"{before} {text}")
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def write(rows: list[Row], folder: Path, command: str = "rfabric bench") -> None:
+    """engine.csv and engine.md in `folder`, each written beside and renamed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = folder / "engine.part"
     with beside.open("w", newline="") as out:
         writer = csv.DictWriter(out, [f.name for f in fields(Row)])
         writer.writeheader()
         writer.writerows(asdict(row) for row in rows)
-    beside.replace(file)
+    beside.replace(folder / "engine.csv")
+    beside.write_text(markdown(tables(rows), command))
+    beside.replace(folder / "engine.md")
 
 
-def table(rows: list[Row]) -> str:
-    """The rows as a Markdown table."""
-    lines = [
-        "| work | flows | CPU s | M flows/s | peak MiB | B/flow | SimGrid lazy s | full s | ratio | worst difference |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+def tables(rows: list[Row]) -> list[compare.Table]:
+    """Against SimGrid, alone, growth: those that have rows."""
+    own = "flows", "CPU s", "flows/s", "peak MiB", "B/flow"
+    peers = sorted({row.peer for row in rows} - {""})
+    beside = [row for row in rows if row.case in AGAINST_PEER]
+    alone = [row for row in rows if row.case in ALONE or row.case in STEPS]
+    growth = [row for row in rows if row.case in GROWTH]
+    lazy = f"{peers[0]} lazy" if peers else "SimGrid lazy"
+    found = [
+        compare.Table(
+            "Against SimGrid",
+            ("work", *own, lazy, "full", "ratio", "difference"),
+            tuple(compare.Row(row.work, (*_own(row), *_peers(row))) for row in beside),
+            note=f"CPU seconds of one core on both sides; ratio: the better of {' and '.join(peers)}'s modes over ours; "
+            "difference: the largest relative one of a finish time, the peer at raised precision."
+            if peers
+            else "SimGrid was not run: install Debian's libsimgrid-dev, or name a prefix by SIMGRID_PREFIX.",
+        ),
+        compare.Table("Alone", ("work", *own), tuple(compare.Row(row.work, _own(row)) for row in alone)),
+        compare.Table(
+            "Growth",
+            ("work", *own, "visits/flow"),
+            tuple(compare.Row(row.work, (*_own(row), _three(row.visits_per_flow))) for row in growth),
+            note="visits: how many flows the engine looks at for one flow from start to end; the rest is memory's latency.",
+        ),
     ]
-    for r in rows:
-        bound = "> " if r.at_least else ""
-        lines.append(
-            f"| {r.work} | {r.flows:,} | {r.cpu_s:.4f} | {r.flows_per_s / 1e6:.2f} | {r.peak_mib:.0f} "
-            f"| {r.bytes_per_flow:.0f} | {_seconds(r.lazy_s)} | {_seconds(r.full_s)} "
-            f"| {'' if r.ratio is None else f'{bound}{r.ratio:,.0f}'} "
-            f"| {'' if r.worst_difference is None else f'{r.worst_difference:.0e}'} |"
-        )
-    peers = sorted({r.peer for r in rows} - {""})
-    return "\n".join(
-        [*lines, *([f"\nPeer: {', '.join(peers)}; CPU seconds of one core on both sides."] if peers else [])]
-    )
+    return [table for table in found if table.rows]
 
 
-def _seconds(value: float | None) -> str:
-    return "" if value is None else "out of patience" if np.isinf(value) else f"{value:.2f}"
+def markdown(found: list[compare.Table], command: str) -> str:
+    """The tables, the command that repeats them, and where they were measured."""
+    parts = [f"`{command}` on {machine()}"]
+    for table in found:
+        right = ["---" if i in table.words else "--:" for i in range(len(table.columns))]
+        lines = [table.columns, right, *((row.name, *row.cells) for row in table.rows)]
+        parts += [f"## {table.title}", "\n".join(f"| {' | '.join(cells)} |" for cells in lines)]
+        parts += [table.note] if table.note else []
+    return "\n\n".join(parts) + "\n"
+
+
+def machine() -> str:
+    """Processor, system and Python, in one line."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, one core, Python {platform.python_version()}"
+
+
+def _own(row: Row) -> tuple[str, ...]:
+    per_flow = "" if row.bytes_per_flow is None else f"{row.bytes_per_flow:.0f}"
+    return f"{row.flows:,}", f"{row.cpu_s:.3g}", _three(row.flows_per_s), f"{row.peak_mib:,.0f}", per_flow
+
+
+def _peers(row: Row) -> tuple[str, ...]:
+    if not row.peer:
+        return ("",) * 4
+    lazy, full = (f"> {row.patience_s:g}" if s is None else f"{s:.3g}" for s in (row.lazy_s, row.full_s))
+    difference = "" if row.worst_difference is None else f"{row.worst_difference:.0e}"
+    return lazy, full, f"{'> ' if row.at_least else ''}{_three(row.ratio)}", difference
+
+
+def _three(value: float) -> str:
+    """`1234567 -> '1,230,000'`"""
+    return f"{float(f'{value:.3g}'):,.{0 if value >= 100 else 1}f}"
 
 
 # --- our side -------------------------------------------------------------------------------------------------------
@@ -140,33 +205,65 @@ def _seconds(value: float | None) -> str:
 
 def _own_run(case: str) -> dict:
     """One case in a fresh process, so that memory and caches of another do not count."""
-    command = [sys.executable, "-m", "rfabric.simulate.bench", "--inside", case]
+    command = [sys.executable, "-m", "rfabric.simulate.bench", case]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RFabricError(f"benchmark {case} failed:\n{done.stderr.strip()[-2000:]}")
     return json.loads(done.stdout)
 
 
+def work_of(case: str) -> w.Work:
+    """The workload of a case of `AGAINST_PEER`, `ALONE` or `GROWTH`."""
+    return (AGAINST_PEER | ALONE | GROWTH)[case]()
+
+
 def _inside(case: str) -> dict:
-    work = CASES[case]()
+    work = work_of(case)
+    completion_times(capacity=[1.0], path_offsets=[0, 1], path_links=[0], size=[1.0], core="compiled")  # load the core
     before = _resident_bytes()
-    cpu_s, spent, grown = np.inf, 0.0, 0
-    while spent < 1.0:  # small ones several times; the best counts
-        engine = Engine(work.capacity)
+    times, grown = [], 0
+    while sum(times) + 0.05 * len(times) < 1.0:  # small ones several times
+        engine = Engine(work.capacity, core="compiled")
         begin = time.thread_time()
         engine.add(**work.columns)
         engine.run()
         finish = engine.finish_times()
-        took = time.thread_time() - begin
+        times.append(time.thread_time() - begin)
+        visits = engine.counters()["visits"]
         grown = max(grown, _resident_bytes() - before)
         engine.close()
-        spent, cpu_s = spent + took + 0.05, min(cpu_s, took)
     if np.isinf(finish).any():
         raise RFabricError(f"{case}: {np.isinf(finish).sum()} flows never finish")
+    cpu_s = median(times)
     return {
         "case": case, "work": work.name, "links": len(work.capacity), "flows": work.flows, "cpu_s": cpu_s,
         "flows_per_s": work.flows / cpu_s, "peak_mib": _peak_mib(), "bytes_per_flow": grown / work.flows,
-        "makespan_s": float(finish.max()),
+        "visits_per_flow": visits / work.flows, "makespan_s": float(finish.max()),
+    }  # fmt: skip
+
+
+def _step(case: str, scratch: Path) -> dict:
+    """A whole RL step as the user gets it: recipe, lowering, rewires, simulation, run folder."""
+    words = ["simulate", "--topo", "rfabric", "--traffic", STEPS[case], "--out", str(scratch / case), "--json", "-q"]
+    with (scratch / "step.json").open("w+") as out, (scratch / "step.err").open("w+") as err:
+        process = subprocess.Popen([sys.executable, "-m", "rfabric", *words], stdout=out, stderr=err)
+        try:
+            _, status, used = os.wait4(process.pid, 0)
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0), err.seek(0)
+        if process.returncode:
+            raise RFabricError(f"rfabric {' '.join(words)} failed:\n{err.read().strip()[-2000:]}")
+        summary = json.load(out)
+    with Path(summary["folder"], "trace.csv").open() as lines:
+        flows = sum(1 for _ in lines) - 2
+    cpu_s = used.ru_utime + used.ru_stime
+    return {
+        "case": case, "work": f"rfabric simulate --topo rfabric --traffic {STEPS[case]}", "flows": flows, "cpu_s": cpu_s,
+        "flows_per_s": flows / cpu_s, "peak_mib": used.ru_maxrss / 1024, "makespan_s": summary["runs"][0]["step_s"],
     }  # fmt: skip
 
 
@@ -207,19 +304,22 @@ def build_peer(folder: Path) -> Peer | None:
     return Peer(program, f"SimGrid {version}", EXACT if int(version.split(".")[0]) >= 4 else EXACT_BEFORE_4)
 
 
-def _peer_run(peer: Peer, case: str, own_s: float, patience_s: float, scratch: Path) -> dict:
-    work, file = CASES[case](), scratch / f"{case}.work"
+def _peer_run(peer: Peer, case: str, own_s: float, patience_s: float, scratch: Path, progress: Progress) -> dict:
+    work, file = work_of(case), scratch / "peer.work"
     work.columns["size"] = np.rint(work.columns["size"])  # SimGrid's sizes are whole bytes
-    _write_work(work, file)
-    lazy, _ = _peer_time(peer, file, work.flows, "Lazy", (), patience_s)
-    full, _ = _peer_time(peer, file, work.flows, "Full", (), patience_s)
-    best = min(lazy, full)
-    found: dict = {"peer": peer.name, "lazy_s": lazy, "full_s": full}
-    if np.isinf(best):
+    write_work(work, file)
+    taken = {}
+    for mode in ("Lazy", "Full"):
+        progress(mode.lower())
+        taken[mode] = peer_time(peer, file, work.flows, mode, patience_s)[0]
+    found = {"peer": peer.name, "patience_s": patience_s, "lazy_s": taken["Lazy"], "full_s": taken["Full"]}
+    ended = {mode: seconds for mode, seconds in taken.items() if seconds is not None}
+    if not ended:
         return found | {"ratio": patience_s / own_s, "at_least": True}
-    mode = "Lazy" if lazy <= full else "Full"
-    _, theirs = _peer_time(peer, file, work.flows, mode, peer.exact, 2 * patience_s)
-    found["ratio"] = best / own_s
+    better = min(ended, key=ended.__getitem__)
+    found["ratio"] = ended[better] / own_s
+    progress(f"{better.lower()}, precision raised")
+    _, theirs = peer_time(peer, file, work.flows, better, 2 * patience_s, peer.exact)
     if theirs is not None:
         engine = Engine(work.capacity)
         engine.add(**work.columns)
@@ -229,17 +329,16 @@ def _peer_run(peer: Peer, case: str, own_s: float, patience_s: float, scratch: P
     return found
 
 
-def _peer_time(
-    peer: Peer, file: Path, flows: int, mode: str, exact: tuple[str, ...], patience_s: float
-) -> tuple[float, np.ndarray | None]:
-    """CPU seconds of the simulation and the finish times; (inf, None) when patience ran out."""
+def peer_time(
+    peer: Peer, file: Path, flows: int, mode: str, patience_s: float, exact: tuple[str, ...] = ()
+) -> tuple[float | None, np.ndarray | None]:
+    """CPU seconds of the simulation and the finish times; (None, None) when patience, in CPU seconds, ran out."""
     out = file.with_suffix(".times")
     options = ["network/model:CM02", "network/crosstraffic:0", f"network/optim:{mode}", *exact]
-    command = [str(peer.program), str(file), str(out), *[f"--cfg={o}" for o in options], "--log=root.thresh:error"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=patience_s)
-    except subprocess.TimeoutExpired:
-        return np.inf, None
+    command = [str(peer.program), str(file), str(out), f"{patience_s:g}", *[f"--cfg={o}" for o in options]]
+    done = subprocess.run([*command, "--log=root.thresh:error"], capture_output=True, text=True)
+    if done.returncode == -signal.SIGXCPU:
+        return None, None
     if done.returncode:
         raise RFabricError(f"{peer.name} failed on {file.name}:\n{done.stderr.strip()[-2000:]}")
     times = np.fromfile(out)
@@ -248,8 +347,8 @@ def _peer_time(
     return float(done.stdout), times
 
 
-def _write_work(work: w.Work, file: Path) -> None:
-    """The layout that peer.cpp reads."""
+def write_work(work: w.Work, file: Path) -> None:
+    """The workload as a file for native programs; its layout stands in peer.cpp."""
     c, n = work.columns, work.flows
     star = bool(len(work.capacity) == 2 * work.hosts)
     after = c.get("after", np.zeros(0))
@@ -268,30 +367,5 @@ def _write_work(work: w.Work, file: Path) -> None:
             out.write(np.ascontiguousarray(values, dtype).tobytes())
 
 
-def main(argv: list[str] | None = None) -> int:
-    """`python -m rfabric.simulate.bench`: measure, print the table, write bench/engine.csv."""
-    parser = argparse.ArgumentParser(prog="python -m rfabric.simulate.bench", description=main.__doc__)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of: {', '.join(CASES)} (default: all)")
-    parser.add_argument("--patience", type=float, default=120.0, help="seconds for each run of SimGrid; 0: without it")
-    parser.add_argument("--output", type=Path, default=Path("bench/engine.csv"))
-    parser.add_argument("--inside", metavar="CASE", help=argparse.SUPPRESS)
-    options = parser.parse_args(argv)
-    if options.inside:
-        print(json.dumps(_inside(options.inside)))
-        return 0
-    try:
-        rows = measure(
-            options.cases or CASES,
-            peer_patience_s=options.patience,
-            progress=lambda text: print(text, file=sys.stderr, flush=True),
-        )
-    except RFabricError as error:
-        print(error, file=sys.stderr)
-        return 2
-    write_csv(rows, options.output)
-    print(table(rows))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+if __name__ == "__main__":  # one case, alone in its process
+    print(json.dumps(_inside(sys.argv[1])))

@@ -20,7 +20,8 @@ LIBRARY = Path(__file__).with_name("core.so")
 
 BASE = ("-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-Wall", "-Wextra")
 FAST = ("-O3", "-DNDEBUG")
-CHECKED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-D_GLIBCXX_ASSERTIONS")
+CHECKED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-D_GLIBCXX_ASSERTIONS",
+           "-D_GLIBCXX_SANITIZE_VECTOR")  # fmt: skip
 
 
 def build(output: Path = LIBRARY, sanitize: bool = False) -> Path:

@@ -380,6 +380,11 @@ class Engine {
         std::inplace_merge(agenda.begin(), agenda.begin() + old, agenda.end());
     }
 
+    void clear_agenda() {
+        std::vector<Timer>().swap(agenda);
+        agenda_at = 0;
+    }
+
     // ---- one instant -----------------------------------------------------------------------------------------------
 
     void start_due() {
@@ -395,6 +400,7 @@ class Engine {
                 else beginning.push_back(t.flow);
             }
             if (beginning.empty()) return;
+            if (agenda_at == agenda.size()) clear_agenda();  // its memory is wanted by the flows in flight
             for (size_t i = 0; i < beginning.size(); ++i) begin(beginning[i]);
             beginning.clear();
         }

@@ -1,7 +1,8 @@
 // SimGrid (3.32 or newer) runs a workload that bench.py wrote: the peer of the benchmark.
 //
-//   peer WORK TIMES [--cfg=...]      prints the CPU seconds of the simulation alone; writes finish times (float64)
+//   peer WORK TIMES PATIENCE [--cfg=...]    prints the CPU seconds of the simulation alone; writes finish times (float64)
 //
+// PATIENCE: CPU seconds (whole) after which the simulation is ended by SIGXCPU; setting up the network does not count.
 // WORK, little-endian: int64 hosts, links, flows, dependencies, star; float64 capacity (B/s) per link; then per flow
 // int64 path offsets (flows+1), int32 path, float64 size, start, int64 dependency offsets (flows+1), int32 dependencies.
 // Flow f runs from host path[0] to host path.back() - hosts; pairs have one path. star: hosts have an up and a down link,
@@ -11,9 +12,13 @@
 #include <simgrid/s4u.hpp>
 #include <simgrid/version.h>
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <string>
 #include <unordered_map>
@@ -34,9 +39,15 @@ double cpu_seconds() {
     return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
+bool end_after(double seconds) {
+    const auto last = static_cast<rlim_t>(std::ceil(cpu_seconds() + seconds));
+    const rlimit none = {0, 0}, most = {last, last + 1};
+    return !setrlimit(RLIMIT_CORE, &none) && !setrlimit(RLIMIT_CPU, &most);
+}
+
 int main(int argc, char** argv) {
     sg::Engine engine(&argc, argv);
-    if (argc < 3) return 2;
+    if (argc < 4) return 2;
     FILE* file = std::fopen(argv[1], "rb");
     if (!file) return 2;
     const auto head = read<int64_t>(file, 5);
@@ -147,6 +158,7 @@ int main(int argc, char** argv) {
                 }
             });
     }
+    if (!end_after(std::atof(argv[3]))) return 2;
     const double before = cpu_seconds();
     engine.run();
     std::printf("%.6f\n", cpu_seconds() - before);

@@ -121,7 +121,7 @@ def web_search(k: int, flows: int, load: float = 0.5, seed: int = 1) -> Work:
     dst = (src + rng.integers(1, tree.hosts, flows)) % tree.hosts
     offsets, links = tree.paths(src, dst, ecmp(src, dst))
     columns = {"path_offsets": offsets, "path_links": links, "size": size, "start": start}
-    return Work(f"web-search, load {load}, k={k}", tree.hosts, tree.capacity(), columns)
+    return Work(f"web-search, load {load}, {tree.hosts} GPUs", tree.hosts, tree.capacity(), columns)
 
 
 def overloaded_mix(k: int = 8, steps: int = 40, permutations: int = 100, seed: int = 1) -> Work:

@@ -16,13 +16,15 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from ..errors import RFabricError
+from ..fabric.ways import offsets_of
 from ..units import parse_size, parse_time
-from .model import PhaseKey, Trace, TraceBuilder
+from .model import PhaseKey, Trace, whole_bytes
 
 COLUMNS = ("id", "src", "dst", "size_bytes", "start_s", "after", "gap_s", "step", "phase", "label")
 VERSION = 1
@@ -130,23 +132,31 @@ def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
     rows = {str(r.get("id", i)): i for i, r in enumerate(records)}
     if len(rows) != len(records):
         raise RFabricError(f"{len(records) - len(rows)} ids stand twice; every id names one row")
-    hosts = _hosts(records)
-    builder = TraceBuilder(sorted(hosts, key=_natural))
-    index = {name: i for i, name in enumerate(builder.hosts)}
+    hosts = tuple(sorted(_hosts(records), key=_natural))
+    index = {name: i for i, name in enumerate(hosts)}
+    parsers = {"size_bytes": parse_size, "gap_s": parse_time, "start_s": parse_time, "step": _whole}
+    known: dict[str, dict] = {column: {} for column in parsers}  # the same text means the same number
+    columns: dict[str, list] = {column: [] for column in parsers}
+    names: dict[str, dict[str, int]] = {"phase": {}, "label": {}}
+    codes: dict[str, list[int]] = {column: [] for column in names}
+    after: list[list[int]] = []
     for i, record in enumerate(records):
-        name = f"row {record.get('id', i)}"
-        builder.flows(
-            [index[record["src"]]],
-            [index[record["dst"]]],
-            parse_size(_cell(record, "size_bytes", "0"), f"{name}: size_bytes"),
-            after=[_row(rows, after, name) for after in _ids(record.get("after"))],
-            gap=parse_time(_cell(record, "gap_s", 0.0), f"{name}: gap_s"),
-            start=parse_time(_cell(record, "start_s", 0.0), f"{name}: start_s"),
-            step=_whole(_cell(record, "step", 0), f"{name}: step"),
-            phase=str(record.get("phase") or ""),
-            label=str(record.get("label") or ""),
-        )
-    return builder.build({_key(k): parse_time(v, f"window {k}") for k, v in windows.items()}, provenance)
+        row = f"row {record.get('id', i)}"
+        for column, parse in parsers.items():
+            cell, values = _cell(record, column, 0), known[column]
+            text = cell if isinstance(cell, str) else (type(cell), repr(cell))
+            if text not in values:
+                values[text] = parse(cell, f"{row}: {column}")
+            columns[column].append(values[text])
+        for column, seen in names.items():
+            codes[column].append(seen.setdefault(str(record.get(column) or ""), len(seen)))
+        after.append([_row(rows, text, row) for text in _ids(record.get("after"))])
+    return Trace(
+        hosts, [index[r["src"]] for r in records], [index[r["dst"]] for r in records], whole_bytes(columns["size_bytes"]),
+        columns["start_s"], columns["gap_s"], offsets_of(list(map(len, after))), list(chain.from_iterable(after)),
+        columns["step"], codes["phase"], codes["label"], tuple(names["phase"]), tuple(names["label"]),
+        {_key(k): parse_time(v, f"window {k}") for k, v in windows.items()}, provenance,
+    )  # fmt: skip
 
 
 def _hosts(records: list[dict]) -> set[str]:

@@ -247,7 +247,7 @@ class TraceBuilder:
             raise RFabricError(f"flows: {len(src)} sources, {len(dst)} destinations, {len(sizes)} sizes")
         codes = {kind: names.setdefault(name, len(names)) for kind, name, names in self._named(phase, label)}
         shared = {"start": start, "gap": gap, "step": step} | codes
-        self._batches.append(_Batch(src, dst, _whole_bytes(sizes), shared, tuple(after)))
+        self._batches.append(_Batch(src, dst, whole_bytes(sizes), shared, tuple(after)))
         self._rows += len(src)
         return list(range(self._rows - len(src), self._rows))
 
@@ -277,7 +277,7 @@ class TraceBuilder:
         return (("phase", phase, self._names["phase"]), ("label", label, self._names["label"]))
 
 
-def _whole_bytes(sizes: list) -> np.ndarray:
+def whole_bytes(sizes: list) -> np.ndarray:
     """Sizes (bytes) rounded up to whole ones: int64."""
     column = np.asarray(sizes)
     if column.dtype.kind in "iu":

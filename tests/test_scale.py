@@ -1,0 +1,186 @@
+"""Thousands of GPUs: what is worked out for all ports and rows at once is what one gets one by one, and no byte is lost."""
+
+import csv
+import functools
+import io
+import random
+import re
+import time
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from rfabric.cli import terminal
+from rfabric.fabric import Routes, light_paths, parse_fabric
+from rfabric.fabric.routing import mix
+from rfabric.fabric.ways import mixed
+from rfabric.optics import Circuits, Rewire, changed_cables, joined, light, planes
+from rfabric.optics.policies import _pairs_by_plane
+from rfabric.optics.templates import mesh
+from rfabric.report import figures
+from rfabric.rl import read_recipe, trace_of
+from rfabric.simulate.world import simulate
+from rfabric.trace import write_trace
+from rfabric.trace.formats import COLUMNS
+
+GPUS = 4096
+fabric_of = functools.cache(lambda spec: parse_fabric(spec, GPUS))
+
+
+@functools.cache
+def lit(spec, turn=0):
+    fabric = fabric_of(spec)
+    every = mesh(fabric.racks, 2 * len(planes(fabric)))[turn:]
+    return light(fabric, dict(zip(planes(fabric), every, strict=False)))
+
+
+@functools.cache
+def step():
+    sizes = ("cluster.training_gpus=2048", "cluster.generation_gpus=2048", "generation.batch=512")
+    return trace_of(read_recipe("grpo-1024", sizes), 1)
+
+
+@functools.cache
+def run(spec, policy="demand"):
+    told = []
+    return simulate(fabric_of(spec), step(), policy, progress=told.append), told
+
+
+def followed(fabric, circuits):
+    """Every light path, port by port: {port it leaves: (port it ends at, links, rate)}."""
+    cross = {a: b for pair in circuits for a, b in (pair, pair[::-1])}
+    found = {}
+    for out in (port for port in fabric.peer if fabric.node[port.node].kind != "ocs"):
+        links, port = [], out
+        while port is not None:
+            link, into = fabric.peer[port]
+            links.append(link)
+            if fabric.node[into.node].kind != "ocs":
+                found[out] = into, tuple(links), min(fabric.links[k // 2].rate for k in links)
+                break
+            port = cross.get(into)
+    return found
+
+
+@pytest.mark.parametrize("spec", ["rfabric", "fat-tree", "rfabric,electrical=0"])
+def test_light_paths_are_those_followed_port_by_port(spec):
+    fabric = fabric_of(spec)
+    circuits = Circuits(frozenset(random.Random(1).sample(lit(spec).ordered, 3000))) if fabric.ocses else Circuits()
+    expected = followed(fabric, circuits)
+    found = light_paths(fabric, circuits)
+    assert [path.out for path in found] == sorted(expected)
+    assert {path.out: (path.into, path.links, path.rate) for path in found} == expected
+
+
+@pytest.mark.parametrize("spec", ["rfabric", "fat-tree", "rfabric,electrical=0"])
+def test_ways_of_many_pairs_are_the_paths_of_each_and_cheapest(spec):
+    fabric = fabric_of(spec)
+    circuits = lit(spec) if fabric.ocses else Circuits()
+    if "electrical=0" in spec:  # some pairs are joined by nothing
+        circuits = Circuits(frozenset(random.Random(1).sample(circuits.ordered, 2000)))
+    routes = Routes(fabric, circuits)
+    drawn = np.random.default_rng(2).integers(0, GPUS, (2, 300))
+    offsets, links = routes.ways.links(*drawn)
+    graph = nx.DiGraph()
+    for out, (into, _, rate) in followed(fabric, circuits).items():
+        if out.node not in fabric.host_index and into.node not in fabric.host_index:
+            known = graph.get_edge_data(out.node, into.node, {"weight": np.inf})["weight"]
+            graph.add_edge(out.node, into.node, weight=min(4e11 / rate, known))
+    cost = functools.cache(
+        lambda rack: nx.single_source_dijkstra_path_length(graph, rack) if rack in graph else {rack: 0}
+    )
+    for i, (src, dst) in enumerate(drawn.T.tolist()):
+        names = fabric.hosts[src], fabric.hosts[dst]
+        hops = routes.path(*names)
+        assert links[offsets[i] : offsets[i + 1]].tolist() == [link for hop in hops for link in hop.links]
+        racks = [fabric.rack_of[name] for name in names]
+        if hops:
+            assert sum(4e11 / hop.rate for hop in hops[1:-1]) == pytest.approx(cost(racks[0])[racks[1]])
+        else:
+            assert racks[1] not in cost(racks[0])
+    lost = routes.lost([(fabric.hosts[a], fabric.hosts[b]) for a, b in drawn.T.tolist()])
+    assert len(lost) == np.count_nonzero(np.diff(offsets) == 0)
+    assert bool(lost) == ("electrical=0" in spec)
+
+
+def test_the_hash_of_many_is_the_hash_of_each():
+    words = np.random.default_rng(3).integers(0, 2**64, 1000, dtype=np.uint64)
+    assert mixed(words).tolist() == [mix(word) for word in words.tolist()]
+
+
+def test_racks_joined_and_cables_changed_are_those_of_the_circuits():
+    fabric, old, new = fabric_of("rfabric"), lit("rfabric"), lit("rfabric", 5)
+    pairs = [frozenset(pair) for plane in _pairs_by_plane(fabric, new).values() for pair in plane]
+    assert {pair: pairs.count(pair) for pair in pairs} == joined(fabric, new)
+    before, then = (fabric.routes(c).lights.cross for c in (old, new))
+    changed = np.flatnonzero((before != then).reshape(-1, 2).any(1))
+    assert set(changed.tolist()) == changed_cables(fabric, Rewire.between(old, new))
+
+
+@pytest.mark.parametrize(("spec", "policy"), [("rfabric", "demand"), ("rfabric", "phase"), ("fat-tree", "demand")])
+def test_every_byte_crosses_its_nics_once(spec, policy):
+    result, _ = run(spec, policy)
+    trace, fabric = step(), fabric_of(spec)
+    assert np.isfinite(result.finish).all() and (result.finish >= result.start).all()
+    out, into = (np.bincount(ends, trace.size, minlength=GPUS) for ends in (trace.src, trace.dst))
+    up = fabric.cabling.host_link
+    assert result.link_bytes[up] == pytest.approx(out) and result.link_bytes[up ^ 1] == pytest.approx(into)
+    assert result.phases[1].comm > 0 and bool(result.rewires) == bool(fabric.ocses)
+
+
+def test_on_packet_switches_each_flow_loads_exactly_its_path():
+    result, _ = run("fat-tree")
+    trace, routes = step(), Routes(fabric_of("fat-tree"))
+    expected = np.zeros(len(result.link_bytes))
+    for pair in trace.pairs():
+        src, dst = (fabric_of("fat-tree").host_index[name] for name in pair)
+        expected[list(routes.links(*pair))] += trace.size[(trace.src == src) & (trace.dst == dst)].sum()
+    assert result.link_bytes == pytest.approx(expected, rel=1e-9)
+
+
+def test_progress_tells_phases_and_bytes():
+    _, told = run("rfabric")
+    assert list(dict.fromkeys(news["phase"] for news in told)) == ["generation/0", "training/0", "weight_sync/0"]
+    done = [news["done_bytes"] for news in told]
+    assert done == sorted(done) and 0 < done[-1] < told[0]["total_bytes"] == step().size.sum()
+
+
+def test_what_takes_long_is_said_even_when_nothing_new_happens(monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "PATIENCE", 0.05)
+    with terminal.Talk() as talk:
+        talk.tell("a", {"stage": "trace"})
+        talk.late.join(5)
+        assert capsys.readouterr().err == "a: trace\n"
+    with terminal.Talk(quiet=True) as talk:
+        talk.tell("a", {"stage": "trace"})
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_trace_file_holds_what_a_csv_writer_would_write(tmp_path):
+    trace = step()
+    write_trace(trace, tmp_path / "t.csv")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for i in range(len(trace)):
+        writer.writerow((
+            i, trace.hosts[trace.src[i]], trace.hosts[trace.dst[i]], int(trace.size[i]), float(trace.start[i]),
+            " ".join(map(str, trace.waits_for(i))), float(trace.gap[i]), int(trace.step[i]),
+            trace.phases[trace.phase[i]], trace.labels[trace.label[i]],
+        ))  # fmt: skip
+    body = [line for line in (tmp_path / "t.csv").read_text().splitlines(True) if not line.startswith("#")]
+    assert "".join(body) == text.getvalue()
+
+
+def test_pictures_sum_up_what_cannot_be_told_apart():
+    result, _ = run("rfabric")
+    texts = [
+        figures.svg(figure)
+        for figure in (figures.circuits(result), figures.demand(step(), result.fabric), figures.topology(result.fabric))
+    ]
+    assert sum(map(len, texts)) < 2e6
+    assert "pod 1 – pod 2: " in texts[0] and "to pod" in texts[1]
+    counts = [int(n.replace(",", "")) for n in re.findall(r": ([\d,]+) light paths", texts[0])]
+    assert sum(counts) == sum(sum(joined(result.fabric, circuits).values()) for _, circuits in result.epochs) > 0
