@@ -21,7 +21,7 @@ from rfabric.optics.templates import mesh
 from rfabric.report import figures
 from rfabric.rl import read_recipe, trace_of
 from rfabric.simulate.world import simulate
-from rfabric.trace import write_trace
+from rfabric.trace import TraceBuilder, read_trace, write_trace
 from rfabric.trace.formats import COLUMNS
 
 GPUS = 4096
@@ -104,6 +104,27 @@ def test_ways_of_many_pairs_are_the_paths_of_each_and_cheapest(spec):
     assert bool(lost) == ("electrical=0" in spec)
 
 
+def test_loads_are_those_of_a_walk_from_the_farthest_inwards():
+    fabric = parse_fabric("rfabric,pods=4,tors=8,gpus=4")
+    routes = fabric.routes(light(fabric, dict(enumerate(mesh(fabric.racks, 4)))))
+    random_ = np.random.default_rng(4)
+    sent = random_.random((32, 32)) * (random_.random((32, 32)) < 0.2) * (1 - np.eye(32))
+    expected = {}
+    for j, rack in enumerate(fabric.racks):
+        waiting = {fabric.racks[i]: sent[i, j] for i in np.flatnonzero(sent[:, j])}
+        while waiting:
+            node = max(waiting, key=lambda name: routes.cost(name, rack))
+            hops = routes.next_hops(node, rack)
+            share = waiting.pop(node) / len(hops)
+            for hop in hops:
+                expected[hop.links] = expected.get(hop.links, 0.0) + share
+                if hop.into.node != rack:
+                    waiting[hop.into.node] = waiting.get(hop.into.node, 0.0) + share
+    loads = routes.ways.loads(sent)
+    found = {routes.light_path(i).links: loads[i] for i in np.flatnonzero(loads).tolist()}
+    assert found == pytest.approx(expected)
+
+
 def test_the_hash_of_many_is_the_hash_of_each():
     words = np.random.default_rng(3).integers(0, 2**64, 1000, dtype=np.uint64)
     assert mixed(words).tolist() == [mix(word) for word in words.tolist()]
@@ -172,6 +193,14 @@ def test_a_trace_file_holds_what_a_csv_writer_would_write(tmp_path):
         ))  # fmt: skip
     body = [line for line in (tmp_path / "t.csv").read_text().splitlines(True) if not line.startswith("#")]
     assert "".join(body) == text.getvalue()
+
+
+def test_a_row_may_wait_for_tens_of_thousands(tmp_path):
+    builder = TraceBuilder(["h1", "h2"])
+    rows = builder.flows([0] * 40_000, [1] * 40_000, 1)
+    builder.compute(0, 1.0, after=rows)
+    write_trace(builder.build(), tmp_path / "t.csv")
+    assert read_trace(tmp_path / "t.csv").waits_for(40_000).tolist() == rows
 
 
 def test_pictures_sum_up_what_cannot_be_told_apart():

@@ -191,6 +191,26 @@ class Ways:
         c = self.cabling
         return np.isfinite(self.cost[c.rack_row[c.host_rack[src]], c.host_rack[dst]])
 
+    def loads(self, sent: np.ndarray) -> np.ndarray:
+        """Bytes on each light path (float64[n]) when racks send each other `sent` (racks x racks), split evenly over equal ways.
+
+        All inf where nothing joins two of them. From the farthest inwards: what waits at a switch has all come when its turn is.
+        """
+        c, load = self.cabling, np.zeros(len(self.lights))
+        waiting = np.zeros_like(self.cost)
+        waiting[c.rack_row] = sent
+        if waiting[np.isinf(self.cost)].any():
+            return np.full(len(load), np.inf)
+        for cost in np.unique(self.cost[np.isfinite(self.cost) & (self.cost > 0)])[::-1].tolist():
+            row, rack = np.nonzero((self.cost == cost) & (waiting > 0))
+            candidates = np.cumsum(np.diff(self.first)[row]) // MOST_CANDIDATES
+            for part in np.split(np.arange(len(row)), np.flatnonzero(np.diff(candidates)) + 1):
+                owner, arcs = self._fitting(row[part], rack[part])
+                share = (waiting[row[part], rack[part]] / np.bincount(owner, minlength=len(part)))[owner]
+                load += np.bincount(self.path[arcs], share, minlength=len(load))
+                np.add.at(waiting, (self.leads[arcs], rack[part][owner]), share)
+        return load
+
     def _chosen(self, row: np.ndarray, rack: np.ndarray, pair: np.ndarray) -> np.ndarray:
         """The arc that each pair takes at its switch, -1 where none leads on: the hash of the pair picks among equals."""
         racks = len(self.cabling.rack_row)

@@ -6,7 +6,6 @@
 Whether the answer is worth a rewire is the planner's question (`planner.intend`), not the policy's.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,7 +14,7 @@ import numpy as np
 import rustworkx
 
 from ..errors import RFabricError
-from ..fabric import Fabric, Routes
+from ..fabric import Fabric
 from ..units import transfer_seconds
 from . import templates
 from .circuits import Circuits, Demand
@@ -112,20 +111,9 @@ def parse_policy(name: str, fabric: Fabric) -> Policy:
 
 def drain_seconds(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
     """Seconds until the busiest light path has carried `demand`, split evenly over equal ways; inf where no way leads."""
-    routes, load = Routes(fabric, circuits), defaultdict(float)
-    for j, rack in enumerate(demand.racks):
-        waiting = {demand.racks[i]: float(demand.bytes[i, j]) for i in np.flatnonzero(demand.bytes[:, j]).tolist()}
-        while waiting:
-            node = max(waiting, key=lambda name: routes.cost(name, rack))  # the farthest first: all its bytes are there
-            hops = routes.next_hops(node, rack)
-            if not hops:
-                return float("inf")
-            share = waiting.pop(node) / len(hops)
-            for hop in hops:
-                load[hop] += share
-                if hop.into.node != rack:
-                    waiting[hop.into.node] = waiting.get(hop.into.node, 0.0) + share
-    return max((transfer_seconds(size, hop.rate) for hop, size in load.items()), default=0.0)
+    routes = fabric.routes(circuits)
+    load = routes.ways.loads(demand.bytes)
+    return float(transfer_seconds(load, routes.lights.rate).max(initial=0.0))
 
 
 def matchings(demand: Demand, count: int) -> Matchings:

@@ -76,7 +76,11 @@ def _read_csv(file) -> tuple[list[dict], dict]:
             _head_line(line[1:].strip(), head)
         elif line.strip():
             body.append(line)
-    return list(csv.DictReader(body, restkey="", strict=True)), head
+    before = csv.field_size_limit(1 << 30)  # a barrier waits for tens of thousands of rows, all in one cell
+    try:
+        return list(csv.DictReader(body, restkey="", strict=True)), head
+    finally:
+        csv.field_size_limit(before)
 
 
 def _head_line(text: str, head: dict) -> None:
