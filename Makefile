@@ -101,8 +101,8 @@ PTH := import warnings; warnings.filterwarnings("ignore", r"\s*Eventlet is depre
 $(RYU)/.stamp: setup.cfg | system
 	test -x $(RYU)/bin/python || $(PYTHON) -m venv $(RYU)
 	echo 'setuptools==67.6.1' > $(RYU)/constraint.txt
-	PIP_CONSTRAINT=$(RYU)/constraint.txt PIP_BUILD_CONSTRAINT=$(RYU)/constraint.txt \
-	    $(RYU)/bin/python -m pip install --quiet --disable-pip-version-check ryu==4.34
+	PIP_CONSTRAINT=$(CURDIR)/$(RYU)/constraint.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/$(RYU)/constraint.txt \
+	    $(RYU)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 ryu==4.34
 	$(RYU)/bin/python -m pip install --quiet --disable-pip-version-check -e .
 	echo '$(PTH)' > \
 	    "$$($(RYU)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rfabric-ryu.pth"

@@ -493,7 +493,7 @@ def test_simgrid_agrees(simgrid, tmp_path):
 
 
 def test_simgrid_is_ended_when_patience_runs_out(simgrid, tmp_path):
-    work = workloads.all_to_all(8, 128)  # a second and more
+    work = workloads.all_to_all(8, 128, jitter=0.1)  # tens of seconds
     bench.write_work(work, tmp_path / "a.work")
     assert bench.peer_time(simgrid, tmp_path / "a.work", work.flows, "Full", 0.01) == (None, None)
 

@@ -20,6 +20,7 @@ MAY = {
     "simulate": {"fabric", "optics", "trace", "report"},
     "control": {"fabric", "optics"},
     "emulate": {"fabric", "optics", "trace", "report", "control"},
+    "study": {"fabric", "optics", "trace", "rl", "simulate", "report"},
 }
 
 

@@ -13,6 +13,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from .. import __version__
@@ -89,7 +90,10 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="version", version=f"rfabric {__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
-    every = _emulate, _simulate, _compare, _replay, _trace, _topo, _report, _check, _doctor, _control, _clean, _bench
+    every = (
+        _emulate, _simulate, _compare, _replay, _trace, _topo, _report, _check, _doctor, _control, _clean, _bench,
+        _validate,
+    )  # fmt: skip
     for add in every:
         add(verbs)
     return top
@@ -240,25 +244,36 @@ def _bench(verbs) -> None:
     verb.add_argument("--out", metavar="DIR", default="bench", help="where the tables go (default ./%(default)s)")
 
 
+def _validate(verbs) -> None:
+    verb = _verb(
+        verbs, "validate", "the phase model against measurements in a folder",
+        "rfabric validate ../data",
+        "rfabric validate ../data --rows                        every row: measurement, model, error",
+        "rfabric validate ../data --json",
+        module="modelling",
+    )  # fmt: skip
+    verb.add_argument("folder", metavar="DIR", help="holds models/, measured/, weight_sync/, rl_measured/ or rl_logs/")
+    verb.add_argument("--rows", action="store_true", help="one line a measured point")
+
+
 # --- options ---------------------------------------------------------------------------------------------------------
 
 
-def _verb(verbs, name: str, what: str, *examples: str) -> Parser:
-    """A verb with its examples and the options that all have."""
+def _verb(verbs, name: str, what: str, *examples: str, module: str = "verbs") -> Parser:
+    """A verb with its examples and the options that all have; `module` of this folder does it."""
     lines = "\n".join(f"  {e}" for e in examples)
     verb = verbs.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.", epilog=f"examples:\n{lines}")
-    verb.set_defaults(run=_lazily(name))
+    verb.set_defaults(run=_lazily(module, name))
     verb.add_argument("--json", action="store_true", help="one JSON document on stdout")
     verb.add_argument("-q", "--quiet", action="store_true", help="no progress, no notes")
     verb.add_argument("-v", "--verbose", action="count", default=0, help="say more; twice for all")
     return verb
 
 
-def _lazily(name: str) -> Callable[[argparse.Namespace], int | None]:
+def _lazily(module: str, name: str) -> Callable[[argparse.Namespace], int | None]:
     def run(args: argparse.Namespace) -> int | None:
-        from . import verbs
-
-        return getattr(verbs, name)(args)
+        found = import_module(f".{module}", __package__)
+        return getattr(found, name.replace("import", "import_"))(args)
 
     return run
 

@@ -1,0 +1,1 @@
+"""Published experiments run again: paper, ours, ratio, trust. One module a paper."""
