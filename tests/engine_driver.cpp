@@ -1,5 +1,6 @@
 // Runs a workload that rfabric.simulate.bench.write_work wrote with the compiled core, so that its instructions can be
-// counted without Python's.    engine_driver WORK     The layout of WORK stands in rfabric/simulate/peer.cpp.
+// counted without Python's.    engine_driver WORK [BINS END]     The layout of WORK stands in rfabric/simulate/peer.cpp.
+// With BINS, the bytes of all links are asked for at the end of each of so many equal bins up to END (s), and busy times.
 
 #include <cstdint>
 #include <cstdio>
@@ -14,6 +15,8 @@ int rf_add(void* engine, int64_t n, const int64_t* path_offsets, const int32_t* 
            const double* latency, const double* weight);
 int rf_run(void* engine, double until);
 int64_t rf_finished(const void* engine);
+void rf_link_bytes(void* engine, double* out);
+void rf_busy_time(const void* engine, double* out);
 void rf_free(void* engine);
 }
 
@@ -25,7 +28,7 @@ std::vector<T> read(FILE* file, size_t n) {
 }
 
 int main(int argc, char** argv) {
-    FILE* file = argc == 2 ? std::fopen(argv[1], "rb") : nullptr;
+    FILE* file = argc == 2 || argc == 4 ? std::fopen(argv[1], "rb") : nullptr;
     if (!file) return 2;
     const auto head = read<int64_t>(file, 5);
     auto capacity = read<double>(file, head[1]);
@@ -43,7 +46,14 @@ int main(int argc, char** argv) {
     if (rf_add(engine, n, offsets.data(), path.data(), size.data(), start.data(), after_offsets.data(), after.data(),
                nullptr, nullptr, nullptr))
         return 3;
-    for (int outcome = 3; outcome == 3;) outcome = rf_run(engine, std::numeric_limits<double>::infinity());
+    const int bins = argc == 4 ? std::atoi(argv[2]) : 0;
+    std::vector<double> carried(head[1]), busy(head[1]);
+    for (int bin = 1; bin <= bins; ++bin) {
+        while (rf_run(engine, std::atof(argv[3]) * bin / bins) == 3) {}
+        rf_link_bytes(engine, carried.data());
+    }
+    if (bins) rf_busy_time(engine, busy.data());
+    while (rf_run(engine, std::numeric_limits<double>::infinity()) == 3) {}
     const bool all = rf_finished(engine) == n;
     rf_free(engine);
     return all ? 0 : 4;

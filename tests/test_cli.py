@@ -187,7 +187,12 @@ def test_trace_tells_and_writes(here, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["rows"] == len(written)
     assert sum(g["bytes"] for g in document["flows"]) == written.size.sum()
-    assert {i["phase"] for i in document["items"]} == {"generation", "training", "weight_sync"}
+    assert {i["phase"] for i in document["items"]} == {"generation", "training", "weight_sync", "step"}
+    assert main(["trace", "grpo-64", "--explain"]) == 0
+    out = capsys.readouterr().out
+    assert "matmul at" in out and "What enters the fabric" not in out
+    assert main(["trace", "out.jsonl", "--explain"]) == 2
+    assert "a trace file, which says nothing of what it was made from; give a recipe" in capsys.readouterr().err
 
 
 def test_trace_reads_trace_files_too(here, capsys):
@@ -345,8 +350,9 @@ sys.exit(main(["replay", "mine.csv", "--topo", "rfabric,pods=2,tors=2"]))
 )
 def test_told_to_stop_it_cleans_up_and_says_so(here, number, code, said):
     process = subprocess.Popen(
-        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(getattr(signal, number), signal.SIG_DFL),  # a shell's background jobs ignore SIGINT
+    )  # fmt: skip
     assert process.stdout.readline() == "ready\n"
     process.send_signal(getattr(signal, number))
     assert process.wait(10) == code

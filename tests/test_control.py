@@ -538,7 +538,7 @@ def with_demand(**keys):
     [
         ("POST", "/plans", changed(polcy="x"), 400, "unknown key 'polcy'; it takes policy, demand, pairs"),
         ("POST", "/plans", {"policy": "demand"}, 400, "'demand' is missing"),
-        ("POST", "/plans", changed(policy="best"), 400, "policy 'best' is not one of static, demand, phase"),
+        ("POST", "/plans", changed(policy="best"), 400, "no policy named 'best'; there are static, demand, phase"),
         ("POST", "/plans", changed(pairs=[["h1", "h99"]]), 400, "'h99' is not a host of rfabric; there are h1 to h8"),
         ("POST", "/plans", changed(pairs=[["h1", "h1"]]), 400, "must be two different hosts"),
         ("POST", "/plans", changed(time_dilation=0.5), 400, "time_dilation 0.5 must be 1 or more"),
@@ -791,10 +791,10 @@ def test_topology_files_load_as_mn_loads_them(file):
     code = (
         "import sys; names = {}; exec(compile(open(sys.argv[1]).read(), sys.argv[1], 'exec'), names, names)\n"
         "print(sorted(names['topos']), [m for m in ('numpy', 'networkx', 'mininet') if m in sys.modules])\n"
-        "list(names['topos'].values())[0](pods=-1)"
+        "list(names['topos'].values())[0](-1)"
     )
     ran = subprocess.run([sys.executable, "-S", "-c", code, str(file)], capture_output=True, text=True)
-    assert ran.returncode == 2 and "pods=-1 must be a whole number" in ran.stderr, ran.stderr
+    assert ran.returncode == 2 and "=-1 must be a whole number" in ran.stderr, ran.stderr
     assert ran.stdout.strip().endswith("[]")
 
 

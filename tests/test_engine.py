@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -394,6 +395,102 @@ def test_progress_is_called_and_may_interrupt():
     with pytest.raises(KeyboardInterrupt):
         engine.run()
     assert seen[0][2] == 20000 and 0 < seen[0][0] == engine.now
+
+
+def test_a_long_instant_is_left_for_a_breath_and_taken_up_again():
+    """Within one instant of a large collective Python is asked again and again, and may look at everything."""
+    work = workloads.all_to_all(16, 384, spread="balanced")
+    expected = completion_times(capacity=work.capacity, **work.columns)
+    engine, seen = Engine(work.capacity), []
+    engine.add(**work.columns)
+
+    def interrupt():
+        seen.append((engine.now, len(engine.active())))
+        if engine.now == 0:
+            assert engine.remaining(engine.active()).sum() == pytest.approx(np.sum(work.columns["size"]), rel=1e-12)
+            assert engine.link_bytes().sum() == 0
+        raise KeyboardInterrupt
+
+    while deadlock(engine):
+        try:
+            engine._engine.run(np.inf, interrupt)
+        except KeyboardInterrupt:
+            continue
+    assert seen.count((0.0, work.flows)) >= 2 and engine.counters()["instants"] == 1
+    assert engine.finish_times().tobytes() == expected.tobytes()
+
+
+# Plays stories with a core that breathes at every step, and changes the network while an instant is half done.
+BREATHLESS = """
+import sys
+import warnings
+
+import numpy as np
+
+sys.path.insert(0, sys.argv[1])
+import test_engine as t
+from rfabric.simulate.compiled import CompiledEngine
+
+warnings.simplefilter("ignore", t.Deadlock)
+breaths = 0
+
+
+def count():
+    global breaths
+    breaths += 1
+
+
+run = CompiledEngine.run
+CompiledEngine.run = lambda self, until, breath=None: run(self, until, breath or count)
+for seed in range(12):
+    t.check_story(t.random_story(np.random.default_rng(seed)))
+assert breaths > 1000
+
+
+class Enough(Exception):
+    pass
+
+
+def leave():
+    raise Enough
+
+
+def step(engine):
+    try:
+        engine._engine.run(np.inf, leave)
+    except Enough:
+        return True
+    return False
+
+
+rng = np.random.default_rng(5)
+case = t.random_case(rng)
+capacity, n = np.maximum(case.pop("capacity"), 8.0), len(case["size"])
+one, two = t.Engine(capacity), t.Engine(capacity, core="reference")
+for engine in (one, two):
+    engine.add(**case)
+for _ in range(300):
+    if not step(one):
+        break
+    two.run(one.now)
+    which, moved = rng.choice(len(capacity), 2, replace=False), rng.choice(n, 2, replace=False)
+    bps, ways = rng.uniform(8, 50, 2), [rng.choice(len(capacity), 3, replace=False).tolist() for _ in moved]
+    for engine in (one, two):
+        engine.set_capacity(which, bps)
+        engine.reroute(moved, *t.csr(ways))
+one.run(), two.run()
+np.testing.assert_allclose(one.finish_times(), two.finish_times(), rtol=1e-9)
+np.testing.assert_allclose(one.link_bytes(), two.link_bytes(), rtol=1e-9, atol=1e-7)
+"""
+
+
+def test_a_core_that_breathes_at_every_step_tells_the_same_stories(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXXFLAGS", "-DRFABRIC_BREATH=1 -O1")
+    panting = build(tmp_path / "core.so")
+    environment = {**os.environ, "RFABRIC_CORE": str(panting)}
+    command = [sys.executable, "-c", BREATHLESS, str(Path(__file__).parent)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 # --- work, and the benchmark ----------------------------------------------------------------------------------------

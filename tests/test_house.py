@@ -20,7 +20,7 @@ MAY = {
     "simulate": {"fabric", "optics", "trace", "report"},
     "control": {"fabric", "optics"},
     "emulate": {"fabric", "optics", "trace", "report", "control"},
-    "study": {"fabric", "optics", "trace", "rl", "simulate", "report"},
+    "study": {"fabric", "optics", "trace", "rl", "simulate", "emulate", "report"},
 }
 
 

@@ -21,7 +21,8 @@ from rfabric.optics import (
     parse_policy,
     planes,
 )  # fmt: skip
-from rfabric.optics.policies import drain_seconds, matchings
+from rfabric.optics.policies import drain_seconds
+from rfabric.optics.solvers import matching
 from rfabric.optics.templates import isolated_pods, mesh, rounds, tree
 
 FABRIC = rfabric()
@@ -228,7 +229,7 @@ def test_matchings_serve_the_heaviest_pair_first(entries):
     wanted = demand([(SMALL.racks[a], SMALL.racks[b], s) for a, b, s in entries if a != b], SMALL)
     both = np.maximum(wanted.bytes, wanted.bytes.T)
     if both.any():
-        first = matchings(wanted, 1)[0]
+        first = matching(wanted, SMALL)[0]
         weight = sum(both[SMALL.rack_index[a], SMALL.rack_index[b]] for a, b in first)
         assert weight >= both.max() * (1 - 1e-12)
 

@@ -141,14 +141,15 @@ def test_rewires_are_planned_ahead_and_flows_wait_for_their_circuits():
 def test_traffic_in_flight_follows_the_stated_policy(in_flight):
     fabric, wire = rfabric(), FakeWire(seconds=0.15)
     b = TraceBuilder(fabric.hosts)
-    b.flows([0], [63], 1e9, phase="a", label="long")
-    b.flows([1, 2], [17, 18], 1e9, start=0.05, phase="b", label="late")
+    b.flows(range(4), range(60, 64), 1e9, phase="a", label="long")  # a rack's four cards: one circuit would hold them up
+    b.flows(range(4), range(16, 20), 1e9, start=0.05, phase="b", label="late")
     control = FakeControl(fabric, Circuits(), wire, delay=0.03)
     done = play(fabric, b.build(), wire, control, timing=Timing(in_flight=in_flight)).run()
     names = [e[0] for e in wire.log]
     late = next(r for r in done.rewires if r.phase == "b/0")
+    assert 0 < late.exposed <= late.usable - late.requested and late.hidden >= 0
     if in_flight == "hold":
-        assert ("pause", 0) in wire.log and ("resume", 0) in wire.log
+        assert all(any(e[0] == word and 0 in e[1:] for e in wire.log) for word in ("pause", "resume"))
         assert done.finish[0] > late.usable
     else:
         assert "resume" not in names

@@ -19,17 +19,15 @@ from rfabric.rl import (
     STRATEGIES,
     Lengths,
     Model,
-    Workload,
     explain,
     flows,
     phases,
     plan_of,
     read_recipe,
     recipe_names,
-    roofline,
     trace_of,
 )
-from rfabric.rl.roofline import DecodeStep, decode_step, replica_time
+from rfabric.rl.roofline import DecodeStep, decode_step
 from rfabric.trace import PHASES, PhaseKey
 
 TRACES = Path(__file__).parents[2] / "shared" / "data" / "traces"
@@ -73,7 +71,7 @@ def test_kv_and_flops_of_the_default_model():
 
 
 @pytest.mark.parametrize("path", sorted((TRACES.parent / "models").glob("*.json")), ids=lambda p: p.stem)
-def test_configs_are_read_and_others_refused(path):
+def test_configs_are_read_as_published(path):
     stated = {
         "Qwen--Qwen3-32B": 32.8,
         "Qwen--Qwen3-8B": 8.2,
@@ -81,13 +79,12 @@ def test_configs_are_read_and_others_refused(path):
         "meta-llama--Meta-Llama-3.1-8B": 8.03,
         "Qwen--Qwen3-30B-A3B": 30.5,
         "Qwen--Qwen3-235B-A22B": 235,
+        "deepseek-ai--DeepSeek-V3": 671,
+        "meta-llama--Meta-Llama-3.1-70B": 70.55,
+        "mistralai--Mixtral-8x7B-v0.1": 46.7,
     }
-    if "V3" in path.stem or "8x7B" in path.stem:
-        with pytest.raises(RFabricError, match="is not modelled; models of qwen2, qwen3, llama, mistral, .* are"):
-            Model.read(path)
-    else:
-        billions = Model.read(path).parameters / 1e9
-        assert billions == pytest.approx(stated.get(path.stem, 70.55), rel=0.02)
+    billions = Model.read(path).parameters / 1e9
+    assert billions == pytest.approx(stated[path.stem], rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +223,7 @@ def test_ranks_follow_megatron():
         ),
         (["cluster.nic=400Gbyte"], "cluster.nic: unknown unit 'Gbyte' in '400Gbyte'; write for example 400Gbit/s"),
         (["cluster.nic=0"], "cluster.nic: 0 must be above 0"),
-        (["cluster.gpu=H900"], "cluster.gpu: 'H900' is not known; use one of A100, H100, H800, H20"),
+        (["cluster.gpu=H900"], "cluster.gpu: 'H900' is not known; use one of A100, .*H100, .*H800, H20"),
         (["cluster.training_gpus=28"], "cluster.training_gpus: 28 is not a multiple of 8 GPUs a server.*use 24 or 32"),
         (
             ["cluster.generation_gpus=33"],
@@ -236,13 +233,16 @@ def test_ranks_follow_megatron():
             ["cluster.training_gpus=24", "training.pp=4"],
             "24 is not a multiple of tp 4 x cp 1 x pp 4 = 16; use 16 or 32",
         ),
-        (["training.pp=8", "training.tp=1"], "training: Qwen2.5-14B needs .* GB a GPU .*activations.*a H800 has 80 GB"),
+        (["training.pp=8", "training.tp=1"], "training: Qwen2.5-14B needs .* GB a GPU .*activations.*a H800 has 86 GB"),
         (
             ["training.tp=2"],
-            "training: Qwen2.5-14B needs .* use training.recompute=full, or a larger training.tp or pp",
+            "training: Qwen2.5-14B needs 136.2 GB a GPU .*; use training.tp=4$",
         ),
         (["training.tp=8", "training.cp=2"], "training.cp: tp 8 x cp 2 = 16 GPUs do not divide a server of 8"),
-        (["training.pp=32", "training.tp=1"], "training.pp: 32 does not divide the 48 layers"),
+        (
+            ["training.pp=64", "training.tp=1", "cluster.training_gpus=64"],
+            "training.pp: 64 stages x vp 1 leave some without any of the 48 layers.*use 48 at most for both together",
+        ),
         (["training.mini_batches=3"], "training.mini_batches: 3 does not divide generation.batch 128"),
         (["training.optimizer=zero3"], "training.optimizer: 'zero3' is not known; use one of distributed, replicated"),
         (
@@ -251,7 +251,7 @@ def test_ranks_follow_megatron():
         ),
         (["generation.max_response=131072"], "exceeds the context of Qwen2.5-14B, 131072 tokens"),
         (["generation.memory_utilisation=90"], "generation.memory_utilisation: 90 must lie above 0 and be 1 at most"),
-        (["generation.memory_utilisation=0.25"], "generation.tp: 2 H800 hold Qwen2.5-14B and .* larger tp or a higher"),
+        (["generation.memory_utilisation=0.22"], "generation.tp: 2 H800 hold Qwen2.5-14B and .*; use generation.tp=4$"),
         (
             ["generation.batch=8", "training.mini_batches=1"],
             "generation.batch: 8 prompts leave some of the 16 replicas idle",
@@ -260,7 +260,7 @@ def test_ranks_follow_megatron():
             ["generation.lengths=mine.csv"],
             "lengths: no file 'mine.csv' beside the recipe; traffic/lengths/ has deepseek-r1",
         ),
-        (["model=Qwen9"], "model: no file 'Qwen9' beside the recipe; traffic/models/ has Qwen2.5-14B"),
+        (["model=Qwen9"], "model: no file 'Qwen9' beside the recipe; traffic/models/ has Qwen.* and .* more"),
         (["weight_sync.strategy=magic"], "weight_sync.strategy: 'magic' is not known; use one of flat, tree, scatter"),
         (["training=4"], "training: 4 is not a mapping; its keys are tp, pp, cp"),
         (["steps=0"], "steps: 0 must be 1 or more"),
@@ -365,46 +365,6 @@ def test_steps_in_a_row_are_the_sum_of_single_steps(step, n, context, steps):
     assert step.seconds(n, context, steps) == pytest.approx(single, rel=1e-9, abs=1e-12)
 
 
-def token_by_token(w: Workload, prompts, outputs) -> float:
-    """The oracle: continuous batching played one decode step at a time."""
-    waiting, running, seconds = list(range(len(outputs))), {}, 0.0
-    while waiting or running:
-        while waiting and len(running) < w.generation.max_num_seqs:
-            i = waiting[0]
-            if sum(prompts[j] + outputs[j] for j in [*running, i]) > w.kv_capacity_tokens:
-                break
-            if i % w.generation.group_size == 0:
-                seconds += roofline.prefill_seconds(w, prompts[i])
-            running[waiting.pop(0)] = 1
-        done = [i for i, made in running.items() if made == outputs[i]]
-        if done:
-            del running[done[0]]
-            continue
-        seconds += decode_step(w).seconds(len(running), sum(prompts[i] + made for i, made in running.items()))
-        running = {i: made + 1 for i, made in running.items()}
-    return seconds
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    st.lists(st.tuples(st.integers(1, 40), st.integers(1, 60)), min_size=1, max_size=24), st.sampled_from([1, 3, 64])
-)
-def test_a_replica_takes_what_it_takes_token_by_token(pairs, most):
-    w = recipe(f"generation.max_num_seqs={most}")
-    prompts, outputs = np.array(pairs).T
-    assert replica_time(w, prompts, outputs).seconds == pytest.approx(token_by_token(w, prompts, outputs), rel=1e-9)
-
-
-def test_a_full_kv_cache_makes_responses_wait():
-    w = recipe("generation.memory_utilisation=0.3")
-    capacity = w.kv_capacity_tokens
-    prompts, outputs = np.full(6, 1000), np.full(6, capacity // 2 - 1000)
-    found = replica_time(w, prompts, outputs)
-    assert found.peak_kv_tokens <= capacity
-    pair = replica_time(w, prompts[:2], outputs[:2])
-    assert found.decode == pytest.approx(3 * pair.decode, rel=1e-6)  # two fit at a time
-
-
 @pytest.mark.parametrize("n", [1, 64, 512])
 def test_decode_gets_slower_with_context_and_batch_and_faster_with_tp(n):
     step = decode_step(recipe())
@@ -416,13 +376,14 @@ def test_decode_gets_slower_with_context_and_batch_and_faster_with_tp(n):
 
 def test_decode_of_one_response_reads_the_weights_once():
     w = recipe("generation.tp=1")
-    bare = decode_step(w).seconds(1, 0) - decode_step(w).l0
+    step = decode_step(w)
+    bare = step.seconds(1, 0) - step.l0 - step.l1 - step.h1
     expected = 2 * w.model.matmul_parameters / (3.35e12 * 0.8)
     assert bare == pytest.approx(expected)
 
 
 def test_training_takes_its_flops_over_its_peak():
-    w = recipe("training.mini_batches=1", "training.log_prob_passes=0")
+    w = recipe("training.mini_batches=1", "training.log_prob_passes=0", "efficiency.training=0.4")
     step = phases.step_of(w, 1, 0)
     lengths = np.concatenate([p + o for p, o in zip(step.generated.prompts, step.generated.outputs, strict=True)])
     flops = 6 * w.model.matmul_parameters * lengths.sum()
@@ -481,7 +442,7 @@ def test_a_replicated_optimizer_all_reduces():
     )  # updates, edges, 2(n-1)/n, bytes
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["flat", "tree", "scatter"])
 @pytest.mark.parametrize("tp", [1, 2, 8])
 def test_weight_sync_bytes(strategy, tp):
     w = recipe(f"weight_sync.strategy={strategy}", f"generation.tp={tp}")
@@ -495,7 +456,7 @@ def test_weight_sync_bytes(strategy, tp):
     assert (first, second) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["flat", "tree", "scatter"])
 def test_every_generation_gpu_gets_its_shard(strategy):
     w = recipe(f"weight_sync.strategy={strategy}")
     trace = trace_of(w, 1)
@@ -638,7 +599,7 @@ def test_buckets_follow_their_computing_and_each_other():
 def test_windows_hold_communication_that_compute_cannot_hide():
     plan = plan_of(recipe(), 1)
     generation, training, sync = plan.phases
-    assert sync.seconds == 0 and sync.comm == pytest.approx(recipe().model.weight_bytes / 2 * 8 / 400e9)
+    assert sync.seconds == sum(phases.handover(recipe()).values()) and sync.comm == pytest.approx(recipe().model.weight_bytes / 2 * 8 / 400e9)
     ring = 7 / 8 * recipe().model.parameters / 4 / 2 * 8 / 400e9  # seconds a byte of every parameter on two channels
     assert training.comm == pytest.approx(
         4 * (4 * ring / 3 + 2 * ring), rel=1e-6
@@ -662,7 +623,7 @@ def test_explain_adds_up_to_the_plan_and_the_trace():
     for overrides in ((), ("training.pp=2",), WIDE, ("weight_sync.strategy=scatter",)):
         w = recipe(*overrides)
         items, trace, plan = explain(w, 1), trace_of(w, 1), plan_of(w, 1)
-        computing = {"prefill", "decode", "log-prob", "forward-backward", "optimizer"}
+        computing = {"prefill", "decode", "environment", "log-prob", "forward-backward", "optimizer", *phases.handover(w)}
         for phase in plan.phases:
             mine = [i for i in items if i.phase == phase.kind]
             assert sum(i.seconds for i in mine if i.item in computing) == pytest.approx(phase.seconds)

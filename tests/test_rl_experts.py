@@ -61,7 +61,7 @@ def test_layers_without_experts_and_shared_experts_count():
         ({"mlp_only_layers": 4}, "mlp_only_layers 4 a list"),
         ({"decoder_sparse_step": 49}, "experts.layers 0 must be"),
         ({"model_type": "qwen3"}, "model_type 'qwen3' with num_experts is not modelled"),
-        ({"n_routed_experts": 256}, "with n_routed_experts is not modelled"),
+        ({"n_routed_experts": 256}, "num_experts 128 and n_routed_experts 256 contradict each other; keep one"),
     ],
 )
 def test_a_bad_mixture_is_refused(change, message):
@@ -77,7 +77,7 @@ def test_a_bad_mixture_is_refused(change, message):
             ["training.ep=128"],
             "training.ep: 128 does not divide the tp 4 x cp 1 x 16 data-parallel ranks = 64 GPUs.*of 64",
         ),
-        (["training.ep=1"], "training: Qwen3-30B-A3B needs .* use a larger training.tp, training.ep or training.pp"),
+        (["training.ep=1"], "training: Qwen3-30B-A3B needs .* use training.ep=4 or training.pp=4"),
         (["model=Qwen2.5-14B"], "training.ep: 16, but Qwen2.5-14B has no experts to deal out; leave it out"),
         (["training.ep=0"], "training.ep: 0 must be 1 or more"),
     ],
@@ -93,11 +93,11 @@ def test_decode_reads_the_experts_that_a_batch_touches():
     hbm = w.gpu.hbm_bytes_per_s * w.efficiency.hbm * w.generation.tp
     embedding = model.vocab * model.hidden
     one = 2 * (model.active_parameters - embedding) / hbm
-    assert step.seconds(1, 0) - step.l0 - step.l1 == pytest.approx(one)  # one token reads what it passes
+    assert step.seconds(1, 0) - step.l0 - step.l1 - step.h1 == pytest.approx(one)  # one token reads what it passes
     everything = 2 * (model.parameters - embedding) / hbm
     assert step.m0 + step.e0 == pytest.approx(everything)
     two = step.m0 + step.e0 * (1 - (1 - 8 / 128) ** 2)
-    assert step.seconds(2, 0) == pytest.approx(max(two, 2 * step.f0) + step.l0 + 2 * step.l1)
+    assert step.seconds(2, 0) == pytest.approx(max(two, 2 * step.f0) + step.l0 + 2 * (step.l1 + step.h1))
 
 
 def test_groups_follow_megatron_and_every_gpu_stands_in_one():
@@ -150,10 +150,11 @@ def test_all_to_all_is_on_the_critical_path_and_said():
     assert all(set(trace.waits_for(row).tolist()) & followers for row in backward[:: w.training.buckets])
     assert any("even" in text for text in trace.provenance["merged"])
     assert trace.provenance["model"]["active_parameters"] == w.model.active_parameters
-    item = next(i for i in explain(w, 1) if i.item == "all-to-all")
+    items = [i for i in explain(w, 1) if i.phase == "training"]
+    item = next(i for i in items if i.item == "all-to-all")
     assert (item.count, item.bytes) == (len(rows), pytest.approx(trace.size[rows].sum(), rel=1e-6))
-    quiet = plan_of(job("training.ep=8"), 1).windows[PhaseKey(0, "training")]
-    assert plan_of(w, 1).windows[PhaseKey(0, "training")] - quiet > 0.9 * item.seconds
+    computing = sum(i.seconds for i in items if i.item in ("log-prob", "forward-backward", "optimizer"))
+    assert plan_of(w, 1).windows[PhaseKey(0, "training")] > computing + 0.9 * item.seconds
 
 
 def test_gradients_of_experts_meet_in_their_own_groups():

@@ -107,8 +107,8 @@ def test_the_window_rule_holds_in_the_world():
 def test_a_flow_in_flight_is_held_and_keeps_its_bytes():
     fabric = rfabric(delay="50ms", electrical="100Gbit/s")
     b = TraceBuilder(fabric.hosts)
-    b.flows([0], [63], 20e9, phase="a", label="long")
-    b.flows([1], [16], 20e9, start=0.1, phase="b", label="late")
+    b.flows(range(4), range(60, 64), 20e9, phase="a", label="long")
+    b.flows(range(4), range(16, 20), 20e9, start=0.1, phase="b", label="late")
     result = simulate(fabric, b.build(), "demand")
     assert len(result.rewires) == 2
     assert np.isfinite(result.finish).all()

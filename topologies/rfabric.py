@@ -12,7 +12,8 @@
     sudo mn --custom topologies/rfabric.py --topo rfabric,pods=2 --controller remote --switch ovsk,protocols=OpenFlow13
 
 In a plane the aggregation OCSes and the core OCS together can join any ToR to any other, in one pod or two: every matching
-of the ToRs is realisable. With four planes the ToRs form any graph of degree four that is the union of four matchings.
+of the ToRs is realisable. With four planes the ToRs form any graph of degree four that is the union of four matchings. No OCS has
+more than `ocs_ports`: a plane of more racks has several core OCSes, which share the up-cables of every pod.
 """
 
 import sys

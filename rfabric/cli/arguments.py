@@ -18,10 +18,12 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import PaceError, RFabricError, RunError
+from ..study.reproduce import REPRODUCTIONS
 
 BROKE, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
 DEFAULT_TRAFFIC = "grpo-64"
 DEFAULT_POLICY = "demand"
+ROUTINGS = ("placed", "ecmp", "wcmp", "valiant")
 
 
 class Ended(Exception):
@@ -92,7 +94,7 @@ def parser() -> Parser:
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
     every = (
         _emulate, _simulate, _compare, _replay, _trace, _topo, _report, _check, _doctor, _control, _clean, _bench,
-        _validate,
+        _validate, _import, _crossover, _model, _cost, _plan, _reproduce,
     )  # fmt: skip
     for add in every:
         add(verbs)
@@ -128,10 +130,48 @@ def _compare(verbs) -> None:
         "rfabric compare --topo fat-tree --topo fat-tree,oversubscription=2 --topo rfabric",
         "rfabric compare --topo rfabric --policy static --policy demand --policy phase",
         "rfabric compare --engine emulate --topo fat-tree --topo rfabric",
+        "rfabric compare --traffic grpo-64 --traffic grpo-64-moe --seeds 3      a grid: one table, one picture",
+        "rfabric compare --topo rfabric --topo fat-tree --topo leaf-spine --match cost",
+        "rfabric compare --resume runs/20250721-143005-9f3a                     go on where it was stopped",
+        module="comparing",
     )  # fmt: skip
     _engine_option(verb)
-    _step_options(verb)
+    _step_options(verb, several=True)
+    verb.add_argument("--seeds", metavar="N", type=_whole, default=0, help="so many seeds, from --seed on")
+    verb.add_argument("--jobs", metavar="N", type=_whole, default=0, help="runs at a time (default: as many as cores)")
+    verb.add_argument(
+        "--match", choices=("cost", "bandwidth"), default="",
+        help="thin each fabric until its cost or bandwidth is nearest to that of the first --topo",
+    )  # fmt: skip
+    verb.add_argument(
+        "--resume", metavar="FOLDER", default="", help="finish a comparison; all else is in its grid.json"
+    )
     _scale_options(verb)
+
+
+def _crossover(verbs) -> None:
+    verb = _verb(
+        verbs, "crossover", "step time against the reconfiguration delay, and where rewiring stops to pay",
+        "rfabric crossover                                      rfabric, mixnet and rotor against Fat-Trees",
+        "rfabric crossover --topo rfabric --traffic grpo-64-moe --png crossover.png",
+        "rfabric crossover --topo rfabric --against leaf-spine --granularity per-phase --delays 1ms,10ms,100ms",
+        module="comparing",
+    )  # fmt: skip
+    verb.add_argument("--topo", metavar="FABRIC", action="append", default=[], help="an optical fabric; may be given again")
+    verb.add_argument("--against", metavar="FABRIC", action="append", default=[], help="a packet fabric; may be given again")
+    verb.add_argument("--traffic", metavar="RECIPE", default=DEFAULT_TRAFFIC, help="a recipe or a trace (default %(default)s)")
+    _set_option(verb)
+    verb.add_argument("--policy", default=DEFAULT_POLICY, help="who chooses the circuits (default %(default)s)")
+    verb.add_argument(
+        "--granularity", metavar="WHEN", action="append", default=[],
+        help="one-shot, per-phase, per-collective or time-slotted; may be given again (default: all)",
+    )  # fmt: skip
+    verb.add_argument("--delays", metavar="T,T,...", default="", help="reconfiguration delays (default 10us to 1s, two a decade)")
+    verb.add_argument("--jobs", metavar="N", type=_whole, default=0, help="runs at a time (default: as many as cores)")
+    verb.add_argument("--png", metavar="FILE", help="draw it here as well")
+    _routing_option(verb)
+    _seed_option(verb)
+    _out_option(verb)
 
 
 def _replay(verbs) -> None:
@@ -152,6 +192,7 @@ def _trace(verbs) -> None:
     verb = _verb(
         verbs, "trace", "what a recipe sends, and where its seconds come from",
         "rfabric trace grpo-64",
+        "rfabric trace grpo-64 --explain --set pipeline=async --set staleness=2",
         "rfabric trace grpo-64 --set weight_sync.strategy=tree -o tree.csv",
     )  # fmt: skip
     verb.add_argument(
@@ -160,6 +201,9 @@ def _trace(verbs) -> None:
         nargs="?",
         default=DEFAULT_TRAFFIC,
         help="a name in traffic/, FILE.yaml or a trace file",
+    )
+    verb.add_argument(
+        "--explain", action="store_true", help="only where each phase's seconds and bytes come from, without the list of flows"
     )
     _set_option(verb)
     _seed_option(verb)
@@ -244,6 +288,51 @@ def _bench(verbs) -> None:
     verb.add_argument("--out", metavar="DIR", default="bench", help="where the tables go (default ./%(default)s)")
 
 
+def _model(verbs) -> None:
+    verb = _verb(
+        verbs, "model", "parameters, bytes and FLOPs of a model, and what it fits on",
+        "rfabric model Qwen3-30B-A3B",
+        "rfabric model path/to/config.json --tp 8 --ep 8 --context 32768",
+        "rfabric model deepseek-ai/DeepSeek-V3 --precision fp8 --json",
+        module="modelling",
+    )  # fmt: skip
+    verb.add_argument(
+        "model", metavar="CONFIG|NAME", help="a config.json in Hugging Face form, or a name in traffic/models"
+    )
+    for name, what in (("tp", "tensor"), ("pp", "pipeline")):
+        verb.add_argument(f"--{name}", metavar="N", type=_count, default=1, help=f"{what}-parallel GPUs (default 1)")
+    verb.add_argument("--ep", metavar="N", type=_count, help="expert-parallel GPUs (default: those of --tp)")
+    verb.add_argument(
+        "--context",
+        metavar="TOKENS",
+        type=_count,
+        help="length of a sequence (default 4,096, or the model's own if less)",
+    )
+    verb.add_argument(
+        "--precision", metavar="KIND", default="bf16", help="how weights are stored (default %(default)s)"
+    )
+
+
+def _import(verbs) -> None:
+    verb = _verb(
+        verbs, "import", "a recipe from a job of verl, ROLL, slime or NeMo-RL",
+        "rfabric import verl run_grpo.sh -o mine.yaml --gpu H800",
+        "rfabric import nemo-rl grpo.yaml --json                what was mapped, assumed and left out",
+        "rfabric import slime run.sh -o mine.yaml && rfabric simulate --traffic mine.yaml",
+        module="modelling",
+    )  # fmt: skip
+    verb.add_argument(
+        "framework", metavar="FRAMEWORK", choices=("verl", "roll", "slime", "nemo-rl"), help="whose job it is"
+    )
+    verb.add_argument("file", metavar="FILE", help="its YAML file or its launch script; a script is read, never run")
+    verb.add_argument(
+        "--model", default="", help="a name in traffic/models or a config.json, where the file's is unknown"
+    )
+    verb.add_argument("--gpu", default="", help="the GPU, which no such file names (default H100)")
+    verb.add_argument("--lengths", default="", help="lengths of responses: a CSV or a name in traffic/lengths")
+    verb.add_argument("-o", "--output", metavar="FILE", help="write the recipe here instead of to stdout")
+
+
 def _validate(verbs) -> None:
     verb = _verb(
         verbs, "validate", "the phase model against measurements in a folder",
@@ -254,6 +343,54 @@ def _validate(verbs) -> None:
     )  # fmt: skip
     verb.add_argument("folder", metavar="DIR", help="holds models/, measured/, weight_sync/, rl_measured/ or rl_logs/")
     verb.add_argument("--rows", action="store_true", help="one line a measured point")
+
+
+def _cost(verbs) -> None:
+    verb = _verb(
+        verbs, "cost", "what networks cost and draw, part by part, and which price decides",
+        "rfabric cost --topo fat-tree --gpus 1024 --rate 400Gbit/s --json",
+        "rfabric cost --topo fat-tree,oversubscription=2 --topo rfabric --gpus 1024 --sweep",
+        "rfabric cost --topo rfabric --prices mine.csv --metres edge=50",
+        "rfabric cost --topo rfabric --step-s 161 --gpu-usd-per-hour 5.28        what one step costs",
+        module="planning",
+    )  # fmt: skip
+    _topo_option(verb)
+    verb.add_argument("--gpus", metavar="N", type=_count, default=0, help="room for so many, where the fabric names no size")
+    verb.add_argument("--rate", metavar="RATE", default="", help="of NICs and cables, where the fabric names none")
+    verb.add_argument("--prices", metavar="FILE", default="", help="a table like rfabric/fabric/prices.csv")
+    verb.add_argument("--copper", action="store_true", help="copper below the ToR; the table must price it")
+    verb.add_argument(
+        "--metres", metavar="TIER=M", action="append", default=[],
+        help="length of the cables whose lower end is a host, edge, server, aggregation or core; may be given again",
+    )  # fmt: skip
+    verb.add_argument("--sweep", action="store_true", help="by how much each price must change to flip the order of two")
+    verb.add_argument("--step-s", metavar="SECONDS", type=_seconds, default=0.0, help="say what a step of this length costs")
+    verb.add_argument("--gpu-usd-per-hour", metavar="USD", type=_money, default=0.0, help="what a GPU costs an hour")
+    verb.add_argument("--years", type=_money, default=4.0, help="life of the network (default %(default)g)")
+    verb.add_argument("--usd-per-kwh", metavar="USD", type=_money, default=0.08, help="electricity (default %(default)g)")
+
+
+def _plan(verbs) -> None:
+    verb = _verb(
+        verbs, "plan", "which circuits each stage gets, and how near they come to what the hardware could do",
+        "rfabric plan --topo rfabric --traffic grpo-64 --png plan.png",
+        "rfabric plan --traffic grpo-64-moe --policy demand,granularity=per-collective",
+        "rfabric plan --topo rfabric,delay=1ms --traffic mine.csv --policy bvn --json",
+        module="circuits",
+    )  # fmt: skip
+    _step_options(verb)
+    verb.add_argument("--png", metavar="FILE", help="draw the demand and the circuits of every stage")
+
+
+def _reproduce(verbs) -> None:
+    verb = _verb(
+        verbs, "reproduce", "published experiments run again: paper, ours, ratio, and why they differ",
+        "rfabric reproduce weave                                about two minutes",
+        "rfabric reproduce weave --seed 3 --json",
+        module="scheduling",
+    )  # fmt: skip
+    verb.add_argument("paper", metavar="PAPER", choices=tuple(REPRODUCTIONS), help=", ".join(REPRODUCTIONS))
+    _seed_option(verb)
 
 
 # --- options ---------------------------------------------------------------------------------------------------------
@@ -278,7 +415,8 @@ def _lazily(module: str, name: str) -> Callable[[argparse.Namespace], int | None
     return run
 
 
-def _step_options(verb: Parser, traffic: bool = True) -> None:
+def _step_options(verb: Parser, traffic: bool = True, several: bool = False) -> None:
+    """The options of a run; `several` recipes and seeds where a verb takes more than one."""
     verb.add_argument(
         "--topo",
         metavar="FABRIC",
@@ -287,23 +425,42 @@ def _step_options(verb: Parser, traffic: bool = True) -> None:
         help="NAME[,KEY=VALUE...], FILE.py or fabric.json; may be given again",
     )
     if traffic:
+        again = "; may be given again" if several else ""
         verb.add_argument(
-            "--traffic",
-            metavar="RECIPE",
-            default=DEFAULT_TRAFFIC,
-            help="a recipe or a trace file (default %(default)s)",
-        )
+            "--traffic", metavar="RECIPE", **({"action": "append", "default": []} if several else {"default": DEFAULT_TRAFFIC}),
+            help=f"a recipe or a trace file{again} (default {DEFAULT_TRAFFIC})",
+        )  # fmt: skip
         _set_option(verb)
     verb.add_argument(
         "--policy", metavar="POLICY", action="append", default=[],
-        help=f"who chooses the circuits: static, demand, phase; may be given again (default {DEFAULT_POLICY})",
+        help=f"who chooses the circuits, NAME[,granularity=WHEN][,slot=TIME]: static, demand, phase, greedy, matching, bvn, mesh, "
+        f"isolated-pod, bipartite, tree, rotor; who schedules the computing: sync, colocated, one-step-off, async, orchestrrl, for "
+        f"several jobs weave, solo, random, most-idle, gavel; or both, as orchestrrl+phase; may be given again (default "
+        f"{DEFAULT_POLICY})",
     )  # fmt: skip
+    _routing_option(verb)
     verb.add_argument(
         "--in-flight", metavar="WAY", choices=("hold", "drain", "drop"), default="hold",
         help="traffic under way on circuits that change: hold (default), drain or drop",
     )  # fmt: skip
-    _seed_option(verb)
+    if several:
+        verb.add_argument(
+            "--seed",
+            type=_whole,
+            action="append",
+            default=[],
+            help="of everything random; may be given again (default 0)",
+        )
+    else:
+        _seed_option(verb)
     _out_option(verb)
+
+
+def _topo_option(verb: Parser) -> None:
+    verb.add_argument(
+        "--topo", metavar="FABRIC", action="append", default=[],
+        help="NAME[,KEY=VALUE...], FILE.py, FILE.csv or fabric.json; may be given again",
+    )  # fmt: skip
 
 
 def _scale_options(verb: Parser) -> None:
@@ -323,6 +480,13 @@ def _engine_option(verb: Parser) -> None:
         default="simulate",
         help="the flow-level model or real packets (default simulate)",
     )
+
+
+def _routing_option(verb: Parser) -> None:
+    verb.add_argument(
+        "--routing", metavar="SCHEME", choices=ROUTINGS, default=ROUTINGS[0],
+        help="the way of each pair of hosts: placed on the least loaded (default), ecmp, wcmp, valiant",
+    )  # fmt: skip
 
 
 def _set_option(verb: Parser) -> None:
@@ -345,6 +509,13 @@ def _whole(text: str) -> int:
     return int(text)
 
 
+def _count(text: str) -> int:
+    number = _whole(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
+    return number
+
+
 def _port(text: str) -> int:
     number = _whole(text)
     if not 0 < number < 65536:
@@ -359,6 +530,16 @@ def _seconds(text: str) -> float:
         value = -1.0
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, 0 or more")
+    return value
+
+
+def _money(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number, 0 or more")
     return value
 
 

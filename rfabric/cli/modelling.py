@@ -2,11 +2,18 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from ..report.compare import Row, Table
+from ..report.folder import replacing, writing
+from ..rl.imports import import_job
+from ..rl.models import load_model
+from ..rl.sheet import Split, sheet
 from ..study.validate import Group
 from ..study.validate import validate as validated
+from ..units import show_size
 from .terminal import Talk, show_tables
 
 
@@ -19,6 +26,87 @@ def validate(args: argparse.Namespace) -> None:
     if args.rows:
         show_tables([_points(group) for group in groups])
     show_tables([_overview(groups), _left_out(groups)])
+
+
+def import_(args: argparse.Namespace) -> None:
+    job = import_job(args.framework, args.file, args.model, args.gpu, args.lengths)
+    if args.output:
+        with writing(args.output), replacing(Path(args.output)) as beside:
+            beside.write_text(job.yaml(), encoding="utf-8")
+    if args.json:
+        told = {key: getattr(job, key) for key in ("framework", "file", "assumed", "unmapped", "ignored")}
+        print(json.dumps(told | {"recipe": job.recipe(), "misfit": job.misfit}, indent=1))
+        return
+    if not args.output:
+        print(job.yaml(), end="")
+    if args.quiet:
+        return
+    for key in job.unmapped:
+        print(f"not mapped: {key}", file=sys.stderr)
+    print(
+        f"{len(job.values)} keys, {len(job.assumed)} of them assumed; {len(job.unmapped)} settings not mapped, "
+        f"{len(job.ignored)} change neither time nor traffic",
+        file=sys.stderr,
+    )
+    if job.misfit:
+        print(f"the recipe cannot run as it is: {job.misfit}", file=sys.stderr)
+
+
+def model(args: argparse.Namespace) -> None:
+    told = sheet(load_model(args.model), Split(args.tp, args.pp, args.ep), args.context, args.precision)
+    if args.json:
+        print(json.dumps(told, indent=1))
+        return
+    show_tables([_of_model(told), _on_gpus(told)])
+    if not args.quiet:
+        for note in told["notes"]:
+            print(note)
+
+
+def _of_model(told: dict) -> Table:
+    """What a model comes to, one line a figure."""
+    split, at = told["split"], f"at {told['context_tokens']:,} tokens"
+    where = f"on each GPU of tp {split['tp']} x pp {split['pp']}" + (f", ep {split['ep']}" if split["ep"] else "")
+    lines = [
+        ("parameters", _billions(told["parameters"])),
+        ("passed by a token", _billions(told["active_parameters"])),
+        ("in experts", _billions(told["expert_parameters"])),
+        ("in layers that predict further tokens, not counted above", _billions(told["mtp_parameters"])),
+        (f"weights, {told['precision']}", show_size(told["weight_bytes"])),
+        (f"weights as published, {told['published_precision']}", show_size(told["published_weight_bytes"])),
+        *((f"a layer, {kind}", show_size(size)) for kind, size in told["layer_weight_bytes"].items()),
+        ("KV cache of a token", show_size(told["kv_bytes_per_token"])),
+        (f"KV cache of a sequence {at}", show_size(told["kv_bytes_at_context"])),
+        (f"prefill, a token {at}", _flops(told["prefill_flops_per_token"])),
+        (f"decode, a token {at}", _flops(told["decode_flops_per_token"])),
+        (f"training, a token {at}", _flops(told["training_flops_per_token"])),
+        (f"weights {where}", show_size(split["weight_bytes_per_gpu"])),
+        (f"KV cache of a token {where}", show_size(split["kv_bytes_per_token_per_gpu"])),
+    ]
+    rows = tuple(Row(name, (value,)) for name, value in lines if value)
+    return Table(told["model"], ("", ""), rows)
+
+
+def _on_gpus(told: dict) -> Table:
+    split, at = told["split"], f"{told['context_tokens']:,} tokens"
+    title = f"Where it fits: weights in {told['precision']}, 90 % of HBM"
+    cut = f"tp {split['tp']} x pp {split['pp']}"
+    columns = "GPU", "HBM", f"KV tokens, {cut}", f"GPUs to serve {at}", "GPUs to hold training states"
+    return Table(title, columns, tuple(Row(name, _fit(on)) for name, on in told["gpus"].items()))
+
+
+def _fit(on: dict) -> tuple[str, ...]:
+    room = f"{on['kv_capacity_tokens']:,}" if on["kv_capacity_tokens"] else "does not fit"
+    fewest = (f"{n:,}" if n else "–" for n in (on["fewest_gpus_to_serve"], on["fewest_gpus_to_train"]))
+    return show_size(on["hbm_bytes"]), room, *fewest
+
+
+def _billions(count: float) -> str:
+    return f"{count / 1e9:,.3f} billion" if count else ""
+
+
+def _flops(count: float) -> str:
+    return f"{count / 1e9:,.1f} GFLOP"
 
 
 def _by_name(groups: Sequence[Group]) -> dict[str, dict]:

@@ -15,6 +15,7 @@ from ..report.summary import Run
 from ..units import show_size, show_time
 
 PATIENCE = 2.0  # s before progress is worth showing
+PROGRESS = (("done_bytes", "total_bytes"), ("done_cells", "cells"))  # keys of what is done, and of how much there is
 PIPE_WIDTH = 200  # columns where stdout is no terminal: nothing is wrapped or cut
 
 
@@ -61,7 +62,7 @@ class Talk:
     """Progress of a long verb on stderr: bars on a terminal, lines elsewhere, nothing when quiet or quickly done.
 
     `talk.of("rfabric")` is a progress function for one run; its dictionaries have keys stage, phase, done_bytes,
-    total_bytes, circuits, clock_s.
+    total_bytes, done_cells, cells, circuits, clock_s.
     """
 
     def __init__(self, quiet: bool = False):
@@ -130,10 +131,8 @@ class Talk:
                 self.bars.update(task.id, completed=task.total)
                 self.bars.stop_task(task.id)
             self.tasks[name] = self.bars.add_task(_plain(name), total=None, text="")
-        total = news.get("total_bytes")
-        self.bars.update(
-            self.tasks[name], total=total or None, completed=news.get("done_bytes", 0), text=_plain(_detail(news))
-        )
+        total, done = next(((news[t], news[d]) for d, t in PROGRESS if news.get(t)), (None, 0))
+        self.bars.update(self.tasks[name], total=total, completed=done, text=_plain(_detail(news)))
 
 
 def _what(news: dict) -> str:
@@ -144,6 +143,8 @@ def _detail(news: dict) -> str:
     parts = [_what(news)]
     if news.get("total_bytes"):
         parts.append(f"{show_size(news.get('done_bytes', 0))} of {show_size(news['total_bytes'])}")
+    if news.get("cells"):
+        parts.append(f"{news['done_cells']} of {news['cells']} runs")
     if news.get("circuits"):
         parts.append(f"{news['circuits']} circuits")
     if news.get("clock_s"):

@@ -6,27 +6,28 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import RFabricError
 from ..fabric import Fabric, parse_fabric
-from ..fabric.cost import bill, equal_cost_fat_tree
+from ..fabric.cost import bill
+from ..fabric.imported import is_network
+from ..fabric.match import equal_cost_fat_tree
 from ..fabric.spec import load_topology
 from ..optics import Timing, parse_policy
 from ..report.compare import PHASE_NAMES, Row, Table, bill_table, fabric_table
 from ..report.folder import new_folder, read_folder, sweep, write_folder, writing
 from ..report.result import Scale, fidelity
 from ..report.summary import Run, check_summary, summary_of
+from ..rl.schedule import DEFAULT_CIRCUITS, Policies, parse_policies
+from ..rl.traffic import TRACE_SUFFIXES, Traffic, read_traffic
 from ..trace import Trace, read_trace, write_trace
 from ..units import show_rate, show_size, show_time
 from .terminal import Talk, show_runs, show_tables
 
 log = logging.getLogger(__name__)
-
-TRACE_SUFFIXES = (".csv", ".jsonl", ".txt", ".htsim", ".flows")
-
 
 # --- runs ------------------------------------------------------------------------------------------------------------
 
@@ -39,12 +40,6 @@ def simulate(args: argparse.Namespace) -> None:
     _run(args, "simulate")
 
 
-def compare(args: argparse.Namespace) -> None:
-    if len(args.topo) == 1 and len(args.policy) < 2:
-        raise RFabricError("compare needs two fabrics or two policies: give --topo or --policy twice")
-    _run(args, args.engine)
-
-
 def replay(args: argparse.Namespace) -> None:
     args.set = []
     if Path(args.traffic).suffix not in TRACE_SUFFIXES:
@@ -54,16 +49,6 @@ def replay(args: argparse.Namespace) -> None:
     _run(args, args.engine)
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """A trace, what to call it, the files it came from, and the GPUs of its job (0: a trace file says nothing of that)."""
-
-    trace: Trace
-    name: str
-    inputs: tuple[Path, ...]
-    gpus: int = 0
-
-
 def _run(args: argparse.Namespace, engine: str) -> None:
     if engine == "emulate":
         from ..emulate.sandbox import require
@@ -71,24 +56,34 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         require()
     with Talk(args.quiet) as talk, _uncollected(engine == "simulate"):
         talk.tell(args.traffic, {"stage": "trace"})
-        traffic = _traffic(args)
+        asked = [parse_policies(text) for text in dict.fromkeys(args.policy)] or [parse_policies(DEFAULT_CIRCUITS)]
+        traffic = read_traffic(args.traffic, args.set, args.seed, _one_scheduler(asked))
         talk.tell(args.traffic, {"stage": "fabric"})
         fabrics = _fabrics(args.topo, traffic.gpus)
         for fabric in fabrics:
             traffic.trace.fit(fabric)
         sweep(args.out)
         with new_folder(args.out) as folder:
-            runs = _results(args, engine, fabrics, traffic, talk)
+            runs = _results(args, engine, fabrics, traffic, [policy.circuits for policy in asked], talk)
             talk.tell("report", {"stage": "write"})
             summary = summary_of(runs, args.command, folder.created)
             write_folder(folder.path, runs, summary, traffic.inputs)
             talk.tell("report", {"stage": "draw"})
-            page = _write_page(folder.path, runs, summary)
+            page = write_page(folder.path, runs, summary)
     if args.json:
-        _print_json(summary | {"folder": str(folder.final)})
+        print_json(summary | {"folder": str(folder.final)})
     else:
         show_runs(runs, summary)
         print(folder.final / "report.html" if page else folder.final)
+
+
+def _one_scheduler(asked: Sequence[Policies]) -> str:
+    """The compute scheduler of a run: its folder holds one trace."""
+    found = list(dict.fromkeys(policy.scheduler for policy in asked))
+    if len(found) > 1:
+        names = " and ".join(name or "the recipe's own" for name in found)
+        raise RFabricError(f"one run has one compute scheduler, not {names}; `rfabric compare` puts several side by side")
+    return found[0]
 
 
 @contextmanager
@@ -104,15 +99,16 @@ def _uncollected(wanted: bool) -> Iterator[None]:
             gc.enable()
 
 
-def _results(args: argparse.Namespace, engine: str, fabrics: Sequence[Fabric], traffic: Traffic, talk) -> list:
-    """The runs of every fabric under every policy; those of the emulator with their distance from the simulator."""
+def _results(
+    args: argparse.Namespace, engine: str, fabrics: Sequence[Fabric], traffic: Traffic, policies: Sequence[str], talk
+) -> list:
+    """The runs of every fabric under every circuit policy; those of the emulator with their distance from the simulator."""
     from ..simulate.world import simulate
 
-    policies = list(dict.fromkeys(args.policy)) or ["demand"]
     cases = [(f, p) for f in fabrics for p in (policies if f.ocses else policies[:1])]
     for fabric, policy in cases:
         parse_policy(policy, fabric)
-    about = {"timing": Timing(in_flight=args.in_flight), "traffic": traffic.name, "seed": args.seed}
+    about = {"timing": Timing(in_flight=args.in_flight), "traffic": traffic.name, "seed": args.seed, "routing": args.routing}
     simulated = [simulate(f, traffic.trace, p, progress=talk.of(f"simulate {_short(f)}"), **about) for f, p in cases]
     if engine == "simulate":
         return [Run(result) for result in simulated]
@@ -120,7 +116,7 @@ def _results(args: argparse.Namespace, engine: str, fabrics: Sequence[Fabric], t
     from ..emulate.scale import resolution
     from ..emulate.world import emulate
 
-    about |= {"scale": _scale(args, simulated, talk), "out": args.out}
+    about |= {"scale": choose(args, simulated, talk), "out": args.out}
     runs = []
     for (fabric, policy), expected in zip(cases, simulated, strict=True):
         result = emulate(fabric, traffic.trace, policy, progress=talk.of(_short(fabric)), **about)
@@ -128,7 +124,7 @@ def _results(args: argparse.Namespace, engine: str, fabrics: Sequence[Fabric], t
     return runs
 
 
-def _scale(args: argparse.Namespace, simulated: Sequence, talk):
+def choose(args: argparse.Namespace, simulated: Sequence, talk) -> Scale:
     """The scale that was asked for, or what the calibrated host can carry; one given half fills in from the other."""
     from ..emulate.scale import choose_scale
     from ..emulate.world import calibrate
@@ -141,33 +137,21 @@ def _scale(args: argparse.Namespace, simulated: Sequence, talk):
     return replace(chosen, bandwidth=args.bandwidth_scale) if args.bandwidth_scale else chosen
 
 
-def _traffic(args: argparse.Namespace) -> Traffic:
-    """The trace of a recipe or of a file."""
-    name = args.traffic
-    if Path(name).suffix in TRACE_SUFFIXES:
-        if args.set:
-            raise RFabricError(f"--set changes recipes; {name} is a trace file")
-        return Traffic(read_trace(name), Path(name).stem, (Path(name),))
-    from ..rl import read_recipe, trace_of
-
-    workload = read_recipe(name, args.set)
-    gpus = workload.cluster.training_gpus + workload.cluster.generation_gpus
-    return Traffic(trace_of(workload, args.seed), workload.name, workload.files, gpus)
-
-
 def _fabrics(specs: Sequence[str], hosts: int) -> list[Fabric]:
-    """The fabrics that were asked for; by default Fat-Tree, a Fat-Tree of about rfabric's cost, and rfabric."""
-    if specs:
-        return [parse_fabric(spec, hosts) for spec in dict.fromkeys(specs)]
-    optical = parse_fabric("rfabric", hosts)
-    return [parse_fabric("fat-tree", hosts), equal_cost_fat_tree(optical)[0], optical]
+    """The fabrics that were asked for, or the default ones."""
+    return [parse_fabric(spec, hosts) for spec in dict.fromkeys(specs) or default_fabrics(hosts)]
+
+
+def default_fabrics(hosts: int) -> tuple[str, ...]:
+    """Fat-Tree, a Fat-Tree of about rfabric's cost, and rfabric."""
+    return "fat-tree", equal_cost_fat_tree(parse_fabric("rfabric", hosts))[0].spec, "rfabric"
 
 
 def _short(fabric: Fabric) -> str:
     return fabric.spec or fabric.name
 
 
-def _write_page(folder: Path, runs: Sequence, summary: dict) -> bool:
+def write_page(folder: Path, runs: Sequence, summary: dict) -> bool:
     """report.html, where the libraries that draw it are installed."""
     missing = [name for name in ("matplotlib", "jinja2") if not find_spec(name)]
     if missing:
@@ -182,11 +166,17 @@ def _write_page(folder: Path, runs: Sequence, summary: dict) -> bool:
 def report(args: argparse.Namespace) -> None:
     from ..report.html import write_report
 
+    if (Path(args.folder) / "grid.json").is_file():
+        from . import comparing
+
+        comparing.report_many(Path(args.folder))
+        comparing.show(Path(args.folder), args)
+        return
     runs, summary = read_folder(args.folder)
     page = Path(args.folder) / "report.html"
     write_report(page, runs, summary)
     if args.json:
-        _print_json(summary | {"folder": str(args.folder)})
+        print_json(summary | {"folder": str(args.folder)})
     else:
         show_runs(runs, summary)
         print(page)
@@ -196,7 +186,10 @@ def report(args: argparse.Namespace) -> None:
 
 
 def trace(args: argparse.Namespace) -> None:
-    traffic = _traffic(args)
+    if args.explain and Path(args.traffic).suffix in TRACE_SUFFIXES:
+        why = "a trace file, which says nothing of what it was made from"
+        raise RFabricError(f"--explain: {args.traffic} is {why}; give a recipe")
+    traffic = read_traffic(args.traffic, args.set, args.seed)
     if args.output:
         with writing(args.output):
             write_trace(traffic.trace, args.output)
@@ -205,12 +198,12 @@ def trace(args: argparse.Namespace) -> None:
         from ..rl import explain, read_recipe
 
         items = explain(read_recipe(args.traffic, args.set), args.seed)
-    groups = _groups(traffic.trace)
+    groups = [] if args.explain else _groups(traffic.trace)
     if args.json:
         keys = {"phase": str, "item": str, "count": int, "seconds": float, "bytes": int, "why": str}
         found = [{key: kind(getattr(item, key)) for key, kind in keys.items()} for item in items]
         head = {"traffic": traffic.name, "seed": args.seed, "rows": len(traffic.trace)}
-        _print_json(head | {"items": found, "flows": groups})
+        print_json(head | {"items": found, "flows": groups})
         return
     _show_trace(items, groups)
     if args.output:
@@ -245,12 +238,10 @@ def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
         Row(f"{g['phase'] or 'flows'}/{g['step']}", (g["label"], f"{g['flows']:,}", show_size(g["bytes"])))
         for g in groups
     ]
-    show_tables(
-        [
-            Table("Where seconds and bytes come from", columns, tuple(rows), words=(0, 1, 5)),
-            Table("What enters the fabric", ("phase", "label", "flows", "bytes"), tuple(sent), words=(0, 1)),
-        ]
-    )
+    tables = [Table("Where seconds and bytes come from", columns, tuple(rows), words=(0, 1, 5))]
+    if sent:
+        tables.append(Table("What enters the fabric", ("phase", "label", "flows", "bytes"), tuple(sent), words=(0, 1)))
+    show_tables(tables)
 
 
 def topo(args: argparse.Namespace) -> None:
@@ -258,7 +249,7 @@ def topo(args: argparse.Namespace) -> None:
     if args.png:
         _draw(fabric, Path(args.png))
     if args.json:
-        _print_json(fabric.to_json())
+        print_json(fabric.to_json())
     elif args.dot:
         print(_dot(fabric))
     else:
@@ -307,7 +298,7 @@ def check(args: argparse.Namespace) -> int:
         except RFabricError as error:
             found.append({"file": name, "ok": False, "detail": str(error)})
     if args.json:
-        _print_json({"files": found})
+        print_json({"files": found})
     else:
         for entry in found:
             print(f"{entry['file']}: {'OK, ' if entry['ok'] else 'bad: '}{entry['detail']}")
@@ -335,7 +326,8 @@ def _recipe(path: Path) -> str:
 
 
 def _trace_file(path: Path) -> str:
-
+    if path.suffix == ".csv" and is_network(str(path)):
+        return _described(parse_fabric(str(path)))
     found = read_trace(path)
     return f"trace of {len(found)} rows among {len(found.hosts)} hosts"
 
@@ -355,9 +347,12 @@ def _json_file(path: Path) -> str:
     if isinstance(data, dict) and "runs" in data:
         return f"summary of {len(check_summary(data, path.name)['runs'])} runs"
     if isinstance(data, dict) and "nodes" in data:
-        fabric = Fabric.from_json(data)
-        return f"fabric {fabric.name} of {len(fabric.hosts)} GPUs and {len(fabric.switches)} switches"
+        return _described(Fabric.from_json(data))
     raise RFabricError("neither a fabric (nodes, links) nor a summary (runs)")
+
+
+def _described(fabric: Fabric) -> str:
+    return f"fabric {fabric.name} of {len(fabric.hosts)} GPUs and {len(fabric.switches)} switches"
 
 
 # --- the host --------------------------------------------------------------------------------------------------------
@@ -375,7 +370,7 @@ def doctor(args: argparse.Namespace) -> None:
     except RFabricError as error:
         facts["cannot_emulate"] = str(error)
     if args.json:
-        _print_json(facts)
+        print_json(facts)
     else:
         rows = [Row(key.removesuffix("_bytes").replace("_", " "), (_fact(key, value),)) for key, value in facts.items()]
         show_tables([Table("This host", ("", ""), tuple(rows), words=(0, 1))])
@@ -407,7 +402,7 @@ def clean(args: argparse.Namespace) -> None:
         raise RFabricError(f"no run {args.run_id!r} in {args.out}; name its folder's parent with --out")
     found += [path.name for path in sweep(args.out)] if not args.run_id else []
     if args.json:
-        _print_json({"cleaned": found})
+        print_json({"cleaned": found})
     elif not args.quiet:
         print(f"cleaned: {', '.join(found)}" if found else "nothing to clean")
 
@@ -426,7 +421,7 @@ def bench(args: argparse.Namespace) -> None:
     with writing(args.out):
         measured.write(rows, folder, args.command)
     if args.json:
-        _print_json({"machine": measured.machine(), "bench": [asdict(row) for row in rows]})
+        print_json({"machine": measured.machine(), "bench": [asdict(row) for row in rows]})
         return
     found = measured.tables(rows)
     show_tables(found)
@@ -435,5 +430,5 @@ def bench(args: argparse.Namespace) -> None:
     print(folder / "engine.md")
 
 
-def _print_json(document: dict) -> None:
+def print_json(document: dict) -> None:
     print(json.dumps(document, indent=2))

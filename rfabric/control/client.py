@@ -19,8 +19,9 @@ from dataclasses import dataclass
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric
+from ..fabric.schemes import ECMP, Routing
 from ..optics import Circuits, Demand, Rewire
-from .schema import demand_json
+from .schema import demand_json, pairs_json
 
 Pair = tuple[str, str]
 
@@ -97,9 +98,11 @@ class Client:
         """The number of the last rewire that was verified; 0 at the start."""
         return self.get("/epoch")["epoch"]
 
-    def put_pairs(self, pairs: Iterable[Pair]) -> dict:
-        """Have routes for these host pairs, and back, in every epoch."""
-        return self.put("/pairs", {"pairs": [list(p) for p in pairs]})
+    def put_pairs(self, pairs: Iterable[Pair], routing: Routing = ECMP, fabric: Fabric | None = None) -> dict:
+        """Have routes for these host pairs, and back, in every epoch; by a `routing` other than ECMP on this `fabric`."""
+        if routing.sent is not None and fabric is None:
+            fabric = self.fabric()
+        return self.put("/pairs", pairs_json(list(pairs), routing, fabric))
 
     def plan(
         self, policy: str, demand: Demand, pairs: Iterable[Pair], now: float = 0.0, upcoming: Sequence[Demand] = (),

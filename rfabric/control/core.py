@@ -25,6 +25,7 @@ import numpy as np
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Port, Routes, Rule, circuit_rules, host_ip
+from ..fabric.schemes import ECMP, Routing
 from ..optics import Circuits, Demand, Rewire, Timing, intend, parse_policy, refuse_disconnection
 from . import flowmods
 from .epochs import TIMEOUT, Epochs, NotFoundError, Plan
@@ -124,7 +125,8 @@ class Core:
         nothing = Demand(fabric.racks, np.zeros((len(fabric.racks),) * 2))
         circuits = parse_policy("static", fabric).decide(nothing, Circuits(), 0.0)
         self.epochs = Epochs(circuits, timeout=timeout)
-        self.routes = Routes(fabric, circuits)
+        self.routing = ECMP
+        self.routes = Routes(fabric, circuits, self.routing)
         self.demanded: frozenset[Pair] = frozenset()  # the pairs of PUT /pairs
         self.pairs: frozenset[Pair] = frozenset()  # all pairs that have routes, both directions
         self.table: Table = self._table(circuits, self.routes, ())
@@ -186,11 +188,14 @@ class Core:
         with self._lock:
             self._heal(set(self.name_of.values()))
 
-    def set_pairs(self, pairs: Iterable[Pair]) -> dict:
-        """Keep routes for exactly these host pairs and their way back, in this epoch and all to come."""
+    def set_pairs(self, pairs: Iterable[Pair], routing: Routing = ECMP) -> dict:
+        """Keep routes for exactly these host pairs and their way back, in this epoch and all to come, as `routing` says."""
         with self._lock:
-            self.demanded = frozenset(pairs)
-            self._route(_both_ways(self.demanded))
+            self.demanded, wanted = frozenset(pairs), _both_ways(pairs)
+            if routing is not self.routing:
+                self.routing, self.pairs = routing, frozenset() if wanted else self.pairs
+                self.routes = Routes(self.fabric, self.epochs.circuits, routing)
+            self._route(wanted)
             return {"pairs": len(self.demanded), "rules": len(self.table)}
 
     def learn(self, pairs: Iterable[Pair]) -> list[Pair]:
@@ -277,7 +282,7 @@ class Core:
 
     def _prepare(self, plan: Plan, pairs: frozenset[Pair]) -> Change:
         circuits = plan.rewire.apply(self.epochs.circuits)
-        routes = Routes(self.fabric, circuits)
+        routes = Routes(self.fabric, circuits, self.routing)
         change = self._change(self.table, self._table(circuits, routes, pairs), plan.epoch)
         self._changes[plan.epoch] = routes, pairs, change
         return change

@@ -140,7 +140,7 @@ def _put_ocs(core: Core, body: object, ocs: str) -> dict:
 
 
 def _put_pairs(core: Core, body: object) -> dict:
-    return core.set_pairs(schema.pairs_request(body, core.fabric))
+    return core.set_pairs(*schema.pairs_request(body, core.fabric))
 
 
 def _get_pairs(core: Core, _: object) -> dict:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..optics import IN_FLIGHT, POLICIES, Circuits, Demand
+from ..fabric.schemes import SCHEMES, Routing, Sent
+from ..optics import IN_FLIGHT, Circuits, Demand, parse_policy
 
 Pair = tuple[str, str]
 MAX_BODY = 64 << 20  # bytes: the demand of 1,024 racks is some 10 MB of JSON
@@ -52,8 +53,7 @@ def plan_request(data: object, fabric: Fabric) -> PlanRequest:
     data = _object(
         data, "plan (with policy and demand, or with circuits)", ("policy", "demand"), (*common, "now_s", "upcoming")
     )
-    if _text(data["policy"], "policy") not in POLICIES:
-        raise RFabricError(f"policy {data['policy']!r} is not one of {', '.join(POLICIES)}")
+    parse_policy(_text(data["policy"], "policy"), fabric)
     upcoming = tuple(
         demand(d, fabric, f"upcoming[{i}]") for i, d in enumerate(_list(data.get("upcoming", []), "upcoming"))
     )
@@ -68,9 +68,31 @@ def ocs_request(data: object, ocs: str, fabric: Fabric) -> PlanRequest:
     return PlanRequest(circuits=circuits(data["circuits"]), ocs=ocs, **_common(data, fabric))
 
 
-def pairs_request(data: object, fabric: Fabric) -> tuple[Pair, ...]:
-    """The body of `PUT /pairs`."""
-    return pairs(_object(data, "pairs", ("pairs",), ())["pairs"], fabric)
+def pairs_request(data: object, fabric: Fabric) -> tuple[tuple[Pair, ...], Routing]:
+    """The body of `PUT /pairs`: `pairs`, and the `routing` scheme; `placed` needs `bytes`, a row a kind, a number a pair."""
+    data = _object(data, "pairs", ("pairs",), ("routing", "bytes"))
+    found, scheme = pairs(data["pairs"], fabric), _text(data.get("routing", "ecmp"), "routing")
+    if scheme not in SCHEMES:
+        raise RFabricError(f"routing {scheme!r} is not one of {', '.join(SCHEMES)}")
+    if scheme != "placed":
+        return found, Routing(scheme)
+    kinds = [[_number(x, "bytes") for x in _list(row, "bytes")] for row in _list(data.get("bytes"), "bytes")]
+    if not kinds or [len(row) for row in kinds] != [len(found)] * len(kinds):
+        raise RFabricError(f"bytes must be rows of {len(found)} numbers, one a pair, for routing placed")
+    ends = ([fabric.host_index[pair[end]] for pair in found] for end in (0, 1))
+    return found, Routing(scheme, Sent(*ends, kinds))
+
+
+def pairs_json(chosen: Sequence[Pair], routing: Routing, fabric: Fabric) -> dict:
+    """The inverse of `pairs_request`; pairs of which `routing` knows nothing send 0 bytes."""
+    body = {"pairs": [list(pair) for pair in chosen], "routing": routing.scheme}
+    if routing.sent is None:
+        return body
+    sent, index = routing.sent, fabric.host_index
+    place = {code: i for i, code in enumerate(sent.codes.tolist())}
+    columns = [place.get(index[src] << 32 | index[dst]) for src, dst in chosen]
+    rows = sent.bytes.tolist()
+    return body | {"bytes": [[0.0 if i is None else row[i] for i in columns] for row in rows]}
 
 
 def nothing(data: object) -> None:
@@ -79,8 +101,8 @@ def nothing(data: object) -> None:
 
 
 def demand(data: object, fabric: Fabric, where: str) -> Demand:
-    """`{racks, bytes, window_s, phase}`: bytes as rows by rack, in the fabric's order; window_s null: nobody knows."""
-    data = _object(data, where, ("racks", "bytes"), ("window_s", "phase"))
+    """`{racks, bytes, window_s, phase, floor_s}`: bytes as rows by rack, in the fabric's order; window_s null: nobody knows."""
+    data = _object(data, where, ("racks", "bytes"), ("window_s", "phase", "floor_s"))
     racks = tuple(_list(data["racks"], f"{where}.racks"))
     if racks != fabric.racks:
         raise RFabricError(f"{where}.racks must be the fabric's racks in order: {', '.join(fabric.racks[:4])}, ...")
@@ -90,13 +112,17 @@ def demand(data: object, fabric: Fabric, where: str) -> Demand:
         raise RFabricError(f"{where}.bytes must be {len(racks)} rows of {len(racks)} numbers")
     window = data.get("window_s")
     seconds = math.inf if window is None else _number(window, f"{where}.window_s")
-    return Demand(racks, numbers, seconds, _text(data.get("phase", ""), f"{where}.phase"))
+    phase, floor = _text(data.get("phase", ""), f"{where}.phase"), _number(data.get("floor_s", 0.0), f"{where}.floor_s")
+    return Demand(racks, numbers, seconds, phase, floor)
 
 
 def demand_json(wanted: Demand) -> dict:
     """The inverse of `demand`."""
     window = None if math.isinf(wanted.window) else wanted.window
-    return {"racks": list(wanted.racks), "bytes": wanted.bytes.tolist(), "window_s": window, "phase": wanted.phase}
+    return {
+        "racks": list(wanted.racks), "bytes": wanted.bytes.tolist(), "window_s": window, "phase": wanted.phase,
+        "floor_s": wanted.floor,
+    }  # fmt: skip
 
 
 def circuits(data: object) -> Circuits:

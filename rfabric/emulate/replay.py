@@ -19,9 +19,10 @@ import numpy as np
 from ..control.client import Committed, Planned
 from ..errors import RunError
 from ..fabric import Fabric, Routes
+from ..fabric.schemes import ECMP, Routing
 from ..optics import Circuits, Demand, RewireRecord, Timing, changed_cables
 from ..report.result import Scale
-from ..trace import PhaseKey, Trace
+from ..trace import PLAN_AHEAD, PhaseKey, Stage, Trace, begins, stage_demand, stages
 
 STALL = 20.0  # s of wall clock without a byte arriving while flows should be moving: something died
 POLL = 0.05  # s, the longest sleep: how late a broken run is noticed
@@ -82,7 +83,7 @@ class Replayed:
 class _Rewiring:
     """A rewire under way: the cables it darkens, rows in flight that were paused, and rows that wait to be sent."""
 
-    key: PhaseKey
+    stage: Stage
     plan: Planned
     requested: float
     cables: frozenset[int]
@@ -98,6 +99,7 @@ class Replay:
     def __init__(
         self, fabric: Fabric, trace: Trace, wire: Wire, control: Control | None, circuits: Circuits, scale: Scale,
         timing: Timing = Timing(), progress: Callable[[dict], None] | None = None, watch: Callable[[], None] | None = None,
+        routing: Routing = ECMP, granularity: str = "per-phase",
     ):  # fmt: skip
         self.fabric, self.trace, self.wire, self.control, self.timing = fabric, trace, wire, control, timing
         self.scale, self.progress, self.watch = scale, progress or (lambda _: None), watch or (lambda: None)
@@ -111,15 +113,17 @@ class Replay:
         self.flying: set[int] = set()
         self.records: list[RewireRecord] = []
         self.epochs = [(0.0, circuits)]
-        self.phase_of = {int(r): k for k in trace.phase_keys for r in trace.entries(k)}
-        self.opens = sorted((float(trace.start[r]), r) for r in self.phase_of if not len(trace.waits_for(r)))
-        self.waiting = list(trace.phase_keys)  # phases that have not begun
-        self.intents: list[PhaseKey] = []  # phases that have begun and wait for their circuits
-        self.planning: tuple[PhaseKey, Future] | None = None
-        self.ahead: tuple[PhaseKey, Planned] | None = None
+        self.routing, self.one_shot = routing, granularity == "one-shot"
+        self.waiting = stages(trace, granularity)  # stages that have not begun
+        self.stage_of = begins(self.waiting)
+        self.opens = sorted((float(trace.start[r]), r) for r in self.stage_of if not len(trace.waits_for(r)))
+        self.intents: list[Stage] = []  # stages that have begun and wait for their circuits
+        self.planning: tuple[Stage, Future] | None = None
+        self.ahead: tuple[Stage, Planned, Routes] | None = None
         self.rewiring: _Rewiring | None = None
         self.worst_lateness, self.done_bytes = 0.0, 0
-        self.routes = Routes(fabric, circuits)
+        self.routes = Routes(fabric, circuits, routing)
+        self.demanded: dict[PhaseKey, list[tuple[str, str]]] = {}
 
     def run(self) -> Replayed:
         """Replay to the end; RunError when the run broke, and whatever `watch` raises."""
@@ -164,21 +168,21 @@ class Replay:
 
     def _is_ready(self, row: int, at: float) -> None:
         if len(self.trace.waits_for(row)):
-            self._begin_phase(row)
+            self._begin_stages(row)
         heapq.heappush(self.due, (max(float(self.trace.start[row]), at + float(self.trace.gap[row])), row))
 
-    def _begin_phase(self, row: int) -> None:
-        """The phase of an entry row begins: when what it waits for is done, or at its `start` if it waits for nothing."""
-        key = self.phase_of.get(row)
-        if key in self.waiting:
-            self.waiting.remove(key)
-            if self.control:
-                self.intents.append(key)
+    def _begin_stages(self, row: int) -> None:
+        """The stages of an entry row begin: when what it waits for is done, or at its `start` if it waits for nothing."""
+        for stage in self.stage_of.get(row, ()):
+            if stage in self.waiting:
+                self.waiting.remove(stage)
+                if self.control and not self.one_shot:
+                    self.intents.append(stage)
 
     def _start_due(self) -> None:
         """Start what is due. Compute rows finish at the very instant they were due, however late the loop looks."""
         while self.opens and self.opens[0][0] <= self.clock.now():
-            self._begin_phase(self.opens.pop(0)[1])
+            self._begin_stages(self.opens.pop(0)[1])
         while self.due and self.due[0][0] <= self.clock.now():
             at, row = heapq.heappop(self.due)
             if not self.bytes[row]:
@@ -218,7 +222,7 @@ class Replay:
     def _steer(self) -> None:
         """Take every step of planning and rewiring that is due now; none of them blocks."""
         if self.planning and self.planning[1].done():
-            self.ahead, self.planning = (self.planning[0], self.planning[1].result()), None
+            self.ahead, self.planning = (self.planning[0], *self.planning[1].result()), None
         if self.intents and not self.rewiring and not self.planning:
             self._take_circuits(self.intents[0])
         if self.rewiring and not self.rewiring.commit and self._is_quiet():
@@ -227,30 +231,38 @@ class Replay:
             self._usable(self.rewiring.commit.result())
 
     def _plan_ahead(self) -> None:
-        """Ask for the plan of the phase to come while the present one runs: the schedule is known."""
-        if self.control and self.waiting and not self.planning:
+        """Ask for the plan of the stage to come while the present one runs: the schedule is known."""
+        if self.control and self.waiting and not self.planning and not self.one_shot:
             self._plan(self.waiting[0])
 
-    def _plan(self, key: PhaseKey) -> None:
-        demand, pairs = self.trace.demand(self.fabric, key), self.trace.pairs(self.trace.rows(key))
+    def _plan(self, stage: Stage) -> None:
         now = self.records[-1].usable if self.records else 0.0
         self.ahead = None
-        upcoming = [self.trace.demand(self.fabric, k) for k in self.waiting if k != key]
-        self.planning = key, self.pool.submit(self.control.plan, demand, pairs, now, upcoming)
+        upcoming = [s for s in self.waiting if s is not stage][:PLAN_AHEAD]
+        self.planning = stage, self.pool.submit(self._ask, stage, now, upcoming, self.epochs[-1][1])
 
-    def _take_circuits(self, key: PhaseKey) -> None:
-        if not self.ahead or self.ahead[0] != key:
-            self._plan(key)
+    def _ask(self, stage: Stage, now: float, upcoming: list[Stage], circuits: Circuits) -> tuple[Planned, Routes]:
+        """The controller's plan and the ways after it; in a thread, as both take a while."""
+        if stage.key not in self.demanded:
+            self.demanded[stage.key] = self.trace.pairs(self.trace.rows(stage.key))
+        demand, *later = (stage_demand(self.trace, self.fabric, s) for s in (stage, *upcoming))
+        plan = self.control.plan(demand, self.demanded[stage.key], now, later)
+        after = Routes(self.fabric, plan.rewire.apply(circuits), self.routing)
+        after.links(*self.demanded[stage.key][0]) if plan.rewire and self.demanded[stage.key] else ()  # places all pairs
+        return plan, after
+
+    def _take_circuits(self, stage: Stage) -> None:
+        if not self.ahead or self.ahead[0] is not stage:
+            self._plan(stage)
             return
-        plan = self.ahead[1]
+        _, plan, after = self.ahead
         self.ahead = None
-        self.intents.remove(key)
+        self.intents.remove(stage)
         if not plan.rewire:
             self._plan_ahead()
             return
         cables = changed_cables(self.fabric, plan.rewire)
-        after = Routes(self.fabric, plan.rewire.apply(self.epochs[-1][1]))
-        self.rewiring = _Rewiring(key, plan, self.clock.now(), cables, after)
+        self.rewiring = _Rewiring(stage, plan, self.clock.now(), cables, after)
         if self.timing.in_flight != "drop":
             self.rewiring.paused = [row for row in sorted(self.flying) if self._must_wait(row)]
         if self.timing.in_flight == "hold":
@@ -263,17 +275,19 @@ class Replay:
         return not self.wire.unacked([row for row in self.rewiring.paused if row in self.flying])
 
     def _usable(self, done: Committed) -> None:
+        exposed = self._exposed(self.rewiring, done)
         rewiring, self.rewiring = self.rewiring, None
         times = (self.clock.at(t) for t in (done.programmed, done.dark_until, done.usable))
         self.records.append(
             RewireRecord(
                 rewiring.plan.epoch,
-                str(rewiring.key),
+                str(rewiring.stage),
                 rewiring.requested,
                 *times,
                 rewiring.plan.rewire.size,
                 done.lost_bytes,
                 rewiring.plan.why,
+                exposed,
             )  # fmt: skip
         )
         circuits = rewiring.plan.rewire.apply(self.epochs[-1][1])
@@ -284,6 +298,14 @@ class Replay:
         for row in rewiring.parked:
             self._send(row, self.clock.now())
         self._plan_ahead()
+
+    def _exposed(self, rewiring: _Rewiring, done: Committed) -> float:
+        """Seconds from request (where senders go on: from programmed) to usable in which a row that was due got nowhere."""
+        usable, held, halt = self.clock.at(done.usable), [*rewiring.paused, *rewiring.parked], rewiring.requested
+        if self.timing.in_flight == "drop":
+            held, halt = [row for row in self.flying if self._must_wait(row)], self.clock.at(done.programmed)
+        since = min((float(self.start[row]) for row in held), default=usable)
+        return max(usable - max(since, halt), 0.0)
 
     def _must_wait(self, row: int) -> bool:
         """Whether the way of a row or of its acknowledgements, now or after, crosses a cable of the rewire under way."""

@@ -18,9 +18,10 @@ from ..control.client import Client, Committed, Planned
 from ..control.launch import command
 from ..errors import PaceError, RFabricError
 from ..fabric import Fabric
-from ..optics import Circuits, Demand, Timing
+from ..fabric.schemes import Routing
+from ..optics import Circuits, Demand, Timing, parse_policy
 from ..report.result import Pace, Scale
-from ..trace import Trace, read_trace
+from ..trace import Trace, read_trace, routing_of, stage_demand, stages
 from . import calibrate, guard
 from .network import OVERHEAD, Network
 from .replay import Replay
@@ -73,10 +74,11 @@ def replay(job: dict, folder: Path) -> dict:
             f"http://127.0.0.1:{REST_PORT}", timeout=ANSWER_S + 2 * dark
         )  # there and, rolled back, back again
         health = rest.wait_ready(READY_S, box.check)
-        rest.put_pairs(trace.pairs())
+        routing = routing_of(job["routing"], fabric, trace)
+        rest.put_pairs(trace.pairs(), routing, fabric)
         wire = Wire(network)
         wire.open(dict.fromkeys(trace.pairs(), 1))  # where flows of a pair overlap it opens more
-        run = Run(fabric, trace, scale, timing, network, wire)
+        run = Run(fabric, trace, scale, timing, network, wire, routing)
         control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
         return run.replay(control, box, folder) | {"versions": versions(health)}
 
@@ -117,6 +119,13 @@ class Controller:
     def commit(self, epoch: int) -> Committed:
         return self.rest.commit(epoch)
 
+    def before_the_job(self, trace: Trace, fabric: Fabric) -> None:
+        """One plan for all that the job sends, in force before it begins."""
+        (job,) = stages(trace, "one-shot")
+        plan = self.plan(stage_demand(trace, fabric, job), trace.pairs(), 0.0, [])
+        if plan.rewire:
+            self.commit(plan.epoch)
+
     def lost_bytes(self) -> dict[int, int]:
         """Bytes that ran into the dark by epoch, with what the switches reported late."""
         return {plan["epoch"]: plan["lost_bytes"] for plan in self.rest.plans()}
@@ -132,14 +141,19 @@ class Run:
     timing: Timing
     network: Network
     wire: Wire
+    routing: Routing
 
     def replay(self, control: Controller | None, box: Sandbox, folder: Path) -> dict:
         """Replay, check that the host kept pace, and gather what was measured."""
+        granularity = parse_policy(control.policy, self.fabric).granularity if control else "per-phase"
+        if granularity == "one-shot":
+            control.before_the_job(self.trace, self.fabric)
         circuits = control.rest.circuits() if control else Circuits()
         before = port_bytes(self.fabric)
         watch = Watch(box, self.network, self.scale, may_drop=self.timing.in_flight == "drop")
         done = Replay(
-            self.fabric, self.trace, self.wire, control, circuits, self.scale, self.timing, Lines(), watch
+            self.fabric, self.trace, self.wire, control, circuits, self.scale, self.timing, Lines(), watch, self.routing,
+            granularity,
         ).run()  # fmt: skip
         pace = watch.verdict(done.worst_lateness)
         lost = control.lost_bytes() if done.rewires else {}

@@ -25,6 +25,7 @@ import numpy as np
 
 from ..errors import PaceError, RFabricError, RunError
 from ..fabric import Fabric
+from ..fabric.schemes import DEFAULT_SCHEME, SCHEMES
 from ..optics import Circuits, RewireRecord, Timing, parse_policy
 from ..report.result import Pace, Result, Scale
 from ..trace import Trace, write_trace
@@ -42,25 +43,33 @@ def emulate(
     policy: str = "demand",
     *,
     scale: Scale,
+    routing: str = DEFAULT_SCHEME,
     timing: Timing = Timing(),
     traffic: str = "",
     seed: int = 0,
     progress: Progress | None = None,
     out: str | Path = "runs",
 ) -> Result:
-    """Replay `trace` on `fabric` with real packets; `policy` names one of `optics.POLICIES`, `scale` comes from `choose_scale`.
+    """Replay `trace` on `fabric` with real packets. `policy` is what `optics.parse_policy` reads, `routing` one of
+    `fabric.schemes.SCHEMES`; `scale` comes from `choose_scale`.
 
     Of `timing` only `in_flight` is taken: what a rewire takes is measured here. RFabricError for what cannot be emulated,
     PaceError when the host could not keep pace, RunError when the run broke. Nothing of the run is left on the host in any
     of these cases.
     """
-    parse_policy(policy, fabric)
+    if fabric.ocses and parse_policy(policy, fabric).granularity == "time-slotted":
+        raise RFabricError(
+            f"policy {policy}: slots turn faster than switches take rules; simulate it, or emulate granularity=per-phase"
+        )
+    if routing not in SCHEMES:
+        raise RFabricError(f"no routing {routing!r}; there are {', '.join(SCHEMES)}")
     if timing != Timing(in_flight=timing.in_flight):
         raise RFabricError("an emulation measures what a rewire takes; of the timing give in_flight alone")
     job = {
         "task": "replay",
         "fabric": fabric.to_json(),
         "policy": policy,
+        "routing": routing,
         "scale": asdict(scale),
         "in_flight": timing.in_flight,
     }
@@ -70,7 +79,7 @@ def emulate(
         with np.load(folder / "measured.npz", allow_pickle=False) as columns:
             measured = {name: columns[name] for name in ("start", "finish", "sent", "received", "link_bytes")}
     return Result(
-        engine="emulate", fabric=fabric, policy=policy if fabric.ocses else "ecmp", trace=trace, traffic=traffic, seed=seed,
+        engine="emulate", fabric=fabric, policy=policy if fabric.ocses else "ecmp", routing=routing, trace=trace, traffic=traffic, seed=seed,
         rewires=tuple(_record(r) for r in done["rewires"]),
         epochs=tuple((e["time_s"], Circuits.from_json(e["circuits"])) for e in done["epochs"]),
         scale=scale, pace=_pace(done["pace"]), versions=done["versions"], notes=tuple(done["notes"]), **measured,
@@ -144,7 +153,7 @@ def _in_world(job: dict, folder: Path, progress: Progress) -> dict:
 def _record(data: dict) -> RewireRecord:
     return RewireRecord(
         data["epoch"], data["phase"], data["requested_s"], data["programmed_s"], data["dark_until_s"], data["usable_s"],
-        data["circuits_changed"], data["lost_bytes"], data["why"],
+        data["circuits_changed"], data["lost_bytes"], data["why"], data["exposed_s"],
     )  # fmt: skip
 
 

@@ -1,33 +1,64 @@
 """What a fabric costs to buy (USD) and to run (W): parts counted from its cables, priced by `prices.csv`.
 
-    NIC               one a host port
+    NIC               one a host cable; in a server whose NICs are cabled to OCSes, one a cable that leaves the server (one for
+                      `nic_ports` of them where a NIC is split)
     electrical port   one a cabled port of a packet switch
-    OCS port          one a cabled port of an optical circuit switch
-    transceiver       one at each cable end in a NIC or a packet switch; an OCS passes light and has none
+    OCS port          one a cabled port of an optical circuit switch; of a patch panel, a patch-panel port
+    transceiver       one at each cable end in a NIC or a packet switch, by rate and reach; an OCS passes light and has none
+    fibre             metres of cable: METRES by tier, or what a cable's own delay says at 5 ns/m
+    copper cable      with `copper`: one for two transceivers and the fibre, where a host cable is short enough
 
-Counted are the network's parts alone: no GPUs, no fibre (below 1 % of the sum), no racks, no labour. Every price has a
-source in the table. A rate the table lacks is bought at the next higher one; above the highest it is refused.
+    a k-ary Fat-Tree: k^3/4 NICs, 5 k^3/4 electrical ports (five a NIC), 6 k^3/4 transceivers
+
+Counted are the network's parts alone: no GPUs, no racks, no labour. NVLink and PCIe in a server are no parts of it. Every price
+has a source in the table. A rate the table lacks is bought at the next higher one; above the highest it is refused.
 """
 
 import csv
-import inspect
+import math
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 from ..errors import RFabricError
 from ..units import parse_rate, show_rate
-from .builders import fat_tree
-from .model import KINDS, Fabric
+from .builders.parts import CABLE_DELAY, MAX_PORTS
+from .model import TIERS, Fabric
 
 TABLE = Path(__file__).with_name("prices.csv")
+COLUMNS = ("item", "rate_gbps", "usd", "watts", "usd_source", "watts_source")
+S_PER_METRE = 5e-9  # light in fibre
+REACHES = (100, 500, 2000, 10000, 40000)  # m: what SR, DR, FR, LR and ER optics are specified for (IEEE 802.3)
+THROUGH_OCS = 500  # m: light through OCSes crosses up to four cables and needs single-mode optics, DR at least
+COPPER_METRES = 3.0  # passive copper at 100 Gbit/s a lane reaches 2 to 3 m (IEEE 802.3ck; vendors' data sheets)
+# Cable lengths by the tier of the lower end, lowest first, in m: an assumption. A rack is 2 m high, a row of racks some 30 m
+# long, a hall some 100 m (the delay the builders give every cable). Rail switches stand at the end of the row, not in the rack.
+METRES = {"host": 3.0, "server": 30.0, "edge": 30.0, "aggregation": 100.0, "core": 100.0, "electrical": 100.0}
+RAIL_METRES = 30.0
+SECONDS_AN_HOUR, HOURS_A_YEAR = 3600, 8766
+KWH_USD = 0.08  # U.S. industrial average of 2023 (Energy Information Administration)
+YEARS = 4.0  # straight-line life of network equipment: an assumption; clouds write servers off in 4 to 6 years
+
+
+class Part(NamedTuple):
+    """What is counted: an item of `rate` bit/s; `reach` in m for transceivers, 0 for all else."""
+
+    item: str
+    rate: float
+    reach: float = 0.0
+
+    def __str__(self) -> str:
+        words = [self.item, show_rate(self.rate) if self.rate else "", f"to {self.reach:g} m" if self.reach else ""]
+        return " ".join(word for word in words if word)
 
 
 @dataclass(frozen=True)
 class Price:
-    """One row of the table: USD and W of one part; None where no source was found."""
+    """One row of the table: USD and W of one part; None where no source was found. `reach` is inf where it does not matter."""
 
     item: str
     rate: float
@@ -35,17 +66,25 @@ class Price:
     watts: float | None
     usd_source: str
     watts_source: str
+    reach: float = math.inf
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a bill: `count` parts of `rate` bit/s, with the rows of the table that price them."""
+    """One line of a bill: `count` of a part, with the rows of the table that price it."""
 
-    item: str
-    rate: float
-    count: int
+    part: Part
+    count: float
     price: Price
     power: Price | None
+
+    @property
+    def item(self) -> str:
+        return self.part.item
+
+    @property
+    def rate(self) -> float:
+        return self.part.rate
 
     @property
     def usd(self) -> float:
@@ -55,6 +94,14 @@ class Line:
     def watts(self) -> float | None:
         """None where the table has no figure."""
         return self.count * self.power.watts if self.power else None
+
+    def to_json(self) -> dict:
+        count = int(self.count) if self.count == int(self.count) else self.count
+        return {
+            "part": str(self.part), "count": count, "unit_usd": self.price.usd, "source": self.price.usd_source,
+            "unit_watts": self.power.watts if self.power else None,
+            "watts_source": self.power.watts_source if self.power else "",
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,82 +132,256 @@ class Bill:
         return {"network_usd": round(self.usd, 2), "network_watts": watts}
 
 
-def bill(fabric: Fabric, prices: Iterable[Price] = ()) -> Bill:
+@dataclass(frozen=True)
+class Flip:
+    """The factor on one price at which fabrics `a` and `b` (labels) cost the same; None where no factor does that.
+
+    `prices` are the rows of one item that cost the same, such as the OCS port of every rate: they change together. Beyond
+    the factor the dearer of the two fabrics is the cheaper.
+    """
+
+    prices: tuple[Price, ...]
+    a: str
+    b: str
+    factor: float | None
+
+    @property
+    def usd(self) -> float:
+        return self.prices[0].usd
+
+    def __str__(self) -> str:
+        rates = sorted({price.rate for price in self.prices if price.rate})
+        return " ".join([self.prices[0].item, " or ".join(map(show_rate, rates))]).rstrip()
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """USD of one step: GPUs rented by the hour, the network's purchase spread over its life, the network's electricity."""
+
+    gpu_usd: float
+    network_usd: float
+    power_usd: float | None
+
+    @property
+    def usd(self) -> float:
+        return self.gpu_usd + self.network_usd + (self.power_usd or 0.0)
+
+    def to_json(self) -> dict:
+        return {
+            "step_usd": self.usd, "step_gpu_usd": self.gpu_usd, "step_network_usd": self.network_usd,
+            "step_power_usd": self.power_usd,
+        }  # fmt: skip
+
+
+# --- bills -----------------------------------------------------------------------------------------------------------
+
+
+def bill(
+    fabric: Fabric, prices: Iterable[Price] = (), *, copper: bool = False, metres: Mapping[str, float] = METRES
+) -> Bill:
     """The bill of `fabric`, at `prices` (default: the table). RFabricError for a rate above the highest priced."""
     table = tuple(prices) or price_table()
-    return Bill(tuple(_line(table, *part, count) for part, count in sorted(parts(fabric).items())))
+    counted = parts(fabric, copper=copper, metres=metres)
+    return Bill(tuple(_line(table, part, count) for part, count in sorted(counted.items())))
 
 
-def parts(fabric: Fabric) -> Counter:
-    """How many of each (item, rate in bit/s) the fabric is made of."""
-    if "parts" not in fabric.memo:
-        fabric.memo["parts"] = _parts(fabric)
-    return fabric.memo["parts"]
+def parts(fabric: Fabric, *, copper: bool = False, metres: Mapping[str, float] = METRES) -> Counter[Part]:
+    """How many of each part the fabric is made of; `metres` by tier of a cable's lower end."""
+    key = "parts", copper, tuple(sorted(metres.items()))
+    if key not in fabric.memo:
+        _sold(fabric)
+        fabric.memo[key] = _parts(fabric, copper, metres)
+    return fabric.memo[key]
 
 
-def _parts(fabric: Fabric) -> Counter:
+def _sold(fabric: Fabric) -> None:
+    """Refuse packet switches of more ports than are sold: the ideal switch of a large fabric."""
+    for node in fabric.switches:
+        if node.kind == "eps" and len(fabric.ports[node.name]) > MAX_PORTS:
+            raise RFabricError(
+                f"{fabric.name}: nobody sells a packet switch of {len(fabric.ports[node.name]):,} ports such as {node.name}, "
+                f"the limit is {MAX_PORTS}: it is a bound without a price"
+            )
+
+
+class _Ends:
+    """The ports of a fabric as masks, in the order of `fabric.cabling`; `metres` of the cable at each."""
+
+    def __init__(self, fabric: Fabric, metres: Mapping[str, float]):
+        import numpy as np
+
+        cabling = fabric.cabling
+        kind = np.array([node.kind for node in fabric.nodes])[cabling.node]
+        tier = np.array([TIERS.index(node.tier) for node in fabric.nodes])[cabling.node]
+        far = np.arange(len(tier)) ^ 1  # the other end of each port's cable
+        host, server = tier == TIERS.index("host"), tier == TIERS.index("server")
+        self.rate, self.optical, self.nic = cabling.rate, kind == "ocs", host | server
+        self.cable = ~(host & server[far] | server & host[far])  # NVLink is none
+        self.metres = _lengths(fabric, tier, far, metres)
+        self.in_rack = self.cable & (host | host[far]) & (self.metres <= COPPER_METRES)
+        reach = np.where(self.optical[far], np.maximum(self.metres, THROUGH_OCS), self.metres)
+        self.reach = np.array([0, *REACHES, math.inf])[np.searchsorted([0, *REACHES], reach)]
+
+
+def _parts(fabric: Fabric, copper: bool, metres: Mapping[str, float]) -> Counter[Part]:
+    ends = _Ends(fabric, metres)
+    short = ends.in_rack & copper
+    split = fabric.parameters.get("nic_ports", 1)
+    count: Counter[Part] = Counter()
+    for item, which, per in (
+        ("nic", ends.cable & ends.nic, split),
+        ("electrical-port", ends.cable & ~ends.nic & ~ends.optical, 1),
+        (f"{fabric.parameters.get('optics', 'ocs')}-port", ends.optical, 1),
+    ):
+        count.update({Part(item, rate * per): number // per for rate, number in _by(ends.rate[which])})
+    lit = ends.cable & ~ends.optical & ~short
+    for rate, _ in _by(ends.rate[lit]):
+        reaches = _by(ends.reach[lit & (ends.rate == rate)])
+        count.update({Part("transceiver", rate, reach): number for reach, number in reaches})
+    count.update({Part("copper-cable", rate): number // 2 for rate, number in _by(ends.rate[short])})
+    fibre = ends.metres[ends.cable & ~short].sum() / 2  # both ends of a cable have its length
+    count[Part("fibre-metre", 0.0)] = round(float(fibre), 6)
+    return +count
+
+
+def _by(values) -> list[tuple[float, int]]:
     import numpy as np
 
-    count: Counter = Counter()
-    kind = np.array([KINDS.index(node.kind) for node in fabric.nodes])[fabric.cabling.node]  # of each port's owner
-    for rate in np.unique(fabric.cabling.rate).tolist():
-        ports = np.bincount(kind[fabric.cabling.rate == rate], minlength=len(KINDS)).tolist()
-        for number, name in zip(ports, KINDS, strict=True):
-            count[{"host": "nic", "eps": "electrical-port", "ocs": "ocs-port"}[name], rate] += number
-            count["transceiver", rate] += number if name != "ocs" else 0
-    return +count
+    found, counts = np.unique(values, return_counts=True)
+    return list(zip(found.tolist(), counts.tolist(), strict=True))
+
+
+def _lengths(fabric: Fabric, tier, far, metres: Mapping[str, float]):
+    """Metres of the cable at every port: a builder's cable by the tier of its lower end, any other by its own delay."""
+    import numpy as np
+
+    missing = set(TIERS) - set(metres)
+    if missing:
+        raise RFabricError(f"no cable length for {', '.join(sorted(missing))}; there are {', '.join(METRES)}")
+    known = dict(metres)
+    if fabric.name == "rail-optimized" and known["host"] == METRES["host"]:
+        known["host"] = RAIL_METRES
+    height = np.array([list(METRES).index(name) for name in TIERS])
+    lower = np.where(height[tier] <= height[tier[far]], tier, tier[far])
+    delay = np.repeat([link.delay for link in fabric.links], 2)
+    return np.where(delay == CABLE_DELAY, np.array([known[name] for name in TIERS])[lower], delay / S_PER_METRE)
+
+
+def _line(table: tuple[Price, ...], part: Part, count: float) -> Line:
+    fits = (p for p in table if p.item == part.item and p.rate >= part.rate and p.reach >= part.reach)
+    enough = sorted(fits, key=lambda p: (p.rate, p.reach))
+    price = next((p for p in enough if p.usd is not None), None)
+    if price is None:
+        highest = max((p.rate for p in table if p.item == part.item and p.usd is not None), default=0.0)
+        raise RFabricError(
+            f"no price for a {part.item} of {show_rate(part.rate)}{f' and {part.reach:g} m' if part.reach else ''}; "
+            f"the table {TABLE.name} ends at {show_rate(highest)}: add a row to a copy and name it with --prices"
+        )
+    return Line(part, count, price, next((p for p in enough if p.watts is not None), None))
+
+
+# --- prices ----------------------------------------------------------------------------------------------------------
 
 
 @cache
 def price_table(path: Path = TABLE) -> tuple[Price, ...]:
     """The rows of a price table; a figure without a source is refused."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
-    return tuple(_price(row) for row in rows)
-
-
-def equal_cost_fat_tree(fabric: Fabric) -> tuple[Fabric, float]:
-    """The Fat-Tree of the same shape whose cost comes nearest to `fabric`'s, and its cost relative to it.
-
-    Candidates are the oversubscription ratios that leave each ToR a whole number of uplinks.
-    """
-    given = fabric.parameters
-    missing = [key for key in ("pods", "tors", "gpus", "rate_bps") if key not in given]
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RFabricError(f"price table {path}: {error}") from error
+    lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip() and not line.startswith("#")]
+    rows = csv.DictReader(line for _, line in lines)
+    missing = [column for column in COLUMNS if column not in (rows.fieldnames or ())]
     if missing:
         raise RFabricError(
-            f"{fabric.name}: without {', '.join(missing)} no Fat-Tree can be fitted; name one with --topo"
+            f"price table {path}: column {missing[0]} is missing; it has {', '.join(rows.fieldnames or ())}"
         )
-    target = bill(fabric).usd
-    ratios = [given["gpus"] / uplinks for uplinks in range(1, given["gpus"] + 1)]
-    shape = {key: given[key] for key in ("pods", "tors", "gpus")}
-    trees = [_tree(shape, ratio, given["rate_bps"]) for ratio in ratios]
-    best = min(trees, key=lambda tree: abs(bill(tree).usd - target))
-    return best, bill(best).usd / target
+    return tuple(_price(row, f"{path}, line {n}") for (n, _), row in zip(lines[1:], rows, strict=True))
 
 
-def _tree(shape: dict, ratio: float, rate: float) -> Fabric:
-    settings = shape | {"oversubscription": int(ratio) if ratio == int(ratio) else ratio, "rate": rate}
-    usual = {key: p.default for key, p in inspect.signature(fat_tree).parameters.items()}
-    usual["rate"] = parse_rate(usual["rate"])
-    told = [f"{key}={value}" for key, value in settings.items() if value != usual[key]]
-    return replace(fat_tree(**settings), spec=",".join(["fat-tree", *told]))
-
-
-def _line(table: tuple[Price, ...], item: str, rate: float, count: int) -> Line:
-    enough = sorted((p for p in table if p.item == item and p.rate >= rate), key=lambda p: p.rate)
-    price = next((p for p in enough if p.usd is not None), None)
-    if price is None:
-        highest = max((p.rate for p in table if p.item == item), default=0.0)
-        raise RFabricError(
-            f"no price for a {item} of {show_rate(rate)}; the table {TABLE.name} ends at {show_rate(highest)}"
-        )
-    return Line(item, rate, count, price, next((p for p in enough if p.watts is not None), None))
-
-
-def _price(row: dict) -> Price:
-    for figure in ("usd", "watts"):
-        if row[figure] and not row[f"{figure}_source"]:
-            raise RFabricError(f"price of {row['item']} at {row['rate_gbps']} Gbit/s: {figure} has no source")
-    usd, watts = (float(row[figure]) if row[figure] else None for figure in ("usd", "watts"))
+def _price(row: dict, where: str) -> Price:
+    name = f"{where}: price of {row['item']} at {row['rate_gbps']} Gbit/s"
+    usd, watts, reach = (_figure(row.get(key), key, name) for key in ("usd", "watts", "reach_m"))
+    for figure, value in (("usd", usd), ("watts", watts)):
+        if value is not None and not row[f"{figure}_source"]:
+            raise RFabricError(f"{name}: {figure} has no source")
     rate = parse_rate(f"{row['rate_gbps']}Gbit/s", row["item"])
-    return Price(row["item"], rate, usd, watts, row["usd_source"], row["watts_source"])
+    return Price(row["item"], rate, usd, watts, row["usd_source"] or "", row["watts_source"] or "", reach or math.inf)
+
+
+def _figure(text: str | None, key: str, name: str) -> float | None:
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise RFabricError(f"{name}: {key} {text!r} must be a number, 0 or more")
+    return value
+
+
+# --- what follows from bills -----------------------------------------------------------------------------------------
+
+
+def flips(bills: Mapping[str, Bill]) -> list[Flip]:
+    """For each pair of bills (by label) and each price used, the factor at which their order flips; the nearest to 1 first."""
+    found = [flip for a, b in combinations(bills, 2) for flip in _flips(a, b, bills)]
+    return sorted(found, key=lambda flip: abs(math.log(flip.factor)) if flip.factor else math.inf)
+
+
+def _flips(a: str, b: str, bills: Mapping[str, Bill]) -> list[Flip]:
+    """The total of a bill is a straight line over the factor on one price; two lines cross once or never."""
+    gap = bills[b].usd - bills[a].usd
+    found = []
+    for prices in _alike(bills[a].lines + bills[b].lines):
+        slope = _spent(bills[a], prices) - _spent(bills[b], prices)
+        factor = 1 + gap / slope if abs(slope) > 1e-9 else 0.0
+        found.append(Flip(prices, a, b, factor if factor > 0 else None))
+    return found
+
+
+def _alike(lines: Iterable[Line]) -> list[tuple[Price, ...]]:
+    """The prices of the lines, those of one item and figure together."""
+    found: dict[tuple, dict[Price, None]] = {}
+    for price in (line.price for line in lines):
+        found.setdefault((price.item, price.usd), {})[price] = None
+    return [tuple(prices) for prices in found.values()]
+
+
+def _spent(priced: Bill, prices: Sequence[Price]) -> float:
+    return sum(line.usd for line in priced.lines if line.price in prices)
+
+
+def step_usd(
+    network_usd: float, network_watts: float | None, gpus: int, gpu_usd_per_hour: float, step_s: float
+) -> float:
+    """USD of a step of `step_s`, at the usual life of a network and price of electricity: see `step_cost`."""
+    return step_cost(network_usd, network_watts, gpus, gpu_usd_per_hour, step_s).usd
+
+
+def step_cost(
+    network_usd: float,
+    network_watts: float | None,
+    gpus: int,
+    gpu_usd_per_hour: float,
+    step_s: float,
+    *,
+    years: float = YEARS,
+    usd_per_kwh: float = KWH_USD,
+    busy: float = 1.0,
+) -> StepCost:
+    """What one step of `step_s` costs on a network that is written off over `years`, of which it is `busy` a share.
+
+    GPUs are rented at `gpu_usd_per_hour`. Where that price holds a network already (clouds do not say), a network is counted
+    twice, on every fabric alike. `power_usd` is None where the watts are not known.
+    """
+    for name, value in (("gpu_usd_per_hour", gpu_usd_per_hour), ("step_s", step_s), ("usd_per_kwh", usd_per_kwh)):
+        if not 0 <= value < math.inf:
+            raise RFabricError(f"{name}={value} must be a number, 0 or more")
+    if not 0 < years < math.inf or not 0 < busy <= 1:
+        raise RFabricError(f"years={years} must be above 0, busy={busy} above 0 and at most 1")
+    hours = step_s / SECONDS_AN_HOUR
+    power = None if network_watts is None else network_watts / 1e3 * hours * usd_per_kwh
+    return StepCost(gpus * gpu_usd_per_hour * hours, network_usd * hours / (years * HOURS_A_YEAR * busy), power)

@@ -4,8 +4,10 @@
            `----------- x1 -----------'                 thin always-on electrical path
 
 A host is one GPU with its own NIC. An `eps` is an electrical packet switch; an `ocs` is an optical circuit switch: a
-crossbar that joins port to port and reads no header. Cables never move; what an OCS connects is a set of Circuits (room
-`optics`). Port numbers are OpenFlow port numbers everywhere, and interface names are Mininet's (`t1-eth3`).
+crossbar that joins port to port and reads no header. A rack is what hosts hang on: a ToR, or, where OCSes are cabled to
+servers, the server: the forwarding plane of its NICs, its GPUs below it over NVLink and PCIe, which is no cable. Cables never
+move; what an OCS connects is a set of Circuits (room `optics`). Port numbers are OpenFlow port numbers everywhere, and
+interface names are Mininet's (`t1-eth3`).
 """
 
 import json
@@ -18,7 +20,8 @@ from typing import NamedTuple
 from ..errors import RFabricError
 
 KINDS = ("host", "eps", "ocs")
-TIERS = ("host", "edge", "aggregation", "core", "electrical")
+TIERS = ("host", "edge", "aggregation", "core", "electrical", "server")
+RACKS = ("edge", "server")  # tiers whose packet switches hold hosts: a ToR, or the NICs of a server
 MAX_NAME = 8  # Linux interface names hold 15 characters: name + "-eth" + three digits
 
 
@@ -126,7 +129,7 @@ class Fabric:
             raise RFabricError(f"fabric {self.name}: it has no host")
         for host in self.hosts:
             ends = [self.node[self.peer[port][1].node] for port in self.ports[host]]
-            if [(node.tier, node.kind) for node in ends] != [("edge", "eps")]:
+            if len(ends) != 1 or ends[0].tier not in RACKS or ends[0].kind != "eps":
                 found = ", ".join(node.name for node in ends) or "nothing"
                 raise RFabricError(
                     f"host {host} is cabled to {found}; it needs one cable, to a ToR (tier edge, kind eps)"
@@ -152,8 +155,8 @@ class Fabric:
 
     @cached_property
     def racks(self) -> tuple[str, ...]:
-        """The ToRs that hold hosts, in order; the labels of a Demand."""
-        return tuple(n.name for n in self.nodes if n.tier == "edge" and n.kind == "eps")
+        """The ToRs (or servers) that hold hosts, in order; the labels of a Demand."""
+        return tuple(n.name for n in self.nodes if n.tier in RACKS and n.kind == "eps")
 
     @cached_property
     def rack_index(self) -> dict[str, int]:

@@ -6,14 +6,23 @@ ends at the next electrical port. A plain cable is the light path that crosses n
     cost of a light path = reference rate / its rate     (as OSPF does), so a thin electrical path loses to fast circuits
     next hops            = all light paths on a cheapest way to the destination rack
     choice               = hash(src, dst, switch) mod number of next hops, the same in the simulator and in the switches
+
+That is the scheme `ecmp`; `schemes` has the others, which choose a whole way for a pair. Either way a pair's way comes out of
+one Routes object: the simulator takes its links, the switches its rules.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ..errors import RFabricError
 from .model import Fabric, Port
+
+if TYPE_CHECKING:  # numpy is loaded by the first Routes: `mn` runs topology files without it
+    import numpy as np
+
+    from .schemes import Routing
 
 
 @dataclass(frozen=True)
@@ -50,19 +59,20 @@ def light_paths(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> t
 
 
 class Routes:
-    """Shortest paths of one fabric under one set of circuits; costs and next hops are worked out when they are asked for.
+    """The ways of one fabric under one set of circuits and one Routing; worked out when they are asked for.
 
-    `fabric.routes(circuits)` keeps the last few. `path` answers for one pair of hosts, `ways.links` for many at once.
+    `fabric.routes(circuits)` keeps the last few. `path` answers for one pair of hosts, `links_of` for many at once.
     """
 
-    def __init__(self, fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()):
+    def __init__(self, fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = (), routing: "Routing | None" = None):
         from .ways import Ways, lights
 
-        self.fabric = fabric
+        self.fabric, self.routing = fabric, routing
         self.lights = lights(fabric, circuits)
         self.ways = Ways(fabric, self.lights, max((link.rate for link in fabric.links), default=1.0))
         self._seen: dict[int, LightPath] = {}
         self._hops: dict[tuple[str, str], list[LightPath]] = {}
+        self._taken: dict[int, tuple[int, ...]] = {}
 
     def light_path(self, number: int) -> LightPath:
         """Light path `number` of `lights`."""
@@ -89,19 +99,59 @@ class Routes:
     def path(self, src: str, dst: str) -> tuple[LightPath, ...]:
         """The light paths a packet from host `src` to host `dst` takes, or () where nothing connects them."""
         up, down = (self._cable(host) for host in (src, dst))
+        last = LightPath(down.into, down.out, (down.links[0] ^ 1,), down.rate)
         node, rack = up.into.node, down.into.node
         taken = [up]
+        code = self._host(src) << 32 | self._host(dst)
+        chosen = self._chosen((code,)).get(code)
+        if chosen is not None and node != rack:
+            return (up, *map(self.light_path, chosen), last) if chosen else ()
         while node != rack:
             choices = self.next_hops(node, rack)
             if not choices:
                 return ()
             taken.append(choices[self.choice(src, dst, node, len(choices))])
             node = taken[-1].into.node
-        return (*taken, LightPath(down.into, down.out, (down.links[0] ^ 1,), down.rate))
+        return (*taken, last)
 
     def links(self, src: str, dst: str) -> tuple[int, ...]:
         """The directed links of `path`, in order."""
         return tuple(link for hop in self.path(src, dst) for link in hop.links)
+
+    def links_of(self, src: "np.ndarray", dst: "np.ndarray") -> "tuple[np.ndarray, np.ndarray]":
+        """CSR (int64 offsets, int32 directed links) of the ways of host pairs (numbers); empty where nothing connects one."""
+        if self.routing is None or self.routing.scheme == "ecmp":
+            return self.ways.links(src, dst)
+        codes = (src.astype("int64") << 32 | dst).tolist()
+        chosen = self._chosen(codes)
+        return self.ways.links_along(src, dst, [chosen.get(code) for code in codes])
+
+    def _chosen(self, codes: Iterable[int]) -> "dict[int, tuple[int, ...]]":
+        """By pair (src << 32 | dst), the light paths the scheme has chosen; pairs left to the hash are not in it."""
+        routing = self.routing
+        if routing is None or routing.scheme == "ecmp":
+            return {}
+        import numpy as np
+
+        from .schemes import Sent, chosen
+
+        if routing.sent is not None:
+            if not self._taken and len(routing.sent.codes):
+                self._taken = chosen(self.choices, routing.scheme, routing.sent)
+            return self._taken
+        new = np.array(sorted(set(codes) - self._taken.keys()), dtype=np.int64)
+        if len(new):
+            asked = Sent(new >> 32, new & 0xFFFFFFFF, np.zeros((1, len(new))))
+            self._taken |= chosen(self.choices, routing.scheme, asked)
+        return self._taken
+
+    @cached_property
+    def choices(self):
+        """`schemes.Choices`: the ways from rack to rack that schemes choose among."""
+        from .schemes import Choices
+
+        calm = self.fabric.routes(frozenset()).ways if self.fabric.ocses else None
+        return Choices(self.ways, calm)
 
     def choice(self, src: str, dst: str, node: str, n: int) -> int:
         """Which of `n` equal next hops `node` gives the pair: the hash both worlds share (splitmix64 over the triple)."""

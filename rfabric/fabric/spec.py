@@ -1,19 +1,20 @@
 """From `--topo rfabric,pods=4` to a Fabric, as Mininet's `--topo tree,depth=2` does.
 
-The name is one of `topologies/*.py`, or a path to a file of the user's own; the file offers `fabrics = {name: builder}`.
+The name is one of `topologies/*.py`, or a path to a file of the user's own: Python that offers `fabrics = {name: builder}`,
+a fabric as JSON, or the cables of a network as CSV (`imported`).
 """
 
 import importlib.util
 import inspect
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
 from ..errors import RFabricError
+from .builders.parts import SHAPE, SMALLEST, shape_for
+from .imported import import_fabric
 from .model import Fabric
-
-SHAPE = ("pods", "tors", "gpus")
-SMALLEST, MOST_RACKS, MOST_GPUS = 64, 512, 128
 
 
 def data_dir(name: str) -> Path:
@@ -24,43 +25,55 @@ def data_dir(name: str) -> Path:
     raise RFabricError(f"the folder {name}/ was not installed; run from a checkout or reinstall rfabric")
 
 
-def parse_fabric(spec: str, hosts: int = 0) -> Fabric:
-    """Build the fabric that `spec` names: `NAME[,KEY=VALUE...]` or `FILE.py[:NAME][,KEY=VALUE...]`, or a `.json` file.
+def parse_fabric(spec: str, hosts: int = 0, least: int = SMALLEST) -> Fabric:
+    """The fabric that `spec` names: `NAME[,KEY=VALUE...]`, `FILE.py[:NAME][,KEY=VALUE...]`, `FILE.csv[,...]` or a `.json` file.
 
-    Where the spec says nothing of size, the fabric is given room for `hosts` GPUs (see `shape_for`); 0: its own default.
+    Where the spec says nothing of size, the fabric is given room for `hosts` GPUs, and for `least` anyhow, by its builder's own
+    `room`; 0: its own default.
     """
     head, *settings = [part.strip() for part in str(spec).split(",")]
     if head.endswith(".json"):
         return _from_file(head)
-    builder = _builder(head)
-    known = inspect.signature(builder).parameters
-    pairs = [_setting(s, known, head) for s in settings]
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise RFabricError(f"{spec}: a setting stands twice; keep one of each")
-    if hosts and set(SHAPE) <= set(known) and not {*SHAPE, "k"} & set(values):
-        values |= shape_for(hosts)
+    builder = partial(import_fabric, head) if head.endswith(".csv") else _builder(head)
+    values = _settings(spec, settings, builder, head)
+    room = _room(builder)
+    if hosts and room:
+        wanted = room(hosts, least)
+        values |= {} if {*wanted, "k"} & set(values) else wanted
     return builder(**values).named(str(spec))
 
 
-def shape_for(hosts: int) -> dict[str, int]:
-    """`pods`, `tors`, `gpus` for so many GPUs: 4 x 4 x 4 up to 64; beyond, racks of a server or more, at most 512 racks.
+def size_keys(spec: str) -> tuple[str, ...]:
+    """The settings that say how large the fabric of `spec` is; none where it cannot be sized."""
+    head = str(spec).split(",")[0].strip()
+    room = None if head.endswith((".json", ".csv")) else _room(_builder(head))
+    return tuple(room(SMALLEST, SMALLEST)) if room else ()
 
-    A rack of 128 GPUs needs a ToR of 256 ports (102.4 Tbit/s switches have them at 400 Gbit/s), 512 racks an OCS of 512.
-    """
-    if hosts <= SMALLEST:
-        return dict(zip(SHAPE, (4, 4, 4), strict=True))
-    gpus = 8
-    if hosts > MOST_RACKS * MOST_GPUS:
-        raise RFabricError(
-            f"the traffic names GPU h{hosts}; {MOST_RACKS * MOST_GPUS:,} at most get a fabric by themselves: "
-            f"state its size, {', '.join(f'{key}=N' for key in SHAPE)}"
-        )
-    while hosts > gpus * MOST_RACKS:
-        gpus *= 2
-    racks = -(-hosts // gpus)
-    pods = 2 ** (racks.bit_length() // 2)
-    return dict(zip(SHAPE, (pods, -(-racks // pods), gpus), strict=True))
+
+def with_setting(spec: str, key: str, value: str) -> str:
+    """`spec` with `key=value`, where its builder knows the key and the spec leaves it open."""
+    head, *settings = [part.strip() for part in str(spec).split(",")]
+    known = () if head.endswith(".json") else _known(import_fabric if head.endswith(".csv") else _builder(head))
+    if key not in known or any(s.partition("=")[0] == key for s in settings):
+        return str(spec)
+    return f"{spec},{key}={value}"
+
+
+def _settings(spec: str, settings: list[str], builder: Callable[..., Fabric], head: str) -> dict:
+    pairs = [_setting(s, _known(builder), head) for s in settings]
+    if len(dict(pairs)) < len(pairs):
+        raise RFabricError(f"{spec}: a setting stands twice; keep one of each")
+    return dict(pairs)
+
+
+def _known(builder: Callable[..., Fabric]) -> tuple[str, ...]:
+    """The settings of a builder."""
+    return tuple(inspect.signature(builder).parameters)
+
+
+def _room(builder: Callable[..., Fabric]) -> Callable[[int, int], dict] | None:
+    """How the builder is sized: its own way, or by `shape_for` where it takes pods, tors and gpus."""
+    return getattr(builder, "room", shape_for if set(SHAPE) <= set(_known(builder)) else None)
 
 
 def fabric_names() -> list[str]:
@@ -93,10 +106,12 @@ def _builder(head: str) -> Callable[..., Fabric]:
         table = load_topology(file)
         if head in table:
             return table[head]
-    raise RFabricError(f"no fabric named {head!r}; there are {', '.join(fabric_names())}, or give a FILE.py")
+    raise RFabricError(
+        f"no fabric named {head!r}; there are {', '.join(fabric_names())}, or give a FILE.py or FILE.csv"
+    )
 
 
-def _setting(text: str, known: dict, head: str) -> tuple[str, int | float | str]:
+def _setting(text: str, known: Collection[str], head: str) -> tuple[str, int | float | str]:
     key, equals, value = text.partition("=")
     if not equals or key not in known:
         raise RFabricError(f"{head}: {text!r} is not a setting; write KEY=VALUE with one of {', '.join(known)}")

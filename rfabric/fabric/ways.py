@@ -12,6 +12,7 @@ import numpy as np
 
 from .model import Fabric, Port
 
+DENSE, MOST_DENSE = 0.1, 1 << 24  # share of rack pairs that send, and (arc, rack) pairs, from and up to which rows go at once
 MOST_CANDIDATES = 1 << 22  # (hop, destination) candidates looked at in one go: bounds memory to some 100 MB
 
 
@@ -158,7 +159,11 @@ class Ways:
 
     def onward(self, row: int, rack: int) -> np.ndarray:
         """The light paths on the cheapest ways from switch `row` to a rack, in order of their ports."""
-        return self.path[self._fitting(np.array([row]), np.array([rack]))[1]]
+        return self.path[self.fitting(row, rack)]
+
+    def fitting(self, row: int, rack: int) -> np.ndarray:
+        """The arcs on the cheapest ways from switch `row` to a rack, in order of their ports."""
+        return self._fitting(np.array([row]), np.array([rack]))[1]
 
     def links(self, src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """CSR (int64 offsets, int32 directed links) of the ways of host pairs (numbers); empty where nothing connects one."""
@@ -176,6 +181,34 @@ class Ways:
             going = going[at[going] != target[going]]
         lengths = np.diff(lit.offsets)
         taken = [np.where(joined & (hop >= 0), lengths[hop], 0) for hop in hops]
+        return self._laid(src, dst, joined, hops, taken)
+
+    def links_along(self, src: np.ndarray, dst: np.ndarray, chosen: list) -> tuple[np.ndarray, np.ndarray]:
+        """The same where a scheme has chosen the light paths of a pair: a tuple of them, or None, which leaves it to the hash."""
+        c = self.cabling
+        hashed = np.flatnonzero([way is None for way in chosen])
+        offsets, links = self.links(src[hashed], dst[hashed])
+        same = c.host_rack[src] == c.host_rack[dst]
+        joined = same | np.array([bool(way) for way in chosen], dtype=bool)
+        joined[hashed] = False
+        most = max((len(way) for way in chosen if way), default=0)
+        hops = [np.array([way[h] if way and h < len(way) else -1 for way in chosen], np.int64) for h in range(most)]
+        lengths = np.diff(self.lights.offsets)
+        taken = [np.where(hop >= 0, lengths[hop], 0) for hop in hops]
+        ends, laid = self._laid(src, dst, joined, hops, taken)
+        if not len(hashed):
+            return ends, laid
+        counts = np.diff(ends)
+        counts[hashed] = np.diff(offsets)
+        every = offsets_of(counts)
+        found = np.empty(every[-1], np.int32)
+        found[spread(every[:-1][joined], counts[joined])] = laid
+        found[spread(every[:-1][hashed], counts[hashed])] = links
+        return every, found
+
+    def _laid(self, src, dst, joined, hops, taken) -> tuple[np.ndarray, np.ndarray]:
+        """CSR of links: the source's cable, the light paths hop by hop (`taken` links each), the destination's cable."""
+        c, lit = self.cabling, self.lights
         offsets = offsets_of(sum(taken) + 2 * joined if hops else 2 * joined)
         links, place = np.empty(offsets[-1], np.int32), offsets[:-1].copy()
         links[place[joined]] = c.host_link[src[joined]]
@@ -201,6 +234,8 @@ class Ways:
         waiting[c.rack_row] = sent
         if waiting[np.isinf(self.cost)].any():
             return np.full(len(load), np.inf)
+        if np.count_nonzero(sent) > DENSE * sent.size and len(self.leads) * len(sent) <= MOST_DENSE:
+            return self._loads_of_all(waiting)
         for cost in np.unique(self.cost[np.isfinite(self.cost) & (self.cost > 0)])[::-1].tolist():
             row, rack = np.nonzero((self.cost == cost) & (waiting > 0))
             candidates = np.cumsum(np.diff(self.first)[row]) // MOST_CANDIDATES
@@ -209,6 +244,25 @@ class Ways:
                 share = (waiting[row[part], rack[part]] / np.bincount(owner, minlength=len(part)))[owner]
                 load += np.bincount(self.path[arcs], share, minlength=len(load))
                 np.add.at(waiting, (self.leads[arcs], rack[part][owner]), share)
+        return load
+
+    def _loads_of_all(self, waiting: np.ndarray) -> np.ndarray:
+        """The same where most racks send to most: rows of all racks at once instead of one pair after the other."""
+        cost, load, racks = self.cost, np.zeros(len(self.lights)), self.cost.shape[1]
+        there = cost[self.leads] + self.step[:, None]
+        here = cost[self.leaves]
+        with np.errstate(invalid="ignore"):  # inf - inf where nothing leads on
+            fits = (np.abs(there - here) <= 1e-6 * here) & np.isfinite(here)
+        rows, first = np.unique(self.leaves, return_index=True)
+        share = np.zeros(cost.shape)
+        share[rows] = 1 / np.maximum(np.add.reduceat(fits, first, axis=0, dtype=np.int64), 1)
+        into = np.argsort(self.leads, kind="stable")
+        heads, starts = np.unique(self.leads[into], return_index=True)
+        for ring in np.unique(cost[np.isfinite(cost) & (cost > 0)])[::-1].tolist():
+            part = np.where(cost == ring, waiting * share, 0.0)
+            arcs = np.where(fits, part[self.leaves], 0.0)
+            load += np.bincount(self.path, arcs @ np.ones(racks), minlength=len(load))
+            waiting[heads] += np.add.reduceat(arcs[into], starts, axis=0)
         return load
 
     def _chosen(self, row: np.ndarray, rack: np.ndarray, pair: np.ndarray) -> np.ndarray:

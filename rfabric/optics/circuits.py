@@ -142,19 +142,23 @@ class Demand:
     """Bytes between racks over a `window` (s): `bytes[i, j]` (float64, racks x racks) goes from rack i to rack j.
 
     `window` is the time the phase that sends them is predicted to keep this demand, `inf` when nobody knows.
-    `phase` names it (`generation`, `training`, `weight_sync` or what the trace says).
+    `phase` names it (`generation`, `training`, `weight_sync` or what the trace says). `floor` (s) is what the busiest network
+    card needs for it: no circuits make it shorter, so what goes below is not worth a rewire.
     """
 
     racks: tuple[str, ...]
     bytes: np.ndarray
     window: float = float("inf")
     phase: str = ""
+    floor: float = 0.0
 
     def __post_init__(self):
         matrix = np.asarray(self.bytes, dtype=float)
         n = len(self.racks)
         if matrix.shape != (n, n) or not np.isfinite(matrix).all() or (matrix < 0).any():
             raise RFabricError(f"demand must be {n} x {n} finite, non-negative bytes; got shape {matrix.shape}")
+        if not 0 <= self.floor < float("inf"):
+            raise RFabricError(f"demand floor {self.floor} s must be finite and >= 0")
         object.__setattr__(self, "bytes", matrix)
 
 

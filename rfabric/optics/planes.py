@@ -2,7 +2,9 @@
 
 In one plane of RFabric a ToR has one uplink, to its pod's aggregation OCS. Two ToRs of a pod are joined by one circuit there; two
 ToRs of different pods by three: aggregation, core, aggregation. There are as many cables to the core as ToRs in a pod, so
-every matching of ToRs can be lit; the up-cable is the ToR's own number, hence lighting one pair never moves another.
+every matching of ToRs can be lit; the up-cable is the ToR's own number, hence lighting one pair never moves another. Where a
+plane needs several core OCSes, `dealing` says which pair crosses which. A fabric may hold OCSes that nothing joins (one per
+region): `regions` says which racks a plane can join at all.
 """
 
 from collections.abc import Iterable
@@ -11,6 +13,7 @@ from typing import NamedTuple
 from ..errors import RFabricError
 from ..fabric import Fabric, Port
 from .circuits import Circuit, Circuits
+from .dealing import dealt
 
 Pair = tuple[str, str]
 
@@ -25,15 +28,46 @@ def light(fabric: Fabric, matchings: dict[int, Iterable[Pair]]) -> Circuits:
     circuits: list[Circuit] = []
     every = uplinks(fabric)
     for plane, pairs in matchings.items():
-        uplink = every.get(plane, {})
-        used: set[str] = set()
-        for a, b in pairs:
-            for rack in (a, b):
-                if rack in used or rack not in uplink:
-                    raise RFabricError(f"plane {plane}: rack {rack} has one uplink, it cannot be joined twice")
-                used.add(rack)
-            circuits += _join(uplink[a], uplink[b])
+        pairs = _checked(fabric, plane, pairs)
+        uplink, cores = every.get(plane, {}), _cores(fabric).get(plane, {})
+        near = [(a, b) for a, b in pairs if uplink[a].port.node == uplink[b].port.node]
+        far = [(a, b) for a, b in pairs if uplink[a].port.node != uplink[b].port.node]
+        circuits += [Circuit.of(uplink[a].port, uplink[b].port) for a, b in near]
+        if len(cores) > 1:
+            circuits += _dealt(fabric, [(uplink[a].port, uplink[b].port) for a, b in sorted(far)], cores)
+        else:
+            circuits += [circuit for a, b in far for circuit in _join(uplink[a], uplink[b])]
     return Circuits(frozenset(circuits))
+
+
+def regions(fabric: Fabric) -> dict[int, dict[str, int]]:
+    """By plane and rack, the number of the optical network its uplink leads to: only racks of one number can be joined there."""
+    if "regions" not in fabric.memo:
+        fabric.memo["regions"] = {plane: _regions(fabric, racks) for plane, racks in uplinks(fabric).items()}
+    return fabric.memo["regions"]
+
+
+def _regions(fabric: Fabric, racks: dict[str, "Uplink"]) -> dict[str, int]:
+    """An OCS without a way up is an optical network of its own; those with one meet in the core, of one OCS or several."""
+    first = {rack: "" if up.core else up.port.node for rack, up in racks.items()}
+    number = {name: i for i, name in enumerate(dict.fromkeys(first.values()))}
+    return {rack: number[name] for rack, name in first.items()}
+
+
+def _checked(fabric: Fabric, plane: int, pairs: Iterable[Pair]) -> list[Pair]:
+    """The pairs, when every rack has an uplink in the plane, stands once, and can reach its partner."""
+    used: set[str] = set()
+    region, pairs = regions(fabric).get(plane, {}), list(pairs)
+    for a, b in pairs:
+        for rack in (a, b):
+            if rack in used or rack not in region:
+                raise RFabricError(f"plane {plane}: rack {rack} has one uplink, it cannot be joined twice")
+            used.add(rack)
+        if region[a] != region[b]:
+            raise RFabricError(
+                f"plane {plane}: no OCS joins {a} and {b}; they lie in different regions (optics.regions)"
+            )
+    return pairs
 
 
 class Uplink(NamedTuple):
@@ -66,6 +100,32 @@ def _uplinks(fabric: Fabric) -> dict[int, dict[str, Uplink]]:
 
 
 def _join(a: Uplink, b: Uplink) -> tuple[Circuit, ...]:
-    if a.port.node == b.port.node:
-        return (Circuit.of(a.port, b.port),)
     return a.up, Circuit.of(a.core, b.core), b.up
+
+
+def _cores(fabric: Fabric) -> dict[int, dict[str, dict[str, list[Port]]]]:
+    """By plane, core OCS and aggregation OCS: the ports of the latter whose cables lead to that core."""
+    if "cores" not in fabric.memo:
+        found: dict[int, dict[str, dict[str, list[Port]]]] = {}
+        for node in fabric.ocses:
+            for port in fabric.ports[node.name]:
+                peer = fabric.peer[port][1].node
+                if node.tier == "aggregation" and fabric.node[peer].kind == "ocs":
+                    found.setdefault(node.plane, {}).setdefault(peer, {}).setdefault(node.name, []).append(port)
+        fabric.memo["cores"] = found
+    return fabric.memo["cores"]
+
+
+def _dealt(fabric: Fabric, pairs: list[tuple[Port, Port]], cores: dict[str, dict[str, list[Port]]]) -> list[Circuit]:
+    """Circuits through several core OCSes, for rack-facing ports of different aggregation OCSes."""
+    number = {agg: i for i, agg in enumerate(dict.fromkeys(agg for below in cores.values() for agg in below))}
+    names = list(cores)
+    cables = sum(len(below[next(iter(number))]) for below in cores.values())
+    free = {core: {agg: list(ports) for agg, ports in below.items()} for core, below in cores.items()}
+    found = []
+    chosen = dealt([(number[a.node], number[b.node]) for a, b in pairs], cables, len(names))
+    for (a, b), i in zip(pairs, chosen, strict=True):
+        ups = [free[names[i]][end.node].pop(0) for end in (a, b)]
+        tops = (fabric.peer[up][1] for up in ups)
+        found += [Circuit.of(a, ups[0]), Circuit.of(*tops), Circuit.of(b, ups[1])]
+    return found

@@ -19,6 +19,7 @@ from ..units import show_time
 from .circuits import Circuits, Demand, Rewire
 from .policies import Policy
 
+Pair = tuple[str, str]  # host names
 IN_FLIGHT = ("hold", "drain", "drop")
 
 
@@ -62,22 +63,33 @@ def intend(
     now: float,
     plan: Sequence[Demand] = (),
     timing: Timing = Timing(),
-    pairs: Iterable[tuple[str, str]] = (),
+    pairs: Iterable[Pair] = (),
 ) -> Decision:
     """Ask `policy` and apply the window rule; RFabricError when what comes out disconnects one of the demanded `pairs`."""
     stay = Rewire(Circuits(), Circuits())
     if not fabric.ocses:
         return Decision(stay, "no OCS", circuits)
     wanted = policy.decide(demand, circuits, now, plan).check(fabric)
-    rewire = Rewire.between(circuits, wanted)
+    return weigh(fabric, policy.name, wanted, demand.window, circuits, timing, pairs)
+
+
+def weigh(
+    fabric: Fabric, who: str, wanted: Circuits, window: float, circuits: Circuits, timing: Timing, pairs: Iterable[Pair] = ()
+) -> Decision:  # fmt: skip
+    """The window rule for circuits that `who` wants; RFabricError when what comes out disconnects one of the demanded `pairs`.
+
+    A stage that has no way at all under the circuits in force gets its own however short it is.
+    """
+    stay = Rewire(Circuits(), Circuits())
+    rewire, pairs = Rewire.between(circuits, wanted), list(pairs)
     least = timing.least_window(fabric)
     if not rewire:
         decision = Decision(stay, "circuits already fit", circuits)
-    elif len(circuits) and demand.window <= least:
-        window = f"window {show_time(demand.window)} is not above {show_time(least)}"
-        decision = Decision(stay, f"{window}: circuits stay", circuits)
+    elif len(circuits) and window <= least and not unreachable(fabric.routes(circuits), pairs):
+        text = f"window {show_time(window)} is not above {show_time(least)}"
+        decision = Decision(stay, f"{text}: circuits stay", circuits)
     else:
-        decision = Decision(rewire, f"{policy.name}: {rewire.size} circuits change", wanted)
+        decision = Decision(rewire, f"{who}: {rewire.size} circuits change", wanted)
     refuse_disconnection(fabric, decision.circuits, pairs)
     return decision
 
@@ -101,7 +113,11 @@ def changed_cables(fabric: Fabric, rewire: Rewire) -> frozenset[int]:
 
 @dataclass(frozen=True)
 class RewireRecord:
-    """One rewire as it happened, on the run's clock (s): the four timestamps, circuits torn down plus set up, what was lost."""
+    """One rewire as it happened, on the run's clock (s): the four timestamps, circuits torn down plus set up, what was lost.
+
+    `exposed` is how long, from request to usable, some flow that was ready stood still for it; the rest was hidden: beside
+    compute, or beside flows on circuits that stayed.
+    """
 
     epoch: int
     phase: str
@@ -112,6 +128,12 @@ class RewireRecord:
     circuits_changed: int
     lost_bytes: int = 0
     why: str = ""
+    exposed: float = 0.0
+
+    @property
+    def hidden(self) -> float:
+        """Seconds of the reconfiguration delay that no flow waited for."""
+        return max(self.usable - self.requested - self.exposed, 0.0)
 
     @property
     def dark(self) -> float:
@@ -129,4 +151,6 @@ class RewireRecord:
             "circuits_changed": self.circuits_changed,
             "lost_bytes": self.lost_bytes,
             "why": self.why,
+            "hidden_s": self.hidden,
+            "exposed_s": self.exposed,
         }

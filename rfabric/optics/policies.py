@@ -2,8 +2,21 @@
 
     decide(demand, circuits, now, plan) -> Circuits
 
-`demand` is what the phase that begins will send, `circuits` what is lit, `now` in s, `plan` the Demands of the phases to come.
+`demand` is what the stage that begins will send, `circuits` what is lit, `now` in s, `plan` the Demands of the stages to come.
 Whether the answer is worth a rewire is the planner's question (`planner.intend`), not the policy's.
+
+    static                        a mesh of all racks, lit at the start
+    greedy, matching, bvn         a solver for any demand (`solvers`); circuits stay where a rewire saves less than it darkens
+    demand                        the solver whose circuits send the demand soonest
+    mesh, isolated-pod, bipartite, tree
+                                  a template (`templates`) among the racks that talk
+    phase                         the template of the phase: isolated pods for generation, a mesh of the rings for training, a
+                                  tree for weight sync
+    rotor                         every slot the next rounds of a tournament of all racks, whatever the demand (RotorNet)
+
+`NAME,granularity=WHEN` says when a policy is asked: `one-shot` (before the job, for the sum of all it sends), `per-phase`,
+`per-collective` (as a communication phase begins) or `time-slotted` (`slot=SECONDS`: a decomposition of the phase's demand, one
+part after the other).
 """
 
 from collections.abc import Sequence
@@ -11,81 +24,119 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import rustworkx
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..units import transfer_seconds
+from ..units import parse_time, transfer_seconds
 from . import templates
-from .circuits import Circuits, Demand
+from .circuits import Circuits, Demand, Rewire
 from .planes import Pair, light, planes
+from .solvers import SOLVERS, bridged, region_table
+from .solvers import slots as decomposed
 from .templates import Matchings
 
-WEIGHT_STEPS = 10**9  # resolution of a matching's weights
+GRANULARITIES = ("one-shot", "per-phase", "per-collective", "time-slotted")
+SLOT_DELAYS = 10  # a slot lasts so many reconfiguration delays, so that nine tenths of the time is light
+DEFAULT_SLOT = 0.1  # s, at least: ten times the delay of a 3D-MEMS switch
+MOST_RACKS_COMPARED = 256  # `demand` asks both solvers up to so many racks, beyond them the matching alone
+MOST_PARTNERS = 2  # and up to so many partners an uplink
 
 
 class Policy(Protocol):
-    """What every policy offers; `name` is what `--policy` calls it."""
+    """What every policy offers; `name` is what `--policy` calls it, `granularity` and `slot` (s) when it is asked."""
 
     name: str
+    granularity: str
+    slot: float
 
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits: ...
+    def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]: ...
 
 
 @dataclass(frozen=True)
-class Static:
-    """One topology for the whole run: a mesh of all racks, lit at the start."""
+class _Policy:
+    """What all policies share."""
 
     fabric: Fabric
-    name: str = "static"
+    name: str
+    granularity: str = "per-phase"
+    slot: float = DEFAULT_SLOT
 
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
-        return circuits if len(circuits) else _lit(self.fabric, templates.mesh(self.fabric.racks, _count(self.fabric)))
+        raise NotImplementedError
+
+    def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
+        """The circuits of slot after slot, then from the first again: what a demand decomposes into."""
+        if not demand.bytes.any():
+            return []
+        found, lit = [], circuits
+        for part in decomposed(demand, self.fabric):
+            lit = _lit(self.fabric, _least_moved(self.fabric, bridged(self.fabric, part, demand), lit))
+            found.append(lit)
+        return found
 
 
-@dataclass(frozen=True)
-class ByDemand:
-    """Plane by plane, the maximum-weight matching of what the planes before it leave worst served.
+class Static(_Policy):
+    """One topology for the whole run: a mesh of all racks, lit at the start."""
 
-    A pair's weight is its demand (the busier direction: a circuit is duplex) over the circuits it would then have, as in
-    D'Hondt's apportionment: the last circuit goes where it shortens the longest transfer. Circuits stay where that would
-    not shorten the phase (`drain_seconds`) by more than the time they are dark.
-    """
+    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+        if len(circuits) or not self.fabric.ocses:
+            return circuits
+        return _lit(self.fabric, templates.mesh_of_all(self.fabric))
 
-    fabric: Fabric
-    name: str = "demand"
+    def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
+        return [self.decide(demand, circuits, 0.0)]
+
+
+class BySolver(_Policy):
+    """Circuits for the demand. They stay where others would not shorten it by more than the time they are dark."""
 
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
         if not demand.bytes.any():
             return circuits
-        wanted = _lit(self.fabric, _least_moved(self.fabric, matchings(demand, _count(self.fabric)), circuits))
-        saved = drain_seconds(self.fabric, circuits, demand) - drain_seconds(self.fabric, wanted, demand)
-        return wanted if saved > self.fabric.reconfig_delay else circuits
+        before = completion(self.fabric, circuits, demand)
+        if before <= demand.floor + self.fabric.reconfig_delay:
+            return circuits
+        best = min((self._plan(s, demand, circuits) for s in self._solvers(demand)), key=lambda plan: plan[0])
+        return best[2] if before - best[0] > self.fabric.reconfig_delay else circuits
+
+    def _solvers(self, demand: Demand) -> tuple[str, ...]:
+        """Whole circuits per pair (bvn) are worth a try only where racks have not many more partners than uplinks."""
+        if self.name in SOLVERS:
+            return (self.name,)
+        partners = ((demand.bytes > 0) | (demand.bytes.T > 0)).sum(1).max()
+        few = partners <= MOST_PARTNERS * len(planes(self.fabric)) and len(demand.racks) <= MOST_RACKS_COMPARED
+        return ("matching", "bvn") if few else ("matching",)
+
+    def _plan(self, solver: str, demand: Demand, circuits: Circuits) -> tuple[float, int, Circuits]:
+        found = bridged(self.fabric, SOLVERS[solver](demand, self.fabric), demand)
+        lit = _lit(self.fabric, _least_moved(self.fabric, found, circuits))
+        return completion(self.fabric, lit, demand), Rewire.between(circuits, lit).size, lit
 
 
-@dataclass(frozen=True)
-class ByPhase:
-    """A template for each phase: mesh among training racks, isolated pods for generation, a two-level tree for weight sync.
-
-    Other phases, such as those of an imported trace, get the mesh among the racks that talk.
-    """
-
-    fabric: Fabric
-    name: str = "phase"
+class ByTemplate(_Policy):
+    """One template, whatever is sent, among the racks that talk."""
 
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
-        count = _count(self.fabric)
-        racks = np.array(demand.racks, dtype=object)
-        sends, receives = demand.bytes.any(1), demand.bytes.any(0)
-        if demand.phase == "generation":
-            found = templates.isolated_pods(self.fabric, count)
-        elif not sends.any():
+        found = self._template(self.name, demand)
+        if found is None:
             return circuits
-        elif demand.phase == "weight_sync" and (receives & ~sends).any():
-            found = templates.tree(*self._levels(racks, sends, receives), count)
-        else:
-            found = _best_rounds(demand, list(racks[sends | receives]), count)
-        return _lit(self.fabric, _least_moved(self.fabric, found, circuits))
+        return _lit(self.fabric, _least_moved(self.fabric, bridged(self.fabric, found, demand), circuits))
+
+    def _template(self, name: str, demand: Demand) -> Matchings | None:
+        count, racks = len(planes(self.fabric)), np.array(demand.racks, dtype=object)
+        sends, receives = demand.bytes.any(1), demand.bytes.any(0)
+        if name == "isolated-pod":
+            return templates.isolated_pods(self.fabric, count)
+        if not sends.any():
+            return None
+        if name == "tree" and (receives & ~sends).any():
+            return templates.tree(*self._levels(racks, sends, receives), count)
+        if name == "bipartite" and (receives & ~sends).any():
+            return templates.bipartite(list(racks[sends]), list(racks[receives & ~sends]), count)
+        if name == "mesh":
+            return templates.mesh(list(racks[sends | receives]), count)
+        return _best_rounds(demand, list(racks[sends | receives]), count)
 
     def _levels(self, racks: np.ndarray, sends: np.ndarray, receives: np.ndarray) -> tuple[list[str], ...]:
         """Sources, relays and leaves of a tree: relays pass on what they get; where none does, they are the first pod's."""
@@ -99,14 +150,81 @@ class ByPhase:
         return sources, relays, leaves
 
 
-POLICIES = {"static": Static, "demand": ByDemand, "phase": ByPhase}
+class ByPhase(ByTemplate):
+    """The template of each phase; where what is sent does not follow it, the solver's circuits if they send it sooner.
+
+    Training's rings follow the mesh of tournament rounds only where both number racks alike. Other phases, such as those of an
+    imported trace, get the rounds that carry most.
+    """
+
+    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+        if demand.phase == "generation":
+            return _lit(self.fabric, _least_moved(self.fabric, self._bridged("isolated-pod", demand), circuits))
+        if not demand.bytes.any():
+            return circuits
+        shape = "tree" if demand.phase == "weight_sync" else "rounds"
+        every = [self._bridged(name, demand) for name in (shape, "bipartite")]
+        every.append(bridged(self.fabric, SOLVERS["bvn"](demand, self.fabric), demand))
+        lit = [_lit(self.fabric, _least_moved(self.fabric, found, circuits)) for found in every]
+        return min(lit, key=lambda c: completion(self.fabric, c, demand))
+
+    def _bridged(self, name: str, demand: Demand) -> Matchings:
+        return bridged(self.fabric, self._template(name, demand), demand)
 
 
-def parse_policy(name: str, fabric: Fabric) -> Policy:
-    """The policy called `name`, for `fabric`."""
+class Rotor(_Policy):
+    """Rounds of a tournament of all racks, as many at a time as there are planes, slot after slot."""
+
+    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+        every = self.cycle(demand, circuits)
+        return every[int(now / self.slot) % len(every)] if every else circuits
+
+    def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
+        count, every = len(planes(self.fabric)), templates.rounds(self.fabric.racks)
+        parts = [[every[(i + j) % len(every)] for j in range(count)] for i in range(0, len(every), max(count, 1))]
+        return [_lit(self.fabric, _joinable(self.fabric, part)) for part in parts] if count else []
+
+
+POLICIES: dict[str, type[_Policy]] = {
+    "static": Static, "demand": BySolver, "phase": ByPhase, "greedy": BySolver, "matching": BySolver, "bvn": BySolver,
+    "mesh": ByTemplate, "isolated-pod": ByTemplate, "bipartite": ByTemplate, "tree": ByTemplate, "rotor": Rotor,
+}  # fmt: skip
+SETTINGS = ("granularity", "slot")
+
+
+def parse_policy(spec: str, fabric: Fabric) -> Policy:
+    """The policy that `NAME[,granularity=WHEN][,slot=SECONDS]` says, for `fabric`."""
+    name, *settings = [part.strip() for part in str(spec).split(",")]
     if name not in POLICIES:
         raise RFabricError(f"no policy named {name!r}; there are {', '.join(POLICIES)}")
-    return POLICIES[name](fabric)
+    values = dict(_setting(spec, text) for text in settings)
+    if len(values) < len(settings):
+        raise RFabricError(f"policy {spec}: a setting stands twice; keep one of each")
+    granularity = values.get("granularity", "time-slotted" if name == "rotor" else "per-phase")
+    if granularity not in GRANULARITIES:
+        raise RFabricError(f"policy {spec}: no granularity {granularity!r}; there are {', '.join(GRANULARITIES)}")
+    if "slot" in values and granularity != "time-slotted":
+        raise RFabricError(f"policy {spec}: slot goes with granularity=time-slotted; leave it out of {granularity}")
+    slot = parse_time(values.get("slot", max(DEFAULT_SLOT, SLOT_DELAYS * fabric.reconfig_delay)), "slot")
+    if granularity == "time-slotted" and not slot > fabric.reconfig_delay:
+        raise RFabricError(
+            f"policy {spec}: slot {slot:g} s must be longer than the reconfiguration delay, {fabric.reconfig_delay:g} s"
+        )
+    return POLICIES[name](fabric, name, granularity, slot)
+
+
+def _setting(spec: str, text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or key not in SETTINGS:
+        raise RFabricError(
+            f"policy {spec}: {text!r} is not a setting; write KEY=VALUE with one of {', '.join(SETTINGS)}"
+        )
+    return key, value
+
+
+def completion(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
+    """Seconds that `demand` takes at least under `circuits`: at the busiest light path, or at the busiest network card."""
+    return max(drain_seconds(fabric, circuits, demand), demand.floor)
 
 
 def drain_seconds(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
@@ -114,25 +232,6 @@ def drain_seconds(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
     routes = fabric.routes(circuits)
     load = routes.ways.loads(demand.bytes)
     return float(transfer_seconds(load, routes.lights.rate).max(initial=0.0))
-
-
-def matchings(demand: Demand, count: int) -> Matchings:
-    """`count` matchings of the racks, each of maximum weight for demand / (circuits so far + 1)."""
-    wanted = np.maximum(demand.bytes, demand.bytes.T)
-    rows, columns = np.nonzero(np.triu(wanted))
-    edge = {pair: i for i, pair in enumerate(zip(rows.tolist(), columns.tolist(), strict=True))}
-    wanted, given, found = wanted[rows, columns], np.zeros(len(rows)), []
-    for _ in range(count):
-        weight = wanted / (given + 1)
-        heaviest = weight.max(initial=1.0)
-        graph = rustworkx.PyGraph()
-        graph.add_nodes_from(demand.racks)
-        shares = (weight / heaviest * WEIGHT_STEPS).astype(np.int64)  # the matching wants whole numbers
-        graph.add_edges_from([(i, j, share) for (i, j), share in zip(edge, shares.tolist(), strict=True)])
-        pairs = sorted(tuple(sorted(pair)) for pair in rustworkx.max_weight_matching(graph, weight_fn=int))
-        given[[edge[pair] for pair in pairs]] += 1
-        found.append([(demand.racks[i], demand.racks[j]) for i, j in pairs])
-    return found
 
 
 def _best_rounds(demand: Demand, racks: list[str], count: int) -> Matchings:
@@ -144,24 +243,37 @@ def _best_rounds(demand: Demand, racks: list[str], count: int) -> Matchings:
     return [every[j % len(every)] for j in range(count)] if every else [[] for _ in range(count)]
 
 
-def _count(fabric: Fabric) -> int:
-    return len(planes(fabric))
-
-
 def _lit(fabric: Fabric, found: Matchings) -> Circuits:
-    return light(fabric, dict(zip(planes(fabric), found, strict=True)))
+    return light(fabric, dict(zip(planes(fabric), _joinable(fabric, found), strict=True)))
+
+
+def _joinable(fabric: Fabric, found: Matchings) -> Matchings:
+    """Without the pairs of a template that a plane cannot join, where a fabric has regions."""
+    region, index = region_table(fabric), fabric.rack_index
+    if (region == 0).all():
+        return found
+    return [
+        [(a, b) for a, b in pairs if here[index[a]] == here[index[b]] >= 0]
+        for pairs, here in zip(found, region, strict=True)
+    ]
 
 
 def _least_moved(fabric: Fabric, found: Matchings, circuits: Circuits) -> Matchings:
-    """The same matchings dealt to planes so that as many circuits as possible stay, and free racks keep the ones they have."""
-    lit = _pairs_by_plane(fabric, circuits)
-    rest, dealt = [frozenset(map(_ordered, m)) for m in found], []
-    for plane in planes(fabric):
-        best = max(range(len(rest)), key=lambda i: (len(rest[i] & lit.get(plane, set())), -i))
+    """The same matchings dealt to planes so that as many circuits as possible stay, and free racks keep the ones they have.
+
+    Only planes that join the same racks may swap their matchings.
+    """
+    lit, every = _pairs_by_plane(fabric, circuits), planes(fabric)
+    table = region_table(fabric)
+    rest = {i: frozenset(map(_ordered, m)) for i, m in enumerate(_joinable(fabric, found))}
+    dealt = []
+    for row, plane in enumerate(every):
+        had = lit.get(plane, set())
+        alike = [i for i in rest if (table[i] == table[row]).all()]
+        best = max(alike, key=lambda i: (len(rest[i] & had), -i))
         taken = rest.pop(best)
         busy = {rack for pair in taken for rack in pair}
-        kept = {pair for pair in lit.get(plane, set()) if not busy & set(pair)}
-        dealt.append(sorted(taken | kept))
+        dealt.append(sorted(taken | {pair for pair in had if not busy & set(pair)}))
     return dealt
 
 

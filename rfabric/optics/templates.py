@@ -4,13 +4,14 @@ Every template returns matchings, a list of rack pairs per plane; `planes.light`
 
     mesh           union of disjoint perfect matchings of the racks: high bisection, few hops
     isolated pods  a mesh inside each pod, nothing between pods
+    bipartite      every source with as many sinks as there are planes, nothing among themselves
     tree           sources to relay racks, those to all others
 """
 
 from collections.abc import Sequence
 
 from ..fabric import Fabric
-from .planes import Pair
+from .planes import Pair, planes, regions
 
 Matchings = list[list[Pair]]
 
@@ -28,27 +29,49 @@ def rounds(racks: Sequence[str]) -> Matchings:
     return found
 
 
-def mesh(racks: Sequence[str], planes: int) -> Matchings:
+def mesh(racks: Sequence[str], count: int) -> Matchings:
     """One tournament round per plane, started over when there are more planes than rounds."""
     every = rounds(racks)
-    return [every[j % len(every)] for j in range(planes)] if every else [[] for _ in range(planes)]
+    return [every[j % len(every)] for j in range(count)] if every else [[] for _ in range(count)]
 
 
-def isolated_pods(fabric: Fabric, planes: int) -> Matchings:
+def mesh_of_all(fabric: Fabric) -> Matchings:
+    """The mesh of all racks; where planes join racks of one region only, a mesh in each region."""
+    every, found = planes(fabric), []
+    if all(set(regions(fabric)[p].values()) == {0} and len(regions(fabric)[p]) == len(fabric.racks) for p in every):
+        return mesh(fabric.racks, len(every))
+    for turn, plane in enumerate(every):
+        groups: dict[int, list[str]] = {}
+        for rack, number in regions(fabric)[plane].items():
+            groups.setdefault(number, []).append(rack)
+        found.append([pair for racks in groups.values() for pair in _turned(rounds(racks), turn)])
+    return found
+
+
+def _turned(every: Matchings, turn: int) -> list[Pair]:
+    return every[turn % len(every)] if every else []
+
+
+def bipartite(sources: Sequence[str], sinks: Sequence[str], count: int) -> Matchings:
+    """In each plane every rack of the shorter side meets one of the longer, each time another."""
+    return [_zip(sources, sinks, j) for j in range(count)]
+
+
+def isolated_pods(fabric: Fabric, count: int) -> Matchings:
     """A mesh inside each pod."""
     pods = [[r for r in fabric.racks if fabric.node[r].pod == p] for p in range(fabric.pods)]
-    meshes = [mesh(racks, planes) for racks in pods if racks]
-    return [[pair for m in meshes for pair in m[j]] for j in range(planes)]
+    meshes = [mesh(racks, count) for racks in pods if racks]
+    return [[pair for m in meshes for pair in m[j]] for j in range(count)]
 
 
-def tree(sources: Sequence[str], relays: Sequence[str], leaves: Sequence[str], planes: int) -> Matchings:
+def tree(sources: Sequence[str], relays: Sequence[str], leaves: Sequence[str], count: int) -> Matchings:
     """Two levels: `sources` feed the `relays` in half of the planes, those feed the `leaves` in the rest.
 
     Ports the tree leaves free (sources without a child, leaves in the first half) are joined straight from source to leaf.
     """
-    upper = (planes + 1) // 2 if leaves else planes
+    upper = (count + 1) // 2 if leaves else count
     found = []
-    for j in range(planes):
+    for j in range(count):
         if j < upper:
             spread = _zip(sources, relays, j)
             found.append(spread + _zip(_without(sources, spread), leaves, j))

@@ -20,6 +20,7 @@ TIER_NAMES = {
     "aggregation": "aggregation",
     "core": "core",
     "electrical": "electrical path",
+    "server": "servers",
 }
 PHASE_NAMES = {"generation": "generation", "training": "training", "weight_sync": "weight sync", "flows": "flows"}
 
@@ -76,9 +77,10 @@ def rewires(summary: dict) -> Table:
             delays = [r[key] - r["requested_s"] for key in ("programmed_s", "dark_until_s", "usable_s")]
             times = (f"{r['requested_s']:.4f} s", *(f"+{1e3 * delay:.2f} ms" for delay in delays))
             cells = (str(r["epoch"]), phase_text(r["phase"]), *times, str(r["circuits_changed"]))
-            rows.append(Row(run["label"], (*cells, show_size(r["lost_bytes"]))))
-    columns = "fabric", "#", "phase", "requested", "programmed", "dark until", "usable", "changed", "lost"
-    note = "#: epoch. Delays count from the request. Changed: circuits down and up."
+            exposed = f"{1e3 * r['exposed_s']:.2f} ms" if "exposed_s" in r else "–"
+            rows.append(Row(run["label"], (*cells, exposed, show_size(r["lost_bytes"]))))
+    columns = "fabric", "#", "phase", "requested", "programmed", "dark until", "usable", "changed", "exposed", "lost"
+    note = "#: epoch. Delays count from the request. Changed: circuits down and up. Exposed: waited for by some flow."
     return Table("Rewires", columns, tuple(rows), note, words=(0, 2))
 
 
@@ -107,7 +109,7 @@ def bills(runs: Sequence[Run]) -> list[Table]:
 def bill_table(title: str, priced: Bill) -> Table:
     """The lines of one bill and their sum."""
     rows = [
-        Row(f"{line.item} {show_rate(line.rate)}", (f"{line.count:,}", f"{line.usd:,.0f}", _watts(line)))
+        Row(str(line.part), (f"{line.count:,.0f}", f"{line.usd:,.0f}", _watts(line)))
         for line in priced.lines
     ]
     rows.append(Row("sum", ("", f"{priced.usd:,.0f}", "–" if priced.watts is None else f"{priced.watts:,.0f}")))

@@ -27,7 +27,7 @@ from matplotlib.patches import Circle, FancyBboxPatch, Rectangle, Wedge
 
 from ..errors import RFabricError
 from ..fabric import Fabric, Link
-from ..fabric.model import TIERS
+from ..fabric.model import RACKS, TIERS
 from ..optics import Circuits, Demand, optical_paths
 from ..trace import Trace
 from ..units import show_size, show_time
@@ -39,7 +39,10 @@ from .summary import Run, labels, phase_sums
 PHASE_COLOURS = {"generation": "#4f86e8", "training": "#e8912d", "weight_sync": "#2fa678"}
 OTHER_COLOUR = "#8f7fd6"
 PLANE_COLOURS = ("#4f86e8", "#e8912d", "#2fa678", "#d6568c", "#8f7fd6", "#3aa9c4", "#b58a3c", "#7c8a99")
-PART_COLOURS = {"nic": "#7c8a99", "transceiver": "#3aa9c4", "electrical-port": "#d6568c", "ocs-port": "#8f7fd6"}
+PART_COLOURS = {
+    "nic": "#7c8a99", "transceiver": "#3aa9c4", "electrical-port": "#d6568c", "ocs-port": "#8f7fd6",
+    "patch-panel-port": "#b9a6e8", "copper-cable": "#c98a4b", "fibre-metre": "#d8c36a",
+}  # fmt: skip
 OCS_COLOUR, EPS_COLOUR, DARK_COLOUR = "#8f7fd6", "#4f86e8", "#d6568c"
 BUS = 1.36  # height at which the electrical path runs along the ToRs
 PAGE_WIDTH = 11.0  # inches: a figure of this width fills the page
@@ -101,7 +104,7 @@ def topology(fabric: Fabric, theme: Theme = PAGE) -> Figure:
     axes.set_xlim(min(xs) - 0.05 * width - 0.6, max(xs) + 0.05 * width + 0.6)
     axes.set_ylim(min(ys) - 0.55, max(ys) + 0.6)
     axes.set_axis_off()
-    for label, tier in (("core", "core"), ("aggregation", "aggregation"), ("ToR", "edge"), ("GPU", "host")):
+    for label, tier in (("core", "core"), ("aggregation", "aggregation"), ("ToR", "edge"), ("server", "server"), ("GPU", "host")):
         rows = [at[n.name][1] for n in fabric.nodes if n.tier == tier and n.name in at]
         if rows:
             axes.text(min(xs) - 0.7, rows[0], label, ha="right", va="center", size=9, color=theme.muted)
@@ -284,12 +287,12 @@ def load(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
 
 def _places(fabric: Fabric) -> dict[str, tuple[float, float]]:
     """x, y of the nodes to draw: hosts spread below, switches above the middle of what they serve."""
-    racks = max(sum(n.tier == "edge" and n.pod == 0 for n in fabric.nodes), 1)
+    racks = max(sum(n.tier in RACKS and n.pod == 0 for n in fabric.nodes), 1)
     shown = range(min(max(fabric.pods, 1), max(DRAWN_TORS // min(racks, MOST_TORS), 1)))
     at: dict[str, tuple[float, float]] = {}
     left = 0.0
     for pod in shown:
-        racks = [n.name for n in fabric.nodes if n.tier == "edge" and n.pod == pod][:MOST_TORS]
+        racks = [n.name for n in fabric.nodes if n.tier in RACKS and n.pod == pod][:MOST_TORS]
         start = left
         for rack in racks:
             hosts = [h for h in fabric.hosts if fabric.rack_of[h] == rack][:MOST_HOSTS]
@@ -316,8 +319,9 @@ def _pod_boxes(axes, fabric: Fabric, at: dict, theme: Theme) -> None:
         xs = [at[n.name][0] for n in fabric.nodes if n.pod == pod and n.name in at]
         if xs:
             corner, width = (min(xs) - 0.22, -0.3), max(xs) - min(xs) + 0.44
+            height = max(at[n.name][1] for n in fabric.nodes if n.pod == pod and n.name in at) + 0.7
             shape = "round,pad=0.02,rounding_size=0.12"
-            axes.add_patch(FancyBboxPatch(corner, width, 2.9, boxstyle=shape, fc="none", ec=theme.grid, lw=1))
+            axes.add_patch(FancyBboxPatch(corner, width, height, boxstyle=shape, fc="none", ec=theme.grid, lw=1))
             axes.text((min(xs) + max(xs)) / 2, -0.5, f"pod {pod + 1}", ha="center", size=9, color=theme.muted)
 
 
@@ -342,7 +346,7 @@ def _symbol(axes, node, x: float, y: float, theme: Theme) -> None:
     mark = axes.plot(x, y, marker=marker, ms=size, mfc=face, mec=edge, mew=1.4, ls="", zorder=3)[0]
     kind = {"ocs": "optical circuit switch", "eps": "electrical packet switch", "host": "GPU"}[node.kind]
     _tip(mark, f"{node.name}: {kind}, {node.tier}")
-    if node.kind != "host" and node.tier != "edge":
+    if node.kind != "host" and node.tier not in RACKS:
         axes.text(x + 0.14, y + 0.16, node.name, ha="left", va="center", size=7, color=theme.muted)
 
 
@@ -567,7 +571,8 @@ def _heatmap(axes, d, colour: str, theme: Theme) -> None:
 
 
 _TIER_NAMES = ("GPU to ToR", "ToR to GPU", "ToR to aggregation", "aggregation to ToR", "aggregation to core",
-               "core to aggregation", "ToR to electrical", "electrical to ToR")  # fmt: skip
+               "core to aggregation", "ToR to core", "core to ToR", "core to core", "server to aggregation",
+               "aggregation to server", "ToR to electrical", "electrical to ToR")  # fmt: skip
 _SHORT = {"host": "GPU", "edge": "ToR"}
 
 

@@ -36,7 +36,7 @@ FLOW_COLUMNS = (
 LINK_COLUMNS = ("link", "a", "b", "rate_bps", "bytes", "utilisation")
 REWIRE_COLUMNS = (
     "epoch", "phase", "requested_s", "programmed_s", "dark_until_s", "usable_s", "circuits_changed",
-    "lost_bytes", "why",
+    "lost_bytes", "why", "hidden_s", "exposed_s",
 )  # fmt: skip
 UNFINISHED = re.compile(r"\.\d{8}-\d{6}-[0-9a-f]{4}\.(\d+)\.part")
 
@@ -50,11 +50,16 @@ class RunFolder:
     created: str
 
 
+def new_name() -> str:
+    """A name for a run folder: when, and four digits that tell it from others of that second."""
+    return f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
 @contextmanager
-def new_folder(out: str | Path) -> Iterator[RunFolder]:
+def new_folder(out: str | Path, name: str = "") -> Iterator[RunFolder]:
     """A run folder under `out`, renamed into place when whole, else removed. Under sudo it becomes the caller's."""
     out, created = Path(out), datetime.now().astimezone()
-    name = f"{created:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    name = name or new_name()
     folder = RunFolder(out / f".{name}.{os.getpid()}.part", out / name, created.isoformat(timespec="seconds"))
     made = [p for p in (out, *out.parents) if not p.exists()]
     try:
@@ -62,7 +67,7 @@ def new_folder(out: str | Path) -> Iterator[RunFolder]:
             folder.path.mkdir(parents=True)
         yield folder
         with writing(out):
-            _give_to_caller([*made, folder.path, *folder.path.rglob("*")])
+            give_to_caller([*made, folder.path, *folder.path.rglob("*")])
             os.rename(folder.path, folder.final)
     finally:
         shutil.rmtree(folder.path, ignore_errors=True)
@@ -206,6 +211,7 @@ def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
         scale=Scale(scale["bandwidth_scale"], scale["time_dilation"]),
         pace=Pace(pace["ok"], pace["cpu"], pace["worst_lateness_s"], tuple(pace["reasons"]), pace["advice"]),
         notes=tuple(entry["notes"]),
+        routing=entry.get("routing", "ecmp"),
     )
     if len(result.start) != len(trace):
         raise RFabricError(f"{folder}: flows.csv has {len(result.start)} rows, the trace {len(trace)}")
@@ -219,8 +225,8 @@ def _columns(path: Path) -> dict[str, list[str]]:
 
 
 def _rewire(cells: Sequence[str]) -> RewireRecord:
-    epoch, phase, *times, changed, lost, why = cells
-    return RewireRecord(int(epoch), phase, *map(float, times), int(changed), int(lost), why)
+    epoch, phase, *times, changed, lost, why, _, exposed = cells
+    return RewireRecord(int(epoch), phase, *map(float, times), int(changed), int(lost), why, float(exposed))
 
 
 def _epochs(path: Path) -> tuple[tuple[float, Circuits], ...]:
@@ -238,7 +244,7 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _give_to_caller(paths: Iterable[Path]) -> None:
+def give_to_caller(paths: Iterable[Path]) -> None:
     """Under sudo, what we made belongs to who called."""
     uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     if os.geteuid() == 0 and uid.isdigit() and gid.isdigit():

@@ -9,7 +9,7 @@ from . import compare
 from .folder import write_text
 from .summary import Run, labels
 
-TEMPLATE = Path(__file__).with_name("template.html")
+TEMPLATES = Path(__file__).parent
 
 
 def write_report(path: Path, runs: Sequence[Run], summary: dict) -> None:
@@ -20,24 +20,18 @@ def write_report(path: Path, runs: Sequence[Run], summary: dict) -> None:
 def page(runs: Sequence[Run], summary: dict) -> str:
     """The page as text. RFabricError when matplotlib or jinja2 is missing."""
     try:
-        import jinja2
-        from markupsafe import Markup
-
         from . import figures
     except ImportError as error:
         raise RFabricError(f"the report needs {error.name}; install rfabric[report]") from error
-    environment = jinja2.Environment(
-        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    environment.globals |= {"size": show_size, "seconds": show_time}
 
     def draw(figure) -> str:
-        return Markup(figures.svg(figure)) if figure else ""
+        return figures.svg(figure) if figure else ""
 
     first = runs[0].result
     names = labels(runs)
     distinct = {run.result.fabric.spec or run.result.fabric.name: (n, run) for n, run in zip(names, runs, strict=True)}
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+    return render(
+        "template.html",
         title=f"{first.traffic or 'trace'} on {' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}",
         headline=headline(summary),
         summary=summary,
@@ -57,6 +51,20 @@ def page(runs: Sequence[Run], summary: dict) -> str:
         circuits=[(n, draw(figures.circuits(r.result))) for n, r in zip(names, runs, strict=True) if r.result.epochs],
         timelines=[(n, draw(figures.timeline(r.result))) for n, r in zip(names, runs, strict=True)],
     )
+
+
+def render(template: str, **values) -> str:
+    """A page from one of the templates beside this file."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise RFabricError(f"the report needs {error.name}; install rfabric[report]") from error
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )  # fmt: skip
+    environment.globals |= {"size": show_size, "seconds": show_time}
+    return environment.get_template(template).render(**values)
 
 
 def headline(summary: dict) -> str:

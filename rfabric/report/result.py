@@ -93,6 +93,7 @@ class Result:
     pace: Pace = Pace()
     versions: dict = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    routing: str = "ecmp"
 
     @property
     def step_seconds(self) -> float:

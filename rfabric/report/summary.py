@@ -17,6 +17,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..errors import RFabricError
+from ..fabric import Fabric
 from ..fabric.cost import bill
 from ..units import show_rate, show_time
 from .result import Result
@@ -52,10 +53,13 @@ def run_summary(run: Run) -> dict:
     return {
         "fabric": result.fabric.spec or result.fabric.name,
         "policy": result.policy,
+        "scheduler": result.trace.provenance.get("scheduler", ""),
+        "routing": result.routing,
         "engine": result.engine,
         "traffic": result.traffic,
         "seed": result.seed,
         "gpus": len(result.fabric.hosts),
+        "nic_bps": nic_rates(result.fabric),
         "step_s": result.step_seconds,
         "phases": phase_sums(result),
         "rewires": [r.to_json() for r in result.rewires],
@@ -67,6 +71,11 @@ def run_summary(run: Run) -> dict:
         "cost": cost(result),
         "notes": list(result.notes),
     }
+
+
+def nic_rates(fabric: Fabric) -> list[float]:
+    """The rates (bit/s) of the hosts' cables, each once."""
+    return sorted({fabric.rate(fabric.ports[host][0]) for host in fabric.hosts})
 
 
 def phase_sums(result: Result) -> dict[str, dict]:

@@ -1,6 +1,7 @@
 """Whether a job fits its GPUs: parallelism divides, sequences fit the context, model and states fit the HBM."""
 
 import math
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from ..errors import RFabricError
@@ -15,9 +16,30 @@ MOST_RESPONSES = 10**7  # each is drawn and played; a step of this many takes ab
 
 def check(workload: "Workload") -> None:
     """RFabricError naming the first thing that does not fit, its limit and the nearest setting that does."""
+    _check_pipeline(workload)
     _check_split(workload)
     _check_batch(workload)
     _check_memory(workload)
+
+
+def _check_pipeline(w: "Workload") -> None:
+    if w.staleness is not None and w.pipeline not in ("bounded-staleness", "async"):
+        raise RFabricError(
+            f"staleness: {w.staleness} has no meaning with pipeline {w.pipeline}, which is {w.steps_ahead} updates behind; "
+            f"leave it out, or use pipeline bounded-staleness or async"
+        )
+    if not w.colocated:
+        return
+    if w.pipeline != "sync":
+        raise RFabricError(
+            f"placement: colocated GPUs train and generate in turn, so pipeline {w.pipeline} gains nothing there; use "
+            f"pipeline sync, or placement disaggregated"
+        )
+    if w.cluster.generation_gpus != w.cluster.training_gpus:
+        raise RFabricError(
+            f"cluster.generation_gpus: {w.cluster.generation_gpus} must be the {w.cluster.training_gpus} training_gpus where "
+            f"placement is colocated, as they are the same GPUs; use {w.cluster.training_gpus}"
+        )
 
 
 def _check_split(w: "Workload") -> None:
@@ -43,10 +65,14 @@ def _check_split(w: "Workload") -> None:
             f"{product}; use {_multiple(c.training_gpus, product)}"
         )
     _check_experts(w)
-    if w.model.layers % t.pp:
+    if t.pp * t.vp > w.model.layers:
         raise RFabricError(
-            f"training.pp: {t.pp} does not divide the {w.model.layers} layers of {w.model.name}; use a divisor"
+            f"training.pp: {t.pp} stages x vp {t.vp} leave some without any of the {w.model.layers} layers of {w.model.name}; "
+            f"use {w.model.layers} at most for both together"
         )
+    if t.vp > 1 and t.pp == 1:
+        raise RFabricError(f"training.vp: {t.vp} chunks a stage, but there is one stage (pp 1); leave it out")
+    w.gpu.peak(t.precision)  # an error where its tensor cores lack that
     if t.cp > 1 and server % (t.tp * t.cp):
         raise RFabricError(
             f"training.cp: tp {t.tp} x cp {t.cp} = {t.tp * t.cp} GPUs do not divide a server of {server}; context "
@@ -98,7 +124,7 @@ def _check_tensor(name: str, tp: int, model: Model, columns: list[tuple[int, str
 
 def _check_batch(w: "Workload") -> None:
     g, t = w.generation, w.training
-    longest = g.max_prompt + g.max_response
+    longest = g.longest
     if g.responses > MOST_RESPONSES:
         raise RFabricError(
             f"generation.batch: {g.batch} prompts x group_size {g.group_size} are {g.responses:,} responses a step; "
@@ -106,7 +132,7 @@ def _check_batch(w: "Workload") -> None:
         )
     if longest > w.model.context:
         raise RFabricError(
-            f"generation.max_response: {g.max_response} after a prompt of {g.max_prompt} exceeds the context of "
+            f"generation.max_response: {g.max_response} after a prompt of {g.max_prompt}{_observed(w)} exceeds the context of "
             f"{w.model.name}, {w.model.context} tokens; use {w.model.context} at most for both together"
         )
     if longest > t.micro_batch_tokens * t.cp:
@@ -131,13 +157,19 @@ def _check_batch(w: "Workload") -> None:
         )
 
 
+def _observed(w: "Workload") -> str:
+    """What environments say, as the errors on lengths put it."""
+    g = w.generation
+    return f" and {g.turns - 1} observations of {g.observation}" if g.longest > g.max_prompt + g.max_response else ""
+
+
 def _check_memory(w: "Workload") -> None:
     g, t = w.generation, w.training
-    longest = g.max_prompt + g.max_response
+    longest = g.longest
     if w.kv_capacity_tokens < longest:
         raise RFabricError(
             f"generation.tp: {g.tp} {w.gpu.name} hold {w.model.name} and {max(w.kv_capacity_tokens, 0)} tokens of KV "
-            f"cache, one sequence may need {longest}; use a larger tp or a higher memory_utilisation"
+            f"cache, one sequence may need {longest}; {_more_cache(w, longest)}"
         )
     need = memory.training_bytes(w.model, t, w.dp)
     total = sum(need.values())
@@ -149,13 +181,53 @@ def _check_memory(w: "Workload") -> None:
         )
 
 
+def _more_cache(w: "Workload", longest: int) -> str:
+    """The nearest engine that holds the longest sequence beside the weights."""
+    for tp in (w.generation.tp * 2**i for i in range(1, 7)):
+        other = _as_if(w, generation=replace(w.generation, tp=tp))
+        if _splits(other) and other.kv_capacity_tokens >= longest:
+            return f"use generation.tp={tp}"
+    room = max(w.kv_capacity_tokens, 0)
+    return f"no larger tp that divides the model does: use max_prompt + max_response of {room} at most, or GPUs with more HBM"
+
+
 def _more_memory(w: "Workload") -> str:
-    """The way out of a job that does not fit: full recomputation when that is enough, else more ranks a model."""
-    t = w.training
-    full = memory.training_bytes(w.model, t, w.dp, recompute="full")
-    if sum(full.values()) <= w.gpu.hbm_bytes:
-        return "use training.recompute=full, or a larger training.tp or pp"
-    return f"use a larger training.tp{', training.ep' if w.model.experts else ''} or training.pp"
+    """The nearest settings with which a job fits that does not: one changed, else one beside full recomputation."""
+    for also in ({}, {"recompute": "full"}):
+        found = [also] if also and _holds(w, also) else []
+        for key in () if found else ("tp", "ep", "pp"):
+            larger = ({key: getattr(w.training, key) * 2**i} | also for i in range(1, 7))
+            found += [way for way in larger if _holds(w, way)][:1]
+        if found:
+            return "use " + " or ".join(map(_settings, found))
+    return (
+        f"use a larger training.tp{', training.ep' if w.model.experts else ''} or training.pp with more training_gpus"
+    )
+
+
+def _settings(way: dict) -> str:
+    return " with ".join(f"training.{key}={value}" for key, value in way.items())
+
+
+def _holds(w: "Workload", way: dict) -> bool:
+    """Whether the job fits its GPUs with other settings of training."""
+    other = _as_if(w, training=replace(w.training, **way))
+    return _splits(other) and sum(memory.training_bytes(w.model, other.training, other.dp).values()) <= w.gpu.hbm_bytes
+
+
+def _splits(w: "Workload") -> bool:
+    try:
+        _check_split(w)
+    except RFabricError:
+        return False
+    return True
+
+
+def _as_if(w: "Workload", **sections) -> "Workload":
+    """The job with other sections and unchecked, to try what would fit."""
+    other = object.__new__(type(w))
+    other.__dict__.update({field.name: getattr(w, field.name) for field in fields(w)} | sections)
+    return other
 
 
 def _multiple(value: int, of: int) -> str:

@@ -1,17 +1,18 @@
 """Where a step's seconds and bytes come from: one row an item, with the formula or the source of its numbers."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from ..trace import Flows
-from ..units import show_rate
+from ..units import show_rate, show_time
 from . import flows
-from .phases import Step, step_of
-from .plan import training_passes
-from .roofline import decode_step
-from .weight_sync import STRATEGIES
+from .phases import OFFLOAD_BYTES_PER_S, RESHARD_BYTES_PER_S, Step, handover, step_of
+from .plan import plan_of_steps, step_period, training_passes, weight_levels
+from .roofline import decode_step, server_of
+from .training import SUSTAINED, Parts, bubble_share, trainer_of
+from .weight_sync import sync_bytes
 from .workload import Workload
 
 
@@ -30,7 +31,36 @@ class Item:
 def explain(workload: Workload, seed: int = 0) -> list[Item]:
     """The items of the first step, in the order in which they happen."""
     step = step_of(workload, seed, 0)
-    return [*_generation(workload, step), *_training(workload, step), *_weight_sync(workload)]
+    return [
+        *_generation(workload, step),
+        *_training(workload, step),
+        *_weight_sync(workload),
+        _pipeline(workload, step),
+    ]
+
+
+def _pipeline(w: Workload, step: Step) -> Item:
+    """How the phases of this step add up to the time from one step to the next."""
+    one = {phase.kind: phase.window for phase in plan_of_steps(replace(w, steps=1), [step]).phases}
+    period = step_period(w, one["generation"], one["training"], one["weight_sync"])
+    return Item(
+        "step", w.pipeline, w.steps_ahead, period, 0, f"{_ADDS[w.pipeline]}; {w.placement}, communication included"
+    )
+
+
+_ADDS = {
+    "sync": "generation + training + weight sync, one after the other",
+    "one-step-off": "the longer of generation and training, and the weight sync, for which replicas stop",
+    "bounded-staleness": "the longer of generation and training with its weight sync; weights come while replicas generate",
+    "async": "the longer of generation and training with its weight sync; responses go on over weight updates",
+}
+
+
+_HANDOVER = {
+    "load": "gathering, packing and loading, beside the wire",
+    "offload": f"training states out of the HBM and back at {OFFLOAD_BYTES_PER_S / 1e9} GB/s a GPU",
+    "reshard": f"a GPU takes over its part of the weights at {RESHARD_BYTES_PER_S / 1e9} GB/s",
+}
 
 
 def _generation(w: Workload, step: Step) -> list[Item]:
@@ -45,7 +75,7 @@ def _generation(w: Workload, step: Step) -> list[Item]:
     return [
         Item(
             "generation", "prefill", g.batch, slowest.prefill, 0,
-            f"slowest of {len(seconds)} replicas; 2 N tokens + attention at {w.efficiency.matmul:.0%} of peak; "
+            f"slowest of {len(seconds)} replicas; 2 N tokens + attention at {server_of(w).matmul:.0%} of peak; "
             f"{g.prompt_lengths.name}, cut at {g.max_prompt}",
         ),
         Item(
@@ -53,6 +83,7 @@ def _generation(w: Workload, step: Step) -> list[Item]:
             f"slowest replica (fastest {min(seconds):.1f} s, median {np.median(seconds):.1f} s); one response alone "
             f"{1e3 * one.seconds(1, g.max_prompt):.2f} ms a token: weights / tp at {w.efficiency.hbm:.0%} of HBM",
         ),
+        *_environment(w, slowest.idle),
         Item(
             "generation", "lengths", g.responses, 0.0, 0,
             f"{g.lengths.name}: mean {outputs.mean():.0f}, median {np.median(outputs):.0f}, max {outputs.max()} "
@@ -67,10 +98,21 @@ def _generation(w: Workload, step: Step) -> list[Item]:
     ]  # fmt: skip
 
 
+def _environment(w: Workload, idle: float) -> list[Item]:
+    """What the slowest replica waits for environments between turns, where there are any."""
+    g = w.generation
+    why = (
+        f"nothing to decode while environments answer: {g.turns} turns, {show_time(g.environment_latency)} between two"
+    )
+    return [Item("generation", "environment", g.turns, idle, 0, why)] if g.turns > 1 else []
+
+
 def _training(w: Workload, step: Step) -> list[Item]:
     t, trained = w.training, step.trained
     batches, updates = trained.mini_batches, len(trained.mini_batches)
-    use = f"at {w.efficiency.training:.0%} of peak, {t.pp - 1} micro-batches of bubble"
+    share = bubble_share(trainer_of(w).layout, batches[0].micro_batches)
+    bubble = f"{share:.0%} of bubble, (pp - 1) / (vp x micro-batches)" if t.pp > 1 else "no bubble"
+    again = "all activations computed again, " if t.recompute == "full" else ""
     log_prob, forward = float(trained.log_prob.max()), sum(b.seconds(t.buckets) for b in batches)
     micro = sum(b.micro_batches for b in batches)
     pipeline = [flows.pipeline(w, trained.log_prob_tokens, t.log_prob_passes, 0)]
@@ -82,8 +124,22 @@ def _training(w: Workload, step: Step) -> list[Item]:
     gradients = [flows.gradients(w)] * (t.buckets * updates)
     parameters = [flows.parameters(w)] * updates
     return [
-        Item("training", "log-prob", t.log_prob_passes, log_prob, 0, f"2 N tokens a pass {use}"),
-        Item("training", "forward-backward", micro, forward, 0, f"6 N tokens + causal attention {use}"),
+        Item(
+            "training",
+            "log-prob",
+            t.log_prob_passes,
+            log_prob,
+            0,
+            f"{bubble}: {_shares(w, trained.log_prob_parts)}",
+        ),
+        Item(
+            "training",
+            "forward-backward",
+            micro,
+            forward,
+            0,
+            f"{again}{bubble}: {_shares(w, batches[0].parts)}",
+        ),
         Item("training", "optimizer", updates, updates * trained.optimizer, 0, "Adam states through HBM"),
         *_sent(w, "training", "pipeline", pipeline, "activations between stages, beside computing"),
         *_sent(w, "training", "tensor", tensor, "all-reduces of tp wider than a server"),
@@ -93,12 +149,31 @@ def _training(w: Workload, step: Step) -> list[Item]:
     ]
 
 
+def _shares(w: Workload, parts: Parts) -> str:
+    """What a pass of the average rank is made of, and at which rate."""
+    if w.efficiency.training:
+        return f"FLOPs at efficiency.training, {w.efficiency.training:.0%} of peak"
+    trainer = trainer_of(w)
+    rate = trainer.matmul_flops(w.training.precision) / w.gpu.peak(w.training.precision)
+    words = {
+        "matmul": f"matmul at {rate:.0%} of {w.training.precision} peak (tuned x {SUSTAINED})",
+        "attention": f"attention at {trainer.attention_flops / w.gpu.bf16_flops:.0%}",
+        "memory": "memory-bound",
+        "tensor": "tensor-parallel",
+        "context": "context-parallel",
+        "experts": "to experts and back",
+    }
+    found = {words[f.name]: getattr(parts, f.name) / parts.seconds for f in fields(parts)}
+    return ", ".join(f"{share:.0%} {word}" for word, share in found.items() if share >= 0.005)
+
+
 def _weight_sync(w: Workload) -> list[Item]:
-    strategy = w.weight_sync.strategy
-    found = []
-    for level in STRATEGIES[strategy](w):
-        why = f"{strategy}: {w.model.parameters / 1e9:.2f} B parameters x 2 B to {len(w.replicas)} replicas"
-        found += _sent(w, "weight_sync", level.label, [level.flows], why)
+    strategy = "colocated" if w.colocated else w.weight_sync.strategy
+    found = [Item("weight_sync", what, 1, seconds, 0, _HANDOVER[what]) for what, seconds in handover(w).items()]
+    each = sync_bytes(w) / w.model.parameters
+    for level in weight_levels(w):
+        why = f"{strategy}: {w.model.parameters / 1e9:.2f} B parameters x {each:.3g} B to {len(w.replicas)} replicas"
+        found += _sent(w, "weight_sync", level.label, [flows.leaving(w, level.flows)], why)
     return found
 
 

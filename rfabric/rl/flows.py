@@ -9,6 +9,7 @@ By label:
     all-to-all      tokens to the GPUs of their experts and back, forward and backward, where ep is wider than a server
     pipeline        activations and their gradients between stages, where stages stand in two servers
     experience      tokens and log-probabilities from a replica to a training server
+    weights         where generation is colocated: the parts of a replica's weights that no GPU of its server trains
 """
 
 from collections.abc import Iterable, Sequence
@@ -109,13 +110,56 @@ def experience(w: "Workload", replica: int, tokens: int) -> Flows:
     """A replica's responses to the training server whose turn it is: replicas are dealt to servers one by one."""
     servers = w.cluster.training_gpus // w.gpus_per_server
     sink = replica % servers * w.gpus_per_server + replica // servers % w.gpus_per_server
-    return Flows([w.replicas[replica][0]], [sink], [float(tokens) * EXPERIENCE_BYTES_PER_TOKEN])
+    return point_to_point(
+        [(w.replicas[replica][0], sink)], float(tokens) * EXPERIENCE_BYTES_PER_TOKEN, w.gpus_per_server
+    )
+
+
+def reshard(w: "Workload") -> Flows:
+    """Weights that colocated replicas gather from other servers: each GPU its tp-th of every stage, of every expert.
+
+    A server whose GPUs train a part gets it over NVLink; other parts come from the GPU at the same place in their stage, or in
+    turn from the servers that hold its experts.
+    """
+    each = BF16_BYTES / (w.generation.tp * w.training.pp)
+    parts = [_stage_weights(w, stage, each * w.model.dense_parameters) for stage in range(w.training.pp)]
+    if w.model.experts:
+        parts += [_expert_weights(w, stage, each * w.model.expert_parameters) for stage in range(w.training.pp)]
+    return join(parts)
+
+
+def _stage_weights(w: "Workload", stage: int, size: float) -> Flows:
+    server, first = w.gpus_per_server, w.rank(stage, 0)
+    held = range(first // server, -(-(first + w.stage_gpus) // server))
+    pairs = [(first + gpu % w.stage_gpus, gpu) for gpu in range(w.gpus) if gpu // server not in held]
+    return point_to_point(pairs, size, server)
+
+
+def _expert_weights(w: "Workload", stage: int, size: float) -> Flows:
+    server, first, ep = w.gpus_per_server, w.rank(stage, 0), w.training.ep
+    homes = range(0, ep, server)  # one GPU in each server of the first group of experts; groups are dealt in turn
+    groups = max(1, w.stage_gpus // ep)
+    pairs = [
+        (first + gpu // ep % groups * ep + home + gpu % min(server, ep), gpu) for gpu in range(w.gpus) for home in homes
+    ]
+    return point_to_point(pairs, size / len(homes), server)
 
 
 def join(parts: Iterable[Flows]) -> Flows:
     """All the flows of `parts`, in order."""
     parts = list(parts)
     return Flows(*(list(chain.from_iterable(getattr(p, column) for p in parts)) for column in Flows._fields))
+
+
+def leaves(w: "Workload", src: int, dst: int) -> bool:
+    """Whether what goes from one GPU to another leaves the server."""
+    return src // w.gpus_per_server != dst // w.gpus_per_server
+
+
+def leaving(w: "Workload", flows: Flows) -> Flows:
+    """Those of `flows` that leave a server."""
+    kept = [row for row in zip(*flows, strict=True) if leaves(w, row[0], row[1])]
+    return Flows(*(list(column) for column in zip(*kept, strict=True))) if kept else NONE
 
 
 def wire_seconds(w: "Workload", flows: Flows) -> float:

@@ -1,11 +1,28 @@
-"""GPUs as data: peaks, memory, links. Facts restated from data sheets and public tables; every row names its source."""
+"""GPUs as data: peaks, memory, links, prices. Facts restated from data sheets and public tables in `catalog.csv`, where every
+row names its source and a note says where sources disagree.
 
-from dataclasses import dataclass
+    GPUS["H100"].bf16_flops -> 989e12          find_gpu("NVIDIA H100 80GB HBM3").name -> "H100"
+
+FLOP/s are dense. A server is what has its own NICs and host; `nvlink_gpus` share NVLink: 8 in most servers, the 72 of 18 servers
+in an NVL72 rack. HBM bytes are those a driver reports: the 80 GB of a data sheet are 80 GiB.
+"""
+
+import csv
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from ..errors import RFabricError
+
+PRECISIONS = ("bf16", "fp8", "fp4")  # of tensor cores
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One kind of GPU: dense bf16 FLOP/s, HBM bytes and bytes/s, NVLink bytes/s one way, NIC bit/s, GPUs a server."""
+    """One kind of GPU: dense FLOP/s, HBM bytes and bytes/s, NVLink bytes/s one way, NIC bit/s a GPU, GPUs a server.
+
+    `*_matmul_flops`: what a tuned matmul was measured to reach, where it was. None: it has none, or none is published.
+    """
 
     name: str
     bf16_flops: float
@@ -15,17 +32,72 @@ class Gpu:
     nic_bps: float
     gpus_per_server: int
     source: str
+    nvlink_gpus: int = 8
+    nics_per_server: int = 8
+    fp8_flops: float | None = None
+    fp4_flops: float | None = None
+    bf16_matmul_flops: float | None = None
+    fp8_matmul_flops: float | None = None
+    power_w: float | None = None
+    usd_per_hour: float | None = None
+    note: str = ""
+
+    def peak(self, precision: str = "bf16") -> float:
+        """Dense FLOP/s at `bf16`, `fp8` or `fp4`; RFabricError where its tensor cores lack that."""
+        if precision not in PRECISIONS:
+            raise RFabricError(f"precision {precision!r} is not known; use one of {', '.join(PRECISIONS)}")
+        found = getattr(self, f"{precision}_flops")
+        if found is None:
+            has = ", ".join(p for p in PRECISIONS if getattr(self, f"{p}_flops"))
+            raise RFabricError(f"GPU {self.name} has no {precision} matmul; use {has}")
+        return found
+
+    def matmul_share(self, precision: str = "bf16") -> float:
+        """Share of the peak that a tuned matmul reaches: measured, else the median over the GPUs that were."""
+        done = getattr(self, f"{precision}_matmul_flops", None)
+        if done:
+            return done / self.peak(precision)
+        return _median(
+            [
+                getattr(gpu, f"{p}_matmul_flops") / gpu.peak(p)
+                for gpu in GPUS.values()
+                for p in (["fp8"] if precision == "fp4" else [precision])
+                if getattr(gpu, f"{p}_matmul_flops")
+            ]
+        )
 
 
-_SHEET = "NVIDIA data sheet; github.com/stas00/ml-engineering compute/accelerator and network"
+def find_gpu(text: str) -> Gpu | None:
+    """The GPU that `text` names in whatever spelling: `h100_sxm`, `DGX-H100`, `NVIDIA A100-SXM4-40GB`, `h200_8gpu_busbw`.
 
-GPUS = {
-    gpu.name: gpu
-    for gpu in (
-        Gpu("A100", 312e12, 80e9, 2.0e12, 300e9, 200e9, 8, f"{_SHEET}; NIC: DGX A100, HDR 200"),
-        Gpu("H100", 989e12, 80e9, 3.35e12, 450e9, 400e9, 8, f"{_SHEET}; NIC: DGX H100, NDR 400"),
-        # The H100 with NVLink cut to 400 GB/s both ways. HBM: Weave and the H100's sheet say 3.35 TB/s, shallowsim 4.0.
-        Gpu("H800", 989e12, 80e9, 3.35e12, 200e9, 400e9, 8, "zartbot/shallowsim gpu_info.csv; Weave (OSDI'26) Table 1"),
-        Gpu("H20", 148e12, 96e9, 4.0e12, 450e9, 400e9, 8, "zartbot/shallowsim gpu_info.csv; Weave (OSDI'26) Table 1"),
-    )
-}
+    None where it names none; the first where it names several.
+    """
+    wanted = str(text).upper()
+    found = _NAMES.search(wanted)
+    if not found:
+        return None
+    kinds = [gpu for gpu in GPUS.values() if gpu.name.upper().split("-")[0] == found[1]]
+    marked = (gpu for gpu in kinds if "-" in gpu.name and gpu.name.upper().split("-")[1].rstrip("B") in wanted)
+    return next(marked, GPUS[found[1]])
+
+
+def _median(values: list[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def _catalog() -> dict[str, Gpu]:
+    with (Path(__file__).parent / "catalog.csv").open(encoding="utf-8", newline="") as file:
+        return {row["name"]: _gpu(row) for row in csv.DictReader(file)}
+
+
+def _gpu(row: dict[str, str]) -> Gpu:
+    made = {"int": int, "float": float, "str": str}
+    kinds = {f.name: made.get(getattr(f.type, "__name__", ""), float) for f in fields(Gpu)}
+    return Gpu(**{key: kinds[key](value) for key, value in row.items() if value or kinds[key] is str})
+
+
+GPUS = _catalog()
+# Longest names first; a letter before the name would make it another one, but for the x of `8xH100` and `DGXH100`.
+_KINDS = sorted({name.upper().split("-")[0] for name in GPUS}, key=len, reverse=True)
+_NAMES = re.compile(rf"(?<![A-WYZ])({'|'.join(_KINDS)})(?![0-9])")

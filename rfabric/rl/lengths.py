@@ -3,13 +3,21 @@
     quantile,tokens                              inverse CDF, linear between rows, from quantile 0 to 1
     tokens                                       samples, one a row
     output_tokens,expected_requests[,cdf]        counts, as ServeGen writes them (input_tokens for prompts)
+    ContextTokens,GeneratedTokens,...            requests, one a row: Azure's LLM inference traces
+    input_length,output_length,...               Mooncake's, as CSV or as JSON lines
+    in_tokens,out_tokens,...                     calls of coding agents (kv-cache-tester)
+    chunk-N-dataset.json                         ServeGen's own: shares of tokens by window, by the rates in chunk-N-trace.csv
 
-Bring your own CSV in any of these forms; lines that begin with # are comments.
+Bring your own CSV in any of these forms; lines that begin with # are comments. Where a file has prompts and responses, `side` says
+which are meant. Where only statistics of a step are known, `of_moments` makes a distribution that has them.
 """
 
+import ast
 import csv
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 
@@ -17,6 +25,9 @@ from ..errors import RFabricError
 
 _TOKENS = ("tokens", "output_tokens", "input_tokens")
 _KNOWN = (*_TOKENS, "quantile", "expected_requests", "cdf")
+# Traces with a request a row, prompts and responses: Azure/AzurePublicDataset, kvcache-ai/Mooncake, callanjfox/kv-cache-tester.
+_PAIRS = (("ContextTokens", "GeneratedTokens"), ("input_length", "output_length"), ("in_tokens", "out_tokens"))
+SIDES = ("prompt", "output")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,19 +54,25 @@ class Lengths:
             raise RFabricError(f"lengths {self.name}: quantiles must ascend from 0 to 1; add the missing rows")
 
     @classmethod
-    def read(cls, path: str | Path) -> "Lengths":
-        """The distribution in a CSV file of one of the three forms."""
+    def read(cls, path: str | Path, side: str = "output") -> "Lengths":
+        """The distribution in a file of one of the forms above; `side`: prompt or output, of files that have both."""
         path = Path(path)
+        if side not in SIDES:
+            raise RFabricError(f"lengths {path}: side {side!r} is not known; use one of {', '.join(SIDES)}")
         try:
-            with open(path, newline="", encoding="utf-8") as file:
-                lines = list(file)
-                rows = list(csv.DictReader((line for line in lines if not line.startswith("#")), strict=True))
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            if path.suffix == ".json":
+                return _servegen(cls, path, "".join(lines), side)
+            rows = _rows(path, lines)
+        except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError) as error:
             raise RFabricError(f"lengths {path}: {error}") from error
         if not rows:
-            raise RFabricError(f"lengths {path}: holds no rows")
+            raise RFabricError(f"lengths {path}: holds no rows; a length a row is needed")
         source = " ".join(line.strip("# \r\n") for line in lines if line.startswith("#"))
-        return _from_columns(path.stem, _columns(path, rows), source)
+        pair = next((pair for pair in _PAIRS if set(pair) <= set(rows[0])), None)
+        if pair:
+            return _requests(cls, path, rows, pair[SIDES.index(side)], source)
+        return _from_columns(path.stem, _columns(path, rows), source, side)
 
     @classmethod
     def of_samples(cls, name: str, tokens, weights=None, source: str = "") -> "Lengths":
@@ -70,6 +87,35 @@ class Lengths:
         steps = np.stack([np.concatenate(([0.0], upper[:-1])), upper], axis=1).ravel()
         return cls(name, steps, np.repeat(tokens[order], 2), source)
 
+    @classmethod
+    def of_moments(cls, name: str, mean: float, least: float, most: float, count: int) -> "Lengths":
+        """The log-normal cut to `least` .. `most` whose mean is `mean` and of which the largest of `count` draws is `most`.
+
+        The largest is taken at its median quantile, 2^(-1/count).
+        """
+        if not 1 <= least <= mean <= most:
+            raise RFabricError(f"lengths {name}: mean {mean:g} must lie between {least:g} and {most:g}, both 1 or more")
+        if count < 2 or least == most:
+            return cls.of_samples(name, [mean])
+        if mean < least + (most - least) / count:
+            low = least + (most - least) / count
+            raise RFabricError(
+                f"lengths {name}: {count} draws, one of {most:g}, have a mean of {low:g} at least, not {mean:g}"
+            )
+        quantile = np.linspace(0, 1, 1001)
+        normal = NormalDist()
+        z = np.array([normal.inv_cdf(q) for q in np.clip(quantile, 1e-6, 1 - 1e-6)])
+        last = normal.inv_cdf(2 ** (-1 / count))
+
+        def drawn(sigma: float) -> np.ndarray:
+            return np.clip(most * np.exp(np.clip(sigma * (z - last), -700, 0)), least, most)
+
+        low, high = 0.0, 20.0
+        for _ in range(50):  # the mean falls as sigma grows
+            sigma = (low + high) / 2
+            low, high = (sigma, high) if _mean(quantile, drawn(sigma)) > mean else (low, sigma)
+        return cls(name, quantile, drawn(low), f"log-normal of mean {mean:g}, largest of {count} {most:g}")
+
     def at(self, quantile: float | np.ndarray) -> np.ndarray:
         """Whole tokens (int64) at `quantile` (0..1)."""
         return np.ceil(np.interp(quantile, self.quantile, self.tokens) - 1e-9).astype(np.int64)
@@ -79,21 +125,83 @@ class Lengths:
         return np.minimum(self.at(random.random(count)), limit)
 
 
+def _mean(quantile: np.ndarray, tokens: np.ndarray) -> float:
+    return float(((tokens[1:] + tokens[:-1]) / 2 * np.diff(quantile)).sum())
+
+
+def _rows(path: Path, lines: list[str]) -> list[dict]:
+    """A mapping a row, of CSV or of JSON lines."""
+    kept = [line for line in lines if not line.startswith("#")]
+    if path.suffix != ".jsonl":
+        return list(csv.DictReader(kept, strict=True))
+    rows = [json.loads(line) for line in kept if line.strip()]
+    if not all(isinstance(row, dict) for row in rows):
+        raise RFabricError(f"lengths {path}: each line must hold an object, such as {{'input_length': 6758, ...}}")
+    return rows
+
+
+def _requests(cls: type[Lengths], path: Path, rows: list[dict], column: str, source: str) -> Lengths:
+    """Lengths of requests; those without a token are left out, and counted in the source."""
+    tokens = _numbers(path, rows, column)
+    kept = tokens[tokens != 0]
+    if not len(kept):
+        raise RFabricError(f"lengths {path}: all {len(tokens)} rows of {column} are 0; a length is 1 or more")
+    without = (
+        f"; {len(tokens) - len(kept)} of {len(tokens)} without a token left out" if len(kept) < len(tokens) else ""
+    )
+    return cls.of_samples(path.stem, kept, source=f"{source}{column} of {path.name}{without}")
+
+
+def _servegen(cls: type[Lengths], path: Path, text: str, side: str) -> Lengths:
+    """A client of ServeGen: shares of tokens by window of a day, weighted by the rates in the trace beside it."""
+    windows, column = json.loads(text), {"prompt": "input_tokens", "output": "output_tokens"}[side]
+    rates = _servegen_rates(path)
+    tokens, weights = [], []
+    starts = sorted((float(start) for start in windows), reverse=True) if isinstance(windows, dict) else []
+    for start, window in windows.items() if starts else ():
+        try:
+            shares = ast.literal_eval(window[column])
+        except (KeyError, TypeError, ValueError, SyntaxError) as error:
+            raise RFabricError(f"lengths {path}: window {start} has no {column} such as '{{45: 0.01}}'") from error
+        rate = (
+            1.0
+            if rates is None
+            else sum(r for at, r in rates if next((s for s in starts if s <= at), None) == float(start))
+        )
+        tokens += list(shares)
+        weights += [share * rate for share in shares.values()]
+    if not tokens:
+        raise RFabricError(f"lengths {path}: holds no windows of {column}; give ServeGen's chunk-N-dataset.json")
+    return cls.of_samples(path.stem, tokens, weights, f"ServeGen {path.name}, {column}")
+
+
+def _servegen_rates(path: Path) -> list[tuple[float, float]] | None:
+    """(start, requests/s) of ServeGen's trace beside a data set; None where there is none or it is all 0."""
+    trace = path.with_name(path.name.replace("-dataset.json", "-trace.csv"))
+    if trace == path or not trace.is_file():
+        return None
+    with open(trace, newline="", encoding="utf-8") as file:
+        rates = [(float(row[0]), float(row[1])) for row in csv.reader(file) if len(row) > 1]
+    return rates if any(rate for _, rate in rates) else None
+
+
+def _numbers(path: Path, rows: list[dict], key: str) -> np.ndarray:
+    try:
+        return np.array([float(row[key]) for row in rows])
+    except (KeyError, TypeError, ValueError) as error:
+        raise RFabricError(f"lengths {path}: column {key} must hold numbers: {error}") from error
+
+
 def _columns(path: Path, rows: list[dict]) -> dict[str, np.ndarray]:
     unknown = [key for key in rows[0] if key not in _KNOWN]
     if unknown:
         raise RFabricError(f"lengths {path}: unknown columns {unknown}; there are {', '.join(_KNOWN)}")
-    columns = {}
-    for key in rows[0]:
-        try:
-            columns[key] = np.array([float(row[key]) for row in rows])
-        except (TypeError, ValueError) as error:
-            raise RFabricError(f"lengths {path}: column {key} must hold numbers: {error}") from error
-    return columns
+    return {key: _numbers(path, rows, key) for key in rows[0]}
 
 
-def _from_columns(name: str, columns: dict[str, np.ndarray], source: str) -> Lengths:
-    tokens = next((columns[key] for key in _TOKENS if key in columns), None)
+def _from_columns(name: str, columns: dict[str, np.ndarray], source: str, side: str) -> Lengths:
+    order = _TOKENS if side == "output" else (_TOKENS[0], *_TOKENS[:0:-1])
+    tokens = next((columns[key] for key in order if key in columns), None)
     if tokens is None:
         raise RFabricError(f"lengths {name}: no column of tokens; name it one of {', '.join(_TOKENS)}")
     if "quantile" in columns:

@@ -4,20 +4,22 @@
     training      log-prob (rank by rank) ---------------------' -> for each update:
                   forward and backward -> backward piece 1 -> piece 2 -> ...  -> optimizer -> all-gather
                                               `-> bucket 1 ---> bucket 2 --> ... --'
-    weight sync   the levels of the strategy
+    weight sync   the levels of the strategy; colocated: weights change hands inside servers, then what comes from others
 
+Which phase waits for which is the pipeline's: `plan.waits`.
 Rows without bytes stand for computing (gap = its seconds) and for barriers (gap 0), so that edges grow as rows do.
 """
 
 import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 
 from .. import __version__
-from ..trace import Flows, Trace, TraceBuilder
+from ..trace import Flows, PhaseKey, Trace, TraceBuilder
 from . import flows
 from .models import Model
-from .phases import MiniBatch, Step, step_of
-from .plan import plan_of_steps, training_passes
-from .weight_sync import STRATEGIES, Level
+from .phases import MiniBatch, Step, handover, step_of
+from .plan import Plan, phase_order, plan_of_steps, training_passes, waits, weight_levels
+from .weight_sync import Level
 from .workload import Workload
 
 MERGED = (
@@ -36,13 +38,26 @@ MERGED_EXPERTS = (
 def trace_of(workload: Workload, seed: int = 0) -> Trace:
     """What the job sends and when: the same workload and seed give the same bytes."""
     steps = [step_of(workload, seed, n) for n in range(workload.steps)]
-    out = _Rows(workload)
-    before: list[int] = []
-    for step in steps:
-        before = [_generation(out, step, before)]
-        before = [_training(out, step, before)]
-        before = [_weight_sync(out, step, before)]
-    return out.builder.build(plan_of_steps(workload, steps).windows, _provenance(workload, seed))
+    return trace_of_steps(workload, steps, plan_of_steps(workload, steps), seed)
+
+
+Part = Callable[["_Rows", Step, list[int]], int]
+
+
+def trace_of_steps(
+    w: Workload, steps: Sequence[Step], plan: Plan, seed: int = 0, parts: Mapping[str, Part] | None = None
+) -> Trace:
+    """The trace of steps that are already drawn, with the windows of `plan`.
+
+    parts: how a scheduler lowers a kind of phase its own way: (rows so far, step, rows to wait for) -> the last row.
+    """
+    out = _Rows(w)
+    done: dict[PhaseKey, int] = {}
+    lower = {"generation": _generation, "training": _training, "weight_sync": _weight_sync} | dict(parts or {})
+    for key in phase_order(w):
+        before = [done[other] for other in waits(w, key)]
+        done[key] = lower[key.phase](out, steps[key.step], before)
+    return out.builder.build(plan.windows, _provenance(w, seed))
 
 
 class _Rows:
@@ -124,19 +139,29 @@ def _ranks(out: _Rows, seconds, label: str, after: list[int]) -> list[int]:
 
 def _weight_sync(out: _Rows, step: Step, before: list[int]) -> int:
     out.phase(step, "weight_sync")
+    for what, seconds in handover(out.workload).items():
+        before = [out.compute(out.workload.replicas[0][0], seconds, what, before)]
     rows: list[int] = []
-    for level in STRATEGIES[out.workload.weight_sync.strategy](out.workload):
-        rows = _level(out, level, rows or before)
-    return out.barrier(out.workload.replicas[0][0], rows)
+    every: list[int] = []  # what no later level passes on must arrive as well
+    for level in weight_levels(out.workload):
+        rows = _level(out, level, rows or before) or rows
+        every += rows
+    return out.barrier(out.workload.replicas[0][0], every or before)
 
 
 def _level(out: _Rows, level: Level, before: list[int]) -> list[int]:
+    """A row for each flow of a level, so that the next can wait for it; inside a server, over NVLink, a row without bytes."""
     if level.waits is None:
         ready = before if len(before) == 1 else [out.barrier(out.workload.replicas[0][0], before)]
-        return out.send(level.flows, level.label, ready)
+        waits = [ready] * len(level.flows.src)
+    else:
+        waits = [[before[wait]] for wait in level.waits]
+    stays = [not flows.leaves(out.workload, a, b) for a, b in zip(level.flows.src, level.flows.dst, strict=True)]
+    if level.waits is None and not any(stays):
+        return out.send(level.flows, level.label, waits[0] if waits else before)
     rows = []
-    for src, dst, size, wait in zip(*level.flows, level.waits, strict=True):
-        rows += out.send(Flows([src], [dst], [size]), level.label, [before[wait]])
+    for stay, src, dst, size, wait in zip(stays, *level.flows, waits, strict=True):
+        rows += [out.barrier(dst, wait)] if stay else out.send(Flows([src], [dst], [size]), level.label, wait)
     return rows
 
 

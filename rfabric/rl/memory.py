@@ -1,9 +1,15 @@
-"""What fits in HBM: KV cache beside the weights of an engine; parameters, states and activations of a training rank."""
+"""What fits in HBM: KV cache beside the weights of an engine; parameters, states and activations of a training rank.
+
+    engine:    weights / (tp pp), those of experts / (ep pp), + KV cache / its shards + what CUDA and NCCL hold
+    training:  the same shards with gradients and Adam's states + activations of pp micro-batches
+
+Bytes on one GPU unless said otherwise. A latent (MLA) cache has no heads to cut, so all tp GPUs hold all of it.
+"""
 
 from typing import TYPE_CHECKING
 
 from .gpus import Gpu
-from .models import BF16_BYTES, Model
+from .models import BF16_BYTES, STORED_BYTES, Model
 
 if TYPE_CHECKING:
     from .workload import Training
@@ -17,15 +23,49 @@ OPTIMIZER_BYTES = 12
 ACTIVATION_BYTES = {"selective": 34, "full": 2}
 
 
-def kv_capacity_tokens(model: Model, gpu: Gpu, tp: int, utilisation: float) -> int:
-    """Tokens of KV cache that `tp` GPUs hold beside the weights; negative when the weights do not fit."""
-    free = gpu.hbm_bytes * utilisation - RESERVED_BYTES - model.weight_bytes / tp
-    return int(free // (model.kv_bytes_per_token / kv_shards(model, tp)))
+def kv_capacity_tokens(
+    model: Model, gpu: Gpu, tp: int, utilisation: float, pp: int = 1, ep: int | None = None, precision: str = "bf16"
+) -> int:
+    """Tokens of KV cache that tp x pp GPUs hold beside the weights; negative when the weights do not fit."""
+    free = gpu.hbm_bytes * utilisation - RESERVED_BYTES - engine_weight_bytes(model, tp, pp, ep, precision)
+    return int(free // kv_bytes_per_gpu(model, tp, pp))
+
+
+def engine_weight_bytes(model: Model, tp: int, pp: int = 1, ep: int | None = None, precision: str = "bf16") -> float:
+    """Weights on one GPU of an engine; experts are cut or dealt to `ep` GPUs, those of its tp where not said."""
+    experts = model.expert_parameters * STORED_BYTES[precision]
+    return (model.weight_bytes_at(precision) - experts) / (tp * pp) + experts / ((ep or tp) * pp)
+
+
+def kv_bytes_per_gpu(model: Model, tp: int, pp: int = 1) -> float:
+    """KV cache of one token on each GPU that holds a part of it."""
+    return model.kv_bytes_per_token / (kv_shards(model, tp) * pp)
 
 
 def kv_shards(model: Model, tp: int) -> int:
     """In how many parts `tp` GPUs cut the KV cache: no finer than its heads, beyond which they are copied."""
-    return min(tp, model.kv_heads)
+    return 1 if model.latent else min(tp, model.kv_heads)
+
+
+def fewest_gpus(model: Model, gpu: Gpu, tokens: int, utilisation: float = 0.9, precision: str = "bf16") -> int | None:
+    """The least power of two of GPUs that serve the model with room for so many tokens of KV cache; None: not 1,024 either.
+
+    Tensor parallelism inside a server, then a pipeline over servers.
+    """
+    for n in (2**i for i in range(11)):
+        tp = min(n, gpu.gpus_per_server)
+        if (
+            n // tp <= model.layers
+            and kv_capacity_tokens(model, gpu, tp, utilisation, n // tp, None, precision) >= tokens
+        ):
+            return n
+    return None
+
+
+def fewest_training_gpus(model: Model, gpu: Gpu, grad_bytes: int = 4) -> int | None:
+    """The least power of two of GPUs whose HBM holds parameters, gradients and Adam's states, all sharded, without activations."""
+    states = (BF16_BYTES + grad_bytes + OPTIMIZER_BYTES) * model.parameters
+    return next((n for n in (2**i for i in range(17)) if states / n + RESERVED_BYTES <= gpu.hbm_bytes), None)
 
 
 def training_bytes(model: Model, training: "Training", dp: int, recompute: str | None = None) -> dict[str, float]:

@@ -1,31 +1,40 @@
-"""Language models from their own Hugging Face `config.json`: parameters, KV bytes, FLOPs. Decoders, dense (Llama, Qwen) or
-with mixtures of experts (Qwen MoE).
+"""Language models as shapes: parameters, bytes of weights and KV cache, FLOPs. `configs` reads them from their own config.json.
 
     Model.read("traffic/models/Qwen2.5-14B.json").parameters -> 14_770_033_664
-    Model.read("traffic/models/Qwen3-30B-A3B.json").active_parameters -> 3_353_032_704
+    find_model("Qwen/Qwen3-30B-A3B-FP8").active_parameters   -> 3_353_032_704
 
-FLOPs count a multiply-add as two. Attention is causal: s tokens cost 2 s^2 a head dimension, half of the square.
+    layer = attention (grouped-query, or latent: MLA) + MLP (gated or not), or a mixture of such MLPs (experts)
+
+FLOPs count a multiply-add as two. Attention is causal: s tokens see s^2 / 2 pairs of tokens. Layers that predict further tokens
+(MTP) stand apart: published totals leave them out, and engines run them only when they speculate.
 """
 
+import difflib
+import functools
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import RFabricError
+from ..fabric import data_dir
 
 BF16_BYTES = 2
-# The model types read here, and whether their QKV projections have a bias (source: their classes in transformers).
-QKV_BIAS = {"qwen2": True, "qwen3": False, "llama": False, "mistral": False, "qwen2_moe": True, "qwen3_moe": False}
-QK_NORM = ("qwen3", "qwen3_moe")
-MIXTURES = ("qwen2_moe", "qwen3_moe")
-_NOT_READ = ("num_local_experts", "n_routed_experts", "kv_lora_rank")
+# Bytes a weight of the layers' matrices takes as it is stored, with its scales: blockwise fp8 with a float32 for 128 x 128 weights
+# (DeepSeek-V3, arXiv 2412.19437), MXFP4 a byte for 32 (OCP Microscaling 1.0), NVFP4 a byte for 16, int4 an fp16 for 128 (GPTQ).
+STORED_BYTES = {
+    "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_block": 1 + 4 / 128**2, "int8": 1.0,
+    "mxfp4": 0.5 + 1 / 32, "nvfp4": 0.5 + 1 / 16, "int4": 0.5 + 2 / 128,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Experts:
-    """The mixtures of a model: `layers` of its layers choose `per_token` of `count` gated MLPs of `intermediate` columns.
+    """The mixtures of a model: `layers` of its layers choose `per_token` of `count` MLPs of `intermediate` columns.
 
-    `shared`: columns of the MLP beside them that every token passes, with a gate of its own; 0 where there is none.
+    `shared`: columns of the MLPs beside them that every token passes, with a gate of its own where `shared_gate`; 0: none.
+    `biased`: router and experts have biases. `router_bias`: the router alone has one, to balance loads.
     """
 
     count: int
@@ -33,13 +42,38 @@ class Experts:
     intermediate: int
     layers: int
     shared: int = 0
+    shared_gate: bool = False
+    biased: bool = False
+    router_bias: bool = False
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Multi-head latent attention (MLA; DeepSeek-V2, arXiv 2405.04434): a token is cached as `kv_rank` + `rope` numbers a layer.
+
+    A head's query and key have `nope` + `rope` columns, its value `value`. `query_rank` 0: queries are not compressed.
+    """
+
+    query_rank: int
+    kv_rank: int
+    nope: int
+    rope: int
+    value: int
 
 
 @dataclass(frozen=True)
 class Model:
-    """Shape of a decoder with grouped-query attention and a gated MLP; `context`: its longest sequence.
+    """Shape of a decoder; `context`: its longest sequence in tokens.
 
-    `intermediate`: columns of the MLP of the layers without experts.
+    intermediate: columns of the MLP of the layers without experts; `gated`: it has a gate beside up and down.
+    window, windowed: so many layers see no further back than `window` tokens.
+    attention_layers, mlp_layers: how many layers have attention, and an MLP of their own; None: all, and all without experts.
+    others: parameters beside these matrices that a token is multiplied with (state-space layers, gates of attention), in
+    all layers; state_bytes: what those layers hold for a sequence however long.
+    vectors: parameters of norms and biases in all layers; once: those outside of layers; positions: rows of a learned table.
+    next_layers: layers that predict further tokens (MTP), not counted in `layers` nor in any total but `mtp_parameters`.
+    stored: how its published weights are stored; notes: what of its config was read with a grain of salt; published_b: the
+    parameters that its maker states, in billions, where the config carries that.
     """
 
     name: str
@@ -52,15 +86,31 @@ class Model:
     vocab: int
     context: int
     tied: bool = False
-    qkv_bias: bool = False
-    qk_norm: bool = False
+    gated: bool = True
     experts: Experts | None = None
+    latent: Latent | None = None
+    window: int = 0
+    windowed: int = 0
+    attention_layers: int | None = None
+    mlp_layers: int | None = None
+    others: int = 0
+    state_bytes: int = 0
+    vectors: int = 0
+    once: int = 0
+    positions: int = 0
+    next_layers: int = 0
+    stored: str = "bf16"
+    notes: tuple[str, ...] = ()
+    published_b: float | None = None
+    published_active_b: float | None = None
 
     def __post_init__(self):
         for key in ("layers", "hidden", "intermediate", "heads", "kv_heads", "head_dim", "vocab", "context"):
             self._check_count(key, getattr(self, key))
         for key in ("count", "per_token", "intermediate", "layers") if self.experts else ():
             self._check_count(f"experts.{key}", getattr(self.experts, key))
+        for key in ("kv_rank", "nope", "rope", "value") if self.latent else ():
+            self._check_count(f"latent.{key}", getattr(self.latent, key))
         if self.experts and self.experts.per_token > self.experts.count:
             raise RFabricError(
                 f"model {self.name}: a token cannot take {self.experts.per_token} of {self.experts.count} experts"
@@ -75,54 +125,23 @@ class Model:
     @classmethod
     def read(cls, path: str | Path) -> "Model":
         """The model that a Hugging Face config file describes."""
-        try:
-            config = json.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise RFabricError(f"model config {path}: {error}") from error
-        if not isinstance(config, dict):
-            raise RFabricError(f"model config {path}: holds no object; give a Hugging Face config.json")
-        return cls.from_config(config, Path(path).stem)
+        from .configs import read_config
+
+        return cls.from_config(read_config(path), Path(path).stem)
 
     @classmethod
     def from_config(cls, config: dict, name: str) -> "Model":
         """The model of a config.json's keys; unknown architectures are refused, never guessed."""
-        kind, strange = config.get("model_type"), [key for key in _NOT_READ if config.get(key)]
-        strange += ["num_experts"] if config.get("num_experts") and kind not in MIXTURES else []
-        if kind not in QKV_BIAS or strange:
-            what = f"model_type {kind!r}" + (f" with {', '.join(strange)}" if strange else "")
-            raise RFabricError(f"model {name}: {what} is not modelled; models of {', '.join(QKV_BIAS)} are")
-        try:
-            heads, hidden = config["num_attention_heads"], config["hidden_size"]
-            return cls(
-                name=name,
-                layers=config["num_hidden_layers"],
-                hidden=hidden,
-                intermediate=config["intermediate_size"],
-                heads=heads,
-                kv_heads=config.get("num_key_value_heads") or heads,
-                head_dim=config.get("head_dim") or hidden // heads,
-                vocab=config["vocab_size"],
-                context=config["max_position_embeddings"],
-                tied=bool(config.get("tie_word_embeddings", False)),
-                qkv_bias=bool(config.get("attention_bias", QKV_BIAS[kind])),
-                qk_norm=kind in QK_NORM,
-                experts=_experts(config, name) if kind in MIXTURES else None,
-            )
-        except KeyError as error:
-            lacks = f"its config lacks {error.args[0]}; give the published config.json"
-            raise RFabricError(f"model {name}: {lacks}") from error
-        except (TypeError, ZeroDivisionError) as error:
-            wrong = "hidden_size and num_attention_heads must be whole numbers above 0"
-            raise RFabricError(f"model {name}: {wrong}") from error
+        from .configs import model_of
+
+        return model_of(config, name)
+
+    # --- parameters ---------------------------------------------------------------------------------------------------
 
     @property
     def parameters(self) -> int:
-        """All parameters."""
-        each = self._attention_parameters + 2 * self.hidden
-        dense = (self.layers - self._sparse_layers) * 3 * self.hidden * self.intermediate
-        around = self.experts.layers * self._beside_experts if self.experts else 0
-        once = self.hidden + self._embedding * (1 if self.tied else 2)
-        return self.layers * each + dense + around + self.expert_parameters + once
+        """All parameters, as published totals count them: without the layers that predict further tokens."""
+        return self._in_layers + self.expert_parameters + self._outside
 
     @property
     def expert_parameters(self) -> int:
@@ -143,7 +162,29 @@ class Model:
     @property
     def matmul_parameters(self) -> int:
         """Active parameters that a token is multiplied with: all but the embedding that is only looked up."""
-        return self.active_parameters - (0 if self.tied else self._embedding)
+        return self.active_parameters - self.looked_up_parameters
+
+    @property
+    def looked_up_parameters(self) -> int:
+        """Those of tables of which a token takes one row."""
+        return (0 if self.tied else self._embedding) + self.positions * self.hidden
+
+    @property
+    def mtp_parameters(self) -> int:
+        """Those of the layers that predict further tokens: each a layer like the last, and a matrix that joins two vectors."""
+        return self.next_layers * (self.layer_parameters(bool(self.experts)) + 2 * self.hidden**2 + 3 * self.hidden)
+
+    def layer_parameters(self, sparse: bool = False) -> int:
+        """Parameters of one layer with attention: with all its experts where `sparse`, else with an MLP of its own."""
+        mlp = self._beside_experts + self.experts.count * self._one_expert if sparse else self._mlp(self.intermediate)
+        return self._attention + mlp + (self.vectors + self.others) // self.layers
+
+    @property
+    def layer_mean(self) -> float:
+        """Parameters of a layer, the mean over kinds of layers."""
+        return (self.parameters - self._outside) / self.layers
+
+    # --- bytes --------------------------------------------------------------------------------------------------------
 
     @property
     def weight_bytes(self) -> int:
@@ -151,18 +192,87 @@ class Model:
         return BF16_BYTES * self.parameters
 
     @property
+    def stored_bytes(self) -> float:
+        """Bytes of one copy as it was published."""
+        return self.weight_bytes_at(self.stored)
+
+    def weight_bytes_at(self, precision: str) -> float:
+        """Bytes of one copy whose layers' matrices are stored at `precision`, the rest in bf16; MXFP4 is for experts only."""
+        if precision not in STORED_BYTES:
+            raise RFabricError(f"weights stored as {precision!r} are not known; use one of {', '.join(STORED_BYTES)}")
+        quantised = self.expert_parameters if precision == "mxfp4" else self.parameters - self._outside - self.vectors
+        return BF16_BYTES * (self.parameters - quantised) + STORED_BYTES[precision] * quantised
+
+    @property
     def kv_bytes_per_token(self) -> int:
-        """Keys and values of one token in all layers, bf16."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * BF16_BYTES
+        """Keys and values of one token in all layers, bf16; of latent attention what it caches in their place."""
+        return self.kv_layers * self.kv_layer_bytes
+
+    @property
+    def kv_layer_bytes(self) -> int:
+        """Keys and values of one token in one layer, bf16."""
+        if self.latent:
+            return (self.latent.kv_rank + self.latent.rope) * BF16_BYTES
+        return 2 * self.kv_heads * self.head_dim * BF16_BYTES
+
+    @property
+    def kv_layers(self) -> int:
+        """Layers with attention, which alone cache keys and values."""
+        return self.layers if self.attention_layers is None else self.attention_layers
+
+    def kv_bytes(self, tokens: float) -> float:
+        """What a sequence of so many tokens holds: layers with a window keep only that, others of no attention a fixed state."""
+        kept = self.windowed * min(tokens, self.window) + (self.kv_layers - self.windowed) * tokens
+        return kept * self.kv_layer_bytes + self.state_bytes
+
+    # --- FLOPs --------------------------------------------------------------------------------------------------------
 
     @property
     def attention_flops_per_context_token(self) -> int:
-        """FLOPs of one new token attending to one token of context: scores and values, in all layers."""
-        return 4 * self.layers * self.heads * self.head_dim
+        """FLOPs of one new token attending to one token of context in decode: scores and values, in all layers.
+
+        Latent attention decodes in the compressed space: a head's query and its sum have kv_rank columns.
+        """
+        if self.latent:
+            return self.kv_layers * self.heads * 2 * (2 * self.latent.kv_rank + self.latent.rope)
+        return 4 * self.kv_layers * self.heads * self.head_dim
+
+    @property
+    def attention_flops_per_pair(self) -> int:
+        """FLOPs of one token attending to one before it in prefill and training: latents are expanded to keys and values."""
+        if self.latent:
+            return self.kv_layers * self.heads * 2 * (self.latent.nope + self.latent.rope + self.latent.value)
+        return self.attention_flops_per_context_token
 
     def forward_flops(self, tokens: float, squares: float) -> float:
         """FLOPs of a forward pass over sequences of `tokens` in all; `squares` adds up the squares of their lengths."""
-        return 2 * self.matmul_parameters * tokens + self.attention_flops_per_context_token * squares / 2
+        return 2 * self.matmul_parameters * tokens + self.attention_flops_per_pair * squares / 2
+
+    def decode_flops(self, context: float) -> float:
+        """FLOPs of one new token after `context` tokens."""
+        seen = 1 - (
+            self.windowed / self.kv_layers * (1 - min(1, self.window / context)) if self.windowed and context else 0
+        )
+        return 2 * self.matmul_parameters + self.attention_flops_per_context_token * context * seen
+
+    def training_flops(self, tokens: float, squares: float) -> float:
+        """FLOPs of forward and backward, which takes twice as many, without recomputation."""
+        return 3 * self.forward_flops(tokens, squares)
+
+    # --- parts --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _in_layers(self) -> int:
+        """Of all layers, without the experts that tokens choose."""
+        own = self.layers - self._sparse_layers if self.mlp_layers is None else self.mlp_layers
+        around = self.experts.layers * self._beside_experts if self.experts else 0
+        return (
+            self.kv_layers * self._attention + own * self._mlp(self.intermediate) + around + self.others + self.vectors
+        )
+
+    @property
+    def _outside(self) -> int:
+        return self._embedding * (1 if self.tied else 2) + self.positions * self.hidden + self.once
 
     @property
     def _embedding(self) -> int:
@@ -172,35 +282,134 @@ class Model:
     def _sparse_layers(self) -> int:
         return self.experts.layers if self.experts else 0
 
+    def _mlp(self, columns: int) -> int:
+        return (3 if self.gated else 2) * self.hidden * columns
+
     @property
     def _one_expert(self) -> int:
-        return 3 * self.hidden * self.experts.intermediate
+        e = self.experts
+        return self._mlp(e.intermediate) + ((1 + self.gated) * e.intermediate + self.hidden if e.biased else 0)
 
     @property
     def _beside_experts(self) -> int:
         """Of one layer: the router, and the shared MLP with its gate."""
-        shared = 3 * self.hidden * self.experts.shared + self.hidden if self.experts.shared else 0
-        return self.hidden * self.experts.count + shared
+        e = self.experts
+        bias = e.count if e.biased or e.router_bias else 0
+        return self.hidden * (e.count + e.shared_gate) + self._mlp(e.shared) + bias
 
     @property
-    def _attention_parameters(self) -> int:
-        queries, keys = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        norms = 2 * self.head_dim if self.qk_norm else 0
-        return self.hidden * (2 * queries + 2 * keys) + (queries + 2 * keys if self.qkv_bias else 0) + norms
+    def _attention(self) -> int:
+        """The matrices of attention in one layer."""
+        if self.latent is None:
+            return self.hidden * 2 * (self.heads + self.kv_heads) * self.head_dim
+        m = self.latent
+        queries = self.heads * (m.nope + m.rope)
+        compressed = self.hidden * m.query_rank + m.query_rank * queries if m.query_rank else self.hidden * queries
+        cached = self.hidden * (m.kv_rank + m.rope) + m.kv_rank * self.heads * (m.nope + m.value)
+        return compressed + cached + self.heads * m.value * self.hidden
 
 
-def _experts(config: dict, name: str) -> Experts:
-    """The mixtures of a Qwen MoE config; which layers have one: transformers, Qwen3MoeDecoderLayer."""
-    step, dense = config.get("decoder_sparse_step", 1), config.get("mlp_only_layers") or []
-    if isinstance(step, bool) or not isinstance(step, int) or step < 1 or not isinstance(dense, list):
+def find_model(name: str, folders: Sequence[str | Path] = ()) -> Model | None:
+    """The model that `name` means in whatever spelling, from the *.json of `folders` first, then from traffic/models/.
+
+    `Qwen/Qwen3-32B`, `qwen_qwen3_32b`, `LLAMA3.1_8B`, `Meta-Llama-3.1-8B-Instruct` and `Qwen3-235B-A22B-FP8` are found. None where
+    no config has the name.
+    """
+    found = find_config(name, folders)
+    return Model.read(found) if found else None
+
+
+def find_config(name: str, folders: Sequence[str | Path] = ()) -> Path | None:
+    """The config file that `find_model` reads."""
+    found = (_in_folder(str(name), Path(folder)) for folder in (*folders, _shipped()))
+    return next((path for path in found if path), None)
+
+
+def load_model(text: str) -> Model:
+    """The model of a config file, of a folder that holds one, or of a name; RFabricError names those like it where it is none."""
+    path = Path(text)
+    file = path / "config.json" if path.is_dir() else path
+    if file.suffix == ".json":
+        found = Model.read(file)
+        return replace(found, name=file.resolve().parent.name) if file.stem == "config" else found
+    found = find_model(text)
+    if found is None:
         raise RFabricError(
-            f"model {name}: decoder_sparse_step {step!r} must be a whole number above 0, mlp_only_layers {dense!r} a list"
+            f"no model {text!r}; give a config.json or one of traffic/models/, which has {likely_models(text)}"
         )
-    sparse = [i for i in range(config["num_hidden_layers"]) if (i + 1) % step == 0 and i not in dense]
-    return Experts(
-        count=config["num_experts"],
-        per_token=config["num_experts_per_tok"],
-        intermediate=config["moe_intermediate_size"],
-        layers=len(sparse),
-        shared=config.get("shared_expert_intermediate_size") or 0,
-    )
+    return found
+
+
+def likely_models(text: str) -> str:
+    """The models in traffic/models whose names are like `text`, and how many others there are."""
+    known = {_joined(_words(path.stem)): path.stem for path in sorted(_shipped().glob("*.json"))}
+    close = difflib.get_close_matches(_joined(_words(text)), known, n=4, cutoff=0.0)
+    return f"{', '.join(known[key] for key in close)} and {len(known) - len(close)} more"
+
+
+def same_model(one: str, other: str) -> bool:
+    """Whether two names mean the same model, whatever their makers, spelling and tuning."""
+    mine, its = _words(one), _words(other)
+    short, long = sorted((mine, its), key=len)
+    return bool(short) and any(_joined(a) == _joined(b) for a, b in ((mine, its), (short, long[1:]), (short, long[2:])))
+
+
+# What a name says besides the shape: who made or packed it, how it was tuned, stored or dated.
+_BESIDE = re.compile(
+    r"(?:instruct|base|chat|it|hf|pt|sft|dpo|rl|thinking|preview|meta|text|bf16|fp16|fp8|fp4|nvfp4|mxfp4|mxfp8|int8|int4|awq|gptq|"
+    r"dynamic|block|w4a16|w8a8|1m|128k|32k|16k|8k|4k|\d{4})"
+)
+
+
+def _shipped() -> Path:
+    return data_dir("traffic") / "models"
+
+
+def _in_folder(name: str, folder: Path) -> Path | None:
+    """The config in `folder` whose name or other names mean the same as `name`."""
+    known = _known(folder, folder.stat().st_mtime_ns) if folder.is_dir() else {}
+    words = _words(name)
+    for first in range(len(words)):  # makers stand before a name, as in meta_llama_llama_3_1_8b
+        key = _joined(words[first:])
+        if key in known:
+            return known[key]
+        found = {path for k, path in known.items() if _is_like(key, k)}
+        if len(found) == 1:
+            return found.pop()
+    return None
+
+
+def _is_like(key: str, known: str) -> bool:
+    """Whether a name that states a size lacks only the active parameters or the dots of a known one: Qwen3-30B, Llama31-8B."""
+    if not re.search(r"\db$", key):
+        return False
+    return bool(re.fullmatch(re.escape(key) + r"a\d+b", known)) or key.replace("|", "") == known.replace("|", "")
+
+
+@functools.lru_cache(maxsize=16)
+def _known(folder: Path, changed: int) -> dict[str, Path]:
+    """The configs of a folder under all their names; `changed`, when a file came or went there, keeps the cache true."""
+    files = sorted(folder.glob("*.json"))
+    also = {_joined(_words(name)): file for file in files for name in _other_names(file)}
+    return also | {_joined(_words(file.stem)): file for file in files}
+
+
+def _other_names(file: Path) -> tuple[str, ...]:
+    """Names under `_also` in a config: models of the same shape."""
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+        return ()
+    return tuple(config.get("_also") or ()) if isinstance(config, dict) else ()
+
+
+def _words(name: str) -> list[str]:
+    """A model's name as words in small letters, without those that do not tell its shape."""
+    last = re.split(r"/|--", name.removesuffix(".json"))[-1].lower()
+    words = re.split(r"[^a-z0-9]+", re.sub(r"[-_ ]v0[._]\d", "", last))  # Mixtral-8x7B-v0.1
+    return [word for word in words if word and not _BESIDE.fullmatch(word)]
+
+
+def _joined(words: list[str]) -> str:
+    """Words as one, with a bar between numbers: 1.3B is not 13B."""
+    return re.sub(r"(?<=\d) (?=\d)", "|", " ".join(words)).replace(" ", "")

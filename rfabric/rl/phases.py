@@ -1,15 +1,28 @@
 """What one RL step computes and how long each part takes: responses drawn, dealt to replicas and to training ranks.
 
-Synchronous and on-policy: generation -> training -> weight sync, one after the other. The reward is a rule and takes
-no time; lengths within a group are drawn independently.
+The reward is a rule and takes no time; lengths within a group are drawn independently. With pipeline `async` responses go on
+over weight updates, others take the place of those that end, and a replica's step takes what its tokens take at a full batch:
+
+    seconds = prefill + tokens x decode step of n responses / n
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from .roofline import ReplicaTime, backward_factor, forward_seconds, optimizer_seconds, replica_time
+from . import memory
+from .roofline import decode_step, prefill_seconds
+from .serving import ReplicaTime, replica_time
+from .training import Parts, bubble_share, optimizer_seconds, passes_of, trainer_of
+from .weight_sync import software_seconds
 from .workload import Workload
+
+# Weights that colocated GPUs take over from training, bytes/s a GPU: 26.6 GB in 3.47 s and 58.8 GB in 6.22 s on 8 H800
+# (github.com/MoonshotAI/checkpoint-engine README, GLM-4.5-Air and Qwen3-235B-A22B).
+RESHARD_BYTES_PER_S = 8.5e9
+# Training states that leave the HBM for generation and come back, bytes/s a GPU: 4.1 GB to and fro make a weight sync 3.7 s
+# longer (verl delta_weight_sync, Qwen2.5-32B on 16 H100, offload on and off).
+OFFLOAD_BYTES_PER_S = 2.2e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +52,14 @@ class MiniBatch:
     """One optimizer update, by data-parallel rank: seconds `first` and `tokens` (float64[dp] both).
 
     `first` ends where the backward pass of the last micro-batch begins, which takes all ranks the same and comes in
-    `buckets` pieces of `piece` s.
+    `buckets` pieces of `piece` s. `parts`: what the average rank's passes are made of.
     """
 
     first: np.ndarray
     piece: float
     tokens: np.ndarray
     micro_batches: int
+    parts: Parts
 
     def seconds(self, buckets: int) -> float:
         return float(self.first.max()) + buckets * self.piece
@@ -53,10 +67,11 @@ class MiniBatch:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """One step's training: log-probabilities (s, tokens: float64[dp]), then mini-batches and their optimizer steps."""
+    """One step's training: log-probabilities (s, tokens: float64[dp]; parts), then mini-batches and their optimizer steps."""
 
     log_prob: np.ndarray
     log_prob_tokens: np.ndarray
+    log_prob_parts: Parts
     mini_batches: list[MiniBatch]
     optimizer: float
 
@@ -77,11 +92,17 @@ class Step:
 
 def step_of(w: Workload, seed: int, number: int) -> Step:
     """Draw the responses of step `number` and work out its computing; a (seed, step) always gives the same."""
+    prompts, outputs = responses(w, seed, number)
+    said = w.generation.longest - w.generation.max_prompt - w.generation.max_response  # by environments, trained on too
+    return Step(number, _generate(w, prompts, outputs), trained_on(w, (prompts + outputs + said).astype(float)))
+
+
+def responses(w: Workload, seed: int, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of the prompt and of the response of each sequence of step `number` (int64[responses] both)."""
     random = np.random.default_rng([seed, number])
     g = w.generation
     prompts = np.repeat(g.prompt_lengths.sample(random, g.batch, g.max_prompt), g.group_size)
-    outputs = g.lengths.sample(random, g.responses, g.max_response)
-    return Step(number, _generate(w, prompts, outputs), _train(w, (prompts + outputs).astype(float)))
+    return prompts, g.lengths.sample(random, g.responses, g.max_response)
 
 
 def _generate(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Generated:
@@ -89,36 +110,78 @@ def _generate(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Generate
     groups = np.array_split(np.arange(w.generation.batch), len(w.replicas))
     cuts = [int(part[0]) * w.generation.group_size for part in groups[1:]]
     per_prompt, per_output = np.split(prompts, cuts), np.split(outputs, cuts)
-    times = [replica_time(w, p, o) for p, o in zip(per_prompt, per_output, strict=True)]
+    time = steady_time if w.pipeline == "async" else replica_time
+    times = [time(w, p, o) for p, o in zip(per_prompt, per_output, strict=True)]
     return Generated(per_prompt, per_output, times)
 
 
-def _train(w: Workload, lengths: np.ndarray) -> Trained:
-    forward, tokens, micro = _forward(w, lengths)
-    log_prob = w.training.log_prob_passes * forward * _bubble(w, micro)
+def steady_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> ReplicaTime:
+    """These responses on a replica whose batch never runs dry: as many decode at once as are asked for, fit, and have slots."""
+    context = float((outputs * (prompts + outputs / 2)).sum() / outputs.sum())  # of a response met while it decodes
+    n = max(1, min(len(outputs), w.generation.max_num_seqs, int(w.kv_capacity_tokens / context)))
+    decode = float((outputs - 1).sum()) * decode_step(w).seconds(n, n * context) / n
+    prefill = sum(prefill_seconds(w, float(prompt)) for prompt in prompts[:: w.generation.group_size])
+    return ReplicaTime(prefill, decode, int(n * context))
+
+
+def trained_on(w: Workload, lengths: np.ndarray) -> Trained:
+    """The training of one step on sequences of `lengths` tokens (float64[responses])."""
+    ranks, micro = _ranks(w, lengths)
+    ahead, _ = _passes(w, ranks, micro)
+    passes = w.training.log_prob_passes
+    log_prob = passes * ranks.seconds(ahead) * (1 + bubble_share(trainer_of(w).layout, micro))
     updates = [_mini_batch(w, part) for part in np.split(lengths, w.training.mini_batches)]
-    return Trained(log_prob, tokens, updates, optimizer_seconds(w))
+    optimizer = optimizer_seconds(trainer_of(w), w.training.optimizer == "replicated")
+    return Trained(log_prob, ranks.tokens, ahead, updates, optimizer)
 
 
 def _mini_batch(w: Workload, lengths: np.ndarray) -> MiniBatch:
-    forward, tokens, micro = _forward(w, lengths)
-    backward = backward_factor(w)
-    last = float(forward.min()) * backward / micro
-    first = forward * (1 + backward) * _bubble(w, micro) - last
-    return MiniBatch(first, last / w.training.buckets, tokens, micro)
+    ranks, micro = _ranks(w, lengths)
+    ahead, back = _passes(w, ranks, micro)
+    last = float(ranks.seconds(back).min()) / micro
+    whole = (ranks.seconds(ahead) + ranks.seconds(back)) * (1 + bubble_share(trainer_of(w).layout, micro))
+    return MiniBatch(whole - last, last / w.training.buckets, ranks.tokens, micro, ahead + back)
 
 
-def _forward(w: Workload, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """(forward seconds, tokens) by data-parallel rank, and how many micro-batches the fullest rank needs."""
-    ranks = balance(lengths, w.dp)
-    tokens = np.array([lengths[r].sum() for r in ranks])
-    forward = np.array([forward_seconds(w, lengths[r].sum(), (lengths[r] ** 2).sum()) for r in ranks])
-    return forward, tokens, int(-(-tokens.max() // (w.training.micro_batch_tokens * w.training.cp)))
+@dataclass(frozen=True, eq=False)
+class _Ranks:
+    """Tokens and sums of squared lengths (float64[dp]) of each data-parallel rank."""
+
+    tokens: np.ndarray
+    squares: np.ndarray
+
+    def seconds(self, average: Parts) -> np.ndarray:
+        """A pass by rank, from that of the average one: attention goes with the squares, all else with the tokens."""
+        others = average.seconds - average.attention
+        return others * self.tokens / self.tokens.mean() + average.attention * self.squares / self.squares.mean()
 
 
-def _bubble(w: Workload, micro_batches: int) -> float:
-    """How much longer a pipeline takes than its work: pp - 1 micro-batches to fill and drain (GPipe, 1F1B)."""
-    return (micro_batches + w.training.pp - 1) / micro_batches
+def _ranks(w: Workload, lengths: np.ndarray) -> tuple[_Ranks, int]:
+    """Sequences dealt to data-parallel ranks, and how many micro-batches the fullest of them needs."""
+    dealt = balance(lengths, w.dp)
+    tokens = np.array([lengths[rank].sum() for rank in dealt])
+    squares = np.array([(lengths[rank] ** 2).sum() for rank in dealt])
+    return _Ranks(tokens, squares), int(-(-tokens.max() // (w.training.micro_batch_tokens * w.training.cp)))
+
+
+def _passes(w: Workload, ranks: _Ranks, micro: int) -> tuple[Parts, Parts]:
+    return passes_of(w, float(ranks.tokens.mean()), float(ranks.squares.mean()), micro)
+
+
+def handover(w: Workload) -> dict[str, float]:
+    """Seconds of a weight sync beside the wire, by what takes them.
+
+    Colocated: training states leave the HBM and come back, each GPU takes over its part of the weights. Else: gathering, packing
+    and loading.
+    """
+    if not w.colocated:
+        return {"load": software_seconds(w)}
+    states = memory.training_bytes(w.model, w.training, w.dp)
+    moved = 2 * (states["parameters"] + states["optimizer"])
+    return {
+        "offload": moved / OFFLOAD_BYTES_PER_S,
+        "reshard": w.model.weight_bytes / w.generation.tp / RESHARD_BYTES_PER_S,
+    }
 
 
 def balance(lengths: np.ndarray, ranks: int) -> list[np.ndarray]:

@@ -1,18 +1,25 @@
 """The Plan: what the compute scheduler decides, phase by phase, and the window each phase is predicted to last.
 
-Synchronous and on-policy; = is communication alone:
+Each phase waits for others (`waits`); = is communication alone:
 
-    generation  |#################|                       |####...
-    training                      |##########|
-    weight sync                              |=|
+    sync             generation  |###### 0 ######|             |###### 1 ######|
+                     training                    |### 0 ###|                   |### 1 ###|
+                     weight sync                           |=|                           |=|
+
+    one-step-off     generation  |###### 0 ######|###### 1 ######|   |###### 2 ######|
+                     training                    |### 0 ###|         |### 1 ###|
+                     weight sync                                 |=|                 |=|
+
+    bounded-staleness, async: weights leave when a step is trained and come while replicas generate
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..trace import PhaseKey
 from . import flows
-from .phases import MiniBatch, Step, step_of
-from .weight_sync import STRATEGIES
+from .phases import MiniBatch, Step, handover, step_of
+from .weight_sync import STRATEGIES, Level
 from .workload import Workload
 
 
@@ -53,25 +60,72 @@ class Plan:
         return {PhaseKey(p.step, p.kind): p.window for p in self.phases}
 
 
+# Seconds of computing of a phase of this kind, and what its bytes add.
+Lasts = Callable[[Workload, Step, str], tuple[float, float]]
+
+
+def phase_order(w: Workload) -> list[PhaseKey]:
+    """The phases of a job, each after those it waits for."""
+    order: list[PhaseKey] = []
+    made = 0
+    for step in range(w.steps):
+        upto = min(step + w.steps_ahead + 1, w.steps)
+        order += [PhaseKey(n, "generation") for n in range(made, upto)]
+        order += [PhaseKey(step, "training"), PhaseKey(step, "weight_sync")]
+        made = upto
+    return order
+
+
+def waits(w: Workload, phase: PhaseKey) -> list[PhaseKey]:
+    """The phases after which `phase` may begin."""
+    n, ahead = phase.step, w.steps_ahead
+    if phase.phase == "generation":
+        found = [PhaseKey(n - 1 - ahead, "weight_sync")]
+        found += [PhaseKey(n - 1, "generation")] if ahead else []
+    elif phase.phase == "training":
+        found = [PhaseKey(n, "generation")]
+        found += [PhaseKey(n - 1, "weight_sync")] if ahead else []
+    else:
+        found = [PhaseKey(n, "training")]
+        found += [PhaseKey(n + 1, "generation")] if w.pipeline == "one-step-off" else []
+    return [key for key in found if 0 <= key.step < w.steps]
+
+
+def step_period(w: Workload, generation: float, training: float, weight_sync: float) -> float:
+    """Seconds from one step to the next, once the pipeline is full, of phases that take so long (s) in every step."""
+    if w.pipeline == "sync":
+        return generation + training + weight_sync
+    if w.pipeline == "one-step-off":
+        return max(generation, training) + weight_sync
+    return max(generation, training + weight_sync)
+
+
 def plan_of(workload: Workload, seed: int = 0) -> Plan:
-    """The synchronous on-policy schedule: in each step generation, training, weight sync."""
+    """The schedule of generation, training and weight sync of every step."""
     return plan_of_steps(workload, [step_of(workload, seed, n) for n in range(workload.steps)])
 
 
-def plan_of_steps(w: Workload, steps: list[Step]) -> Plan:
-    """The plan of steps that are already drawn."""
+def plan_of_steps(w: Workload, steps: Sequence[Step], lasts: Lasts | None = None) -> Plan:
+    """The plan of steps that are already drawn; `lasts` says what a phase takes where a scheduler has its own way."""
+    lasts = lasts or phase_seconds
     train = tuple(range(w.cluster.training_gpus))
-    generate = tuple(range(w.cluster.training_gpus, w.gpus))
-    phases, now = [], 0.0
-    for step in steps:
-        for kind, gpus, seconds, comm in (
-            ("generation", generate, step.generated.seconds, generation_comm(w, step)),
-            ("training", train, step.trained.seconds(w.training.buckets), training_comm(w, step)),
-            ("weight_sync", train + generate, 0.0, weight_sync_comm(w)),
-        ):
-            phases.append(Phase(kind, step.number, gpus, now, seconds, comm))
-            now += seconds
-    return Plan(tuple(phases))
+    generate = tuple(range(w.first_generation_gpu, w.gpus))
+    gpus = {"generation": generate, "training": train, "weight_sync": train if w.colocated else train + generate}
+    phases: dict[PhaseKey, Phase] = {}
+    for key in phase_order(w):
+        before = [phases[other] for other in waits(w, key)]
+        start = max((phase.start + phase.seconds for phase in before), default=0.0)
+        phases[key] = Phase(key.phase, key.step, gpus[key.phase], start, *lasts(w, steps[key.step], key.phase))
+    return Plan(tuple(phases.values()))
+
+
+def phase_seconds(w: Workload, step: Step, kind: str) -> tuple[float, float]:
+    """Seconds of computing of a phase, and what its bytes add."""
+    if kind == "generation":
+        return step.generated.seconds, generation_comm(w, step)
+    if kind == "training":
+        return step.trained.seconds(w.training.buckets), training_comm(w, step)
+    return sum(handover(w).values()), weight_sync_comm(w)
 
 
 def generation_comm(w: Workload, step: Step) -> float:
@@ -101,9 +155,14 @@ def training_passes(w: Workload) -> int:
     return 3 if w.training.recompute == "full" else 2
 
 
+def weight_levels(w: Workload) -> list[Level]:
+    """What a weight sync sends: the levels of the strategy; where generation is colocated, what resharding moves."""
+    return [Level("weights", flows.reshard(w))] if w.colocated else STRATEGIES[w.weight_sync.strategy](w)
+
+
 def weight_sync_comm(w: Workload) -> float:
-    """The levels of the strategy, one after the other."""
-    return sum(flows.wire_seconds(w, level.flows) for level in STRATEGIES[w.weight_sync.strategy](w))
+    """Its levels, one after the other."""
+    return sum(flows.wire_seconds(w, flows.leaving(w, level.flows)) for level in weight_levels(w))
 
 
 def _exposed_gradients(w: Workload, batch: MiniBatch) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from ..errors import RFabricError
-from ..units import parse_rate
+from ..units import parse_rate, parse_time
 
 
 class Section:
@@ -58,6 +58,11 @@ def rate(value: Any, name: str) -> float:
     if bps == 0:
         raise RFabricError(f"{name}: {value!r} must be above 0; write for example 400Gbit/s")
     return bps
+
+
+def seconds(value: Any, name: str) -> float:
+    """A time with its unit, s; 0 needs none."""
+    return float(parse_time(value, name))
 
 
 def instance(kind: type) -> Callable[[Any, str], Any]:

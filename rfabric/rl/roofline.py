@@ -1,43 +1,125 @@
-"""How long GPUs compute: rooflines of decode, prefill and training. Pure functions of model, GPU and token counts.
+"""How long a step of an inference engine takes: rooflines of decode and prefill. Pure functions of model, GPU and token counts.
 
-    decode step, n responses with C tokens of context in all:
-        max( (weights + C kv) / tp over HBM, (2 N n + attention C) / tp over FLOP/s ) + latency of kernels, all-reduces
+    one step of n responses with C tokens of context in all, and of p prompt tokens that make a pairs of tokens to attend:
 
-    With experts, N is what a token passes and the weights are those that n tokens touch: each of E experts a layer is
-    left out with probability (1 - k/E)^n, as tokens choose evenly and independently.
+        max( weights + experts touched + C kv     over HBM,
+             2 N (n + p) + attention (C + a)      over FLOP/s )
+        + kernels + all-reduces + what is read and written between matmuls + the host's work
 
-Between two events of a replica - a response ends, others join - n is constant and C grows by n a step, so the steps
-between are one closed sum: a replica costs O(responses log responses), not O(tokens). `Efficiency` holds the rest.
+    weights, N, attention and kv are cut by tp; a server of several attention replicas (dp) cuts its responses by dp and its
+    experts by tp x dp; stages (pp) pass batches of n / pp after one another.
+
+With experts, N is what a token passes and the weights are those that n + p tokens touch: each of E experts a layer is left
+out with probability (1 - k/E)^(n+p), as tokens choose evenly and independently.
+
+While n is constant C grows by n a step, so the steps between two events are one closed sum (`serving` plays the events).
+
+Constants: HBM and kernel latency are aiconfigurator's; matmul is the best measured one (catalog) times what an engine reaches
+of it; the host's two are fitted. Fitted means: on aiconfigurator's silicon_sample.csv, by hand, to two figures.
 """
 
-import heapq
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from . import memory
-from .memory import OPTIMIZER_BYTES, kv_shards
-from .models import BF16_BYTES
+from .communication import collective_seconds, network
+from .gpus import Gpu
+from .memory import RESERVED_BYTES, kv_shards
+from .models import BF16_BYTES, STORED_BYTES, Model
 
 if TYPE_CHECKING:
     from .workload import Workload
 
 # A kernel in a CUDA graph takes 3 us at least (aiconfigurator h100_sxm.yaml, mem_empirical_constant_latency); a layer
-# has about seven: two norms, QKV, attention, output, gate-and-up with its activation, down.
-LAYER_LATENCY_S = 7 * 3e-6
-# Small NCCL all-reduce on NVLink: 6.2, 9.7, 15.6 us for 2, 4, 8 GPUs (aiconfigurator, h100_sxm, NCCL 2.27.3).
-ALL_REDUCE_BASE_S, ALL_REDUCE_PER_GPU_S = 3.1e-6, 1.56e-6
-# One message between servers: 10 us (aiconfigurator h100_sxm.yaml, p2p_latency).
-HOP_LATENCY_S = 10e-6
+# has about seven: two norms, QKV, attention, output, gate-and-up with its activation, down. Routing adds four: router,
+# choice, permutation and its inverse.
+KERNEL_LATENCY_S = 3e-6
+LAYER_KERNELS, ROUTING_KERNELS = 7, 4
+# HBM: aiconfigurator h100_sxm.yaml, mem_bw_empirical_scaling_factor.
+HBM_SHARE = 0.80
+# Of the best matmul a GPU was measured to do, what the matmuls of an engine reach together.
+MATMUL_SHARE = 0.80
+# What the host adds to a step that the GPU waits for: scheduling, inputs, sampling (fitted), and more for each response.
+HOST_STEP_S, HOST_RESPONSE_S = 1.5e-3, 30e-6
 ALL_REDUCES_PER_LAYER = 2  # forward: after attention and after the MLP (Megatron-LM, arXiv 1909.08053)
+# An engine's step of prefill: tokens of its slope of all-reduces, vLLM's and SGLang's default chunk on GPUs of 80 GB.
+CHUNK_TOKENS = 8192
+
+
+@dataclass(frozen=True)
+class Server:
+    """GPUs that generate together: dp attention replicas of tp GPUs, pp stages of such; experts dealt to ep, else cut over all.
+
+    weights, expert_weights: how they are stored, of models.STORED_BYTES; kv_bytes: of a number in the KV cache; utilisation:
+    share of HBM the engine may take; domain: GPUs that share NVLink (the GPU's own when None); hbm, matmul: shares of the peaks
+    reached; local: count only what all-reduces move inside a domain, as for a trace whose flows are the rest.
+    """
+
+    model: Model
+    gpu: Gpu
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+    weights: str = "bf16"
+    expert_weights: str = "bf16"
+    kv_bytes: float = 2.0
+    utilisation: float = 0.9
+    domain: int | None = None
+    hbm: float = HBM_SHARE
+    matmul: float | None = None
+    local: bool = False
+
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.pp * self.dp
+
+    @property
+    def ranks(self) -> int:
+        """GPUs of a stage, among which the experts are cut."""
+        return self.tp * self.dp
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of weights on one GPU."""
+        m = self.model
+        dense = m.weight_bytes_at(self.weights) - STORED_BYTES[self.weights] * m.expert_parameters
+        return (dense / self.tp + STORED_BYTES[self.expert_weights] * m.expert_parameters / self.ranks) / self.pp
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """Bytes of KV cache of a token on each GPU that holds it, in all stages."""
+        return self.model.kv_bytes_per_token * self.kv_bytes / BF16_BYTES / kv_shards(self.model, self.tp)
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        """Tokens of KV cache beside the weights, in all attention replicas."""
+        free = self.gpu.hbm_bytes * self.utilisation - RESERVED_BYTES - self.weight_bytes
+        return int(free * self.pp * self.dp // self.kv_bytes_per_token)
+
+    def flops(self, stored: str) -> float:
+        """FLOP/s of a GPU's matmuls with weights `stored` so."""
+        precision = self.multiplied(stored)
+        return self.gpu.peak(precision) * (self.matmul or MATMUL_SHARE * self.gpu.matmul_share(precision))
+
+    def multiplied(self, stored: str) -> str:
+        """The precision of matmuls with weights `stored` so: bf16 where tensor cores lack the other, or activations stay bf16.
+
+        Where tensor cores have fp4, MXFP4 weights meet fp8 activations.
+        """
+        wanted = {"fp8": "fp8", "fp8_block": "fp8", "int8": "fp8", "nvfp4": "fp4"}.get(stored, "bf16")
+        if stored == "mxfp4" and self.gpu.fp4_flops:
+            wanted = "fp8"
+        return wanted if getattr(self.gpu, f"{wanted}_flops") else "bf16"
 
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """Seconds of one decode step of n responses with C tokens of context:
+    """Seconds of a step of n responses with C tokens of context, p prompt tokens and a pairs of them to attend:
 
-    max(m0 + e0 (1 - miss^n) + m1 C, f0 n + f1 C) + l0 + l1 n.
+    max(m0 + e0 (1 - miss^(n+p)) + m1 C + m2 W, f0 n + f1 C + p0 p + p1 a + p2 A) + l0 + l1 (n + p) + h1 n
+
+    where layers that see no further back than `window` tokens see W = min(C, n window) and A = min(a, p window).
     """
 
     m0: float
@@ -48,13 +130,36 @@ class DecodeStep:
     l1: float
     e0: float = 0.0
     miss: float = 1.0
+    p0: float = 0.0
+    p1: float = 0.0
+    h1: float = 0.0
+    m2: float = 0.0
+    p2: float = 0.0
+    window: int = 0
 
     def seconds(self, n: int, context: float, steps: int = 1) -> float:
-        """Seconds of `steps` steps in a row; `context` is C at the first, and grows by n a step."""
-        experts = self.e0 * (1 - self.miss**n)
-        memory = _Line(self.m0 + experts + self.m1 * context, self.m1 * n)
+        """Seconds of `steps` decode steps in a row; `context` is C at the first, and grows by n a step."""
+        if self.m2 and context < n * self.window:  # windows fill on the way
+            filling = min(steps, -int((context - n * self.window) // n))
+            rest = self._steps(n, context + n * filling, steps - filling, False) if steps > filling else 0.0
+            return self._steps(n, context, filling, True) + rest
+        return self._steps(n, context, steps, False)
+
+    def _steps(self, n: int, context: float, steps: int, filling: bool) -> float:
+        """The same with windows that all grow, or are all full."""
+        start = self.m0 + self.e0 * (1 - self.miss**n) + self.m1 * context
+        start += self.m2 * (context if filling else n * self.window)
+        memory = _Line(start, (self.m1 + self.m2 * filling) * n)
         compute = _Line(self.f0 * n + self.f1 * context, self.f1 * n)
-        return _sum_of_max(memory, compute, steps) + steps * (self.l0 + self.l1 * n)
+        return _sum_of_max(memory, compute, steps) + steps * (self.l0 + (self.l1 + self.h1) * n)
+
+    def mixed(self, n: int, context: float, tokens: float, pairs: float) -> float:
+        """Seconds of one step that decodes n responses and prefills `tokens` that attend to `pairs`."""
+        memory = self.m0 + self.e0 * (1 - self.miss ** (n + tokens)) + self.m1 * context
+        memory += self.m2 * min(context, n * self.window)
+        compute = self.f0 * n + self.f1 * context + self.p0 * tokens
+        compute += self.p1 * pairs + self.p2 * min(pairs, tokens * self.window)
+        return max(memory, compute) + self.l0 + self.l1 * (n + tokens) + self.h1 * n
 
 
 class _Line(NamedTuple):
@@ -76,102 +181,113 @@ def _sum_of_max(a: _Line, b: _Line, steps: int) -> float:
     return a.sum(0, turn) + b.sum(turn, steps)
 
 
-def decode_step(w: "Workload") -> DecodeStep:
-    """The decode roofline of one replica of `w`."""
-    model, gpu, tp, eff = w.model, w.gpu, w.generation.tp, w.efficiency
-    hbm, flops = gpu.hbm_bytes_per_s * eff.hbm, gpu.bf16_flops * eff.matmul * tp
-    latency, per_token = _all_reduces(w)
-    chosen = model.active_parameters - model.dense_parameters
+@lru_cache(maxsize=1024)
+def step_of(s: Server) -> DecodeStep:
+    """The roofline of one step of a server."""
+    m, hbm = s.model, s.gpu.hbm_bytes_per_s * s.hbm
+    chosen = m.active_parameters - m.dense_parameters
+    dense, head = m.matmul_parameters - chosen, m.vocab * m.hidden  # prefill needs the head for its last token alone
+    once, per_token = _communication(s)
+    experts = 2 * chosen / s.flops(s.expert_weights)
+    share = s.ranks * s.pp  # responses are cut by dp and pp, their matmuls by tp
+    far = 1 - m.windowed / m.kv_layers  # of the layers with attention, those that see all
+    attention, kv = s.flops("bf16") * share, s.kv_bytes_per_token / (s.dp * s.pp) / hbm
+    kernels = m.layers * LAYER_KERNELS + (m.experts.layers * ROUTING_KERNELS if m.experts else 0)
     return DecodeStep(
-        m0=BF16_BYTES * (model.matmul_parameters - chosen) / tp / hbm,
-        m1=model.kv_bytes_per_token / kv_shards(model, tp) / hbm,
-        f0=2 * model.matmul_parameters / flops,
-        f1=model.attention_flops_per_context_token / flops,
-        l0=model.layers * LAYER_LATENCY_S + latency,
-        l1=per_token,
-        e0=BF16_BYTES * model.expert_parameters / tp / hbm,
-        miss=1 - model.experts.per_token / model.experts.count if model.experts else 1.0,
+        m0=(_stored_bytes(s) * (dense - head) + BF16_BYTES * head) / s.tp / hbm,
+        m1=kv * far,
+        f0=(2 * dense / s.flops(s.weights) + experts) / share,
+        f1=m.attention_flops_per_context_token * far / attention,
+        l0=kernels * KERNEL_LATENCY_S + once + HOST_STEP_S,
+        l1=(per_token + _between_matmuls(s) / hbm) / (s.dp * s.pp),
+        e0=STORED_BYTES[s.expert_weights] * m.expert_parameters / s.ranks / hbm,
+        miss=(1 - m.experts.per_token / m.experts.count) ** (1 / s.pp) if m.experts else 1.0,
+        p0=(2 * (dense - head) / s.flops(s.weights) + experts) / share,
+        p1=m.attention_flops_per_pair * far / attention,
+        h1=HOST_RESPONSE_S / (s.dp * s.pp),
+        m2=kv * (1 - far),
+        p2=m.attention_flops_per_pair * (1 - far) / attention,
+        window=m.window if m.windowed else 0,
     )
 
 
+def _stored_bytes(s: Server) -> float:
+    """Bytes of a weight of what all tokens pass; MXFP4 is for experts only."""
+    return BF16_BYTES if s.weights == "mxfp4" else STORED_BYTES[s.weights]
+
+
+def _between_matmuls(s: Server) -> float:
+    """Bytes a GPU reads and writes for one token outside matmuls and attention: norms with residuals, rotation, activation.
+
+    A norm reads and writes its input and the residual; fp8 and fp4 matmuls have their inputs read and written smaller.
+    """
+    m = s.model
+    queries, keys = m.heads * m.head_dim / s.tp, 2 * m.kv_heads * m.head_dim / kv_shards(m, s.tp)
+    columns = _mlp_columns(m) / s.tp
+    each = BF16_BYTES * (2 * 4 * m.hidden + 2 * (queries + keys) + 3 * columns)
+    if s.multiplied(s.weights) != "bf16":
+        each += (BF16_BYTES + STORED_BYTES[s.weights]) * (2 * m.hidden + queries + columns)
+    return m.layers * each
+
+
+def _mlp_columns(m: Model) -> float:
+    """Columns of the MLPs that a token passes in a layer, on average."""
+    if not m.experts:
+        return m.intermediate
+    sparse = m.experts.per_token * m.experts.intermediate + m.experts.shared
+    return (m.experts.layers * sparse + (m.layers - m.experts.layers) * m.intermediate) / m.layers
+
+
+def _communication(s: Server) -> tuple[float, float]:
+    """(seconds a step, seconds a token of one attention replica): all-reduces of tp, and experts' all-to-all where dp > 1.
+
+    With one replica all its GPUs hold all tokens, so its experts need the same all-reduce that a cut MLP does. With more, a
+    token goes to the GPUs of its experts and back; a stage of a pipeline sends its tokens on.
+    """
+    m, moved = s.model, s.model.hidden * BF16_BYTES
+    once, per_token = _line("all-reduce", moved, s.tp, s)
+    reduces = ALL_REDUCES_PER_LAYER * m.layers
+    start, token = reduces * once, reduces * per_token
+    if s.dp > 1 and m.experts:
+        # To each GPU that has a part of a chosen expert; the tp GPUs of a replica send a part of its tokens each.
+        copies = min(m.experts.per_token, s.ep) * s.ranks / s.ep / s.tp
+        once_all, per_copy = _line("all-to-all", moved * copies, s.ranks, s)
+        start += m.experts.layers * (2 * once_all - once)
+        token += m.experts.layers * (2 * per_copy - per_token)
+    if s.pp > 1:
+        once, per_token = _line("send-recv", moved, 2, s)
+        start, token = start + (s.pp - 1) * once, token + (s.pp - 1) * per_token
+    return start, token
+
+
+def _line(kind: str, size: float, ranks: int, s: Server) -> tuple[float, float]:
+    """(seconds at no size, seconds a token) of a collective of `size` bytes a token: through one token and a chunk of them."""
+    net = network(s.gpu, domain=s.domain or s.gpu.nvlink_gpus)
+    start = collective_seconds(kind, size, ranks, net)
+    ranks = min(ranks, net.domain) if s.local else ranks
+    once, chunk = (collective_seconds(kind, size * tokens, ranks, net) for tokens in (1, CHUNK_TOKENS))
+    return start, (chunk - once) / (CHUNK_TOKENS - 1)
+
+
+def server_of(w: "Workload") -> Server:
+    """A generation replica of `w`; what its all-reduces send between servers are flows of its trace, not seconds here."""
+    g = w.generation
+    return Server(
+        w.model, w.gpu, g.tp, weights=g.precision, expert_weights=g.precision, utilisation=g.memory_utilisation,
+        domain=w.gpus_per_server, hbm=w.efficiency.hbm, matmul=w.efficiency.matmul * MATMUL_SHARE, local=True,
+    )  # fmt: skip
+
+
+def decode_step(w: "Workload") -> DecodeStep:
+    """The roofline of one generation replica of `w`."""
+    return step_of(server_of(w))
+
+
 def prefill_seconds(w: "Workload", prompt: float) -> float:
-    """Seconds to prefill a prompt of so many tokens on one replica."""
-    latency, per_token = _all_reduces(w)
-    flops = w.gpu.bf16_flops * w.efficiency.matmul * w.generation.tp
-    compute = w.model.forward_flops(prompt, prompt**2) / flops
-    return compute + prompt * per_token + w.model.layers * LAYER_LATENCY_S + latency
+    """Seconds to prefill a prompt of so many tokens alone on one replica."""
+    return decode_step(w).mixed(0, 0, prompt, prompt**2 / 2)
 
 
 def all_reduce_bytes_per_token(w: "Workload") -> int:
     """Bytes that tensor parallelism all-reduces for one token of a forward pass."""
     return ALL_REDUCES_PER_LAYER * w.model.layers * w.model.hidden * BF16_BYTES
-
-
-def _all_reduces(w: "Workload") -> tuple[float, float]:
-    """(seconds a step, seconds a token) of a replica's all-reduces; bytes between servers are flows, not here."""
-    tp, server = w.generation.tp, w.gpus_per_server
-    if tp == 1:
-        return 0.0, 0.0
-    inside = min(tp, server)
-    once = ALL_REDUCE_BASE_S + ALL_REDUCE_PER_GPU_S * inside + 2 * (-(-tp // server) - 1) * HOP_LATENCY_S
-    per_token = all_reduce_bytes_per_token(w) * 2 * (inside - 1) / inside / w.gpu.nvlink_bytes_per_s
-    return ALL_REDUCES_PER_LAYER * w.model.layers * once, per_token
-
-
-class ReplicaTime(NamedTuple):
-    """Seconds a replica spends in prefill and in decode, and the most tokens of KV cache it held."""
-
-    prefill: float
-    decode: float
-    peak_kv_tokens: int
-
-    @property
-    def seconds(self) -> float:
-        return self.prefill + self.decode
-
-
-def replica_time(w: "Workload", prompts: np.ndarray, outputs: np.ndarray) -> ReplicaTime:
-    """Continuous batching of responses with `prompts` and `outputs` tokens (int64[n]) on one replica.
-
-    First come, first served, up to max_num_seqs and the KV cache; a response is let in when all the KV it will need
-    fits, so none is preempted. Responses that join are prefilled while decode waits, a group's prompt once (prefix
-    caching).
-    """
-    step, capacity, most = decode_step(w), w.kv_capacity_tokens, w.generation.max_num_seqs
-    need = (prompts + outputs).tolist()  # tokens of KV cache at the end
-    ends: list[tuple[int, int]] = []  # (decode step at which it ends, response)
-    joined = clock = context = held = peak = 0
-    prefill = decode = 0.0
-    while joined < len(outputs) or ends:
-        while joined < len(outputs) and len(ends) < most and held + need[joined] <= capacity:
-            prompt, output = int(prompts[joined]), int(outputs[joined])
-            if joined % w.generation.group_size == 0:
-                prefill += prefill_seconds(w, prompt)
-            heapq.heappush(ends, (clock + output - 1, joined))  # the prefill yields the first token
-            context, held, joined = context + prompt + 1, held + need[joined], joined + 1
-        peak = max(peak, held)
-        end, response = heapq.heappop(ends)
-        decode += step.seconds(len(ends) + 1, context, end - clock)
-        context += (len(ends) + 1) * (end - clock) - need[response]
-        held, clock = held - need[response], end
-    return ReplicaTime(prefill, decode, peak)
-
-
-def forward_seconds(w: "Workload", tokens: float, squares: float) -> float:
-    """Seconds of a forward pass over these tokens on one data-parallel rank: its tp x cp x pp GPUs."""
-    gpus = w.training.tp * w.training.cp * w.training.pp
-    return w.model.forward_flops(tokens, squares) / (gpus * w.gpu.bf16_flops * w.efficiency.training)
-
-
-def backward_factor(w: "Workload") -> float:
-    """Backward over forward: twice its FLOPs, and the forward pass again where all activations are recomputed."""
-    return 3.0 if w.training.recompute == "full" else 2.0
-
-
-def optimizer_seconds(w: "Workload") -> float:
-    """Adam on one GPU's share, bound by HBM: gradient and states read, states and bf16 parameters written."""
-    t = w.training
-    shards = memory.training_shards(w.model, t, w.dp)
-    share = sum(shard / (ranks if t.optimizer == "distributed" else 1) for shard, ranks in shards)
-    touched = share * (t.grad_bytes + 2 * OPTIMIZER_BYTES + BF16_BYTES)
-    return touched / (w.gpu.hbm_bytes_per_s * w.efficiency.hbm)

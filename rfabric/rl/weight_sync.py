@@ -3,15 +3,31 @@
     flat      training ====> every replica                      each pulls its own copy (verl)    R x S bytes
     tree      training ====> pod 1 ====> pod 2, pod 3, ...      RFabric, arXiv 2601.01209         R x S
     scatter   training ----> S/n to each GPU, then all-gather   Weave, OSDI'26: one copy crosses  S + servers (n-1)/n S
+    rank0     DP rank 0 ===> replica 1, which and who has it    StreamRL, arXiv 2504.15930        R x S, S of it crosses
+              ====> another, doubling each time
+    relay     training ----> one server's memory in each pod    RollArt, arXiv 2512.22560;        pods x S, then what
+              ====> replicas pull when it is whole              Laminar, arXiv 2510.12633         replicas elsewhere pull
+    p2p       each shard straight from a GPU that holds it      Perplexity, le.qun.ch 2025-09-17  R x S
+    delta     as flat, but only what changed                    SparrowRL, arXiv 2602.11456       R x S x delta_factor
 
-R replicas, S bytes of one bf16 copy, n generation GPUs in several servers. A level begins flow by flow, when what it
-passes on has arrived. The shards of training ranks are made whole over NVLink first, which costs the fabric nothing.
+R replicas, S bytes of one copy, n generation GPUs in several servers. A level begins flow by flow, when what it passes on has
+arrived. A stage of the pipeline has its own layers and, where experts or tensors are dealt to more than one server, a server its
+own part of them: every byte comes from a GPU that holds it. Shards that ranks of one server hold are made whole over NVLink
+first, which costs the fabric nothing (not in p2p, where each rank sends what it holds).
+
+Besides the wire there is software, calibrated in sync_time:
+
+    seconds = set-up + max(wire, packing) + unpacking
+    packing      S / PACK by one sender a pipeline stage; by all training GPUs together in scatter and p2p
+    unpacking    S / UNPACK, as engines take in whole tensors; an n-th of it in scatter; none in p2p, which writes in place
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..trace import Flows, ring
+from .communication import NIC_REACHED
+from .sync_time import GROUP_SETUP, PACK, UNPACK
 
 if TYPE_CHECKING:
     from .workload import Workload
@@ -19,51 +35,208 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Level:
-    """Flows that go out together: flow i passes on flow `waits[i]` of the level before; None: all of them."""
+    """Flows that go out together: flow i begins after flow `waits[i]` of the level before, which brought what it passes on or
+    kept its sender busy; None: after all of them.
+    """
 
     label: str
     flows: Flows
     waits: tuple[int, ...] | None = None
 
 
+@dataclass(frozen=True)
+class Part:
+    """A `share` of the weights, and the GPUs that hold it or can make it whole over NVLink."""
+
+    share: float
+    gpus: tuple[int, ...]
+
+
 def flat(w: "Workload") -> list[Level]:
-    """Every replica pulls its own copy: each GPU its tensor shard from one training GPU, sources spread evenly."""
-    return [Level("weights", _pull(w, w.replicas))]
+    """Every replica pulls its own copy: each GPU its tensor shard from GPUs that hold it, sources spread evenly."""
+    return [Level("weights", _pull(w, w.replicas, parts(w)))]
 
 
 def tree(w: "Workload") -> list[Level]:
     """The replicas of the first generation pod pull; each passes its shards on to replicas of the other pods."""
     first, others = w.pods[0], w.pods[1:]
+    held = parts(w)
     fed = [(i % len(first), replica) for pod in others for i, replica in enumerate(pod)]
-    tp = w.generation.tp
-    src = [first[i][k] for i, _ in fed for k in range(tp)]
-    dst = [gpu for _, replica in fed for gpu in replica]
-    waits = tuple(i * tp + k for i, _ in fed for k in range(tp))
-    levels = [Level("weights", _pull(w, first))]
-    return levels + ([Level("fan-out", Flows(src, dst, [_shard(w)] * len(dst)), waits)] if fed else [])
+    pulled = len(first) * w.generation.tp
+    return [Level("weights", _pull(w, first, held)), *_pass_on(w, held, [(first[i], r, i) for i, r in fed], pulled)]
 
 
 def scatter(w: "Workload") -> list[Level]:
     """Every generation GPU receives its own n-th of the weights; a ring all-gather of their servers the rest."""
     gpus = [gpu for replica in w.replicas for gpu in replica]
-    size = w.model.weight_bytes
-    across = Flows(_sources(w, len(gpus)), gpus, [size / len(gpus)] * len(gpus))
-    local = ring("all-gather", gpus, size, w.gpus_per_server)
-    return [Level("weights", across)] + ([Level("fan-out", local)] if local.src else [])
+    local = ring("all-gather", gpus, sync_bytes(w), w.gpus_per_server)
+    return [Level("weights", _dealt(w, gpus))] + ([Level("fan-out", local)] if local.src else [])
 
 
-STRATEGIES = {"flat": flat, "tree": tree, "scatter": scatter}
+def rank0(w: "Workload") -> list[Level]:
+    """Data-parallel rank 0 sends one copy; those replicas that have it pass it on, twice as many each time."""
+    held, done, pulled = parts(w, first_rank=True), 1, w.generation.tp
+    levels = [Level("weights", _pull(w, w.replicas[:1], held))]
+    while done < len(w.replicas):
+        fed = w.replicas[done : 2 * done]
+        before = max(done // 2, 1)  # replica i sends after it received from, or sent to, the pair i of the level before
+        levels += _pass_on(w, held, [(w.replicas[i], r, i % before) for i, r in enumerate(fed)], pulled)
+        done, pulled = done + len(fed), len(fed) * w.generation.tp
+    return levels
 
 
-def _pull(w: "Workload", replicas: list[list[int]]) -> Flows:
+def relay(w: "Workload") -> list[Level]:
+    """One copy goes to a server's memory in each pod, over all its NICs; replicas on other servers pull from there."""
+    pushed, pulled = [], []
+    for pod in w.pods:
+        store = _server_mates(w, pod[0][0])
+        pushed.append(_dealt(w, store))
+        pulled += [_from_store(w, store, replica) for replica in pod]
+    fan_out = _join(pulled)
+    return [Level("weights", _join(pushed))] + ([Level("fan-out", fan_out)] if fan_out.src else [])
+
+
+def p2p(w: "Workload") -> list[Level]:
+    """Every training rank sends what it holds of each shard straight to the GPU that needs it; ranks take turns."""
+    found = [_shards(w, r, k, gpu) for r, replica in enumerate(w.replicas) for k, gpu in enumerate(replica)]
+    return [Level("weights", _join(found))]
+
+
+STRATEGIES = {
+    "flat": flat, "tree": tree, "scatter": scatter, "rank0": rank0, "relay": relay, "p2p": p2p, "delta": flat,
+}  # fmt: skip
+
+
+def sync_bytes(w: "Workload") -> float:
+    """Bytes of one copy as it is sent: at the precision of weight_sync, only what changed where the strategy is `delta`."""
+    sync = w.weight_sync
+    size = w.model.weight_bytes if sync.precision == "bf16" else w.model.weight_bytes_at("fp8_block")
+    return size * (sync.delta_factor if sync.strategy == "delta" else 1)
+
+
+def software_seconds(w: "Workload") -> float:
+    """What set-up, packing and unpacking add to the seconds on the wire; what the recipe's efficiency leaves, where it has one."""
+    from .flows import wire_seconds  # flows knows workloads, which know the names of strategies
+
+    wire = sum(wire_seconds(w, level.flows) for level in STRATEGIES[w.weight_sync.strategy](w))
+    if w.weight_sync.efficiency:
+        return wire * (1 / w.weight_sync.efficiency - 1)
+    setup, packing, unpacking = _software(w)
+    return setup + max(wire / NIC_REACHED, packing) - wire + unpacking
+
+
+def _software(w: "Workload") -> tuple[float, float, float]:
+    """Seconds of set-up, packing and unpacking."""
+    strategy, size, c = w.weight_sync.strategy, sync_bytes(w), w.cluster
+    if strategy in ("scatter", "p2p"):
+        return (
+            0.0,
+            size / (PACK * c.training_gpus),
+            size / (UNPACK * c.generation_gpus) if strategy == "scatter" else 0.0,
+        )
+    setup = 0.0 if strategy == "relay" else GROUP_SETUP
+    return setup, size / (PACK * w.training.pp), size / UNPACK
+
+
+def parts(w: "Workload", first_rank: bool = False) -> list[Part]:
+    """The weights by who holds them: stage by stage, and server by server where tp or ep is wider than one.
+
+    first_rank: only the GPUs of data-parallel rank 0.
+    """
+    t, m, found = w.training, w.model, {}
+    for stage in range(t.pp):
+        for size, wide in ((m.dense_parameters, t.tp), (m.expert_parameters, t.ep)):
+            gpus = range(w.rank(stage, 0), w.rank(stage, 0) + (max(wide, t.tp * t.cp) if first_rank else w.stage_gpus))
+            servers = -(-wide // w.gpus_per_server)
+            for server in range(servers) if size else ():
+                key = tuple(g for g in gpus if servers == 1 or (g - gpus[0]) % wide // w.gpus_per_server == server)
+                found[key] = found.get(key, 0.0) + size / m.parameters / t.pp / servers
+    return [Part(share, gpus) for gpus, share in found.items()]
+
+
+def _pull(w: "Workload", replicas: list[list[int]], held: list[Part]) -> Flows:
+    """Each GPU of `replicas` its shard, part by part."""
     gpus = [gpu for replica in replicas for gpu in replica]
-    return Flows(_sources(w, len(gpus)), gpus, [_shard(w)] * len(gpus))
+    return _join(Flows(_evenly(part.gpus, len(gpus)), gpus, [_shard(w) * part.share] * len(gpus)) for part in held)
 
 
-def _sources(w: "Workload", count: int) -> list[int]:
-    """`count` training GPUs, each taken as often as the others, one more at most."""
-    return [i * w.cluster.training_gpus // count for i in range(count)]
+def _pass_on(
+    w: "Workload", held: list[Part], pairs: list[tuple[list[int], list[int], int]], before: int
+) -> list[Level]:
+    """The level in which replica a passes its shards on to b for each (a, b, i), i being a's place in the level before.
+
+    Part by part, as each arrived: `before` flows of the level before carry one part.
+    """
+    if not pairs:
+        return []
+    tp, flows, waits = w.generation.tp, [], []
+    for p, part in enumerate(held):
+        flows += [Flows(a, b, [_shard(w) * part.share] * tp) for a, b, _ in pairs]
+        waits += [p * before + i * tp + k for _, _, i in pairs for k in range(tp)]
+    return [Level("fan-out", _join(flows), tuple(waits))]
+
+
+def _dealt(w: "Workload", gpus: list[int]) -> Flows:
+    """Each of `gpus` its own n-th of the weights, from GPUs that hold that n-th."""
+    size, n, src, dst, sizes, begin = sync_bytes(w), len(gpus), [], [], [], 0.0
+    for part in parts(w):
+        end = begin + part.share
+        first, last = int(begin * n + 1e-9), min(n, int(-(-(end * n - 1e-9) // 1)))
+        for i, source in zip(range(first, last), _evenly(part.gpus, last - first), strict=True):
+            src.append(source)
+            dst.append(gpus[i])
+            sizes.append((min(end, (i + 1) / n) - max(begin, i / n)) * size)
+        begin = end
+    return Flows(src, dst, sizes)
+
+
+def _from_store(w: "Workload", store: list[int], replica: list[int]) -> Flows:
+    """What the GPUs of a replica pull from a server whose GPU i has the i-th slice behind its NIC; none on that server."""
+    n, tp, size = len(store), len(replica), sync_bytes(w)
+    found = [
+        (store[i], gpu, (min((i + 1) / n, (k + 1) / tp) - max(i / n, k / tp)) * size)
+        for k, gpu in enumerate(replica)
+        if gpu // w.gpus_per_server != store[0] // w.gpus_per_server
+        for i in range(k * n // tp, -(-(k + 1) * n // tp))
+    ]
+    return Flows(*(list(column) for column in zip(*found, strict=True))) if found else Flows([], [], [])
+
+
+def _server_mates(w: "Workload", gpu: int) -> list[int]:
+    """The generation GPUs on the server of `gpu`."""
+    first = gpu // w.gpus_per_server * w.gpus_per_server
+    return list(range(max(first, w.cluster.training_gpus), min(first + w.gpus_per_server, w.gpus)))
+
+
+def _shards(w: "Workload", replica: int, k: int, gpu: int) -> Flows:
+    """What GPU `k` of a replica gets: its part of the tensors of each stage, and of every expert from who holds it."""
+    t, m, tp = w.training, w.model, w.generation.tp
+    size = sync_bytes(w) / m.parameters / t.pp
+    src, sizes = [], []
+    for stage in range(t.pp):
+        first = w.rank(stage, 0)
+        of = first + replica % (w.stage_gpus // t.tp) * t.tp
+        for j in range(k * t.tp // tp, -(-(k + 1) * t.tp // tp)):
+            src.append(of + j)
+            sizes.append((min((j + 1) / t.tp, (k + 1) / tp) - max(j / t.tp, k / tp)) * m.dense_parameters * size)
+        if m.experts:
+            of = first + replica % (w.stage_gpus // t.ep) * t.ep
+            src += range(of, of + t.ep)
+            sizes += [m.expert_parameters / t.ep / tp * size] * t.ep
+    return Flows(src, [gpu] * len(src), sizes)
+
+
+def _evenly(gpus: tuple[int, ...], count: int) -> list[int]:
+    """`count` of `gpus`, each taken as often as the others, one more at most."""
+    return [gpus[i * len(gpus) // count] for i in range(count)]
+
+
+def _join(flows) -> Flows:
+    columns = list(zip(*flows, strict=True))
+    return (
+        Flows(*([value for part in column for value in part] for column in columns)) if columns else Flows([], [], [])
+    )
 
 
 def _shard(w: "Workload") -> float:
-    return w.model.weight_bytes / w.generation.tp
+    return sync_bytes(w) / w.generation.tp

@@ -5,7 +5,14 @@ Where things stand:
     GPU 0 .. training_gpus - 1 train, the next generation_gpus generate; GPU i is host h(i+1).
     Training ranks follow Megatron's order: tensor fastest, then context, data, pipeline; experts of a stage: expert
     fastest, then data.
-    Generation replicas are runs of tp consecutive GPUs.
+    Generation replicas are runs of tp consecutive GPUs. Where generation is colocated, they stand on the training GPUs.
+
+How steps follow one another:
+
+    sync                 a step generates with the weights of the step before
+    one-step-off         generation is one step ahead of training; replicas stop while weights come
+    bounded-staleness    up to `staleness` steps ahead; weights come while replicas generate
+    async                as that, and responses go on over weight updates (partial rollouts): no replica waits for the longest
 """
 
 from collections.abc import Iterable
@@ -19,8 +26,22 @@ from . import memory
 from .checks import check
 from .gpus import GPUS, Gpu
 from .lengths import Lengths
-from .models import Model
-from .recipe import Section, choice, count, fraction, instance, key, make, override, rate, read_yaml, refuse_unknown
+from .models import Model, find_config, likely_models
+from .recipe import (
+    Section,
+    choice,
+    count,
+    fraction,
+    instance,
+    key,
+    make,
+    override,
+    rate,
+    read_yaml,
+    refuse_unknown,
+    seconds,
+)
+from .sync_time import DELTA_FACTOR
 from .weight_sync import STRATEGIES
 
 
@@ -42,7 +63,9 @@ class Generation(Section):
     """`batch` prompts x `group_size` responses a step, on replicas of `tp` GPUs; lengths in tokens, cut at maxima.
 
     memory_utilisation: share of HBM the engine may take (vLLM's gpu_memory_utilization);
-    max_num_seqs: responses a replica decodes at once (verl's rollout.max_num_seqs).
+    max_num_seqs: responses a replica decodes at once (verl's rollout.max_num_seqs); precision: of weights and matmuls;
+    turns: parts that a response comes in; between two, an environment takes `environment_latency` and says `observation`
+    tokens, which the next turn reads.
     """
 
     section = "generation."
@@ -55,10 +78,19 @@ class Generation(Section):
     prompt_lengths: Lengths = key(instance(Lengths))
     memory_utilisation: float = key(fraction, 0.9)
     max_num_seqs: int = key(count(), 1024)
+    precision: str = key(choice("bf16", "fp8"), "bf16")
+    turns: int = key(count(high=10**4), 1)
+    environment_latency: float = key(seconds, 0.0)
+    observation: int = key(count(0), 0)
 
     @property
     def responses(self) -> int:
         return self.batch * self.group_size
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence: prompt, response and what environments say between turns."""
+        return self.max_prompt + self.max_response + self.observation * (self.turns - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +102,15 @@ class Training(Section):
     mini_batches: optimizer updates a step;
     optimizer: `distributed` reduce-scatters gradients, shards states and all-gathers bf16 parameters, `replicated`
     all-reduces gradients; buckets: in how many pieces the gradients leave;
-    log_prob_passes: forward passes over the batch before the first update (old policy, reference policy).
+    log_prob_passes: forward passes over the batch before the first update (old policy, reference policy);
+    vp: chunks of layers a pipeline stage holds (Megatron's interleaved schedule); precision: of the matmuls.
     """
 
     section = "training."
     tp: int = key(count())
     pp: int = key(count(), 1)
     cp: int = key(count(), 1)
+    vp: int = key(count(high=1000), 1)
     ep: int = key(count(), 1)
     micro_batch_tokens: int = key(count())
     mini_batches: int = key(count(), 1)
@@ -85,6 +119,7 @@ class Training(Section):
     buckets: int = key(count(high=1000), 1)
     recompute: str = key(choice("selective", "full"), "selective")
     log_prob_passes: int = key(count(0), 2)
+    precision: str = key(choice("bf16", "fp8", "fp4"), "bf16")
 
     @property
     def grad_bytes(self) -> int:
@@ -94,10 +129,19 @@ class Training(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightSync(Section):
-    """How the new weights reach the generation replicas."""
+    """How the new weights reach the generation replicas: see weight_sync.py for the strategies.
+
+    precision: in which the weights are sent (fp8: with a scale for 128 x 128 of them);
+    delta_factor: share of the bytes that `delta` sends;
+    efficiency: share of the NICs' rate that a sync reaches in all, such as 0.13 for RollArt's over 400 Gbit/s or 0.84 for
+    Weave's over 20; left out: set-up, packing and unpacking as calibrated in sync_time.py.
+    """
 
     section = "weight_sync."
     strategy: str = key(choice(*STRATEGIES), "flat")
+    precision: str = key(choice("bf16", "fp8"), "bf16")
+    delta_factor: float = key(fraction, DELTA_FACTOR)
+    efficiency: float | None = key(fraction, None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,16 +149,18 @@ class Efficiency(Section):
     """Shares of the data sheet's peaks that are reached.
 
     hbm: 0.80, github.com/ai-dynamo/aiconfigurator h100_sxm.yaml, mem_bw_empirical_scaling_factor.
-    matmul: 0.80, best bf16 matmul measured on H100, 794.5 of 989 TFLOPS, github.com/stas00/ml-engineering (MAMF).
-    training: 0.40, model FLOPs utilisation of a 13 B model on 64 H100, sequence 2048 (39.86 %),
-    github.com/mosaicml/llm-foundry scripts/train/benchmarking; it holds the collectives inside a server. Forward
-    passes reach the same.
+    matmul: 0.80, best bf16 matmul measured on H100, 794.5 of 989 TFLOPS, github.com/stas00/ml-engineering (MAMF); an engine
+    reaches 0.80 of that in turn (roofline.MATMUL_SHARE).
+    training: left out, the model of `training` says how long passes take; given, they take their FLOPs at that share.
     """
 
     section = "efficiency."
     hbm: float = key(fraction, 0.80)
     matmul: float = key(fraction, 0.80)
-    training: float = key(fraction, 0.40)
+    training: float | None = key(fraction, None)
+
+
+PIPELINES = ("sync", "one-step-off", "bounded-staleness", "async")
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,11 +175,18 @@ class Workload:
     weight_sync: WeightSync = WeightSync()
     efficiency: Efficiency = Efficiency()
     steps: int = 1
+    pipeline: str = "sync"
+    staleness: int | None = None
+    placement: str = "disaggregated"
     recipe: dict = field(default_factory=dict)
     files: tuple[Path, ...] = ()
 
     def __post_init__(self):
         count(high=10**4)(self.steps, "steps")
+        choice(*PIPELINES)(self.pipeline, "pipeline")
+        choice("disaggregated", "colocated")(self.placement, "placement")
+        if self.staleness is not None:
+            count(high=1000)(self.staleness, "staleness")
         check(self)
 
     @property
@@ -142,7 +195,21 @@ class Workload:
 
     @property
     def gpus(self) -> int:
-        return self.cluster.training_gpus + self.cluster.generation_gpus
+        return self.first_generation_gpu + self.cluster.generation_gpus
+
+    @property
+    def colocated(self) -> bool:
+        """Whether the same GPUs train and generate in turn."""
+        return self.placement == "colocated"
+
+    @property
+    def first_generation_gpu(self) -> int:
+        return 0 if self.colocated else self.cluster.training_gpus
+
+    @property
+    def steps_ahead(self) -> int:
+        """Weight updates that generation may lack: 0 is on-policy."""
+        return {"sync": 0, "one-step-off": 1}.get(self.pipeline, self.staleness or 1)
 
     @property
     def gpus_per_server(self) -> int:
@@ -160,7 +227,7 @@ class Workload:
     @cached_property
     def replicas(self) -> list[list[int]]:
         """The GPUs of each generation replica."""
-        first, tp = self.cluster.training_gpus, self.generation.tp
+        first, tp = self.first_generation_gpu, self.generation.tp
         return [list(range(g, g + tp)) for g in range(first, self.gpus, tp)]
 
     @cached_property
@@ -168,7 +235,7 @@ class Workload:
         """The replicas of each generation pod: of a pod of the cluster, or of either half when pods are not given."""
         size, origin = self.cluster.gpus_per_pod, 0
         if size is None:
-            size, origin = -(-len(self.replicas) // 2) * self.generation.tp, self.cluster.training_gpus
+            size, origin = -(-len(self.replicas) // 2) * self.generation.tp, self.first_generation_gpu
         found: dict[int, list[list[int]]] = {}
         for replica in self.replicas:
             found.setdefault((replica[0] - origin) // size, []).append(replica)
@@ -207,7 +274,8 @@ class Workload:
     @property
     def kv_capacity_tokens(self) -> int:
         """Tokens of KV cache a generation replica holds."""
-        return memory.kv_capacity_tokens(self.model, self.gpu, self.generation.tp, self.generation.memory_utilisation)
+        g = self.generation
+        return memory.kv_capacity_tokens(self.model, self.gpu, g.tp, g.memory_utilisation, precision=g.precision)
 
 
 _SECTIONS = {
@@ -244,7 +312,7 @@ def _recipe_path(name: str) -> Path:
 
 
 def _workload(path: Path, values: dict) -> Workload:
-    refuse_unknown(values, ["model", "steps", *_SECTIONS])
+    refuse_unknown(values, ["model", *_SCALARS, *_SECTIONS])
     for required in ("model", "cluster", "generation", "training"):
         if required not in values:
             raise RFabricError(f"{required} is missing; the recipe must say it")
@@ -252,20 +320,21 @@ def _workload(path: Path, values: dict) -> Workload:
     files = {"recipe": path, "model": _data(path, "models", "model", values["model"])}
     if isinstance(generation, dict):
         files |= {k: _data(path, "lengths", k, generation[k]) for k in _LENGTHS if k in generation}
-        generation = generation | {k: Lengths.read(file) for k, file in files.items() if k in _LENGTHS}
+        generation = generation | {k: Lengths.read(file, _LENGTHS[k]) for k, file in files.items() if k in _LENGTHS}
     sections = {k: make(cls, values[k]) for k, cls in _SECTIONS.items() if k in values and k != "generation"}
     return Workload(
         name=path.stem,
         model=Model.read(files["model"]),
         generation=make(Generation, generation),
-        steps=values.get("steps", 1),
+        **{name: values[name] for name in _SCALARS if name in values},
         recipe=values,
         files=tuple(files.values()),
         **sections,
     )
 
 
-_LENGTHS = ("lengths", "prompt_lengths")
+_SCALARS = ("steps", "pipeline", "staleness", "placement")
+_LENGTHS = {"lengths": "output", "prompt_lengths": "prompt"}
 
 
 def _data(recipe: Path, folder: str, key_name: str, value: object) -> Path:
@@ -277,4 +346,8 @@ def _data(recipe: Path, folder: str, key_name: str, value: object) -> Path:
         return shipped[value]
     if (recipe.parent / value).is_file():
         return recipe.parent / value
-    raise RFabricError(f"{key_name}: no file {value!r} beside the recipe; traffic/{folder}/ has {', '.join(shipped)}")
+    found = find_config(value) if folder == "models" else None
+    if found:
+        return found
+    there = likely_models(value) if folder == "models" else ", ".join(shipped)
+    raise RFabricError(f"{key_name}: no file {value!r} beside the recipe; traffic/{folder}/ has {there}")

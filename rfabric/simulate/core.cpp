@@ -12,7 +12,11 @@
 //
 // How time passes: run() handles all events of one instant (ends, starts, latencies, zero-size flows, whatever these
 // release), then repairs the levels, then moves to the next instant. A flow that starts at the very instant at which
-// another one ended on the same path takes over its place and rate: rings cost no repair at all.
+// another one ended on the same path takes over its place and rate: rings cost no repair at all. run() may return in the
+// middle of this for a breath, and goes on from there when it is called again.
+//
+// At scale an event costs what it must fetch from memory: all that it needs of a link is one cache line, of a flow in
+// flight two. What a link carried is added up only when somebody asks.
 //
 // Plain C interface at the end of the file. Arrays are checked by inputs.py: an index that arrives here is in range.
 // Never compile with -ffast-math: infinities are meant.
@@ -27,6 +31,11 @@
 #include <utility>
 #include <vector>
 
+#include <sys/mman.h>
+
+#ifndef RFABRIC_BREATH
+#define RFABRIC_BREATH 200000  // a test sets 1
+#endif
 #ifndef RFABRIC_PATIENCE
 #define RFABRIC_PATIENCE 50  // it has never been needed; a test sets 0
 #endif
@@ -42,7 +51,35 @@ constexpr uint32_t REFRESH = 64;        // balances of a link after which its su
 // Balances per link in use after which a repair gives way to a full solve.
 constexpr int64_t PATIENCE = RFABRIC_PATIENCE;
 constexpr uint32_t NONE = UINT32_MAX;
-constexpr int64_t BREATH = 4000000;     // flow visits between two returns to Python (signals, progress)
+constexpr uint32_t LONE = uint32_t{1} << 31;
+// Steps between two returns to Python, which hears signals and shows progress: some 0.1 s where every step must wait for
+// memory. A step is a flow looked at, started or ended, or a link filled anew.
+constexpr int64_t BREATH = RFABRIC_BREATH;
+
+// Large tables lie on huge pages where the system has them: at scale an event looks into dozens of far-off places.
+constexpr size_t HUGE_PAGE = size_t{1} << 21;
+
+template <typename T>
+struct Huge {
+    using value_type = T;
+    Huge() = default;
+    template <typename U>
+    Huge(const Huge<U>&) {}
+    T* allocate(size_t n) {
+        const size_t bytes = n * sizeof(T), align = bytes >= HUGE_PAGE ? HUGE_PAGE : std::max<size_t>(64, alignof(T));
+        void* at = std::aligned_alloc(align, (bytes + align - 1) / align * align);
+        if (!at) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+        if (bytes >= HUGE_PAGE) madvise(at, bytes, MADV_HUGEPAGE);
+#endif
+        return static_cast<T*>(at);
+    }
+    void deallocate(T* at, size_t) { std::free(at); }
+    bool operator==(const Huge&) const { return true; }
+    bool operator!=(const Huge&) const { return false; }
+};
+template <typename T>
+using Table = std::vector<T, Huge<T>>;
 
 enum State : uint8_t { WAITING, FLYING, TAIL, DONE };  // TAIL: the last byte has left, the latency runs
 enum Kind : int8_t { READY, FINISHED };
@@ -57,32 +94,28 @@ struct alignas(64) Flow {
     int64_t path_at;
     int32_t waits;      // how many flows of `after` are not done
     uint32_t slot;      // while it is in flight
-    uint32_t follower;  // first entry of the list of flows that wait for it
+    uint32_t follower;  // the flow that waits for it, marked LONE, or where the list of several begins in `followers`
     uint16_t hops;
     uint8_t state, watched;
 };
 static_assert(sizeof(Flow) == 64, "one cache line");
 
+// All that an event must see of a link. The first four are what other links' flows look at.
 struct alignas(64) Link {
+    double level;
+    double load;  // sum of the rates passing
+    double peak;  // no passing flow is faster
+    double trip;  // a new load above this calls for a balance: see arm()
     double capacity;
-    double weight;    // of the flows held
-    double carried;   // bytes, of flows that are gone
-    double busy;      // seconds; less the time of day at which the present use began
-    uint32_t* flows;  // hops (slot << shift | hop): the held ones first
-    uint32_t count, held, room;
+    double weight;         // of the flows held
+    uint32_t list;         // where its hops (slot << shift | hop) begin in `lists`: the held ones first
+    uint32_t count, held;
+    uint8_t room;    // log2 of the room for hops, plus 1; 0: none
     uint8_t age;     // balances since its sums were last taken anew
     uint8_t forced;  // tell its flows even if its level stays
     uint8_t listed;  // in `used`
 };
 static_assert(sizeof(Link) == 64, "one cache line");
-
-// What other links' flows must see of a link; kept apart and small.
-struct Gauge {
-    double level;
-    double load;  // sum of the rates passing
-    double peak;  // no passing flow is faster
-    double trip;  // a new load above this calls for a balance: see arm()
-};
 
 // A flow in flight; `holder` is the link that holds it, x1 the level there.
 struct alignas(64) Slot {
@@ -95,10 +128,14 @@ struct alignas(64) Slot {
     uint8_t touched;  // x1 may differ from rate
     double left;       // bits at `since`
     double since;
-    double passed_on;  // bytes of earlier flows that held the slot
     int32_t flow;
 };
 static_assert(sizeof(Slot) == 64, "one cache line");
+
+struct Hop {
+    int32_t link;
+    uint32_t place;  // where it stands in the link's list
+};
 
 struct Ending {
     double key;  // never later than the flow's true end
@@ -135,14 +172,12 @@ struct Counters {
 class Engine {
   public:
     Engine(const double* capacity, int64_t n, double tolerance)
-        : same_level(std::max(SAME_LEVEL, tolerance)), links(n), gauges(n) {
+        : same_level(std::max(SAME_LEVEL, tolerance)), links(n), busy(n), carried(n) {
         for (int64_t l = 0; l < n; ++l) {
             links[l].capacity = capacity[l];
-            gauges[l] = {INF, 0.0, 0.0, full(links[l])};
+            links[l].level = INF;
+            arm(static_cast<int32_t>(l));
         }
-    }
-    ~Engine() {
-        for (Link& l : links) std::free(l.flows);
     }
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
@@ -191,16 +226,18 @@ class Engine {
     }
 
     void set_capacity(int64_t n, const int32_t* which, const double* bps) {
+        come_to_peace();
         for (int64_t i = 0; i < n; ++i) {
             const int32_t l = which[i];
             if (links[l].capacity == bps[i]) continue;
             links[l].capacity = bps[i];
-            if (links[l].count) mark(l, gauges[l].level), ++disturbed;
+            if (links[l].count) mark(l, links[l].level), ++disturbed;
             else arm(l);
         }
     }
 
     void reroute(int64_t n, const int32_t* which, const int64_t* offsets, const int32_t* path_links) {
+        come_to_peace();
         int64_t longest = 1;
         for (int64_t i = 0; i < n; ++i) longest = std::max(longest, offsets[i + 1] - offsets[i]);
         widen(longest);
@@ -212,7 +249,8 @@ class Engine {
                 const uint32_t i = flows[f].slot;
                 settle(i);
                 const double bytes = slots[i].left / 8;
-                slots[i].passed_on += (flows[f].size - bytes) * slots[i].weight;
+                for (uint32_t k = 0; k < slots[i].hops; ++k)
+                    carried[way_of(i)[k].link] += (flows[f].size - bytes) * slots[i].weight;
                 take_off_heap(i);
                 detach(i);
                 flows[f].size = bytes;
@@ -226,18 +264,20 @@ class Engine {
 
     // Until `until`, or the end of an instant at which something watched happened, or a breath.
     Outcome run(double until) {
-        const int64_t stop = counters.visits + BREATH;
+        stop = counters.visits + others + BREATH;
         for (;;) {
-            start_due();
-            report_ready_before();
-            if (!events.empty()) return WATCHED;
-            solve();
+            if (stage == AT_PEACE) {
+                start_due();
+                report_ready_before();
+                if (!events.empty()) return WATCHED;
+            }
+            if (!solve()) return BREATHES;
             const double time = next_time();
             if (time > until || time == INF) {
                 if (until < INF) now = std::max(now, until);
                 return time == INF ? AT_REST : AT_TIME;
             }
-            if (counters.visits > stop) return BREATHES;
+            if (breathless()) return BREATHES;
             now = std::max(now, time);
             ++counters.instants;
             end_due();
@@ -247,7 +287,7 @@ class Engine {
     // ---- what the user may ask -------------------------------------------------------------------------------------
 
     std::vector<int32_t> active() const {
-        std::vector<int32_t> flying(arrivals);
+        std::vector<int32_t> flying(arrivals.begin() + attached, arrivals.end());
         for (const Slot& c : slots)
             if (c.flow >= 0 && flows[c.flow].state == FLYING) flying.push_back(c.flow);
         std::sort(flying.begin(), flying.end());
@@ -261,51 +301,54 @@ class Engine {
         return std::max(0.0, slots[i].left - moved(i)) / 8;
     }
 
-    void link_bytes(double* out) const {
-        for (size_t l = 0; l < links.size(); ++l) out[l] = links[l].carried;
+    void link_bytes(double* out) {
+        tally();
+        std::copy(carried.begin(), carried.end(), out);
         for (uint32_t i = 0; i < slots.size(); ++i) {
             const int32_t f = slots[i].flow;
-            if (f < 0) continue;
-            const bool flying = flows[f].state == FLYING;
-            const double bytes = slots[i].passed_on + (flying ? slots[i].weight * (flows[f].size - remaining(f)) : 0.0);
-            for (uint32_t h = 0; h < slots[i].hops; ++h) out[way_of(i)[h]] += bytes;
+            if (f < 0 || flows[f].state != FLYING) continue;
+            const double bytes = slots[i].weight * (flows[f].size - remaining(f));
+            for (uint32_t k = 0; k < slots[i].hops; ++k) out[way_of(i)[k].link] += bytes;
         }
     }
 
     void busy_time(double* out) const {
-        for (size_t l = 0; l < links.size(); ++l) out[l] = links[l].busy + (links[l].count ? now : 0.0);
+        for (size_t l = 0; l < links.size(); ++l) out[l] = busy[l] + (links[l].count ? now : 0.0);
     }
 
   private:
     double same_level;
 
     // Per flow, for ever. Optional columns stay empty until a flow needs them.
-    std::vector<Flow> flows;
-    std::vector<double> gap, latency;
-    std::vector<int32_t> path;  // all paths, one after the other
+    Table<Flow> flows;
+    Table<double> gap, latency;
+    Table<int32_t> path;  // all paths, one after the other
     bool weighted = false;
     struct Follower {
         int32_t flow;
         uint32_t next;
     };
-    std::vector<Follower> followers;
+    Table<Follower> followers;
 
     // Per link.
-    std::vector<Link> links;
-    std::vector<Gauge> gauges;
+    Table<Link> links;
+    Table<double> busy;     // seconds; less the time of day at which the present use began
+    Table<double> carried;  // bytes, of flows that ended before the last `tally`
+    std::vector<int32_t> ended;  // flows that ended since
+    Table<uint32_t> lists;  // hops of all links, in blocks of powers of two
+    std::vector<uint32_t> spare[33];  // blocks free again, by their `room`
     std::vector<int32_t> used;    // every link with flows, and some that had them
 
     // Per flow in flight.
     uint32_t shift = 0, initial_shift = 0;
-    std::vector<Slot> slots;
-    std::vector<int32_t> way;     // link of each hop
-    std::vector<uint32_t> place;  // where each hop stands in its link's list
+    Table<Slot> slots;
+    Table<Hop> ways;  // of slot i from i << shift
     std::vector<uint32_t> free_slots;
-    std::vector<Ending> endings;  // 4-ary heap
-    std::vector<uint32_t> heap_at;
+    Table<Ending> endings;  // 4-ary heap
+    Table<uint32_t> heap_at;
 
     // Time.
-    std::vector<Timer> agenda;  // sorted; consumed from agenda_at
+    Table<Timer> agenda;  // sorted; consumed from agenda_at
     size_t agenda_at = 0;
     std::vector<Timer> timers;  // heap
 
@@ -315,20 +358,30 @@ class Engine {
     std::vector<Key> dirty;
     int64_t disturbed = 0;
 
+    // How far the levels of this instant are: the work may be left for a breath and taken up again.
+    enum Stage { AT_PEACE, ATTACHING, REPAIRING, FILLING } stage = AT_PEACE;
+    size_t attached = 0;   // of `arrivals`
+    size_t newcomers = 0;  // where they begin in `touched`
+    int64_t budget = 0;    // balances before a repair gives way
+    double water = 0.0;    // of a full solve: the level so far
+    int64_t others = 0;    // steps beside counters.visits
+    int64_t stop = 0;      // steps at which run() breathes
+    bool breathless() const { return counters.visits + others > stop; }
+
     // Scratch.
-    std::vector<uint32_t> table;
+    Table<uint32_t> table;
     std::vector<double> second;     // of each held flow, the lowest level elsewhere
     std::vector<uint32_t> joining;  // hops of passing flows that a falling level will hold
     struct Filling {
         double weight;
         uint32_t rising;
     };
-    std::vector<Filling> filling;
-    std::vector<Key> shares;
+    Table<Filling> filling;
+    Table<Key> shares;
 
     // ---- flows -----------------------------------------------------------------------------------------------------
 
-    static void column(std::vector<double>& to, const double* from, int64_t first, int64_t n, double otherwise) {
+    static void column(Table<double>& to, const double* from, int64_t first, int64_t n, double otherwise) {
         if (!from && to.empty()) return;
         to.resize(first, otherwise);
         if (from) to.insert(to.end(), from, from + n);
@@ -353,8 +406,7 @@ class Engine {
     }
 
     void depend(int64_t first, int64_t n, const int64_t* offsets, const int32_t* after) {
-        if (followers.size() + offsets[n] >= NONE) throw std::bad_alloc();
-        followers.reserve(followers.size() + offsets[n]);
+        if (followers.size() + 2 * offsets[n] >= LONE) throw std::bad_alloc();
         for (int64_t i = n - 1; i >= 0; --i) {
             const int32_t f = static_cast<int32_t>(first + i);
             for (int64_t k = offsets[i]; k < offsets[i + 1]; ++k) {
@@ -364,10 +416,22 @@ class Engine {
                     continue;
                 }
                 ++flows[f].waits;
-                followers.push_back({f, flows[before].follower});
-                flows[before].follower = static_cast<uint32_t>(followers.size() - 1);
+                follow(flows[before].follower, f);
             }
         }
+    }
+
+    void follow(uint32_t& follower, int32_t f) {
+        if (follower == NONE) {
+            follower = LONE | static_cast<uint32_t>(f);
+            return;
+        }
+        if (follower & LONE) {
+            followers.push_back({static_cast<int32_t>(follower & ~LONE), NONE});
+            follower = static_cast<uint32_t>(followers.size() - 1);
+        }
+        followers.push_back({f, follower});
+        follower = static_cast<uint32_t>(followers.size() - 1);
     }
 
     void put_on_agenda(int64_t first) {
@@ -381,7 +445,7 @@ class Engine {
     }
 
     void clear_agenda() {
-        std::vector<Timer>().swap(agenda);
+        Table<Timer>().swap(agenda);
         agenda_at = 0;
     }
 
@@ -429,11 +493,15 @@ class Engine {
         flows[f].state = DONE;
         ++finished;
         if (flows[f].watched & 1 << FINISHED) events.push_back({now, f, FINISHED});
-        for (uint32_t k = flows[f].follower; k != NONE; k = followers[k].next) {
-            const int32_t g = followers[k].flow;
-            flows[g].earliest = std::max(flows[g].earliest, flows[f].finish + gap_of(g));
-            if (--flows[g].waits == 0) release(g);
-        }
+        const uint32_t first = flows[f].follower;
+        if (first == NONE) return;
+        if (first & LONE) return done_before(static_cast<int32_t>(first & ~LONE), flows[f].finish);
+        for (uint32_t k = first; k != NONE; k = followers[k].next) done_before(followers[k].flow, flows[f].finish);
+    }
+
+    void done_before(int32_t f, double time) {
+        flows[f].earliest = std::max(flows[f].earliest, time + gap_of(f));
+        if (--flows[f].waits == 0) release(f);
     }
 
     void release(int32_t f) {
@@ -493,7 +561,7 @@ class Engine {
 
     void end_flow(uint32_t i) {
         const int32_t f = slots[i].flow;
-        slots[i].passed_on += slots[i].weight * flows[f].size;
+        ended.push_back(f);
         flows[f].slot = NONE;
         departures.push_back(i);
         land(f);
@@ -527,7 +595,16 @@ class Engine {
         slots[i].since = now;
     }
 
-    const int32_t* way_of(uint32_t i) const { return &way[static_cast<size_t>(i) << shift]; }
+    const Hop* way_of(uint32_t i) const { return &ways[static_cast<size_t>(i) << shift]; }
+
+    // What ended flows carried is written to their links when somebody asks.
+    void tally() {
+        for (int32_t f : ended) {
+            const double bytes = flows[f].weight * flows[f].size;
+            for (const int32_t *p = path_of(f), *end = p + flows[f].hops; p != end; ++p) carried[*p] += bytes;
+        }
+        ended.clear();
+    }
 
     void touch(uint32_t i) {
         if (slots[i].touched) return;
@@ -558,9 +635,14 @@ class Engine {
                          departures.end());
     }
 
-    static uint64_t path_key(const int32_t* p, uint32_t n) {
+    static int32_t link_of(int32_t link) { return link; }
+    static int32_t link_of(const Hop& hop) { return hop.link; }
+
+    template <typename Step>
+    static uint64_t path_key(const Step* p, uint32_t n) {
         uint64_t key = 0;
-        for (uint32_t k = 0; k < n; ++k) key = (key ^ static_cast<uint64_t>(p[k])) * 0x9E3779B97F4A7C15u + (key >> 29);
+        for (uint32_t k = 0; k < n; ++k)
+            key = (key ^ static_cast<uint64_t>(link_of(p[k]))) * 0x9E3779B97F4A7C15u + (key >> 29);
         return key >> 20;
     }
 
@@ -570,7 +652,7 @@ class Engine {
         for (size_t at = path_key(p, n) & (room - 1); table[at] != NONE; at = (at + 1) & (room - 1)) {
             const uint32_t i = table[at];
             if (slots[i].hops == n && slots[i].weight == flows[f].weight && flows[slots[i].flow].state != FLYING &&
-                std::equal(p, p + n, way_of(i)))
+                std::equal(p, p + n, way_of(i), [](int32_t l, const Hop& hop) { return l == hop.link; }))
                 return i;
         }
         return NONE;
@@ -590,8 +672,7 @@ class Engine {
         const size_t all = slots.size() + n - std::min(n, free_slots.size());
         if (all <= 2 * slots.size()) return;
         slots.reserve(all);
-        way.reserve(all << shift);
-        place.reserve(all << shift);
+        ways.reserve(all << shift);
         heap_at.reserve(all);
         endings.reserve(all);
     }
@@ -602,15 +683,14 @@ class Engine {
             i = static_cast<uint32_t>(slots.size());
             if (static_cast<uint64_t>(i + 1) << shift >= NONE) throw std::bad_alloc();
             slots.emplace_back();
-            way.resize(way.size() + (size_t{1} << shift));
-            place.resize(way.size());
+            ways.resize(ways.size() + (size_t{1} << shift));
             heap_at.push_back(NONE);
         } else {
             i = free_slots.back();
             free_slots.pop_back();
         }
         const uint32_t n = flows[f].hops;
-        slots[i] = {INF, 0.0, flows[f].weight, -1, static_cast<uint16_t>(n), 1, 0, flows[f].size * 8, now, 0.0, f};
+        slots[i] = {INF, 0.0, flows[f].weight, -1, static_cast<uint16_t>(n), 1, 0, flows[f].size * 8, now, f};
         flows[f].slot = i;
         const int32_t* p = path_of(f);
         for (uint32_t k = 0; k < n; ++k) enter(p[k], (i << shift) + k);
@@ -619,82 +699,93 @@ class Engine {
 
     void enter(int32_t l, uint32_t hop) {
         Link& link = links[l];
-        if (link.count == link.room) grow(link);
-        if (link.count == 0) link.busy -= now;
+        if (link.count == room_of(link)) grow(link);
+        if (link.count == 0) busy[l] -= now;
         if (!link.listed) {
             link.listed = 1;
             used.push_back(l);
         }
-        way[hop] = l;
-        put(link, link.count++, hop);
+        ways[hop].link = l;
+        put(list_of(link), link.count++, hop);
     }
 
-    void put(Link& link, uint32_t at, uint32_t hop) {
-        link.flows[at] = hop;
-        place[hop] = at;
+    uint32_t* list_of(const Link& link) { return lists.data() + link.list; }
+    const uint32_t* list_of(const Link& link) const { return lists.data() + link.list; }
+    static uint32_t room_of(const Link& link) { return link.room ? uint32_t{1} << (link.room - 1) : 0; }
+
+    void put(uint32_t* list, uint32_t at, uint32_t hop) {
+        list[at] = hop;
+        ways[hop].place = at;
     }
 
-    void exchange(Link& link, uint32_t a, uint32_t b) {
-        const uint32_t hop = link.flows[a];
-        put(link, a, link.flows[b]);
-        put(link, b, hop);
+    void exchange(uint32_t* list, uint32_t a, uint32_t b) {
+        const uint32_t hop = list[a];
+        put(list, a, list[b]);
+        put(list, b, hop);
     }
 
     // A link begins or ceases to hold a flow: held ones stand first in its list.
     void hold(int32_t l, uint32_t at, Slot& s) {
         Link& link = links[l];
-        exchange(link, at, link.held++);
+        exchange(list_of(link), at, link.held++);
         link.weight += s.weight;
         s.holder = l;
     }
 
     void let_go(int32_t l, uint32_t at, const Slot& s) {
         Link& link = links[l];
-        exchange(link, at, --link.held);
+        exchange(list_of(link), at, --link.held);
         link.weight = link.held ? link.weight - s.weight : 0.0;
     }
 
     uint32_t place_on(uint32_t i, int32_t l) const {
-        const int32_t* w = way_of(i);
-        uint32_t k = 0;
-        while (w[k] != l) ++k;
-        return place[(static_cast<size_t>(i) << shift) + k];
+        const Hop* w = way_of(i);
+        while (w->link != l) ++w;
+        return w->place;
     }
 
-    static void grow(Link& link) {
-        const uint32_t room = link.room ? 2 * link.room : 4;
-        void* more = std::realloc(link.flows, room * sizeof(uint32_t));
-        if (!more) throw std::bad_alloc();
-        link.flows = static_cast<uint32_t*>(more);
+    void grow(Link& link) {
+        const uint8_t room = link.room ? link.room + 1 : 3;
+        uint32_t list;
+        if (spare[room].empty()) {
+            if (lists.size() + (size_t{1} << (room - 1)) > NONE) throw std::bad_alloc();
+            list = static_cast<uint32_t>(lists.size());
+            lists.resize(list + (size_t{1} << (room - 1)));
+        } else {
+            list = spare[room].back();
+            spare[room].pop_back();
+        }
+        std::copy_n(list_of(link), link.count, lists.data() + list);
+        if (link.room) spare[link.room].push_back(link.list);
+        link.list = list;
         link.room = room;
     }
 
     void detach(uint32_t i) {
         Slot& s = slots[i];
         const double rate = s.weight * s.x1;
+        const Hop* w = way_of(i);
         for (uint32_t k = 0; k < s.hops; ++k) {
-            const uint32_t hop = (i << shift) + k;
-            const int32_t l = way[hop];
+            const int32_t l = w[k].link;
             Link& link = links[l];
-            if (l == s.holder) let_go(l, place[hop], s);
-            else gauges[l].load -= rate;
-            put(link, place[hop], link.flows[link.count - 1]);
+            uint32_t* list = list_of(link);
+            if (l == s.holder) let_go(l, w[k].place, s);
+            else link.load -= rate;
+            put(list, w[k].place, list[link.count - 1]);
             --link.count;
-            link.carried += s.passed_on;
             if (link.count == 0) empty(l);
-            else if (gauges[l].level < INF) mark(l, gauges[l].level);
+            else if (link.level < INF) mark(l, link.level);
         }
-        slots[i].passed_on = 0.0;
         slots[i].flow = -1;
         s.touched = 0;
         free_slots.push_back(i);
     }
 
     void empty(int32_t l) {
-        gauges[l].level = INF;
-        gauges[l].load = gauges[l].peak = 0.0;
-        links[l].busy += now;
-        if (gauges[l].trip < INF) arm(l);
+        links[l].level = INF;
+        links[l].load = links[l].peak = 0.0;
+        busy[l] += now;
+        if (links[l].trip < INF) arm(l);
     }
 
     // Room for paths of n links: places are numbered slot << shift | hop.
@@ -705,41 +796,66 @@ class Engine {
         if (slots.empty()) initial_shift = shift;
         if (wider <= shift) return;
         if (slots.size() << wider >= NONE) throw std::bad_alloc();
-        std::vector<int32_t> wider_way(slots.size() << wider);
-        std::vector<uint32_t> wider_place(slots.size() << wider);
+        Table<Hop> wide(slots.size() << wider);
         for (uint32_t i = 0; i < slots.size(); ++i) {
             for (uint32_t k = 0; slots[i].flow >= 0 && k < slots[i].hops; ++k) {
-                const size_t from = (static_cast<size_t>(i) << shift) + k, to = (static_cast<size_t>(i) << wider) + k;
-                wider_way[to] = way[from];
-                wider_place[to] = place[from];
-                links[way[from]].flows[place[from]] = static_cast<uint32_t>(to);
+                const uint32_t to = (i << wider) + k;
+                wide[to] = way_of(i)[k];
+                list_of(links[wide[to].link])[wide[to].place] = to;
             }
         }
-        way.swap(wider_way);
-        place.swap(wider_place);
+        ways.swap(wide);
         shift = wider;
     }
 
     // ---- levels ----------------------------------------------------------------------------------------------------
 
-    void solve() {
-        take_over();
-        disturbed += static_cast<int64_t>(departures.size() + arrivals.size());
-        for (uint32_t i : departures) detach(i);
-        departures.clear();
-        const size_t newcomers = touched.size();
-        make_room(arrivals.size());
-        for (int32_t f : arrivals) attach(f);
-        arrivals.clear();
-        const int64_t flying = static_cast<int64_t>(endings.size() + touched.size());
-        if (8 * disturbed > flying) {
-            fill();
-        } else {
-            for (size_t k = newcomers; k < touched.size(); ++k) introduce(touched[k]);
-            repair();
-        }
+    // False: out of breath; call again.
+    bool solve() {
+        if (stage == AT_PEACE) take_leave();
+        if (stage == ATTACHING && !attach_all()) return false;
+        if (stage == REPAIRING && !repair()) return false;
+        if (stage == FILLING && !fill()) return false;
+        stage = AT_PEACE;
         disturbed = 0;
         commit();
+        return true;
+    }
+
+    // The network and the flows may be changed only when all levels are right.
+    void come_to_peace() {
+        stop = std::numeric_limits<int64_t>::max();
+        if (stage != AT_PEACE) solve();
+    }
+
+    void take_leave() {
+        take_over();
+        disturbed += static_cast<int64_t>(departures.size() + arrivals.size());
+        others += static_cast<int64_t>(departures.size());
+        for (uint32_t i : departures) detach(i);
+        departures.clear();
+        newcomers = touched.size();
+        make_room(arrivals.size());
+        stage = ATTACHING;
+    }
+
+    bool attach_all() {
+        for (; attached < arrivals.size(); ++attached) {
+            if (breathless()) return false;
+            ++others;
+            attach(arrivals[attached]);
+        }
+        arrivals.clear();
+        attached = 0;
+        const int64_t flying = static_cast<int64_t>(endings.size() + touched.size());
+        if (8 * disturbed > flying) {
+            begin_fill();
+            return true;
+        }
+        for (size_t k = newcomers; k < touched.size(); ++k) introduce(touched[k]);
+        budget = PATIENCE * (20 + static_cast<int64_t>(used.size()));
+        stage = REPAIRING;
+        return true;
     }
 
     // What fits on a link without a level; the slack ends ties.
@@ -747,11 +863,11 @@ class Engine {
 
     // What a flow passing must do to a link to have it balanced: change its rate at all where the link has a level,
     // overflow it where it has none, nothing where it waits for its balance already. One comparison tells.
-    void arm(int32_t l) { gauges[l].trip = gauges[l].level < INF ? -INF : full(links[l]); }
+    void arm(int32_t l) { links[l].trip = links[l].level < INF ? -INF : full(links[l]); }
 
     void mark(int32_t l, double key) {
-        if (gauges[l].trip == INF) return;
-        gauges[l].trip = INF;
+        if (links[l].trip == INF) return;
+        links[l].trip = INF;
         size_t at = dirty.size();
         dirty.push_back({key, l});
         while (at > 0) {
@@ -790,23 +906,23 @@ class Engine {
     // there is none, the link with least room. When that link has found its level, the others are told of the flow.
     void introduce(uint32_t i) {
         Slot& s = slots[i];
-        const int32_t* w = way_of(i);
-        int32_t anchor = w[0];
+        const Hop* w = way_of(i);
+        int32_t anchor = w[0].link;
         double room = INF;
         s.x1 = INF;
         for (uint32_t k = 0; k < s.hops; ++k) {
-            const Gauge& g = gauges[w[k]];
+            const Link& g = links[w[k].link];
             if (g.level < s.x1) {
                 s.x1 = g.level;
-                anchor = w[k];
-            } else if (s.x1 == INF && links[w[k]].capacity - g.load < room) {
-                room = links[w[k]].capacity - g.load;
-                anchor = w[k];
+                anchor = w[k].link;
+            } else if (s.x1 == INF && links[w[k].link].capacity - g.load < room) {
+                room = links[w[k].link].capacity - g.load;
+                anchor = w[k].link;
             }
         }
         for (uint32_t k = 0; k < s.hops; ++k) {
-            Gauge& g = gauges[w[k]];
-            if (w[k] == anchor) hold(anchor, place[(static_cast<size_t>(i) << shift) + k], s);
+            Link& g = links[w[k].link];
+            if (w[k].link == anchor) hold(anchor, w[k].place, s);
             else g.peak = std::max(g.peak, s.x1);
         }
         links[anchor].forced = 1;
@@ -815,9 +931,9 @@ class Engine {
 
     bool same(double a, double b) const { return a == b || std::fabs(a - b) <= same_level * std::min(a, b); }
 
-    void repair() {
-        int64_t budget = PATIENCE * (20 + static_cast<int64_t>(used.size()));
+    bool repair() {
         while (!dirty.empty()) {
+            if (breathless()) return false;
             const int32_t l = dirty.front().link;
             pop_dirty();
             const bool force = links[l].forced;
@@ -825,26 +941,27 @@ class Engine {
             if (--budget < 0) {
                 ++counters.fallbacks;
                 arm(l);
-                return fill();
+                begin_fill();
+                return true;
             }
             if (links[l].count) balance(l, force);
             arm(l);
         }
+        return true;
     }
 
     // Find the level of one link, given the levels of all others, and tell the flows that this moves.
     void balance(int32_t l, bool force) {
         ++counters.evaluations;
         Link& link = links[l];
-        Gauge& g = gauges[l];
         if (++link.age > REFRESH) sum_up(l);
-        if (link.held == 0 && g.load <= full(link)) {
-            g.level = INF;
+        if (link.held == 0 && link.load <= full(link)) {
+            link.level = INF;
             return;
         }
-        const double level = link.held ? share(link, g.load, link.weight) : 0.0;
-        if (!same(level, g.level)) level > g.level ? rise(l, level) : fall(l, level);
-        else if (force) fall(l, g.level);
+        const double level = link.held ? share(link, link.load, link.weight) : 0.0;
+        if (!same(level, link.level)) level > link.level ? rise(l, level) : fall(l, level);
+        else if (force) fall(l, link.level);
     }
 
     static double share(const Link& link, double load, double weight) {
@@ -854,15 +971,14 @@ class Engine {
     // The sums of a link anew, without the rounding errors of their differences.
     void sum_up(int32_t l) {
         Link& link = links[l];
-        Gauge& g = gauges[l];
         link.age = 0;
         counters.visits += link.count;
-        link.weight = g.load = g.peak = 0.0;
-        for (uint32_t k = 0; k < link.held; ++k) link.weight += slots[link.flows[k] >> shift].weight;
+        link.weight = link.load = link.peak = 0.0;
+        for (uint32_t k = 0; k < link.held; ++k) link.weight += slots[list_of(link)[k] >> shift].weight;
         for (uint32_t k = link.held; k < link.count; ++k) {
-            const Slot& s = slots[link.flows[k] >> shift];
-            if (!s.fresh) g.load += s.weight * s.x1;
-            g.peak = std::max(g.peak, s.x1);
+            const Slot& s = slots[list_of(link)[k] >> shift];
+            if (!s.fresh) link.load += s.weight * s.x1;
+            link.peak = std::max(link.peak, s.x1);
         }
     }
 
@@ -870,19 +986,18 @@ class Engine {
     void rise(int32_t l, double level) {
         ++counters.changes;
         Link& link = links[l];
-        Gauge& g = gauges[l];
         counters.visits += link.held;
         if (second.size() < link.held) second.resize(2 * link.held);
         double lowest = INF;
         for (uint32_t k = 0; k < link.held; ++k) {
-            second[k] = level_elsewhere(link.flows[k] >> shift, l);
+            second[k] = level_elsewhere(list_of(link)[k] >> shift, l);
             lowest = std::min(lowest, second[k]);
         }
-        if (lowest < level) level = share_of_the_rest(link, g.load, level);
-        g.level = level;
-        double load = g.load, peak = g.peak;  // telling spoils them
+        if (lowest < level) level = share_of_the_rest(link, link.load, level);
+        link.level = level;
+        double load = link.load, peak = link.peak;  // telling spoils them
         for (uint32_t k = link.held; k-- > 0;) {  // backwards: letting go moves the last held flow
-            const uint32_t i = link.flows[k] >> shift;
+            const uint32_t i = list_of(link)[k] >> shift;
             Slot& s = slots[i];
             if (second[k] < level) {
                 let_go(l, k, s);
@@ -893,15 +1008,15 @@ class Engine {
                 tell(s, i, level);
             }
         }
-        g.load = load;
-        g.peak = peak;
+        link.load = load;
+        link.peak = peak;
     }
 
     double level_elsewhere(uint32_t i, int32_t l) const {
-        const int32_t* w = way_of(i);
+        const Hop* w = way_of(i);
         double lowest = INF;
         for (uint32_t k = 0; k < slots[i].hops; ++k)
-            if (w[k] != l) lowest = std::min(lowest, gauges[w[k]].level);
+            if (w[k].link != l) lowest = std::min(lowest, links[w[k].link].level);
         return lowest;
     }
 
@@ -915,7 +1030,7 @@ class Engine {
                 if (second[k] >= level) {
                     ++left;
                 } else if (second[k] > low) {
-                    const double w = slots[link.flows[k] >> shift].weight;
+                    const double w = slots[list_of(link)[k] >> shift].weight;
                     going += w;
                     leaving += w * second[k];
                 }
@@ -930,18 +1045,18 @@ class Engine {
     }
 
     void hand_over(Slot& s, uint32_t i) {
-        const int32_t* w = way_of(i);
+        const Hop* w = way_of(i);
         double level = INF;
         uint32_t to = 0;
         for (uint32_t k = 0; k < s.hops; ++k) {
-            if (gauges[w[k]].level < level) {
-                level = gauges[w[k]].level;
+            if (links[w[k].link].level < level) {
+                level = links[w[k].link].level;
                 to = k;
             }
         }
-        hold(w[to], place[(static_cast<size_t>(i) << shift) + to], s);
-        mark(w[to], level);
-        gauges[w[to]].load -= s.weight * level;  // telling adds what is more than this
+        hold(w[to].link, w[to].place, s);
+        mark(w[to].link, level);
+        links[w[to].link].load -= s.weight * level;  // telling adds what is more than this
         tell(s, i, level);
     }
 
@@ -949,15 +1064,14 @@ class Engine {
     void fall(int32_t l, double level) {
         ++counters.changes;
         Link& link = links[l];
-        Gauge& g = gauges[l];
         counters.visits += link.held;
         joining.clear();
-        if (level < g.peak) level = share_with_more(l, level);
-        g.level = level;
-        double load = g.load;  // telling spoils it
-        const double peak = g.peak;
+        if (level < link.peak) level = share_with_more(l, level);
+        link.level = level;
+        double load = link.load;  // telling spoils it
+        const double peak = link.peak;
         for (uint32_t k = 0; k < link.held; ++k) {
-            const uint32_t i = link.flows[k] >> shift;
+            const uint32_t i = list_of(link)[k] >> shift;
             tell(slots[i], i, level);
         }
         for (uint32_t hop : joining) {
@@ -966,31 +1080,30 @@ class Engine {
             const double was = s.fresh ? 0.0 : s.x1;
             const int32_t from = s.holder;
             let_go(from, place_on(i, from), s);
-            gauges[from].load += s.weight * was;
-            gauges[from].peak = std::max(gauges[from].peak, level);
-            mark(from, gauges[from].level);
+            links[from].load += s.weight * was;
+            links[from].peak = std::max(links[from].peak, level);
+            mark(from, links[from].level);
             load -= s.weight * was;
-            hold(l, place[hop], s);
+            hold(l, ways[hop].place, s);
             tell(s, i, level);
         }
-        g.load = load;
-        g.peak = peak;
+        link.load = load;
+        link.peak = peak;
     }
 
     // The level of a link that must also hold the passing flows faster than it: from below, until none is too slow.
     double share_with_more(int32_t l, double level) {
         Link& link = links[l];
-        Gauge& g = gauges[l];
         counters.visits += link.count - link.held;
         double load = 0.0, weight = link.weight, peak = 0.0;
         bool fresh = false;
-        g.load = 0.0;
+        link.load = 0.0;
         for (uint32_t k = link.held; k < link.count; ++k) {
-            const Slot& s = slots[link.flows[k] >> shift];
+            const Slot& s = slots[list_of(link)[k] >> shift];
             const double rate = s.fresh ? 0.0 : s.weight * s.x1;
-            g.load += rate;
+            link.load += rate;
             if (s.x1 > level) {
-                joining.push_back(link.flows[k]);
+                joining.push_back(list_of(link)[k]);
                 weight += s.weight;
                 fresh |= s.fresh;
             } else {
@@ -998,7 +1111,7 @@ class Engine {
                 peak = std::max(peak, s.x1);
             }
         }
-        g.peak = peak;
+        link.peak = peak;
         if (fresh && level > 0) {  // what joins was not counted before: the level may be lower than the one asked for
             joining.clear();
             return share_with_more(l, 0.0);
@@ -1016,12 +1129,12 @@ class Engine {
                 all = false;
                 load += s.fresh ? 0.0 : s.weight * s.x1;
                 weight -= s.weight;
-                g.peak = std::max(g.peak, s.x1);
+                link.peak = std::max(link.peak, s.x1);
             }
             joining.resize(kept);
         }
         if (!joining.empty()) return level;
-        return link.held ? share(link, g.load, link.weight) : INF;
+        return link.held ? share(link, link.load, link.weight) : INF;
     }
 
     // All links on a flow's path learn its new rate; its holder and the link that moves it put their own load right.
@@ -1031,19 +1144,20 @@ class Engine {
         s.fresh = 0;
         s.x1 = rate;
         touch(i);
-        const int32_t* w = way_of(i);
+        const Hop* w = way_of(i);
         const double more = s.weight * (rate - was);
-        for (const int32_t* end = w + s.hops; w != end; ++w) {
-            Gauge& g = gauges[*w];
+        for (const Hop* end = w + s.hops; w != end; ++w) {
+            Link& g = links[w->link];
             g.load += more;
             g.peak = std::max(g.peak, rate);
-            if (g.load > g.trip) mark(*w, g.level < INF ? g.level : rate);
+            if (g.load > g.trip) mark(w->link, g.level < INF ? g.level : rate);
         }
     }
 
     // All levels anew: raise all rates together until a link is full; its flows keep that rate; go on with the others.
-    void fill() {
+    void begin_fill() {
         ++counters.fills;
+        stage = FILLING;
         for (const Key& d : dirty) {
             links[d.link].forced = 0;
             arm(d.link);
@@ -1055,8 +1169,8 @@ class Engine {
         for (int32_t l : used) {
             Link& link = links[l];
             filling[l] = {static_cast<double>(link.count), link.count};
-            gauges[l].level = INF;
-            gauges[l].load = gauges[l].peak = link.weight = 0.0;
+            links[l].level = INF;
+            links[l].load = links[l].peak = link.weight = 0.0;
             link.held = link.age = 0;
         }
         if (weighted) weigh();
@@ -1064,23 +1178,29 @@ class Engine {
         std::make_heap(shares.begin(), shares.end(), std::greater<>());
         for (const Ending& e : endings) slots[e.slot].x1 = INF;
         for (uint32_t i : touched) slots[i].x1 = INF;
-        double rate = 0.0;
+        others += static_cast<int64_t>(used.size());
+        water = 0.0;
+    }
+
+    bool fill() {
         while (!shares.empty()) {
+            if (breathless()) return false;
             const Key top = shares.front();
             std::pop_heap(shares.begin(), shares.end(), std::greater<>());
             shares.pop_back();
             Filling& f = filling[top.link];
             if (f.rising == 0) continue;
-            const double found = std::max(rate, share(links[top.link], gauges[top.link].load, f.weight));
+            const double found = std::max(water, share(links[top.link], links[top.link].load, f.weight));
             if (found > top.value && !same(found, top.value)) {
                 shares.push_back({found, top.link});
                 std::push_heap(shares.begin(), shares.end(), std::greater<>());
                 continue;
             }
-            rate = found;
-            freeze(top.link, rate);
+            water = found;
+            freeze(top.link, water);
         }
         for (int32_t l : used) arm(l);
+        return true;
     }
 
     void drop_unused() {
@@ -1096,29 +1216,29 @@ class Engine {
         for (int32_t l : used) {
             filling[l].weight = 0.0;
             for (uint32_t k = 0; k < links[l].count; ++k)
-                filling[l].weight += slots[links[l].flows[k] >> shift].weight;
+                filling[l].weight += slots[list_of(links[l])[k] >> shift].weight;
         }
     }
 
     void freeze(int32_t l, double rate) {
         Link& link = links[l];
         counters.visits += link.count;
-        gauges[l].level = rate;
+        links[l].level = rate;
         for (uint32_t at = 0; at < link.count; ++at) {
-            const uint32_t i = link.flows[at] >> shift;
+            const uint32_t i = list_of(link)[at] >> shift;
             Slot& s = slots[i];
             if (s.x1 < INF) continue;
             s.x1 = rate;
             s.fresh = 0;
             if (!same(rate, s.rate)) touch(i);
             hold(l, at, s);
-            const int32_t* w = way_of(i);
+            const Hop* w = way_of(i);
             for (uint32_t k = 0; k < s.hops; ++k) {
-                if (w[k] == l) continue;
-                gauges[w[k]].load += s.weight * rate;
-                gauges[w[k]].peak = rate;
-                filling[w[k]].weight -= s.weight;
-                --filling[w[k]].rising;
+                if (w[k].link == l) continue;
+                links[w[k].link].load += s.weight * rate;
+                links[w[k].link].peak = rate;
+                filling[w[k].link].weight -= s.weight;
+                --filling[w[k].link].rising;
             }
         }
     }
@@ -1295,7 +1415,7 @@ void rf_times(const void* engine, double* start, double* finish) {
     for (int64_t f = 0; finish && f < e->known(); ++f) finish[f] = e->finish_time(f);
 }
 
-void rf_link_bytes(const void* engine, double* out) { static_cast<const Engine*>(engine)->link_bytes(out); }
+void rf_link_bytes(void* engine, double* out) { static_cast<Engine*>(engine)->link_bytes(out); }
 void rf_busy_time(const void* engine, double* out) { static_cast<const Engine*>(engine)->busy_time(out); }
 
 // instants, evaluations, level changes, fills, flow visits, takeovers, fallbacks

@@ -20,8 +20,10 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
+from ..fabric.schemes import Routing, Sent
 from ..fabric.ways import offsets_of, spread
 from ..optics import Demand
+from ..units import transfer_seconds
 
 PHASES = ("generation", "training", "weight_sync")
 SHARED = ("start", "gap", "step", "phase", "label")  # columns in which rows added together are the same
@@ -159,12 +161,29 @@ class Trace:
 
     def demand(self, fabric: Fabric, key: PhaseKey) -> Demand:
         """Rack to rack bytes of one phase and the window it is predicted to last."""
-        rows = self.rows(key)
-        rack = fabric.cabling.host_rack[[fabric.host_index[h] for h in self.hosts]]
-        src, dst, n = rack[self.src[rows]], rack[self.dst[rows]], len(fabric.racks)
-        sent = np.bincount(src * n + dst, self.size[rows], minlength=n * n).reshape(n, n)
+        return self.demand_of(fabric, self.rows(key), self.windows.get(key, float("inf")), key.phase)
+
+    def demand_of(self, fabric: Fabric, rows: np.ndarray, window: float = float("inf"), phase: str = "") -> Demand:
+        """Rack to rack bytes of these rows, and what the busiest network card needs for them."""
+        host = np.array([fabric.host_index[name] for name in self.hosts], dtype=np.int64)
+        rack, n = fabric.cabling.host_rack[host], len(fabric.racks)
+        src, dst = self.src[rows], self.dst[rows]
+        sent = np.bincount(rack[src] * n + rack[dst], self.size[rows], minlength=n * n).reshape(n, n)
         np.fill_diagonal(sent, 0.0)  # traffic inside a rack asks for no circuit
-        return Demand(fabric.racks, sent, self.windows.get(key, float("inf")), key.phase)
+        nic = fabric.cabling.rate[fabric.cabling.host_link[host]]
+        cards = (np.bincount(ends, self.size[rows], minlength=len(host)) for ends in (src, dst))
+        floor = max(float(transfer_seconds(load, nic).max(initial=0.0)) for load in cards)
+        return Demand(fabric.racks, sent, window, phase, floor)
+
+    def sent(self, fabric: Fabric) -> Sent:
+        """What host pairs send, by communication phase (phase, label), steps added up: what routing places."""
+        rows = np.flatnonzero(self.size > 0)
+        host = np.array([fabric.host_index[name] for name in self.hosts], dtype=np.int64)
+        pairs, which = np.unique(host[self.src[rows]] << 32 | host[self.dst[rows]], return_inverse=True)
+        names, kind = np.unique(self.phase[rows].astype(np.int64) << 16 | self.label[rows], return_inverse=True)
+        shape = len(names), len(pairs)
+        sent = np.bincount(kind * len(pairs) + which, self.size[rows], minlength=shape[0] * shape[1]).reshape(shape)
+        return Sent(pairs >> 32, pairs & 0xFFFFFFFF, sent)
 
     def fit(self, fabric: Fabric) -> "Trace":
         """Self, when `fabric` has every host that the trace names; else an RFabricError."""
@@ -202,6 +221,11 @@ class Trace:
             code = int(kinds[i])
             found[code >> 32, self.phases[code >> 16 & 0xFFFF], self.labels[code & 0xFFFF]] = parts[i]
         return found
+
+
+def routing_of(scheme: str, fabric: Fabric, trace: Trace) -> Routing:
+    """The Routing of a scheme for a trace: `placed` is told what the pairs send."""
+    return Routing(scheme, trace.sent(fabric) if scheme == "placed" else None)
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,68 @@
-"""Published experiments run again: paper, ours, ratio, trust. One module a paper."""
+"""Published experiments run again: paper, ours, ratio, trust, and why they differ. One module a paper.
+
+Each module offers `rows(seed, progress) -> list[Row]`. Inputs are what the papers state; nothing is fitted to the figure to be
+reproduced. A row that cannot be run has no `ours` and says why; a miss stays a miss.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+from ...errors import RFabricError
+
+QUOTED, SECOND_HAND = "quoted", "second-hand"
+Value = float | tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published figure and what rfabric makes of it; a pair is a range. `unit` is x for ratios, share for 0..1."""
+
+    metric: str
+    paper: Value
+    ours: Value | None
+    unit: str = "x"
+    why: str = ""
+    trust: str = QUOTED
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours over the paper's, middles of ranges; None where there is nothing to divide."""
+        return middle(self.ours) / middle(self.paper) if self.ours is not None and middle(self.paper) else None
+
+    def to_json(self) -> dict:
+        """The row with stable keys."""
+        return {
+            "metric": self.metric,
+            "unit": self.unit,
+            "paper": _listed(self.paper),
+            "ours": None if self.ours is None else _listed(self.ours),
+            "ratio": self.ratio,
+            "trust": self.trust,
+            "why": self.why,
+        }
+
+
+# name of the paper: module of this folder
+REPRODUCTIONS = {"weave": "weave"}
+
+
+def reproduce(paper: str, seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> list[Row]:
+    """The rows of one paper; `progress` is told what is being run."""
+    if paper not in REPRODUCTIONS:
+        raise RFabricError(f"no reproduction of {paper!r}; there are {', '.join(REPRODUCTIONS)}")
+    return import_module(f".{REPRODUCTIONS[paper]}", __name__).rows(seed, progress)
+
+
+def middle(value: Value) -> float:
+    """The value, or the middle of a range."""
+    return sum(value) / 2 if isinstance(value, tuple) else value
+
+
+def span(values: Sequence[float]) -> tuple[float, float]:
+    """The range of some values."""
+    return min(values), max(values)
+
+
+def _listed(value: Value) -> float | list[float]:
+    return list(value) if isinstance(value, tuple) else value

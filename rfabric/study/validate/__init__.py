@@ -82,9 +82,11 @@ CHECKS = {
     "deepep": ("measured/deepep*.csv",),
     "training": ("measured/training_*.csv",),
     "vidur": ("measured/vidur_*.csv",),
+    "vidur_mlp": ("measured/vidur_*mlp*.csv",),
     "weight_sync": ("weight_sync/measured*.csv",),
     "nemo_rl": ("rl_measured/nemo_rl_*step_times*.csv",),
-    "verl": ("rl_measured/verl_*.csv", "rl_logs/*.csv"),
+    "verl": ("rl_measured/verl_*.csv",),
+    "rl_logs": ("rl_logs/*.csv",),
 }
 
 

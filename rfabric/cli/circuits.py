@@ -1,0 +1,69 @@
+"""The verb `plan`: circuits, their completion times and bounds, stage by stage."""
+
+import argparse
+import json
+from pathlib import Path
+
+from ..errors import RFabricError
+from ..fabric import parse_fabric
+from ..optics import Timing
+from ..report.planning import picture, plan_table, totals
+from ..rl.traffic import read_traffic
+from ..study.planning import plan as planned
+from .terminal import Talk, show_tables
+
+
+def plan(args: argparse.Namespace) -> None:
+    with Talk(args.quiet) as talk:
+        talk.tell(args.traffic, {"stage": "trace"})
+        traffic = read_traffic(args.traffic, args.set, args.seed)
+        found = []
+        for fabric in (parse_fabric(spec, traffic.gpus) for spec in dict.fromkeys(args.topo or ["rfabric"])):
+            traffic.trace.fit(fabric)
+            for policy in dict.fromkeys(args.policy or ["demand"]):
+                name = f"{fabric.spec or fabric.name} {policy}"
+                stages = planned(
+                    fabric, traffic.trace, policy, routing=args.routing, timing=Timing(in_flight=args.in_flight),
+                    progress=talk.of(name),
+                )  # fmt: skip
+                found.append((fabric, policy, stages))
+        if args.png:
+            _draw(found, Path(args.png))
+    if args.json:
+        print(
+            json.dumps(
+                {"traffic": traffic.name, "seed": args.seed, "routing": args.routing, "plans": _documents(found)},
+                indent=1,
+            )
+        )
+        return
+    tables = [plan_table(stages, fabric) for fabric, _, stages in found]
+    for (_, policy, _), table in zip(found, tables, strict=True):
+        print(f"policy {policy}, routing {args.routing}")
+        show_tables([table])
+    print(tables[0].note)
+    if args.png:
+        print(args.png)
+
+
+def _documents(found: list) -> list[dict]:
+    return [
+        {
+            "fabric": fabric.spec or fabric.name, "policy": policy, "total": totals(stages),
+            "stages": [stage.to_json(fabric) for stage in stages],
+        }
+        for fabric, policy, stages in found
+    ]  # fmt: skip
+
+
+def _draw(found: list, path: Path) -> None:
+    if len(found) > 1:
+        raise RFabricError(f"--png draws one plan, {len(found)} were asked for; give one --topo and one --policy")
+    fabric, _, stages = found[0]
+    if not stages:
+        raise RFabricError("nothing is sent from rack to rack: there is no plan to draw")
+    try:
+        from ..report import figures
+    except ImportError as error:
+        raise RFabricError(f"drawing needs {error.name}; install rfabric[report]") from error
+    figures.png(picture(stages, fabric), path)

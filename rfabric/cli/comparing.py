@@ -1,0 +1,158 @@
+"""The verb `compare`: a grid of runs in parallel, resumable, and what they come to."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..errors import RFabricError, RunError
+from ..optics.policies import GRANULARITIES
+from ..report import crossover as crossover_report
+from ..report import figures
+from ..report import grid as grid_report
+from ..report.folder import give_to_caller, new_folder, new_name, read_folder, write_folder, write_text, writing
+from ..report.summary import host_versions, summary_of
+from ..rl.traffic import read_traffic
+from ..study.crossover import DELAYS, Sweep, sweep
+from ..study.grid import Grid, begin, entries_of, read_grid, remove_cells, run, runs_of
+from ..units import parse_time
+from .terminal import Talk, show_runs, show_tables
+from .verbs import choose, default_fabrics, print_json, write_page
+
+
+def compare(args: argparse.Namespace) -> None:
+    with Talk(args.quiet) as talk:
+        folder = Path(args.resume) if args.resume else _begun(args, talk)
+        grid = read_grid(folder)
+        try:
+            places = run(grid, folder, args.jobs, lambda news: talk.tell("compare", news))
+        except (KeyboardInterrupt, RunError):
+            print(
+                f"rfabric: the cells that are done stay; go on with: rfabric compare --resume {folder}", file=sys.stderr
+            )
+            raise
+        talk.tell("report", {"stage": "draw"})
+        single = len(grid.traffics) == len(grid.seeds) == len(grid.schedulers) == 1
+        (_finish_one if single else _finish_many)(grid, folder, places)
+    show(folder, args)
+
+
+def crossover(args: argparse.Namespace) -> None:
+    """Sweep the reconfiguration delay; the cells go when the picture is there."""
+    asked = Sweep(
+        tuple(args.topo) or ("rfabric", "mixnet", "rotor"), tuple(args.against) or ("fat-tree", "fat-tree,oversubscription=2"),
+        tuple(args.granularity) or GRANULARITIES, _delays(args.delays), args.traffic, args.policy, args.routing, tuple(args.set),
+        args.seed,
+    )  # fmt: skip
+    with Talk(args.quiet) as talk, new_folder(args.out) as folder:
+        found = sweep(asked, folder.path / "cells", args.jobs, lambda news: talk.tell("crossover", news))
+        remove_cells(folder.path)
+        document = found.to_json() | {"command": args.command, "created": folder.created, "versions": host_versions()}
+        write_text(folder.path / "crossover.json", json.dumps(document, indent=2) + "\n")
+        figures.png(crossover_report.figure(found, figures.PRINT), folder.path / "crossover.png")
+        if args.png:
+            figures.png(crossover_report.figure(found, figures.PRINT), Path(args.png))
+    if args.json:
+        print_json(document | {"folder": str(folder.final)})
+    else:
+        show_tables(crossover_report.tables(found))
+        print(folder.final / "crossover.png")
+
+
+def _delays(text: str) -> tuple[float, ...]:
+    return tuple(sorted(parse_time(part, "--delays") for part in text.split(","))) if text else DELAYS
+
+
+def show(folder: Path, args: argparse.Namespace) -> None:
+    """What a finished comparison came to."""
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    if args.json:
+        print_json(summary | {"folder": str(folder)})
+        return
+    if "rows" in summary:
+        show_tables(grid_report.tables(summary))
+        print("\n".join(summary["fairness"]))
+    else:
+        show_runs(read_folder(folder)[0], summary)
+    page = folder / "report.html"
+    print(page if page.is_file() else folder)
+
+
+def report_many(folder: Path) -> None:
+    """Make the table, the picture and the page of a comparison again."""
+    grid = read_grid(folder)
+    _finish_many(
+        grid, folder, sorted(path for path in (folder / "cells").iterdir() if (path / "summary.json").is_file())
+    )
+
+
+def _begun(args: argparse.Namespace, talk: Talk) -> Path:
+    """A folder with the grid that was asked for, every word of it checked."""
+    folder = Path(args.out) / new_name()
+    grid = _asked(args, talk)
+    made = [p for p in (folder, *folder.parents) if not p.exists()]
+    with writing(folder):
+        folder.mkdir(parents=True)
+        try:
+            begin(grid, folder)
+        except BaseException:
+            for path in made:
+                path.rmdir()
+            raise
+        give_to_caller([*made, folder / "grid.json"])
+    return folder
+
+
+def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
+    traffics = tuple(dict.fromkeys(args.traffic)) or ("grpo-64",)
+    seeds = tuple(dict.fromkeys(args.seed)) or (0,)
+    if args.seeds:
+        seeds = tuple(range(seeds[0], seeds[0] + args.seeds))
+    talk.tell(traffics[0], {"stage": "trace"})
+    fabrics = tuple(dict.fromkeys(args.topo)) or default_fabrics(read_traffic(traffics[0], args.set, seeds[0]).gpus)
+    policies = tuple(dict.fromkeys(args.policy)) or ("demand",)
+    if len(fabrics) == 1 and len(policies) < 2:
+        raise RFabricError("compare needs two fabrics or two policies: give --topo or --policy twice")
+    grid = Grid(
+        fabrics, policies, traffics, seeds, args.engine, tuple(args.set), args.in_flight, command=args.command,
+        routing=args.routing, match=args.match,
+    )  # fmt: skip
+    return replace(grid, scale=_scale(grid, args, talk)) if args.engine == "emulate" else grid
+
+
+def _scale(grid: Grid, args: argparse.Namespace, talk: Talk) -> tuple[float, float]:
+    """One scale for every cell, chosen as `emulate` does: by what the simulations of all say."""
+    from ..emulate.sandbox import require
+    from ..study.grid import simulated
+
+    require()
+    scale = choose(args, [simulated(grid, cell).result for cell in grid.cells()], talk)
+    return scale.bandwidth, scale.dilation
+
+
+def _finish_one(grid: Grid, folder: Path, places: Sequence[Path]) -> None:
+    """One trace: the folder becomes a run folder of all its runs."""
+    runs = runs_of(places)
+    inputs = sorted((places[0] / "inputs").iterdir()) if (places[0] / "inputs").is_dir() else []
+    summary = summary_of(runs, grid.command, _created(places))
+    write_folder(folder, runs, summary, inputs)
+    write_page(folder, runs, summary)
+    remove_cells(folder)
+    give_to_caller(folder.rglob("*"))
+
+
+def _finish_many(grid: Grid, folder: Path, places: Sequence[Path]) -> None:
+    facts = {}
+    for name in grid.traffics:
+        traffic = read_traffic(name, grid.settings, grid.seeds[0])
+        facts[traffic.name] = {"gpus": traffic.gpus, "gpu_usd_per_hour": traffic.gpu_usd_per_hour}
+    summary = grid_report.grid_summary(entries_of(places), grid.to_json(), grid.command, _created(places), facts)
+    write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+    grid_report.write_page(folder / "report.html", summary)
+    give_to_caller(folder.rglob("*"))
+
+
+def _created(places: Sequence[Path]) -> str:
+    return json.loads((places[0] / "summary.json").read_text(encoding="utf-8"))["created"]

@@ -1,0 +1,114 @@
+"""The verbs that plan: `cost`."""
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..errors import RFabricError
+from ..fabric import Fabric, parse_fabric
+from ..fabric.cost import METRES, Bill, Flip, bill, flips, price_table, step_cost
+from ..fabric.spec import with_setting
+from ..report.compare import Row, Table, bill_table
+from .terminal import Talk, show_tables
+
+
+def cost(args: argparse.Namespace) -> None:
+    """Bills of the fabrics that were asked for; with several or `--sweep`, which price flips their order."""
+    prices = price_table(Path(args.prices)) if args.prices else ()
+    metres = _metres(args.metres)
+    specs = list(dict.fromkeys(args.topo)) or ["fat-tree", "rfabric"]
+    if args.sweep and len(specs) < 2:
+        raise RFabricError("--sweep says which price flips the order of fabrics: give --topo twice")
+    with Talk(args.quiet) as talk:
+        fabrics = [_priced_fabric(spec, args, talk) for spec in specs]
+        bills = {f.spec: bill(f, prices, copper=args.copper, metres=metres) for f in fabrics}
+    found = [_document(fabric, bills[fabric.spec], args) for fabric in fabrics]
+    swept = flips(bills) if args.sweep else []
+    if args.json:
+        sweep = {"sweep": [_flip_json(flip, bills) for flip in swept]} if args.sweep else {}
+        print(json.dumps((found[0] if len(found) == 1 else {"fabrics": found}) | sweep, indent=2))
+        return
+    several = [_overview(found)] if len(found) > 1 else []
+    show_tables([bill_table(_title(entry), bills[entry["spec"]]) for entry in found] + several + [_sweep(swept, bills)])
+
+
+def _priced_fabric(spec: str, args: argparse.Namespace, talk: Talk) -> Fabric:
+    """The fabric of a spec, at the rate and size that were asked for where the spec leaves them open."""
+    talk.tell(spec, {"stage": "fabric"})
+    if args.rate:
+        spec = with_setting(spec, "rate", args.rate)
+    return parse_fabric(spec, args.gpus, least=1)
+
+
+def _metres(settings: Sequence[str]) -> Mapping[str, float]:
+    found = dict(METRES)
+    for text in settings:
+        tier, _, value = text.partition("=")
+        try:
+            length = float(value)
+        except ValueError:
+            length = -1.0
+        if tier not in METRES or not 0 <= length < float("inf"):
+            raise RFabricError(f"--metres {text!r}: write TIER=METRES with one of {', '.join(METRES)}")
+        found[tier] = length
+    return found
+
+
+def _document(fabric: Fabric, priced: Bill, args: argparse.Namespace) -> dict:
+    """What `--json` says of one fabric."""
+    gpus = len(fabric.hosts)
+    found = {"fabric": fabric.name, "spec": fabric.spec, "gpus": gpus, "gpus_asked": args.gpus or gpus}
+    found |= priced.to_json() | {"usd_per_gpu": round(priced.usd / gpus, 2)}
+    found["parts"] = [line.to_json() for line in priced.lines]
+    if args.step_s:
+        paid = step_cost(
+            priced.usd, priced.watts, gpus, args.gpu_usd_per_hour, args.step_s,
+            years=args.years, usd_per_kwh=args.usd_per_kwh,
+        )  # fmt: skip
+        found |= paid.to_json() | {"step_s": args.step_s, "years": args.years, "usd_per_kwh": args.usd_per_kwh}
+    return found
+
+
+def _title(entry: dict) -> str:
+    return f"{entry['spec']}: {entry['gpus']:,} GPUs, {entry['usd_per_gpu']:,.0f} USD each"
+
+
+def _overview(found: Sequence[dict]) -> Table:
+    paid = "step_usd" in found[0]
+    rows = [Row(e["spec"], (f"{e['gpus']:,}", *_sums(e), *_step(e, paid))) for e in found]
+    columns = "fabric", "GPUs", "USD", "W", "USD a GPU", *(("USD a step", "of it network") if paid else ())
+    return Table("Networks", columns, tuple(rows), words=(0,))
+
+
+def _sums(entry: dict) -> tuple[str, ...]:
+    watts = entry["network_watts"]
+    return f"{entry['network_usd']:,.0f}", "–" if watts is None else f"{watts:,.0f}", f"{entry['usd_per_gpu']:,.0f}"
+
+
+def _step(entry: dict, paid: bool) -> tuple[str, ...]:
+    return (f"{entry['step_usd']:,.3f}", f"{entry['step_network_usd']:,.3f}") if paid else ()
+
+
+def _sweep(swept: Sequence[Flip], bills: Mapping[str, Bill]) -> Table:
+    """Each price, by how much it would have to change for the dearer of two fabrics to be the cheaper."""
+    rows = [Row(str(flip), (f"{flip.usd:,.4g}", *_flip(flip, bills))) for flip in swept]
+    columns = "price", "USD", "cheaper now", "than", "equal at", "which is x"
+    note = "A price that both use alike, or that cannot outweigh the others, never flips the order."
+    return Table("Which price flips the order", columns, tuple(rows), note, (0, 2, 3))
+
+
+def _flip(flip: Flip, bills: Mapping[str, Bill]) -> tuple[str, ...]:
+    cheap, dear = sorted((flip.a, flip.b), key=lambda label: bills[label].usd)
+    if flip.factor is None:
+        return cheap, dear, "never", ""
+    return cheap, dear, f"{flip.factor * flip.usd:,.4g}", f"{flip.factor:.3g}"
+
+
+def _flip_json(flip: Flip, bills: Mapping[str, Bill]) -> dict:
+    cheap, dear = sorted((flip.a, flip.b), key=lambda label: bills[label].usd)
+    flipped = None if flip.factor is None else flip.factor * flip.usd
+    return {
+        "part": str(flip), "unit_usd": flip.usd, "cheaper": cheap, "dearer": dear,
+        "flips_at_factor": flip.factor, "flips_at_usd": flipped,
+    }  # fmt: skip

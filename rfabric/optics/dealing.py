@@ -1,0 +1,86 @@
+"""Which core OCS carries which pair of pods, where one core OCS has too few ports for a plane.
+
+    pod 1 : : : :    `tors` up-cables a pod, an equal, even share of them to each core OCS
+           : :  : :
+         c1     c2   every set of pairs in which no pod stands more than `tors` times can be dealt
+
+Why it always works (Petersen 1891, Koenig 1916): walk the pairs along closed tours and each pod is left as often as entered,
+at most tors/2 times; left and entered sides form a bipartite graph of that degree, whose edges take as many colours;
+pairs of one colour meet a pod twice at most, so a core with a share of 2q cables carries q colours.
+"""
+
+from collections.abc import Sequence
+
+Edge = tuple[int, int]
+
+
+def dealt(pairs: Sequence[Edge], cables: int, cores: int) -> list[int]:
+    """The core of each pair of pods; no pod has more than `cables` / `cores` pairs at one core.
+
+    No pod may stand in more than `cables` pairs, and `cables` / `cores` must be even.
+    """
+    colours = cables // 2
+    each = colours // cores  # colours a core carries
+    return [colour // each for colour in _coloured(_oriented(pairs), colours)]
+
+
+def _oriented(pairs: Sequence[Edge]) -> list[Edge]:
+    """The pairs, each turned so that every pod is left and entered equally often, give or take one."""
+    edges = [*pairs, *_evening(pairs)]
+    at: dict[int, list[int]] = {}
+    for i, (a, b) in enumerate(edges):
+        at.setdefault(a, []).append(i)
+        at.setdefault(b, []).append(i)
+    found: list[Edge | None] = [None] * len(edges)
+    for start in sorted(at):
+        here = start
+        while at[here]:  # every degree is even: a walk ends where it began
+            i = at[here].pop()
+            if found[i] is None:
+                a, b = edges[i]
+                found[i] = (a, b) if a == here else (b, a)
+                here = found[i][1]
+    return found[: len(pairs)]
+
+
+def _evening(pairs: Sequence[Edge]) -> list[Edge]:
+    """Pairs of the pods that stand in an odd number of pairs: with them every pod stands in an even number."""
+    count: dict[int, int] = {}
+    for pair in pairs:
+        for pod in pair:
+            count[pod] = count.get(pod, 0) + 1
+    odd = sorted(pod for pod, n in count.items() if n % 2)
+    return list(zip(odd[::2], odd[1::2], strict=True))
+
+
+def _coloured(edges: Sequence[Edge], colours: int) -> list[int]:
+    """A colour for each directed edge: none twice out of a pod, none twice into one (Koenig, by alternating chains)."""
+    colour = [-1] * len(edges)
+    used: dict[tuple[str, int], dict[int, int]] = {}  # by side and pod: colour -> edge
+    for i, (a, b) in enumerate(edges):
+        out, into = used.setdefault(("out", a), {}), used.setdefault(("in", b), {})
+        free_out = next(c for c in range(colours) if c not in out)
+        free_in = next(c for c in range(colours) if c not in into)
+        if free_out in into:
+            _flip(edges, colour, used, ("in", b), free_out, free_in)
+        colour[i] = free_out
+        out[free_out] = into[free_out] = i
+    return colour
+
+
+def _flip(edges: Sequence[Edge], colour: list[int], used: dict, at: tuple[str, int], a: int, b: int) -> None:
+    """Swap colours `a` and `b` along the chain that begins at a place where `a` is used and `b` is free."""
+    chain, want = [], a
+    while want in used[at]:
+        edge = used[at][want]
+        chain.append(edge)
+        at = ("out", edges[edge][0]) if at[0] == "in" else ("in", edges[edge][1])
+        want = b if want == a else a
+    for edge in chain:
+        for place in (("out", edges[edge][0]), ("in", edges[edge][1])):
+            if used[place].get(colour[edge]) == edge:
+                del used[place][colour[edge]]
+    for edge in chain:
+        colour[edge] = b if colour[edge] == a else a
+        for place in (("out", edges[edge][0]), ("in", edges[edge][1])):
+            used[place][colour[edge]] = edge

@@ -1,0 +1,310 @@
+"""Which racks to join for a demand: solvers that return matchings, a list of rack pairs per plane.
+
+    greedy      heaviest pair first, any plane with both uplinks free (MixNet, SIGCOMM 2025, gives circuits this way)
+    matching    plane by plane a maximum-weight matching of what the planes before it leave worst served
+    bvn         whole circuits per pair for the least time T: k(a, b) = ceil(bytes / (rate T)), at most as many at a rack as
+                it has uplinks, less what the electrical path takes in T; then coloured into planes (an integer
+                Birkhoff-von Neumann decomposition; the time-slotted one is `slots`)
+
+A circuit is duplex, so a pair weighs what its busier direction sends. A pair's weight falls with the circuits it has, as in
+D'Hondt's apportionment: the next circuit goes where it shortens the longest transfer.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+
+import numpy as np
+import rustworkx
+
+from ..fabric import Fabric
+from ..units import bytes_in, transfer_seconds
+from .circuits import Demand
+from .planes import Pair, planes, regions, uplinks
+from .templates import Matchings
+
+WEIGHT_STEPS = 10**9  # resolution of a matching's weights: the library wants whole numbers
+PAIRS_A_PLANE = (
+    2  # a rack's heaviest pairs kept for each of its uplinks, beside PAIRS_MORE; lighter ones get no circuit anyway
+)
+PAIRS_MORE = 2
+MOST_SLOTS = 32
+HALVINGS = 14  # of the interval of T: to 1/16,384 of it
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A demand as edges: pair i joins racks rows[i] < columns[i] and weighs wanted[i] bytes.
+
+    `region[j]`: the region of each rack in plane j, -1 for none. `rate`: bit/s of a circuit. `thin`: bit/s of each rack's cables
+    to other packet switches.
+    """
+
+    racks: tuple[str, ...]
+    region: np.ndarray
+    rate: float
+    thin: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+    wanted: np.ndarray
+
+    def open_in(self, plane: int) -> np.ndarray:
+        """Which edges this plane can join: a mask."""
+        here = self.region[plane]
+        return (here[self.rows] == here[self.columns]) & (here[self.rows] >= 0)
+
+    @cached_property
+    def uplinks(self) -> np.ndarray:
+        """How many uplinks each rack has."""
+        return (self.region >= 0).sum(0)
+
+    def named(self, edges: np.ndarray) -> list[Pair]:
+        return [(self.racks[a], self.racks[b]) for a, b in zip(self.rows[edges], self.columns[edges], strict=True)]
+
+
+def asked(fabric: Fabric, demand: Demand) -> Asked:
+    """The edges a solver looks at: what can be joined at all, each rack's heaviest."""
+    region = region_table(fabric)
+    busier = np.maximum(demand.bytes, demand.bytes.T)
+    if (region != 0).any():
+        busier = busier * _joinable(region)
+    rows, columns = np.nonzero(np.triu(_heaviest(busier, PAIRS_A_PLANE * len(region) + PAIRS_MORE), 1))
+    rate = min((fabric.rate(up.port) for plane in uplinks(fabric).values() for up in plane.values()), default=0.0)
+    return Asked(demand.racks, region, rate, thin_rates(fabric), rows, columns, busier[rows, columns])
+
+
+def _joinable(region: np.ndarray) -> np.ndarray:
+    """bool[racks, racks]: the pairs that some plane can join."""
+    found = np.zeros((region.shape[1],) * 2, bool)
+    for here in np.unique(region, axis=0):
+        found |= (here[:, None] == here) & (here >= 0)
+    return found
+
+
+def _heaviest(busier: np.ndarray, most: int) -> np.ndarray:
+    """bool[racks, racks]: pairs that send and are among the `most` heaviest of one of their racks."""
+    if most >= len(busier):
+        return busier > 0
+    found = np.zeros(busier.shape, bool)
+    np.put_along_axis(found, np.argpartition(-busier, most - 1, axis=1)[:, :most], True, axis=1)
+    return (found | found.T) & (busier > 0)
+
+
+def region_table(fabric: Fabric) -> np.ndarray:
+    """int64[planes, racks]: racks of one number can be joined in that plane; -1 where a rack has no uplink."""
+    if "region table" not in fabric.memo:
+        by_plane, racks = regions(fabric), fabric.racks
+        rows = [[by_plane[plane].get(rack, -1) for rack in racks] for plane in planes(fabric)]
+        fabric.memo["region table"] = np.array(rows, dtype=np.int64).reshape(len(rows), len(racks))
+    return fabric.memo["region table"]
+
+
+def thin_rates(fabric: Fabric) -> np.ndarray:
+    """float64[racks]: bit/s of each rack's cables to other packet switches: what leaves it without a circuit."""
+    if "thin rates" not in fabric.memo:
+        c = fabric.cabling
+        packet = (c.row[c.node] >= 0) & (c.row[c.node[np.arange(len(c.node)) ^ 1]] >= 0)
+        sums = np.bincount(c.row[c.node[packet]], c.rate[packet], minlength=int(c.row.max(initial=-1)) + 1)
+        fabric.memo["thin rates"] = sums[c.rack_row]
+    return fabric.memo["thin rates"]
+
+
+def greedy(demand: Demand, fabric: Fabric) -> Matchings:
+    """Heaviest pair first; see the module docstring."""
+    a = asked(fabric, demand)
+    free, given = a.region >= 0, np.zeros(len(a.wanted), np.int64)
+    found: Matchings = [[] for _ in a.region]
+    heap = [(-weight, i) for i, weight in enumerate(a.wanted.tolist())]
+    heapify(heap)
+    while heap:
+        _, i = heappop(heap)
+        row, column = int(a.rows[i]), int(a.columns[i])
+        fits = free[:, row] & free[:, column] & (a.region[:, row] == a.region[:, column])
+        if fits.any():
+            plane = int(fits.argmax())
+            free[plane, [row, column]] = False
+            found[plane].append((a.racks[row], a.racks[column]))
+            given[i] += 1
+            heappush(heap, (-a.wanted[i] / (given[i] + 1), i))
+    return found
+
+
+def matching(demand: Demand, fabric: Fabric) -> Matchings:
+    """Plane by plane, the maximum-weight matching for demand / (circuits so far + 1)."""
+    a = asked(fabric, demand)
+    given, found = np.zeros(len(a.wanted)), []
+    for plane in range(len(a.region)):
+        edges = np.flatnonzero(a.open_in(plane))
+        best = edges[best_matching(a, edges, a.wanted[edges] / (given[edges] + 1))]
+        given[best] += 1
+        found.append(a.named(best))
+    return found
+
+
+def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
+    """bvn: whole circuits per pair for the least time, coloured into planes; uplinks left over go where they help most."""
+    a = asked(fabric, demand)
+    left, given, found = _whole_circuits(a), np.zeros(len(a.wanted)), []
+    for plane in range(len(a.region)):
+        edges = np.flatnonzero(a.open_in(plane))
+        rest = a.uplinks.max(initial=0) - plane
+        load = np.bincount(a.rows, left, len(a.racks)) + np.bincount(a.columns, left, len(a.racks))
+        urgent = (load >= rest).astype(float)  # a rack that needs every plane to come must be in this matching
+        owed = left[edges] * (1 + 4 * (urgent[a.rows[edges]] + urgent[a.columns[edges]]))
+        extra = a.wanted[edges] / (given[edges] + np.maximum(left[edges], 0) + 1)
+        weight = owed + 0.5 * extra / extra.max(initial=1e-300)
+        best = edges[best_matching(a, edges, weight)]
+        given[best] += 1
+        left[best] = np.maximum(left[best] - 1, 0)
+        found.append(a.named(best))
+    return found
+
+
+def slots(demand: Demand, fabric: Fabric) -> list[Matchings]:
+    """The demand as configurations of all planes, to be lit one after another for equal times, until every edge had its share.
+
+    As `matching`, going on after the last plane: what a configuration carries counts for those after it. As many as the busiest
+    rack needs to meet all its partners once; then edges that had none come first, at most MOST_SLOTS in all.
+    """
+    a = asked(fabric, demand)
+    partners = np.bincount(np.concatenate((a.rows, a.columns)), minlength=len(a.racks))
+    rounds = np.ceil(partners / np.maximum(a.uplinks, 1)).max(initial=0)
+    given, found, heaviest = np.zeros(len(a.wanted)), [], a.wanted.max(initial=0.0)
+    while len(found) < MOST_SLOTS and (len(found) < rounds or (given == 0).any()):
+        part: Matchings = []
+        for plane in range(len(a.region)):
+            edges = np.flatnonzero(a.open_in(plane))
+            late = heaviest * (given[edges] == 0) * (len(found) >= rounds)
+            best = edges[best_matching(a, edges, a.wanted[edges] / (given[edges] + 1) + late)]
+            given[best] += 1
+            part.append(a.named(best))
+        found.append(part)
+    return found
+
+
+SOLVERS = {"greedy": greedy, "matching": matching, "bvn": decomposition}
+
+
+def _whole_circuits(a: Asked) -> np.ndarray:
+    """How many circuits each edge needs for the least T in which all is sent: float64[edges], whole numbers."""
+    if not len(a.wanted):
+        return np.zeros(0)
+    total = np.bincount(a.rows, a.wanted, len(a.racks)) + np.bincount(a.columns, a.wanted, len(a.racks))
+    able = np.maximum(a.uplinks, 1) * a.rate + a.thin
+    low = float(transfer_seconds(total, able).max())
+    high = float(transfer_seconds(total, np.maximum(a.rate, a.thin)).max()) + low
+    while (best := _circuits_within(a, high)) is None:
+        high *= 2
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        found = _circuits_within(a, middle)
+        low, high, best = (middle, high, best) if found is None else (low, middle, found)
+    return best
+
+
+def _circuits_within(a: Asked, seconds: float) -> np.ndarray | None:
+    """Circuits per edge that send all within `seconds`, what is least beyond whole circuits on the electrical path; or None."""
+    per = bytes_in(a.rate, seconds)  # bytes a circuit carries
+    need = np.ceil(a.wanted / per - 1e-9)
+    beyond = a.wanted - (need - 1) * per
+    over = np.bincount(a.rows, need, len(a.racks)) + np.bincount(a.columns, need, len(a.racks)) - a.uplinks
+    budget = bytes_in(a.thin, seconds)
+    thin = beyond <= np.minimum(budget[a.rows], budget[a.columns])
+    able = np.bincount(a.rows[thin], minlength=len(over)) + np.bincount(a.columns[thin], minlength=len(over))
+    if (over > able).any():
+        return None
+    left, spare = over.tolist(), budget.tolist()
+    some = np.flatnonzero(thin)
+    for i in some[np.argsort(beyond[some], kind="stable")].tolist():
+        row, column, size = int(a.rows[i]), int(a.columns[i]), float(beyond[i])
+        if (left[row] > 0 or left[column] > 0) and spare[row] >= size and spare[column] >= size:
+            for end in (row, column):
+                spare[end] -= size
+                left[end] -= 1
+            need[i] -= 1
+    return need if max(left) <= 0 else None
+
+
+def best_matching(a: Asked, edges: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Positions in `edges` of a matching of maximum weight, ascending."""
+    if not len(edges):
+        return np.zeros(0, np.int64)
+    shares = (weight / weight.max(initial=1e-300) * WEIGHT_STEPS).astype(np.int64).tolist()
+    ends = list(zip(a.rows[edges].tolist(), a.columns[edges].tolist(), strict=True))
+    graph = rustworkx.PyGraph(multigraph=False)
+    graph.add_nodes_from(range(len(a.racks)))
+    graph.add_edges_from([(*pair, share) for pair, share in zip(ends, shares, strict=True)])
+    place = {pair: i for i, pair in enumerate(ends)}
+    pairs = rustworkx.max_weight_matching(graph, weight_fn=int)
+    return np.array(sorted(place[min(pair), max(pair)] for pair in pairs), dtype=np.int64)
+
+
+# --- what a plan must not break ----------------------------------------------------------------------------------------
+
+
+def bridged(fabric: Fabric, found: Matchings, demand: Demand) -> Matchings:
+    """`found`, changed in its last planes where demanded pairs would have no way: a tree of circuits over the parts they lie in.
+
+    A pair without a circuit of its own needs some way, over other racks or the electrical path. Where `found` leaves none, the
+    last plane's circuits give way to ones that join the parts, then those before it; what of them still fits stays.
+    """
+    if not _apart(fabric, found, demand):
+        return found
+    for dropped in range(1, len(found) + 1):
+        kept = found[: len(found) - dropped]
+        for plane in range(len(kept), len(found)):
+            kept = [*kept, _joining(fabric, kept, plane, demand, found[plane])]
+        if not _apart(fabric, kept, demand):
+            return kept
+    return found
+
+
+def _joining(fabric: Fabric, kept: Matchings, plane: int, demand: Demand, were: list[Pair]) -> list[Pair]:
+    """The matching of a plane that joins as many parts as its uplinks reach, largest first, then what fits of `were`."""
+    part, region = _parts(fabric, kept), region_table(fabric)[plane]
+    wanted = _apart(fabric, kept, demand)
+    members: dict[int, list[int]] = {}
+    for rack in np.flatnonzero(region >= 0).tolist():
+        if part[rack] in {part[r] for pair in wanted for r in pair}:
+            members.setdefault(int(part[rack]), []).append(rack)
+    groups = sorted(members.values(), key=lambda racks: (-len(racks), racks))
+    free, pairs = list(groups[0]) if groups else [], []
+    for group in groups[1:]:
+        pair = next(((a, b) for a in free for b in group if region[a] == region[b]), None)
+        if pair:
+            pairs.append(pair)
+            free = [rack for rack in (*free, *group) if rack not in pair]
+    taken = {rack for pair in pairs for rack in pair}
+    names = [(fabric.racks[a], fabric.racks[b]) for a, b in pairs]
+    return names + [pair for pair in were if not taken & {fabric.rack_index[rack] for rack in pair}]
+
+
+def _apart(fabric: Fabric, found: Matchings, demand: Demand) -> list[tuple[int, int]]:
+    """Demanded rack pairs that these matchings and the cables leave without a way."""
+    part = _parts(fabric, found)
+    rows, columns = np.nonzero(demand.bytes)
+    lost = part[rows] != part[columns]
+    return list(zip(rows[lost].tolist(), columns[lost].tolist(), strict=True))
+
+
+def _parts(fabric: Fabric, found: Matchings) -> np.ndarray:
+    """The number of the connected part each rack lies in."""
+    graph = rustworkx.PyGraph()
+    graph.add_nodes_from(range(len(fabric.racks)))
+    calm = _calm_parts(fabric)
+    graph.add_edges_from_no_data([(int(first), i) for i, first in enumerate(calm.tolist()) if first != i])
+    index = fabric.rack_index
+    graph.add_edges_from_no_data([(index[a], index[b]) for pairs in found for a, b in pairs])
+    part = np.zeros(len(fabric.racks), np.int64)
+    for number, racks in enumerate(rustworkx.connected_components(graph)):
+        part[list(racks)] = number
+    return part
+
+
+def _calm_parts(fabric: Fabric) -> np.ndarray:
+    """For each rack the first rack that cables alone join it to."""
+    if "calm parts" not in fabric.memo:
+        ways = fabric.routes(frozenset()).ways
+        reach = np.isfinite(ways.cost[ways.cabling.rack_row])
+        fabric.memo["calm parts"] = reach.argmax(1)
+    return fabric.memo["calm parts"]

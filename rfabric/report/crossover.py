@@ -1,0 +1,131 @@
+"""Step time against the reconfiguration delay: what a sweep found, as a table, a picture and a document."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..units import show_time
+from .compare import Row, Table
+
+
+@dataclass(frozen=True)
+class Line:
+    """One fabric under one policy: `step_s` and `rewires` at each of `delays` (s)."""
+
+    fabric: str
+    policy: str
+    delays: tuple[float, ...]
+    step_s: tuple[float, ...]
+    rewires: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        return f"{self.fabric} {self.policy.partition('granularity=')[2] or self.policy}"
+
+
+@dataclass(frozen=True)
+class BreakEven:
+    """Where a line meets a packet fabric: `delay_s`, or None and what is so at every delay."""
+
+    line: str
+    against: str
+    delay_s: float | None
+    what: str
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """A sweep: lines, (fabric, step_s) of the packet fabrics, where they meet."""
+
+    traffic: str
+    seed: int
+    lines: tuple[Line, ...]
+    levels: tuple[tuple[str, float], ...]
+    break_evens: tuple[BreakEven, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Stable keys with units."""
+        lines = [asdict(line) | {"label": line.label, "delays_s": line.delays} for line in self.lines]
+        for line in lines:
+            del line["delays"]
+        return {
+            "traffic": self.traffic, "seed": self.seed, "lines": lines,
+            "flat": [{"fabric": name, "step_s": step} for name, step in self.levels],
+            "break_evens": [asdict(b) for b in self.break_evens],
+        }  # fmt: skip
+
+
+def tables(found: Crossover) -> list[Table]:
+    """Step time by delay; break-even points."""
+    best = min(min(line.step_s) for line in found.lines)
+    rows = []
+    for i, delay in enumerate(found.lines[0].delays):
+        steps = [line.step_s[i] for line in found.lines]
+        rows.append(Row(show_time(delay), tuple(f"{step:.3f}" for step in steps), steps.index(min(steps))))
+    flat = ", ".join(f"{name} {step:.3f} s" for name, step in found.levels)
+    note = f"Without OCS: {flat}." if flat else f"Best {best:.3f} s."
+    steps = Table(
+        f"{found.traffic}: step time (s) by reconfiguration delay",
+        ("delay", *(x.label for x in found.lines)),
+        tuple(rows),
+        note,
+    )
+    meets = [
+        Row(b.line, (b.against, show_time(b.delay_s) if b.delay_s else "–", b.what)) for b in found.break_evens
+    ]  # fmt: skip
+    return [steps, Table("Break-even", ("line", "against", "delay", ""), tuple(meets), words=(0, 1, 3))]
+
+
+def figure(found: Crossover, theme=None):
+    """A panel a fabric: step time over the delay, one line a granularity; packet fabrics dashed; dots where they meet."""
+    from matplotlib.figure import Figure
+
+    from . import figures
+
+    theme = theme or figures.PAGE
+    fabrics = list(dict.fromkeys(line.fabric for line in found.lines))
+    drawn = Figure(figsize=(figures.PAGE_WIDTH, 4.4))
+    panels = drawn.subplots(1, len(fabrics), sharey=True, squeeze=False)[0]
+    for axes, fabric in zip(panels, fabrics, strict=True):
+        _panel(axes, [line for line in found.lines if line.fabric == fabric], found, theme)
+    panels[0].set_ylabel("step time (s)", size=9, color=theme.muted)
+    drawn.subplots_adjust(left=0.08, right=0.985, top=0.86, bottom=0.13, wspace=0.06)
+    return drawn
+
+
+def _panel(axes, lines: Sequence[Line], found: Crossover, theme) -> None:
+    from .figures import PLANE_COLOURS, _bare
+
+    axes.set_xscale("log")
+    colours = dict(zip((line.label for line in lines), PLANE_COLOURS, strict=False))
+    for line in lines:
+        name = line.label.removeprefix(line.fabric).strip()
+        axes.plot(line.delays, line.step_s, "-", color=colours[line.label], lw=1.8, label=name)
+    for name, level in found.levels:
+        axes.axhline(level, color=theme.muted, lw=0.9, ls=(0, (4, 3)))
+        axes.text(lines[0].delays[0], level, f"{name} ", size=7.5, color=theme.muted, va="top")
+    for b in found.break_evens:
+        if b.line in colours and b.delay_s:
+            level = dict(found.levels)[b.against]
+            axes.plot(b.delay_s, level, "o", color=colours[b.line], ms=6, zorder=3)
+            axes.annotate(
+                show_time(b.delay_s),
+                (b.delay_s, level),
+                (4, -11),
+                textcoords="offset points",
+                size=7.5,
+                color=theme.ink,
+            )
+    axes.set_title(lines[0].fabric, size=10, color=theme.ink, loc="left", pad=24)
+    axes.set_xlabel("reconfiguration delay", size=9, color=theme.muted)
+    axes.xaxis.set_major_formatter(lambda value, _: show_time(value))
+    place = {
+        "loc": "lower left",
+        "bbox_to_anchor": (-0.01, 0.995),
+        "ncols": 4,
+        "columnspacing": 1.2,
+        "handlelength": 1.4,
+    }
+    axes.legend(frameon=False, fontsize=8, labelcolor=theme.ink, **place)
+    _bare(axes, theme, "y")
+    axes.tick_params(which="minor", length=0)

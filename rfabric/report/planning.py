@@ -1,0 +1,152 @@
+"""A plan as a table, as JSON and as a picture: for each stage its demand as a heat map, its circuits on a circle below.
+
+training, step 0          weight sync, step 0
++---------+               +---------+            from rack (rows) to rack (columns), darkest: the largest
+| demand  |               | demand  |
++---------+               +---------+
+  circuits                  circuits             ToRs on a circle, a chord per light path, coloured by plane
+  0.78 s, bound 0.78 s      0.30 s, bound 0.30 s
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..fabric import Fabric
+from ..optics import Circuits, Demand, RewireRecord, joined
+from ..optics.bound import Bound
+from ..units import show_size, show_time
+from .compare import Row, Table, phase_text
+
+MOST_STAGES = 12  # in one picture
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """One stage of a plan: what it sends, its circuits, the seconds they need, the least there could be, its rewire if any."""
+
+    stage: str
+    demand: Demand
+    circuits: Circuits
+    completion: float
+    bound: Bound
+    rewire: RewireRecord | None
+
+    @property
+    def gap(self) -> float:
+        """By what share the plan takes longer than the bound."""
+        return self.completion / self.bound.seconds - 1 if self.bound.seconds else 0.0
+
+    def to_json(self, fabric: Fabric) -> dict:
+        sent, racks = self.demand.bytes, self.demand.racks
+        rewire = self.rewire
+        return {
+            "stage": self.stage,
+            "bytes": float(sent.sum()),
+            "rack_pairs": int((sent > 0).sum()),
+            "demand": [
+                {"from": racks[i], "to": racks[j], "bytes": float(sent[i, j])}
+                for i, j in zip(*sent.nonzero(), strict=True)
+            ],
+            "circuits": self.circuits.to_json(),
+            "light_paths": sum(joined(fabric, self.circuits).values()) if fabric.ocses else 0,
+            "completion_s": self.completion,
+            "bound_s": self.bound.seconds,
+            "bound_by": self.bound.why,
+            "gap": self.gap,
+            "circuits_changed": rewire.circuits_changed if rewire else 0,
+            "delay_hidden_s": rewire.hidden if rewire else 0.0,
+            "delay_exposed_s": rewire.exposed if rewire else 0.0,
+        }
+
+
+def totals(found: Sequence[Planned]) -> dict:
+    """Sums over the stages, and the gap of the whole."""
+    completion, least = sum(p.completion for p in found), sum(p.bound.seconds for p in found)
+    rewires = [p.rewire for p in found if p.rewire]
+    return {
+        "completion_s": completion,
+        "bound_s": least,
+        "gap": completion / least - 1 if least else 0.0,
+        "rewires": len(rewires),
+        "delay_hidden_s": sum(r.hidden for r in rewires),
+        "delay_exposed_s": sum(r.exposed for r in rewires),
+    }
+
+
+def plan_table(found: Sequence[Planned], fabric: Fabric) -> Table:
+    """One line a stage, and the sum."""
+    rows = [Row(phase_text(p.stage), _cells(p, fabric)) for p in found]
+    whole = totals(found)
+    times = (show_time(whole["completion_s"]), show_time(whole["bound_s"]), "", f"{whole['gap']:+.1%}")
+    delays = (show_time(whole["delay_hidden_s"]), show_time(whole["delay_exposed_s"]))
+    rows.append(Row("sum", ("", "", "", *times, f"{whole['rewires']} rewires", *delays)))
+    columns = (
+        "stage", "bytes", "rack pairs", "light paths", "completion", "bound", "by", "gap", "changed", "hidden", "exposed"
+    )  # fmt: skip
+    note = (
+        "Completion: the busiest cable on the ways chosen. Bound: the least on this hardware, by its network cards, the cut "
+        "around a rack, or a linear program. Hidden and exposed: the delay of the rewire beside compute, or waited for."
+    )
+    return Table(f"Plan of {fabric.spec or fabric.name}", columns, tuple(rows), note, (0, 6))
+
+
+def _cells(p: Planned, fabric: Fabric) -> tuple[str, ...]:
+    light = sum(joined(fabric, p.circuits).values()) if fabric.ocses else 0
+    head = show_size(p.demand.bytes.sum()), f"{(p.demand.bytes > 0).sum():,}", f"{light:,}" if light else "–"
+    times = show_time(p.completion), show_time(p.bound.seconds), p.bound.why, f"{p.gap:+.1%}"
+    if not p.rewire:
+        return (*head, *times, "0", "", "")
+    return (*head, *times, str(p.rewire.circuits_changed), show_time(p.rewire.hidden), show_time(p.rewire.exposed))
+
+
+def picture(found: Sequence[Planned], fabric: Fabric):
+    """A matplotlib Figure: the first MOST_STAGES stages, each its demand above its circuits."""
+    from matplotlib.figure import Figure
+
+    from .figures import MOST_RACKS, OTHER_COLOUR, PHASE_COLOURS, PRINT
+
+    shown = found[:MOST_STAGES]
+    columns = min(len(shown), 4)
+    lines = -(-len(shown) // columns)
+    optical = bool(fabric.ocses)
+    figure = Figure(figsize=(max(3.0 * columns, 4.5), (5.9 if optical else 3.3) * lines + 0.5))
+    parts = figure.add_gridspec(lines * (2 if optical else 1), columns, hspace=0.28, wspace=0.22)
+    for i, p in enumerate(shown):
+        line, column = divmod(i, columns)
+        colour = PHASE_COLOURS.get(p.demand.phase, OTHER_COLOUR)
+        _demand(figure.add_subplot(parts[line * (2 if optical else 1), column]), p, colour, PRINT)
+        if optical:
+            axes = figure.add_subplot(parts[2 * line + 1, column])
+            _circuits(axes, p, fabric, PRINT, len(fabric.racks) <= MOST_RACKS)
+    left_out = f"; {len(found) - len(shown)} more stages" if len(found) > len(shown) else ""
+    figure.suptitle(
+        f"{fabric.spec or fabric.name}: demand from rack to rack, circuits below{left_out}", size=11, color=PRINT.ink
+    )
+    figure.subplots_adjust(
+        left=0.05, right=0.98, top=1 - 0.75 / figure.get_figheight(), bottom=0.45 / figure.get_figheight()
+    )
+    return figure
+
+
+def _demand(axes, p: Planned, colour: str, theme) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    shades = LinearSegmentedColormap.from_list("demand", [theme.paper, colour])
+    sent = p.demand.bytes
+    axes.imshow(sent / (sent.max() or 1.0), cmap=shades, vmin=0, vmax=1, interpolation="nearest")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_color(theme.grid)
+    axes.set_title(phase_text(p.stage), size=9, color=theme.ink)
+    axes.set_xlabel(f"to rack; darkest {show_size(sent.max())}", size=8, color=theme.muted)
+    axes.set_ylabel("from rack", size=8, color=theme.muted)
+
+
+def _circuits(axes, p: Planned, fabric: Fabric, theme, few: bool) -> None:
+    from .figures import _circle, _pod_circle
+
+    (_circle if few or fabric.pods < 2 else _pod_circle)(axes, fabric, p.circuits, theme)
+    changed = f"{p.rewire.circuits_changed} changed" if p.rewire else "unchanged"
+    text = f"{show_time(p.completion)}, bound {show_time(p.bound.seconds)} ({p.gap:+.1%}); {changed}"
+    axes.text(0.5, -0.02, text, transform=axes.transAxes, ha="center", va="top", size=8, color=theme.muted)

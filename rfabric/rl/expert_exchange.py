@@ -1,0 +1,79 @@
+"""How long tokens take to their experts and back: the dispatch and combine kernels of DeepEP, github.com/deepseek-ai/DeepEP.
+
+    normal        a token crosses once to each server that holds one of its experts (NIC), then goes on over NVLink:
+                  seconds = start + max(NIC bytes / NIC, NIC bytes / what the SMs forward, NVLink bytes / NVLink)
+    low latency   a token goes straight to each of its experts: topk copies, over NVLink in the server, over the NIC beyond
+
+Dispatch carries fp8 (one fp32 scale for 128 values), combine bf16. Experts are drawn evenly; DeepSeek-V3's routing keeps a
+token within 4 servers. Sizes bytes, times seconds. Source of the layout of times: aiconfigurator
+(ai-dynamo/aiconfigurator systems/data/h100_sxm/comm/sglang, 8 and 16 H100), on which the constants are fitted; the table of
+DeepEP's README (H800, 8 to 64 GPUs) is for checking.
+"""
+
+from dataclasses import dataclass
+
+from ..errors import RFabricError
+from .communication import GB, US, Group, Network
+
+MOST_SERVERS = 4  # DeepSeek-V3 (arXiv 2412.19437) section 2.1.2: node-limited routing
+STARTS = {  # of a kernel in one server, and in several with the exchange of counts before it
+    ("normal", "dispatch"): (37 * US, 60 * US),
+    ("normal", "combine"): (50 * US, 84 * US),
+    ("low-latency", "dispatch"): (15 * US, 22 * US),
+    ("low-latency", "combine"): (13 * US, 26 * US),
+}
+SM_RATE = {"dispatch": 2.0 * GB, "combine": 1.6 * GB}  # NIC bytes/s that one SM forwards
+NVLINK_REACHED = {"normal": 0.84, "low-latency": 0.62}  # of what NCCL reaches
+DEFAULT_SMS = 24  # DeepEP README: Buffer.set_num_sms(24)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """`tokens` of a GPU, each of `hidden` values, to `topk` of `experts`."""
+
+    tokens: int
+    hidden: int
+    topk: int
+    experts: int
+
+    def token_bytes(self, direction: str) -> float:
+        """Bytes of one token on the wire."""
+        return self.hidden * 2 if direction == "combine" else self.hidden * (1 + 4 / 128)
+
+
+def exchange_seconds(
+    what: Exchange, direction: str, group: Group, net: Network, mode: str = "normal", sms: int = DEFAULT_SMS
+) -> float:
+    """Seconds of one `dispatch` or `combine` in `normal` or `low-latency` mode, every GPU of `group` with as many tokens."""
+    if (mode, direction) not in STARTS:
+        raise RFabricError(f"no exchange {mode!r} {direction!r}; there are {', '.join(' '.join(k) for k in STARTS)}")
+    if what.experts < group.gpus:
+        raise RFabricError(
+            f"{what.experts} experts on {group.gpus} GPUs leave some without; use {what.experts} at most"
+        )
+    start = STARTS[mode, direction][group.servers > 1]
+    nvlink, nic = _copies(what, group, mode)
+    size = what.tokens * what.token_bytes(direction)
+    inside = nvlink * size / (net.nvlink * NVLINK_REACHED[mode])
+    forward = nic * size / (sms * SM_RATE[direction]) if mode == "normal" else 0.0
+    return start + max(inside, nic * size / net.nic, forward)
+
+
+def reached(what: Exchange, group: Group) -> tuple[float, float]:
+    """How many GPUs, and how many servers, a token reaches on average, its own among them."""
+    servers = min(group.servers, MOST_SERVERS)
+    return _distinct(what.topk, servers * group.local), _distinct(what.topk, servers)
+
+
+def _copies(what: Exchange, group: Group, mode: str) -> tuple[float, float]:
+    """Copies of a token that a GPU sends over NVLink and through the NIC."""
+    away = 1 - 1 / group.servers
+    if mode == "low-latency":
+        return what.topk * (1 / group.servers - 1 / group.gpus), what.topk * away
+    gpus, servers = reached(what, group)
+    return gpus * (1 - 1 / group.local), servers * away
+
+
+def _distinct(draws: int, bins: float) -> float:
+    """How many of `bins` are hit by `draws` even draws."""
+    return bins * (1 - (1 - 1 / bins) ** draws)

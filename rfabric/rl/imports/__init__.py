@@ -1,0 +1,153 @@
+"""A user's own job as a recipe: the settings of verl, ROLL, slime or NeMo-RL, read from their YAML files or launch scripts.
+
+    job = import_job("verl", "run_grpo.sh")
+    print(job.yaml())               a recipe; each line says which key it came from, or that it is assumed
+    job.unmapped                    what the file sets and a recipe cannot say
+
+Nothing is run and nothing is guessed in silence: what a file leaves out is the framework's own default where that is known,
+else an assumption; either is marked as one beside the value.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+from ...errors import RFabricError
+from ...fabric import data_dir
+from ..gpus import find_gpu
+from ..models import find_model
+from ..workload import read_recipe
+from .draft import Draft
+from .settings import Settings, read_settings
+
+FRAMEWORKS = {
+    "verl": ("verl", "github.com/verl-project/verl"),
+    "roll": ("roll", "github.com/alibaba/ROLL"),
+    "slime": ("slime", "github.com/THUDM/slime"),
+    "nemo-rl": ("nemo_rl", "github.com/NVIDIA-NeMo/RL"),
+}
+LENGTHS = ("deepseek-r1", "deepseek-r1-prompts")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A job read: recipe values by key with where each came from, and what did not go into them.
+
+    `assumed`: recipe keys whose value the file does not say; `unmapped`: `key = value` that no recipe key can say; `ignored`:
+    keys that change neither time nor traffic, such as the learning rate.
+    """
+
+    framework: str
+    file: str
+    values: dict[str, Any]
+    origin: dict[str, str]
+    assumed: tuple[str, ...]
+    unmapped: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+    def recipe(self) -> dict:
+        """The mapping that the recipe file holds."""
+        nested: dict[str, Any] = {}
+        for key, value in self.values.items():
+            section, _, last = key.rpartition(".")
+            (nested.setdefault(section, {}) if section else nested)[last] = value
+        return nested
+
+    @cached_property
+    def misfit(self) -> str:
+        """Why the recipe cannot run as it is, such as a model that its GPUs cannot hold; empty where it can."""
+        try:
+            with TemporaryDirectory() as folder:
+                (path := Path(folder) / "job.yaml").write_text(self.yaml(), encoding="utf-8")
+                read_recipe(path)
+        except RFabricError as error:
+            return str(error)
+        return ""
+
+    def yaml(self) -> str:
+        """The recipe file, a comment beside each value."""
+        lines = [f"# Imported from the {self.framework} job {Path(self.file).name}; lengths are tokens."]
+        section = ""
+        for key, value in self.values.items():
+            outer, _, last = key.rpartition(".")
+            if outer and outer != section:
+                lines += ["", f"{outer}:"]
+            section = outer
+            text = f"{'  ' if outer else ''}{last}: {yaml.safe_dump(value, width=1000).splitlines()[0]}"
+            lines.append(f"{text:<40} # {self.origin[key]}")
+        return "\n".join([*lines, ""])
+
+
+def import_job(framework: str, path: str | Path, model: str = "", gpu: str = "", lengths: str = "") -> Imported:
+    """The recipe of a job's file; `model`, `gpu` and `lengths` stand in for what the file does not say.
+
+    RFabricError where the file cannot be read, or lacks what a recipe cannot do without.
+    """
+    if framework not in FRAMEWORKS:
+        raise RFabricError(f"no importer for {framework!r}; there are {', '.join(FRAMEWORKS)}")
+    settings = read_settings(path)
+    draft = Draft(settings)
+    module = import_module(f".{FRAMEWORKS[framework][0]}", __name__)
+    module.fill(draft, settings)
+    _model(draft, model)
+    _gpu(draft, gpu)
+    _lengths(draft, lengths)
+    unmapped, ignored = _left(settings, module.without_effect)
+    values = {key: draft.values[key] for key in sorted(draft.values, key=_place)}
+    return Imported(framework, str(path), values, draft.origin, tuple(draft.assumed), unmapped, ignored)
+
+
+def _left(settings: Settings, ignored: Callable[[str], bool]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    left = settings.left()
+    without = tuple(sorted(key for key in left if ignored(key)))
+    return tuple(f"{key} = {left[key]}" for key in sorted(left) if key not in without), without
+
+
+def _model(draft: Draft, told: str) -> None:
+    """The model's name in traffic/models, or the user's own config file."""
+    stated = told or str(draft.values.get("model", ""))
+    if told.endswith(".json"):
+        draft.put("model", str(Path(told).resolve()), "told with --model")
+        return
+    found = find_model(stated) if stated else None
+    if found is None:
+        names = sorted(file.stem for file in (data_dir("traffic") / "models").glob("*.json"))
+        raise RFabricError(
+            f"{draft.settings.file}: model {stated or 'not named'!r} has no config here; say --model config.json, or one of "
+            f"{', '.join(names)}"
+        )
+    draft.put("model", found.name, "told with --model" if told else draft.origin["model"])
+
+
+def _gpu(draft: Draft, told: str) -> None:
+    if not told:
+        draft.assume("cluster.gpu", "H100", "the file does not name the GPU; say --gpu")
+        return
+    gpu = find_gpu(told)
+    if gpu is None:
+        raise RFabricError(f"--gpu {told!r} is not in the catalog; say for example H100, H800, H20 or GB200")
+    draft.put("cluster.gpu", gpu.name, "told with --gpu")
+
+
+def _lengths(draft: Draft, told: str) -> None:
+    why = "no file says how long responses are; production DeepSeek-R1, cut at the maxima; say --lengths FILE.csv"
+    if told:
+        draft.put(
+            "generation.lengths", told if told == Path(told).stem else str(Path(told).resolve()), "told with --lengths"
+        )
+    else:
+        draft.assume("generation.lengths", LENGTHS[0], why)
+    draft.assume("generation.prompt_lengths", LENGTHS[1], "as above, its prompts")
+
+
+_SECTIONS = ("", "cluster", "generation", "training", "weight_sync")
+
+
+def _place(key: str) -> int:
+    return _SECTIONS.index(key.rpartition(".")[0])

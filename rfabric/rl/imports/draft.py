@@ -1,0 +1,57 @@
+"""A recipe while it is being filled: each value with its origin, and what is assumed."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import RFabricError
+from .settings import Settings
+
+
+@dataclass
+class Draft:
+    """Recipe values by `section.key`; `origin` says where each came from, `assumed` which nobody stated."""
+
+    settings: Settings
+    values: dict[str, Any] = field(default_factory=dict)
+    origin: dict[str, str] = field(default_factory=dict)
+    assumed: list[str] = field(default_factory=list)
+
+    def put(self, key: str, value: Any, origin: str) -> None:
+        """A value that the file, or the user, states."""
+        self.values[key], self.origin[key] = value, origin
+
+    def assume(self, key: str, value: Any, why: str) -> None:
+        """A value that nobody stated."""
+        self.put(key, value, f"assumed: {why}")
+        self.assumed.append(key)
+
+    def take(self, key: str, *sources: str, default: Any = None, why: str = "the framework's default") -> Any:
+        """The number that the first of `sources` sets, else `default`, assumed; returns it."""
+        found = self.settings.number(*sources)
+        if found:
+            self.put(key, found[1], found[0])
+        elif default is not None:
+            self.assume(key, default, f"{why}; {sources[0]} is not set")
+        else:
+            raise RFabricError(f"{self.settings.file}: {sources[0]} is not set, and a recipe cannot do without it")
+        return self.values[key]
+
+    def gpus(self, training: int, generation: int, colocated: bool, origin: str) -> None:
+        """The split of the cluster."""
+        for name, count in (("training", training), ("generation", generation)):
+            if not count or count != int(count):
+                raise RFabricError(
+                    f"{self.settings.file}: {origin} leaves {count} GPUs for {name}; it needs one or more"
+                )
+        self.put("cluster.training_gpus", int(training), origin)
+        self.put("cluster.generation_gpus", int(generation), "the same GPUs" if colocated else origin)
+        if colocated:
+            self.put("placement", "colocated", origin)
+
+    def mini_batches(self, batch: float, size: float, origin: str) -> None:
+        """Optimizer updates a step: batch over mini-batch, both in the same unit."""
+        if not size or batch % size:
+            raise RFabricError(
+                f"{self.settings.file}: {origin}: a mini-batch of {size} does not divide the batch of {batch}"
+            )
+        self.put("training.mini_batches", int(batch // size), origin)

@@ -1,0 +1,146 @@
+"""ROLL: the YAML file of an RLVR or agentic pipeline. Roles stand on `device_mapping`; equal ones are colocated."""
+
+import ast
+import re
+from typing import Any
+
+from ...errors import RFabricError
+from .draft import Draft
+from .settings import Settings, shown
+
+TRAIN, INFER = "actor_train", "actor_infer"
+CONFIG = "strategy_args.strategy_config"
+_NO_EFFECT = """
+    exp_name seed logging output checkpoint tracker track_with track_project save_steps eval max_steps lr
+    learning_rate weight_decay warmup clip gamma lambd whiten advantage init_kl kl_ temperature top_p top_k
+    reward rewards model_args. data_args tracker profiler rpc_timeout system_envs hydra num_beams num_workers
+    validation pretrain norm_ adv_estimator
+"""
+
+
+def without_effect(key: str) -> bool:
+    """Whether a key changes neither time nor traffic."""
+    return any(part in key for part in _NO_EFFECT.split())
+
+
+def fill(draft: Draft, s: Settings) -> None:
+    """Put the job's settings into the recipe's keys."""
+    model = s.find("pretrain", f"{TRAIN}.model_args.model_name_or_path", f"{TRAIN}.pretrain")
+    draft.put("model", str(model[1]).rstrip("/").rpartition("/")[2] if model else "", model[0] if model else "")
+    _cluster(draft, s)
+    _generation(draft, s)
+    _training(draft, s)
+    draft.put("weight_sync.strategy", "flat", "ROLL: every inference worker receives its own copy")
+
+
+def devices(value: Any, where: str) -> set[int]:
+    """GPUs of a device_mapping: a list, or sums of `list(range(a, b))` and lists, read without running them."""
+    if isinstance(value, list) and all(isinstance(i, int) for i in value):
+        return set(value)
+    found: set[int] = set()
+    for part in str(value).split("+"):
+        run = re.fullmatch(r"\s*list\(\s*range\(\s*(\d{1,7})\s*(?:,\s*(\d{1,7})\s*)?\)\s*\)\s*", part)
+        found |= set(range(*(int(x) for x in run.groups() if x is not None))) if run else _listed(part, where)
+    return found
+
+
+def _listed(text: str, where: str) -> set[int]:
+    try:
+        value = ast.literal_eval(text.strip())
+        return {int(i) for i in value}
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise RFabricError(f"{where}: {shown(text)} names no GPUs; write list(range(0,8)) or [0, 1]") from error
+
+
+def _mapped(s: Settings, role: str) -> set[int]:
+    key = f"{role}.device_mapping"
+    value = s.value(key)
+    if value is None:
+        raise RFabricError(f"{s.file}: {key} is not set; a recipe must know the GPUs of {role}")
+    return devices(value, f"{s.file}: {key}")
+
+
+def _cluster(draft: Draft, s: Settings) -> None:
+    train, infer = _mapped(s, TRAIN), _mapped(s, INFER)
+    shared = bool(train & infer)
+    origin = f"{TRAIN}.device_mapping and {INFER}.device_mapping"
+    if shared:
+        draft.gpus(len(train | infer), len(train | infer), True, origin)
+    else:
+        draft.gpus(len(train), len(infer), False, origin)
+    ratio = s.number("async_generation_ratio")
+    if ratio and ratio[1]:
+        one = ratio[1] <= 1
+        draft.put("pipeline", "one-step-off" if one else "bounded-staleness", ratio[0])
+        if not one:
+            draft.put("staleness", round(ratio[1]), ratio[0])
+    draft.take("cluster.gpus_per_server", "num_gpus_per_node", default=8)
+
+
+def _generation(draft: Draft, s: Settings) -> None:
+    draft.take(
+        "generation.tp",
+        f"{INFER}.{CONFIG}.tensor_parallel_size",
+        f"{INFER}.{CONFIG}.tp_size",
+        f"{INFER}.num_gpus_per_worker",
+        default=1,
+    )
+    draft.take("generation.batch", "rollout_batch_size")
+    draft.take(
+        "generation.group_size",
+        "num_return_sequences_in_group",
+        f"{INFER}.generating_args.num_return_sequences",
+        "train_env_manager.group_size",
+        default=1,
+    )
+    response = s.number("response_length", f"{INFER}.generating_args.max_new_tokens")
+    total, prompt = s.number("sequence_length"), s.number("prompt_length")
+    if response is None:
+        raise RFabricError(f"{s.file}: response_length is not set, and a recipe cannot do without it")
+    draft.put("generation.max_response", response[1], response[0])
+    if prompt:
+        draft.put("generation.max_prompt", prompt[1], prompt[0])
+    elif total and total[1] > response[1]:
+        draft.put("generation.max_prompt", total[1] - response[1], "sequence_length less the response")
+    else:
+        draft.assume("generation.max_prompt", 2048, "neither prompt_length nor sequence_length bounds it")
+    draft.take(
+        "generation.memory_utilisation",
+        f"{INFER}.{CONFIG}.gpu_memory_utilization",
+        f"{INFER}.{CONFIG}.mem_fraction_static",
+        default=0.9,
+        why="vLLM's default",
+    )
+    draft.take("generation.max_num_seqs", f"{INFER}.{CONFIG}.max_num_seqs", default=1024, why="vLLM's order of size")
+
+
+def _training(draft: Draft, s: Settings) -> None:
+    config = f"{TRAIN}.{CONFIG}"
+    for key, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context"), ("ep", "expert")):
+        also = (f"{config}.context_parallel_size",) if key == "cp" else ()
+        draft.take(f"training.{key}", f"{config}.{name}_model_parallel_size", *also, default=1)
+    each = s.number(f"{TRAIN}.training_args.per_device_train_batch_size") or (
+        "per_device_train_batch_size, by default",
+        1,
+    )
+    longest = draft.values["generation.max_prompt"] + draft.values["generation.max_response"]
+    draft.put(
+        "training.micro_batch_tokens",
+        -(-each[1] * longest // draft.values["training.cp"]),
+        f"{each[0]} x the longest sequence / cp",
+    )
+    accumulated = s.number(f"{TRAIN}.training_args.gradient_accumulation_steps")
+    t = draft.values
+    ranks = t["cluster.training_gpus"] // max(1, t["training.tp"] * t["training.pp"] * t["training.cp"])
+    samples = t["generation.batch"] * t["generation.group_size"]
+    size = each[1] * accumulated[1] * ranks if accumulated else samples
+    draft.mini_batches(
+        samples, min(size, samples), "samples / (per_device_train_batch_size x gradient_accumulation_steps x ranks)"
+    )
+    reference = s.find("reference.device_mapping") is not None
+    draft.put("training.log_prob_passes", 1 + reference, "old policy" + (" and reference policy" if reference else ""))
+    draft.put(
+        "training.recompute",
+        "full" if s.value(f"{config}.recompute_granularity") == "full" else "selective",
+        "recompute_granularity",
+    )

@@ -1,0 +1,235 @@
+"""A co-execution group: jobs that share rollout and training nodes, and the round robin they run in.
+
+    node r1    |  roll A  |  roll B  |.......|  roll A  |  roll B  |          two jobs on one rollout node
+    training   |..........|  train A | train B |........|  train A |          one training pool, one job at a time
+               |<------- period ------------>|
+
+Each job is pinned to rollout nodes; all share the training nodes, to which its data parallelism is matched. Every
+*meta-iteration* has one rollout and one training of each job, in one fixed order on every node. In the steady state it
+takes
+
+    period = max( cycle, load )
+    cycle  = max over jobs of roll + train                  the longest job is never the one that waits
+    load   = max( sum of train, max over nodes of the sum of roll on it )
+
+which is what `meta_iterations` finds, phase by phase (arXiv 2512.11306; OSDI'26 Weave). A phase on a node that several
+jobs share begins with its warm switch. Training holds its nodes for the sync as well; rollout nodes take new weights
+into host memory beside what runs.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from .jobs import Job, Pools
+
+SLACK = 1e-9  # relative, for sums of seconds and bytes
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One job's part of one meta-iteration (s)."""
+
+    job: Job
+    round: int
+    roll: float
+    rolled: float
+    train: float
+    trained: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """Jobs and the rollout nodes (0 .. roll_nodes - 1) that each is pinned to; all train on `train_nodes` nodes."""
+
+    jobs: tuple[Job, ...]
+    pins: tuple[tuple[int, ...], ...]
+    roll_nodes: int
+    train_nodes: int
+
+    @classmethod
+    def alone(cls, job: Job) -> "Group":
+        """A group of its own, on the nodes that the job asks for."""
+        nodes = job.profile.roll_nodes
+        return cls((job,), (tuple(range(nodes)),), nodes, job.profile.train_nodes)
+
+    def join(self, job: Job, nodes: tuple[int, ...]) -> "Group":
+        """The group with `job` on `nodes`; numbers beyond the last are new nodes."""
+        count = max(self.roll_nodes, max(nodes) + 1)
+        return Group((*self.jobs, job), (*self.pins, nodes), count, self.train_nodes)
+
+    def leave(self, name: str) -> "Group":
+        """The group without a job, and without the rollout nodes that nobody is pinned to any more."""
+        left = [i for i, job in enumerate(self.jobs) if job.name != name]
+        used = sorted({node for i in left for node in self.pins[i]})
+        new = {node: number for number, node in enumerate(used)}
+        pins = tuple(tuple(new[node] for node in self.pins[i]) for i in left)
+        return Group(tuple(self.jobs[i] for i in left), pins, len(used), self.train_nodes)
+
+    def price(self, pools: Pools) -> float:
+        """Dollars an hour of all its nodes."""
+        return pools.price(self.roll_nodes, self.train_nodes)
+
+    @cached_property
+    def residents(self) -> tuple[int, ...]:
+        """Jobs pinned to each rollout node."""
+        found = [0] * self.roll_nodes
+        for nodes in self.pins:
+            for node in nodes:
+                found[node] += 1
+        return tuple(found)
+
+    @cached_property
+    def roll_loads(self) -> tuple[float, ...]:
+        """Seconds that each rollout node is busy in a meta-iteration, without warm switches."""
+        return self._on_nodes("roll")
+
+    @cached_property
+    def switch_loads(self) -> tuple[float, ...]:
+        """Seconds of warm switches on each rollout node, if it is shared."""
+        return self._on_nodes("roll_switch")
+
+    @cached_property
+    def roll_bytes(self) -> tuple[float, ...]:
+        """Host memory pinned on each rollout node."""
+        return self._on_nodes("roll_bytes")
+
+    @cached_property
+    def train_bytes(self) -> float:
+        """Host memory pinned on every training node."""
+        return sum(job.profile.train_bytes for job in self.jobs)
+
+    @cached_property
+    def train_load(self) -> float:
+        """Seconds that the training nodes are busy in a meta-iteration, without warm switches."""
+        return sum(job.profile.trained_on(self.train_nodes) for job in self.jobs)
+
+    @cached_property
+    def train_switches(self) -> float:
+        """Seconds of warm switches of training, if it is shared."""
+        return sum(job.profile.train_switch for job in self.jobs)
+
+    @cached_property
+    def longest(self) -> float:
+        """Seconds that the least patient job lets a meta-iteration take."""
+        return min(job.longest for job in self.jobs)
+
+    @cached_property
+    def longest_alone(self) -> float:
+        """Seconds of the longest job's own two phases."""
+        return max(job.profile.roll + job.profile.trained_on(self.train_nodes) for job in self.jobs)
+
+    @cached_property
+    def order(self) -> tuple[tuple[float, float], ...]:
+        """(roll, train) seconds of each job's turn, warm switches included."""
+        return tuple(self._turn(i) for i in range(len(self.jobs)))
+
+    @cached_property
+    def cycle(self) -> float:
+        """The longest job's turn without waiting."""
+        return max(roll + train for roll, train in self.order)
+
+    @cached_property
+    def load(self) -> float:
+        """What the busiest node has to do in a meta-iteration."""
+        return max(sum(train for _, train in self.order), max(busy(self, n) for n in range(self.roll_nodes)))
+
+    @cached_property
+    def period(self) -> float:
+        """Seconds of a meta-iteration in the steady state: every job's iteration time."""
+        return max(self.cycle, self.load)
+
+    @property
+    def saturated(self) -> bool:
+        """Whether there are no bubbles left to fill."""
+        return self.load >= self.cycle * (1 - SLACK)
+
+    def _on_nodes(self, name: str) -> tuple[float, ...]:
+        found = [0.0] * self.roll_nodes
+        for job, nodes in zip(self.jobs, self.pins, strict=True):
+            for node in nodes:
+                found[node] += getattr(job.profile, name)
+        return tuple(found)
+
+    def _turn(self, i: int) -> tuple[float, float]:
+        p = self.jobs[i].profile
+        roll = p.roll + (p.roll_switch if any(self.residents[n] > 1 for n in self.pins[i]) else 0.0)
+        return roll, p.trained_on(self.train_nodes) + (p.train_switch if len(self.jobs) > 1 else 0.0)
+
+
+def busy(group: Group, node: int) -> float:
+    """Seconds that a rollout node works in a meta-iteration."""
+    return sum(roll for (roll, _), _, nodes in _each(group) if node in nodes)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Long-tail migration of one job, as shares of its rollout: how long it keeps its nodes, how long it then takes.
+
+    The last responses move aside and take longer there; what they left is free for the next job. `tail.tail` says how much.
+    """
+
+    held: float = 1.0
+    stretch: float = 1.0
+
+
+STAYS = Tail()
+
+
+def migrated_period(group: Group, tails: Mapping[str, Tail]) -> float:
+    """Seconds of a meta-iteration in which jobs on shared nodes move their tails aside (by name)."""
+    turns = [(roll, train, _tail(group, i, tails), group.pins[i]) for i, (roll, train) in enumerate(group.order)]
+    cycle = max(roll * tail.stretch + train for roll, train, tail, _ in turns)
+    loads = [sum(r * tail.held for r, _, tail, nodes in turns if node in nodes) for node in range(group.roll_nodes)]
+    return max(cycle, sum(train for _, train, _, _ in turns), *loads)
+
+
+def _tail(group: Group, i: int, tails: Mapping[str, Tail]) -> Tail:
+    """The tail of a job; who has its nodes alone has no reason to move it."""
+    shared = any(group.residents[node] > 1 for node in group.pins[i])
+    return tails.get(group.jobs[i].name, STAYS) if shared else STAYS
+
+
+def _each(group: Group) -> Iterable[tuple[tuple[float, float], Job, tuple[int, ...]]]:
+    return zip(group.order, group.jobs, group.pins, strict=True)
+
+
+def violations(group: Group, pools: Pools) -> list[str]:
+    """What a group breaks: jobs beyond their SLO in a simulated meta-iteration, nodes that hold too much; empty if sound."""
+    found = [
+        f"job {job.name}: an iteration takes {seconds:.4g} s, its slo allows {job.longest:.4g} s"
+        for job, seconds in zip(group.jobs, iteration_seconds(group), strict=True)
+        if seconds > job.longest * (1 + SLACK)
+    ]
+    for node, used in enumerate(group.roll_bytes):
+        if used >= pools.roll_memory:
+            found.append(f"rollout node {node}: {used / 1e9:.4g} GB pinned, it holds {pools.roll_memory / 1e9:.4g} GB")
+    if group.train_bytes >= pools.train_memory:
+        found.append(f"training: {group.train_bytes / 1e9:.4g} GB pinned, a node holds {pools.train_memory / 1e9:.4g} GB")
+    return found
+
+
+def iteration_seconds(group: Group) -> list[float]:
+    """Every job's iteration time in the steady state, from simulating the meta-iterations until they repeat."""
+    rounds = 2 * len(group.jobs) + 2  # the slowest way round the phases visits each job once at most, and then repeats
+    ends = {(turn.job.name, turn.round): turn.trained for turn in meta_iterations(group, 2 * rounds)}
+    return [(ends[job.name, 2 * rounds - 1] - ends[job.name, rounds - 1]) / rounds for job in group.jobs]
+
+
+def meta_iterations(group: Group, rounds: int, tails: Mapping[str, Tail] | None = None) -> Iterable[Turn]:
+    """Round robin, phase by phase: nodes serve jobs in the group's order, a finished phase queues the next on the other pool.
+
+    `tails` moves the tails of jobs on shared nodes aside, by name.
+    """
+    free, training = [0.0] * group.roll_nodes, 0.0
+    ready = dict.fromkeys((job.name for job in group.jobs), 0.0)
+    moved = [_tail(group, i, tails or {}) for i in range(len(group.jobs))]
+    for number in range(rounds):
+        for ((roll, train), job, nodes), tail in zip(_each(group), moved, strict=True):
+            begin = max(ready[job.name], *(free[node] for node in nodes))
+            for node in nodes:
+                free[node] = begin + roll * tail.held
+            rolled = begin + roll * tail.stretch
+            update = max(rolled, training)
+            training = ready[job.name] = update + train
+            yield Turn(job, number, begin, rolled, update, training)

@@ -1,0 +1,124 @@
+"""Where reconfiguring stops to pay: step time against the reconfiguration delay, by fabric and by how often circuits change.
+
+    lines    optical fabric x granularity, one step for each delay, 10 us to 1 s
+    flat     packet fabrics, which no delay touches
+
+A line breaks even with a flat fabric at the delay where their step times meet: between two delays of the sweep it is taken as
+straight over the logarithm of the delay, and it is searched from the longest delay down: below it the line never loses again.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import RFabricError
+from ..optics.policies import GRANULARITIES
+from ..report.crossover import BreakEven, Crossover, Line
+from ..units import show_time
+from .grid import Grid, begin, entries_of, run
+
+DELAYS = tuple(10 ** (exponent / 2) for exponent in range(-10, 1))  # 10 us to 1 s, two a decade
+NATIVE = {"rotor": "rotor"}  # fabrics that turn by themselves, and the policy that does it
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to sweep: optical fabrics, packet fabrics to hold them against, granularities, delays (s)."""
+
+    optical: tuple[str, ...]
+    flat: tuple[str, ...]
+    granularities: tuple[str, ...]
+    delays: tuple[float, ...]
+    traffic: str
+    policy: str = "demand"
+    routing: str = "placed"
+    settings: tuple[str, ...] = ()
+    seed: int = 0
+
+    def __post_init__(self):
+        if len(self.delays) < 2 or min(self.delays) <= 0:
+            raise RFabricError(
+                f"a sweep needs two delays above 0; {', '.join(map(show_time, self.delays)) or 'none'} were given"
+            )
+        for name in self.granularities:
+            if name not in GRANULARITIES:
+                raise RFabricError(f"no granularity {name!r}; there are {', '.join(GRANULARITIES)}")
+
+    def lines(self) -> list[tuple[str, str]]:
+        """(fabric, policy) of each line."""
+        found = []
+        for fabric in self.optical:
+            native = NATIVE.get(fabric.partition(",")[0])
+            found += (
+                [(fabric, native)]
+                if native
+                else [(fabric, f"{self.policy},granularity={g}") for g in self.granularities]
+            )
+        return found
+
+
+def sweep(asked: Sweep, folder: Path, jobs: int = 0, progress: Callable[[dict], None] = lambda _: None) -> Crossover:
+    """Run the sweep with its cells under `folder`; each line is a grid that a second call takes up where it stopped."""
+    steps = [(f, p, tuple(f"{f},delay={_text(d)}" for d in asked.delays)) for f, p in asked.lines()]
+    total = len(steps) * len(asked.delays) + len(asked.flat)
+    base = Grid((), ("demand",), (asked.traffic,), (asked.seed,), settings=asked.settings, routing=asked.routing)
+    told = _Told(total, progress)
+    flat = _entries(replace(base, fabrics=asked.flat), folder / "flat", jobs, told) if asked.flat else []
+    lines = []
+    for number, (fabric, policy, specs) in enumerate(steps):
+        found = _entries(replace(base, fabrics=specs, policies=(policy,)), folder / f"line-{number}", jobs, told)
+        lines.append(
+            Line(
+                fabric, policy, asked.delays, tuple(e["step_s"] for e in found), tuple(len(e["rewires"]) for e in found)
+            )
+        )
+    levels = tuple((e["fabric"], e["step_s"]) for e in flat)
+    return Crossover(asked.traffic, asked.seed, tuple(lines), levels, tuple(break_evens(lines, levels)))
+
+
+def break_evens(lines: Sequence[Line], levels: Sequence[tuple[str, float]]) -> list[BreakEven]:
+    """Where each line meets each flat fabric."""
+    return [
+        BreakEven(line.label, name, *crossing(line.delays, line.step_s, level))
+        for line in lines
+        for name, level in levels
+    ]
+
+
+def crossing(delays: Sequence[float], steps: Sequence[float], level: float) -> tuple[float | None, str]:
+    """(delay in s, what it says): the longest delay up to which the line is not above `level`; None where it never meets it."""
+    above = [step > level * (1 + 1e-9) for step in steps]
+    if not any(above):
+        return None, "never slower"
+    if all(above):
+        return None, "never faster"
+    last = max(i for i, over in enumerate(above) if not over)
+    if last == len(above) - 1:
+        return None, "faster at the longest delay"
+    (a, b), (low, high) = (math.log(delays[i]) for i in (last, last + 1)), (steps[last], steps[last + 1])
+    share = (level - low) / (high - low)
+    return math.exp(a + share * (b - a)), "breaks even"
+
+
+class _Told:
+    """Progress over all grids of a sweep."""
+
+    def __init__(self, total: int, progress: Callable[[dict], None]):
+        self.total, self.progress, self.before = total, progress, 0
+
+    def __call__(self, news: dict) -> None:
+        self.progress(news | {"done_cells": self.before + news["done_cells"], "cells": self.total})
+
+
+def _entries(grid: Grid, folder: Path, jobs: int, told: _Told) -> list[dict]:
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "grid.json").is_file():
+        begin(grid, folder)
+    found = entries_of(run(grid, folder, jobs, told))
+    told.before += len(found)
+    return found
+
+
+def _text(seconds: float) -> str:
+    return f"{seconds:.6g}s"

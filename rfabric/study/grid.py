@@ -1,0 +1,253 @@
+"""Fabrics x policies x recipes x seeds: one run a cell, in parallel over cores, each into a run folder of its own.
+
+    runs/20250721-143005-9f3a/
+        grid.json                 what was asked for; `resume` needs nothing else
+        cells/000-fat-tree.../    a run folder a cell, renamed into place when whole
+        summary.json report.html  when all cells are there
+
+A grid that was interrupted, killed or that broke in one cell is taken up again where it stopped: cells that are whole stay.
+Each cell is made from its own words alone, so the order and the number of processes change nothing.
+"""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+
+from ..errors import RFabricError, RunError
+from ..fabric import Fabric, parse_fabric
+from ..optics import Timing, parse_policy
+from ..report.folder import new_folder, read_folder, write_folder, write_text
+from ..report.result import Scale, fidelity
+from ..report.summary import Run, summary_of
+from ..rl.schedule import parse_policies
+from ..rl.traffic import Traffic, read_traffic
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the grid, in the words of the command line."""
+
+    fabric: str
+    policy: str
+    traffic: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is compared; `scale` (bandwidth, dilation) is the same for all cells that are emulated."""
+
+    fabrics: tuple[str, ...]
+    policies: tuple[str, ...]
+    traffics: tuple[str, ...]
+    seeds: tuple[int, ...]
+    engine: str = "simulate"
+    settings: tuple[str, ...] = ()
+    in_flight: str = "hold"
+    scale: tuple[float, float] | None = None
+    command: str = ""
+    routing: str = "placed"
+    match: str = ""
+
+    def fabric(self, spec: str, gpus: int) -> Fabric:
+        """The fabric `spec` for so many GPUs; with `match`, its variant nearest to the first one's cost or bandwidth."""
+        return _fabric(spec, gpus, self.fabrics[0] if self.match else "", self.match)
+
+    def cells(self) -> list[Cell]:
+        """Every run, fabrics innermost; a fabric without OCS is run once a compute scheduler: no circuit policy can act on it."""
+        found = []
+        for traffic, seed, fabric in product(self.traffics, self.seeds, self.fabrics):
+            optical = bool(self.fabric(fabric, _gpus(traffic, self.settings)).ocses)
+            first = {parse_policies(p).scheduler: p for p in reversed(self.policies)}.values()
+            found += [Cell(fabric, p, traffic, seed) for p in self.policies if optical or p in first]
+        return found
+
+    @property
+    def schedulers(self) -> tuple[str, ...]:
+        """The compute schedulers, each once: so many traces a recipe and seed has."""
+        return tuple(dict.fromkeys(parse_policies(p).scheduler for p in self.policies))
+
+    def traffic(self, cell: Cell) -> Traffic:
+        """What the job of a cell sends."""
+        return _traffic(cell.traffic, self.settings, cell.seed, parse_policies(cell.policy).scheduler)
+
+    def to_json(self) -> dict:
+        return {"version": VERSION} | asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict) -> "Grid":
+        """The grid that `to_json` wrote."""
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "version"}
+        return cls(**values)
+
+
+def read_grid(folder: str | Path) -> Grid:
+    """The grid of a folder that `run` began."""
+    path = Path(folder) / "grid.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data.get("version") != VERSION:
+            raise RFabricError(f"{path}: grid version {data.get('version')!r}; this rfabric reads version {VERSION}")
+        return Grid.from_json(data)
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise RFabricError(f"{folder} is no folder of a comparison to resume: {error}") from error
+
+
+def begin(grid: Grid, folder: Path) -> None:
+    """Check every cell's words, then write grid.json: from here on the folder can be resumed."""
+    for cell in grid.cells():
+        made = grid.traffic(cell) if cell.seed == grid.seeds[0] else None
+        fabric = grid.fabric(cell.fabric, made.gpus if made else 0)
+        if made:
+            made.trace.fit(fabric)
+        parse_policy(parse_policies(cell.policy).circuits, fabric)
+    write_text(folder / "grid.json", json.dumps(grid.to_json(), indent=2) + "\n")
+
+
+def run(grid: Grid, folder: Path, jobs: int = 0, progress: Callable[[dict], None] = lambda _: None) -> list[Path]:
+    """Run the cells of `folder` that are missing and return the run folders of all, in the order of `grid.cells()`.
+
+    `jobs` processes (0: as many as cores; emulation measures real time and has one). RunError where a cell broke: the others
+    are finished first, and stay.
+    """
+    cells = grid.cells()
+    places = [folder / "cells" / _slug(i, cell) for i, cell in enumerate(cells)]
+    missing = [
+        (cell, place) for cell, place in zip(cells, places, strict=True) if not (place / "summary.json").is_file()
+    ]
+    done = len(cells) - len(missing)
+    broken = []
+    progress({"stage": "run", "done_cells": done, "cells": len(cells)})
+    for cell, error in _outcomes(grid, missing, jobs):
+        done += 1
+        if error:
+            broken.append((cell, error))
+        progress({"stage": "run", "phase": f"{cell.fabric} {cell.traffic}", "done_cells": done, "cells": len(cells)})
+    if broken:
+        cell, error = broken[0]
+        raise RunError(f"{len(broken)} of {len(cells)} cells broke, first {cell.fabric} under {cell.policy}: {error}")
+    return places
+
+
+def runs_of(places: Sequence[Path]) -> list[Run]:
+    """The runs of these cells; cells of one trace share it, as a run folder wants."""
+    found = [read_folder(place)[0][0] for place in places]
+    trace = found[0].result.trace
+    return [replace(run_, result=replace(run_.result, trace=trace)) for run_ in found]
+
+
+def entries_of(places: Sequence[Path]) -> list[dict]:
+    """The summaries of these cells."""
+    return [json.loads((place / "summary.json").read_text(encoding="utf-8"))["runs"][0] for place in places]
+
+
+def remove_cells(folder: Path) -> None:
+    """Remove what only a comparison under way needs."""
+    shutil.rmtree(folder / "cells", ignore_errors=True)
+    (folder / "grid.json").unlink(missing_ok=True)
+
+
+def simulated(grid: Grid, cell: Cell) -> Run:
+    """The cell in the simulator."""
+    from ..simulate.world import simulate
+
+    traffic, circuits = grid.traffic(cell), parse_policies(cell.policy).circuits
+    about = {
+        "timing": Timing(in_flight=grid.in_flight), "traffic": traffic.name, "seed": cell.seed, "routing": grid.routing
+    }  # fmt: skip
+    return Run(simulate(grid.fabric(cell.fabric, traffic.gpus), traffic.trace, circuits, **about))
+
+
+def default_jobs(grid: Grid) -> int:
+    """Processes for a grid where nothing is said: one a core, one where real time is measured."""
+    return 1 if grid.engine == "emulate" else len(os.sched_getaffinity(0))
+
+
+def _slug(index: int, cell: Cell) -> str:
+    name = "".join(
+        c if c.isalnum() or c in ".=" else "-"
+        for c in f"{cell.fabric}-{cell.policy}-{Path(cell.traffic).stem}-{cell.seed}"
+    )
+    return f"{index:03d}-{name.strip('-.')[:80]}"
+
+
+def _outcomes(grid: Grid, missing: Sequence[tuple[Cell, Path]], jobs: int) -> Iterator[tuple[Cell, str]]:
+    """(cell, what went wrong or nothing) as cells are done."""
+    jobs = min(jobs or default_jobs(grid), len(missing))
+    if jobs <= 1 or grid.engine == "emulate":
+        yield from ((cell, _tried(grid, cell, place)) for cell, place in missing)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_deaf) as pool:
+        futures = {pool.submit(_tried, grid, cell, place): cell for cell, place in missing}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BrokenProcessPool as error:
+            raise RunError(
+                f"a process of the comparison was killed, by lack of memory perhaps; use --jobs 1: {error}"
+            ) from error
+        except BaseException:
+            for process in list(pool._processes.values()):  # do not wait for cells that nobody wants any more
+                process.terminate()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _deaf() -> None:
+    """Workers leave Ctrl-C to the process that began them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _tried(grid: Grid, cell: Cell, place: Path) -> str:
+    try:
+        _run(grid, cell, place)
+    except RFabricError as error:
+        return str(error)
+    return ""
+
+
+def _run(grid: Grid, cell: Cell, place: Path) -> None:
+    found, traffic = simulated(grid, cell), grid.traffic(cell)
+    if grid.engine == "emulate":
+        from ..emulate.scale import resolution
+        from ..emulate.world import emulate
+
+        result = emulate(
+            found.result.fabric, traffic.trace, parse_policies(cell.policy).circuits, timing=Timing(in_flight=grid.in_flight), traffic=traffic.name,
+            seed=cell.seed, routing=grid.routing, scale=Scale(*grid.scale), out=str(place.parent),
+        )  # fmt: skip
+        found = Run(result, fidelity(result, found.result, resolution(result)))
+    with new_folder(place.parent, place.name) as folder:
+        write_folder(folder.path, [found], summary_of([found], grid.command, folder.created), traffic.inputs)
+
+
+@lru_cache(1)  # the cells of one trace come one after another
+def _traffic(name: str, settings: tuple[str, ...], seed: int, scheduler: str) -> Traffic:
+    return read_traffic(name, settings, seed, scheduler)
+
+
+@lru_cache(64)
+def _gpus(name: str, settings: tuple[str, ...]) -> int:
+    """The GPUs of a recipe, whoever schedules it."""
+    return read_traffic(name, settings).gpus
+
+
+@lru_cache(8)
+def _fabric(spec: str, gpus: int, reference: str = "", match: str = "") -> Fabric:
+    made = parse_fabric(spec, gpus)
+    if not match or spec == reference:
+        return made
+    from ..fabric.match import matched
+
+    return matched(made, to=parse_fabric(reference, gpus), by=match).fabric

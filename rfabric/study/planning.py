@@ -1,0 +1,69 @@
+"""What a plan is worth: stage by stage, the time its circuits and ways need, beside what the hardware could do at best.
+
+completion   busiest cable, all bytes of the stage on the ways that routing chose: what sharing cannot shorten
+bound        the least time of this fabric's hardware (`optics.bound`); of a fabric without OCS, its cut and card bounds
+gap          completion / bound - 1
+delay        of the stage's rewire, as simulated: hidden beside compute and other flows, or exposed
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..errors import RFabricError
+from ..fabric import Fabric
+from ..fabric.schemes import DEFAULT_SCHEME, Routing
+from ..optics import Circuits, RewireRecord, Timing, parse_policy
+from ..optics.bound import bound
+from ..report.planning import Planned
+from ..simulate.world import simulate
+from ..trace import Stage, Trace, routing_of, stage_demand, stages
+from ..units import transfer_seconds
+
+
+def plan(
+    fabric: Fabric,
+    trace: Trace,
+    policy: str = "demand",
+    *,
+    routing: str = DEFAULT_SCHEME,
+    timing: Timing = Timing(),
+    progress: Callable[[dict], None] | None = None,
+) -> list[Planned]:
+    """Every stage that sends between racks, in the order in which stages begin."""
+    asked = parse_policy(policy, fabric)
+    if asked.granularity == "time-slotted":
+        raise RFabricError(f"policy {policy}: a plan shows one set of circuits a stage; `rfabric simulate` turns slots")
+    result = simulate(fabric, trace, policy, routing=routing, timing=timing, progress=progress)
+    every = [stage for stage in stages(trace, asked.granularity) if (trace.size[stage.rows] > 0).any()]
+    begin = [float(result.start[stage.rows[trace.size[stage.rows] > 0]].min()) for stage in every]
+    rewires = {_stage_of(record, every, begin): record for record in result.rewires}
+    chosen, found = routing_of(routing, fabric, trace), []
+    for i, stage in enumerate(every):
+        demand = stage_demand(trace, fabric, stage)
+        if demand.bytes.any():
+            if progress:
+                progress({"stage": "bound", "phase": str(stage)})
+            record, rows = rewires.get(i), stage.rows[trace.size[stage.rows] > 0]
+            circuits = _lit_at(result.epochs, record.usable if record else begin[i])
+            seconds = busiest_seconds(fabric, circuits, chosen, trace, rows)
+            found.append(Planned(str(stage), demand, circuits, seconds, bound(fabric, demand), record))
+    return found
+
+
+def _stage_of(record: RewireRecord, every: Sequence[Stage], begin: Sequence[float]) -> int:
+    """The stage a rewire was for: of its name, the first that sent after the request."""
+    named = [i for i, stage in enumerate(every) if str(stage) == record.phase]
+    return min((i for i in named if begin[i] >= record.requested - 1e-9), key=begin.__getitem__, default=named[-1])
+
+
+def _lit_at(epochs: Sequence[tuple[float, Circuits]], time: float) -> Circuits:
+    return next((circuits for at, circuits in reversed(epochs) if at <= time + 1e-9), Circuits())
+
+
+def busiest_seconds(fabric: Fabric, circuits: Circuits, routing: Routing, trace: Trace, rows: np.ndarray) -> float:
+    """Seconds that the busiest directed link needs for all bytes of `rows` on the ways that `routing` chose."""
+    host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
+    offsets, links = fabric.routes(circuits, routing).links_of(host[trace.src[rows]], host[trace.dst[rows]])
+    load = np.bincount(links, np.repeat(trace.size[rows], np.diff(offsets)), minlength=2 * len(fabric.links))
+    return float(transfer_seconds(load, fabric.cabling.rate).max(initial=0.0))

@@ -1,0 +1,145 @@
+"""How long planning takes, beside networkx's matching as the peer: one core, CPU seconds, median of several.
+
+    decide    a policy's whole answer on a fabric whose circuits are a mesh: solver, connection of stranded pairs, circuits with
+              as few moves as possible, the time they need
+    one plane the maximum-weight matching of the heaviest edges alone, ours (rustworkx) and networkx's on the same edges; equal
+              weight is checked
+
+Demands: `rings` is what data-parallel training sends (each rack to racks 1, 2, 4 and 8 further on), `all-to-all` a log-normal
+amount between every two racks, the worst a planner can be asked.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from functools import cache
+from statistics import median
+
+import numpy as np
+
+from ..errors import RFabricError
+from ..fabric import Fabric, rfabric
+from ..optics import Circuits, Demand, parse_policy
+from ..optics.solvers import asked, best_matching
+from ..report.compare import Row, Table
+
+SHAPES = {64: {"pods": 8, "tors": 8}, 1024: {"pods": 32, "tors": 32}}
+PLANES = 8
+POLICIES = ("greedy", "matching", "bvn", "demand")
+TRIES = 3
+CASES = tuple(f"planning-{racks}-{kind}" for racks in SHAPES for kind in ("rings", "all-to-all"))
+
+
+@dataclass(frozen=True)
+class PlanningRow:
+    """One policy on one case: CPU seconds of `decide`; of one plane's matching, ours and the peer's (None: not run)."""
+
+    case: str
+    racks: int
+    rack_pairs: int
+    policy: str
+    decide_s: float
+    circuits_changed: int
+    plane_s: float | None = None
+    networkx_plane_s: float | None = None
+
+
+def measure(
+    cases: Iterable[str] = CASES, *, peer: bool = True, progress: Callable[[str], None] = lambda text: None
+) -> list[PlanningRow]:
+    """Every policy on each case; the peer beside `matching`."""
+    rows = []
+    for case in cases:
+        if case not in CASES:
+            raise RFabricError(f"no benchmark {case!r}: choose from {', '.join(CASES)}")
+        _, racks, kind = case.split("-", 2)
+        fabric, wanted = _fabric(int(racks)), demand(int(racks), kind)
+        for policy in POLICIES:
+            progress(f"{case}, {policy}")
+            rows.append(_measured(case, fabric, wanted, policy, peer))
+    return rows
+
+
+def demand(racks: int, kind: str) -> Demand:
+    """The demand of a case; the same numbers every time."""
+    rng, sent = np.random.default_rng(racks), np.zeros((racks, racks))
+    if kind == "all-to-all":
+        sent = 1e9 * rng.lognormal(0, 1, (racks, racks))
+    else:
+        for far, size in ((1, 4e10), (2, 3e10), (4, 2e10), (8, 1e10)):
+            sent[np.arange(racks), (np.arange(racks) + far) % racks] = size
+    np.fill_diagonal(sent, 0)
+    return Demand(_fabric(racks).racks, sent)
+
+
+@cache
+def _fabric(racks: int) -> Fabric:
+    return rfabric(**SHAPES[racks], gpus=PLANES, planes=PLANES)
+
+
+def _measured(case: str, fabric: Fabric, wanted: Demand, name: str, peer: bool) -> PlanningRow:
+    idle = Demand(fabric.racks, np.zeros_like(wanted.bytes))
+    start = parse_policy("static", fabric).decide(idle, Circuits(), 0.0)
+    policy = parse_policy(name, fabric)
+    policy.decide(wanted, start, 0.0)  # what is kept about a fabric is not a plan's to pay for
+    times, found = _timed(lambda: _fresh(fabric) or policy.decide(wanted, start, 0.0))
+    plane = _one_plane(fabric, wanted, peer) if name == "matching" else (None, None)
+    changed = len(found.items ^ start.items)
+    return PlanningRow(case, len(fabric.racks), int((wanted.bytes > 0).sum()), name, times, changed, *plane)
+
+
+def _fresh(fabric: Fabric) -> None:
+    """Forget the ways under circuits seen before: a plan works out its own."""
+    fabric.routes.cache_clear()
+
+
+def _one_plane(fabric: Fabric, wanted: Demand, peer: bool) -> tuple[float, float | None]:
+    a = asked(fabric, wanted)
+    edges = np.flatnonzero(a.open_in(0))
+    ours, best = _timed(lambda: best_matching(a, edges, a.wanted[edges]))
+    if not peer:
+        return ours, None
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_weighted_edges_from(zip(a.rows[edges].tolist(), a.columns[edges].tolist(), a.wanted[edges].tolist(), strict=True))
+    theirs, pairs = _timed(lambda: nx.max_weight_matching(graph), 1)
+    weight = sum(graph.edges[pair]["weight"] for pair in pairs)
+    if abs(weight - a.wanted[edges][best].sum()) > 1e-6 * weight:
+        raise RFabricError(f"matchings differ: networkx {weight:.9g} bytes, ours {a.wanted[edges][best].sum():.9g}")
+    return ours, theirs
+
+
+def _timed(call: Callable, tries: int = TRIES) -> tuple[float, object]:
+    times, found = [], None
+    for _ in range(tries):
+        begin = time.process_time()
+        found = call()
+        times.append(time.process_time() - begin)
+    return median(times), found
+
+
+def table(rows: Iterable[PlanningRow]) -> Table:
+    """Milliseconds, a line for each case and policy."""
+    cells = [
+        Row(
+            f"{r.racks:,} ToRs x {PLANES} planes",
+            (r.case.split("-", 2)[2], f"{r.rack_pairs:,}", r.policy, f"{r.circuits_changed:,}", *map(_ms, _times(r))),
+        )
+        for r in rows
+    ]
+    columns = "fabric", "demand", "rack pairs", "policy", "changed", "decide", "one plane", "networkx"
+    note = "CPU time of one core. One plane: one maximum-weight matching, ours and networkx's on the same edges."
+    return Table("Planning", columns, tuple(cells), note, (0, 1, 3))
+
+
+def _times(row: PlanningRow) -> tuple[float | None, ...]:
+    return row.decide_s, row.plane_s, row.networkx_plane_s
+
+
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1e3 * seconds:,.1f} ms"
+
+
+def to_json(rows: Iterable[PlanningRow]) -> list[dict]:
+    return [asdict(row) for row in rows]

@@ -1,0 +1,65 @@
+"""All-reduce bus bandwidth, of one server or of several: a column a configuration, GPU and GPUs or nodes in its name.
+
+    payload_bytes, a100_8gpu_busbw_GBps, h100_4node_busbw_GBps, ...
+
+A node has the GPUs of a server of the catalog. Bandwidths were taken by PyTorch's or nccl-tests' own loops, whose launch the
+host pays: HOST_LAUNCH. `algbw` in a name means algorithm bandwidth, the name of an algorithm (`ring`, `nvls`) forces it.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...rl.communication import HOST_LAUNCH, Group, Network, bus_factor, collective_seconds, network
+from ...rl.gpus import find_gpu
+from . import Group as Points
+from . import Point
+from .tables import Refused, attempt, by_size, number, rows
+
+_SIZE = re.compile(r"(\d+)[ _-]*x?[ _-]*(gpus?|nodes?|servers?)(?![a-z])", re.I)
+_ALGORITHM = re.compile(r"(?<![a-z])(ring|tree|nvls)(?![a-z])", re.I)
+
+
+def check(path: Path, data: Path) -> Iterable[Points]:
+    """Two groups: payloads from 1 MiB on, and smaller ones."""
+    table = rows(path)
+    size_column = next((c for c in table[0] if c and re.search(r"payload|size|bytes", c, re.I)), None)
+    columns = [c for c in table[0] if c and re.search(r"bw|bandwidth", c, re.I)]
+    calls = [
+        (f"row {i + 2} {c}", lambda row=row, c=c: _point(row, size_column, c))
+        for i, row in enumerate(table)
+        for c in columns
+        if (row[c] or "").strip()
+    ]
+    made, refused = attempt(calls)
+    return by_size(path.stem, path, made, refused)
+
+
+def _point(row: dict[str, str], size_column: str | None, column: str) -> tuple[float, Point]:
+    if size_column is None:
+        raise Refused("no column of payload bytes")
+    group, net = _where(column)
+    size = number(row, size_column)
+    forced = _ALGORITHM.search(column)
+    algorithm = forced[1].lower() if forced else None
+    if algorithm == "nvls" and group.servers > 1:
+        algorithm = "nvls-tree"
+    rate = size / collective_seconds("all-reduce", size, group, net, algorithm)
+    rate *= 1.0 if "algbw" in column.lower() else bus_factor("all-reduce", group.gpus)
+    return size, Point(f"{column} {size:.0f} B", number(row, column), rate / 1e9, "GB/s")
+
+
+def _where(column: str) -> tuple[Group, Network]:
+    gpu = find_gpu(column)
+    if gpu is None:
+        raise Refused("names no GPU of the catalog")
+    net = network(gpu, launch=HOST_LAUNCH)
+    counts = {kind[0].lower(): int(n) for n, kind in _SIZE.findall(column)}
+    nodes = counts.get("n") or counts.get("s")
+    if nodes is None and "g" not in counts:
+        raise Refused("says neither GPUs nor nodes, such as _8gpu_ or _4node_")
+    # beside a count of nodes, that of GPUs is a node's, unless it is too many for one
+    each = counts.get("g", gpu.gpus_per_server)
+    gpus = each if nodes is None or each > gpu.gpus_per_server else each * nodes
+    servers = -(-gpus // net.domain) if nodes is None else max(1, -(-nodes * gpu.gpus_per_server // net.domain))
+    return Group(gpus, servers), net

@@ -1,0 +1,93 @@
+"""Tokens to experts and back: rl/expert_exchange against DeepEP times as aiconfigurator and DeepEP's README publish them.
+
+    ... device, op_name (normal|ll), node_num, hidden_size, num_token, num_topk, num_experts, ..._us ...    times
+    kind, ep, dispatch_GBps, dispatch_us, combine_GBps, combine_us, bottleneck                              README, GPU: file name
+
+A bandwidth of the README counts a token once for each server (NVLink: each GPU) it reaches, its own among them; in low-latency
+mode once for each expert. Times hold the exchange of counts (`notify`). The README's job: hidden 7168, 8 of 256 experts.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...rl.communication import Group, network
+from ...rl.expert_exchange import DEFAULT_SMS, Exchange, exchange_seconds, reached
+from ...rl.gpus import Gpu, find_gpu
+from . import Group as Points
+from . import Point
+from .tables import Refused, attempt, number, rows
+
+MODES = {"normal": "normal", "ll": "low-latency", "low_latency": "low-latency", "low latency": "low-latency"}
+DIRECTIONS = ("dispatch", "combine")
+
+
+def check(path: Path, data: Path) -> Iterable[Points]:
+    """A group a mode: normal, low-latency."""
+    table = rows(path)
+    point = _published if "ep" in table[0] else _timed
+    calls = [
+        (f"row {i + 2} {d}", lambda row=row, d=d: point(row, d, path))
+        for i, row in enumerate(table)
+        for d in DIRECTIONS
+        if _has(row, d)
+    ]
+    made, refused = attempt(calls)
+    for i, mode in enumerate(dict.fromkeys(MODES.values())):
+        points = tuple(p for m, p in made if m == mode)
+        yield Points(f"{path.stem} {mode}", f"{path.parent.name}/{path.name}", points, tuple(refused if i == 0 else ()))
+
+
+def _has(row: dict[str, str], direction: str) -> bool:
+    return any(value and key and key.startswith(direction) for key, value in row.items())
+
+
+def _timed(row: dict[str, str], direction: str, path: Path) -> tuple[str, Point]:
+    gpu = _gpu(row.get("device") or path.stem)
+    mode = _mode(row["op_name"])
+    nodes = int(number(row, "node_num"))
+    what = Exchange(*(int(number(row, c)) for c in ("num_token", "hidden_size", "num_topk", "num_experts")))
+    sms = int(float(row.get(f"{direction}_sms") or DEFAULT_SMS))
+    if row.get(f"{direction}_avg_t_us"):
+        measured = number(row, f"{direction}_avg_t_us")
+    else:
+        measured = number(row, f"{direction}_transmit_us") + float(row.get(f"{direction}_notify_us") or 0)
+    group = _group(nodes * gpu.gpus_per_server, gpu)
+    seconds = exchange_seconds(what, direction, group, network(gpu), mode, sms)
+    name = f"{gpu.name} {mode} {direction} {group.gpus} GPUs {what.tokens} tokens"
+    return mode, Point(f"{name} {sms} SMs" if mode == "normal" else name, measured, seconds * 1e6, "us")
+
+
+def _published(row: dict[str, str], direction: str, path: Path) -> tuple[str, Point]:
+    gpu = _gpu(path.stem)
+    mode = _mode(row["kind"])
+    tokens = re.search(r"(\d+)\s*tokens", row["kind"])
+    if not tokens:
+        raise Refused(f"kind {row['kind']!r} names no tokens")
+    what, group = Exchange(int(tokens[1]), 7168, 8, 256), _group(int(number(row, "ep")), gpu)
+    seconds = exchange_seconds(what, direction, group, network(gpu), mode)
+    name = f"{gpu.name} {mode} {direction} {group.gpus} GPUs {what.tokens} tokens"
+    if (row.get(f"{direction}_us") or "").strip():
+        return mode, Point(name, number(row, f"{direction}_us"), seconds * 1e6, "us")
+    gpus, servers = reached(what, group)
+    copies = what.topk if mode == "low-latency" else gpus if group.servers == 1 else servers
+    rate = what.tokens * what.token_bytes(direction) * copies / seconds
+    return mode, Point(name, number(row, f"{direction}_GBps"), rate / 1e9, "GB/s")
+
+
+def _gpu(text: str) -> Gpu:
+    gpu = find_gpu(text)
+    if gpu is None:
+        raise Refused(f"{text!r} names no GPU of the catalog")
+    return gpu
+
+
+def _mode(text: str) -> str:
+    found = next((mode for key, mode in MODES.items() if text.lower().startswith(key)), None)
+    if found is None:
+        raise Refused(f"kind {text!r} is neither {' nor '.join(MODES)}")
+    return found
+
+
+def _group(gpus: int, gpu: Gpu) -> Group:
+    return Group(gpus, -(-gpus // gpu.nvlink_gpus))

@@ -1,0 +1,227 @@
+"""Steps of NeMo RL: `rl_measured/nemo_rl_*step_times*.csv`, seconds a GRPO step; the recipes in `nemo_rl_*recipes*.csv` beside it.
+
+    system, precision, model, policy, max_seq, avg_seq, gpus, gen_gbs, train_gbs, gen_tp_pp, train_parallel, step_time_s
+
+On policy the GPUs train and generate in turn (colocated, sync); one step off policy half of them trains and half generates, or
+what the recipe says. `train_parallel` is [tp cp ep ... pp vp]. Lengths: a lognormal of the row's mean, cut at max_seq. What a
+row leaves open comes from the recipe of its model, GPUs a server and policy; where there is none, from the defaults below.
+
+A second group holds the gain of going off policy: tokens a second and GPU over those of the on-policy row beside it.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+
+import numpy as np
+
+from ...errors import RFabricError
+from ...rl import Lengths, Workload
+from ...rl.gpus import Gpu, find_gpu
+from ...rl.models import Model, find_model
+from ...rl.phases import step_of
+from ...rl.plan import plan_of_steps, step_period
+from ...rl.workload import Cluster, Generation, Training
+from . import Group, Point
+
+# A problem with its instructions: what tokens_s_gpu x GPUs x seconds / responses exceeds avg_seq by in NeMo RL's tables, 100 to
+# 132 tokens (github.com/NVIDIA-NeMo/RL docs/about/performance-summary.md, OpenMathInstruct-2).
+PROMPT_TOKENS = 120
+# Of the logarithm of lengths, for one mathematical task: between 0.41 of school problems (31 to 476 tokens, 6.6 of it apart, in a
+# batch of 2,048; eric-haibin-lin/verl-data, gemma-2-2b on GSM8K) and 1.49 of all that DeepSeek-R1 is asked (median 502, 99 %
+# within 16,016; ServeGen).
+SIGMA = 1.0
+DEFAULTS = {"num_generations_per_prompt": "32", "train_micro_batch": "1", "gpu_mem_util": "0.6", "act_ckpt": ""}
+UPDATES_A_STEP = 4
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A measured step: its name, seconds and GPUs, whether it is on policy, and the job."""
+
+    name: str
+    job: tuple[str, ...]
+    on_policy: bool
+    gpus: int
+    seconds: float
+    modelled: float
+
+
+def check(path: Path, data: Path) -> Iterable[Group]:
+    """Step seconds of every row, and the gain of each off-policy row over its on-policy one."""
+    file = str(path.relative_to(data))
+    recipes = [row for other in sorted(path.parent.glob("nemo_rl_*recipes*.csv")) for row in _read(other)]
+    rows, left = [], []
+    for number, row in enumerate(_read(path), 2):
+        try:
+            rows.append(_modelled(row, recipes, data))
+        except (RFabricError, KeyError, ValueError, IndexError) as error:
+            left.append(f"line {number}, {_name(row)}: {error}")
+    points = [Point(row.name, row.seconds, row.modelled, "s") for row in rows]
+    gains = [_gain(row, on) for row in rows if not row.on_policy for on in rows if on.on_policy and on.job == row.job]
+    yield Group("nemo_rl step", file, tuple(points), tuple(left), "seconds of one GRPO step")
+    yield Group(
+        "nemo_rl asynchronous gain",
+        file,
+        tuple(gains),
+        (),
+        "tokens/s/GPU over on policy",
+        _signs(rows, gains),
+    )
+
+
+def _read(path: Path) -> list[dict]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _name(row: dict) -> str:
+    return " ".join(row.get(key) or "" for key in ("version", "system", "model", "policy", "gpus", "precision"))
+
+
+def _gain(off: _Row, on: _Row) -> Point:
+    measured, modelled = (
+        a / b * on.gpus / off.gpus for a, b in ((on.seconds, off.seconds), (on.modelled, off.modelled))
+    )
+    return Point(off.name, measured, modelled, "x")
+
+
+def _signs(rows: Sequence[_Row], gains: Sequence[Point]) -> tuple[tuple[str, float], ...]:
+    """Shares of the pairs in which a step gets shorter, or a GPU does more, in the model as measured."""
+    if not gains:
+        return ()
+    pairs = [(on, off) for off in rows if not off.on_policy for on in rows if on.on_policy and on.job == off.job]
+    steps = [(on.seconds > off.seconds) == (on.modelled > off.modelled) for on, off in pairs]
+    each = [(gain.measured > 1) == (gain.modelled > 1) for gain in gains]
+    return ("sign_of_step_change_right", float(np.mean(steps))), ("sign_of_gain_a_gpu_right", float(np.mean(each)))
+
+
+def _modelled(row: dict, recipes: Sequence[dict], data: Path) -> _Row:
+    on_policy = "on" in re.split(r"\W+", row["policy"].lower())
+    w = _workload(row, on_policy, recipes, data)
+    job = tuple(row.get(key, "") for key in ("version", "system", "model", "precision"))
+    return _Row(_name(row), job, on_policy, int(row["gpus"]), float(row["step_time_s"]), seconds_a_step(w))
+
+
+def seconds_a_step(w: Workload, seed: int = 0) -> float:
+    """From one step to the next of a job whose every step is its first, communication included."""
+    windows = {phase.kind: phase.window for phase in plan_of_steps(w, [step_of(w, seed, 0)]).phases}
+    return step_period(w, windows["generation"], windows["training"], windows["weight_sync"])
+
+
+def _workload(row: dict, on_policy: bool, recipes: Sequence[dict], data: Path) -> Workload:
+    """The job of a row; where it does not fit the HBM as its recipe says, with all activations recomputed, or more for engines."""
+    gpu, model = find_gpu(row["system"]), _model(row["model"], data)
+    if gpu is None or model is None:
+        what = "system" if gpu is None else "model"
+        raise RFabricError(f"no {what} is known by {row[what]!r}")
+    recipe = DEFAULTS | {k: v for k, v in _recipe(model, gpu, on_policy, recipes, data).items() if v not in (None, "")}
+    first: RFabricError | None = None
+    for more in ({}, {"act_ckpt": "true"}, {"act_ckpt": "true", "gpu_mem_util": "0.9"}):
+        try:
+            return _job(row, on_policy, gpu, model, recipe | more)
+        except RFabricError as error:
+            first = first or error
+    raise first
+
+
+def _model(name: str, data: Path) -> Model | None:
+    """Also by `Qwen3-30B3A`, as the table writes Qwen3-30B-A3B."""
+    return find_model(re.sub(r"(\d+B)(\d+)A$", r"\1-A\2B", name.strip()), [data / "models"])
+
+
+def _job(row: dict, on_policy: bool, gpu: Gpu, model: Model, recipe: dict) -> Workload:
+    gpus = int(row["gpus"])
+    generate, train = (gpus, gpus) if on_policy else _split(gpus, recipe)
+    limit = int(row["max_seq"]) - PROMPT_TOKENS
+    return Workload(
+        name=_name(row),
+        model=model,
+        cluster=Cluster(
+            gpu=gpu.name, training_gpus=train, generation_gpus=generate, gpus_per_server=_joined(gpu, train)
+        ),
+        generation=_generation(row, recipe, limit),
+        training=_training(row, recipe),
+        placement="colocated" if on_policy else "disaggregated",
+        pipeline="sync" if on_policy else "one-step-off",
+    )
+
+
+def _joined(gpu: Gpu, gpus: int) -> int | None:
+    """GPUs that NVLink joins, where that is more than a server: the most of a rack that divide the training GPUs."""
+    if gpu.nvlink_gpus <= gpu.gpus_per_server:
+        return None
+    return max(n for n in range(gpu.gpus_per_server, gpu.nvlink_gpus + 1) if gpus % n == 0)
+
+
+def _recipe(model: Model, gpu: Gpu, on_policy: bool, recipes: Sequence[dict], data: Path) -> dict:
+    """The first recipe of this model, as many GPUs a server, on or off policy."""
+    for recipe in recipes:
+        found = _model(recipe["model"], data)
+        same = found and found.name == model.name and int(recipe["gpus_per_node"]) == gpu.gpus_per_server
+        if same and (recipe["async"].lower() != "true") == on_policy:
+            return recipe
+    return {}
+
+
+def _split(gpus: int, recipe: dict) -> tuple[int, int]:
+    """GPUs that generate, and that train."""
+    share = int(recipe["gen_nodes"]) / int(recipe["nodes"]) if recipe.get("gen_nodes") else 0.5
+    return round(gpus * share), gpus - round(gpus * share)
+
+
+def _generation(row: dict, recipe: dict, limit: int) -> Generation:
+    group = int(recipe["num_generations_per_prompt"])
+    tp, pp = (_numbers(row["gen_tp_pp"]) + [1])[:2]
+    return Generation(
+        tp=tp * pp,  # a pipeline of engines holds and does as much
+        batch=max(1, int(row["gen_gbs"]) // group),
+        group_size=group,
+        max_prompt=PROMPT_TOKENS,
+        max_response=limit,
+        lengths=lognormal(min(float(row["avg_seq"]), 0.99 * limit), limit),
+        prompt_lengths=Lengths.of_samples("problem", [PROMPT_TOKENS]),
+        memory_utilisation=float(recipe["gpu_mem_util"]),
+        precision=_precision(row, "generation"),
+    )
+
+
+def _training(row: dict, recipe: dict) -> Training:
+    parallel = _numbers(row["train_parallel"])
+    tp, cp, ep = parallel[:3]
+    pp, vp = parallel[-2:] if len(parallel) > 4 else (parallel[-1], 1)
+    return Training(
+        tp=tp, cp=cp, ep=ep, pp=pp, vp=vp if pp > 1 else 1,
+        micro_batch_tokens=int(row["max_seq"]) * int(recipe["train_micro_batch"]),
+        mini_batches=int(row["gen_gbs"]) // int(row["train_gbs"] or int(row["gen_gbs"]) // UPDATES_A_STEP),
+        recompute="full" if recipe["act_ckpt"].lower() == "true" else "selective",
+        precision=_precision(row, "training"),
+    )  # fmt: skip
+
+
+def _numbers(text: str) -> list[int]:
+    """The numbers in `[4 1 1 4 n/a]`; n/a is 1."""
+    return [1 if word.lower() == "n/a" else int(word) for word in re.findall(r"\d+|n/a", text, re.IGNORECASE)]
+
+
+def _precision(row: dict, part: str) -> str:
+    """What `Training BF16; Generation FP8` says of a part; one word alone says it of both."""
+    told = next((p for p in row["precision"].lower().split(";") if part in p), row["precision"].lower())
+    return "fp8" if "fp8" in told else "bf16"
+
+
+def lognormal(mean: float, limit: int, sigma: float = SIGMA) -> Lengths:
+    """A lognormal cut at `limit` tokens whose mean, cut ones counted as `limit`, is `mean`; RFabricError where none is."""
+    if not 1 < mean < limit:
+        raise RFabricError(f"a mean of {mean:g} tokens must lie between 1 and the {limit} at which responses are cut")
+    quantile = np.linspace(0, 1, 1001)
+    normal = np.array([NormalDist().inv_cdf(min(max(q, 1e-4), 1 - 1e-4)) for q in quantile])
+    low, high = -20.0, np.log(limit) + 20
+    for _ in range(60):
+        middle = (low + high) / 2
+        tokens = np.clip(np.exp(middle + sigma * normal), 1, limit)
+        low, high = (middle, high) if np.trapezoid(tokens, quantile) < mean else (low, middle)
+    return Lengths(f"lognormal of mean {mean:g}", quantile, tokens)

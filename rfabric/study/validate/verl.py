@@ -1,0 +1,164 @@
+"""Asynchronous RL against colocated: `rl_measured/verl_*.csv`, seconds a step and its parts, of verl's fully_async_policy README.
+
+    model, gpu, max_response, mode, gpus, rollout_gpus, train_gpus, step_s, gen_s, old_log_prob_s, update_actor_s, ...
+
+The table leaves the lengths open, and they differ, as each row is the mean of a run in which responses grew. A row's mean is
+taken from its own update seconds (a lognormal, cut at max_response), which are no points therefore; everything else is modelled
+with it: seconds a step of every row, generation and log-probabilities of colocated rows, and the gain of each other row over
+the colocated one on as many GPUs.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import RFabricError
+from ...rl import Lengths, Workload
+from ...rl.gpus import Gpu, find_gpu
+from ...rl.models import Model, find_model
+from ...rl.phases import responses, step_of, trained_on
+from ...rl.plan import plan_of_steps, step_period
+from ...rl.workload import Cluster, Generation, Training
+from . import Group, Point
+from .nemo_rl import lognormal
+from .tables import rows as read_rows
+
+# verl verl/experimental/fully_async_policy/README.md and its scripts shell/dapo_7b_math_fsdp2_*.sh: batch 512 x 16, updates of 32
+# prompts, prompts of 2048 at most, gen_tp 4, sp_size 4, DAPO without reference policy.
+PROMPTS, GROUP, UPDATE_PROMPTS, MAX_PROMPT, TP, SEQUENCE_RANKS = 512, 16, 32, 2048, 4, 4
+PROMPT_TOKENS = 150  # a problem of DAPO-Math-17k with its instructions: small beside thousands of response tokens
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One line: what it measured, and the mean of its lengths."""
+
+    name: str
+    values: dict
+    model: Model
+    gpu: Gpu
+
+    @property
+    def colocated(self) -> bool:
+        return "colocate" in self.values["mode"]
+
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        return self.model.name, self.gpu.name, self.values["max_response"]
+
+    def seconds(self, column: str) -> float | None:
+        text = (self.values.get(column) or "").strip()
+        return float(text) if text else None
+
+
+@dataclass(frozen=True)
+class _Modelled:
+    row: _Row
+    period: float
+    generation: float
+    log_prob: float
+
+
+def check(path: Path, data: Path) -> Iterable[Group]:
+    """Seconds a step, those of the parts of colocated steps, and the gain over colocated on as many GPUs."""
+    file = str(path.relative_to(data))
+    rows, left = _rows(path, data)
+    done: list[_Modelled] = []
+    for row in rows:
+        try:
+            done.append(_modelled(row, _mean_length(row)))
+        except RFabricError as error:
+            left.append(f"{row.name}: {error}")
+    steps = [Point(m.row.name, m.row.seconds("step_s"), m.period, "s") for m in done if m.row.seconds("step_s")]
+    gains = [_gain(m, on) for m in done if not m.row.colocated for on in done if _beside(m, on)]
+    right = float(np.mean([(g.measured > 1) == (g.modelled > 1) for g in gains])) if gains else 1.0
+    yield Group(
+        "verl step",
+        file,
+        tuple(steps),
+        tuple(left),
+        "lengths from each row's update seconds",
+    )
+    yield Group("verl colocated phases", file, tuple(_parts(done)), (), "")
+    yield Group("verl asynchronous gain", file, tuple(gains), (), "", (("sign_right", right),))
+
+
+def _rows(path: Path, data: Path) -> tuple[list[_Row], list[str]]:
+    found, left = [], []
+    for number, values in enumerate(read_rows(path), 2):
+        name = f"line {number}, " + " ".join(values.get(key) or "" for key in ("model", "gpu", "gpus", "mode"))
+        model, gpu = find_model(values["model"], [data / "models"]), find_gpu(values["gpu"])
+        if model is None or gpu is None:
+            left.append(f"{name}: no {'model' if model is None else 'GPU'} is known by that name")
+        else:
+            found.append(_Row(name, values, model, gpu))
+    return found, left
+
+
+def _beside(m: _Modelled, on: _Modelled) -> bool:
+    return on.row.colocated and on.row.kind == m.row.kind and on.row.values["gpus"] == m.row.values["gpus"]
+
+
+def _gain(m: _Modelled, on: _Modelled) -> Point:
+    measured = on.row.seconds("step_s") / m.row.seconds("step_s")
+    return Point(m.row.name, measured, on.period / m.period, "x")
+
+
+def _parts(done: Sequence[_Modelled]) -> Iterable[Point]:
+    for m in done:
+        for column, modelled in (("gen_s", m.generation), ("old_log_prob_s", m.log_prob)):
+            measured = m.row.seconds(column) if m.row.colocated else None
+            if measured:
+                yield Point(f"{m.row.name} {column}", measured, modelled, "s")
+
+
+def _mean_length(row: _Row) -> float:
+    """The mean response with which the updates of a row take as long as measured."""
+    measured = row.seconds("update_actor_s")
+    if not measured:
+        raise RFabricError("no update_actor_s tells how long its responses are")
+    low, high = 10.0, 0.98 * int(row.values["max_response"])
+    for _ in range(12):
+        middle = (low * high) ** 0.5
+        low, high = (low, middle) if _update_seconds(row, middle) > measured else (middle, high)
+    return (low * high) ** 0.5
+
+
+def _update_seconds(row: _Row, mean: float) -> float:
+    w = _workload(row, mean)
+    prompts, outputs = responses(w, 0, 0)
+    trained = trained_on(w, (prompts + outputs).astype(float))
+    return trained.seconds(w.training.buckets) - float(trained.log_prob.max())
+
+
+def _modelled(row: _Row, mean: float) -> _Modelled:
+    w = _workload(row, mean)
+    step = step_of(w, 0, 0)
+    windows = {phase.kind: phase.window for phase in plan_of_steps(w, [step]).phases}
+    period = step_period(w, windows["generation"], windows["training"], windows["weight_sync"])
+    return _Modelled(row, period, windows["generation"], float(step.trained.log_prob.max()))
+
+
+def _workload(row: _Row, mean: float) -> Workload:
+    limit = int(row.values["max_response"])
+    longest = MAX_PROMPT + limit
+    train, generate = int(row.values["train_gpus"]), int(row.values["rollout_gpus"])
+    streams = bool(re.search("async", row.values["mode"]))
+    return Workload(
+        name=row.name,
+        model=replace(row.model, context=max(row.model.context, longest)),
+        cluster=Cluster(gpu=row.gpu.name, training_gpus=train, generation_gpus=generate),
+        generation=Generation(
+            tp=TP, batch=PROMPTS, group_size=GROUP, max_prompt=MAX_PROMPT, max_response=limit, lengths=lognormal(mean, limit),
+            prompt_lengths=Lengths.of_samples("problem", [PROMPT_TOKENS]), memory_utilisation=0.8,
+        ),
+        training=Training(
+            tp=1, cp=SEQUENCE_RANKS, micro_batch_tokens=-(-longest // SEQUENCE_RANKS), mini_batches=PROMPTS // UPDATE_PROMPTS,
+            log_prob_passes=1 if row.colocated else 0, recompute="full",
+        ),
+        placement="colocated" if row.colocated else "disaggregated",
+        pipeline="async" if streams else "sync",
+    )  # fmt: skip

@@ -1,0 +1,80 @@
+"""One GPU's kernels of a layer, alone: `measured/vidur_*mlp*.csv` of microsoft/vidur, milliseconds by tokens and tensor ranks.
+
+Matmuls (QKV, output, MLP up with gate, MLP down) and memory-bound kernels (norms, rotation, activation, residual) are two groups.
+The GPU stands in the file's name.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...rl.gpus import Gpu, find_gpu
+from ...rl.models import BF16_BYTES
+from ...rl.training import matmul_seconds, moved_seconds
+from . import Group, Point
+from .tables import rows
+
+MS = 1e-3  # the unit of the file
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Shape of a layer on one of `tp` ranks, and its tokens."""
+
+    tokens: int
+    hidden: int
+    queries: int
+    keys: int
+    mlp: int
+    gated: bool
+
+    @classmethod
+    def read(cls, row: dict) -> "_Row":
+        tp, hidden, heads = (int(row[key]) for key in ("num_tensor_parallel_workers", "n_embd", "n_head"))
+        keys = max(1, int(row["n_kv_head"]) // tp) * hidden // heads
+        mlp, gated = int(row["n_expanded_embd"]) // tp, row["use_gated_mlp"].strip().lower() == "true"
+        return cls(int(row["num_tokens"]), hidden, hidden // tp, keys, mlp, gated)
+
+
+def check(path: Path, data: Path) -> Iterable[Group]:
+    """Two groups: matmuls and memory-bound kernels."""
+    gpu, left, matmuls, moved = find_gpu(path.stem), [], [], []
+    for number, row in enumerate(rows(path), 2):
+        try:
+            if gpu is None:
+                raise ValueError(f"no GPU is known by {path.stem!r}")
+            shape = _Row.read(row)
+            matmuls += _points(row, _matmuls(shape, gpu))
+            moved += _points(row, _moved(shape, gpu))
+        except (KeyError, ValueError) as error:
+            left.append(f"line {number}: {error}")
+    of, where, note = path.stem.removeprefix("vidur_"), str(path.relative_to(data)), "one kernel alone"
+    yield Group(f"vidur matmul {of}", where, tuple(matmuls), tuple(left), note)
+    yield Group(f"vidur memory-bound {of}", where, tuple(moved), tuple(left), note)
+
+
+def _points(row: dict, seconds: dict[str, float]) -> list[Point]:
+    where = f"{row['num_tokens']} tokens, tp {row['num_tensor_parallel_workers']}"
+    measured = {op: float(row[f"time_stats.{op}.median"] or 0) for op in seconds}
+    return [Point(f"{op}, {where}", measured[op], s / MS, "ms") for op, s in seconds.items() if measured[op] > 0]
+
+
+def _matmuls(r: _Row, gpu: Gpu) -> dict[str, float]:
+    up = r.mlp * (2 if r.gated else 1)
+    return {
+        "attn_pre_proj": matmul_seconds(gpu, r.tokens, r.hidden, r.queries + 2 * r.keys),
+        "attn_post_proj": matmul_seconds(gpu, r.tokens, r.queries, r.hidden),
+        "mlp_up_proj": matmul_seconds(gpu, r.tokens, r.hidden, up),
+        "mlp_down_proj": matmul_seconds(gpu, r.tokens, r.mlp, r.hidden),
+    }
+
+
+def _moved(r: _Row, gpu: Gpu) -> dict[str, float]:
+    columns = {
+        "input_layernorm": 2 * r.hidden,
+        "post_attention_layernorm": 2 * r.hidden,
+        "attn_rope": 2 * (r.queries + r.keys),
+        "mlp_act": (3 if r.gated else 2) * r.mlp,
+        "add": 3 * r.hidden,
+    }
+    return {op: moved_seconds(gpu, BF16_BYTES * r.tokens * count) for op, count in columns.items()}

@@ -1,0 +1,121 @@
+"""The parts of a trace for which circuits are chosen at once, by granularity. Both worlds ask their policy as a stage begins.
+
+    one-shot         the whole trace, decided before it begins
+    per-phase        a phase of a step (training/0)
+    per-collective   a communication phase in turn: rows of a phase in the order in which they could start on a network without
+                     delay, cut where the label changes (all-to-all, reduce-scatter, all-gather, all-to-all, ...)
+    time-slotted     as per-phase; slots turn inside a stage
+
+A stage's window is the time it is predicted to keep its demand: a phase's is what the trace says; a collective's lasts until
+the next one could start, beside its own time at the busiest network card.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import RFabricError
+from ..fabric import Fabric
+from ..fabric.ways import mixed
+from ..optics import GRANULARITIES, Demand
+from .model import PhaseKey, Trace
+
+PLAN_AHEAD = 4  # stages to come that a policy is told of
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Rows that share their circuits; it begins when the first of `entries` is ready. `label` is of a collective, else ''.
+
+    A collective begins with the compute right before it, which hides the rewire: what it waits for has been sent by then.
+    """
+
+    key: PhaseKey
+    label: str
+    rows: np.ndarray
+    entries: np.ndarray
+    until_next: float | None = None  # s on a network without delay; None: the phase's window counts
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.label}".strip()
+
+
+def stages(trace: Trace, granularity: str) -> list[Stage]:
+    """The stages of `trace` that send bytes or are phases, in the order in which they could begin."""
+    if granularity not in GRANULARITIES:
+        raise RFabricError(f"no granularity {granularity!r}; there are {', '.join(GRANULARITIES)}")
+    if granularity == "one-shot":
+        every = np.arange(len(trace))
+        return [Stage(PhaseKey(int(trace.step.min(initial=0)), "all"), "", every, _entries(trace, every))]
+    if granularity == "per-collective":
+        return _collectives(trace)
+    return [Stage(key, "", trace.rows(key), trace.entries(key)) for key in trace.phase_keys]
+
+
+def stage_demand(trace: Trace, fabric: Fabric, stage: Stage) -> Demand:
+    """Rack to rack bytes of a stage, what the network cards need for them, and its window."""
+    demand = trace.demand_of(fabric, stage.rows, trace.windows.get(stage.key, float("inf")), stage.key.phase)
+    if stage.until_next is None:
+        return demand
+    return Demand(demand.racks, demand.bytes, stage.until_next + demand.floor, demand.phase, demand.floor)
+
+
+def _collectives(trace: Trace) -> list[Stage]:
+    ready, _ = trace.compute_only()
+    found: list[tuple[float, PhaseKey, str, np.ndarray]] = []
+    for key in trace.phase_keys:
+        rows = trace.rows(key)
+        rows = rows[trace.size[rows] > 0]
+        rows = rows[np.argsort(ready[rows], kind="stable")]
+        cuts = np.flatnonzero(np.diff(trace.label[rows])) + 1
+        found += [
+            (float(ready[part[0]]), key, trace.labels[trace.label[part[0]]], np.sort(part))
+            for part in np.split(rows, cuts)
+            if len(part)
+        ]
+    found.sort(key=lambda one: one[0])
+    ends = [*(begin for begin, *_ in found[1:]), float("inf")]
+    return [
+        Stage(key, label, rows, _before(trace, _entries(trace, rows)), end - begin)
+        for (begin, key, label, rows), end in zip(found, ends, strict=True)
+    ]
+
+
+def begins(every: list[Stage]) -> dict[int, list[Stage]]:
+    """The stages that may begin as a row is ready, by row."""
+    found: dict[int, list[Stage]] = {}
+    for stage in every:
+        for row in stage.entries.tolist():
+            found.setdefault(row, []).append(stage)
+    return found
+
+
+def _before(trace: Trace, rows: np.ndarray) -> np.ndarray:
+    """The compute rows right before `rows`, past rows that take no time; where a row waits for bytes or nothing, the row."""
+    found, seen = set(), set(rows.tolist())
+    open_ = [(row, row) for row in sorted(seen)]
+    while open_:
+        row, first = open_.pop()
+        parents = trace.waits_for(row).tolist()
+        if not parents or (trace.size[parents] > 0).any():
+            found.add(first)
+        for parent in parents:
+            if trace.gap[parent] > 0 and not trace.size[parent]:
+                found.add(parent)
+            elif not trace.size[parent] and parent not in seen:
+                open_.append((parent, first))
+            seen.add(parent)
+    return np.array(sorted(found), dtype=np.int64)
+
+
+def _entries(trace: Trace, rows: np.ndarray) -> np.ndarray:
+    """Rows that wait for no other of `rows`; of those that wait for the same rows and start at one time the first alone."""
+    inside = np.zeros(len(trace), bool)
+    inside[rows] = True
+    follows = np.bincount(trace.owner[inside[trace.after]], minlength=len(trace)) > 0
+    first = rows[~follows[rows]]
+    counts = np.diff(trace.after_offsets)
+    sums = np.concatenate(([np.uint64(0)], np.cumsum(mixed(trace.after.astype(np.uint64)), dtype=np.uint64)))
+    waits = (sums[trace.after_offsets[1:]] - sums[trace.after_offsets[:-1]])[first]
+    alike = np.stack((waits, counts[first].astype(np.uint64), trace.start[first].view(np.uint64)))
+    return np.sort(first[np.unique(alike, axis=1, return_index=True)[1]])

@@ -1,0 +1,159 @@
+"""The grid of `compare`: parallel as serial, resumable after anything, one table, one picture; fairness said."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rfabric.cli import main
+from rfabric.report import grid as grid_report
+from rfabric.study.grid import Grid, read_grid
+
+SMALL = ["--topo", "fat-tree,pods=2,tors=2,gpus=2", "--topo", "rfabric,pods=2,tors=2,gpus=2"]
+TRACE = "src,dst,size_bytes,phase\nh1,h5,40000000,training\nh2,h8,30000000,training\nh5,h1,20000000,weight_sync\n"
+
+
+@pytest.fixture
+def traces(tmp_path):
+    """Two small traces and where to put what comes out."""
+    for name, factor in (("one", "0000000"), ("two", "00000000")):
+        (tmp_path / f"{name}.csv").write_text(TRACE.replace("0000000", factor))
+    return [w for name in ("one", "two") for w in ("--traffic", str(tmp_path / f"{name}.csv"))]
+
+
+def compared(capsys, *words):
+    assert main(["compare", *words, "--json", "-q"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def grid_words(tmp_path, traces):
+    return [
+        *SMALL,
+        *traces,
+        "--policy",
+        "static",
+        "--policy",
+        "demand",
+        "--seeds",
+        "2",
+        "--out",
+        str(tmp_path / "runs"),
+    ]
+
+
+def same(summary):
+    """A summary without what tells two runs of the same apart."""
+    left_out = {"created", "command", "folder", "versions", "grid"}
+    return {k: v for k, v in summary.items() if k not in left_out}
+
+
+def test_processes_change_nothing(tmp_path, traces, capsys):
+    words = grid_words(tmp_path, traces)
+    serial, parallel = (compared(capsys, *words, "--jobs", jobs) for jobs in ("1", "2"))
+    assert len(serial["runs"]) == 2 * 2 * 3  # traces x seeds x (fat-tree once, rfabric under both policies)
+    assert len(serial["rows"]) == 2 * 3
+    assert same(serial) == same(parallel)
+
+
+def test_the_grid_folder_has_a_page_and_can_be_reported_again(tmp_path, traces, capsys):
+    folder = compared(capsys, *grid_words(tmp_path, traces))["folder"]
+    folder = Path(folder)
+    page = (folder / "report.html").read_text()
+    assert "<svg" in page and "Fairness" in page and "one" in page and "rfabric,pods=2,tors=2,gpus=2 demand" in page
+    before = json.loads((folder / "summary.json").read_text())
+    assert main(["report", str(folder)]) == 0
+    assert "one: 8 hosts" in capsys.readouterr().out
+    assert before["rows"] == json.loads((folder / "summary.json").read_text())["rows"]
+
+
+def test_resume_runs_what_is_missing_and_nothing_else(tmp_path, traces, capsys):
+    words = grid_words(tmp_path, traces)
+    whole = compared(capsys, *words)
+    cells = sorted(os.scandir(f"{whole['folder']}/cells"), key=lambda e: e.name)
+    lost, kept = cells[3], [c for c in cells if c.name != cells[3].name]
+    times = {c.name: os.stat(f"{c.path}/summary.json").st_mtime_ns for c in kept}
+    subprocess.run(["rm", "-r", lost.path, f"{whole['folder']}/summary.json"], check=True)
+    again = compared(capsys, "--resume", whole["folder"])
+    assert same(again) == same(whole)
+    assert times == {c.name: os.stat(f"{c.path}/summary.json").st_mtime_ns for c in kept}
+
+
+def test_killed_in_the_middle_it_goes_on(tmp_path, traces, capsys):
+    words = [sys.executable, "-m", "rfabric", "compare", *grid_words(tmp_path, traces), "--jobs", "1", "-q"]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not list((tmp_path / "runs").glob("*/cells/*/summary.json")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    (folder,) = (tmp_path / "runs").iterdir()
+    found = compared(capsys, "--resume", str(folder))
+    assert len(found["runs"]) == 12
+    assert not list(folder.glob("cells/.*.part"))
+
+
+def test_told_to_end_it_keeps_what_is_done_and_says_how_to_go_on(tmp_path, traces):
+    words = [sys.executable, "-m", "rfabric", "compare", *grid_words(tmp_path, traces), "--jobs", "2"]
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    while process.poll() is None and not list((tmp_path / "runs").glob("*/cells/*/summary.json")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "--resume" in said and "Traceback" not in said
+    with pytest.raises(ProcessLookupError):  # no worker outlives it for long
+        for _ in range(1000):
+            os.killpg(process.pid, 0)
+            time.sleep(0.01)
+
+
+def test_one_trace_becomes_a_run_folder_in_detail(tmp_path, traces, capsys):
+    found = compared(capsys, *SMALL, *traces[:2], "--out", str(tmp_path / "runs"))
+    assert "rows" not in found and len(found["runs"]) == 2
+    names = {path.name for path in (tmp_path / "runs").glob("*/*")}
+    assert {"summary.json", "report.html", "trace.csv", "simulate-fat-tree", "simulate-rfabric"} <= names
+    assert not names & {"cells", "grid.json"}
+    assert main(["check", found["folder"]]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--topo", "rfabric"], "compare needs two fabrics or two policies"),
+        (["--resume", "nowhere"], "nowhere is no folder of a comparison to resume"),
+        ([*SMALL, "--traffic", "none.csv"], "cannot be read"),
+        (["--topo", "fat-tree", "--topo", "rfabric", "--policy", "clever"], "no policy named 'clever'"),
+        ([*SMALL, "--traffic", "grpo-64"], "names 56 hosts that fat-tree,pods=2,tors=2,gpus=2 lacks"),
+    ],
+)
+def test_bad_input_leaves_nothing(tmp_path, capsys, words, message, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", *words, "-q"]) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_grid_is_read_back_as_it_was_written(tmp_path):
+    grid = Grid(("a", "b"), ("demand",), ("t",), (0, 1), settings=("training.tp=2",), scale=(0.1, 2.0))
+    (tmp_path / "grid.json").write_text(json.dumps(grid.to_json()))
+    assert read_grid(tmp_path) == grid
+
+
+POINTS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=9)
+
+
+@given(POINTS)
+def test_the_front_is_what_nothing_beats(points):
+    rows = [{"network_usd": float(x), "step_s": float(y)} for x, y in points]
+    for row, (x, y) in zip(rows, points, strict=True):
+        beaten = any(a <= x and b <= y and (a, b) != (x, y) for a, b in points)
+        assert grid_report._on_front(row, rows) is not beaten
+    assert any(grid_report._on_front(row, rows) for row in rows)

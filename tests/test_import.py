@@ -1,0 +1,288 @@
+"""Recipes from jobs of other frameworks: what is mapped, what is assumed, what is listed; scripts are read, never run."""
+
+import contextlib
+import json
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rfabric.cli import main
+from rfabric.errors import RFabricError
+from rfabric.rl.imports import FRAMEWORKS, import_job
+from rfabric.rl.imports.roll import devices
+from rfabric.rl.imports.settings import read_settings
+from rfabric.rl.workload import read_recipe
+
+VERL = r"""#!/usr/bin/env bash
+set -xeuo pipefail
+prompt=$((1024 * 2))            # tokens
+answer=$((1024 * 8))
+NODES=${NODES:-2}
+MODEL=${MODEL:-"$HOME/models/Qwen2.5-7B"}
+python3 -m verl.trainer.main_ppo \
+    algorithm.adv_estimator=grpo \
+    data.train_files="$HOME/train.parquet" \
+    data.train_batch_size=512 \
+    data.max_prompt_length=${prompt} \
+    data.max_response_length=${answer} \
+    actor_rollout_ref.model.path="${MODEL}" \
+    actor_rollout_ref.actor.strategy=megatron \
+    actor_rollout_ref.actor.megatron.tensor_model_parallel_size=4 \
+    actor_rollout_ref.actor.ppo_mini_batch_size=128 \
+    actor_rollout_ref.actor.use_dynamic_bsz=True \
+    actor_rollout_ref.actor.ppo_max_token_len_per_gpu=$((prompt + answer)) \
+    actor_rollout_ref.actor.use_kl_loss=True \
+    +actor_rollout_ref.rollout.chunks=3 \
+    actor_rollout_ref.rollout.tensor_model_parallel_size=2 \
+    actor_rollout_ref.rollout.n=16 \
+    trainer.n_gpus_per_node=8 trainer.nnodes="${NODES}" $@
+"""
+
+SLIME = """
+touch {witness}
+HERE="$(cd "$(dirname "$0")" && pwd)"
+source "${{HERE}}/models/qwen2.5-7B.sh"
+ROLLOUT_ARGS=(
+   --rollout-batch-size 32
+   --n-samples-per-prompt 8      # a comment's quote: it's fine
+   --rollout-max-response-len 8192
+   --global-batch-size 256
+   --balance-data
+)
+PERF_ARGS=( --tensor-model-parallel-size 2 --recompute-granularity full
+   --use-dynamic-batch-size --max-tokens-per-gpu 9216 )
+ray job submit -- python3 train_async.py \\
+   --actor-num-nodes 1 --actor-num-gpus-per-node 4 --rollout-num-gpus 4 --rollout-num-gpus-per-engine 2 \\
+   "${{ROLLOUT_ARGS[@]}}" ${{PERF_ARGS[@]}}
+"""
+
+ROLL = """
+num_gpus_per_node: 8
+rollout_batch_size: 64
+num_return_sequences_in_group: 8
+prompt_length: 2048
+response_length: 8192
+async_generation_ratio: 1
+pretrain: Qwen/Qwen2.5-7B
+actor_train:
+  training_args: {per_device_train_batch_size: 1, gradient_accumulation_steps: 32, learning_rate: 1.0e-6}
+  strategy_args:
+    strategy_name: megatron_train
+    strategy_config: {tensor_model_parallel_size: 2, recompute_granularity: full}
+  device_mapping: list(range(0,8))
+actor_infer:
+  generating_args: {max_new_tokens: "${response_length}"}
+  strategy_args: {strategy_config: {gpu_memory_utilization: 0.8, block_size: 16}}
+  device_mapping: list(range(8,16))
+reference: {device_mapping: "list(range(0,8))"}
+"""
+
+PARENT = """
+grpo: {num_prompts_per_step: 64, num_generations_per_prompt: 32, async_grpo: {enabled: false}}
+policy:
+  model_name: Qwen/Qwen2.5-7B
+  train_global_batch_size: 512
+  train_micro_batch_size: 1
+  max_total_sequence_length: 4096
+  dtensor_cfg: {enabled: true, tensor_parallel_size: 2, activation_checkpointing: true}
+  generation:
+    vllm_cfg: {tensor_parallel_size: 2, gpu_memory_utilization: 0.6}
+    colocated: {enabled: true, resources: {gpus_per_node: null, num_nodes: null}}
+data: {max_input_seq_length: "${policy.max_total_sequence_length}"}
+cluster: {gpus_per_node: 8, num_nodes: 2}
+"""
+
+NEMO = """
+defaults: parent.yaml
+grpo: {async_grpo: {enabled: true, max_trajectory_age_steps: 1}}
+policy: {generation: {colocated: {enabled: false, resources: {num_nodes: 1, gpus_per_node: 8}}}}
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Writes a job's file, reads it."""
+
+    def read(framework, text, name="", **told):
+        path = tmp_path / (name or f"job.{'yaml' if framework in ('roll', 'nemo-rl') else 'sh'}")
+        path.write_text(text)
+        return import_job(framework, path, **told)
+
+    return read
+
+
+def section(job, name):
+    return job.recipe()[name]
+
+
+def test_verl_script(job):
+    found = job("verl", VERL)
+    generation, training = section(found, "generation"), section(found, "training")
+    assert (generation["max_prompt"], generation["max_response"]) == (2048, 8192)  # shell arithmetic
+    assert (generation["batch"], generation["group_size"], generation["tp"]) == (512, 16, 2)
+    assert training["micro_batch_tokens"] == 10240 and training["mini_batches"] == 4 and training["tp"] == 4
+    assert training["log_prob_passes"] == 2
+    assert found.recipe()["model"] == "Qwen2.5-7B"  # a default beside $HOME
+    assert section(found, "cluster")["training_gpus"] == 16 and found.recipe()["placement"] == "colocated"
+    assert found.unmapped == ("actor_rollout_ref.rollout.chunks = 3",)
+    assert "data.train_files" in found.ignored
+    assert "cluster.gpu" in found.assumed and "generation.batch" not in found.assumed
+
+
+def test_verl_yaml_says_the_same_as_its_script(job):
+    script = job("verl", VERL)
+    nested = {}
+    for key, value in read_settings(script.file).values.items():
+        *outer, last = key.split(".")
+        at = nested
+        for part in outer:
+            at = at.setdefault(part, {})
+        at[last] = value
+    assert job("verl", yaml.safe_dump(nested), "job.yaml").recipe() == script.recipe()
+
+
+def test_verl_with_rollout_nodes_of_its_own_is_asynchronous(job):
+    text = VERL.replace("$@", "rollout.nnodes=1 async_training.staleness_threshold=0.5")
+    found = job("verl", text)
+    assert section(found, "cluster")["generation_gpus"] == 8 and "placement" not in found.recipe()
+    assert found.recipe()["pipeline"] == "bounded-staleness" and found.recipe()["staleness"] == 1
+    assert job("verl", VERL.replace("$@", "rollout.nnodes=1")).recipe()["pipeline"] == "one-step-off"
+
+
+def test_a_critic_is_not_mapped_in_silence(job):
+    assert "algorithm.adv_estimator = gae" in job("verl", VERL.replace("=grpo", "=gae")).unmapped
+
+
+def test_slime_script_is_read_and_not_run(job, tmp_path):
+    found = job("slime", SLIME.format(witness=tmp_path / "witness"))
+    assert not (tmp_path / "witness").exists()
+    assert found.recipe()["model"] == "Qwen2.5-7B"  # from the file of shapes it sources
+    assert section(found, "cluster")["training_gpus"] == 4 and section(found, "cluster")["generation_gpus"] == 4
+    assert section(found, "training")["micro_batch_tokens"] == 9216
+    assert section(found, "training")["recompute"] == "full"
+    assert section(found, "generation")["max_response"] == 8192
+    assert found.recipe()["pipeline"] == "one-step-off"
+    assert "balance-data = True" in found.unmapped
+
+
+def test_slime_must_say_where_rollouts_run(job):
+    with pytest.raises(RFabricError, match="neither --colocate nor --rollout-num-gpus is set"):
+        job("slime", "python3 train.py --hf-checkpoint /m/Qwen2.5-7B --rollout-batch-size 8")
+
+
+def test_roll(job):
+    found = job("roll", ROLL)
+    assert section(found, "cluster")["training_gpus"] == section(found, "cluster")["generation_gpus"] == 8
+    assert section(found, "generation")["max_response"] == 8192  # response_length, and what refers to it
+    assert section(found, "training")["mini_batches"] == 512 // (1 * 32 * 4)
+    assert found.recipe()["pipeline"] == "one-step-off"
+    assert any("block_size = 16" in key for key in found.unmapped)
+
+
+def test_roll_roles_on_shared_gpus_are_colocated(job):
+    found = job("roll", ROLL.replace("range(8,16)", "range(0,8)"))
+    assert found.recipe()["placement"] == "colocated" and section(found, "cluster")["training_gpus"] == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [("list(range(0,4))", {0, 1, 2, 3}), ("list(range(2)) + list(range(6, 8))", {0, 1, 6, 7}), ("[1, 3]", {1, 3})],
+)
+def test_device_mapping(text, gpus):
+    assert devices(text, "x") == gpus
+
+
+@pytest.mark.parametrize("text", ["__import__('os').system('true')", "list(range(x))", "", "{}[0]", "list(range(0,8)"])
+def test_device_mapping_is_never_run(text):
+    with pytest.raises(RFabricError, match="names no GPUs"):
+        devices(text, "x")
+
+
+def test_nemo_rl_inherits(job, tmp_path):
+    (tmp_path / "parent.yaml").write_text(PARENT)
+    found = job("nemo-rl", NEMO)
+    assert section(found, "cluster")["training_gpus"] == 8 and section(found, "cluster")["generation_gpus"] == 8
+    assert found.recipe()["pipeline"] == "one-step-off"
+    assert section(found, "training")["mini_batches"] == 2048 // 512
+    assert section(found, "training")["recompute"] == "full"
+    together = section(found, "generation")
+    assert together["max_prompt"] + together["max_response"] == 4096
+
+
+def test_inheritance_in_a_circle_is_an_error(job, tmp_path):
+    (tmp_path / "parent.yaml").write_text("defaults: job.yaml\n")
+    with pytest.raises(RFabricError, match="lead back to itself"):
+        job("nemo-rl", NEMO)
+
+
+def test_what_is_imported_is_a_recipe_that_runs(job, tmp_path):
+    (tmp_path / "parent.yaml").write_text(PARENT)
+    for framework, text in (("verl", VERL), ("slime", SLIME.format(witness="x")), ("roll", ROLL), ("nemo-rl", NEMO)):
+        found = job(framework, text)
+        path = tmp_path / f"{framework}.recipe.yaml"
+        path.write_text(found.yaml())
+        assert not found.misfit
+        workload = read_recipe(path)
+        assert workload.generation.batch == section(found, "generation")["batch"]
+        assert all("#" in line for line in found.yaml().splitlines() if ": " in line)
+
+
+def test_the_verb_writes_a_recipe_and_says_what_it_left_out(tmp_path, capsys):
+    (script := tmp_path / "run.sh").write_text(VERL)
+    out = tmp_path / "mine.yaml"
+    assert main(["import", "verl", str(script), "-o", str(out), "--gpu", "h800"]) == 0
+    assert "not mapped: actor_rollout_ref.rollout.chunks = 3" in capsys.readouterr().err
+    assert read_recipe(out).gpu.name == "H800"
+    assert main(["import", "verl", str(script), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["recipe"]["generation"]["batch"] == 512 and told["misfit"] == ""
+    assert set(told) == {"framework", "file", "assumed", "unmapped", "ignored", "recipe", "misfit"}
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "message"),
+    [
+        ("verl", "", "is empty"),
+        ("verl", "echo", "model 'not named' has no config here; say --model"),
+        ("verl", VERL.replace("Qwen2.5-7B", "MyOwn-7B"), "MyOwn-7B' has no config here; say --model config.json, or one of"),
+        ("verl", VERL.replace("train_batch_size=512", "train_batch_size=many"), "data.train_batch_size is 'many', not a number"),
+        ("verl", VERL.replace("batch_size=128", "batch_size=100"), "a mini-batch of 100 does not divide the batch of 512"),
+        ("verl", VERL.replace('"$HOME/train.parquet"', '"open'), "a quote or bracket is opened and not closed"),
+        ("verl", VERL.replace("{NODES:-2}", "{NODES}"), "leaves 0 GPUs for training"),
+        ("roll", "a: [", "while parsing"),
+        ("roll", "- 1", "holds no mapping"),
+        ("roll", ROLL.replace("response_length: 8192", "").replace("max_new_tokens", "other"), "response_length is not set"),
+        ("roll", ROLL.replace("list(range(8,16))", "all"), "actor_infer.device_mapping: 'all' names no GPUs"),
+        ("nemo-rl", "policy: {model_name: Qwen2.5-7B}", "num_prompts_per_step is not set"),
+    ],
+)  # fmt: skip
+def test_bad_jobs(job, framework, text, message):
+    with pytest.raises(RFabricError, match=message):
+        job(framework, text)
+
+
+def test_bad_options(job, tmp_path):
+    with pytest.raises(RFabricError, match="no importer for 'trl'; there are verl"):
+        import_job("trl", tmp_path / "x")
+    with pytest.raises(RFabricError, match="--gpu 'abacus' is not in the catalog"):
+        job("verl", VERL, gpu="abacus")
+    with pytest.raises(RFabricError, match="cannot be read"):
+        import_job("verl", tmp_path / "none.sh")
+    assert main(["import", "verl", str(tmp_path / "none.sh")]) == 2
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    framework=st.sampled_from(sorted(FRAMEWORKS)),
+    cut=st.integers(0, 1500),
+    noise=st.text(max_size=40),
+    script=st.booleans(),
+)
+def test_garbage_is_an_error_and_never_a_traceback(tmp_path_factory, framework, cut, noise, script):
+    text = {"verl": VERL, "slime": SLIME, "roll": ROLL, "nemo-rl": PARENT}[framework]
+    path = tmp_path_factory.mktemp("garbage") / ("job.sh" if script else "job.yaml")
+    path.write_text(text[:cut] + noise + text[cut:], encoding="utf-8", errors="replace")
+    with contextlib.suppress(RFabricError):
+        import_job(framework, path).yaml()

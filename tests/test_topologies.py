@@ -1,0 +1,458 @@
+"""Every fabric of `topologies/`: what it is made of, that it joins everyone, what it refuses, and networks read from files."""
+
+import ast
+import random
+import re
+from collections import Counter
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rfabric.cli import main
+from rfabric.errors import RFabricError
+from rfabric.fabric import Fabric, Routes, fabric_names, parse_fabric, unreachable, where_lost
+from rfabric.fabric.builders import BUILDERS
+from rfabric.fabric.builders.parts import MAX_PORTS, core_switches, groups
+from rfabric.fabric.spec import load_topology, size_keys, with_setting
+from rfabric.optics import Circuits, Demand, joined, light, optical_paths, parse_policy, planes, regions
+from rfabric.optics.dealing import dealt
+from rfabric.simulate.world import simulate
+from rfabric.trace import TraceBuilder
+from rfabric.units import transfer_seconds
+
+ROOT = Path(__file__).parents[1]
+SMALL = st.integers(1, 5)
+RATE = 4e11
+SETTINGS = {  # small fabrics of every kind; None of the draws is impossible
+    "fat-tree": {"pods": SMALL, "tors": SMALL, "gpus": st.integers(2, 5)},
+    "leaf-spine": {"tors": SMALL, "gpus": st.integers(2, 6)},
+    "rail-optimized": {"pods": SMALL, "servers": st.integers(2, 5), "gpus": SMALL},
+    "rfabric": {
+        "pods": SMALL, "tors": SMALL, "gpus": st.integers(2, 4), "planes": st.integers(1, 4),
+        "electrical": st.sampled_from([1e11, 25e9]),
+    },
+    "topoopt": {"servers": st.integers(2, 9), "gpus": SMALL, "degree": st.integers(2, 5)},
+    "mixnet": {"servers": st.sampled_from([2, 4, 6, 8]), "gpus": st.integers(2, 4), "region": st.sampled_from([1, 2])},
+    "opus": {"servers": st.integers(2, 9), "gpus": SMALL, "nic_ports": st.integers(2, 3)},
+    "rotor": {"tors": st.integers(2, 9), "gpus": st.integers(2, 4)},
+    "two-clusters": {"training": st.integers(1, 20), "generation": st.integers(1, 20), "gpus": st.integers(1, 4)},
+    "ideal": {"gpus": st.integers(2, 40)},
+}  # fmt: skip
+A_FABRIC = st.sampled_from(sorted(SETTINGS)).flatmap(
+    lambda name: st.fixed_dictionaries(SETTINGS[name]).map(lambda values: BUILDERS[name](**values))
+)
+
+
+def lit(fabric):
+    """A mesh of the racks, as every run begins."""
+    idle = Demand(fabric.racks, np.zeros((len(fabric.racks),) * 2))
+    return parse_policy("static", fabric).decide(idle, Circuits(), 0.0) if fabric.ocses else Circuits()
+
+
+def switches(fabric):
+    return Counter(f"{n.kind} {n.tier}" for n in fabric.switches)
+
+
+# --- what they are made of ------------------------------------------------------------------------------------------
+
+
+def test_every_fabric_has_a_file_and_every_file_a_drawing():
+    assert fabric_names() == sorted(BUILDERS)
+    for file in sorted((ROOT / "topologies").glob("*.py")):
+        text, table = ast.get_docstring(ast.parse(file.read_text())), load_topology(file)
+        for name in table:
+            assert f"--topo {name}" in text and f"mn --custom topologies/{file.name} --topo {name}" in text
+            assert "h1" in text and "defaults:" in text
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_the_drawing_counts_right(name):
+    """Every `N hosts`, `N switches`, `N cables`, ... of a docstring is what the default fabric has."""
+    file = ROOT / "topologies" / f"{name.replace('-', '_')}.py"
+    fabric = load_topology(file)[name]()
+    tiers = Counter(n.tier for n in fabric.switches)
+    kinds = Counter(n.kind for n in fabric.switches)
+    real = {
+        "hosts": len(fabric.hosts), "switches": len(fabric.switches), "cables": len(fabric.links), "OCSes": kinds["ocs"],
+        "panels": kinds["ocs"], "rotors": kinds["ocs"], "servers": tiers["server"], "ToRs": tiers["edge"],
+        "leaves": sum(n.name[0] in "tl" for n in fabric.switches), "spines": tiers["core"], "rail switches": tiers["edge"],
+    }  # fmt: skip
+    text = ast.get_docstring(ast.parse(file.read_text())).partition("rfabric simulate")[0]
+    counted = re.findall(
+        r"(\d+) (hosts|switches|cables|OCSes|panels|rotors|servers|ToRs|leaves|spines|rail switches)\b", text
+    )
+    assert {"hosts", "cables"} <= {what for _, what in counted}
+    for number, what in counted:
+        assert int(number) == real[what], f"{name}: {number} {what}, it has {real[what]}"
+
+
+def test_a_leaf_meets_every_spine_once():
+    fabric = BUILDERS["leaf-spine"](tors=6, gpus=4, oversubscription=2)
+    assert switches(fabric) == {"eps edge": 6, "eps core": 2}
+    ends = Counter((link.a.node, link.b.node) for link in fabric.links if link.b.node.startswith("c"))
+    assert set(ends.values()) == {1} and len(ends) == 12
+
+
+def test_rail_switch_i_takes_gpu_i_of_every_server():
+    fabric = BUILDERS["rail-optimized"](pods=2, servers=3, gpus=4)
+    for i, host in enumerate(fabric.hosts):
+        pod, gpu = i // 12, i % 4
+        assert fabric.rack_of[host] == f"t{pod * 4 + gpu + 1}"
+    routes = Routes(fabric)
+    assert len(routes.path("h1", "h5")) == 2  # the same rail: one switch between
+    assert (
+        len(routes.path("h1", "h2")) == 4
+    )  # another rail of the same server: over a spine, NVLink is not in the fabric
+
+
+def test_servers_take_the_place_of_tors_where_ocses_are_cabled_to_them():
+    for name in ("topoopt", "opus"):
+        fabric = BUILDERS[name]()
+        assert {n.tier for n in fabric.switches if n.kind == "eps"} == {"server"}
+        assert fabric.racks[0] == "s1" and fabric.rack_of["h9"] == "s2"
+    assert switches(BUILDERS["mixnet"]()) == {
+        "eps server": 8, "ocs aggregation": 8, "eps aggregation": 2, "eps core": 16
+    }  # fmt: skip
+
+
+def test_an_opus_nic_is_split_and_a_mixnet_circuit_waits_for_the_nic():
+    opus = BUILDERS["opus"](nic_ports=2, delay="10ms", reinit="2s")
+    assert {link.rate for link in opus.links} == {1.6e12, RATE / 2} and opus.reconfig_delay == pytest.approx(2.01)
+    assert BUILDERS["mixnet"](reinit=0).reconfig_delay == pytest.approx(0.025)
+    assert BUILDERS["topoopt"]().reconfig_delay == 120 and BUILDERS["topoopt"](optics="ocs").reconfig_delay == 0.01
+    assert BUILDERS["topoopt"](delay="30s").reconfig_delay == 30
+
+
+def test_two_clusters_of_different_size_and_speed_share_one_slow_cable():
+    fabric = BUILDERS["two-clusters"](training=8, generation=20, gpus=4, generation_oversubscription=2, join="20Gbit/s")
+    assert [fabric.node[h].pod for h in fabric.hosts] == [0] * 8 + [1] * 20
+    assert {fabric.rate(fabric.ports[h][0]) for h in fabric.hosts[:8]} == {RATE}
+    assert {fabric.rate(fabric.ports[h][0]) for h in fabric.hosts[8:]} == {2e11}
+    assert Counter(n.pod for n in fabric.nodes if n.tier == "aggregation") == {0: 4, 1: 2}
+    crossing = [hop for hop in Routes(fabric).path("h1", "h28") if hop.rate == 2e10]
+    assert len(crossing) == 1 and fabric.links[crossing[0].links[0] // 2].delay == pytest.approx(50e-6)
+
+
+# --- invariants of all ----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(A_FABRIC)
+def test_any_fabric_is_well_made_and_joins_all_its_hosts(fabric):
+    assert len({n.name for n in fabric.nodes}) == len(fabric.nodes) and all(len(n.name) <= 8 for n in fabric.nodes)
+    for node in fabric.nodes:
+        assert [p.number for p in fabric.ports[node.name]] == list(range(1, len(fabric.ports[node.name]) + 1))
+    assert Fabric.from_json(fabric.to_json()) == fabric
+    circuits = lit(fabric).check(fabric)
+    assert not unreachable(fabric.routes(circuits), list(product(fabric.hosts[:3], fabric.hosts)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(A_FABRIC, st.randoms(use_true_random=False))
+def test_any_matching_inside_regions_is_lit_as_asked(fabric, chance):
+    matchings = {plane: some_matching(regions(fabric)[plane], chance) for plane in planes(fabric)}
+    circuits = light(fabric, matchings).check(fabric)
+    asked = Counter(frozenset(pair) for pairs in matchings.values() for pair in pairs)
+    assert joined(fabric, circuits) == asked
+
+
+def some_matching(region, chance):
+    racks = list(region)
+    chance.shuffle(racks)
+    pairs, left = [], racks
+    while left:
+        a, *left = left
+        b = next((rack for rack in left if region[rack] == region[a]), None)
+        if b and chance.random() < 0.8:
+            pairs.append((a, b))
+            left = [rack for rack in left if rack != b]
+    return pairs
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_rules_alone_bring_packets_home(name):
+    fabric = BUILDERS[name]()
+    circuits = lit(fabric)
+    pairs = [(a, b) for a in fabric.hosts[::9] for b in fabric.hosts[::7] if a != b]
+    rules = fabric.routes(circuits).rules(pairs)
+    assert [where_lost(rules, fabric, circuits, a, b) for a, b in pairs] == [""] * len(pairs)
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_a_small_trace_arrives_on_every_fabric_and_no_nic_beats_its_rate(name):
+    fabric = BUILDERS[name]()
+    b = TraceBuilder(fabric.hosts)
+    n = len(fabric.hosts)
+    first = b.flows(range(n), [(i + n // 2) % n for i in range(n)], 1e8, phase="training", label="shift")
+    b.flows([0] * 4, [9, 18, 27, 36], 1e8, after=first, phase="weight_sync", label="fan-out")
+    result = simulate(fabric, b.build(), "static")
+    assert np.isfinite(result.finish).all() and (result.received == result.sent).all()
+    slow = fabric.rate(fabric.ports["h1"][0])
+    assert result.finish[0] - result.start[0] >= transfer_seconds(1e8, slow) * (1 - 1e-9)
+
+
+def test_nothing_beats_the_ideal_switch():
+    b = TraceBuilder([f"h{i + 1}" for i in range(64)])
+    chance = random.Random(7)
+    for _ in range(3):
+        to = chance.sample(range(64), 64)
+        b.flows(range(64), [j if j != i else (j + 1) % 64 for i, j in enumerate(to)], 1e8, label="shuffle")
+    trace = b.build()
+    bound = simulate(BUILDERS["ideal"](), trace).step_seconds
+    for name in ("fat-tree", "leaf-spine", "rail-optimized", "rfabric", "rotor", "two-clusters"):
+        assert simulate(BUILDERS[name](), trace, "static").step_seconds >= bound * (1 - 1e-9)
+
+
+# --- optical radix --------------------------------------------------------------------------------------------------
+
+
+def test_a_plane_too_wide_for_one_core_ocs_gets_several():
+    fabric = BUILDERS["rfabric"](pods=8, tors=8, gpus=2, planes=2, ocs_ports=32)
+    cores = [n for n in fabric.ocses if n.tier == "core"]
+    assert len(cores) == 2 * 2 and all(len(fabric.ports[n.name]) == 32 for n in cores)
+    assert len([n for n in BUILDERS["rfabric"](pods=8, tors=8, gpus=2, planes=2).ocses if n.tier == "core"]) == 2
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.sampled_from([(4, 4, 8), (8, 8, 32), (6, 12, 24), (5, 8, 20)]), st.randoms(use_true_random=False))
+def test_any_matching_crosses_several_core_ocses(size, chance):
+    pods, tors, ports = size
+    fabric = BUILDERS["rfabric"](pods=pods, tors=tors, gpus=1, planes=1, electrical=0, ocs_ports=ports)
+    assert all(len(fabric.ports[n.name]) <= ports for n in fabric.ocses)
+    pairs = some_matching(regions(fabric)[0], chance)
+    circuits = light(fabric, {0: pairs}).check(fabric)
+    assert {frozenset((p.out.node, p.into.node)) for p in optical_paths(fabric, circuits)} == set(map(frozenset, pairs))
+
+
+def test_servers_beyond_the_radix_get_a_second_stage():
+    fabric = BUILDERS["topoopt"](servers=24, gpus=1, degree=1, ocs_ports=16)
+    assert max(len(fabric.ports[n.name]) for n in fabric.ocses) <= 16 and fabric.pods == 3
+    racks = list(fabric.racks)
+    pairs = list(zip(racks[:12], racks[12:], strict=True))
+    assert set(joined(fabric, light(fabric, {0: pairs}))) == set(map(frozenset, pairs))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 4), st.integers(1, 5), st.integers(2, 8), st.randoms(use_true_random=False))
+def test_dealing_never_overfills_a_core(half, cores, pods, chance):
+    cables = 2 * half * cores
+    stubs = [pod for pod in range(pods) for _ in range(cables)]
+    chance.shuffle(stubs)
+    pairs = [(a, b) for a, b in zip(stubs[::2], stubs[1::2], strict=False) if a != b]
+    load = Counter()
+    for (a, b), core in zip(pairs, dealt(pairs, cables, cores), strict=True):
+        assert 0 <= core < cores
+        load.update([(a, core), (b, core)])
+    assert max(load.values(), default=0) <= 2 * half
+
+
+@given(st.integers(1, 64), st.integers(1, 64), st.integers(2, 64))
+def test_core_switches_are_few_equal_and_within_the_radix(pods, tors, ports):
+    cores = core_switches(pods, tors, ports)
+    if not cores:
+        return
+    assert pods * tors // cores <= ports and not tors % cores and (cores == 1 or not tors // cores % 2)
+    assert cores == 1 or pods * tors > ports
+
+
+def test_light_between_regions_is_refused():
+    fabric = BUILDERS["mixnet"]()
+    assert len(set(regions(fabric)[0].values())) == 2
+    with pytest.raises(RFabricError, match="no OCS joins s1 and s5; they lie in different regions"):
+        light(fabric, {0: [("s1", "s5")]})
+
+
+# --- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("fat-tree,gpus=6,oversubscription=4", "gives 1.5 uplinks; .* the nearest that works is 3"),
+        ("fat-tree,k=5", "the nearest that works is k=4"),
+        ("fat-tree,gpus=400", "a ToR would need 800 ports, the limit is 512; use fewer GPUs a ToR"),
+        ("leaf-spine,tors=600", "a spine would need 600 ports, the limit is 512"),
+        ("leaf-spine,tors=0", "tors=0 must be a whole number, 1 or more"),
+        ("rail-optimized,servers=6,oversubscription=4", "6 servers a pod gives 1.5 uplinks"),
+        ("rail-optimized,servers=300", "a rail switch would need 600 ports"),
+        ("rfabric,tors=200", "do not join 4 pods of tors=200; the nearest that works is tors=160"),
+        ("rfabric,pods=40,tors=9", "the nearest that works is tors=8"),
+        ("rfabric,pods=400,tors=2", "use at most pods=160"),
+        ("topoopt,servers=1", "servers=1 must be a whole number, 2 or more"),
+        ("topoopt,servers=17,ocs_ports=16", "do not join servers=17 evenly; the nearest that works is servers=16"),
+        ("topoopt,optics=glass", "optics='glass' is not one of patch-panel, ocs"),
+        ("mixnet,servers=9", "servers=9 do not fill regions of 4; the nearest that works is servers=8"),
+        ("mixnet,optical=8", "optical=8 leaves no NIC for the packet switches; use optical=7 at most"),
+        ("mixnet,region=16,servers=16,ocs_ports=8", "the nearest that works is region=8"),
+        ("opus,nic_ports=0", "nic_ports=0 must be a whole number, 1 or more"),
+        ("opus,reinit=1y", "reinit: unknown unit 'y'"),
+        ("rotor,tors=600", "600 ToRs are more than a rotor switch has ports, 512; the nearest that works is tors=512"),
+        ("two-clusters,training=0", "training=0 must be a whole number, 1 or more"),
+        ("two-clusters,generation_oversubscription=3", "8 GPUs a leaf gives 2.66667 uplinks"),
+        ("ideal,gpus=1", "gpus=1 must be a whole number, 2 or more"),
+    ],
+)
+def test_impossible_settings_name_the_nearest_that_works(spec, why):
+    with pytest.raises(RFabricError, match=why):
+        parse_fabric(spec)
+
+
+@pytest.mark.parametrize(
+    "spec", ["rfabric,tors=160", "rfabric,pods=40,tors=8", "topoopt,servers=16,ocs_ports=16,gpus=1"]
+)
+def test_the_nearest_that_works_works(spec):
+    assert parse_fabric(spec).hosts
+
+
+# --- sizes ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+@pytest.mark.parametrize("hosts", [2, 64, 72, 1000, 1024])
+def test_a_spec_without_a_size_makes_room_for_the_traffic(name, hosts):
+    fabric = parse_fabric(name, hosts)
+    assert max(hosts, 64) <= len(fabric.hosts) <= max(2 * hosts, 64)
+    tight = parse_fabric(name, hosts, least=1)
+    assert hosts <= len(tight.hosts) <= max(2 * hosts, 16)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(sorted(set(BUILDERS) - {"ideal"})), st.integers(1, 65536))
+def test_rooms_keep_to_the_limits_of_switches(name, hosts):
+    room = BUILDERS[name].room(hosts, 64)
+    held = {
+        "rail-optimized": ("pods", "servers", "gpus"), "topoopt": ("servers", "gpus"), "mixnet": ("servers", "gpus"),
+        "opus": ("servers", "gpus"), "leaf-spine": ("tors", "gpus"), "rotor": ("tors", "gpus"),
+        "fat-tree": ("pods", "tors", "gpus"), "rfabric": ("pods", "tors", "gpus"),
+    }  # fmt: skip
+    if name == "two-clusters":
+        assert room["training"] + room["generation"] >= hosts and room["training"] // room["gpus"] < MAX_PORTS + 1
+        return
+    assert np.prod([room[key] for key in held[name]]) >= hosts
+    if name == "rfabric":
+        assert core_switches(room["pods"], room["tors"], 320) is not None
+    if name == "opus":
+        assert groups(room["servers"], 320) is not None
+    if name == "rail-optimized":
+        assert room["pods"] * room["gpus"] <= MAX_PORTS and 2 * room["servers"] <= MAX_PORTS
+
+
+def test_what_a_spec_leaves_open_can_be_filled_in():
+    assert size_keys("topoopt") == ("servers", "gpus") and size_keys("ideal,rate=1e9") == ("gpus",)
+    assert with_setting("rfabric,pods=2", "rate", "100G") == "rfabric,pods=2,rate=100G"
+    assert with_setting("rfabric,rate=200G", "rate", "100G") == "rfabric,rate=200G"
+    assert with_setting("mine.json", "rate", "100G") == "mine.json"
+
+
+def test_a_builder_of_ones_own_is_sized_its_own_way(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from rfabric.fabric import leaf_spine\nfrom rfabric.fabric.builders import sized\n"
+        "@sized(lambda hosts, least: {'leaves': -(-hosts // 16)})\n"
+        "def mine(leaves: int = 2):\n    return leaf_spine(tors=leaves, gpus=16)\n"
+        "fabrics = {'mine': mine}\n"
+    )
+    assert len(parse_fabric(str(file), 100).hosts) == 112
+    assert len(parse_fabric(f"{file},leaves=3", 100).hosts) == 48
+
+
+# --- networks from files --------------------------------------------------------------------------------------------
+
+UNEVEN = """# a Clos as it was built
+ip,ToR,agg,core
+10.1.0.1,leaf-a,agg-1 agg-2,core-1;core-2
+10.1.0.2,leaf-a,agg-1 agg-2,core-1;core-2
+
+10.1.0.3,leaf-b,agg-2,core-2
+10.2.0.1,leaf-c,agg-3,core-1
+"""
+PAIRS = "a,b,rate,delay\nx1,leaf,100Gbit/s,\nx2,leaf,200Gbit/s,1us\nleaf,top,400Gbit/s,\nother,top,40Gbit/s,5us\ny,other,10G,\n"
+
+
+def test_an_uneven_clos_is_read_as_it_is(tmp_path):
+    (tmp_path / "clos.csv").write_text(UNEVEN)
+    fabric = parse_fabric(f"{tmp_path}/clos.csv,rate=100Gbit/s,uplink_rate=400Gbit/s")
+    assert switches(fabric) == {"eps edge": 3, "eps aggregation": 3, "eps core": 2}
+    names = fabric.parameters["names"]
+    cables = {frozenset((names[k.a.node], names[k.b.node])): k.rate for k in fabric.links}
+    assert len(cables) == len(fabric.links) == 4 + 4 + 5
+    assert cables[frozenset(("leaf-a", "agg-2"))] == 4e11 and cables[frozenset(("10.1.0.3", "leaf-b"))] == 1e11
+    assert frozenset(("agg-2", "core-1")) in cables and frozenset(("agg-3", "core-2")) not in cables
+    assert not unreachable(Routes(fabric), list(product(fabric.hosts, fabric.hosts)))
+    assert Fabric.from_json(fabric.to_json()) == fabric
+    b = TraceBuilder(fabric.hosts)
+    b.flows([0, 1], [3, 2], 1e9)
+    assert simulate(fabric, b.build()).step_seconds >= transfer_seconds(1e9, 1e11)
+
+
+def test_endpoint_pairs_carry_rates_and_delays(tmp_path):
+    (tmp_path / "pairs.csv").write_text(PAIRS)
+    fabric = parse_fabric(f"{tmp_path}/pairs.csv")
+    assert [fabric.parameters["names"][h] for h in fabric.hosts] == ["x1", "x2", "y"]
+    assert {fabric.parameters["names"][n.name]: n.tier for n in fabric.switches} == {
+        "leaf": "edge", "other": "edge", "top": "aggregation"
+    }  # fmt: skip
+    assert [k.rate for k in fabric.links] == [1e11, 2e11, 4e11, 4e10, 1e10]
+    assert fabric.links[1].delay == pytest.approx(1e-6) and fabric.links[3].delay == pytest.approx(5e-6)
+    assert not unreachable(Routes(fabric), [("h1", "h3")])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "line 1: the header must be ip,ToR,agg,core or a,b,rate.*; it is missing"),
+        ("host,switch\n", "line 1: the header must be .*; it is host,switch"),
+        ("ip,ToR,agg,core\n", "it has no host"),
+        ("ip,ToR,agg,core\n1,t,a\n", "line 2: 3 cells, the header has 4"),
+        ("ip,ToR,agg,core\n1,,a,c\n", "line 2, column tor: '' must be one name"),
+        ("ip,ToR,agg,core\n1,t u,a,c\n", "line 2, column tor: 't u' must be one name"),
+        ("ip,ToR,agg,core\n1,t,a,c\n# more\n1,t,a,c\n", "line 4, column ip: 1 stands in an earlier row"),
+        ("ip,ToR,agg,core\n1,t,a,c\n2,a,a,c\n", "line 3, column tor: a stands in another column"),
+        ("ip,ToR,agg,core\n1,t,,c\n", "line 2, column agg: empty, but column core names c"),
+        ("a,b,rate\nx,t,fast\n", "line 2, column rate: 'fast' is not a quantity"),
+        ("a,b,rate\nx,t,0\n", "line 2, column rate: '0' must be above 0"),
+        ("a,b,rate,delay\nx,t,1G,5m\n", "line 2, column delay: unknown unit 'm'"),
+        ("a,b,rate\nt,t,1G\n", "line 2, column b: t is joined to itself"),
+        ("a,b,rate\nx,t,1G\ny,t,1G\nu,v,1G\n", "line 4, column b: u and v are joined to nothing else"),
+    ],
+)
+def test_a_bad_network_file_says_file_line_and_column(tmp_path, text, why):
+    (tmp_path / "bad.csv").write_text(text)
+    with pytest.raises(RFabricError, match=f"bad.csv(, )?.*{why}"):
+        parse_fabric(f"{tmp_path}/bad.csv")
+
+
+def test_check_knows_a_network_from_a_trace(tmp_path, capsys):
+    (tmp_path / "clos.csv").write_text(UNEVEN)
+    (tmp_path / "flows.csv").write_text("src,dst,size_bytes\nh1,h2,1000\n")
+    assert main(["check", f"{tmp_path}/clos.csv", f"{tmp_path}/flows.csv"]) == 0
+    said = capsys.readouterr().out
+    assert "OK, fabric clos of 4 GPUs and 8 switches" in said and "OK, trace of 1 rows among 2 hosts" in said
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_mininet_gets_the_fabrics_names_ports_and_addresses(name):
+    pytest.importorskip("mininet.topo", reason="no mininet in this Python: apt-get install mininet")
+    from rfabric.emulate.topo import topo_of
+
+    fabric = BUILDERS[name]()
+    topo = topo_of(fabric)
+    assert sorted(topo.hosts()) == sorted(fabric.hosts) and sorted(topo.switches()) == sorted(
+        n.name for n in fabric.switches
+    )
+    joined_ports = {
+        frozenset([(i["node1"], i["port1"]), (i["node2"], i["port2"])]) for *_, i in topo.links(withInfo=True)
+    }
+    assert joined_ports == {frozenset([tuple(k.a), tuple(k.b)]) for k in fabric.links}
+    assert all(int(topo.nodeInfo(n.name)["dpid"], 16) == n.dpid for n in fabric.switches)
+
+
+def test_a_missing_network_file_and_an_unknown_setting_are_named(tmp_path):
+    with pytest.raises(RFabricError, match="fabric file .*none.csv"):
+        parse_fabric(f"{tmp_path}/none.csv")
+    with pytest.raises(RFabricError, match="'pods=2' is not a setting; write KEY=VALUE with one of rate, uplink_rate"):
+        parse_fabric(f"{tmp_path}/none.csv,pods=2")
