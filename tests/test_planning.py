@@ -186,7 +186,10 @@ def test_rotor_meets_every_rack_in_turn():
     [
         ("best", "no policy named 'best'; there are static, demand, phase, greedy"),
         ("demand,when=now", "'when=now' is not a setting; write KEY=VALUE with one of granularity, slot"),
-        ("demand,granularity=daily", "no granularity 'daily'; there are one-shot, per-phase, per-collective, time-slotted"),
+        (
+            "demand,granularity=daily",
+            "no granularity 'daily'; there are one-shot, per-phase, per-collective, time-slotted",
+        ),
         ("demand,granularity=one-shot,granularity=one-shot", "a setting stands twice"),
         ("demand,slot=1s", "slot goes with granularity=time-slotted; leave it out of per-phase"),
         ("bvn,granularity=time-slotted,slot=5ms", "slot 0.005 s must be longer than the reconfiguration delay, 0.01 s"),
@@ -234,7 +237,9 @@ def test_collectives_are_cut_where_the_label_changes_and_begin_with_the_compute_
     assert sorted(covered.tolist()) == np.flatnonzero(trace.size > 0).tolist()
     assert [str(s) for s in stages(trace, "per-phase")] == ["training/0", "weight_sync/0"]
     (whole,) = stages(trace, "one-shot")
-    assert stage_demand(trace, SMALL, whole).bytes.sum() == sum(stage_demand(trace, SMALL, s).bytes.sum() for s in found)
+    assert stage_demand(trace, SMALL, whole).bytes.sum() == sum(
+        stage_demand(trace, SMALL, s).bytes.sum() for s in found
+    )
     with pytest.raises(RFabricError, match="no granularity 'daily'"):
         stages(trace, "daily")
 
@@ -291,7 +296,9 @@ def test_a_plan_meets_its_bound_where_it_can():
     b = TraceBuilder(SMALL.hosts)
     b.flows(range(6), range(6, 12), 1e11, phase="weight_sync", label="weights")  # rack to rack, two cards each
     (found,) = plan(SMALL, b.build())
-    assert found.bound.seconds == pytest.approx(transfer_seconds(1e11, RATE)) and found.gap == pytest.approx(0.0, abs=1e-9)
+    assert found.bound.seconds == pytest.approx(transfer_seconds(1e11, RATE)) and found.gap == pytest.approx(
+        0.0, abs=1e-9
+    )
     assert found.rewire and found.rewire.exposed == pytest.approx(0.015)
     assert totals([found])["rewires"] == 1
 

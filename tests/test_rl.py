@@ -27,6 +27,7 @@ from rfabric.rl import (
     recipe_names,
     trace_of,
 )
+from rfabric.rl.phases import step_of
 from rfabric.rl.roofline import DecodeStep, decode_step
 from rfabric.trace import PHASES, PhaseKey
 
@@ -642,3 +643,18 @@ def test_every_gpu_names_its_source():
 def test_a_workload_knows_the_files_it_was_read_from():
     names = [path.name for path in read_recipe("grpo-64").files]
     assert names == ["grpo-64.yaml", "Qwen2.5-14B.json", "deepseek-r1.csv", "deepseek-r1-prompts.csv"]
+
+
+def test_two_clusters_generate_and_train_on_their_own_gpus():
+    mixed, uniform = read_recipe("grpo-64-h20"), read_recipe("grpo-64-h20", ["generation.gpu=H800"])
+    assert (mixed.gpu.name, mixed.generation_gpu.name) == ("H800", "H20")
+    assert mixed.kv_capacity_tokens > uniform.kv_capacity_tokens  # 96 GB against 80
+    a, b = (step_of(w, 0, 0) for w in (mixed, uniform))
+    assert a.trained.seconds(mixed.training.buckets) == b.trained.seconds(uniform.training.buckets)
+    assert a.generated.seconds != b.generated.seconds
+    assert mixed.usd_per_hour == pytest.approx(32 * 5.28 + 32 * 1.85)
+
+
+def test_colocated_gpus_are_of_one_kind():
+    with pytest.raises(RFabricError, match="generation.gpu: H20 cannot be where placement is colocated"):
+        read_recipe("grpo-64-h20", ["placement=colocated"])

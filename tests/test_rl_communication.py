@@ -315,7 +315,7 @@ def test_rows_that_cannot_be_modelled_are_named(tmp_path):
     assert large.unmodelled == (
         "row 3: operation 'gossip' is not modelled",
         "row 4: GPU 'Abacus' is not in the catalog",
-        "row 5: latency '' is no number",
+        "row 5: latency is empty",
     )
     assert large.points[0].name.endswith("2097152 B")  # elements of two bytes
 

@@ -540,9 +540,10 @@ def test_names_state_counts_to_their_rounding(tmp_path):
     assert [point.name for point in other.points] == ["m-1B-A1B", "m-1B-A1B, active", "m-8x1B, with one expert a layer"]
 
 
-def test_a_total_that_is_no_number_is_refused(tmp_path):
-    with pytest.raises(RFabricError, match="published_totals.csv: total_b 'MANY' of a is no number of billions"):
-        lay(tmp_path, "a,many,,card\n", a=PLAIN)
+def test_a_total_that_is_no_number_is_named(tmp_path):
+    (group,) = lay(tmp_path, "a-1B,many,,card\n", **{"a-1B": PLAIN})
+    assert group.unmodelled == ("published_totals.csv a-1B: total_b 'MANY' is no number of billions",)
+    assert [point.name for point in group.points] == ["a-1B"]  # by the count in its name
 
 
 @pytest.mark.skipif(not (SHARED / "models").is_dir(), reason="needs the shared reference data beside the checkout")

@@ -57,7 +57,11 @@ def test_every_demanded_pair_arrives_without_a_loop_under_every_scheme(name, sch
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.sampled_from(SCHEMES), st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=2, max_size=16), st.data())
+@given(
+    st.sampled_from(SCHEMES),
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=2, max_size=16),
+    st.data(),
+)
 def test_who_is_not_held_arrives_while_circuits_are_dark(scheme, numbers, data):
     fabric = FABRICS["rfabric"]
     pairs = pairs_of(fabric, numbers)
@@ -94,13 +98,17 @@ def permutation(fabric):
     return b.build()
 
 
-@pytest.mark.parametrize("fabric", [fat_tree(), fat_tree(k=8), parse_fabric("leaf-spine"), rfabric()], ids=lambda f: f.name)
+@pytest.mark.parametrize(
+    "fabric", [fat_tree(), fat_tree(k=8), parse_fabric("leaf-spine"), rfabric()], ids=lambda f: f.name
+)
 def test_placed_pairs_of_a_permutation_need_what_their_cards_need(fabric):
     trace, lit = permutation(fabric), start(fabric)
     if fabric.ocses:
         half = len(fabric.racks) // 2
         lit = light(fabric, {p: list(zip(fabric.racks[:half], fabric.racks[half:], strict=True)) for p in range(4)})
-    seconds = {s: busiest_seconds(fabric, lit, routing_of(s, fabric, trace), trace, np.arange(len(trace))) for s in SCHEMES}
+    seconds = {
+        s: busiest_seconds(fabric, lit, routing_of(s, fabric, trace), trace, np.arange(len(trace))) for s in SCHEMES
+    }
     assert seconds["placed"] == pytest.approx(transfer_seconds(1e9, 4e11))
     assert seconds["placed"] < seconds["ecmp"]
 
@@ -118,7 +126,9 @@ def test_placed_is_never_worse_than_a_scheme_that_knows_nothing_by_more_than_one
         b.flows([fabric.host_index[src]], [fabric.host_index[dst]], numbers[i % len(numbers)][2] * 1e9)
     trace = b.build()
     rows = np.arange(len(trace))
-    placed, ecmp = (busiest_seconds(fabric, Circuits(), routing_of(s, fabric, trace), trace, rows) for s in ("placed", "ecmp"))
+    placed, ecmp = (
+        busiest_seconds(fabric, Circuits(), routing_of(s, fabric, trace), trace, rows) for s in ("placed", "ecmp")
+    )
     assert placed <= ecmp + transfer_seconds(float(trace.size.max()), 4e11)
 
 
@@ -196,10 +206,19 @@ def test_loads_of_many_pairs_are_those_of_few_added_up(name, monkeypatch):
     fabric = FABRICS[name]
     ways, racks = fabric.routes(start(fabric)).ways, len(fabric.racks)
     sent = np.random.default_rng(1).integers(1, 9, (racks, racks)) * (1.0 - np.eye(racks))
-    alone = sum(ways.loads(np.where(np.arange(racks * racks).reshape(racks, racks) == i, sent, 0)) for i in range(racks * racks))
+    alone = sum(
+        ways.loads(np.where(np.arange(racks * racks).reshape(racks, racks) == i, sent, 0)) for i in range(racks * racks)
+    )
     assert ways.loads(sent) == pytest.approx(alone)
-    monkeypatch.setattr("rfabric.fabric.ways.MOST_DENSE", 0)
+    monkeypatch.setattr("rfabric.fabric.ways.MOST_CANDIDATES", 3)
     assert ways.loads(sent) == pytest.approx(alone)
+
+
+def test_more_pairs_than_can_be_placed_are_left_to_the_hash_and_said(monkeypatch):
+    monkeypatch.setattr("rfabric.trace.model.MOST_PLACED", 3)
+    fabric = FABRICS["fat-tree"]
+    result = simulate(fabric, permutation(fabric))
+    assert result.routing == "ecmp" and "4 pairs are more than the" in result.notes[0]
 
 
 def test_a_pair_that_was_not_named_is_left_to_the_hash():

@@ -94,7 +94,7 @@ def parser() -> Parser:
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
     every = (
         _emulate, _simulate, _compare, _replay, _trace, _topo, _report, _check, _doctor, _control, _clean, _bench,
-        _validate, _import, _crossover, _model, _cost, _plan, _reproduce,
+        _validate, _import, _crossover, _model, _cost, _plan, _reproduce, _schedule,
     )  # fmt: skip
     for add in every:
         add(verbs)
@@ -279,6 +279,7 @@ def _bench(verbs) -> None:
         "rfabric bench                                          a few minutes",
         "rfabric bench --case mix --case web-k8 --patience 60",
         "rfabric bench --patience 0 --json                      without SimGrid",
+        "rfabric bench --case planning-64-all-to-all            circuit planning, beside networkx",
     )  # fmt: skip
     verb.add_argument("--case", metavar="NAME", action="append", default=[], help="only this one; may be given again")
     verb.add_argument(
@@ -385,12 +386,32 @@ def _plan(verbs) -> None:
 def _reproduce(verbs) -> None:
     verb = _verb(
         verbs, "reproduce", "published experiments run again: paper, ours, ratio, and why they differ",
-        "rfabric reproduce weave                                about two minutes",
+        "rfabric reproduce weave                                a few minutes",
         "rfabric reproduce weave --seed 3 --json",
         module="scheduling",
     )  # fmt: skip
     verb.add_argument("paper", metavar="PAPER", choices=tuple(REPRODUCTIONS), help=", ".join(REPRODUCTIONS))
     _seed_option(verb)
+
+
+def _schedule(verbs) -> None:
+    verb = _verb(
+        verbs, "schedule", "what each GPU computes over time under a compute scheduler, and how long GPUs stand idle",
+        "rfabric schedule --policy orchestrrl --traffic grpo-64 --png gantt.png",
+        "rfabric schedule --policy one-step-off --set steps=4 --perfetto trace.json     for ui.perfetto.dev",
+        "rfabric schedule --policy weave --traffic weave-2jobs",
+        "rfabric schedule --policy weave --jobs jobs.csv --json     days of arriving jobs: dollars, SLOs, idle nodes",
+        module="scheduling",
+    )  # fmt: skip
+    verb.add_argument(
+        "--policy", metavar="SCHEDULER", default="", help="NAME[,KEY=VALUE...], as for simulate (default: the recipe as it is)"
+    )
+    verb.add_argument("--traffic", metavar="RECIPE", default=DEFAULT_TRAFFIC, help="a recipe (default %(default)s)")
+    _set_option(verb)
+    _seed_option(verb)
+    verb.add_argument("--jobs", metavar="FILE", default="", help="a CSV of arriving jobs instead of a recipe")
+    verb.add_argument("--png", metavar="FILE", help="draw it")
+    verb.add_argument("--perfetto", metavar="FILE", help="write it for chrome://tracing and ui.perfetto.dev")
 
 
 # --- options ---------------------------------------------------------------------------------------------------------
@@ -434,9 +455,9 @@ def _step_options(verb: Parser, traffic: bool = True, several: bool = False) -> 
     verb.add_argument(
         "--policy", metavar="POLICY", action="append", default=[],
         help=f"who chooses the circuits, NAME[,granularity=WHEN][,slot=TIME]: static, demand, phase, greedy, matching, bvn, mesh, "
-        f"isolated-pod, bipartite, tree, rotor; who schedules the computing: sync, colocated, one-step-off, async, orchestrrl, for "
-        f"several jobs weave, solo, random, most-idle, gavel; or both, as orchestrrl+phase; may be given again (default "
-        f"{DEFAULT_POLICY})",
+        f"isolated-pod, bipartite, tree, rotor; who schedules the computing: sync, colocated, one-step-off, async, orchestrrl, "
+        f"rollpacker, rollart, for several jobs weave, solo, random, most-idle, gavel; or both, as orchestrrl+phase; may be given "
+        f"again (default {DEFAULT_POLICY})",
     )  # fmt: skip
     _routing_option(verb)
     verb.add_argument(

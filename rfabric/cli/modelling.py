@@ -16,16 +16,18 @@ from ..study.validate import validate as validated
 from ..units import show_size
 from .terminal import Talk, show_tables
 
+NAME_WIDTH = 52  # of a group's name or file, so that their table fits 160 columns
+
 
 def validate(args: argparse.Namespace) -> None:
     with Talk(args.quiet) as talk:
         groups = validated(args.folder, lambda file: talk.tell("validate", {"stage": file}))
     if args.json:
-        print(json.dumps({"groups": _by_name(groups)}, indent=1))
+        print(json.dumps({"groups": _by_name(groups, args.rows)}, indent=1))
         return
     if args.rows:
         show_tables([_points(group) for group in groups])
-    show_tables([_overview(groups), _left_out(groups)])
+    show_tables([_overview(groups), _figures(groups), _left_out(groups)])
 
 
 def import_(args: argparse.Namespace) -> None:
@@ -109,18 +111,30 @@ def _flops(count: float) -> str:
     return f"{count / 1e9:,.1f} GFLOP"
 
 
-def _by_name(groups: Sequence[Group]) -> dict[str, dict]:
-    return {group.name: group.to_json() for group in groups}
+def _by_name(groups: Sequence[Group], rows: bool) -> dict[str, dict]:
+    return {g.name: g.to_json() | ({"points": g.points_to_json()} if rows else {}) for g in groups}
 
 
 def _overview(groups: Sequence[Group]) -> Table:
     rows = []
     for g in groups:
         errors = ("–" if e is None else f"{e:.1%}" for e in (g.median_error, g.p90_error))
-        more = ", ".join(f"{name} {value:.2f}" for name, value in g.extra)
-        rows.append(Row(g.name, (f"{len(g.points):,}", f"{len(g.unmodelled):,}", *errors, more, g.file)))
-    columns = "group", "modelled", "left out", "median error", "p90 error", "", "file"
-    return Table("Model against measurement", columns, tuple(rows), words=(0, 5, 6))
+        counts = f"{len(g.points):,}", f"{len(g.unmodelled):,}"
+        rows.append(Row(_short(g.name), (*counts, *errors, _short(g.file))))
+    columns = "group", "modelled", "left out", "median error", "p90 error", "file"
+    return Table("Model against measurement", columns, tuple(rows), words=(0, 5))
+
+
+def _short(text: str) -> str:
+    """`text` cut in its middle where it is longer than a column of a terminal has room for."""
+    half = NAME_WIDTH // 2
+    return text if len(text) <= NAME_WIDTH else f"{text[:half]}…{text[half + 1 - NAME_WIDTH :]}"
+
+
+def _figures(groups: Sequence[Group]) -> Table:
+    """What a group says beside its errors."""
+    rows = [Row(_short(g.name), (name.replace("_", " "), f"{value:,.2f}")) for g in groups for name, value in g.extra]
+    return Table("Beside the errors", ("group", "figure", "value"), tuple(rows), words=(0, 1))
 
 
 def _points(group: Group) -> Table:
@@ -130,5 +144,5 @@ def _points(group: Group) -> Table:
 
 
 def _left_out(groups: Sequence[Group]) -> Table:
-    rows = [Row(group.name, (text,)) for group in groups for text in group.unmodelled]
+    rows = [Row(_short(group.name), (text,)) for group in groups for text in group.unmodelled]
     return Table("Rows left out", ("group", "row and reason"), tuple(rows), words=(0, 1))

@@ -1,12 +1,173 @@
-"""The verbs around schedulers: `reproduce`."""
+"""The verbs around schedulers: `schedule`, `reproduce`."""
 
 import argparse
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
+from ..errors import RFabricError
 from ..report.compare import Row, Table
+from ..report.timeline import Timeline, timeline_of, timeline_of_trace, write_perfetto, write_png
+from ..rl import Workload, read_recipe
+from ..rl.multiplex import Bill, read_jobs
+from ..rl.multiplex import run as run_jobs
+from ..rl.multiplex.traffic import is_shared, read_shared
+from ..rl.schedule import Scheduled, parse_policies, scheduled
+from ..rl.traffic import TRACE_SUFFIXES
 from ..study import reproduce as published
+from ..units import show_time
 from .terminal import Talk, show_tables
+
+SECONDS_PER_HOUR = 3600.0
+
+
+def schedule(args: argparse.Namespace) -> None:
+    with Talk(args.quiet) as talk:
+        talk.tell(args.jobs or args.traffic, {"stage": "schedule"})
+        document, drawn, tables = _asked(args)
+        if drawn and args.perfetto:
+            write_perfetto(Path(args.perfetto), drawn)
+        if drawn and args.png:
+            talk.tell(args.png, {"stage": "draw"})
+            _draw(Path(args.png), drawn)
+    if args.json:
+        print(json.dumps(document, indent=1))
+        return
+    show_tables(tables)
+    print("\n".join(name for name in (args.png, args.perfetto) if drawn and name))
+
+
+def _asked(args: argparse.Namespace) -> tuple[dict, Timeline | None, list[Table]]:
+    """The document, the chart and the tables of what was asked for: jobs that arrive, jobs that share nodes, or one job."""
+    asked = parse_policies(args.policy).scheduler if args.policy else ""
+    if args.policy and (not asked or "+" in args.policy):
+        raise RFabricError(f"schedule is about computing: --policy {args.policy} must name a compute scheduler alone")
+    if args.jobs:
+        return _arriving(args, asked or "weave")
+    if Path(args.traffic).suffix in TRACE_SUFFIXES:
+        raise RFabricError(f"{args.traffic} is a trace file, whose schedule is made; name a recipe")
+    if is_shared(args.traffic):
+        found = read_shared(args.traffic, args.set, args.seed, asked)
+        facts = found.trace.provenance
+        drawn = timeline_of_trace(f"{found.name}, {facts['scheduler']}", found.trace, facts["gpus_per_server"])
+        head = {"traffic": found.name, "policy": facts["scheduler"], "seed": args.seed, "gpus": found.gpus}
+        return head | _times(drawn), drawn, [_pools(drawn, None)]
+    w = read_recipe(args.traffic, args.set)
+    made = scheduled(w, args.seed, asked)
+    drawn = timeline_of(f"{w.name}, {asked or 'as the recipe says'}", made)
+    return (
+        _document(args, asked, made, drawn),
+        drawn,
+        [_phases(made), _pools(drawn, _hourly(made.workload)), _facts(made)],
+    )
+
+
+def _arriving(args: argparse.Namespace, policy: str) -> tuple[dict, None, list[Table]]:
+    """Days of jobs: what a policy for several jobs makes of them."""
+    if args.png or args.perfetto:
+        raise RFabricError(
+            "--jobs says what days of jobs cost; --png and --perfetto draw a recipe or a file of jobs: --traffic"
+        )
+    bill = run_jobs(read_jobs(args.jobs), policy, seed=args.seed)
+    document = {
+        "jobs": len(bill.stays), "policy": policy, "seed": args.seed, "hours": bill.hours, "usd": bill.dollars,
+        "usd_per_hour": bill.dollars_per_hour, "slo_share": bill.attained, "rollout_idle_share": bill.idle("roll"),
+        "training_idle_share": bill.idle("train"), "peak_rollout_nodes": bill.peak_roll, "peak_training_nodes": bill.peak_train,
+        "placed": bill.kinds,
+    }  # fmt: skip
+    return document, None, [_bill(policy, bill)]
+
+
+def _bill(policy: str, bill: Bill) -> Table:
+    rows = (
+        ("jobs", f"{len(bill.stays):,}"), ("hours", f"{bill.hours:,.1f}"), ("cost", f"{bill.dollars:,.0f} USD"),
+        ("an hour", f"{bill.dollars_per_hour:,.2f} USD"), ("within their SLO", f"{bill.attained:.1%}"),
+        ("rollout nodes idle", f"{bill.idle('roll'):.1%}"), ("training nodes idle", f"{bill.idle('train'):.1%}"),
+        ("nodes at the peak", f"{bill.peak_roll} + {bill.peak_train}"),
+    )  # fmt: skip
+    return Table(f"Jobs under {policy}", ("", ""), tuple(Row(name, (text,)) for name, text in rows))
+
+
+def _draw(path: Path, drawn: Timeline) -> None:
+    try:
+        write_png(path, drawn)
+    except ImportError as error:
+        raise RFabricError(f"drawing needs {error.name}; install rfabric[report]") from error
+
+
+def _hourly(w: Workload) -> float | None:
+    """What all GPUs of a job cost an hour (USD), by the catalog; None where the GPU has no price."""
+    return None if w.gpu.usd_per_hour is None else w.gpus * w.gpu.usd_per_hour
+
+
+def _document(args: argparse.Namespace, policy: str, made: Scheduled, drawn: Timeline) -> dict:
+    """What `--json` says of one job: GPU time alone, on a network without delay."""
+    hourly = _hourly(made.workload)
+    head = {"traffic": made.workload.name, "policy": policy, "seed": args.seed, "gpus": made.workload.gpus}
+    paid = {"usd_per_hour": hourly, "usd_per_step": _per_step(drawn, hourly)}
+    phases = [
+        {
+            "phase": p.kind,
+            "step": p.step,
+            "start_s": p.start,
+            "seconds": p.seconds,
+            "window_s": p.window,
+            "gpus": len(p.gpus),
+        }
+        for p in made.plan.phases
+    ]
+    spans = [
+        {"pool": s.pool, "first_gpu": s.gpus[0], "gpus": len(s.gpus), "start_s": s.start, "seconds": s.seconds, "what": s.what,
+         "step": s.step}
+        for s in drawn.spans
+    ]  # fmt: skip
+    return head | _times(drawn) | paid | {"facts": made.facts, "phases": phases, "spans": spans}
+
+
+def _times(drawn: Timeline) -> dict:
+    pools = {pool: {"gpus": len(gpus), "idle_share": drawn.idle(pool)} for pool, gpus in drawn.pools.items()}
+    return {"steps": drawn.steps, "seconds": drawn.seconds, "step_s": drawn.seconds / drawn.steps, "pools": pools}
+
+
+def _per_step(drawn: Timeline, hourly: float | None) -> float | None:
+    return None if hourly is None else hourly * drawn.seconds / drawn.steps / SECONDS_PER_HOUR
+
+
+def _phases(made: Scheduled) -> Table:
+    rows = [
+        Row(f"{p.kind.replace('_', ' ')}/{p.step}", (*map(show_time, (p.start, p.seconds, p.window)), f"{len(p.gpus)}"))
+        for p in sorted(made.plan.phases, key=lambda p: (p.start, p.step))
+    ]
+    note = "Window: how long the phase is predicted to keep its demand, for the fabric's controller."
+    return Table("Phases, computing alone", ("phase", "start", "seconds", "window", "GPUs"), tuple(rows), note)
+
+
+def _pools(drawn: Timeline, hourly: float | None) -> Table:
+    """Bubbles by pool, and what a step costs."""
+    rows = [
+        Row(pool, (f"{len(gpus):,}", show_time(drawn.seconds / drawn.steps), f"{drawn.idle(pool):.1%}", ""))
+        for pool, gpus in drawn.pools.items()
+    ]
+    cost = "–" if hourly is None else f"{_per_step(drawn, hourly):,.2f} USD"
+    gpus = f"{len({g for gpus in drawn.pools.values() for g in gpus}):,}"
+    rows.append(Row("all", (gpus, show_time(drawn.seconds / drawn.steps), "", cost)))
+    return Table(drawn.name, ("pool", "GPUs", "a step", "idle", "GPUs cost a step"), tuple(rows))
+
+
+def _facts(made: Scheduled) -> Table:
+    rows = [Row(key.replace("_", " "), (_fact(value),)) for key, value in made.facts.items()]
+    return Table("What the scheduler decided", ("", ""), tuple(rows), words=(0, 1))
+
+
+def _fact(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_fact(part)}" for key, part in value.items())
+    if isinstance(value, (list, tuple)):
+        nested = any(isinstance(part, (list, tuple)) for part in value)
+        return ("; " if nested else ", ").join(map(_fact, value))
+    if value is None or isinstance(value, (bool, str)):
+        return "–" if value is None else str(value)
+    return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
 
 
 def reproduce(args: argparse.Namespace) -> None:
@@ -23,7 +184,9 @@ def _rows(paper: str, rows: Sequence[published.Row]) -> Table:
     shown = []
     for row in rows:
         ratio = "–" if row.ratio is None else f"{row.ratio:.3g}"
-        shown.append(Row(row.metric, (_text(row.paper, row.unit), _text(row.ours, row.unit), row.unit, ratio, row.trust)))
+        shown.append(
+            Row(row.metric, (_text(row.paper, row.unit), _text(row.ours, row.unit), row.unit, ratio, row.trust))
+        )
     columns = "metric", "paper", "ours", "unit", "ours / paper", "trust"
     return Table(f"{paper}: published and run again", columns, tuple(shown), words=(0, 3, 5))
 
@@ -34,7 +197,9 @@ def _reasons(rows: Sequence[published.Row]) -> Table:
     for row in rows:
         if row.why:
             firsts.setdefault(row.why, row.metric)
-    return Table("Why", ("row", "assumed, or why not run"), tuple(Row(m, (why,)) for why, m in firsts.items()), words=(0, 1))
+    return Table(
+        "Why", ("row", "assumed, or why not run"), tuple(Row(m, (why,)) for why, m in firsts.items()), words=(0, 1)
+    )
 
 
 def _text(value: published.Value | None, unit: str) -> str:

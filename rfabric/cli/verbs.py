@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -408,26 +409,32 @@ def clean(args: argparse.Namespace) -> None:
 
 
 def bench(args: argparse.Namespace) -> None:
-    """CPU time of the flow engine on its benchmark, beside SimGrid where that is installed; into files as well."""
+    """CPU time of flow engine and planning on their benchmarks, beside SimGrid where that is installed and networkx."""
     from ..simulate import bench as measured
+    from ..study import planning_bench as planned
 
+    wanted = args.case or [*measured.CASES, *planned.CASES]
     with Talk(args.quiet) as talk:
-        rows = measured.measure(
-            args.case or measured.CASES,
-            peer_patience_s=args.patience,
-            progress=lambda text: talk.tell("bench", {"stage": text}),
-        )
+        tell = partial(_tell_stage, talk)
+        plans = planned.measure([case for case in wanted if case.startswith("planning-")], peer=args.patience > 0, progress=tell)
+        rest = [case for case in wanted if not case.startswith("planning-")]
+        rows = measured.measure(rest, peer_patience_s=args.patience, progress=tell)
     folder = Path(args.out)
     with writing(args.out):
         measured.write(rows, folder, args.command)
     if args.json:
-        print_json({"machine": measured.machine(), "bench": [asdict(row) for row in rows]})
+        rows = [asdict(row) for row in rows]
+        print_json({"machine": measured.machine(), "bench": rows, "planning": planned.to_json(plans)})
         return
-    found = measured.tables(rows)
+    found = [*measured.tables(rows), planned.table(plans)]
     show_tables(found)
     for note in (table.note for table in found if table.note):
         print(note)
     print(folder / "engine.md")
+
+
+def _tell_stage(talk: Talk, text: str) -> None:
+    talk.tell("bench", {"stage": text})
 
 
 def print_json(document: dict) -> None:

@@ -24,6 +24,9 @@ from .ways import Ways, mixed
 
 SCHEMES = ("ecmp", "wcmp", "placed", "valiant")
 DEFAULT_SCHEME = "placed"
+MOST_PLACED = (
+    16_384  # pairs: placing takes up to a millisecond each where a ToR has 128 uplinks; beyond, hashing serves
+)
 MOST_WAYS = 128  # bundle rows looked at for one pair of racks: a ToR has no more uplinks in the fabrics built here
 MOST_ROUNDS = 12  # rounds of moving pairs off the busiest cables; on the fabrics and recipes shipped five are enough
 GAIN = 1e-3  # a pair moves where that shortens its own busiest cable by more than this share

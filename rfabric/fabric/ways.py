@@ -12,8 +12,9 @@ import numpy as np
 
 from .model import Fabric, Port
 
-DENSE, MOST_DENSE = 0.1, 1 << 24  # share of rack pairs that send, and (arc, rack) pairs, from and up to which rows go at once
-MOST_CANDIDATES = 1 << 22  # (hop, destination) candidates looked at in one go: bounds memory to some 100 MB
+MOST_CANDIDATES = (
+    1 << 17
+)  # (hop, destination) candidates looked at in one go: they stay in the cache, four times as fast as 2^22
 
 
 class Cabling:
@@ -234,8 +235,6 @@ class Ways:
         waiting[c.rack_row] = sent
         if waiting[np.isinf(self.cost)].any():
             return np.full(len(load), np.inf)
-        if np.count_nonzero(sent) > DENSE * sent.size and len(self.leads) * len(sent) <= MOST_DENSE:
-            return self._loads_of_all(waiting)
         for cost in np.unique(self.cost[np.isfinite(self.cost) & (self.cost > 0)])[::-1].tolist():
             row, rack = np.nonzero((self.cost == cost) & (waiting > 0))
             candidates = np.cumsum(np.diff(self.first)[row]) // MOST_CANDIDATES
@@ -244,25 +243,6 @@ class Ways:
                 share = (waiting[row[part], rack[part]] / np.bincount(owner, minlength=len(part)))[owner]
                 load += np.bincount(self.path[arcs], share, minlength=len(load))
                 np.add.at(waiting, (self.leads[arcs], rack[part][owner]), share)
-        return load
-
-    def _loads_of_all(self, waiting: np.ndarray) -> np.ndarray:
-        """The same where most racks send to most: rows of all racks at once instead of one pair after the other."""
-        cost, load, racks = self.cost, np.zeros(len(self.lights)), self.cost.shape[1]
-        there = cost[self.leads] + self.step[:, None]
-        here = cost[self.leaves]
-        with np.errstate(invalid="ignore"):  # inf - inf where nothing leads on
-            fits = (np.abs(there - here) <= 1e-6 * here) & np.isfinite(here)
-        rows, first = np.unique(self.leaves, return_index=True)
-        share = np.zeros(cost.shape)
-        share[rows] = 1 / np.maximum(np.add.reduceat(fits, first, axis=0, dtype=np.int64), 1)
-        into = np.argsort(self.leads, kind="stable")
-        heads, starts = np.unique(self.leads[into], return_index=True)
-        for ring in np.unique(cost[np.isfinite(cost) & (cost > 0)])[::-1].tolist():
-            part = np.where(cost == ring, waiting * share, 0.0)
-            arcs = np.where(fits, part[self.leaves], 0.0)
-            load += np.bincount(self.path, arcs @ np.ones(racks), minlength=len(load))
-            waiting[heads] += np.add.reduceat(arcs[into], starts, axis=0)
         return load
 
     def _chosen(self, row: np.ndarray, rack: np.ndarray, pair: np.ndarray) -> np.ndarray:

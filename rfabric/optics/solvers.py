@@ -24,10 +24,7 @@ from .planes import Pair, planes, regions, uplinks
 from .templates import Matchings
 
 WEIGHT_STEPS = 10**9  # resolution of a matching's weights: the library wants whole numbers
-PAIRS_A_PLANE = (
-    2  # a rack's heaviest pairs kept for each of its uplinks, beside PAIRS_MORE; lighter ones get no circuit anyway
-)
-PAIRS_MORE = 2
+PAIRS_MORE = 2  # a rack's heaviest pairs beyond one an uplink that are looked at; lighter ones get no circuit anyway
 MOST_SLOTS = 32
 HALVINGS = 14  # of the interval of T: to 1/16,384 of it
 
@@ -68,7 +65,7 @@ def asked(fabric: Fabric, demand: Demand) -> Asked:
     busier = np.maximum(demand.bytes, demand.bytes.T)
     if (region != 0).any():
         busier = busier * _joinable(region)
-    rows, columns = np.nonzero(np.triu(_heaviest(busier, PAIRS_A_PLANE * len(region) + PAIRS_MORE), 1))
+    rows, columns = np.nonzero(np.triu(_heaviest(busier, len(region) + PAIRS_MORE), 1))
     rate = min((fabric.rate(up.port) for plane in uplinks(fabric).values() for up in plane.values()), default=0.0)
     return Asked(demand.racks, region, rate, thin_rates(fabric), rows, columns, busier[rows, columns])
 

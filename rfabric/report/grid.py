@@ -33,7 +33,9 @@ def grid_summary(entries: Sequence[dict], grid: dict, command: str, created: str
 
 def fairness(entries: Sequence[dict], grid: dict) -> list[str]:
     """What is equal among the runs that are compared, and what is not, in words."""
-    said = ["Runs of one recipe and seed replay the same trace; hashes and placements are drawn from the same seed."]
+    several = len({entry.get("scheduler", "") for entry in entries}) > 1
+    same = "recipe, seed and compute scheduler" if several else "recipe and seed"
+    said = [f"Runs of one {same} replay the same trace; hashes and placements are drawn from the same seed."]
     rates = {rate for entry in entries for rate in entry["nic_bps"]}
     if len(rates) == 1:
         said.append(f"Every fabric has NICs of {show_rate(rates.pop())}.")

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 MOST_RESPONSES = 10**7  # each is drawn and played; a step of this many takes about a minute and a gigabyte
 
+SLOWEST_NIC = 1e6  # bit/s: less is a number without its unit
+
 
 def check(workload: "Workload") -> None:
     """RFabricError naming the first thing that does not fit, its limit and the nearest setting that does."""
@@ -34,6 +36,11 @@ def _check_pipeline(w: "Workload") -> None:
         raise RFabricError(
             f"placement: colocated GPUs train and generate in turn, so pipeline {w.pipeline} gains nothing there; use "
             f"pipeline sync, or placement disaggregated"
+        )
+    if w.generation_gpu is not w.gpu:
+        raise RFabricError(
+            f"generation.gpu: {w.generation.gpu} cannot be where placement is colocated, as the {w.gpu.name} that train generate "
+            f"too; leave it out, or use placement disaggregated"
         )
     if w.cluster.generation_gpus != w.cluster.training_gpus:
         raise RFabricError(
@@ -125,6 +132,16 @@ def _check_tensor(name: str, tp: int, model: Model, columns: list[tuple[int, str
 def _check_batch(w: "Workload") -> None:
     g, t = w.generation, w.training
     longest = g.longest
+    if w.nic_bps < SLOWEST_NIC:
+        raise RFabricError(
+            f"cluster.nic: {w.nic_bps:g} bit/s is no NIC of a GPU; write its unit, such as {w.nic_bps:g}Gbit/s"
+        )
+    least = float(g.lengths.tokens.min())
+    if least > g.max_response:
+        raise RFabricError(
+            f"generation.max_response: {g.max_response} cuts every response, the shortest of lengths {g.lengths.name} has "
+            f"{least:g} tokens; use {least:g} at least, or other lengths"
+        )
     if g.responses > MOST_RESPONSES:
         raise RFabricError(
             f"generation.batch: {g.batch} prompts x group_size {g.group_size} are {g.responses:,} responses a step; "
@@ -168,8 +185,7 @@ def _check_memory(w: "Workload") -> None:
     longest = g.longest
     if w.kv_capacity_tokens < longest:
         raise RFabricError(
-            f"generation.tp: {g.tp} {w.gpu.name} hold {w.model.name} and {max(w.kv_capacity_tokens, 0)} tokens of KV "
-            f"cache, one sequence may need {longest}; {_more_cache(w, longest)}"
+            f"generation.tp: {g.tp} {w.generation_gpu.name} {_held(w)}, one sequence may need {longest}; {_more_cache(w, longest)}"
         )
     need = memory.training_bytes(w.model, t, w.dp)
     total = sum(need.values())
@@ -179,6 +195,18 @@ def _check_memory(w: "Workload") -> None:
             f"training: {w.model.name} needs {total / 1e9:.1f} GB a GPU ({parts}), a {w.gpu.name} has "
             f"{w.gpu.hbm_bytes / 1e9:.0f} GB; {_more_memory(w)}"
         )
+
+
+def _held(w: "Workload") -> str:
+    """What an engine's GPUs hold, as the error says it."""
+    g, gpu = w.generation, w.generation_gpu
+    if w.kv_capacity_tokens > 0:
+        return f"hold {w.model.name} and {w.kv_capacity_tokens} tokens of KV cache"
+    weights = memory.engine_weight_bytes(w.model, g.tp, precision=g.precision)
+    return (
+        f"give an engine {gpu.hbm_bytes * g.memory_utilisation / 1e9:.1f} GB of HBM each ({memory.RESERVED_BYTES / 1e9:.1f} of it "
+        f"reserved), the weights of {w.model.name} alone take {weights / 1e9:.1f} GB: no KV cache is left"
+    )
 
 
 def _more_cache(w: "Workload", longest: int) -> str:

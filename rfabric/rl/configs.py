@@ -67,6 +67,7 @@ FAMILIES = {
     "qwen3_moe": replace(_QWEN3, mixture=True),
     "qwen3_next": Family(qk_norm="head", mixture=True, shared_gate=True, attention_gate=True, hybrid="delta"),
     **dict.fromkeys(("deepseek_v3", "kimi_k2", "kimi_k25"), _DEEPSEEK),
+    **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), _DEEPSEEK),
     "deepseek_v2": replace(_DEEPSEEK, router_bias=False),
     "deepseek": Family(mixture=True),
     "bailing_moe": Family(mixture=True),
@@ -151,6 +152,7 @@ SPELLINGS = {
     "activation": ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "ffn_act_fn"),
     "dense_columns": ("intermediate_size_mlp",),
     "qk_norm": ("use_qk_norm", "qk_layernorm"),
+    "indexer": ("index_n_heads",),
 }  # fmt: skip
 
 # Fields that change no shape: training, tokens, numerics, routing scores, positions.
@@ -263,7 +265,12 @@ def model_of(config: dict, name: str) -> Model:
 
 def _notes(config: dict) -> tuple[str, ...]:
     apart = [key.removesuffix("_config") for key in ("vision_config", "audio_config") if config.get(key)]
-    return (f"its parts for {' and '.join(apart)} are not counted",) if apart else ()
+    found = (f"its parts for {' and '.join(apart)} are not counted",) if apart else ()
+    if config.get("index_topk"):
+        found += (
+            f"attention counts all tokens before one, not only the {config['index_topk']} that its indexer picks",
+        )
+    return found
 
 
 def _known(kind: str) -> Family | None:
@@ -278,6 +285,8 @@ def _mixing(fields: Fields, family: Family, shape: dict[str, int]) -> dict:
     sparse = hybrid.pop("sparse_layers", None)
     if sparse is not None and experts:
         experts = replace(experts, layers=sparse) if sparse else None
+    if latent and fields.get("indexer"):
+        hybrid["others"] = shape["layers"] * _indexer(fields, shape["hidden"], latent)
     if latent:
         hybrid |= {"head_dim": latent.nope + latent.rope, "kv_heads": shape["heads"]}
     if family.attention_gate:
@@ -446,6 +455,16 @@ def _latent(fields: Fields) -> Latent | None:
     if lacks:
         raise RFabricError(f"model {fields.name}: its config has kv_lora_rank, but lacks {', '.join(lacks)}")
     return Latent(fields.number("q_lora_rank"), *ranks.values())
+
+
+def _indexer(fields: Fields, hidden: int, latent: Latent) -> int:
+    """Parameters of one layer's indexer, which picks the tokens that sparse attention (DeepSeek-V3.2) then looks at.
+
+    Queries from the compressed ones, one key, a weight a head and a norm with bias: DeepSeek-V3.2-Exp inference/model.py, Indexer.
+    """
+    heads, width = fields.count("indexer"), fields.number("index_head_dim", 128)
+    fields.raw("index_topk")
+    return (latent.query_rank or hidden) * heads * width + hidden * (width + heads) + 2 * width
 
 
 _LATENT = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")

@@ -174,6 +174,7 @@ def _provenance(w: Workload, seed: int) -> dict:
         "seed": seed,
         "model": _model(w.model),
         "gpu": dataclasses.asdict(w.gpu),
+        "generation_gpu": dataclasses.asdict(w.generation_gpu),
         "efficiency": dataclasses.asdict(w.efficiency),
         "lengths": {
             kind: {"name": lengths.name, "source": lengths.source}

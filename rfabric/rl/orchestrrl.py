@@ -26,11 +26,11 @@ import numpy as np
 from ..errors import RFabricError
 from ..trace import Flows, PhaseKey, Trace, point_to_point
 from ..units import bytes_in
-from . import flows, replanning
+from . import flows
 from .lowering import trace_of_steps
 from .phases import Generated, Step, responses, trained_on
 from .plan import Phase, Plan, phase_seconds, plan_of_steps
-from .replanning import Assignment, Cut, Engines, Forecast, Problem, evened, forecast, keep, outlook, replan
+from .replanning import Assignment, Cut, Engines, Forecast, Outlook, Problem, evened, forecast, keep, outlook, replan
 from .roofline import Server, server_of, step_of
 from .schedule import GENERATION, Scheduled, Settings, Span, settings_of, spans_of
 from .serving import Batching, Requests, Session, independent
@@ -355,9 +355,10 @@ class _Play:
 
     # --- deciding
 
-    def _outlook(self, alive: _Alive) -> replanning.Outlook:
-        made = alive.context - self.prompts[alive.ids]
-        return outlook(self.job.engines, self.expected, made, alive.context, self.job.seats, self.job.tuning.switch_s)
+    def _outlook(self, alive: _Alive, switch: float | None = None) -> Outlook:
+        made, job = alive.context - self.prompts[alive.ids], self.job
+        switch = job.tuning.switch_s if switch is None else switch
+        return outlook(job.engines, self.expected, made, alive.context, job.seats, switch)
 
     def _move_seconds(self, alive: _Alive) -> np.ndarray:
         cut = int(np.bincount(self.cuts).argmax())
@@ -370,7 +371,7 @@ class _Play:
         capacity = np.array(engines.kv_tokens, float) * engines.replicas
         p = Problem(
             seen.fixed, seen.work, alive.context.astype(float), capacity, self._move_seconds(alive), seat, self.cuts,
-            self.job.tuning.switch_s,
+            self.job.tuning.switch_s, self._outlook(alive, inf),
         )  # fmt: skip
         found = replan(p, self.job.tuning.hysteresis)
         if (found.seat != seat).any() or (found.cut != self.cuts).any():

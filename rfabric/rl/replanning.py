@@ -109,11 +109,8 @@ def outlook(
     ages, which = _ages(made)
     rest = [expected.remaining(age) for age in ages]
     grid, alive = _survivors(rest, np.bincount(which))
-    load = np.maximum(alive / seats, 1.0)
-    mean = context.mean()
-    cost, base = (
-        np.array(part) for part in zip(*_costs(engines, load, load * (mean + grid[:-1]), np.diff(grid)), strict=True)
-    )
+    costs = _costs(engines, np.maximum(alive / seats, 1.0), float(context.mean()), grid, seats)
+    cost, base = (np.array(part) for part in zip(*costs, strict=True))
     total, fixed = _best_path(cost, base, switch)
     share = np.array([r.mean() for r in rest])[which]
     work = (total - fixed)[:, None] * (share / share.sum())[None, :] * seats
@@ -148,14 +145,19 @@ def _survivors(rest: Sequence[np.ndarray], counts: np.ndarray) -> tuple[np.ndarr
 
 
 def _costs(
-    engines: Engines, load: np.ndarray, context: np.ndarray, tokens: np.ndarray
+    engines: Engines, load: np.ndarray, context: float, grid: np.ndarray, seats: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """By cut: (seconds of each interval, how many of them do not grow with responses)."""
+    """By cut: (seconds of each interval, how many of them do not grow with responses) of the replica that is done last.
+
+    Replicas begin alike, but lengths are drawn: of m, the fullest has sqrt(2 ln m) standard deviations more than the mean.
+    """
     for step, kv, replicas in zip(engines.steps, engines.kv_tokens, engines.replicas, strict=True):
-        n = np.maximum(load / replicas, 1.0)
-        c = context / load * n
+        n = load / replicas
+        n = np.maximum(n + np.sqrt(2 * np.log(replicas * seats) * n * (1 - load / load[0])), 1.0)
+        c = n * (context + grid[:-1])
         fits = np.minimum(1.0, kv / np.maximum(c, 1.0))  # the share that runs at once; others wait their turn
-        yield tokens * step_seconds(step, n * fits, c * fits) / fits, tokens * _base(step, n * fits)
+        each = np.diff(grid) / fits
+        yield each * step_seconds(step, n * fits, c * fits), each * _base(step, n * fits)
 
 
 def step_seconds(step: DecodeStep, n: np.ndarray, context: np.ndarray) -> np.ndarray:
@@ -187,7 +189,8 @@ class Problem:
     """N responses, K seats, S cuts. seat: where each response is, -1 for nowhere yet (int64[N]); cut: of each seat (int64[K]).
 
     fixed, work: an Outlook; kv: tokens of KV each holds (N); capacity: of a seat, by cut (S); move: seconds that the server takes
-    to which a response goes (N); switch: seconds to cut a seat another way.
+    to which a response goes (N); switch: seconds to cut a seat another
+    way; static: the outlook of seats that are never cut another way again, where that is another one.
     """
 
     fixed: np.ndarray
@@ -198,6 +201,7 @@ class Problem:
     seat: np.ndarray
     cut: np.ndarray
     switch: float
+    static: Outlook | None = None
 
     def __post_init__(self):
         n, cuts = len(self.seat), len(self.fixed)
@@ -253,12 +257,23 @@ def keep(p: Problem) -> Assignment:
 
 
 def replan(p: Problem, hysteresis: float = 0.0) -> Assignment:
-    """The best assignment found; `keep` unless it takes a `hysteresis` share less than that."""
+    """The best assignment found. It must take a `hysteresis` share less than `keep`, and where servers are cut another way less
+    than if they never were: then now is the time, as `keep` counts with a cut that comes later.
+    """
     stay = keep(p)
+    if len(overfull(p, stay.seat, stay.cut)):
+        worth = {True: np.inf, False: np.inf}
+    else:
+        for_good = (1 - hysteresis) * float(seat_seconds(_for_good(p), stay.seat, stay.cut).max())
+        worth = {False: (1 - hysteresis) * stay.seconds, True: min(stay.seconds, for_good)}
     found = [a for cut in _screened(p) for a in _tried(p, cut) if not len(overfull(p, a.seat, a.cut))]
-    best = min(found, key=lambda a: a.seconds, default=stay)
-    stands = not len(overfull(p, stay.seat, stay.cut))
-    return best if not stands or best.seconds < (1 - hysteresis) * stay.seconds else stay
+    found = [a for a in found if a.seconds < worth[bool((a.cut != p.cut).any())]]
+    return min(found, key=lambda a: a.seconds, default=stay)
+
+
+def _for_good(p: Problem) -> Problem:
+    """The problem were no server ever cut another way."""
+    return p if p.static is None else replace(p, fixed=p.static.fixed, work=p.static.work)
 
 
 def _tried(p: Problem, cut: np.ndarray) -> Iterator[Assignment]:

@@ -273,7 +273,7 @@ def server_of(w: "Workload") -> Server:
     """A generation replica of `w`; what its all-reduces send between servers are flows of its trace, not seconds here."""
     g = w.generation
     return Server(
-        w.model, w.gpu, g.tp, weights=g.precision, expert_weights=g.precision, utilisation=g.memory_utilisation,
+        w.model, w.generation_gpu, g.tp, weights=g.precision, expert_weights=g.precision, utilisation=g.memory_utilisation,
         domain=w.gpus_per_server, hbm=w.efficiency.hbm, matmul=w.efficiency.matmul * MATMUL_SHARE, local=True,
     )  # fmt: skip
 

@@ -10,6 +10,7 @@
     async          responses go on over weight updates, `staleness` steps behind at most (default 1)
     orchestrrl     replicas replanned while they generate, responses moved between servers (arXiv 2601.01209)
     rollpacker     short rounds that leave long responses to long rounds (arXiv 2509.21009)
+    rollart        trajectories one by one, on the GPUs that suit them, stale by `alpha` updates at most (arXiv 2512.22560)
 
 A scheduler is a function (workload, seed, settings) -> Scheduled; a new one stands in SCHEDULERS. Traffic that several jobs
 make together has schedulers of its own: those of `multiplex`.
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 
 from ..errors import RFabricError
+from ..optics import POLICIES
 from ..trace import Trace
 from ..units import parse_time
 from .lowering import trace_of_steps
@@ -73,7 +75,8 @@ def scheduled(w: Workload, seed: int = 0, policy: str = "") -> Scheduled:
     """What the scheduler `NAME[,KEY=VALUE...]` makes of a job; none: the recipe as it stands. Its trace names who made it."""
     name, *texts = [part.strip() for part in policy.split(",")]
     if name and name not in SCHEDULERS:
-        raise RFabricError(f"no compute scheduler named {name!r} for one job; there are {', '.join(SCHEDULERS)}")
+        several = "; it is for a file of jobs, such as weave-2jobs" if name in schedulers() else ""
+        raise RFabricError(f"no compute scheduler named {name!r} for one job{several}; there are {', '.join(SCHEDULERS)}")
     settings = dict(_setting(policy, text) for text in texts)
     if len(settings) < len(texts):
         raise RFabricError(f"scheduler {policy}: a setting stands twice; keep one of each")
@@ -160,6 +163,7 @@ def _of(module: str) -> Scheduler:
 SCHEDULERS: dict[str, Scheduler] = {
     "sync": sync, "colocated": colocated, "one-step-off": one_step_off, "async": partial_rollouts,
     "orchestrrl": _of("orchestrrl"), "rollpacker": _of("rollpacker"),
+    "rollart": _of("rollart"),
 }  # fmt: skip
 
 
@@ -177,19 +181,32 @@ class Policies:
 def parse_policies(text: str) -> Policies:
     """`SCHEDULER`, `CIRCUITS` or `SCHEDULER+CIRCUITS`; who is not a scheduler is left to `optics.parse_policy`."""
     first, plus, second = (part.strip() for part in text.partition("+"))
+    if not plus and _schedules(first):
+        return Policies(first, DEFAULT_CIRCUITS)
     if not plus:
-        return Policies(first, DEFAULT_CIRCUITS) if _schedules(first) else Policies("", first)
+        _refuse_unknown(first)
+        return Policies("", first)
     if not _schedules(first):
         known = ", ".join(schedulers())
         raise RFabricError(f"policy {text}: {first!r} is no compute scheduler; before the + stands one of {known}")
+    _refuse_unknown(second)
     return Policies(first, second)
+
+
+def _refuse_unknown(circuits: str) -> None:
+    name = circuits.partition(",")[0]
+    if name not in POLICIES:
+        raise RFabricError(
+            f"no policy named {name!r}; circuits are chosen by {', '.join(POLICIES)}, computing is scheduled by "
+            f"{', '.join(schedulers())}"
+        )
 
 
 def schedulers() -> tuple[str, ...]:
     """All names, those for several jobs last."""
-    from .multiplex import POLICIES
+    from .multiplex import POLICIES as SEVERAL_JOBS
 
-    return (*SCHEDULERS, *POLICIES)
+    return (*SCHEDULERS, *SEVERAL_JOBS)
 
 
 def _schedules(text: str) -> bool:

@@ -9,7 +9,7 @@
     host         checkpoint-engine: pinned memory    all            loading, S / LOAD: each GPU sees all of it
                  -> broadcast -> engine
     host-p2p     the same, from another's memory     all            ... after S through the NICs of a server
-    p2p          static, shard to shard              all            packing S / (senders x PACK), bytes of the busiest NIC
+    p2p          static, shard to shard              all            S / (senders x PACK), or bytes of the busiest NIC
     delta        what changed, in buckets            1              as broadcast, of S x factor
 
 S is a copy as it is sent; each rollout replica of p2p gets its own. PACK, UNPACK, LOAD and the rest are software: they are fitted
@@ -28,19 +28,24 @@ from .models import Model
 # Not fitted: RollArt's Mooncake (arXiv 2512.22560) 6.5e9; each of Perplexity's 256 trainers, 2.05 TB in about 1.1 s, 7.3e9.
 PACK = 9.0e9
 # Fitted on verl docs/advance/delta_weight_sync.md (7 B to 72 B over 400 Gbit/s):
-UNPACK = 11e9  # an engine loads the buckets it received so fast, one after the other
+UNPACK = 11e9  # of one sender's tensors: gathered there and loaded here, one bucket after the other
 GROUP_SETUP = 1.0  # building an NCCL group over servers and pausing engines, each sync
 OFFLOADED = 1.1e9  # bf16 bytes/s with which an offloaded shard comes back to its GPU, fp32 with it
 # One call, gathered and loaded: verl fully_async_policy/README.md, 339 tensors of 7 B in one server of H20 within 0.12 s.
 TENSOR = 0.25e-3
 # Fitted on MoonshotAI/checkpoint-engine README (GLM-4.5-Air to Kimi-K2 on 8 H800 and 16 H20):
 LOAD = 75e9  # what engines take in from a broadcast, all seeing all of it
+# Of UNPACK an engine's loading takes 1 / LOAD. The rest is the trainer's, where each stage of a pipeline gathers its own tensors.
+GATHER = 1 / (1 / UNPACK - 1 / LOAD)
 METADATA = 0.5  # gathering what goes where
 # Device memory to pageable host memory, where trainers are others than rollouts: assumed, a copy by one host thread.
 STAGE = 25e9
 
 # SparrowRL (arXiv 2602.11456): about 1 % of the parameters change in a step, 79 times less is sent, without loss.
 DELTA_FACTOR = 1 / 79
+
+# Of the HBM, by weights of a replica: Kimi-K2's deploy_guidance.md asks for 16 GPUs of 141 GB for its 1.03 TB, not 8.
+HELD = 0.75
 
 TRANSPORTS = ("broadcast", "tensors", "store", "host", "host-p2p", "p2p", "delta")
 _TENSORS_A_LAYER = 12  # of a decoder as Hugging Face saves it: q, k, v with biases, o, gate, up, down, two norms
@@ -153,7 +158,12 @@ def _broadcast(sync: Sync) -> dict[str, float]:
 
 
 def _unpack(sync: Sync) -> dict[str, float]:
-    return {} if sync.receive_only else {"unpack": _sent(sync) / UNPACK}
+    return {} if sync.receive_only else unpacking(_sent(sync), sync.trainer.pp)
+
+
+def unpacking(size: float, stages: int) -> dict[str, float]:
+    """Seconds that the trainer gathers `size` bytes, its pipeline stages at once, and that an engine loads them."""
+    return {"gather": size / (GATHER * stages), "load": size / LOAD}
 
 
 def _tensors(sync: Sync) -> dict[str, float]:
@@ -175,6 +185,14 @@ def _host(sync: Sync) -> dict[str, float]:
 
 
 def _p2p(sync: Sync) -> dict[str, float]:
-    copies = sync.rollout.replicas
-    busiest = copies * sync.size / min(sync.trainer.gpus, sync.rollout.gpus)
-    return {"setup": METADATA, "pack": sync.size / (PACK * sync.trainer.gpus), "send": busiest / sync.link}
+    busiest = _copies(sync) * sync.size / min(sync.trainer.gpus, sync.rollout.gpus)
+    return {"pack and send": max(sync.size / (PACK * sync.trainer.gpus), busiest / sync.link)}
+
+
+def _copies(sync: Sync) -> int:
+    """Replicas of the rollout; where it counts GPUs alone, each as few of them, by powers of two, as hold a copy."""
+    rollout = sync.rollout
+    if (rollout.tp, rollout.pp, rollout.ep) != (1, 1, 1):
+        return rollout.replicas
+    fewest = 2 ** max(0, math.ceil(math.log2(sync.size / (HELD * sync.net.gpu.hbm_bytes))))
+    return max(1, rollout.gpus // fewest)

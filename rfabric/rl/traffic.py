@@ -12,7 +12,7 @@ TRACE_SUFFIXES = (".csv", ".jsonl", ".txt", ".htsim", ".flows")
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """A trace, what to call it, the files it came from, the GPUs of its job and what one of them costs an hour (USD).
+    """A trace, what to call it, the files it came from, the GPUs of its job and what one of them costs an hour (USD, the mean).
 
     A trace file says nothing of GPUs: 0 and None.
     """
@@ -42,4 +42,4 @@ def read_traffic(name: str, settings: Sequence[str] = (), seed: int = 0, schedul
     if is_shared(name):
         return read_shared(name, settings, seed, scheduler)
     w = read_recipe(name, settings)
-    return Traffic(scheduled(w, seed, scheduler).trace, w.name, w.files, w.gpus, getattr(w.gpu, "usd_per_hour", None))
+    return Traffic(scheduled(w, seed, scheduler).trace, w.name, w.files, w.gpus, w.usd_per_hour and w.usd_per_hour / w.gpus)

@@ -29,7 +29,8 @@ from .roofline import CHUNK_TOKENS, Server, step_of
 
 @dataclass(frozen=True)
 class Task:
-    """A domain of tasks. turns: fewest and most, drawn evenly; output: mean tokens of a turn, log-normal with `tail` as sigma.
+    """A domain of tasks. turns: fewest and most, drawn evenly; output: mean tokens of a turn, as many in all turns of a
+    trajectory, log-normal over trajectories with `tail` as sigma.
 
     latency, spread: of an environment's answer, normal and never below 0; reset: of a new environment, which fails with
     chance `failure` and then takes `repair` more; rewarded: seconds of the reward. caches: the next turn's prompt
@@ -97,8 +98,8 @@ def draw(task: Task, number: int, seed: int, longest: int, group_size: int = 1) 
     """Trajectory `number` of a task, cut where its context reaches `longest`; the same number is the same trajectory."""
     random = np.random.default_rng([seed, number])
     turns = int(random.integers(task.turns[0], task.turns[1] + 1))
-    drawn = np.exp(task.tail * random.standard_normal(turns) - task.tail**2 / 2)
-    outputs = np.maximum(1, np.rint(task.output * drawn)).astype(int).tolist()
+    drawn = np.exp(task.tail * random.standard_normal() - task.tail**2 / 2)
+    outputs = [max(1, round(task.output * drawn))] * turns
     latencies = np.maximum(0.0, random.normal(task.latency, task.spread, turns))
     latencies[0] = task.reset + (task.repair if random.random() < task.failure else 0.0)
     return Episode(
@@ -376,20 +377,24 @@ class Engine:
 class Manner:
     """How a system makes steps of trajectories.
 
-    parallel: training runs beside the rollouts of the next step; continuous: an environment begins anew when its trajectory
-    ends, `environments` of them (else a step's are launched together); batched: all trajectories take their turns in step.
-    batch: trajectories a step; redundancy: how many more of them are launched, of which the first `batch` are kept.
+    parallel: training runs beside the rollouts of the next step; continuous: a group of environments begins anew when it is
+    complete, for up to `ahead` (None: `staleness`) steps after the next (else a step's begin together); batched: all
+    trajectories take their turns in step.
+    batch: trajectories a step, in groups of `group` with the same prompt, which train together; redundancy: how many more of a
+    group are begun, of which the first `group` to end are kept.
     staleness: weight updates that a buffered or running trajectory may lack; older ones are aborted.
     suspended: seconds engines stand still for an update; transfer: seconds before, from the end of training, in which they
     go on. reward_slots: rewards at a time on dedicated GPUs, after the rollouts where batched; None: serverless, at once.
     """
 
     batch: int
+    group: int = 1
     parallel: bool = False
     continuous: bool = False
     batched: bool = False
     redundancy: float = 1.0
     staleness: int = 1
+    ahead: int | None = None
     suspended: float = 0.0
     transfer: float = 0.0
     reward_slots: int | None = None
@@ -397,6 +402,10 @@ class Manner:
     def __post_init__(self):
         if self.batch < 1:
             raise RFabricError(f"rollouts: a batch of {self.batch} trajectories; it needs 1 or more")
+        if self.group < 1 or self.batch % self.group:
+            raise RFabricError(
+                f"rollouts: a batch of {self.batch} trajectories does not divide into groups of {self.group}"
+            )
         if not self.redundancy >= 1:
             raise RFabricError(f"rollouts: redundancy {self.redundancy:g} must be 1 (none) or more, such as 1.25")
         if self.staleness < 0 or (self.continuous and self.staleness < 1):
@@ -411,9 +420,24 @@ class Manner:
             )
 
     @property
+    def members(self) -> int:
+        """Trajectories of a group that are begun."""
+        return round(self.group * self.redundancy)
+
+    @property
+    def steps_ahead(self) -> int:
+        """Steps after the next for which trajectories may begin."""
+        return self.staleness if self.ahead is None else self.ahead
+
+    @property
+    def slots(self) -> int:
+        """Groups of environments: a step takes as many groups of trajectories."""
+        return self.batch // self.group
+
+    @property
     def environments(self) -> int:
         """Trajectories under way at most."""
-        return round(self.batch * self.redundancy)
+        return self.slots * self.members
 
 
 @dataclass(frozen=True, eq=False)
@@ -472,13 +496,14 @@ class _World:
     manner: Manner
     iterations: int
     now: float = 0.0
-    begun: int = 0
+    steps: int = 0
     version: int = 0
     order: int = 0
     trained_until: float = 0.0
     gathered: bool = False  # a batch is taken, its step not begun
     live: dict = field(default_factory=dict)
-    buffer: list = field(default_factory=list)
+    groups: dict = field(default_factory=dict)  # those under way, by slot: all their members
+    buffer: list = field(default_factory=list)  # those complete, in whole groups
     events: list = field(default_factory=list)
     log: list = field(default_factory=list)
     done: list = field(default_factory=list)
@@ -499,6 +524,8 @@ class _World:
         self.counts = {"trained": 0, "stale": 0, "surplus": 0, "unfinished": 0}
         self.reward_free = [0.0] * (self.manner.reward_slots or 0)
         self.spent = [(0.0, 0.0)] * len(self.engines)
+        self.complete = [0] * self.manner.slots
+        self.again = [0] * self.manner.slots
 
     def run(self) -> Played:
         self._launch()
@@ -509,7 +536,7 @@ class _World:
                 )
             self.now, _, what, args = heapq.heappop(self.events)
             what(*args)
-        self.counts["unfinished"] = len(self.live) + len(self.buffer)
+        self.counts["unfinished"] = sum(map(len, self.groups.values())) + len(self.buffer)
         peaks = tuple(e.peak for e in self.engines)
         return Played(tuple(self.done), self.counts, tuple(self.log), peaks, self.reward_busy)
 
@@ -520,21 +547,23 @@ class _World:
     # --- trajectories ---
 
     def _launch(self) -> None:
-        """Environments that are free begin: all of a step's, or one for each that ended while the buffer has room."""
+        """Groups of environments begin that are free and not too far ahead of the weights."""
         m = self.manner
-        room = m.environments - len(self.live)
-        if m.continuous:
-            room = min(room, (1 + m.staleness) * m.environments - len(self.live) - len(self.buffer))
-        for _ in range(room):
-            self._begin()
+        upto = self.steps + m.steps_ahead if m.continuous else self.steps
+        for slot in range(m.slots):
+            if slot not in self.groups and self.complete[slot] <= upto:
+                self._begin(slot)
         self._try_barrier()
 
-    def _begin(self) -> None:
-        who = Trajectory(self.episodes(self.begun), self.version)
-        self.live[self.begun] = who
-        self.log.append((self.now, "begin", self.begun))
-        self.begun += 1
-        self._wait(who)
+    def _begin(self, slot: int) -> None:
+        """The environments of a group begin; its n-th trajectories are the same whenever they begin."""
+        first = (self.again[slot] * self.manner.slots + slot) * self.manner.members
+        self.again[slot] += 1
+        self.groups[slot] = [Trajectory(self.episodes(first + i), self.version) for i in range(self.manner.members)]
+        for who in self.groups[slot]:
+            self.live[who.episode.number] = who
+            self.log.append((self.now, "begin", who.episode.number))
+            self._wait(who)
 
     def _wait(self, who: Trajectory) -> None:
         """Its environment takes its time; in step with all others where turns are batched."""
@@ -650,7 +679,18 @@ class _World:
         who.ended = True
         del self.live[who.episode.number]
         self.log.append((self.now, "end", who.episode.number))
-        self.buffer.append(who)
+        group = who.episode.number // self.manner.members % self.manner.slots
+        ended = [other for other in self.groups[group] if other.ended]
+        if len(ended) == self.manner.group:
+            self._complete(group, ended)
+
+    def _complete(self, group: int, ended: list[Trajectory]) -> None:
+        """As many of a group as train together have ended: the others are not needed."""
+        for who in self.groups.pop(group):
+            if not who.ended:
+                self._abort(who, "surplus")
+        self.buffer += ended
+        self.complete[group] += 1
         self._try_batch()
         if self.manner.continuous:
             self._launch()
@@ -677,19 +717,26 @@ class _World:
             return
         self.gathered = True
         taken, self.buffer = self.buffer[: self.manner.batch], self.buffer[self.manner.batch :]
-        if not self.manner.continuous:
-            for who in (*self.buffer, *list(self.live.values())):
-                self._abort(who, "surplus")
-            self.buffer = []
         self.counts["trained"] += len(taken)
+        if self.manner.continuous:
+            self.steps += 1
+            self._launch()
+        busy = self._busy()
         if self.manner.parallel:  # weights of the last step first, then training beside rollouts
             first = not self.done
             when = self.now if first else max(self.now, self.trained_until + self.manner.transfer)
-            self._at(when, self._step, tuple(taken), self.now, not first)
+            self._at(when, self._step, tuple(taken), busy, self.now, not first)
         else:
-            self._step(tuple(taken), self.now, False)
+            self._step(tuple(taken), busy, self.now, False)
 
-    def _step(self, taken: tuple[Trajectory, ...], ready: float, update: bool) -> None:
+    def _busy(self) -> tuple[tuple[float, float], ...]:
+        """Seconds of prefill and decode of each engine since it was asked last."""
+        spent = [(e.prefill, e.decode) for e in self.engines]
+        found = tuple((a - c, b - d) for (a, b), (c, d) in zip(spent, self.spent, strict=True))
+        self.spent = spent
+        return found
+
+    def _step(self, taken: tuple[Trajectory, ...], busy: tuple, ready: float, update: bool) -> None:
         """suspend, update and resume where there are weights to take; then train."""
         stale = tuple(self.version - who.version for who in taken)
         resumed = self.now
@@ -698,16 +745,15 @@ class _World:
             self._update(self.manner.suspended)
         seconds = self.train([who.episode for who in taken])
         self.trained_until = resumed + seconds
-        spent = [(e.prefill, e.decode) for e in self.engines]
-        busy = tuple((a - c, b - d) for (a, b), (c, d) in zip(spent, self.spent, strict=True))
         self.done.append(
             Iteration(len(self.done), self.began, ready, resumed, (resumed, self.trained_until), taken, stale, busy)
         )
-        self.spent, self.began, self.gathered = spent, resumed, False
+        self.began, self.gathered = resumed, False
         if self.manner.continuous:
             self._launch()
             self._try_batch()
         elif self.manner.parallel:
+            self.steps += 1
             self._at(resumed, self._launch)
         else:
             self._at(self.trained_until + self.manner.transfer + self.manner.suspended, self._next_step)
@@ -715,7 +761,7 @@ class _World:
     def _next_step(self) -> None:
         """Synchronous: all stood still while weights came."""
         self._update(0.0)
-        self.began = self.now
+        self.began, self.steps = self.now, self.steps + 1
         self._launch()
 
     def _update(self, seconds: float) -> None:
@@ -726,8 +772,13 @@ class _World:
             engine.update(self.now, seconds)
             self._plan(engine)
         if m.continuous:
-            old = [who for who in (*self.buffer, *self.live.values()) if who.version < self.version - m.staleness]
-            self.buffer = [who for who in self.buffer if who.version >= self.version - m.staleness]
+            least = self.version - m.staleness
+            old = [who for who in self.buffer if who.version < least]
+            self.buffer = [who for who in self.buffer if who.version >= least]
+            for group in {who.episode.number // m.members % m.slots for who in old[:: m.group]}:
+                self.complete[group] -= 1
+            for group in [g for g, members in self.groups.items() if members[0].version < least]:
+                old += self.groups.pop(group)
             for who in old:
                 self._abort(who, "stale")
 

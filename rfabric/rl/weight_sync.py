@@ -19,7 +19,8 @@ Besides the wire there is software, calibrated in sync_time:
 
     seconds = set-up + max(wire, packing) + unpacking
     packing      S / PACK by one sender a pipeline stage; by all training GPUs together in scatter and p2p
-    unpacking    S / UNPACK, as engines take in whole tensors; an n-th of it in scatter; none in p2p, which writes in place
+    unpacking    S / UNPACK of a trainer without pipeline, of which engines' loading takes S / LOAD and each stage gathers its
+                 own part of the rest; an n-th of S / UNPACK in scatter; none in p2p, which writes in place
 """
 
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from ..trace import Flows, ring
 from .communication import NIC_REACHED
-from .sync_time import GROUP_SETUP, PACK, UNPACK
+from .sync_time import GROUP_SETUP, PACK, UNPACK, unpacking
 
 if TYPE_CHECKING:
     from .workload import Workload
@@ -135,7 +136,7 @@ def _software(w: "Workload") -> tuple[float, float, float]:
             size / (UNPACK * c.generation_gpus) if strategy == "scatter" else 0.0,
         )
     setup = 0.0 if strategy == "relay" else GROUP_SETUP
-    return setup, size / (PACK * w.training.pp), size / UNPACK
+    return setup, size / (PACK * w.training.pp), sum(unpacking(size, w.training.pp).values())
 
 
 def parts(w: "Workload", first_rank: bool = False) -> list[Part]:

@@ -65,7 +65,8 @@ class Generation(Section):
     memory_utilisation: share of HBM the engine may take (vLLM's gpu_memory_utilization);
     max_num_seqs: responses a replica decodes at once (verl's rollout.max_num_seqs); precision: of weights and matmuls;
     turns: parts that a response comes in; between two, an environment takes `environment_latency` and says `observation`
-    tokens, which the next turn reads.
+    tokens, which the next turn reads;
+    gpu: what generates, where that is not `cluster.gpu`.
     """
 
     section = "generation."
@@ -82,6 +83,7 @@ class Generation(Section):
     turns: int = key(count(high=10**4), 1)
     environment_latency: float = key(seconds, 0.0)
     observation: int = key(count(0), 0)
+    gpu: str | None = key(choice(*GPUS), None)
 
     @property
     def responses(self) -> int:
@@ -194,6 +196,19 @@ class Workload:
         return GPUS[self.cluster.gpu]
 
     @property
+    def generation_gpu(self) -> Gpu:
+        """What generates."""
+        return GPUS[self.generation.gpu or self.cluster.gpu]
+
+    @property
+    def usd_per_hour(self) -> float | None:
+        """What all its GPUs cost an hour; None where a price is not published."""
+        prices = self.gpu.usd_per_hour, self.generation_gpu.usd_per_hour
+        if None in prices:
+            return None
+        return prices[0] * self.first_generation_gpu + prices[1] * self.cluster.generation_gpus
+
+    @property
     def gpus(self) -> int:
         return self.first_generation_gpu + self.cluster.generation_gpus
 
@@ -275,7 +290,7 @@ class Workload:
     def kv_capacity_tokens(self) -> int:
         """Tokens of KV cache a generation replica holds."""
         g = self.generation
-        return memory.kv_capacity_tokens(self.model, self.gpu, g.tp, g.memory_utilisation, precision=g.precision)
+        return memory.kv_capacity_tokens(self.model, self.generation_gpu, g.tp, g.memory_utilisation, precision=g.precision)
 
 
 _SECTIONS = {

@@ -669,12 +669,31 @@ class Engine {
 
     // A collective starts many flows at once: room for just these, where doubling would waste half.
     void make_room(size_t n) {
+        if (n > 4 * links.size()) make_lists();
         const size_t all = slots.size() + n - std::min(n, free_slots.size());
         if (all <= 2 * slots.size()) return;
         slots.reserve(all);
         ways.reserve(all << shift);
         heap_at.reserve(all);
         endings.reserve(all);
+    }
+
+    void make_lists() {
+        std::vector<uint32_t> coming(links.size());
+        for (int32_t f : arrivals)
+            for (const int32_t *p = path_of(f), *end = p + flows[f].hops; p != end; ++p) ++coming[*p];
+        size_t all = lists.size();
+        for (size_t l = 0; l < links.size(); ++l) {
+            const uint64_t most = uint64_t{links[l].count} + coming[l];
+            uint8_t room = 0;
+            if (most > room_of(links[l])) room = std::max<uint8_t>(LEAST_ROOM, links[l].room);
+            while (room && most > uint64_t{1} << (room - 1)) ++room;
+            coming[l] = room;
+            all += room ? size_t{1} << (room - 1) : 0;
+        }
+        lists.reserve(all);
+        for (size_t l = 0; l < links.size(); ++l)
+            if (coming[l]) grow(links[l], static_cast<uint8_t>(coming[l]));
     }
 
     void attach(int32_t f) {
@@ -699,7 +718,7 @@ class Engine {
 
     void enter(int32_t l, uint32_t hop) {
         Link& link = links[l];
-        if (link.count == room_of(link)) grow(link);
+        if (link.count == room_of(link)) grow(link, link.room ? link.room + 1 : LEAST_ROOM);
         if (link.count == 0) busy[l] -= now;
         if (!link.listed) {
             link.listed = 1;
@@ -711,6 +730,7 @@ class Engine {
 
     uint32_t* list_of(const Link& link) { return lists.data() + link.list; }
     const uint32_t* list_of(const Link& link) const { return lists.data() + link.list; }
+    static constexpr uint8_t LEAST_ROOM = 3;  // four hops
     static uint32_t room_of(const Link& link) { return link.room ? uint32_t{1} << (link.room - 1) : 0; }
 
     void put(uint32_t* list, uint32_t at, uint32_t hop) {
@@ -744,8 +764,8 @@ class Engine {
         return w->place;
     }
 
-    void grow(Link& link) {
-        const uint8_t room = link.room ? link.room + 1 : 3;
+    void grow(Link& link, uint8_t room) {
+        if (room > 32) throw std::bad_alloc();
         uint32_t list;
         if (spare[room].empty()) {
             if (lists.size() + (size_t{1} << (room - 1)) > NONE) throw std::bad_alloc();

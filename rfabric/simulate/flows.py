@@ -141,7 +141,8 @@ class Engine:
         """Run on through the times `edges` (s, ascending); how full was each link between one and the next?
 
         Array (len(edges) - 1, links): the mean share of its capacity that a link carried; 0 for a dark one. Watched
-        flows do not stop this run, and what happens to them is not told.
+        flows do not stop this run, and what happens to them is not told. A bin costs one look at every flow in flight and
+        every link: nothing beside the many events of a bin, but as much as a tenth of a collective that moves in lockstep.
         """
         edges = inputs.edges(edges, self.now)
         carried = np.empty((len(edges), self.links))

@@ -102,7 +102,9 @@ def _one_plane(fabric: Fabric, wanted: Demand, peer: bool) -> tuple[float, float
     import networkx as nx
 
     graph = nx.Graph()
-    graph.add_weighted_edges_from(zip(a.rows[edges].tolist(), a.columns[edges].tolist(), a.wanted[edges].tolist(), strict=True))
+    graph.add_weighted_edges_from(
+        zip(a.rows[edges].tolist(), a.columns[edges].tolist(), a.wanted[edges].tolist(), strict=True)
+    )
     theirs, pairs = _timed(lambda: nx.max_weight_matching(graph), 1)
     weight = sum(graph.edges[pair]["weight"] for pair in pairs)
     if abs(weight - a.wanted[edges][best].sum()) > 1e-6 * weight:

@@ -308,4 +308,3 @@ def _peaks(world: _World, job: Job) -> None:
         if used > has:
             raise RFabricError(f"job {job.name}: needs {used - has} more {pool} nodes, all {has} of the pool are taken")
     world.peak_roll, world.peak_train = max(world.peak_roll, roll), max(world.peak_train, train)
-

@@ -12,18 +12,24 @@ takes
     cycle  = max over jobs of roll + train                  the longest job is never the one that waits
     load   = max( sum of train, max over nodes of the sum of roll on it )
 
-which is what `meta_iterations` finds, phase by phase (arXiv 2512.11306; OSDI'26 Weave). A phase on a node that several
-jobs share begins with its warm switch. Training holds its nodes for the sync as well; rollout nodes take new weights
-into host memory beside what runs.
+which is what `meta_iterations` finds, phase by phase (arXiv 2512.11306; OSDI'26 Weave). Jobs on several nodes that share
+some but not all of them may wait for each other across nodes: then the period is the largest mean of a way round the phases.
+
+A phase on a node that several jobs share begins with its warm switch. Training holds its nodes for the sync as well; rollout
+nodes take new weights into host memory beside what runs.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
 
 from .jobs import Job, Pools
 
 SLACK = 1e-9  # relative, for sums of seconds and bytes
+SETTLED, MEASURED = 60, 60  # rounds simulated before, and while, iterations are timed
 
 
 @dataclass(frozen=True)
@@ -137,7 +143,13 @@ class Group:
     @cached_property
     def period(self) -> float:
         """Seconds of a meta-iteration in the steady state: every job's iteration time."""
-        return max(self.cycle, self.load)
+        return max(self.cycle, self.load) if self.plain else _slowest_way_round(self, {})
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether any two jobs have all their rollout nodes in common, or none."""
+        kinds = [frozenset(nodes) for nodes in set(self.pins)]
+        return sum(map(len, kinds)) == len(frozenset().union(*kinds))
 
     @property
     def saturated(self) -> bool:
@@ -178,10 +190,32 @@ STAYS = Tail()
 
 def migrated_period(group: Group, tails: Mapping[str, Tail]) -> float:
     """Seconds of a meta-iteration in which jobs on shared nodes move their tails aside (by name)."""
+    if not group.plain:
+        return _slowest_way_round(group, tails)
     turns = [(roll, train, _tail(group, i, tails), group.pins[i]) for i, (roll, train) in enumerate(group.order)]
     cycle = max(roll * tail.stretch + train for roll, train, tail, _ in turns)
     loads = [sum(r * tail.held for r, _, tail, nodes in turns if node in nodes) for node in range(group.roll_nodes)]
     return max(cycle, sum(train for _, train, _, _ in turns), *loads)
+
+
+def _slowest_way_round(group: Group, tails: Mapping[str, Tail]) -> float:
+    """The period of any group: the largest mean cycle of one round as a max-plus map (Karp)."""
+    nodes, size = group.roll_nodes, group.roll_nodes + 1 + len(group.jobs)
+    step = np.empty((size, size))
+    for i in range(size):
+        state = np.full(size, -np.inf)
+        state[i] = 0.0
+        free, end, ready = state[:nodes].tolist(), [float(state[nodes])], state[nodes + 1 :].tolist()
+        deque(_round(group, 0, tails, free, end, ready), 0)
+        step[:, i] = [*free, *end, *ready]
+    longest = np.full((size + 1, size), -np.inf)
+    longest[0, nodes] = 0.0  # training, which everything waits for sooner or later
+    for k in range(size):
+        longest[k + 1] = (step + longest[k]).max(axis=1)
+    with np.errstate(invalid="ignore"):
+        means = (longest[size] - longest[:size]) / (size - np.arange(size))[:, None]
+    means = np.where(np.isfinite(longest[:size]), means, np.inf).min(axis=0)
+    return float(means[np.isfinite(longest[size])].max())
 
 
 def _tail(group: Group, i: int, tails: Mapping[str, Tail]) -> Tail:
@@ -205,15 +239,18 @@ def violations(group: Group, pools: Pools) -> list[str]:
         if used >= pools.roll_memory:
             found.append(f"rollout node {node}: {used / 1e9:.4g} GB pinned, it holds {pools.roll_memory / 1e9:.4g} GB")
     if group.train_bytes >= pools.train_memory:
-        found.append(f"training: {group.train_bytes / 1e9:.4g} GB pinned, a node holds {pools.train_memory / 1e9:.4g} GB")
+        found.append(
+            f"training: {group.train_bytes / 1e9:.4g} GB pinned, a node holds {pools.train_memory / 1e9:.4g} GB"
+        )
     return found
 
 
 def iteration_seconds(group: Group) -> list[float]:
-    """Every job's iteration time in the steady state, from simulating the meta-iterations until they repeat."""
-    rounds = 2 * len(group.jobs) + 2  # the slowest way round the phases visits each job once at most, and then repeats
-    ends = {(turn.job.name, turn.round): turn.trained for turn in meta_iterations(group, 2 * rounds)}
-    return [(ends[job.name, 2 * rounds - 1] - ends[job.name, rounds - 1]) / rounds for job in group.jobs]
+    """Every job's iteration time in the steady state, from simulating meta-iterations long enough to settle."""
+    ends: dict[str, list[float]] = {job.name: [] for job in group.jobs}
+    for turn in meta_iterations(group, SETTLED + MEASURED):
+        ends[turn.job.name].append(turn.trained)
+    return [(ends[job.name][-1] - ends[job.name][SETTLED - 1]) / MEASURED for job in group.jobs]
 
 
 def meta_iterations(group: Group, rounds: int, tails: Mapping[str, Tail] | None = None) -> Iterable[Turn]:
@@ -221,15 +258,19 @@ def meta_iterations(group: Group, rounds: int, tails: Mapping[str, Tail] | None 
 
     `tails` moves the tails of jobs on shared nodes aside, by name.
     """
-    free, training = [0.0] * group.roll_nodes, 0.0
-    ready = dict.fromkeys((job.name for job in group.jobs), 0.0)
-    moved = [_tail(group, i, tails or {}) for i in range(len(group.jobs))]
+    free, end, ready = [0.0] * group.roll_nodes, [0.0], [0.0] * len(group.jobs)
     for number in range(rounds):
-        for ((roll, train), job, nodes), tail in zip(_each(group), moved, strict=True):
-            begin = max(ready[job.name], *(free[node] for node in nodes))
-            for node in nodes:
-                free[node] = begin + roll * tail.held
-            rolled = begin + roll * tail.stretch
-            update = max(rolled, training)
-            training = ready[job.name] = update + train
-            yield Turn(job, number, begin, rolled, update, training)
+        yield from _round(group, number, tails or {}, free, end, ready)
+
+
+def _round(group: Group, number: int, tails: Mapping[str, Tail], free: list, end: list, ready: list) -> Iterator[Turn]:
+    """One meta-iteration from when nodes are `free`, training has its `end` and jobs are `ready`; all three move on."""
+    for i, ((roll, train), job, nodes) in enumerate(_each(group)):
+        tail = _tail(group, i, tails)
+        begin = max(ready[i], *(free[node] for node in nodes))
+        for node in nodes:
+            free[node] = begin + roll * tail.held
+        rolled = begin + roll * tail.stretch
+        update = max(rolled, end[0])
+        end[0] = ready[i] = update + train
+        yield Turn(job, number, begin, rolled, update, end[0])

@@ -48,7 +48,11 @@ def cheapest(jobs: Sequence[Job], pools: Pools = Pools(), gap: float = GAP) -> t
     once = LinearConstraint(_inside(jobs, groups), 1, 1)
     with _silent():
         found = milp(
-            prices, integrality=np.ones(len(groups)), bounds=Bounds(0, 1), constraints=once, options={"mip_rel_gap": gap}
+            prices,
+            integrality=np.ones(len(groups)),
+            bounds=Bounds(0, 1),
+            constraints=once,
+            options={"mip_rel_gap": gap},
         )
     if found.x is None:
         raise RFabricError(f"no cheapest grouping of {len(jobs)} jobs found: {found.message}")

@@ -59,7 +59,9 @@ def anywhere(job: Job, groups: Sequence[Group], pools: Pools, random: np.random.
     """Any placement that memory allows, or a new group, with equal chance."""
     found: list[Placement | None] = [None]
     for index, group in enumerate(groups):
-        found += [Placement(index, nodes, grown) for nodes, grown in placements(group, job) if fits(group, job, nodes, pools)]
+        found += [
+            Placement(index, nodes, grown) for nodes, grown in placements(group, job) if fits(group, job, nodes, pools)
+        ]
     return found[int(random.integers(len(found)))]
 
 

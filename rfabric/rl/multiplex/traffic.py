@@ -93,7 +93,7 @@ def read_shared(name: str, settings: Sequence[str] = (), seed: int = 0, policy: 
     gpus = sum(g.train_nodes + g.roll_nodes for g in groups) * next(iter(loads.values())).gpus_per_server
     inputs = tuple(dict.fromkeys((path, *(file for load in loads.values() for file in load.files))))
     trace = traffic_of(groups, loads, seed)
-    trace.provenance["scheduler"] = policy
+    trace.provenance.update(scheduler=policy, gpus_per_server=next(iter(loads.values())).gpus_per_server)
     return Traffic(trace, path.stem, inputs, gpus)
 
 
@@ -150,7 +150,9 @@ def _merge(out: TraceBuilder, seats: Sequence[_Seat], windows: dict[PhaseKey, fl
 def _phase(out: TraceBuilder, seat: _Seat, trace: Trace, key: PhaseKey, number: int, done: dict, held: dict) -> None:
     """One phase of one job: what it waits for, its rows, and the barrier at its end that the next in line waits for."""
     pool = NODES_OF[key.phase]
-    nodes = [(pool, node) for node in (seat.group.pins[seat.place] if pool == "roll" else range(seat.group.train_nodes))]
+    nodes = [
+        (pool, node) for node in (seat.group.pins[seat.place] if pool == "roll" else range(seat.group.train_nodes))
+    ]
     kind = {"step": number, "phase": key.phase}
     mine = trace.rows(key)
     host = int(seat.hosts[trace.src[mine[0]]])
@@ -167,7 +169,9 @@ def _phase(out: TraceBuilder, seat: _Seat, trace: Trace, key: PhaseKey, number: 
             gap=float(trace.gap[row]), start=float(trace.start[row]),
             label=f"{seat.job.name} {trace.labels[trace.label[row]]}", **kind,
         )[0]  # fmt: skip
-    end = out.compute(host, 0.0, after=[done[row] for row in _exits(trace, mine)], label=f"{seat.job.name} barrier", **kind)
+    end = out.compute(
+        host, 0.0, after=[done[row] for row in _exits(trace, mine)], label=f"{seat.job.name} barrier", **kind
+    )
     held.update(dict.fromkeys(nodes, end))
 
 
@@ -186,7 +190,9 @@ def _server(groups: Sequence[Group], workloads: Mapping[str, Workload]) -> int:
         raise RFabricError(f"job {missing[0]}: no workload is given for it; there are {', '.join(workloads)}")
     sizes = {workloads[name].gpus_per_server for name in names}
     if len(sizes) != 1:
-        raise RFabricError(f"jobs with {' and '.join(map(str, sorted(sizes)))} GPUs a server share no nodes; set one size")
+        raise RFabricError(
+            f"jobs with {' and '.join(map(str, sorted(sizes)))} GPUs a server share no nodes; set one size"
+        )
     return sizes.pop()
 
 
@@ -203,4 +209,3 @@ def _hosts(group: Group, place: int, train: int, roll: int, size: int, workload:
     first = [train * size + i for i in range(training)]
     rest = [(roll + node) * size + i for node in group.pins[place] for i in range(size)][:generation]
     return np.array(first + rest)
-

@@ -23,12 +23,12 @@ from ..schedule import Scheduled, Settings, Span, of_steps, settings_of
 from ..serving import ReplicaTime
 from ..workload import Workload
 from .planner import replanned, with_tp
-from .reward import Tests, judged, runs, timeout
+from .reward import Judges, judged, runs, timeout
 from .rounds import ALIKE, LONG, PLAIN, SHORT, Books, Launch, Played, draw, generated_of, launch, play, settled
 from .stream import Streamed, may_free, projected_peak, streamed, work_done
 
 __all__ = [
-    "ALIKE", "LONG", "PLAIN", "SHORT", "Books", "Launch", "Packed", "Played", "Policy", "Streamed", "Tests", "draw",
+    "ALIKE", "LONG", "PLAIN", "SHORT", "Books", "Launch", "Packed", "Played", "Policy", "Streamed", "Judges", "draw",
     "generated_of", "judged", "launch", "may_free", "play", "projected_peak", "replanned", "run", "runs", "schedule", "settled",
     "streamed", "timeout", "with_tp", "work_done",
 ]  # fmt: skip
@@ -61,16 +61,16 @@ SYNCHRONOUS = Policy(prompts=1, responses=1, planner=0, stream=0)  # verl: nothi
 
 @dataclass(frozen=True)
 class Rewards:
-    """How responses are judged: by `tests`, each when it is there or all after the rollout, with time-outs that adapt or not."""
+    """How responses are judged: by `judges`, each when it is there or all after the rollout, with time-outs that adapt or not."""
 
-    tests: Tests
+    judges: Judges
     per_sample: bool = True
     adaptive: bool = True
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """One step: its round, when all is judged (s), its training, and the share of that done before (`early`, of `streamable` s)."""
+    """One step: its round, when all is judged (s), its training; `early`: the share of `streamable` done before."""
 
     number: int
     w: Workload
@@ -155,10 +155,10 @@ def _judged(played: Played, rewards: Rewards | None, seed: list[int]) -> np.ndar
         return played.kept_ends
     ready = played.kept_ends if rewards.per_sample else np.full(played.kept_ends.shape, played.seconds)
     order = np.argsort(ready, axis=1, kind="stable")
-    drawn = runs(rewards.tests, *ready.shape, int(np.random.default_rng(seed).integers(2**31)), rewards.adaptive)
+    drawn = runs(rewards.judges, *ready.shape, int(np.random.default_rng(seed).integers(2**31)), rewards.adaptive)
     seconds = np.empty_like(drawn)
     np.put_along_axis(seconds, order, drawn, axis=1)
-    return judged(ready, seconds, rewards.tests.workers)
+    return judged(ready, seconds, rewards.judges.workers)
 
 
 def streamable(trained: Trained) -> float:
@@ -170,7 +170,7 @@ def streamable(trained: Trained) -> float:
 
 
 def schedule(w: Workload, seed: int, settings: Settings) -> Scheduled:
-    """What `--policy rollpacker` makes of a job; its trace keeps the recipe's replicas, so a step at another tp stands on theirs."""
+    """What `--policy rollpacker` makes of a job; its trace keeps the recipe's replicas: a step at another tp stands on theirs."""
     policy = settings_of("rollpacker", Policy(), settings)
     done = run(w, seed, policy)
     found = of_steps(w, [_as_step(w, packed) for packed in done], seed, _facts(done))
@@ -207,13 +207,13 @@ def _rest(trained: Trained, early: float) -> Trained:
 
 
 def _early(w: Workload, done: list[Packed], found: Scheduled) -> Iterator[Span]:
-    """The freed GPUs at work on gradients, while the others generate."""
+    """The freed GPUs at work on gradients while the others generate; what they wait for groups is drawn after their work."""
     starts = {phase.step: phase.start for phase in found.plan.phases if phase.kind == "generation"}
     for packed in done:
         if packed.freed and packed.early:
             gpus = tuple(gpu for r in packed.freed.freed for gpu in packed.w.replicas[r])
-            begins, lasts = packed.freed.ready, packed.played.seconds - packed.freed.ready
-            yield Span("training", gpus, starts[packed.number] + begins, lasts, "training", packed.number)
+            busy = packed.early * streamable(packed.trained) * len(packed.played.times) / len(packed.freed.freed)
+            yield Span("training", gpus, starts[packed.number] + packed.freed.ready, busy, "training", packed.number)
 
 
 def _facts(done: list[Packed]) -> dict:

@@ -27,8 +27,8 @@ def timeout(anchor: float | None, least: float = LEAST_S, most: float = MOST_S, 
 
 
 @dataclass(frozen=True)
-class Tests:
-    """Runs of tests: a pool of `workers`; exponential times of mean `seconds`; shares `right`, and `hanging` of the wrong.
+class Judges:
+    """A pool of `workers` that run tests: exponential times of mean `seconds`; shares `right`, and `hanging` of the wrong.
 
     A run that hangs ends by its time-out. The defaults are ours, the paper states none of them.
     """
@@ -40,23 +40,23 @@ class Tests:
 
     def __post_init__(self):
         if self.workers < 1:
-            raise RFabricError(f"tests: {self.workers} workers can judge nothing; give 1 or more")
+            raise RFabricError(f"judges: {self.workers} workers can judge nothing; give 1 or more")
         for name in ("right", "hanging"):
             if not 0 <= getattr(self, name) <= 1:
-                raise RFabricError(f"tests: {name} {getattr(self, name)} must be a share, 0 to 1")
+                raise RFabricError(f"judges: {name} {getattr(self, name)} must be a share, 0 to 1")
 
 
-def runs(tests: Tests, groups: int, each: int, seed: int, adaptive: bool = True) -> np.ndarray:
+def runs(judges: Judges, groups: int, each: int, seed: int, adaptive: bool = True) -> np.ndarray:
     """Seconds of the runs of so many prompts and responses (float64[groups, each]), in the order in which they are judged.
 
     The data set's own solution, one correct run, is the first anchor of a prompt; correct runs of its responses raise it.
     """
     random = np.random.default_rng([seed, 5])
     shape = (groups, each)
-    seconds = random.exponential(tests.seconds, shape)
-    right = random.random(shape) < tests.right
-    hangs = ~right & (random.random(shape) < tests.hanging)
-    solution = random.exponential(tests.seconds, (groups, 1))
+    seconds = random.exponential(judges.seconds, shape)
+    right = random.random(shape) < judges.right
+    hangs = ~right & (random.random(shape) < judges.hanging)
+    solution = random.exponential(judges.seconds, (groups, 1))
     if not adaptive:
         return np.where(hangs, MOST_S, np.minimum(seconds, MOST_S))
     done = np.where(right, np.minimum(seconds, MOST_S), 0.0)

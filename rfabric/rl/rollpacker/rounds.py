@@ -93,7 +93,9 @@ def draw(w: Workload, seed: int, made: Launch, books: Books, alike: float = ALIK
     The normal quantile of a response is sqrt(alike) x that of its prompt + sqrt(1 - alike) x its own.
     """
     if not 0 <= alike <= 1:
-        raise RFabricError(f"rollpacker alike: {alike:g} must lie between 0 (responses know nothing of their prompt) and 1")
+        raise RFabricError(
+            f"rollpacker alike: {alike:g} must lie between 0 (responses know nothing of their prompt) and 1"
+        )
     g = w.generation
     prompts, hardness, own = [], [], []
     for p in made.prompts:

@@ -48,7 +48,7 @@ def may_free(done: float, looked: float) -> bool:
 def projected_peak(context: np.ndarray, made: np.ndarray, lengths: Lengths, most: int) -> float:
     """The most tokens of KV that these responses are expected to hold at once as they go on together.
 
-    context, made: tokens each holds and has given; how many go on is what `lengths`, cut at `most`, says of those that came so far.
+    context, made: tokens each holds and has given; how many go on is what `lengths`, cut at `most`, says of those so long.
     """
     if not len(made):
         return 0.0

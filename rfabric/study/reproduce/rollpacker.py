@@ -14,11 +14,24 @@ import numpy as np
 
 from ...rl import Workload, read_recipe
 from ...rl.lengths import Lengths
-from ...rl.rollpacker import LONG, SHORT, SYNCHRONOUS, Packed, Policy, Rewards, Tests, run, runs, with_tp
+from ...rl.rollpacker import (
+    ALIKE,
+    LONG,
+    SHORT,
+    SYNCHRONOUS,
+    Judges,
+    Packed,
+    Policy,
+    Rewards,
+    judged,
+    run,
+    runs,
+    with_tp,
+)
 from . import Row, span
 
 Progress = Callable[[str], None]
-STEPS = 20  # of a run: four cycles of four short rounds and a long one at 1.25
+STEPS = 15  # of a run: three cycles of four short rounds and a long one (eta 1.25), five of two and one (1.5)
 
 
 def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[Row]:
@@ -69,11 +82,15 @@ def lengths(most: int) -> Lengths:
     knots = [0.5, 0.75, last]
     tokens = np.log([JOBS["14B"].most / LONGEST_OVER_MEDIAN, P75, most])
     z = np.array([normal.inv_cdf(q) for q in knots])
-    quantile = np.unique(np.concatenate([np.linspace(0, 1, 201), 1 - np.geomspace(0.05, 1 / (PROMPTS * GROUP), 60), knots]))
+    quantile = np.unique(
+        np.concatenate([np.linspace(0, 1, 201), 1 - np.geomspace(0.05, 1 / (PROMPTS * GROUP), 60), knots])
+    )
     at = np.array([normal.inv_cdf(q) for q in np.clip(quantile, 1e-4, last)])
     low = tokens[0] + (at - z[0]) * (tokens[1] - tokens[0]) / (z[1] - z[0])
     high = tokens[1] + (at - z[1]) * (tokens[2] - tokens[1]) / (z[2] - z[1])
-    return Lengths(f"rollpacker-{most}", quantile, np.exp(np.where(at <= z[1], low, high)), "quantiles that RollPacker states")
+    return Lengths(
+        f"rollpacker-{most}", quantile, np.exp(np.where(at <= z[1], low, high)), "quantiles that RollPacker states"
+    )
 
 
 @cache
@@ -82,11 +99,304 @@ def job(name: str) -> Workload:
     of = JOBS[name]
     tp, pp, cp = of.training
     settings = {
-        "model": of.model, "placement": "colocated", "cluster.training_gpus": of.gpus, "cluster.generation_gpus": of.gpus,
-        "generation.tp": of.tp, "generation.batch": PROMPTS, "generation.group_size": GROUP, "generation.max_prompt": MAX_PROMPT,
+        "model": of.model,
+        "placement": "colocated",
+        "cluster.training_gpus": of.gpus,
+        "cluster.generation_gpus": of.gpus,
+        "generation.tp": of.tp,
+        "generation.batch": PROMPTS,
+        "generation.group_size": GROUP,
+        "generation.max_prompt": MAX_PROMPT,
         "generation.max_response": min(of.most, 32768 - MAX_PROMPT),
-        "training.tp": tp, "training.pp": pp, "training.cp": cp, "training.mini_batches": 1,
-        "training.micro_batch_tokens": -(-(of.most + MAX_PROMPT) // cp), "training.recompute": "full",
+        "training.tp": tp,
+        "training.pp": pp,
+        "training.cp": cp,
+        "training.mini_batches": 1,
+        "training.micro_batch_tokens": -(-(of.most + MAX_PROMPT) // cp),
+        "training.recompute": "full",
     }  # fmt: skip  the context of Qwen2.5-32B is 32,768 tokens, prompt included
     w = read_recipe("grpo-64", [f"{key}={value}" for key, value in settings.items()])
     return replace(w, generation=replace(w.generation, lengths=lengths(w.generation.max_response)))
+
+
+# Mean rollout of veRL in Fig. 11 (s): what it took before anything was sped up. Ours, modelled, is `pace` times shorter.
+ROLLOUT_S = {"7B": 82.0, "14B": 277.0, "32B": 673.0}
+
+
+@cache
+def mean_rollout(name: str, prompts: float = 1.0, responses: float = 1.0, seed: int = 0, alike: float = ALIKE) -> float:
+    """Seconds of the rollout, mean over STEPS rounds of all kinds, as modelled."""
+    policy = Policy(prompts, responses, planner=0, stream=0, alike=alike)
+    return mean(step.played.seconds for step in run(job(name), seed, policy, STEPS))
+
+
+def pace(name: str, seed: int) -> float:
+    """How much slower than modelled the paper's engine generated when nothing was sped up."""
+    return ROLLOUT_S[name] / mean_rollout(name, seed=seed)
+
+
+@cache
+def trained_at() -> float:
+    """The share of peak FLOP/s at which training of 14B takes its share of a step of veRL, for all three jobs."""
+    rollout, _, training = SHARES[TASK]
+    seconds = ROLLOUT_S["14B"] * training / rollout
+
+    def takes(share: float) -> float:
+        w = _trained_at(job("14B"), share)
+        (step,) = run(w, 0, SYNCHRONOUS, 1)
+        return step.seconds - step.judged
+
+    # a / share + b: passes, and what else there is
+    a = (takes(0.25) - takes(0.5)) / 2
+    return a / (seconds - takes(0.5) + 2 * a)
+
+
+def _trained_at(w: Workload, share: float) -> Workload:
+    return replace(w, efficiency=replace(w.efficiency, training=share))
+
+
+@cache
+def pool() -> Judges:
+    """The fewest sandboxes that judge a batch of 14B, after its rollout and with time-outs of 30 s, in no more than its share."""
+    rollout, reward, _ = SHARES[TASK]
+    most = ROLLOUT_S["14B"] * reward / rollout
+    few, many = 1, 2048
+    while few < many:
+        workers = (few + many) // 2
+        few, many = (few, workers) if _makespan(Judges(workers), False) <= most else (workers + 1, many)
+    return Judges(few)
+
+
+def _makespan(judges: Judges, adaptive: bool) -> float:
+    """Seconds to judge a batch that is all there: mean over some draws."""
+    ready = np.zeros((PROMPTS, GROUP))
+    return mean(float(judged(ready, runs(judges, PROMPTS, GROUP, n, adaptive), judges.workers).max()) for n in range(5))
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def baseline_rows(seed: int) -> Iterator[Row]:
+    """What a step of veRL takes here, before anything is taken from the paper."""
+    for name, paper in ROLLOUT_S.items():
+        why = "modelled: the paper's engine, vLLM 0.8.4, is slower. Below, rollouts are stretched by this, alike for all systems"
+        yield Row(f"veRL, {name}: rollout", paper, mean_rollout(name, seed=seed), "s", why)
+    w = _trained_at(job("14B"), trained_at())
+    trains = mean(step.seconds - step.judged for step in run(w, seed, SYNCHRONOUS, 3))
+    yield Row("veRL, 14B code: share of training in a step, as modelled", SHARES[TASK][2], _modelled_share(seed), "share",
+              f"below, training takes the paper's share: {trains:.0f} s, at {trained_at():.2f} of peak FLOP/s")  # fmt: skip
+
+
+def _modelled_share(seed: int) -> float:
+    steps = run(job("14B"), seed, SYNCHRONOUS, 3)
+    rollout, reward, _ = SHARES[TASK]
+    trains, rolls = mean(s.seconds - s.judged for s in steps), mean(s.judged for s in steps)
+    return trains / (trains + rolls * (1 + reward / rollout))
+
+
+LIKE_SIZES = "1,024 kept of 1,600 launched; lengths from stated quantiles alone"
+
+
+def round_rows(seed: int) -> Iterator[Row]:
+    """Short and long rounds: how many, how long, how much faster."""
+    steps = run(job("14B"), seed, Policy(planner=0, stream=0), STEPS)
+    kinds = [step.kind for step in steps]
+    yield Row("short rounds to a long one, eta 1.25", 4.0, kinds.count(SHORT) / kinds.count(LONG))
+    longest = mean(float(step.played.outputs.max()) for step in steps if step.kind == SHORT)
+    yield Row("14B: longest response, veRL over short rounds", 8.9, JOBS["14B"].most / longest, why=LIKE_SIZES)
+    short = [mean(s.seconds for s in stages(n, seed)[0]) / _short(stages(n, seed)[-1]) for n in JOBS]
+    why = "at 32B, 3.6 leaves more beside a rollout of 673 s than code's reward and training, scaled to that size"
+    yield Row("short rounds, all on: veRL's step over theirs", (2.1, 3.6), span(short), why=why)
+
+
+def _short(steps: Sequence[Packed]) -> float:
+    return mean(step.seconds for step in steps if step.kind == SHORT)
+
+
+STAGES = {
+    "tail batching": (1.30, 1.48, 2.21),
+    "+ reward scheduler": (2.01, 1.99, 2.48),
+    "+ parallelism planner": (2.01, 2.02, 2.52),
+    "+ stream trainer": (2.03, 2.22, 2.56),
+}
+
+
+@cache
+def stages(name: str, seed: int) -> list[list[Packed]]:
+    """Steps of veRL, then of each stage of the breakdown."""
+    late, each = Rewards(pool(), per_sample=False, adaptive=False), Rewards(pool())
+    ways = [
+        (SYNCHRONOUS, late),
+        (Policy(planner=0, stream=0), late),
+        (Policy(planner=0, stream=0), each),
+        (Policy(stream=0), each),
+        (Policy(), each),
+    ]
+    w, slower = _trained_at(job(name), trained_at()), pace(name, seed)
+    return [run(w, seed, policy, STEPS, rewards, slower) for policy, rewards in ways]
+
+
+def breakdown_rows(seed: int) -> Iterator[Row]:
+    """Cumulative speed-ups over veRL."""
+    for i, (stage, paper) in enumerate(STAGES.items(), start=1):
+        for name, known in zip(JOBS, paper, strict=True):
+            yield Row(
+                f"{name}: {stage}, speed-up over veRL", known, _speed(name, i, seed), why=_why_stage(i, name, seed)
+            )
+    for name, paper in zip(JOBS, (1.48, 1.35, 1.18), strict=True):
+        gain = _speed(name, 2, seed) / _speed(name, 1, seed)
+        yield Row(
+            f"{name}: gain of judging each sample at once",
+            paper,
+            gain,
+            why="taking the three figures as by size",
+        )
+
+
+def _speed(name: str, stage: int, seed: int) -> float:
+    steps = stages(name, seed)
+    return mean(s.seconds for s in steps[0]) / mean(s.seconds for s in steps[stage])
+
+
+def _why_stage(stage: int, name: str, seed: int) -> str:
+    if stage == 1:
+        before, after = (mean(s.played.seconds for s in stages(name, seed)[i]) for i in (0, 1))
+        known = ROLLOUT_S[name] / GRID["both", 1.25][list(JOBS).index(name)]
+        share = SHARES[TASK][0]
+        expected = (
+            f"; {known:.2f} of {share:.0%} of a step make {1 / (1 - share + share / known):.2f}"
+            if name == "14B"
+            else ""
+        )
+        return f"rollouts alone gain {before / after:.2f} here (Fig. 11: {known:.2f}{expected})"
+    return (_why_planner(name, seed) if stage == 3 else "") + (SCALED if stage > 1 and name != "14B" else "")
+
+
+SCALED = "seconds of reward are those of 14B, those of training scaled by the training model"
+
+
+def _why_planner(name: str, seed: int) -> str:
+    done = stages(name, seed)[3]
+    first, last = (done[i].w.generation.tp for i in (0, -1))
+    count = f"{sum(s.played.preempted for s in done)} preemptions in {STEPS} steps with 0.9 of HBM for the engine: "
+    if first != last:
+        return f"{count}tp, {first} at first, is halved to {last}, and long tails decode slower"
+    return f"{count}tp stays {first}, the least that holds the model and its longest sequence; "
+
+
+# Fig. 11, mean rollout seconds of 8k, 16k, 32k. Of all rounds: with a long one as long as `none`, 47, 88 and 170 s leave the four
+# short ones 38, 41 and 44 s, about alike, as they should be.
+GRID = {
+    ("responses", 1.25): (71, 232, 655),
+    ("responses", 1.5): (54, 115, 265),
+    ("prompts", 1.25): (72, 169, 259),
+    ("prompts", 1.5): (60, 143, 279),
+    ("both", 1.25): (47, 88, 170),
+}
+
+
+MORE_ALIKE = 0.9  # share of the variance between prompts that shows how much rows depend on it
+
+
+def grid_rows(seed: int) -> Iterator[Row]:
+    """Fig. 11: rollout without redundancy over rollout with it, mean over all rounds."""
+    for (kind, eta), paper in GRID.items():
+        for name, known in zip(JOBS, paper, strict=True):
+            etas = (1.0 if kind == "responses" else eta, 1.0 if kind == "prompts" else eta)
+            ours = mean_rollout(name, seed=seed) / mean_rollout(name, *etas, seed)
+            what = "prompts and responses" if kind == "both" else kind
+            label = f"{MAXIMA[name]}: rollout, none over redundant {what}, eta {eta:g}"
+            yield Row(label, ROLLOUT_S[name] / known, ours, why=_why_grid(kind, name, eta, seed))
+
+
+def _why_grid(kind: str, name: str, eta: float, seed: int) -> str:
+    if kind == "responses":
+        plain, redundant = (mean_rollout(name, 1.0, responses, seed, MORE_ALIKE) for responses in (1.0, eta))
+        return (
+            f"how alike the responses of a prompt are is not stated: {ALIKE:g} of the variance is taken to lie between prompts; "
+            f"with {MORE_ALIKE:g} of it {plain / redundant:.2f}"
+        )
+    return "short rounds take 38 to 44 s in the paper, whatever the model; here they go with its decode steps"
+
+
+def planner_rows(seed: int) -> Iterator[Row]:
+    """Rollouts of Qwen3-8B, 32k, on 8 H800; and against tp 1 for good."""
+    seconds = {tp: _rounds_8b(tp, seed) for tp in (1, 2)}
+    why = "how long Qwen3-8B answers is not stated; production DeepSeek-R1 lengths fill less of the KV cache"
+    for kind, paper in ((SHORT, 1029 / 768), (LONG, 1172 / 1284)):
+        ours = _of_kind(seconds[1], kind) / _of_kind(seconds[2], kind)
+        yield Row(f"Qwen3-8B, 32k, 8 GPUs: {kind} rounds, tp 1 over tp 2", paper, ours, why=why)
+    for kind, paper in ((SHORT, 0.211), (LONG, 0.103)):
+        before, after = (sum(s.played.preempted for s in seconds[tp] if s.kind == kind) for tp in (1, 2))
+        ours = 1 - after / before if before else None
+        note = why if before else f"not one preemption at tp 1: {why}"
+        yield Row(f"Qwen3-8B: fewer preemptions at tp 2, {kind} rounds", paper, ours, "share", note)
+    yield Row("planner over tp 1 for good, rollout, 8k and 16k", 1.9, _over_tp1(seed), why=(
+        "32B and 32k tokens do not fit one H800. No step preempts at 0.9 of HBM, so the rule leads to tp 1; what share "
+        "the paper's engine had is not stated"))  # fmt: skip
+
+
+@cache
+def _rounds_8b(tp: int, seed: int) -> list[Packed]:
+    settings = {
+        "model": "Qwen3-8B", "placement": "colocated", "cluster.training_gpus": 8, "cluster.generation_gpus": 8,
+        "generation.tp": tp, "generation.max_response": 32768, "training.mini_batches": 1, "training.recompute": "full",
+        "training.micro_batch_tokens": 32768 + MAX_PROMPT,
+    }  # fmt: skip
+    w = read_recipe("grpo-64", [f"{key}={value}" for key, value in settings.items()])
+    return run(w, seed, Policy(planner=0, stream=0), STEPS // 2)
+
+
+def _of_kind(steps: Sequence[Packed], kind: str) -> float:
+    return mean(step.played.seconds for step in steps if step.kind == kind)
+
+
+def _over_tp1(seed: int) -> float:
+    gains = []
+    for name in ("7B", "14B"):
+        fixed = run(with_tp(job(name), 1), seed, Policy(planner=0, stream=0), STEPS)
+        planned = run(job(name), seed, Policy(stream=0), STEPS)
+        gains.append(mean(s.played.seconds for s in fixed) / mean(s.played.seconds for s in planned))
+    return mean(gains)
+
+
+HANGING = (0.05, 0.2)  # of wrong runs; not stated
+
+
+def reward_rows(seed: int) -> Iterator[Row]:
+    """Time-outs that adapt, over 30 s for all."""
+    gains = []
+    for share in HANGING:
+        judges = replace(pool(), hanging=share)
+        gains.append(_makespan(judges, False) / _makespan(judges, True))
+    yield Row("time-out that follows the prompt: judging a batch, over 30 s for all", 1.6, span(gains), why=(
+        f"how many runs hang is not stated: {HANGING[0]:g} to {HANGING[1]:g} of the wrong half; runs of 1 s in the mean. Taken as "
+        "the seconds to judge a batch that is all there"))  # fmt: skip
+
+
+PAPER_STREAM_S = {0.0: 115.2, 0.2: 122.7, 0.3: 118.2, 0.4: 119.8}  # 0: the rule; 124.2 s without the stream trainer
+
+
+def stream_rows(seed: int) -> Iterator[Row]:
+    """Steps of 14B with the stream trainer off, by its rule, and freeing GPUs at fixed shares."""
+    w, slower, rewards = _trained_at(job("14B"), trained_at()), pace("14B", seed), Rewards(pool())
+
+    def takes(**policy: float) -> float:
+        return mean(s.seconds for s in run(w, seed, Policy(planner=0, **policy), STEPS, rewards, slower))
+
+    off = takes(stream=0)
+    for share, paper in PAPER_STREAM_S.items():
+        label = f"GPUs freed at {share:.0%}" if share else "by its rule"
+        yield Row(f"stream trainer, {label}: step without it over step with it", 124.2 / paper, off / takes(free=share),
+                  why="which job this is of is not stated; 14B here; the rest fits at once, so the rule frees at 20 %")  # fmt: skip
+
+
+def left_out(seed: int) -> Iterator[Row]:
+    """What cannot be run, and why."""
+    judge = "how a judge model and the actor share a GPU's multiprocessors is not modelled"
+    yield Row("judge beside the actor (MPS): gain", 1.25, None, why=judge)
+    yield Row("judge offloaded layer by layer: gain", 1.4, None, why=judge)
+    for name, paper in zip(JOBS, (1.14, 1.68, 2.24), strict=True):
+        yield Row(
+            f"{name}: speed-up over RLHFuse", paper, None, why="how the authors strengthened RLHFuse is not stated"
+        )

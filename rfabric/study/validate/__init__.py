@@ -8,8 +8,8 @@ Each module offers `check(path, data) -> Iterable[Group]`, `path` being a file t
 A row that cannot be modelled is named in `Group.unmodelled` with the reason, never dropped.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -72,6 +72,11 @@ class Group:
             "unmodelled": list(self.unmodelled),
         }
 
+    def points_to_json(self) -> list[dict]:
+        """Every point with stable keys; `error` is relative, signed."""
+        keys = ("name", "measured", "modelled", "unit", "error")
+        return [{key: getattr(point, key) for key in keys} for point in self.points]
+
 
 # module: the file names it reads, relative to the folder
 CHECKS = {
@@ -92,19 +97,45 @@ CHECKS = {
 
 def validate(folder: str | Path, progress: Callable[[str], None] = lambda _: None) -> list[Group]:
     """Every group of points that `folder` has data for, in the order of CHECKS; RFabricError where it has none."""
-    root = Path(folder)
+    root, layout = Path(folder), ", ".join(pattern for patterns in CHECKS.values() for pattern in patterns)
     if not root.is_dir():
-        raise RFabricError(f"{folder} is no folder; give one with {', '.join(p for ps in CHECKS.values() for p in ps)}")
+        raise RFabricError(f"{folder} is no folder; give one with {layout}")
     groups: list[Group] = []
     for module, patterns in CHECKS.items():
         for path in sorted(path for pattern in patterns for path in root.glob(pattern)):
             progress(str(path.relative_to(root)))
-            groups += _merged(import_module(f".{module}", __name__).check(path, root))
+            groups += _checked(module, path, root)
     if not groups:
-        raise RFabricError(f"{folder} holds nothing to validate against; the layout is {', '.join(CHECKS)}")
-    return groups
+        raise RFabricError(f"{folder} holds nothing to validate against; it may hold {layout}")
+    return _told_apart(groups)
 
 
-def _merged(groups: Iterable[Group]) -> list[Group]:
-    """Groups as they come, those without any row left out."""
-    return [group for group in groups if group.points or group.unmodelled]
+def _checked(module: str, path: Path, root: Path) -> list[Group]:
+    """The groups of one file that have rows; a file that cannot be read as what its name says is a group with the reason."""
+    try:
+        found = [_finite(group) for group in import_module(f".{module}", __name__).check(path, root)]
+    except (RFabricError, OSError, ValueError, LookupError, TypeError, ArithmeticError) as error:
+        what = str(error) if isinstance(error, RFabricError) else f"cannot be read: {type(error).__name__} {error}"
+        return [Group(path.stem, str(path.relative_to(root)), (), (f"the whole file: {what}",))]
+    return [group for group in found if group.points or group.unmodelled]
+
+
+def _finite(group: Group) -> Group:
+    """The group with points that are no numbers above 0 among those left out."""
+    bad = [p for p in group.points if not (0 < p.measured < np.inf and 0 <= p.modelled < np.inf)]
+    if not bad:
+        return group
+    left = tuple(f"{p.name}: measured {p.measured:g}, modelled {p.modelled:g} {p.unit} cannot be compared" for p in bad)
+    kept = tuple(p for p in group.points if p not in bad)
+    return replace(group, points=kept, unmodelled=group.unmodelled + left)
+
+
+def _told_apart(groups: list[Group]) -> list[Group]:
+    """The groups, each with a name of its own: the second of a name carries its file's."""
+    seen: set[str] = set()
+    found = []
+    for group in groups:
+        name = group.name if group.name not in seen else f"{group.name} ({group.file})"
+        seen.add(name)
+        found.append(replace(group, name=name))
+    return found

@@ -10,8 +10,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from ...errors import RFabricError
 from ...rl.communication import HOST_LAUNCH, Group, Network, bus_factor, collective_seconds, network
 from ...rl.gpus import find_gpu
+from ...units import BITS_PER_BYTE, parse_size
 from . import Group as Points
 from . import Point
 from .tables import Refused, attempt, by_size, number, rows
@@ -25,6 +27,10 @@ def check(path: Path, data: Path) -> Iterable[Points]:
     table = rows(path)
     size_column = next((c for c in table[0] if c and re.search(r"payload|size|bytes", c, re.I)), None)
     columns = [c for c in table[0] if c and re.search(r"bw|bandwidth", c, re.I)]
+    if not columns:
+        raise RFabricError(
+            f"{path.name} has columns {', '.join(table[0])}, none of a bandwidth such as h100_8gpu_busbw_GBps"
+        )
     calls = [
         (f"row {i + 2} {c}", lambda row=row, c=c: _point(row, size_column, c))
         for i, row in enumerate(table)
@@ -39,14 +45,27 @@ def _point(row: dict[str, str], size_column: str | None, column: str) -> tuple[f
     if size_column is None:
         raise Refused("no column of payload bytes")
     group, net = _where(column)
-    size = number(row, size_column)
+    size = _bytes(row, size_column)
     forced = _ALGORITHM.search(column)
     algorithm = forced[1].lower() if forced else None
     if algorithm == "nvls" and group.servers > 1:
         algorithm = "nvls-tree"
     rate = size / collective_seconds("all-reduce", size, group, net, algorithm)
     rate *= 1.0 if "algbw" in column.lower() else bus_factor("all-reduce", group.gpus)
-    return size, Point(f"{column} {size:.0f} B", number(row, column), rate / 1e9, "GB/s")
+    # GBps are bytes, Gbps are bits
+    measured = number(row, column) / (BITS_PER_BYTE if re.search(r"Gb(ps|it)", column) else 1)
+    return size, Point(f"{column} {size:.0f} B", measured, rate / 1e9, "GB/s")
+
+
+def _bytes(row: dict[str, str], column: str) -> float:
+    """A payload, with its unit in the cell (`16 MiB`) or in the column's name (`payload_MiB`); bytes where neither says one."""
+    unit = re.search(r"[_ (]([KMG]i?B)\)?$", column)
+    if re.search("[A-Za-z]", row[column]) or unit:
+        try:
+            return float(parse_size(row[column] + (unit[1] if unit else ""), column))
+        except RFabricError as error:
+            raise Refused(str(error)) from None
+    return number(row, column)
 
 
 def _where(column: str) -> tuple[Group, Network]:

@@ -9,7 +9,6 @@ row leaves open comes from the recipe of its model, GPUs a server and policy; wh
 A second group holds the gain of going off policy: tokens a second and GPU over those of the on-policy row beside it.
 """
 
-import csv
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,8 @@ from ...rl.phases import step_of
 from ...rl.plan import plan_of_steps, step_period
 from ...rl.workload import Cluster, Generation, Training
 from . import Group, Point
+from .tables import attempt, named, number, whole
+from .tables import rows as table_of
 
 # A problem with its instructions: what tokens_s_gpu x GPUs x seconds / responses exceeds avg_seq by in NeMo RL's tables, 100 to
 # 132 tokens (github.com/NVIDIA-NeMo/RL docs/about/performance-summary.md, OpenMathInstruct-2).
@@ -36,6 +37,7 @@ PROMPT_TOKENS = 120
 SIGMA = 1.0
 DEFAULTS = {"num_generations_per_prompt": "32", "train_micro_batch": "1", "gpu_mem_util": "0.6", "act_ckpt": ""}
 UPDATES_A_STEP = 4
+_USUAL = "nemo_rl_step_times"  # the name of a file that is the only one of its kind
 
 
 @dataclass(frozen=True)
@@ -53,29 +55,22 @@ class _Row:
 def check(path: Path, data: Path) -> Iterable[Group]:
     """Step seconds of every row, and the gain of each off-policy row over its on-policy one."""
     file = str(path.relative_to(data))
-    recipes = [row for other in sorted(path.parent.glob("nemo_rl_*recipes*.csv")) for row in _read(other)]
-    rows, left = [], []
-    for number, row in enumerate(_read(path), 2):
-        try:
-            rows.append(_modelled(row, recipes, data))
-        except (RFabricError, KeyError, ValueError, IndexError) as error:
-            left.append(f"line {number}, {_name(row)}: {error}")
+    recipes = [row for other in sorted(path.parent.glob("nemo_rl_*recipes*.csv")) for row in table_of(other)]
+    table = table_of(path, "system", "model", "policy", "gpus", "step_time_s")
+    rows, left = attempt(
+        (f"line {i}, {_name(row)}", lambda row=row: _modelled(row, recipes, data)) for i, row in enumerate(table, 2)
+    )
     points = [Point(row.name, row.seconds, row.modelled, "s") for row in rows]
     gains = [_gain(row, on) for row in rows if not row.on_policy for on in rows if on.on_policy and on.job == row.job]
-    yield Group("nemo_rl step", file, tuple(points), tuple(left), "seconds of one GRPO step")
+    yield Group(named("nemo_rl step", path, _USUAL), file, tuple(points), tuple(left), "seconds of one GRPO step")
     yield Group(
-        "nemo_rl asynchronous gain",
+        named("nemo_rl asynchronous gain", path, _USUAL),
         file,
         tuple(gains),
         (),
         "tokens/s/GPU over on policy",
         _signs(rows, gains),
     )
-
-
-def _read(path: Path) -> list[dict]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def _name(row: dict) -> str:
@@ -103,7 +98,7 @@ def _modelled(row: dict, recipes: Sequence[dict], data: Path) -> _Row:
     on_policy = "on" in re.split(r"\W+", row["policy"].lower())
     w = _workload(row, on_policy, recipes, data)
     job = tuple(row.get(key, "") for key in ("version", "system", "model", "precision"))
-    return _Row(_name(row), job, on_policy, int(row["gpus"]), float(row["step_time_s"]), seconds_a_step(w))
+    return _Row(_name(row), job, on_policy, whole(row, "gpus"), number(row, "step_time_s"), seconds_a_step(w))
 
 
 def seconds_a_step(w: Workload, seed: int = 0) -> float:
@@ -134,9 +129,9 @@ def _model(name: str, data: Path) -> Model | None:
 
 
 def _job(row: dict, on_policy: bool, gpu: Gpu, model: Model, recipe: dict) -> Workload:
-    gpus = int(row["gpus"])
+    gpus = whole(row, "gpus")
     generate, train = (gpus, gpus) if on_policy else _split(gpus, recipe)
-    limit = int(row["max_seq"]) - PROMPT_TOKENS
+    limit = whole(row, "max_seq") - PROMPT_TOKENS
     return Workload(
         name=_name(row),
         model=model,
@@ -178,11 +173,11 @@ def _generation(row: dict, recipe: dict, limit: int) -> Generation:
     tp, pp = (_numbers(row["gen_tp_pp"]) + [1])[:2]
     return Generation(
         tp=tp * pp,  # a pipeline of engines holds and does as much
-        batch=max(1, int(row["gen_gbs"]) // group),
+        batch=max(1, whole(row, "gen_gbs") // group),
         group_size=group,
         max_prompt=PROMPT_TOKENS,
         max_response=limit,
-        lengths=lognormal(min(float(row["avg_seq"]), 0.99 * limit), limit),
+        lengths=lognormal(min(number(row, "avg_seq"), 0.99 * limit), limit),
         prompt_lengths=Lengths.of_samples("problem", [PROMPT_TOKENS]),
         memory_utilisation=float(recipe["gpu_mem_util"]),
         precision=_precision(row, "generation"),
@@ -195,11 +190,16 @@ def _training(row: dict, recipe: dict) -> Training:
     pp, vp = parallel[-2:] if len(parallel) > 4 else (parallel[-1], 1)
     return Training(
         tp=tp, cp=cp, ep=ep, pp=pp, vp=vp if pp > 1 else 1,
-        micro_batch_tokens=int(row["max_seq"]) * int(recipe["train_micro_batch"]),
-        mini_batches=int(row["gen_gbs"]) // int(row["train_gbs"] or int(row["gen_gbs"]) // UPDATES_A_STEP),
+        micro_batch_tokens=whole(row, "max_seq") * int(recipe["train_micro_batch"]),
+        mini_batches=_updates(row),
         recompute="full" if recipe["act_ckpt"].lower() == "true" else "selective",
         precision=_precision(row, "training"),
     )  # fmt: skip
+
+
+def _updates(row: dict) -> int:
+    """Updates of a step; UPDATES_A_STEP where the row leaves them open."""
+    return max(1, whole(row, "gen_gbs") // whole(row, "train_gbs")) if row.get("train_gbs") else UPDATES_A_STEP
 
 
 def _numbers(text: str) -> list[int]:

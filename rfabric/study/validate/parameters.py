@@ -9,7 +9,6 @@ the nearest number that rounds to it stands for it. Active counts are published 
 only looked up, or without both: the nearest of these readings is compared.
 """
 
-import csv
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from pathlib import Path
 from ...errors import RFabricError
 from ...rl.models import Model, find_model, same_model
 from . import Group, Point
+from .tables import attempt
+from .tables import rows as table_of
 
 _NOTE = (
     "against published_totals.csv, else the figures its maker states, else the counts in its name to their rounding; "
@@ -47,8 +48,8 @@ def check(path: Path, data: Path) -> Iterable[Group]:
     if path != files[0]:
         return
     points: list[Point] = []
-    left: list[str] = []
-    for name, model, stated in _rows(files, _published(path.parent)):
+    published, left = _published(path.parent)
+    for name, model, stated in _rows(files, published):
         if isinstance(model, RFabricError):
             left.append(f"{name}: {model}")
         elif not stated:
@@ -87,24 +88,37 @@ def _read(file: Path) -> Model | RFabricError:
         return error
 
 
-def _published(folder: Path) -> dict[str, list[Stated]]:
-    """The rows of published_totals.csv; none where there is no such file."""
+def _published(folder: Path) -> tuple[dict[str, list[Stated]], list[str]]:
+    """The rows of published_totals.csv by model, and those that are not understood; none where there is no such file."""
     file = folder / "published_totals.csv"
     if not file.is_file():
-        return {}
-    with file.open(encoding="utf-8", newline="") as lines:
-        rows = [row for row in csv.DictReader(lines) if row.get("model")]
-    return {row["model"]: [s for s in (_cell(row, "total"), _cell(row, "active")) if s] for row in rows}
+        return {}, []
+    try:
+        found = [row for row in table_of(file, "model", "total_b") if row["model"]]
+    except RFabricError as error:
+        return {}, [str(error)]
+    made, left = attempt((f"{file.name} {row['model']}", lambda row=row: (row["model"], _cells(row))) for row in found)
+    return dict(made), left
+
+
+def _cells(row: dict[str, str]) -> list[Stated]:
+    stated = [s for s in (_cell(row, "total"), _cell(row, "active")) if s]
+    if not stated:
+        raise RFabricError("states neither total_b nor active_b")
+    return stated
 
 
 def _cell(row: dict[str, str], kind: str) -> Stated | None:
-    text = (row.get(f"{kind}_b") or "").strip().upper().rstrip("B")
+    text = (row.get(f"{kind}_b") or "").upper().rstrip("B").strip()
+    if text in ("", "-", "NAN", "NONE", "N/A"):
+        return None
     try:
-        return Stated(kind, float(text)) if text else None
+        billions = float(text)
     except ValueError:
-        raise RFabricError(
-            f"published_totals.csv: {kind}_b {text!r} of {row['model']} is no number of billions"
-        ) from None
+        billions = 0.0
+    if not 0 < billions < float("inf"):
+        raise RFabricError(f"{kind}_b {text!r} is no number of billions")
+    return Stated(kind, billions)
 
 
 _NUMBER = r"(\d+(?:\.\d+)?)"

@@ -12,7 +12,6 @@ modelled over measured) and the errors of the points say as little; correlation 
     linear_bound         of the best linear function of all logged lengths, fitted to this very log: what the lengths can explain
 """
 
-import csv
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,6 +25,7 @@ from ...rl.models import Model, find_model
 from ...rl.roofline import Server, step_of
 from ...rl.serving import Batching, independent, serve
 from . import Group, Point
+from .tables import rows as table_of
 
 GENERATION = ("timing/gen", "timing_s/gen", "gen_s")
 RESPONSE, PROMPT = ("response_length/{}", "response_{}"), ("prompt_length/{}", "prompt_{}")
@@ -34,8 +34,7 @@ RESPONSE, PROMPT = ("response_length/{}", "response_{}"), ("prompt_length/{}", "
 def check(path: Path, data: Path) -> Iterable[Group]:
     """Generation time of every step of one log."""
     file, name = str(path.relative_to(data)), f"rl log {path.name.removesuffix('.csv').removesuffix('.steps')}"
-    with open(path, newline="", encoding="utf-8") as lines:
-        rows = list(csv.DictReader(lines))
+    rows = table_of(path)
     model = model_of(path.name, [data / "models"])
     if model is None:
         lost = tuple(

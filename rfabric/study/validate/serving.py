@@ -13,7 +13,6 @@ either phase. Of them the steady state is modelled, X requests a second in all:
 Figures beside the errors: of pairs that differ in TP alone, the share whose order of TPOT is right (`tp_pairs`, `tp_order`).
 """
 
-import csv
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -31,6 +30,7 @@ from ...rl.roofline import Server, step_of
 from ...rl.serving import ENGINES, Batching, Served, closed_loop, serve
 from ...units import bytes_in
 from . import Group, Point
+from .tables import attempt, named, rows
 
 # How the engines were run is not in the table. As if (fitted on it): each client sent so many requests, the first into the queue
 # of the start; engines were started with isl + batch + SLACK tokens a step, not with their defaults; SGLang from 0.5.6 on put
@@ -43,6 +43,9 @@ CLIENT_S = 10e-3
 # Share of HBM an engine takes by default: vLLM gpu_memory_utilization; SGLang mem_fraction_static of 80 GB GPUs; TensorRT-LLM
 # free_gpu_memory_fraction, which is of what weights leave.
 UTILISATION = {"vllm": 0.9, "sglang": 0.85, "trtllm": 0.9}
+
+
+_USUAL = "serving_ttft_tpot"  # the name of a file that is the only one of its kind
 
 
 class Apart(NamedTuple):
@@ -79,18 +82,15 @@ class Measured(NamedTuple):
 def check(path: Path, data: Path) -> Iterable[Group]:
     """TTFT and TPOT of every row."""
     file = str(path.relative_to(data))
-    found, lost = [], []
-    with open(path, newline="", encoding="utf-8") as lines:
-        for number, row in enumerate(csv.DictReader(lines), 2):
-            name = row.get("id") or f"line {number}"
-            try:
-                job = job_of(row, [data / "models"])
-                ttft, tpot = predict(job)
-                found.append(Measured(name, row, job, ttft, tpot))
-            except (RFabricError, KeyError, ValueError) as error:
-                lost.append(f"{name}: {error!r}" if isinstance(error, KeyError) else f"{name}: {error}")
-    yield _group("serving TPOT", file, found, lost, "tpot", _order(found))
-    yield _group("serving TTFT", file, found, lost, "ttft", ())
+    table = [(row.get("id") or f"line {line}", row) for line, row in enumerate(rows(path, "model_path", "system"), 2)]
+    found, lost = attempt((name, lambda name=name, row=row: _measured(name, row, data)) for name, row in table)
+    yield _group(named("serving TPOT", path, _USUAL), file, found, lost, "tpot", _order(found))
+    yield _group(named("serving TTFT", path, _USUAL), file, found, lost, "ttft", ())
+
+
+def _measured(name: str, row: dict, data: Path) -> Measured:
+    job = job_of(row, [data / "models"])
+    return Measured(name, row, job, *predict(job))
 
 
 def _group(name: str, file: str, found: list[Measured], lost: list[str], key: str, extra: tuple) -> Group:
@@ -165,7 +165,7 @@ def _apart(row: dict, models: list[Path]) -> Apart:
         if not all(counts):
             raise RFabricError(f"a disagg row must say {side}_num_workers, {side}_batch_size and {side}_tp_size")
         part = {"tp_size": row[f"{side}_tp_size"], "pp_size": row.get(f"{side}_pp_size")}
-        part |= {key: row.get(f"{side}_{key}") for key in ("attention_dp_size", "moe_ep_size")}
+        part |= {key: row.get(f"{side}_{key}") for key in ("attention_dp_size", "moe_tp_size", "moe_ep_size")}
         sides.append(server_of(row | part, models))
         workers.append(int(counts[0]))
         batches.append(int(counts[1]))
@@ -196,13 +196,27 @@ def server_of(row: dict, models: list[Path]) -> Server:
         raise RFabricError(
             f"no config of {row['model_path']}" if model is None else f"no GPU {row['system']!r} in the catalog"
         )
-    tp, pp, dp = (int(_number(row, f"{key}_size") or 1) for key in ("tp", "pp", "attention_dp"))
+    tp, pp, dp, ep = degrees(row, model)
     gemm, experts = precisions(row, model)
     backend = row.get("backend", "")
     return Server(
-        model, gpu, tp, pp, dp, int(_number(row, "moe_ep_size") or 1), gemm, experts, kv_bytes(backend, gemm),
+        model, gpu, tp, pp, dp, ep, gemm, experts, kv_bytes(backend, gemm),
         UTILISATION.get(backend, 0.9),
     )  # fmt: skip
+
+
+def degrees(row: dict, model: Model) -> tuple[int, int, int, int]:
+    """(tp of an attention replica, pp, attention replicas, ep).
+
+    Where the ranks that experts are dealt to are tp alone, its attention replicas are counted within them: SGLang's --tp 8 --dp 8
+    runs on 8 GPUs.
+    """
+    tp, pp, dp, cut, ep = (
+        int(_number(row, f"{key}_size") or 1) for key in ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
+    )
+    if model.experts and dp > 1 and cut * ep == tp != tp * dp and tp % dp == 0:
+        tp //= dp
+    return tp, pp, dp, ep
 
 
 def kv_bytes(backend: str, weights: str) -> float:
@@ -275,6 +289,12 @@ def _tp(m: Measured) -> int:
 
 
 def _number(row: dict, key: str) -> float | None:
-    """A column's number; None where it is empty."""
-    text = row.get(key) or ""
-    return float(text) if text.strip() else None
+    """A column's number; None where it is empty or says nan."""
+    text = (row.get(key) or "").strip()
+    try:
+        return None if text.lower() in _NOTHING else float(text)
+    except ValueError:
+        raise RFabricError(f"{key} {text!r} is no number") from None
+
+
+_NOTHING = ("", "nan", "none", "null", "n/a", "na", "-")

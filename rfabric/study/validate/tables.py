@@ -1,4 +1,8 @@
-"""What the checks of communication share: rows of a CSV, numbers in them, points split at 1 MiB, rows refused with a reason."""
+"""What the checks share: rows of a CSV, numbers in them, points split at 1 MiB, rows refused with a reason, groups' names.
+
+Tables come from spreadsheets and other people's scripts: a byte order mark, CRLF, blanks around cells, rows of commas alone and
+columns in any order are read as if they were not there.
+"""
 
 import csv
 from collections.abc import Callable, Iterable
@@ -8,20 +12,41 @@ from ...errors import RFabricError
 from . import Group, Point
 
 MIB = 2**20
+# What a row of someone else's table can break with, and a model of it: the row is named, the others go on.
+BROKEN = (RFabricError, KeyError, ValueError, IndexError, ArithmeticError)
 Row = dict[str, str]
 
 
-class Refused(Exception):
+class Refused(RFabricError):
     """A row that cannot be modelled; its text is the reason."""
 
 
-def rows(path: Path) -> list[Row]:
-    """The rows of a CSV file, each a mapping of its columns; RFabricError where it has none."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        found = list(csv.DictReader(file))
+def rows(path: Path, *needed: str) -> list[Row]:
+    """The rows of a CSV file, each a mapping of its columns; RFabricError where it has none, or lacks a `needed` column."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            found = [row for row in map(_stripped, csv.DictReader(file)) if any(row.values())]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise RFabricError(f"{path} is no CSV file of UTF-8 text: {error}") from error
     if not found:
         raise RFabricError(f"{path} has no rows; delete it, or give it a line of column names and one a point")
+    lacks = [column for column in needed if column not in found[0]]
+    if lacks:
+        raise RFabricError(
+            f"{path.name} has columns {_some(found[0])} but no {' nor '.join(lacks)}: a table of another kind; "
+            "rename it or its columns"
+        )
     return found
+
+
+def _stripped(row: dict) -> Row:
+    """A row without blanks around names and cells; cells that no column names are left, missing ones are empty."""
+    return {key.strip(): (value or "").strip() for key, value in row.items() if key is not None}
+
+
+def _some(row: Row) -> str:
+    names = list(row)
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
 def number(row: Row, column: str) -> float:
@@ -29,6 +54,8 @@ def number(row: Row, column: str) -> float:
     text = row.get(column)
     if text is None:
         raise Refused(f"no column {column!r}")
+    if not text:
+        raise Refused(f"{column} is empty")
     try:
         value = float(text)
     except ValueError:
@@ -36,6 +63,20 @@ def number(row: Row, column: str) -> float:
     if not 0 < value < float("inf"):
         raise Refused(f"{column} {text!r} is not above 0")
     return value
+
+
+def whole(row: Row, column: str) -> int:
+    """The whole number above 0 in a column, also where it is written 8.0; Refused where there is none."""
+    value = number(row, column)
+    if value != int(value):
+        raise Refused(f"{column} {row[column]!r} is no whole number")
+    return int(value)
+
+
+def named(kind: str, path: Path, usual: str) -> str:
+    """A group's name: `kind`, and what the file's name says beyond the `usual` one, so that each file's is its own."""
+    rest = path.name.removesuffix(".csv").removeprefix(usual).strip("_.-").removeprefix(usual.split("_")[0] + "_")
+    return f"{kind} {rest}" if rest else kind
 
 
 def attempt(
@@ -46,11 +87,14 @@ def attempt(
     for name, call in named:
         try:
             made.append(call())
-        except (Refused, RFabricError) as reason:
-            refused.append(f"{name}: {reason}")
-        except KeyError as column:
-            refused.append(f"{name}: no column {column}")
+        except BROKEN as error:
+            refused.append(f"{name}: {reason(error)}")
     return made, refused
+
+
+def reason(error: Exception) -> str:
+    """Why a row cannot be modelled, in a line."""
+    return f"no column {error}" if isinstance(error, KeyError) else str(error)
 
 
 def split_by_size(name: str, path: Path, todo: list[tuple[Row, Callable]]) -> Iterable[Group]:

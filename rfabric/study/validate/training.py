@@ -7,7 +7,6 @@
 A step's gradients are summed over micro-batches; the model says how long one step takes.
 """
 
-import csv
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from ...rl.gpus import find_gpu
 from ...rl.models import Model, find_model
 from ...rl.training import FSDP, MEGATRON, Layout, Trainer, training_step
 from . import Group, Point
+from .tables import attempt, number, rows, whole
 
 # How a row's precision is told: by these words in it.
 _PRECISIONS = {"fp4": "fp4", "fp8": "fp8", "bf16": "bf16", "fp16": "bf16"}
@@ -24,21 +24,19 @@ _PRECISIONS = {"fp4": "fp4", "fp8": "fp8", "bf16": "bf16", "fp16": "bf16"}
 
 def check(path: Path, data: Path) -> Iterable[Group]:
     """The rows of one file, each a training step of its own."""
-    points, left = [], []
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            name = _name(row)
-            try:
-                points.append(Point(name, float(row["tok_s_gpu"]), _tokens(row, path, data), "tokens/s/GPU"))
-            except (RFabricError, KeyError, ValueError) as error:
-                left.append(f"{name}: {_reason(error)}")
+    table = rows(path, "model", "gpus", "seq", "tok_s_gpu")
+    points, left = attempt((_name(i, row), lambda row=row: _point(row, path, data)) for i, row in enumerate(table, 2))
     note = "tokens of one optimizer step over its seconds and GPUs"
     yield Group(
         f"training {path.stem.removeprefix('training_')}", str(path.relative_to(data)), tuple(points), tuple(left), note
     )
 
 
-def _name(row: dict) -> str:
+def _point(row: dict, path: Path, data: Path) -> Point:
+    return Point(_name(0, row), number(row, "tok_s_gpu"), _tokens(row, path, data), "tokens/s/GPU")
+
+
+def _name(line: int, row: dict) -> str:
     keys = (
         "system",
         "model",
@@ -55,27 +53,24 @@ def _name(row: dict) -> str:
         "vp",
         "ep",
     )
-    return " ".join(f"{key} {row[key]}" for key in keys if row.get(key) not in (None, ""))
-
-
-def _reason(error: Exception) -> str:
-    return f"the row lacks {error}" if isinstance(error, KeyError) else str(error)
+    said = " ".join(f"{key} {row[key]}" for key in keys if row.get(key))
+    return f"row {line} {said}" if line else said
 
 
 def _tokens(row: dict, path: Path, data: Path) -> float:
     """Tokens a second and GPU that the model makes of a row."""
     trainer, micro, micro_batches = (_foundry if "act_ckpt" in row else _megatron)(row, path, data)
-    sequences, length = micro * micro_batches * trainer.layout.dp, int(row["seq"])
+    sequences, length = micro * micro_batches * trainer.layout.dp, whole(row, "seq")
     seconds = training_step(trainer, sequences, length, micro).seconds
     return sequences * length / seconds / trainer.layout.gpus
 
 
 def _foundry(row: dict, path: Path, data: Path) -> tuple[Trainer, int, int]:
-    layout = Layout(dp=int(row["gpus"]), sharded=True)
+    layout = Layout(dp=whole(row, "gpus"), sharded=True)
     recompute = "full" if _flag(row["act_ckpt"]) else "none"
     told = row.get("precision") or path.stem
     trainer = Trainer(_mpt(row, data), _gpu(row, path), layout, _precision(told), recompute, FSDP)
-    return trainer, int(row["micro_batch"]), int(row["grad_accum"])
+    return trainer, whole(row, "micro_batch"), whole(row, "grad_accum")
 
 
 def _mpt(row: dict, data: Path) -> Model:
@@ -83,7 +78,7 @@ def _mpt(row: dict, data: Path) -> Model:
     model = find_model(f"MPT-{row['model']}", [data / "models"])
     if model is None:
         raise RFabricError(f"no config of MPT-{row['model']}; put its config.json into {data.name}/models")
-    model = replace(model, positions=int(row["seq"]), context=max(model.context, int(row["seq"])))
+    model = replace(model, positions=whole(row, "seq"), context=max(model.context, whole(row, "seq")))
     if row.get("params") and abs(model.parameters / float(row["params"]) - 1) > 0.005:
         raise RFabricError(f"the row counts {row['params']} parameters, MPT-{row['model']} has {model.parameters}")
     return model
@@ -94,13 +89,13 @@ def _megatron(row: dict, path: Path, data: Path) -> tuple[Trainer, int, int]:
     if model is None:
         raise RFabricError(f"no config of {row['model']}; put its config.json into {data.name}/models")
     tp, pp, cp, vp, ep = (_count(row.get(key)) for key in ("tp", "pp", "cp", "vp", "ep"))
-    gpus = int(row["gpus"])
+    gpus = whole(row, "gpus")
     if gpus % (tp * pp * cp):
         raise RFabricError(f"{gpus} GPUs are no multiple of tp {tp} x pp {pp} x cp {cp}")
-    dp, micro = gpus // (tp * pp * cp), int(row["mbs"])
+    dp, micro = gpus // (tp * pp * cp), whole(row, "mbs")
     layout = Layout(tp, pp, vp, cp, ep, dp, _flag(row.get("fsdp")))
     trainer = Trainer(model, _gpu(row, path), layout, _precision(row["precision"]), "none", MEGATRON)
-    micro_batches = int(row["gbs"]) / (dp * micro)
+    micro_batches = whole(row, "gbs") / (dp * micro)
     if micro_batches < 1:
         raise RFabricError(f"a global batch of {row['gbs']} is less than dp {dp} x micro-batch {micro}")
     return trainer, micro, round(micro_batches)

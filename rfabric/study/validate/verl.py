@@ -24,11 +24,13 @@ from ...rl.plan import plan_of_steps, step_period
 from ...rl.workload import Cluster, Generation, Training
 from . import Group, Point
 from .nemo_rl import lognormal
+from .tables import attempt, named, number, whole
 from .tables import rows as read_rows
 
 # verl verl/experimental/fully_async_policy/README.md and its scripts shell/dapo_7b_math_fsdp2_*.sh: batch 512 x 16, updates of 32
 # prompts, prompts of 2048 at most, gen_tp 4, sp_size 4, DAPO without reference policy.
 PROMPTS, GROUP, UPDATE_PROMPTS, MAX_PROMPT, TP, SEQUENCE_RANKS = 512, 16, 32, 2048, 4, 4
+_USUAL = "verl_fully_async_7b"  # the name of a file whose groups need not name it
 PROMPT_TOKENS = 150  # a problem of DAPO-Math-17k with its instructions: small beside thousands of response tokens
 
 
@@ -50,8 +52,7 @@ class _Row:
         return self.model.name, self.gpu.name, self.values["max_response"]
 
     def seconds(self, column: str) -> float | None:
-        text = (self.values.get(column) or "").strip()
-        return float(text) if text else None
+        return number(self.values, column) if self.values.get(column) else None
 
 
 @dataclass(frozen=True)
@@ -66,30 +67,27 @@ def check(path: Path, data: Path) -> Iterable[Group]:
     """Seconds a step, those of the parts of colocated steps, and the gain over colocated on as many GPUs."""
     file = str(path.relative_to(data))
     rows, left = _rows(path, data)
-    done: list[_Modelled] = []
-    for row in rows:
-        try:
-            done.append(_modelled(row, _mean_length(row)))
-        except RFabricError as error:
-            left.append(f"{row.name}: {error}")
+    made, refused = attempt((row.name, lambda row=row: _modelled(row, _mean_length(row))) for row in rows)
+    done, left = made, left + refused
+    left += [f"{m.row.name}: no step_s" for m in done if not m.row.seconds("step_s")]
     steps = [Point(m.row.name, m.row.seconds("step_s"), m.period, "s") for m in done if m.row.seconds("step_s")]
     gains = [_gain(m, on) for m in done if not m.row.colocated for on in done if _beside(m, on)]
     right = float(np.mean([(g.measured > 1) == (g.modelled > 1) for g in gains])) if gains else 1.0
     yield Group(
-        "verl step",
+        named("verl step", path, _USUAL),
         file,
         tuple(steps),
         tuple(left),
         "lengths from each row's update seconds",
     )
-    yield Group("verl colocated phases", file, tuple(_parts(done)), (), "")
-    yield Group("verl asynchronous gain", file, tuple(gains), (), "", (("sign_right", right),))
+    yield Group(named("verl colocated phases", path, _USUAL), file, tuple(_parts(done)), (), "")
+    yield Group(named("verl asynchronous gain", path, _USUAL), file, tuple(gains), (), "", (("sign_right", right),))
 
 
 def _rows(path: Path, data: Path) -> tuple[list[_Row], list[str]]:
     found, left = [], []
-    for number, values in enumerate(read_rows(path), 2):
-        name = f"line {number}, " + " ".join(values.get(key) or "" for key in ("model", "gpu", "gpus", "mode"))
+    for line, values in enumerate(read_rows(path, "model", "gpu", "mode", "step_s"), 2):
+        name = f"line {line}, " + " ".join(values.get(key) or "" for key in ("model", "gpu", "gpus", "mode"))
         model, gpu = find_model(values["model"], [data / "models"]), find_gpu(values["gpu"])
         if model is None or gpu is None:
             left.append(f"{name}: no {'model' if model is None else 'GPU'} is known by that name")
@@ -99,7 +97,8 @@ def _rows(path: Path, data: Path) -> tuple[list[_Row], list[str]]:
 
 
 def _beside(m: _Modelled, on: _Modelled) -> bool:
-    return on.row.colocated and on.row.kind == m.row.kind and on.row.values["gpus"] == m.row.values["gpus"]
+    same = on.row.kind == m.row.kind and on.row.values["gpus"] == m.row.values["gpus"]
+    return same and on.row.colocated and bool(on.row.seconds("step_s") and m.row.seconds("step_s"))
 
 
 def _gain(m: _Modelled, on: _Modelled) -> Point:
@@ -120,7 +119,7 @@ def _mean_length(row: _Row) -> float:
     measured = row.seconds("update_actor_s")
     if not measured:
         raise RFabricError("no update_actor_s tells how long its responses are")
-    low, high = 10.0, 0.98 * int(row.values["max_response"])
+    low, high = 10.0, 0.98 * whole(row.values, "max_response")
     for _ in range(12):
         middle = (low * high) ** 0.5
         low, high = (low, middle) if _update_seconds(row, middle) > measured else (middle, high)
@@ -143,9 +142,21 @@ def _modelled(row: _Row, mean: float) -> _Modelled:
 
 
 def _workload(row: _Row, mean: float) -> Workload:
-    limit = int(row.values["max_response"])
+    """The job of a row. FSDP cuts all weights over all GPUs: where they would not fit, experts are dealt to more, and no more
+    than a server's GPUs, which is the nearest to it that needs no other fabric."""
+    first: RFabricError | None = None
+    for ep in (1, 2, 4, 8) if row.model.experts else (1,):
+        try:
+            return _job(row, mean, ep)
+        except RFabricError as error:
+            first = first or error
+    raise first
+
+
+def _job(row: _Row, mean: float, ep: int) -> Workload:
+    limit = whole(row.values, "max_response")
     longest = MAX_PROMPT + limit
-    train, generate = int(row.values["train_gpus"]), int(row.values["rollout_gpus"])
+    train, generate = whole(row.values, "train_gpus"), whole(row.values, "rollout_gpus")
     streams = bool(re.search("async", row.values["mode"]))
     return Workload(
         name=row.name,
@@ -156,8 +167,8 @@ def _workload(row: _Row, mean: float) -> Workload:
             prompt_lengths=Lengths.of_samples("problem", [PROMPT_TOKENS]), memory_utilisation=0.8,
         ),
         training=Training(
-            tp=1, cp=SEQUENCE_RANKS, micro_batch_tokens=-(-longest // SEQUENCE_RANKS), mini_batches=PROMPTS // UPDATE_PROMPTS,
-            log_prob_passes=1 if row.colocated else 0, recompute="full",
+            tp=1, cp=SEQUENCE_RANKS, ep=ep, micro_batch_tokens=-(-longest // SEQUENCE_RANKS),
+            mini_batches=PROMPTS // UPDATE_PROMPTS, log_prob_passes=1 if row.colocated else 0, recompute="full",
         ),
         placement="colocated" if row.colocated else "disaggregated",
         pipeline="async" if streams else "sync",

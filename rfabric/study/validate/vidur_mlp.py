@@ -12,7 +12,7 @@ from ...rl.gpus import Gpu, find_gpu
 from ...rl.models import BF16_BYTES
 from ...rl.training import matmul_seconds, moved_seconds
 from . import Group, Point
-from .tables import rows
+from .tables import BROKEN, reason, rows
 
 MS = 1e-3  # the unit of the file
 
@@ -46,8 +46,8 @@ def check(path: Path, data: Path) -> Iterable[Group]:
             shape = _Row.read(row)
             matmuls += _points(row, _matmuls(shape, gpu))
             moved += _points(row, _moved(shape, gpu))
-        except (KeyError, ValueError) as error:
-            left.append(f"line {number}: {error}")
+        except BROKEN as error:
+            left.append(f"line {number}: {reason(error)}")
     of, where, note = path.stem.removeprefix("vidur_"), str(path.relative_to(data)), "one kernel alone"
     yield Group(f"vidur matmul {of}", where, tuple(matmuls), tuple(left), note)
     yield Group(f"vidur memory-bound {of}", where, tuple(moved), tuple(left), note)

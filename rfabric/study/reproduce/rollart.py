@@ -1,0 +1,382 @@
+"""RollArt (OSDI'26, arXiv 2512.22560) run again: affinity, environments, rewards, staleness, weights, and the chain of systems.
+
+Rollouts are played trajectory by trajectory (`rl.trajectories`) on the GPUs the paper names, with the tasks of `rl.rollart`: the
+paper states turns and how prompts and responses weigh, not their tokens. Training is `rl.training`'s on 32 H800. Figures are
+quoted from the paper where they are not marked second-hand (a note on it). Nothing is fitted to a speed-up.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from ...fabric import data_dir
+from ...rl import Workload, read_recipe
+from ...rl.communication import NIC_ONE_PAIR, network
+from ...rl.gpus import GPUS
+from ...rl.models import Model
+from ...rl.phases import trained_on
+from ...rl.rollart import TASKS, affinity, mixed, transfer, with_affinity
+from ...rl.roofline import Server
+from ...rl.sync_time import Layout, Sync, tensors_of, weight_sync_seconds
+from ...rl.trajectories import Episode, Manner, Played, Pool, Task, play
+from . import SECOND_HAND, Row, span
+
+Progress = Callable[[str], None]
+LONGEST, BATCH, GROUP = 32768, 512, 8
+TRAINING_GPUS = 32
+LINK = 400e9 / 8 * NIC_ONE_PAIR  # bytes/s of a turn's KV from one engine to another
+MODELS = {"8B": ("Qwen3-8B", 1), "14B": ("Qwen3-14B", 2), "32B": ("Qwen3-32B", 4)}  # rollout tp 1, 2, 4
+# Megatron on 32 H800 (tp, cp, recompute): the fastest in this model whose 32k of context fit the HBM; the paper names none.
+LAYOUTS = {"8B": (2, 2, "selective"), "14B": (2, 4, "selective"), "32B": (4, 2, "full")}
+# Steps played, and those of them before the pipeline has settled: rollouts that go on begin with the short ones.
+ITERATIONS, SETTLING = {True: 9, False: 4}, {True: 5, False: 1}
+MIX = ("FrozenLake", "GEM-Math", "SWE-bench")
+MIX_IS = "which tasks share a batch, and their tokens, are not stated: FrozenLake, GEM-Math and SWE-bench in turn"
+
+
+def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[Row]:
+    """Every row, in the paper's order of sections."""
+    parts = (
+        characterised_rows, chain_rows, scaling_rows, affinity_rows, latency_rows, reward_rows, staleness_rows, weight_rows,
+        redundancy_rows, prefill_rows, left_out,
+    )  # fmt: skip
+    found: list[Row] = []
+    for part in parts:
+        progress(part.__name__.removesuffix("_rows"))
+        found += part(seed)
+    return found
+
+
+# --- what runs -------------------------------------------------------------------------------------------------------
+
+
+@cache
+def job(size: str, gpus: int = TRAINING_GPUS) -> Workload:
+    """The training of a model on H800, 32k of context; its generation section only fills a pool."""
+    name, tp = MODELS[size]
+    train_tp, cp, recompute = LAYOUTS[size]
+    settings = {
+        "model": name,
+        "cluster.gpu": "H800",
+        "cluster.training_gpus": gpus,
+        "cluster.generation_gpus": 64,
+        "generation.tp": tp,
+        "generation.batch": BATCH // GROUP,
+        "generation.group_size": GROUP,
+        "generation.max_prompt": 1024,
+        "generation.max_response": LONGEST - 1024,
+        "training.tp": train_tp,
+        "training.recompute": recompute,
+        "training.cp": cp,
+        "training.micro_batch_tokens": LONGEST // cp,
+    }
+    return read_recipe("grpo-64", [f"{key}={value}" for key, value in settings.items()])
+
+
+def train_of(size: str, gpus: int = TRAINING_GPUS) -> Callable[[Sequence[Episode]], float]:
+    """Seconds of training on a batch of trajectories."""
+    w = job(size, gpus)
+
+    def train(batch: Sequence[Episode]) -> float:
+        return trained_on(w, np.array([e.tokens for e in batch], dtype=float)).seconds(w.training.buckets)
+
+    return train
+
+
+def pool(size: str, gpu: str, gpus: int, model: str | None = None, tp: int | None = None) -> Pool:
+    """As many engines as `gpus` hold."""
+    w, tp = job(size), tp or MODELS[size][1]
+    made = Server(w.model if model is None else _model(model), GPUS[gpu], tp)
+    return Pool(gpu, made, gpus // tp)
+
+
+def _model(name: str) -> Model:
+    return Model.read(data_dir("traffic") / "models" / f"{name}.json")
+
+
+def rollout(pools: Sequence[Pool], tasks: Sequence[Task], manner: Manner, seed: int) -> float:
+    """Seconds until the first batch is there."""
+    played = play(pools, mixed(tasks, seed, LONGEST, manner), lambda _: 0.0, manner, 1)
+    return played.iterations[0].ready
+
+
+def named(*names: str) -> list[Task]:
+    return [TASKS[name] for name in names]
+
+
+# --- one step --------------------------------------------------------------------------------------------------------
+
+
+def characterised_rows(seed: int) -> Iterator[Row]:
+    """SWE-bench, Qwen3-8B, 128 trajectories on 32 H800."""
+    task = replace(TASKS["SWE-bench"], failure=0.0)
+    manner = Manner(128, GROUP, reward_slots=4)
+    trained: list[float] = []
+
+    def train(batch: Sequence[Episode]) -> float:
+        trained.append(train_of("8B")(batch))
+        return trained[-1]
+
+    played = play([pool("8B", "H800", 32)], mixed([task], seed, LONGEST, manner), train, manner, 1)
+    step = played.iterations[0].training[1]
+    why = "trajectories one by one; reset, environments and reward are inputs, tokens those of coding agents"
+    yield Row("SWE-bench, 8B on 32 H800: seconds of a step", 366.0, step, "s", why)
+    yield Row("SWE-bench: training's share of a step", 0.23, trained[0] / step, "share")
+
+
+# --- the chain -------------------------------------------------------------------------------------------------------
+
+SYSTEMS = ("Sync", "Sync+", "One-off", "AReaL", "RollArt")
+SYSTEMS_ARE = (
+    "Sync: turns in step, rewards after all on 4 GPUs; Sync+: trajectories and rewards one by one; One-off: training beside the "
+    "next rollouts; AReaL: rollouts never stop"
+)
+
+
+def broadcast_seconds(size: str, to_gpus: int) -> float:
+    """NCCL between GPUs of one cluster: what systems without a store do."""
+    w = job(size)
+    made = Sync(
+        w.model.weight_bytes, tensors_of(w.model), Layout(TRAINING_GPUS), Layout(to_gpus, MODELS[size][1]),
+        network(GPUS["H800"]), "broadcast",
+    )  # fmt: skip
+    return weight_sync_seconds(made)
+
+
+def manner_of(system: str, size: str, staleness: int = 1) -> Manner:
+    """How each of the five makes steps."""
+    stop = broadcast_seconds(size, 96)
+    sent = transfer(job(size).model.weight_bytes)
+    return {
+        "Sync": Manner(BATCH, GROUP, batched=True, reward_slots=4, suspended=stop),
+        "Sync+": Manner(BATCH, GROUP, suspended=stop),
+        "One-off": Manner(BATCH, GROUP, parallel=True, suspended=stop),
+        "AReaL": Manner(BATCH, GROUP, parallel=True, continuous=True, staleness=staleness, ahead=0, suspended=stop),
+        "RollArt": Manner(
+            BATCH,
+            GROUP,
+            parallel=True,
+            continuous=True,
+            staleness=staleness,
+            suspended=sent.exposed,
+            transfer=sent.hidden,
+        ),
+    }[system]
+
+
+def pools_of(system: str, size: str, tasks: Sequence[Task]) -> list[Pool]:
+    """Generation GPUs: 96 H800, 4 of them for rewards in Sync; RollArt: 64 H800 and 32 H20."""
+    if system == "RollArt":
+        pools = [pool(size, "H800", 64), pool(size, "H20", 32)]
+        return with_affinity(pools, affinity(tasks, "H800", "H20"), tasks)
+    return [pool(size, "H800", 92 if system == "Sync" else 96)]
+
+
+@cache
+def played(system: str, size: str, seed: int, staleness: int = 1, **changed) -> Played:
+    """Some steps of one of the five, with some of its manner changed."""
+    tasks, manner = named(*MIX), replace(manner_of(system, size, staleness), **changed)
+    episodes = mixed(tasks, seed, LONGEST, manner)
+    return play(pools_of(system, size, tasks), episodes, train_of(size), manner, ITERATIONS[manner.continuous])
+
+
+def step_seconds(system: str, size: str, seed: int, staleness: int = 1, **changed) -> float:
+    """Seconds from step to step, once rollouts have settled."""
+    continuous = manner_of(system, size).continuous
+    return played(system, size, seed, staleness, **changed).step_seconds(SETTLING[continuous])
+
+
+def chain_rows(seed: int) -> Iterator[Row]:
+    """Throughput of each system over the one before, over three models; time to score, whose throughput alone can be run."""
+    paper = ((1.40, 2.40), (1.31, 1.47), (1.03, 1.06), (1.22, 1.36))
+    seconds = {size: [step_seconds(system, size, seed) for system in SYSTEMS] for size in MODELS}
+    for i, known in enumerate(paper):
+        ratios = [each[i] / each[i + 1] for each in seconds.values()]
+        yield Row(
+            f"throughput: {SYSTEMS[i + 1]} over {SYSTEMS[i]}", known, span(ratios), why=MIX_IS if i else SYSTEMS_ARE
+        )
+    total = [each[0] / each[-1] for each in seconds.values()]
+    yield Row("throughput: RollArt over Sync", (2.65, 4.58), span(total))
+    why = "throughput alone: what staleness does to learning is not modelled"
+    for i, known in ((1, 2.05), (2, 1.35), (3, 1.31)):
+        ratio = seconds["32B"][i] / seconds["32B"][-1]
+        yield Row(f"time to score 0.85, 32B: RollArt over {SYSTEMS[i]}", known, ratio, why=why)
+
+
+def scaling_rows(seed: int) -> Iterator[Row]:
+    """RollArt's design on H800 alone, 64 and 128 of them, half and a quarter for training as the paper's 128."""
+    found = []
+    for size in MODELS:
+        seconds = [_on_h800(size, gpus, seed) for gpus in (64, 128)]
+        found.append(seconds[0] / seconds[1])
+    yield Row(
+        "throughput: 128 over 64 H800",
+        (1.33, 2.08),
+        span(found),
+        why="a quarter of the GPUs trains, the same batch on both",
+    )
+
+
+def _on_h800(size: str, gpus: int, seed: int) -> float:
+    tasks, manner = named(*MIX), manner_of("RollArt", size)
+    train, generate = gpus // 4, gpus * 3 // 4
+    made = play(
+        [pool(size, "H800", generate)],
+        mixed(tasks, seed, LONGEST, manner),
+        train_of(size, train),
+        manner,
+        ITERATIONS[True],
+    )
+    return made.step_seconds(SETTLING[True])
+
+
+# --- R1: affinity ----------------------------------------------------------------------------------------------------
+
+
+def affinity_rows(seed: int) -> Iterator[Row]:
+    """A task on GPUs of equal cost; then pools of equal cost for tasks of both kinds."""
+    manner = Manner(128, GROUP)
+    # the least tensor parallelism whose KV cache holds a trajectory, and that divides 2 and 6 GPUs
+    least = {"8B": 1, "14B": 1, "32B": 2}
+
+    def over(task: Task, size: str) -> float:
+        two, six = (
+            rollout([pool(size, gpu, gpus, tp=least[size])], [task], manner, seed)
+            for gpu, gpus in (("H800", 2), ("H20", 6))
+        )
+        return two / six
+
+    lake, maths = TASKS["FrozenLake"], TASKS["GEM-Math"]
+    found = [over(lake, "8B"), over(replace(lake, caches=True), "8B")]
+    why = f"128 trajectories of 8B, contexts prefilled anew each turn; {found[1]:.2f} where engines find them cached"
+    yield Row("FrozenLake: 2 H800 over 6 H20, seconds", 0.53, found[0], why=why)
+    ratios = [1 / over(maths, size) for size in MODELS]
+    yield Row("GEM-Math: 6 H20 over 2 H800, seconds", (0.49, 0.79), span(ratios), why="8B to 32B; 128 trajectories")
+    yield from _equal_cost_rows(seed)
+
+
+def _equal_cost_rows(seed: int) -> Iterator[Row]:
+    tasks, manner = named("FrozenLake", "GEM-Math"), Manner(BATCH, GROUP)
+    found: dict[str, list[float]] = {"208 H20": [], "72 H800": []}
+    for size in MODELS:
+        mixed_pools = [pool(size, "H800", 64), pool(size, "H20", 24)]
+        own = rollout(with_affinity(mixed_pools, affinity(tasks, "H800", "H20"), tasks), tasks, manner, seed)
+        for name in found:
+            gpus, gpu = name.split()
+            found[name].append(rollout([pool(size, gpu, int(gpus))], tasks, manner, seed) / own)
+    why = "rollouts of one batch, FrozenLake and GEM-Math in halves; the paper's mix and what it timed are not stated"
+    for name, known in (("208 H20", (1.30, 1.68)), ("72 H800", (1.12, 1.37))):
+        yield Row(f"affinity: 64 H800 + 24 H20 over {name}", known, span(found[name]), why=why)
+
+
+# --- R2, R3: environments and rewards --------------------------------------------------------------------------------
+
+
+def latency_rows(seed: int) -> Iterator[Row]:
+    """Turns in step against trajectories one by one, with environments of N(10 s, 1 to 10 s)."""
+    paper = {1: 1.23, 10: 2.27}
+    for spread, known in paper.items():
+        task = replace(TASKS["SWE-bench"], latency=10.0, spread=float(spread), failure=0.0)
+        both = [
+            rollout([pool("8B", "H800", 32)], [task], Manner(128, GROUP, batched=batched), seed)
+            for batched in (True, False)
+        ]
+        yield Row(
+            f"environments of N(10 s, {spread} s): turns in step over one by one", known, both[0] / both[1],
+            why="128 trajectories of SWE-bench, 8B on 32 H800; task and size are not stated",
+        )  # fmt: skip
+
+
+def reward_rows(seed: int) -> Iterator[Row]:
+    """A reward model on 4 GPUs of its own against a serverless one, whose GPUs generate."""
+    tasks, dedicated = named("GEM-Math"), Manner(128, GROUP, reward_slots=4)
+    episodes = mixed(tasks, seed, LONGEST, dedicated)
+    one = play([pool("8B", "H800", 4)], episodes, lambda _: 0.0, dedicated, 1)
+    seconds = one.iterations[0].ready
+    other = rollout([pool("8B", "H800", 8)], tasks, Manner(128, GROUP), seed)
+    why = "128 trajectories of GEM-Math, 8B, on 8 H800 of which 4 hold the reward: the paper's task and count are not stated"
+    yield Row("serverless reward: rollout over that with a dedicated one", 77 / 158, other / seconds, why=why)
+    yield Row("dedicated reward: its GPUs' utilisation", 0.06, one.reward_busy / 4 / seconds, "share", why)
+
+
+# --- R4: staleness ---------------------------------------------------------------------------------------------------
+
+
+def staleness_rows(seed: int) -> Iterator[Row]:
+    """Step time with alpha = 1 over that with more, the 8B."""
+    base = step_seconds("RollArt", "8B", seed)
+    for alpha in (2, 4, 6):
+        paper = (1.0, 1.22)
+        ratio = base / step_seconds("RollArt", "8B", seed, alpha)
+        yield Row(
+            f"staleness: step with alpha 1 over alpha {alpha}, 8B", paper, ratio, why="the paper states the best only"
+        )
+
+
+# --- weights ---------------------------------------------------------------------------------------------------------
+
+
+def weight_rows(seed: int) -> Iterator[Row]:
+    """Push and pull in turn, what of it is exposed, and what hiding it does to a step."""
+    sent = {size: transfer(job(size).model.weight_bytes) for size in MODELS}
+    naive, exposed = {"8B": 38.6, "14B": 84.1, "32B": 157.0}, {"8B": 1.4, "14B": 5.1, "32B": 9.6}
+    why = "TCP and RDMA at the rates of the note (29.6 and 9.4 s for 32B); the paper's naive path reaches a quarter of them"
+    for size, known in naive.items():
+        trust = {"trust": SECOND_HAND} if size == "14B" else {}
+        yield Row(f"weights: naive push and pull, {size}", known, sent[size].naive, "s", why, **trust)
+    why = "what engines load while they stand still, at the rate fitted on verl's delta weight sync"
+    for size, known in exposed.items():
+        trust = {"trust": SECOND_HAND} if size == "14B" else {}
+        yield Row(f"weights: exposed, {size}", known, sent[size].exposed, "s", why, **trust)
+    hidden = [1 - t.exposed / (t.pull + t.exposed) for t in sent.values()]
+    yield Row("weights: share of the pull that is hidden", (0.67, 0.78), span(hidden), "share")
+    yield from _asynchronous_rows(seed, naive, exposed)
+
+
+def _asynchronous_rows(seed: int, naive: dict[str, float], exposed: dict[str, float]) -> Iterator[Row]:
+    gains = []
+    for size in MODELS:
+        stop = step_seconds("RollArt", size, seed, suspended=naive[size], transfer=0.0)
+        gains.append(stop / step_seconds("RollArt", size, seed, suspended=exposed[size], transfer=naive[size]))
+    why = "the paper's own seconds of transfer, naive and exposed"
+    yield Row("asynchronous weight transfer: step time", (1.10, 1.16), span(gains), why=why)
+
+
+# --- redundancy, disaggregated prefill -------------------------------------------------------------------------------
+
+
+def redundancy_rows(seed: int) -> Iterator[Row]:
+    """More environments than a group needs, the first of which are kept."""
+    task = TASKS["SWE-bench"]
+    one = rollout([pool("8B", "H800", 32)], [task], Manner(128, GROUP), seed)
+    gains = {
+        extra: one / rollout([pool("8B", "H800", 32)], [task], Manner(128, GROUP, redundancy=extra), seed)
+        for extra in (1.25, 1.5, 2.0)
+    }
+    each = ", ".join(f"{gain:.2f} with {extra:g}" for extra, gain in gains.items())
+    why = f"128 trajectories of SWE-bench, 8B on 32 H800; times as many environments: {each}; the paper states the best only"
+    yield Row("redundant environments: rollout, at most", 1.62, max(gains.values()), why=why)
+
+
+def prefill_rows(seed: int) -> Iterator[Row]:
+    """Prefill on H800 and decode on H20, in servers of 8, against the same servers that do both."""
+    paper = {("32B", "1P3D"): 1.03, ("32B", "2P2D"): 1.05, ("30B-A3B", "1P3D"): 1.11, ("30B-A3B", "2P2D"): 1.21}
+    tasks, manner = named(*MIX), Manner(256, GROUP)
+    for (model, split), known in paper.items():
+        first, rest = int(split[0]) * 8, int(split[2]) * 8
+        name = None if model == "32B" else "Qwen3-30B-A3B"
+        pools = [pool("32B", "H800", first, name), pool("32B", "H20", rest, name)]
+        apart = [replace(pools[0], prefill_for="H20", link=LINK), pools[1]]
+        gain = rollout(pools, tasks, manner, seed) / rollout(apart, tasks, manner, seed)
+        why = "256 trajectories; servers of 8, KV over one 400 Gbit/s NIC a GPU; which of its two gains is whose is our reading"
+        yield Row(f"prefill apart from decode, {model} {split}: rollout", known, gain, why=why)
+
+
+def left_out(seed: int) -> Iterator[Row]:
+    """What cannot be run, and why."""
+    why = "a week on more than 3,000 GPUs of jobs whose recipes are not stated"
+    yield Row("production: gain of tuning over the first 25 steps", 1.66, None, why=why)
+    why = "learning: how old trajectories change the score is not modelled"
+    yield Row("staleness: alpha 2 hurts late time to score", 1.0, None, why=why)
