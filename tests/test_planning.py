@@ -184,14 +184,14 @@ def test_rotor_meets_every_rack_in_turn():
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ("best", "no policy named 'best'; there are static, demand, phase, greedy"),
+        ("best", "no policy named 'best'; there are own, static, demand, phase, greedy"),
         ("demand,when=now", "'when=now' is not a setting; write KEY=VALUE with one of granularity, slot"),
         (
             "demand,granularity=daily",
             "no granularity 'daily'; there are one-shot, per-phase, per-collective, time-slotted",
         ),
         ("demand,granularity=one-shot,granularity=one-shot", "a setting stands twice"),
-        ("demand,slot=1s", "slot goes with granularity=time-slotted; leave it out of per-phase"),
+        ("demand,slot=1s", "slot goes with granularity=time-slotted; leave it out of per-collective"),
         ("bvn,granularity=time-slotted,slot=5ms", "slot 0.005 s must be longer than the reconfiguration delay, 0.01 s"),
     ],
 )
@@ -337,3 +337,9 @@ def test_the_bench_compares_equal_matchings():
 
 def test_phases_have_their_own_keys():
     assert stages(job(SMALL), "per-phase")[0].key == PhaseKey(0, "training") and Timing().guard > 0
+
+
+def test_a_slot_that_ends_while_circuits_are_dark_is_taken_up_after():
+    slow = rfabric(pods=2, tors=3, gpus=2, planes=3, delay="1s")
+    found = simulate(slow, job(slow), "demand,granularity=time-slotted,slot=1001ms")
+    assert np.isfinite(found.finish).all() and found.rewires

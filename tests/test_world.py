@@ -69,7 +69,7 @@ def test_a_pair_without_circuits_goes_through_the_thin_electrical_path():
 def test_rewires_have_ordered_timestamps_and_the_configured_dark_time(in_flight):
     fabric = rfabric(delay="25ms")
     timing = Timing(control=0.004, settle=0.001, in_flight=in_flight)
-    result = simulate(fabric, steps(fabric), "demand", timing=timing)
+    result = simulate(fabric, steps(fabric), "demand,granularity=per-phase", timing=timing)
     assert [r.phase for r in result.rewires] == ["training/0", "weight_sync/0", "training/1", "weight_sync/1"]
     for r in result.rewires:
         assert r.programmed - r.requested >= 0.004 - 1e-12
@@ -81,7 +81,7 @@ def test_rewires_have_ordered_timestamps_and_the_configured_dark_time(in_flight)
 
 def test_a_rewire_at_the_start_of_compute_is_hidden_and_before_weight_sync_exposed():
     slow, fast = (rfabric(delay=d) for d in ("200ms", "1ms"))
-    a, b = (simulate(f, steps(f, 20), "demand") for f in (slow, fast))
+    a, b = (simulate(f, steps(f, 20), "demand,granularity=per-phase") for f in (slow, fast))
     exposed = {p.key: p.exposed - q.exposed for p, q in zip(a.phases, b.phases, strict=True)}
     assert exposed[PhaseKey(0, "training")] == pytest.approx(0.0, abs=1e-9)
     assert 0.1 < exposed[PhaseKey(0, "weight_sync")] <= 0.1991  # flows on circuits that stay go on meanwhile
@@ -101,7 +101,7 @@ def test_the_window_rule_holds_in_the_world():
     trace = steps(fabric)
     short = dict.fromkeys(trace.phase_keys, 0.001)
     object.__setattr__(trace, "windows", short)
-    assert simulate(fabric, trace, "demand").rewires == ()
+    assert simulate(fabric, trace, "demand,granularity=per-phase").rewires == ()
 
 
 def test_a_flow_in_flight_is_held_and_keeps_its_bytes():

@@ -22,7 +22,7 @@ from ..study.reproduce import REPRODUCTIONS
 
 BROKE, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
 DEFAULT_TRAFFIC = "grpo-64"
-DEFAULT_POLICY = "demand"
+DEFAULT_POLICY = "own"
 ROUTINGS = ("placed", "ecmp", "wcmp", "valiant")
 
 
@@ -161,7 +161,7 @@ def _crossover(verbs) -> None:
     verb.add_argument("--against", metavar="FABRIC", action="append", default=[], help="a packet fabric; may be given again")
     verb.add_argument("--traffic", metavar="RECIPE", default=DEFAULT_TRAFFIC, help="a recipe or a trace (default %(default)s)")
     _set_option(verb)
-    verb.add_argument("--policy", default=DEFAULT_POLICY, help="who chooses the circuits (default %(default)s)")
+    verb.add_argument("--policy", default="demand", help="who chooses the circuits (default %(default)s)")
     verb.add_argument(
         "--granularity", metavar="WHEN", action="append", default=[],
         help="one-shot, per-phase, per-collective or time-slotted; may be given again (default: all)",
@@ -457,7 +457,7 @@ def _step_options(verb: Parser, traffic: bool = True, several: bool = False) -> 
         help=f"who chooses the circuits, NAME[,granularity=WHEN][,slot=TIME]: static, demand, phase, greedy, matching, bvn, mesh, "
         f"isolated-pod, bipartite, tree, rotor; who schedules the computing: sync, colocated, one-step-off, async, orchestrrl, "
         f"rollpacker, rollart, for several jobs weave, solo, random, most-idle, gavel; or both, as orchestrrl+phase; may be given "
-        f"again (default {DEFAULT_POLICY})",
+        f"again (default {DEFAULT_POLICY}: what the fabric was designed for, demand for most)",
     )  # fmt: skip
     _routing_option(verb)
     verb.add_argument(

@@ -14,6 +14,7 @@ from ..report import figures
 from ..report import grid as grid_report
 from ..report.folder import give_to_caller, new_folder, new_name, read_folder, write_folder, write_text, writing
 from ..report.summary import host_versions, summary_of
+from ..rl.schedule import DEFAULT_CIRCUITS
 from ..rl.traffic import read_traffic
 from ..study.crossover import DELAYS, Sweep, sweep
 from ..study.grid import Grid, begin, entries_of, read_grid, remove_cells, run, runs_of
@@ -112,7 +113,7 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
         seeds = tuple(range(seeds[0], seeds[0] + args.seeds))
     talk.tell(traffics[0], {"stage": "trace"})
     fabrics = tuple(dict.fromkeys(args.topo)) or default_fabrics(read_traffic(traffics[0], args.set, seeds[0]).gpus)
-    policies = tuple(dict.fromkeys(args.policy)) or ("demand",)
+    policies = tuple(dict.fromkeys(args.policy)) or (DEFAULT_CIRCUITS,)
     if len(fabrics) == 1 and len(policies) < 2:
         raise RFabricError("compare needs two fabrics or two policies: give --topo or --policy twice")
     grid = Grid(

@@ -27,6 +27,7 @@ from ..errors import PaceError, RFabricError, RunError
 from ..fabric import Fabric
 from ..fabric.schemes import DEFAULT_SCHEME, SCHEMES
 from ..optics import Circuits, RewireRecord, Timing, parse_policy
+from ..optics.policies import spelled
 from ..report.result import Pace, Result, Scale
 from ..trace import Trace, write_trace
 from . import sandbox
@@ -40,7 +41,7 @@ PATIENCE_END = 8.0  # s a world has to end by itself once it has said its last w
 def emulate(
     fabric: Fabric,
     trace: Trace,
-    policy: str = "demand",
+    policy: str = "own",
     *,
     scale: Scale,
     routing: str = DEFAULT_SCHEME,
@@ -57,6 +58,7 @@ def emulate(
     PaceError when the host could not keep pace, RunError when the run broke. Nothing of the run is left on the host in any
     of these cases.
     """
+    policy = spelled(policy, fabric)
     if fabric.ocses and parse_policy(policy, fabric).granularity == "time-slotted":
         raise RFabricError(
             f"policy {policy}: slots turn faster than switches take rules; simulate it, or emulate granularity=per-phase"
@@ -79,7 +81,8 @@ def emulate(
         with np.load(folder / "measured.npz", allow_pickle=False) as columns:
             measured = {name: columns[name] for name in ("start", "finish", "sent", "received", "link_bytes")}
     return Result(
-        engine="emulate", fabric=fabric, policy=policy if fabric.ocses else "ecmp", routing=routing, trace=trace, traffic=traffic, seed=seed,
+        engine="emulate", fabric=fabric, policy=policy if fabric.ocses else "ecmp", routing=routing, trace=trace,
+        traffic=traffic, seed=seed,
         rewires=tuple(_record(r) for r in done["rewires"]),
         epochs=tuple((e["time_s"], Circuits.from_json(e["circuits"])) for e in done["epochs"]),
         scale=scale, pace=_pace(done["pace"]), versions=done["versions"], notes=tuple(done["notes"]), **measured,

@@ -12,11 +12,13 @@ Whether the answer is worth a rewire is the planner's question (`planner.intend`
                                   a template (`templates`) among the racks that talk
     phase                         the template of the phase: isolated pods for generation, a mesh of the rings for training, a
                                   tree for weight sync
+    own                           what the fabric was designed for: `rotor` for rotor, one set of circuits for the whole job for
+                                  topoopt, `demand` for the others
     rotor                         every slot the next rounds of a tournament of all racks, whatever the demand (RotorNet)
 
 `NAME,granularity=WHEN` says when a policy is asked: `one-shot` (before the job, for the sum of all it sends), `per-phase`,
 `per-collective` (as a communication phase begins) or `time-slotted` (`slot=SECONDS`: a decomposition of the phase's demand, one
-part after the other).
+part after the other). Where nothing is said, `demand` is asked per collective, `rotor` by the slot, the others per phase.
 """
 
 from collections.abc import Sequence
@@ -190,17 +192,27 @@ POLICIES: dict[str, type[_Policy]] = {
     "mesh": ByTemplate, "isolated-pod": ByTemplate, "bipartite": ByTemplate, "tree": ByTemplate, "rotor": Rotor,
 }  # fmt: skip
 SETTINGS = ("granularity", "slot")
+USUAL = {"demand": "per-collective", "rotor": "time-slotted"}  # when a policy is asked where nothing is said; others: per phase
+
+
+OWN = {"topoopt": "demand,granularity=one-shot", "rotor": "rotor"}
+
+
+def spelled(spec: str, fabric: Fabric) -> str:
+    """`spec`, with `own` replaced by what it is on `fabric`."""
+    return OWN.get(fabric.name, "demand") if spec == "own" else spec
 
 
 def parse_policy(spec: str, fabric: Fabric) -> Policy:
     """The policy that `NAME[,granularity=WHEN][,slot=SECONDS]` says, for `fabric`."""
+    spec = spelled(spec, fabric)
     name, *settings = [part.strip() for part in str(spec).split(",")]
     if name not in POLICIES:
-        raise RFabricError(f"no policy named {name!r}; there are {', '.join(POLICIES)}")
+        raise RFabricError(f"no policy named {name!r}; there are own, {', '.join(POLICIES)}")
     values = dict(_setting(spec, text) for text in settings)
     if len(values) < len(settings):
         raise RFabricError(f"policy {spec}: a setting stands twice; keep one of each")
-    granularity = values.get("granularity", "time-slotted" if name == "rotor" else "per-phase")
+    granularity = values.get("granularity", USUAL.get(name, "per-phase"))
     if granularity not in GRANULARITIES:
         raise RFabricError(f"policy {spec}: no granularity {granularity!r}; there are {', '.join(GRANULARITIES)}")
     if "slot" in values and granularity != "time-slotted":

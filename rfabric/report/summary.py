@@ -10,6 +10,7 @@ Phases of one name add up over the steps of a trace. Keys are never renamed, onl
 
 import json
 import platform
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -74,8 +75,16 @@ def run_summary(run: Run) -> dict:
 
 
 def nic_rates(fabric: Fabric) -> list[float]:
-    """The rates (bit/s) of the hosts' cables, each once."""
-    return sorted({fabric.rate(fabric.ports[host][0]) for host in fabric.hosts})
+    """bit/s of the NICs of a GPU, each rate once: of the hosts' cables, or where a server stands above, a share of its."""
+    below, above = Counter(), Counter()
+    kinds = {n.name: n.tier for n in fabric.nodes}
+    for cable in fabric.links:
+        for end, other in ((cable.a.node, cable.b.node), (cable.b.node, cable.a.node)):
+            if kinds[end] == "server":
+                (below if kinds[other] == "host" else above)[end] += 1 if kinds[other] == "host" else cable.rate
+            elif kinds[end] == "host" and kinds[other] != "server":
+                below[end], above[end] = 1, cable.rate
+    return sorted({rate / below[name] for name, rate in above.items() if below[name]})
 
 
 def phase_sums(result: Result) -> dict[str, dict]:

@@ -56,12 +56,13 @@ def timeline_of(name: str, made: Scheduled) -> Timeline:
 
 
 def timeline_of_trace(name: str, trace: Trace, server: int) -> Timeline:
-    """Several jobs on one fabric, phase by phase: a phase holds the servers whose GPUs have a row of computing in it."""
+    """Several jobs on one fabric, phase by phase: a phase holds the servers whose GPUs compute in it, or exchange weights."""
     ready, finish = trace.compute_only()
     spans = []
     for key in trace.phase_keys:
         rows = trace.rows(key)
-        held = sorted({int(host) // server for host in trace.src[rows[trace.size[rows] == 0]]})
+        works = rows[(trace.gap[rows] > 0) | ((trace.size[rows] > 0) & (key.phase == WEIGHT_SYNC))]
+        held = np.unique(np.concatenate((trace.src[works], trace.dst[works])) // server).tolist()
         gpus = tuple(server * s + i for s in held for i in range(server))
         begin, end = float(ready[rows].min()), float(finish[rows].max())
         job = trace.labels[trace.label[rows[0]]].partition(" ")[0]
@@ -94,7 +95,11 @@ def write_perfetto(path: Path, timeline: Timeline) -> None:
 def _lane(timeline: Timeline, s: Span) -> str:
     """Weight sync has a lane of its own: it may come while replicas generate, and events of a thread must nest."""
     return (
-        "weight sync" if s.what == WEIGHT_SYNC else s.pool if s.pool in timeline.pools else next(iter(timeline.pools))
+        "weight sync"
+        if s.what.endswith(WEIGHT_SYNC)
+        else s.pool
+        if s.pool in timeline.pools
+        else next(iter(timeline.pools))
     )
 
 
@@ -142,8 +147,8 @@ def _gantt(axes, timeline: Timeline, pool: str, colours: Mapping[str, str], them
         for first, count in _runs(sorted(row[gpu] for gpu in s.gpus if gpu in row)):
             gap = min(0.12 * count, 0.25)
             bars.setdefault(s.what, []).append(Rectangle((s.start, first + gap / 2), s.seconds, count - gap))
-    for what in sorted(bars, key=lambda what: what == WEIGHT_SYNC):
-        alpha = 0.75 if what == WEIGHT_SYNC else 1.0
+    for what in sorted(bars, key=lambda what: what.endswith(WEIGHT_SYNC)):
+        alpha = 0.75 if what.endswith(WEIGHT_SYNC) else 1.0
         axes.add_collection(PatchCollection(bars[what], facecolor=colours[what], edgecolor="none", alpha=alpha))
     axes.set_xlim(0, timeline.seconds or 1.0)
     axes.set_ylim(len(row), 0)

@@ -58,17 +58,21 @@ class Tuning:
 
     def __post_init__(self):
         for key, low in (("period_s", 0.1), ("balance_s", 0.1), ("hysteresis", 0), ("switch_s", 0), ("moves", 0)):
-            if not low <= getattr(self, key) < inf:
+            if not low <= getattr(self, key) or (getattr(self, key) == inf and key != "period_s"):
                 raise RFabricError(f"orchestrrl: {key.removesuffix('_s')} {getattr(self, key):g} must be {low} or more")
 
 
 def schedule(w: Workload, seed: int, settings: Settings) -> Scheduled:
     """The steps of a job under this scheduler."""
-    tuning = settings_of("orchestrrl", Tuning(), settings)
+    return orchestrate(w, seed, settings_of("orchestrrl", Tuning(), settings))
+
+
+def orchestrate(w: Workload, seed: int, tuning: Tuning) -> Scheduled:
+    """The same with a Tuning; `period_s` inf: no planner, servers stay cut as the recipe says."""
     _check(w)
     job = _Job(w, engines_of(w), tuning)
     history = [responses(w, seed, _BEFORE + i)[1] for i in range(HISTORY)]
-    first = start_cut(job, forecast(history, w.generation.max_response), *responses(w, seed, 0))
+    first = start_cut(job, forecast(history, w.generation.max_response), responses(w, seed, 0)[0])
     runs, w = _steps(job, seed, history, first), _with_tp(w, job.engines.cuts[first].gpus)
     steps = tuple(run.step for run in runs)
     plan = _plan(w, steps)
@@ -169,8 +173,10 @@ class _Job:
         return size / bytes_in(1.0, self.workload.nic_bps * self.engines.cuts[cut].gpus)
 
 
-def start_cut(job: _Job, expected: Forecast, prompts: np.ndarray, outputs: np.ndarray) -> int:
+def start_cut(job: _Job, expected: Forecast, prompts: np.ndarray) -> int:
     """The cut with which every step begins: the one that a seat is expected to be done soonest with, later cuts included."""
+    if job.tuning.period_s == inf:
+        return job.engines.cuts.index(Cut(job.workload.generation.tp))
     seen = outlook(job.engines, expected, np.zeros(len(prompts), int), prompts, job.seats, job.tuning.switch_s)
     return int(seen.seconds(job.seats).argmin())
 

@@ -30,7 +30,7 @@ from .plan import Plan, plan_of_steps
 from .workload import Workload
 
 GENERATION, TRAINING = "generation", "training"  # the pools of GPUs
-DEFAULT_CIRCUITS = "demand"
+DEFAULT_CIRCUITS = "own"
 Settings = Mapping[str, str]
 
 
@@ -195,9 +195,9 @@ def parse_policies(text: str) -> Policies:
 
 def _refuse_unknown(circuits: str) -> None:
     name = circuits.partition(",")[0]
-    if name not in POLICIES:
+    if name not in (DEFAULT_CIRCUITS, *POLICIES):
         raise RFabricError(
-            f"no policy named {name!r}; circuits are chosen by {', '.join(POLICIES)}, computing is scheduled by "
+            f"no policy named {name!r}; circuits are chosen by {DEFAULT_CIRCUITS}, {', '.join(POLICIES)}, computing is scheduled by "
             f"{', '.join(schedulers())}"
         )
 

@@ -3,7 +3,7 @@
     seconds = set-up + tensors x cost of one + max(packing, wire) + unpacking or loading          S bytes, T tensors
 
     transport    who does it                         senders        what limits it
-    broadcast    NCCL in buckets (verl, slime)       1 a stage      packing on the senders, then unpacking
+    broadcast    NCCL in buckets (verl, slime)       1 a stage      packing on the senders, then gathering and loading
     tensors      NCCL tensor by tensor               1              packing and T calls; NVLink alone inside one server
     store        NIXL, Mooncake, relays              1              as broadcast, but no NCCL group is built each time
     host         checkpoint-engine: pinned memory    all            loading, S / LOAD: each GPU sees all of it
@@ -35,7 +35,8 @@ OFFLOADED = 1.1e9  # bf16 bytes/s with which an offloaded shard comes back to it
 TENSOR = 0.25e-3
 # Fitted on MoonshotAI/checkpoint-engine README (GLM-4.5-Air to Kimi-K2 on 8 H800 and 16 H20):
 LOAD = 75e9  # what engines take in from a broadcast, all seeing all of it
-# Of UNPACK an engine's loading takes 1 / LOAD. The rest is the trainer's, where each stage of a pipeline gathers its own tensors.
+# Of UNPACK an engine's loading takes 1 / LOAD. The rest is taken to be the trainer's, where each stage of a pipeline gathers its
+# own tensors: assumed, as UNPACK was fitted on trainers without one.
 GATHER = 1 / (1 / UNPACK - 1 / LOAD)
 METADATA = 0.5  # gathering what goes where
 # Device memory to pageable host memory, where trainers are others than rollouts: assumed, a copy by one host thread.
@@ -44,8 +45,7 @@ STAGE = 25e9
 # SparrowRL (arXiv 2602.11456): about 1 % of the parameters change in a step, 79 times less is sent, without loss.
 DELTA_FACTOR = 1 / 79
 
-# Of the HBM, by weights of a replica: Kimi-K2's deploy_guidance.md asks for 16 GPUs of 141 GB for its 1.03 TB, not 8.
-HELD = 0.75
+HELD = 0.75  # of the HBM, by weights of a replica at most: assumed, the rest is KV cache, activations and buffers
 
 TRANSPORTS = ("broadcast", "tensors", "store", "host", "host-p2p", "p2p", "delta")
 _TENSORS_A_LAYER = 12  # of a decoder as Hugging Face saves it: q, k, v with biases, o, gate, up, down, two norms

@@ -21,7 +21,7 @@ from ..errors import RFabricError
 from .communication import Group, Network, collective_seconds, network
 from .expert_exchange import Exchange, exchange_seconds
 from .gpus import Gpu
-from .memory import OPTIMIZER_BYTES
+from .memory import OPTIMIZER_BYTES, RESERVED_BYTES
 from .models import BF16_BYTES, Model
 
 if TYPE_CHECKING:
@@ -95,7 +95,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Trainer:
-    """A model in training on GPUs of one kind. recompute: `none` or `selective` (flash attention), `full`: all activations."""
+    """A model in training on GPUs of one kind. recompute: `none` or `selective` (flash attention), `full`: all activations.
+
+    again: share of the layers whose activations are recomputed all the same, as they do not fit (`share_again`).
+    """
 
     model: Model
     gpu: Gpu
@@ -107,6 +110,7 @@ class Trainer:
     nic_bps: float | None = None
     gpus_per_server: int | None = None
     abroad: bool = True  # False: what tensor and expert ranks send between servers is left to a fabric
+    again: float = 0.0
 
     def __post_init__(self):
         if self.precision not in PRECISIONS:
@@ -148,6 +152,9 @@ class Parts:
     def seconds(self) -> float:
         return sum(getattr(self, f.name) for f in fields(self))
 
+    def __rmul__(self, share: float) -> "Parts":
+        return Parts(*(share * getattr(self, f.name) for f in fields(self)))
+
     def __add__(self, other: "Parts") -> "Parts":
         return Parts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
@@ -180,8 +187,8 @@ def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -
 
 def backward(t: Trainer, once: Parts) -> Parts:
     """The backward pass of a forward pass: twice its matmuls and collectives; with full recomputation that pass again."""
-    again = once if t.recompute == "full" else Parts()
-    return again + Parts(
+    again = 1.0 if t.recompute == "full" else t.again
+    return again * once + Parts(
         2 * once.matmul,
         ATTENTION_BACKWARD * once.attention,
         2 * once.memory,
@@ -247,6 +254,41 @@ def optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
     """
     share = sum(size / (1 if replicated else ranks) for size, ranks in _shards(t))
     return share * (t.gradient_bytes + 2 * OPTIMIZER_BYTES + BF16_BYTES) / t.hbm
+
+
+def share_again(t: Trainer, micro_batch: float) -> float:
+    """Share of the layers that must recompute their activations, 0 to 1, so that a GPU's HBM holds the others'.
+
+    micro_batch: tokens of one. It is Megatron's --recompute-method block, with no more layers than needed.
+    """
+    room = t.gpu.hbm_bytes - RESERVED_BYTES - state_bytes(t)
+    kept = activation_bytes(t, micro_batch)
+    return min(1.0, max(0.0, 1 - room / kept))
+
+
+def state_bytes(t: Trainer) -> float:
+    """Bytes on one GPU of parameters, gradients added up in fp32, and Adam's states, which data-parallel ranks share."""
+    full = BF16_BYTES + 4
+    return sum(
+        size * (full / (ranks if t.layout.sharded else 1) + OPTIMIZER_BYTES / ranks) for size, ranks in _shards(t)
+    )
+
+
+def activation_bytes(t: Trainer, micro_batch: float) -> float:
+    """Bytes that the backward pass needs of the micro-batches on their way through the first stage of the pipeline.
+
+    What matmuls, norms, flash attention and activations read, once each, 8-bit matmuls' inputs in 8 bits (the accounting of
+    arXiv 2205.05198); tokens copied for their experts; and the logits with their gradient.
+    """
+    m, lay = t.model, t.layout
+    (queries, keys), stored = attention_columns(m), BF16_BYTES if t.precision == "bf16" else 1
+    copies = m.experts.per_token * m.experts.layers / m.layers if m.experts else 0
+    columns = 2 * BF16_BYTES * m.hidden + 2 * stored * m.hidden  # two norms, and what QKV and the MLP read
+    columns += 2 * BF16_BYTES * (queries + keys)  # q, k, v and the output
+    columns += (3 if m.gated else 2) * BF16_BYTES * mlp_columns(m) + copies * (2 * BF16_BYTES + stored) * m.hidden
+    waiting = lay.pp + (lay.pp - 1) / lay.vp if lay.pp > 1 else 1
+    tokens = micro_batch / (lay.cp * lay.tp)
+    return tokens * (columns * m.layers / lay.pp * waiting + 3 * BF16_BYTES * m.vocab)
 
 
 def mlp_columns(model: Model) -> float:

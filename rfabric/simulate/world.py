@@ -26,6 +26,7 @@ from ..fabric.schemes import DEFAULT_SCHEME, MOST_PLACED, Routing
 from ..fabric.ways import offsets_of, spread
 from ..optics import Circuits, Decision, Demand, RewireRecord, Timing, intend, parse_policy
 from ..optics.planner import weigh
+from ..optics.policies import spelled
 from ..report.result import Result
 from ..trace import PLAN_AHEAD, PhaseKey, Stage, Trace, begins, routing_of, stage_demand, stages
 from .flows import Engine
@@ -39,7 +40,7 @@ NO_LOSS = "a fluid loses no bytes: flows on circuits that drop stand still here,
 def simulate(
     fabric: Fabric,
     trace: Trace,
-    policy: str = "demand",
+    policy: str = "own",
     *,
     routing: str = DEFAULT_SCHEME,
     timing: Timing = Timing(),
@@ -52,6 +53,7 @@ def simulate(
     RFabricError when the trace does not fit the fabric or a plan disconnects a pair with demand; RunError when flows can never
     finish.
     """
+    policy = spelled(policy, fabric)
     world = _World(fabric, trace.fit(fabric), policy, routing, timing, progress or (lambda _: None))
     world.run()
     engine = world.engine
@@ -203,6 +205,7 @@ class _World:
                 if self.rewiring
                 else min(self.next_slot, self.wakes[0] if self.wakes else np.inf)
             )
+            until = max(until, self.engine.now)  # a slot may have ended while circuits were dark
             events = self.engine.run(min(until, self.opens[0][0] if self.opens else np.inf))
             seen = events["flow"].tolist()
             while self.opens and self.opens[0][0] <= self.engine.now:

@@ -24,7 +24,7 @@ from ..units import transfer_seconds
 def plan(
     fabric: Fabric,
     trace: Trace,
-    policy: str = "demand",
+    policy: str = "own",
     *,
     routing: str = DEFAULT_SCHEME,
     timing: Timing = Timing(),

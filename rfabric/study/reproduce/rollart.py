@@ -30,8 +30,7 @@ LINK = 400e9 / 8 * NIC_ONE_PAIR  # bytes/s of a turn's KV from one engine to ano
 MODELS = {"8B": ("Qwen3-8B", 1), "14B": ("Qwen3-14B", 2), "32B": ("Qwen3-32B", 4)}  # rollout tp 1, 2, 4
 # Megatron on 32 H800 (tp, cp, recompute): the fastest in this model whose 32k of context fit the HBM; the paper names none.
 LAYOUTS = {"8B": (2, 2, "selective"), "14B": (2, 4, "selective"), "32B": (4, 2, "full")}
-# Steps played, and those of them before the pipeline has settled: rollouts that go on begin with the short ones.
-ITERATIONS, SETTLING = {True: 9, False: 4}, {True: 5, False: 1}
+MEASURED = 4  # steps timed, once the pipeline has settled
 MIX = ("FrozenLake", "GEM-Math", "SWE-bench")
 MIX_IS = "which tasks share a batch, and their tokens, are not stated: FrozenLake, GEM-Math and SWE-bench in turn"
 
@@ -53,14 +52,14 @@ def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[Row]:
 
 
 @cache
-def job(size: str, gpus: int = TRAINING_GPUS) -> Workload:
+def job(size: str) -> Workload:
     """The training of a model on H800, 32k of context; its generation section only fills a pool."""
     name, tp = MODELS[size]
     train_tp, cp, recompute = LAYOUTS[size]
     settings = {
         "model": name,
         "cluster.gpu": "H800",
-        "cluster.training_gpus": gpus,
+        "cluster.training_gpus": TRAINING_GPUS,
         "cluster.generation_gpus": 64,
         "generation.tp": tp,
         "generation.batch": BATCH // GROUP,
@@ -75,9 +74,9 @@ def job(size: str, gpus: int = TRAINING_GPUS) -> Workload:
     return read_recipe("grpo-64", [f"{key}={value}" for key, value in settings.items()])
 
 
-def train_of(size: str, gpus: int = TRAINING_GPUS) -> Callable[[Sequence[Episode]], float]:
+def train_of(size: str) -> Callable[[Sequence[Episode]], float]:
     """Seconds of training on a batch of trajectories."""
-    w = job(size, gpus)
+    w = job(size)
 
     def train(batch: Sequence[Episode]) -> float:
         return trained_on(w, np.array([e.tokens for e in batch], dtype=float)).seconds(w.training.buckets)
@@ -179,13 +178,18 @@ def played(system: str, size: str, seed: int, staleness: int = 1, **changed) -> 
     """Some steps of one of the five, with some of its manner changed."""
     tasks, manner = named(*MIX), replace(manner_of(system, size, staleness), **changed)
     episodes = mixed(tasks, seed, LONGEST, manner)
-    return play(pools_of(system, size, tasks), episodes, train_of(size), manner, ITERATIONS[manner.continuous])
+    return play(pools_of(system, size, tasks), episodes, train_of(size), manner, settling(manner) + MEASURED)
+
+
+def settling(manner: Manner) -> int:
+    """Steps until rollouts that go on have settled: they begin with what ends first, and may do so for `staleness` steps."""
+    return 3 + 2 * manner.staleness if manner.continuous else 1
 
 
 def step_seconds(system: str, size: str, seed: int, staleness: int = 1, **changed) -> float:
     """Seconds from step to step, once rollouts have settled."""
-    continuous = manner_of(system, size).continuous
-    return played(system, size, seed, staleness, **changed).step_seconds(SETTLING[continuous])
+    skip = settling(manner_of(system, size, staleness))
+    return played(system, size, seed, staleness, **changed).step_seconds(skip)
 
 
 def chain_rows(seed: int) -> Iterator[Row]:
@@ -206,30 +210,17 @@ def chain_rows(seed: int) -> Iterator[Row]:
 
 
 def scaling_rows(seed: int) -> Iterator[Row]:
-    """RollArt's design on H800 alone, 64 and 128 of them, half and a quarter for training as the paper's 128."""
-    found = []
-    for size in MODELS:
-        seconds = [_on_h800(size, gpus, seed) for gpus in (64, 128)]
-        found.append(seconds[0] / seconds[1])
-    yield Row(
-        "throughput: 128 over 64 H800",
-        (1.33, 2.08),
-        span(found),
-        why="a quarter of the GPUs trains, the same batch on both",
-    )
+    """RollArt's design on 64 and 128 H800, 32 of which train."""
+    ratios = [_on_h800(size, 64, seed) / _on_h800(size, 128, seed) for size in MODELS]
+    why = "32 GPUs train in both, the batch is the same; how the paper divides them is not stated"
+    yield Row("throughput: 128 over 64 H800", (1.33, 2.08), span(ratios), why=why)
 
 
 def _on_h800(size: str, gpus: int, seed: int) -> float:
     tasks, manner = named(*MIX), manner_of("RollArt", size)
-    train, generate = gpus // 4, gpus * 3 // 4
-    made = play(
-        [pool(size, "H800", generate)],
-        mixed(tasks, seed, LONGEST, manner),
-        train_of(size, train),
-        manner,
-        ITERATIONS[True],
-    )
-    return made.step_seconds(SETTLING[True])
+    pools, episodes = [pool(size, "H800", gpus - TRAINING_GPUS)], mixed(tasks, seed, LONGEST, manner)
+    skip = settling(manner)
+    return play(pools, episodes, train_of(size), manner, skip + MEASURED).step_seconds(skip)
 
 
 # --- R1: affinity ----------------------------------------------------------------------------------------------------
@@ -278,15 +269,20 @@ def latency_rows(seed: int) -> Iterator[Row]:
     """Turns in step against trajectories one by one, with environments of N(10 s, 1 to 10 s)."""
     paper = {1: 1.23, 10: 2.27}
     for spread, known in paper.items():
-        task = replace(TASKS["SWE-bench"], latency=10.0, spread=float(spread), failure=0.0)
-        both = [
-            rollout([pool("8B", "H800", 32)], [task], Manner(128, GROUP, batched=batched), seed)
-            for batched in (True, False)
-        ]
+        lake, other = (_in_step(name, float(spread), seed) for name in ("FrozenLake", "SWE-bench"))
         yield Row(
-            f"environments of N(10 s, {spread} s): turns in step over one by one", known, both[0] / both[1],
-            why="128 trajectories of SWE-bench, 8B on 32 H800; task and size are not stated",
+            f"environments of N(10 s, {spread} s): turns in step over one by one", known, lake,
+            why="128 trajectories of FrozenLake, 8B on 32 H800: task and size are not stated; "
+            f"{other:.2f} with SWE-bench, whose turns differ more",
         )  # fmt: skip
+
+
+def _in_step(task: str, spread: float, seed: int) -> float:
+    """Rollout seconds with turns in step over those one by one."""
+    slow = replace(TASKS[task], latency=10.0, spread=spread, failure=0.0)
+    pools = [pool("8B", "H800", 32)]
+    both = [rollout(pools, [slow], Manner(128, GROUP, batched=batched), seed) for batched in (True, False)]
+    return both[0] / both[1]
 
 
 def reward_rows(seed: int) -> Iterator[Row]:

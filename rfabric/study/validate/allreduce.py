@@ -3,7 +3,8 @@
     payload_bytes, a100_8gpu_busbw_GBps, h100_4node_busbw_GBps, ...
 
 A node has the GPUs of a server of the catalog. Bandwidths were taken by PyTorch's or nccl-tests' own loops, whose launch the
-host pays: HOST_LAUNCH. `algbw` in a name means algorithm bandwidth, the name of an algorithm (`ring`, `nvls`) forces it.
+host pays: HOST_LAUNCH. `algbw` in a name means algorithm bandwidth, the name of an algorithm (`ring`, `nvls`) forces it; GBps are
+bytes and Gbps bits, a payload may carry its unit (`payload_MiB`).
 """
 
 import re

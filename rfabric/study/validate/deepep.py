@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from ...errors import RFabricError
 from ...rl.communication import Group, network
 from ...rl.expert_exchange import DEFAULT_SMS, Exchange, exchange_seconds, reached
 from ...rl.gpus import Gpu, find_gpu
@@ -26,6 +27,10 @@ def check(path: Path, data: Path) -> Iterable[Points]:
     """A group a mode: normal, low-latency."""
     table = rows(path)
     point = _published if "ep" in table[0] else _timed
+    if not any(key.startswith(DIRECTIONS) for key in table[0]):
+        raise RFabricError(
+            f"{path.name} has columns {', '.join(table[0])}, none of a time or rate of {' or '.join(DIRECTIONS)}"
+        )
     calls = [
         (f"row {i + 2} {d}", lambda row=row, d=d: point(row, d, path))
         for i, row in enumerate(table)
@@ -33,13 +38,16 @@ def check(path: Path, data: Path) -> Iterable[Points]:
         if _has(row, d)
     ]
     made, refused = attempt(calls)
+    refused += [
+        f"row {i + 2}: neither time nor rate" for i, r in enumerate(table) if not any(_has(r, d) for d in DIRECTIONS)
+    ]
     for i, mode in enumerate(dict.fromkeys(MODES.values())):
         points = tuple(p for m, p in made if m == mode)
         yield Points(f"{path.stem} {mode}", f"{path.parent.name}/{path.name}", points, tuple(refused if i == 0 else ()))
 
 
 def _has(row: dict[str, str], direction: str) -> bool:
-    return any(value and key and key.startswith(direction) for key, value in row.items())
+    return any(value and key.startswith(direction) for key, value in row.items())
 
 
 def _timed(row: dict[str, str], direction: str, path: Path) -> tuple[str, Point]:

@@ -97,7 +97,7 @@ def _signs(rows: Sequence[_Row], gains: Sequence[Point]) -> tuple[tuple[str, flo
 def _modelled(row: dict, recipes: Sequence[dict], data: Path) -> _Row:
     on_policy = "on" in re.split(r"\W+", row["policy"].lower())
     w = _workload(row, on_policy, recipes, data)
-    job = tuple(row.get(key, "") for key in ("version", "system", "model", "precision"))
+    job = (w.model.name, w.gpu.name, *(row.get(key, "") for key in ("version", "precision")))
     return _Row(_name(row), job, on_policy, whole(row, "gpus"), number(row, "step_time_s"), seconds_a_step(w))
 
 

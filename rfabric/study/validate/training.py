@@ -4,7 +4,8 @@
                                                                                     is a column or stands in the file's name
     system, model, gpus, precision, gbs, mbs, seq, fsdp, tp, pp, cp, vp, ep, ga, tok_s_gpu, ...      Megatron
 
-A step's gradients are summed over micro-batches; the model says how long one step takes.
+A step's gradients are summed over micro-batches; the model says how long one step takes. The second set does not say what is
+recomputed: as few layers as HBM asks for.
 """
 
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from pathlib import Path
 from ...errors import RFabricError
 from ...rl.gpus import find_gpu
 from ...rl.models import Model, find_model
-from ...rl.training import FSDP, MEGATRON, Layout, Trainer, training_step
+from ...rl.training import FSDP, MEGATRON, Layout, Trainer, share_again, training_step
 from . import Group, Point
 from .tables import attempt, number, rows, whole
 
@@ -95,6 +96,7 @@ def _megatron(row: dict, path: Path, data: Path) -> tuple[Trainer, int, int]:
     dp, micro = gpus // (tp * pp * cp), whole(row, "mbs")
     layout = Layout(tp, pp, vp, cp, ep, dp, _flag(row.get("fsdp")))
     trainer = Trainer(model, _gpu(row, path), layout, _precision(row["precision"]), "none", MEGATRON)
+    trainer = replace(trainer, again=share_again(trainer, micro * whole(row, "seq")))
     micro_batches = whole(row, "gbs") / (dp * micro)
     if micro_batches < 1:
         raise RFabricError(f"a global batch of {row['gbs']} is less than dp {dp} x micro-batch {micro}")
