@@ -13,7 +13,7 @@ Whether the answer is worth a rewire is the planner's question (`planner.intend`
     phase                         the template of the phase: isolated pods for generation, a mesh of the rings for training, a
                                   tree for weight sync
     own                           what the fabric was designed for: `rotor` for rotor, one set of circuits for the whole job for
-                                  topoopt, `demand` for the others
+                                  topoopt, one a phase for opus, `demand` for the others
     rotor                         every slot the next rounds of a tournament of all racks, whatever the demand (RotorNet)
 
 `NAME,granularity=WHEN` says when a policy is asked: `one-shot` (before the job, for the sum of all it sends), `per-phase`,
@@ -192,10 +192,14 @@ POLICIES: dict[str, type[_Policy]] = {
     "mesh": ByTemplate, "isolated-pod": ByTemplate, "bipartite": ByTemplate, "tree": ByTemplate, "rotor": Rotor,
 }  # fmt: skip
 SETTINGS = ("granularity", "slot")
-USUAL = {"demand": "per-collective", "rotor": "time-slotted"}  # when a policy is asked where nothing is said; others: per phase
+USUAL = {
+    "demand": "per-collective",
+    "rotor": "time-slotted",
+}  # when a policy is asked where nothing is said; others: per phase
 
 
-OWN = {"topoopt": "demand,granularity=one-shot", "rotor": "rotor"}
+# Opus rewires where phases begin (arXiv 2602.12521): without packet switches, the rings of all collectives must hold together.
+OWN = {"topoopt": "demand,granularity=one-shot", "opus": "demand,granularity=per-phase", "rotor": "rotor"}
 
 
 def spelled(spec: str, fabric: Fabric) -> str:

@@ -284,10 +284,8 @@ class Engine:
     def _take(self, turn: _Turn) -> None:
         left = self.left_behind.pop(turn.who, 0)
         self.kept -= left
-        group = turn.who.episode.group
-        shared = turn.who.episode.prompt if group in self.prompts else 0
         usable = left if turn.who.episode.task.caches else 0
-        turn.computed = max(turn.computed, min(max(usable, shared), turn.prompt - 1))
+        turn.computed = max(turn.computed, min(usable, turn.prompt - 1))
         self.held += turn.need
         while self.held + self.kept > self.capacity and self.left_behind:
             self.forget(next(iter(self.left_behind)))
@@ -303,8 +301,7 @@ class Engine:
         budget = max(CHUNK_TOKENS - n, 1)
         while self.filling and tokens < budget:
             turn = self.filling[0]
-            if turn.who.episode.group in self.prompts:
-                turn.computed = max(turn.computed, min(turn.who.episode.prompt, turn.prompt - 1))
+            turn.computed = max(turn.computed, min(self._shared(turn), turn.prompt - 1))
             part = min(turn.prompt - turn.computed, budget - tokens)
             pairs += part * (turn.computed + part / 2)
             tokens, turn.computed = tokens + part, turn.computed + part
@@ -313,6 +310,11 @@ class Engine:
             self.prompts.add(turn.who.episode.group)
             done.append(self.filling.popleft())
         return ("fill", begin, done, begin + self.step.mixed(n, self.context, tokens, pairs))
+
+    def _shared(self, turn: _Turn) -> int:
+        """Tokens of its prompt that others of its group computed here: those of the first turn, if later ones continue it."""
+        e = turn.who.episode
+        return e.prompt if e.group in self.prompts and (e.task.caches or not turn.who.turn) else 0
 
     def _start(self, turn: _Turn) -> None:
         """Its prompt is computed, which gives its next token."""
@@ -775,8 +777,8 @@ class _World:
             least = self.version - m.staleness
             old = [who for who in self.buffer if who.version < least]
             self.buffer = [who for who in self.buffer if who.version >= least]
-            for group in {who.episode.number // m.members % m.slots for who in old[:: m.group]}:
-                self.complete[group] -= 1
+            for who in old[:: m.group]:
+                self.complete[who.episode.number // m.members % m.slots] -= 1
             for group in [g for g, members in self.groups.items() if members[0].version < least]:
                 old += self.groups.pop(group)
             for who in old:

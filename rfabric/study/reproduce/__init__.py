@@ -44,7 +44,7 @@ class Row:
 
 
 # name of the paper: module of this folder
-REPRODUCTIONS = {"weave": "weave", "rollpacker": "rollpacker", "orchestrrl": "orchestrrl"}
+REPRODUCTIONS = {"weave": "weave", "rollpacker": "rollpacker", "rollart": "rollart", "orchestrrl": "orchestrrl"}
 
 
 def reproduce(paper: str, seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> list[Row]:
