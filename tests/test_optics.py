@@ -200,7 +200,7 @@ def test_bad_demand(bad):
 
 
 def test_unknown_policy_and_in_flight_name_the_choices():
-    with pytest.raises(RFabricError, match="there are static, demand, phase"):
+    with pytest.raises(RFabricError, match="there are own, static, demand, phase"):
         parse_policy("best", FABRIC)
     with pytest.raises(RFabricError, match="hold, drain, drop"):
         Timing(in_flight="pray")

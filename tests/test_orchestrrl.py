@@ -31,9 +31,11 @@ from rfabric.rl.roofline import decode_step
 from rfabric.rl.schedule import scheduled
 from rfabric.rl.serving import Batching, Session, independent, serve
 from rfabric.simulate.world import simulate
+from rfabric.study.reproduce import orchestrrl as published
 
-# The heuristic was within 1.13 of the exact program over 3,000 random cases as below; the bound leaves room for worse ones.
-WITHIN = 1.25
+# Where KV is no constraint the heuristic was within 1.13 of the exact program in 2,000 random cases as below (99 % within 1.06);
+# where it nearly fills the servers, within 2.
+WITHIN, WITHIN_WHERE_FULL = 1.25, 2.5
 LONG = ("generation.batch=256", "steps=2")
 
 
@@ -125,7 +127,8 @@ def test_the_heuristic_is_near_the_exact_program(p):
         return  # it did not fit before either
     best = exact(p)
     assert found.seconds >= best.seconds * (1 - 1e-6)
-    assert found.seconds <= best.seconds * WITHIN + 1e-9
+    roomy = (p.capacity >= p.kv.sum()).all()
+    assert found.seconds <= best.seconds * (WITHIN if roomy else WITHIN_WHERE_FULL) + 1e-9
 
 
 @settings(max_examples=200, deadline=None)
@@ -347,7 +350,11 @@ def test_without_planner_and_moves_servers_stay_as_the_recipe_says():
     [
         (("pipeline=async",), "orchestrrl", "plans steps that end; pipeline async has none: use sync"),
         (("generation.turns=3",), "orchestrrl", "single-turn responses; generation.turns is 3: use 1"),
-        (("generation.tp=16",), "orchestrrl", "generation.tp 16 is wider than one of 8 GPUs: use 8 at most"),
+        (
+            ("cluster.gpus_per_server=4", "generation.tp=8"),
+            "orchestrrl",
+            "tp 8 is wider than one of 4 GPUs: use 4 at most",
+        ),
         ((), "orchestrrl,period=0s", "period 0 must be 0.1 or more"),
         ((), "orchestrrl,hysteresis=-1", "hysteresis -1 must be 0 or more"),
         ((), "orchestrrl,switch=soon", "'soon' is not a quantity"),
@@ -358,3 +365,26 @@ def test_without_planner_and_moves_servers_stay_as_the_recipe_says():
 def test_bad_input_names_what_is_wrong(changes, policy, text):
     with pytest.raises(RFabricError, match=text):
         scheduled(workload(*changes), 0, policy)
+
+
+# --- published -------------------------------------------------------------------------------------------------------
+
+
+def test_narrow_replicas_are_best_early_and_wide_ones_in_the_tail():
+    rows = {row.metric: row for row in published.crossover_rows(0)}
+    early, tail = rows["72 H800: best TP of the early part"], rows["72 H800: best TP of the tail"]
+    assert (early.ours, tail.ours) == (early.paper, tail.paper) == (2, 8)
+    assert all(row.trust == "second-hand" for row in rows.values())
+
+
+def test_every_fabric_of_the_table_runs_and_rows_say_why(monkeypatch):
+    monkeypatch.setattr(published, "SCALES", {64: published.SCALES[64]})
+    rows = [row.to_json() for row in (*published.fabric_rows(0), *published.left_out(0))]
+    assert len(rows) == 4 * len(published.FABRICS) + 1
+    assert all(row["why"] for row in rows)
+    assert all(row["ours"] > 0 for row in rows[:-1])
+    assert rows[-1]["ours"] is None
+    speed = {
+        r["metric"].partition(", ")[2]: r["ours"] for r in rows[:-1] if r["metric"].endswith("throughput over Fat-Tree")
+    }
+    assert speed["Fat-Tree 4:1: throughput over Fat-Tree"] == min(speed.values())

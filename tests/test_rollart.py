@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from rfabric.errors import RFabricError
 from rfabric.fabric import data_dir
 from rfabric.rl import phases, read_recipe
+from rfabric.rl.agents import Episode, Pool, Task, draw
 from rfabric.rl.gpus import GPUS
 from rfabric.rl.models import Model
 from rfabric.rl.rollart import PULL, PUSH, TASKS, affinity, mixed, named_tasks, transfer, with_affinity
 from rfabric.rl.roofline import Server, step_of
 from rfabric.rl.schedule import scheduled
 from rfabric.rl.sync_time import UNPACK
-from rfabric.rl.trajectories import Episode, Manner, Pool, Task, draw, play
+from rfabric.rl.trajectories import Manner, play
 from rfabric.study.reproduce import SECOND_HAND
 from rfabric.study.reproduce import rollart as paper
 

@@ -56,24 +56,25 @@ class Crossover:
 
 
 def tables(found: Crossover) -> list[Table]:
-    """Step time by delay; break-even points."""
-    best = min(min(line.step_s) for line in found.lines)
-    rows = []
-    for i, delay in enumerate(found.lines[0].delays):
-        steps = [line.step_s[i] for line in found.lines]
-        rows.append(Row(show_time(delay), tuple(f"{step:.3f}" for step in steps), steps.index(min(steps))))
-    flat = ", ".join(f"{name} {step:.3f} s" for name, step in found.levels)
-    note = f"Without OCS: {flat}." if flat else f"Best {best:.3f} s."
-    steps = Table(
-        f"{found.traffic}: step time (s) by reconfiguration delay",
-        ("delay", *(x.label for x in found.lines)),
-        tuple(rows),
-        note,
-    )
-    meets = [
-        Row(b.line, (b.against, show_time(b.delay_s) if b.delay_s else "–", b.what)) for b in found.break_evens
-    ]  # fmt: skip
-    return [steps, Table("Break-even", ("line", "against", "delay", ""), tuple(meets), words=(0, 1, 3))]
+    """Step time by delay, one row a line; break-even points."""
+    least = [min(steps) for steps in zip(*(line.step_s for line in found.lines), strict=True)]
+    rows = [Row(line.label, tuple(map(_seconds, line.step_s)), _first_best(line, least)) for line in found.lines]
+    rows += [Row(name, tuple(_seconds(step) for _ in least)) for name, step in found.levels]
+    columns = ("fabric, granularity", *(show_time(delay).replace(" ", "") for delay in found.lines[0].delays))
+    meets = [Row(b.line, (b.against, show_time(b.delay_s) if b.delay_s else "–", b.what)) for b in found.break_evens]
+    return [
+        Table(f"{found.traffic}: step time (s) by reconfiguration delay", columns, tuple(rows)),
+        Table("Break-even", ("line", "against", "delay", ""), tuple(meets), words=(0, 1, 3)),
+    ]
+
+
+def _seconds(step: float) -> str:
+    return f"{step:.2f}"
+
+
+def _first_best(line: Line, least: Sequence[float]) -> int:
+    """The longest delay at which no line is faster than this one; -1 for none."""
+    return max((i for i, step in enumerate(line.step_s) if step <= least[i]), default=-1)
 
 
 def figure(found: Crossover, theme=None):
@@ -89,18 +90,28 @@ def figure(found: Crossover, theme=None):
     for axes, fabric in zip(panels, fabrics, strict=True):
         _panel(axes, [line for line in found.lines if line.fabric == fabric], found, theme)
     panels[0].set_ylabel("step time (s)", size=9, color=theme.muted)
-    drawn.subplots_adjust(left=0.08, right=0.985, top=0.86, bottom=0.13, wspace=0.06)
+    lines = {line.get_label(): line for axes in panels for line in axes.get_legend_handles_labels()[0]}
+    place = {"loc": "lower center", "ncols": len(lines), "columnspacing": 1.6, "handlelength": 1.6}
+    drawn.legend(lines.values(), lines.keys(), frameon=False, fontsize=8.5, labelcolor=theme.ink, **place)
+    drawn.subplots_adjust(left=0.08, right=0.985, top=0.93, bottom=0.2, wspace=0.06)
     return drawn
+
+
+def _name(line: Line) -> str:
+    return line.label.removeprefix(line.fabric).strip()
+
+
+def _names(found: Crossover) -> list[str]:
+    return list(dict.fromkeys(map(_name, found.lines)))
 
 
 def _panel(axes, lines: Sequence[Line], found: Crossover, theme) -> None:
     from .figures import PLANE_COLOURS, _bare
 
     axes.set_xscale("log")
-    colours = dict(zip((line.label for line in lines), PLANE_COLOURS, strict=False))
+    colours = {line.label: PLANE_COLOURS[_names(found).index(_name(line)) % len(PLANE_COLOURS)] for line in lines}
     for line in lines:
-        name = line.label.removeprefix(line.fabric).strip()
-        axes.plot(line.delays, line.step_s, "-", color=colours[line.label], lw=1.8, label=name)
+        axes.plot(line.delays, line.step_s, "-", color=colours[line.label], lw=1.8, label=_name(line))
     for name, level in found.levels:
         axes.axhline(level, color=theme.muted, lw=0.9, ls=(0, (4, 3)))
         axes.text(lines[0].delays[0], level, f"{name} ", size=7.5, color=theme.muted, va="top")
@@ -116,16 +127,8 @@ def _panel(axes, lines: Sequence[Line], found: Crossover, theme) -> None:
                 size=7.5,
                 color=theme.ink,
             )
-    axes.set_title(lines[0].fabric, size=10, color=theme.ink, loc="left", pad=24)
+    axes.set_title(lines[0].fabric, size=10, color=theme.ink, loc="left")
     axes.set_xlabel("reconfiguration delay", size=9, color=theme.muted)
     axes.xaxis.set_major_formatter(lambda value, _: show_time(value))
-    place = {
-        "loc": "lower left",
-        "bbox_to_anchor": (-0.01, 0.995),
-        "ncols": 4,
-        "columnspacing": 1.2,
-        "handlelength": 1.4,
-    }
-    axes.legend(frameon=False, fontsize=8, labelcolor=theme.ink, **place)
     _bare(axes, theme, "y")
     axes.tick_params(which="minor", length=0)

@@ -13,7 +13,7 @@
     rfabric schedule --policy rollart,alpha=2 --traffic grpo-64
     --policy rollart,tasks=FrozenLake/GEM-Math,decode_gpu=H20,decode_gpus=8
 
-Without `tasks` the recipe is its own task: its lengths, turns and environment. The world it decides in: `trajectories`.
+Without `tasks` the recipe is its own task: its lengths, turns and environment. Its world: `trajectories` of `agents`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +24,7 @@ import numpy as np
 from ..errors import RFabricError
 from . import phases
 from . import schedule as schedules
+from .agents import Episode, Pool, Task, draw
 from .gpus import GPUS
 from .lowering import trace_of_steps
 from .phases import Generated, Step, Trained, trained_on
@@ -31,7 +32,7 @@ from .plan import plan_of_steps, weight_sync_comm
 from .roofline import server_of
 from .serving import ReplicaTime
 from .sync_time import UNPACK
-from .trajectories import Episode, Iteration, Manner, Played, Pool, Task, draw, play
+from .trajectories import Iteration, Manner, Played, play
 from .weight_sync import software_seconds, sync_bytes
 from .workload import Workload
 

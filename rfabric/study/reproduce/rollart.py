@@ -13,6 +13,7 @@ import numpy as np
 
 from ...fabric import data_dir
 from ...rl import Workload, read_recipe
+from ...rl.agents import Episode, Pool, Task
 from ...rl.communication import NIC_ONE_PAIR, network
 from ...rl.gpus import GPUS
 from ...rl.models import Model
@@ -20,7 +21,7 @@ from ...rl.phases import trained_on
 from ...rl.rollart import TASKS, affinity, mixed, transfer, with_affinity
 from ...rl.roofline import Server
 from ...rl.sync_time import Layout, Sync, tensors_of, weight_sync_seconds
-from ...rl.trajectories import Episode, Manner, Played, Pool, Task, play
+from ...rl.trajectories import Manner, Played, play
 from . import SECOND_HAND, Row, span
 
 Progress = Callable[[str], None]
