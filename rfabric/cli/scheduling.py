@@ -34,7 +34,8 @@ def schedule(args: argparse.Namespace) -> None:
         print(json.dumps(document, indent=1))
         return
     show_tables(tables)
-    print("\n".join(name for name in (args.png, args.perfetto) if drawn and name))
+    for name in filter(None, (args.png, args.perfetto)):
+        print(name)
 
 
 def _asked(args: argparse.Namespace) -> tuple[dict, Timeline | None, list[Table]]:

@@ -4,9 +4,11 @@ A row is a fabric under a policy on a recipe; its seeds become a mean with the l
 front of its recipe when no other is both cheaper and faster. The ideal switch is a bound and stands on no front.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..optics.policies import OWN
 from ..units import show_rate, show_time
 from .compare import Row, Table
 from .summary import VERSION, host_versions
@@ -64,11 +66,11 @@ def figure(summary: dict, theme=None):
 
     theme = theme or figures.PAGE
     traffics = list(dict.fromkeys(row["traffic"] for row in summary["rows"]))
-    columns = min(len(traffics), 2)
+    columns = min(len(traffics), 3)
     lines = -(-len(traffics) // columns)
     drawn = Figure(figsize=(figures.PAGE_WIDTH, 4.2 * lines))
     for i, traffic in enumerate(traffics):
-        rows = [r for r in summary["rows"] if r["traffic"] == traffic and r["network_usd"]]
+        rows = [r for r in summary["rows"] if r["traffic"] == traffic and (r["network_usd"] or _is_bound(r))]
         axes = drawn.add_subplot(lines, columns, i + 1)
         _scatter(axes, rows, traffic, theme)
     drawn.subplots_adjust(
@@ -102,7 +104,9 @@ def _groups(entries: Sequence[dict]) -> list[list[dict]]:
     """Entries that differ by their seed alone."""
     found: dict[tuple, list[dict]] = {}
     for entry in entries:
-        found.setdefault(tuple(entry.get(key, "") for key in ("traffic", "fabric", "scheduler", "policy")), []).append(entry)
+        found.setdefault(tuple(entry.get(key, "") for key in ("traffic", "fabric", "scheduler", "policy")), []).append(
+            entry
+        )
     return list(found.values())
 
 
@@ -136,8 +140,12 @@ def _measure(entry: dict, name: str) -> float:
 
 
 def _label(entry: dict) -> str:
-    words = entry.get("scheduler", ""), "" if entry["policy"] == "ecmp" else entry["policy"]
-    return " ".join([entry["fabric"], "+".join(word for word in words if word)]).strip()
+    """The fabric as it was asked for, who schedules its computing, and its circuit policy where that is not its own."""
+    name, policy = entry["fabric"].partition(",")[0], entry["policy"]
+    usual = policy in ("ecmp", OWN.get(name, "demand"))
+    words = entry.get("scheduler", ""), "" if usual else policy
+    shape = re.sub(r",oversubscription=([\d.]+)", r" \1:1", entry["fabric"])
+    return " ".join([shape, "+".join(word for word in words if word)]).strip()
 
 
 def _on_front(row: dict, rows: Sequence[dict]) -> bool:
@@ -222,20 +230,31 @@ def _scatter(axes, rows: Sequence[dict], traffic: str, theme) -> None:
         axes.plot(
             x, y, "o", color=colour, ms=8 if row["pareto"] else 6, mfc=colour if row["pareto"] else "none", zorder=3
         )
+    axes.margins(x=0.22, y=0.16)
     _name_points(axes, rows, theme)
-    axes.margins(x=0.18, y=0.16)
     _bare(axes, theme, "y")
 
 
 def _name_points(axes, rows: Sequence[dict], theme) -> None:
-    """Labels beside their points, moved up where two would meet."""
-    placed: list[tuple[float, float]] = []
-    steps = [r["step_s"] for r in rows]
-    costs = [r["network_usd"] for r in rows]
-    height, width = (max(steps) - min(steps) or 1.0) * 0.055, (max(costs) - min(costs) or 1.0) * 0.22
-    for row in sorted(rows, key=lambda r: r["step_s"]):
-        x, y = row["network_usd"], row["step_s"]
-        while any(abs(x - a) < width and abs(y - b) < height for a, b in placed):
-            y += height
-        placed.append((x, y))
-        axes.text(x / 1e3, y, f"   {row['label']}", size=8, color=theme.ink, va="center", ha="left")
+    """Names beside their points, where neither a point nor another name is: right, left, then higher and lower."""
+    axes.autoscale_view()
+    spot = [tuple(axes.transData.transform((row["network_usd"] / 1e3, row["step_s"]))) for row in rows]
+    left = axes.bbox.x0
+    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in spot]
+    for row, (x, y) in sorted(zip(rows, spot, strict=True), key=lambda pair: pair[1]):
+        width = LETTER * len(row["label"])
+        places = [(side, lift) for lift in (0, 12, -12, 24, -24, 36, -36, 48) for side in (9, -9 - width)]
+        boxes = {(side, lift): (x + side, y + lift - 5, x + side + width, y + lift + 5) for side, lift in places}
+        side, lift = next(
+            (p for p, box in boxes.items() if box[0] > left and not any(_meet(box, b) for b in taken)), places[0]
+        )
+        taken.append(boxes[side, lift])
+        at = axes.transData.inverted().transform((x + side, y + lift))
+        axes.text(*at, row["label"], size=8, color=theme.ink, va="center", ha="left")
+
+
+LETTER = 5.0  # pixels of a letter of size 8 at 100 dots an inch: enough to tell whether names meet
+
+
+def _meet(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

@@ -17,6 +17,7 @@ back first.
 Single-turn responses; pipelines sync, one-step-off and bounded-staleness. Where the paper is silent, constants are settings.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd, inf
@@ -24,7 +25,7 @@ from math import gcd, inf
 import numpy as np
 
 from ..errors import RFabricError
-from ..trace import Flows, PhaseKey, Trace, point_to_point
+from ..trace import Flows, point_to_point
 from ..units import bytes_in
 from . import flows
 from .lowering import trace_of_steps
@@ -549,26 +550,24 @@ def _experience(w: Workload, s: Segment) -> Flows:
 
 def _lowered(out, step: Step, before: list[int]) -> int:
     """Segments as rows of computing, KV between them, experience after each."""
-    made, w, rows, arrived = step.generated, out.workload, list[int](), list[int]()
-    by_end = sorted(range(len(made.segments)), key=lambda i: (made.segments[i].start, i))
-    place = dict.fromkeys(range(len(made.segments)), -1)
-    for i in by_end:
-        s = made.segments[i]
-        waits = [place[b] for b in s.before] + [place[m.segment] for m in s.arrivals] or list(before)
-        sent = []
-        if s.round:
-            out.phase(step, s.round)
-            for m in s.arrivals:
-                sent += out.send(_sent(w, made.segments[m.segment], s, m.size), "kv", [place[m.segment]])
-        else:
-            out.phase(step, GENERATION)
-        if s.switch:
-            waits = [out.compute(s.gpus[0], s.switch, "switch", waits)]
-        out.phase(step, GENERATION)
-        place[i] = out.compute(s.gpus[0], s.end - s.start, "generate", [*dict.fromkeys(waits + sent)])
-        rows.append(place[i])
-        arrived += out.send(_experience(w, s), "experience", [place[i]])
-    return out.barrier(0, [*rows, *arrived])
+    segments = step.generated.segments
+    place, arrived = [-1] * len(segments), list[int]()
+    for i in sorted(range(len(segments)), key=lambda i: (segments[i].start, i)):
+        place[i] = _segment(out, step, segments[i], place, before)
+        arrived += out.send(_experience(out.workload, segments[i]), "experience", [place[i]])
+    return out.barrier(0, [*place, *arrived])
+
+
+def _segment(out, step: Step, s: Segment, place: list[int], before: list[int]) -> int:
+    """What a segment waits for, in the phase of its round, then its computing; `place`: the rows of segments so far."""
+    waits, sent = [place[i] for i in (*s.before, *(m.segment for m in s.arrivals))] or list(before), list[int]()
+    out.phase(step, s.round or GENERATION)
+    for m in s.arrivals:
+        sent += out.send(_sent(out.workload, step.generated.segments[m.segment], s, m.size), "kv", [place[m.segment]])
+    if s.switch:
+        waits = [out.compute(s.gpus[0], s.switch, "switch", waits)]
+    out.phase(step, GENERATION)
+    return out.compute(s.gpus[0], s.end - s.start, "generate", [*dict.fromkeys(waits + sent)])
 
 
 def _spans(w: Workload, steps: Sequence[Step], plan: Plan) -> tuple[Span, ...]:
@@ -588,11 +587,5 @@ def _facts(job: _Job, runs: Sequence[Played], first: int) -> dict:
     """What was decided, over all steps."""
     counts = {key: sum(run.counts[key] for run in runs) for key in runs[0].counts}
     kv = sum(m.size for run in runs for s in run.step.generated.segments for m in s.arrivals)
-    last = [[str(job.engines.cuts[c]) for c in run.cuts] for run in runs]
+    last = [dict(Counter(str(job.engines.cuts[c]) for c in sorted(run.cuts))) for run in runs]
     return {"first_cut": str(job.engines.cuts[first]), "last_cuts": last, "kv_bytes": round(kv), **counts}
-
-
-def intents(scheduled: Scheduled) -> list[PhaseKey]:
-    """The phases that the fabric is told of, each with its demand and its window in the trace."""
-    trace: Trace = scheduled.trace
-    return [key for key in trace.phase_keys if key in trace.windows]

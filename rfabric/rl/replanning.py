@@ -319,7 +319,6 @@ def _fluid(p: Problem, cut: np.ndarray, work: np.ndarray) -> float:
 
 def _dealt(p: Problem, cut: np.ndarray) -> Assignment:
     """Longest first, each to the seat that is done first with it and has room; its own seat where that is as good."""
-    seats = len(cut)
     fixed = (p.fixed[cut] + np.where(cut != p.cut, p.switch, 0.0)).tolist()
     room = p.capacity[cut].tolist()
     heaps = {s: [(fixed[k], k) for k in np.flatnonzero(cut == s).tolist()] for s in set(cut.tolist())}
@@ -334,7 +333,7 @@ def _dealt(p: Problem, cut: np.ndarray) -> Assignment:
         room[k] -= kv[i]
         heapq.heappush(heaps[cut[k]], (load[k], k))
         found[i] = k
-    return assigned(p, found, cut) if seats else keep(p)
+    return assigned(p, found, cut)
 
 
 def _seat_for(i: int, cut, heaps, load, room, work, kv, move, before) -> int:
@@ -438,10 +437,3 @@ def _solution(p: Problem, values: np.ndarray, x: np.ndarray, y: np.ndarray) -> A
     used = values[y].any(1)
     cut = np.where(used, values[y].argmax(1), p.cut)
     return assigned(p, values[x].any(2).argmax(1), cut)
-
-
-def even_start(p: Problem) -> Assignment:
-    """The best of assignments with all seats cut alike: where no response has begun, and weights go to replicas of one size."""
-    every = [_dealt(replace(p, cut=np.full(len(p.cut), s)), np.full(len(p.cut), s)) for s in range(len(p.fixed))]
-    fits = [a for a in every if not len(overfull(p, a.seat, a.cut))]
-    return min(fits or every, key=lambda a: a.seconds)

@@ -76,7 +76,9 @@ def scheduled(w: Workload, seed: int = 0, policy: str = "") -> Scheduled:
     name, *texts = [part.strip() for part in policy.split(",")]
     if name and name not in SCHEDULERS:
         several = "; it is for a file of jobs, such as weave-2jobs" if name in schedulers() else ""
-        raise RFabricError(f"no compute scheduler named {name!r} for one job{several}; there are {', '.join(SCHEDULERS)}")
+        raise RFabricError(
+            f"no compute scheduler named {name!r} for one job{several}; there are {', '.join(SCHEDULERS)}"
+        )
     settings = dict(_setting(policy, text) for text in texts)
     if len(settings) < len(texts):
         raise RFabricError(f"scheduler {policy}: a setting stands twice; keep one of each")
@@ -197,8 +199,8 @@ def _refuse_unknown(circuits: str) -> None:
     name = circuits.partition(",")[0]
     if name not in (DEFAULT_CIRCUITS, *POLICIES):
         raise RFabricError(
-            f"no policy named {name!r}; circuits are chosen by {DEFAULT_CIRCUITS}, {', '.join(POLICIES)}, computing is scheduled by "
-            f"{', '.join(schedulers())}"
+            f"no policy named {name!r}; circuits are chosen by {DEFAULT_CIRCUITS}, {', '.join(POLICIES)}, computing is "
+            f"scheduled by {', '.join(schedulers())}"
         )
 
 

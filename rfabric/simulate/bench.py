@@ -13,6 +13,7 @@ SimGrid 4 does not.
 
 import csv
 import json
+import math
 import os
 import platform
 import signal
@@ -69,7 +70,8 @@ Progress = Callable[[str], None]
 class Row:
     """One workload measured.
 
-    lazy_s, full_s   CPU seconds of the peer's modes; None where it was not run or ran out of its patience
+    lazy_s, full_s   CPU seconds of the peer's modes; None where it was not run, ran out of its patience, or longer
+                     than the other
     ratio            the better of them over ours; a lower bound (`at_least`) where both ran out of patience
     """
 
@@ -190,7 +192,8 @@ def _own(row: Row) -> tuple[str, ...]:
 def _peers(row: Row) -> tuple[str, ...]:
     if not row.peer:
         return ("",) * 4
-    lazy, full = (f"> {row.patience_s:g}" if s is None else f"{s:.3g}" for s in (row.lazy_s, row.full_s))
+    limit = min(row.patience_s, row.lazy_s or row.patience_s)
+    lazy, full = (f"> {limit:.3g}" if s is None else f"{s:.3g}" for s in (row.lazy_s, row.full_s))
     difference = "" if row.worst_difference is None else f"{row.worst_difference:.0e}"
     return lazy, full, f"{'> ' if row.at_least else ''}{_three(row.ratio)}", difference
 
@@ -308,10 +311,13 @@ def _peer_run(peer: Peer, case: str, own_s: float, patience_s: float, scratch: P
     work, file = work_of(case), scratch / "peer.work"
     work.columns["size"] = np.rint(work.columns["size"])  # SimGrid's sizes are whole bytes
     write_work(work, file)
-    taken = {}
+    taken, limit = {}, patience_s
     for mode in ("Lazy", "Full"):
         progress(mode.lower())
-        taken[mode] = peer_time(peer, file, work.flows, mode, patience_s)[0]
+        taken[mode] = peer_time(peer, file, work.flows, mode, limit)[0]
+        limit = min(
+            limit, math.ceil(taken[mode] or limit)
+        )  # the better one is wanted: no mode runs longer than the other
     found = {"peer": peer.name, "patience_s": patience_s, "lazy_s": taken["Lazy"], "full_s": taken["Full"]}
     ended = {mode: seconds for mode, seconds in taken.items() if seconds is not None}
     if not ended:

@@ -16,10 +16,13 @@ Value = float | tuple[float, float]
 
 @dataclass(frozen=True)
 class Row:
-    """One published figure and what rfabric makes of it; a pair is a range. `unit` is x for ratios, share for 0..1."""
+    """One published figure (None where there is none) and what rfabric makes of it; a pair is a range.
+
+    `unit` is x for ratios, share for 0..1.
+    """
 
     metric: str
-    paper: Value
+    paper: Value | None
     ours: Value | None
     unit: str = "x"
     why: str = ""
@@ -28,14 +31,16 @@ class Row:
     @property
     def ratio(self) -> float | None:
         """Ours over the paper's, middles of ranges; None where there is nothing to divide."""
-        return middle(self.ours) / middle(self.paper) if self.ours is not None and middle(self.paper) else None
+        if self.ours is None or self.paper is None or not middle(self.paper):
+            return None
+        return middle(self.ours) / middle(self.paper)
 
     def to_json(self) -> dict:
         """The row with stable keys."""
         return {
             "metric": self.metric,
             "unit": self.unit,
-            "paper": _listed(self.paper),
+            "paper": None if self.paper is None else _listed(self.paper),
             "ours": None if self.ours is None else _listed(self.ours),
             "ratio": self.ratio,
             "trust": self.trust,

@@ -12,11 +12,12 @@ Only the headlines, 1.40 x on 48 and 1.42 x on 64 H800, are quoted; all else is 
 Fabrics: one step of grpo-64 and of grpo-1024 (Qwen2.5-72B, as the simulations had) under OrchestrRL's scheduler.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache, partial
 from math import inf, log
-from statistics import mean
+from statistics import mean, median
 
 import numpy as np
 
@@ -24,9 +25,10 @@ from ...errors import RFabricError
 from ...fabric import parse_fabric
 from ...fabric.cost import bill
 from ...rl import Workload, read_recipe
-from ...rl.orchestrrl import Tuning, orchestrate
+from ...rl.orchestrrl import Tuning, engines_of, orchestrate
 from ...rl.phases import responses, step_of
 from ...rl.plan import step_period
+from ...rl.replanning import Problem, forecast, outlook, replan
 from ...rl.roofline import decode_step
 from ...rl.schedule import Scheduled, as_it_stands
 from ...rl.serving import Batching, independent, serve
@@ -47,7 +49,7 @@ LONG_TAIL = 0.8  # of the responses are done where the tail begins: Weave (OSDI'
 def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[Row]:
     """Every row: headlines, crossover, ablation, fabrics."""
     found: list[Row] = []
-    for part in (headline_rows, crossover_rows, ablation_rows, fabric_rows, left_out):
+    for part in (headline_rows, crossover_rows, ablation_rows, planning_rows, fabric_rows, left_out):
         progress(part.__name__.removesuffix("_rows"))
         found += part(seed)
     return found
@@ -197,6 +199,30 @@ def ablation_rows(seed: int) -> Iterator[Row]:
     yield Row(
         "64 H800: responses moved between servers", (1.0, 2.0), moves, "1/s", "reported as the best rate", SECOND_HAND
     )
+
+
+# --- planning --------------------------------------------------------------------------------------------------------
+
+TIMED = 9  # rounds that a time is the median of
+
+
+def planning_rows(seed: int) -> Iterator[Row]:
+    """CPU time of one round of the planner: forecast at hand, 64 servers, 4,096 responses of all ages."""
+    w, servers, count = read_recipe("grpo-64"), 64, 4096
+    engines, random = engines_of(w), np.random.default_rng(seed)
+    expected = forecast([responses(w, seed, 0)[1]], w.generation.max_response)
+    seconds = []
+    for _ in range(TIMED):
+        made, prompt = random.integers(0, 3700, count), 300
+        began = time.process_time()
+        seen, static = (outlook(engines, expected, made, made + prompt, servers, switch) for switch in (3.5, inf))
+        room = np.array(engines.kv_tokens, float) * engines.replicas
+        seat, cut = random.integers(0, servers, count), random.integers(0, len(engines.cuts), servers)
+        kv, move = (made + prompt).astype(float), np.full(count, 0.05)
+        replan(Problem(seen.fixed, seen.work, kv, room, move, seat, cut, 3.5, static), 0.05)
+        seconds.append(time.process_time() - began)
+    why = "not published; on this machine, less is better"
+    yield Row("a planning round, 64 servers x 4,096 responses", None, median(seconds) * 1e3, "ms", why, SECOND_HAND)
 
 
 # --- fabrics ---------------------------------------------------------------------------------------------------------
