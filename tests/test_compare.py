@@ -66,7 +66,7 @@ def test_the_grid_folder_has_a_page_and_can_be_reported_again(tmp_path, traces, 
     folder = compared(capsys, *grid_words(tmp_path, traces))["folder"]
     folder = Path(folder)
     page = (folder / "report.html").read_text()
-    assert "<svg" in page and "Fairness" in page and "one" in page and "rfabric,pods=2,tors=2,gpus=2 demand" in page
+    assert "<svg" in page and "Fairness" in page and "one" in page and "rfabric,pods=2,tors=2,gpus=2 static" in page
     before = json.loads((folder / "summary.json").read_text())
     assert main(["report", str(folder)]) == 0
     assert "one: 8 hosts" in capsys.readouterr().out

@@ -108,7 +108,7 @@ def _results(
 
     cases = [(f, p) for f in fabrics for p in (policies if f.ocses else policies[:1])]
     for fabric, policy in cases:
-        parse_policy(policy, fabric)
+        _follow(engine, policy, fabric)
     about = {"timing": Timing(in_flight=args.in_flight), "traffic": traffic.name, "seed": args.seed, "routing": args.routing}
     simulated = [simulate(f, traffic.trace, p, progress=talk.of(f"simulate {_short(f)}"), **about) for f, p in cases]
     if engine == "simulate":
@@ -123,6 +123,15 @@ def _results(
         result = emulate(fabric, traffic.trace, policy, progress=talk.of(_short(fabric)), **about)
         runs.append(Run(result, fidelity(result, expected, resolution(result))))
     return runs
+
+
+def _follow(engine: str, policy: str, fabric: Fabric) -> None:
+    """RFabricError where a policy is none, or turns too fast for the emulator, before anything is simulated."""
+    parse_policy(policy, fabric)
+    if engine == "emulate":
+        from ..emulate.world import emulatable
+
+        emulatable(fabric, policy)
 
 
 def choose(args: argparse.Namespace, simulated: Sequence, talk) -> Scale:

@@ -106,9 +106,12 @@ class Client:
 
     def plan(
         self, policy: str, demand: Demand, pairs: Iterable[Pair], now: float = 0.0, upcoming: Sequence[Demand] = (),
-        time_dilation: float = 1.0, in_flight: str = "hold",
+        time_dilation: float = 1.0, in_flight: str = "hold", delay: float | None = None,
     ) -> Planned:  # fmt: skip
-        """State an intent: `demand` is about to be sent by `pairs`; `upcoming` are the Demands of later phases."""
+        """State an intent: `demand` is about to be sent by `pairs`; `upcoming` are the Demands of later phases.
+
+        `delay` (s) is how long the OCSes take, where it is not what the fabric says.
+        """
         request = {
             "policy": policy,
             "demand": demand_json(demand),
@@ -117,11 +120,12 @@ class Client:
             "upcoming": [demand_json(d) for d in upcoming],
             "time_dilation": time_dilation,
             "in_flight": in_flight,
+            "delay_s": delay,
         }
         return _planned(self.post("/plans", request))
 
     def plan_circuits(self, circuits: Circuits, **options) -> Planned:
-        """A plan for explicit circuits; options: pairs, time_dilation, in_flight."""
+        """A plan for explicit circuits; options: pairs, time_dilation, in_flight, delay_s."""
         return _planned(self.post("/plans", {"circuits": circuits.to_json(), **options}))
 
     def commit(self, epoch: int) -> Committed:

@@ -221,7 +221,8 @@ class Core:
                 self._route(self.pairs | _both_ways(pairs))
                 return None, why, least
             phase = request.intent.demand.phase if request.intent else ""
-            delay, dilation = self.fabric.reconfig_delay, request.time_dilation
+            delay = self.fabric.reconfig_delay if request.delay is None else request.delay
+            dilation = request.time_dilation
             words = {"why": why, "phase": phase, "in_flight": request.in_flight}
             self.epochs = self.epochs.propose(rewire, delay, dilation, **words)
             plan = self.epochs.last

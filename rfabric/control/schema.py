@@ -34,6 +34,7 @@ class PlanRequest:
     pairs: tuple[Pair, ...] | None = None
     time_dilation: float = 1.0
     in_flight: str = "hold"
+    delay: float | None = None  # s that the OCSes take for it; None: what the fabric says
 
 
 def parse_json(body: bytes) -> object:
@@ -46,7 +47,7 @@ def parse_json(body: bytes) -> object:
 
 def plan_request(data: object, fabric: Fabric) -> PlanRequest:
     """The body of `POST /plans`."""
-    common = ("pairs", "time_dilation", "in_flight")
+    common = ("pairs", "time_dilation", "in_flight", "delay_s")
     if isinstance(data, dict) and "circuits" in data:
         data = _object(data, "plan", ("circuits",), common)
         return PlanRequest(circuits=circuits(data["circuits"]), **_common(data, fabric))
@@ -64,7 +65,7 @@ def plan_request(data: object, fabric: Fabric) -> PlanRequest:
 
 def ocs_request(data: object, ocs: str, fabric: Fabric) -> PlanRequest:
     """The body of `PUT /ocs/NAME/circuits`."""
-    data = _object(data, "circuits of one OCS", ("circuits",), ("pairs", "time_dilation", "in_flight"))
+    data = _object(data, "circuits of one OCS", ("circuits",), ("pairs", "time_dilation", "in_flight", "delay_s"))
     return PlanRequest(circuits=circuits(data["circuits"]), ocs=ocs, **_common(data, fabric))
 
 
@@ -154,7 +155,8 @@ def _common(data: Mapping, fabric: Fabric) -> dict:
     if in_flight not in IN_FLIGHT:
         raise RFabricError(f"in_flight {in_flight!r} is not one of {', '.join(IN_FLIGHT)}")
     chosen = pairs(data["pairs"], fabric) if data.get("pairs") is not None else None
-    return {"pairs": chosen, "time_dilation": dilation, "in_flight": in_flight}
+    delay = None if data.get("delay_s") is None else _number(data["delay_s"], "delay_s")
+    return {"pairs": chosen, "time_dilation": dilation, "in_flight": in_flight, "delay": delay}
 
 
 def _object(data: object, what: str, required: Sequence[str], optional: Sequence[str]) -> dict:

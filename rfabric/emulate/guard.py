@@ -17,10 +17,10 @@ from pathlib import Path
 
 from ..report.result import Pace
 from ..units import show_time, transfer_seconds
-from .network import MTU, Network
+from .network import MTU, Network, fastest_line
 from .sandbox import Sandbox
 
-WAIT_LIMIT = 1.5  # packet times of the fastest cable that a packet may wait at a switch, in the mean over a sample
+WAIT_LIMIT = 1.5  # packet times of the fastest cable outside servers that a packet may wait at a switch, in the mean over a sample
 SLOW_SHARE = 0.2  # of the samples with traffic that may be over it
 BUSY_SHARE = 0.02  # of the fastest cable: a sample with less traffic says nothing about the wait
 LATE_LIMIT = 0.05  # s of wall clock that a start may be late: more says that the event loop did not get its core
@@ -57,8 +57,7 @@ class Guard:
 
     def __init__(self, sandbox: Sandbox, network: Network, may_drop: bool = False):
         self.sandbox, self.network, self.may_drop = sandbox, network, may_drop
-        fastest = max(link.rate for link in network.fabric.links) * network.bandwidth_scale
-        self.packet_time = transfer_seconds(MTU, fastest)
+        self.packet_time = transfer_seconds(MTU, fastest_line(network.fabric) * network.bandwidth_scale)
         self.samples: list[Sample] = []
         self._ports = {port.interface for node in network.fabric.switches for port in network.fabric.ports[node.name]}
         self._ticks, self._softnet, self._tcp = _cpu_ticks(), _softnet_dropped(), self._segments()

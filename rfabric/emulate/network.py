@@ -148,7 +148,8 @@ class Network:
         for key, value in TCP.items():
             sysctl(key, value)
         name = self.fabric.ports[host][0].interface
-        rto = round(1000 * max(RTO_MIN_S, RTO_MIN_PACKETS * transfer_seconds(MTU, self.rate(host))))
+        rate = min(self.rate(host), fastest_line(self.fabric) * self.bandwidth_scale)
+        rto = round(1000 * max(RTO_MIN_S, RTO_MIN_PACKETS * transfer_seconds(MTU, rate)))
         limits = f"initcwnd {WINDOW} window {RECEIVE_WINDOW} rto_min {rto}ms"
         lines = [
             "link set lo up",
@@ -231,6 +232,17 @@ def _bytecode() -> str:
 
 
 TURN_OF_PACKET = _bytecode()
+
+
+def fastest_line(fabric: Fabric) -> float:
+    """bit/s of the fastest cable outside servers: what a flow's pipeline and a switch's backlog are measured by.
+
+    What joins the GPUs of a server to its NICs is NVLink, several times as fast so that it holds nobody up.
+    """
+    node = fabric.node
+    inside = {"host", "server"}
+    outside = [k.rate for k in fabric.links if {node[k.a.node].tier, node[k.b.node].tier} != inside]
+    return max(outside or [k.rate for k in fabric.links])
 
 
 def check_rates(fabric: Fabric, bandwidth_scale: float) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import RFabricError
 from ..report.result import Result, Scale
 from ..units import BITS_PER_BYTE, show_rate
-from .network import MAX_RATE, MIN_RATE, MTU, PAYLOAD
+from .network import MAX_RATE, MIN_RATE, MTU, PAYLOAD, fastest_line
 
 SHARE = 0.3  # of the calibrated datapath at the busiest moment; the endpoints need the same cores
 ACKS = 1.5  # packets per data packet: one acknowledgement for every two
@@ -32,6 +32,7 @@ def choose_scale(expected: Sequence[Result], packet_hops: float, patience: float
     busiest = max(_byte_hops(result) for result in expected)
     longest = max(_seconds_in_flight(result) for result in expected)
     rates = [link.rate for result in expected for link in result.fabric.links]
+    _check_span(min(rates), max(rates))
     factor = min(SHARE * packet_hops / ACKS * PAYLOAD / busiest if busiest else np.inf, MAX_RATE / max(rates))
     if factor * min(rates) < MIN_RATE:
         raise RFabricError(
@@ -42,9 +43,18 @@ def choose_scale(expected: Sequence[Result], packet_hops: float, patience: float
     return Scale(bandwidth=_two_digits(factor * dilation), dilation=_two_digits(dilation))
 
 
+def _check_span(slowest: float, fastest: float) -> None:
+    """All cables of a comparison are shaped by one factor: the slowest must not fall below what HTB shapes at any."""
+    if slowest * MAX_RATE < fastest * MIN_RATE:
+        raise RFabricError(
+            f"cables from {show_rate(slowest)} to {show_rate(fastest)} cannot be shaped by one factor to between "
+            f"{show_rate(MIN_RATE)} and {show_rate(MAX_RATE)}: the fastest may be {MAX_RATE / MIN_RATE:g} times the slowest"
+        )
+
+
 def resolution(result: Result) -> float:
     """The shortest communication (s, virtual) that an emulation at the result's scale resolves: its pipeline of packets."""
-    fastest = max(link.rate for link in result.fabric.links) * result.scale.bandwidth / result.scale.dilation
+    fastest = fastest_line(result.fabric) * result.scale.bandwidth / result.scale.dilation
     return PIPELINE * MTU * BITS_PER_BYTE / fastest / result.scale.dilation
 
 

@@ -111,18 +111,25 @@ class Controller:
     scale: Scale
     timing: Timing
 
-    def plan(self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: list[Demand]) -> Planned:
+    def plan(
+        self,
+        demand: Demand,
+        pairs: list[tuple[str, str]],
+        now: float,
+        upcoming: list[Demand],
+        delay: float | None = None,
+    ) -> Planned:
         return self.rest.plan(
-            self.policy, demand, pairs, now, upcoming, self.scale.dilation, in_flight=self.timing.in_flight
+            self.policy, demand, pairs, now, upcoming, self.scale.dilation, self.timing.in_flight, delay
         )
 
     def commit(self, epoch: int) -> Committed:
         return self.rest.commit(epoch)
 
     def before_the_job(self, trace: Trace, fabric: Fabric) -> None:
-        """One plan for all that the job sends, in force before it begins."""
+        """One plan for all that the job sends, in force before it begins: nobody waits for the OCSes, even a patch panel."""
         (job,) = stages(trace, "one-shot")
-        plan = self.plan(stage_demand(trace, fabric, job), trace.pairs(), 0.0, [])
+        plan = self.plan(stage_demand(trace, fabric, job), trace.pairs(), 0.0, [], delay=0.0)
         if plan.rewire:
             self.commit(plan.epoch)
 

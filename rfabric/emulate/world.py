@@ -30,6 +30,7 @@ from ..optics import Circuits, RewireRecord, Timing, parse_policy
 from ..optics.policies import spelled
 from ..report.result import Pace, Result, Scale
 from ..trace import Trace, write_trace
+from ..units import show_time
 from . import sandbox
 
 Progress = Callable[[dict], None]
@@ -58,11 +59,7 @@ def emulate(
     PaceError when the host could not keep pace, RunError when the run broke. Nothing of the run is left on the host in any
     of these cases.
     """
-    policy = spelled(policy, fabric)
-    if fabric.ocses and parse_policy(policy, fabric).granularity == "time-slotted":
-        raise RFabricError(
-            f"policy {policy}: slots turn faster than switches take rules; simulate it, or emulate granularity=per-phase"
-        )
+    policy = emulatable(fabric, policy)
     if routing not in SCHEMES:
         raise RFabricError(f"no routing {routing!r}; there are {', '.join(SCHEMES)}")
     if timing != Timing(in_flight=timing.in_flight):
@@ -87,6 +84,19 @@ def emulate(
         epochs=tuple((e["time_s"], Circuits.from_json(e["circuits"])) for e in done["epochs"]),
         scale=scale, pace=_pace(done["pace"]), versions=done["versions"], notes=tuple(done["notes"]), **measured,
     ).check()  # fmt: skip
+
+
+def emulatable(fabric: Fabric, policy: str) -> str:
+    """The policy, spelled out, that an emulation of `fabric` follows; RFabricError where its circuits turn too fast for that."""
+    policy = spelled(policy, fabric)
+    found = parse_policy(policy, fabric)
+    if fabric.ocses and found.granularity == "time-slotted":
+        raise RFabricError(
+            f"fabric {fabric.name}, policy {policy}: slots of {show_time(found.slot)} turn faster than switches take rules, "
+            f"milliseconds; `rfabric simulate` follows them, or emulate these cables with circuits that rest longer: "
+            f"--policy demand,granularity=per-phase or --policy static"
+        )
+    return policy
 
 
 def calibrate(*, progress: Progress | None = None, out: str | Path = "runs") -> float:
