@@ -1,5 +1,10 @@
 """The one error root. A message names the thing, the value, the limit and the way out."""
 
+import difflib
+from collections.abc import Iterable
+
+LIKENESS = 0.6  # of two words, from 0 to 1, from which on one may have been meant by the other: difflib's own default
+
 
 class RFabricError(ValueError):
     """Bad input or an impossible request; the command line prints the message and exits with code 2."""
@@ -11,3 +16,9 @@ class PaceError(RFabricError):
 
 class RunError(RFabricError):
     """A run broke under way: a process died, a flow stalled, bytes went missing (exit code 1)."""
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """`, did you mean NAME?` for the known name nearest to `word`; empty where none is like it."""
+    close = difflib.get_close_matches(str(word), [str(name) for name in known], 1, LIKENESS)
+    return f", did you mean {close[0]}?" if close else ""

@@ -264,17 +264,25 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["simulat"], "no VERB 'simulat', did you mean simulate?"),
+        (["simulat"], "no verb 'simulat', did you mean simulate?"),
         (["simulate", "--polcy", "demand"], "unknown argument --polcy, did you mean --policy?"),
-        (["simulate", "--in-flight", "hodl"], "no WAY 'hodl', did you mean hold?"),
+        (["simulate", "--in-flight", "hodl"], "no way 'hodl', did you mean hold?"),
         ([], "VERB"),
         (["simulate", "--seed", "-1"], "--seed"),
         (["simulate", "--seed", "x"], "'x' must be a whole number"),
         (["emulate", "--time-dilation", "0"], "scale '0' must be a number above 0"),
-        (["simulate", "--topo", "fat-tre"], "no fabric named 'fat-tre'"),
+        (["simulate", "--topo", "fat-tre"], "no fabric named 'fat-tre', did you mean fat-tree?; there are"),
         (["simulate", "--topo", "rfabric,pod=3"], "'pod=3' is not a setting"),
         (["simulate", "--topo", "rfabric,pods=1"], "lacks"),
-        (["simulate", "--traffic", "grpo-65"], "no recipe named 'grpo-65'"),
+        (["simulate", "--traffic", "grpo-65"], "no recipe named 'grpo-65', did you mean grpo-64?"),
+        (["simulate", "--traffic", "weave-2job"], "did you mean weave-2jobs?"),
+        (["simulate", "--set", "cluster.gpu=H80"], "'H80' is not known, did you mean H800?"),
+        (["simulate", "--policy", "demnd"], "no policy named 'demnd', did you mean demand?"),
+        (["simulate", "--policy", "orchestrrl,perid=3s"], "no setting 'perid', did you mean period?"),
+        (["simulate", "--policy", "demand,granularity=per-colective"], "did you mean per-collective?"),
+        (["plan", "--png", "none/x.png"], "cannot write none/x.png: there is no folder none"),
+        (["schedule", "--perfetto", "none/x.json"], "cannot write none/x.json: there is no folder none"),
+        (["crossover", "--png", "."], "cannot write .: it is a folder"),
         (["simulate", "--policy", "best"], "no policy named 'best'"),
         (["simulate", "--set", "training.tpp=2"], "tpp"),
         (["simulate", "--set", "training.tp"], "is not a setting"),
@@ -418,3 +426,21 @@ def test_progress_on_a_terminal_is_a_bar(capsys, monkeypatch):
         time.sleep(0.3)
     err = capsys.readouterr().err
     assert "training/0" in err and "5 GB of 10 GB" in err and "33 circuits" in err
+
+
+def without_matplotlib(*arguments):
+    """The exit code and stderr of a command line where nothing can draw."""
+    code = f"import sys; sys.modules['matplotlib'] = None; from rfabric.cli import main; sys.exit(main({list(arguments)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return done.returncode, done.stderr
+
+
+def test_without_the_libraries_that_draw_tables_are_made_and_pictures_refused(tmp_path):
+    (tmp_path / "flows.htsim").write_text("0 7 1000000 0\n1 6 1000000 0\n")
+    job = ["--traffic", str(tmp_path / "flows.htsim"), "--out", str(tmp_path / "runs")]
+    topo = ["--topo", "fat-tree,pods=2,tors=2,gpus=2", "--topo", "rfabric,pods=2,tors=2,gpus=2"]
+    code, said = without_matplotlib("compare", *topo, *job, "--seeds", "2", "--jobs", "1")
+    assert code == 0 and "no report.html without matplotlib: install rfabric[report]" in said
+    assert not list(tmp_path.rglob("report.html")) and len(list(tmp_path.glob("runs/*/summary.json"))) == 1
+    code, said = without_matplotlib("crossover", "--topo", "rfabric,pods=2,tors=2,gpus=2", "--delays", "1ms,1s", *job)
+    assert code == 2 and "drawing needs matplotlib; install rfabric[report]" in said

@@ -109,6 +109,7 @@ def test_told_to_end_it_keeps_what_is_done_and_says_how_to_go_on(tmp_path, trace
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130 and "--resume" in said and "Traceback" not in said
+    assert said.count("interrupted") == 1 and "nothing of the run is left" not in said
     with pytest.raises(ProcessLookupError):  # no worker outlives it for long
         for _ in range(1000):
             os.killpg(process.pid, 0)

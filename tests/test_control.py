@@ -538,7 +538,7 @@ def with_demand(**keys):
     [
         ("POST", "/plans", changed(polcy="x"), 400, "unknown key 'polcy'; it takes policy, demand, pairs"),
         ("POST", "/plans", {"policy": "demand"}, 400, "'demand' is missing"),
-        ("POST", "/plans", changed(policy="best"), 400, "no policy named 'best'; there are static, demand, phase"),
+        ("POST", "/plans", changed(policy="best"), 400, "no policy named 'best'; there are own, static, demand, phase"),
         ("POST", "/plans", changed(pairs=[["h1", "h99"]]), 400, "'h99' is not a host of rfabric; there are h1 to h8"),
         ("POST", "/plans", changed(pairs=[["h1", "h1"]]), 400, "must be two different hosts"),
         ("POST", "/plans", changed(time_dilation=0.5), 400, "time_dilation 0.5 must be 1 or more"),
@@ -725,7 +725,7 @@ def test_switches_that_contradict_the_fabric_are_named_with_the_way_out():
     assert "--custom topologies/fat_tree.py --topo fat-tree" in infer("fat-tree", {1: {1}}).trouble
     ports = {n.dpid: {p.number for p in SMALL.ports[n.name]} for n in SMALL.switches}
     wrong = infer("fat-tree", ports).trouble
-    assert "run controller/ocs.py if it is the other kind, or give RFABRIC_TOPO mn's --topo" in wrong
+    assert "run controller/ocs.py if it is the other kind" in wrong and "RFABRIC_TOPO=NAME" in wrong
     assert contradiction(SMALL, ports) == ""
     fewer = {**ports, SMALL.node["t1"].dpid: {1, 2}}
     assert contradiction(SMALL, fewer) == "switch t1 (0x1000000) has ports 1..2, in the fabric rfabric it has 1..5"
@@ -853,8 +853,11 @@ def in_namespace(function, *arguments):
     return json.loads(ran.stdout.splitlines()[-1])
 
 
-def mn_and_ryu_manager(folder, app, file, topo):
-    """The two commands of a user: ryu-manager on an app, mn on a topology file; every host pings every other."""
+def mn_and_ryu_manager(folder, app, file, topo, named=""):
+    """The two commands of a user: ryu-manager on an app, mn on a topology file; every host pings every other.
+
+    The app is told what fabric it steers where `named` is not empty.
+    """
     prepare_namespace()
     ryu = [str(RYU_PYTHON), "-m", "ryu.cmd.manager", str(ROOT / "controller" / app)]
     mn = ["mn", "--custom", str(ROOT / "topologies" / file), "--topo", topo, "--controller", "remote"]
@@ -863,7 +866,7 @@ def mn_and_ryu_manager(folder, app, file, topo):
     for program in ("rm", "pkill", "killall"):
         (harmless / program).symlink_to("/bin/true")
     os.environ["PATH"] = f"{harmless}:{os.environ['PATH']}"
-    with private_ovs(Path(folder)) as env, child(ryu, f"{folder}/ryu.out"):
+    with private_ovs(Path(folder)) as env, child(ryu, f"{folder}/ryu.out", RFABRIC_TOPO=named):
         os.environ.update(env, PATH=os.environ["PATH"])
         until(lambda: listens(6653), "ryu-manager to listen")
         ran = subprocess.run(
@@ -888,6 +891,23 @@ def test_mn_and_ryu_manager_need_no_settings(app, file, topo, run_dir):
     assert "Results: 0% dropped (12/12 received)" in said["mn"], said["mn"]
     assert said["fabric"].startswith(topo)
     assert len(said["left"]["routed"]) == 12 and said["left"]["pairs"] == []
+
+
+@WITHOUT_RYU
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("app", "topo"),
+    [
+        ("ecmp.py", "two-clusters,training=2,generation=2,gpus=2"),
+        ("ocs.py", "mixnet,servers=2,gpus=2,region=1"),
+        ("ocs.py", "opus,servers=2,gpus=2"),
+    ],
+)
+def test_mn_and_ryu_manager_carry_other_fabrics_once_named(app, topo, run_dir):
+    file = f"{topo.partition(',')[0].replace('-', '_')}.py"
+    said = in_namespace(mn_and_ryu_manager, run_dir, app, file, topo, topo)
+    assert "Results: 0% dropped (12/12 received)" in said["mn"], said["mn"]
+    assert said["fabric"] == topo
 
 
 DELAY = 0.1  # s: long enough that a loaded machine cannot hide it

@@ -64,6 +64,7 @@ def test_fabrics_that_turn_by_themselves_have_one_line():
         ({"delays": (1.0,)}, "two delays above 0; 1 s were given"),
         ({"delays": (0.0, 1.0)}, "two delays above 0"),
         ({"granularities": ("hourly",)}, "no granularity 'hourly'; there are one-shot"),
+        ({"granularities": ("per-phases",)}, "no granularity 'per-phases', did you mean per-phase"),
     ],
 )
 def test_bad_sweeps(changes, message):
@@ -96,6 +97,8 @@ def test_the_verb(tmp_path, capsys):
         (["--delays", "1ms"], "two delays"),
         (["--delays", "soon,later"], "--delays"),
         (["--topo", "rfabrik"], "no fabric named"),
+        (["--topo", "rfabric", "--topo", "fat-tree"], "fat-tree has no optical switch whose delay could be swept"),
+        (["--against", "fat-tre"], "no fabric named 'fat-tre', did you mean fat-tree?"),
     ],
 )
 def test_the_verb_refuses(tmp_path, capsys, words, message):

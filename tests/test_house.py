@@ -64,6 +64,10 @@ def test_mininet_and_ryu_are_imported_in_their_rooms_and_inside_functions(file):
         assert root != "scapy"
 
 
+def test_every_folder_of_modules_is_a_package_that_an_installation_gets():
+    assert not [f.parent for f in ROOT.rglob("*.py") if not (f.parent / "__init__.py").is_file()]
+
+
 def test_import_rfabric_is_light():
     code = "import sys, rfabric, rfabric.cli; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

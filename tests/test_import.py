@@ -167,6 +167,31 @@ def test_slime_script_is_read_and_not_run(job, tmp_path):
     assert "balance-data = True" in found.unmapped
 
 
+def test_a_micro_batch_is_cut_over_context_ranks(job):
+    perf = "--tensor-model-parallel-size 2 --context-parallel-size 2 --micro-batch-size 1"
+    text = (
+        SLIME.format(witness="x")
+        .replace("--tensor-model-parallel-size 2", perf)
+        .replace("--use-dynamic-batch-size", "")
+    )
+    found = job("slime", text)
+    longest = section(found, "generation")["max_prompt"] + 8192
+    assert section(found, "training")["micro_batch_tokens"] == longest // 2
+
+
+@pytest.mark.parametrize(
+    ("framework", "text"),
+    [
+        ("verl", "A=0123456789\n" + "A=$A$A\n" * 60),
+        ("roll", "a0: xxxxxxxx\n" + "".join(f"a{i}: ${{a{i - 1}}}${{a{i - 1}}}\n" for i in range(1, 60))),
+        ("roll", "a0: &a0 {x: 1, y: 2}\n" + "".join(f"a{i}: &a{i} {{x: *a{i - 1}, y: *a{i - 1}}}\n" for i in range(1, 60))),
+    ],
+)  # fmt: skip
+def test_a_small_file_that_stands_for_gigabytes_is_refused(job, framework, text):
+    with pytest.raises(RFabricError, match="that is no job's file"):
+        job(framework, text)
+
+
 def test_slime_must_say_where_rollouts_run(job):
     with pytest.raises(RFabricError, match="neither --colocate nor --rollout-num-gpus is set"):
         job("slime", "python3 train.py --hf-checkpoint /m/Qwen2.5-7B --rollout-batch-size 8")
@@ -245,7 +270,7 @@ def test_the_verb_writes_a_recipe_and_says_what_it_left_out(tmp_path, capsys):
     ("framework", "text", "message"),
     [
         ("verl", "", "is empty"),
-        ("verl", "echo", "model 'not named' has no config here; say --model"),
+        ("verl", "echo", "it names no model; say --model"),
         ("verl", VERL.replace("Qwen2.5-7B", "MyOwn-7B"), "MyOwn-7B' has no config here; say --model config.json, or one of"),
         ("verl", VERL.replace("train_batch_size=512", "train_batch_size=many"), "data.train_batch_size is 'many', not a number"),
         ("verl", VERL.replace("batch_size=128", "batch_size=100"), "a mini-batch of 100 does not divide the batch of 512"),

@@ -261,6 +261,35 @@ def test_the_comparison_tells_every_run_and_marks_the_best(summary):
     assert not any("simulation" in r.name for r in table.rows)
 
 
+@pytest.mark.parametrize(
+    ("joules", "shown"),
+    [
+        ([0.4, 12.3], ("0.4 J", "12.3 J")),
+        ([3.4e3, None], ("3.40 kJ", "–")),
+        ([5e4, 1.2e6], ("50 kJ", "1,200 kJ")),
+    ],
+)
+def test_energy_is_told_in_the_unit_that_the_largest_of_the_row_asks_for(summary, joules, shown):
+    runs = [r | {"cost": r["cost"] | {"step_joules": j}} for r, j in zip(summary["runs"], joules, strict=False)]
+    assert row(compare.comparison(summary | {"runs": runs}), "network energy a step").cells == shown
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("weight_sync/0", "weight sync"),
+        ("training/1", "training, step 1"),
+        ("training/0 all-to-all", "training all-to-all"),
+        ("training/12 rotor round 2/3", "training rotor round 2/3, step 12"),
+        ("mine/too/0", "mine/too"),
+        ("/0", "flows"),
+        ("", "flows"),
+    ],
+)
+def test_a_phase_is_told_without_its_first_step(key, text):
+    assert compare.phase_text(key) == text
+
+
 def test_the_tables_tell_timestamps_and_errors(emulated):
     summary = summary_of([emulated], "", CREATED)
     table = compare.fidelity(summary)

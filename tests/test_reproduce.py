@@ -72,7 +72,7 @@ def test_the_verb_prints_tables(short, capsys):
 
 def test_the_verb_refuses_other_papers(capsys):
     assert main(["reproduce", "wave"]) == 2
-    assert "no PAPER 'wave', did you mean weave?" in capsys.readouterr().err
+    assert "no paper 'wave', did you mean weave?" in capsys.readouterr().err
 
 
 def test_every_paper_named_has_its_module():

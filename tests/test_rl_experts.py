@@ -131,6 +131,16 @@ def test_all_to_all_sends_the_closed_form(overrides):
     assert trace.size[rows].sum() == pytest.approx(2 * both * e.per_token * m.hidden * 2 * e.layers * away, rel=1e-6)
 
 
+def test_tensor_ranks_reduce_after_attention_but_not_after_experts():
+    """Experts are dealt, not cut: of the two all-reduces a layer only the one of attention is left, forward and backward."""
+    w = job("training.tp=16", "training.ep=32")
+    m = w.model
+    assert m.experts.layers == m.layers
+    sent = flows.tensor_training(w, np.full(w.dp, 1000.0), 2)
+    ring = 2 * 15 / 16 * m.hidden * 2 * m.layers * 1000 * 2  # bytes an edge, two passes
+    assert sum(sent.size) == pytest.approx(w.dp * 2 * ring)  # two servers a ring: two edges
+
+
 def test_inside_a_server_nothing_is_sent_and_dense_models_have_no_experts():
     assert flows.experts_training(job("training.ep=8"), np.ones(16), 2).src == []
     dense = read_recipe("grpo-64")

@@ -33,6 +33,13 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the measured inputs d
 STEP = DecodeStep(1e-2, 1e-6, 1e-4, 1e-7, 1e-3, 1e-5, p0=2e-4, p1=1e-7, h1=3e-5)
 
 
+@pytest.mark.parametrize("engine", sorted(ENGINES))
+@pytest.mark.parametrize(("prompt", "output"), [(9, 1), (5, 5), (1, 9)])
+def test_a_request_that_fills_the_cache_alone_is_served(engine, prompt, output):
+    served = serve(STEP, prompt + output, ENGINES[engine], independent(np.full(3, prompt), np.full(3, output)))
+    assert (served.end > 0).all() and served.peak_kv_tokens <= prompt + output
+
+
 # --- the step -------------------------------------------------------------------------------------------------------
 
 
@@ -372,6 +379,12 @@ def test_each_form_gives_prompts_and_responses(tmp_path, name):
     (tmp_path / name).write_text(FORMS[name])
     prompt, output = (Lengths.read(tmp_path / name, side) for side in SIDES)
     assert prompt.at(0.25) == 374 and output.at(0.25) == 44
+
+
+def test_windows_of_servegen_begin_at_numbers(tmp_path):
+    (file := tmp_path / "chunk-1-dataset.json").write_text('{"noon": {"output_tokens": "{5: 1.0}"}}')
+    with pytest.raises(RFabricError, match="could not convert string to float: 'noon'"):
+        Lengths.read(file)
 
 
 def test_windows_of_servegen_count_by_their_rates(tmp_path):

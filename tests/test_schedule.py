@@ -256,6 +256,14 @@ def test_schedule_prints_one_document(capsys, tmp_path):
     assert json.loads(trace.read_text())["traceEvents"]
 
 
+def test_gpus_of_two_kinds_are_paid_each_its_own(capsys):
+    w = read_recipe("grpo-64-h20")
+    assert w.gpu.usd_per_hour != w.generation_gpu.usd_per_hour
+    assert main(["schedule", "--json", "--traffic", "grpo-64-h20"]) == 0
+    paid = w.cluster.training_gpus * w.gpu.usd_per_hour + w.cluster.generation_gpus * w.generation_gpu.usd_per_hour
+    assert json.loads(capsys.readouterr().out)["usd_per_hour"] == pytest.approx(paid)
+
+
 def test_schedule_prints_tables(capsys):
     assert main(["schedule", "-q", "--traffic", "weave-2jobs", "--policy", "solo"]) == 0
     assert "weave-2jobs, solo" in capsys.readouterr().out

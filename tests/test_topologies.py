@@ -348,6 +348,35 @@ def test_what_a_spec_leaves_open_can_be_filled_in():
     assert with_setting("mine.json", "rate", "100G") == "mine.json"
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("import nosuch", "mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; mend the file"),
+        ("\ndef (", "mine.py, line 2: SyntaxError"),
+        ("raise SystemExit(3)", "mine.py, line 1: SystemExit: 3"),
+        ("fabrics = {'mine': 3}", "offers no fabrics = {name: builder}"),
+        ("def mine():\n    return 1 / 0\nfabrics = {'mine': mine}", "mine.py, line 2: ZeroDivisionError"),
+        ("def mine():\n    return 3\nfabrics = {'mine': mine}", "mine returned 3, no Fabric"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["topo", "check"])
+def test_a_topology_file_that_breaks_is_told_by_its_line(tmp_path, monkeypatch, capsys, text, why, verb):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(text + "\n")
+    assert main([verb, "mine.py"]) == 2
+    out, err = capsys.readouterr()
+    assert why in out + err and "Traceback" not in out + err
+
+
+@pytest.mark.parametrize(
+    ("spec", "hint"),
+    [("fat-tre,k=4", "did you mean fat-tree?"), ("fat-tree,pod=4", "did you mean pods?"), ("qqq", "'qqq'; there are")],
+)
+def test_what_may_have_been_meant_is_said(spec, hint):
+    with pytest.raises(RFabricError, match=re.escape(hint)):
+        parse_fabric(spec)
+
+
 def test_a_builder_of_ones_own_is_sized_its_own_way(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(

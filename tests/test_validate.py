@@ -415,6 +415,18 @@ def test_no_more_layers_are_recomputed_than_must_be():
     assert steps[-1] == pytest.approx(full)
 
 
+def test_a_stage_holds_as_many_micro_batches_as_there_are_stages_and_interleaving_adds_to_them():
+    """Korthikanti et al., arXiv 2205.05198: L layers' worth at the first stage, L (1 + (p - 1) / (p m)) with m chunks a stage."""
+    model, gpu = find_model("Llama-3-70B"), GPUS["H100"]
+
+    def kept(pp, vp):
+        return activation_bytes(Trainer(model, gpu, Layout(pp=pp, vp=vp, dp=16 // pp)), 4096)
+
+    assert kept(8, 1) == pytest.approx(kept(1, 1))
+    logits = 4096 * 3 * 2 * model.vocab
+    assert (kept(8, 5) - logits) / (kept(8, 1) - logits) == pytest.approx(1 + 7 / (8 * 5))
+
+
 # --- configs ----------------------------------------------------------------------------------------------------------
 
 

@@ -396,6 +396,8 @@ def test_the_shipped_file_of_jobs_is_traffic_like_any_other():
         ("jobs: [nothing]", "no recipe named 'nothing'"),
         ("jobs: [grpo-64]\npolicy: nobody", "no policy for several jobs called 'nobody'; there are weave, solo"),
         ("jobs: [grpo-64]\nslo: 0.5", "job job1: slo 0.5 cannot be met even alone"),
+        ("jobs: [grpo-64]\nslo: soon", "slo: 'soon' is no number"),
+        ("jobs: [grpo-64]\npolicy: [weave]", "no policy for several jobs called"),
         ("jobs: [grpo-64]\nsol: 2", "unknown key sol; did you mean slo"),
     ],
 )

@@ -156,6 +156,16 @@ def test_software_rules_on_fast_links_and_the_wire_on_slow_ones():
     assert seconds(job("weight_sync.strategy=p2p")) < 1 < seconds(job()) / 5
 
 
+@pytest.mark.parametrize("strategy", ["rank0", "tree", "flat"])
+def test_what_stays_inside_a_server_does_not_count_as_wire(strategy):
+    """Replicas that share a server pass weights on over NVLink: where packing rules, it alone is what a sync takes."""
+    w = job(f"weight_sync.strategy={strategy}", "generation.tp=1")
+    size = w.model.weight_bytes
+    wire = sum(wire_seconds(w, leaving(w, level.flows)) for level in STRATEGIES[strategy](w))
+    assert wire / 0.95 < size / PACK
+    assert wire + software_seconds(w) == pytest.approx(1 + size / PACK + size / UNPACK)
+
+
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_a_trace_sends_the_levels_and_ends_when_all_have_arrived(strategy):
     w = job(f"weight_sync.strategy={strategy}", "generation.tp=4")

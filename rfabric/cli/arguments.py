@@ -6,7 +6,6 @@ can be asked; `verbs` does it, and loads what it needs only then.
 
 import argparse
 import contextlib
-import difflib
 import logging
 import os
 import shlex
@@ -14,10 +13,11 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 from .. import __version__
-from ..errors import PaceError, RFabricError, RunError
+from ..errors import PaceError, RFabricError, RunError, meant
 from ..study.reproduce import REPRODUCTIONS
 
 BROKE, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
@@ -51,13 +51,13 @@ class Parser(argparse.ArgumentParser):
 
     def hint(self, word: str) -> str:
         options = [o for a in self._actions for o in a.option_strings]
-        return _hint(word.partition("=")[0], options) if word.startswith("-") else ""
+        return meant(word.partition("=")[0], options) if word.startswith("-") else ""
 
     def _check_value(self, action, value) -> None:
         if action.choices is not None and value not in action.choices:
-            name = action.metavar or action.dest
+            name = (action.metavar or action.dest).lower()
             choices = ", ".join(map(str, action.choices))
-            raise RFabricError(f"no {name} {value!r}{_hint(str(value), action.choices)}; there are {choices}")
+            raise RFabricError(f"no {name} {value!r}{meant(str(value), action.choices)}; there are {choices}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,8 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # who read our stdout has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
-    except KeyboardInterrupt:
-        return _say("interrupted; nothing of the run is left", INTERRUPTED)
+    except KeyboardInterrupt as error:
+        return _say(f"interrupted; {str(error) or 'nothing of the run is left'}", INTERRUPTED)
     except Ended as signal_name:
         return _say(f"ended by {signal_name}; nothing of the run is left", 128 + signal.Signals[str(signal_name)])
     except (PaceError, RunError) as error:
@@ -168,7 +168,7 @@ def _crossover(verbs) -> None:
     )  # fmt: skip
     verb.add_argument("--delays", metavar="T,T,...", default="", help="reconfiguration delays (default 10us to 1s, two a decade)")
     verb.add_argument("--jobs", metavar="N", type=_whole, default=0, help="runs at a time (default: as many as cores)")
-    verb.add_argument("--png", metavar="FILE", help="draw it here as well")
+    verb.add_argument("--png", metavar="FILE", type=_file, help="draw it here as well")
     _routing_option(verb)
     _seed_option(verb)
     _out_option(verb)
@@ -207,7 +207,7 @@ def _trace(verbs) -> None:
     )
     _set_option(verb)
     _seed_option(verb)
-    verb.add_argument("-o", "--output", metavar="FILE", help="write the trace as .csv or .jsonl")
+    verb.add_argument("-o", "--output", metavar="FILE", type=_file, help="write the trace as .csv or .jsonl")
 
 
 def _topo(verbs) -> None:
@@ -217,8 +217,8 @@ def _topo(verbs) -> None:
         "rfabric topo fat-tree,k=8 --png fat-tree.png",
         "rfabric topo rfabric --dot | neato -Tsvg > rfabric.svg",
     )  # fmt: skip
-    verb.add_argument("fabric", metavar="FABRIC", help="NAME[,KEY=VALUE...], FILE.py[:NAME], or a fabric.json")
-    verb.add_argument("--png", metavar="FILE", help="draw it")
+    verb.add_argument("fabric", metavar="FABRIC", help="NAME[,KEY=VALUE...], FILE.py[:NAME], FILE.csv or a fabric.json")
+    verb.add_argument("--png", metavar="FILE", type=_file, help="draw it")
     verb.add_argument("--dot", action="store_true", help="print it for Graphviz")
 
 
@@ -331,7 +331,7 @@ def _import(verbs) -> None:
     )
     verb.add_argument("--gpu", default="", help="the GPU, which no such file names (default H100)")
     verb.add_argument("--lengths", default="", help="lengths of responses: a CSV or a name in traffic/lengths")
-    verb.add_argument("-o", "--output", metavar="FILE", help="write the recipe here instead of to stdout")
+    verb.add_argument("-o", "--output", metavar="FILE", type=_file, help="write the recipe here instead of to stdout")
 
 
 def _validate(verbs) -> None:
@@ -367,7 +367,7 @@ def _cost(verbs) -> None:
     verb.add_argument("--sweep", action="store_true", help="by how much each price must change to flip the order of two")
     verb.add_argument("--step-s", metavar="SECONDS", type=_seconds, default=0.0, help="say what a step of this length costs")
     verb.add_argument("--gpu-usd-per-hour", metavar="USD", type=_money, default=0.0, help="what a GPU costs an hour")
-    verb.add_argument("--years", type=_money, default=4.0, help="life of the network (default %(default)g)")
+    verb.add_argument("--years", metavar="N", type=_money, default=4.0, help="life of the network (default %(default)g)")
     verb.add_argument("--usd-per-kwh", metavar="USD", type=_money, default=0.08, help="electricity (default %(default)g)")
 
 
@@ -380,7 +380,7 @@ def _plan(verbs) -> None:
         module="circuits",
     )  # fmt: skip
     _step_options(verb)
-    verb.add_argument("--png", metavar="FILE", help="draw the demand and the circuits of every stage")
+    verb.add_argument("--png", metavar="FILE", type=_file, help="draw the demand and the circuits of every stage")
 
 
 def _reproduce(verbs) -> None:
@@ -391,6 +391,7 @@ def _reproduce(verbs) -> None:
         module="scheduling",
     )  # fmt: skip
     verb.add_argument("paper", metavar="PAPER", choices=tuple(REPRODUCTIONS), help=", ".join(REPRODUCTIONS))
+    verb.add_argument("--markdown", action="store_true", help="print the table for a page")
     _seed_option(verb)
 
 
@@ -410,8 +411,8 @@ def _schedule(verbs) -> None:
     _set_option(verb)
     _seed_option(verb)
     verb.add_argument("--jobs", metavar="FILE", default="", help="a CSV of arriving jobs instead of a recipe")
-    verb.add_argument("--png", metavar="FILE", help="draw it")
-    verb.add_argument("--perfetto", metavar="FILE", help="write it for chrome://tracing and ui.perfetto.dev")
+    verb.add_argument("--png", metavar="FILE", type=_file, help="draw it")
+    verb.add_argument("--perfetto", metavar="FILE", type=_file, help="write it for chrome://tracing and ui.perfetto.dev")
 
 
 # --- options ---------------------------------------------------------------------------------------------------------
@@ -438,13 +439,7 @@ def _lazily(module: str, name: str) -> Callable[[argparse.Namespace], int | None
 
 def _step_options(verb: Parser, traffic: bool = True, several: bool = False) -> None:
     """The options of a run; `several` recipes and seeds where a verb takes more than one."""
-    verb.add_argument(
-        "--topo",
-        metavar="FABRIC",
-        action="append",
-        default=[],
-        help="NAME[,KEY=VALUE...], FILE.py or fabric.json; may be given again",
-    )
+    _topo_option(verb)
     if traffic:
         again = "; may be given again" if several else ""
         verb.add_argument(
@@ -454,10 +449,10 @@ def _step_options(verb: Parser, traffic: bool = True, several: bool = False) -> 
         _set_option(verb)
     verb.add_argument(
         "--policy", metavar="POLICY", action="append", default=[],
-        help=f"who chooses the circuits, NAME[,granularity=WHEN][,slot=TIME]: static, demand, phase, greedy, matching, bvn, mesh, "
-        f"isolated-pod, bipartite, tree, rotor; who schedules the computing: sync, colocated, one-step-off, async, orchestrrl, "
-        f"rollpacker, rollart, for several jobs weave, solo, random, most-idle, gavel; or both, as orchestrrl+phase; may be given "
-        f"again (default {DEFAULT_POLICY}: what the fabric was designed for, demand for most)",
+        help=f"who chooses the circuits, NAME[,granularity=WHEN][,slot=TIME]: own, static, demand, phase, greedy, matching, bvn, "
+        f"mesh, isolated-pod, bipartite, tree, rotor; who schedules the computing: sync, colocated, one-step-off, async, "
+        f"orchestrrl, rollpacker, rollart, for several jobs weave, solo, random, most-idle, gavel; or both, as orchestrrl+phase; "
+        f"may be given again (default {DEFAULT_POLICY}: what the fabric was designed for, demand for most)",
     )  # fmt: skip
     _routing_option(verb)
     verb.add_argument(
@@ -467,6 +462,7 @@ def _step_options(verb: Parser, traffic: bool = True, several: bool = False) -> 
     if several:
         verb.add_argument(
             "--seed",
+            metavar="N",
             type=_whole,
             action="append",
             default=[],
@@ -517,7 +513,7 @@ def _set_option(verb: Parser) -> None:
 
 
 def _seed_option(verb: Parser) -> None:
-    verb.add_argument("--seed", type=_whole, default=0, help="of everything random (default %(default)s)")
+    verb.add_argument("--seed", metavar="N", type=_whole, default=0, help="of everything random (default %(default)s)")
 
 
 def _out_option(verb: Parser) -> None:
@@ -535,6 +531,16 @@ def _count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
     return number
+
+
+def _file(text: str) -> str:
+    """A file that can be written, known before the work begins and not after it."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"cannot write {text}: it is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"cannot write {text}: there is no folder {path.parent}; make it first")
+    return text
 
 
 def _port(text: str) -> int:
@@ -575,11 +581,6 @@ def _positive(text: str) -> float:
 
 
 # --- manners ---------------------------------------------------------------------------------------------------------
-
-
-def _hint(word: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(word, [str(k) for k in known], 1, 0.6)
-    return f", did you mean {close[0]}?" if close else ""
 
 
 def _log(args: argparse.Namespace) -> None:

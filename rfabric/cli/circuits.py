@@ -8,9 +8,10 @@ from ..errors import RFabricError
 from ..fabric import parse_fabric
 from ..optics import Timing
 from ..report.planning import picture, plan_table, totals
+from ..rl.schedule import DEFAULT_CIRCUITS
 from ..rl.traffic import read_traffic
 from ..study.planning import plan as planned
-from .terminal import Talk, show_tables
+from .terminal import Talk, drawing, show_tables
 
 
 def plan(args: argparse.Namespace) -> None:
@@ -20,7 +21,7 @@ def plan(args: argparse.Namespace) -> None:
         found = []
         for fabric in (parse_fabric(spec, traffic.gpus) for spec in dict.fromkeys(args.topo or ["rfabric"])):
             traffic.trace.fit(fabric)
-            for policy in dict.fromkeys(args.policy or ["demand"]):
+            for policy in dict.fromkeys(args.policy or [DEFAULT_CIRCUITS]):
                 name = f"{fabric.spec or fabric.name} {policy}"
                 stages = planned(
                     fabric, traffic.trace, policy, routing=args.routing, timing=Timing(in_flight=args.in_flight),
@@ -62,8 +63,4 @@ def _draw(found: list, path: Path) -> None:
     fabric, _, stages = found[0]
     if not stages:
         raise RFabricError("nothing is sent from rack to rack: there is no plan to draw")
-    try:
-        from ..report import figures
-    except ImportError as error:
-        raise RFabricError(f"drawing needs {error.name}; install rfabric[report]") from error
-    figures.png(picture(stages, fabric), path)
+    drawing().png(picture(stages, fabric), path)

@@ -10,7 +10,6 @@ from pathlib import Path
 from ..errors import RFabricError, RunError
 from ..optics.policies import GRANULARITIES
 from ..report import crossover as crossover_report
-from ..report import figures
 from ..report import grid as grid_report
 from ..report.folder import give_to_caller, new_folder, new_name, read_folder, write_folder, write_text, writing
 from ..report.summary import host_versions, summary_of
@@ -19,8 +18,8 @@ from ..rl.traffic import read_traffic
 from ..study.crossover import DELAYS, Sweep, sweep
 from ..study.grid import Grid, begin, entries_of, read_grid, remove_cells, run, runs_of
 from ..units import parse_time
-from .terminal import Talk, show_runs, show_tables
-from .verbs import choose, default_fabrics, print_json, write_page
+from .terminal import Talk, drawing, show_runs, show_tables
+from .verbs import can_draw_page, choose, default_fabrics, print_json, write_page
 
 
 def compare(args: argparse.Namespace) -> None:
@@ -29,10 +28,10 @@ def compare(args: argparse.Namespace) -> None:
         grid = read_grid(folder)
         try:
             places = run(grid, folder, args.jobs, lambda news: talk.tell("compare", news))
-        except (KeyboardInterrupt, RunError):
-            print(
-                f"rfabric: the cells that are done stay; go on with: rfabric compare --resume {folder}", file=sys.stderr
-            )
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_go_on(folder)) from None
+        except RunError:
+            print(f"rfabric: {_go_on(folder)}", file=sys.stderr)
             raise
         talk.tell("report", {"stage": "draw"})
         single = len(grid.traffics) == len(grid.seeds) == len(grid.schedulers) == 1
@@ -47,6 +46,7 @@ def crossover(args: argparse.Namespace) -> None:
         tuple(args.granularity) or GRANULARITIES, _delays(args.delays), args.traffic, args.policy, args.routing, tuple(args.set),
         args.seed,
     )  # fmt: skip
+    figures = drawing()
     with Talk(args.quiet) as talk, new_folder(args.out) as folder:
         found = sweep(asked, folder.path / "cells", args.jobs, lambda news: talk.tell("crossover", news))
         remove_cells(folder.path)
@@ -74,7 +74,7 @@ def show(folder: Path, args: argparse.Namespace) -> None:
         return
     if "rows" in summary:
         show_tables(grid_report.tables(summary))
-        print("\n".join(summary["fairness"]))
+        print("\n".join(f"note: {text}" for text in summary["fairness"]))
     else:
         show_runs(read_folder(folder)[0], summary)
     page = folder / "report.html"
@@ -87,6 +87,10 @@ def report_many(folder: Path) -> None:
     _finish_many(
         grid, folder, sorted(path for path in (folder / "cells").iterdir() if (path / "summary.json").is_file())
     )
+
+
+def _go_on(folder: Path) -> str:
+    return f"the runs that are done stay; go on with: rfabric compare --resume {folder}"
 
 
 def _begun(args: argparse.Namespace, talk: Talk) -> Path:
@@ -151,7 +155,8 @@ def _finish_many(grid: Grid, folder: Path, places: Sequence[Path]) -> None:
         facts[traffic.name] = {"gpus": traffic.gpus, "gpu_usd_per_hour": traffic.gpu_usd_per_hour}
     summary = grid_report.grid_summary(entries_of(places), grid.to_json(), grid.command, _created(places), facts)
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
-    grid_report.write_page(folder / "report.html", summary)
+    if can_draw_page():
+        grid_report.write_page(folder / "report.html", summary)
     give_to_caller(folder.rglob("*"))
 
 

@@ -62,7 +62,7 @@ def model(args: argparse.Namespace) -> None:
     show_tables([_of_model(told), _on_gpus(told)])
     if not args.quiet:
         for note in told["notes"]:
-            print(note)
+            print(f"note: {note}")
 
 
 def _of_model(told: dict) -> Table:

@@ -2,13 +2,13 @@
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import RFabricError
 from ..report.compare import Row, Table
 from ..report.timeline import Timeline, timeline_of, timeline_of_trace, write_perfetto, write_png
-from ..rl import Workload, read_recipe
+from ..rl import read_recipe
 from ..rl.multiplex import Bill, read_jobs
 from ..rl.multiplex import run as run_jobs
 from ..rl.multiplex.traffic import is_shared, read_shared
@@ -59,7 +59,7 @@ def _asked(args: argparse.Namespace) -> tuple[dict, Timeline | None, list[Table]
     return (
         _document(args, asked, made, drawn),
         drawn,
-        [_phases(made), _pools(drawn, _hourly(made.workload)), _facts(made)],
+        [_phases(made), _pools(drawn, made.workload.usd_per_hour), _facts(made)],
     )
 
 
@@ -96,14 +96,9 @@ def _draw(path: Path, drawn: Timeline) -> None:
         raise RFabricError(f"drawing needs {error.name}; install rfabric[report]") from error
 
 
-def _hourly(w: Workload) -> float | None:
-    """What all GPUs of a job cost an hour (USD), by the catalog; None where the GPU has no price."""
-    return None if w.gpu.usd_per_hour is None else w.gpus * w.gpu.usd_per_hour
-
-
 def _document(args: argparse.Namespace, policy: str, made: Scheduled, drawn: Timeline) -> dict:
     """What `--json` says of one job: GPU time alone, on a network without delay."""
-    hourly = _hourly(made.workload)
+    hourly = made.workload.usd_per_hour
     head = {"traffic": made.workload.name, "policy": policy, "seed": args.seed, "gpus": made.workload.gpus}
     paid = {"usd_per_hour": hourly, "usd_per_step": _per_step(drawn, hourly)}
     phases = [
@@ -177,7 +172,35 @@ def reproduce(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps({"paper": args.paper, "seed": args.seed, "rows": [row.to_json() for row in rows]}, indent=1))
         return
+    if args.markdown:
+        print("\n".join(_markdown(args.paper, args.seed, rows)))
+        return
     show_tables([_rows(args.paper, rows), _reasons(rows)])
+    print(_tally(rows))
+
+
+def _tally(rows: Sequence[published.Row]) -> str:
+    """How many rows could be run, and how near they come."""
+    apart = [abs(row.ratio - 1) for row in rows if row.ratio is not None]
+    near = [sum(distance <= limit for distance in apart) for limit in (0.1, 0.2)]
+    not_run = sum(row.ours is None for row in rows)
+    return (
+        f"{len(apart)} rows beside a published figure, {near[0]} within 10 %, {near[1]} within 20 %; {not_run} not run"
+    )
+
+
+def _markdown(paper: str, seed: int, rows: Sequence[published.Row]) -> Iterator[str]:
+    """The table for a page, reasons in its last column."""
+    yield from (f"## {paper}", "", f"`rfabric reproduce {paper} --seed {seed}`: {_tally(rows)}.", "")
+    yield from ("| metric | paper | ours | ours / paper | trust | why |", "|---|--:|--:|--:|---|---|")
+    said: set[str] = set()
+    for row in rows:
+        ratio = "–" if row.ratio is None else f"{row.ratio:.2f}"
+        why = "as above" if row.why in said else row.why
+        said |= {row.why} - {""}
+        unit = "" if row.unit in ("x", "share") else f" {row.unit}"
+        cells = row.metric, _text(row.paper, row.unit) + unit, _text(row.ours, row.unit) + unit, ratio, row.trust, why
+        yield f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
 def _rows(paper: str, rows: Sequence[published.Row]) -> Table:

@@ -4,11 +4,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from types import ModuleType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
+from ..errors import RFabricError
 from ..report import compare
 from ..report.compare import Table
 from ..report.summary import Run
@@ -19,6 +21,15 @@ PROGRESS = (("done_bytes", "total_bytes"), ("done_cells", "cells"))  # keys of w
 PIPE_WIDTH = 200  # columns where stdout is no terminal: nothing is wrapped or cut
 
 
+def drawing() -> ModuleType:
+    """The module that draws; RFabricError where what it needs is not installed."""
+    try:
+        from ..report import figures
+    except ImportError as error:
+        raise RFabricError(f"drawing needs {error.name}; install rfabric[report]") from error
+    return figures
+
+
 def show_tables(tables: Sequence[Table]) -> None:
     """Print tables to stdout; one without rows is left out."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
@@ -27,8 +38,9 @@ def show_tables(tables: Sequence[Table]) -> None:
         if not table.rows:
             continue
         shown = RichTable(
-            title=table.title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=gap
-        )
+            title=table.title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=gap,
+            show_header=any(table.columns),
+        )  # fmt: skip
         for i, column in enumerate(table.columns):
             words = i in table.words
             kind = {"justify": "left", "no_wrap": not i} if words else {"justify": "right", "no_wrap": True}
@@ -50,7 +62,7 @@ def show_runs(runs: Sequence[Run], summary: dict) -> None:
         pace = entry["pace"]
         print(f"{entry['label']}: CPU {pace['cpu']:.0%}, latest start {show_time(pace['worst_lateness_s'])}")
     for note in dict.fromkeys(note for entry in summary["runs"] for note in entry["notes"]):
-        print(note)
+        print(f"note: {note}")
 
 
 def scale_text(scale: dict) -> str:

@@ -18,7 +18,7 @@ from ..fabric.imported import is_network
 from ..fabric.match import equal_cost_fat_tree
 from ..fabric.spec import load_topology
 from ..optics import Timing, parse_policy
-from ..report.compare import PHASE_NAMES, Row, Table, bill_table, fabric_table
+from ..report.compare import PHASE_NAMES, Row, Table, bill_table, fabric_table, phase_text
 from ..report.folder import new_folder, read_folder, sweep, write_folder, writing
 from ..report.result import Scale, fidelity
 from ..report.summary import Run, check_summary, summary_of
@@ -26,7 +26,7 @@ from ..rl.schedule import DEFAULT_CIRCUITS, Policies, parse_policies
 from ..rl.traffic import TRACE_SUFFIXES, Traffic, read_traffic
 from ..trace import Trace, read_trace, write_trace
 from ..units import show_rate, show_size, show_time
-from .terminal import Talk, show_runs, show_tables
+from .terminal import Talk, drawing, show_runs, show_tables
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ def _results(
 
 
 def _follow(engine: str, policy: str, fabric: Fabric) -> None:
-    """RFabricError where a policy is none, or turns too fast for the emulator, before anything is simulated."""
+    """RFabricError where a policy is none, or not one that can be emulated, before anything is simulated."""
     parse_policy(policy, fabric)
     if engine == "emulate":
         from ..emulate.world import emulatable
@@ -163,14 +163,20 @@ def _short(fabric: Fabric) -> str:
 
 def write_page(folder: Path, runs: Sequence, summary: dict) -> bool:
     """report.html, where the libraries that draw it are installed."""
-    missing = [name for name in ("matplotlib", "jinja2") if not find_spec(name)]
-    if missing:
-        log.warning("no report.html without %s: install rfabric[report]", " and ".join(missing))
+    if not can_draw_page():
         return False
     from ..report.html import write_report
 
     write_report(folder / "report.html", runs, summary)
     return True
+
+
+def can_draw_page() -> bool:
+    """Whether the libraries that draw a page are installed; a warning names those that are not."""
+    missing = [name for name in ("matplotlib", "jinja2") if not find_spec(name)]
+    if missing:
+        log.warning("no report.html without %s: install rfabric[report]", " and ".join(missing))
+    return not missing
 
 
 def report(args: argparse.Namespace) -> None:
@@ -235,7 +241,7 @@ def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
             PHASE_NAMES.get(i.phase, i.phase),
             (
                 i.item,
-                f"{i.count:,}",
+                f"{i.count:,}" if i.count else "",
                 show_time(i.seconds) if i.seconds else "",
                 show_size(i.bytes) if i.bytes else "",
                 i.why,
@@ -245,7 +251,7 @@ def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
     ]
     columns = "phase", "item", "count", "seconds", "bytes", "why"
     sent = [
-        Row(f"{g['phase'] or 'flows'}/{g['step']}", (g["label"], f"{g['flows']:,}", show_size(g["bytes"])))
+        Row(phase_text(f"{g['phase']}/{g['step']}"), (g["label"], f"{g['flows']:,}", show_size(g["bytes"])))
         for g in groups
     ]
     tables = [Table("Where seconds and bytes come from", columns, tuple(rows), words=(0, 1, 5))]
@@ -279,10 +285,7 @@ def _show_fabric(fabric: Fabric) -> None:
 
 
 def _draw(fabric: Fabric, path: Path) -> None:
-    try:
-        from ..report import figures
-    except ImportError as error:
-        raise RFabricError(f"drawing needs {error.name}; install rfabric[report]") from error
+    figures = drawing()
     figures.png(figures.topology(fabric, figures.PRINT), path)
 
 

@@ -1,7 +1,8 @@
 """Which fabric is it? Read from the switches that connect, so that `ryu-manager controller/ocs.py` needs no settings.
 
 A datapath id says tier, pod and number (0x<tier><pod, 3 digits><index, 3 digits>, see `fabric.builders`), a port list
-how many cables a switch has. Port counts tell a complete fabric from one that is still connecting: a ToR's uplinks
+how many cables a switch has. Two kinds are read, rfabric and fat-tree, each where its app runs; any other must be named
+(`rfabric control --topo`, RFABRIC_TOPO), but for a rotor fabric, which is cabled as one pod of rfabric. Port counts tell a complete fabric from one that is still connecting: a ToR's uplinks
 say how many aggregation switches there must be, those how many core switches, those how many pods. Rates and the OCS
 delay cannot be seen: the defaults are taken, and RFABRIC_TOPO says otherwise.
 """
@@ -15,6 +16,7 @@ from ..fabric.builders import BUILDERS, TIER_CODE
 
 Seen = Mapping[int, Set[int]]  # datapath id -> the port numbers of the switch
 TIERS = {code: tier for tier, code in TIER_CODE.items()}
+NAME_IT = "name the fabric to the controller as to mn: `rfabric control --topo NAME,...`, or RFABRIC_TOPO=NAME,..."
 
 
 @dataclass(frozen=True)
@@ -34,14 +36,21 @@ def infer(kind: str, seen: Seen) -> Inferred:
         return Inferred(
             None,
             f"switch {strangers[0]:#x} is not of an rfabric topology (ids there read 0x<tier><pod><index>): start mn "
-            f"with --custom topologies/{kind.replace('-', '_')}.py --topo {kind}, or name the fabric in RFABRIC_TOPO",
+            f"with --custom topologies/{kind.replace('-', '_')}.py --topo {kind}, or {NAME_IT}",
+        )
+    servers = sorted(d for d in seen if TIERS[d >> 24] == "server")
+    if servers:
+        return Inferred(
+            None,
+            f"switch {servers[0]:#x} forwards for a server: fabrics cabled to servers, such as mixnet, opus and topoopt, are "
+            f"not read from their switches; {NAME_IT}",
         )
     values = _values(kind, seen)
     spec = ",".join([kind, *(f"{k}={v}" for k, v in values.items())])
     try:
         fabric = replace(BUILDERS[kind](**values), spec=spec)
-    except (RFabricError, TypeError) as error:
-        return Inferred(None, f"{len(seen)} switches so far do not make up a {kind} fabric: {error}; {_way_out(kind)}")
+    except (RFabricError, TypeError):  # what it says is of settings that nobody gave
+        return Inferred(None, f"{len(seen)} switches so far do not make up a {kind} fabric; {_way_out(kind)}")
     wrong = contradiction(fabric, seen, complete=True)
     return Inferred(None, f"{wrong}; {_way_out(kind)}") if wrong else Inferred(fabric)
 
@@ -89,7 +98,10 @@ def _packet(pods: int, tors: int, gpus: int, planes: int) -> dict[str, int | flo
 
 def _way_out(kind: str) -> str:
     other = "ecmp.py" if kind == "rfabric" else "ocs.py"
-    return f"wait for all switches, run controller/{other} if it is the other kind, or give RFABRIC_TOPO mn's --topo"
+    return (
+        f"wait for all switches, run controller/{other} if it is the other kind, or, for all but rfabric and fat-tree, "
+        f"{NAME_IT}"
+    )
 
 
 def _brief(ports: Set[int]) -> str:

@@ -98,6 +98,7 @@ class Network:
         self._build()
         self._plug()
         self.mininet.start()
+        self.sandbox.check()  # of a datapath that died meanwhile Mininet only logs
         self._check_bridges()
         if self.datapath == "user":
             self._open_sending_socket()

@@ -248,7 +248,8 @@ class Replay:
         demand, *later = (stage_demand(self.trace, self.fabric, s) for s in (stage, *upcoming))
         plan = self.control.plan(demand, self.demanded[stage.key], now, later)
         after = Routes(self.fabric, plan.rewire.apply(circuits), self.routing)
-        after.links(*self.demanded[stage.key][0]) if plan.rewire and self.demanded[stage.key] else ()  # places all pairs
+        if plan.rewire and self.demanded[stage.key]:
+            after.links(*self.demanded[stage.key][0])  # places all pairs
         return plan, after
 
     def _take_circuits(self, stage: Stage) -> None:

@@ -87,14 +87,14 @@ def emulate(
 
 
 def emulatable(fabric: Fabric, policy: str) -> str:
-    """The policy, spelled out, that an emulation of `fabric` follows; RFabricError where its circuits turn too fast for that."""
+    """The policy, spelled out, that an emulation of `fabric` follows; RFabricError where circuits turn in slots."""
     policy = spelled(policy, fabric)
     found = parse_policy(policy, fabric)
     if fabric.ocses and found.granularity == "time-slotted":
         raise RFabricError(
-            f"fabric {fabric.name}, policy {policy}: slots of {show_time(found.slot)} turn faster than switches take rules, "
-            f"milliseconds; `rfabric simulate` follows them, or emulate these cables with circuits that rest longer: "
-            f"--policy demand,granularity=per-phase or --policy static"
+            f"fabric {fabric.name}, policy {policy}: its circuits turn every {show_time(found.slot)} whatever is under way, an "
+            f"emulation changes them where a phase or collective begins; `rfabric simulate` follows the slots, or emulate "
+            f"the same cables with --policy demand,granularity=per-phase or --policy static"
         )
     return policy
 

@@ -272,10 +272,11 @@ def _line(table: tuple[Price, ...], part: Part, count: float) -> Line:
     enough = sorted(fits, key=lambda p: (p.rate, p.reach))
     price = next((p for p in enough if p.usd is not None), None)
     if price is None:
-        highest = max((p.rate for p in table if p.item == part.item and p.usd is not None), default=0.0)
+        highest = max((p.rate for p in table if p.item == part.item and p.usd is not None), default=None)
+        ends = "has none" if highest is None else f"ends at {show_rate(highest)}"
         raise RFabricError(
             f"no price for a {part.item} of {show_rate(part.rate)}{f' and {part.reach:g} m' if part.reach else ''}; "
-            f"the table {TABLE.name} ends at {show_rate(highest)}: add a row to a copy and name it with --prices"
+            f"the table {TABLE.name} {ends}: add a row to a copy and name it with --prices"
         )
     return Line(part, count, price, next((p for p in enough if p.watts is not None), None))
 

@@ -88,13 +88,13 @@ def _cells(file: str, number: int, line: str, header: tuple[str, ...]) -> dict[s
 def _by_host(file: str, rows: list, host: float, above: float) -> tuple[list[str], dict[str, str], list[_Cable]]:
     """Hosts, the tier of each switch, cables each once, of rows `ip,ToR,agg,core`."""
     tiers: dict[str, str] = {}
-    hosts: list[str] = []
+    hosts: dict[str, None] = {}
     pairs: dict[tuple[str, str], float] = {}
     for n, row in rows:
         ip, tor = (_one(file, n, column, row[column]) for column in ("ip", "tor"))
         if ip in hosts or ip in tiers:
             raise RFabricError(f"{file}, line {n}, column ip: {ip} stands in an earlier row; a host has one row")
-        hosts.append(ip)
+        hosts[ip] = None
         aggs, cores = _names(row["agg"]), _names(row.get("core", ""))
         if cores and not aggs:
             raise RFabricError(
@@ -106,7 +106,7 @@ def _by_host(file: str, rows: list, host: float, above: float) -> tuple[list[str
                     raise RFabricError(f"{file}, line {n}, column {column}: {name} stands in another column before")
         pairs |= {(ip, tor): host}
         pairs |= dict.fromkeys([(tor, agg) for agg in aggs] + [(agg, core) for agg in aggs for core in cores], above)
-    return hosts, tiers, [_Cable(*pair, rate, CABLE_DELAY) for pair, rate in pairs.items()]
+    return list(hosts), tiers, [_Cable(*pair, rate, CABLE_DELAY) for pair, rate in pairs.items()]
 
 
 def _by_pairs(file: str, rows: list) -> tuple[list[str], dict[str, str], list[_Cable]]:
@@ -143,9 +143,10 @@ def _quantity(file: str, n: int, column: str, text: str, parse) -> float:
 
 def _tiers(cables: list[_Cable], hosts: list[str]) -> dict[str, str]:
     """Edge: has a host. Aggregation: a cable away from an edge. Core: all others."""
-    found = {name: "core" for cable in cables for name in (cable.a, cable.b) if name not in set(hosts)}
-    for tier, below in (("edge", set(hosts)), ("aggregation", None)):
-        near = below if below is not None else {name for name, t in found.items() if t == "edge"}
+    below = set(hosts)
+    found = {name: "core" for cable in cables for name in (cable.a, cable.b) if name not in below}
+    for tier in ("edge", "aggregation"):
+        near = below if tier == "edge" else {name for name, t in found.items() if t == "edge"}
         for a, b in ((c.a, c.b) for c in cables):
             for here, there in ((a, b), (b, a)):
                 if there in near and found.get(here) == "core":

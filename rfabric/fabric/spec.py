@@ -7,11 +7,13 @@ a fabric as JSON, or the cables of a network as CSV (`imported`).
 import importlib.util
 import inspect
 import sysconfig
-from collections.abc import Callable, Collection
-from functools import partial
+import traceback
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import partial, wraps
 from pathlib import Path
 
-from ..errors import RFabricError
+from ..errors import RFabricError, meant
 from .builders.parts import SHAPE, SMALLEST, shape_for
 from .imported import import_fabric
 from .model import Fabric
@@ -85,14 +87,44 @@ def load_topology(file: Path) -> dict[str, Callable[..., Fabric]]:
     """The `fabrics` table of a topology file."""
     module_spec = importlib.util.spec_from_file_location(f"rfabric_topology_{file.stem}", file)
     module = importlib.util.module_from_spec(module_spec)
-    try:
+    if not file.is_file():
+        raise RFabricError(f"no topology file {file}")
+    with _running(file):
         module_spec.loader.exec_module(module)
-    except FileNotFoundError as error:
-        raise RFabricError(f"no topology file {file}") from error
     table = getattr(module, "fabrics", None)
-    if not isinstance(table, dict) or not table:
+    if not isinstance(table, dict) or not table or not all(map(callable, table.values())):
         raise RFabricError(f"{file} offers no fabrics = {{name: builder}}; copy one of the files in topologies/")
-    return table
+    return {name: _checked(file, name, build) for name, build in table.items()}
+
+
+def _checked(file: Path, name: str, build: Callable[..., Fabric]) -> Callable[..., Fabric]:
+    """The builder of a topology file, whose mistakes are told by file and line."""
+
+    @wraps(build)
+    def checked(*args, **settings) -> Fabric:
+        with _running(file):
+            made = build(*args, **settings)
+        if not isinstance(made, Fabric):
+            raise RFabricError(f"{file}: {name} returned {made!r}, no Fabric; see the files in topologies/")
+        return made
+
+    return checked
+
+
+@contextmanager
+def _running(file: Path) -> Iterator[None]:
+    """Turns what a topology file raises, or its wish to exit, into an RFabricError that names its line."""
+    try:
+        yield
+    except RFabricError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename) == file.resolve()]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+        where = f"{file}, line {line}" if line else str(file)
+        said = error.msg if isinstance(error, SyntaxError) else error
+        raise RFabricError(f"{where}: {type(error).__name__}: {said}; mend the file") from error
 
 
 def _builder(head: str) -> Callable[..., Fabric]:
@@ -100,21 +132,23 @@ def _builder(head: str) -> Callable[..., Fabric]:
     if path.endswith(".py"):
         table = load_topology(Path(path))
         if name and name not in table:
-            raise RFabricError(f"{path} has no fabric {name!r}; it has {', '.join(table)}")
+            raise RFabricError(f"{path} has no fabric {name!r}{meant(name, table)}; it has {', '.join(table)}")
         return table[name] if name else next(iter(table.values()))
     for file in sorted(data_dir("topologies").glob("*.py")):
         table = load_topology(file)
         if head in table:
             return table[head]
+    names = fabric_names()
     raise RFabricError(
-        f"no fabric named {head!r}; there are {', '.join(fabric_names())}, or give a FILE.py or FILE.csv"
+        f"no fabric named {head!r}{meant(head, names)}; there are {', '.join(names)}, or give a FILE.py or FILE.csv"
     )
 
 
 def _setting(text: str, known: Collection[str], head: str) -> tuple[str, int | float | str]:
     key, equals, value = text.partition("=")
     if not equals or key not in known:
-        raise RFabricError(f"{head}: {text!r} is not a setting; write KEY=VALUE with one of {', '.join(known)}")
+        hint = meant(key, known) if equals else ""
+        raise RFabricError(f"{head}: {text!r} is not a setting{hint}; write KEY=VALUE with one of {', '.join(known)}")
     for number in (int, float):
         try:
             return key, number(value)

@@ -27,7 +27,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..errors import RFabricError
+from ..errors import RFabricError, meant
 from ..fabric import Fabric
 from ..units import parse_time, transfer_seconds
 from . import templates
@@ -218,7 +218,8 @@ def parse_policy(spec: str, fabric: Fabric) -> Policy:
         raise RFabricError(f"policy {spec}: a setting stands twice; keep one of each")
     granularity = values.get("granularity", USUAL.get(name, "per-phase"))
     if granularity not in GRANULARITIES:
-        raise RFabricError(f"policy {spec}: no granularity {granularity!r}; there are {', '.join(GRANULARITIES)}")
+        hint = meant(granularity, GRANULARITIES)
+        raise RFabricError(f"policy {spec}: no granularity {granularity!r}{hint}; there are {', '.join(GRANULARITIES)}")
     if "slot" in values and granularity != "time-slotted":
         raise RFabricError(f"policy {spec}: slot goes with granularity=time-slotted; leave it out of {granularity}")
     slot = parse_time(values.get("slot", max(DEFAULT_SLOT, SLOT_DELAYS * fabric.reconfig_delay)), "slot")

@@ -3,6 +3,7 @@
 A Table is text: rows of cells, ready to be aligned. Numbers of one row share a unit, so they can be compared by eye.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ TIER_NAMES = {
     "server": "servers",
 }
 PHASE_NAMES = {"generation": "generation", "training": "training", "weight_sync": "weight sync", "flows": "flows"}
+_PHASE_KEY = re.compile(r"(.*?)/(\d+)(?: (.*))?")  # `training/0`, or with the label of a communication phase
 
 
 @dataclass(frozen=True)
@@ -147,10 +149,11 @@ def _priced(runs: Sequence[Run]) -> list[tuple[str, Bill]]:
 
 
 def phase_text(key: str) -> str:
-    """`weight_sync/0` -> `weight sync`; steps beyond the first are named."""
-    phase, _, step = key.rpartition("/")
-    name = PHASE_NAMES.get(phase, phase) or "flows"
-    return name if step in ("", "0") else f"{name}, step {step}"
+    """`weight_sync/0` -> `weight sync`, `training/1 all-gather` -> `training all-gather, step 1`; the first step is not named."""
+    found = _PHASE_KEY.fullmatch(key)
+    phase, step, label = found.groups() if found else (key, "0", "")
+    name = " ".join(filter(None, (PHASE_NAMES.get(phase, phase) or "flows", label)))
+    return name if step == "0" else f"{name}, step {step}"
 
 
 def _watts(line: Line) -> str:
@@ -187,8 +190,15 @@ def _cost_rows(runs: list[dict]) -> list[Row]:
     return [
         _row("network cost", usd, lambda v: f"{v / 1e3:,.0f} k$"),
         _row("network power", watts, lambda v: f"{v / 1e3:,.2f} kW"),
-        _row("network energy a step", joules, lambda v: f"{v / 1e3:,.0f} kJ"),
+        _joules("network energy a step", joules),
     ]
+
+
+def _joules(name: str, values: Sequence[float | None]) -> Row:
+    """Kilojoules, or joules where the largest of the row is small."""
+    largest = max((v for v in values if v is not None), default=0.0)
+    factor, unit, digits = (1.0, "J", 1) if largest < 1e3 else (1e-3, "kJ", 2 if largest < 1e5 else 0)
+    return _row(name, values, lambda v: f"{v * factor:,.{digits}f} {unit}")
 
 
 def _seconds(name: str, values: Sequence[float | None], indent: int = 0, rank: bool = True) -> Row:

@@ -114,7 +114,15 @@ def _panel(axes, lines: Sequence[Line], found: Crossover, theme) -> None:
         axes.plot(line.delays, line.step_s, "-", color=colours[line.label], lw=1.8, label=_name(line))
     for name, level in found.levels:
         axes.axhline(level, color=theme.muted, lw=0.9, ls=(0, (4, 3)))
-        axes.text(lines[0].delays[0], level, f"{name} ", size=7.5, color=theme.muted, va="top")
+        axes.annotate(
+            name,
+            (lines[0].delays[0], level),
+            (0, -3),
+            textcoords="offset points",
+            size=7.5,
+            color=theme.muted,
+            va="top",
+        )
     for b in found.break_evens:
         if b.line in colours and b.delay_s:
             level = dict(found.levels)[b.against]

@@ -110,7 +110,7 @@ def topology(fabric: Fabric, theme: Theme = PAGE) -> Figure:
             axes.text(min(xs) - 0.7, rows[0], label, ha="right", va="center", size=9, color=theme.muted)
     if len(at) < len(fabric.nodes):
         words = f"{len(at):,} of {len(fabric.nodes):,} nodes drawn"
-        axes.text(max(xs) + 0.5, max(ys) + 0.35, words, ha="right", size=9, color=theme.muted)
+        axes.text(max(xs) + 0.5, min(ys) - 0.45, words, ha="right", va="center", size=9, color=theme.muted)
     return figure
 
 

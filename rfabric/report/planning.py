@@ -1,6 +1,6 @@
 """A plan as a table, as JSON and as a picture: for each stage its demand as a heat map, its circuits on a circle below.
 
-training, step 0          weight sync, step 0
+training reduce-scatter   weight sync weights
 +---------+               +---------+            from rack (rows) to rack (columns), darkest: the largest
 | demand  |               | demand  |
 +---------+               +---------+

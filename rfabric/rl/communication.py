@@ -29,7 +29,6 @@ from .gpus import Gpu
 
 US, GB = 1e-6, 1e9
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send-recv")
-PROTOCOLS = ("LL", "LL128", "Simple")
 
 # tuning.cc: baseLat and hwLat (us) by algorithm, for LL, LL128, Simple. NET is a hop between servers.
 BASE = {"ring": (6.6, 14.0, 8.4), "tree": (6.8, 14.0, 8.4)}

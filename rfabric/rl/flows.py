@@ -66,9 +66,13 @@ def pipeline(w: "Workload", tokens: Sequence[float], forward: int, backward: int
 
 
 def tensor_training(w: "Workload", tokens: Sequence[float], passes: float) -> Flows:
-    """All-reduces of `passes` passes over `tokens` (one count a data-parallel rank), where tp leaves a server."""
-    t = w.training
-    per_token = passes * all_reduce_bytes_per_token(w) / (t.cp * t.pp)
+    """All-reduces of `passes` passes over `tokens` (one count a data-parallel rank), where tp leaves a server.
+
+    After experts, which tp does not cut here, there is none: their tokens are dealt instead.
+    """
+    t, experts = w.training, w.model.experts
+    dealt = experts.layers * w.model.hidden * BF16_BYTES if experts else 0
+    per_token = passes * (all_reduce_bytes_per_token(w) - dealt) / (t.cp * t.pp)
     return join(
         ring("all-reduce", w.tensor_group(stage, d, c), count * per_token, w.gpus_per_server, turn=d % 2)
         for stage in range(t.pp)

@@ -64,7 +64,9 @@ class Lengths:
             if path.suffix == ".json":
                 return _servegen(cls, path, "".join(lines), side)
             rows = _rows(path, lines)
-        except (OSError, UnicodeDecodeError, csv.Error, json.JSONDecodeError) as error:
+        except RFabricError:
+            raise
+        except (OSError, ValueError, csv.Error) as error:  # text that is no UTF-8, JSON or number
             raise RFabricError(f"lengths {path}: {error}") from error
         if not rows:
             raise RFabricError(f"lengths {path}: holds no rows; a length a row is needed")

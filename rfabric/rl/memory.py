@@ -12,6 +12,7 @@ from .gpus import Gpu
 from .models import BF16_BYTES, STORED_BYTES, Model
 
 if TYPE_CHECKING:
+    from .training import Layout
     from .workload import Training
 
 # CUDA context, NCCL buffers, graphs, workspace: aiconfigurator's h100_sxm.yaml, other_mem.
@@ -85,11 +86,11 @@ def training_bytes(model: Model, training: "Training", dp: int, recompute: str |
     }
 
 
-def training_shards(model: Model, training: "Training", dp: int) -> list[tuple[float, int]]:
+def training_shards(model: Model, training: "Training | Layout", dp: int) -> list[tuple[float, int]]:
     """(parameters on one training GPU, how many GPUs hold the same): of what all tokens pass, and of experts.
 
-    Experts are dealt to `ep` GPUs and not cut by tp (Megatron's expert_tensor_parallel_size 1), so the GPUs of a stage hold
-    dp x cp x tp / ep copies.
+    `training` says tp, pp, cp and ep. Experts are dealt to `ep` GPUs and not cut by tp (Megatron's expert_tensor_parallel_size 1),
+    so the GPUs of a stage hold dp x cp x tp / ep copies.
     """
     t = training
     shards = [(model.dense_parameters / (t.tp * t.pp), dp * t.cp)]

@@ -180,6 +180,13 @@ class Model:
         return self._attention + mlp + (self.vectors + self.others) // self.layers
 
     @property
+    def mlp_columns(self) -> float:
+        """Columns of the MLPs that a token passes in a layer, the mean over layers."""
+        e = self.experts
+        sparse = e.layers * (e.per_token * e.intermediate + e.shared) if e else 0
+        return (sparse + self._own_mlps * self.intermediate) / self.layers
+
+    @property
     def layer_mean(self) -> float:
         """Parameters of a layer, the mean over kinds of layers."""
         return (self.parameters - self._outside) / self.layers
@@ -264,11 +271,9 @@ class Model:
     @property
     def _in_layers(self) -> int:
         """Of all layers, without the experts that tokens choose."""
-        own = self.layers - self._sparse_layers if self.mlp_layers is None else self.mlp_layers
         around = self.experts.layers * self._beside_experts if self.experts else 0
-        return (
-            self.kv_layers * self._attention + own * self._mlp(self.intermediate) + around + self.others + self.vectors
-        )
+        mlps = self._own_mlps * self._mlp(self.intermediate)
+        return self.kv_layers * self._attention + mlps + around + self.others + self.vectors
 
     @property
     def _outside(self) -> int:
@@ -279,8 +284,10 @@ class Model:
         return self.vocab * self.hidden
 
     @property
-    def _sparse_layers(self) -> int:
-        return self.experts.layers if self.experts else 0
+    def _own_mlps(self) -> int:
+        """Layers with an MLP of their own."""
+        sparse = self.experts.layers if self.experts else 0
+        return self.layers - sparse if self.mlp_layers is None else self.mlp_layers
 
     def _mlp(self, columns: int) -> int:
         return (3 if self.gated else 2) * self.hidden * columns

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from ..errors import RFabricError
+from ..errors import RFabricError, meant
 from ..units import parse_rate, parse_time
 
 
@@ -170,7 +170,7 @@ def _number(value: Any, name: str) -> float:
 
 def _choice(value: Any, name: str, options: tuple[str, ...]) -> str:
     if value not in options:
-        raise RFabricError(f"{name}: {value!r} is not known; use one of {', '.join(options)}")
+        raise RFabricError(f"{name}: {value!r} is not known{meant(value, options)}; use one of {', '.join(options)}")
     return value
 
 

@@ -223,19 +223,11 @@ def _between_matmuls(s: Server) -> float:
     """
     m = s.model
     queries, keys = m.heads * m.head_dim / s.tp, 2 * m.kv_heads * m.head_dim / kv_shards(m, s.tp)
-    columns = _mlp_columns(m) / s.tp
+    columns = m.mlp_columns / s.tp
     each = BF16_BYTES * (2 * 4 * m.hidden + 2 * (queries + keys) + 3 * columns)
     if s.multiplied(s.weights) != "bf16":
         each += (BF16_BYTES + STORED_BYTES[s.weights]) * (2 * m.hidden + queries + columns)
     return m.layers * each
-
-
-def _mlp_columns(m: Model) -> float:
-    """Columns of the MLPs that a token passes in a layer, on average."""
-    if not m.experts:
-        return m.intermediate
-    sparse = m.experts.per_token * m.experts.intermediate + m.experts.shared
-    return (m.experts.layers * sparse + (m.layers - m.experts.layers) * m.intermediate) / m.layers
 
 
 def _communication(s: Server) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 
-from ..errors import RFabricError
+from ..errors import RFabricError, meant
 from ..optics import POLICIES
 from ..trace import Trace
 from ..units import parse_time
@@ -75,7 +75,7 @@ def scheduled(w: Workload, seed: int = 0, policy: str = "") -> Scheduled:
     """What the scheduler `NAME[,KEY=VALUE...]` makes of a job; none: the recipe as it stands. Its trace names who made it."""
     name, *texts = [part.strip() for part in policy.split(",")]
     if name and name not in SCHEDULERS:
-        several = "; it is for a file of jobs, such as weave-2jobs" if name in schedulers() else ""
+        several = "; it is for a file of jobs, such as weave-2jobs" if name in schedulers() else meant(name, SCHEDULERS)
         raise RFabricError(
             f"no compute scheduler named {name!r} for one job{several}; there are {', '.join(SCHEDULERS)}"
         )
@@ -198,8 +198,9 @@ def parse_policies(text: str) -> Policies:
 def _refuse_unknown(circuits: str) -> None:
     name = circuits.partition(",")[0]
     if name not in (DEFAULT_CIRCUITS, *POLICIES):
+        hint = meant(name, (DEFAULT_CIRCUITS, *POLICIES, *schedulers()))
         raise RFabricError(
-            f"no policy named {name!r}; circuits are chosen by {DEFAULT_CIRCUITS}, {', '.join(POLICIES)}, computing is "
+            f"no policy named {name!r}{hint}; circuits are chosen by {DEFAULT_CIRCUITS}, {', '.join(POLICIES)}, computing is "
             f"scheduled by {', '.join(schedulers())}"
         )
 
@@ -227,7 +228,7 @@ def refuse_settings(name: str, settings: Settings, *known: str) -> None:
     for key in settings:
         if key not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
-            raise RFabricError(f"scheduler {name}: no setting {key!r}; {has}")
+            raise RFabricError(f"scheduler {name}: no setting {key!r}{meant(key, known)}; {has}")
 
 
 def settings_of(name: str, made, settings: Settings):

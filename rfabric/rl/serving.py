@@ -377,11 +377,12 @@ class _Play:
     def _let_in(self) -> None:
         """First come, first served, while a slot and KV are there."""
         reserve, most = self.batching.reserve, self.batching.max_num_seqs
+        limit = self.capacity * (1 - self.batching.watermark)
         while self.waiting and len(self.inside) < most:
-            limit = self.capacity * (1 - self.batching.watermark) if self.inside else self.capacity
             request = self.waiting[0]
             tokens = request.prompt + 1 - (self._shared(request) if request.group in self.groups else 0)
-            if self.held + tokens + reserve * (self.to_come + request.left) > limit:
+            # Alone any request has room: `serve` has refused those that never fit.
+            if self.inside and self.held + tokens + reserve * (self.to_come + request.left) > limit:
                 return
             self.waiting.popleft()
             self._take(request)

@@ -21,7 +21,7 @@ from ..errors import RFabricError
 from .communication import Group, Network, collective_seconds, network
 from .expert_exchange import Exchange, exchange_seconds
 from .gpus import Gpu
-from .memory import OPTIMIZER_BYTES, RESERVED_BYTES
+from .memory import OPTIMIZER_BYTES, RESERVED_BYTES, training_shards
 from .models import BF16_BYTES, Model
 
 if TYPE_CHECKING:
@@ -122,6 +122,11 @@ class Trainer:
     def network(self) -> Network:
         """What joins its GPUs: NVLink as in the catalog, or in servers of `gpus_per_server`."""
         return network(self.gpu, self.nic_bps, self.gpus_per_server)
+
+    @property
+    def shards(self) -> list[tuple[float, int]]:
+        """(parameters on one GPU, how many GPUs hold the same): of what all tokens pass, and of experts."""
+        return training_shards(self.model, self.layout, self.layout.dp)
 
     def matmul_flops(self, precision: str = "bf16") -> float:
         """FLOP/s that large matmuls sustain."""
@@ -252,7 +257,7 @@ def optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
 
     replicated: every data-parallel rank holds all states, none a part of them.
     """
-    share = sum(size / (1 if replicated else ranks) for size, ranks in _shards(t))
+    share = sum(size / (1 if replicated else ranks) for size, ranks in t.shards)
     return share * (t.gradient_bytes + 2 * OPTIMIZER_BYTES + BF16_BYTES) / t.hbm
 
 
@@ -269,9 +274,7 @@ def share_again(t: Trainer, micro_batch: float) -> float:
 def state_bytes(t: Trainer) -> float:
     """Bytes on one GPU of parameters, gradients added up in fp32, and Adam's states, which data-parallel ranks share."""
     full = BF16_BYTES + 4
-    return sum(
-        size * (full / (ranks if t.layout.sharded else 1) + OPTIMIZER_BYTES / ranks) for size, ranks in _shards(t)
-    )
+    return sum(size * (full / (ranks if t.layout.sharded else 1) + OPTIMIZER_BYTES / ranks) for size, ranks in t.shards)
 
 
 def activation_bytes(t: Trainer, micro_batch: float) -> float:
@@ -285,19 +288,11 @@ def activation_bytes(t: Trainer, micro_batch: float) -> float:
     copies = m.experts.per_token * m.experts.layers / m.layers if m.experts else 0
     columns = 2 * BF16_BYTES * m.hidden + 2 * stored * m.hidden  # two norms, and what QKV and the MLP read
     columns += 2 * BF16_BYTES * (queries + keys)  # q, k, v and the output
-    columns += (3 if m.gated else 2) * BF16_BYTES * mlp_columns(m) + copies * (2 * BF16_BYTES + stored) * m.hidden
-    waiting = lay.pp + (lay.pp - 1) / lay.vp if lay.pp > 1 else 1
+    columns += (3 if m.gated else 2) * BF16_BYTES * m.mlp_columns + copies * (2 * BF16_BYTES + stored) * m.hidden
+    # Micro-batches on their way through the first stage: pp; interleaved, a share (pp - 1) / (pp vp) more (the same paper).
+    waiting = lay.pp + ((lay.pp - 1) / lay.vp if lay.vp > 1 else 0)
     tokens = micro_batch / (lay.cp * lay.tp)
     return tokens * (columns * m.layers / lay.pp * waiting + 3 * BF16_BYTES * m.vocab)
-
-
-def mlp_columns(model: Model) -> float:
-    """Columns of the MLPs that a token passes, of the average layer."""
-    e = model.experts
-    if not e:
-        return model.intermediate
-    sparse = e.layers * (e.per_token * e.intermediate + e.shared)
-    return (sparse + (model.layers - e.layers) * model.intermediate) / model.layers
 
 
 def attention_columns(model: Model) -> tuple[int, int]:
@@ -313,7 +308,7 @@ def _matmul(t: Trainer, tokens: float, micro: int) -> float:
     head = m.vocab * m.hidden
     chosen = m.active_parameters - m.dense_parameters
     queries, _ = attention_columns(m)
-    depth = 2 * m.hidden + (queries + mlp_columns(m)) / lay.tp  # k of its four matmuls
+    depth = 2 * m.hidden + (queries + m.mlp_columns) / lay.tp  # k of its four matmuls
     waves = 2 * WAVE * TILE * SMS * depth * m.layers / lay.pp * micro
     inside = 2 * (m.matmul_parameters - head - chosen) * tokens / ranks + waves + _expert_flops(t, tokens, micro)
     return inside / t.matmul_flops(t.precision) + 2 * head * tokens / ranks / t.matmul_flops()
@@ -341,7 +336,7 @@ def _attention(t: Trainer, tokens: float, squares: float) -> float:
 
 def _memory_bound(t: Trainer, tokens: float) -> float:
     m, lay = t.model, t.layout
-    (queries, keys), mlp = attention_columns(m), mlp_columns(m)
+    (queries, keys), mlp = attention_columns(m), m.mlp_columns
     copies = m.experts.per_token * m.experts.layers / m.layers if m.experts else 0
     columns = 10 * m.hidden + 2 * (queries + keys)  # two norms, two residuals, rotation of queries and keys
     columns += (3 if m.gated else 2) * mlp  # activation
@@ -389,19 +384,10 @@ def _experts(t: Trainer, tokens: float, micro: int) -> float:
     return 2 * e.layers / lay.pp * micro * exchange_seconds(what, "combine", group, t.network)
 
 
-def _shards(t: Trainer) -> list[tuple[float, int]]:
-    """(parameters on one GPU, how many GPUs hold the same): of what all tokens pass, and of experts."""
-    m, lay = t.model, t.layout
-    shards = [(m.dense_parameters / (lay.tp * lay.pp), lay.dp * lay.cp)]
-    if m.experts:
-        shards.append((m.expert_parameters / (lay.ep * lay.pp), lay.dp * lay.cp * lay.tp // lay.ep))
-    return shards
-
-
 def _among_data_ranks(t: Trainer, kind: str, bytes_per_parameter: float) -> list[float]:
     lay = t.layout
     stage = lay.tp * lay.cp * lay.dp
-    return [collective_of(t, kind, size * bytes_per_parameter, ranks, stage) for size, ranks in _shards(t)]
+    return [collective_of(t, kind, size * bytes_per_parameter, ranks, stage) for size, ranks in t.shards]
 
 
 def _exposed(communication: float, computing: float, pieces: float) -> float:

@@ -117,9 +117,9 @@ def sync_bytes(w: "Workload") -> float:
 
 def software_seconds(w: "Workload") -> float:
     """What set-up, packing and unpacking add to the seconds on the wire; what the recipe's efficiency leaves, where it has one."""
-    from .flows import wire_seconds  # flows knows workloads, which know the names of strategies
+    from .flows import leaving, wire_seconds  # flows knows workloads, which know the names of strategies
 
-    wire = sum(wire_seconds(w, level.flows) for level in STRATEGIES[w.weight_sync.strategy](w))
+    wire = sum(wire_seconds(w, leaving(w, level.flows)) for level in STRATEGIES[w.weight_sync.strategy](w))
     if w.weight_sync.efficiency:
         return wire * (1 / w.weight_sync.efficiency - 1)
     setup, packing, unpacking = _software(w)

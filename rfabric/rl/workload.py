@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from ..errors import RFabricError
+from ..errors import RFabricError, meant
 from ..fabric import data_dir
 from . import memory
 from .checks import check
@@ -322,7 +322,11 @@ def _recipe_path(name: str) -> Path:
     if path.suffix in (".yaml", ".yml"):
         return path
     if name not in recipe_names():
-        raise RFabricError(f"no recipe named {name!r}; there are {', '.join(recipe_names())}, or give a FILE.yaml")
+        jobs = (file.stem for file in (data_dir("traffic") / "jobs").glob("*.yaml"))
+        hint = meant(name, [*recipe_names(), *jobs])
+        raise RFabricError(
+            f"no recipe named {name!r}{hint}; there are {', '.join(recipe_names())}, or give a FILE.yaml"
+        )
     return data_dir("traffic") / f"{name}.yaml"
 
 

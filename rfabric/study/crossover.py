@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import RFabricError
+from ..errors import RFabricError, meant
+from ..fabric import parse_fabric
 from ..optics.policies import GRANULARITIES
 from ..report.crossover import BreakEven, Crossover, Line
 from ..units import show_time
@@ -43,7 +44,9 @@ class Sweep:
             )
         for name in self.granularities:
             if name not in GRANULARITIES:
-                raise RFabricError(f"no granularity {name!r}; there are {', '.join(GRANULARITIES)}")
+                raise RFabricError(
+                    f"no granularity {name!r}{meant(name, GRANULARITIES)}; there are {', '.join(GRANULARITIES)}"
+                )
 
     def lines(self) -> list[tuple[str, str]]:
         """(fabric, policy) of each line."""
@@ -60,6 +63,7 @@ class Sweep:
 
 def sweep(asked: Sweep, folder: Path, jobs: int = 0, progress: Callable[[dict], None] = lambda _: None) -> Crossover:
     """Run the sweep with its cells under `folder`; each line is a grid that a second call takes up where it stopped."""
+    _check(asked)
     steps = [(f, p, tuple(f"{f},delay={_text(d)}" for d in asked.delays)) for f, p in asked.lines()]
     total = len(steps) * len(asked.delays) + len(asked.flat)
     base = Grid((), ("demand",), (asked.traffic,), (asked.seed,), settings=asked.settings, routing=asked.routing)
@@ -75,6 +79,17 @@ def sweep(asked: Sweep, folder: Path, jobs: int = 0, progress: Callable[[dict], 
         )
     levels = tuple((e["fabric"], e["step_s"]) for e in flat)
     return Crossover(asked.traffic, asked.seed, tuple(lines), levels, tuple(break_evens(lines, levels)))
+
+
+def _check(asked: Sweep) -> None:
+    """RFabricError where a fabric is none, or one to be swept has no delay, before anything runs."""
+    for spec in asked.flat:
+        parse_fabric(spec)
+    for spec in asked.optical:
+        if not parse_fabric(spec).ocses:
+            raise RFabricError(
+                f"{spec} has no optical switch whose delay could be swept; compare with it: --against {spec}"
+            )
 
 
 def break_evens(lines: Sequence[Line], levels: Sequence[tuple[str, float]]) -> list[BreakEven]:

@@ -63,9 +63,12 @@ def write_trace(trace: Trace, path: str | Path) -> None:
     if path.suffix not in lines:
         raise RFabricError(f"{path}: a trace is written as .csv or .jsonl")
     beside = path.with_name(path.name + ".part")
-    with open(beside, "w", encoding="utf-8") as file:
-        file.writelines(line + "\n" for line in lines[path.suffix](trace))
-    os.replace(beside, path)
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines[path.suffix](trace))
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def _read_csv(file) -> tuple[list[dict], dict]:

@@ -74,7 +74,7 @@ def _collectives(trace: Trace) -> list[Stage]:
             if len(part)
         ]
     found.sort(key=lambda one: one[0])
-    ends = [*(begin for begin, *_ in found[1:]), float("inf")]
+    ends = [*(begin for begin, *_ in found[1:]), float("inf")][: len(found)]  # none where nothing is sent
     return [
         Stage(key, label, rows, _before(trace, _entries(trace, rows)), end - begin)
         for (begin, key, label, rows), end in zip(found, ends, strict=True)

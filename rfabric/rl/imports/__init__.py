@@ -19,9 +19,8 @@ from typing import Any
 import yaml
 
 from ...errors import RFabricError
-from ...fabric import data_dir
 from ..gpus import find_gpu
-from ..models import find_model
+from ..models import find_model, likely_models
 from ..workload import read_recipe
 from .draft import Draft
 from .settings import Settings, read_settings
@@ -117,11 +116,9 @@ def _model(draft: Draft, told: str) -> None:
         return
     found = find_model(stated) if stated else None
     if found is None:
-        names = sorted(file.stem for file in (data_dir("traffic") / "models").glob("*.json"))
-        raise RFabricError(
-            f"{draft.settings.file}: model {stated or 'not named'!r} has no config here; say --model config.json, or one of "
-            f"{', '.join(names)}"
-        )
+        said = f"model {stated!r} has no config here" if stated else "it names no model"
+        like = f", which has {likely_models(stated)}" if stated else ""
+        raise RFabricError(f"{draft.settings.file}: {said}; say --model config.json, or one of traffic/models/{like}")
     draft.put("model", found.name, "told with --model" if told else draft.origin["model"])
 
 

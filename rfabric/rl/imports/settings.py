@@ -21,7 +21,7 @@ import yaml
 from ...errors import RFabricError
 
 MOST_BYTES = 4_000_000  # no job's file is larger; what is, is something else
-DEPTH = 40
+DEPTH, MOST_KEYS = 40, 100_000
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?:\[[@*]\])?(?::?-([^{}]*))?\}|(\w+))")
 _INTERPOLATION = re.compile(r"\$\{([\w.]+)\}")
 _ARITHMETIC = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
@@ -105,6 +105,8 @@ def _yaml(path: Path, seen: tuple[Path, ...] = ()) -> dict:
         raise RFabricError(f"{path}: its defaults lead back to itself")
     try:
         found = yaml.safe_load(_text(path))
+    except RFabricError:
+        raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise RFabricError(f"{path}: {' '.join(str(error).split())}") from error
     if not isinstance(found, dict):
@@ -139,6 +141,8 @@ def _flat(values: dict, before: str = "", depth: int = 0) -> dict[str, Any]:
     for key, value in values.items():
         name = f"{before}{key}"
         found |= _flat(value, f"{name}.", depth + 1) if isinstance(value, dict) and value else {name: value}
+        if len(found) > MOST_KEYS:  # aliases of aliases
+            raise RFabricError(f"{before}: holds more than {MOST_KEYS:,} keys; that is no job's file")
     return found
 
 
@@ -153,8 +157,17 @@ def _interpolated(values: dict[str, Any], value: Any, depth: int = 0) -> Any:
     whole = _INTERPOLATION.fullmatch(value)
     if whole:
         return _interpolated(values, values[whole[1]], depth + 1) if whole[1] in values else value
-    text = _INTERPOLATION.sub(lambda m: str(values.get(m[1], m[0])), value)
+    text = _bounded(_INTERPOLATION.sub(lambda m: str(values.get(m[1], m[0])), value))
     return value if text == value else _interpolated(values, text, depth + 1)
+
+
+def _bounded(text: str) -> str:
+    """`text`, where it is no longer than a whole file may be: a few names of names stand for gigabytes."""
+    if len(text) > MOST_BYTES:
+        raise RFabricError(
+            f"{text[:20]!r}...: its variables grow beyond {MOST_BYTES:,} characters; that is no job's file"
+        )
+    return text
 
 
 # --- shell -----------------------------------------------------------------------------------------------------------
@@ -243,7 +256,7 @@ def _substituted(word: str, variables: dict[str, list[str]]) -> str:
             return " ".join(variables[name])
         return match[0] if match[2] is None else match[2]
 
-    word = _VARIABLE.sub(one, word)
+    word = _bounded(_VARIABLE.sub(one, word))
     return _ARITHMETIC.sub(lambda m: _worked_out(m, variables), word)
 
 

@@ -97,8 +97,8 @@ def _training(draft: Draft, s: Settings) -> None:
     else:
         draft.put(
             "training.micro_batch_tokens",
-            (sequences or ("", 1))[1] * longest,
-            "--micro-batch-size x the longest sequence",
+            -(-(sequences or ("", 1))[1] * longest // draft.values["training.cp"]),
+            "--micro-batch-size x the longest sequence / cp",
         )
     samples = draft.values["generation.batch"] * draft.values["generation.group_size"]
     steps, size = s.number("num-steps-per-rollout"), s.number("global-batch-size")

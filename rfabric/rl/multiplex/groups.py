@@ -91,11 +91,6 @@ class Group:
         return self._on_nodes("roll")
 
     @cached_property
-    def switch_loads(self) -> tuple[float, ...]:
-        """Seconds of warm switches on each rollout node, if it is shared."""
-        return self._on_nodes("roll_switch")
-
-    @cached_property
     def roll_bytes(self) -> tuple[float, ...]:
         """Host memory pinned on each rollout node."""
         return self._on_nodes("roll_bytes")

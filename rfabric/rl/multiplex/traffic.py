@@ -86,9 +86,14 @@ def read_shared(name: str, settings: Sequence[str] = (), seed: int = 0, policy: 
     recipes = values.get("jobs")
     if not isinstance(recipes, list) or not recipes or not all(isinstance(r, str) for r in recipes):
         raise RFabricError(f"{path.name}: jobs: {recipes!r} must list recipes, such as [grpo-64, grpo-64]")
+    slo = values.get("slo", 2.0)
+    if isinstance(slo, bool) or not isinstance(slo, (int, float)):
+        raise RFabricError(
+            f"{path.name}: slo: {slo!r} is no number; write how many times its own seconds a job may take, as 1.5"
+        )
     loads = {f"job{i + 1}": read_recipe(_beside(path, recipe), settings) for i, recipe in enumerate(recipes)}
-    jobs = [Job(job, profile_of(load, seed), float(values.get("slo", 2.0))) for job, load in loads.items()]
-    policy = policy or values.get("policy", "weave")
+    jobs = [Job(job, profile_of(load, seed), float(slo)) for job, load in loads.items()]
+    policy = str(policy or values.get("policy", "weave"))
     groups = placed(jobs, policy, seed=seed)
     gpus = sum(g.train_nodes + g.roll_nodes for g in groups) * next(iter(loads.values())).gpus_per_server
     inputs = tuple(dict.fromkeys((path, *(file for load in loads.values() for file in load.files))))

@@ -22,12 +22,13 @@ from ...rl.rollart import TASKS, affinity, mixed, transfer, with_affinity
 from ...rl.roofline import Server
 from ...rl.sync_time import Layout, Sync, tensors_of, weight_sync_seconds
 from ...rl.trajectories import Manner, Played, play
+from ...units import bytes_in
 from . import SECOND_HAND, Row, span
 
 Progress = Callable[[str], None]
 LONGEST, BATCH, GROUP = 32768, 512, 8
 TRAINING_GPUS = 32
-LINK = 400e9 / 8 * NIC_ONE_PAIR  # bytes/s of a turn's KV from one engine to another
+LINK = bytes_in(400e9, 1) * NIC_ONE_PAIR  # bytes/s of a turn's KV from one engine to another
 MODELS = {"8B": ("Qwen3-8B", 1), "14B": ("Qwen3-14B", 2), "32B": ("Qwen3-32B", 4)}  # rollout tp 1, 2, 4
 # Megatron on 32 H800 (tp, cp, recompute): the fastest in this model whose 32k of context fit the HBM; the paper names none.
 LAYOUTS = {"8B": (2, 2, "selective"), "14B": (2, 4, "selective"), "32B": (4, 2, "full")}

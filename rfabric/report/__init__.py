@@ -1,0 +1,1 @@
+"""What came out: results and run folders, comparisons, tables, pictures, pages."""
