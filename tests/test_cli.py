@@ -13,7 +13,9 @@ import pytest
 
 from rfabric.cli import main
 from rfabric.cli.arguments import parser
+from rfabric.cli.terminal import show_notes, show_tables
 from rfabric.fabric import Fabric, parse_fabric
+from rfabric.report.compare import Row, Table
 from rfabric.report.summary import check_summary
 from rfabric.trace import read_trace
 
@@ -426,6 +428,26 @@ def test_progress_on_a_terminal_is_a_bar(capsys, monkeypatch):
         time.sleep(0.3)
     err = capsys.readouterr().err
     assert "training/0" in err and "5 GB of 10 GB" in err and "33 circuits" in err
+
+
+@pytest.mark.parametrize("columns", [20, 60, 80, 100, 160])
+def test_no_terminal_is_too_narrow_for_a_figure(columns, capsys, monkeypatch):
+    cells = [(f"{1234.5 * i:,.1f} ms", "words that may be broken", f"+{i}.00 x") for i in range(1, 4)]
+    rows = tuple(Row(f"fabric-{i},oversubscription=2", c, best=0) for i, c in enumerate(cells))
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    title = "A title that is longer than its table and stands in one line"
+    heads = "fabric, policy", "exposed communication", "why", "against the first"
+    show_tables([Table(title, heads, rows, words=(0, 2))])
+    show_notes(["said twice and said once", "said twice and said once"])
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    for row in rows:
+        assert all(text in shown for text in (row.name, row.cells[0], row.cells[2]))
+    assert columns < 80 or title in shown
+    if columns >= 100:
+        assert max(map(len, shown.splitlines())) <= columns
+    assert " ".join(shown.split()).endswith("note: said twice and said once") and shown.count("note:") == 1
 
 
 def without_matplotlib(*arguments):

@@ -93,6 +93,7 @@ def test_killed_in_the_middle_it_goes_on(tmp_path, traces, capsys):
     process.send_signal(signal.SIGKILL)
     process.wait()
     (folder,) = (tmp_path / "runs").iterdir()
+    (folder / f"cells/.000-half-a-cell-0.{process.pid}.part").mkdir()
     found = compared(capsys, "--resume", str(folder))
     assert len(found["runs"]) == 12
     assert not list(folder.glob("cells/.*.part"))
@@ -149,6 +150,13 @@ def test_a_grid_is_read_back_as_it_was_written(tmp_path):
 
 
 POINTS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, max_size=9)
+
+
+def test_a_dearer_fabric_that_is_faster_by_next_to_nothing_is_not_on_the_front():
+    cheap, dear = {"network_usd": 4e5, "step_s": 205.33199}, {"network_usd": 7e5, "step_s": 205.33195}
+    assert grid_report._on_front(cheap, [cheap, dear]) and not grid_report._on_front(dear, [cheap, dear])
+    fast = dear | {"step_s": 205.2}
+    assert grid_report._on_front(cheap, [cheap, fast]) and grid_report._on_front(fast, [cheap, fast])
 
 
 @given(POINTS)

@@ -337,6 +337,24 @@ def test_dilation_makes_the_dark_time_longer():
     assert switches.clock.now() >= done.usable
 
 
+def test_an_ocs_delay_of_its_own_stands_for_the_fabrics_in_one_plan():
+    core, _ = controlled()
+    plan = core.plan(explicit(other_circuits(SMALL), time_dilation=3, delay=0.0))[0]
+    done = core.commit(plan.epoch)
+    assert done.dark_until == done.programmed and done.state == "ACTIVE"
+    request = schema.plan_request({"circuits": [], "delay_s": 0.25}, SMALL)
+    assert request.delay == 0.25 and schema.plan_request({"circuits": [], "delay_s": None}, SMALL).delay is None
+    with pytest.raises(RFabricError, match="delay_s: -1 must be a number, finite and not negative"):
+        schema.plan_request({"circuits": [], "delay_s": -1}, SMALL)
+
+
+def test_servers_that_forward_are_not_taken_for_tors():
+    ports = {n.dpid: {1} for n in parse_fabric("opus,servers=2,gpus=2").switches}
+    assert (
+        "forwards for a server" in (said := infer("rfabric", ports).trouble) and "`rfabric control --topo NAME" in said
+    )
+
+
 def test_bytes_that_meet_the_dark_are_counted_and_good_ones_are_not():
     fabric = rfabric(pods=1, tors=2, gpus=1, electrical=0, delay="10ms")
     core, switches = controlled(fabric)

@@ -288,6 +288,9 @@ def test_the_verb_compares_and_sweeps(capsys):
     assert main([*words, "--step-s", "100", "--gpu-usd-per-hour", "5.28", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [f["fabric"] for f in found["fabrics"]] == ["fat-tree", "rfabric"]
+    assert main(["cost", "--topo", "rfabric", "--json"]) == 0
+    one = json.loads(capsys.readouterr().out)
+    assert one["fabrics"] == [{k: v for k, v in one.items() if k != "fabrics"}]
     assert found["fabrics"][0]["step_usd"] > 64 * 5.28 / 36
     assert {"part", "cheaper", "dearer", "flips_at_factor", "flips_at_usd", "unit_usd"} == set(found["sweep"][0])
     assert main(words) == 0

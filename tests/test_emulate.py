@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from rfabric.emulate import world
+from rfabric.emulate.network import fastest_line
 from rfabric.emulate.scale import PATIENCE, choose_scale, resolution
 from rfabric.errors import PaceError, RFabricError, RunError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
@@ -93,6 +95,45 @@ def test_scale_keeps_the_busiest_moment_below_the_datapath_and_the_run_within_pa
 def test_a_host_too_slow_for_the_fabric_is_told_so():
     with pytest.raises(RFabricError, match="this host moves 1e.03 packet-hops/s.*use a smaller fabric or trace"):
         choose_scale([simulate(rfabric(), step(rfabric()))], 1e3)
+
+
+def test_cables_of_very_different_rates_cannot_be_shaped_by_one_factor():
+    far = parse_fabric("two-clusters,training=4,generation=4,gpus=2,join=100Mbit/s")
+    with pytest.raises(
+        RFabricError, match="100 Mbit/s to 400 Gbit/s cannot be shaped .* may be 2000 times the slowest"
+    ):
+        choose_scale([simulate(far, step(far))], 2e5)
+
+
+def test_the_scale_keeps_the_slowest_cable_of_unequal_ones_above_what_can_be_shaped():
+    two = parse_fabric("two-clusters,training=4,generation=4,gpus=2,join=10Gbit/s")
+    scale = choose_scale([simulate(two, step(two))], 2e5)
+    assert 10e9 * scale.bandwidth / scale.dilation >= 0.95e6  # two digits
+    with pytest.raises(RFabricError, match="this host moves 5e.03 packet-hops/s; the slowest cable"):
+        choose_scale([simulate(two, step(two))], 5e3)
+
+
+def test_slow_rewires_count_into_the_patience():
+    rails = parse_fabric("opus,servers=4,gpus=2")  # dark for 1.01 s
+    result = simulate(rails, step(rails, 2e10), "mesh")
+    assert result.dark_seconds > 1
+    assert choose_scale([result], 2e5).dilation * result.dark_seconds <= PATIENCE * 1.06
+
+
+def test_nvlink_inside_servers_is_no_line():
+    assert fastest_line(parse_fabric("mixnet,servers=4,gpus=2,region=2")) == 400e9
+    assert fastest_line(parse_fabric("opus,servers=4,gpus=2")) == 200e9
+    assert fastest_line(fat_tree()) == 400e9
+    assert max(k.rate for k in parse_fabric("opus,servers=4,gpus=2").links) == 1.6e12
+
+
+def test_rotors_are_refused_before_anything_else_with_the_way_out(tmp_path):
+    rotor = parse_fabric("rotor,tors=4,gpus=2")
+    with pytest.raises(
+        RFabricError, match="policy rotor: its circuits turn every 100 ms .* --policy demand,granularity=per-phase"
+    ):
+        world.emulatable(rotor, "own")
+    assert world.emulatable(rotor, "static") == "static" and world.emulatable(fat_tree(), "own") == "demand"
 
 
 def test_resolution_is_a_few_packets_of_the_fastest_cable():
@@ -286,6 +327,26 @@ def test_kill_9_inside_the_run_ends_it_with_a_message(victim, tmp_path):
         assert process.returncode == 1 and "Traceback" not in talk
         assert "killed by signal 9" in talk or "died in mid-run" in talk
         until(lambda: not left(world_of_it))
+
+
+@pytest.mark.root
+def test_a_datapath_that_dies_while_switches_are_made_is_named_and_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("OVS_CTL_TIMEOUT", "3")  # s; Mininet's ovs-vsctl would wait for it for ever
+
+    def kill():
+        until(lambda: in_world(os.getpid(), "mininet:") or ended.is_set())
+        for pid in in_world(os.getpid(), "ovs-vswitchd"):
+            os.kill(pid, signal.SIGKILL)
+
+    ended, killer = threading.Event(), threading.Thread(target=kill)
+    killer.start()
+    try:
+        with pytest.raises(RunError, match="ovs-vswitchd was killed by signal 9"):
+            world.emulate(rfabric(**SMALL), step(rfabric(**SMALL), 40e9), scale=SCALE, out=tmp_path)
+    finally:
+        ended.set()
+        killer.join()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.root

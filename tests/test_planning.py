@@ -322,6 +322,10 @@ def test_the_verb_plan_prints_draws_and_speaks_json(tmp_path, capsys):
     (made,) = json.loads(capsys.readouterr().out)["plans"]
     keys = {"stage", "demand", "circuits", "completion_s", "bound_s", "gap", "delay_hidden_s", "delay_exposed_s"}
     assert keys <= made["stages"][0].keys() and made["total"]["completion_s"] > 0
+    mixed = ["plan", "--topo", "rfabric", "--policy", "colocated+static", "--json", "-q"]
+    assert main(mixed) == 0
+    (made,) = json.loads(capsys.readouterr().out)["plans"]
+    assert made["policy"] == "static"
     assert main([*words, "--policy", "static", "--policy", "demand", "--png", str(png)]) == 2
     assert "--png draws one plan, 2 were asked for" in capsys.readouterr().err
 

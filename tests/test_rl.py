@@ -600,7 +600,8 @@ def test_buckets_follow_their_computing_and_each_other():
 def test_windows_hold_communication_that_compute_cannot_hide():
     plan = plan_of(recipe(), 1)
     generation, training, sync = plan.phases
-    assert sync.seconds == sum(phases.handover(recipe()).values()) and sync.comm == pytest.approx(recipe().model.weight_bytes / 2 * 8 / 400e9)
+    assert sync.seconds == sum(phases.handover(recipe()).values())
+    assert sync.comm == pytest.approx(recipe().model.weight_bytes / 2 * 8 / 400e9)
     ring = 7 / 8 * recipe().model.parameters / 4 / 2 * 8 / 400e9  # seconds a byte of every parameter on two channels
     assert training.comm == pytest.approx(
         4 * (4 * ring / 3 + 2 * ring), rel=1e-6

@@ -152,7 +152,7 @@ def _compare(verbs) -> None:
 def _crossover(verbs) -> None:
     verb = _verb(
         verbs, "crossover", "step time against the reconfiguration delay, and where rewiring stops to pay",
-        "rfabric crossover                                      rfabric, mixnet and rotor against Fat-Trees",
+        "rfabric crossover                                      rfabric, mixnet (reinit=0s) and rotor against Fat-Trees",
         "rfabric crossover --topo rfabric --traffic grpo-64-moe --png crossover.png",
         "rfabric crossover --topo rfabric --against leaf-spine --granularity per-phase --delays 1ms,10ms,100ms",
         module="comparing",

@@ -8,20 +8,25 @@ from ..errors import RFabricError
 from ..fabric import parse_fabric
 from ..optics import Timing
 from ..report.planning import picture, plan_table, totals
-from ..rl.schedule import DEFAULT_CIRCUITS
+from ..rl.schedule import DEFAULT_CIRCUITS, parse_policies
 from ..rl.traffic import read_traffic
 from ..study.planning import plan as planned
-from .terminal import Talk, drawing, show_tables
+from .terminal import Talk, drawing, show_notes, show_tables
+from .verbs import one_scheduler
 
 
 def plan(args: argparse.Namespace) -> None:
+    several = max(len(set(args.topo)), 1) * max(len(set(args.policy)), 1)
+    if args.png and several > 1:
+        raise RFabricError(f"--png draws one plan, {several} were asked for; give one --topo and one --policy")
     with Talk(args.quiet) as talk:
         talk.tell(args.traffic, {"stage": "trace"})
-        traffic = read_traffic(args.traffic, args.set, args.seed)
+        policies = [parse_policies(text) for text in dict.fromkeys(args.policy)] or [parse_policies(DEFAULT_CIRCUITS)]
+        traffic = read_traffic(args.traffic, args.set, args.seed, one_scheduler(policies))
         found = []
         for fabric in (parse_fabric(spec, traffic.gpus) for spec in dict.fromkeys(args.topo or ["rfabric"])):
             traffic.trace.fit(fabric)
-            for policy in dict.fromkeys(args.policy or [DEFAULT_CIRCUITS]):
+            for policy in dict.fromkeys(asked.circuits for asked in policies):
                 name = f"{fabric.spec or fabric.name} {policy}"
                 stages = planned(
                     fabric, traffic.trace, policy, routing=args.routing, timing=Timing(in_flight=args.in_flight),
@@ -42,7 +47,7 @@ def plan(args: argparse.Namespace) -> None:
     for (_, policy, _), table in zip(found, tables, strict=True):
         print(f"policy {policy}, routing {args.routing}")
         show_tables([table])
-    print(tables[0].note)
+    show_notes([] if args.quiet else [tables[0].note])
     if args.png:
         print(args.png)
 
@@ -58,8 +63,6 @@ def _documents(found: list) -> list[dict]:
 
 
 def _draw(found: list, path: Path) -> None:
-    if len(found) > 1:
-        raise RFabricError(f"--png draws one plan, {len(found)} were asked for; give one --topo and one --policy")
     fabric, _, stages = found[0]
     if not stages:
         raise RFabricError("nothing is sent from rack to rack: there is no plan to draw")

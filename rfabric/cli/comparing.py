@@ -18,7 +18,7 @@ from ..rl.traffic import read_traffic
 from ..study.crossover import DELAYS, Sweep, sweep
 from ..study.grid import Grid, begin, entries_of, read_grid, remove_cells, run, runs_of
 from ..units import parse_time
-from .terminal import Talk, drawing, show_runs, show_tables
+from .terminal import Talk, drawing, show_notes, show_runs, show_tables
 from .verbs import can_draw_page, choose, default_fabrics, print_json, write_page
 
 
@@ -42,7 +42,8 @@ def compare(args: argparse.Namespace) -> None:
 def crossover(args: argparse.Namespace) -> None:
     """Sweep the reconfiguration delay; the cells go when the picture is there."""
     asked = Sweep(
-        tuple(args.topo) or ("rfabric", "mixnet", "rotor"), tuple(args.against) or ("fat-tree", "fat-tree,oversubscription=2"),
+        tuple(args.topo) or ("rfabric", "mixnet,reinit=0s", "rotor"),
+        tuple(args.against) or ("fat-tree", "fat-tree,oversubscription=2"),
         tuple(args.granularity) or GRANULARITIES, _delays(args.delays), args.traffic, args.policy, args.routing, tuple(args.set),
         args.seed,
     )  # fmt: skip
@@ -74,9 +75,9 @@ def show(folder: Path, args: argparse.Namespace) -> None:
         return
     if "rows" in summary:
         show_tables(grid_report.tables(summary))
-        print("\n".join(f"note: {text}" for text in summary["fairness"]))
+        show_notes([] if args.quiet else summary["fairness"])
     else:
-        show_runs(read_folder(folder)[0], summary)
+        show_runs(read_folder(folder)[0], summary, args.quiet)
     page = folder / "report.html"
     print(page if page.is_file() else folder)
 

@@ -14,7 +14,7 @@ from ..rl.sheet import Split, sheet
 from ..study.validate import Group
 from ..study.validate import validate as validated
 from ..units import show_size
-from .terminal import Talk, show_tables
+from .terminal import Talk, show_notes, show_tables
 
 NAME_WIDTH = 52  # of a group's name or file, so that their table fits 160 columns
 
@@ -46,8 +46,8 @@ def import_(args: argparse.Namespace) -> None:
     for key in job.unmapped:
         print(f"not mapped: {key}", file=sys.stderr)
     print(
-        f"{len(job.values)} keys, {len(job.assumed)} of them assumed; {len(job.unmapped)} settings not mapped, "
-        f"{len(job.ignored)} change neither time nor traffic",
+        f"{len(job.values)} keys, {len(job.assumed)} of them assumed; settings not mapped: {len(job.unmapped)}; "
+        f"without effect on time and traffic: {len(job.ignored)}",
         file=sys.stderr,
     )
     if job.misfit:
@@ -61,8 +61,7 @@ def model(args: argparse.Namespace) -> None:
         return
     show_tables([_of_model(told), _on_gpus(told)])
     if not args.quiet:
-        for note in told["notes"]:
-            print(f"note: {note}")
+        show_notes(told["notes"])
 
 
 def _of_model(told: dict) -> Table:

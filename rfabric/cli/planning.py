@@ -27,7 +27,8 @@ def cost(args: argparse.Namespace) -> None:
     swept = flips(bills) if args.sweep else []
     if args.json:
         sweep = {"sweep": [_flip_json(flip, bills) for flip in swept]} if args.sweep else {}
-        print(json.dumps((found[0] if len(found) == 1 else {"fabrics": found}) | sweep, indent=2))
+        one = found[0] if len(found) == 1 else {}
+        print(json.dumps(one | {"fabrics": found} | sweep, indent=2))
         return
     several = [_overview(found)] if len(found) > 1 else []
     show_tables([bill_table(_title(entry), bills[entry["spec"]]) for entry in found] + several + [_sweep(swept, bills)])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import RFabricError
-from ..report.compare import Row, Table
+from ..report.compare import Row, Table, phase_text
 from ..report.timeline import Timeline, timeline_of, timeline_of_trace, write_perfetto, write_png
 from ..rl import read_recipe
 from ..rl.multiplex import Bill, read_jobs
@@ -15,7 +15,7 @@ from ..rl.multiplex.traffic import is_shared, read_shared
 from ..rl.schedule import Scheduled, parse_policies, scheduled
 from ..rl.traffic import TRACE_SUFFIXES
 from ..study import reproduce as published
-from ..units import show_time
+from ..units import show_size, show_time
 from .terminal import Talk, show_tables
 
 SECONDS_PER_HOUR = 3600.0
@@ -131,7 +131,7 @@ def _per_step(drawn: Timeline, hourly: float | None) -> float | None:
 
 def _phases(made: Scheduled) -> Table:
     rows = [
-        Row(f"{p.kind.replace('_', ' ')}/{p.step}", (*map(show_time, (p.start, p.seconds, p.window)), f"{len(p.gpus)}"))
+        Row(phase_text(f"{p.kind}/{p.step}"), (*map(show_time, (p.start, p.seconds, p.window)), f"{len(p.gpus)}"))
         for p in sorted(made.plan.phases, key=lambda p: (p.start, p.step))
     ]
     note = "Window: how long the phase is predicted to keep its demand, for the fabric's controller."
@@ -151,8 +151,14 @@ def _pools(drawn: Timeline, hourly: float | None) -> Table:
 
 
 def _facts(made: Scheduled) -> Table:
-    rows = [Row(key.replace("_", " "), (_fact(value),)) for key, value in made.facts.items()]
+    rows = [_fact_row(key, value) for key, value in made.facts.items()]
     return Table("What the scheduler decided", ("", ""), tuple(rows), words=(0, 1))
+
+
+def _fact_row(key: str, value: object) -> Row:
+    if key.endswith("_bytes") and isinstance(value, (int, float)):
+        return Row(key.removesuffix("_bytes").replace("_", " "), (show_size(value),))
+    return Row(key.replace("_", " "), (_fact(value),))
 
 
 def _fact(value: object) -> str:

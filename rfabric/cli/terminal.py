@@ -1,11 +1,13 @@
 """Results on a terminal: aligned tables on stdout, progress on stderr."""
 
 import sys
+import textwrap
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
@@ -19,6 +21,7 @@ from ..units import show_size, show_time
 PATIENCE = 2.0  # s before progress is worth showing
 PROGRESS = (("done_bytes", "total_bytes"), ("done_cells", "cells"))  # keys of what is done, and of how much there is
 PIPE_WIDTH = 200  # columns where stdout is no terminal: nothing is wrapped or cut
+SPACIOUS, LONG_WORD = 88, 24  # columns: of a terminal with room for wide gaps; of a word that may be broken
 
 
 def drawing() -> ModuleType:
@@ -32,27 +35,57 @@ def drawing() -> ModuleType:
 
 def show_tables(tables: Sequence[Table]) -> None:
     """Print tables to stdout; one without rows is left out."""
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    gap = (0, 2 if console.width > 88 else 1, 0, 0)
+    room = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).width
     for table in tables:
-        if not table.rows:
-            continue
-        shown = RichTable(
-            title=table.title or None, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=gap,
-            show_header=any(table.columns),
-        )  # fmt: skip
-        for i, column in enumerate(table.columns):
-            words = i in table.words
-            kind = {"justify": "left", "no_wrap": not i} if words else {"justify": "right", "no_wrap": True}
-            shown.add_column(column, header_style="dim", overflow="fold", **kind)
-        for row in table.rows:
-            cells = [f"[bold]{c}[/]" if i == row.best else c for i, c in enumerate(map(_plain, row.cells))]
-            shown.add_row("  " * row.indent + _plain(row.name), *cells)
-        console.print(shown)
-        console.print()
+        if table.rows:
+            _show(table, room)
 
 
-def show_runs(runs: Sequence[Run], summary: dict) -> None:
+def show_notes(notes: Iterable[str]) -> None:
+    """Print each note once, marked as one, broken at blanks where a terminal is narrower."""
+    for note in dict.fromkeys(f"note: {text}" for text in notes):
+        print(textwrap.fill(note, Console().width) if sys.stdout.isatty() else note)
+
+
+def _show(table: Table, room: int) -> None:
+    """In so many columns, with narrow gaps and broken headers if need be; it is wider rather than cut a figure."""
+    heads, gap = table.columns, 2 if room > SPACIOUS else 1
+    cells = _widths(table, broken=False)
+    if sum(max(width, cell_len(head)) + gap for head, width in zip(heads, cells, strict=True)) > room:
+        heads, gap = tuple(_broken(head, width) for head, width in zip(heads, cells, strict=True)), 1
+    least = [max(w, *map(cell_len, h.split("\n"))) for h, w in zip(heads, _widths(table, broken=True), strict=True)]
+    console = Console(highlight=False, width=max(room, sum(least) + gap * len(heads)))
+    if table.title:  # not as the table's own: that would be broken at the table's width
+        console.print(f"[bold]{_plain(table.title)}[/]")
+    shown = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=any(heads))
+    for i, head in enumerate(heads):
+        words = i in table.words
+        kind = {"justify": "left" if words else "right", "no_wrap": not (words and i)}
+        shown.add_column(head, header_style="dim", overflow="fold", min_width=least[i], **kind)
+    for row in table.rows:
+        cells = [f"[bold]{c}[/]" if i == row.best else c for i, c in enumerate(map(_plain, row.cells))]
+        shown.add_row("  " * row.indent + _plain(row.name), *cells)
+    console.print(shown)
+    console.print()
+
+
+def _broken(head: str, width: int) -> str:
+    """A header broken at blanks to be hardly wider than what stands below it."""
+    return "\n".join(textwrap.wrap(head, max(width, *map(len, head.split()))) if head else [""])
+
+
+def _widths(table: Table, broken: bool) -> list[int]:
+    """What the cells of each column need; `broken`: with text broken into words, except in the first column."""
+    found = []
+    for i in range(len(table.columns)):
+        cells = [row.cells[i - 1] if i else "  " * row.indent + row.name for row in table.rows if i <= len(row.cells)]
+        if broken and i and i in table.words:
+            cells = [word[:LONG_WORD] for cell in cells for word in cell.split()]
+        found.append(max(map(cell_len, cells), default=0))
+    return found
+
+
+def show_runs(runs: Sequence[Run], summary: dict, quiet: bool = False) -> None:
     """What a run verb prints: comparison, rewires, emulated against simulated, how it was scaled."""
     show_tables([compare.comparison(summary), compare.rewires(summary), compare.fidelity(summary)])
     emulated = [entry for entry in summary["runs"] if entry["engine"] == "emulate"]
@@ -61,8 +94,8 @@ def show_runs(runs: Sequence[Run], summary: dict) -> None:
     for entry in emulated:
         pace = entry["pace"]
         print(f"{entry['label']}: CPU {pace['cpu']:.0%}, latest start {show_time(pace['worst_lateness_s'])}")
-    for note in dict.fromkeys(note for entry in summary["runs"] for note in entry["notes"]):
-        print(f"note: {note}")
+    if not quiet:
+        show_notes(note for entry in summary["runs"] for note in entry["notes"])
 
 
 def scale_text(scale: dict) -> str:

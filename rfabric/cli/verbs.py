@@ -26,7 +26,7 @@ from ..rl.schedule import DEFAULT_CIRCUITS, Policies, parse_policies
 from ..rl.traffic import TRACE_SUFFIXES, Traffic, read_traffic
 from ..trace import Trace, read_trace, write_trace
 from ..units import show_rate, show_size, show_time
-from .terminal import Talk, drawing, show_runs, show_tables
+from .terminal import Talk, drawing, show_notes, show_runs, show_tables
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
     with Talk(args.quiet) as talk, _uncollected(engine == "simulate"):
         talk.tell(args.traffic, {"stage": "trace"})
         asked = [parse_policies(text) for text in dict.fromkeys(args.policy)] or [parse_policies(DEFAULT_CIRCUITS)]
-        traffic = read_traffic(args.traffic, args.set, args.seed, _one_scheduler(asked))
+        traffic = read_traffic(args.traffic, args.set, args.seed, one_scheduler(asked))
         talk.tell(args.traffic, {"stage": "fabric"})
         fabrics = _fabrics(args.topo, traffic.gpus)
         for fabric in fabrics:
@@ -74,11 +74,11 @@ def _run(args: argparse.Namespace, engine: str) -> None:
     if args.json:
         print_json(summary | {"folder": str(folder.final)})
     else:
-        show_runs(runs, summary)
+        show_runs(runs, summary, args.quiet)
         print(folder.final / "report.html" if page else folder.final)
 
 
-def _one_scheduler(asked: Sequence[Policies]) -> str:
+def one_scheduler(asked: Sequence[Policies]) -> str:
     """The compute scheduler of a run: its folder holds one trace."""
     found = list(dict.fromkeys(policy.scheduler for policy in asked))
     if len(found) > 1:
@@ -194,7 +194,7 @@ def report(args: argparse.Namespace) -> None:
     if args.json:
         print_json(summary | {"folder": str(args.folder)})
     else:
-        show_runs(runs, summary)
+        show_runs(runs, summary, args.quiet)
         print(page)
 
 
@@ -440,8 +440,7 @@ def bench(args: argparse.Namespace) -> None:
         return
     found = [*measured.tables(rows), planned.table(plans)]
     show_tables(found)
-    for note in (table.note for table in found if table.note):
-        print(note)
+    show_notes(table.note for table in found if table.note and not args.quiet)
     print(folder / "engine.md")
 
 

@@ -2,9 +2,10 @@
 
 A datapath id says tier, pod and number (0x<tier><pod, 3 digits><index, 3 digits>, see `fabric.builders`), a port list
 how many cables a switch has. Two kinds are read, rfabric and fat-tree, each where its app runs; any other must be named
-(`rfabric control --topo`, RFABRIC_TOPO), but for a rotor fabric, which is cabled as one pod of rfabric. Port counts tell a complete fabric from one that is still connecting: a ToR's uplinks
-say how many aggregation switches there must be, those how many core switches, those how many pods. Rates and the OCS
-delay cannot be seen: the defaults are taken, and RFABRIC_TOPO says otherwise.
+(`rfabric control --topo`, RFABRIC_TOPO), but for a rotor fabric, which is cabled as one pod of rfabric. Port counts tell
+a complete fabric from one that is still connecting: a ToR's uplinks say how many aggregation switches there must be,
+those how many core switches, those how many pods. Rates and the OCS delay cannot be seen: the defaults are taken, and
+RFABRIC_TOPO says otherwise.
 """
 
 from collections.abc import Mapping, Set

@@ -8,6 +8,10 @@
     GET  /ocs                    every port with its state word             GET  /ocs/NAME  /ocs/NAME/circuits
     PUT  /ocs/NAME/circuits      plan and commit the circuits of one OCS
 
+PUT /pairs takes {"pairs": [["h1", "h5"], ...], "routing": SCHEME}; `placed` needs "bytes" beside: a row for each kind of
+communication, in it a number for each pair. POST /plans takes {"policy", "demand"} or {"circuits"}, and where wanted
+"pairs", "time_dilation", "in_flight" and "delay_s", the OCS delay of this plan alone.
+
 Errors are {"error": text}: 400 bad input, 403 asked by a web page, 404 no such thing, 409 wrong state or epoch,
 500 rolled back, 503 switches missing.
 """

@@ -37,7 +37,9 @@ CLONE_NEWNET = 0x40000000  # linux/sched.h
 MALLOC = {"GLIBC_TUNABLES": f"glibc.malloc.trim_threshold={1 << 30}:glibc.malloc.top_pad={64 << 20}"}
 DATAPATH = "ovs-vswitchd"
 NICE, NICE_DATAPATH = -5, -10  # of the world and its datapath: a packet that waits for the processor is late
-CTL_TIMEOUT = 30  # s that ovs-vsctl waits for ovs-vswitchd; for ever where nothing is said (ovs-vsctl(8), OVS_CTL_TIMEOUT)
+CTL_TIMEOUT = (
+    30  # s that ovs-vsctl waits for ovs-vswitchd; for ever where nothing is said (ovs-vsctl(8), OVS_CTL_TIMEOUT)
+)
 PF_EXITING = 4  # include/linux/sched.h; the flags are field 9 of /proc/PID/stat
 TCP_LISTEN = "0A"  # include/net/tcp_states.h
 OPEN_FILES = 65536  # two sockets a lane, two files a host
@@ -223,7 +225,7 @@ class Sandbox:
         for variable in ("OVS_RUNDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"):
             os.environ[variable] = str(self.private)
         os.environ["OVS_LOGDIR"] = str(self.logs)
-        os.environ["OVS_CTL_TIMEOUT"] = str(CTL_TIMEOUT)
+        os.environ.setdefault("OVS_CTL_TIMEOUT", str(CTL_TIMEOUT))
 
     def _start_ovs(self) -> None:
         schema = next((s for s in SCHEMAS if os.path.exists(s)), None)

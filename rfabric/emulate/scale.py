@@ -30,7 +30,7 @@ def choose_scale(expected: Sequence[Result], packet_hops: float, patience: float
     RFabricError when no scale fits: the cables would be too slow to shape.
     """
     busiest = max(_byte_hops(result) for result in expected)
-    longest = max(_seconds_in_flight(result) for result in expected)
+    longest = max(_seconds_awake(result) for result in expected)
     rates = [link.rate for result in expected for link in result.fabric.links]
     _check_span(min(rates), max(rates))
     factor = min(SHARE * packet_hops / ACKS * PAYLOAD / busiest if busiest else np.inf, MAX_RATE / max(rates))
@@ -70,8 +70,9 @@ def _byte_hops(result: Result) -> float:
     return float(max(loads, default=0.0))
 
 
-def _seconds_in_flight(result: Result) -> float:
-    return sum(result.communication.values())
+def _seconds_awake(result: Result) -> float:
+    """What the clock cannot skip: flows, and the dark time of rewires, a second each where NICs bring their links up anew."""
+    return sum(result.communication.values()) + result.dark_seconds
 
 
 def _two_digits(value: float) -> float:

@@ -128,7 +128,7 @@ def fabric_table(fabric: Fabric) -> Table:
     for rate in sorted({link.rate for link in fabric.links}, reverse=True):
         rows.append(Row("cables", (show_rate(rate), f"{sum(link.rate == rate for link in fabric.links):,}", "")))
     delay = f"; a circuit is dark for {show_time(fabric.reconfig_delay)}" if fabric.ocses else ""
-    title = f"{fabric.spec or fabric.name}: {len(fabric.hosts):,} GPUs in {fabric.pods} pods{delay}"
+    title = f"{fabric.spec or fabric.name}: {len(fabric.hosts):,} GPUs in {fabric.pods} pod{'s' * (fabric.pods > 1)}{delay}"
     return Table(title, ("", "", "count", "ports each"), tuple(rows), words=(0, 1))
 
 

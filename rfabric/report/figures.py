@@ -198,7 +198,7 @@ def comparison(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
     """Three bars a run: the step by phase, exposed communication by phase, the network's cost by part."""
     from ..fabric.cost import bill
 
-    figure = Figure(figsize=(PAGE_WIDTH, 1.0 + 0.42 * len(runs)))
+    figure = Figure(figsize=(PAGE_WIDTH, 1.2 + 0.42 * len(runs)))
     panels = figure.subplots(1, 3)
     sums = [phase_sums(r.result) for r in runs]
     for axes, key, title in ((panels[0], "seconds", "step time"), (panels[1], "exposed_s", "exposed communication")):
@@ -225,7 +225,7 @@ def comparison(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
     for axes in panels[1:]:
         axes.set_yticks([])
     height = figure.get_figheight()
-    figure.subplots_adjust(left=0.12, right=0.985, top=1 - 0.35 / height, bottom=0.52 / height, wspace=0.12)
+    figure.subplots_adjust(left=0.12, right=0.985, top=1 - 0.35 / height, bottom=0.72 / height, wspace=0.12)
     return figure
 
 
@@ -547,7 +547,7 @@ def _stacked(axes, stacks: list[dict], colours: dict, texts: list[str], title: s
     handles = [Rectangle((0, 0), 1, 1, fc=colours[n]) for n in names]
     axes.legend(
         handles, [PHASE_NAMES.get(n, n) for n in names], loc="upper center", bbox_to_anchor=(0.5, -0.2 / panel),
-        frameon=False, ncols=4, fontsize=8, labelcolor=theme.muted, handlelength=0.9, handleheight=0.9,
+        frameon=False, ncols=3, fontsize=8, labelcolor=theme.muted, handlelength=0.9, handleheight=0.9,
         columnspacing=1.1, handletextpad=0.4,
     )  # fmt: skip
 

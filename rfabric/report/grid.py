@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..optics.policies import OWN
 from ..units import show_rate, show_time
-from .compare import Row, Table
+from .compare import NEGLIGIBLE, Row, Table
 from .summary import VERSION, host_versions
 
 MEASURES = ("step_s", "exposed_s", "comm_s", "dark_s")
@@ -149,7 +149,7 @@ def _label(entry: dict) -> str:
 
 
 def _on_front(row: dict, rows: Sequence[dict]) -> bool:
-    """Whether no other row is at least as cheap and as fast, and better in one."""
+    """Whether no other row is at least as cheap and as fast, and better in one; faster by next to nothing is as fast."""
     if row["network_usd"] is None or _is_bound(row):
         return False
     mine = row["network_usd"], row["step_s"]
@@ -158,7 +158,8 @@ def _on_front(row: dict, rows: Sequence[dict]) -> bool:
         for r in rows
         if r is not row and r["network_usd"] is not None and not _is_bound(r)
     ]
-    return not any(o[0] <= mine[0] and o[1] <= mine[1] and o != mine for o in others)
+    enough = mine[1] * (1 + NEGLIGIBLE)
+    return not any((o[0] < mine[0] and o[1] <= enough) or (o[0] <= mine[0] and o[1] < mine[1]) for o in others)
 
 
 def _is_bound(row: dict) -> bool:

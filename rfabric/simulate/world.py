@@ -228,7 +228,7 @@ class _World:
                 self._wake([])
             elif not seen:
                 return self._finish()
-            if self.intents and not self.rewiring:
+            while self.intents and not self.rewiring:
                 self._decide(self.intents.pop(0))
 
     def _finish(self) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, parse_fabric
 from ..optics import Timing, parse_policy
-from ..report.folder import new_folder, read_folder, write_folder, write_text
+from ..report.folder import new_folder, read_folder, sweep, write_folder, write_text
 from ..report.result import Scale, fidelity
 from ..report.summary import Run, summary_of
 from ..rl.schedule import parse_policies
@@ -121,6 +121,7 @@ def run(grid: Grid, folder: Path, jobs: int = 0, progress: Callable[[dict], None
     `jobs` processes (0: as many as cores; emulation measures real time and has one). RunError where a cell broke: the others
     are finished first, and stay.
     """
+    sweep(folder / "cells")
     cells = grid.cells()
     places = [folder / "cells" / _slug(i, cell) for i, cell in enumerate(cells)]
     missing = [
@@ -223,10 +224,15 @@ def _run(grid: Grid, cell: Cell, place: Path) -> None:
         from ..emulate.scale import resolution
         from ..emulate.world import emulate
 
-        result = emulate(
-            found.result.fabric, traffic.trace, parse_policies(cell.policy).circuits, timing=Timing(in_flight=grid.in_flight), traffic=traffic.name,
-            seed=cell.seed, routing=grid.routing, scale=Scale(*grid.scale), out=str(place.parent),
-        )  # fmt: skip
+        about = {
+            "timing": Timing(in_flight=grid.in_flight),
+            "traffic": traffic.name,
+            "seed": cell.seed,
+            "routing": grid.routing,
+        }
+        circuits = parse_policies(cell.policy).circuits
+        fabric, scale = found.result.fabric, Scale(*grid.scale)
+        result = emulate(fabric, traffic.trace, circuits, scale=scale, out=str(place.parent), **about)
         found = Run(result, fidelity(result, found.result, resolution(result)))
     with new_folder(place.parent, place.name) as folder:
         write_folder(folder.path, [found], summary_of([found], grid.command, folder.created), traffic.inputs)
