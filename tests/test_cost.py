@@ -82,7 +82,7 @@ def test_copper_takes_the_place_of_optics_in_the_rack(tmp_path):
     assert glass["transceiver", G400, 100] - copper["transceiver", G400, 100] == 128
     assert glass["fibre-metre", 0, 0] - copper["fibre-metre", 0, 0] == 64 * METRES["host"]
     assert parts(rail_optimized(), copper=True)["copper-cable", G400, 0] == 0  # rail switches stand too far off
-    with pytest.raises(RFabricError, match="no price for a copper-cable of 400 Gbit/s; the table prices.csv has none: add a row"):
+    with pytest.raises(RFabricError, match="copper-cable of 400 Gbit/s; the table prices.csv has none: add a row"):
         bill(fat_tree(), copper=True)
     table = tmp_path / "mine.csv"
     table.write_text(TABLE.read_text() + "copper-cable,400,200,0,an offer,passive\n")

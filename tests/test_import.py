@@ -298,6 +298,13 @@ def test_bad_options(job, tmp_path):
     assert main(["import", "verl", str(tmp_path / "none.sh")]) == 2
 
 
+def test_an_error_names_its_file_once(tmp_path):
+    (tmp_path / "empty.yaml").touch()
+    with pytest.raises(RFabricError) as error:
+        import_job("verl", tmp_path / "empty.yaml")
+    assert str(error.value).count("empty.yaml") == 1
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     framework=st.sampled_from(sorted(FRAMEWORKS)),

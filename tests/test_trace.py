@@ -19,6 +19,13 @@ def small():
     return b.build({PhaseKey(1, "weight_sync"): 0.25}, {"recipe": "by, hand", "seed": 3})
 
 
+def test_what_cannot_be_written_leaves_nothing(tmp_path):
+    (tmp_path / "taken.csv").mkdir()
+    with pytest.raises(OSError):
+        write_trace(small(), tmp_path / "taken.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken.csv"]
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_files_round_trip(tmp_path, suffix):
     trace, path = small(), tmp_path / f"t{suffix}"
