@@ -9,9 +9,9 @@
     curl -X POST localhost:8080/plans/2/commit                                           and do it
 
 The fabric is read from the switches that connect; RFABRIC_TOPO=rfabric,pods=2,delay=25ms names it with what cannot be
-seen there, and must name any other optical fabric: topoopt, mixnet, opus, rotor. At the start the OCSes hold the mesh of policy `static`. Hosts find each other by themselves: the
-controller answers ARP, and gives a pair its routes when its first packet comes by. `rfabric control` runs this file
-under Ryu or os-ken.
+seen there, and must name any other optical fabric: topoopt, mixnet, opus, rotor. At the start the OCSes hold the mesh of
+policy `static`. Hosts find each other by themselves: the controller answers ARP, and gives a pair its routes when its
+first packet comes by. `rfabric control` runs this file under Ryu or os-ken.
 
 To make your own: copy this file, override `switch_up`, or give policies of your own to `rfabric.optics.POLICIES`.
 """

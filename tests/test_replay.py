@@ -141,7 +141,9 @@ def test_rewires_are_planned_ahead_and_flows_wait_for_their_circuits():
 def test_traffic_in_flight_follows_the_stated_policy(in_flight):
     fabric, wire = rfabric(), FakeWire(seconds=0.15)
     b = TraceBuilder(fabric.hosts)
-    b.flows(range(4), range(60, 64), 1e9, phase="a", label="long")  # a rack's four cards: one circuit would hold them up
+    b.flows(
+        range(4), range(60, 64), 1e9, phase="a", label="long"
+    )  # a rack's four cards: one circuit would hold them up
     b.flows(range(4), range(16, 20), 1e9, start=0.05, phase="b", label="late")
     control = FakeControl(fabric, Circuits(), wire, delay=0.03)
     done = play(fabric, b.build(), wire, control, timing=Timing(in_flight=in_flight)).run()

@@ -625,7 +625,15 @@ def test_explain_adds_up_to_the_plan_and_the_trace():
     for overrides in ((), ("training.pp=2",), WIDE, ("weight_sync.strategy=scatter",)):
         w = recipe(*overrides)
         items, trace, plan = explain(w, 1), trace_of(w, 1), plan_of(w, 1)
-        computing = {"prefill", "decode", "environment", "log-prob", "forward-backward", "optimizer", *phases.handover(w)}
+        computing = {
+            "prefill",
+            "decode",
+            "environment",
+            "log-prob",
+            "forward-backward",
+            "optimizer",
+            *phases.handover(w),
+        }
         for phase in plan.phases:
             mine = [i for i in items if i.phase == phase.kind]
             assert sum(i.seconds for i in mine if i.item in computing) == pytest.approx(phase.seconds)

@@ -157,16 +157,24 @@ def _crossover(verbs) -> None:
         "rfabric crossover --topo rfabric --against leaf-spine --granularity per-phase --delays 1ms,10ms,100ms",
         module="comparing",
     )  # fmt: skip
-    verb.add_argument("--topo", metavar="FABRIC", action="append", default=[], help="an optical fabric; may be given again")
-    verb.add_argument("--against", metavar="FABRIC", action="append", default=[], help="a packet fabric; may be given again")
-    verb.add_argument("--traffic", metavar="RECIPE", default=DEFAULT_TRAFFIC, help="a recipe or a trace (default %(default)s)")
+    verb.add_argument(
+        "--topo", metavar="FABRIC", action="append", default=[], help="an optical fabric; may be given again"
+    )
+    verb.add_argument(
+        "--against", metavar="FABRIC", action="append", default=[], help="a packet fabric; may be given again"
+    )
+    verb.add_argument(
+        "--traffic", metavar="RECIPE", default=DEFAULT_TRAFFIC, help="a recipe or a trace (default %(default)s)"
+    )
     _set_option(verb)
     verb.add_argument("--policy", default="demand", help="who chooses the circuits (default %(default)s)")
     verb.add_argument(
         "--granularity", metavar="WHEN", action="append", default=[],
         help="one-shot, per-phase, per-collective or time-slotted; may be given again (default: all)",
     )  # fmt: skip
-    verb.add_argument("--delays", metavar="T,T,...", default="", help="reconfiguration delays (default 10us to 1s, two a decade)")
+    verb.add_argument(
+        "--delays", metavar="T,T,...", default="", help="reconfiguration delays (default 10us to 1s, two a decade)"
+    )
     verb.add_argument("--jobs", metavar="N", type=_whole, default=0, help="runs at a time (default: as many as cores)")
     verb.add_argument("--png", metavar="FILE", type=_file, help="draw it here as well")
     _routing_option(verb)
@@ -203,7 +211,9 @@ def _trace(verbs) -> None:
         help="a name in traffic/, FILE.yaml or a trace file",
     )
     verb.add_argument(
-        "--explain", action="store_true", help="only where each phase's seconds and bytes come from, without the list of flows"
+        "--explain",
+        action="store_true",
+        help="only where each phase's seconds and bytes come from, without the list of flows",
     )
     _set_option(verb)
     _seed_option(verb)
@@ -356,7 +366,9 @@ def _cost(verbs) -> None:
         module="planning",
     )  # fmt: skip
     _topo_option(verb)
-    verb.add_argument("--gpus", metavar="N", type=_count, default=0, help="room for so many, where the fabric names no size")
+    verb.add_argument(
+        "--gpus", metavar="N", type=_count, default=0, help="room for so many, where the fabric names no size"
+    )
     verb.add_argument("--rate", metavar="RATE", default="", help="of NICs and cables, where the fabric names none")
     verb.add_argument("--prices", metavar="FILE", default="", help="a table like rfabric/fabric/prices.csv")
     verb.add_argument("--copper", action="store_true", help="copper below the ToR; the table must price it")
@@ -364,11 +376,19 @@ def _cost(verbs) -> None:
         "--metres", metavar="TIER=M", action="append", default=[],
         help="length of the cables whose lower end is a host, edge, server, aggregation or core; may be given again",
     )  # fmt: skip
-    verb.add_argument("--sweep", action="store_true", help="by how much each price must change to flip the order of two")
-    verb.add_argument("--step-s", metavar="SECONDS", type=_seconds, default=0.0, help="say what a step of this length costs")
+    verb.add_argument(
+        "--sweep", action="store_true", help="by how much each price must change to flip the order of two"
+    )
+    verb.add_argument(
+        "--step-s", metavar="SECONDS", type=_seconds, default=0.0, help="say what a step of this length costs"
+    )
     verb.add_argument("--gpu-usd-per-hour", metavar="USD", type=_money, default=0.0, help="what a GPU costs an hour")
-    verb.add_argument("--years", metavar="N", type=_money, default=4.0, help="life of the network (default %(default)g)")
-    verb.add_argument("--usd-per-kwh", metavar="USD", type=_money, default=0.08, help="electricity (default %(default)g)")
+    verb.add_argument(
+        "--years", metavar="N", type=_money, default=4.0, help="life of the network (default %(default)g)"
+    )
+    verb.add_argument(
+        "--usd-per-kwh", metavar="USD", type=_money, default=0.08, help="electricity (default %(default)g)"
+    )
 
 
 def _plan(verbs) -> None:
@@ -405,14 +425,19 @@ def _schedule(verbs) -> None:
         module="scheduling",
     )  # fmt: skip
     verb.add_argument(
-        "--policy", metavar="SCHEDULER", default="", help="NAME[,KEY=VALUE...], as for simulate (default: the recipe as it is)"
+        "--policy",
+        metavar="SCHEDULER",
+        default="",
+        help="NAME[,KEY=VALUE...], as for simulate (default: the recipe as it is)",
     )
     verb.add_argument("--traffic", metavar="RECIPE", default=DEFAULT_TRAFFIC, help="a recipe (default %(default)s)")
     _set_option(verb)
     _seed_option(verb)
     verb.add_argument("--jobs", metavar="FILE", default="", help="a CSV of arriving jobs instead of a recipe")
     verb.add_argument("--png", metavar="FILE", type=_file, help="draw it")
-    verb.add_argument("--perfetto", metavar="FILE", type=_file, help="write it for chrome://tracing and ui.perfetto.dev")
+    verb.add_argument(
+        "--perfetto", metavar="FILE", type=_file, help="write it for chrome://tracing and ui.perfetto.dev"
+    )
 
 
 # --- options ---------------------------------------------------------------------------------------------------------

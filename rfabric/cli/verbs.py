@@ -83,7 +83,9 @@ def one_scheduler(asked: Sequence[Policies]) -> str:
     found = list(dict.fromkeys(policy.scheduler for policy in asked))
     if len(found) > 1:
         names = " and ".join(name or "the recipe's own" for name in found)
-        raise RFabricError(f"one run has one compute scheduler, not {names}; `rfabric compare` puts several side by side")
+        raise RFabricError(
+            f"one run has one compute scheduler, not {names}; `rfabric compare` puts several side by side"
+        )
     return found[0]
 
 
@@ -109,7 +111,12 @@ def _results(
     cases = [(f, p) for f in fabrics for p in (policies if f.ocses else policies[:1])]
     for fabric, policy in cases:
         _follow(engine, policy, fabric)
-    about = {"timing": Timing(in_flight=args.in_flight), "traffic": traffic.name, "seed": args.seed, "routing": args.routing}
+    about = {
+        "timing": Timing(in_flight=args.in_flight),
+        "traffic": traffic.name,
+        "seed": args.seed,
+        "routing": args.routing,
+    }
     simulated = [simulate(f, traffic.trace, p, progress=talk.of(f"simulate {_short(f)}"), **about) for f, p in cases]
     if engine == "simulate":
         return [Run(result) for result in simulated]
@@ -428,7 +435,9 @@ def bench(args: argparse.Namespace) -> None:
     wanted = args.case or [*measured.CASES, *planned.CASES]
     with Talk(args.quiet) as talk:
         tell = partial(_tell_stage, talk)
-        plans = planned.measure([case for case in wanted if case.startswith("planning-")], peer=args.patience > 0, progress=tell)
+        plans = planned.measure(
+            [case for case in wanted if case.startswith("planning-")], peer=args.patience > 0, progress=tell
+        )
         rest = [case for case in wanted if not case.startswith("planning-")]
         rows = measured.measure(rest, peer_patience_s=args.patience, progress=tell)
     folder = Path(args.out)

@@ -110,10 +110,7 @@ def bills(runs: Sequence[Run]) -> list[Table]:
 
 def bill_table(title: str, priced: Bill) -> Table:
     """The lines of one bill and their sum."""
-    rows = [
-        Row(str(line.part), (f"{line.count:,.0f}", f"{line.usd:,.0f}", _watts(line)))
-        for line in priced.lines
-    ]
+    rows = [Row(str(line.part), (f"{line.count:,.0f}", f"{line.usd:,.0f}", _watts(line))) for line in priced.lines]
     rows.append(Row("sum", ("", f"{priced.usd:,.0f}", "–" if priced.watts is None else f"{priced.watts:,.0f}")))
     return Table(title, ("part", "count", "USD", "W"), tuple(rows))
 
@@ -128,7 +125,9 @@ def fabric_table(fabric: Fabric) -> Table:
     for rate in sorted({link.rate for link in fabric.links}, reverse=True):
         rows.append(Row("cables", (show_rate(rate), f"{sum(link.rate == rate for link in fabric.links):,}", "")))
     delay = f"; a circuit is dark for {show_time(fabric.reconfig_delay)}" if fabric.ocses else ""
-    title = f"{fabric.spec or fabric.name}: {len(fabric.hosts):,} GPUs in {fabric.pods} pod{'s' * (fabric.pods > 1)}{delay}"
+    title = (
+        f"{fabric.spec or fabric.name}: {len(fabric.hosts):,} GPUs in {fabric.pods} pod{'s' * (fabric.pods > 1)}{delay}"
+    )
     return Table(title, ("", "", "count", "ports each"), tuple(rows), words=(0, 1))
 
 

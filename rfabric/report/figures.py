@@ -104,7 +104,13 @@ def topology(fabric: Fabric, theme: Theme = PAGE) -> Figure:
     axes.set_xlim(min(xs) - 0.05 * width - 0.6, max(xs) + 0.05 * width + 0.6)
     axes.set_ylim(min(ys) - 0.55, max(ys) + 0.6)
     axes.set_axis_off()
-    for label, tier in (("core", "core"), ("aggregation", "aggregation"), ("ToR", "edge"), ("server", "server"), ("GPU", "host")):
+    for label, tier in (
+        ("core", "core"),
+        ("aggregation", "aggregation"),
+        ("ToR", "edge"),
+        ("server", "server"),
+        ("GPU", "host"),
+    ):
         rows = [at[n.name][1] for n in fabric.nodes if n.tier == tier and n.name in at]
         if rows:
             axes.text(min(xs) - 0.7, rows[0], label, ha="right", va="center", size=9, color=theme.muted)

@@ -38,7 +38,9 @@ REWIRE_COLUMNS = (
     "epoch", "phase", "requested_s", "programmed_s", "dark_until_s", "usable_s", "circuits_changed",
     "lost_bytes", "why", "hidden_s", "exposed_s",
 )  # fmt: skip
-UNFINISHED = re.compile(r"\.(?:\d{8}-\d{6}-[0-9a-f]{4}|\d{3,}-.+)\.(\d+)\.part")  # a run, or a numbered cell of a comparison
+UNFINISHED = re.compile(
+    r"\.(?:\d{8}-\d{6}-[0-9a-f]{4}|\d{3,}-.+)\.(\d+)\.part"
+)  # a run, or a numbered cell of a comparison
 
 
 @dataclass(frozen=True)

@@ -247,7 +247,12 @@ class Session:
     """A server that can be paused, so that requests go on elsewhere. `resident` (bool[n]): the KV of their prompts is there."""
 
     def __init__(
-        self, step: DecodeStep, capacity: int, batching: Batching, requests: Requests, resident: np.ndarray | None = None
+        self,
+        step: DecodeStep,
+        capacity: int,
+        batching: Batching,
+        requests: Requests,
+        resident: np.ndarray | None = None,
     ):
         there = set() if resident is None else set(np.flatnonzero(resident).tolist())
         self._play = _Play(step, capacity, batching, requests, resident=there)

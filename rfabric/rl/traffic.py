@@ -42,4 +42,6 @@ def read_traffic(name: str, settings: Sequence[str] = (), seed: int = 0, schedul
     if is_shared(name):
         return read_shared(name, settings, seed, scheduler)
     w = read_recipe(name, settings)
-    return Traffic(scheduled(w, seed, scheduler).trace, w.name, w.files, w.gpus, w.usd_per_hour and w.usd_per_hour / w.gpus)
+    return Traffic(
+        scheduled(w, seed, scheduler).trace, w.name, w.files, w.gpus, w.usd_per_hour and w.usd_per_hour / w.gpus
+    )

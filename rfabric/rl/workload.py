@@ -290,7 +290,9 @@ class Workload:
     def kv_capacity_tokens(self) -> int:
         """Tokens of KV cache a generation replica holds."""
         g = self.generation
-        return memory.kv_capacity_tokens(self.model, self.generation_gpu, g.tp, g.memory_utilisation, precision=g.precision)
+        return memory.kv_capacity_tokens(
+            self.model, self.generation_gpu, g.tp, g.memory_utilisation, precision=g.precision
+        )
 
 
 _SECTIONS = {
