@@ -40,6 +40,14 @@ VERBS = (
     "control",
     "clean",
     "bench",
+    "validate",
+    "import",
+    "crossover",
+    "model",
+    "cost",
+    "plan",
+    "reproduce",
+    "schedule",
 )
 
 
@@ -155,7 +163,7 @@ def test_in_flight_reaches_the_simulator(here, capsys):
 def test_emulate_measures_with_real_packets_beside_the_simulation(here):
     """A few seconds on four racks: every byte arrives, the run is compared, the folder is whole, nothing is left."""
     scale = ["--bandwidth-scale", "0.0003", "--time-dilation", "20"]  # small enough for a busy machine
-    done = run("emulate", "--traffic", "mine.csv", *SMALL[2:], *scale, "--json")
+    done = run("emulate", "--traffic", "mine.csv", *SMALL[2:], "--policy", "phase", *scale, "--json")
     assert done.returncode == 0, done.stderr
     document = check_summary(json.loads(done.stdout), "stdout")
     (entry,) = document["runs"]

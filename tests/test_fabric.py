@@ -127,8 +127,8 @@ def test_specs_of_files_names_and_json(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ("torus", "no fabric named 'torus'; there are fat-tree, ideal, leaf-spine"),
-        ("rfabric,pod=2", "'pod=2' is not a setting; write KEY=VALUE with one of pods, tors"),
+        ("torus", "no fabric named 'torus', .*there are fat-tree, ideal, leaf-spine"),
+        ("rfabric,pod=2", "'pod=2' is not a setting, did you mean pods.; write KEY=VALUE with one of pods, tors"),
         ("rfabric,pods=0", "pods=0 must be a whole number, 1 or more"),
         ("rfabric,pods=2.5", "pods=2.5 must be a whole number"),
         ("rfabric,delay=10m", "delay: unknown unit 'm' in '10m'"),

@@ -224,7 +224,10 @@ def test_ranks_follow_megatron():
         ),
         (["cluster.nic=400Gbyte"], "cluster.nic: unknown unit 'Gbyte' in '400Gbyte'; write for example 400Gbit/s"),
         (["cluster.nic=0"], "cluster.nic: 0 must be above 0"),
-        (["cluster.gpu=H900"], "cluster.gpu: 'H900' is not known; use one of A100, .*H100, .*H800, H20"),
+        (
+            ["cluster.gpu=H900"],
+            "cluster.gpu: 'H900' is not known, did you mean H800.; use one of A100, .*H100, .*H800, H20",
+        ),
         (["cluster.training_gpus=28"], "cluster.training_gpus: 28 is not a multiple of 8 GPUs a server.*use 24 or 32"),
         (
             ["cluster.generation_gpus=33"],

@@ -203,7 +203,10 @@ def test_eight_to_eight_gpus_over_20_gbit(model, verl, weave):
         ),
         ("weight_sync.delta_factor=0", "weight_sync.delta_factor: 0 must lie above 0 and be 1 at most"),
         ("weight_sync.efficiency=1.2", "weight_sync.efficiency: 1.2 must lie above 0 and be 1 at most"),
-        ("weight_sync.precision=fp3", "weight_sync.precision: 'fp3' is not known; use one of bf16, fp8"),
+        (
+            "weight_sync.precision=fp3",
+            "weight_sync.precision: 'fp3' is not known, did you mean fp8?; use one of bf16, fp8",
+        ),
     ],
 )
 def test_bad_settings(setting, text):

@@ -329,7 +329,7 @@ def _import(verbs) -> None:
         verbs, "import", "a recipe from a job of verl, ROLL, slime or NeMo-RL",
         "rfabric import verl run_grpo.sh -o mine.yaml --gpu H800",
         "rfabric import nemo-rl grpo.yaml --json                what was mapped, assumed and left out",
-        "rfabric import slime run.sh -o mine.yaml && rfabric simulate --traffic mine.yaml",
+        "rfabric import slime run.sh -o mine.yaml               and then: rfabric simulate --traffic mine.yaml",
         module="modelling",
     )  # fmt: skip
     verb.add_argument(
