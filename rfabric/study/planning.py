@@ -4,17 +4,21 @@ completion   busiest cable, all bytes of the stage on the ways that routing chos
 bound        the least time of this fabric's hardware (`optics.bound`); of a fabric without OCS, its cut and card bounds
 gap          completion / bound - 1
 delay        of the stage's rewire, as simulated: hidden beside compute and other flows, or exposed
+
+Every stage is proved (`optics.check`): each pair that sends arrives without a loop under its circuits, and during its rewire too,
+unless it is held. RunError where one does not.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..errors import RFabricError
+from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..fabric.schemes import DEFAULT_SCHEME, Routing
 from ..optics import Circuits, RewireRecord, Timing, parse_policy
 from ..optics.bound import bound
+from ..optics.check import faults, faults_during
 from ..report.planning import Planned
 from ..simulate.world import simulate
 from ..trace import Stage, Trace, routing_of, stage_demand, stages
@@ -46,9 +50,34 @@ def plan(
                 progress({"stage": "bound", "phase": str(stage)})
             record, rows = rewires.get(i), stage.rows[trace.size[stage.rows] > 0]
             circuits = _lit_at(result.epochs, record.usable if record else begin[i])
+            pairs = trace.pairs(rows)
+            _prove(
+                fabric,
+                str(stage),
+                pairs,
+                chosen,
+                circuits,
+                _lit_at(result.epochs, record.requested) if record else None,
+            )
             seconds = busiest_seconds(fabric, circuits, chosen, trace, rows)
             found.append(Planned(str(stage), demand, circuits, seconds, bound(fabric, demand), record))
     return found
+
+
+def _prove(
+    fabric: Fabric,
+    stage: str,
+    pairs: Sequence[tuple[str, str]],
+    routing: Routing,
+    circuits: Circuits,
+    before: Circuits | None,
+) -> None:
+    """RunError where a pair of the stage does not arrive, under its circuits or while they come about."""
+    wrong = faults(fabric, circuits, pairs, routing)
+    if before is not None:
+        wrong += faults_during(fabric, before, circuits, pairs, routing)[1]
+    if wrong:
+        raise RunError(f"{stage}: {len(wrong)} faults in its plan, first {wrong[0]}")
 
 
 def _stage_of(record: RewireRecord, every: Sequence[Stage], begin: Sequence[float]) -> int:
