@@ -169,6 +169,13 @@ class Routes:
                 rules.append(Rule(hop.out.node, ("pair", src, dst), hop.out.number, PAIR_PRIORITY))
         return rules
 
+    @cached_property
+    def joins_all(self) -> bool:
+        """Whether some path leads from every rack to every other."""
+        import numpy as np
+
+        return bool(np.isfinite(self.ways.cost[self.fabric.cabling.rack_row]).all())
+
     def lost(self, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         """The host pairs that no path connects."""
         import numpy as np

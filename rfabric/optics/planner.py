@@ -96,7 +96,8 @@ def weigh(
 
 def refuse_disconnection(fabric: Fabric, circuits: Circuits, pairs: Iterable[tuple[str, str]]) -> None:
     """RFabricError when `circuits` leave a demanded host pair without any path."""
-    lost = unreachable(fabric.routes(circuits), pairs)
+    routes = fabric.routes(circuits)
+    lost = [] if routes.joins_all else unreachable(routes, pairs)
     if lost:
         src, dst = lost[0]
         raise RFabricError(
