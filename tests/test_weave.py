@@ -498,3 +498,11 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def test_every_policy_answers_for_an_empty_cluster():
     assert all(choose(job("a", 1, 1), [], POOLS, np.random.default_rng(0)) is None for choose in POLICIES.values())
+
+
+def test_a_job_that_needs_hardly_less_than_the_slowest_keeps_no_lead():
+    """Half a second a round is used up too slowly to be seen: the slowest job's time counts for all of the group."""
+    quick, slow = job("quick", roll=75.0, train=112.0, slo=1.0), job("slow", roll=172.0, train=15.5)
+    group = Group.alone(quick).join(slow, (1,))
+    assert iteration_seconds(group) == [group.period] * 2
+    assert "job quick: an iteration takes 187.5 s" in violations(group, POOLS)[0]

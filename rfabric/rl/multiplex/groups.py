@@ -241,11 +241,16 @@ def violations(group: Group, pools: Pools) -> list[str]:
 
 
 def iteration_seconds(group: Group) -> list[float]:
-    """Every job's iteration time in the steady state, from simulating meta-iterations long enough to settle."""
+    """Every job's iteration time in the steady state, from simulating meta-iterations.
+
+    Jobs take turns on the same training nodes, so in the end none is faster than the slowest. One that needs hardly less uses up
+    its lead over many rounds, more than are simulated: the slowest counts for all.
+    """
     ends: dict[str, list[float]] = {job.name: [] for job in group.jobs}
     for turn in meta_iterations(group, SETTLED + MEASURED):
         ends[turn.job.name].append(turn.trained)
-    return [(ends[job.name][-1] - ends[job.name][SETTLED - 1]) / MEASURED for job in group.jobs]
+    slowest = max((times[-1] - times[SETTLED - 1]) / MEASURED for times in ends.values())
+    return [slowest] * len(group.jobs)
 
 
 def meta_iterations(group: Group, rounds: int, tails: Mapping[str, Tail] | None = None) -> Iterable[Turn]:
