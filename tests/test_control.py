@@ -296,8 +296,8 @@ def test_what_stays_is_not_touched():
     assert len(crossed) == 2 * len(keep) and set(crossed.values()) == {0}
     changed = {dict(e.match)["in_port"]: e.cookie for e in switches.tables[SMALL.node["a1"].dpid].values() if e.match}
     assert changed == {1: 1, 2: 1}
-    again, why, _ = core.plan(explicit(circuits))
-    assert again is None and why == "circuits already fit"
+    again, decision, _ = core.plan(explicit(circuits))
+    assert again is None and decision.why == "circuits already fit"
 
 
 def test_old_circuits_go_before_new_ones_come_and_it_is_dark_between():
@@ -393,8 +393,12 @@ def test_a_plan_that_disconnects_demand_is_refused_and_nothing_happens():
 
 def test_the_window_rule_keeps_circuits():
     core, _ = controlled()
-    plan, why, least = core.plan(PlanRequest(Intent("demand", inside_pods(window=0.01)), pairs=()))
-    assert plan is None and "window 10 ms is not above 16 ms: circuits stay" in why and least == pytest.approx(0.016)
+    plan, decision, least = core.plan(PlanRequest(Intent("demand", inside_pods(window=0.01)), pairs=()))
+    assert (
+        plan is None
+        and decision.why == "window 10 ms is not above 16 ms: circuits stay"
+        and least == pytest.approx(0.016)
+    )
 
 
 @pytest.mark.parametrize("mood", ["silent", "refusing", "forgetful"])

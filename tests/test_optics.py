@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -148,8 +150,12 @@ def test_demand_does_not_move_what_already_fits():
 
 def test_a_rewire_that_takes_longer_than_it_saves_is_not_asked_for():
     policy = parse_policy("demand", FABRIC)
-    small, large = (demand([("t1", "t2", size)]) for size in (1e8, 1e10))
-    assert policy.decide(small, start(), 0.0) == start() != policy.decide(large, start(), 0.0)
+    small, large = (demand([("t1", "t2", size)]) for size in (2e8, 1e10))
+    few, many = (intend(FABRIC, policy, wanted, start(), 0.0) for wanted in (small, large))
+    assert not few.rewire and few.why.startswith("predicted to end") and few.why.endswith("later: circuits stay")
+    assert many.rewire
+    hidden = replace(small, lead=0.015)  # beside computing it costs nothing
+    assert intend(FABRIC, policy, hidden, start(), 0.0).rewire
 
 
 def test_drain_time_is_that_of_the_busiest_light_path():

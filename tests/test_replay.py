@@ -12,7 +12,7 @@ from rfabric.emulate import replay as module
 from rfabric.emulate.replay import Clock, Replay
 from rfabric.errors import RunError
 from rfabric.fabric import fat_tree, rfabric
-from rfabric.optics import Circuits, Rewire, Timing, parse_policy
+from rfabric.optics import Circuits, Timing, intend, parse_policy
 from rfabric.report.result import Scale
 from rfabric.trace import PhaseKey, TraceBuilder
 
@@ -52,6 +52,9 @@ class FakeWire:
     def unacked(self, flows):
         return 0
 
+    def progress(self, flow):
+        return 0, 0
+
 
 @dataclass
 class FakeControl:
@@ -63,10 +66,14 @@ class FakeControl:
     delay: float = 0.01
     fail: str = ""
 
-    def plan(self, demand, pairs, now, upcoming):
-        wanted = parse_policy("demand", self.fabric).decide(demand, self.circuits, now)
-        self.rewire = Rewire.between(self.circuits, wanted)
-        return Planned(len(self.wire.log) + 1, "PREPARED", self.rewire, "test", 0.016)
+    def abort(self, epoch):
+        self.rewire = None
+
+    def plan(self, demand, pairs, now, upcoming, sending):
+        policy = parse_policy("demand", self.fabric)
+        found = intend(self.fabric, policy, demand, self.circuits, now, upcoming, Timing(), sending)
+        self.rewire = found.rewire
+        return Planned(len(self.wire.log) + 1, "PREPARED", self.rewire, found.why, 0.016, found.later, found.wait)
 
     def commit(self, epoch):
         if self.fail:
@@ -142,9 +149,9 @@ def test_traffic_in_flight_follows_the_stated_policy(in_flight):
     fabric, wire = rfabric(), FakeWire(seconds=0.15)
     b = TraceBuilder(fabric.hosts)
     b.flows(
-        range(4), range(60, 64), 1e9, phase="a", label="long"
+        range(4), range(60, 64), 5e10, phase="a", label="long"
     )  # a rack's four cards: one circuit would hold them up
-    b.flows(range(4), range(16, 20), 1e9, start=0.05, phase="b", label="late")
+    b.flows(range(4), range(16, 20), 5e10, start=0.05, phase="b", label="late")
     control = FakeControl(fabric, Circuits(), wire, delay=0.03)
     done = play(fabric, b.build(), wire, control, timing=Timing(in_flight=in_flight)).run()
     names = [e[0] for e in wire.log]

@@ -35,6 +35,8 @@ class Planned:
     rewire: Rewire
     why: str
     least_window: float
+    later: float = 0.0  # s that stages to come are predicted to gain
+    wait: bool = False  # what begins has no way until something in flight has ended
 
 
 @dataclass(frozen=True)
@@ -106,9 +108,11 @@ class Client:
 
     def plan(
         self, policy: str, demand: Demand, pairs: Iterable[Pair], now: float = 0.0, upcoming: Sequence[Demand] = (),
-        time_dilation: float = 1.0, in_flight: str = "hold", delay: float | None = None,
+        time_dilation: float = 1.0, in_flight: str = "hold", delay: float | None = None, sending: Sequence[Demand] = (),
     ) -> Planned:  # fmt: skip
-        """State an intent: `demand` is about to be sent by `pairs`; `upcoming` are the Demands of later phases.
+        """State an intent: `demand` is about to be sent; `upcoming` are the Demands of later phases, `sending` those in flight.
+
+        `pairs`: all host pairs that send, now or soon: none may be cut off.
 
         `delay` (s) is how long the OCSes take, where it is not what the fabric says.
         """
@@ -118,6 +122,7 @@ class Client:
             "pairs": [list(p) for p in pairs],
             "now_s": now,
             "upcoming": [demand_json(d) for d in upcoming],
+            "sending": [demand_json(d) for d in sending],
             "time_dilation": time_dilation,
             "in_flight": in_flight,
             "delay_s": delay,
@@ -175,4 +180,6 @@ class Client:
 
 def _planned(data: dict) -> Planned:
     rewire = Rewire(Circuits.from_json(data["circuits_down"]), Circuits.from_json(data["circuits_up"]))
-    return Planned(data["epoch"], data["state"], rewire, data["why"], data["least_window_s"])
+    return Planned(
+        data["epoch"], data["state"], rewire, data["why"], data["least_window_s"], data["later_s"], data["wait"]
+    )

@@ -26,7 +26,7 @@ import numpy as np
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Port, Routes, Rule, circuit_rules, host_ip
 from ..fabric.schemes import ECMP, Routing
-from ..optics import Circuits, Demand, Rewire, Timing, intend, parse_policy, refuse_disconnection
+from ..optics import Circuits, Decision, Demand, Rewire, Timing, intend, parse_policy, refuse_disconnection
 from . import flowmods
 from .epochs import TIMEOUT, Epochs, NotFoundError, Plan
 from .schema import Intent, PlanRequest
@@ -210,25 +210,25 @@ class Core:
             self._push(drop, "unreachable pairs")
             return lost
 
-    def plan(self, request: PlanRequest) -> tuple[Plan | None, str, float]:
-        """A prepared plan, or None where the circuits stay; why; and the least window (s) that deserves a rewire."""
+    def plan(self, request: PlanRequest) -> tuple[Plan | None, Decision, float]:
+        """A prepared plan, or None where the circuits stay; what was decided; and the least window (s) that deserves a rewire."""
         with self._lock:
             pairs = self.demanded if request.pairs is None else frozenset(request.pairs)
             timing = Timing(in_flight=request.in_flight)
-            rewire, why = self._decide(request, timing, pairs)
+            decision = self._decide(request, timing, pairs)
             least = timing.least_window(self.fabric)
-            if not rewire:
+            if not decision.rewire:
                 self._route(self.pairs | _both_ways(pairs))
-                return None, why, least
+                return None, decision, least
             phase = request.intent.demand.phase if request.intent else ""
             delay = self.fabric.reconfig_delay if request.delay is None else request.delay
             dilation = request.time_dilation
-            words = {"why": why, "phase": phase, "in_flight": request.in_flight}
-            self.epochs = self.epochs.propose(rewire, delay, dilation, **words)
+            words = {"why": decision.why, "phase": phase, "in_flight": request.in_flight}
+            self.epochs = self.epochs.propose(decision.rewire, delay, dilation, **words)
             plan = self.epochs.last
             self._prepare(plan, self.pairs | _both_ways(pairs))
             self.epochs = self.epochs.ready(plan.epoch)
-            return self.epochs.plan(plan.epoch), why, least
+            return self.epochs.plan(plan.epoch), decision, least
 
     def abort(self, epoch: int) -> Plan:
         """Give up a plan that was not committed."""
@@ -259,13 +259,15 @@ class Core:
 
     # --- planning ---------------------------------------------------------------------------------------------------
 
-    def _decide(self, request: PlanRequest, timing: Timing, pairs: frozenset[Pair]) -> tuple[Rewire, str]:
+    def _decide(self, request: PlanRequest, timing: Timing, pairs: frozenset[Pair]) -> Decision:
         circuits = self.epochs.circuits
         if request.intent:
             i: Intent = request.intent
             policy = parse_policy(i.policy, self.fabric)
-            found = intend(self.fabric, policy, i.demand, circuits, i.now, i.upcoming, timing, sorted(pairs))
-            return found.rewire, found.why
+            some = sorted(pairs)
+            return intend(
+                self.fabric, policy, i.demand, circuits, i.now, i.upcoming, timing, i.sending, some, request.delay
+            )  # fmt: skip
         wanted = request.circuits
         if request.ocs:  # only this switch changes
             self._ocs(request.ocs)
@@ -279,7 +281,8 @@ class Core:
         rewire = Rewire.between(circuits, wanted)
         if rewire:
             refuse_disconnection(self.fabric, wanted, sorted(pairs))
-        return rewire, f"explicit: {rewire.size} circuits change" if rewire else "circuits already fit"
+        why = f"explicit: {rewire.size} circuits change" if rewire else "circuits already fit"
+        return Decision(rewire, why, wanted)
 
     def _prepare(self, plan: Plan, pairs: frozenset[Pair]) -> Change:
         circuits = plan.rewire.apply(self.epochs.circuits)

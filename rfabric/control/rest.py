@@ -115,8 +115,9 @@ class _MethodError(RFabricError):
 
 
 def _plan(core: Core, body: object) -> dict:
-    plan, why, least = core.plan(schema.plan_request(body, core.fabric))
-    return {**_shown(plan, core.epochs), "why": why, "least_window_s": least}
+    plan, decision, least = core.plan(schema.plan_request(body, core.fabric))
+    about = {"why": decision.why, "least_window_s": least, "later_s": decision.later, "wait": decision.wait}
+    return _shown(plan, core.epochs) | about
 
 
 def _shown(plan: Plan | None, epochs: Epochs) -> dict:
@@ -137,10 +138,10 @@ def _abort(core: Core, body: object, epoch: str) -> dict:
 
 
 def _put_ocs(core: Core, body: object, ocs: str) -> dict:
-    plan, why, _ = core.plan(schema.ocs_request(body, ocs, core.fabric))
+    plan, decision, _ = core.plan(schema.ocs_request(body, ocs, core.fabric))
     if plan is not None:
         plan = core.commit(plan.epoch)
-    return {**_shown(plan, core.epochs), "why": why, **_ocs_circuits(core, None, ocs)}
+    return {**_shown(plan, core.epochs), "why": decision.why, **_ocs_circuits(core, None, ocs)}
 
 
 def _put_pairs(core: Core, body: object) -> dict:

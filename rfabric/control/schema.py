@@ -16,12 +16,13 @@ MAX_BODY = 64 << 20  # bytes: the demand of 1,024 racks is some 10 MB of JSON
 
 @dataclass(frozen=True)
 class Intent:
-    """What will be sent, and the policy that shall choose the circuits for it."""
+    """What will be sent, and the policy that shall choose the circuits for it, beside what others are `sending`."""
 
     policy: str
     demand: Demand
     now: float = 0.0
     upcoming: tuple[Demand, ...] = ()
+    sending: tuple[Demand, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,15 @@ def plan_request(data: object, fabric: Fabric) -> PlanRequest:
         data = _object(data, "plan", ("circuits",), common)
         return PlanRequest(circuits=circuits(data["circuits"]), **_common(data, fabric))
     data = _object(
-        data, "plan (with policy and demand, or with circuits)", ("policy", "demand"), (*common, "now_s", "upcoming")
+        data,
+        "plan (with policy and demand, or with circuits)",
+        ("policy", "demand"),
+        (*common, "now_s", "upcoming", "sending"),
     )
     parse_policy(_text(data["policy"], "policy"), fabric)
-    upcoming = tuple(
-        demand(d, fabric, f"upcoming[{i}]") for i, d in enumerate(_list(data.get("upcoming", []), "upcoming"))
-    )
     now = _number(data.get("now_s", 0.0), "now_s")
-    intent = Intent(data["policy"], demand(data["demand"], fabric, "demand"), now, upcoming)
+    others = (_demands(data, name, fabric) for name in ("upcoming", "sending"))
+    intent = Intent(data["policy"], demand(data["demand"], fabric, "demand"), now, *others)
     return PlanRequest(intent=intent, **_common(data, fabric))
 
 
@@ -101,9 +103,13 @@ def nothing(data: object) -> None:
     _object(data, "this request", (), ())
 
 
+def _demands(data: Mapping, name: str, fabric: Fabric) -> tuple[Demand, ...]:
+    return tuple(demand(d, fabric, f"{name}[{i}]") for i, d in enumerate(_list(data.get(name, []), name)))
+
+
 def demand(data: object, fabric: Fabric, where: str) -> Demand:
-    """`{racks, bytes, window_s, phase, floor_s}`: bytes as rows by rack, in the fabric's order; window_s null: nobody knows."""
-    data = _object(data, where, ("racks", "bytes"), ("window_s", "phase", "floor_s"))
+    """`{racks, bytes, window_s, phase, floor_s, lead_s}`: bytes as rows by rack, in the fabric's order; window_s null: unknown."""
+    data = _object(data, where, ("racks", "bytes"), ("window_s", "phase", "floor_s", "lead_s"))
     racks = tuple(_list(data["racks"], f"{where}.racks"))
     if racks != fabric.racks:
         raise RFabricError(f"{where}.racks must be the fabric's racks in order: {', '.join(fabric.racks[:4])}, ...")
@@ -113,8 +119,8 @@ def demand(data: object, fabric: Fabric, where: str) -> Demand:
         raise RFabricError(f"{where}.bytes must be {len(racks)} rows of {len(racks)} numbers")
     window = data.get("window_s")
     seconds = math.inf if window is None else _number(window, f"{where}.window_s")
-    phase, floor = _text(data.get("phase", ""), f"{where}.phase"), _number(data.get("floor_s", 0.0), f"{where}.floor_s")
-    return Demand(racks, numbers, seconds, phase, floor)
+    floor, lead = (_number(data.get(name, 0.0), f"{where}.{name}") for name in ("floor_s", "lead_s"))
+    return Demand(racks, numbers, seconds, _text(data.get("phase", ""), f"{where}.phase"), floor, lead)
 
 
 def demand_json(wanted: Demand) -> dict:
@@ -122,7 +128,7 @@ def demand_json(wanted: Demand) -> dict:
     window = None if math.isinf(wanted.window) else wanted.window
     return {
         "racks": list(wanted.racks), "bytes": wanted.bytes.tolist(), "window_s": window, "phase": wanted.phase,
-        "floor_s": wanted.floor,
+        "floor_s": wanted.floor, "lead_s": wanted.lead,
     }  # fmt: skip
 
 

@@ -11,18 +11,21 @@ import heapq
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from ..control.client import Committed, Planned
 from ..errors import RunError
-from ..fabric import Fabric, Routes
+from ..fabric import Fabric
 from ..fabric.schemes import ECMP, Routing
-from ..optics import Circuits, Demand, RewireRecord, Timing, changed_cables
+from ..optics import Circuits, Decision, Demand, RewireRecord, Timing
+from ..optics.circuits import together
+from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Scale
-from ..trace import PLAN_AHEAD, PhaseKey, Stage, Trace, begins, stage_demand, stages
+from ..trace import PLAN_AHEAD, Stage, Trace, begins, stage_demand, stages
+from ..trace.pairs import Pairs, PairWays
 
 STALL = 20.0  # s of wall clock without a byte arriving while flows should be moving: something died
 POLL = 0.05  # s, the longest sleep: how late a broken run is noticed
@@ -37,14 +40,18 @@ class Wire(Protocol):
     def pause(self, flows: list[int]) -> None: ...
     def resume(self, flows: list[int]) -> None: ...
     def unacked(self, flows: list[int]) -> int: ...
+    def progress(self, flow: int) -> tuple[int, int]: ...  # bytes sent and received so far, scaled
 
     bytes_received: int
 
 
 class Control(Protocol):
-    """What rewires: see `emulate.worker`. Both calls block and may run in a thread."""
+    """What rewires: see `emulate.worker`. Its calls block and may run in a thread."""
 
-    def plan(self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: list[Demand]) -> Planned: ...
+    def plan(
+        self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: list[Demand], sending: list[Demand]
+    ) -> Planned: ...  # fmt: skip
+    def abort(self, epoch: int) -> None: ...
     def commit(self, epoch: int) -> Committed: ...
 
 
@@ -79,18 +86,27 @@ class Replayed:
     worst_lateness: float = 0.0  # s of wall clock between due and started
 
 
-@dataclass
-class _Rewiring:
-    """A rewire under way: the cables it darkens, rows in flight that were paused, and rows that wait to be sent."""
+@dataclass(frozen=True)
+class _Scene:
+    """Who asks, who sends and how much each row has left (bytes, by stage), and the circuits: what a plan is made for."""
 
-    stage: Stage
-    plan: Planned
-    requested: float
-    cables: frozenset[int]
-    routes: Routes  # after it
-    paused: list[int] = field(default_factory=list)
-    parked: list[int] = field(default_factory=list)
-    commit: Future | None = None
+    asking: tuple[Stage, ...]
+    open: dict[Stage, tuple[np.ndarray, np.ndarray]]
+    circuits: Circuits
+
+    def fits(self, other: "_Scene") -> bool:
+        """Whether a plan for this one will do: the same stages ask and send, whatever they have sent since."""
+        return self.asking == other.asking and self.open.keys() == other.open.keys() and self.circuits == other.circuits
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What came of a scene: the decision, the plan's epoch, and the ways after it."""
+
+    scene: _Scene
+    decision: Decision
+    epoch: int
+    ways: tuple[PairWays, PairWays] | None
 
 
 class Replay:
@@ -111,24 +127,27 @@ class Replay:
         self.follower_offsets = offsets.tolist()
         self.due: list[tuple[float, int]] = []
         self.flying: set[int] = set()
-        self.records: list[RewireRecord] = []
-        self.epochs = [(0.0, circuits)]
+        self.contract = Rewiring(fabric, timing, circuits)
         self.routing, self.one_shot = routing, granularity == "one-shot"
         self.waiting = stages(trace, granularity)  # stages that have not begun
         self.stage_of = begins(self.waiting)
         self.opens = sorted((float(trace.start[r]), r) for r in self.stage_of if not len(trace.waits_for(r)))
-        self.intents: list[Stage] = []  # stages that have begun and wait for their circuits
-        self.planning: tuple[Stage, Future] | None = None
-        self.ahead: tuple[Stage, Planned, Routes] | None = None
-        self.rewiring: _Rewiring | None = None
+        self.begun: dict[Stage, np.ndarray] = {}  # rows with bytes, not finished, of the stages that have
+        self.demands: dict[Stage, Demand] = {}  # of stages as they begin
+        self.planning: tuple[_Scene, Future] | None = None
+        self.answer: _Answer | None = None
+        self.commit: Future | None = None
+        self.paused: list[int] = []
+        self.parked: list[int] = []  # rows that are due and wait for their circuits
         self.worst_lateness, self.done_bytes = 0.0, 0
-        self.routes = Routes(fabric, circuits, routing)
-        self.demanded: dict[PhaseKey, list[tuple[str, str]]] = {}
+        self.pairs = Pairs(fabric, trace), Pairs(fabric, trace).back  # acknowledgements go the other way
+        self.ways = self._ways_under(circuits)
 
     def run(self) -> Replayed:
         """Replay to the end; RunError when the run broke, and whatever `watch` raises."""
         self.pool = ThreadPoolExecutor(1, "control")
         try:
+            self.clock = Clock(self.scale.dilation)
             self._plan_ahead()
             if self.planning:
                 self.planning[1].exception()  # the first plan stands before the clock starts
@@ -138,18 +157,21 @@ class Replay:
             self._loop()
         finally:
             self.pool.shutdown(wait=False, cancel_futures=True)  # a call to a dead controller must not hold up the end
-        return Replayed(self.start, self.finish, self.records, self.epochs, self.worst_lateness)
+        contract = self.contract
+        return Replayed(self.start, self.finish, contract.records, contract.epochs, self.worst_lateness)
 
     def _loop(self) -> None:
         received, moved_at, total = -1, time.monotonic(), int(self.trace.size.sum())
-        while self.due or self.flying or self._steering():
+        while self.due or self.flying or self._steering() or self.parked:
+            if not (self.due or self.flying or self._steering()):
+                raise RunError(self._stranded())
             self._start_due()
             self._steer()
             self._jump_if_idle()
             for arrival in self.wire.poll(self._patience()):
                 self._has_finished(arrival.flow, self.clock.at(arrival.at))
             self.watch()
-            if (now_received := self.wire.bytes_received) != received or not self.flying or self.rewiring:
+            if (now_received := self.wire.bytes_received) != received or not self.flying or self.contract.under_way:
                 received, moved_at = now_received, time.monotonic()
             elif time.monotonic() - moved_at > STALL:
                 raise RunError(self._stalled())
@@ -159,7 +181,7 @@ class Replay:
                     "phase": self._current(),
                     "done_bytes": self.done_bytes,
                     "total_bytes": total,
-                    "circuits": len(self.epochs[-1][1]),
+                    "circuits": len(self.contract.circuits),
                     "clock_s": self.clock.now(),
                 }  # fmt: skip
             )
@@ -176,8 +198,9 @@ class Replay:
         for stage in self.stage_of.get(row, ()):
             if stage in self.waiting:
                 self.waiting.remove(stage)
+                self.begun[stage] = stage.rows[self.trace.size[stage.rows] > 0]
                 if self.control and not self.one_shot:
-                    self.intents.append(stage)
+                    self.contract.ask(stage)
 
     def _start_due(self) -> None:
         """Start what is due. Compute rows finish at the very instant they were due, however late the loop looks."""
@@ -190,9 +213,9 @@ class Replay:
                 self._has_finished(row, at)
                 continue
             self._steer()  # a phase that has just begun takes its circuits before it sends
-            if self.rewiring and self.timing.in_flight != "drop" and self._must_wait(row):
+            if self._must_wait(row):
                 self.start[row] = at  # the wait for its circuits is part of its time
-                self.rewiring.parked.append(row)
+                self.parked.append(row)
             else:
                 self._send(row, at)
 
@@ -208,6 +231,7 @@ class Replay:
     def _has_finished(self, row: int, at: float) -> None:
         self.finish[row] = at
         self.flying.discard(row)
+        self.contract.finished(row)
         self.done_bytes += int(self.trace.size[row])
         for follower in self.followers[self.follower_offsets[row] : self.follower_offsets[row + 1]].tolist():
             self.unmet[follower] -= 1
@@ -217,102 +241,163 @@ class Replay:
     # circuits: intent -> plan -> pause or drain -> commit -> usable
 
     def _steering(self) -> bool:
-        return bool(self.intents or self.planning or self.rewiring)
+        return bool(self.contract.asking or self.planning or self.contract.under_way)
 
     def _steer(self) -> None:
         """Take every step of planning and rewiring that is due now; none of them blocks."""
         if self.planning and self.planning[1].done():
-            self.ahead, self.planning = (self.planning[0], *self.planning[1].result()), None
-        if self.intents and not self.rewiring and not self.planning:
-            self._take_circuits(self.intents[0])
-        if self.rewiring and not self.rewiring.commit and self._is_quiet():
-            self.rewiring.commit = self.pool.submit(self.control.commit, self.rewiring.plan.epoch)
-        if self.rewiring and self.rewiring.commit and self.rewiring.commit.done():
-            self._usable(self.rewiring.commit.result())
+            self.answer, self.planning = self.planning[1].result(), None
+        self._ask_again()
+        if self.contract.asking and not self.planning:
+            self._take_circuits()
+        if self.contract.quiet and not self.commit and self._is_quiet():
+            self.commit = self.pool.submit(self.control.commit, self.answer.epoch)
+        if self.commit and self.commit.done():
+            done, self.commit = self.commit.result(), None
+            self._usable(done)
+
+    def _open(self) -> dict[Stage, np.ndarray]:
+        """Rows with bytes, not finished, of the stages that have begun."""
+        left = {stage: rows[np.isnan(self.finish[rows])] for stage, rows in self.begun.items()}
+        self.begun = {stage: rows for stage, rows in left.items() if len(rows)}
+        return self.begun
+
+    def _ask_again(self) -> None:
+        """Stages that had no way ask again where others have ended since."""
+        if self.contract.blocked and not self.contract.under_way:
+            before = len(self.begun)
+            if len(self._open()) < before:
+                self.contract.ended()
+
+    def _scene(self, asking: tuple[Stage, ...], after: frozenset[int] = frozenset()) -> _Scene:
+        """What is to be decided for those who ask, when the rows of `after` will have finished."""
+        found = {}
+        for stage, rows in (self._open() | {s: s.rows[self.trace.size[s.rows] > 0] for s in asking}).items():
+            rows = rows[[row not in after for row in rows.tolist()]] if after else rows
+            if len(rows):
+                found[stage] = rows, np.array([self._left(row) for row in rows.tolist()])
+        return _Scene(asking, found, self.contract.circuits)
+
+    def _left(self, row: int) -> float:
+        """Bytes of the trace that a row has still to send."""
+        sent = self.wire.progress(row)[1] if row in self.flying else 0
+        return float(self.trace.size[row]) * (1 - sent / max(int(self.bytes[row]), 1))
 
     def _plan_ahead(self) -> None:
         """Ask for the plan of the stage to come while the present one runs: the schedule is known."""
         if self.control and self.waiting and not self.planning and not self.one_shot:
-            self._plan(self.waiting[0])
+            stage = self.waiting[0]
+            self._plan(self._scene((stage,), self._unfinished_before(stage)))
 
-    def _plan(self, stage: Stage) -> None:
-        now = self.records[-1].usable if self.records else 0.0
-        self.ahead = None
-        upcoming = [s for s in self.waiting if s is not stage][:PLAN_AHEAD]
-        self.planning = stage, self.pool.submit(self._ask, stage, now, upcoming, self.epochs[-1][1])
+    def _unfinished_before(self, stage: Stage) -> frozenset[int]:
+        """The rows, not finished yet, that a stage waits for: when it begins they have sent everything."""
+        found, open_ = set(), stage.entries.tolist()
+        while open_:
+            waits = self.trace.waits_for(open_.pop())
+            new = [row for row in waits[np.isnan(self.finish[waits])].tolist() if row not in found]
+            found.update(new)
+            open_ += new
+        return frozenset(found)
 
-    def _ask(self, stage: Stage, now: float, upcoming: list[Stage], circuits: Circuits) -> tuple[Planned, Routes]:
-        """The controller's plan and the ways after it; in a thread, as both take a while."""
-        if stage.key not in self.demanded:
-            self.demanded[stage.key] = self.trace.pairs(self.trace.rows(stage.key))
-        demand, *later = (stage_demand(self.trace, self.fabric, s) for s in (stage, *upcoming))
-        plan = self.control.plan(demand, self.demanded[stage.key], now, later)
-        after = Routes(self.fabric, plan.rewire.apply(circuits), self.routing)
-        if plan.rewire and self.demanded[stage.key]:
-            after.links(*self.demanded[stage.key][0])  # places all pairs
-        return plan, after
+    def _plan(self, scene: _Scene) -> None:
+        upcoming = [s for s in self.waiting if s not in scene.asking][:PLAN_AHEAD]
+        self.answer = None
+        self.planning = scene, self.pool.submit(self._ask, scene, self.clock.now(), upcoming)
 
-    def _take_circuits(self, stage: Stage) -> None:
-        if not self.ahead or self.ahead[0] is not stage:
-            self._plan(stage)
-            return
-        _, plan, after = self.ahead
-        self.ahead = None
-        self.intents.remove(stage)
+    def _ask(self, scene: _Scene, now: float, upcoming: list[Stage]) -> _Answer:
+        """The controller's plan and the ways after it, weighed; in a thread, as all of it takes a while."""
+        trace, fabric = self.trace, self.fabric
+        others = [s for s in scene.open if s not in scene.asking]
+        sending = [stage_demand(trace, fabric, s, *scene.open[s]) for s in others]
+        asked = together([self._demand(s) for s in scene.asking])
+        rows = np.concatenate([rows for rows, _ in scene.open.values()] or [np.zeros(0, np.int64)])
+        plan = self.control.plan(asked, trace.pairs(rows), now, [self._demand(s) for s in upcoming], sending)
+        decision = Decision(plan.rewire, plan.why, plan.rewire.apply(scene.circuits), plan.later, plan.wait)
         if not plan.rewire:
-            self._plan_ahead()
+            return _Answer(scene, decision, plan.epoch, None)
+        after = self._ways_under(decision.circuits)
+        loads = ([ways[0].load(*scene.open[s]) for s in scene.open] for ways in (self.ways, after))
+        decision = self.contract.weigh(decision, *loads, [0.0 if s in others else s.lead for s in scene.open])
+        if not decision.rewire:
+            self.control.abort(plan.epoch)
+        return _Answer(scene, decision, plan.epoch, after)
+
+    def _demand(self, stage: Stage) -> Demand:
+        """What a stage sends in all, as it begins."""
+        if stage not in self.demands:
+            self.demands[stage] = stage_demand(self.trace, self.fabric, stage)
+        return self.demands[stage]
+
+    def _ways_under(self, circuits: Circuits) -> tuple[PairWays, PairWays]:
+        """Of flows and of their acknowledgements."""
+        there, back = (PairWays(self.fabric, pairs, circuits, self.routing) for pairs in self.pairs)
+        return there, back
+
+    def _take_circuits(self) -> None:
+        scene = self._scene(self.contract.asking)
+        if not self.answer or not self.answer.scene.fits(scene):
+            self._plan(scene)
             return
-        cables = changed_cables(self.fabric, plan.rewire)
-        self.rewiring = _Rewiring(stage, plan, self.clock.now(), cables, after)
-        if self.timing.in_flight != "drop":
-            self.rewiring.paused = [row for row in sorted(self.flying) if self._must_wait(row)]
-        if self.timing.in_flight == "hold":
-            self.wire.pause(self.rewiring.paused)
+        decision = self.answer.decision
+        if decision.wait:
+            self.contract.wait()
+        elif decision.rewire:
+            self._rewire(decision)
+        else:
+            self.contract.stay()
+            self._release()
+            self._plan_ahead()
+
+    def _rewire(self, decision: Decision) -> None:
+        """The rewire is requested: flows in flight that it concerns are paused, or waited for."""
+        self.contract.take(decision, self.clock.now())
+        flying = [row for row in sorted(self.flying) if self._concerns(row)]
+        self.paused = self.contract.concern(np.array(flying, dtype=np.int64), NONE).tolist()
+        if self.paused:
+            self.wire.pause(self.paused)
+        self._release()
+
+    def _release(self) -> None:
+        """Send what no longer has to wait."""
+        parked, self.parked = self.parked, []
+        for row in parked:
+            if self._must_wait(row):
+                self.parked.append(row)
+            else:
+                self._send(row, self.clock.now())
 
     def _is_quiet(self) -> bool:
-        """Whether nothing is under way on the circuits that change: held senders are empty, drained flows are done."""
-        if self.timing.in_flight == "drain":
-            return not self.flying & set(self.rewiring.paused)
-        return not self.wire.unacked([row for row in self.rewiring.paused if row in self.flying])
+        """Whether held senders have emptied what they hold."""
+        return not self.wire.unacked([row for row in self.paused if row in self.flying])
 
     def _usable(self, done: Committed) -> None:
-        exposed = self._exposed(self.rewiring, done)
-        rewiring, self.rewiring = self.rewiring, None
+        if self.timing.in_flight == "drop":
+            flying = [row for row in self.flying if self._concerns(row)]
+            self.contract.concern(NONE, np.array(flying, dtype=np.int64), dark=True)
         times = (self.clock.at(t) for t in (done.programmed, done.dark_until, done.usable))
-        self.records.append(
-            RewireRecord(
-                rewiring.plan.epoch,
-                str(rewiring.stage),
-                rewiring.requested,
-                *times,
-                rewiring.plan.rewire.size,
-                done.lost_bytes,
-                rewiring.plan.why,
-                exposed,
-            )  # fmt: skip
-        )
-        circuits = rewiring.plan.rewire.apply(self.epochs[-1][1])
-        self.epochs.append((self.records[-1].usable, circuits))
-        self.routes = rewiring.routes
-        if self.timing.in_flight == "hold":
-            self.wire.resume([row for row in rewiring.paused if row in self.flying])
-        for row in rewiring.parked:
-            self._send(row, self.clock.now())
+        self.contract.done(*times, self.start, done.lost_bytes, self.answer.epoch)
+        self.ways = self.answer.ways
+        if self.paused:
+            self.wire.resume([row for row in self.paused if row in self.flying])
+        self.paused = []
+        self._release()
         self._plan_ahead()
 
-    def _exposed(self, rewiring: _Rewiring, done: Committed) -> float:
-        """Seconds from request (where senders go on: from programmed) to usable in which a row that was due got nowhere."""
-        usable, held, halt = self.clock.at(done.usable), [*rewiring.paused, *rewiring.parked], rewiring.requested
-        if self.timing.in_flight == "drop":
-            held, halt = [row for row in self.flying if self._must_wait(row)], self.clock.at(done.programmed)
-        since = min((float(self.start[row]) for row in held), default=usable)
-        return max(usable - max(since, halt), 0.0)
-
     def _must_wait(self, row: int) -> bool:
+        """Whether a row that is due cannot be sent yet: its stage is being answered and nobody shall drain it, a rewire under
+        way concerns it, or it has no way at all.
+        """
+        some = np.array([row])
+        if self.timing.in_flight == "drain" and any(row in stage.rows for stage in self.contract.asking):
+            return True
+        if self.contract.under_way and self._concerns(row):
+            return bool(len(self.contract.concern(NONE, some)))
+        return any(ways.lost(some)[0] for ways in self.ways)
+
+    def _concerns(self, row: int) -> bool:
         """Whether the way of a row or of its acknowledgements, now or after, crosses a cable of the rewire under way."""
-        ends = self.trace.hosts[self.trace.src[row]], self.trace.hosts[self.trace.dst[row]]
-        ways = [routes.links(*pair) for routes in (self.routes, self.rewiring.routes) for pair in (ends, ends[::-1])]
-        return any(not way or any(link // 2 in self.rewiring.cables for link in way) for way in ways)
+        some, cables = np.array([row]), self.contract.under_way.cables
+        return any(ways.crossing(some, cables)[0] for ways in (*self.ways, *self.answer.ways))
 
     # time
 
@@ -330,6 +415,10 @@ class Replay:
     def _current(self) -> str:
         row = next(iter(self.flying), None)
         return f"{self.trace.phases[self.trace.phase[row]]}/{self.trace.step[row]}" if row is not None else ""
+
+    def _stranded(self) -> str:
+        ends = (self.trace.hosts[side[self.parked[0]]] for side in (self.trace.src, self.trace.dst))
+        return f"{len(self.parked)} flows can never be sent, first {' -> '.join(ends)}: no path carries them"
 
     def _stalled(self) -> str:
         row = min(self.flying)

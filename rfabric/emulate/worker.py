@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,16 +113,14 @@ class Controller:
     timing: Timing
 
     def plan(
-        self,
-        demand: Demand,
-        pairs: list[tuple[str, str]],
-        now: float,
-        upcoming: list[Demand],
-        delay: float | None = None,
-    ) -> Planned:
-        return self.rest.plan(
-            self.policy, demand, pairs, now, upcoming, self.scale.dilation, self.timing.in_flight, delay
-        )
+        self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: Sequence[Demand],
+        sending: Sequence[Demand] = (), delay: float | None = None,
+    ) -> Planned:  # fmt: skip
+        words = self.scale.dilation, self.timing.in_flight, delay, sending
+        return self.rest.plan(self.policy, demand, pairs, now, upcoming, *words)
+
+    def abort(self, epoch: int) -> None:
+        self.rest.abort(epoch)
 
     def commit(self, epoch: int) -> Committed:
         return self.rest.commit(epoch)

@@ -207,7 +207,7 @@ class Fabric:
         """`fabric.routes(circuits)`: the Routes of hashable circuits; policy, planner and world ask for the same few."""
         from .routing import Routes
 
-        return lru_cache(4)(partial(Routes, self))
+        return lru_cache(8)(partial(Routes, self))
 
     @cached_property
     def pods(self) -> int:

@@ -3,7 +3,7 @@
 A Circuit joins two ports of one OCS, Circuits are a matching, a Rewire leads from one set of circuits to the next.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -143,7 +143,8 @@ class Demand:
 
     `window` is the time the phase that sends them is predicted to keep this demand, `inf` when nobody knows.
     `phase` names it (`generation`, `training`, `weight_sync` or what the trace says). `floor` (s) is what the busiest network
-    card needs for it: no circuits make it shorter, so what goes below is not worth a rewire.
+    card needs for it: no circuits make it shorter, so what goes below is not worth a rewire. `lead` (s) is what is computed
+    before the first of it is sent: so much of a rewire is hidden.
     """
 
     racks: tuple[str, ...]
@@ -151,15 +152,28 @@ class Demand:
     window: float = float("inf")
     phase: str = ""
     floor: float = 0.0
+    lead: float = 0.0
 
     def __post_init__(self):
         matrix = np.asarray(self.bytes, dtype=float)
         n = len(self.racks)
         if matrix.shape != (n, n) or not np.isfinite(matrix).all() or (matrix < 0).any():
             raise RFabricError(f"demand must be {n} x {n} finite, non-negative bytes; got shape {matrix.shape}")
-        if not 0 <= self.floor < float("inf"):
-            raise RFabricError(f"demand floor {self.floor} s must be finite and >= 0")
+        for name in ("floor", "lead"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise RFabricError(f"demand {name} {getattr(self, name)} s must be finite and >= 0")
         object.__setattr__(self, "bytes", matrix)
+
+
+def together(demands: Sequence[Demand]) -> Demand:
+    """What several demands ask at once; its window is the longest, its lead the shortest, its floor the highest of them."""
+    first, *others = demands
+    if not others:
+        return first
+    return Demand(
+        first.racks, sum(d.bytes for d in demands), max(d.window for d in demands), first.phase,
+        max(d.floor for d in demands), min(d.lead for d in demands),
+    )  # fmt: skip
 
 
 def joined(fabric: Fabric, circuits: Iterable[Circuit]) -> dict[frozenset[str], int]:

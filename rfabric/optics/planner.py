@@ -1,4 +1,4 @@
-"""When to rewire: the window rule, and the record of what a rewire did.
+"""When to rewire: one decision for all that sends, begins and comes; and the record of what a rewire did.
 
     intent -> plan (epoch n) -> prepare -> commit -> verify
 
@@ -6,21 +6,28 @@
         |---- control ----|------ OCS delay -----|---- settling -----|
                           `------ the circuits that change are dark ------
 
-A rewire is worth its time only where the phase is predicted to keep its demand longer than control + OCS delay + settling +
-guard; else the circuits stay.
+A rewire is worth its time only where the stages that begin are predicted to keep their demand longer than control + OCS delay +
+settling + guard, and where all that is in flight and begins is predicted to end sooner (`outlook`); else the circuits stay. No
+racks that send are cut off from each other, whatever the policy.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..errors import RFabricError
 from ..fabric import Fabric, unreachable
 from ..units import show_time
-from .circuits import Circuits, Demand, Rewire
+from .circuits import Circuits, Demand, Rewire, together
+from .outlook import NEVER, Outlook, gain, gain_later
 from .policies import Policy
 
 Pair = tuple[str, str]  # host names
 IN_FLIGHT = ("hold", "drain", "drop")
+MOST_RACKS_AHEAD = (
+    256  # up to so many racks circuits are also sought for what begins and comes together: a solver's run more
+)
 
 
 @dataclass(frozen=True)
@@ -41,18 +48,30 @@ class Timing:
         if self.in_flight not in IN_FLIGHT:
             raise RFabricError(f"in-flight policy {self.in_flight!r} is not one of {', '.join(IN_FLIGHT)}")
 
+    def takes(self, fabric: Fabric) -> float:
+        """Seconds from request to usable, as predicted."""
+        return self.control + fabric.reconfig_delay + self.settle
+
     def least_window(self, fabric: Fabric) -> float:
         """The window (s) a phase must exceed to deserve a rewire."""
-        return self.control + fabric.reconfig_delay + self.settle + self.guard
+        return self.takes(fabric) + self.guard
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What the planner made of an intent: the rewire (empty when the circuits stay), why, and the circuits after it."""
+    """What the planner made of intents: the rewire (empty when the circuits stay), why, and the circuits after it.
+
+    later: seconds that stages to come are predicted to gain; wait: what begins has no way until something in flight has ended.
+    """
 
     rewire: Rewire
     why: str
     circuits: Circuits
+    later: float = 0.0
+    wait: bool = False
+
+
+STAY = Rewire(Circuits(), Circuits())
 
 
 def intend(
@@ -61,37 +80,114 @@ def intend(
     demand: Demand,
     circuits: Circuits,
     now: float,
-    plan: Sequence[Demand] = (),
+    coming: Sequence[Demand] = (),
     timing: Timing = Timing(),
+    sending: Sequence[Demand] = (),
     pairs: Iterable[Pair] = (),
+    dark: float | None = None,
 ) -> Decision:
-    """Ask `policy` and apply the window rule; RFabricError when what comes out disconnects one of the demanded `pairs`."""
-    stay = Rewire(Circuits(), Circuits())
-    if not fabric.ocses:
-        return Decision(stay, "no OCS", circuits)
-    wanted = policy.decide(demand, circuits, now, plan).check(fabric)
-    return weigh(fabric, policy.name, wanted, demand.window, circuits, timing, pairs)
+    """Ask `policy` for circuits for `demand`, which begins, beside what others are `sending`, and decide.
 
-
-def weigh(
-    fabric: Fabric, who: str, wanted: Circuits, window: float, circuits: Circuits, timing: Timing, pairs: Iterable[Pair] = ()
-) -> Decision:  # fmt: skip
-    """The window rule for circuits that `who` wants; RFabricError when what comes out disconnects one of the demanded `pairs`.
-
-    A stage that has no way at all under the circuits in force gets its own however short it is.
+    `coming` are the demands of stages that follow; `dark` is how long (s) a rewire keeps flows waiting, where it is not what
+    `timing` and the fabric say: 0 before the job begins. RFabricError when what comes out disconnects racks that send or a pair of
+    `pairs`.
     """
-    stay = Rewire(Circuits(), Circuits())
-    rewire, pairs = Rewire.between(circuits, wanted), list(pairs)
-    least = timing.least_window(fabric)
-    if not rewire:
-        decision = Decision(stay, "circuits already fit", circuits)
-    elif len(circuits) and window <= least and not unreachable(fabric.routes(circuits), pairs):
-        text = f"window {show_time(window)} is not above {show_time(least)}"
-        decision = Decision(stay, f"{text}: circuits stay", circuits)
+    if not fabric.ocses:
+        return Decision(STAY, "no OCS", circuits)
+    least, dark = timing.least_window(fabric), timing.takes(fabric) if dark is None else dark
+    if len(circuits) and demand.window <= least and not _cut(fabric, circuits, [demand]):
+        text = f"window {show_time(demand.window)} is not above {show_time(least)}: circuits stay"
+        decision = Decision(STAY, text, circuits)
     else:
-        decision = Decision(rewire, f"{who}: {rewire.size} circuits change", wanted)
+        found = _candidates(fabric, policy, demand, circuits, now, coming, sending)
+        decision = _best(fabric, policy.name, found, [*sending, demand], coming, circuits, dark, timing.guard)
+    if decision.wait and sending:
+        return decision
+    refuse_cut(fabric, decision.circuits, [*sending, demand])
     refuse_disconnection(fabric, decision.circuits, pairs)
     return decision
+
+
+def _candidates(
+    fabric: Fabric, policy: Policy, demand: Demand, circuits: Circuits, now: float, coming: Sequence[Demand],
+    sending: Sequence[Demand],
+) -> list[Circuits]:  # fmt: skip
+    """What the policy would light: for all in flight and what begins; for that and what comes; for what begins alone."""
+    asked = [[demand, *sending]]
+    if coming and len(fabric.racks) <= MOST_RACKS_AHEAD:
+        asked.append([demand, *sending, *coming])
+    if sending:
+        asked.append([demand])
+    found = (policy.decide(together(some), circuits, now, coming).check(fabric) for some in asked)
+    return list(dict.fromkeys(found))
+
+
+def _best(
+    fabric: Fabric, who: str, found: Sequence[Circuits], demands: Sequence[Demand], coming: Sequence[Demand],
+    circuits: Circuits, dark: float, guard: float,
+) -> Decision:  # fmt: skip
+    """The candidate that gains most over the circuits as they are; they stay where none gains more than `guard` s."""
+    others, blocked = [wanted for wanted in found if wanted != circuits], bool(_cut(fabric, circuits, demands))
+    if not others:
+        return Decision(STAY, "circuits already fit", circuits, wait=blocked)
+    stay = Prospect.of(fabric, circuits, demands, coming)
+    leads = np.array([d.lead for d in demands]), np.array([d.lead for d in coming])
+    gains = []
+    for wanted in others:
+        rewire = Rewire.between(circuits, wanted)
+        after, cables = Prospect.of(fabric, wanted, demands, coming), cable_mask(fabric, rewire)
+        later = gain_later(stay.later, after.later, leads[1], dark)
+        gains.append((gain(stay.now, after.now, leads[0], cables, dark), later, rewire, wanted))
+    soon, later, rewire, wanted = max(gains, key=lambda one: one[0] + one[1])
+    if soon + later > (guard if dark else 0.0):
+        return Decision(rewire, f"{who}: {rewire.size} circuits change", wanted, later)
+    return Decision(STAY, refusal(soon + later), circuits, wait=blocked)
+
+
+def refusal(seconds: float) -> str:
+    """Why circuits stay, where a rewire would gain so many seconds."""
+    if seconds == -NEVER:
+        return "would cut off what is in flight: circuits stay"
+    return f"predicted to end {show_time(abs(seconds))} {'later' if seconds < 0 else 'sooner'}: circuits stay"
+
+
+@dataclass(frozen=True, eq=False)
+class Prospect:
+    """The outlooks of what sends now and of what comes, under one set of circuits."""
+
+    now: Outlook
+    later: Outlook
+
+    @classmethod
+    def of(cls, fabric: Fabric, circuits: Circuits, demands: Sequence[Demand], coming: Sequence[Demand]) -> "Prospect":
+        return cls(Outlook.of_racks(fabric, circuits, demands), Outlook.of_racks(fabric, circuits, coming))
+
+
+def turn(fabric: Fabric, who: str, wanted: Circuits, slot: float, circuits: Circuits, timing: Timing) -> Decision:
+    """The turn to the next circuits of a cycle, which nobody weighs, where a slot (s) is longer than it takes."""
+    rewire, least = Rewire.between(circuits, wanted), timing.least_window(fabric)
+    if rewire and slot <= least:
+        return Decision(STAY, f"window {show_time(slot)} is not above {show_time(least)}: circuits stay", circuits)
+    return Decision(rewire, f"{who}: {rewire.size} circuits change" if rewire else "circuits already fit", wanted)
+
+
+def refuse_cut(fabric: Fabric, circuits: Circuits, demands: Sequence[Demand]) -> None:
+    """RFabricError when `circuits` leave two racks that send to each other without any path."""
+    if cut := _cut(fabric, circuits, demands):
+        raise RFabricError(
+            f"the plan disconnects {len(cut)} pairs of racks with demand, first {' -> '.join(cut[0])}; "
+            f"give the ToRs an electrical path (electrical=100Gbit/s) or join their racks"
+        )
+
+
+def _cut(fabric: Fabric, circuits: Circuits, demands: Sequence[Demand]) -> list[tuple[str, str]]:
+    """Racks that send to each other and have no way under `circuits`."""
+    routes = fabric.routes(circuits)
+    if routes.joins_all:
+        return []
+    far = ~np.isfinite(routes.ways.cost[fabric.cabling.rack_row])
+    found = np.argwhere(far & (sum(d.bytes for d in demands) > 0))
+    return [(fabric.racks[a], fabric.racks[b]) for a, b in found.tolist()]
 
 
 def refuse_disconnection(fabric: Fabric, circuits: Circuits, pairs: Iterable[tuple[str, str]]) -> None:
@@ -110,6 +206,13 @@ def changed_cables(fabric: Fabric, rewire: Rewire) -> frozenset[int]:
     """The cables at the ports that a rewire touches: what is dark while it lasts."""
     ports = {port for circuits in (rewire.down, rewire.up) for circuit in circuits.items for port in circuit}
     return frozenset(fabric.peer[port][0] // 2 for port in ports)
+
+
+def cable_mask(fabric: Fabric, rewire: Rewire) -> np.ndarray:
+    """`changed_cables` as bool[links]."""
+    found = np.zeros(len(fabric.links), bool)
+    found[list(changed_cables(fabric, rewire))] = True
+    return found
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@
 Whether the answer is worth a rewire is the planner's question (`planner.intend`), not the policy's.
 
     static                        a mesh of all racks, lit at the start
-    greedy, matching, bvn         a solver for any demand (`solvers`); circuits stay where a rewire saves less than it darkens
+    greedy, matching, bvn         a solver for any demand (`solvers`)
     demand                        the solver whose circuits send the demand soonest
     mesh, isolated-pod, bipartite, tree
                                   a template (`templates`) among the racks that talk
@@ -41,6 +41,7 @@ GRANULARITIES = ("one-shot", "per-phase", "per-collective", "time-slotted")
 SLOT_DELAYS = 10  # a slot lasts so many reconfiguration delays, so that nine tenths of the time is light
 DEFAULT_SLOT = 0.1  # s, at least: ten times the delay of a 3D-MEMS switch
 MOST_RACKS_COMPARED = 256  # `demand` asks both solvers up to so many racks, beyond them the matching alone
+SAME = 1e-6  # two times that differ by a smaller share are the same
 MOST_PARTNERS = 2  # and up to so many partners an uplink
 
 
@@ -91,16 +92,16 @@ class Static(_Policy):
 
 
 class BySolver(_Policy):
-    """Circuits for the demand. They stay where others would not shorten it by more than the time they are dark."""
+    """Circuits for the demand. They stay where the network cards need as long anyhow, or where others would be no better."""
 
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
         if not demand.bytes.any():
             return circuits
         before = completion(self.fabric, circuits, demand)
-        if before <= demand.floor + self.fabric.reconfig_delay:
+        if before <= demand.floor * (1 + SAME):
             return circuits
         best = min((self._plan(s, demand, circuits) for s in self._solvers(demand)), key=lambda plan: plan[0])
-        return best[2] if before - best[0] > self.fabric.reconfig_delay else circuits
+        return best[2] if best[0] < before * (1 - SAME) else circuits
 
     def _solvers(self, demand: Demand) -> tuple[str, ...]:
         """Whole circuits per pair (bvn) are worth a try only where racks have not many more partners than uplinks."""

@@ -16,19 +16,22 @@ the one before. Who knows that flows are identical says so by the `weight` of `E
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ..errors import RunError
 from ..fabric import Fabric
-from ..fabric.schemes import DEFAULT_SCHEME, MOST_PLACED, Routing
-from ..fabric.ways import offsets_of, spread
-from ..optics import Circuits, Decision, Demand, RewireRecord, Timing, intend, parse_policy
-from ..optics.planner import weigh
+from ..fabric.schemes import DEFAULT_SCHEME, MOST_PLACED
+from ..fabric.ways import offsets_of
+from ..optics import Circuits, Decision, Demand, Timing, intend, parse_policy
+from ..optics.circuits import together
+from ..optics.planner import turn
 from ..optics.policies import spelled
+from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Result
-from ..trace import PLAN_AHEAD, PhaseKey, Stage, Trace, begins, routing_of, stage_demand, stages
+from ..trace import PLAN_AHEAD, Stage, Trace, begins, routing_of, stage_demand, stages
+from ..trace.pairs import Pairs, PairWays
 from .flows import Engine
 
 Progress = Callable[[dict], None]
@@ -61,106 +64,43 @@ def simulate(
         engine="simulate", fabric=fabric, policy=policy if fabric.ocses else "ecmp", trace=trace, traffic=traffic, seed=seed,
         routing=world.routing.scheme,
         start=engine.start_times(), finish=engine.finish_times(), link_bytes=engine.link_bytes()[:-1],
-        sent=trace.size, received=trace.size, rewires=tuple(world.records), epochs=tuple(world.epochs),
+        sent=trace.size, received=trace.size, rewires=tuple(world.contract.records), epochs=tuple(world.contract.epochs),
         notes=world.notes(routing),
     ).check()  # fmt: skip
 
 
-@dataclass
-class _Rewiring:
-    """A rewire under way: its stage, the cables it darkens, the ways after it, flows in flight that must finish first."""
-
-    stage: Stage
-    decision: Decision
-    requested: float
-    cables: np.ndarray  # a mask
-    ways: "_Ways"
-    waits_for: set[int]
-    held: list[np.ndarray] = field(default_factory=list)  # rows that stood still for it, or would have
-    dark_from: float = np.inf  # when senders that were not told to pause come to a halt
-    usable: float = np.inf
-
-    @property
-    def next_change(self) -> float:
-        return min(self.dark_from, self.usable)
-
-
-class _Pairs:
-    """The host pairs that send in a trace: numbers of both ends in the fabric, and which pair each row is (-1: no bytes)."""
-
-    def __init__(self, fabric: Fabric, trace: Trace):
-        host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
-        sends = np.flatnonzero(trace.size > 0)
-        codes, which = np.unique(host[trace.src[sends]] << 32 | host[trace.dst[sends]], return_inverse=True)
-        self.src, self.dst = codes >> 32, codes & 0xFFFFFFFF
-        self.of = np.full(len(trace), -1, dtype=np.int64)
-        self.of[sends] = which
-
-
-class _Ways:
-    """The directed links of host pairs under one set of circuits, `nowhere` where nothing connects one; each found once."""
-
-    def __init__(self, fabric: Fabric, pairs: _Pairs, circuits: Circuits, routing: Routing):
-        self.routes, self.pairs = fabric.routes(circuits, routing), pairs
-        self.nowhere = 2 * len(fabric.links)
-        self.first = np.full(len(pairs.src), -1, dtype=np.int64)
-        self.count = np.zeros(len(pairs.src), np.int64)
-        self.links = np.zeros(0, np.int32)
-
-    def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """CSR (offsets, links) of the ways of `rows`, which send."""
-        pairs = self.pairs.of[rows]
-        self._find(np.unique(pairs[self.first[pairs] < 0]))
-        counts = self.count[pairs]
-        return offsets_of(counts), self.links[spread(self.first[pairs], counts)]
-
-    def _find(self, pairs: np.ndarray) -> None:
-        offsets, links = self.routes.links_of(self.pairs.src[pairs], self.pairs.dst[pairs])
-        dark = offsets[1:] == offsets[:-1]
-        links = np.insert(links, offsets[:-1][dark], self.nowhere)
-        self.count[pairs] = np.diff(offsets) + dark
-        self.first[pairs] = len(self.links) + offsets_of(self.count[pairs])[:-1]
-        self.links = np.concatenate((self.links, links))
-
-    def crossing(self, rows: np.ndarray, cables: np.ndarray) -> np.ndarray:
-        """Which of `rows` cross one of `cables` (a mask), as a mask."""
-        offsets, links = self.of(rows)
-        hit = np.append(cables, False)[links // 2]
-        return np.diff(np.concatenate(([0], np.cumsum(hit)))[offsets]) > 0
+KNOWN = 8  # sets of circuits whose ways are kept: phases come back to the same few
 
 
 class _World:
     def __init__(
         self, fabric: Fabric, trace: Trace, policy: str, routing: str, timing: Timing, progress: Progress
     ):  # fmt: skip
-        self.fabric, self.trace, self.timing, self.progress = fabric, trace, timing, progress
+        self.fabric, self.trace, self.progress = fabric, trace, progress
         self.policy = parse_policy(policy, fabric)
         self.routing = routing_of(routing, fabric, trace)
-        start = self._first_circuits()
-        self.circuits = start
-        self.epochs: list[tuple[float, Circuits]] = [(0.0, start)]
-        self.records: list[RewireRecord] = []
-        self.held: list[np.ndarray] = []  # rows that each rewire made wait
         # the last link has no capacity: flows stand on it while their way is dark
         rates = np.append(np.repeat([k.rate for k in fabric.links], 2), 0.0)
         self.engine = Engine(rates, progress=lambda *_: self._tell())
         self.phase, self.told = "", time.monotonic()
         self.slotted = self.policy.granularity == "time-slotted" and bool(fabric.ocses)
         self.timing = replace(timing, control=0.0, guard=0.0) if self.slotted else timing
+        start = self._first_circuits()
+        self.contract = Rewiring(fabric, self.timing, start)
+        self.times: tuple[float, ...] = ()  # of the rewire under way: programmed, dark until, usable
+        self.halt = np.inf  # when senders that were not told to pause come to a halt
         self.waiting = stages(trace, self.policy.granularity)  # stages that have not begun
         self.stage_of = begins(self.waiting)
         alone = (r for r in self.stage_of if not len(trace.waits_for(r)))
         self.opens = sorted((float(trace.start[r]), r) for r in alone)
-        self.begun = np.zeros(0, np.int64)  # rows with bytes of the stages that have
-        self.intents: list[Stage] = []
-        self.demanded: dict[PhaseKey, list[tuple[str, str]]] = {}
+        self.begun: dict[Stage, np.ndarray] = {}  # rows with bytes, not finished, of the stages that have
+        self.demands: dict[Stage, Demand] = {}  # of stages as they begin
         self.wakes: list[float] = []  # when rows with a gap start, where slots turn
         self.cycle: list[Circuits] = []  # of the stage under way, where slots turn
         self.turn, self.next_slot = 0, np.inf  # the slot that ends next, while something is being sent
-        self.rewiring: _Rewiring | None = None
-        self.pairs = _Pairs(fabric, trace)
-        self.ways = _Ways(fabric, self.pairs, start, self.routing)
-        self.known = {start: self.ways} if self.slotted else {}  # a cycle comes back to the same circuits
+        self.pairs = Pairs(fabric, trace)
+        self.known: dict[Circuits, PairWays] = {}
+        self.ways = self._ways_under(start)
         self._fill()
 
     def notes(self, asked: str) -> tuple[str, ...]:
@@ -178,8 +118,14 @@ class _World:
         if self.policy.granularity != "one-shot":
             return start
         (job,) = stages(self.trace, "one-shot")
-        demand, pairs = stage_demand(self.trace, fabric, job), self.trace.pairs()
-        return intend(fabric, self.policy, demand, start, 0.0, (), self.timing, pairs).circuits
+        return intend(fabric, self.policy, stage_demand(self.trace, fabric, job), start, 0.0, dark=0.0).circuits
+
+    def _ways_under(self, circuits: Circuits) -> PairWays:
+        if circuits not in self.known:
+            while len(self.known) >= KNOWN and not self.slotted:  # a cycle comes back to all of its circuits
+                self.known.pop(next(iter(self.known)))
+            self.known[circuits] = PairWays(self.fabric, self.pairs, circuits, self.routing)
+        return self.known[circuits]
 
     def _fill(self) -> None:
         trace, sends = self.trace, np.flatnonzero(self.trace.size > 0)
@@ -200,36 +146,47 @@ class _World:
     def run(self) -> None:
         """Advance from one decision to the next until nothing is left to do."""
         while True:
-            until = (
-                self.rewiring.next_change
-                if self.rewiring
-                else min(self.next_slot, self.wakes[0] if self.wakes else np.inf)
-            )
-            until = max(until, self.engine.now)  # a slot may have ended while circuits were dark
-            events = self.engine.run(min(until, self.opens[0][0] if self.opens else np.inf))
+            events = self.engine.run(min(self._until(), self.opens[0][0] if self.opens else np.inf))
             seen = events["flow"].tolist()
             while self.opens and self.opens[0][0] <= self.engine.now:
                 seen.append(self.opens.pop(0)[1])
             if self.slotted and seen:
                 self._wake(seen)
             for row in seen:
-                if self.rewiring:
-                    self.rewiring.waits_for.discard(row)
+                self.contract.finished(row)
                 for stage in self.stage_of.get(row, ()):
                     if stage in self.waiting:
                         self._begin(stage)
-            if self.rewiring and self.engine.now >= self.rewiring.next_change:
-                self._dark_or_usable()
-            elif self.rewiring and not self.rewiring.waits_for and self.rewiring.usable == np.inf:
-                self._go_dark()
-            elif not self.rewiring and self.engine.now >= self.next_slot:
-                self._turn()
-            elif self.wakes and self.engine.now >= self.wakes[0]:
-                self._wake([])
-            elif not seen:
+            if not self._steered() and not seen:
                 return self._finish()
-            while self.intents and not self.rewiring:
-                self._decide(self.intents.pop(0))
+            self._ask_again()
+            while self.contract.asking:
+                self._decide()
+
+    def _until(self) -> float:
+        """The next instant at which circuits or slots change."""
+        if self.contract.under_way:
+            return min(self.halt, self.times[-1] if self.times else np.inf)
+        until = min(self.next_slot, self.wakes[0] if self.wakes else np.inf)
+        return max(until, self.engine.now)  # a slot may have ended while circuits were dark
+
+    def _steered(self) -> bool:
+        """Take the step of the rewire or of the slots that is due; False where none is."""
+        now = self.engine.now
+        if self.times and now >= self.times[-1]:
+            self._usable()
+        elif now >= self.halt:
+            self.halt = np.inf
+            self._stop(self.contract.concern(NONE, self._concerned(), dark=True))
+        elif self.contract.quiet and not self.times:
+            self._go_dark()
+        elif not self.contract.under_way and now >= self.next_slot:
+            self._turn()
+        elif self.wakes and now >= self.wakes[0]:
+            self._wake([])
+        else:
+            return False
+        return True
 
     def _finish(self) -> None:
         stuck = np.flatnonzero(~np.isfinite(self.engine.finish_times()))
@@ -237,12 +194,8 @@ class _World:
             hosts, row = self.trace.hosts, int(stuck[0])
             pair = f"{hosts[self.trace.src[row]]} -> {hosts[self.trace.dst[row]]}"
             raise RunError(f"{len(stuck)} rows can never finish, first row {row} ({pair}): no path carries them")
-        begin = self.engine.start_times()
-        for i, rows in enumerate(self.held):
-            record = self.records[i]
-            halt = record.programmed if self.timing.in_flight == "drop" else record.requested
-            since = max(float(begin[rows].min(initial=np.inf)), halt)
-            self.records[i] = replace(record, exposed=max(record.usable - since, 0.0))
+
+    # --- slots -------------------------------------------------------------------------------------------------------
 
     def _wake(self, rows: list[int]) -> None:
         """Slots count while something is sent: `rows` are ready or done; one that waits for its gap wakes us after it."""
@@ -265,23 +218,29 @@ class _World:
         if self.cycle:
             self.turn += 1
             wanted = self.cycle[self.turn % len(self.cycle)]
-            decision = weigh(self.fabric, self.policy.name, wanted, self.policy.slot, self.circuits, self.timing)
+            decision = turn(
+                self.fabric, self.policy.name, wanted, self.policy.slot, self.contract.circuits, self.timing
+            )
             if decision.rewire:
-                self._rewire(self.stage, decision)
+                self._rewire(decision)
+
+    # --- stages and circuits -----------------------------------------------------------------------------------------
 
     def _begin(self, stage: Stage) -> None:
         self.waiting.remove(stage)
-        rows = stage.rows[self.trace.size[stage.rows] > 0]
         self.phase = str(stage)
         self._tell(at_once=True)
-        if self.fabric.ocses:
-            self.begun = np.concatenate((self.begun, rows))
-            parked = self._parked(rows)
-            if parked.any():
-                self._park(rows[parked])
-            self._reroute(rows[~parked])
-            if self.policy.granularity != "one-shot":
-                self.intents.append(stage)
+        if not self.fabric.ocses:
+            return
+        rows = stage.rows[self.trace.size[stage.rows] > 0]
+        self.begun[stage] = rows
+        stands = self._concerned(rows)
+        if len(stands):
+            stands = self.contract.concern(NONE, stands, dark=bool(self.times) and np.isinf(self.halt))
+            self._stop(stands)
+        self._reroute(rows[~np.isin(rows, stands)])
+        if self.policy.granularity != "one-shot":
+            self.contract.ask(stage)
 
     def _tell(self, at_once: bool = False) -> None:
         """Say how far the run is: as a phase begins, and now and then while the engine works."""
@@ -291,91 +250,98 @@ class _World:
         sizes = self.trace.size
         done = int(sizes[np.isfinite(engine.finish_times())].sum())
         self.progress({
-            "stage": "run", "phase": self.phase, "clock_s": engine.now, "circuits": len(self.circuits),
+            "stage": "run", "phase": self.phase, "clock_s": engine.now, "circuits": len(self.contract.circuits),
             "done_bytes": done, "total_bytes": int(sizes.sum()),
         })  # fmt: skip
 
-    def _decide(self, stage: Stage) -> None:
-        plan = [stage_demand(self.trace, self.fabric, s) for s in self.waiting[:PLAN_AHEAD]]
-        demand, pairs = stage_demand(self.trace, self.fabric, stage), self._phase_pairs(stage)
+    def _decide(self) -> None:
+        """Answer the stages that ask, all at once."""
+        asking = self.contract.asking
         if self.slotted:
-            self.stage, self.turn = stage, 0
-            self.cycle = self.policy.cycle(demand, self.circuits) or self.cycle
+            self.stage, self.turn = asking[-1], 0
+            self.cycle = self.policy.cycle(self._demand(asking[-1]), self.contract.circuits) or self.cycle
+            self.contract.stay()
             return
-        now = self.engine.now
-        decision = intend(self.fabric, self.policy, demand, self.circuits, now, plan, self.timing, pairs)
+        open_ = self._open()
+        others = [s for s in open_ if s not in asking]
+        demand = together([self._demand(s) for s in asking])
+        left = {s: self.engine.remaining(rows) for s, rows in open_.items()}
+        sending = [stage_demand(self.trace, self.fabric, s, open_[s], left[s]) for s in others]
+        coming = [self._demand(s) for s in self.waiting[:PLAN_AHEAD]]
+        circuits, now = self.contract.circuits, self.engine.now
+        decision = intend(self.fabric, self.policy, demand, circuits, now, coming, self.timing, sending)
         if decision.rewire:
-            self._rewire(stage, decision)
-
-    def _phase_pairs(self, stage: Stage) -> list[tuple[str, str]]:
-        """The host pairs of the phase a stage belongs to: a plan must leave a way to all of them, others may still be sending."""
-        if stage.key not in self.demanded:
-            self.demanded[stage.key] = self.trace.pairs(self.trace.rows(stage.key))
-        return self.demanded[stage.key]
-
-    def _rewire(self, stage: Stage, decision: Decision) -> None:
-        after = self.known.get(decision.circuits)
-        if after is None:
-            after = _Ways(self.fabric, self.pairs, decision.circuits, self.routing)
-        if self.slotted:
-            self.known[decision.circuits] = after
-        before, then = self.ways.routes.lights.cross, after.routes.lights.cross
-        cables = (before != then).reshape(-1, 2).any(1)  # those of `changed_cables`, as a mask
-        self.rewiring = _Rewiring(stage, decision, self.engine.now, cables, after, set())
-        rows = self._open()
-        rows = rows[self._parked(rows)]
-        if self.timing.in_flight == "drain":
-            flying = np.isin(rows, self.engine.active())
-            self.engine.watch(rows[flying])
-            self.rewiring.waits_for = set(rows[flying].tolist())
-            rows = rows[~flying]
-        if self.timing.in_flight != "drop":  # who drops goes on until the circuits are gone
-            self._park(rows)
+            after = self._ways_under(decision.circuits)
+            some = [*others, *(s for s in asking if s in open_)]
+            before, then = ([ways.load(open_[s], left[s]) for s in some] for ways in (self.ways, after))
+            leads = [0.0 if s in others else s.lead for s in some]
+            decision = self.contract.weigh(decision, before, then, leads)
+        if decision.wait:
+            self.engine.watch(np.concatenate(list(open_.values())))
+            self.contract.wait()
+        elif decision.rewire:
+            self._rewire(decision)
         else:
-            self.rewiring.held.append(rows)
-        if not self.rewiring.waits_for:
-            self._go_dark()
+            self.contract.stay()
 
-    def _parked(self, rows: np.ndarray) -> np.ndarray:
-        """Which of `rows` have a way, now or after, over a cable that the rewire under way darkens; a mask."""
-        if not self.rewiring:
-            return np.zeros(len(rows), bool)
-        cables = self.rewiring.cables
-        return self.ways.crossing(rows, cables) | self.rewiring.ways.crossing(rows, cables)
+    def _demand(self, stage: Stage) -> Demand:
+        """What a stage sends in all, as it begins."""
+        if stage not in self.demands:
+            self.demands[stage] = stage_demand(self.trace, self.fabric, stage)
+        return self.demands[stage]
 
-    def _open(self) -> np.ndarray:
-        """Rows with bytes of the phases that have begun, not finished."""
-        self.begun = self.begun[~np.isfinite(self.engine.finish_times()[self.begun])]
+    def _open(self) -> dict[Stage, np.ndarray]:
+        """Rows with bytes, not finished, of the stages that have begun."""
+        finish = self.engine.finish_times()
+        left = {stage: rows[~np.isfinite(finish[rows])] for stage, rows in self.begun.items()}
+        self.begun = {stage: rows for stage, rows in left.items() if len(rows)}
         return self.begun
 
+    def _ask_again(self) -> None:
+        """Stages that had no way ask again where others have ended since."""
+        if self.contract.blocked and not self.contract.under_way:
+            before = len(self.begun)
+            if len(self._open()) < before:
+                self.contract.ended()
+
+    def _rewire(self, decision: Decision) -> None:
+        asking = self.contract.asking
+        going = self.contract.take(decision, self.engine.now)
+        self.after = self._ways_under(decision.circuits)
+        rows = self._concerned()
+        flying = np.isin(rows, self.engine.active()) & ~np.isin(rows, self._rows_of(asking))
+        self._stop(self.contract.concern(rows[flying], rows[~flying]))
+        if going.waits_for:
+            self.engine.watch(np.array(sorted(going.waits_for), dtype=np.int64))
+        else:
+            self._go_dark()
+
+    def _rows_of(self, some: tuple[Stage, ...]) -> np.ndarray:
+        return np.concatenate([NONE, *(self.begun[s] for s in some if s in self.begun)])
+
+    def _concerned(self, rows: np.ndarray | None = None) -> np.ndarray:
+        """Those of `rows` (all that are open) whose way, now or after, the rewire under way darkens."""
+        going = self.contract.under_way
+        if rows is None:
+            rows = self._rows_of(tuple(self._open()))
+        if not going:
+            return rows[:0]
+        return rows[self.ways.crossing(rows, going.cables) | self.after.crossing(rows, going.cables)]
+
     def _go_dark(self) -> None:
-        rewiring, now = self.rewiring, self.engine.now
-        programmed = now + self.timing.control
+        programmed = self.engine.now + self.timing.control
         dark_until = programmed + self.fabric.reconfig_delay
-        rewiring.usable = dark_until + self.timing.settle
-        if self.timing.in_flight == "drop":
-            rewiring.dark_from = programmed
-        self.records.append(
-            RewireRecord(
-                len(self.records) + 1, str(rewiring.stage), rewiring.requested, programmed, dark_until, rewiring.usable,
-                rewiring.decision.rewire.size, 0, rewiring.decision.why,
-            )
-        )  # fmt: skip
+        self.times = programmed, dark_until, dark_until + self.timing.settle
+        self.halt = programmed if self.timing.in_flight == "drop" else np.inf
 
-    def _dark_or_usable(self) -> None:
-        rows = self._open()
-        if self.engine.now < self.rewiring.usable:
-            self.rewiring.dark_from = np.inf
-            self._park(rows[self._parked(rows)])
-            return
-        self.held.append(np.concatenate((*self.rewiring.held, np.zeros(0, np.int64))))
-        self.circuits = self.rewiring.decision.circuits
-        self.epochs.append((self.engine.now, self.circuits))
-        self.ways, self.rewiring = self.rewiring.ways, None
-        self._reroute(rows)
+    def _usable(self) -> None:
+        times, self.times, self.halt = self.times, (), np.inf
+        self.contract.done(*times, self.engine.start_times())
+        self.ways = self.after
+        self._reroute(self._rows_of(tuple(self._open())))
 
-    def _park(self, rows: np.ndarray) -> None:
-        self.rewiring.held.append(rows)
+    def _stop(self, rows: np.ndarray) -> None:
+        """Let rows stand where nothing is carried."""
         nowhere = np.full(len(rows), 2 * len(self.fabric.links), dtype=np.int32)
         self.engine.reroute(rows, np.arange(len(rows) + 1), nowhere)
 

@@ -163,15 +163,18 @@ class Trace:
         """Rack to rack bytes of one phase and the window it is predicted to last."""
         return self.demand_of(fabric, self.rows(key), self.windows.get(key, float("inf")), key.phase)
 
-    def demand_of(self, fabric: Fabric, rows: np.ndarray, window: float = float("inf"), phase: str = "") -> Demand:
-        """Rack to rack bytes of these rows, and what the busiest network card needs for them."""
+    def demand_of(
+        self, fabric: Fabric, rows: np.ndarray, window: float = float("inf"), phase: str = "", left: np.ndarray | None = None
+    ) -> Demand:  # fmt: skip
+        """Rack to rack bytes of these rows (`left`: what each still sends), and what the busiest network card needs for them."""
+        size = self.size[rows] if left is None else left
         host = np.array([fabric.host_index[name] for name in self.hosts], dtype=np.int64)
         rack, n = fabric.cabling.host_rack[host], len(fabric.racks)
         src, dst = self.src[rows], self.dst[rows]
-        sent = np.bincount(rack[src] * n + rack[dst], self.size[rows], minlength=n * n).reshape(n, n)
+        sent = np.bincount(rack[src] * n + rack[dst], size, minlength=n * n).reshape(n, n)
         np.fill_diagonal(sent, 0.0)  # traffic inside a rack asks for no circuit
         nic = fabric.cabling.rate[fabric.cabling.host_link[host]]
-        cards = (np.bincount(ends, self.size[rows], minlength=len(host)) for ends in (src, dst))
+        cards = (np.bincount(ends, size, minlength=len(host)) for ends in (src, dst))
         floor = max(float(transfer_seconds(load, nic).max(initial=0.0)) for load in cards)
         return Demand(fabric.racks, sent, window, phase, floor)
 

@@ -10,7 +10,7 @@ A stage's window is the time it is predicted to keep its demand: a phase's is wh
 the next one could start, beside its own time at the busiest network card.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +27,8 @@ PLAN_AHEAD = 4  # stages to come that a policy is told of
 class Stage:
     """Rows that share their circuits; it begins when the first of `entries` is ready. `label` is of a collective, else ''.
 
-    A collective begins with the compute right before it, which hides the rewire: what it waits for has been sent by then.
+    A collective begins with the compute right before it, which hides the rewire: what it waits for has been sent by then. `lead`
+    is how long that computing takes: from begin to the first byte, s on a network without delay.
     """
 
     key: PhaseKey
@@ -35,6 +36,7 @@ class Stage:
     rows: np.ndarray
     entries: np.ndarray
     until_next: float | None = None  # s on a network without delay; None: the phase's window counts
+    lead: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.key} {self.label}".strip()
@@ -47,21 +49,39 @@ def stages(trace: Trace, granularity: str) -> list[Stage]:
     if granularity == "one-shot":
         every = np.arange(len(trace))
         return [Stage(PhaseKey(int(trace.step.min(initial=0)), "all"), "", every, _entries(trace, every))]
-    if granularity == "per-collective":
-        return _collectives(trace)
-    return [Stage(key, "", trace.rows(key), trace.entries(key)) for key in trace.phase_keys]
-
-
-def stage_demand(trace: Trace, fabric: Fabric, stage: Stage) -> Demand:
-    """Rack to rack bytes of a stage, what the network cards need for them, and its window."""
-    demand = trace.demand_of(fabric, stage.rows, trace.windows.get(stage.key, float("inf")), stage.key.phase)
-    if stage.until_next is None:
-        return demand
-    return Demand(demand.racks, demand.bytes, stage.until_next + demand.floor, demand.phase, demand.floor)
-
-
-def _collectives(trace: Trace) -> list[Stage]:
     ready, _ = trace.compute_only()
+    if granularity == "per-collective":
+        return _collectives(trace, ready)
+    found = ((key, trace.rows(key), trace.entries(key)) for key in trace.phase_keys)
+    return [Stage(key, "", rows, entries, None, _lead(trace, ready, rows, entries)) for key, rows, entries in found]
+
+
+def stage_demand(
+    trace: Trace, fabric: Fabric, stage: Stage, rows: np.ndarray | None = None, left: np.ndarray | None = None
+) -> Demand:
+    """Rack to rack bytes of a stage, what the network cards need for them, its window and its lead.
+
+    rows, left: those of its rows that still send, and the bytes each has left; it is under way then and leads nothing.
+    """
+    window = trace.windows.get(stage.key, float("inf"))
+    if rows is not None:
+        return trace.demand_of(fabric, rows, window, stage.key.phase, left)
+    demand = trace.demand_of(fabric, stage.rows, window, stage.key.phase)
+    if stage.until_next is not None:
+        window = stage.until_next + demand.floor
+    return replace(demand, window=window, lead=stage.lead)
+
+
+def _lead(trace: Trace, ready: np.ndarray, rows: np.ndarray, entries: np.ndarray) -> float:
+    """Seconds from the first of `entries` to the first byte of `rows`."""
+    sends = rows[trace.size[rows] > 0]
+    if not len(sends):
+        return 0.0
+    first = np.maximum(ready[sends] + trace.gap[sends], trace.start[sends]).min()
+    return max(float(first - ready[entries].min()), 0.0)
+
+
+def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
     found: list[tuple[float, PhaseKey, str, np.ndarray]] = []
     for key in trace.phase_keys:
         rows = trace.rows(key)
@@ -75,10 +95,11 @@ def _collectives(trace: Trace) -> list[Stage]:
         ]
     found.sort(key=lambda one: one[0])
     ends = [*(begin for begin, *_ in found[1:]), float("inf")][: len(found)]  # none where nothing is sent
-    return [
-        Stage(key, label, rows, _before(trace, _entries(trace, rows)), end - begin)
-        for (begin, key, label, rows), end in zip(found, ends, strict=True)
-    ]
+    stages = []
+    for (begin, key, label, rows), end in zip(found, ends, strict=True):
+        entries = _before(trace, _entries(trace, rows))
+        stages.append(Stage(key, label, rows, entries, end - begin, _lead(trace, ready, rows, entries)))
+    return stages
 
 
 def begins(every: list[Stage]) -> dict[int, list[Stage]]:

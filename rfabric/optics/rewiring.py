@@ -1,0 +1,138 @@
+"""The rewire contract as a state machine: what both worlds follow, each on its own clock.
+
+    a stage begins        ask(stage): it waits for its circuits, with all that began since the last decision
+    asking                the stages to be decided together; none while a rewire is under way
+        stay, wait        the circuits stay; or a stage has no way until something in flight has ended, and asks again then
+        take(decision)    the rewire is under way: whom it makes stand still, whom it waits for
+    quiet                 nobody is waited for: the circuits may go dark
+    done(times)           the new circuits are in force, with a record of what it took and whom it kept waiting
+
+    in flight     flows on circuits that change        flows that become ready meanwhile
+    hold          stand still                          wait
+    drain         are waited for                       wait
+    drop          go on, and lose what meets the dark  go on
+
+A flow is concerned when its way, before or after, crosses a cable that goes dark, or when it has none: routes change while it is
+dark. What the stages that ask would send at this instant has not left yet: nobody drains it. Nothing here reads a clock, sends
+or knows what a row is beyond its number.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..fabric import Fabric
+from .circuits import Circuits
+from .outlook import Load, Outlook, gain
+from .planner import STAY, Decision, RewireRecord, Timing, cable_mask, refusal
+
+NONE = np.zeros(0, np.int64)
+
+
+@dataclass
+class UnderWay:
+    """A rewire between request and usable: for which stages, the cables it darkens (mask), the rows that stand still for it."""
+
+    stages: tuple
+    decision: Decision
+    requested: float
+    cables: np.ndarray
+    waits_for: set[int] = field(default_factory=set)
+    held: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """All rows that stood still, or met the dark."""
+        return np.unique(np.concatenate((*self.held, NONE)))
+
+
+class Rewiring:
+    """Which circuits are in force, which stages ask for others, and the rewire under way; `epochs` and `records` so far."""
+
+    def __init__(self, fabric: Fabric, timing: Timing, circuits: Circuits):
+        self.fabric, self.timing, self.circuits = fabric, timing, circuits
+        self.epochs: list[tuple[float, Circuits]] = [(0.0, circuits)]
+        self.records: list[RewireRecord] = []
+        self.under_way: UnderWay | None = None
+        self.blocked: list[Hashable] = []  # stages that have no way until another ends
+        self._asking: list[Hashable] = []
+
+    # --- intents -----------------------------------------------------------------------------------------------------
+
+    def ask(self, stage: Hashable) -> None:
+        """A stage begins."""
+        self._asking.append(stage)
+
+    @property
+    def asking(self) -> tuple:
+        """The stages to be decided together now."""
+        return () if self.under_way else tuple(self._asking)
+
+    def stay(self) -> None:
+        """The circuits serve those who asked."""
+        self._asking.clear()
+
+    def wait(self) -> None:
+        """Those who asked have no way yet: they ask again when a stage has ended."""
+        self.blocked, self._asking = [*self.blocked, *self._asking], []
+
+    def ended(self) -> None:
+        """A stage has ended: whoever was blocked asks again."""
+        self._asking, self.blocked = [*self.blocked, *self._asking], []
+
+    # --- the rewire --------------------------------------------------------------------------------------------------
+
+    def weigh(
+        self, decision: Decision, before: Sequence[Load], after: Sequence[Load], leads: Sequence[float]
+    ) -> Decision:
+        """The decision, once the ways of every flow are known: circuits stay where those in flight would not end sooner."""
+        outlooks = (Outlook.of_flows(self.fabric, loads) for loads in (before, after))
+        cables, dark = cable_mask(self.fabric, decision.rewire), self.timing.takes(self.fabric)
+        seconds = gain(*outlooks, np.array(leads), cables, dark) + decision.later
+        if seconds > self.timing.guard:
+            return decision
+        return Decision(STAY, refusal(seconds), self.circuits)
+
+    def take(self, decision: Decision, now: float) -> UnderWay:
+        """The rewire is requested for all who asked."""
+        stages, self._asking = tuple(self._asking), []
+        self.under_way = UnderWay(stages, decision, now, cable_mask(self.fabric, decision.rewire))
+        return self.under_way
+
+    def concern(self, flying: np.ndarray, ready: np.ndarray, dark: bool = False) -> np.ndarray:
+        """Of rows the rewire concerns, those the world stops now: in flight before it was asked for, or about to be sent."""
+        going = self.under_way
+        if self.timing.in_flight == "drop" and not dark:
+            return NONE
+        if self.timing.in_flight == "drain":
+            going.waits_for |= set(flying.tolist())
+            flying = NONE
+        going.held.append(np.concatenate((flying, ready)))
+        return going.held[-1]
+
+    def finished(self, row: int) -> None:
+        """A row has finished: nobody waits for it any more."""
+        if self.under_way:
+            self.under_way.waits_for.discard(row)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether a rewire is under way that waits for no flow."""
+        return self.under_way is not None and not self.under_way.waits_for
+
+    def done(
+        self, programmed: float, dark_until: float, usable: float, start: np.ndarray, lost: int = 0, epoch: int = 0
+    ) -> RewireRecord:
+        """The new circuits are in force; `start`: when each row of the run was ready to send (s, nan or inf: not yet)."""
+        going, self.under_way = self.under_way, None
+        self.circuits = going.decision.circuits
+        halt = programmed if self.timing.in_flight == "drop" else going.requested
+        since = max(float(np.fmin.reduce(start[going.rows], initial=np.inf)), halt)
+        record = RewireRecord(
+            epoch or len(self.records) + 1, str(going.stages[0]) if going.stages else "", going.requested, programmed,
+            dark_until, usable, going.decision.rewire.size, lost, going.decision.why, max(usable - since, 0.0),
+        )  # fmt: skip
+        self.records.append(record)
+        self.epochs.append((usable, self.circuits))
+        return record
