@@ -19,7 +19,7 @@ from rfabric.report.compare import Row, Table
 from rfabric.report.summary import check_summary
 from rfabric.trace import read_trace
 
-SMALL = ["--topo", "fat-tree,pods=2,tors=2", "--topo", "rfabric,pods=2,tors=2"]
+SMALL = ["--topo", "fat-tree,pods=2,tors=2", "--topo", "rfabric,pods=2,tors=2,planes=1"]
 TRACE = """# rfabric-trace 1
 id,src,dst,size_bytes,start_s,after,gap_s,step,phase,label
 0,h1,h1,0,0,,2.5,0,training,backward
@@ -75,7 +75,7 @@ def failure(capsys, *words):
 
 
 def test_replay_prints_the_comparison_and_leaves_a_folder(here, capsys):
-    assert main(["replay", "mine.csv", *SMALL, "--seed", "3", "--policy", "phase"]) == 0  # a template, needed or not
+    assert main(["replay", "mine.csv", *SMALL, "--seed", "3"]) == 0
     out = capsys.readouterr().out
     for words in (
         "step time",
@@ -163,7 +163,7 @@ def test_in_flight_reaches_the_simulator(here, capsys):
 def test_emulate_measures_with_real_packets_beside_the_simulation(here):
     """A few seconds on four racks: every byte arrives, the run is compared, the folder is whole, nothing is left."""
     scale = ["--bandwidth-scale", "0.0003", "--time-dilation", "20"]  # small enough for a busy machine
-    done = run("emulate", "--traffic", "mine.csv", *SMALL[2:], "--policy", "phase", *scale, "--json")
+    done = run("emulate", "--traffic", "mine.csv", *SMALL[2:], *scale, "--json")
     assert done.returncode == 0, done.stderr
     document = check_summary(json.loads(done.stdout), "stdout")
     (entry,) = document["runs"]

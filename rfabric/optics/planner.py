@@ -99,8 +99,12 @@ def intend(
         text = f"window {show_time(demand.window)} is not above {show_time(least)}: circuits stay"
         decision = Decision(STAY, text, circuits)
     else:
-        found = _candidates(fabric, policy, demand, circuits, now, coming, sending)
-        decision = _best(fabric, policy.name, found, [*sending, demand], coming, circuits, dark, timing.guard)
+        every, guard = [*sending, demand], timing.guard if dark else 0.0
+        stay = Prospect.of(fabric, circuits, every, coming)
+        decision = Decision(STAY, "circuits already fit", circuits)
+        if stay.at_stake(every, coming, dark) > guard:
+            found = _candidates(fabric, policy, demand, circuits, now, coming, sending)
+            decision = _best(fabric, policy.name, found, every, coming, circuits, stay, dark, guard)
     if decision.wait and sending:
         return decision
     refuse_cut(fabric, decision.circuits, [*sending, demand])
@@ -124,22 +128,21 @@ def _candidates(
 
 def _best(
     fabric: Fabric, who: str, found: Sequence[Circuits], demands: Sequence[Demand], coming: Sequence[Demand],
-    circuits: Circuits, dark: float, guard: float,
+    circuits: Circuits, stay: "Prospect", dark: float, guard: float,
 ) -> Decision:  # fmt: skip
     """The candidate that gains most over the circuits as they are; they stay where none gains more than `guard` s."""
-    others, blocked = [wanted for wanted in found if wanted != circuits], bool(_cut(fabric, circuits, demands))
+    others, blocked = [wanted for wanted in found if wanted != circuits], bool(np.isinf(stay.now.least).any())
     if not others:
         return Decision(STAY, "circuits already fit", circuits, wait=blocked)
-    stay = Prospect.of(fabric, circuits, demands, coming)
     leads = np.array([d.lead for d in demands]), np.array([d.lead for d in coming])
     gains = []
     for wanted in others:
-        rewire = Rewire.between(circuits, wanted)
-        after, cables = Prospect.of(fabric, wanted, demands, coming), cable_mask(fabric, rewire)
+        after, cables = Prospect.of(fabric, wanted, demands, coming), cable_mask(fabric, circuits, wanted)
         later = gain_later(stay.later, after.later, leads[1], dark)
-        gains.append((gain(stay.now, after.now, leads[0], cables, dark), later, rewire, wanted))
-    soon, later, rewire, wanted = max(gains, key=lambda one: one[0] + one[1])
-    if soon + later > (guard if dark else 0.0):
+        gains.append((gain(stay.now, after.now, leads[0], cables, dark), later, wanted))
+    soon, later, wanted = max(gains, key=lambda one: one[0] + one[1])
+    if soon + later > guard:
+        rewire = Rewire.between(circuits, wanted)
         return Decision(rewire, f"{who}: {rewire.size} circuits change", wanted, later)
     return Decision(STAY, refusal(soon + later), circuits, wait=blocked)
 
@@ -161,6 +164,13 @@ class Prospect:
     @classmethod
     def of(cls, fabric: Fabric, circuits: Circuits, demands: Sequence[Demand], coming: Sequence[Demand]) -> "Prospect":
         return cls(Outlook.of_racks(fabric, circuits, demands), Outlook.of_racks(fabric, circuits, coming))
+
+    def at_stake(self, demands: Sequence[Demand], coming: Sequence[Demand], dark: float) -> float:
+        """Seconds that no rewire could gain more than: the network cards need their time under any circuits."""
+        soon = sum(max(end - d.floor, 0.0) for end, d in zip(self.now.ends, demands, strict=True))
+        waits = (max(dark - d.lead, 0.0) for d in coming)
+        each = zip(self.later.alone, coming, waits, strict=True)
+        return float(soon + sum(min(max(end - d.floor, 0.0), wait) for end, d, wait in each))
 
 
 def turn(fabric: Fabric, who: str, wanted: Circuits, slot: float, circuits: Circuits, timing: Timing) -> Decision:
@@ -208,11 +218,10 @@ def changed_cables(fabric: Fabric, rewire: Rewire) -> frozenset[int]:
     return frozenset(fabric.peer[port][0] // 2 for port in ports)
 
 
-def cable_mask(fabric: Fabric, rewire: Rewire) -> np.ndarray:
-    """`changed_cables` as bool[links]."""
-    found = np.zeros(len(fabric.links), bool)
-    found[list(changed_cables(fabric, rewire))] = True
-    return found
+def cable_mask(fabric: Fabric, old: Circuits, new: Circuits) -> np.ndarray:
+    """`changed_cables` between two sets of circuits, as bool[links]."""
+    before, after = (fabric.routes(circuits).lights.cross for circuits in (old, new))
+    return (before != after).reshape(-1, 2).any(axis=1)
 
 
 @dataclass(frozen=True)

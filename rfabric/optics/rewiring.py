@@ -88,7 +88,7 @@ class Rewiring:
     ) -> Decision:
         """The decision, once the ways of every flow are known: circuits stay where those in flight would not end sooner."""
         outlooks = (Outlook.of_flows(self.fabric, loads) for loads in (before, after))
-        cables, dark = cable_mask(self.fabric, decision.rewire), self.timing.takes(self.fabric)
+        cables, dark = cable_mask(self.fabric, self.circuits, decision.circuits), self.timing.takes(self.fabric)
         seconds = gain(*outlooks, np.array(leads), cables, dark) + decision.later
         if seconds > self.timing.guard:
             return decision
@@ -97,7 +97,7 @@ class Rewiring:
     def take(self, decision: Decision, now: float) -> UnderWay:
         """The rewire is requested for all who asked."""
         stages, self._asking = tuple(self._asking), []
-        self.under_way = UnderWay(stages, decision, now, cable_mask(self.fabric, decision.rewire))
+        self.under_way = UnderWay(stages, decision, now, cable_mask(self.fabric, self.circuits, decision.circuits))
         return self.under_way
 
     def concern(self, flying: np.ndarray, ready: np.ndarray, dark: bool = False) -> np.ndarray:
