@@ -562,9 +562,9 @@ def test_bench_tables_say_what_was_measured_and_what_was_not(tmp_path):
         bench.Row("a2a-512", "all to all", **own, **peer, ratio=40.0, at_least=True),
         bench.Row("web-of-128-gpus", "web", **own, visits_per_flow=17.25),
     ]
-    bench.write(rows, tmp_path / "bench", "rfabric bench --patience 20")
+    bench.write(rows, tmp_path / "bench", "rfabric bench --patience 20s")
     page = (tmp_path / "bench/engine.md").read_text()
-    assert page.startswith("`rfabric bench --patience 20` on ")
+    assert page.startswith("`rfabric bench --patience 20s` on ")
     assert "| the mix | 2,000 | 0.5 | 4,000 | 40 | 120 | > 20 | 5 | 10.0 | 1e-12 |" in page
     assert "| all to all | 2,000 | 0.5 | 4,000 | 40 | 120 | > 20 | > 20 | > 40.0 |  |" in page
     assert "| web | 2,000 | 0.5 | 4,000 | 40 | 120 | 17.2 |\n" in page and "## Alone" not in page

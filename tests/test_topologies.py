@@ -342,7 +342,7 @@ def test_rooms_keep_to_the_limits_of_switches(name, hosts):
 
 
 def test_what_a_spec_leaves_open_can_be_filled_in():
-    assert size_keys("topoopt") == ("servers", "gpus") and size_keys("ideal,rate=1e9") == ("gpus",)
+    assert size_keys("topoopt") == ("servers", "gpus") and size_keys("ideal,rate=1Gbit/s") == ("gpus",)
     assert with_setting("rfabric,pods=2", "rate", "100G") == "rfabric,pods=2,rate=100G"
     assert with_setting("rfabric,rate=200G", "rate", "100G") == "rfabric,rate=200G"
     assert with_setting("mine.json", "rate", "100G") == "mine.json"

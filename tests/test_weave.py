@@ -478,6 +478,7 @@ def test_jobs_from_a_file(tmp_path):
         ("name,roll_s,train_s\n", "holds no jobs"),
         ("name,roll_s,train_s\na,1,", "job a: train_s is missing; its profile must say it"),
         ("name,roll_s,train_s\na,fast,1", "job a: roll_s 'fast' is no number"),
+        ("name,roll_s,train_s,roll_nodes\na,1,1,nan", "job a: roll_nodes 'nan' is no number"),
         ("name,roll_s,train_s\na,-3,1", "job a: roll of -3 s must be above 0"),
         ("name,roll_s,train_s\n,3,1", "row 1 has no name"),
         ("name,roll_s,train_s\na,3,1\na,4,1", "job a stands twice"),

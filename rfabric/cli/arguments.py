@@ -173,7 +173,10 @@ def _crossover(verbs) -> None:
         help="one-shot, per-phase, per-collective or time-slotted; may be given again (default: all)",
     )  # fmt: skip
     verb.add_argument(
-        "--delays", metavar="T,T,...", default="", help="reconfiguration delays (default 10us to 1s, two a decade)"
+        "--delays",
+        metavar="T,T,...",
+        default="",
+        help="reconfiguration delays, such as 1ms,10ms (default 10us to 1s, two a decade)",
     )
     verb.add_argument("--jobs", metavar="N", type=_whole, default=0, help="runs at a time (default: as many as cores)")
     verb.add_argument("--png", metavar="FILE", type=_file, help="draw it here as well")
@@ -287,14 +290,14 @@ def _bench(verbs) -> None:
     verb = _verb(
         verbs, "bench", "how fast the simulator is on this machine, beside SimGrid where that is installed",
         "rfabric bench                                          a few minutes",
-        "rfabric bench --case mix --case web-k8 --patience 60",
+        "rfabric bench --case mix --case web-k8 --patience 60s",
         "rfabric bench --patience 0 --json                      without SimGrid",
         "rfabric bench --case planning-64-all-to-all            circuit planning, beside networkx",
     )  # fmt: skip
     verb.add_argument("--case", metavar="NAME", action="append", default=[], help="only this one; may be given again")
     verb.add_argument(
-        "--patience", metavar="SECONDS", type=_seconds, default=20.0,
-        help="CPU time for each run of SimGrid, 0 for none (default %(default)g)",
+        "--patience", metavar="TIME", default="20s",
+        help="CPU time for each run of SimGrid, 0 for none (default %(default)s)",
     )  # fmt: skip
     verb.add_argument("--out", metavar="DIR", default="bench", help="where the tables go (default ./%(default)s)")
 
@@ -369,7 +372,9 @@ def _cost(verbs) -> None:
     verb.add_argument(
         "--gpus", metavar="N", type=_count, default=0, help="room for so many, where the fabric names no size"
     )
-    verb.add_argument("--rate", metavar="RATE", default="", help="of NICs and cables, where the fabric names none")
+    verb.add_argument(
+        "--rate", metavar="RATE", default="", help="of NICs and cables, such as 400Gbit/s, where the fabric names none"
+    )
     verb.add_argument("--prices", metavar="FILE", default="", help="a table like rfabric/fabric/prices.csv")
     verb.add_argument("--copper", action="store_true", help="copper below the ToR; the table must price it")
     verb.add_argument(

@@ -10,6 +10,7 @@ from ..fabric import Fabric, parse_fabric
 from ..fabric.cost import METRES, Bill, Flip, bill, flips, price_table, step_cost
 from ..fabric.spec import with_setting
 from ..report.compare import Row, Table, bill_table
+from ..units import parse_rate
 from .terminal import Talk, show_tables
 
 
@@ -17,6 +18,8 @@ def cost(args: argparse.Namespace) -> None:
     """Bills of the fabrics that were asked for; with several or `--sweep`, which price flips their order."""
     prices = price_table(Path(args.prices)) if args.prices else ()
     metres = _metres(args.metres)
+    if args.rate:
+        parse_rate(args.rate, "--rate")
     specs = list(dict.fromkeys(args.topo)) or ["fat-tree", "rfabric"]
     if args.sweep and len(specs) < 2:
         raise RFabricError("--sweep says which price flips the order of fabrics: give --topo twice")

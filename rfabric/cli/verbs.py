@@ -25,7 +25,7 @@ from ..report.summary import Run, check_summary, summary_of
 from ..rl.schedule import DEFAULT_CIRCUITS, Policies, parse_policies
 from ..rl.traffic import TRACE_SUFFIXES, Traffic, read_traffic
 from ..trace import Trace, read_trace, write_trace
-from ..units import show_rate, show_size, show_time
+from ..units import parse_time, show_rate, show_size, show_time
 from .terminal import Talk, drawing, show_notes, show_runs, show_tables
 
 log = logging.getLogger(__name__)
@@ -432,14 +432,15 @@ def bench(args: argparse.Namespace) -> None:
     from ..simulate import bench as measured
     from ..study import planning_bench as planned
 
+    patience = parse_time(args.patience, "--patience")
     wanted = args.case or [*measured.CASES, *planned.CASES]
     with Talk(args.quiet) as talk:
         tell = partial(_tell_stage, talk)
         plans = planned.measure(
-            [case for case in wanted if case.startswith("planning-")], peer=args.patience > 0, progress=tell
+            [case for case in wanted if case.startswith("planning-")], peer=patience > 0, progress=tell
         )
         rest = [case for case in wanted if not case.startswith("planning-")]
-        rows = measured.measure(rest, peer_patience_s=args.patience, progress=tell)
+        rows = measured.measure(rest, peer_patience_s=patience, progress=tell)
     folder = Path(args.out)
     with writing(args.out):
         measured.write(rows, folder, args.command)

@@ -6,11 +6,13 @@ Mininet is imported when `mn` calls, not before, and nothing else but the standa
 Python.
 """
 
+import inspect
 import sys
 from collections.abc import Callable
 
 from ..errors import RFabricError
 from ..fabric import Fabric, host_ip, host_mac
+from ..fabric.spec import takes_text
 
 
 def mininet_topo(builder: Callable[..., Fabric]) -> Callable:
@@ -18,7 +20,7 @@ def mininet_topo(builder: Callable[..., Fabric]) -> Callable:
 
     def build(*args, **settings):
         try:
-            return topo_of(builder(*args, **settings))
+            return topo_of(builder(**_as_written(builder, args, settings)))
         except (RFabricError, TypeError) as error:
             # An exception would make mn run its machine-wide clean-up (killing processes by name); an exit does not.
             print(f"rfabric: {error}", file=sys.stderr)
@@ -26,6 +28,12 @@ def mininet_topo(builder: Callable[..., Fabric]) -> Callable:
 
     build.__doc__ = builder.__doc__
     return build
+
+
+def _as_written(builder: Callable[..., Fabric], args: tuple, settings: dict) -> dict:
+    """The settings of `mn --topo`, of which `mn` has made numbers where it could: `delay=10` has no unit here either."""
+    given = inspect.signature(builder).bind(*args, **settings).arguments
+    return {key: str(value) if takes_text(builder, key) else value for key, value in given.items()}
 
 
 def topo_of(fabric: Fabric):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ..errors import RFabricError
+from ..units import spell_rate, spell_time
 from .builders import BUILDERS
 from .cost import bill
 from .model import Fabric
@@ -84,9 +85,9 @@ def settings_of(fabric: Fabric) -> Settings:
 
 def build(name: str, settings: Mapping[str, int | float | str]) -> Fabric:
     """The fabric of a builder, with the spec that says so: settings that differ from the builder's own alone."""
-    usual = settings_of(BUILDERS[name]())
-    told = [f"{key}={_short(value)}" for key, value in settings.items() if value != usual.get(key)]
-    return replace(BUILDERS[name](**settings), spec=",".join([name, *told]))
+    usual, made = settings_of(BUILDERS[name]()), BUILDERS[name](**settings)
+    told = [f"{key}={_spelled(made, key, value)}" for key, value in settings.items() if value != usual.get(key)]
+    return replace(made, spec=",".join([name, *told]))
 
 
 def equal_cost_fat_tree(fabric: Fabric) -> tuple[Fabric, float]:
@@ -122,8 +123,12 @@ def _as_it_is(_: Settings) -> list[Settings]:
     return [{}]
 
 
-def _short(value: int | float | str) -> int | float | str:
-    return int(value) if isinstance(value, float) and value == int(value) and abs(value) < 1e6 else value
+def _spelled(made: Fabric, key: str, value: int | float | str) -> str:
+    """A setting of `made` as its spec says it."""
+    for unit, spell in (("_bps", spell_rate), ("_s", spell_time)):
+        if f"{key}{unit}" in made.parameters:
+            return spell(made.parameters[f"{key}{unit}"])
+    return str(int(value) if isinstance(value, float) and value == int(value) else value)
 
 
 MEASURES = {"cost": lambda fabric: bill(fabric).usd, "bandwidth": bandwidth}

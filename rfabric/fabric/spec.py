@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import sysconfig
 import traceback
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
 from pathlib import Path
@@ -30,6 +30,7 @@ def data_dir(name: str) -> Path:
 def parse_fabric(spec: str, hosts: int = 0, least: int = SMALLEST) -> Fabric:
     """The fabric that `spec` names: `NAME[,KEY=VALUE...]`, `FILE.py[:NAME][,KEY=VALUE...]`, `FILE.csv[,...]` or a `.json` file.
 
+    Rates and times carry their unit, `delay=10ms`: what a builder takes as text (`takes_text`) reaches it as it was written.
     Where the spec says nothing of size, the fabric is given room for `hosts` GPUs, and for `least` anyhow, by its builder's own
     `room`; 0: its own default.
     """
@@ -62,7 +63,7 @@ def with_setting(spec: str, key: str, value: str) -> str:
 
 
 def _settings(spec: str, settings: list[str], builder: Callable[..., Fabric], head: str) -> dict:
-    pairs = [_setting(s, _known(builder), head) for s in settings]
+    pairs = [_setting(s, builder, head) for s in settings]
     if len(dict(pairs)) < len(pairs):
         raise RFabricError(f"{spec}: a setting stands twice; keep one of each")
     return dict(pairs)
@@ -71,6 +72,12 @@ def _settings(spec: str, settings: list[str], builder: Callable[..., Fabric], he
 def _known(builder: Callable[..., Fabric]) -> tuple[str, ...]:
     """The settings of a builder."""
     return tuple(inspect.signature(builder).parameters)
+
+
+def takes_text(builder: Callable[..., Fabric], key: str) -> bool:
+    """Whether a setting is a quantity or a name, by its default (`"10ms"`) or annotation (`str | float`); others are numbers."""
+    setting = inspect.signature(builder).parameters[key]
+    return isinstance(setting.default, str) or "str" in str(setting.annotation)
 
 
 def _room(builder: Callable[..., Fabric]) -> Callable[[int, int], dict] | None:
@@ -144,12 +151,13 @@ def _builder(head: str) -> Callable[..., Fabric]:
     )
 
 
-def _setting(text: str, known: Collection[str], head: str) -> tuple[str, int | float | str]:
+def _setting(text: str, builder: Callable[..., Fabric], head: str) -> tuple[str, int | float | str]:
     key, equals, value = text.partition("=")
+    known = _known(builder)
     if not equals or key not in known:
         hint = meant(key, known) if equals else ""
         raise RFabricError(f"{head}: {text!r} is not a setting{hint}; write KEY=VALUE with one of {', '.join(known)}")
-    for number in (int, float):
+    for number in () if takes_text(builder, key) else (int, float):
         try:
             return key, number(value)
         except ValueError:

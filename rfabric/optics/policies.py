@@ -17,7 +17,7 @@ Whether the answer is worth a rewire is the planner's question (`planner.intend`
     rotor                         every slot the next rounds of a tournament of all racks, whatever the demand (RotorNet)
 
 `NAME,granularity=WHEN` says when a policy is asked: `one-shot` (before the job, for the sum of all it sends), `per-phase`,
-`per-collective` (as a communication phase begins) or `time-slotted` (`slot=SECONDS`: a decomposition of the phase's demand, one
+`per-collective` (as a communication phase begins) or `time-slotted` (`slot=100ms`: a decomposition of the phase's demand, one
 part after the other). Where nothing is said, `demand` is asked per collective, `rotor` by the slot, the others per phase.
 """
 
@@ -209,7 +209,7 @@ def spelled(spec: str, fabric: Fabric) -> str:
 
 
 def parse_policy(spec: str, fabric: Fabric) -> Policy:
-    """The policy that `NAME[,granularity=WHEN][,slot=SECONDS]` says, for `fabric`."""
+    """The policy that `NAME[,granularity=WHEN][,slot=TIME]` says, for `fabric`."""
     spec = spelled(spec, fabric)
     name, *settings = [part.strip() for part in str(spec).split(",")]
     if name not in POLICIES:
@@ -223,7 +223,9 @@ def parse_policy(spec: str, fabric: Fabric) -> Policy:
         raise RFabricError(f"policy {spec}: no granularity {granularity!r}{hint}; there are {', '.join(GRANULARITIES)}")
     if "slot" in values and granularity != "time-slotted":
         raise RFabricError(f"policy {spec}: slot goes with granularity=time-slotted; leave it out of {granularity}")
-    slot = parse_time(values.get("slot", max(DEFAULT_SLOT, SLOT_DELAYS * fabric.reconfig_delay)), "slot")
+    slot = parse_time(
+        values.get("slot", max(DEFAULT_SLOT, SLOT_DELAYS * fabric.reconfig_delay)), f"policy {spec}: slot"
+    )
     if granularity == "time-slotted" and not slot > fabric.reconfig_delay:
         raise RFabricError(
             f"policy {spec}: slot {slot:g} s must be longer than the reconfiguration delay, {fabric.reconfig_delay:g} s"

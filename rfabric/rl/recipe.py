@@ -53,16 +53,16 @@ def choice(*options: str) -> Callable[[Any, str], str]:
 
 
 def rate(value: Any, name: str) -> float:
-    """A rate above 0 with its unit, bit/s."""
+    """A rate above 0 with its unit, or a float of bit/s."""
     bps = parse_rate(value, name)
     if bps == 0:
-        raise RFabricError(f"{name}: {value!r} must be above 0; write for example 400Gbit/s")
+        raise RFabricError(f"{name}: {value} must be above 0; write for example 400Gbit/s")
     return bps
 
 
 def seconds(value: Any, name: str) -> float:
-    """A time with its unit, s; 0 needs none."""
-    return float(parse_time(value, name))
+    """A time with its unit, or a float of s; 0 needs none."""
+    return parse_time(value, name)
 
 
 def instance(kind: type) -> Callable[[Any, str], Any]:
@@ -79,7 +79,14 @@ def make(cls: type[Section], values: Any) -> Section:
     missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in values]
     if missing:
         raise RFabricError(f"{cls.section}{missing[0]} is missing; the recipe must say it")
-    return cls(**values)
+    parse = {f.name: f.metadata["parse"] for f in fields(cls)}
+    return cls(**{name: _as_written(value, parse[name]) for name, value in values.items()})
+
+
+def _as_written(value: Any, parse: Callable[[Any, str], Any]) -> Any:
+    """A number where a quantity stands is text without a unit; only Python code may leave the unit out."""
+    bare = isinstance(value, (int, float)) and not isinstance(value, bool) and parse in (rate, seconds)
+    return f"{value:.15g}" if bare else value
 
 
 def known_keys(cls: type[Section]) -> list[str]:

@@ -16,6 +16,7 @@ A scheduler is a function (workload, seed, settings) -> Scheduled; a new one sta
 make together has schedulers of its own: those of `multiplex`.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
@@ -234,7 +235,7 @@ def refuse_settings(name: str, settings: Settings, *known: str) -> None:
 def settings_of(name: str, made, settings: Settings):
     """The dataclass `made` with `settings` put over it: times where the name of a field ends in _s, else numbers.
 
-    The setting of a field `period_s` is called `period`.
+    The setting of a field `period_s` is called `period` and carries its unit.
     """
     known = {f.name.removesuffix("_s"): f.name for f in fields(made)}
     refuse_settings(name, settings, *known)
@@ -243,8 +244,11 @@ def settings_of(name: str, made, settings: Settings):
 
 def _read(name: str, key: str, text: str) -> float:
     if key.endswith("_s"):
-        return parse_time(text, f"{name} {key.removesuffix('_s')}")
+        return parse_time(text, f"scheduler {name}: {key.removesuffix('_s')}")
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        raise RFabricError(f"scheduler {name}: {key}={text} is not a number") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise RFabricError(f"scheduler {name}: {key}={text} is not a number; write it without a unit, such as {key}=2")
+    return value

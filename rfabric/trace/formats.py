@@ -7,8 +7,9 @@
     0,h1,h1,0,0,,12.5,0,training,backward
     1,h1,h9,6400000000,0,0,0,0,training,reduce-scatter
 
-`after` holds ids separated by blanks. `id`, `start_s`, `after`, `gap_s`, `step`, `phase`, `label` may be left out. The same keys
-make a JSON line; its first line may be {"rfabric-trace": 1, "provenance": {...}, "windows": {"training/0": 31.2}}.
+Units stand in the names of columns; windows are seconds. `after` holds ids separated by blanks. `id`, `start_s`, `after`,
+`gap_s`, `step`, `phase`, `label` may be left out. The same keys make a JSON line; its first line may be
+{"rfabric-trace": 1, "provenance": {...}, "windows": {"training/0": 31.2}}.
 """
 
 import csv
@@ -16,6 +17,7 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -141,7 +143,8 @@ def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
         raise RFabricError(f"{len(records) - len(rows)} ids stand twice; every id names one row")
     hosts = tuple(sorted(_hosts(records), key=_natural))
     index = {name: i for i, name in enumerate(hosts)}
-    parsers = {"size_bytes": parse_size, "gap_s": parse_time, "start_s": parse_time, "step": _whole}
+    size, seconds = partial(parse_size, bare=True), partial(parse_time, bare=True)
+    parsers = {"size_bytes": size, "gap_s": seconds, "start_s": seconds, "step": _whole}
     known: dict[str, dict] = {column: {} for column in parsers}  # the same text means the same number
     columns: dict[str, list] = {column: [] for column in parsers}
     names: dict[str, dict[str, int]] = {"phase": {}, "label": {}}
@@ -162,7 +165,7 @@ def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
         hosts, [index[r["src"]] for r in records], [index[r["dst"]] for r in records], whole_bytes(columns["size_bytes"]),
         columns["start_s"], columns["gap_s"], offsets_of(list(map(len, after))), list(chain.from_iterable(after)),
         columns["step"], codes["phase"], codes["label"], tuple(names["phase"]), tuple(names["label"]),
-        {_key(k): parse_time(v, f"window {k}") for k, v in windows.items()}, provenance,
+        {_key(k): seconds(v, f"window {k}") for k, v in windows.items()}, provenance,
     )  # fmt: skip
 
 

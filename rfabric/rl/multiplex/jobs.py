@@ -246,7 +246,9 @@ def _number(job: str, column: str, text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise RFabricError(f"job {job}: {column} {text!r} is no number") from None
+        value = math.nan
+    if not math.isfinite(value):
+        raise RFabricError(f"job {job}: {column} {text!r} is no number; write one without a unit")
     return int(value) if column.endswith("_nodes") and value == int(value) else value
 
 

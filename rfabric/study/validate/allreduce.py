@@ -63,7 +63,7 @@ def _bytes(row: dict[str, str], column: str) -> float:
     unit = re.search(r"[_ (]([KMG]i?B)\)?$", column)
     if re.search("[A-Za-z]", row[column]) or unit:
         try:
-            return float(parse_size(row[column] + (unit[1] if unit else ""), column))
+            return float(parse_size(row[column] + (unit[1] if unit else ""), column, bare=True))
         except RFabricError as error:
             raise Refused(str(error)) from None
     return number(row, column)
