@@ -206,7 +206,7 @@ def test_what_cannot_be_matched_is_refused():
 
 def test_a_switch_that_nobody_sells_has_no_price():
     assert bill(parse_fabric("ideal,gpus=64")).usd > 0
-    with pytest.raises(RFabricError, match="nobody sells a packet switch of 1,024 ports such as t1, the limit is 512"):
+    with pytest.raises(RFabricError, match="a packet switch of 1,024 ports such as t1 is not sold, the limit is 64"):
         bill(parse_fabric("ideal,gpus=1024"))
 
 
@@ -276,7 +276,7 @@ def test_the_verb_tells_parts_sums_and_sources(capsys):
 
 
 @pytest.mark.parametrize("gpus", [16, 48, 64, 512])
-@pytest.mark.parametrize("name", list(BUILDERS))
+@pytest.mark.parametrize("name", [name for name in BUILDERS if name != "ideal"])
 def test_every_fabric_has_a_price_at_every_size(name, gpus, capsys):
     assert main(["cost", "--topo", name, "--gpus", str(gpus), "--rate", "200Gbit/s", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

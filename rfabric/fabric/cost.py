@@ -195,12 +195,13 @@ def parts(fabric: Fabric, *, copper: bool = False, metres: Mapping[str, float] =
 
 
 def _sold(fabric: Fabric) -> None:
-    """Refuse packet switches of more ports than are sold: the ideal switch of a large fabric."""
+    """Refuse packet switches of more ports than are sold: the ideal switch of a large fabric; an imported network has its own."""
+    limit = fabric.parameters.get("radix", MAX_PORTS)
     for node in fabric.switches:
-        if node.kind == "eps" and len(fabric.ports[node.name]) > MAX_PORTS:
+        if node.kind == "eps" and node.tier != "server" and len(fabric.ports[node.name]) > limit:
             raise RFabricError(
-                f"{fabric.name}: nobody sells a packet switch of {len(fabric.ports[node.name]):,} ports such as {node.name}, "
-                f"the limit is {MAX_PORTS}: it is a bound without a price"
+                f"{fabric.name}: a packet switch of {len(fabric.ports[node.name]):,} ports such as {node.name} is not sold, "
+                f"the limit is {limit}: it is a bound without a price"
             )
 
 
