@@ -724,6 +724,8 @@ SHAPES += [
     "fat-tree,pods=2,tors=3,gpus=4,oversubscription=2",
     "fat-tree,pods=1,tors=2,gpus=1",
     "fat-tree,k=2",
+    "fat-tree,pods=8,tors=4,gpus=2,radix=16",
+    "rfabric,pods=4,tors=5,gpus=2,planes=2,radix=8",
 ]
 
 

@@ -16,7 +16,9 @@ from rfabric.cli import main
 from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, Routes, fabric_names, parse_fabric, unreachable, where_lost
 from rfabric.fabric.builders import BUILDERS
-from rfabric.fabric.builders.parts import MAX_PORTS, core_switches, groups
+from rfabric.fabric.builders.crossbars import CROSSBARS
+from rfabric.fabric.builders.parts import core_switches, tiers_of
+from rfabric.fabric.cost import bill
 from rfabric.fabric.spec import load_topology, size_keys, with_setting
 from rfabric.optics import Circuits, Demand, joined, light, optical_paths, parse_policy, planes, regions
 from rfabric.optics.dealing import dealt
@@ -274,11 +276,29 @@ def test_light_between_regions_is_refused():
     [
         ("fat-tree,gpus=6,oversubscription=4", "gives 1.5 uplinks; .* the nearest that works is 3"),
         ("fat-tree,k=5", "the nearest that works is k=4"),
-        ("fat-tree,gpus=400", "a ToR would need 800 ports, the limit is 512; use fewer GPUs a ToR"),
-        ("leaf-spine,tors=600", "a spine would need 600 ports, the limit is 512"),
+        ("fat-tree,gpus=40", "a ToR would need 80 ports, the limit is 64; use fewer GPUs a ToR, or radix=80"),
+        ("fat-tree,tors=40", "the limit is 64 pods of 32; the nearest that works is tors=32, or radix=80"),
+        ("fat-tree,pods=65,tors=2", "do not join 65 pods of tors=2.*use at most pods=64, or radix=65"),
+        ("fat-tree,k=66", "a ToR would need 66 ports, the limit is 64"),
+        ("fat-tree,gpus=32,rate=800Gbit/s", "a ToR would need 64 ports, the limit is 32"),
+        ("fat-tree,radix=1", "radix=1 must be a whole number, 2 or more"),
+        (
+            "leaf-spine,tors=97",
+            "two tiers end at 64, three at 2048; the nearest that works is tors=96, or take a larger",
+        ),
+        ("leaf-spine,tors=80,radix=8", "do not join 80 leaves evenly: two tiers end at 8, three at 32; .* tors=32,"),
         ("leaf-spine,tors=0", "tors=0 must be a whole number, 1 or more"),
         ("rail-optimized,servers=6,oversubscription=4", "6 servers a pod gives 1.5 uplinks"),
-        ("rail-optimized,servers=300", "a rail switch would need 600 ports"),
+        ("rail-optimized,servers=33", "a rail switch would need 66 ports, the limit is 64; use fewer servers a pod"),
+        ("rail-optimized,pods=67", "do not join 536 leaves evenly: .*; the nearest that works is pods=66,"),
+        ("rfabric,gpus=32", "a ToR would need 65 ports, the limit is 64; use fewer GPUs a ToR or planes, or radix=65"),
+        ("rfabric,ocs=lamp", "ocs='lamp' is not known; there are mems, calient, palomar, piezo"),
+        ("rfabric,ocs=liquid-crystal", "no published delay of ocs=liquid-crystal .Coherent. was found; say delay="),
+        ("mixnet,servers=388", "do not join 97 leaves evenly: .*; the nearest that works is servers=384,"),
+        ("mixnet,servers=4,tiers=3", "one region has nothing above its leaf; use tiers=2"),
+        ("mixnet,servers=384,tiers=2", "end at 64 regions of 4 servers, there are 96; use tiers=3 or radix=96"),
+        ("mixnet,tiers=4", "tiers=4 is not 2 or 3"),
+        ("two-clusters,training=776", "do not join 97 leaves evenly: two tiers end at 63"),
         ("rfabric,tors=200", "do not join 4 pods of tors=200; the nearest that works is tors=160"),
         ("rfabric,pods=40,tors=9", "the nearest that works is tors=8"),
         ("rfabric,pods=400,tors=2", "use at most pods=160"),
@@ -320,25 +340,142 @@ def test_a_spec_without_a_size_makes_room_for_the_traffic(name, hosts):
     assert hosts <= len(tight.hosts) <= max(2 * hosts, 16)
 
 
+def holds(name, room):
+    """How many GPUs the settings of a room hold."""
+    if name == "two-clusters":
+        return room["training"] + room["generation"]
+    return int(np.prod([room[key] for key in ("pods", "servers", "tors", "gpus") if key in room]))
+
+
 @settings(deadline=None)
 @given(st.sampled_from(sorted(set(BUILDERS) - {"ideal"})), st.integers(1, 65536))
-def test_rooms_keep_to_the_limits_of_switches(name, hosts):
-    room = BUILDERS[name].room(hosts, 64)
-    held = {
-        "rail-optimized": ("pods", "servers", "gpus"), "topoopt": ("servers", "gpus"), "mixnet": ("servers", "gpus"),
-        "opus": ("servers", "gpus"), "leaf-spine": ("tors", "gpus"), "rotor": ("tors", "gpus"),
-        "fat-tree": ("pods", "tors", "gpus"), "rfabric": ("pods", "tors", "gpus"),
-    }  # fmt: skip
-    if name == "two-clusters":
-        assert room["training"] + room["generation"] >= hosts and room["training"] // room["gpus"] < MAX_PORTS + 1
+def test_a_room_holds_what_was_asked_for_and_little_more(name, hosts):
+    if name == "rotor" and hosts > 512 * 32:  # a rotor switch has no second stage
+        with pytest.raises(RFabricError, match="16,384; take a larger ocs_ports or radix"):
+            BUILDERS[name].room(hosts, 64)
         return
-    assert np.prod([room[key] for key in held[name]]) >= hosts
+    room = BUILDERS[name].room(hosts, 64)
+    assert max(hosts, 64) <= holds(name, room) <= max(2 * hosts, 64)
     if name == "rfabric":
         assert core_switches(room["pods"], room["tors"], 320) is not None
     if name == "opus":
-        assert groups(room["servers"], 320) is not None
-    if name == "rail-optimized":
-        assert room["pods"] * room["gpus"] <= MAX_PORTS and 2 * room["servers"] <= MAX_PORTS
+        assert tiers_of(room["servers"], 320) is not None
+
+
+# --- radix of packet switches ---------------------------------------------------------------------------------------
+
+
+def boxes(fabric):
+    """Ports in use of every packet switch one buys, by name; a server is none."""
+    return {n.name: len(fabric.ports[n.name]) for n in fabric.switches if n.kind == "eps" and n.tier != "server"}
+
+
+def full_above_racks(fabric):
+    """Whether every packet switch above the racks, but those on top and the borders, has as much up as down."""
+    height = {"edge": 0, "aggregation": 1, "core": 2}
+    for node in fabric.switches:
+        if node.tier != "aggregation" or node.kind != "eps" or node.name[0] == "l":
+            continue
+        up = [height[fabric.node[fabric.peer[p][1].node].tier] > 1 for p in fabric.ports[node.name]]
+        if any(up) and 2 * sum(up) != len(up):
+            return False
+    return True
+
+
+ELECTRICAL = sorted(set(BUILDERS) - {"ideal", "topoopt", "opus"})
+
+
+@pytest.mark.parametrize("name", ELECTRICAL)
+@pytest.mark.parametrize("hosts", [64, 1024, 2048, 4096, 5000, 16384])
+def test_no_switch_has_more_cables_than_ports_and_a_third_tier_is_full(name, hosts):
+    fabric = parse_fabric(name, hosts)
+    assert max(boxes(fabric).values()) <= fabric.parameters["radix"] == 64
+    assert len({n.dpid for n in fabric.switches}) == len(fabric.switches)
+    assert name == "two-clusters" or full_above_racks(fabric)
+
+
+@pytest.mark.parametrize("name", sorted(set(ELECTRICAL) - {"rotor"}))
+def test_65536_gpus_keep_to_the_ports_too(name):
+    fabric = parse_fabric(name, 65536)
+    assert len(fabric.hosts) == 65536 and max(boxes(fabric).values()) <= 64
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(ELECTRICAL), st.integers(2, 700), st.sampled_from([16, 24, 48]))
+def test_any_radix_is_kept(name, hosts, radix):
+    try:
+        fabric = parse_fabric(f"{name},radix={radix}", hosts, least=1)
+    except RFabricError as error:  # only where switches so small cannot hold so many, or a region's leaf
+        assert re.search("larger radix|, or radix=", str(error))
+        return
+    assert len(fabric.hosts) >= hosts and max(boxes(fabric).values()) <= radix
+    assert not unreachable(fabric.routes(lit(fabric)), [(fabric.hosts[0], h) for h in fabric.hosts[1:]])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "fat-tree,pods=16,tors=8,gpus=2,radix=16", "leaf-spine,tors=32,gpus=8,radix=16",
+        "rail-optimized,pods=4,servers=8,gpus=8,radix=16", "mixnet,servers=40,region=2,gpus=4,radix=16,tiers=3",
+    ],
+)  # fmt: skip
+def test_the_core_of_three_tiers_carries_all_that_leaves_the_nics(spec):
+    fabric = parse_fabric(spec)
+
+    def rate(tier, peers):
+        """bit/s between the switches of a tier and what stands in `peers`."""
+        ends = [p for n in fabric.switches if n.tier == tier and n.kind == "eps" for p in fabric.ports[n.name]]
+        return sum(fabric.rate(p) for p in ends if fabric.node[fabric.peer[p][1].node].tier in peers)
+
+    nics = rate("edge", ("host",)) or rate("aggregation", ("server",))
+    assert rate("core", ("aggregation",)) == nics > 0
+    assert len(boxes(fabric)) > 2 and max(boxes(fabric).values()) <= 16
+
+
+def test_rails_of_one_number_meet_below_the_core():
+    fabric = BUILDERS["rail-optimized"](pods=4, servers=2, gpus=8, radix=8)  # 32 rail switches: 8 groups of 4
+    routes = Routes(fabric)
+    assert len(routes.path("h1", f"h{3 * 16 + 1}")) == 4  # rail 1, the farthest pod
+    assert len(routes.path("h1", f"h{3 * 16 + 2}")) == 6  # rail 2: over the core
+
+
+def test_more_tors_than_ports_get_a_tree_that_is_always_on():
+    fabric = BUILDERS["rfabric"](
+        pods=4, tors=10, gpus=1, planes=1, radix=8
+    )  # 40 ToRs: 10 x 4, then 4 planes of their own
+    thin = {n.name: len(fabric.ports[n.name]) for n in fabric.switches if n.tier == "electrical"}
+    assert max(thin.values()) <= 8 and len(thin) > 10
+    routes = Routes(fabric)  # all circuits dark
+    assert not unreachable(routes, [("h1", h) for h in fabric.hosts[1:]])
+    assert [n.name for n in BUILDERS["rfabric"](pods=4, tors=16, gpus=1).switches if n.tier == "electrical"] == ["x1"]
+
+
+# --- OCSes by name --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rfabric", "rotor", "topoopt", "mixnet", "opus"])
+def test_an_ocs_by_name_brings_its_ports_and_its_delay(name):
+    more = {"reinit": 0} if name in ("mixnet", "opus") else {}
+    for key, row in CROSSBARS.items():
+        if row.delay is None or row.ports < 64:
+            continue
+        fabric = BUILDERS[name](ocs=key, **more)
+        assert fabric.reconfig_delay == row.delay and fabric.parameters["ocs_ports"] == row.ports
+        assert {line.item for line in bill(fabric).lines} >= {f"{row.item}-port"}
+    fabric = BUILDERS[name](ocs="piezo", delay="1ms", ocs_ports=64, **more)
+    assert fabric.reconfig_delay == 1e-3 and fabric.parameters["ocs_ports"] == 64
+
+
+def test_every_figure_of_an_ocs_has_a_source():
+    for row in CROSSBARS.values():
+        assert row.ports_source and row.item in ("ocs", "patch-panel")
+        assert (row.delay is None) == (not row.delay_source) and (row.loss_db is None) == (not row.loss_source)
+
+
+def test_a_smaller_ocs_makes_more_of_them():
+    large, small = (parse_fabric(f"rfabric,ocs={name}", 2048) for name in ("piezo", "palomar"))
+    assert len(small.hosts) >= 2048 and len(small.ocses) > len(large.ocses)
+    assert max(len(small.ports[n.name]) for n in small.ocses) <= 136
 
 
 def test_what_a_spec_leaves_open_can_be_filled_in():

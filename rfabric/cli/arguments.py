@@ -18,6 +18,7 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import PaceError, RFabricError, RunError, meant
+from ..fabric.dollars import HOLDABLE, RENTED
 from ..study.reproduce import REPRODUCTIONS
 
 BROKE, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
@@ -365,7 +366,7 @@ def _cost(verbs) -> None:
         "rfabric cost --topo fat-tree --gpus 1024 --rate 400Gbit/s --json",
         "rfabric cost --topo fat-tree,oversubscription=2 --topo rfabric --gpus 1024 --sweep",
         "rfabric cost --topo rfabric --prices mine.csv --metres edge=50",
-        "rfabric cost --topo rfabric --step-s 161 --gpu-usd-per-hour 5.28        what one step costs",
+        "rfabric cost --topo rfabric --step-s 161 --gpu-usd-per-hour 5.28 --gpu-watts 700    dollars a step, by part",
         module="planning",
     )  # fmt: skip
     _topo_option(verb)
@@ -388,6 +389,11 @@ def _cost(verbs) -> None:
         "--step-s", metavar="SECONDS", type=_seconds, default=0.0, help="say what a step of this length costs"
     )
     verb.add_argument("--gpu-usd-per-hour", metavar="USD", type=_money, default=0.0, help="what a GPU costs an hour")
+    verb.add_argument("--gpu-watts", metavar="W", type=_money, default=None, help="what a GPU draws")
+    verb.add_argument(
+        "--price-holds", metavar="WHAT", nargs="*", choices=HOLDABLE, default=RENTED,
+        help="what the price of a GPU pays for already: power, nics (default: both, as of rented ones), or nothing",
+    )  # fmt: skip
     verb.add_argument(
         "--years", metavar="N", type=_money, default=4.0, help="life of the network (default %(default)g)"
     )

@@ -150,11 +150,7 @@ def _finish_one(grid: Grid, folder: Path, places: Sequence[Path]) -> None:
 
 
 def _finish_many(grid: Grid, folder: Path, places: Sequence[Path]) -> None:
-    facts = {}
-    for name in grid.traffics:
-        traffic = read_traffic(name, grid.settings, grid.seeds[0])
-        facts[traffic.name] = {"gpus": traffic.gpus, "gpu_usd_per_hour": traffic.gpu_usd_per_hour}
-    summary = grid_report.grid_summary(entries_of(places), grid.to_json(), grid.command, _created(places), facts)
+    summary = grid_report.grid_summary(entries_of(places), grid.to_json(), grid.command, _created(places))
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     if can_draw_page():
         grid_report.write_page(folder / "report.html", summary)

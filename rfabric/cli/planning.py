@@ -7,9 +7,10 @@ from pathlib import Path
 
 from ..errors import RFabricError
 from ..fabric import Fabric, parse_fabric
-from ..fabric.cost import METRES, Bill, Flip, bill, flips, price_table, step_cost
+from ..fabric.cost import METRES, Bill, Flip, bill, flips, price_table
+from ..fabric.dollars import Gpus, step_cost
 from ..fabric.spec import with_setting
-from ..report.compare import Row, Table, bill_table
+from ..report.compare import DOLLARS, Row, Table, bill_table
 from ..units import parse_rate
 from .terminal import Talk, show_tables
 
@@ -33,7 +34,7 @@ def cost(args: argparse.Namespace) -> None:
         one = found[0] if len(found) == 1 else {}
         print(json.dumps(one | {"fabrics": found} | sweep, indent=2))
         return
-    several = [_overview(found)] if len(found) > 1 else []
+    several = [_overview(found)] if len(found) > 1 or args.step_s else []
     show_tables([bill_table(_title(entry), bills[entry["spec"]]) for entry in found] + several + [_sweep(swept, bills)])
 
 
@@ -66,10 +67,8 @@ def _document(fabric: Fabric, priced: Bill, args: argparse.Namespace) -> dict:
     found |= priced.to_json() | {"usd_per_gpu": round(priced.usd / gpus, 2)}
     found["parts"] = [line.to_json() for line in priced.lines]
     if args.step_s:
-        paid = step_cost(
-            priced.usd, priced.watts, gpus, args.gpu_usd_per_hour, args.step_s,
-            years=args.years, usd_per_kwh=args.usd_per_kwh,
-        )  # fmt: skip
+        one = Gpus(args.gpu_usd_per_hour, args.gpu_watts, args.price_holds if args.gpu_usd_per_hour else ())
+        paid = step_cost(args.step_s, one.times(gpus), priced, years=args.years, usd_per_kwh=args.usd_per_kwh)
         found |= paid.to_json() | {"step_s": args.step_s, "years": args.years, "usd_per_kwh": args.usd_per_kwh}
     return found
 
@@ -79,10 +78,10 @@ def _title(entry: dict) -> str:
 
 
 def _overview(found: Sequence[dict]) -> Table:
-    paid = "step_usd" in found[0]
+    paid = "usd_per_step" in found[0]
     rows = [Row(e["spec"], (f"{e['gpus']:,}", *_sums(e), *_step(e, paid))) for e in found]
-    columns = "fabric", "GPUs", "USD", "W", "USD a GPU", *(("USD a step", "of it network") if paid else ())
-    return Table("Networks", columns, tuple(rows), words=(0,))
+    columns = "fabric", "GPUs", "USD", "W", "USD a GPU"
+    return Table("Networks", columns + (("USD a step", *DOLLARS.values()) if paid else ()), tuple(rows), words=(0,))
 
 
 def _sums(entry: dict) -> tuple[str, ...]:
@@ -91,7 +90,10 @@ def _sums(entry: dict) -> tuple[str, ...]:
 
 
 def _step(entry: dict, paid: bool) -> tuple[str, ...]:
-    return (f"{entry['step_usd']:,.3f}", f"{entry['step_network_usd']:,.3f}") if paid else ()
+    if not paid:
+        return ()
+    parts = (entry["usd_per_step_parts"][part] for part in DOLLARS)
+    return f"{entry['usd_per_step']:,.3f}", *("–" if part is None else f"{part:,.4f}" for part in parts)
 
 
 def _sweep(swept: Sequence[Flip], bills: Mapping[str, Bill]) -> Table:

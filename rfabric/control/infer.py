@@ -83,11 +83,18 @@ def _values(kind: str, seen: Seen) -> dict[str, int | float]:
 
     pods, tors, planes = most("edge", 1), most("edge", 2), most("aggregation", 2)
     thin, cores = most("electrical", 2), most("core", 2)
-    tor_ports = max((len(seen[d]) for d, p in place.items() if p[0] == "edge"), default=0)
-    gpus = tor_ports - planes - thin
+
+    def widest(tier: str) -> int:
+        return max((len(seen[d]) for d, p in place.items() if p[0] == tier), default=0)
+
+    gpus = widest("edge") - planes - (thin > 0)
     if kind == "fat-tree":
-        return {"k": pods} if cores > 1 else _packet(pods, tors, gpus, planes)
+        if cores > 1 and cores == tors and (pods, planes) == (2 * tors, tors):
+            return {"k": pods}
+        several = {"radix": max(map(len, seen.values()))} if cores > 1 else {}  # as many as make so many core switches
+        return _packet(pods, tors, gpus, planes) | several
     values = {"pods": pods, "tors": tors, "gpus": gpus, "planes": planes}
+    values |= {"radix": max(widest("edge"), widest("electrical"))} if thin > 1 else {}
     return values if thin else {**values, "electrical": 0}
 
 

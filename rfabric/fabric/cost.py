@@ -4,7 +4,8 @@
                       `nic_ports` of them where a NIC is split)
     electrical port   one a cabled port of a packet switch
     OCS port          one a cabled port of an optical circuit switch; of a patch panel, a patch-panel port
-    transceiver       one at each cable end in a NIC or a packet switch, by rate and reach; an OCS passes light and has none
+    transceiver       one at each cable end in a NIC or a packet switch, by rate and reach; an OCS passes light and has none; the
+                      ports of a split NIC share one, whose fibres part (a DR4 module has four lanes of its own)
     fibre             metres of cable: METRES by tier, or what a cable's own delay says at 5 ns/m
     copper cable      with `copper`: one for two transceivers and the fibre, where a host cable is short enough
 
@@ -39,9 +40,6 @@ COPPER_METRES = 3.0  # passive copper at 100 Gbit/s a lane reaches 2 to 3 m (IEE
 # long, a hall some 100 m (the delay the builders give every cable). Rail switches stand at the end of the row, not in the rack.
 METRES = {"host": 3.0, "server": 30.0, "edge": 30.0, "aggregation": 100.0, "core": 100.0, "electrical": 100.0}
 RAIL_METRES = 30.0
-SECONDS_AN_HOUR, HOURS_A_YEAR = 3600, 8766
-KWH_USD = 0.08  # U.S. industrial average of 2023 (Energy Information Administration)
-YEARS = 4.0  # straight-line life of network equipment: an assumption; clouds write servers off in 4 to 6 years
 
 
 class Part(NamedTuple):
@@ -154,25 +152,6 @@ class Flip:
         return " ".join([self.prices[0].item, " or ".join(map(show_rate, rates))]).rstrip()
 
 
-@dataclass(frozen=True)
-class StepCost:
-    """USD of one step: GPUs rented by the hour, the network's purchase spread over its life, the network's electricity."""
-
-    gpu_usd: float
-    network_usd: float
-    power_usd: float | None
-
-    @property
-    def usd(self) -> float:
-        return self.gpu_usd + self.network_usd + (self.power_usd or 0.0)
-
-    def to_json(self) -> dict:
-        return {
-            "step_usd": self.usd, "step_gpu_usd": self.gpu_usd, "step_network_usd": self.network_usd,
-            "step_power_usd": self.power_usd,
-        }  # fmt: skip
-
-
 # --- bills -----------------------------------------------------------------------------------------------------------
 
 
@@ -195,12 +174,13 @@ def parts(fabric: Fabric, *, copper: bool = False, metres: Mapping[str, float] =
 
 
 def _sold(fabric: Fabric) -> None:
-    """Refuse packet switches of more ports than are sold: the ideal switch of a large fabric."""
+    """Refuse packet switches of more ports than are sold: the ideal switch of a large fabric; an imported network has its own."""
+    limit = fabric.parameters.get("radix", MAX_PORTS)
     for node in fabric.switches:
-        if node.kind == "eps" and len(fabric.ports[node.name]) > MAX_PORTS:
+        if node.kind == "eps" and node.tier != "server" and len(fabric.ports[node.name]) > limit:
             raise RFabricError(
-                f"{fabric.name}: nobody sells a packet switch of {len(fabric.ports[node.name]):,} ports such as {node.name}, "
-                f"the limit is {MAX_PORTS}: it is a bound without a price"
+                f"{fabric.name}: a packet switch of {len(fabric.ports[node.name]):,} ports such as {node.name} is not sold, "
+                f"the limit is {limit}: it is a bound without a price"
             )
 
 
@@ -235,9 +215,10 @@ def _parts(fabric: Fabric, copper: bool, metres: Mapping[str, float]) -> Counter
     ):
         count.update({Part(item, rate * per): number // per for rate, number in _by(ends.rate[which])})
     lit = ends.cable & ~ends.optical & ~short
-    for rate, _ in _by(ends.rate[lit]):
-        reaches = _by(ends.reach[lit & (ends.rate == rate)])
-        count.update({Part("transceiver", rate, reach): number for reach, number in reaches})
+    for which, per in ((lit & ends.nic, split), (lit & ~ends.nic, 1)):
+        for rate, _ in _by(ends.rate[which]):
+            reaches = _by(ends.reach[which & (ends.rate == rate)])
+            count.update({Part("transceiver", rate * per, reach): number // per for reach, number in reaches})
     count.update({Part("copper-cable", rate): number // 2 for rate, number in _by(ends.rate[short])})
     fibre = ends.metres[ends.cable & ~short].sum() / 2  # both ends of a cable have its length
     count[Part("fibre-metre", 0.0)] = round(float(fibre), 6)
@@ -353,36 +334,3 @@ def _alike(lines: Iterable[Line]) -> list[tuple[Price, ...]]:
 
 def _spent(priced: Bill, prices: Sequence[Price]) -> float:
     return sum(line.usd for line in priced.lines if line.price in prices)
-
-
-def step_usd(
-    network_usd: float, network_watts: float | None, gpus: int, gpu_usd_per_hour: float, step_s: float
-) -> float:
-    """USD of a step of `step_s`, at the usual life of a network and price of electricity: see `step_cost`."""
-    return step_cost(network_usd, network_watts, gpus, gpu_usd_per_hour, step_s).usd
-
-
-def step_cost(
-    network_usd: float,
-    network_watts: float | None,
-    gpus: int,
-    gpu_usd_per_hour: float,
-    step_s: float,
-    *,
-    years: float = YEARS,
-    usd_per_kwh: float = KWH_USD,
-    busy: float = 1.0,
-) -> StepCost:
-    """What one step of `step_s` costs on a network that is written off over `years`, of which it is `busy` a share.
-
-    GPUs are rented at `gpu_usd_per_hour`. Where that price holds a network already (clouds do not say), a network is counted
-    twice, on every fabric alike. `power_usd` is None where the watts are not known.
-    """
-    for name, value in (("gpu_usd_per_hour", gpu_usd_per_hour), ("step_s", step_s), ("usd_per_kwh", usd_per_kwh)):
-        if not 0 <= value < math.inf:
-            raise RFabricError(f"{name}={value} must be a number, 0 or more")
-    if not 0 < years < math.inf or not 0 < busy <= 1:
-        raise RFabricError(f"years={years} must be above 0, busy={busy} above 0 and at most 1")
-    hours = step_s / SECONDS_AN_HOUR
-    power = None if network_watts is None else network_watts / 1e3 * hours * usd_per_kwh
-    return StepCost(gpus * gpu_usd_per_hour * hours, network_usd * hours / (years * HOURS_A_YEAR * busy), power)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from ..errors import RFabricError
 from ..units import spell_rate, spell_time
 from .builders import BUILDERS
+from .builders.parts import core_switches
+from .builders.sizes import SHAPE, radix_of
 from .cost import bill
 from .model import Fabric
 
@@ -93,30 +95,37 @@ def build(name: str, settings: Mapping[str, int | float | str]) -> Fabric:
 def equal_cost_fat_tree(fabric: Fabric) -> tuple[Fabric, float]:
     """The Fat-Tree of as many GPUs whose cost comes nearest to `fabric`'s, and its cost relative to it.
 
-    It has the pods and racks of `fabric` where that has any. Candidates are the oversubscription ratios that leave each ToR
-    a whole number of uplinks.
+    It has the pods and racks of `fabric` where that has any that a Fat-Tree of its packet switches can join. Candidates are
+    the oversubscription ratios that leave each ToR a whole number of uplinks.
     """
     given, known = fabric.parameters, fabric.name in BUILDERS
-    missing = [key for key in ("pods", "tors", "gpus", "rate_bps") if key not in given]
+    missing = [key for key in (*SHAPE, "rate_bps") if key not in given]
     if missing and not known:
         raise RFabricError(
             f"{fabric.name}: without {', '.join(missing)} no Fat-Tree can be fitted; name one with --topo"
         )
-    size = (
-        BUILDERS["fat-tree"].room(len(fabric.hosts), 1) if missing else {k: given[k] for k in ("pods", "tors", "gpus")}
-    )
-    found = matched(build("fat-tree", size | {"rate": given["rate_bps"]}), fabric, "cost")
+    same = {"rate": given["rate_bps"]} | ({"radix": given["radix"]} if "radix" in given else {})
+    fits = not missing and core_switches(given["pods"], given["tors"], radix_of(same), 1) is not None
+    size = {k: given[k] for k in SHAPE} if fits else BUILDERS["fat-tree"].room(len(fabric.hosts), 1, same)
+    found = matched(build("fat-tree", size | same), fabric, "cost")
     return found.fabric, found.share
 
 
 def _ratios(down: Callable[[Settings], int]) -> Callable[[Settings], list[Settings]]:
-    """Every oversubscription that leaves a whole number of uplinks for so many cables below; of equals the first is taken."""
-    return lambda given: [{"oversubscription": down(given) / up} for up in range(down(given), 0, -1)]
+    """Every oversubscription that leaves a whole number of uplinks for so many cables below, as far as there are ports."""
+    return lambda given: [
+        {"oversubscription": down(given) / up} for up in range(min(down(given), given["radix"] - down(given)), 0, -1)
+    ]
 
 
 def _counts(key: str) -> Callable[[Settings], list[Settings]]:
-    """From one uplink a rack to as many as GPUs."""
-    return lambda given: [{key: count} for count in range(1, max(given["gpus"], given[key]) + 1)]
+    """From one uplink a rack to as many as GPUs, as far as a ToR has ports."""
+
+    def counts(given: Settings) -> list[Settings]:
+        free = given["radix"] - given["gpus"] - bool(given["electrical"]) if "radix" in given else given["gpus"]
+        return [{key: count} for count in range(1, max(min(given["gpus"], free), given[key]) + 1)]
+
+    return counts
 
 
 def _as_it_is(_: Settings) -> list[Settings]:

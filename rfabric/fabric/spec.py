@@ -14,7 +14,7 @@ from functools import partial, wraps
 from pathlib import Path
 
 from ..errors import RFabricError, meant
-from .builders.parts import SHAPE, SMALLEST, shape_for
+from .builders.sizes import SHAPE, SMALLEST, shape_for
 from .imported import import_fabric
 from .model import Fabric
 
@@ -41,7 +41,7 @@ def parse_fabric(spec: str, hosts: int = 0, least: int = SMALLEST) -> Fabric:
     values = _settings(spec, settings, builder, head)
     room = _room(builder)
     if hosts and room:
-        wanted = room(hosts, least)
+        wanted = room(hosts, least, values)
         values |= {} if {*wanted, "k"} & set(values) else wanted
     return builder(**values).named(str(spec))
 

@@ -24,6 +24,11 @@ TIER_NAMES = {
     "server": "servers",
 }
 PHASE_NAMES = {"generation": "generation", "training": "training", "weight_sync": "weight sync", "flows": "flows"}
+# a part of dollars a step (`fabric.dollars`): what it is called
+DOLLARS = {
+    "gpus": "GPUs' other rent", "gpu_power": "GPUs' electricity", "nics": "NICs", "network": "network",
+    "network_power": "network's electricity",
+}  # fmt: skip
 _PHASE_KEY = re.compile(r"(.*?)/(\d+)(?: (.*))?")  # `training/0`, or with the label of a communication phase
 
 
@@ -190,6 +195,21 @@ def _cost_rows(runs: list[dict]) -> list[Row]:
         _row("network cost", usd, lambda v: f"{v / 1e3:,.0f} k$"),
         _row("network power", watts, lambda v: f"{v / 1e3:,.2f} kW"),
         _joules("network energy a step", joules),
+        *_dollar_rows(runs),
+    ]
+
+
+def _dollar_rows(runs: list[dict]) -> list[Row]:
+    """Dollars a step and their parts, where the price of the GPUs is known."""
+    paid = [r["cost"].get("usd_per_step") for r in runs]
+    if not any(paid):
+        return []
+    parts = [r["cost"].get("usd_per_step_parts") or {} for r in runs]
+    rows = [_row("dollars a step", paid, lambda v: f"{v:,.4f} $")]
+    return rows + [
+        _row(name, [p.get(key) for p in parts], lambda v: f"{v:,.4f} $", indent=1, rank=False)
+        for key, name in DOLLARS.items()
+        if any(p.get(key) for p in parts)
     ]
 
 

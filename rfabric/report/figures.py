@@ -315,7 +315,8 @@ def _places(fabric: Fabric) -> dict[str, tuple[float, float]]:
     width = left - 0.75
     for i, name in enumerate(cores):
         at[name] = (width * (i + 1) / (len(cores) + 1), 3.5)
-    for i, node in enumerate(n for n in fabric.nodes if n.tier == "electrical"):
+    thin = [n for n in fabric.nodes if n.tier == "electrical"][:MOST_TORS]
+    for i, node in enumerate(thin):
         at[node.name] = (width + 0.45 + 0.6 * i, BUS)
     return at
 

@@ -16,12 +16,12 @@ from .summary import VERSION, host_versions
 MEASURES = ("step_s", "exposed_s", "comm_s", "dark_s")
 
 
-def grid_summary(entries: Sequence[dict], grid: dict, command: str, created: str, facts: dict) -> dict:
+def grid_summary(entries: Sequence[dict], grid: dict, command: str, created: str) -> dict:
     """The document of a comparison: every run (as in a run's summary), and `rows`, the seeds of each made one.
 
-    `facts` says of each traffic its GPUs and what one costs an hour; keys are never renamed, only added.
+    Keys are never renamed, only added.
     """
-    rows = [_row(group, facts[group[0]["traffic"]]) for group in _groups(entries)]
+    rows = [_row(group) for group in _groups(entries)]
     for row in rows:
         row["pareto"] = _on_front(row, [r for r in rows if r["traffic"] == row["traffic"]])
     versions = host_versions()
@@ -110,7 +110,7 @@ def _groups(entries: Sequence[dict]) -> list[list[dict]]:
     return list(found.values())
 
 
-def _row(group: list[dict], facts: dict) -> dict:
+def _row(group: list[dict]) -> dict:
     first = group[0]
     values = {name: [_measure(entry, name) for entry in group] for name in MEASURES}
     row = {key: first[key] for key in ("traffic", "fabric", "policy", "engine", "gpus")}
@@ -119,18 +119,8 @@ def _row(group: list[dict], facts: dict) -> dict:
     for name, found in values.items():
         row |= {name: sum(found) / len(found), f"{name}_least": min(found), f"{name}_most": max(found)}
     row |= {key: first["cost"].get(key) for key in ("network_usd", "network_watts")}
-    return row | {"usd_per_step": _usd_per_step(row, facts)}
-
-
-def _usd_per_step(row: dict, facts: dict) -> float | None:
-    """Network and GPUs for the time of a step; None where a price is missing."""
-    from ..fabric.cost import step_usd
-
-    if row["network_usd"] is None or facts["gpu_usd_per_hour"] is None:
-        return None
-    return step_usd(
-        row["network_usd"], row["network_watts"] or 0.0, facts["gpus"], facts["gpu_usd_per_hour"], row["step_s"]
-    )
+    paid = [entry["cost"].get("usd_per_step") for entry in group]
+    return row | {"usd_per_step": None if None in paid else sum(paid) / len(paid)}
 
 
 def _measure(entry: dict, name: str) -> float:

@@ -16,10 +16,13 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
+
 from .. import __version__
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.cost import bill
+from ..fabric.cost import Bill, bill
+from ..fabric.dollars import Gpus, StepCost, step_cost
 from ..units import show_rate, show_time
 from .result import Result
 
@@ -100,13 +103,26 @@ def phase_sums(result: Result) -> dict[str, dict]:
 
 
 def cost(result: Result) -> dict:
-    """What the fabric costs, and the energy its network takes over the step; None and why where it has no price."""
+    """What the fabric costs, the energy its network takes over the run, and dollars a step; None and why where it has no price."""
     try:
         priced = bill(result.fabric)
     except RFabricError as error:
-        return {"network_usd": None, "network_watts": None, "step_joules": None, "why": str(error)}
+        unknown = dict.fromkeys(("network_usd", "network_watts", "step_joules", "usd_per_step", "usd_per_step_parts"))
+        return unknown | {"why": str(error)}
     joules = None if priced.watts is None else round(priced.watts * result.step_seconds, 1)
-    return priced.to_json() | {"step_joules": joules}
+    paid = dollars(result, priced)
+    found = paid.to_json() if paid else {"usd_per_step": None, "usd_per_step_parts": None}
+    return priced.to_json() | {"step_joules": joules} | found
+
+
+def dollars(result: Result, priced: Bill) -> StepCost | None:
+    """Dollars a step, the mean of the run's steps; None where the trace does not say what its GPUs cost."""
+    said = result.trace.provenance
+    if said.get("gpus_usd_per_hour") is None:
+        return None
+    steps = max(len(np.unique(result.trace.step)), 1)
+    gpus = Gpus(said["gpus_usd_per_hour"], said.get("gpus_watts"))
+    return step_cost(result.step_seconds / steps, gpus, priced)
 
 
 def labels(runs: Sequence[Run]) -> list[str]:

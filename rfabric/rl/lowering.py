@@ -175,6 +175,8 @@ def _provenance(w: Workload, seed: int) -> dict:
         "model": _model(w.model),
         "gpu": dataclasses.asdict(w.gpu),
         "generation_gpu": dataclasses.asdict(w.generation_gpu),
+        "gpus_usd_per_hour": w.usd_per_hour,
+        "gpus_watts": w.gpu_watts,
         "efficiency": dataclasses.asdict(w.efficiency),
         "lengths": {
             kind: {"name": lengths.name, "source": lengths.source}

@@ -12,16 +12,12 @@ TRACE_SUFFIXES = (".csv", ".jsonl", ".txt", ".htsim", ".flows")
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """A trace, what to call it, the files it came from, the GPUs of its job and what one of them costs an hour (USD, the mean).
-
-    A trace file says nothing of GPUs: 0 and None.
-    """
+    """A trace, what to call it, the files it came from, and the GPUs of its job: 0 where a trace file says nothing of them."""
 
     trace: Trace
     name: str
     inputs: tuple[Path, ...]
     gpus: int = 0
-    gpu_usd_per_hour: float | None = None
 
 
 def read_traffic(name: str, settings: Sequence[str] = (), seed: int = 0, scheduler: str = "") -> Traffic:
@@ -42,6 +38,4 @@ def read_traffic(name: str, settings: Sequence[str] = (), seed: int = 0, schedul
     if is_shared(name):
         return read_shared(name, settings, seed, scheduler)
     w = read_recipe(name, settings)
-    return Traffic(
-        scheduled(w, seed, scheduler).trace, w.name, w.files, w.gpus, w.usd_per_hour and w.usd_per_hour / w.gpus
-    )
+    return Traffic(scheduled(w, seed, scheduler).trace, w.name, w.files, w.gpus)

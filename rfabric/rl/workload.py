@@ -203,10 +203,18 @@ class Workload:
     @property
     def usd_per_hour(self) -> float | None:
         """What all its GPUs cost an hour; None where a price is not published."""
-        prices = self.gpu.usd_per_hour, self.generation_gpu.usd_per_hour
-        if None in prices:
+        return self._of_all(self.gpu.usd_per_hour, self.generation_gpu.usd_per_hour)
+
+    @property
+    def gpu_watts(self) -> float | None:
+        """What all its GPUs may draw; None where a figure is not published."""
+        return self._of_all(self.gpu.power_w, self.generation_gpu.power_w)
+
+    def _of_all(self, training: float | None, generation: float | None) -> float | None:
+        """The sum over all GPUs of a figure of those that train and of those that only generate."""
+        if training is None or generation is None:
             return None
-        return prices[0] * self.first_generation_gpu + prices[1] * self.cluster.generation_gpus
+        return training * self.first_generation_gpu + generation * self.cluster.generation_gpus
 
     @property
     def gpus(self) -> int:

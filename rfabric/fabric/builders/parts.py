@@ -1,4 +1,4 @@
-"""What every builder cables with: a sketch that hands out ports, checks of numbers, sizes for so many GPUs.
+"""What every builder cables with: a sketch that hands out ports, checks of numbers, how many switches join so many racks.
 
 A cable takes the next free port at both ends, so port numbers follow from the order of cabling: a rack has its GPUs at ports
 1..gpus, then its uplinks by plane, then the thin electrical cable; an aggregation switch has its racks first, then its
@@ -9,18 +9,40 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import product
+from typing import NamedTuple
 
 from ...errors import RFabricError
 from ..model import Link, Node, Port
 
 CABLE_DELAY = 0.5e-6  # s: ~100 m of fibre at 5 ns/m; cable lengths inside a data hall
-MAX_PORTS = 512  # of one packet switch: 102.4 Tbit/s chips have 512 ports of 200 Gbit/s (Broadcom Tomahawk 6)
-OCS_PORTS = 320  # Calient S320, the largest of the 3D-MEMS switches (device manual; shared by MixNet's cost calculator)
-PANEL_PORTS = 1008  # Telescent NTM, a robotic patch panel (vendor)
+# Ports of a packet switch by their rate (bit/s), as sold in one box of up to 25.6 Tbit/s; a rate between takes the next row.
+# A box of 51.2 Tbit/s has 128 ports of 400G or 64 of 800G (NVIDIA SN5600, Arista 7060X6-64PE): say radix=128.
+RADIX = {
+    100e9: 64,  # NVIDIA SN4600C (data sheet): 64 x 100G
+    200e9: 64,  # NVIDIA SN4600 (data sheet): 64 x 200G
+    400e9: 64,  # NVIDIA QM9700 (manual; the switch whose watts `prices.csv` has): 64 x 400G
+    800e9: 32,  # Arista 7060X6-32PE (data sheet): 32 x 800G
+}
+MAX_PORTS = (
+    512  # of the largest packet switch there is: 102.4 Tbit/s chips have 512 ports of 200 Gbit/s (Broadcom Tomahawk 6)
+)
 TIER_CODE = {"edge": 1, "aggregation": 2, "core": 3, "electrical": 4, "server": 5}
 DPID_DIGITS = 0x1000
-SMALLEST, MOST_RACKS, MOST_GPUS = 64, 512, 128
-SHAPE = ("pods", "tors", "gpus")
+
+
+class Tiers(NamedTuple):
+    """`groups` of leaves below switches of their own, and core switches a plane above these; (1, 0): one switch a plane."""
+
+    groups: int
+    cores: int
+
+
+class Spine(NamedTuple):
+    """How the switches between leaves and core are called and numbered, where others stand in their tier already."""
+
+    letter: str = "a"
+    first: int = 0
+    in_pod: bool = True
 
 
 class Sketch:
@@ -70,34 +92,58 @@ class Sketch:
                     self.cable(next(hosts), name, rate)
         return found
 
-    def planes(self, pods: list[list[str]], planes: int, kind: str, rate: float, cores: int, widest: int) -> None:
+    def planes(
+        self, pods: list[list[str]], planes: int, kind: str, rate: float, cores: int, spine: Spine = Spine()
+    ) -> None:
         """`planes` slices: one aggregation switch per pod and `cores` core switches, full rate above the rack; 0: no core.
 
         A core switch takes an equal share of the up-cables of every aggregation switch of its plane, one for each rack.
         """
-        tors, share = len(pods[0]), len(pods[0]) // cores if cores else 0
-        need = max(2 * tors if cores else tors, len(pods) * share)
-        if need > widest:
-            raise RFabricError(
-                f"a switch would need {need} ports, the limit is {widest}; use fewer pods or racks a pod"
-            )
+        share = len(pods[0]) // cores if cores else 0
         for (p, racks), j in product(enumerate(pods), range(planes)):
-            agg = self.switch(f"a{p * planes + j + 1}", kind, "aggregation", (p, j), p, j)
+            agg = self.switch(
+                f"{spine.letter}{p * planes + j + 1}", kind, "aggregation", (p, spine.first + j),
+                p if spine.in_pod else -1, j,
+            )  # fmt: skip
             for rack in racks:
                 self.cable(rack, agg, rate)
         for j, i in product(range(planes), range(cores)):
             core = self.switch(f"c{j * cores + i + 1}", kind, "core", (j, i), -1, j)
             for p, _ in product(range(len(pods)), range(share)):
-                self.cable(f"a{p * planes + j + 1}", core, rate)
+                self.cable(f"{spine.letter}{p * planes + j + 1}", core, rate)
 
-    def spines(self, leaves: Sequence[str], count: int, rate: float) -> None:
-        """`count` packet switches above `leaves`, one cable to each."""
-        if len(leaves) > MAX_PORTS:
-            raise RFabricError(f"a spine would need {len(leaves)} ports, the limit is {MAX_PORTS}; use larger leaves")
+    def spines(self, leaves: Sequence[str], tiers: Tiers, count: int, rate: float, spine: Spine = Spine()) -> None:
+        """`count` planes of packet switches above `leaves`: a spine with a cable to each, or groups of spines and cores."""
+        if tiers.groups > 1:
+            size = len(leaves) // tiers.groups
+            groups = [list(leaves[i : i + size]) for i in range(0, len(leaves), size)]
+            self.planes(groups, count, "eps", rate, tiers.cores, spine)
+            return
         for j in range(count):
-            spine = self.switch(f"c{j + 1}", "eps", "core", (j, 0), -1, j)
+            top = self.switch(f"c{j + 1}", "eps", "core", (j, 0), -1, j)
             for leaf in leaves:
-                self.cable(leaf, spine, rate)
+                self.cable(leaf, top, rate)
+
+    def always_on(self, below: Sequence[str], rate: float, radix: int) -> None:
+        """A thin cable of each of `below` to x1 or, where that has too few ports, to a tree of switches that never blocks."""
+        if len(below) <= radix:
+            top = self._thin()
+            for name in below:
+                self.cable(name, top, rate)
+            return
+        count = -(-len(below) // (radix // 2))
+        each, lowest = -(-len(below) // count), []
+        for i in range(0, len(below), each):
+            lowest.append(self._thin())
+            for name in below[i : i + each]:
+                self.cable(name, lowest[-1], rate)
+        together = max(radix // len(lowest), 1)  # planes of the tree that one switch has ports for
+        for j in range(0, each, together):
+            self.always_on(lowest * min(together, each - j), rate, radix)
+
+    def _thin(self) -> str:
+        number = sum(node.tier == "electrical" for node in self.nodes)
+        return self.switch(f"x{number + 1}", "eps", "electrical", divmod(number, DPID_DIGITS))
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
@@ -136,10 +182,19 @@ def uplinks(name: str, down: int, oversubscription: float, what: str = "GPUs a T
     return round(up), ratio
 
 
-def narrow(name: str, what: str, ports: int, way_out: str) -> None:
-    """Refuse a packet switch of more ports than are sold."""
-    if ports > MAX_PORTS:
-        raise RFabricError(f"{name}: {what} would need {ports} ports, the limit is {MAX_PORTS}; {way_out}")
+def narrow(name: str, what: str, ports: int, way_out: str, limit: int) -> None:
+    """Refuse a packet switch of more ports than it has."""
+    if ports > limit:
+        raise RFabricError(
+            f"{name}: {what} would need {ports} ports, the limit is {limit}; {way_out}, or radix={ports}"
+        )
+
+
+def radix_at(radix: int, *rates: float) -> int:
+    """Ports of the packet switches: `radix`, or where that is 0 what is sold at the fastest of `rates` (bit/s)."""
+    if whole("radix", radix, 0):
+        return whole("radix", radix, 2)
+    return next((ports for rate, ports in RADIX.items() if rate >= max(rates)), min(RADIX.values()))
 
 
 def nearest(value: int, works: Callable[[int], bool], most: int = 8192) -> int | None:
@@ -151,77 +206,52 @@ def nearest(value: int, works: Callable[[int], bool], most: int = 8192) -> int |
     return None
 
 
-def core_switches(pods: int, tors: int, ocs_ports: int) -> int | None:
-    """The fewest core OCSes a plane that join `pods` of `tors` racks in any matching; 0 for one pod, None where none do.
+def core_switches(pods: int, tors: int, ports: int, step: int = 2, spare: int = 0) -> int | None:
+    """The fewest core switches a plane that join `pods` of `tors` racks in any matching; 0 for one pod, None where none do.
 
-    Several are dealt equal, even shares of every pod's up-cables: see `optics.dealing` for why that is enough.
+    Several are dealt equal shares of every pod's up-cables, of a multiple of `step` cables: OCSes take even ones, see
+    `optics.dealing` for why that is enough; packet switches any (step=1), `spare` ports of a core kept for others.
     """
     if pods == 1:
-        return 0 if tors <= ocs_ports else None
-    if 2 * tors > ocs_ports:
+        return 0 if tors + spare <= ports else None
+    if 2 * tors > ports:
         return None
-    if pods * tors <= ocs_ports:
+    if pods * tors + spare <= ports:
         return 1
-    fits = (c for c in range(2, tors // 2 + 1) if not tors % (2 * c) and pods * tors // c <= ocs_ports)
-    return next(fits, None)
+    shares = (c for c in range(2, tors // step + 1) if not tors % (step * c))
+    return next((c for c in shares if pods * tors // c + spare <= ports), None)
 
 
-def groups(racks: int, ocs_ports: int) -> tuple[int, int] | None:
-    """(groups, core OCSes a plane) that join `racks` with OCSes of so many ports: one group where one OCS is enough."""
-    if racks <= ocs_ports:
-        return 1, 0
-    for size in range(ocs_ports // 2, 1, -1):
-        if not racks % size and (cores := core_switches(racks // size, size, ocs_ports)):
-            return racks // size, cores
+def tiers_of(racks: int, ports: int, step: int = 2, spare: int = 0, least: int = 1) -> Tiers | None:
+    """How switches of so many ports join `racks`, in at least so many groups; one, where one switch a plane is enough."""
+    if racks + spare <= ports and least == 1:
+        return Tiers(1, 0)
+    for size in range(min(ports // 2, racks // max(least, 2)), 0, -1):
+        if not racks % size and (cores := core_switches(racks // size, size, ports, step, spare)):
+            return Tiers(racks // size, cores)
     return None
 
 
-def grouped(name: str, key: str, racks: int, ocs_ports: int) -> tuple[int, int]:
-    """`groups`, or an error that names the nearest number of racks that can be joined."""
-    found = groups(racks, ocs_ports)
+def grouped(name: str, key: str, racks: int, ocs_ports: int) -> Tiers:
+    """`tiers_of` OCSes, or an error that names the nearest number of racks that can be joined."""
+    found = tiers_of(racks, ocs_ports)
     if found is None:
-        near = nearest(racks, lambda n: groups(n, ocs_ports) is not None)
+        near = nearest(racks, lambda n: tiers_of(n, ocs_ports) is not None)
         way_out = f"the nearest that works is {key}={near}" if near else "use a larger ocs_ports"
         raise RFabricError(f"{name}: OCSes of {ocs_ports} ports do not join {key}={racks} evenly; {way_out}")
     return found
 
 
-# --- sizes -----------------------------------------------------------------------------------------------------------
-
-
-def sized(room: Callable[[int, int], dict[str, int]]) -> Callable:
-    """Give a builder its own sizing: `builder.room(hosts, least)` are the settings that hold so many GPUs."""
-
-    def mark(builder: Callable) -> Callable:
-        builder.room = room
-        return builder
-
-    return mark
-
-
-def shape_for(hosts: int, least: int = SMALLEST) -> dict[str, int]:
-    """`pods`, `tors`, `gpus` for so many GPUs: 4 x 4 x 4 up to 64; beyond, racks of a server or more, at most 512 racks.
-
-    A rack of 128 GPUs needs a ToR of 256 ports (102.4 Tbit/s switches have them at 400 Gbit/s). `least` is the smallest
-    fabric to make; with less than 64, racks of 4 make one as small as the traffic.
-    """
-    hosts = max(hosts, least, 2)
-    if hosts > MOST_RACKS * MOST_GPUS:
+def joined(
+    name: str, key: str, count: int, radix: int, *, leaves: int = 1, unit: int = 1, spare: int = 0, least: int = 1
+) -> Tiers:
+    """`tiers_of` packet switches above `count` x `leaves`, or an error that says which size fits; one is `unit` of `key`."""
+    found = tiers_of(count * leaves, radix, 1, spare, least)
+    if found is None:
+        near = nearest(count, lambda n: tiers_of(n * leaves, radix, 1, spare, least) is not None)
+        way_out = f"the nearest that works is {key}={near * unit}, or take a larger radix" if near else "a larger radix"
         raise RFabricError(
-            f"the traffic names GPU h{hosts}; {MOST_RACKS * MOST_GPUS:,} at most get a fabric by themselves: "
-            f"state its size, {', '.join(f'{key}=N' for key in SHAPE)}"
+            f"{name}: switches of {radix} ports do not join {count * leaves} leaves evenly: two tiers end at "
+            f"{radix - spare}, three at {radix * (radix // 2)}; {way_out}"
         )
-    gpus = 4 if hosts <= SMALLEST else 8
-    while hosts > gpus * MOST_RACKS:
-        gpus *= 2
-    racks = -(-hosts // gpus)
-    pods = 2 ** (racks.bit_length() // 2)
-    return dict(zip(SHAPE, (pods, -(-racks // pods), gpus), strict=True))
-
-
-def servers_for(hosts: int, least: int = SMALLEST, ports: int = OCS_PORTS) -> dict[str, int]:
-    """`servers` of 8 `gpus` that OCSes of so many ports join."""
-    servers = max(-(-max(hosts, least) // 8), 2)
-    while groups(servers, ports) is None:
-        servers += 1
-    return {"servers": servers, "gpus": 8}
+    return found

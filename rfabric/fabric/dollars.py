@@ -1,0 +1,110 @@
+"""Dollars a step: what GPUs, network and electricity cost for the time of one step, every part named, nothing counted twice.
+
+    gpus            GPUs at their hourly price, less what that price holds already and is named below
+    gpu_power       their electricity, at the power a data sheet allows them: an upper bound
+    nics            the NICs of the bill, spread over their life
+    network         switches, optics and fibre of the bill, spread over their life
+    network_power   the electricity of these
+
+A GPU is rented with the server around it: the price holds its electricity and its NICs (`RENTED`), so these are taken out of
+the price before they are named. Whether it holds a network too no cloud says: if so, every total is too high by that network,
+the same on every fabric, and differences between fabrics are right.
+"""
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, fields, replace
+
+from ..errors import RFabricError
+from .cost import Bill
+
+SECONDS_AN_HOUR, HOURS_A_YEAR = 3600, 8766
+KWH_USD = 0.08  # U.S. industrial average of 2023 (Energy Information Administration); no cooling on top
+YEARS = 4.0  # straight-line life of network equipment: an assumption; clouds write servers off in 4 to 6 years
+HOLDABLE = ("power", "nics")  # what the hourly price of a GPU may hold
+RENTED = HOLDABLE
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """The GPUs of a job: USD an hour and W of all together, None where not published; `holds`: what that price pays for."""
+
+    usd_per_hour: float
+    watts: float | None = None
+    holds: Collection[str] = RENTED
+
+    def __post_init__(self):
+        for name in ("usd_per_hour", "watts"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise RFabricError(f"GPUs: {name}={value} must be a number, 0 or more")
+        strange = set(self.holds) - set(HOLDABLE)
+        if strange:
+            raise RFabricError(
+                f"GPUs: a price holds {', '.join(HOLDABLE)} or nothing, not {', '.join(sorted(strange))}"
+            )
+
+    def times(self, number: int) -> "Gpus":
+        """So many of these."""
+        watts = None if self.watts is None else self.watts * number
+        return replace(self, usd_per_hour=self.usd_per_hour * number, watts=watts)
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """USD of one step by part; a part is None where its watts are not known, and then not in the sum."""
+
+    gpus: float
+    gpu_power: float | None
+    nics: float
+    network: float
+    network_power: float | None
+
+    @property
+    def usd(self) -> float:
+        return sum(self.parts.values())
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The parts that are known, by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+
+    def to_json(self) -> dict:
+        """`usd_per_step`, and `usd_per_step_parts` with None for what is not known."""
+        return {
+            "usd_per_step": self.usd,
+            "usd_per_step_parts": {f.name: getattr(self, f.name) for f in fields(self)},
+        }
+
+
+def step_cost(
+    step_s: float,
+    gpus: Gpus,
+    network: Bill,
+    *,
+    years: float = YEARS,
+    usd_per_kwh: float = KWH_USD,
+    busy: float = 1.0,
+) -> StepCost:
+    """What one step of `step_s` costs on a network that is written off over `years`, of which it is `busy` a share."""
+    for name, value in (("step_s", step_s), ("usd_per_kwh", usd_per_kwh)):
+        if not 0 <= value < math.inf:
+            raise RFabricError(f"{name}={value} must be a number, 0 or more")
+    if not 0 < years < math.inf or not 0 < busy <= 1:
+        raise RFabricError(f"years={years} must be above 0, busy={busy} above 0 and at most 1")
+    hours = step_s / SECONDS_AN_HOUR
+    life = years * HOURS_A_YEAR * busy
+    nics = sum(line.usd for line in network.lines if line.item == "nic")
+    power, drawn = (_energy_usd(watts, hours, usd_per_kwh) for watts in (gpus.watts, network.watts))
+    named = {"power": power or 0.0, "nics": nics * hours / life}
+    own = gpus.usd_per_hour * hours - sum(named[what] for what in gpus.holds)
+    if own < 0:
+        raise RFabricError(
+            f"{gpus.usd_per_hour:g} USD an hour do not pay for the {' and '.join(gpus.holds)} that this price of GPUs is "
+            f"said to hold; say that it holds less"
+        )
+    return StepCost(own, power, named["nics"], (network.usd - nics) * hours / life, drawn)
+
+
+def _energy_usd(watts: float | None, hours: float, usd_per_kwh: float) -> float | None:
+    return None if watts is None else watts / 1e3 * hours * usd_per_kwh
