@@ -1,7 +1,7 @@
 """The ways that a scheme may choose among, for many pairs of racks at once, as rows of bundles.
 
-    t1 ===== a1 ===== c1 ----- a3 ----- t5      === a bundle: light paths side by side      --- a bundle of one
-       `---- a2 ----- c2 ----- a4 -----'        A way is a row of bundles; the switches on it are all different.
+t1 ===== a1 ===== c1 ----- a3 ----- t5      === a bundle: light paths side by side      --- a bundle of one
+   `---- a2 ----- c2 ----- a4 -----'        A way is a row of bundles; the switches on it are all different.
 """
 
 from dataclasses import dataclass
@@ -59,9 +59,9 @@ class Choices:
         self.ways, self.calm = ways, calm
         self.bundles = Bundles(ways)
 
-    def cheapest(self, rack: np.ndarray, to: np.ndarray) -> Offers:
-        """The cheapest ways from racks to racks (numbers); where there are more than MOST_WAYS, those a fixed hash picks."""
-        return self._offers(len(rack), self._descend(self.ways, rack, to))
+    def cheapest(self, rack: np.ndarray, to: np.ndarray, most: int = MOST_WAYS) -> Offers:
+        """The cheapest ways from racks to racks (numbers); where there are more than `most`, those a fixed hash picks."""
+        return self._offers(len(rack), most, self._descend(self.ways, rack, to, most))
 
     def direct(self, rack: np.ndarray, to: np.ndarray) -> Offers:
         """The cheapest ways, and those that pass no third rack: the direct circuits, the electrical path."""
@@ -72,14 +72,14 @@ class Choices:
         keep = ~passed | (np.arange(len(key)) - every.first[key] < near[key])
         return Offers(offsets_of(np.bincount(key[keep], minlength=len(rack))), every.rows[keep])
 
-    def every(self, rack: np.ndarray, to: np.ndarray) -> Offers:
-        """The cheapest ways, all of one or two bundles, and the cheapest on cables alone; each once, at most MOST_WAYS."""
-        found = [self._descend(self.ways, rack, to), self._short(rack, to)]
+    def every(self, rack: np.ndarray, to: np.ndarray, most: int = MOST_WAYS) -> Offers:
+        """The cheapest ways, all of one or two bundles, and the cheapest on cables alone; each once, at most `most`."""
+        found = [self._descend(self.ways, rack, to, most), self._short(rack, to)]
         if self.calm is not None:
-            found.append(self._descend(self.calm, rack, to))
-        return self._offers(len(rack), *found)
+            found.append(self._descend(self.calm, rack, to, most))
+        return self._offers(len(rack), most, *found)
 
-    def _offers(self, count: int, *found: tuple[np.ndarray, np.ndarray]) -> Offers:
+    def _offers(self, count: int, most: int, *found: tuple[np.ndarray, np.ndarray]) -> Offers:
         """Rows of bundles by key: each once, those found first before the others."""
         longest = max(rows.shape[1] for _, rows in found)
         key = np.concatenate([key for key, _ in found])
@@ -91,7 +91,7 @@ class Choices:
             once = np.sort(np.unique(name, return_index=True)[1])
             key, rows = key[once], rows[once]
         order = np.argsort(key, kind="stable")
-        order = order[ranks(key[order]) < MOST_WAYS]
+        order = order[ranks(key[order]) < most]
         return Offers(offsets_of(np.bincount(key[order], minlength=count)), rows[order])
 
     def _padded(self, rows: np.ndarray, longest: int) -> np.ndarray:
@@ -110,13 +110,13 @@ class Choices:
         order = np.lexsort((rows[:, 1] < some.nowhere, key))  # the straight one first
         return key[order], rows[order]
 
-    def _descend(self, ways: Ways, rack: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _descend(self, ways: Ways, rack: np.ndarray, to: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
         """(key, row of bundles) of the cheapest ways of `ways`, switch by switch; none that leads where `self.ways` do not."""
         start, end = (ways.cabling.rack_row[ends] for ends in (rack, to))
         key, walked, found = np.arange(len(rack)), start[:, None], []
         while len(key):
             owner, leads = self._onward(ways, walked[:, -1], to[key])
-            keep = self._some(key[owner])
+            keep = _some(key[owner], most)
             key, walked = key[owner[keep]], np.column_stack((walked[owner[keep]], leads[keep]))
             there = walked[:, -1] == end[key]
             found.append((key[there], walked[there]))
@@ -139,10 +139,11 @@ class Choices:
         leads = codes[spread(first[which], counts)] % ways.switches
         return np.repeat(np.arange(len(row)), counts), leads
 
-    def _some(self, key: np.ndarray) -> np.ndarray:
-        """Of the rows of each key MOST_WAYS at most, spread evenly over the hash order: no corner of the fabric is preferred."""
-        rank = ranks(key)
-        if not (rank >= MOST_WAYS).any():
-            return np.arange(len(key))
-        order = np.lexsort((mixed(rank.astype(np.uint64)), key))
-        return np.sort(order[ranks(key[order]) < MOST_WAYS])
+
+def _some(key: np.ndarray, most: int) -> np.ndarray:
+    """Of the rows of each key `most`, spread evenly over the hash order: no corner of the fabric is preferred."""
+    rank = ranks(key)
+    if not (rank >= most).any():
+        return np.arange(len(key))
+    order = np.lexsort((mixed(rank.astype(np.uint64)), key))
+    return np.sort(order[ranks(key[order]) < most])

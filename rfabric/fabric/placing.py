@@ -16,12 +16,19 @@ from functools import cached_property
 import numpy as np
 
 from ..units import transfer_seconds
-from .choices import Choices, Offers
+from .choices import MOST_WAYS, Choices, Offers
 from .tiers import tiered
 from .ways import begins, mixed, offsets_of, ranks, spread
 
-MOST_ROUNDS = 12  # times that all pairs on overfull cables are looked at; on the fabrics and recipes shipped five are enough
+MOST_ROUNDS = (
+    12  # times that all pairs on overfull cables are looked at, while the busiest cables of all kinds gain by it
+)
+MOST_ROWS = 1 << 19  # ways looked at for all pairs together: the more pairs, the better few ways each even out,
+LEAST_WAYS = (
+    16  # down to so many a pair; of 20,000 pairs on 1,024 GPUs the busiest cable was the same with 26 ways as with 128
+)
 MOST_PARTS = 64  # rounds in one such time: where more pairs than this share a cable, several move at once
+SIZES = 4  # pairs whose bytes differ by less than the fourth root of two are placed as equally heavy
 PATIENCE = 3  # rounds that a pair waits for others that want the same arc
 GAIN = 1e-3  # a pair moves where that shortens its own busiest cable by more than this share
 
@@ -33,10 +40,9 @@ class Placer:
 
     def __init__(self, choices: Choices, sent: np.ndarray, rack: np.ndarray, to: np.ndarray):
         self.choices, self.bundles, self.rack, self.to = choices, choices.bundles, rack, to
-        some, self.total = self.bundles, sent.sum(0)
+        some, self.sent, self.total = self.bundles, sent, sent.sum(0)
         self.nowhere, self.wide = len(some.path), bool((some.width > 1).any())
         self.seconds_a_byte = np.append(transfer_seconds(1.0, some.arc_rate), 0.0)
-        self.load = np.zeros((len(sent), self.nowhere + 1))
         pair, self.kind = np.nonzero(sent.T)  # what pairs send, kind by kind
         self.bytes = sent[self.kind, pair]
         self.first = np.searchsorted(pair, np.arange(len(rack) + 1))
@@ -44,21 +50,41 @@ class Placer:
         np.add.at(name, pair, mixed(self.kind.astype(np.uint64)))
         _, example, self.signature = np.unique(name, return_index=True, return_inverse=True)
         self.kinds = [self.kind[self.first[i] : self.first[i + 1]] for i in example]
-        self.best = np.tile(np.append(some.first[:-1], self.nowhere), (len(example), 1))
-        self.arcs = np.full((len(rack), 0), self.nowhere)
+        self.most = min(max(MOST_ROWS // max(len(rack), 1), LEAST_WAYS), MOST_WAYS)
         self.racks, self.pair_key = np.unique(rack << 32 | to, return_inverse=True)
 
     def run(self, enough: np.ndarray) -> np.ndarray:
-        """int64[pairs, longest]: the light paths of every pair, -1 beyond the last; `enough` s of each kind are no hurry."""
-        rows = self._tiered()
-        placed = (rows < self.bundles.nowhere).any(1) if rows.size else np.zeros(len(rows), bool)
-        self._side_by_side(np.flatnonzero(placed), rows[placed])
-        self._greedy(np.flatnonzero(~placed))
-        enough = np.maximum(enough, self._rack_seconds)
-        for _ in range(MOST_ROUNDS):
-            if not self._move(enough):
+        """int64[pairs, longest]: the light paths of every pair, -1 beyond the last; `enough` s of each kind are no hurry.
+
+        Where colouring leaves a kind late, as pairs of many sizes and kinds may be, placing one after another is tried too.
+        """
+        enough, rows, least = np.maximum(enough, self._rack_seconds), self._tiered(), np.inf
+        for start in (rows, rows[:, :0]) if (rows < self.bundles.nowhere).any(1).all() else (rows,):
+            self._place(start, enough)
+            if self._seconds.sum() < least:
+                found, least = self.arcs, self._seconds.sum()
+            if (self._seconds <= enough * (1 + GAIN)).all():
                 break
-        return np.append(self.bundles.path, -1)[self.arcs]
+        return np.append(self.bundles.path, -1)[found]
+
+    def _place(self, rows: np.ndarray, enough: np.ndarray) -> None:
+        """Place every pair: on its row of bundles where it has one, one after another where not; then off the busiest arcs."""
+        self.load = np.zeros((len(self.sent), self.nowhere + 1))
+        self.best = np.tile(np.append(self.bundles.first[:-1], self.nowhere), (len(self.kinds), 1))
+        self.arcs = np.full((len(self.rack), 0), self.nowhere)
+        tiered = (rows < self.bundles.nowhere).any(1)
+        self._side_by_side(np.flatnonzero(tiered), rows[tiered])
+        self._greedy(np.flatnonzero(~tiered))
+        before = np.inf
+        for _ in range(MOST_ROUNDS):
+            if not self._move(enough) or self._seconds.sum() > before * (1 - GAIN):
+                break
+            before = self._seconds.sum()
+
+    @property
+    def _seconds(self) -> np.ndarray:
+        """Seconds of each kind at its busiest arc."""
+        return (self.load * self.seconds_a_byte).max(1)
 
     # --- tiers of packet switches ----------------------------------------------------------------------------------------------
 
@@ -110,11 +136,12 @@ class Placer:
         if not len(pairs):
             return
         offers, key = self._offered(pairs, self.choices.cheapest)
-        order = np.lexsort((-self.total[pairs], self.rack[pairs]))
+        size = -np.round(SIZES * np.log2(np.maximum(self.total[pairs], 1.0))).astype(np.int64)
+        order = np.lexsort((-self.total[pairs], self.rack[pairs], size))
         turn = np.empty(len(pairs), np.int64)
-        turn[order] = ranks(self.rack[pairs[order]])
+        turn[order] = ranks(size[order], self.rack[pairs[order]])
         tried, waiting = np.zeros(len(pairs), np.int64), np.zeros(0, np.int64)
-        for part in _parts(turn, -self.total[pairs]):
+        for part in _parts(-self.total[pairs], turn, size):
             waiting = self._settle(pairs, np.concatenate((waiting, part)), offers, key, tried)
         while len(waiting):
             waiting = self._settle(pairs, waiting, offers, key, tried)
@@ -141,7 +168,7 @@ class Placer:
         turn = np.zeros(len(pairs), np.int64)
         turn[order] = ranks(arc[pairs[order]])
         turn = turn * min(MOST_PARTS, turn.max() + 1) // (turn.max() + 1)
-        parts = _parts(turn[some], -late[pairs[some]]) if len(some) else []
+        parts = _parts(-late[pairs[some]], turn[some]) if len(some) else []
         return sum(self._shift(pairs[some[part]], offers, key[some[part]], enough) for part in parts)
 
     def _shift(self, pairs: np.ndarray, offers: Offers, key: np.ndarray, enough: np.ndarray) -> int:
@@ -177,7 +204,7 @@ class Placer:
         """Seconds of each kind that the busiest rack needs if it spreads over all its arcs what leaves it, or what comes."""
         row, some = self.choices.ways.cabling.rack_row, self.bundles
         entry, owner = self._entries(np.arange(len(self.rack)))
-        found = np.zeros(len(self.load))
+        found = np.zeros(len(self.sent))
         for ends, sides in ((self.rack, some.leaves), (self.to, some.leads)):
             rate = np.bincount(np.repeat(sides, some.width), some.arc_rate, minlength=some.switches)[row]
             code = self.kind[entry] * len(row) + ends[owner]
@@ -191,7 +218,7 @@ class Placer:
     def _offered(self, pairs: np.ndarray, offered: Callable[..., Offers]) -> tuple[Offers, np.ndarray]:
         """The ways of the racks of these pairs, and which of them are each pair's."""
         keys, key = np.unique(self.pair_key[pairs], return_inverse=True)
-        return offered(self.racks[keys] >> 32, self.racks[keys] & 0xFFFFFFFF), key
+        return offered(self.racks[keys] >> 32, self.racks[keys] & 0xFFFFFFFF, self.most), key
 
     def _entries(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What these pairs send, kind by kind (places in `kind` and `bytes`), and which of them each is of."""
@@ -212,15 +239,20 @@ class Placer:
     def _cost(self, pairs: np.ndarray, arcs: np.ndarray, own: np.ndarray | None = None) -> np.ndarray:
         """Seconds that arcs[i] cost pairs[i], its bytes on them; those arcs of `own`[i] have them already."""
         entry, owner = self._entries(pairs)
-        at = arcs[owner]
-        more = np.broadcast_to(self.bytes[entry][:, None], at.shape)
+        more = self.bytes[entry][:, None]
         if own is not None:
             lies = np.zeros(arcs.shape, bool)
             for column in own.T:
                 lies |= arcs == column[:, None]
             more = np.where(lies[owner], 0.0, more)
-        need = (self.load[self.kind[entry][:, None], at] + more) * self.seconds_a_byte[at]
-        each = need.max(1, initial=0.0) + 1e-6 * need.sum(1)  # of equals the shorter, less used one
+        at = arcs[owner]
+        need = self.load.take(at + self.kind[entry][:, None] * self.load.shape[1])
+        need += more
+        need *= self.seconds_a_byte.take(at)
+        each = need[:, :1].sum(1)
+        for column in need.T[1:]:
+            np.maximum(each, column, out=each)
+        each += 1e-6 * need.sum(1)  # of equals the shorter, less used one
         return np.bincount(owner, each, minlength=len(pairs))
 
     def _claims(self, arcs: np.ndarray) -> np.ndarray:
@@ -257,7 +289,7 @@ class Placer:
                 self.best[signature, bundles] = arcs[least[begins(owner[least])]]
 
 
-def _parts(turn: np.ndarray, order: np.ndarray) -> list[np.ndarray]:
-    """Which entries have turn 0, 1, ...; each in the given order."""
-    every = np.lexsort((order, turn))
-    return np.split(every, np.flatnonzero(np.diff(turn[every])) + 1)
+def _parts(*columns: np.ndarray) -> list[np.ndarray]:
+    """Which entries are alike but for the first column: by the last column, then the one before; each by the first."""
+    every = np.lexsort(columns)
+    return np.split(every, np.flatnonzero(begins(*(column[every] for column in columns[1:])))[1:])
