@@ -72,7 +72,6 @@ class Routes:
         self.ways = Ways(fabric, self.lights, max((link.rate for link in fabric.links), default=1.0))
         self._seen: dict[int, LightPath] = {}
         self._hops: dict[tuple[str, str], list[LightPath]] = {}
-        self._taken: dict[int, tuple[int, ...]] = {}
 
     def light_path(self, number: int) -> LightPath:
         """Light path `number` of `lights`."""
@@ -101,9 +100,7 @@ class Routes:
         up, down = (self._cable(host) for host in (src, dst))
         last = LightPath(down.into, down.out, (down.links[0] ^ 1,), down.rate)
         node, rack = up.into.node, down.into.node
-        taken = [up]
-        code = self._host(src) << 32 | self._host(dst)
-        chosen = self._chosen((code,)).get(code)
+        taken, chosen = [up], self._chosen_alone(src, dst)
         if chosen is not None and node != rack:
             return (up, *map(self.light_path, chosen), last) if chosen else ()
         while node != rack:
@@ -114,6 +111,15 @@ class Routes:
             node = taken[-1].into.node
         return (*taken, last)
 
+    def _chosen_alone(self, src: str, dst: str) -> list[int] | None:
+        """The light paths that the scheme has chosen for one pair; None where the hash picks at every switch."""
+        if self.routing is None or self.routing.scheme == "ecmp":
+            return None
+        import numpy as np
+
+        hops, known = self._chosen(np.array([self._host(src) << 32 | self._host(dst)]))
+        return hops[0][hops[0] >= 0].tolist() if known[0] else None
+
     def links(self, src: str, dst: str) -> tuple[int, ...]:
         """The directed links of `path`, in order."""
         return tuple(link for hop in self.path(src, dst) for link in hop.links)
@@ -122,28 +128,27 @@ class Routes:
         """CSR (int64 offsets, int32 directed links) of the ways of host pairs (numbers); empty where nothing connects one."""
         if self.routing is None or self.routing.scheme == "ecmp":
             return self.ways.links(src, dst)
-        codes = (src.astype("int64") << 32 | dst).tolist()
-        chosen = self._chosen(codes)
-        return self.ways.links_along(src, dst, [chosen.get(code) for code in codes])
+        hops, known = self._chosen(src.astype("int64") << 32 | dst)
+        return self.ways.links_along(src, dst, hops, ~known)
 
-    def _chosen(self, codes: Iterable[int]) -> "dict[int, tuple[int, ...]]":
-        """By pair (src << 32 | dst), the light paths the scheme has chosen; pairs left to the hash are not in it."""
-        routing = self.routing
-        if routing is None or routing.scheme == "ecmp":
-            return {}
+    def _chosen(self, codes: "np.ndarray") -> "tuple[np.ndarray, np.ndarray]":
+        """The light paths that the scheme has chosen for pairs (src << 32 | dst), and which it knows: others take the hash."""
         import numpy as np
 
         from .schemes import Sent, chosen
 
-        if routing.sent is not None:
-            if not self._taken and len(routing.sent.codes):
-                self._taken = chosen(self.choices, routing.scheme, routing.sent)
-            return self._taken
-        new = np.array(sorted(set(codes) - self._taken.keys()), dtype=np.int64)
-        if len(new):
-            asked = Sent(new >> 32, new & 0xFFFFFFFF, np.zeros((1, len(new))))
-            self._taken |= chosen(self.choices, routing.scheme, asked)
-        return self._taken
+        if self.routing.sent is not None:
+            return self._placed.of(codes)
+        asked = np.unique(codes)
+        sent = Sent(asked >> 32, asked & 0xFFFFFFFF, np.zeros((1, len(asked))))
+        return chosen(self.choices, self.routing.scheme, sent).of(codes)
+
+    @cached_property
+    def _placed(self):
+        """`schemes.Chosen` for all pairs that the routing knows."""
+        from .schemes import chosen
+
+        return chosen(self.choices, self.routing.scheme, self.routing.sent)
 
     @cached_property
     def choices(self):

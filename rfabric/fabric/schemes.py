@@ -3,7 +3,8 @@
     ecmp      the hash of the pair picks at every switch among the cheapest next hops (`ways.Ways.links`)
     wcmp      the hash picks a way, faster and wider ways more often: direct circuits, the cheapest ways, the electrical path
     valiant   the hash picks a rack half-way: cheapest way there, cheapest way on (Valiant 1982; RotorNet's two hops)
-    placed    heaviest pairs first, each on the way whose busiest cable is least loaded; then pairs move off the busiest
+    placed    by what all pairs send: planes and cores dealt evenly, elsewhere the least loaded way; then pairs move off the
+              busiest cables (`placing`)
 
 A *way* is a row of light paths from a source's ToR to the destination's; switches on it are all different, so a way is free of
 loops by construction. Between two switches several light paths may run side by side: a *bundle*. Schemes choose among
@@ -11,7 +12,7 @@ bundles first, then a light path of each bundle. The choice for a pair is a pure
 pairs send, and becomes rules for that pair: simulator and switches take it from the same object.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,17 +20,12 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..units import transfer_seconds
-from .routing import mix
-from .ways import Ways, mixed
+from .choices import Bundles, Choices, Offers
+from .placing import Placer
+from .ways import mixed
 
 SCHEMES = ("ecmp", "wcmp", "placed", "valiant")
 DEFAULT_SCHEME = "placed"
-MOST_PLACED = (
-    16_384  # pairs: placing takes up to a millisecond each where a ToR has 128 uplinks; beyond, hashing serves
-)
-MOST_WAYS = 128  # bundle rows looked at for one pair of racks: a ToR has no more uplinks in the fabrics built here
-MOST_ROUNDS = 12  # rounds of moving pairs off the busiest cables; on the fabrics and recipes shipped five are enough
-GAIN = 1e-3  # a pair moves where that shortens its own busiest cable by more than this share
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,287 +73,125 @@ class Routing:
 ECMP = Routing()
 
 
-class Bundles:
-    """Light paths between packet switches, side by side: `leaves`, `leads` rows; arcs of bundle b: first[b] to first[b + 1].
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The ways of pairs: `codes` int64[n] ascending, `hops` int64[n, longest] light paths, -1 beyond the last."""
 
-    `rate` float64[bundles] is that of one light path (the slowest), `width` how many there are, `path` the light path of each
-    arc. `across(u, v)` is the bundle from row u to row v, -1 where there is none.
-    """
+    codes: np.ndarray
+    hops: np.ndarray
 
-    def __init__(self, ways: Ways):
-        codes = ways.leaves * ways.switches + ways.leads
-        order = np.argsort(codes, kind="stable")
-        self.path = ways.path[order]
-        self.switches = ways.switches
-        self.codes, first = np.unique(codes[order], return_index=True)
-        self.first = np.append(first, len(order))
-        self.leaves, self.leads = self.codes // ways.switches, self.codes % ways.switches
-        self.width = np.diff(self.first)
-        self.arc_rate = ways.lights.rate[self.path]
-        self.rate = np.minimum.reduceat(self.arc_rate, first) if len(first) else np.zeros(0)
-        self.out = np.searchsorted(self.leaves, np.arange(ways.switches + 1))
-        self.by_code = {code: b for b, code in enumerate(self.codes.tolist())}
-
-    def across(self, row: int, to: int) -> int:
-        return self.by_code.get(row * self.switches + to, -1)
-
-    def from_row(self, row: int) -> range:
-        """The bundles that leave a switch."""
-        return range(self.out[row], self.out[row + 1])
+    def of(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(light paths, whether the pair is known) of pairs by code."""
+        place = np.searchsorted(self.codes, codes)
+        known = place < len(self.codes)
+        known[known] = self.codes[place[known]] == codes[known]
+        hops = np.full((len(codes), self.hops.shape[1]), -1)
+        hops[known] = self.hops[place[known]]
+        return hops, known
 
 
-class Choices:
-    """The ways between racks under one set of circuits, as rows of bundles; `calm` are the ways of the same fabric, all dark."""
-
-    def __init__(self, ways: Ways, calm: Ways | None = None):
-        self.ways, self.calm = ways, calm
-        self.bundles = Bundles(ways)
-        self._cheapest: dict[tuple[int, int], list[tuple[int, ...]]] = {}
-        self._every: dict[tuple[int, int], list[tuple[int, ...]]] = {}
-
-    def cheapest(self, rack: int, to: int) -> list[tuple[int, ...]]:
-        """The cheapest ways from rack to rack (numbers)."""
-        key = rack, to
-        if key not in self._cheapest:
-            rows = self._descend(self.ways, int(self.ways.cabling.rack_row[rack]), to)
-            self._cheapest[key] = [row for row in map(self._bundled, rows) if row]
-        return self._cheapest[key]
-
-    def direct(self, rack: int, to: int) -> list[tuple[int, ...]]:
-        """The cheapest ways, and those that pass no third rack: the direct circuits, the electrical path."""
-        racks = set(self.ways.cabling.rack_row.tolist())
-        lead = self.bundles.leads.tolist()
-        found = [row for row in self.every(rack, to) if not racks & {lead[b] for b in row[:-1]}]
-        return list(dict.fromkeys([*self.cheapest(rack, to), *found]))
-
-    def every(self, rack: int, to: int) -> list[tuple[int, ...]]:
-        """The cheapest ways, all of one or two bundles, and the cheapest on cables alone; each once, at most MOST_WAYS."""
-        key = rack, to
-        if key not in self._every:
-            found = [*self.cheapest(rack, to), *self._short(rack, to)]
-            if self.calm is not None:
-                rows = self._descend(self.calm, int(self.ways.cabling.rack_row[rack]), to)
-                found += [row for row in map(self._bundled, rows) if row]
-            self._every[key] = list(dict.fromkeys(found))[:MOST_WAYS]
-        return self._every[key]
-
-    def _short(self, rack: int, to: int) -> list[tuple[int, ...]]:
-        some, c = self.bundles, self.ways.cabling
-        start, end = int(c.rack_row[rack]), int(c.rack_row[to])
-        direct = some.across(start, end)
-        found = [(direct,)] if direct >= 0 else []
-        for b in some.from_row(start):
-            on = some.across(int(some.leads[b]), end)
-            if on >= 0 and some.leads[b] not in (start, end):
-                found.append((b, on))
-        return found
-
-    def _descend(self, ways: Ways, row: int, rack: int) -> list[tuple[int, ...]]:
-        """Switch rows of the cheapest ways; where there are more than MOST_WAYS, those a fixed hash picks."""
-        end, found, open_ = int(ways.cabling.rack_row[rack]), [], [(row,)]
-        while open_:
-            longer = []
-            for way in open_:
-                if way[-1] == end:
-                    found.append(way)
-                else:
-                    longer += [(*way, lead) for lead in self._onward(ways, way[-1], rack)]
-            open_ = longer if len(longer) <= MOST_WAYS else _some(longer, MOST_WAYS)
-        return found
-
-    def _onward(self, ways: Ways, row: int, rack: int) -> list[int]:
-        key = id(ways), row, rack
-        if key not in self._hops:
-            arcs = ways.fitting(row, rack)
-            self._hops[key] = np.unique(ways.leads[arcs]).tolist()
-        return self._hops[key]
-
-    @cached_property
-    def _hops(self) -> dict[tuple[int, int, int], list[int]]:
-        return {}
-
-    def _bundled(self, rows: Sequence[int]) -> tuple[int, ...]:
-        """A row of switches as a row of bundles; () where the ways of another set of circuits lead where these do not."""
-        found = tuple(self.bundles.across(a, b) for a, b in zip(rows, rows[1:], strict=False))
-        return () if -1 in found else found
-
-
-def _some(rows: list, count: int) -> list:
-    """`count` of them, spread evenly over the hash order: the same ones every time, no corner of the fabric preferred."""
-    order = np.argsort(mixed(np.arange(len(rows), dtype=np.uint64)), kind="stable")[:count]
-    return [rows[i] for i in np.sort(order).tolist()]
-
-
-def chosen(choices: Choices, scheme: str, sent: Sent) -> dict[int, tuple[int, ...]]:
-    """The light paths of all pairs of `sent` (by code) under a scheme other than ecmp; () inside a rack, and where none leads."""
+def chosen(choices: Choices, scheme: str, sent: Sent) -> Chosen:
+    """The light paths of all pairs of `sent` under a scheme other than ecmp; none inside a rack, and where none leads."""
     c = choices.ways.cabling
     racks = c.host_rack[sent.src], c.host_rack[sent.dst]
     some = np.flatnonzero((racks[0] != racks[1]) & choices.ways.reaches(sent.src, sent.dst))
-    found = dict.fromkeys(sent.codes.tolist(), ())
-    rows = CHOOSERS[scheme](
+    if not len(some):
+        return Chosen(sent.codes, np.full((len(sent.codes), 0), -1))
+    found = CHOOSERS[scheme](
         choices, Sent(sent.src[some], sent.dst[some], sent.bytes[:, some]), racks[0][some], racks[1][some]
     )
-    return found | dict(zip(sent.codes[some].tolist(), rows, strict=True))
+    hops = np.full((len(sent.codes), found.shape[1]), -1)
+    hops[some] = found
+    return Chosen(sent.codes, hops)
 
 
-# --- the schemes: light paths of each pair ---------------------------------------------------------------------------------
+# --- the schemes: light paths of each pair (int64[pairs, longest], -1 beyond the last) -----------------------------------
 
 
-def _weighted(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> list[tuple[int, ...]]:
+def _weighted(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> np.ndarray:
     """wcmp: a way is chosen as often as it is wide, a light path of a bundle as often as any other of it."""
-    some, found = choices.bundles, []
-    for pair, a, b in zip(sent.codes.tolist(), rack.tolist(), to.tolist(), strict=True):
-        ways = choices.direct(a, b)
-        wide = np.cumsum([min(some.rate[x] * some.width[x] for x in way) for way in ways])
-        key = _hashed(pair, 0)
-        way = ways[int(np.searchsorted(wide, key / 2**64 * wide[-1], side="right"))]
-        found.append(_hashed_paths(some, way, pair))
-    return found
+    some, (offers, key) = choices.bundles, _by_racks(choices.direct, rack, to)
+    wide = np.append(some.rate * some.width, np.inf)[offers.rows].min(1)
+    upto = np.concatenate(([0.0], np.cumsum(wide)))
+    begin, end = upto[offers.first[key]], upto[offers.first[key + 1]]
+    wanted = begin + _hashed(sent.codes, 0) / 2**64 * (end - begin)
+    row = np.clip(np.searchsorted(upto, wanted, side="right") - 1, offers.first[key], offers.first[key + 1] - 1)
+    return _hashed_paths(some, offers.rows[row], sent.codes)
 
 
-def _two_hops(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> list[tuple[int, ...]]:
+def _two_hops(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> np.ndarray:
     """valiant: over a rack the hash picks, where both halves together pass no switch twice; else over the next one."""
-    some, racks, found = choices.bundles, len(choices.ways.cabling.rack_row), []
-    for pair, a, b in zip(sent.codes.tolist(), rack.tolist(), to.tolist(), strict=True):
-        start, way = _hashed(pair, 0) % racks, None
-        for turn in range(racks):
-            middle = (start + turn) % racks
-            way = _over(choices, a, middle, b, pair)
-            if way:
-                break
-        found.append(_hashed_paths(some, way or choices.cheapest(a, b)[0], pair))
-    return found
+    some, racks = choices.bundles, len(choices.ways.cabling.rack_row)
+    start = (_hashed(sent.codes, 0) % np.uint64(racks)).astype(np.int64)
+    rows = np.full((len(rack), 0), some.nowhere)
+    waiting = np.arange(len(rack))
+    for turn in range(racks):
+        middle = (start[waiting] + turn) % racks
+        found = _over(choices, rack[waiting], middle, to[waiting], sent.codes[waiting])
+        rows = _laid(rows, waiting, found, some.nowhere)
+        waiting = waiting[(found == some.nowhere).all(1)] if found.size else waiting
+        if not len(waiting):
+            break
+    offers, key = _by_racks(choices.cheapest, rack[waiting], to[waiting])
+    rows = _laid(rows, waiting, offers.rows[offers.first[key]], some.nowhere)
+    return _hashed_paths(some, rows, sent.codes)
 
 
-def _over(choices: Choices, rack: int, middle: int, to: int, pair: int) -> tuple[int, ...] | None:
-    if middle in (rack, to):
-        return None
-    some, halves = choices.bundles, (choices.cheapest(rack, middle), choices.cheapest(middle, to))
-    if not all(halves):
-        return None
-    first, second = (ways[_hashed(pair, i + 1) % len(ways)] for i, ways in enumerate(halves))
-    rows = [int(some.leads[b]) for b in (*first, *second)]
-    start = int(choices.ways.cabling.rack_row[rack])
-    return (*first, *second) if len({start, *rows}) == len(rows) + 1 else None
+def _laid(rows: np.ndarray, at: np.ndarray, found: np.ndarray, fill: int) -> np.ndarray:
+    """Rows with `found` in the rows `at`, the narrower ones filled up."""
+    wide = max(rows.shape[1], found.shape[1])
+    rows = np.pad(rows, ((0, 0), (0, wide - rows.shape[1])), constant_values=fill)
+    rows[at] = np.pad(found, ((0, 0), (0, wide - found.shape[1])), constant_values=fill)
+    return rows
 
 
-def _hashed_paths(some: Bundles, way: Sequence[int], pair: int) -> list[int]:
-    picks = [some.first[b] + _hashed(pair, 100 + i) % int(some.width[b]) for i, b in enumerate(way)]
-    return tuple(some.path[picks].tolist())
+def _over(choices: Choices, rack: np.ndarray, middle: np.ndarray, to: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Rows of bundles from racks over others, each half one of the cheapest ways; `nowhere` where there is no such row."""
+    some, here, c = choices.bundles, (middle != rack) & (middle != to), choices.ways.cabling
+    halves = []
+    for i, (a, b) in enumerate(((rack, middle), (middle, to))):
+        offers, key = _by_racks(choices.cheapest, a[here], b[here])
+        counts = offers.counts[key]
+        pick = _hashed(codes[here], i + 1) % np.maximum(counts, 1).astype(np.uint64)
+        row = np.append(offers.rows, np.full((1, offers.rows.shape[1]), some.nowhere), 0)
+        halves.append(row[np.where(counts > 0, offers.first[key] + pick.astype(np.int64), -1)])
+    both = np.concatenate(halves, 1)
+    whole = np.all([(half < some.nowhere).any(1) for half in halves], 0)
+    passed = np.column_stack((c.rack_row[rack[here]], np.append(some.leads, -1)[both]))
+    passed = np.sort(passed, 1)
+    whole &= ~((passed[:, 1:] == passed[:, :-1]) & (passed[:, 1:] >= 0)).any(1)
+    found = np.full((len(rack), both.shape[1]), some.nowhere)
+    found[np.flatnonzero(here)[whole]] = both[whole]
+    return np.take_along_axis(found, np.argsort(found == some.nowhere, axis=1, kind="stable"), 1)
 
 
-def _hashed(pair: int, salt: int) -> int:
-    return mix(mix(pair) ^ salt)
+def _by_racks(offered: Callable[..., Offers], rack: np.ndarray, to: np.ndarray) -> tuple[Offers, np.ndarray]:
+    """What is offered between the racks of pairs, each two racks asked once, and which of the offers are each pair's."""
+    keys, key = np.unique(rack << 32 | to, return_inverse=True)
+    return offered(keys >> 32, keys & 0xFFFFFFFF), key
 
 
-class Placer:
-    """Places the pairs of `sent` one after another. Its state: bytes by kind on each arc, and the arcs each pair takes.
-
-    What a way costs a pair: for each kind that the pair sends in, the seconds that the busiest arc of the way would then need,
-    added up. Pairs that send in the same kinds share a *signature*, and with it the least loaded arc of each bundle.
-    """
-
-    def __init__(self, choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray):
-        self.choices, self.bundles = choices, choices.bundles
-        self.ends = list(zip(rack.tolist(), to.tolist(), strict=True))
-        some = self.bundles
-        nowhere = len(some.path)  # stands where a shorter way has no more arcs
-        self.rate = np.append(some.arc_rate, np.inf)
-        self.load = np.zeros((len(sent.bytes), nowhere + 1))
-        patterns, self.signature = np.unique(sent.bytes.T > 0, axis=0, return_inverse=True)
-        self.kinds = [np.flatnonzero(pattern) for pattern in patterns]
-        self.bytes = [sent.bytes[self.kinds[s], i] for i, s in enumerate(self.signature.tolist())]
-        self.best = np.tile(np.append(some.first[:-1], nowhere), (len(patterns), 1))
-        self.touching = [
-            [t for t, other in enumerate(patterns) if (other & pattern).any()] for pattern in patterns
-        ]  # whose least loaded arcs a pair of this signature may change
-        self.arcs: list[np.ndarray] = [np.zeros(0, np.int64)] * len(self.ends)
-        self.enough = self._enough(sent)
-        self._rows: dict[tuple, np.ndarray] = {}
-
-    def _enough(self, sent: Sent) -> np.ndarray:
-        """Seconds of each kind at the busiest network card: a cable that needs no more holds nobody up."""
-        c = self.choices.ways.cabling
-        nic = c.rate[c.host_link]
-        busiest = [np.bincount(ends, kind, minlength=len(nic)) for kind in sent.bytes for ends in (sent.src, sent.dst)]
-        seconds = [transfer_seconds(load, nic).max(initial=0.0) for load in busiest]
-        return np.array(seconds).reshape(len(sent.bytes), 2).max(1)
-
-    def run(self) -> list[tuple[int, ...]]:
-        """Light paths of every pair."""
-        heaviest = np.array([sizes.sum() for sizes in self.bytes])
-        for i in np.argsort(-heaviest, kind="stable").tolist():
-            self._put(i, self._cheapest_now(i, self.choices.cheapest)[1])
-        for _ in range(MOST_ROUNDS):
-            if not self._move():
-                break
-        path = self.bundles.path
-        return [tuple(path[arcs].tolist()) for arcs in self.arcs]
-
-    def _move(self) -> int:
-        """Move pairs off cables that need longer than the network cards; how many moved."""
-        late = np.array([self._lateness(i) for i in range(len(self.ends))])
-        moved = 0
-        for i in np.argsort(-late, kind="stable")[: int((late > GAIN).sum())].tolist():
-            before = self.arcs[i]
-            was = self._seconds(i, before[None])[0]
-            self._add(i, before, -1)
-            cost, arcs = self._cheapest_now(i, self.choices.every)
-            better = cost < was * (1 - GAIN)
-            self._put(i, arcs if better else before)
-            moved += better
-        return moved
-
-    def _lateness(self, i: int) -> float:
-        """By what share the busiest arc of a pair needs longer than the network cards, in its worst kind."""
-        kinds, arcs = self.kinds[self.signature[i]], self.arcs[i]
-        if not len(kinds):
-            return 0.0
-        seconds = transfer_seconds(self.load[kinds][:, arcs], self.rate[arcs]).max(1)
-        return float((seconds / self.enough[kinds]).max() - 1)
-
-    def _seconds(self, i: int, arcs: np.ndarray, more: np.ndarray | float = 0.0) -> np.ndarray:
-        """What each row of arcs costs a pair, with `more` bytes of each kind on them."""
-        held = self.load[self.kinds[self.signature[i]]][:, arcs]
-        need = transfer_seconds(held + np.reshape(more, (-1, 1, 1)), self.rate[arcs])
-        return need.max(2).sum(0) + 1e-6 * need.sum((0, 2))  # of equals the shorter, less used one
-
-    def _cheapest_now(self, i: int, offered: Callable) -> tuple[float, np.ndarray]:
-        rows = self._bundle_rows(i, offered)
-        arcs = self.best[self.signature[i]][rows]
-        cost = self._seconds(i, arcs, self.bytes[i])
-        least = int(cost.argmin())
-        return float(cost[least]), arcs[least][arcs[least] < len(self.bundles.path)]
-
-    def _bundle_rows(self, i: int, offered: Callable) -> np.ndarray:
-        key = offered.__name__, *self.ends[i]
-        if key not in self._rows:
-            ways = offered(*self.ends[i])
-            rows = np.full((len(ways), max(map(len, ways))), len(self.bundles.codes), dtype=np.int64)
-            for row, way in zip(rows, ways, strict=True):
-                row[: len(way)] = way
-            self._rows[key] = rows
-        return self._rows[key]
-
-    def _put(self, i: int, arcs: np.ndarray) -> None:
-        self.arcs[i] = arcs
-        self._add(i, arcs, 1)
-
-    def _add(self, i: int, arcs: np.ndarray, sign: int) -> None:
-        """Add (or take away) a pair's bytes, and see which arcs of these bundles are the least loaded now."""
-        signature, first = self.signature[i], self.bundles.first
-        self.load[self.kinds[signature][:, None], arcs] += sign * self.bytes[i][:, None]
-        for b in (np.searchsorted(first, arcs, side="right") - 1).tolist():
-            if self.bundles.width[b] > 1:
-                part = slice(first[b], first[b + 1])
-                for other in self.touching[signature]:
-                    held = self.load[self.kinds[other], part].sum(0) / self.rate[part]
-                    self.best[other, b] = part.start + int(held.argmin())
+def _hashed_paths(some: Bundles, rows: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """A light path of each bundle of rows, by the hash of the pair."""
+    width, found = np.append(some.width, 1).astype(np.uint64), np.empty_like(rows)
+    for hop, bundle in enumerate(rows.T):
+        found[:, hop] = some.first[bundle] + (_hashed(codes, 100 + hop) % width[bundle]).astype(np.int64)
+    return np.append(some.path, -1)[found]
 
 
-def _placed(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> list[tuple[int, ...]]:
-    """placed: see the module docstring."""
-    return Placer(choices, sent, rack, to).run() if len(rack) else []
+def _hashed(codes: np.ndarray, salt: int) -> np.ndarray:
+    return mixed(mixed(codes.astype(np.uint64)) ^ np.uint64(salt))
 
 
-CHOOSERS: dict[str, Callable[..., list[tuple[int, ...]]]] = {"wcmp": _weighted, "valiant": _two_hops, "placed": _placed}
+def _placed(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> np.ndarray:
+    """placed: see `placing`. A cable that needs no longer than the busiest network card of its kind holds nobody up."""
+    c = choices.ways.cabling
+    nic = c.rate[c.host_link]
+    cards = [
+        max(transfer_seconds(np.bincount(ends, kind, minlength=len(nic)), nic).max() for ends in (sent.src, sent.dst))
+        for kind in sent.bytes
+    ]
+    return Placer(choices, sent.bytes, rack, to).run(np.array(cards))
+
+
+CHOOSERS: dict[str, Callable[..., np.ndarray]] = {"wcmp": _weighted, "valiant": _two_hops, "placed": _placed}

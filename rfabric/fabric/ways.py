@@ -166,6 +166,13 @@ class Ways:
         """The arcs on the cheapest ways from switch `row` to a rack, in order of their ports."""
         return self._fitting(np.array([row]), np.array([rack]))[1]
 
+    def fitting_many(self, row: np.ndarray, rack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(which of the given, arc) of every arc on a cheapest way from switch row[i] to rack[i], by i, then by port."""
+        candidates = np.cumsum(np.diff(self.first)[row]) // MOST_CANDIDATES
+        parts = np.split(np.arange(len(row)), np.flatnonzero(np.diff(candidates)) + 1)
+        found = [(part, *self._fitting(row[part], rack[part])) for part in parts]
+        return np.concatenate([part[owner] for part, owner, _ in found]), np.concatenate([arcs for *_, arcs in found])
+
     def links(self, src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """CSR (int64 offsets, int32 directed links) of the ways of host pairs (numbers); empty where nothing connects one."""
         c, lit = self.cabling, self.lights
@@ -184,17 +191,16 @@ class Ways:
         taken = [np.where(joined & (hop >= 0), lengths[hop], 0) for hop in hops]
         return self._laid(src, dst, joined, hops, taken)
 
-    def links_along(self, src: np.ndarray, dst: np.ndarray, chosen: list) -> tuple[np.ndarray, np.ndarray]:
-        """The same where a scheme has chosen the light paths of a pair: a tuple of them, or None, which leaves it to the hash."""
-        c = self.cabling
-        hashed = np.flatnonzero([way is None for way in chosen])
+    def links_along(
+        self, src: np.ndarray, dst: np.ndarray, chosen: np.ndarray, hashed: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same where a scheme has chosen: chosen[i] are the light paths of pair i, -1 beyond its last; a mask is left to the hash."""
+        c, hashed = self.cabling, np.flatnonzero(hashed)
         offsets, links = self.links(src[hashed], dst[hashed])
-        same = c.host_rack[src] == c.host_rack[dst]
-        joined = same | np.array([bool(way) for way in chosen], dtype=bool)
+        joined = (c.host_rack[src] == c.host_rack[dst]) | (chosen >= 0).any(1)
         joined[hashed] = False
-        most = max((len(way) for way in chosen if way), default=0)
-        hops = [np.array([way[h] if way and h < len(way) else -1 for way in chosen], np.int64) for h in range(most)]
         lengths = np.diff(self.lights.offsets)
+        hops = [np.where(joined, hop, -1) for hop in chosen.T]
         taken = [np.where(hop >= 0, lengths[hop], 0) for hop in hops]
         ends, laid = self._laid(src, dst, joined, hops, taken)
         if not len(hashed):
@@ -282,6 +288,21 @@ def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """first[0], first[0] + 1, ... counts[0] times, then from first[1], and so on: the entries of CSR rows."""
     ends = np.cumsum(counts, dtype=np.int64)
     return np.repeat(first - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def begins(*columns: np.ndarray) -> np.ndarray:
+    """bool[n]: where a run of equal rows of these columns, sorted, begins."""
+    found = np.zeros(len(columns[0]), bool)
+    found[:1] = True
+    for column in columns:
+        found[1:] |= column[1:] != column[:-1]
+    return found
+
+
+def ranks(*columns: np.ndarray) -> np.ndarray:
+    """int64[n]: the place of each row of these columns, sorted, in its run of equal ones."""
+    at = np.arange(len(columns[0]))
+    return at - np.maximum.accumulate(np.where(begins(*columns), at, 0))
 
 
 def mixed(x: np.ndarray) -> np.ndarray:

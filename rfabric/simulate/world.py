@@ -22,7 +22,7 @@ import numpy as np
 
 from ..errors import RunError
 from ..fabric import Fabric
-from ..fabric.schemes import DEFAULT_SCHEME, MOST_PLACED
+from ..fabric.schemes import DEFAULT_SCHEME
 from ..fabric.ways import offsets_of
 from ..optics import Circuits, Decision, Demand, Timing, intend, parse_policy
 from ..optics.circuits import together
@@ -36,7 +36,6 @@ from .flows import Engine
 
 Progress = Callable[[dict], None]
 BREATH_S = 0.5  # least time between two messages inside a phase
-TOO_MANY = f"{{pairs:,}} pairs are more than the {MOST_PLACED:,} that are placed: all were left to the hash (ecmp)"
 NO_LOSS = "a fluid loses no bytes: flows on circuits that drop stand still here, and the bytes lost are not modelled"
 
 
@@ -65,7 +64,7 @@ def simulate(
         routing=world.routing.scheme,
         start=engine.start_times(), finish=engine.finish_times(), link_bytes=engine.link_bytes()[:-1],
         sent=trace.size, received=trace.size, rewires=tuple(world.contract.records), epochs=tuple(world.contract.epochs),
-        notes=world.notes(routing),
+        notes=world.notes(),
     ).check()  # fmt: skip
 
 
@@ -103,10 +102,9 @@ class _World:
         self.ways = self._ways_under(start)
         self._fill()
 
-    def notes(self, asked: str) -> tuple[str, ...]:
-        """What a reader must know: what is not modelled, and a routing that was not followed."""
-        found = (NO_LOSS,) if self.timing.in_flight == "drop" and self.fabric.ocses else ()
-        return found if self.routing.scheme == asked else (*found, TOO_MANY.format(pairs=len(self.pairs.src)))
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know: what is not modelled."""
+        return (NO_LOSS,) if self.timing.in_flight == "drop" and self.fabric.ocses else ()
 
     def _first_circuits(self) -> Circuits:
         """What is lit before the job: the mesh of all racks, or the one plan of a policy asked one-shot."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.schemes import ECMP, MOST_PLACED, Routing, Sent
+from ..fabric.schemes import Routing, Sent
 from ..fabric.ways import offsets_of, spread
 from ..optics import Demand
 from ..units import transfer_seconds
@@ -227,11 +227,8 @@ class Trace:
 
 
 def routing_of(scheme: str, fabric: Fabric, trace: Trace) -> Routing:
-    """The Routing of a scheme for a trace: `placed` is told what the pairs send; beyond MOST_PLACED pairs the hash serves."""
-    if scheme != "placed":
-        return Routing(scheme)
-    sent = trace.sent(fabric)
-    return Routing(scheme, sent) if len(sent.codes) <= MOST_PLACED else ECMP
+    """The Routing of a scheme for a trace: `placed` is told what the pairs send."""
+    return Routing(scheme, trace.sent(fabric) if scheme == "placed" else None)
 
 
 @dataclass(frozen=True)

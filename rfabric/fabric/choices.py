@@ -1,0 +1,149 @@
+"""The ways that a scheme may choose among, for many pairs of racks at once, as rows of bundles.
+
+t1 ===== a1 ===== c1 ----- a3 ----- t5      === a bundle: light paths side by side      --- a bundle of one
+   `---- a2 ----- c2 ----- a4 -----'        A way is a row of bundles; the switches on it are all different.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .ways import Ways, mixed, offsets_of, ranks, spread
+
+MOST_WAYS = 128  # ways looked at for one pair of racks: a ToR has no more uplinks in the fabrics built here
+
+
+class Bundles:
+    """Light paths between packet switches, side by side: `leaves`, `leads` rows; arcs of bundle b: first[b] to first[b + 1].
+
+    `rate` float64[bundles] is that of one light path (the slowest), `width` how many there are; `path` is the light path of each
+    arc, `arc_rate` its rate. `nowhere`, one more than the last bundle, stands where a shorter way has no more.
+    """
+
+    def __init__(self, ways: Ways):
+        codes = ways.leaves * ways.switches + ways.leads
+        order = np.argsort(codes, kind="stable")
+        self.path, self.switches = ways.path[order], ways.switches
+        self.codes, first = np.unique(codes[order], return_index=True)
+        self.first, self.nowhere = np.append(first, len(order)), len(self.codes)
+        self.leaves, self.leads = self.codes // ways.switches, self.codes % ways.switches
+        self.width = np.diff(self.first)
+        self.arc_rate, self.step = ways.lights.rate[self.path], ways.step[order][first]
+        self.rate = np.minimum.reduceat(self.arc_rate, first) if len(first) else np.zeros(0)
+        self.out = np.searchsorted(self.leaves, np.arange(ways.switches + 1))
+
+    def across(self, row: np.ndarray, to: np.ndarray) -> np.ndarray:
+        """The bundle from each switch to each other (rows); `nowhere` where there is none."""
+        code = row * self.switches + to
+        place = np.searchsorted(self.codes, code)
+        there = (place < self.nowhere) & (self.codes[np.minimum(place, self.nowhere - 1)] == code)
+        return np.where(there, place, self.nowhere)
+
+
+@dataclass(frozen=True, eq=False)
+class Offers:
+    """Ways of pairs of racks: pair i has the rows first[i] to first[i + 1] of `rows` (bundles, int64[ways, longest])."""
+
+    first: np.ndarray
+    rows: np.ndarray
+
+    @property
+    def counts(self) -> np.ndarray:
+        return np.diff(self.first)
+
+
+class Choices:
+    """The ways between racks under one set of circuits; `calm` are the ways of the same fabric, all dark."""
+
+    def __init__(self, ways: Ways, calm: Ways | None = None):
+        self.ways, self.calm = ways, calm
+        self.bundles = Bundles(ways)
+
+    def cheapest(self, rack: np.ndarray, to: np.ndarray, most: int = MOST_WAYS) -> Offers:
+        """The cheapest ways from racks to racks (numbers); where there are more than `most`, those a fixed hash picks."""
+        return self._offers(len(rack), most, self._descend(self.ways, rack, to, most))
+
+    def direct(self, rack: np.ndarray, to: np.ndarray) -> Offers:
+        """The cheapest ways, and those that pass no third rack: the direct circuits, the electrical path."""
+        every, near = self.every(rack, to), self.cheapest(rack, to).counts
+        third = np.append(np.isin(self.bundles.leads, self.ways.cabling.rack_row), False)
+        passed = third[every.rows].sum(1) > 1  # the last rack on a way is the destination
+        key = np.repeat(np.arange(len(rack)), every.counts)
+        keep = ~passed | (np.arange(len(key)) - every.first[key] < near[key])
+        return Offers(offsets_of(np.bincount(key[keep], minlength=len(rack))), every.rows[keep])
+
+    def every(self, rack: np.ndarray, to: np.ndarray, most: int = MOST_WAYS) -> Offers:
+        """The cheapest ways, all of one or two bundles, and the cheapest on cables alone; each once, at most `most`."""
+        found = [self._descend(self.ways, rack, to, most), self._short(rack, to)]
+        if self.calm is not None:
+            found.append(self._descend(self.calm, rack, to, most))
+        return self._offers(len(rack), most, *found)
+
+    def _offers(self, count: int, most: int, *found: tuple[np.ndarray, np.ndarray]) -> Offers:
+        """Rows of bundles by key: each once, those found first before the others."""
+        longest = max(rows.shape[1] for _, rows in found)
+        key = np.concatenate([key for key, _ in found])
+        rows = np.concatenate([self._padded(rows, longest) for _, rows in found])
+        if len(found) > 1:
+            name = mixed(key.astype(np.uint64))
+            for column in rows.T:
+                name = mixed(name ^ column.astype(np.uint64))
+            once = np.sort(np.unique(name, return_index=True)[1])
+            key, rows = key[once], rows[once]
+        order = np.argsort(key, kind="stable")
+        order = order[ranks(key[order]) < most]
+        return Offers(offsets_of(np.bincount(key[order], minlength=count)), rows[order])
+
+    def _padded(self, rows: np.ndarray, longest: int) -> np.ndarray:
+        return np.pad(rows, ((0, 0), (0, longest - rows.shape[1])), constant_values=self.bundles.nowhere)
+
+    def _short(self, rack: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(key, row) of the ways of one or two bundles: straight to the rack, or over any one switch."""
+        some, c = self.bundles, self.ways.cabling
+        start, end = c.rack_row[rack], c.rack_row[to]
+        counts = some.out[start + 1] - some.out[start]
+        bundle, key = spread(some.out[start], counts), np.repeat(np.arange(len(rack)), counts)
+        on = some.across(some.leads[bundle], end[key])
+        on[some.leads[bundle] == end[key]] = some.nowhere
+        fits = (on < some.nowhere) | (some.leads[bundle] == end[key])
+        key, rows = key[fits], np.column_stack((bundle[fits], on[fits]))
+        order = np.lexsort((rows[:, 1] < some.nowhere, key))  # the straight one first
+        return key[order], rows[order]
+
+    def _descend(self, ways: Ways, rack: np.ndarray, to: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """(key, row of bundles) of the cheapest ways of `ways`, switch by switch; none that leads where `self.ways` do not."""
+        start, end = (ways.cabling.rack_row[ends] for ends in (rack, to))
+        key, walked, found = np.arange(len(rack)), start[:, None], []
+        while len(key):
+            owner, leads = self._onward(ways, walked[:, -1], to[key])
+            keep = _some(key[owner], most)
+            key, walked = key[owner[keep]], np.column_stack((walked[owner[keep]], leads[keep]))
+            there = walked[:, -1] == end[key]
+            found.append((key[there], walked[there]))
+            key, walked = key[~there], walked[~there]
+        rows = [self._padded(self.bundles.across(row[:, :-1], row[:, 1:]), len(found)) for _, row in found]
+        keys = np.concatenate([key for key, _ in found]) if found else key
+        rows = np.concatenate(rows) if rows else np.zeros((0, 0), np.int64)
+        last = np.concatenate([np.full(len(key), i) for i, (key, _) in enumerate(found)]) if found else key
+        good = ((rows < self.bundles.nowhere).sum(1) if rows.size else last + 1) == last + 1
+        return keys[good], rows[good]
+
+    def _onward(self, ways: Ways, row: np.ndarray, rack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(which of the given, next switch) on the cheapest ways from row[i] to rack[i]."""
+        racks = len(ways.cabling.rack_row)
+        spots, which = np.unique(row * racks + rack, return_inverse=True)
+        owner, arcs = ways.fitting_many(spots // racks, spots % racks)
+        codes = np.unique(owner * ways.switches + ways.leads[arcs])
+        first = np.searchsorted(codes // ways.switches, np.arange(len(spots) + 1))
+        counts = np.diff(first)[which]
+        leads = codes[spread(first[which], counts)] % ways.switches
+        return np.repeat(np.arange(len(row)), counts), leads
+
+
+def _some(key: np.ndarray, most: int) -> np.ndarray:
+    """Of the rows of each key `most`, spread evenly over the hash order: no corner of the fabric is preferred."""
+    rank = ranks(key)
+    if not (rank >= most).any():
+        return np.arange(len(key))
+    order = np.lexsort((mixed(rank.astype(np.uint64)), key))
+    return np.sort(order[ranks(key[order]) < most])

@@ -1,0 +1,295 @@
+"""Pairs of hosts placed on ways, all of them, in time near linear in pairs: what the scheme `placed` does.
+
+    1  through tiers of packet switches   planes and cores are dealt by colouring (`tiers`): no uplink has more than its share
+    2  elsewhere                          heaviest first, each on the way whose busiest cable is least loaded then
+    3  everywhere                         pairs move off cables that need longer than network cards and racks do anyway
+
+What a way costs a pair: for each kind that the pair sends in, the seconds that the busiest arc of the way would then need, added
+up. Pairs that send in the same kinds share a *signature*, and with it the least loaded arc of each bundle. Steps 2 and 3 go by
+rounds: in a round each rack places one pair (step 3: each overfull arc gives some up), all at once, and of pairs that
+want the same arc the first gets it; others wait a round, a few times at most.
+"""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from ..units import transfer_seconds
+from .choices import MOST_WAYS, Choices, Offers
+from .tiers import tiered
+from .ways import begins, mixed, offsets_of, ranks, spread
+
+MOST_ROUNDS = (
+    12  # times that all pairs on overfull cables are looked at, while the busiest cables of all kinds gain by it
+)
+MOST_ROWS = 1 << 19  # ways looked at for all pairs together: the more pairs, the better few ways each even out,
+LEAST_WAYS = (
+    16  # down to so many a pair; of 20,000 pairs on 1,024 GPUs the busiest cable was the same with 26 ways as with 128
+)
+MOST_PARTS = 64  # rounds in one such time: where more pairs than this share a cable, several move at once
+SIZES = 4  # pairs whose bytes differ by less than the fourth root of two are placed as equally heavy
+PATIENCE = 3  # rounds that a pair waits for others that want the same arc
+GAIN = 1e-3  # a pair moves where that shortens its own busiest cable by more than this share
+
+
+class Placer:
+    """Places pairs from rack[i] to to[i], which send `sent` (bytes, kinds x pairs). Its state: bytes by kind on each arc, and the
+    arcs each pair takes, `nowhere` beyond the last.
+    """
+
+    def __init__(self, choices: Choices, sent: np.ndarray, rack: np.ndarray, to: np.ndarray):
+        self.choices, self.bundles, self.rack, self.to = choices, choices.bundles, rack, to
+        some, self.sent, self.total = self.bundles, sent, sent.sum(0)
+        self.nowhere, self.wide = len(some.path), bool((some.width > 1).any())
+        self.seconds_a_byte = np.append(transfer_seconds(1.0, some.arc_rate), 0.0)
+        pair, self.kind = np.nonzero(sent.T)  # what pairs send, kind by kind
+        self.bytes = sent[self.kind, pair]
+        self.first = np.searchsorted(pair, np.arange(len(rack) + 1))
+        name = np.zeros(len(rack), np.uint64)
+        np.add.at(name, pair, mixed(self.kind.astype(np.uint64)))
+        _, example, self.signature = np.unique(name, return_index=True, return_inverse=True)
+        self.kinds = [self.kind[self.first[i] : self.first[i + 1]] for i in example]
+        self.most = min(max(MOST_ROWS // max(len(rack), 1), LEAST_WAYS), MOST_WAYS)
+        self.racks, self.pair_key = np.unique(rack << 32 | to, return_inverse=True)
+
+    def run(self, enough: np.ndarray) -> np.ndarray:
+        """int64[pairs, longest]: the light paths of every pair, -1 beyond the last; `enough` s of each kind are no hurry.
+
+        Where colouring leaves a kind late, as pairs of many sizes and kinds may be, placing one after another is tried too.
+        """
+        enough, rows, least = np.maximum(enough, self._rack_seconds), self._tiered(), np.inf
+        for start in (rows, rows[:, :0]) if (rows < self.bundles.nowhere).any(1).all() else (rows,):
+            self._place(start, enough)
+            if self._seconds.sum() < least:
+                found, least = self.arcs, self._seconds.sum()
+            if (self._seconds <= enough * (1 + GAIN)).all():
+                break
+        return np.append(self.bundles.path, -1)[found]
+
+    def _place(self, rows: np.ndarray, enough: np.ndarray) -> None:
+        """Place every pair: on its row of bundles where it has one, one after another where not; then off the busiest arcs."""
+        self.load = np.zeros((len(self.sent), self.nowhere + 1))
+        self.best = np.tile(np.append(self.bundles.first[:-1], self.nowhere), (len(self.kinds), 1))
+        self.arcs = np.full((len(self.rack), 0), self.nowhere)
+        tiered = (rows < self.bundles.nowhere).any(1)
+        self._side_by_side(np.flatnonzero(tiered), rows[tiered])
+        self._greedy(np.flatnonzero(~tiered))
+        before = np.inf
+        for _ in range(MOST_ROUNDS):
+            if not self._move(enough) or self._seconds.sum() > before * (1 - GAIN):
+                break
+            before = self._seconds.sum()
+
+    @property
+    def _seconds(self) -> np.ndarray:
+        """Seconds of each kind at its busiest arc."""
+        return (self.load * self.seconds_a_byte).max(1)
+
+    # --- tiers of packet switches ----------------------------------------------------------------------------------------------
+
+    def _tiered(self) -> np.ndarray:
+        """Rows of bundles of the pairs that colouring can place: those whose cheapest ways all lead up through tiers."""
+        ways, some = self.choices.ways, self.bundles
+        row, end = (ways.cabling.rack_row[ends] for ends in (self.rack, self.to))
+        up = np.flatnonzero(~self._level[self.pair_key])
+        size = np.unique(self.total[up], return_inverse=True)[1]
+        found = np.full((len(row), 0), some.nowhere)
+        if len(up):
+            rows = tiered(some, row[up], end[up], (self.signature[up], -size))
+            steps = np.append(some.step, 0.0)[rows].sum(1)
+            rows[np.abs(steps - ways.cost[row[up], self.to[up]]) > 1e-6 * steps] = some.nowhere
+            found = np.full((len(row), rows.shape[1]), some.nowhere)
+            found[up] = rows
+        return found
+
+    @cached_property
+    def _level(self) -> np.ndarray:
+        """bool, by pair of racks: whether a cheapest way begins with a light path to another rack."""
+        ways, some = self.choices.ways, self.bundles
+        rack, to = self.racks >> 32, self.racks & 0xFFFFFFFF
+        row = ways.cabling.rack_row[rack]
+        is_rack = np.zeros(some.switches, bool)
+        is_rack[ways.cabling.rack_row] = True
+        across = np.flatnonzero(is_rack[some.leads] & is_rack[some.leaves])
+        first = np.searchsorted(some.leaves[across], np.arange(some.switches + 1))
+        counts = np.diff(first)[row]
+        bundle, key = across[spread(first[row], counts)], np.repeat(np.arange(len(row)), counts)
+        rest = ways.cost[some.leads[bundle], to[key]] + some.step[bundle]
+        fits = np.isfinite(rest) & (np.abs(rest - ways.cost[row, to][key]) <= 1e-6 * rest)
+        return np.bincount(key[fits], minlength=len(row)) > 0
+
+    def _side_by_side(self, pairs: np.ndarray, rows: np.ndarray) -> None:
+        """Lay pairs on bundles whose arcs they take in turn, pairs alike after each other."""
+        arcs, some = np.full(rows.shape, self.nowhere), self.bundles
+        for hop, bundle in enumerate(rows.T):
+            on = np.flatnonzero(bundle < some.nowhere)
+            order = on[np.lexsort((-self.total[pairs[on]], self.signature[pairs[on]], bundle[on]))]
+            b = bundle[order]
+            arcs[order, hop] = some.first[b] + ranks(b) % some.width[b]
+        self._put(pairs, arcs)
+
+    # --- one after another -----------------------------------------------------------------------------------------------------
+
+    def _greedy(self, pairs: np.ndarray) -> None:
+        """Place pairs on their cheapest ways, each rack's heaviest first."""
+        if not len(pairs):
+            return
+        offers, key = self._offered(pairs, self.choices.cheapest)
+        size = -np.round(SIZES * np.log2(np.maximum(self.total[pairs], 1.0))).astype(np.int64)
+        order = np.lexsort((-self.total[pairs], self.rack[pairs], size))
+        turn = np.empty(len(pairs), np.int64)
+        turn[order] = ranks(size[order], self.rack[pairs[order]])
+        tried, waiting = np.zeros(len(pairs), np.int64), np.zeros(0, np.int64)
+        for part in _parts(-self.total[pairs], turn, size):
+            waiting = self._settle(pairs, np.concatenate((waiting, part)), offers, key, tried)
+        while len(waiting):
+            waiting = self._settle(pairs, waiting, offers, key, tried)
+
+    def _settle(self, pairs, some, offers: Offers, key, tried) -> np.ndarray:
+        """Place pairs[some] where that is cheapest now; those that have to wait are returned."""
+        _, arcs = self._cheapest(pairs[some], offers, key[some])
+        free = self._claims(arcs) | (offers.counts[key[some]] == 1) | (tried[some] >= PATIENCE)
+        self._put(pairs[some[free]], arcs[free])
+        tried[some[~free]] += 1
+        return some[~free]
+
+    # --- off the busiest cables ------------------------------------------------------------------------------------------------
+
+    def _move(self, enough: np.ndarray) -> int:
+        """Move pairs off arcs that need longer than `enough`; how many moved."""
+        late, arc = self._lateness(np.arange(len(self.rack)), enough)
+        pairs = np.flatnonzero(late > GAIN)
+        if not len(pairs):
+            return 0
+        offers, key = self._offered(pairs, self.choices.every)
+        some = np.flatnonzero(offers.counts[key] > 1)
+        order = some[np.lexsort((-late[pairs[some]], arc[pairs[some]]))]
+        turn = np.zeros(len(pairs), np.int64)
+        turn[order] = ranks(arc[pairs[order]])
+        turn = turn * min(MOST_PARTS, turn.max() + 1) // (turn.max() + 1)
+        parts = _parts(-late[pairs[some]], turn[some]) if len(some) else []
+        return sum(self._shift(pairs[some[part]], offers, key[some[part]], enough) for part in parts)
+
+    def _shift(self, pairs: np.ndarray, offers: Offers, key: np.ndarray, enough: np.ndarray) -> int:
+        """Move those of the pairs that are late, and better off elsewhere; how many."""
+        late = np.flatnonzero(self._lateness(pairs, enough)[0] > GAIN)
+        pairs, key = pairs[late], key[late]
+        if not len(pairs):
+            return 0
+        was = self._cost(pairs, self.arcs[pairs], self.arcs[pairs])
+        cost, arcs = self._cheapest(pairs, offers, key, self.arcs)
+        better = np.flatnonzero(cost < was * (1 - GAIN))
+        better = better[self._claims(arcs[better])]
+        moving = pairs[better]
+        self._add(moving, self.arcs[moving], -1)
+        self._put(moving, arcs[better])
+        return len(moving)
+
+    def _lateness(self, pairs: np.ndarray, enough: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """By what share the busiest arc of each pair needs longer than `enough`, in its worst kind, and which arc that is."""
+        entry, owner = self._entries(pairs)
+        arcs, kind = self.arcs[pairs[owner]], self.kind[entry]
+        need = self.load[kind[:, None], arcs] * self.seconds_a_byte[arcs] / enough[kind][:, None]
+        late, arc = np.full(len(pairs), -1.0), np.full(len(pairs), self.nowhere)
+        if need.size:
+            worst, hop = need.max(1) - 1, need.argmax(1)
+            np.maximum.at(late, owner, worst)
+            top = worst == late[owner]
+            arc[owner[top]] = arcs[top, hop[top]]
+        return late, arc
+
+    @cached_property
+    def _rack_seconds(self) -> np.ndarray:
+        """Seconds of each kind that the busiest rack needs if it spreads over all its arcs what leaves it, or what comes."""
+        row, some = self.choices.ways.cabling.rack_row, self.bundles
+        entry, owner = self._entries(np.arange(len(self.rack)))
+        found = np.zeros(len(self.sent))
+        for ends, sides in ((self.rack, some.leaves), (self.to, some.leads)):
+            rate = np.bincount(np.repeat(sides, some.width), some.arc_rate, minlength=some.switches)[row]
+            code = self.kind[entry] * len(row) + ends[owner]
+            load = np.bincount(code, self.bytes[entry], minlength=found.size * len(row)).reshape(-1, len(row))
+            with np.errstate(divide="ignore", invalid="ignore"):  # racks without an arc send nothing
+                found = np.maximum(found, np.nan_to_num(transfer_seconds(load, rate)).max(1, initial=0.0))
+        return found
+
+    # --- what they share -------------------------------------------------------------------------------------------------------
+
+    def _offered(self, pairs: np.ndarray, offered: Callable[..., Offers]) -> tuple[Offers, np.ndarray]:
+        """The ways of the racks of these pairs, and which of them are each pair's."""
+        keys, key = np.unique(self.pair_key[pairs], return_inverse=True)
+        return offered(self.racks[keys] >> 32, self.racks[keys] & 0xFFFFFFFF, self.most), key
+
+    def _entries(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What these pairs send, kind by kind (places in `kind` and `bytes`), and which of them each is of."""
+        counts = self.first[pairs + 1] - self.first[pairs]
+        return spread(self.first[pairs], counts), np.repeat(np.arange(len(pairs)), counts)
+
+    def _cheapest(self, pairs, offers: Offers, key, now: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """(cost, arcs) of the cheapest way of each pair; where its bytes lie already (`now`), they count once."""
+        counts = offers.counts[key]
+        row, owner = spread(offers.first[key], counts), np.repeat(np.arange(len(pairs)), counts)
+        arcs = self.best[self.signature[pairs[owner]][:, None], offers.rows[row]]
+        cost = self._cost(pairs[owner], arcs, None if now is None else now[pairs[owner]])
+        first = offsets_of(counts)[:-1]
+        least = np.flatnonzero(cost == np.minimum.reduceat(cost, first)[owner])
+        least = least[begins(owner[least])]
+        return cost[least], arcs[least]
+
+    def _cost(self, pairs: np.ndarray, arcs: np.ndarray, own: np.ndarray | None = None) -> np.ndarray:
+        """Seconds that arcs[i] cost pairs[i], its bytes on them; those arcs of `own`[i] have them already."""
+        entry, owner = self._entries(pairs)
+        more = self.bytes[entry][:, None]
+        if own is not None:
+            lies = np.zeros(arcs.shape, bool)
+            for column in own.T:
+                lies |= arcs == column[:, None]
+            more = np.where(lies[owner], 0.0, more)
+        at = arcs[owner]
+        need = self.load.take(at + self.kind[entry][:, None] * self.load.shape[1])
+        need += more
+        need *= self.seconds_a_byte.take(at)
+        each = need[:, :1].sum(1)
+        for column in need.T[1:]:
+            np.maximum(each, column, out=each)
+        each += 1e-6 * need.sum(1)  # of equals the shorter, less used one
+        return np.bincount(owner, each, minlength=len(pairs))
+
+    def _claims(self, arcs: np.ndarray) -> np.ndarray:
+        """Which rows of arcs hold none that an earlier row holds: a mask."""
+        order, taken = np.arange(len(arcs))[:, None], np.full(self.nowhere + 1, len(arcs))
+        np.minimum.at(taken, arcs, np.broadcast_to(order, arcs.shape))
+        return ((taken[arcs] == order) | (arcs == self.nowhere)).all(1)
+
+    def _put(self, pairs: np.ndarray, arcs: np.ndarray) -> None:
+        longer = arcs.shape[1] - self.arcs.shape[1]
+        if longer > 0:
+            self.arcs = np.pad(self.arcs, ((0, 0), (0, longer)), constant_values=self.nowhere)
+        self.arcs[pairs, : arcs.shape[1]], self.arcs[pairs, arcs.shape[1] :] = arcs, self.nowhere
+        self._add(pairs, arcs, 1)
+
+    def _add(self, pairs: np.ndarray, arcs: np.ndarray, sign: int) -> None:
+        """Add (or take away) the bytes of pairs, and see which arcs of these bundles are the least loaded now."""
+        entry, owner = self._entries(pairs)
+        at = arcs[owner]
+        np.add.at(self.load, (self.kind[entry][:, None], at), sign * self.bytes[entry][:, None])
+        if self.wide and arcs.size:
+            bundles = np.unique(np.searchsorted(self.bundles.first, arcs[arcs < self.nowhere], side="right") - 1)
+            self._least_loaded(bundles[self.bundles.width[bundles] > 1], np.unique(self.kind[entry]))
+
+    def _least_loaded(self, bundles: np.ndarray, kinds: np.ndarray) -> None:
+        """Find the least loaded arcs of bundles anew, for the signatures that have one of these kinds."""
+        width = self.bundles.width[bundles]
+        arcs, owner = spread(self.bundles.first[bundles], width), np.repeat(np.arange(len(bundles)), width)
+        first = offsets_of(width)[:-1]
+        for signature, own in enumerate(self.kinds):
+            if len(arcs) and np.isin(own, kinds).any():
+                held = self.load[own][:, arcs].sum(0) * self.seconds_a_byte[arcs]
+                least = np.flatnonzero(held == np.minimum.reduceat(held, first)[owner])
+                self.best[signature, bundles] = arcs[least[begins(owner[least])]]
+
+
+def _parts(*columns: np.ndarray) -> list[np.ndarray]:
+    """Which entries are alike but for the first column: by the last column, then the one before; each by the first."""
+    every = np.lexsort(columns)
+    return np.split(every, np.flatnonzero(begins(*(column[every] for column in columns[1:])))[1:])
