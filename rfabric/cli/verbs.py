@@ -236,7 +236,7 @@ def trace(args: argparse.Namespace) -> None:
 def _groups(found: Trace) -> list[dict]:
     """Flows and bytes of each communication phase."""
     return [
-        {"step": step, "phase": phase, "label": label, "flows": len(rows), "bytes": int(found.size[rows].sum())}
+        {"step": step, "phase": phase, "label": label, "flows": len(rows), "bytes": int(found.total[rows].sum())}
         for (step, phase, label), rows in found.communication().items()
     ]
 

@@ -130,7 +130,7 @@ class Result:
             begin, end = float(self.ready[rows].min()), float(self.finish[rows].max())
             compute = float(ideal_finish[rows].max() - ideal_ready[rows].min())
             comm = union_seconds(self.start[sending], self.finish[sending])
-            found.append(PhaseTime(key, begin, end, comm, end - begin - compute, int(self.trace.size[rows].sum())))
+            found.append(PhaseTime(key, begin, end, comm, end - begin - compute, int(self.trace.total[rows].sum())))
         return tuple(found)
 
     @cached_property

@@ -188,6 +188,8 @@ class _World:
         counts, latency = np.zeros(len(trace), np.int64), np.zeros(len(trace))
         counts[sends] = np.diff(ends)
         latency[sends] = np.diff(np.concatenate(([0.0], np.cumsum(delay[links])))[ends])
+        if trace.origin:  # every repetition has it, also of those that one row sends
+            latency *= trace.origin.times
         alone = np.diff(trace.after_offsets) == 0  # the engine counts a gap from what a row waits for
         self.engine.add(
             path_offsets=offsets_of(counts), path_links=links, size=trace.size.astype(float),

@@ -24,7 +24,8 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric.ways import offsets_of
 from ..units import parse_size, parse_time
-from .model import PhaseKey, Trace, whole_bytes
+from .builder import whole_bytes
+from .model import PhaseKey, Trace
 
 COLUMNS = ("id", "src", "dst", "size_bytes", "start_s", "after", "gap_s", "step", "phase", "label")
 VERSION = 1
