@@ -4,11 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
-from rfabric.trace import Flows, Loop, PhaseKey, TraceBuilder
+from rfabric.rl.lowering import trace_of
+from rfabric.rl.multiplex.jobs import Job
+from rfabric.rl.multiplex.traffic import placed, profile_of, traffic_of
+from rfabric.rl.workload import read_recipe
+from rfabric.trace import Flows, Loop, PhaseKey, TraceBuilder, read_trace, write_trace
 
 HOSTS = [f"h{i + 1}" for i in range(8)]
 
@@ -209,3 +213,88 @@ def test_a_builder_refuses_turns_that_send_nothing():
         b.loop([Flows([0], [1], [1]), Flows([], [], [])], 2, (1.0, 1.0))
     with pytest.raises(RFabricError, match="loop: 1 turns, 2 between, 1 labels; give one each"):
         b.loop([Flows([0], [1], [1])], 2, (1.0, 1.0))
+
+
+# --- files ---------------------------------------------------------------------------------------------------------------
+
+COLUMNS = ("src", "dst", "size", "start", "gap", "after_offsets", "after", "step", "phase", "label", "loop", "turn")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_files_round_trip(tmp_path, suffix):
+    trace, path = looped(between=(1 / 3, 0.1), beside=(0.0, 1e-7)), tmp_path / f"t{suffix}"
+    write_trace(trace, path)
+    again = read_trace(path)
+    names = {host: i for i, host in enumerate(trace.hosts)}
+    assert [names[again.hosts[i]] for i in again.src] == trace.src.tolist()
+    assert all(np.array_equal(getattr(again, name), getattr(trace, name)) for name in COLUMNS[2:])
+    assert (again.loops, again.windows) == (trace.loops, trace.windows)
+
+
+@settings(max_examples=25)
+@given(traces())
+def test_any_trace_round_trips(tmp_path_factory, trace):
+    path = tmp_path_factory.mktemp("t") / "t.csv"
+    write_trace(trace, path)
+    again = read_trace(path)
+    assert all(np.array_equal(getattr(again, name), getattr(trace, name)) for name in COLUMNS[2:])
+    assert again.loops == trace.loops and (again.total == trace.total).all()
+
+
+def test_a_hand_written_loop_needs_a_name_and_a_number(tmp_path):
+    (tmp_path / "t.csv").write_text("src,dst,size_bytes,loop,repeat\nh1,h2,1MB,mine,4\nh2,h1,1MB,mine,\nh1,h2,1MB,,\n")
+    trace = read_trace(tmp_path / "t.csv")
+    assert trace.loops == (Loop(4, (0.0,)),) and trace.loop.tolist() == [0, 0, -1]
+    (tmp_path / "t.csv").write_text(
+        "src,dst,size_bytes,loop,turn,repeat,between_s,beside_s\n"
+        "h1,h2,1,a,0,4,2ms,\nh1,h2,1,b,1,2,,1\nh1,h2,1,a,1,4,,\nh2,h1,1,b,,,,\nh1,h2,1,a,1,,1,0\n"
+    )
+    trace = read_trace(tmp_path / "t.csv")
+    assert trace.loops == (Loop(4, (0.002, 1.0)), Loop(2, (0.0, 0.0), (0.0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ("h1,h2,5,,,3,,", "row 0: repeat without a loop; name its loop"),
+        ("h1,h2,5,,1,,,", "row 0: turn without a loop"),
+        ("h1,h2,5,a,,,,", "loop 'a': repeat is missing; say in one of its rows how often it runs"),
+        ("h1,h2,5,a,,0,,", "loop 'a': repeat 0 must be 1 or more"),
+        ("h1,h2,5,a,,2,-1,", "row 0: between_s: '-1' must be finite and not negative"),
+        ("h1,h2,5,a,,2,,\nh1,h2,5,a,,3,,", "row 1: repeat 3 differs from 2 of its loop 'a'; say it once"),
+        ("h1,h2,5,a,0,2,1,\nh1,h2,5,a,0,2,2,", "row 1: between_s 2.0 differs from 1.0 of its loop 'a'"),
+        ("h1,h2,5,a,1,2,,", "loop 0: its rows have turns 1; it has 2, numbered from 0"),
+        ("h1,h2,5,a,40000,2,,", "row 0: turn '40000' must lie between 0 and 32,767"),
+        ("h1,h2,5,a,,two,,", "row 0: repeat 'two' is not a whole number"),
+        ("h1,h2,5,a,,2,,never", "row 0: beside_s: 'never' is not a quantity"),
+    ],
+)
+def test_bad_loops_name_the_row_and_the_way_out(tmp_path, rows, why):
+    (tmp_path / "bad.csv").write_text(f"src,dst,size_bytes,loop,turn,repeat,between_s,beside_s\n{rows}\n")
+    with pytest.raises(RFabricError, match=f"bad.csv: .*{why}"):
+        read_trace(tmp_path / "bad.csv")
+
+
+# --- several jobs --------------------------------------------------------------------------------------------------------
+
+
+def test_jobs_on_shared_hosts_keep_their_loops(monkeypatch):
+    w = read_recipe("grpo-64")
+    alone = trace_of(w)
+    last = alone.communication()[0, "training", "all-gather"]
+    last = last[[alone.waits_for(row).tolist() == alone.waits_for(last[-1]).tolist() for row in last]]  # one collective
+    loop, turn = np.full(len(alone), -1), np.zeros(len(alone), int)
+    loop[last], turn[last[::2]] = 0, 1
+    repeated = replace(alone, loop=loop, turn=turn, loops=(Loop(6, (0.5, 0.25), (0.0, 1.0)),))
+    monkeypatch.setattr("rfabric.rl.multiplex.traffic.trace_of", lambda *_: repeated)
+    both = traffic_of(placed([Job(name, profile_of(w)) for name in "ab"]), {"a": w, "b": w})
+    assert both.loops == repeated.loops * 2 and both.total.sum() == 2 * repeated.total.sum()
+    for number in range(2):
+        rows = both.loop == number
+        assert _pairs(both.turn[rows], both.total[rows]) == _pairs(turn[last], repeated.total[last])
+    spent = repeated.compute_only()[1].max() - alone.compute_only()[1].max()
+    assert spent == pytest.approx(6 * 1.75)
+
+
+def _pairs(*columns):
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
