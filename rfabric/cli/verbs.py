@@ -117,7 +117,10 @@ def _results(
         "seed": args.seed,
         "routing": args.routing,
     }
-    simulated = [simulate(f, traffic.trace, p, progress=talk.of(f"simulate {_short(f)}"), **about) for f, p in cases]
+    simulated = [
+        simulate(f, traffic.trace, p, repetitions=args.repetitions, progress=talk.of(f"simulate {_short(f)}"), **about)
+        for f, p in cases
+    ]
     if engine == "simulate":
         return [Run(result) for result in simulated]
 

@@ -126,13 +126,15 @@ class Played:
     """Rows of a trace with its loops played: n rows, by what they stand for in the trace they come from.
 
     origin: int64[n] row, -1 of a helper; like: int64[n] the row whose sender, step and phase a helper shares; kind: int8[n] of a
-    helper, into HELPERS; times: int64[n] bytes are so many times the row's; stands: int64[n] repetitions that a row stands for
-    beside what it sends; gap, start: float64[n] s; after as CSR; stretches: row -> (row whose finish began the loop, factor).
+    helper, into HELPERS; spans: int64[loops, 2] the first and the last row of each loop; times: int64[n] bytes are so many times
+    the row's; stands: int64[n] for how many times what it sends a row stands; gap, start: float64[n] s; after as CSR; stretches:
+    row -> (row whose finish began the loop, factor).
     """
 
     origin: np.ndarray
     like: np.ndarray
     kind: np.ndarray
+    spans: np.ndarray
     times: np.ndarray
     stands: np.ndarray
     gap: np.ndarray
@@ -191,7 +193,7 @@ def play(
         out.repeat(at + 1, bodies[k], runs[k], loops[k].repeat, fold)
         if cut[k]:
             out.others(at, at + int(width[rows[0]]) - 1, int(rows[0]), loops[k].repeat / runs[k] - 1)
-    return out.done()
+    return out.done(np.array([(place[parts[k][0]], ends[parts[k][0]]) for k in sorted(parts)]))
 
 
 def _body(loop: Loop, rows: np.ndarray, turn: np.ndarray, times: int) -> _Body:
@@ -274,11 +276,11 @@ class _Out:
         self.entries.append(np.array([at - 1]))
         self.stretches[at] = head, factor
 
-    def done(self) -> Played:
+    def done(self, spans: np.ndarray) -> Played:
         owner, entry = np.concatenate(self.owners), np.concatenate(self.entries)
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=len(self.origin))
         return Played(
-            self.origin, self.like, self.kind, self.times, self.stands, self.gap, self.start,
+            self.origin, self.like, self.kind, spans, self.times, self.stands, self.gap, self.start,
             offsets_of(counts), entry[order], self.stretches,
         )  # fmt: skip

@@ -43,6 +43,12 @@ class PhaseKey:
     def __str__(self) -> str:
         return f"{self.phase}/{self.step}"
 
+    @classmethod
+    def of(cls, text: str) -> "PhaseKey":
+        """The key that is written `text`."""
+        phase, _, step = text.rpartition("/")
+        return cls(int(step), phase)
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:
@@ -142,20 +148,20 @@ class Trace:
         left to send, so that a turn of r times the bytes ends after r times its seconds, and the order of turns changes no sum.
         Order and mean load are kept as they are; what differs is only the competition with flows outside the loop.
         """
-        return self._played("folded", 0)
+        return self.played("folded")
 
     def unrolled(self) -> "Trace":
         """Every repetition as rows of its own."""
-        return self._played("unrolled", 0)
+        return self.played("unrolled")
 
     def sampled(self, most: int) -> "Trace":
         """At most `most` repetitions of each loop as rows; one more row stands for the others, see `stretches`."""
         if most < 1:
             raise RFabricError(f"{most} repetitions cannot be sampled; give 1 or more")
-        return self._played("sampled", most)
+        return self.played("sampled", most)
 
-    def _played(self, how: str, most: int) -> "Trace":
-        """Self where nothing is repeated; else the same object each time: runs of one trace share it."""
+    def played(self, how: str, most: int = 0) -> "Trace":
+        """`folded`, `unrolled` or `sampled`; self where nothing is repeated, else the same object each time: runs share it."""
         if not self.loops:
             return self
         if (how, most) not in self._plays:
@@ -177,7 +183,7 @@ class Trace:
             after_offsets=made.after_offsets, after=made.after, step=self.step[like], phase=self.phase[like],
             label=np.where(helps & (made.kind >= 0), names[made.kind], self.label[like]), labels=labels,
             loop=None, turn=None, loops=(), stretches=made.stretches,
-            origin=Origin(self, made.origin, how, most, made.times, np.where(helps, 1, made.stands)),
+            origin=Origin(self, made.origin, made.spans, how, most, made.times, np.where(helps, 1, made.stands)),
         )  # fmt: skip
 
     @cached_property
@@ -277,7 +283,10 @@ class Trace:
 
         Rows of a loop are ready when it is, and finish with it.
         """
-        spent = np.append([one.compute_seconds for one in self.loops], 0.0)[self.loop]
+        return self.times(np.append([one.compute_seconds for one in self.loops], 0.0)[self.loop])
+
+    def times(self, spent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(ready, finish) of every row, where each takes `spent` (float64[n], s) from its start on."""
         ready, finish = self.start.copy(), self.start + self.gap + spent
         for level in self.levels[1:]:
             counts = np.diff(self.after_offsets)[level]
@@ -308,13 +317,14 @@ class Trace:
 class Origin:
     """Where the rows of a played trace come from.
 
-    rows: int64[n] rows of `looped`, -1 of those that only compute or wait for the loop; how: folded, unrolled or sampled, of
-    at most `most` repetitions; times: int64[n] repetitions whose bytes a row sends; stands: int64[n] for how many times what it
-    sends a row stands.
+    rows: int64[n] rows of `looped`, -1 of those that only compute or wait for the loop; spans: int64[loops, 2] the first and the
+    last row of each loop; how: folded, unrolled or sampled, of at most `most` repetitions; times: int64[n] repetitions whose bytes
+    a row sends; stands: int64[n] for how many times what it sends a row stands.
     """
 
     looped: Trace
     rows: np.ndarray
+    spans: np.ndarray
     how: str
     most: int
     times: np.ndarray
