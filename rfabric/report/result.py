@@ -18,7 +18,7 @@ from ..errors import RunError
 from ..fabric import Fabric
 from ..optics import Circuits, RewireRecord
 from ..trace import PhaseKey, Trace
-from ..units import transfer_seconds
+from ..units import show_time, transfer_seconds
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,43 @@ class Pace:
             "reasons": list(self.reasons),
             "advice": self.advice,
         }
+
+
+@dataclass(frozen=True)
+class Folding:
+    """A run in which each turn of a loop was sent once for all: how many collectives, for how many repetitions of them.
+
+    off: s by which the exposed communication of a phase may differ from playing all; phases that cannot differ are left out.
+    """
+
+    collectives: int
+    repetitions: int
+    off: dict[PhaseKey, float]
+
+    @property
+    def seconds(self) -> float:
+        """By which the exposed communication of all phases may differ."""
+        return sum(self.off.values())
+
+    def note(self, name: str, exposed: float) -> str:
+        """What a reader of the run `name` must know, where `exposed` s of communication are exposed in it."""
+        what = f"{name}: {self.repetitions:,} repetitions of {self.collectives:,} collectives were folded"
+        if not self.seconds:
+            return f"{what}; no other flow meets them, so playing all exposes the same communication"
+        share = f" ({self.seconds / exposed:.2g} of it)" if exposed > 0 else ""
+        return f"{what}; exposed communication differs from playing all by at most {show_time(self.seconds)}{share}"
+
+    def to_json(self) -> dict:
+        phases = {str(key): seconds for key, seconds in self.off.items()}
+        return {
+            "collectives": self.collectives, "repetitions": self.repetitions, "exposed_off_s": self.seconds, "phases": phases,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: dict) -> "Folding":
+        """The Folding that `to_json` wrote."""
+        off = {PhaseKey.of(key): seconds for key, seconds in data["phases"].items()}
+        return cls(data["collectives"], data["repetitions"], off)
 
 
 @dataclass(frozen=True)
@@ -94,6 +131,7 @@ class Result:
     versions: dict = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     routing: str = "ecmp"
+    folding: Folding | None = None
 
     @property
     def step_seconds(self) -> float:
@@ -130,7 +168,7 @@ class Result:
             begin, end = float(self.ready[rows].min()), float(self.finish[rows].max())
             compute = float(ideal_finish[rows].max() - ideal_ready[rows].min())
             comm = union_seconds(self.start[sending], self.finish[sending])
-            found.append(PhaseTime(key, begin, end, comm, end - begin - compute, int(self.trace.size[rows].sum())))
+            found.append(PhaseTime(key, begin, end, comm, end - begin - compute, int(self.trace.total[rows].sum())))
         return tuple(found)
 
     @cached_property

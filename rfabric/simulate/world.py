@@ -20,21 +20,23 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..errors import RunError
+from ..errors import RFabricError, RunError
 from ..fabric import Fabric
-from ..fabric.schemes import DEFAULT_SCHEME
+from ..fabric.schemes import DEFAULT_SCHEME, Routing
 from ..fabric.ways import offsets_of
 from ..optics import Circuits, Decision, Demand, Timing, intend, parse_policy
 from ..optics.circuits import together
 from ..optics.planner import turn
 from ..optics.policies import spelled
 from ..optics.rewiring import NONE, Rewiring
-from ..report.result import Result
+from ..report.result import Folding, Result
 from ..trace import PLAN_AHEAD, Stage, Trace, begins, routing_of, stage_demand, stages
 from ..trace.pairs import Pairs, PairWays
 from .flows import Engine
+from .folding import error_bound
 
 Progress = Callable[[dict], None]
+REPETITIONS = ("folded", "all")
 BREATH_S = 0.5  # least time between two messages inside a phase
 NO_LOSS = "a fluid loses no bytes: flows on circuits that drop stand still here, and the bytes lost are not modelled"
 
@@ -48,24 +50,49 @@ def simulate(
     timing: Timing = Timing(),
     traffic: str = "",
     seed: int = 0,
+    repetitions: str = "folded",
     progress: Progress | None = None,
 ) -> Result:
     """Run `trace` on `fabric` with max-min fair sharing; `policy` is what `optics.parse_policy` reads, `routing` a scheme.
 
+    Loops of the trace are played `folded`, each turn once, or `all` of their repetitions; the result is of the played trace.
+
     RFabricError when the trace does not fit the fabric or a plan disconnects a pair with demand; RunError when flows can never
     finish.
     """
-    policy = spelled(policy, fabric)
+    policy, trace = spelled(policy, fabric), _played(trace, repetitions)
     world = _World(fabric, trace.fit(fabric), policy, routing, timing, progress or (lambda _: None))
     world.run()
     engine = world.engine
-    return Result(
+    result = Result(
         engine="simulate", fabric=fabric, policy=policy if fabric.ocses else "ecmp", trace=trace, traffic=traffic, seed=seed,
         routing=world.routing.scheme,
         start=engine.start_times(), finish=engine.finish_times(), link_bytes=engine.link_bytes()[:-1],
         sent=trace.size, received=trace.size, rewires=tuple(world.contract.records), epochs=tuple(world.contract.epochs),
         notes=world.notes(),
     ).check()  # fmt: skip
+    return _with_folding(result, world.routing) if trace.origin and trace.origin.how == "folded" else result
+
+
+def _with_folding(result: Result, routing: Routing) -> Result:
+    """The result of a folded trace, with how far it may be off."""
+    loops = result.trace.origin.looped.loops
+    collectives = sum(len(loop.between) for loop in loops)
+    repetitions = sum(loop.repeat * len(loop.between) for loop in loops)
+    found = Folding(collectives, repetitions, error_bound(result, routing))
+    fabric, exposed = result.fabric, sum(phase.exposed for phase in result.phases)
+    return replace(result, folding=found, notes=(*result.notes, found.note(fabric.spec or fabric.name, exposed)))
+
+
+def _played(trace: Trace, repetitions: str) -> Trace:
+    """The rows that stand for `trace`; RunError where only an emulation can play it."""
+    if trace.stretches:
+        raise RunError(
+            "a sampled trace leaves repetitions out, for an emulation to stretch; simulate the one it came from"
+        )
+    if repetitions not in REPETITIONS:
+        raise RFabricError(f"no way to play repetitions {repetitions!r}; there are {', '.join(REPETITIONS)}")
+    return trace.folded() if repetitions == "folded" else trace.unrolled()
 
 
 KNOWN = 8  # sets of circuits whose ways are kept: phases come back to the same few
@@ -132,6 +159,8 @@ class _World:
         counts, latency = np.zeros(len(trace), np.int64), np.zeros(len(trace))
         counts[sends] = np.diff(ends)
         latency[sends] = np.diff(np.concatenate(([0.0], np.cumsum(delay[links])))[ends])
+        if trace.origin:  # every repetition has it, also of those that one row sends
+            latency *= trace.origin.times
         alone = np.diff(trace.after_offsets) == 0  # the engine counts a gap from what a row waits for
         self.engine.add(
             path_offsets=offsets_of(counts), path_links=links, size=trace.size.astype(float),

@@ -3,7 +3,8 @@
     one-shot         the whole trace, decided before it begins
     per-phase        a phase of a step (training/0)
     per-collective   a communication phase in turn: rows of a phase in the order in which they could start on a network without
-                     delay, cut where the label changes (all-to-all, reduce-scatter, all-gather, all-to-all, ...)
+                     delay, cut where the label changes (all-to-all, reduce-scatter, all-gather, all-to-all, ...); all
+                     repetitions of a loop are one, as the circuits that serve the first serve the others
     time-slotted     as per-phase; slots turn inside a stage
 
 A stage's window is the time it is predicted to keep its demand: a phase's is what the trace says; a collective's lasts until
@@ -86,8 +87,10 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
     for key in trace.phase_keys:
         rows = trace.rows(key)
         rows = rows[trace.size[rows] > 0]
-        rows = rows[np.argsort(ready[rows], kind="stable")]
-        cuts = np.flatnonzero(np.diff(trace.label[rows])) + 1
+        loop = trace.loop_of[rows]
+        order = np.lexsort((loop, _first_ready(ready[rows], loop)))
+        rows, loop = rows[order], loop[order]
+        cuts = np.flatnonzero(np.diff(trace.label[rows]) | np.diff(loop)) + 1
         found += [
             (float(ready[part[0]]), key, trace.labels[trace.label[part[0]]], np.sort(part))
             for part in np.split(rows, cuts)
@@ -100,6 +103,16 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
         entries = _before(trace, _entries(trace, rows))
         stages.append(Stage(key, label, rows, entries, end - begin, _lead(trace, ready, rows, entries)))
     return stages
+
+
+def _first_ready(ready: np.ndarray, loop: np.ndarray) -> np.ndarray:
+    """When each row is ready; all rows of a loop (-1: none) with its first, so that nothing comes between its repetitions."""
+    found, some = ready.copy(), loop >= 0
+    if some.any():
+        first = np.full(loop.max() + 1, np.inf)
+        np.minimum.at(first, loop[some], ready[some])
+        found[some] = first[loop[some]]
+    return found
 
 
 def begins(every: list[Stage]) -> dict[int, list[Stage]]:

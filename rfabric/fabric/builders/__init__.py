@@ -1,8 +1,8 @@
 """Builders of fabrics: what gets cabled. Each draws its pod in its file under `topologies/`.
 
 A builder is a function from settings (numbers, quantities as text with units or as floats of the base unit) to a Fabric whose
-`parameters` are those settings in base units (`rate` -> `rate_bps`, `delay` -> `delay_s`); `builder.room(hosts, least, given)` are the
-settings that hold so many GPUs.
+`parameters` are those settings in base units (`rate` -> `rate_bps`, `delay` -> `delay_s`); `builder.room(hosts, least, given)`
+are the settings that hold so many GPUs.
 """
 
 from .optical import mixnet, opus, rfabric, rotor, topoopt
