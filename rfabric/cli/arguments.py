@@ -527,6 +527,10 @@ def _scale_options(verb: Parser) -> None:
         verb.add_argument(
             name, metavar="X", type=_positive, help=f"{what} (default: chosen from what the host can carry)"
         )
+    verb.add_argument(
+        "--sample", metavar="SHARE", type=_share,
+        help="share of the repetitions of a collective that are sent, 1 for all (default: as many as patience allows)",
+    )  # fmt: skip
 
 
 def _engine_option(verb: Parser) -> None:
@@ -623,6 +627,13 @@ def _positive(text: str) -> float:
         value = 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"scale {text!r} must be a number above 0")
+    return value
+
+
+def _share(text: str) -> float:
+    value = _positive(text)
+    if value > 1:
+        raise argparse.ArgumentTypeError(f"share {text!r} must be at most 1: all repetitions")
     return value
 
 

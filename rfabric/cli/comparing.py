@@ -128,14 +128,14 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
     return replace(grid, scale=_scale(grid, args, talk)) if args.engine == "emulate" else grid
 
 
-def _scale(grid: Grid, args: argparse.Namespace, talk: Talk) -> tuple[float, float]:
+def _scale(grid: Grid, args: argparse.Namespace, talk: Talk) -> tuple[float, float, float]:
     """One scale for every cell, chosen as `emulate` does: by what the simulations of all say."""
     from ..emulate.sandbox import require
     from ..study.grid import simulated
 
     require()
     scale = choose(args, [simulated(grid, cell).result for cell in grid.cells()], talk)
-    return scale.bandwidth, scale.dilation
+    return scale.bandwidth, scale.dilation, scale.sample
 
 
 def _finish_one(grid: Grid, folder: Path, places: Sequence[Path]) -> None:

@@ -145,15 +145,18 @@ def _follow(engine: str, policy: str, fabric: Fabric) -> None:
 
 
 def choose(args: argparse.Namespace, simulated: Sequence, talk) -> Scale:
-    """The scale that was asked for, or what the calibrated host can carry; one given half fills in from the other."""
-    from ..emulate.scale import choose_scale
+    """The scale that was asked for, or what the calibrated host can carry; what is left open fills in from the rest."""
+    from ..emulate.scale import choose_sample, choose_scale
     from ..emulate.world import calibrate
 
+    sample = args.sample or choose_sample(simulated)
     if args.bandwidth_scale and args.time_dilation:
-        return Scale(args.bandwidth_scale, args.time_dilation)
-    chosen = choose_scale(simulated, calibrate(progress=talk.of("calibrate"), out=args.out))
+        return Scale(args.bandwidth_scale, args.time_dilation, sample)
+    chosen = choose_scale(simulated, calibrate(progress=talk.of("calibrate"), out=args.out), sample=sample)
     if args.time_dilation:  # the same shaped rates
-        return Scale(chosen.bandwidth * args.time_dilation / chosen.dilation, args.time_dilation)
+        return replace(
+            chosen, bandwidth=chosen.bandwidth * args.time_dilation / chosen.dilation, dilation=args.time_dilation
+        )
     return replace(chosen, bandwidth=args.bandwidth_scale) if args.bandwidth_scale else chosen
 
 

@@ -4,7 +4,8 @@
     wall clock                   |-- flows --|             |- rewire -|-- flows --|      x time dilation
 
 Compute rows cost no wall time: when no flow is in flight and nothing is being planned or rewired, the clock jumps to the next
-row that is due. The wire, the control plane and the watch over the host are given; nothing here knows of Mininet.
+row that is due. Of a folded loop only a share of the repetitions may go out: a row's seconds on the wire stand for those of all,
+and what waits for it waits so much longer, on a clock that jumps. The wire, the control plane and the watch over the host are given; nothing here knows of Mininet.
 """
 
 import heapq
@@ -84,6 +85,9 @@ class Replayed:
     rewires: list[RewireRecord]
     epochs: list[tuple[float, Circuits]]
     worst_lateness: float = 0.0  # s of wall clock between due and started
+    unsent: np.ndarray | float = (
+        0.0  # bytes by directed link that would have been carried had every repetition been sent
+    )
 
 
 @dataclass(frozen=True)
@@ -115,12 +119,14 @@ class Replay:
     def __init__(
         self, fabric: Fabric, trace: Trace, wire: Wire, control: Control | None, circuits: Circuits, scale: Scale,
         timing: Timing = Timing(), progress: Callable[[dict], None] | None = None, watch: Callable[[], None] | None = None,
-        routing: Routing = ECMP, granularity: str = "per-phase",
+        routing: Routing = ECMP, granularity: str = "per-phase", share: np.ndarray | None = None,
     ):  # fmt: skip
         self.fabric, self.trace, self.wire, self.control, self.timing = fabric, trace, wire, control, timing
         self.scale, self.progress, self.watch = scale, progress or (lambda _: None), watch or (lambda: None)
         n = len(trace)
-        self.bytes = np.ceil(trace.size * scale.bandwidth).astype(np.int64)
+        self.share = np.ones(n) if share is None else share  # of each row's bytes that go out
+        self.bytes = np.ceil(trace.size * scale.bandwidth * self.share).astype(np.int64)
+        self.moving: dict[int, float] = {}  # since when each flow sends, waits taken off
         self.start, self.finish = np.full(n, np.nan), np.full(n, np.nan)
         self.unmet = np.diff(trace.after_offsets)
         offsets, self.followers = trace.followers
@@ -140,6 +146,7 @@ class Replay:
         self.paused: list[int] = []
         self.parked: list[int] = []  # rows that are due and wait for their circuits
         self.worst_lateness, self.done_bytes = 0.0, 0
+        self.unsent = np.zeros(2 * len(fabric.links))
         self.pairs = Pairs(fabric, trace), Pairs(fabric, trace).back  # acknowledgements go the other way
         self.ways = self._ways_under(circuits)
 
@@ -158,7 +165,7 @@ class Replay:
         finally:
             self.pool.shutdown(wait=False, cancel_futures=True)  # a call to a dead controller must not hold up the end
         contract = self.contract
-        return Replayed(self.start, self.finish, contract.records, contract.epochs, self.worst_lateness)
+        return Replayed(self.start, self.finish, contract.records, contract.epochs, self.worst_lateness, self.unsent)
 
     def _loop(self) -> None:
         received, moved_at, total = -1, time.monotonic(), int(self.trace.size.sum())
@@ -169,7 +176,7 @@ class Replay:
             self._steer()
             self._jump_if_idle()
             for arrival in self.wire.poll(self._patience()):
-                self._has_finished(arrival.flow, self.clock.at(arrival.at))
+                self._has_arrived(arrival.flow, self.clock.at(arrival.at))
             self.watch()
             if (now_received := self.wire.bytes_received) != received or not self.flying or self.contract.under_way:
                 received, moved_at = now_received, time.monotonic()
@@ -225,8 +232,15 @@ class Replay:
         if np.isnan(self.start[row]):
             self.start[row] = now
         self.flying.add(row)
+        self.moving[row] = now
+        if self.share[row] < 1:
+            self.unsent[self.ways[0].of(np.array([row]))[1]] += self.trace.size[row] * (1 - self.share[row])
         hosts = self.trace.hosts
         self.wire.send(row, hosts[self.trace.src[row]], hosts[self.trace.dst[row]], int(self.bytes[row]))
+
+    def _has_arrived(self, row: int, at: float) -> None:
+        """All that went out of a row is there: what did not would have taken as long again, in proportion."""
+        self._has_finished(row, at + (at - self.moving.pop(row)) * (1 / self.share[row] - 1))
 
     def _has_finished(self, row: int, at: float) -> None:
         self.finish[row] = at
@@ -378,10 +392,16 @@ class Replay:
         self.contract.done(*times, self.start, done.lost_bytes, self.answer.epoch)
         self.ways = self.answer.ways
         if self.paused:
-            self.wire.resume([row for row in self.paused if row in self.flying])
+            self._go_on([row for row in self.paused if row in self.flying])
         self.paused = []
         self._release()
         self._plan_ahead()
+
+    def _go_on(self, rows: list[int]) -> None:
+        self.wire.resume(rows)
+        stood = self.clock.now() - self.contract.records[-1].requested
+        for row in rows:
+            self.moving[row] += stood
 
     def _must_wait(self, row: int) -> bool:
         """Whether a row that is due cannot be sent yet: its stage is being answered and nobody shall drain it, a rewire under

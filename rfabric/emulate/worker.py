@@ -27,6 +27,7 @@ from . import calibrate, guard
 from .network import OVERHEAD, Network
 from .replay import Replay
 from .sandbox import Sandbox
+from .scale import shares
 from .wire import Wire
 
 OFP_PORT, REST_PORT = 6653, 8080  # in a network namespace of the run's own: always free
@@ -62,7 +63,7 @@ def say(message: dict) -> None:
 def replay(job: dict, folder: Path) -> dict:
     """Emulate one trace on one fabric; measured.npz gets the columns, the answer the rest."""
     fabric = Fabric.from_json(job["fabric"])
-    trace = read_trace(folder / "trace.csv").fit(fabric)
+    trace = read_trace(folder / "trace.csv").fit(fabric).folded()
     scale, timing = Scale(**job["scale"]), Timing(in_flight=job["in_flight"])
     with Sandbox(folder) as box:
         say({"stage": "build"})
@@ -159,25 +160,40 @@ class Run:
         watch = Watch(box, self.network, self.scale, may_drop=self.timing.in_flight == "drop")
         done = Replay(
             self.fabric, self.trace, self.wire, control, circuits, self.scale, self.timing, Lines(), watch, self.routing,
-            granularity,
+            granularity, self.share,
         ).run()  # fmt: skip
         pace = watch.verdict(done.worst_lateness)
         lost = control.lost_bytes() if done.rewires else {}
         whole = OVERHEAD * self.scale.bandwidth  # frames of this run to bytes of what it stands for
         sent, received = (self._unscaled(counted) for counted in self.wire.counted(len(self.trace)))
-        columns = {"sent": sent, "received": received, "link_bytes": (port_bytes(self.fabric) - before) / whole}
+        carried = (port_bytes(self.fabric) - before) / whole + done.unsent
+        columns = {"sent": sent, "received": received, "link_bytes": carried}
         np.savez(folder / "measured.npz", start=done.start, finish=done.finish, **columns)
         return {
             "rewires": [r.to_json() | {"lost_bytes": round(lost.get(r.epoch, 0) / whole)} for r in done.rewires],
             "epochs": [{"time_s": at, "circuits": circuits.to_json()} for at, circuits in done.epochs],
             "pace": pace.to_json(),
-            "notes": NOTES,
+            "notes": [*NOTES, *self._sampled()],
         }
 
     def _unscaled(self, counted: np.ndarray) -> np.ndarray:
         """Counted bytes as bytes of the trace: a row whose every scaled byte was counted is whole."""
-        exact = counted == np.ceil(self.trace.size * self.scale.bandwidth)
-        return np.where(exact, self.trace.size, np.round(counted / self.scale.bandwidth)).astype(np.int64)
+        scaled = self.scale.bandwidth * self.share
+        exact = counted == np.ceil(self.trace.size * scaled)
+        return np.where(exact, self.trace.size, np.round(counted / scaled)).astype(np.int64)
+
+    @property
+    def share(self) -> np.ndarray:
+        """Of each row's bytes, what goes out."""
+        return shares(self.trace, self.scale.sample)
+
+    def _sampled(self) -> list[str]:
+        if not (left := self.share < 1).any():
+            return []
+        whole, sent = self.trace.size[left].sum(), (self.trace.size * self.share)[left].sum()
+        return [
+            f"of repeated collectives {sent / whole:.1%} of the bytes were sent; their seconds stand for all repetitions"
+        ]
 
 
 class Watch:

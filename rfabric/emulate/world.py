@@ -59,7 +59,7 @@ def emulate(
     PaceError when the host could not keep pace, RunError when the run broke. Nothing of the run is left on the host in any
     of these cases.
     """
-    policy = emulatable(fabric, policy)
+    policy, played = emulatable(fabric, policy), trace.folded()
     if routing not in SCHEMES:
         raise RFabricError(f"no routing {routing!r}; there are {', '.join(SCHEMES)}")
     if timing != Timing(in_flight=timing.in_flight):
@@ -78,7 +78,7 @@ def emulate(
         with np.load(folder / "measured.npz", allow_pickle=False) as columns:
             measured = {name: columns[name] for name in ("start", "finish", "sent", "received", "link_bytes")}
     return Result(
-        engine="emulate", fabric=fabric, policy=policy if fabric.ocses else "ecmp", routing=routing, trace=trace,
+        engine="emulate", fabric=fabric, policy=policy if fabric.ocses else "ecmp", routing=routing, trace=played,
         traffic=traffic, seed=seed,
         rewires=tuple(_record(r) for r in done["rewires"]),
         epochs=tuple((e["time_s"], Circuits.from_json(e["circuits"])) for e in done["epochs"]),

@@ -26,14 +26,15 @@ class Scale:
     """How an emulation is smaller and slower than what it stands for; 1 and 1 for a simulation.
 
     Emulated bytes = bytes x `bandwidth`; emulated rates = rates x `bandwidth` / `dilation`; a second takes `dilation`
-    seconds.
+    seconds. Of the repetitions of a loop only a share of `sample`, one at least, is sent; its seconds stand for those of all.
     """
 
     bandwidth: float = 1.0
     dilation: float = 1.0
+    sample: float = 1.0
 
     def to_json(self) -> dict:
-        return {"bandwidth_scale": self.bandwidth, "time_dilation": self.dilation}
+        return {"bandwidth_scale": self.bandwidth, "time_dilation": self.dilation, "sample": self.sample}
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """What is compared; `scale` (bandwidth, dilation) is the same for all cells that are emulated."""
+    """What is compared; `scale` (bandwidth, dilation, sample) is the same for all cells that are emulated."""
 
     fabrics: tuple[str, ...]
     policies: tuple[str, ...]
@@ -55,7 +55,7 @@ class Grid:
     engine: str = "simulate"
     settings: tuple[str, ...] = ()
     in_flight: str = "hold"
-    scale: tuple[float, float] | None = None
+    scale: tuple[float, float, float] | None = None
     command: str = ""
     routing: str = "placed"
     match: str = ""
