@@ -115,7 +115,7 @@ def test_the_scale_keeps_the_slowest_cable_of_unequal_ones_above_what_can_be_sha
 
 def test_slow_rewires_count_into_the_patience():
     rails = parse_fabric("opus,servers=4,gpus=2")  # dark for 1.01 s
-    result = simulate(rails, step(rails, 2e10), "mesh")
+    result = simulate(rails, step(rails, 2e10))
     assert result.dark_seconds > 1
     assert choose_scale([result], 2e5).dilation * result.dark_seconds <= PATIENCE * 1.06
 
