@@ -157,9 +157,10 @@ class Placer:
     # --- off the busiest cables ------------------------------------------------------------------------------------------------
 
     def _move(self, enough: np.ndarray) -> int:
-        """Move pairs off arcs that need longer than `enough`; how many moved."""
-        late, arc = self._lateness(np.arange(len(self.rack)), enough)
-        pairs = np.flatnonzero(late > GAIN)
+        """Move pairs off arcs that need longer than `enough`, off the worse half of those; how many moved."""
+        limit = np.maximum(enough * (1 + GAIN), (enough + self._seconds) / 2)
+        late, arc = self._lateness(np.arange(len(self.rack)), limit)
+        pairs = np.flatnonzero(late > 0)
         if not len(pairs):
             return 0
         offers, key = self._offered(pairs, self.choices.every)
@@ -169,11 +170,11 @@ class Placer:
         turn[order] = ranks(arc[pairs[order]])
         turn = turn * min(MOST_PARTS, turn.max() + 1) // (turn.max() + 1)
         parts = _parts(-late[pairs[some]], turn[some]) if len(some) else []
-        return sum(self._shift(pairs[some[part]], offers, key[some[part]], enough) for part in parts)
+        return sum(self._shift(pairs[some[part]], offers, key[some[part]], limit) for part in parts)
 
-    def _shift(self, pairs: np.ndarray, offers: Offers, key: np.ndarray, enough: np.ndarray) -> int:
+    def _shift(self, pairs: np.ndarray, offers: Offers, key: np.ndarray, limit: np.ndarray) -> int:
         """Move those of the pairs that are late, and better off elsewhere; how many."""
-        late = np.flatnonzero(self._lateness(pairs, enough)[0] > GAIN)
+        late = np.flatnonzero(self._lateness(pairs, limit)[0] > 0)
         pairs, key = pairs[late], key[late]
         if not len(pairs):
             return 0
@@ -186,11 +187,11 @@ class Placer:
         self._put(moving, arcs[better])
         return len(moving)
 
-    def _lateness(self, pairs: np.ndarray, enough: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """By what share the busiest arc of each pair needs longer than `enough`, in its worst kind, and which arc that is."""
+    def _lateness(self, pairs: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """By what share the busiest arc of each pair needs longer than `limit`, in its worst kind, and which arc that is."""
         entry, owner = self._entries(pairs)
         arcs, kind = self.arcs[pairs[owner]], self.kind[entry]
-        need = self.load[kind[:, None], arcs] * self.seconds_a_byte[arcs] / enough[kind][:, None]
+        need = self.load[kind[:, None], arcs] * self.seconds_a_byte[arcs] / limit[kind][:, None]
         late, arc = np.full(len(pairs), -1.0), np.full(len(pairs), self.nowhere)
         if need.size:
             worst, hop = need.max(1) - 1, need.argmax(1)
