@@ -105,6 +105,24 @@ def test_a_fabric_without_a_price_says_so():
     assert cost["network_usd"] is None and "3.2 Tbit/s" in cost["why"]
 
 
+def priced(trace):
+    """The trace, of GPUs that cost 338 USD an hour and draw 45 kW."""
+    return replace(trace, provenance={"gpus_usd_per_hour": 338.0, "gpus_watts": 45e3})
+
+
+def test_a_step_of_known_gpus_costs_dollars_part_by_part():
+    fabric = fat_tree(pods=2, tors=2)
+    one, two = (Run(simulate(fabric, priced(small_trace(steps=n)))) for n in (1, 2))
+    cost, longer = (run_summary(run)["cost"] for run in (one, two))
+    assert cost["usd_per_step"] == pytest.approx(sum(cost["usd_per_step_parts"].values()))
+    assert cost["usd_per_step"] > 338 * one.result.step_seconds / 3600  # the rent, and a network on top
+    assert longer["usd_per_step"] == pytest.approx(cost["usd_per_step"], rel=1e-6)  # a step of two as long
+    table = compare.comparison(summary_of([one], "rfabric simulate", CREATED))
+    assert row(table, "dollars a step").cells == (f"{cost['usd_per_step']:,.4f} $",)
+    assert {r.name for r in table.rows if r.indent} >= set(compare.DOLLARS.values())
+    assert run_summary(Run(simulate(fabric, small_trace())))["cost"]["usd_per_step"] is None
+
+
 def test_labels_name_what_differs(runs):
     assert labels(runs) == ["fat-tree 1:1", "fat-tree 2:1", "rfabric"]
     trace, optical = runs[0].result.trace, runs[-1].result.fabric

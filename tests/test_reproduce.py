@@ -155,3 +155,20 @@ def test_a_decision_grows_no_faster_than_the_jobs_squared():
 def test_what_cannot_be_run_says_why():
     rows = list(weave_paper.left_out(0))
     assert rows and all(row.ours is None and row.why for row in rows)
+
+
+# --- networks --------------------------------------------------------------------------------------------------------
+
+
+def test_mixnets_published_ratios_are_met_by_its_own_count():
+    rows = by_metric(reproduce("mixnet"))
+    published = [row for row in rows.values() if isinstance(row.paper, tuple)]
+    assert len(published) == 2 and all(row.paper[0] <= round(row.ours, 1) <= row.paper[1] for row in published)
+    assert rows["switch ports a NIC, electrical side"].ours == 5
+
+
+def test_what_opus_counted_lies_between_two_counts_of_ours():
+    rows = by_metric(reproduce("opus"))
+    every, bare, above, power, lit, bound, watts = (row.ours for row in rows.values())
+    assert every < bare < 4 < above and power < bound < 7 < 23 < lit
+    assert 0.14 < watts < 2  # between a Calient S320's port and a packet switch's

@@ -478,6 +478,20 @@ def test_a_smaller_ocs_makes_more_of_them():
     assert max(len(small.ports[n.name]) for n in small.ocses) <= 136
 
 
+def test_a_size_that_is_said_is_taken_and_what_else_is_said_bounds_the_room():
+    assert len(parse_fabric("rotor,tors=4,gpus=4", 65536).hosts) == 16
+    assert len(parse_fabric("leaf-spine,radix=128", 4096).hosts) == 4096
+    assert parse_fabric("mixnet,region=3", 100).parameters["servers"] == 15
+    assert parse_fabric("mixnet,region=1", 16, least=1).parameters["region"] == 1
+    assert not [n for n in parse_fabric("leaf-spine,radix=128", 4096).switches if n.tier == "aggregation"]
+    with pytest.raises(
+        RFabricError, match="16,384 GPUs: three tiers of switches of 32 ports end at 8,192; take a larger"
+    ):
+        parse_fabric("fat-tree,rate=800Gbit/s", 16384)
+    with pytest.raises(RFabricError, match="OCSes of 8 ports do not join 16,384 GPUs; take a larger ocs_ports"):
+        parse_fabric("opus,ocs_ports=8", 16384)
+
+
 def test_what_a_spec_leaves_open_can_be_filled_in():
     assert size_keys("topoopt") == ("servers", "gpus") and size_keys("ideal,rate=1Gbit/s") == ("gpus",)
     assert with_setting("rfabric,pods=2", "rate", "100G") == "rfabric,pods=2,rate=100G"

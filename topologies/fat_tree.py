@@ -11,7 +11,8 @@
     rfabric simulate --topo fat-tree,pods=4,oversubscription=2 --traffic grpo-64
     sudo mn --custom topologies/fat_tree.py --topo fat-tree,pods=2 --controller remote --switch ovsk,protocols=OpenFlow13
 
-`k=4` gives the classic k-ary form: k pods of k/2 ToRs with k/2 hosts each.
+`k=4` gives the classic k-ary form: k pods of k/2 ToRs with k/2 hosts each. A core switch that would need more than `radix` ports
+(64 at 400 Gbit/s) is several, which share the up-cables of every pod; switches of 64 ports end at 65,536 GPUs.
 """
 
 import sys

@@ -10,7 +10,8 @@ r"""Leaf-spine: two tiers of electrical packet switches, every leaf cabled once 
     rfabric simulate --topo leaf-spine,oversubscription=2 --traffic grpo-64
     sudo mn --custom topologies/leaf_spine.py --topo leaf-spine,tors=4 --controller remote --switch ovsk,protocols=OpenFlow13
 
-A spine has as many ports as there are leaves: the largest switch bounds the fabric, a Fat-Tree's third tier goes beyond.
+A spine has as many ports as there are leaves, `radix` at most: with 64 two tiers end at 2,048 GPUs. More leaves get a third tier:
+groups of leaves below spines a1.. of their own, cores c1.. above, as many cables up as down.
 """
 
 import sys

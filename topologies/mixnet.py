@@ -13,7 +13,8 @@ r"""MixNet (SIGCOMM 2025): part of every server's NICs on a regional OCS, the ot
     rfabric simulate --topo mixnet,optical=6,reinit=0s --traffic grpo-64
     sudo mn --custom topologies/mixnet.py --topo mixnet,servers=4,region=2 --controller remote --switch ovsk,protocols=OpenFlow13
 
-A circuit is dark for `delay` + `reinit`: the NIC at its end has to bring its link up anew.
+A circuit is dark for `delay` + `reinit`: the NIC at its end has to bring its link up anew. More regions than a spine has ports
+(`radix`, 64 at 400 Gbit/s), or `tiers=3`, as the paper counts, put spines b1.. of groups of leaves between these and the cores.
 """
 
 import sys

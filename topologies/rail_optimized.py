@@ -11,7 +11,8 @@ r"""Rail-optimized, NVIDIA style: rail switch i of a pod takes GPU i of every se
     sudo mn --custom topologies/rail_optimized.py --topo rail-optimized --controller remote --switch ovsk,protocols=OpenFlow13
 
 Collectives that stay on their rail cross one switch in a pod. NVLink inside a server is not in the fabric: a transfer between
-rails crosses a spine, unless the trace has it change rails over NVLink before it leaves.
+rails crosses a spine, unless the trace has it change rails over NVLink before it leaves. More rail switches than a spine has ports
+(`radix`, 64 at 400 Gbit/s: 2,048 GPUs) are grouped by rail below spines a1.. of their own, and cores c1.. join these.
 """
 
 import sys

@@ -13,7 +13,8 @@
 
 In a plane the aggregation OCSes and the core OCS together can join any ToR to any other, in one pod or two: every matching
 of the ToRs is realisable. With four planes the ToRs form any graph of degree four that is the union of four matchings. No OCS has
-more than `ocs_ports`: a plane of more racks has several core OCSes, which share the up-cables of every pod.
+more than `ocs_ports`: a plane of more racks has several core OCSes, which share the up-cables of every pod. `ocs=piezo` takes
+ports and delay from rfabric/fabric/ocs.csv. Where there are more ToRs than x1 has ports (`radix`), x1.. are a small tree.
 """
 
 import sys

@@ -12,6 +12,7 @@ r"""Two clusters of their own size, GPU and link speed, joined by one slow link:
     sudo mn --custom topologies/two_clusters.py --topo two-clusters --controller remote --switch ovsk,protocols=OpenFlow13
 
 `rate` and `oversubscription` are the training cluster's, `generation_rate` and `generation_oversubscription` the other's.
+A cluster of more leaves than its spines have ports (`radix`, one of them the border's) has cores n1.. between spines and border.
 """
 
 import sys

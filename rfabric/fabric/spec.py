@@ -14,7 +14,7 @@ from functools import partial, wraps
 from pathlib import Path
 
 from ..errors import RFabricError, meant
-from .builders.sizes import SHAPE, SMALLEST, shape_for
+from .builders.sizes import SHAPE, SMALLEST, Room, shape_for
 from .imported import import_fabric
 from .model import Fabric
 
@@ -40,9 +40,8 @@ def parse_fabric(spec: str, hosts: int = 0, least: int = SMALLEST) -> Fabric:
     builder = partial(import_fabric, head) if head.endswith(".csv") else _builder(head)
     values = _settings(spec, settings, builder, head)
     room = _room(builder)
-    if hosts and room:
-        wanted = room(hosts, least, values)
-        values |= {} if {*wanted, "k"} & set(values) else wanted
+    if hosts and room and not {*_sizes(room), "k"} & set(values):
+        values |= room(hosts, least, values)
     return builder(**values).named(str(spec))
 
 
@@ -50,7 +49,12 @@ def size_keys(spec: str) -> tuple[str, ...]:
     """The settings that say how large the fabric of `spec` is; none where it cannot be sized."""
     head = str(spec).split(",")[0].strip()
     room = None if head.endswith((".json", ".csv")) else _room(_builder(head))
-    return tuple(room(SMALLEST, SMALLEST)) if room else ()
+    return _sizes(room) if room else ()
+
+
+def _sizes(room: Room) -> tuple[str, ...]:
+    """The settings that a room decides."""
+    return tuple(room(SMALLEST, SMALLEST))
 
 
 def with_setting(spec: str, key: str, value: str) -> str:
@@ -80,7 +84,7 @@ def takes_text(builder: Callable[..., Fabric], key: str) -> bool:
     return isinstance(setting.default, str) or "str" in str(setting.annotation)
 
 
-def _room(builder: Callable[..., Fabric]) -> Callable[[int, int], dict] | None:
+def _room(builder: Callable[..., Fabric]) -> Room | None:
     """How the builder is sized: its own way, or by `shape_for` where it takes pods, tors and gpus."""
     return getattr(builder, "room", shape_for if set(SHAPE) <= set(_known(builder)) else None)
 

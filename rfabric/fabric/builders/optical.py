@@ -194,12 +194,7 @@ def opus(
 REGION = 4  # servers below one regional OCS: 32 GPUs, the size of MixNet's prototype (SIGCOMM 2025)
 
 
-def _regions_for(hosts: int, least: int = SMALLEST, given: Mapping = NOTHING) -> dict[str, int]:
-    found = regions_for(REGION, hosts, least, given)
-    return found | ({"region": found["servers"]} if found["servers"] < REGION else {})
-
-
-@sized(_regions_for)
+@sized(lambda hosts, least=SMALLEST, given=NOTHING: regions_for(REGION, hosts, least, given))
 def mixnet(
     servers: int = 8,
     gpus: int = 8,

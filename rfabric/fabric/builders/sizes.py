@@ -166,8 +166,11 @@ def servers_for(ports: int, hosts: int, least: int) -> dict[str, int]:
     return {"servers": servers, "gpus": 8}
 
 
-def regions_for(region: int, hosts: int, least: int, given: Given) -> dict[str, int]:
-    """`servers` of 8 `gpus` in whole regions, as many as their leaves' switches join."""
-    servers = max(-(-max(hosts, least) // 8), 2)
-    region = min(region, servers)
-    return {"servers": _leaves(math.ceil(servers / region), radix_of(given)) * region, "gpus": 8}
+def regions_for(usual: int, hosts: int, least: int, given: Given) -> dict[str, int]:
+    """`servers` of 8 `gpus` in whole regions, as many as their leaves' switches join; a small fabric is one small region."""
+    servers, region = max(-(-max(hosts, least) // 8), 2), given.get("region", usual)
+    if not isinstance(region, int) or region < 1:  # the builder says what is wrong with it
+        region = usual
+    small = {"region": servers} if servers < usual and "region" not in given else {}
+    region = small.get("region", region)
+    return {"servers": _leaves(math.ceil(servers / region), radix_of(given)) * region, "gpus": 8} | small

@@ -49,7 +49,10 @@ class Row:
 
 
 # name of the paper: module of this folder
-REPRODUCTIONS = {"weave": "weave", "rollpacker": "rollpacker", "rollart": "rollart", "orchestrrl": "orchestrrl"}
+REPRODUCTIONS = {
+    "weave": "weave", "rollpacker": "rollpacker", "rollart": "rollart", "orchestrrl": "orchestrrl", "mixnet": "mixnet",
+    "opus": "opus",
+}  # fmt: skip
 
 
 def reproduce(paper: str, seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> list[Row]:
