@@ -5,7 +5,8 @@
 
 Compute rows cost no wall time: when no flow is in flight and nothing is being planned or rewired, the clock jumps to the next
 row that is due. Of a folded loop only a share of the repetitions may go out: a row's seconds on the wire stand for those of all,
-and what waits for it waits so much longer, on a clock that jumps. The wire, the control plane and the watch over the host are given; nothing here knows of Mininet.
+and what waits for it waits so much longer, on a clock that jumps. The wire, the control plane and the watch over the host are
+given; nothing here knows of Mininet.
 """
 
 import heapq

@@ -96,7 +96,7 @@ def _byte_hops(result: Result) -> float:
 
 
 def _seconds_awake(result: Result) -> tuple[float, float]:
-    """What the clock cannot skip: flows of loops; other flows, and the dark time of rewires, a second where NICs bring links up."""
+    """What the clock cannot skip: flows of loops; other flows and the dark time of rewires, a second where NICs come up anew."""
     looped = result.trace.loop_of >= 0
     groups, seconds = result.trace.communication(), result.communication
     repeated = sum(seconds[key] for key, rows in groups.items() if looped[rows].any())
