@@ -192,7 +192,7 @@ def test_drop_loses_bytes_and_says_how_many(tmp_path):
     [
         ("two-clusters,training=4,generation=4,gpus=2,join=200Gbit/s", 0),
         ("mixnet,servers=4,gpus=2,region=2,reinit=0s", 0),
-        ("opus,servers=4,gpus=2,reinit=0s", 2),
+        ("opus,servers=4,gpus=2,reinit=0s", 1),
         ("uneven.csv", 0),
     ],
 )

@@ -10,6 +10,7 @@ training reduce-scatter   weight sync weights
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from ..fabric import Fabric
 from ..optics import Circuits, Demand, RewireRecord, joined
@@ -22,12 +23,15 @@ MOST_STAGES = 12  # in one picture
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """One stage of a plan: what it sends, its circuits, the seconds they need, the least there could be, its rewire if any."""
+    """One stage of a plan: what it sends, its circuits, the seconds they need (`completion`), those it took in the simulator, the
+    least there could be, its rewire if any.
+    """
 
     stage: str
     demand: Demand
     circuits: Circuits
     completion: float
+    simulated: float
     bound: Bound
     rewire: RewireRecord | None
 
@@ -50,6 +54,7 @@ class Planned:
             "circuits": self.circuits.to_json(),
             "light_paths": sum(joined(fabric, self.circuits).values()) if fabric.ocses else 0,
             "completion_s": self.completion,
+            "simulated_s": self.simulated,
             "bound_s": self.bound.seconds,
             "bound_by": self.bound.why,
             "gap": self.gap,
@@ -62,9 +67,13 @@ class Planned:
 def totals(found: Sequence[Planned]) -> dict:
     """Sums over the stages, and the gap of the whole."""
     completion, least = sum(p.completion for p in found), sum(p.bound.seconds for p in found)
+    off = sorted(abs(p.completion / p.simulated - 1) for p in found if p.simulated)
     rewires = [p.rewire for p in found if p.rewire]
     return {
         "completion_s": completion,
+        "simulated_s": sum(p.simulated for p in found),
+        "median_error": median(off) if off else 0.0,
+        "worst_error": max(off, default=0.0),
         "bound_s": least,
         "gap": completion / least - 1 if least else 0.0,
         "rewires": len(rewires),
@@ -77,23 +86,26 @@ def plan_table(found: Sequence[Planned], fabric: Fabric) -> Table:
     """One line a stage, and the sum."""
     rows = [Row(phase_text(p.stage), _cells(p, fabric)) for p in found]
     whole = totals(found)
-    times = (show_time(whole["completion_s"]), show_time(whole["bound_s"]), "", f"{whole['gap']:+.1%}")
+    seconds = (show_time(whole[key]) for key in ("completion_s", "simulated_s", "bound_s"))
+    times = (*seconds, "", f"{whole['gap']:+.1%}")
     delays = (show_time(whole["delay_hidden_s"]), show_time(whole["delay_exposed_s"]))
     rows.append(Row("sum", ("", "", "", *times, f"{whole['rewires']} rewires", *delays)))
     columns = (
-        "stage", "bytes", "rack pairs", "light paths", "completion", "bound", "by", "gap", "changed", "hidden", "exposed"
+        "stage", "bytes", "rack pairs", "light paths", "completion", "simulated", "bound", "by", "gap", "changed", "hidden", "exposed"
     )  # fmt: skip
     note = (
-        "Completion: the busiest cable on the ways chosen. Bound: the least on this hardware, by its network cards, the cut "
-        "around a rack, or a linear program. Hidden and exposed: the delay of the rewire beside compute, or waited for."
+        "Completion: the busiest cable on the ways chosen, as predicted; simulated beside all else it is "
+        f"{whole['median_error']:.1%} off in the median, {whole['worst_error']:.1%} at the worst. Bound: the least on this "
+        "hardware, by its network cards, the cut around a rack, or a linear program. Hidden and exposed: the delay of the "
+        "rewire beside compute, or waited for."
     )
-    return Table(f"Plan of {fabric.spec or fabric.name}", columns, tuple(rows), note, (0, 6))
+    return Table(f"Plan of {fabric.spec or fabric.name}", columns, tuple(rows), note, (0, 7))
 
 
 def _cells(p: Planned, fabric: Fabric) -> tuple[str, ...]:
     light = sum(joined(fabric, p.circuits).values()) if fabric.ocses else 0
     head = show_size(p.demand.bytes.sum()), f"{(p.demand.bytes > 0).sum():,}", f"{light:,}" if light else "–"
-    times = show_time(p.completion), show_time(p.bound.seconds), p.bound.why, f"{p.gap:+.1%}"
+    times = (*map(show_time, (p.completion, p.simulated, p.bound.seconds)), p.bound.why, f"{p.gap:+.1%}")
     if not p.rewire:
         return (*head, *times, "0", "", "")
     return (*head, *times, str(p.rewire.circuits_changed), show_time(p.rewire.hidden), show_time(p.rewire.exposed))

@@ -1,6 +1,7 @@
 """What a plan is worth: stage by stage, the time its circuits and ways need, beside what the hardware could do at best.
 
-completion   busiest cable, all bytes of the stage on the ways that routing chose: what sharing cannot shorten
+completion   busiest cable of each wave (flows that could start at one time), on the ways that routing chose; waves add up
+simulated    seconds in which a flow of the stage was in flight, beside all others, its rewire's delay taken off
 bound        the least time of this fabric's hardware (`optics.bound`); of a fabric without OCS, its cut and card bounds
 gap          completion / bound - 1
 delay        of the stage's rewire, as simulated: hidden beside compute and other flows, or exposed
@@ -10,6 +11,7 @@ unless it is held. RunError where one does not.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,9 +21,12 @@ from ..fabric.schemes import DEFAULT_SCHEME, Routing
 from ..optics import Circuits, RewireRecord, Timing, parse_policy
 from ..optics.bound import bound
 from ..optics.check import faults, faults_during
+from ..optics.outlook import Outlook
 from ..report.planning import Planned
+from ..report.result import union_seconds
 from ..simulate.world import simulate
 from ..trace import Stage, Trace, routing_of, stage_demand, stages
+from ..trace.pairs import Pairs, PairWays
 from ..units import transfer_seconds
 
 
@@ -46,7 +51,7 @@ def plan(
     every = [stage for stage in stages(trace, asked.granularity) if (trace.size[stage.rows] > 0).any()]
     begin = [float(result.start[stage.rows[trace.size[stage.rows] > 0]].min()) for stage in every]
     rewires = {_stage_of(record, every, begin): record for record in result.rewires}
-    chosen, found = routing_of(routing, fabric, trace), []
+    chosen, found, wave = routing_of(routing, fabric, trace), [], waves(trace)
     for i, stage in enumerate(every):
         demand = stage_demand(trace, fabric, stage)
         if demand.bytes.any():
@@ -63,9 +68,26 @@ def plan(
                 circuits,
                 _lit_at(result.epochs, record.requested) if record else None,
             )
-            seconds = busiest_seconds(fabric, circuits, chosen, trace, rows)
-            found.append(Planned(str(stage), demand, circuits, seconds, bound(fabric, demand), record))
+            seconds = completion(fabric, circuits, chosen, trace, rows, wave)
+            took = union_seconds(np.maximum(result.start[rows], record.usable if record else 0.0), result.finish[rows])
+            found.append(Planned(str(stage), demand, circuits, seconds, took, bound(fabric, demand), record))
     return found
+
+
+def waves(trace: Trace) -> np.ndarray:
+    """int64[rows]: rows of one label that could start at the same microsecond on a network without delay share a number."""
+    ready, _ = trace.compute_only()
+    start = np.round(np.maximum(ready + trace.gap, trace.start) * 1e6).astype(np.int64)
+    return np.unique(np.stack((start, trace.label)), axis=1, return_inverse=True)[1].ravel()
+
+
+def completion(
+    fabric: Fabric, circuits: Circuits, routing: Routing, trace: Trace, rows: np.ndarray, wave: np.ndarray
+) -> float:
+    """Seconds that `rows` need one `wave` after the other, each as long as its busiest directed link."""
+    ways = PairWays(fabric, Pairs(fabric, trace), circuits, routing)
+    load = ways.load(rows, trace.size[rows].astype(float))
+    return float(Outlook.of_flows(fabric, [replace(load, kind=wave[rows])]).least[0])
 
 
 def _prove(
