@@ -146,6 +146,14 @@ def test_the_bound_is_what_a_meeting_takes():
     assert not simulate(PACKET, looped(*loop, rest=[Flows([2], [3], [5e9])])).folding.off
 
 
+def test_where_too_many_meet_the_bound_is_not_known(monkeypatch, tmp_path):
+    monkeypatch.setattr("rfabric.simulate.folding.MOST_PAIRS", 1)
+    run = Run(simulate(PACKET, small()))
+    assert run.result.folding.seconds is None and "too many other flows meet them to say" in run.result.notes[0]
+    write_folder(tmp_path, [run], summary_of([run], "", "now"))
+    assert read_folder(tmp_path)[0][0].result.folding == run.result.folding
+
+
 def test_what_comes_after_a_barrier_shifts_as_a_whole():
     def trace(later):
         b = TraceBuilder(HOSTS)
@@ -197,7 +205,8 @@ def test_only_an_emulation_plays_a_sample():
 def test_the_note_says_what_was_folded():
     folded, every = both(PACKET, small())
     (note,) = folded.notes
-    assert note.startswith(f"{PACKET.spec}: 40 repetitions of 2 collectives were folded; exposed communication differs")
+    what = f"{PACKET.spec}: 40 repetitions of 2 collectives (training experts) were folded"
+    assert note.startswith(f"{what}; exposed communication differs from playing all by at most ")
     assert not every.notes
     (note,) = simulate(PACKET, looped([Flows([0], [7], [1e9])], 20, (0.05,))).notes
     assert note.endswith("no other flow meets them, so playing all exposes the same communication")
