@@ -182,6 +182,7 @@ def test_a_rewire_hides_behind_one_computing_and_no_more():
     b.loop([Flows(range(16), range(48, 64), [50e9] * 16)], 8, (0.02,), phase="training", label="experts")
     result = simulate(fabric, b.build(), "demand,granularity=per-collective")
     (record,) = result.rewires
+    assert result.notes[0].endswith("exposes under the same circuits the same communication")
     assert record.dark == pytest.approx(0.1) and record.hidden == pytest.approx(0.02, rel=0.2)
 
 

@@ -75,16 +75,18 @@ class Folding:
         """By which the exposed communication of all phases may differ."""
         return None if self.off is None else sum(self.off.values())
 
-    def note(self, name: str, exposed: float) -> str:
-        """What a reader of the run `name` must know, where `exposed` s of communication are exposed in it."""
+    def note(self, name: str, exposed: float, rewired: bool) -> str:
+        """What a reader of the run `name` must know, where `exposed` s are exposed in it and circuits changed, or not."""
         names = ", ".join(self.names)
         what = f"{name}: {self.repetitions:,} repetitions of {self.collectives:,} collectives ({names}) were folded"
         if self.seconds is None:
             return f"{what}; too many other flows meet them to say how far that is from playing all (--repetitions all)"
+        given = "under the same circuits " if rewired else ""  # decisions at other times may be others
         if not self.seconds:
-            return f"{what}; no other flow meets them, so playing all exposes the same communication"
-        share = f" ({self.seconds / exposed:.2g} of it)" if exposed > 0 else ""
-        return f"{what}; exposed communication differs from playing all by at most {show_time(self.seconds)}{share}"
+            return f"{what}; no other flow meets them, so playing all exposes {given}the same communication"
+        share = f" ({self.seconds / exposed:.1%})" if exposed > 0 else ""
+        most = f"{show_time(self.seconds)}{share}"
+        return f"{what}; exposed communication differs {given}from playing all by at most {most}"
 
     def to_json(self) -> dict:
         phases = None if self.off is None else {str(key): seconds for key, seconds in self.off.items()}

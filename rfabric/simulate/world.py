@@ -83,8 +83,8 @@ def _with_folding(result: Result, routing: Routing) -> Result:
     collectives = sum(len(loop.between) for loop in loops)
     repetitions = sum(loop.repeat * len(loop.between) for loop in loops)
     found = Folding(collectives, repetitions, tuple(names), error_bound(result, routing))
-    fabric, exposed = result.fabric, sum(phase.exposed for phase in result.phases)
-    return replace(result, folding=found, notes=(*result.notes, found.note(fabric.spec or fabric.name, exposed)))
+    name, exposed = result.fabric.spec or result.fabric.name, sum(phase.exposed for phase in result.phases)
+    return replace(result, folding=found, notes=(*result.notes, found.note(name, exposed, bool(result.rewires))))
 
 
 def _played(trace: Trace, repetitions: str) -> Trace:
