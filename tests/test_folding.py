@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from rfabric.report.summary import Run, summary_of
 from rfabric.simulate.world import REPETITIONS, simulate
 from rfabric.study.grid import Grid, begin, entries_of, run
 from rfabric.study.planning import plan
-from rfabric.trace import Flows, TraceBuilder, all_to_all, write_trace
+from rfabric.trace import Flows, TraceBuilder, all_to_all, read_trace, write_trace
 from rfabric.units import transfer_seconds
 
 RATE = 4e11
@@ -165,6 +166,14 @@ def test_what_comes_after_a_barrier_shifts_as_a_whole():
         return b.build()
 
     assert simulate(PACKET, trace(0)).folding.off == pytest.approx(simulate(PACKET, trace(3)).folding.off)
+
+
+def test_the_shipped_trace_with_a_loop_takes_its_closed_form():
+    trace = read_trace(Path(__file__).parents[1] / "traffic" / "experts.csv")
+    for way in REPETITIONS:
+        result = simulate(parse_fabric("ideal", 16), trace, repetitions=way)
+        out = transfer_seconds(3e8, RATE)
+        assert result.step_seconds == pytest.approx(48 * (0.002 + out + max(out, 0.01)), rel=1e-3)
 
 
 def test_every_repetition_waits_for_light():
