@@ -117,6 +117,8 @@ def test_a_trace_without_loops_plays_itself_and_each_play_is_one_object():
     assert trace.folded() is trace.folded() and trace.sampled(2) is trace.sampled(2) is not trace.sampled(1)
     with pytest.raises(RFabricError, match="0 repetitions cannot be sampled; give 1 or more"):
         trace.sampled(0)
+    with pytest.raises(RFabricError, match="a trace is not played 'backwards'; there are folded, unrolled, sampled"):
+        trace.played("backwards")
 
 
 @given(traces())
