@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from rfabric.report.summary import Run, summary_of
 from rfabric.simulate.world import REPETITIONS, simulate
 from rfabric.study.grid import Grid, begin, entries_of, run
 from rfabric.study.planning import plan
-from rfabric.trace import Flows, TraceBuilder, all_to_all, write_trace
+from rfabric.trace import Flows, TraceBuilder, all_to_all, read_trace, write_trace
 from rfabric.units import transfer_seconds
 
 RATE = 4e11
@@ -146,6 +147,14 @@ def test_the_bound_is_what_a_meeting_takes():
     assert not simulate(PACKET, looped(*loop, rest=[Flows([2], [3], [5e9])])).folding.off
 
 
+def test_where_too_many_meet_the_bound_is_not_known(monkeypatch, tmp_path):
+    monkeypatch.setattr("rfabric.simulate.folding.MOST_PAIRS", 1)
+    run = Run(simulate(PACKET, small()))
+    assert run.result.folding.seconds is None and "too many other flows meet them to say" in run.result.notes[0]
+    write_folder(tmp_path, [run], summary_of([run], "", "now"))
+    assert read_folder(tmp_path)[0][0].result.folding == run.result.folding
+
+
 def test_what_comes_after_a_barrier_shifts_as_a_whole():
     def trace(later):
         b = TraceBuilder(HOSTS)
@@ -157,6 +166,14 @@ def test_what_comes_after_a_barrier_shifts_as_a_whole():
         return b.build()
 
     assert simulate(PACKET, trace(0)).folding.off == pytest.approx(simulate(PACKET, trace(3)).folding.off)
+
+
+def test_the_shipped_trace_with_a_loop_takes_its_closed_form():
+    trace = read_trace(Path(__file__).parents[1] / "traffic" / "experts.csv")
+    for way in REPETITIONS:
+        result = simulate(parse_fabric("ideal", 16), trace, repetitions=way)
+        out = transfer_seconds(3e8, RATE)
+        assert result.step_seconds == pytest.approx(48 * (0.002 + out + max(out, 0.01)), rel=1e-3)
 
 
 def test_every_repetition_waits_for_light():
@@ -174,6 +191,7 @@ def test_a_rewire_hides_behind_one_computing_and_no_more():
     b.loop([Flows(range(16), range(48, 64), [50e9] * 16)], 8, (0.02,), phase="training", label="experts")
     result = simulate(fabric, b.build(), "demand,granularity=per-collective")
     (record,) = result.rewires
+    assert result.notes[0].endswith("exposes under the same circuits the same communication")
     assert record.dark == pytest.approx(0.1) and record.hidden == pytest.approx(0.02, rel=0.2)
 
 
@@ -197,7 +215,8 @@ def test_only_an_emulation_plays_a_sample():
 def test_the_note_says_what_was_folded():
     folded, every = both(PACKET, small())
     (note,) = folded.notes
-    assert note.startswith(f"{PACKET.spec}: 40 repetitions of 2 collectives were folded; exposed communication differs")
+    what = f"{PACKET.spec}: 40 repetitions of 2 collectives (training experts) were folded"
+    assert note.startswith(f"{what}; exposed communication differs from playing all by at most ")
     assert not every.notes
     (note,) = simulate(PACKET, looped([Flows([0], [7], [1e9])], 20, (0.05,))).notes
     assert note.endswith("no other flow meets them, so playing all exposes the same communication")

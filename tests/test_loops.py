@@ -72,10 +72,10 @@ def test_unrolled_is_every_repetition_in_turn():
     assert names == [
         ("backward", 4.0, []),
         ("barrier", 1.0, [0]),  # the loop begins
-        ("between", 2.0, [1]), ("dispatch", 0.0, [2]), ("dispatch", 0.0, [2]),
-        ("between", 0.5, [3, 4]), ("combine", 0.0, [5]), ("beside", 1.0, [5]), ("barrier", 0.0, [6, 7]),
-        ("between", 2.0, [8]), ("dispatch", 0.0, [9]), ("dispatch", 0.0, [9]),
-        ("between", 0.5, [10, 11]), ("combine", 0.0, [12]), ("beside", 1.0, [12]), ("barrier", 0.0, [13, 14]),
+        ("computing", 2.0, [1]), ("dispatch", 0.0, [2]), ("dispatch", 0.0, [2]),
+        ("computing", 0.5, [3, 4]), ("combine", 0.0, [5]), ("computing beside", 1.0, [5]), ("barrier", 0.0, [6, 7]),
+        ("computing", 2.0, [8]), ("dispatch", 0.0, [9]), ("dispatch", 0.0, [9]),
+        ("computing", 0.5, [10, 11]), ("combine", 0.0, [12]), ("computing beside", 1.0, [12]), ("barrier", 0.0, [13, 14]),
         ("gradients", 0.0, [15]),
     ]  # fmt: skip
     assert played.origin.rows.tolist() == [0, -1, -1, 1, 2, -1, 3, -1, -1, -1, 1, 2, -1, 3, -1, -1, 4]
@@ -86,9 +86,9 @@ def test_folded_has_each_turn_once_and_hides_a_rewire_behind_one_computing():
     played = looped(repeat=3).folded()
     columns = zip(played.label, played.gap.tolist(), played.size.tolist(), strict=True)
     assert [(played.labels[k], gap, size) for k, gap, size in columns] == [
-        ("backward", 4.0, 0), ("barrier", 1.0, 0), ("between", 4.0, 0), ("between", 2.0, 0),
-        ("dispatch", 0.0, 3_000_000), ("dispatch", 0.0, 6_000_000), ("between", 1.5, 0),
-        ("combine", 0.0, 9_000_000), ("beside", 3.0, 0), ("barrier", 0.0, 0), ("gradients", 0.0, 5_000_000),
+        ("backward", 4.0, 0), ("barrier", 1.0, 0), ("computing", 4.0, 0), ("computing", 2.0, 0),
+        ("dispatch", 0.0, 3_000_000), ("dispatch", 0.0, 6_000_000), ("computing", 1.5, 0),
+        ("combine", 0.0, 9_000_000), ("computing beside", 3.0, 0), ("barrier", 0.0, 0), ("gradients", 0.0, 5_000_000),
     ]  # fmt: skip
 
 
@@ -117,6 +117,8 @@ def test_a_trace_without_loops_plays_itself_and_each_play_is_one_object():
     assert trace.folded() is trace.folded() and trace.sampled(2) is trace.sampled(2) is not trace.sampled(1)
     with pytest.raises(RFabricError, match="0 repetitions cannot be sampled; give 1 or more"):
         trace.sampled(0)
+    with pytest.raises(RFabricError, match="a trace is not played 'backwards'; there are folded, unrolled, sampled"):
+        trace.played("backwards")
 
 
 @given(traces())

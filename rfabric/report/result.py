@@ -61,37 +61,47 @@ class Pace:
 class Folding:
     """A run in which each turn of a loop was sent once for all: how many collectives, for how many repetitions of them.
 
-    off: s by which the exposed communication of a phase may differ from playing all; phases that cannot differ are left out.
+    names: their phases and labels, each once.
+    off: s by which the exposed communication of a phase may differ from playing all; phases that cannot differ are left out;
+    None where too many flows meet to say.
     """
 
     collectives: int
     repetitions: int
-    off: dict[PhaseKey, float]
+    names: tuple[str, ...]
+    off: dict[PhaseKey, float] | None
 
     @property
-    def seconds(self) -> float:
+    def seconds(self) -> float | None:
         """By which the exposed communication of all phases may differ."""
-        return sum(self.off.values())
+        return None if self.off is None else sum(self.off.values())
 
-    def note(self, name: str, exposed: float) -> str:
-        """What a reader of the run `name` must know, where `exposed` s of communication are exposed in it."""
-        what = f"{name}: {self.repetitions:,} repetitions of {self.collectives:,} collectives were folded"
+    def note(self, name: str, exposed: float, rewired: bool) -> str:
+        """What a reader of the run `name` must know, where `exposed` s are exposed in it and circuits changed, or not."""
+        names = ", ".join(self.names)
+        what = f"{name}: {self.repetitions:,} repetitions of {self.collectives:,} collectives ({names}) were folded"
+        if self.seconds is None:
+            return f"{what}; too many other flows meet them to say how far that is from playing all (--repetitions all)"
+        given = "under the same circuits " if rewired else ""  # decisions at other times may be others
         if not self.seconds:
-            return f"{what}; no other flow meets them, so playing all exposes the same communication"
-        share = f" ({self.seconds / exposed:.2g} of it)" if exposed > 0 else ""
-        return f"{what}; exposed communication differs from playing all by at most {show_time(self.seconds)}{share}"
+            return f"{what}; no other flow meets them, so playing all exposes {given}the same communication"
+        share = f" ({self.seconds / exposed:.1%})" if exposed > 0 else ""
+        most = f"{show_time(self.seconds)}{share}"
+        return f"{what}; exposed communication differs {given}from playing all by at most {most}"
 
     def to_json(self) -> dict:
-        phases = {str(key): seconds for key, seconds in self.off.items()}
+        phases = None if self.off is None else {str(key): seconds for key, seconds in self.off.items()}
         return {
-            "collectives": self.collectives, "repetitions": self.repetitions, "exposed_off_s": self.seconds, "phases": phases,
+            "collectives": self.collectives, "repetitions": self.repetitions, "names": list(self.names),
+            "exposed_off_s": self.seconds, "phases": phases,
         }  # fmt: skip
 
     @classmethod
     def from_json(cls, data: dict) -> "Folding":
         """The Folding that `to_json` wrote."""
-        off = {PhaseKey.of(key): seconds for key, seconds in data["phases"].items()}
-        return cls(data["collectives"], data["repetitions"], off)
+        phases = data["phases"]
+        off = None if phases is None else {PhaseKey.of(key): seconds for key, seconds in phases.items()}
+        return cls(data["collectives"], data["repetitions"], tuple(data["names"]), off)
 
 
 @dataclass(frozen=True)

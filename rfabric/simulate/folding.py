@@ -26,9 +26,26 @@ from ..report.result import Result
 from ..trace import PhaseKey, Trace
 from ..units import transfer_seconds
 
+MOST_PAIRS = 1 << 23  # batches that share a cable, two by two: some 0.8 GB
+Times = tuple[np.ndarray, np.ndarray]  # s at which each row is ready, and done
 
-def error_bound(result: Result, routing: Routing) -> dict[PhaseKey, float]:
-    """s by which exposed communication of each phase may differ from playing all; phases that cannot differ are left out."""
+
+class _TooMany(Exception):
+    """More pairs than are looked at."""
+
+
+def error_bound(result: Result, routing: Routing) -> dict[PhaseKey, float] | None:
+    """s by which exposed communication of each phase may differ from playing all; phases that cannot differ are left out.
+
+    None where more than MOST_PAIRS batches meet: the bound is not known.
+    """
+    try:
+        return _bound(result, routing)
+    except _TooMany:
+        return None
+
+
+def _bound(result: Result, routing: Routing) -> dict[PhaseKey, float]:
     trace, parts = result.trace, _Parts.of(result.trace)
     seconds = result.finish - _begin(trace, result.ready)
     meets = _meetings(result, routing, parts)
@@ -43,14 +60,7 @@ def _begin(trace: Trace, ready: np.ndarray) -> np.ndarray:
     return np.maximum(trace.start, ready + trace.gap)
 
 
-def _off(
-    result: Result,
-    parts: "_Parts",
-    rows: np.ndarray,
-    delay: np.ndarray,
-    early: tuple[np.ndarray, np.ndarray],
-    late: tuple[np.ndarray, np.ndarray],
-) -> float:
+def _off(result: Result, parts: "_Parts", rows: np.ndarray, delay: np.ndarray, early: Times, late: Times) -> float:
     """s by which the phase of `rows` may be longer or shorter, where rows are ready and done between `early` and `late`."""
     part = parts.of_row[rows]
     if not delay[(parts.of_row >= part.min()) & (parts.of_row <= part.max())].any():
@@ -83,12 +93,11 @@ class _Parts:
         latest, soonest = (
             np.full(n, -1),
             np.full(n, n),
-        )  # place of the last that a row waits for, of the first that follows
+        )  # places of the last that a row waits for, the first that follows
         np.maximum.at(latest, place[trace.owner], place[trace.after])
         np.minimum.at(soonest, place[trace.after], place[trace.owner])
-        after = np.append(
-            np.minimum.accumulate(latest[::-1])[::-1][1:], n
-        )  # all later rows wait for it, at least by others
+        # all later rows wait for a cut, perhaps by others, as it does for all earlier ones
+        after = np.append(np.minimum.accumulate(latest[::-1])[::-1][1:], n)
         before = np.append(-1, np.maximum.accumulate(soonest)[:-1])
         cut = (after >= np.arange(n)) & (before <= np.arange(n))
         cut[-1:] = False
@@ -117,7 +126,7 @@ class _Meetings:
     other: np.ndarray
     seconds: np.ndarray
 
-    def delays(self, early: tuple[np.ndarray, np.ndarray], late: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    def delays(self, early: Times, late: Times) -> np.ndarray:
         """s that each row may be off, where rows are ready and done between these times; a loop as a whole, at its end."""
         first, last = self._first(*early), self._last(late[1])
         meet = (first[self.one] < last[self.other]) & (first[self.other] < last[self.one])
@@ -151,17 +160,11 @@ def _meetings(result: Result, routing: Routing, parts: _Parts) -> _Meetings:
     batch = _batches(trace)
     part = np.zeros(int(batch.max(initial=-1)) + 1, np.int64)
     part[batch[batch >= 0]] = parts.of_row[batch >= 0]
-    crowded = (np.bincount(part, minlength=len(parts.cuts) + 1) > 1) & np.isin(
-        np.arange(len(parts.cuts) + 1), part[: len(spans)]
-    )
-    rows = np.flatnonzero((batch >= 0) & crowded[parts.of_row])
-    one, other, seconds = _taken(trace, batch, part, len(spans), *_crossed(result, routing, rows), rates_of(result))
+    each, with_loops = (np.bincount(some, minlength=len(parts.cuts) + 1) for some in (part, part[: len(spans)]))
+    rows = np.flatnonzero((batch >= 0) & ((each > 1) & (with_loops > 0))[parts.of_row])
+    rates = np.repeat([link.rate for link in result.fabric.links], 2)
+    one, other, seconds = _taken(trace, batch, part, len(spans), *_crossed(result, routing, rows), rates)
     return _Meetings(trace, parts, batch, part, spans, one, other, seconds)
-
-
-def rates_of(result: Result) -> np.ndarray:
-    """bit/s of each directed link."""
-    return np.repeat([link.rate for link in result.fabric.links], 2)
 
 
 def _batches(trace: Trace) -> np.ndarray:
@@ -171,8 +174,8 @@ def _batches(trace: Trace) -> np.ndarray:
     alone = np.flatnonzero((trace.size > 0) & (batch < 0))
     sums = np.concatenate(([np.uint64(0)], np.cumsum(mixed(trace.after.astype(np.uint64)), dtype=np.uint64)))
     waits = sums[trace.after_offsets[1:]] - sums[trace.after_offsets[:-1]]
-    alike = np.stack((waits[alone], trace.start[alone].view(np.uint64), trace.gap[alone].view(np.uint64)))
-    batch[alone] = len(looped.loops) + np.unique(alike, axis=1, return_inverse=True)[1].ravel()
+    alike = mixed(waits[alone] ^ mixed(trace.start[alone].view(np.uint64) ^ mixed(trace.gap[alone].view(np.uint64))))
+    batch[alone] = len(looped.loops) + np.unique(alike, return_inverse=True)[1]
     return batch
 
 
@@ -194,18 +197,21 @@ def _taken(
     trace: Trace, batch: np.ndarray, part: np.ndarray, loops: int, row: np.ndarray, link: np.ndarray, rates: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(one, other, seconds): what batch `other` takes from batch `one` at the busiest link of both."""
-    keys, which = np.unique(np.stack((part[batch[row]], link, batch[row])), axis=1, return_inverse=True)
-    which, own = which.ravel(), keys[2]
+    batches = len(part)
+    place = part[batch[row]] * len(rates) + link  # links of one part
+    keys, which = np.unique(place * batches + batch[row], return_inverse=True)
+    place, own = keys // batches, keys % batches
     count, load, most = np.bincount(which), np.bincount(which, trace.size[row]), np.zeros(len(own))
     np.maximum.at(most, which, trace.size[row])
     most = np.where(own < loops, load, most)  # what waits in a loop is all of it, turn by turn
-    first = np.flatnonzero(np.append(True, (keys[:2, 1:] != keys[:2, :-1]).any(0))[: len(own)])
-    sizes = np.diff(np.append(first, len(own)))
-    counts = np.repeat(sizes, sizes)
-    a, b = np.repeat(np.arange(len(own)), counts), spread(np.repeat(first, sizes), counts)
+    first, sizes = np.unique(place, return_index=True, return_counts=True)[1:]
+    if (sizes**2).sum() > MOST_PAIRS:
+        raise _TooMany
+    partners = np.repeat(sizes, sizes)
+    a, b = np.repeat(np.arange(len(own)), partners), spread(np.repeat(first, sizes), partners)
     a, b = (side[own[a] != own[b]] for side in (a, b))
-    seconds = transfer_seconds(np.minimum(count[b] * most[a], load[b]), rates[keys[1, a]])
-    pairs, which = np.unique(np.stack((own[a], own[b])), axis=1, return_inverse=True)
-    worst = np.zeros(pairs.shape[1])
-    np.maximum.at(worst, which.ravel(), seconds)
-    return pairs[0], pairs[1], worst
+    seconds = transfer_seconds(np.minimum(count[b] * most[a], load[b]), rates[place[a] % len(rates)])
+    pairs, which = np.unique(own[a] * batches + own[b], return_inverse=True)
+    worst = np.zeros(len(pairs))
+    np.maximum.at(worst, which, seconds)
+    return pairs // batches, pairs % batches, worst

@@ -7,11 +7,12 @@ ready. Its flows take the routes of the circuits in force; while a rewire is und
 leads over a circuit that changes stand still, others go on. Time-slotted policies turn to the next circuits of the stage's cycle
 at the end of every slot in which something was sent; as the turn is known a slot ahead, it takes no control time and no guard.
 
-Rows are simulated one by one, not folded. Of the 880,640 rows with bytes of `grpo-65536` no two are alike (ends, size, start, gap,
-what they wait for), so rows of weight n would save nothing. One ring for n disjoint ones would be exact only while they share
-no cable with anything, on cables of one rate, and begin together; barriers, hashed routes and rewires tie them, and to prove it
-row by row costs what the engine does, which takes a tenth of such a run: in lockstep a step of a ring takes over the rates of
-the one before. Who knows that flows are identical says so by the `weight` of `Engine.add`.
+Loops of a trace are folded before (`Trace.folded`); its rows are simulated one by one. Of the 880,640 rows with bytes of
+`grpo-65536` no two are alike (ends, size, start, gap, what they wait for), so rows of weight n would save nothing. One ring
+for n disjoint ones would be exact only while they share no cable with anything, on cables of one rate, and begin together;
+barriers, hashed routes and rewires tie them, and to prove it row by row costs what the engine does, which takes a tenth of such
+a run: in lockstep a step of a ring takes over the rates of the one before. Who knows that flows are identical says so by the
+`weight` of `Engine.add`.
 """
 
 import time
@@ -76,12 +77,16 @@ def simulate(
 
 def _with_folding(result: Result, routing: Routing) -> Result:
     """The result of a folded trace, with how far it may be off."""
-    loops = result.trace.origin.looped.loops
+    looped = result.trace.origin.looped
+    loops, kinds = looped.loops, looped.communication()
+    names = dict.fromkeys(
+        f"{phase} {label}".strip() for (_, phase, label), rows in kinds.items() if looped.loop[rows].max() >= 0
+    )
     collectives = sum(len(loop.between) for loop in loops)
     repetitions = sum(loop.repeat * len(loop.between) for loop in loops)
-    found = Folding(collectives, repetitions, error_bound(result, routing))
-    fabric, exposed = result.fabric, sum(phase.exposed for phase in result.phases)
-    return replace(result, folding=found, notes=(*result.notes, found.note(fabric.spec or fabric.name, exposed)))
+    found = Folding(collectives, repetitions, tuple(names), error_bound(result, routing))
+    name, exposed = result.fabric.spec or result.fabric.name, sum(phase.exposed for phase in result.phases)
+    return replace(result, folding=found, notes=(*result.notes, found.note(name, exposed, bool(result.rewires))))
 
 
 def _played(trace: Trace, repetitions: str) -> Trace:

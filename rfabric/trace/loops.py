@@ -20,7 +20,7 @@ from ..fabric.ways import offsets_of, spread
 
 MOST_SECONDS = 1e9  # so that times keep microseconds
 MOST_PLAYED = 1 << 26  # rows: about 30 GB, at some 300 bytes a flow in the engine and 150 in a trace
-HELPERS = ("between", "beside", "barrier", "repetitions not played")  # labels of rows that no file names
+HELPERS = ("computing", "computing beside", "barrier", "repetitions not played")  # labels of rows that no file names
 BETWEEN, BESIDE, BARRIER, OTHERS = range(len(HELPERS))
 LOOPED = ("step", "phase", "start", "gap")  # columns in which the rows of a loop are the same
 

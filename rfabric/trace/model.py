@@ -30,6 +30,7 @@ from ..units import transfer_seconds
 from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
 
 PHASES = ("generation", "training", "weight_sync")
+PLAYS = ("folded", "unrolled", "sampled")
 MOST_BYTES = 1e18  # so that sums of bytes stay whole numbers of 64 bits
 
 
@@ -169,6 +170,8 @@ class Trace:
 
     def played(self, how: str, most: int = 0) -> "Trace":
         """`folded`, `unrolled` or `sampled`; self where nothing is repeated, else the same object each time: runs share it."""
+        if how not in PLAYS:
+            raise RFabricError(f"a trace is not played {how!r}; there are {', '.join(PLAYS)}")
         if not self.loops:
             return self
         if (how, most) not in self._plays:
