@@ -281,7 +281,7 @@ def test_light_between_regions_is_refused():
         ("fat-tree,pods=65,tors=2", "do not join 65 pods of tors=2.*use at most pods=64, or radix=65"),
         ("fat-tree,k=66", "a ToR would need 66 ports, the limit is 64"),
         ("fat-tree,gpus=32,rate=800Gbit/s", "a ToR would need 64 ports, the limit is 32"),
-        ("fat-tree,radix=1", "radix=1 must be a whole number, 2 or more"),
+        ("fat-tree,radix=3", "radix=3 must be a whole number, 4 or more"),
         (
             "leaf-spine,tors=97",
             "two tiers end at 64, three at 2048; the nearest that works is tors=96, or take a larger",

@@ -166,7 +166,7 @@ def _cluster(
     leaves = -(-size // gpus)
     narrow("two-clusters", "a leaf", gpus + up, "use fewer GPUs a leaf", radix)
     tiers = joined("two-clusters", ("training", "generation")[pod], leaves, radix, unit=gpus, spare=1)
-    first = _standing(sketch, "edge")
+    first = sketch.standing["edge"]
     names = [sketch.switch(f"t{first + i + 1}", "eps", "edge", (pod, i), pod) for i in range(leaves)]
     for i in range(size):
         sketch.cable(next(hosts), names[i // gpus], rate)
@@ -179,7 +179,7 @@ def _cluster(
 
 def _tops(sketch: Sketch, pod: int, leaves: list[str], tiers: Tiers, up: int, rate: float) -> list[str]:
     """The spines above all leaves of a cluster or, where these are too many, its core switches above spines of groups."""
-    before, size = _standing(sketch, "aggregation"), len(leaves) // tiers.groups
+    before, size = sketch.standing["aggregation"], len(leaves) // tiers.groups
     spines = []
     for j in range(tiers.groups * up):
         spines.append(sketch.switch(f"a{before + j + 1}", "eps", "aggregation", (pod, j), pod, j % up))
@@ -187,17 +187,13 @@ def _tops(sketch: Sketch, pod: int, leaves: list[str], tiers: Tiers, up: int, ra
             sketch.cable(leaf, spines[-1], rate)
     if not tiers.cores:
         return spines
-    before, cores = _standing(sketch, "core"), []
+    before, cores = sketch.standing["core"], []
     for j, i in product(range(up), range(tiers.cores)):
         name = f"n{before + len(cores) + 1}"
         cores.append(sketch.switch(name, "eps", "core", (pod, 1 + j * tiers.cores + i), pod, j))
         for spine, _ in product(spines[j::up], range(size // tiers.cores)):
             sketch.cable(spine, cores[-1], rate)
     return cores
-
-
-def _standing(sketch: Sketch, tier: str) -> int:
-    return sum(node.tier == tier for node in sketch.nodes)
 
 
 @sized(lambda hosts, least=SMALLEST, given=NOTHING: {"gpus": max(hosts, least)})

@@ -23,9 +23,9 @@ RADIX = {
     400e9: 64,  # NVIDIA QM9700 (manual; the switch whose watts `prices.csv` has): 64 x 400G
     800e9: 32,  # Arista 7060X6-32PE (data sheet): 32 x 800G
 }
-MAX_PORTS = (
-    512  # of the largest packet switch there is: 102.4 Tbit/s chips have 512 ports of 200 Gbit/s (Broadcom Tomahawk 6)
-)
+# Of the largest packet switch there is: 102.4 Tbit/s chips have 512 ports of 200 Gbit/s (Broadcom Tomahawk 6).
+MAX_PORTS = 512
+SMALLEST_RADIX = 4  # two ports down, two up: below that a tree does not narrow
 TIER_CODE = {"edge": 1, "aggregation": 2, "core": 3, "electrical": 4, "server": 5}
 DPID_DIGITS = 0x1000
 
@@ -51,6 +51,7 @@ class Sketch:
     def __init__(self):
         self.nodes: list[Node] = []
         self.links: list[Link] = []
+        self.standing: Counter[str] = Counter()  # switches so far, by tier
         self._ports: Counter[str] = Counter()
 
     def switch(self, name: str, kind: str, tier: str, place: tuple[int, int], pod: int = -1, plane: int = -1) -> str:
@@ -59,6 +60,7 @@ class Sketch:
             raise RFabricError(
                 f"switch {name} would be number {max(place)} of its tier, the limit is {DPID_DIGITS - 1}"
             )
+        self.standing[tier] += 1
         self.nodes.append(Node(name, kind, tier, pod, plane, TIER_CODE[tier] << 24 | place[0] << 12 | place[1]))
         return name
 
@@ -142,7 +144,7 @@ class Sketch:
             self.always_on(lowest * min(together, each - j), rate, radix)
 
     def _thin(self) -> str:
-        number = sum(node.tier == "electrical" for node in self.nodes)
+        number = self.standing["electrical"]
         return self.switch(f"x{number + 1}", "eps", "electrical", divmod(number, DPID_DIGITS))
 
 
@@ -193,7 +195,7 @@ def narrow(name: str, what: str, ports: int, way_out: str, limit: int) -> None:
 def radix_at(radix: int, *rates: float) -> int:
     """Ports of the packet switches: `radix`, or where that is 0 what is sold at the fastest of `rates` (bit/s)."""
     if whole("radix", radix, 0):
-        return whole("radix", radix, 2)
+        return whole("radix", radix, SMALLEST_RADIX)
     return next((ports for rate, ports in RADIX.items() if rate >= max(rates)), min(RADIX.values()))
 
 
