@@ -214,13 +214,6 @@ def test_loads_of_many_pairs_are_those_of_few_added_up(name, monkeypatch):
     assert ways.loads(sent) == pytest.approx(alone)
 
 
-def test_more_pairs_than_can_be_placed_are_left_to_the_hash_and_said(monkeypatch):
-    monkeypatch.setattr("rfabric.trace.model.MOST_PLACED", 3)
-    fabric = FABRICS["fat-tree"]
-    result = simulate(fabric, permutation(fabric))
-    assert result.routing == "ecmp" and "4 pairs are more than the" in result.notes[0]
-
-
 def test_a_pair_that_was_not_named_is_left_to_the_hash():
     fabric = FABRICS["fat-tree"]
     placed, hashed = Routes(fabric, (), routing("placed", fabric, [("h1", "h8")])), Routes(fabric)

@@ -133,7 +133,9 @@ class Choices:
         racks = len(ways.cabling.rack_row)
         spots, which = np.unique(row * racks + rack, return_inverse=True)
         owner, arcs = ways.fitting_many(spots // racks, spots % racks)
-        codes = np.sort(owner * ways.switches + ways.leads[arcs])  # numpy's unique hashes first, and is many times slower
+        codes = np.sort(
+            owner * ways.switches + ways.leads[arcs]
+        )  # numpy's unique hashes first, and is many times slower
         codes = codes[begins(codes)]
         first = np.searchsorted(codes // ways.switches, np.arange(len(spots) + 1))
         counts = np.diff(first)[which]
