@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rfabric.fabric import Fabric, fat_tree, parse_fabric
 from rfabric.fabric.colouring import coloured
-from rfabric.fabric.schemes import Routing, Sent
+from rfabric.fabric.schemes import Routing, Sent, split
 from rfabric.optics import Circuits, Demand, parse_policy
 from rfabric.optics.check import faults
 from rfabric.simulate.world import simulate
@@ -188,3 +188,39 @@ def test_what_sends_nothing_is_placed_all_the_same():
     src, dst = np.array([0, 1, 2]), np.array([7, 6, 5])
     cable, card = seconds(fabric, src, dst, np.zeros(3))
     assert cable == card == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from([*TREES, *OPTICAL]),
+    st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(1, 9)), min_size=1, max_size=30),
+)
+def test_split_pairs_send_all_they_have_over_ways_that_join_them(spec, drawn):
+    fabric = parse_fabric(spec)
+    hosts, cabling = len(fabric.hosts), fabric.cabling
+    pairs = {(a % hosts, b % hosts): size for a, b, size in drawn if a % hosts != b % hosts}
+    if not pairs:
+        return
+    src, dst = np.array(list(pairs)).T
+    parts = split(fabric.routes(lit(fabric)).choices, src, dst)
+    assert np.add.reduceat(parts.share, parts.first[:-1]) == pytest.approx(1.0)
+    pair = np.repeat(np.arange(len(src)), np.diff(parts.first))
+    first, last = parts.links[parts.offsets[:-1]], parts.links[parts.offsets[1:] - 1]
+    assert (first == cabling.host_link[src[pair]]).all() and (last == cabling.host_link[dst[pair]] ^ 1).all()
+    on = np.flatnonzero(np.diff(np.repeat(np.arange(len(pair)), np.diff(parts.offsets))) == 0)
+    assert (cabling.node[parts.links[on] ^ 1] == cabling.node[parts.links[on + 1]]).all()
+
+
+@pytest.mark.parametrize("spec", TREES)
+def test_split_pairs_load_every_cable_as_an_even_split_at_every_switch_does(spec):
+    fabric = parse_fabric(spec)
+    src, dst = permutations(len(fabric.hosts), 2, np.random.default_rng(3))
+    routes, c = fabric.routes(()), fabric.cabling
+    parts = split(routes.choices, src, dst)
+    share = np.repeat(parts.share, np.diff(parts.offsets))
+    load = np.bincount(parts.links, share, minlength=2 * len(fabric.links))
+    sent = np.zeros((len(fabric.racks),) * 2)
+    np.add.at(sent, (c.host_rack[src], c.host_rack[dst]), c.host_rack[src] != c.host_rack[dst])
+    lights = routes.lights
+    between = np.setdiff1d(np.arange(len(lights)), np.flatnonzero(np.isin(lights.out // 2, c.host_link // 2)))
+    assert load[lights.links[lights.offsets[between]]] == pytest.approx(routes.ways.loads(sent)[between])

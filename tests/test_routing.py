@@ -87,7 +87,8 @@ def test_one_way_asked_alone_is_the_way_of_many(name, scheme):
     routes = fabric.routes(start(fabric), routing(scheme, fabric, pairs))
     numbers = np.array([[fabric.host_index[h] for h in pair] for pair in pairs])
     offsets, links = routes.links_of(*numbers.T)
-    for i, pair in enumerate(pairs):
+    routes = Routes(fabric, start(fabric), routes.routing)
+    for i, pair in list(enumerate(pairs))[::7]:
         assert tuple(links[offsets[i] : offsets[i + 1]].tolist()) == routes.links(*pair)
 
 
