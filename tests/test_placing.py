@@ -1,13 +1,15 @@
 """Placing: colourings fair at every vertex, trees of packet switches as good as one switch, every pair by the same rule."""
 
+from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfabric.fabric import Fabric, fat_tree, parse_fabric
+from rfabric.fabric import Fabric, Link, Node, Port, fat_tree, parse_fabric
 from rfabric.fabric.colouring import coloured
 from rfabric.fabric.schemes import Routing, Sent, split
 from rfabric.optics import Circuits, Demand, parse_policy
@@ -28,6 +30,24 @@ def at_once(spec: str) -> Fabric:
     """A fabric whose cables have no delay: what is left of a step is bytes over rates."""
     made = parse_fabric(spec)
     return Fabric(made.name, made.nodes, tuple(replace(link, delay=0.0) for link in made.links))
+
+
+def tree(arity: int, tiers: int) -> Fabric:
+    """A k-ary n-tree (Petrini, Vanneschi 1997): k^n hosts below n tiers of switches with k cables down and k up, no delay."""
+    wide = arity ** (tiers - 1)
+    names = [[f"s{tier}x{i}" for i in range(wide)] for tier in range(tiers)]
+    kinds = ["edge", "aggregation", *["core"] * tiers]
+    nodes = [Node(f"h{i + 1}", "host", "host") for i in range(wide * arity)]
+    nodes += [Node(names[t][i], "eps", kinds[t], dpid=t * wide + i + 1) for t in range(tiers) for i in range(wide)]
+    ends = [(f"h{i + 1}", names[0][i // arity]) for i in range(wide * arity)]
+    for t, i, digit in product(range(tiers - 1), range(wide), range(arity)):
+        at = arity**t
+        ends.append((names[t][i], names[t + 1][i + (digit - i // at % arity) * at]))
+    used, links = Counter(), []
+    for pair in ends:
+        used.update(pair)
+        links.append(Link(*(Port(name, used[name]) for name in pair), RATE))
+    return Fabric("tree", nodes, links)
 
 
 def lit(fabric: Fabric) -> Circuits:
@@ -89,6 +109,16 @@ def test_a_permutation_on_a_full_tree_takes_what_it_takes_on_one_switch(spec, se
     trace = b.build()
     ideal = simulate(at_once(f"ideal,gpus={hosts}"), trace).step_seconds
     assert simulate(fabric, trace).step_seconds == pytest.approx(ideal, rel=1e-9)
+
+
+@pytest.mark.parametrize(("arity", "tiers"), [(2, 2), (2, 4), (3, 3), (4, 3), (2, 5)])
+def test_a_permutation_on_a_tree_of_any_number_of_tiers_takes_what_it_takes_on_one_switch(arity, tiers):
+    fabric = tree(arity, tiers)
+    for seed in range(3):
+        src, dst = permutations(len(fabric.hosts), 1, np.random.default_rng(seed))
+        b = TraceBuilder(fabric.hosts)
+        b.flows(src, dst, 1e9, label="all")
+        assert simulate(fabric, b.build()).step_seconds == pytest.approx(transfer_seconds(1e9, RATE), rel=1e-9)
 
 
 @pytest.mark.parametrize("spec", TREES)

@@ -6,6 +6,9 @@
     placed    by what all pairs send: planes and cores dealt evenly, elsewhere the least loaded way; then pairs move off the
               busiest cables (`placing`)
 
+`split` is beside them: all cheapest ways of a pair with the share of its bytes that each takes, which stands for packet spraying
+and multi-path RDMA. A world that carries it sends each flow as several, one a way.
+
 A *way* is a row of light paths from a source's ToR to the destination's; switches on it are all different, so a way is free of
 loops by construction. Between two switches several light paths may run side by side: a *bundle*. Schemes choose among
 bundles first, then a light path of each bundle. The choice for a pair is a pure function of fabric, circuits and what all
