@@ -115,18 +115,19 @@ class Choices:
         start, end = (ways.cabling.rack_row[ends] for ends in (rack, to))
         key, walked, found = np.arange(len(rack)), start[:, None], []
         while len(key):
-            owner, leads = self._onward(ways, walked[:, -1], to[key])
-            keep = _some(key[owner], most)
-            key, walked = key[owner[keep]], np.column_stack((walked[owner[keep]], leads[keep]))
             there = walked[:, -1] == end[key]
             found.append((key[there], walked[there]))
             key, walked = key[~there], walked[~there]
-        rows = [self._padded(self.bundles.across(row[:, :-1], row[:, 1:]), len(found)) for _, row in found]
-        keys = np.concatenate([key for key, _ in found]) if found else key
-        rows = np.concatenate(rows) if rows else np.zeros((0, 0), np.int64)
-        last = np.concatenate([np.full(len(key), i) for i, (key, _) in enumerate(found)]) if found else key
-        good = ((rows < self.bundles.nowhere).sum(1) if rows.size else last + 1) == last + 1
-        return keys[good], rows[good]
+            owner, leads = self._onward(ways, walked[:, -1], to[key])
+            keep = _some(key[owner], most)
+            key, walked = key[owner[keep]], np.column_stack((walked[owner[keep]], leads[keep]))
+        keys = [np.zeros(0, np.int64), *(key for key, _ in found)]
+        rows = [np.zeros((0, len(found)), np.int64)]
+        for hops, (_, row) in enumerate(found):
+            rows.append(self._padded(self.bundles.across(row[:, :-1], row[:, 1:]), len(found)))
+            whole = (rows[-1] < self.bundles.nowhere).sum(1) == hops
+            keys[hops + 1], rows[-1] = keys[hops + 1][whole], rows[-1][whole]
+        return np.concatenate(keys), np.concatenate(rows)
 
     def _onward(self, ways: Ways, row: np.ndarray, rack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(which of the given, next switch) on the cheapest ways from row[i] to rack[i]."""

@@ -35,7 +35,7 @@ class _Side:
         return order[np.argsort(part[order], kind="stable")]
 
     def mates(self, part: np.ndarray, some: np.ndarray) -> np.ndarray:
-        """int64[n + 1]: the mate of each edge of a mask, as alike as can be; one left over is the mate of n, others are their own."""
+        """int64[n + 1]: mates of the edges of a mask, as alike as can be; n that of one left over, others their own."""
         mate, rest = np.arange(len(part) + 1), self.sorted(part, some)
         columns = (np.zeros_like(part), part, *self.columns)
         for depth in range(len(columns), 0, -1):

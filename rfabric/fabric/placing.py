@@ -20,22 +20,21 @@ from .choices import MOST_WAYS, Choices, Offers
 from .tiers import tiered
 from .ways import begins, mixed, offsets_of, ranks, spread
 
-MOST_ROUNDS = (
-    12  # times that all pairs on overfull cables are looked at, while the busiest cables of all kinds gain by it
-)
-MOST_ROWS = 1 << 19  # ways looked at for all pairs together: the more pairs, the better few ways each even out,
-LEAST_WAYS = (
-    16  # down to so many a pair; of 20,000 pairs on 1,024 GPUs the busiest cable was the same with 26 ways as with 128
-)
+MOST_ROUNDS = 12  # times that the pairs on overfull cables are looked at, while the busiest cables gain by it
+# Ways looked at for all pairs together, down to so many a pair: the more pairs, the better few ways each even out. The busiest
+# cable of 20,000 pairs on 1,024 GPUs was the same with 26 ways each as with 128, on rfabric, topoopt and opus.
+MOST_ROWS, LEAST_WAYS = 1 << 19, 16
 MOST_PARTS = 64  # rounds in one such time: where more pairs than this share a cable, several move at once
 SIZES = 4  # pairs whose bytes differ by less than the fourth root of two are placed as equally heavy
 PATIENCE = 3  # rounds that a pair waits for others that want the same arc
+UNEVEN = 0.05  # where colouring leaves no kind later than this share, placing one after another is not tried too
 GAIN = 1e-3  # a pair moves where that shortens its own busiest cable by more than this share
 
 
 class Placer:
-    """Places pairs from rack[i] to to[i], which send `sent` (bytes, kinds x pairs). Its state: bytes by kind on each arc, and the
-    arcs each pair takes, `nowhere` beyond the last.
+    """Places pairs from rack[i] to to[i] (numbers), which send `sent` (bytes, kinds x pairs).
+
+    Its state: `load` bytes[kind, arc]; `arcs` of each pair, `nowhere` beyond the last; `best` arc[signature, bundle].
     """
 
     def __init__(self, choices: Choices, sent: np.ndarray, rack: np.ndarray, to: np.ndarray):
@@ -52,6 +51,7 @@ class Placer:
         self.kinds = [self.kind[self.first[i] : self.first[i + 1]] for i in example]
         self.most = min(max(MOST_ROWS // max(len(rack), 1), LEAST_WAYS), MOST_WAYS)
         self.racks, self.pair_key = np.unique(rack << 32 | to, return_inverse=True)
+        self._every: tuple[np.ndarray, Offers] | None = None
 
     def run(self, enough: np.ndarray) -> np.ndarray:
         """int64[pairs, longest]: the light paths of every pair, -1 beyond the last; `enough` s of each kind are no hurry.
@@ -63,7 +63,7 @@ class Placer:
             self._place(start, enough)
             if self._seconds.sum() < least:
                 found, least = self.arcs, self._seconds.sum()
-            if (self._seconds <= enough * (1 + GAIN)).all():
+            if (self._seconds <= enough * (1 + UNEVEN)).all():
                 break
         return np.append(self.bundles.path, -1)[found]
 
@@ -163,7 +163,7 @@ class Placer:
         pairs = np.flatnonzero(late > 0)
         if not len(pairs):
             return 0
-        offers, key = self._offered(pairs, self.choices.every)
+        offers, key = self._alternatives(pairs)
         some = np.flatnonzero(offers.counts[key] > 1)
         order = some[np.lexsort((-late[pairs[some]], arc[pairs[some]]))]
         turn = np.zeros(len(pairs), np.int64)
@@ -210,8 +210,8 @@ class Placer:
             rate = np.bincount(np.repeat(sides, some.width), some.arc_rate, minlength=some.switches)[row]
             code = self.kind[entry] * len(row) + ends[owner]
             load = np.bincount(code, self.bytes[entry], minlength=found.size * len(row)).reshape(-1, len(row))
-            with np.errstate(divide="ignore", invalid="ignore"):  # racks without an arc send nothing
-                found = np.maximum(found, np.nan_to_num(transfer_seconds(load, rate)).max(1, initial=0.0))
+            lit = rate > 0  # racks without an arc send nothing
+            found = np.maximum(found, transfer_seconds(load[:, lit], rate[lit]).max(1, initial=0.0))
         return found
 
     # --- what they share -------------------------------------------------------------------------------------------------------
@@ -220,6 +220,13 @@ class Placer:
         """The ways of the racks of these pairs, and which of them are each pair's."""
         keys, key = np.unique(self.pair_key[pairs], return_inverse=True)
         return offered(self.racks[keys] >> 32, self.racks[keys] & 0xFFFFFFFF, self.most), key
+
+    def _alternatives(self, pairs: np.ndarray) -> tuple[Offers, np.ndarray]:
+        """Every way of the racks of these pairs; what was asked for last is kept, as who is late now was late before."""
+        if self._every is None or not np.isin(self.pair_key[pairs], self._every[0]).all():
+            keys = np.unique(self.pair_key[pairs])
+            self._every = keys, self._offered(pairs, self.choices.every)[0]
+        return self._every[1], np.searchsorted(self._every[0], self.pair_key[pairs])
 
     def _entries(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What these pairs send, kind by kind (places in `kind` and `bytes`), and which of them each is of."""

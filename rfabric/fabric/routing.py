@@ -22,7 +22,7 @@ from .model import Fabric, Port
 if TYPE_CHECKING:  # numpy is loaded by the first Routes: `mn` runs topology files without it
     import numpy as np
 
-    from .schemes import Routing
+    from .schemes import Chosen, Routing
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class Routes:
         self.ways = Ways(fabric, self.lights, max((link.rate for link in fabric.links), default=1.0))
         self._seen: dict[int, LightPath] = {}
         self._hops: dict[tuple[str, str], list[LightPath]] = {}
+        self._asked: Chosen | None = None  # the pairs asked for last, where a hash chooses
 
     def light_path(self, number: int) -> LightPath:
         """Light path `number` of `lights`."""
@@ -139,9 +140,18 @@ class Routes:
 
         if self.routing.sent is not None:
             return self._placed.of(codes)
-        asked = np.unique(codes)
-        sent = Sent(asked >> 32, asked & 0xFFFFFFFF, np.zeros((1, len(asked))))
-        return chosen(self.choices, self.routing.scheme, sent).of(codes)
+        if self._asked is None or not self._asked.of(codes)[1].all():
+            asked = np.unique(codes)
+            sent = Sent(asked >> 32, asked & 0xFFFFFFFF, np.zeros((1, len(asked))))
+            self._asked = chosen(self.choices, self.routing.scheme, sent)
+        return self._asked.of(codes)
+
+    def ask(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Work out the ways of many pairs at once, which costs little more than those of one; `path` knows them then."""
+        import numpy as np
+
+        if self.routing is not None and self.routing.scheme != "ecmp":
+            self._chosen(np.array([self._host(src) << 32 | self._host(dst) for src, dst in pairs], dtype=np.int64))
 
     @cached_property
     def _placed(self):
@@ -169,6 +179,8 @@ class Routes:
             Rule(rack, ("to", host), self._cable(host).into.number, HOST_PRIORITY)
             for host, rack in self.fabric.rack_of.items()
         ]
+        pairs = list(pairs)
+        self.ask(pairs)
         for src, dst in pairs:
             for hop in self.path(src, dst)[1:-1]:
                 rules.append(Rule(hop.out.node, ("pair", src, dst), hop.out.number, PAIR_PRIORITY))

@@ -6,6 +6,9 @@
     placed    by what all pairs send: planes and cores dealt evenly, elsewhere the least loaded way; then pairs move off the
               busiest cables (`placing`)
 
+`split` is beside them: all cheapest ways of a pair with the share of its bytes that each takes, which stands for packet spraying
+and multi-path RDMA. A world that carries it sends each flow as several, one a way.
+
 A *way* is a row of light paths from a source's ToR to the destination's; switches on it are all different, so a way is free of
 loops by construction. Between two switches several light paths may run side by side: a *bundle*. Schemes choose among
 bundles first, then a light path of each bundle. The choice for a pair is a pure function of fabric, circuits and what all
@@ -22,7 +25,7 @@ from ..errors import RFabricError
 from ..units import transfer_seconds
 from .choices import Bundles, Choices, Offers
 from .placing import Placer
-from .ways import mixed
+from .ways import mixed, offsets_of, spread
 
 SCHEMES = ("ecmp", "wcmp", "placed", "valiant")
 DEFAULT_SCHEME = "placed"
@@ -103,6 +106,38 @@ def chosen(choices: Choices, scheme: str, sent: Sent) -> Chosen:
     hops = np.full((len(sent.codes), found.shape[1]), -1)
     hops[some] = found
     return Chosen(sent.codes, hops)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Pairs of hosts that spread every flow over several ways at once, as packet spraying and multi-path RDMA do.
+
+    Pair i has the ways first[i] to first[i + 1] (int64[n + 1]); `share` float64[ways] of its bytes takes each, they add up to 1;
+    the directed links of way w are links[offsets[w]:offsets[w + 1]].
+    """
+
+    first: np.ndarray
+    share: np.ndarray
+    offsets: np.ndarray
+    links: np.ndarray
+
+
+def split(choices: Choices, src: np.ndarray, dst: np.ndarray) -> Split:
+    """All cheapest ways of host pairs (numbers), every light path of their bundles alike; no way where nothing connects a pair."""
+    some, c, ways = choices.bundles, choices.ways.cabling, choices.ways
+    racks = c.host_rack[src], c.host_rack[dst]
+    offers, key = _by_racks(choices.cheapest, *racks)
+    row, pair = spread(offers.first[key], offers.counts[key]), np.repeat(np.arange(len(src)), offers.counts[key])
+    rows, width = offers.rows[row], np.append(some.width, 1)
+    beside = np.lcm.reduce(width[rows], axis=1) if rows.size else np.ones(len(rows), np.int64)
+    turn = spread(np.zeros(len(rows), np.int64), beside)
+    wide = np.append(some.rate * some.width, np.inf)[rows].min(1, initial=np.inf)
+    wide[(rows == some.nowhere).all(1)] = 1.0  # inside a rack
+    share = np.repeat(wide / np.bincount(pair, wide, minlength=len(src))[pair] / beside, beside)
+    pair, rows = np.repeat(pair, beside), np.repeat(rows, beside, axis=0)
+    hops = np.append(some.path, -1)[some.first[rows] + turn[:, None] % width[rows]]
+    offsets, links = ways.links_along(src[pair], dst[pair], hops, np.zeros(len(pair), bool))
+    return Split(offsets_of(np.bincount(pair, minlength=len(src))), share, offsets, links)
 
 
 # --- the schemes: light paths of each pair (int64[pairs, longest], -1 beyond the last) -----------------------------------

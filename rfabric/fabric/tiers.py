@@ -16,7 +16,7 @@ from .ways import ranks
 
 
 def tiered(bundles: Bundles, start: np.ndarray, end: np.ndarray, groups: tuple[np.ndarray, ...]) -> np.ndarray:
-    """int64[pairs, longest]: rows of bundles from switch start[i] to end[i] (rows), `nowhere` beyond their end and where none fits.
+    """int64[pairs, longest]: bundles from switch start[i] to end[i] (rows), `nowhere` beyond their end and where none fits.
 
     groups: int64[pairs] each, coarse first: pairs alike, which are spread evenly among themselves.
     """

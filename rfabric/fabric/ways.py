@@ -194,7 +194,7 @@ class Ways:
     def links_along(
         self, src: np.ndarray, dst: np.ndarray, chosen: np.ndarray, hashed: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same where a scheme has chosen: chosen[i] are the light paths of pair i, -1 beyond its last; a mask is left to the hash."""
+        """The same where a scheme has chosen: chosen[i] are the light paths of pair i, -1 beyond; a mask is left to the hash."""
         c, hashed = self.cabling, np.flatnonzero(hashed)
         offsets, links = self.links(src[hashed], dst[hashed])
         joined = (c.host_rack[src] == c.host_rack[dst]) | (chosen >= 0).any(1)

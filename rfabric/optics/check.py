@@ -33,7 +33,10 @@ def faults_during(
 ) -> tuple[list[Pair], list[str]]:
     """The pairs that are held while `old` becomes `new`, and what is wrong for the others meanwhile."""
     cables = changed_cables(fabric, Rewire.between(old, new))
+    pairs = list(pairs)
     before, after = (fabric.routes(circuits, routing) for circuits in (old, new))
+    for routes in (before, after):
+        routes.ask(pairs)
     held = [pair for pair in pairs if _crosses(before, pair, cables) or _crosses(after, pair, cables)]
     flowing = sorted(set(pairs) - set(held))
     lit = Circuits(old.items & new.items)
