@@ -83,13 +83,13 @@ class _Rows:
 
 def _generation(out: _Rows, step: Step, before: list[int]) -> int:
     out.phase(step, "generation")
-    w, made, arrived = out.workload, step.generated, []
+    w, made, ends = out.workload, step.generated, []
     for r, replica in enumerate(w.replicas):
         done = [out.compute(replica[0], made.times[r].seconds, "generate", before)]
         tensor = flows.tensor_generation(w, r, made.computed_tokens(r, w.generation.group_size))
         done = out.send(tensor, "tensor", done) or done
-        arrived += out.send(flows.experience(w, r, made.response_tokens(r)), "experience", done)
-    return out.barrier(0, arrived)
+        ends += out.send(flows.experience(w, r, made.response_tokens(r)), "experience", done) or done
+    return out.barrier(0, ends)  # of every replica, whether or not its responses leave the server
 
 
 def _training(out: _Rows, step: Step, before: list[int]) -> int:
