@@ -24,6 +24,7 @@ BROKE, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
 DEFAULT_TRAFFIC = "grpo-64"
 DEFAULT_POLICY = "own"
 ROUTINGS = ("placed", "ecmp", "wcmp", "valiant")
+REPETITIONS = ("folded", "all")
 
 
 class Ended(Exception):
@@ -178,6 +179,7 @@ def _crossover(verbs) -> None:
     verb.add_argument("--jobs", metavar="N", type=_whole, default=0, help="runs at a time (default: as many as cores)")
     verb.add_argument("--png", metavar="FILE", type=_file, help="draw it here as well")
     _routing_option(verb)
+    _repetitions_option(verb)
     _seed_option(verb)
     _out_option(verb)
 
@@ -480,6 +482,7 @@ def _step_options(verb: Parser, traffic: bool = True, several: bool = False) -> 
         f"may be given again (default {DEFAULT_POLICY}: what the fabric was designed for, demand for most)",
     )  # fmt: skip
     _routing_option(verb)
+    _repetitions_option(verb)
     verb.add_argument(
         "--in-flight", metavar="WAY", choices=("hold", "drain", "drop"), default="hold",
         help="traffic under way on circuits that change: hold (default), drain or drop",
@@ -528,6 +531,13 @@ def _routing_option(verb: Parser) -> None:
     verb.add_argument(
         "--routing", metavar="SCHEME", choices=ROUTINGS, default=ROUTINGS[0],
         help="the way of each pair of hosts: placed on the least loaded (default), ecmp, wcmp, valiant",
+    )  # fmt: skip
+
+
+def _repetitions_option(verb: Parser) -> None:
+    verb.add_argument(
+        "--repetitions", metavar="WAY", choices=REPETITIONS, default=REPETITIONS[0],
+        help="what is sent again and again, simulated: folded into one, with an error bound (default), or all",
     )  # fmt: skip
 
 

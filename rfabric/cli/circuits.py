@@ -30,7 +30,7 @@ def plan(args: argparse.Namespace) -> None:
                 name = f"{fabric.spec or fabric.name} {policy}"
                 stages = planned(
                     fabric, traffic.trace, policy, routing=args.routing, timing=Timing(in_flight=args.in_flight),
-                    progress=talk.of(name),
+                    repetitions=args.repetitions, progress=talk.of(name),
                 )  # fmt: skip
                 found.append((fabric, policy, stages))
         if args.png:

@@ -45,7 +45,7 @@ def crossover(args: argparse.Namespace) -> None:
         tuple(args.topo) or ("rfabric", "mixnet,reinit=0s", "rotor"),
         tuple(args.against) or ("fat-tree", "fat-tree,oversubscription=2"),
         tuple(args.granularity) or GRANULARITIES, _delays(args.delays), args.traffic, args.policy, args.routing, tuple(args.set),
-        args.seed,
+        args.seed, args.repetitions,
     )  # fmt: skip
     figures = drawing()
     with Talk(args.quiet) as talk, new_folder(args.out) as folder:
@@ -123,7 +123,7 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
         raise RFabricError("compare needs two fabrics or two policies: give --topo or --policy twice")
     grid = Grid(
         fabrics, policies, traffics, seeds, args.engine, tuple(args.set), args.in_flight, command=args.command,
-        routing=args.routing, match=args.match,
+        routing=args.routing, match=args.match, repetitions=args.repetitions,
     )  # fmt: skip
     return replace(grid, scale=_scale(grid, args, talk)) if args.engine == "emulate" else grid
 

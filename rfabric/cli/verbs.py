@@ -117,7 +117,10 @@ def _results(
         "seed": args.seed,
         "routing": args.routing,
     }
-    simulated = [simulate(f, traffic.trace, p, progress=talk.of(f"simulate {_short(f)}"), **about) for f, p in cases]
+    simulated = [
+        simulate(f, traffic.trace, p, repetitions=args.repetitions, progress=talk.of(f"simulate {_short(f)}"), **about)
+        for f, p in cases
+    ]
     if engine == "simulate":
         return [Run(result) for result in simulated]
 
@@ -236,7 +239,7 @@ def trace(args: argparse.Namespace) -> None:
 def _groups(found: Trace) -> list[dict]:
     """Flows and bytes of each communication phase."""
     return [
-        {"step": step, "phase": phase, "label": label, "flows": len(rows), "bytes": int(found.size[rows].sum())}
+        {"step": step, "phase": phase, "label": label, "flows": len(rows), "bytes": int(found.total[rows].sum())}
         for (step, phase, label), rows in found.communication().items()
     ]
 

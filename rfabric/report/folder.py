@@ -1,8 +1,11 @@
 """The run folder: every input of a run beside every output, to be read, mailed or run again.
 
     runs/20250721-143005-9f3a/
-        summary.json   report.html   trace.csv   inputs/grpo-64.yaml
+        summary.json   report.html   trace.csv   trace-looped.csv   inputs/grpo-64.yaml
         emulate-rfabric/  fabric.json  flows.csv  links.csv  rewires.csv  circuits.json
+
+trace.csv has the rows that were played, those of flows.csv. Where they stand for repetitions, trace-looped.csv is the trace with
+its loops: the one to edit and to replay.
 
 It is filled under a hidden name and renamed when complete: a folder one sees is whole. Columns are the same for both
 worlds; `read_folder` gives back what `write_folder` was given, so a report can be made again.
@@ -27,7 +30,7 @@ from ..fabric import Fabric
 from ..optics import Circuits, RewireRecord
 from ..trace import Trace, read_trace, write_trace
 from ..trace.formats import blocks, lines, quoted, texts
-from .result import Pace, Result, Scale
+from .result import Folding, Pace, Result, Scale
 from .summary import Run, labels, read_summary
 
 FLOW_COLUMNS = (
@@ -38,6 +41,7 @@ REWIRE_COLUMNS = (
     "epoch", "phase", "requested_s", "programmed_s", "dark_until_s", "usable_s", "circuits_changed",
     "lost_bytes", "why", "hidden_s", "exposed_s",
 )  # fmt: skip
+LOOPED = "trace-looped.csv"
 UNFINISHED = re.compile(
     r"\.(?:\d{8}-\d{6}-[0-9a-f]{4}|\d{3,}-.+)\.(\d+)\.part"
 )  # a run, or a numbered cell of a comparison
@@ -101,7 +105,10 @@ def write_folder(folder: Path, runs: Sequence[Run], summary: dict, inputs: Itera
     if len({id(run.result.trace) for run in runs}) != 1:
         raise RFabricError("a run folder holds the runs of one trace")
     with writing(folder):
-        write_trace(runs[0].result.trace, folder / "trace.csv")
+        trace = runs[0].result.trace
+        write_trace(trace, folder / "trace.csv")
+        if trace.origin:
+            write_trace(trace.origin.looped, folder / LOOPED)
         for path in inputs:
             (folder / "inputs").mkdir(exist_ok=True)
             shutil.copyfile(path, folder / "inputs" / Path(path).name)
@@ -115,14 +122,23 @@ def read_folder(folder: str | Path) -> tuple[list[Run], dict]:
     folder = Path(folder)
     if not (folder / "summary.json").is_file():
         raise RFabricError(f"{folder} is no run folder: it has no summary.json")
-    summary, trace = read_summary(folder / "summary.json"), read_trace(folder / "trace.csv")
-    if trace.provenance.get("source") == "trace.csv":  # said by the reader, not by who made it
-        del trace.provenance["source"]
+    summary = read_summary(folder / "summary.json")
+    trace = _read_played(folder, summary)
     names = [_slug(entry["engine"], entry["label"]) for entry in summary["runs"]]
     try:
         return [_read_run(folder / n, trace, e) for n, e in zip(names, summary["runs"], strict=True)], summary
     except (OSError, KeyError, ValueError, IndexError) as error:
         raise error if isinstance(error, RFabricError) else RFabricError(f"{folder}: incomplete: {error}") from error
+
+
+def _read_played(folder: Path, summary: dict) -> Trace:
+    """The trace that was played, which knows the one with loops that it comes from."""
+    name = LOOPED if (folder / LOOPED).is_file() else "trace.csv"
+    trace = read_trace(folder / name)
+    if trace.provenance.get("source") == name:  # said by the reader, not by who made it
+        del trace.provenance["source"]
+    how = summary["runs"][0].get("repetitions") if name == LOOPED else None
+    return trace.played(how["played"], how["most"]) if how else trace
 
 
 @contextmanager
@@ -214,10 +230,15 @@ def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
         pace=Pace(pace["ok"], pace["cpu"], pace["worst_lateness_s"], tuple(pace["reasons"]), pace["advice"]),
         notes=tuple(entry["notes"]),
         routing=entry.get("routing", "ecmp"),
+        folding=_folding(entry.get("repetitions")),
     )
     if len(result.start) != len(trace):
         raise RFabricError(f"{folder}: flows.csv has {len(result.start)} rows, the trace {len(trace)}")
     return Run(result, entry["fidelity"])
+
+
+def _folding(played: dict | None) -> Folding | None:
+    return Folding.from_json(played["folding"]) if played and played["folding"] else None
 
 
 def _columns(path: Path) -> dict[str, list[str]]:

@@ -18,7 +18,7 @@ from ..errors import RunError
 from ..fabric import Fabric
 from ..optics import Circuits, RewireRecord
 from ..trace import PhaseKey, Trace
-from ..units import transfer_seconds
+from ..units import show_time, transfer_seconds
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,53 @@ class Pace:
             "reasons": list(self.reasons),
             "advice": self.advice,
         }
+
+
+@dataclass(frozen=True)
+class Folding:
+    """A run in which each turn of a loop was sent once for all: how many collectives, for how many repetitions of them.
+
+    names: their phases and labels, each once.
+    off: s by which the exposed communication of a phase may differ from playing all; phases that cannot differ are left out;
+    None where too many flows meet to say.
+    """
+
+    collectives: int
+    repetitions: int
+    names: tuple[str, ...]
+    off: dict[PhaseKey, float] | None
+
+    @property
+    def seconds(self) -> float | None:
+        """By which the exposed communication of all phases may differ."""
+        return None if self.off is None else sum(self.off.values())
+
+    def note(self, name: str, exposed: float, rewired: bool) -> str:
+        """What a reader of the run `name` must know, where `exposed` s are exposed in it and circuits changed, or not."""
+        names = ", ".join(self.names)
+        what = f"{name}: {self.repetitions:,} repetitions of {self.collectives:,} collectives ({names}) were folded"
+        if self.seconds is None:
+            return f"{what}; too many other flows meet them to say how far that is from playing all (--repetitions all)"
+        given = "under the same circuits " if rewired else ""  # decisions at other times may be others
+        if not self.seconds:
+            return f"{what}; no other flow meets them, so playing all exposes {given}the same communication"
+        share = f" ({self.seconds / exposed:.1%})" if exposed > 0 else ""
+        most = f"{show_time(self.seconds)}{share}"
+        return f"{what}; exposed communication differs {given}from playing all by at most {most}"
+
+    def to_json(self) -> dict:
+        phases = None if self.off is None else {str(key): seconds for key, seconds in self.off.items()}
+        return {
+            "collectives": self.collectives, "repetitions": self.repetitions, "names": list(self.names),
+            "exposed_off_s": self.seconds, "phases": phases,
+        }  # fmt: skip
+
+    @classmethod
+    def from_json(cls, data: dict) -> "Folding":
+        """The Folding that `to_json` wrote."""
+        phases = data["phases"]
+        off = None if phases is None else {PhaseKey.of(key): seconds for key, seconds in phases.items()}
+        return cls(data["collectives"], data["repetitions"], tuple(data["names"]), off)
 
 
 @dataclass(frozen=True)
@@ -94,6 +141,7 @@ class Result:
     versions: dict = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     routing: str = "ecmp"
+    folding: Folding | None = None
 
     @property
     def step_seconds(self) -> float:
@@ -130,7 +178,7 @@ class Result:
             begin, end = float(self.ready[rows].min()), float(self.finish[rows].max())
             compute = float(ideal_finish[rows].max() - ideal_ready[rows].min())
             comm = union_seconds(self.start[sending], self.finish[sending])
-            found.append(PhaseTime(key, begin, end, comm, end - begin - compute, int(self.trace.size[rows].sum())))
+            found.append(PhaseTime(key, begin, end, comm, end - begin - compute, int(self.trace.total[rows].sum())))
         return tuple(found)
 
     @cached_property

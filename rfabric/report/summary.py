@@ -71,7 +71,16 @@ def run_summary(run: Run) -> dict:
         "pace": result.pace.to_json(),
         "cost": cost(result),
         "notes": list(result.notes),
+        "repetitions": played_of(result),
     }
+
+
+def played_of(result: Result) -> dict | None:
+    """How the loops of its trace were played, and where folded by how much that may be off; None of a trace without loops."""
+    origin = result.trace.origin
+    if origin is None:
+        return None
+    return {"played": origin.how, "most": origin.most, "folding": result.folding and result.folding.to_json()}
 
 
 def nic_rates(fabric: Fabric) -> list[float]:

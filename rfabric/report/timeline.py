@@ -61,7 +61,9 @@ def timeline_of_trace(name: str, trace: Trace, server: int) -> Timeline:
     spans = []
     for key in trace.phase_keys:
         rows = trace.rows(key)
-        works = rows[(trace.gap[rows] > 0) | ((trace.size[rows] > 0) & (key.phase == WEIGHT_SYNC))]
+        works = rows[
+            (trace.gap[rows] > 0) | (trace.loop[rows] >= 0) | ((trace.size[rows] > 0) & (key.phase == WEIGHT_SYNC))
+        ]
         held = np.unique(np.concatenate((trace.src[works], trace.dst[works])) // server).tolist()
         gpus = tuple(server * s + i for s in held for i in range(server))
         begin, end = float(ready[rows].min()), float(finish[rows].max())

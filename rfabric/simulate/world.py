@@ -7,11 +7,12 @@ ready. Its flows take the routes of the circuits in force; while a rewire is und
 leads over a circuit that changes stand still, others go on. Time-slotted policies turn to the next circuits of the stage's cycle
 at the end of every slot in which something was sent; as the turn is known a slot ahead, it takes no control time and no guard.
 
-Rows are simulated one by one, not folded. Of the 880,640 rows with bytes of `grpo-65536` no two are alike (ends, size, start, gap,
-what they wait for), so rows of weight n would save nothing. One ring for n disjoint ones would be exact only while they share
-no cable with anything, on cables of one rate, and begin together; barriers, hashed routes and rewires tie them, and to prove it
-row by row costs what the engine does, which takes a tenth of such a run: in lockstep a step of a ring takes over the rates of
-the one before. Who knows that flows are identical says so by the `weight` of `Engine.add`.
+Loops of a trace are folded before (`Trace.folded`); its rows are simulated one by one. Of the 880,640 rows with bytes of
+`grpo-65536` no two are alike (ends, size, start, gap, what they wait for), so rows of weight n would save nothing. One ring
+for n disjoint ones would be exact only while they share no cable with anything, on cables of one rate, and begin together;
+barriers, hashed routes and rewires tie them, and to prove it row by row costs what the engine does, which takes a tenth of such
+a run: in lockstep a step of a ring takes over the rates of the one before. Who knows that flows are identical says so by the
+`weight` of `Engine.add`.
 """
 
 import time
@@ -20,18 +21,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..errors import RunError
+from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..fabric.schemes import DEFAULT_SCHEME, MOST_PLACED, Routing
 from ..fabric.ways import offsets_of, spread
 from ..optics import Circuits, Decision, Demand, RewireRecord, Timing, intend, parse_policy
 from ..optics.planner import weigh
 from ..optics.policies import spelled
-from ..report.result import Result
+from ..report.result import Folding, Result
 from ..trace import PLAN_AHEAD, PhaseKey, Stage, Trace, begins, routing_of, stage_demand, stages
 from .flows import Engine
+from .folding import error_bound
 
 Progress = Callable[[dict], None]
+REPETITIONS = ("folded", "all")
 BREATH_S = 0.5  # least time between two messages inside a phase
 TOO_MANY = f"{{pairs:,}} pairs are more than the {MOST_PLACED:,} that are placed: all were left to the hash (ecmp)"
 NO_LOSS = "a fluid loses no bytes: flows on circuits that drop stand still here, and the bytes lost are not modelled"
@@ -46,24 +49,53 @@ def simulate(
     timing: Timing = Timing(),
     traffic: str = "",
     seed: int = 0,
+    repetitions: str = "folded",
     progress: Progress | None = None,
 ) -> Result:
     """Run `trace` on `fabric` with max-min fair sharing; `policy` is what `optics.parse_policy` reads, `routing` a scheme.
 
+    Loops of the trace are played `folded`, each turn once, or `all` of their repetitions; the result is of the played trace.
+
     RFabricError when the trace does not fit the fabric or a plan disconnects a pair with demand; RunError when flows can never
     finish.
     """
-    policy = spelled(policy, fabric)
+    policy, trace = spelled(policy, fabric), _played(trace, repetitions)
     world = _World(fabric, trace.fit(fabric), policy, routing, timing, progress or (lambda _: None))
     world.run()
     engine = world.engine
-    return Result(
+    result = Result(
         engine="simulate", fabric=fabric, policy=policy if fabric.ocses else "ecmp", trace=trace, traffic=traffic, seed=seed,
         routing=world.routing.scheme,
         start=engine.start_times(), finish=engine.finish_times(), link_bytes=engine.link_bytes()[:-1],
         sent=trace.size, received=trace.size, rewires=tuple(world.records), epochs=tuple(world.epochs),
         notes=world.notes(routing),
     ).check()  # fmt: skip
+    return _with_folding(result, world.routing) if trace.origin and trace.origin.how == "folded" else result
+
+
+def _with_folding(result: Result, routing: Routing) -> Result:
+    """The result of a folded trace, with how far it may be off."""
+    looped = result.trace.origin.looped
+    loops, kinds = looped.loops, looped.communication()
+    names = dict.fromkeys(
+        f"{phase} {label}".strip() for (_, phase, label), rows in kinds.items() if looped.loop[rows].max() >= 0
+    )
+    collectives = sum(len(loop.between) for loop in loops)
+    repetitions = sum(loop.repeat * len(loop.between) for loop in loops)
+    found = Folding(collectives, repetitions, tuple(names), error_bound(result, routing))
+    name, exposed = result.fabric.spec or result.fabric.name, sum(phase.exposed for phase in result.phases)
+    return replace(result, folding=found, notes=(*result.notes, found.note(name, exposed, bool(result.rewires))))
+
+
+def _played(trace: Trace, repetitions: str) -> Trace:
+    """The rows that stand for `trace`; RunError where only an emulation can play it."""
+    if trace.stretches:
+        raise RunError(
+            "a sampled trace leaves repetitions out, for an emulation to stretch; simulate the one it came from"
+        )
+    if repetitions not in REPETITIONS:
+        raise RFabricError(f"no way to play repetitions {repetitions!r}; there are {', '.join(REPETITIONS)}")
+    return trace.folded() if repetitions == "folded" else trace.unrolled()
 
 
 @dataclass
@@ -188,6 +220,8 @@ class _World:
         counts, latency = np.zeros(len(trace), np.int64), np.zeros(len(trace))
         counts[sends] = np.diff(ends)
         latency[sends] = np.diff(np.concatenate(([0.0], np.cumsum(delay[links])))[ends])
+        if trace.origin:  # every repetition has it, also of those that one row sends
+            latency *= trace.origin.times
         alone = np.diff(trace.after_offsets) == 0  # the engine counts a gap from what a row waits for
         self.engine.add(
             path_offsets=offsets_of(counts), path_links=links, size=trace.size.astype(float),

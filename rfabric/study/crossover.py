@@ -36,6 +36,7 @@ class Sweep:
     routing: str = "placed"
     settings: tuple[str, ...] = ()
     seed: int = 0
+    repetitions: str = "folded"
 
     def __post_init__(self):
         if len(self.delays) < 2 or min(self.delays) <= 0:
@@ -66,7 +67,10 @@ def sweep(asked: Sweep, folder: Path, jobs: int = 0, progress: Callable[[dict], 
     _check(asked)
     steps = [(f, p, tuple(f"{f},delay={_text(d)}" for d in asked.delays)) for f, p in asked.lines()]
     total = len(steps) * len(asked.delays) + len(asked.flat)
-    base = Grid((), ("demand",), (asked.traffic,), (asked.seed,), settings=asked.settings, routing=asked.routing)
+    base = Grid(
+        (), ("demand",), (asked.traffic,), (asked.seed,), settings=asked.settings, routing=asked.routing,
+        repetitions=asked.repetitions,
+    )  # fmt: skip
     told = _Told(total, progress)
     flat = _entries(replace(base, fabrics=asked.flat), folder / "flat", jobs, told) if asked.flat else []
     lines = []

@@ -59,6 +59,7 @@ class Grid:
     command: str = ""
     routing: str = "placed"
     match: str = ""
+    repetitions: str = "folded"
 
     def fabric(self, spec: str, gpus: int) -> Fabric:
         """The fabric `spec` for so many GPUs; with `match`, its variant nearest to the first one's cost or bandwidth."""
@@ -165,7 +166,8 @@ def simulated(grid: Grid, cell: Cell) -> Run:
 
     traffic, circuits = grid.traffic(cell), parse_policies(cell.policy).circuits
     about = {
-        "timing": Timing(in_flight=grid.in_flight), "traffic": traffic.name, "seed": cell.seed, "routing": grid.routing
+        "timing": Timing(in_flight=grid.in_flight), "traffic": traffic.name, "seed": cell.seed, "routing": grid.routing,
+        "repetitions": grid.repetitions,
     }  # fmt: skip
     return Run(simulate(grid.fabric(cell.fabric, traffic.gpus), traffic.trace, circuits, **about))
 

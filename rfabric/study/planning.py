@@ -32,13 +32,17 @@ def plan(
     *,
     routing: str = DEFAULT_SCHEME,
     timing: Timing = Timing(),
+    repetitions: str = "folded",
     progress: Callable[[dict], None] | None = None,
 ) -> list[Planned]:
     """Every stage that sends between racks, in the order in which stages begin."""
     asked = parse_policy(policy, fabric)
     if asked.granularity == "time-slotted":
         raise RFabricError(f"policy {policy}: a plan shows one set of circuits a stage; `rfabric simulate` turns slots")
-    result = simulate(fabric, trace, policy, routing=routing, timing=timing, progress=progress)
+    result = simulate(
+        fabric, trace, policy, routing=routing, timing=timing, repetitions=repetitions, progress=progress
+    )  # fmt: skip
+    trace = result.trace
     every = [stage for stage in stages(trace, asked.granularity) if (trace.size[stage.rows] > 0).any()]
     begin = [float(result.start[stage.rows[trace.size[stage.rows] > 0]].min()) for stage in every]
     rewires = {_stage_of(record, every, begin): record for record in result.rewires}

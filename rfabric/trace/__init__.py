@@ -1,5 +1,6 @@
 """What must be sent: traces of flows, collectives lowered to flows, readers and writers of formats."""
 
+from .builder import TraceBuilder
 from .collectives import (
     Flows,
     all_to_all,
@@ -13,11 +14,12 @@ from .collectives import (
     tree_all_reduce,
 )
 from .formats import read_trace, write_trace
-from .model import PHASES, PhaseKey, Trace, TraceBuilder, routing_of
+from .loops import Loop
+from .model import PHASES, Origin, PhaseKey, Trace, routing_of
 from .stages import PLAN_AHEAD, Stage, begins, stage_demand, stages
 
 __all__ = [
-    "PHASES", "PLAN_AHEAD", "Flows", "PhaseKey", "Stage", "Trace", "TraceBuilder", "all_to_all", "begins", "broadcast",
-    "by_server", "halving_doubling", "hierarchical_all_to_all", "point_to_point", "read_trace", "ring", "routing_of",
-    "scatter", "stage_demand", "stages", "tree_all_reduce", "write_trace",
+    "PHASES", "PLAN_AHEAD", "Flows", "Loop", "Origin", "PhaseKey", "Stage", "Trace", "TraceBuilder", "all_to_all", "begins",
+    "broadcast", "by_server", "halving_doubling", "hierarchical_all_to_all", "point_to_point", "read_trace", "ring",
+    "routing_of", "scatter", "stage_demand", "stages", "tree_all_reduce", "write_trace",
 ]  # fmt: skip

@@ -9,6 +9,17 @@
 
 `after` holds ids separated by blanks. `id`, `start_s`, `after`, `gap_s`, `step`, `phase`, `label` may be left out. The same keys
 make a JSON line; its first line may be {"rfabric-trace": 1, "provenance": {...}, "windows": {"training/0": 31.2}}.
+
+Rows that run again and again have five columns more:
+
+    id,src,dst,size_bytes,after,label,loop,turn,repeat,between_s,beside_s
+    1,h1,h9,4000000,0,dispatch,experts,0,48,0.002,
+    2,h9,h1,4000000,0,dispatch,experts,0,,,
+    3,h1,h9,4000000,0,combine,experts,1,,0,0.001
+
+`loop` is a name or a number; rows of one loop differ only in ends, bytes, label and turn. Its turns run in order (left out: 0),
+all `repeat` times: `between_s` of computing, then all rows of the turn at once beside `beside_s` of computing. `repeat` is said
+once a loop, `between_s` and `beside_s` once a turn (left out: 0), or again with the same value. `size_bytes` is of one repetition.
 """
 
 import csv
@@ -24,9 +35,12 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric.ways import offsets_of
 from ..units import parse_size, parse_time
-from .model import PhaseKey, Trace, whole_bytes
+from .builder import whole_bytes
+from .loops import Loop
+from .model import PhaseKey, Trace
 
 COLUMNS = ("id", "src", "dst", "size_bytes", "start_s", "after", "gap_s", "step", "phase", "label")
+LOOP_COLUMNS = ("loop", "turn", "repeat", "between_s", "beside_s")
 VERSION = 1
 
 
@@ -133,9 +147,10 @@ def _check_version(version: str) -> None:
 
 
 def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
-    unknown = set().union(*records) - set(COLUMNS)
+    there, known = set().union(*records), (*COLUMNS, *LOOP_COLUMNS)
+    unknown = sorted(map(repr, there - set(known)))
     if unknown:
-        raise RFabricError(f"unknown columns {', '.join(sorted(map(repr, unknown)))}; there are {', '.join(COLUMNS)}")
+        raise RFabricError(f"unknown columns {', '.join(unknown)}; there are {', '.join(known)}")
     rows = {str(r.get("id", i)): i for i, r in enumerate(records)}
     if len(rows) != len(records):
         raise RFabricError(f"{len(records) - len(rows)} ids stand twice; every id names one row")
@@ -163,7 +178,41 @@ def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
         columns["start_s"], columns["gap_s"], offsets_of(list(map(len, after))), list(chain.from_iterable(after)),
         columns["step"], codes["phase"], codes["label"], tuple(names["phase"]), tuple(names["label"]),
         {_key(k): parse_time(v, f"window {k}") for k, v in windows.items()}, provenance,
+        *(_loops(records) if there & set(LOOP_COLUMNS) else ()),
     )  # fmt: skip
+
+
+def _loops(records: list[dict]) -> tuple[list[int], list[int], tuple[Loop, ...]]:
+    """Columns loop and turn, and the loops in the order in which rows name them."""
+    names, said, last = {}, {}, {}  # numbers by name; what rows say, by loop, column and turn; the last turn by loop
+    loop, turn = [], []
+    for i, record in enumerate(records):
+        name, row = str(_cell(record, "loop", "")), f"row {record.get('id', i)}"
+        there = {c: record[c] for c in LOOP_COLUMNS[1:] if _cell(record, c, None) is not None}
+        if there and not name:
+            raise RFabricError(f"{row}: {next(iter(there))} without a loop; name its loop, or leave it empty")
+        number = names.setdefault(name, len(names)) if name else -1
+        loop.append(number)
+        turn.append(_whole(there.pop("turn", 0), f"{row}: turn", 2**15))
+        last[number] = max(last.get(number, 0), turn[-1])
+        for column, cell in there.items():
+            key = (number, column, turn[-1] if column != "repeat" else 0)
+            value = (parse_time if column != "repeat" else _whole)(cell, f"{row}: {column}")
+            if said.setdefault(key, value) != value:
+                raise RFabricError(
+                    f"{row}: {column} {value} differs from {said[key]} of its loop {name!r}; say it once"
+                )
+    return loop, turn, tuple(_loop(name, number, said, last[number]) for name, number in names.items())
+
+
+def _loop(name: str, number: int, said: dict[tuple, float], last: int) -> Loop:
+    if (number, "repeat", 0) not in said:
+        raise RFabricError(f"loop {name!r}: repeat is missing; say in one of its rows how often it runs")
+    seconds = (tuple(said.get((number, key, t), 0.0) for t in range(last + 1)) for key in ("between_s", "beside_s"))
+    try:
+        return Loop(said[number, "repeat", 0], *seconds)
+    except RFabricError as error:
+        raise RFabricError(f"loop {name!r}: {str(error).removeprefix('loop: ')}") from error
 
 
 def _hosts(records: list[dict]) -> set[str]:
@@ -191,13 +240,13 @@ def _row(rows: dict[str, int], after: str, name: str) -> int:
     return rows[after]
 
 
-def _whole(value, name: str) -> int:
+def _whole(value, name: str, limit: int = 2**31) -> int:
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise RFabricError(f"{name} {value!r} is not a whole number") from error
-    if not 0 <= number < 2**31:
-        raise RFabricError(f"{name} {value!r} must lie between 0 and {2**31 - 1:,}")
+    if not 0 <= number < limit:
+        raise RFabricError(f"{name} {value!r} must lie between 0 and {limit - 1:,}")
     return number
 
 
@@ -219,18 +268,36 @@ def _cells(trace: Trace) -> Iterable[tuple]:
         )  # fmt: skip
 
 
+def _loop_cells(trace: Trace) -> dict[str, list]:
+    """Columns of loops, for people: `repeat` in the first row of a loop, seconds in the first of a turn; else None."""
+    cells = {column: [None] * len(trace) for column in LOOP_COLUMNS if trace.loops}
+    seen = set()
+    for row in np.flatnonzero(trace.loop >= 0).tolist():
+        number, turn = int(trace.loop[row]), int(trace.turn[row])
+        loop = trace.loops[number]
+        cells["loop"][row], cells["turn"][row] = number, turn
+        if number not in seen:
+            cells["repeat"][row] = loop.repeat
+        if (number, turn) not in seen:
+            cells["between_s"][row], cells["beside_s"][row] = loop.between[turn], loop.beside[turn]
+        seen |= {number, (number, turn)}
+    return cells
+
+
 def _csv_lines(trace: Trace) -> Iterable[str]:
     yield f"# rfabric-trace {VERSION}"
     yield f"# provenance: {json.dumps(trace.provenance)}"
     for key, seconds in trace.windows.items():
         yield f"# window {key}: {seconds!r}"
-    yield ",".join(COLUMNS)
+    more = _loop_cells(trace)
+    yield ",".join((*COLUMNS, *more))
     hosts, phases, labels = (np.array(list(map(quoted, n)), object) for n in (trace.hosts, trace.phases, trace.labels))
     for rows in blocks(len(trace)):
         yield from lines(
             map(str, range(rows.start, rows.stop)), hosts[trace.src[rows]], hosts[trace.dst[rows]], texts(trace.size[rows]),
             texts(trace.start[rows]), _after_texts(trace, rows), texts(trace.gap[rows]), texts(trace.step[rows]),
             phases[trace.phase[rows]], labels[trace.label[rows]],
+            *(["" if cell is None else str(cell) for cell in cells[rows]] for cells in more.values()),
         )  # fmt: skip
 
 
@@ -265,5 +332,7 @@ def quoted(cell) -> str:
 def _jsonl_lines(trace: Trace) -> Iterable[str]:
     windows = {str(k): v for k, v in trace.windows.items()}
     yield json.dumps({"rfabric-trace": VERSION, "provenance": trace.provenance, "windows": windows})
-    for cells in _cells(trace):
-        yield json.dumps(dict(zip(COLUMNS, cells, strict=True)))
+    more = _loop_cells(trace)
+    for i, cells in enumerate(_cells(trace)):
+        looped = {column: found[i] for column, found in more.items() if found[i] is not None}
+        yield json.dumps(dict(zip(COLUMNS, cells, strict=True)) | looped)

@@ -10,10 +10,13 @@ A row is ready when everything in `after` has finished (where it waits for nothi
 later, not before its `start`, and finishes when its last byte has arrived; a row of size 0 finishes when it starts.
 Rows of one (step, phase) are a phase; rows of one (step, phase, label) that send bytes are a *communication phase*, the
 unit in which the two worlds are compared.
+
+Rows of a *loop* run again and again (`loops.Loop`): `turn` by `turn`, all rows of a turn at once. Their `size` is what one
+repetition sends, `total` what all do; `after`, `gap` and `start` say when the loop begins. What waits for a row of a loop waits
+for the whole loop. Such a trace is not run itself but played: `folded`, `unrolled` or `sampled`.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -21,13 +24,14 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.schemes import ECMP, MOST_PLACED, Routing, Sent
-from ..fabric.ways import offsets_of, spread
+from ..fabric.ways import spread
 from ..optics import Demand
 from ..units import transfer_seconds
+from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
 
 PHASES = ("generation", "training", "weight_sync")
-SHARED = ("start", "gap", "step", "phase", "label")  # columns in which rows added together are the same
-MOST_BYTES, MOST_SECONDS = 1e18, 1e9  # so that sums of bytes stay whole numbers of 64 bits, and times keep microseconds
+PLAYS = ("folded", "unrolled", "sampled")
+MOST_BYTES = 1e18  # so that sums of bytes stay whole numbers of 64 bits
 
 
 @dataclass(frozen=True)
@@ -40,14 +44,23 @@ class PhaseKey:
     def __str__(self) -> str:
         return f"{self.phase}/{self.step}"
 
+    @classmethod
+    def of(cls, text: str) -> "PhaseKey":
+        """The key that is written `text`."""
+        phase, _, step = text.rpartition("/")
+        return cls(int(step), phase)
+
 
 @dataclass(frozen=True, eq=False)
 class Trace:
     """Columns of n rows; ids in `after` are row numbers.
 
     hosts: names; src, dst: int32[n] into hosts; size: int64[n] bytes; start: float64[n] s; gap: float64[n] s;
-    after_offsets: int64[n+1], after: int64 (CSR); step: int32[n]; phase: int16[n] into phases; label: int16[n] into labels.
-    `windows` gives the predicted seconds of a phase where its maker knows them. `provenance` says where all this comes from.
+    after_offsets: int64[n+1], after: int64 (CSR); step: int32[n]; phase: int16[n] into phases; label: int16[n] into labels;
+    loop: int32[n] into loops, -1 of a row that runs once; turn: int16[n], which turn of its loop a row belongs to.
+    `windows` gives the predicted seconds of a phase where its maker knows them. `provenance` says where all this comes from,
+    `origin` which looped trace it plays. `stretches` (of a sampled trace): row -> (row whose finish began its loop, factor); the
+    row takes factor x the seconds from there to when it is ready, for the repetitions that are not rows.
     """
 
     hosts: tuple[str, ...]
@@ -65,21 +78,27 @@ class Trace:
     labels: tuple[str, ...]
     windows: dict[PhaseKey, float] = field(default_factory=dict)
     provenance: dict = field(default_factory=dict)
+    loop: np.ndarray | None = None
+    turn: np.ndarray | None = None
+    loops: tuple[Loop, ...] = ()
+    origin: "Origin | None" = None
+    stretches: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def __post_init__(self):
         types = {
             "src": np.int32, "dst": np.int32, "size": np.int64, "start": float, "gap": float, "after_offsets": np.int64,
-            "after": np.int64, "step": np.int32, "phase": np.int16, "label": np.int16,
+            "after": np.int64, "step": np.int32, "phase": np.int16, "label": np.int16, "loop": np.int32, "turn": np.int16,
         }  # fmt: skip
-        if np.asarray(self.size, dtype=float).sum() > MOST_BYTES:
-            raise RFabricError(f"trace: more than {MOST_BYTES:g} bytes in all; split it")
+        for name, value in (("loop", -1), ("turn", 0)):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, np.full(len(self.size), value))
         for name, dtype in types.items():
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=dtype))
         self._check()
 
     def _check(self) -> None:
         n = len(self)
-        for name in ("src", "dst", "start", "gap", "step", "phase", "label"):
+        for name in ("src", "dst", "start", "gap", "step", "phase", "label", "loop", "turn"):
             if getattr(self, name).shape != (n,):
                 raise RFabricError(f"trace: column {name} has {len(getattr(self, name))} rows, size has {n}")
         for name, most in (("size", MOST_BYTES), ("start", MOST_SECONDS), ("gap", MOST_SECONDS)):
@@ -97,11 +116,78 @@ class Trace:
         same = np.flatnonzero((self.src == self.dst) & (self.size > 0))
         if len(same):
             raise RFabricError(f"trace row {same[0]}: {self.hosts[self.src[same[0]]]} sends to itself")
+        check_loops(self.loops, self._columns, self.after_offsets, self.after)
+        if (self.size.astype(float) * self._times).sum() > MOST_BYTES:
+            raise RFabricError(f"trace: more than {MOST_BYTES:g} bytes in all; split it")
         if (self.after >= self.owner).any():  # else every row waits for earlier ones, which is no cycle
             self.levels  # noqa: B018  a cycle raises here
 
     def __len__(self) -> int:
         return len(self.size)
+
+    @property
+    def _columns(self) -> dict[str, np.ndarray]:
+        """What loops are made from."""
+        return {name: getattr(self, name) for name in ("loop", "turn", "size", "step", "phase", "start", "gap")}
+
+    @property
+    def _times(self) -> np.ndarray:
+        """How often each row sends its bytes in truth: int64[n]."""
+        if self.loops:
+            return np.append([one.repeat for one in self.loops], 1)[self.loop]  # -1: once
+        return self.origin.stands if self.origin else np.ones(len(self), np.int64)
+
+    @cached_property
+    def total(self) -> np.ndarray:
+        """Bytes of each row in all repetitions that it stands for: int64[n]."""
+        return self.size * self._times
+
+    def folded(self) -> "Trace":
+        """Each turn once, with the bytes and the computing of all repetitions: what plays fast.
+
+        Exact where nobody else shares a cable with the loop while it runs: max-min fair shares do not depend on how much is
+        left to send, so that a turn of r times the bytes ends after r times its seconds, and the order of turns changes no sum.
+        Order and mean load are kept as they are; what differs is only the competition with flows outside the loop.
+        """
+        return self.played("folded")
+
+    def unrolled(self) -> "Trace":
+        """Every repetition as rows of its own."""
+        return self.played("unrolled")
+
+    def sampled(self, most: int) -> "Trace":
+        """At most `most` repetitions of each loop as rows; one more row stands for the others, see `stretches`."""
+        if most < 1:
+            raise RFabricError(f"{most} repetitions cannot be sampled; give 1 or more")
+        return self.played("sampled", most)
+
+    def played(self, how: str, most: int = 0) -> "Trace":
+        """`folded`, `unrolled` or `sampled`; self where nothing is repeated, else the same object each time: runs share it."""
+        if how not in PLAYS:
+            raise RFabricError(f"a trace is not played {how!r}; there are {', '.join(PLAYS)}")
+        if not self.loops:
+            return self
+        if (how, most) not in self._plays:
+            self._plays[how, most] = self._play(how, most)
+        return self._plays[how, most]
+
+    @cached_property
+    def _plays(self) -> dict[tuple[str, int], "Trace"]:
+        return {}
+
+    def _play(self, how: str, most: int) -> "Trace":
+        made = play(self.loops, self._columns, self.after_offsets, self.after, how == "folded", most)
+        like, helps = made.like, made.origin < 0
+        labels = (*self.labels, *(name for name in HELPERS if name not in self.labels))
+        names = np.array([labels.index(name) for name in HELPERS])
+        return replace(
+            self, src=self.src[like], dst=np.where(helps, self.src[like], self.dst[like]),
+            size=np.where(helps, 0, self.size[like] * made.times), start=made.start, gap=made.gap,
+            after_offsets=made.after_offsets, after=made.after, step=self.step[like], phase=self.phase[like],
+            label=np.where(helps & (made.kind >= 0), names[made.kind], self.label[like]), labels=labels,
+            loop=None, turn=None, loops=(), stretches=made.stretches,
+            origin=Origin(self, made.origin, made.spans, how, most, made.times, np.where(helps, 1, made.stands)),
+        )  # fmt: skip
 
     @cached_property
     def levels(self) -> tuple[np.ndarray, ...]:
@@ -168,10 +254,10 @@ class Trace:
         host = np.array([fabric.host_index[name] for name in self.hosts], dtype=np.int64)
         rack, n = fabric.cabling.host_rack[host], len(fabric.racks)
         src, dst = self.src[rows], self.dst[rows]
-        sent = np.bincount(rack[src] * n + rack[dst], self.size[rows], minlength=n * n).reshape(n, n)
+        sent = np.bincount(rack[src] * n + rack[dst], self.total[rows], minlength=n * n).reshape(n, n)
         np.fill_diagonal(sent, 0.0)  # traffic inside a rack asks for no circuit
         nic = fabric.cabling.rate[fabric.cabling.host_link[host]]
-        cards = (np.bincount(ends, self.size[rows], minlength=len(host)) for ends in (src, dst))
+        cards = (np.bincount(ends, self.total[rows], minlength=len(host)) for ends in (src, dst))
         floor = max(float(transfer_seconds(load, nic).max(initial=0.0)) for load in cards)
         return Demand(fabric.racks, sent, window, phase, floor)
 
@@ -182,7 +268,7 @@ class Trace:
         pairs, which = np.unique(host[self.src[rows]] << 32 | host[self.dst[rows]], return_inverse=True)
         names, kind = np.unique(self.phase[rows].astype(np.int64) << 16 | self.label[rows], return_inverse=True)
         shape = len(names), len(pairs)
-        sent = np.bincount(kind * len(pairs) + which, self.size[rows], minlength=shape[0] * shape[1]).reshape(shape)
+        sent = np.bincount(kind * len(pairs) + which, self.total[rows], minlength=shape[0] * shape[1]).reshape(shape)
         return Sent(pairs >> 32, pairs & 0xFFFFFFFF, sent)
 
     def fit(self, fabric: Fabric) -> "Trace":
@@ -196,13 +282,20 @@ class Trace:
         return self
 
     def compute_only(self) -> tuple[np.ndarray, np.ndarray]:
-        """(ready, finish) of every row on a network that takes no time: what the step costs without any communication."""
-        ready, finish = self.start.copy(), self.start + self.gap
+        """(ready, finish) of every row on a network that takes no time: what the step costs without any communication.
+
+        Rows of a loop are ready when it is, and finish with it.
+        """
+        return self.times(np.append([one.compute_seconds for one in self.loops], 0.0)[self.loop])
+
+    def times(self, spent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(ready, finish) of every row, where each takes `spent` (float64[n], s) from its start on."""
+        ready, finish = self.start.copy(), self.start + self.gap + spent
         for level in self.levels[1:]:
             counts = np.diff(self.after_offsets)[level]
             before = finish[self.after[spread(self.after_offsets[level], counts)]]
             ready[level] = np.maximum.reduceat(before, np.cumsum(counts) - counts)
-            finish[level] = np.maximum(self.start[level], ready[level] + self.gap[level])
+            finish[level] = np.maximum(self.start[level], ready[level] + self.gap[level]) + spent[level]
         return ready, finish
 
     def communication(self) -> dict[tuple[int, str, str], np.ndarray]:
@@ -223,94 +316,27 @@ class Trace:
         return found
 
 
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """Where the rows of a played trace come from.
+
+    rows: int64[n] rows of `looped`, -1 of those that only compute or wait for the loop; spans: int64[loops, 2] the first and the
+    last row of each loop; how: folded, unrolled or sampled, of at most `most` repetitions; times: int64[n] repetitions whose bytes
+    a row sends; stands: int64[n] for how many times what it sends a row stands.
+    """
+
+    looped: Trace
+    rows: np.ndarray
+    spans: np.ndarray
+    how: str
+    most: int
+    times: np.ndarray
+    stands: np.ndarray
+
+
 def routing_of(scheme: str, fabric: Fabric, trace: Trace) -> Routing:
     """The Routing of a scheme for a trace: `placed` is told what the pairs send; beyond MOST_PLACED pairs the hash serves."""
     if scheme != "placed":
         return Routing(scheme)
     sent = trace.sent(fabric)
     return Routing(scheme, sent) if len(sent.codes) <= MOST_PLACED else ECMP
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Rows that were added together: their columns, and what they share."""
-
-    src: np.ndarray
-    dst: np.ndarray
-    size: np.ndarray
-    shared: dict[str, float]
-    after: tuple[int, ...]
-
-
-class TraceBuilder:
-    """Collects rows; `build` makes the Trace. Every method returns row numbers to use in `after`."""
-
-    def __init__(self, hosts: Sequence[str]):
-        self.hosts = tuple(hosts)
-        self._batches: list[_Batch] = []
-        self._rows = 0
-        self._names: dict[str, dict[str, int]] = {"phase": {}, "label": {}}
-
-    def __len__(self) -> int:
-        return self._rows
-
-    def flows(
-        self,
-        src: Iterable[int],
-        dst: Iterable[int],
-        size: Iterable[float] | float,
-        *,
-        after: Sequence[int] = (),
-        gap: float = 0.0,
-        start: float = 0.0,
-        step: int = 0,
-        phase: str = "",
-        label: str = "",
-    ) -> list[int]:
-        """Rows src[i] -> dst[i] (host indices) of size[i] bytes (rounded up), all after the same rows."""
-        src, dst = (np.asarray(ends if isinstance(ends, np.ndarray) else list(ends)) for ends in (src, dst))
-        sizes = [size] * len(src) if isinstance(size, (int, float)) else list(size)
-        if not len(src) == len(dst) == len(sizes):
-            raise RFabricError(f"flows: {len(src)} sources, {len(dst)} destinations, {len(sizes)} sizes")
-        codes = {kind: names.setdefault(name, len(names)) for kind, name, names in self._named(phase, label)}
-        shared = {"start": start, "gap": gap, "step": step} | codes
-        self._batches.append(_Batch(src, dst, whole_bytes(sizes), shared, tuple(after)))
-        self._rows += len(src)
-        return list(range(self._rows - len(src), self._rows))
-
-    def compute(self, host: int, seconds: float, **kind) -> int:
-        """One row that sends nothing and takes `seconds` on `host`."""
-        return self.flows([host], [host], 0, gap=seconds, **kind)[0]
-
-    def build(self, windows: dict[PhaseKey, float] | None = None, provenance: dict | None = None) -> Trace:
-        batches = self._batches
-        rows = np.array([len(b.src) for b in batches], dtype=np.int64)
-        waits = np.array([len(b.after) for b in batches], dtype=np.int64)
-        own = {
-            name: np.concatenate([getattr(b, name) for b in batches]) if batches else []
-            for name in ("src", "dst", "size")
-        }
-        shared = {name: np.repeat([b.shared[name] for b in batches], rows) for name in SHARED}
-        first = np.cumsum(waits) - waits
-        entries = np.fromiter((row for b in batches for row in b.after), np.int64, int(waits.sum()))
-        counts = np.repeat(waits, rows)
-        return Trace(
-            self.hosts, **own, **shared, after_offsets=offsets_of(counts),
-            after=entries[spread(np.repeat(first, rows), counts)], phases=tuple(self._names["phase"]),
-            labels=tuple(self._names["label"]), windows=windows or {}, provenance=provenance or {},
-        )  # fmt: skip
-
-    def _named(self, phase: str, label: str) -> Iterable[tuple[str, str, dict[str, int]]]:
-        return (("phase", phase, self._names["phase"]), ("label", label, self._names["label"]))
-
-
-def whole_bytes(sizes: list) -> np.ndarray:
-    """Sizes (bytes) rounded up to whole ones: int64."""
-    column = np.asarray(sizes)
-    if column.dtype.kind in "iu":
-        return column.astype(np.int64)
-    column = np.ceil(column.astype(float))
-    bad = np.flatnonzero(~(np.abs(column) < MOST_BYTES))
-    if len(bad):
-        raise RFabricError(f"flows: {sizes[bad[0]]} bytes are no number, or more than {MOST_BYTES:g}; split the flow")
-    return column.astype(np.int64)

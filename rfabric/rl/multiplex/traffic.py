@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import RFabricError
 from ...fabric import data_dir
-from ...trace import PhaseKey, Trace, TraceBuilder
+from ...trace import Flows, PhaseKey, Trace, TraceBuilder
 from ..lowering import trace_of
 from ..plan import plan_of
 from ..recipe import read_yaml, refuse_unknown
@@ -168,16 +168,36 @@ def _phase(out: TraceBuilder, seat: _Seat, trace: Trace, key: PhaseKey, number: 
     seconds = 0.0 if follows else seat.switch(pool)
     gate = [out.compute(host, seconds, after=sorted(before), label=f"{seat.job.name} switch", **kind)]
     for row in mine.tolist():
+        if row in done:  # with the loop it belongs to
+            continue
         after = [done[int(wait)] for wait in trace.waits_for(row)] + (gate if row in entries else [])
-        done[row] = out.flows(
-            [int(seat.hosts[trace.src[row]])], [int(seat.hosts[trace.dst[row]])], [int(trace.size[row])], after=after,
-            gap=float(trace.gap[row]), start=float(trace.start[row]),
-            label=f"{seat.job.name} {trace.labels[trace.label[row]]}", **kind,
-        )[0]  # fmt: skip
+        own = {"after": after, "gap": float(trace.gap[row]), "start": float(trace.start[row])}
+        _copy(out, seat, trace, row, kind | own, done)
     end = out.compute(
         host, 0.0, after=[done[row] for row in _exits(trace, mine)], label=f"{seat.job.name} barrier", **kind
     )
     held.update(dict.fromkeys(nodes, end))
+
+
+def _copy(out: TraceBuilder, seat: _Seat, trace: Trace, row: int, kind: dict, done: dict) -> None:
+    """A row on the hosts of a seat, with all others of its loop if it belongs to one."""
+    if trace.loop[row] < 0:
+        done[row] = out.flows(*_seated(seat, trace, [row]), label=_label(seat, trace, row), **kind)[0]
+        return
+    loop, number = trace.loops[trace.loop[row]], trace.loop[row]
+    turns = [np.flatnonzero((trace.loop == number) & (trace.turn == turn)) for turn in range(len(loop.between))]
+    labels = [_label(seat, trace, int(turn[0])) for turn in turns]
+    flows = [_seated(seat, trace, turn) for turn in turns]
+    rows = out.loop(flows, loop.repeat, loop.between, loop.beside, label=labels, **kind)
+    done.update(zip(np.concatenate(turns).tolist(), rows, strict=True))
+
+
+def _seated(seat: _Seat, trace: Trace, rows: Sequence[int]) -> Flows:
+    return Flows(*(seat.hosts[ends[rows]].tolist() for ends in (trace.src, trace.dst)), trace.size[rows].tolist())
+
+
+def _label(seat: _Seat, trace: Trace, row: int) -> str:
+    return f"{seat.job.name} {trace.labels[trace.label[row]]}"
 
 
 def _exits(trace: Trace, rows: np.ndarray) -> list[int]:

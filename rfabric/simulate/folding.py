@@ -1,0 +1,217 @@
+"""How far a folded run may be from one that plays every repetition: seconds of exposed communication, at most.
+
+A loop that shares no cable with anybody takes as long folded as in full (`Trace.folded`). What differs is competition: a flow that
+meets a turn sent once, long, would have met many short ones with computing between. Max-min fair sharing bounds what two that
+compete take from each other. While a flow f waits behind others, its bottleneck cable carries at most as much of each as of f:
+
+    f is delayed by others of which n cross one cable with f, with B bytes in all, by at most min(n x bytes of f, B) / rate
+
+Rows that start together are one batch, whose competition among itself is the same in both runs; a loop is one batch. A batch is
+delayed by each other at the busiest cable they share, by all others in turn. So each row's seconds in the full run lie within a
+delay of its seconds in the folded one, and the longest path through the trace, with all delays and with none of what was seen,
+bounds the run from both sides. It is done segment by segment: a row that all others come before or after shifts what follows as a
+whole. Segments in which no loop meets anybody are exact. Who meets whom is read from the run, widened by the delays themselves
+until nobody new is met.
+
+Circuits and ways are taken as they were in the folded run; a policy that decides otherwise, as it sees other times, is beyond it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..fabric.schemes import Routing
+from ..fabric.ways import mixed, spread
+from ..report.result import Result
+from ..trace import PhaseKey, Trace
+from ..units import transfer_seconds
+
+MOST_PAIRS = 1 << 23  # batches that share a cable, two by two: some 0.8 GB
+Times = tuple[np.ndarray, np.ndarray]  # s at which each row is ready, and done
+
+
+class _TooMany(Exception):
+    """More pairs than are looked at."""
+
+
+def error_bound(result: Result, routing: Routing) -> dict[PhaseKey, float] | None:
+    """s by which exposed communication of each phase may differ from playing all; phases that cannot differ are left out.
+
+    None where more than MOST_PAIRS batches meet: the bound is not known.
+    """
+    try:
+        return _bound(result, routing)
+    except _TooMany:
+        return None
+
+
+def _bound(result: Result, routing: Routing) -> dict[PhaseKey, float]:
+    trace, parts = result.trace, _Parts.of(result.trace)
+    seconds = result.finish - _begin(trace, result.ready)
+    meets = _meetings(result, routing, parts)
+    delay, sides = np.zeros(len(trace)), [(result.ready, result.finish)] * 2
+    while (wider := meets.delays(*sides)).max(initial=0.0) > 0 and (wider > delay).any():
+        delay = wider
+        sides = [trace.times(seconds + sign * delay) for sign in (-1.0, 1.0)]
+    return {key: off for key in trace.phase_keys if (off := _off(result, parts, trace.rows(key), delay, *sides)) > 0}
+
+
+def _begin(trace: Trace, ready: np.ndarray) -> np.ndarray:
+    return np.maximum(trace.start, ready + trace.gap)
+
+
+def _off(result: Result, parts: "_Parts", rows: np.ndarray, delay: np.ndarray, early: Times, late: Times) -> float:
+    """s by which the phase of `rows` may be longer or shorter, where rows are ready and done between `early` and `late`."""
+    part = parts.of_row[rows]
+    if not delay[(parts.of_row >= part.min()) & (parts.of_row <= part.max())].any():
+        return 0.0
+    first = rows[part == part.min()]
+    since = [(ready[first].min() - parts.begin(done)[part.min()]) for ready, done in (early, late)]
+    until = [(done[rows].max() - parts.begin(done)[part.min()]) for _, done in (early, late)]
+    took = result.finish[rows].max() - result.ready[rows].min()
+    return float(max(until[1] - since[0] - took, took - (until[0] - since[1])))
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """A trace cut at the rows that all others come before or after.
+
+    of_row: int64[n], the part of each row; cuts: the rows that end all parts but the last. Later rows wait for a cut in any run.
+    """
+
+    of_row: np.ndarray
+    cuts: np.ndarray
+
+    @classmethod
+    def of(cls, trace: Trace) -> "_Parts":
+        n = len(trace)
+        if trace.start.any():  # what starts by the clock follows no cut
+            return cls(np.zeros(n, np.int64), np.zeros(0, np.int64))
+        order = np.concatenate(trace.levels) if (trace.after >= trace.owner).any() else np.arange(n)
+        place = np.empty(n, np.int64)
+        place[order] = np.arange(n)
+        latest, soonest = (
+            np.full(n, -1),
+            np.full(n, n),
+        )  # places of the last that a row waits for, the first that follows
+        np.maximum.at(latest, place[trace.owner], place[trace.after])
+        np.minimum.at(soonest, place[trace.after], place[trace.owner])
+        # all later rows wait for a cut, perhaps by others, as it does for all earlier ones
+        after = np.append(np.minimum.accumulate(latest[::-1])[::-1][1:], n)
+        before = np.append(-1, np.maximum.accumulate(soonest)[:-1])
+        cut = (after >= np.arange(n)) & (before <= np.arange(n))
+        cut[-1:] = False
+        of_row = np.empty(n, np.int64)
+        of_row[order] = np.cumsum(cut) - cut
+        return cls(of_row, order[cut])
+
+    def begin(self, finish: np.ndarray) -> np.ndarray:
+        """When each part begins, by the finish of all rows."""
+        return np.append(0.0, finish[self.cuts])
+
+
+@dataclass(frozen=True, eq=False)
+class _Meetings:
+    """Pairs of batches that share a cable: batch `one` is delayed by `other` for `seconds`, where they meet.
+
+    part: of each batch; batch: of each row, -1 where it sends nothing; spans: as in `trace.Origin`, of the first batches.
+    """
+
+    trace: Trace
+    parts: _Parts
+    batch: np.ndarray
+    part: np.ndarray
+    spans: np.ndarray
+    one: np.ndarray
+    other: np.ndarray
+    seconds: np.ndarray
+
+    def delays(self, early: Times, late: Times) -> np.ndarray:
+        """s that each row may be off, where rows are ready and done between these times; a loop as a whole, at its end."""
+        first, last = self._first(*early), self._last(late[1])
+        meet = (first[self.one] < last[self.other]) & (first[self.other] < last[self.one])
+        one, other, seconds = self.one[meet], self.other[meet], self.seconds[meet]
+        folded = np.zeros(len(self.parts.cuts) + 1, bool)
+        folded[self.part[one[(one < len(self.spans)) | (other < len(self.spans))]]] = True
+        delay = np.bincount(one, seconds, minlength=len(self.part) + 1) * np.append(folded[self.part], False)
+        found = np.where(self.batch >= len(self.spans), delay[self.batch], 0.0)
+        found[self.spans[:, 1]] = delay[: len(self.spans)]
+        return found
+
+    def _first(self, ready: np.ndarray, finish: np.ndarray) -> np.ndarray:
+        """When the first of each batch may begin, s after its part."""
+        begin, rows = _begin(self.trace, ready), np.flatnonzero(self.batch >= 0)
+        found = np.full(len(self.part), np.inf)
+        np.minimum.at(found, self.batch[rows], begin[rows])
+        found[: len(self.spans)] = finish[self.spans[:, 0]]
+        return found - self.parts.begin(finish)[self.part]
+
+    def _last(self, finish: np.ndarray) -> np.ndarray:
+        rows = np.flatnonzero(self.batch >= 0)
+        found = np.zeros(len(self.part))
+        np.maximum.at(found, self.batch[rows], finish[rows])
+        found[: len(self.spans)] = finish[self.spans[:, 1]]
+        return found - self.parts.begin(finish)[self.part]
+
+
+def _meetings(result: Result, routing: Routing, parts: _Parts) -> _Meetings:
+    """Who could take something from whom, in parts with a loop and somebody else."""
+    trace, spans = result.trace, result.trace.origin.spans
+    batch = _batches(trace)
+    part = np.zeros(int(batch.max(initial=-1)) + 1, np.int64)
+    part[batch[batch >= 0]] = parts.of_row[batch >= 0]
+    each, with_loops = (np.bincount(some, minlength=len(parts.cuts) + 1) for some in (part, part[: len(spans)]))
+    rows = np.flatnonzero((batch >= 0) & ((each > 1) & (with_loops > 0))[parts.of_row])
+    rates = np.repeat([link.rate for link in result.fabric.links], 2)
+    one, other, seconds = _taken(trace, batch, part, len(spans), *_crossed(result, routing, rows), rates)
+    return _Meetings(trace, parts, batch, part, spans, one, other, seconds)
+
+
+def _batches(trace: Trace) -> np.ndarray:
+    """The batch of each row that sends, -1 of others: its loop, or the rows that wait for the same and start together."""
+    looped, rows = trace.origin.looped, trace.origin.rows
+    batch = np.where(rows >= 0, looped.loop[rows], -1).astype(np.int64)
+    alone = np.flatnonzero((trace.size > 0) & (batch < 0))
+    sums = np.concatenate(([np.uint64(0)], np.cumsum(mixed(trace.after.astype(np.uint64)), dtype=np.uint64)))
+    waits = sums[trace.after_offsets[1:]] - sums[trace.after_offsets[:-1]]
+    alike = mixed(waits[alone] ^ mixed(trace.start[alone].view(np.uint64) ^ mixed(trace.gap[alone].view(np.uint64))))
+    batch[alone] = len(looped.loops) + np.unique(alike, return_inverse=True)[1]
+    return batch
+
+
+def _crossed(result: Result, routing: Routing, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(row, directed link) of the ways of `rows`, by the circuits in force as each began."""
+    trace, fabric = result.trace, result.fabric
+    host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
+    epoch = np.searchsorted([time for time, _ in result.epochs[1:]], result.start[rows], side="right")
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for number in np.unique(epoch).tolist():
+        mine = rows[epoch == number]
+        routes = fabric.routes(result.epochs[number][1], routing)
+        offsets, links = routes.links_of(host[trace.src[mine]], host[trace.dst[mine]])
+        found.append((np.repeat(mine, np.diff(offsets)), links))
+    return tuple(map(np.concatenate, zip(*found, strict=True)))
+
+
+def _taken(
+    trace: Trace, batch: np.ndarray, part: np.ndarray, loops: int, row: np.ndarray, link: np.ndarray, rates: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(one, other, seconds): what batch `other` takes from batch `one` at the busiest link of both."""
+    batches = len(part)
+    place = part[batch[row]] * len(rates) + link  # links of one part
+    keys, which = np.unique(place * batches + batch[row], return_inverse=True)
+    place, own = keys // batches, keys % batches
+    count, load, most = np.bincount(which), np.bincount(which, trace.size[row]), np.zeros(len(own))
+    np.maximum.at(most, which, trace.size[row])
+    most = np.where(own < loops, load, most)  # what waits in a loop is all of it, turn by turn
+    first, sizes = np.unique(place, return_index=True, return_counts=True)[1:]
+    if (sizes**2).sum() > MOST_PAIRS:
+        raise _TooMany
+    partners = np.repeat(sizes, sizes)
+    a, b = np.repeat(np.arange(len(own)), partners), spread(np.repeat(first, sizes), partners)
+    a, b = (side[own[a] != own[b]] for side in (a, b))
+    seconds = transfer_seconds(np.minimum(count[b] * most[a], load[b]), rates[place[a] % len(rates)])
+    pairs, which = np.unique(own[a] * batches + own[b], return_inverse=True)
+    worst = np.zeros(len(pairs))
+    np.maximum.at(worst, which, seconds)
+    return pairs // batches, pairs % batches, worst

@@ -1,0 +1,286 @@
+"""Repetitions as data: a loop says once what a job sends again and again, and this file makes rows of it.
+
+    one run of turn t     computes between[t] s, then sends all rows of the turn at once and computes beside[t] s meanwhile
+    the body              its turns in order; the loop is the body `repeat` times, one after the other
+
+    unrolled   head -> [gate -> flows, beside]... -> barrier -> [gate -> flows, beside]... -> barrier    every repetition
+    folded     head -> lead -> [gate -> flows, beside]... -> barrier        each turn once, with `repeat` x bytes and computing
+    sampled    as unrolled for the first k repetitions, then one row that stands for the others
+
+A gate is a row that computes what stands between, a barrier one that takes no time; both send nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import RFabricError
+from ..fabric.ways import offsets_of, spread
+
+MOST_SECONDS = 1e9  # so that times keep microseconds
+MOST_PLAYED = 1 << 26  # rows: about 30 GB, at some 300 bytes a flow in the engine and 150 in a trace
+HELPERS = ("computing", "computing beside", "barrier", "repetitions not played")  # labels of rows that no file names
+BETWEEN, BESIDE, BARRIER, OTHERS = range(len(HELPERS))
+LOOPED = ("step", "phase", "start", "gap")  # columns in which the rows of a loop are the same
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A body of turns that runs `repeat` times.
+
+    between: s of computing before each turn, while the loop sends nothing; beside: s of computing beside each turn, which is over
+    when both its flows and this are done (none given: none).
+    """
+
+    repeat: int
+    between: tuple[float, ...]
+    beside: tuple[float, ...] = ()
+
+    def __post_init__(self):
+        object.__setattr__(self, "between", tuple(map(float, self.between)))
+        object.__setattr__(self, "beside", tuple(map(float, self.beside)) or (0.0,) * len(self.between))
+        if self.repeat != int(self.repeat) or self.repeat < 1:
+            raise RFabricError(f"loop: repeat {self.repeat} must be 1 or more, a whole number")
+        object.__setattr__(self, "repeat", int(self.repeat))
+        if not self.between or len(self.between) != len(self.beside):
+            raise RFabricError(
+                f"loop: {len(self.between)} turns with computing between, {len(self.beside)} with computing beside; "
+                "give both for every turn, at least one"
+            )
+        for name in ("between", "beside"):
+            bad = [seconds for seconds in getattr(self, name) if not 0 <= seconds <= MOST_SECONDS]
+            if bad:
+                raise RFabricError(f"loop: {name} {bad[0]} s must be finite and not negative, at most {MOST_SECONDS:g}")
+        if not self.compute_seconds <= MOST_SECONDS:
+            raise RFabricError(
+                f"loop: repeat {self.repeat} takes {self.compute_seconds:g} s of computing, at most {MOST_SECONDS:g}"
+            )
+
+    @property
+    def compute_seconds(self) -> float:
+        """s that all repetitions take on a network without delay."""
+        return self.repeat * (sum(self.between) + sum(self.beside))
+
+
+def check_loops(loops: Sequence[Loop], columns: dict[str, np.ndarray], offsets: np.ndarray, after: np.ndarray) -> None:
+    """RFabricError where rows do not make the loops they say they belong to; `columns` are a trace's, by name."""
+    loop, turn, size = columns["loop"], columns["turn"], columns["size"]
+    beyond = np.flatnonzero((loop < -1) | (loop >= len(loops)))
+    if len(beyond):
+        raise RFabricError(f"trace row {beyond[0]}: loop {loop[beyond[0]]}, there are {len(loops)}")
+    rows = np.flatnonzero(loop >= 0)
+    turns = {number: np.unique(turn[part]).tolist() for number, part in rows_of_loops(loop).items()}
+    for number, one in enumerate(loops):
+        if number not in turns:
+            raise RFabricError(f"loop {number} has no rows; leave it out")
+        if turns[number] != list(range(len(one.between))):
+            raise RFabricError(
+                f"loop {number}: its rows have turns {', '.join(map(str, turns[number]))}; it has {len(one.between)}, "
+                f"numbered from 0, and each must send something"
+            )
+    silent = rows[size[rows] == 0]
+    if len(silent):
+        raise RFabricError(f"trace row {silent[0]}: size 0 in a loop; give what computes as between or beside")
+    if len(rows):
+        _alike(rows, columns, offsets, after)
+
+
+def _alike(rows: np.ndarray, columns: dict[str, np.ndarray], offsets: np.ndarray, after: np.ndarray) -> None:
+    """RFabricError where rows of one loop differ in what a loop has once, or wait for their own loop."""
+    loop = columns["loop"]
+    first = np.full(loop[rows].max() + 1, -1, dtype=np.int64)
+    first[loop[rows[::-1]]] = rows[::-1]
+    first = first[loop[rows]]
+    for name in LOOPED:
+        _same(rows, first, columns[name][rows] != columns[name][first], name)
+    counts = np.diff(offsets)
+    _same(rows, first, counts[rows] != counts[first], "after")
+    owner = np.repeat(rows, counts[rows])
+    mine, other = (after[spread(offsets[which], counts[rows])] for which in (rows, first))
+    own = np.flatnonzero(loop[mine] == loop[owner])
+    if len(own):
+        raise RFabricError(f"trace row {owner[own[0]]} waits for row {mine[own[0]]} of its own loop; turns go in order")
+    differ = mine[np.lexsort((mine, owner))] != other[np.lexsort((other, owner))]
+    _same(owner, np.repeat(first, counts[rows]), differ, "after")
+
+
+def _same(rows: np.ndarray, first: np.ndarray, differ: np.ndarray, name: str) -> None:
+    bad = np.flatnonzero(differ)
+    if len(bad):
+        raise RFabricError(
+            f"trace row {rows[bad[0]]}: {name} differs from that of row {first[bad[0]]} of the same loop; a loop has one"
+        )
+
+
+def rows_of_loops(loop: np.ndarray) -> dict[int, np.ndarray]:
+    """The rows of each loop, ascending."""
+    rows = np.flatnonzero(loop >= 0)
+    rows = rows[np.argsort(loop[rows], kind="stable")]
+    parts = np.split(rows, np.flatnonzero(np.diff(loop[rows])) + 1) if len(rows) else []
+    return {int(loop[part[0]]): part for part in parts}
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """Rows of a trace with its loops played: n rows, by what they stand for in the trace they come from.
+
+    origin: int64[n] row, -1 of a helper; like: int64[n] the row whose sender, step and phase a helper shares; kind: int8[n] of a
+    helper, into HELPERS; spans: int64[loops, 2] the first and the last row of each loop; times: int64[n] bytes are so many times
+    the row's; stands: int64[n] for how many times what it sends a row stands; gap, start: float64[n] s; after as CSR; stretches:
+    row -> (row whose finish began the loop, factor).
+    """
+
+    origin: np.ndarray
+    like: np.ndarray
+    kind: np.ndarray
+    spans: np.ndarray
+    times: np.ndarray
+    stands: np.ndarray
+    gap: np.ndarray
+    start: np.ndarray
+    after_offsets: np.ndarray
+    after: np.ndarray
+    stretches: dict[int, tuple[int, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class _Body:
+    """One repetition: n rows, numbered from 0; -1 is the row before it. owner, entry: which row waits for which."""
+
+    origin: np.ndarray
+    like: np.ndarray
+    kind: np.ndarray
+    gap: np.ndarray
+    owner: np.ndarray
+    entry: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.origin)
+
+
+def play(
+    loops: Sequence[Loop], columns: dict[str, np.ndarray], offsets: np.ndarray, after: np.ndarray, fold: bool, most: int
+) -> Played:
+    """The rows of a trace with at most `most` repetitions of each loop as rows (0: all), or folded into one.
+
+    A loop takes the place of its first row. What waits for a row of a loop waits for the loop's end.
+    """
+    loop = columns["loop"]
+    parts = rows_of_loops(loop)
+    bodies = {
+        k: _body(loops[k], rows, columns["turn"][rows], loops[k].repeat if fold else 1) for k, rows in parts.items()
+    }
+    runs = {k: 1 if fold else min(most or loops[k].repeat, loops[k].repeat) for k in parts}
+    cut = {k: not fold and runs[k] < loops[k].repeat for k in parts}
+    width = (loop < 0).astype(np.int64)
+    for k, rows in parts.items():
+        width[rows[0]] = 1 + runs[k] * len(bodies[k]) + cut[k]
+    if width.sum() > MOST_PLAYED:
+        raise RFabricError(
+            f"the repetitions are {int(width.sum()):,} rows, more than {MOST_PLAYED:,}; fold them, or sample fewer"
+        )
+    place = np.cumsum(width) - width
+    ends = place.copy()  # of each row the one whose finish is its own
+    for rows in parts.values():
+        ends[rows] = place[rows[0]] + width[rows[0]] - 1
+    out = _Out(int(width.sum()))
+    heads = np.array([rows[0] for rows in parts.values()], dtype=np.int64)
+    out.keep(np.union1d(np.flatnonzero(loop < 0), heads), place, ends, columns, offsets, after)
+    out.kind[place[heads]], out.origin[place[heads]] = BARRIER, -1
+    for k, rows in parts.items():
+        at = int(place[rows[0]])
+        out.repeat(at + 1, bodies[k], runs[k], loops[k].repeat, fold)
+        if cut[k]:
+            out.others(at, at + int(width[rows[0]]) - 1, int(rows[0]), loops[k].repeat / runs[k] - 1)
+    return out.done(np.array([(place[parts[k][0]], ends[parts[k][0]]) for k in sorted(parts)]))
+
+
+def _body(loop: Loop, rows: np.ndarray, turn: np.ndarray, times: int) -> _Body:
+    """One repetition that stands for `times`: the first turn's computing but one goes first, so that one hides its rewire."""
+    columns: list[tuple] = []  # (origin, like, kind, gap) of runs of rows
+    owners, entries, before, n = [], [], np.array([-1]), 0
+
+    def helper(kind: int, like: int, gap: float, waits: np.ndarray) -> np.ndarray:
+        nonlocal n
+        columns.append(([-1], [like], [kind], [gap]))
+        owners.append(np.full(len(waits), n))
+        entries.append(waits)
+        n += 1
+        return np.array([n - 1])
+
+    for number, (between, beside) in enumerate(zip(loop.between, loop.beside, strict=True)):
+        flows = rows[turn == number]
+        like = int(flows[0])
+        if not number and times > 1 and between:
+            before = helper(BETWEEN, like, (times - 1) * between, before)
+        gate = helper(BETWEEN, like, between if not number else times * between, before)
+        columns.append((flows, flows, np.full(len(flows), -1), np.zeros(len(flows))))
+        before = np.arange(n, n + len(flows))
+        owners.append(before)
+        entries.append(np.repeat(gate, len(flows)))
+        n += len(flows)
+        if beside:
+            before = np.append(before, helper(BESIDE, like, times * beside, gate))
+    helper(BARRIER, like, 0.0, before)
+    return _Body(*map(np.concatenate, zip(*columns, strict=True)), np.concatenate(owners), np.concatenate(entries))
+
+
+class _Out:
+    """Columns of a played trace, being filled."""
+
+    def __init__(self, n: int):
+        self.origin, self.like = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+        self.kind, self.times, self.stands = np.full(n, -1, np.int8), np.ones(n, np.int64), np.ones(n, np.int64)
+        self.gap, self.start = np.zeros(n), np.zeros(n)
+        self.owners: list[np.ndarray] = []
+        self.entries: list[np.ndarray] = []
+        self.stretches: dict[int, tuple[int, float]] = {}
+
+    def keep(
+        self,
+        rows: np.ndarray,
+        place: np.ndarray,
+        ends: np.ndarray,
+        columns: dict,
+        offsets: np.ndarray,
+        after: np.ndarray,
+    ) -> None:
+        """Rows that are played as they are; of what they wait for each end once."""
+        at = place[rows]
+        self.origin[at] = self.like[at] = rows
+        self.gap[at], self.start[at] = columns["gap"][rows], columns["start"][rows]
+        counts = np.diff(offsets)[rows]
+        waits = np.unique(np.repeat(at, counts) << 32 | ends[after[spread(offsets[rows], counts)]])
+        self.owners.append(waits >> 32)
+        self.entries.append(waits & 0xFFFFFFFF)
+
+    def repeat(self, at: int, body: _Body, runs: int, repeat: int, fold: bool) -> None:
+        """`runs` repetitions from row `at` on, which stand for `repeat`."""
+        every = slice(at, at + runs * len(body))
+        for name in ("origin", "like", "kind", "gap"):
+            getattr(self, name)[every] = np.tile(getattr(body, name), runs)
+        if fold:
+            self.times[every] = repeat
+        else:
+            shares = repeat // runs + (np.arange(runs) < repeat % runs)
+            self.stands[every] = np.repeat(shares, len(body))
+        first = at + len(body) * np.arange(runs)[:, None]
+        self.owners.append((first + body.owner).ravel())
+        self.entries.append((first + body.entry).ravel())
+
+    def others(self, head: int, at: int, like: int, factor: float) -> None:
+        """Row `at`, the last of its loop, stands for the repetitions that are not played."""
+        self.like[at], self.kind[at] = like, OTHERS
+        self.owners.append(np.array([at]))
+        self.entries.append(np.array([at - 1]))
+        self.stretches[at] = head, factor
+
+    def done(self, spans: np.ndarray) -> Played:
+        owner, entry = np.concatenate(self.owners), np.concatenate(self.entries)
+        order = np.argsort(owner, kind="stable")
+        counts = np.bincount(owner, minlength=len(self.origin))
+        return Played(
+            self.origin, self.like, self.kind, spans, self.times, self.stands, self.gap, self.start,
+            offsets_of(counts), entry[order], self.stretches,
+        )  # fmt: skip
