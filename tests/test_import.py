@@ -151,6 +151,12 @@ def test_verl_with_rollout_nodes_of_its_own_is_asynchronous(job):
     assert job("verl", VERL.replace("$@", "rollout.nnodes=1")).recipe()["pipeline"] == "one-step-off"
 
 
+def test_fsdp_shards_parameters_and_megatron_does_not(job):
+    fsdp = VERL.replace("strategy=megatron", "strategy=fsdp2").replace("megatron.tensor_model_parallel_size", "loss")
+    assert section(job("verl", fsdp), "training")["optimizer"] == "sharded"
+    assert "optimizer" not in section(job("verl", VERL), "training")
+
+
 def test_a_critic_is_not_mapped_in_silence(job):
     assert "algorithm.adv_estimator = gae" in job("verl", VERL.replace("=grpo", "=gae")).unmapped
 

@@ -39,7 +39,7 @@ recipe = functools.cache(lambda *overrides: read_recipe("grpo-64", overrides))
 
 def sent(trace, phase: str, label: str) -> np.ndarray:
     """Bytes of the rows of one communication phase, in the order they stand."""
-    return trace.size[trace.communication().get((0, phase, label), np.zeros(0, int))]
+    return trace.total[trace.communication().get((0, phase, label), np.zeros(0, int))]
 
 
 # --- models ---------------------------------------------------------------------------------------------------------
@@ -644,7 +644,7 @@ def test_explain_adds_up_to_the_plan_and_the_trace():
             for label in labels:
                 (item,) = [i for i in mine if i.item == label]
                 rows = trace.communication()[(0, phase.kind, label)]
-                assert item.count == len(rows) and math.isclose(item.bytes, trace.size[rows].sum(), rel_tol=1e-6)
+                assert item.count == len(rows) and math.isclose(item.bytes, trace.total[rows].sum(), rel_tol=1e-6)
         assert all(i.why for i in items)
 
 

@@ -9,9 +9,9 @@ import yaml
 from rfabric.errors import RFabricError
 from rfabric.fabric import data_dir
 from rfabric.rl import Model, explain, flows, memory, plan_of, read_recipe, roofline, trace_of
+from rfabric.rl.exchanges import training_passes
 from rfabric.rl.models import Experts
 from rfabric.rl.phases import step_of
-from rfabric.rl.plan import training_passes
 from rfabric.trace import PhaseKey
 
 MODELS = data_dir("traffic") / "models"
@@ -128,7 +128,7 @@ def test_all_to_all_sends_the_closed_form(overrides):
     rows = trace.communication()[0, "training", "all-to-all"]
     updates = sum(b.tokens.sum() for b in step.trained.mini_batches) * training_passes(w)
     both = updates + step.trained.log_prob_tokens.sum() * t.log_prob_passes
-    assert trace.size[rows].sum() == pytest.approx(2 * both * e.per_token * m.hidden * 2 * e.layers * away, rel=1e-6)
+    assert trace.total[rows].sum() == pytest.approx(2 * both * e.per_token * m.hidden * 2 * e.layers * away, rel=1e-6)
 
 
 def test_tensor_ranks_reduce_after_attention_but_not_after_experts():
@@ -152,17 +152,20 @@ def test_all_to_all_is_on_the_critical_path_and_said():
     w = job()
     trace = trace_of(w, 1)
     rows = trace.communication()[0, "training", "all-to-all"]
-    backward = [i for i in range(len(trace)) if trace.labels[trace.label[i]] == "backward"]
-    followers = {
-        int(r) for row in rows for r in trace.followers[1][trace.followers[0][row] : trace.followers[0][row + 1]]
-    }
-    assert len(followers) == 1 + w.training.mini_batches  # a barrier each: nothing goes on before the last byte
-    assert all(set(trace.waits_for(row).tolist()) & followers for row in backward[:: w.training.buckets])
+    assert (trace.loop[rows] >= 0).all() and len(trace.loops) == 1 + w.training.mini_batches * w.training.buckets
+    offsets, following = trace.followers
+    after = {trace.labels[trace.label[r]] for row in rows for r in following[offsets[row] : offsets[row + 1]]}
+    assert after == {
+        "barrier",
+        "all-to-all",
+        "reduce-scatter",
+        "optimizer",
+    }  # nothing goes on before the loop has ended
     assert any("even" in text for text in trace.provenance["merged"])
     assert trace.provenance["model"]["active_parameters"] == w.model.active_parameters
     items = [i for i in explain(w, 1) if i.phase == "training"]
     item = next(i for i in items if i.item == "all-to-all")
-    assert (item.count, item.bytes) == (len(rows), pytest.approx(trace.size[rows].sum(), rel=1e-6))
+    assert (item.count, item.bytes) == (len(rows), pytest.approx(trace.total[rows].sum(), rel=1e-6))
     computing = sum(i.seconds for i in items if i.item in ("log-prob", "forward-backward", "optimizer"))
     assert plan_of(w, 1).windows[PhaseKey(0, "training")] > computing + 0.9 * item.seconds
 

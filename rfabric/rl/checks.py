@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ..errors import RFabricError
 from . import memory
 from .models import Model
+from .popularity import check_skew
 
 if TYPE_CHECKING:
     from .workload import Workload
@@ -72,6 +73,7 @@ def _check_split(w: "Workload") -> None:
             f"{product}; use {_multiple(c.training_gpus, product)}"
         )
     _check_experts(w)
+    check_skew(w)
     if t.pp * t.vp > w.model.layers:
         raise RFabricError(
             f"training.pp: {t.pp} stages x vp {t.vp} leave some without any of the {w.model.layers} layers of {w.model.name}; "

@@ -1,15 +1,16 @@
 """Where a step's seconds and bytes come from: one row an item, with the formula or the source of its numbers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from ..trace import Flows
 from ..units import show_rate, show_time
-from . import flows
-from .phases import OFFLOAD_BYTES_PER_S, RESHARD_BYTES_PER_S, Step, handover, step_of
-from .plan import plan_of_steps, step_period, training_passes, weight_levels
+from . import exchanges, flows
+from .phases import OFFLOAD_BYTES_PER_S, RESHARD_BYTES_PER_S, Step, Trained, handover, step_of
+from .plan import plan_of_steps, step_period, weight_levels
+from .popularity import heat
 from .roofline import decode_step, server_of
 from .training import SUSTAINED, Parts, bubble_share, trainer_of
 from .weight_sync import sync_bytes
@@ -117,8 +118,6 @@ def _training(w: Workload, step: Step) -> list[Item]:
     micro = sum(b.micro_batches for b in batches)
     pipeline = [flows.pipeline(w, trained.log_prob_tokens, t.log_prob_passes, 0)]
     pipeline += [flows.pipeline(w, b.tokens, 1, 1) for b in batches]
-    passes = [(trained.log_prob_tokens, t.log_prob_passes), *((b.tokens, training_passes(w)) for b in batches)]
-    tensor, experts = ([made(w, *each) for each in passes] for made in (flows.tensor_training, flows.experts_training))
     ring_of = f"rings of {w.dp * t.cp} ranks"
     hidden = f"{t.buckets} buckets beside the last {batches[0].piece * t.buckets:.2f} s of backward"
     gradients = [flows.gradients(w)] * (t.buckets * updates)
@@ -142,8 +141,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
         ),
         Item("training", "optimizer", updates, updates * trained.optimizer, 0, "Adam states through HBM"),
         *_sent(w, "training", "pipeline", pipeline, "activations between stages, beside computing"),
-        *_sent(w, "training", "tensor", tensor, "all-reduces of tp wider than a server"),
-        *_sent(w, "training", "all-to-all", experts, f"tokens to experts on {t.ep} GPUs and back, after computing"),
+        *_looped(w, trained),
         *_sent(w, "training", flows.gradient_collective(w), gradients, f"{ring_of}; {t.grad_dtype}, {hidden}"),
         *_sent(w, "training", "all-gather", parameters, f"{ring_of}; bf16 parameters"),
     ]
@@ -165,6 +163,30 @@ def _shares(w: Workload, parts: Parts) -> str:
     }
     found = {words[f.name]: getattr(parts, f.name) / parts.seconds for f in fields(parts)}
     return ", ".join(f"{share:.0%} {word}" for word, share in found.items() if share >= 0.005)
+
+
+def _looped(w: Workload, trained: Trained) -> Iterator[Item]:
+    """One item a label of what layers exchange: the flows of all loops, what their bytes take and how often they go."""
+    t, loops = w.training, exchanges.of_training(w, trained)
+    where = "beside the other half of a micro-batch" if t.overlap_batches else "between computing"
+    chosen = (
+        f"by Zipf's law, exponent {t.skew:g}: the busiest GPU takes {heat(trained.routing):.2g} x an even share"
+        if t.skew
+        else "evenly"
+    )
+    why = {
+        "tensor": "all-reduces of tp wider than a server, between computing",
+        "all-to-all": f"tokens to experts on {t.ep} GPUs and back, {where}; chosen {chosen}",
+        "all-gather": "bf16 parameters, layer by layer, beside computing",
+        "reduce-scatter": f"{t.grad_dtype} gradients, layer by layer, beside computing",
+    }
+    for label, text in why.items():
+        turns = [(loop.repeat, turn.flows) for loop in loops for turn in loop.turns if turn.label == label]
+        if turns:
+            seconds = sum(repeat * flows.wire_seconds(w, sent) for repeat, sent in turns)
+            size = int(sum(repeat * sum(sent.size) for repeat, sent in turns))
+            runs, rows = sum(repeat for repeat, _ in turns), sum(len(sent.src) for _, sent in turns)
+            yield Item("training", label, rows, seconds, size, f"{text}; {runs:,} times; {show_rate(w.nic_bps)} NICs")
 
 
 def _weight_sync(w: Workload) -> list[Item]:

@@ -4,6 +4,7 @@ By label:
 
     reduce-scatter  gradients of a stage among the ranks that hold it      (n-1)/n x gradient bytes an edge
     all-gather      bf16 parameters the other way                          (n-1)/n x 2 bytes
+                    sharded: in every micro-batch, parameters twice
     all-reduce      gradients, where the optimizer is replicated           2 (n-1)/n x gradient bytes
     tensor          all-reduces of activations, where tp is wider than a server
     all-to-all      tokens to the GPUs of their experts and back, forward and backward, where ep is wider than a server
@@ -34,20 +35,28 @@ EXPERIENCE_BYTES_PER_TOKEN = 12
 
 @lru_cache(2)  # the same for every bucket of every update
 def gradients(w: "Workload") -> Flows:
-    """One of the `buckets` in which the gradients of an update leave."""
-    kind = gradient_collective(w)
-    return _among_data_ranks(w, kind, w.training.grad_bytes / w.training.buckets)
+    """One of the `buckets` in which the gradients of an update leave; none where every micro-batch scatters them."""
+    if w.training.optimizer == "sharded":
+        return NONE
+    return _among_data_ranks(w, gradient_collective(w), w.training.grad_bytes / w.training.buckets)
 
 
 def gradient_collective(w: "Workload") -> str:
     """The collective that sums gradients: its name is the label of its flows."""
-    return "reduce-scatter" if w.training.optimizer == "distributed" else "all-reduce"
+    return "all-reduce" if w.training.optimizer == "replicated" else "reduce-scatter"
 
 
 @lru_cache(2)
 def parameters(w: "Workload") -> Flows:
     """The all-gather of bf16 parameters after an update, where the optimizer is distributed."""
     return _among_data_ranks(w, "all-gather", BF16_BYTES) if w.training.optimizer == "distributed" else NONE
+
+
+@lru_cache(2)
+def sharded(w: "Workload") -> tuple[Flows, Flows]:
+    """The all-gather of all parameters of a stage, and the reduce-scatter of their gradients, as a micro-batch needs them."""
+    gathered = _among_data_ranks(w, "all-gather", BF16_BYTES)
+    return gathered, _among_data_ranks(w, "reduce-scatter", w.training.grad_bytes)
 
 
 def pipeline(w: "Workload", tokens: Sequence[float], forward: int, backward: int) -> Flows:
@@ -88,10 +97,23 @@ def experts_training(w: "Workload", tokens: Sequence[float], passes: float) -> F
     the results back: between two GPUs goes what one dispatches and what it returns to the other. Sequence parallel: the
     tp x cp GPUs of a data-parallel rank hold equal parts of its tokens. One flow a pair stands for all layers of a stage.
     """
+    there = dispatch(w, tokens, passes)
+    back = dispatch(w, tokens, passes, back=True)
+    return Flows(there.src, there.dst, [a + b for a, b in zip(there.size, back.size, strict=True)])
+
+
+def dispatch(
+    w: "Workload", tokens: Sequence[float], passes: float, shares: np.ndarray | None = None, back: bool = False
+) -> Flows:
+    """Tokens to their experts in `passes` passes, and the results back where `back`: as `experts_training`, one way.
+
+    shares: of all tokens, by stage, what the experts of each GPU of a group take (float64[pp, ep]); left out: even.
+    """
     t, m = w.training, w.model
     if not m.experts or t.ep == 1:
         return NONE
-    per_token = passes * m.experts.layers / t.pp * m.experts.per_token * m.hidden * BF16_BYTES / t.ep
+    shares = np.full((t.pp, t.ep), 1 / t.ep) if shares is None else shares
+    per_token = passes * m.experts.layers / t.pp * m.experts.per_token * m.hidden * BF16_BYTES
     own = np.repeat(np.asarray(tokens, dtype=float) / (t.tp * t.cp), t.tp * t.cp) * per_token
     groups = np.arange(w.stage_gpus).reshape(-1, t.ep)
     src, dst = np.repeat(groups, t.ep, axis=1).ravel(), np.tile(groups, t.ep).ravel()
@@ -100,7 +122,9 @@ def experts_training(w: "Workload", tokens: Sequence[float], passes: float) -> F
         first = w.rank(stage, 0)
         leaves = (src + first) // w.gpus_per_server != (dst + first) // w.gpus_per_server
         a, b = src[leaves], dst[leaves]
-        found.append(Flows((a + first).tolist(), (b + first).tolist(), (own[a] + own[b]).tolist()))
+        token_of, expert_of = (b, a) if back else (a, b)
+        size = own[token_of] * shares[stage, expert_of % t.ep]
+        found.append(Flows((a + first).tolist(), (b + first).tolist(), size.tolist()))
     return join(found)
 
 
@@ -123,12 +147,14 @@ def reshard(w: "Workload") -> Flows:
     """Weights that colocated replicas gather from other servers: each GPU its tp-th of every stage, of every expert.
 
     A server whose GPUs train a part gets it over NVLink; other parts come from the GPU at the same place in their stage, or in
-    turn from the servers that hold its experts.
+    turn from the servers that hold its experts. Sharded parameters are gathered by all that train, as verl does.
     """
     each = BF16_BYTES / (w.generation.tp * w.training.pp)
     parts = [_stage_weights(w, stage, each * w.model.dense_parameters) for stage in range(w.training.pp)]
     if w.model.experts:
         parts += [_expert_weights(w, stage, each * w.model.expert_parameters) for stage in range(w.training.pp)]
+    if w.training.optimizer == "sharded":
+        parts.append(sharded(w)[0])
     return join(parts)
 
 

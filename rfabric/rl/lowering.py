@@ -4,6 +4,7 @@
     training      log-prob (rank by rank) ---------------------' -> for each update:
                   forward and backward -> backward piece 1 -> piece 2 -> ...  -> optimizer -> all-gather
                                               `-> bucket 1 ---> bucket 2 --> ... --'
+                  where layers exchange something between servers, forward, backward and pieces are loops: `exchanges`
     weight sync   the levels of the strategy; colocated: weights change hands inside servers, then what comes from others
 
 Which phase waits for which is the pipeline's: `plan.waits`.
@@ -15,24 +16,31 @@ from collections.abc import Callable, Mapping, Sequence
 
 from .. import __version__
 from ..trace import Flows, PhaseKey, Trace, TraceBuilder
-from . import flows
+from . import exchanges, flows
+from .exchanges import Repeated
 from .models import Model
-from .phases import MiniBatch, Step, handover, step_of
-from .plan import Plan, phase_order, plan_of_steps, training_passes, waits, weight_levels
+from .phases import MiniBatch, Step, Trained, handover, step_of
+from .plan import Plan, phase_order, plan_of_steps, waits, weight_levels
 from .weight_sync import Level
 from .workload import Workload
 
 MERGED = (
     "a ring's identical steps are one flow an edge",
     "the gradient buckets of an update are merged into training.buckets",
-    "gradients of all micro-batches but the last are summed locally and never sent",
+    "gradients of all micro-batches but the last are summed locally and never sent, unless parameters are sharded",
     "pipeline activations of an update are one flow a pair of ranks and direction, beside its computing",
-    "tensor-parallel all-reduces that leave a server are one ring a group and update (or replica), after its computing",
+    "tensor-parallel all-reduces that leave a server: in generation one ring a replica, after its computing; in training a loop "
+    "over layers, passes and micro-batches, computing dealt evenly between; all stages keep step",
+)
+MERGED_SHARDED = (
+    "sharded parameters and gradients: a loop over layers and micro-batches, beside computing dealt evenly",
 )
 MERGED_EXPERTS = (
-    "tokens to and from experts: the dispatch and combine of all layers and micro-batches of an update, forward and "
-    "backward, are one flow a pair of GPUs, after its computing; routing is even, and a token goes once to each expert",
+    "tokens to and from experts: a loop over layers, passes and micro-batches, computing of the slowest rank dealt evenly over "
+    "it; all groups and stages keep step; a token goes once to each of its experts",
 )
+EVEN = ("experts are chosen evenly: the dispatch and combine of all layers are alike, a turn of one loop",)
+SKEWED = ("experts are chosen by Zipf's law: training.skew_layers layers of a stage take turns at standing for all",)
 
 
 def trace_of(workload: Workload, seed: int = 0) -> Trace:
@@ -77,59 +85,65 @@ class _Rows:
     def barrier(self, gpu: int, after: list[int]) -> int:
         return self.compute(gpu, 0.0, "barrier", after)
 
+    def repeat(self, what: Repeated, after: list[int]) -> int:
+        """A loop, or its computing where nothing is sent: the row to wait for, which stands for all of the loop."""
+        if not what.repeat:
+            return self.compute(0, what.seconds, "backward", after)
+        each, none = [what.each(turn) for turn in what.turns], [0.0] * len(what.turns)
+        between, beside = (none, each) if what.beside else (each, none)
+        sent, labels = [turn.flows for turn in what.turns], [turn.label for turn in what.turns]
+        return self.builder.loop(sent, what.repeat, between, beside, after=after, label=labels, **self.kind)[0]
+
     def send(self, what: Flows, label: str, after: list[int]) -> list[int]:
         return self.builder.flows(*what, after=after, label=label, **self.kind)
 
 
 def _generation(out: _Rows, step: Step, before: list[int]) -> int:
     out.phase(step, "generation")
-    w, made, arrived = out.workload, step.generated, []
+    w, made, ends = out.workload, step.generated, []
     for r, replica in enumerate(w.replicas):
         done = [out.compute(replica[0], made.times[r].seconds, "generate", before)]
         tensor = flows.tensor_generation(w, r, made.computed_tokens(r, w.generation.group_size))
         done = out.send(tensor, "tensor", done) or done
-        arrived += out.send(flows.experience(w, r, made.response_tokens(r)), "experience", done)
-    return out.barrier(0, arrived)
+        ends += out.send(flows.experience(w, r, made.response_tokens(r)), "experience", done) or done
+    return out.barrier(0, ends)  # of every replica, whether or not its responses leave the server
 
 
 def _training(out: _Rows, step: Step, before: list[int]) -> int:
     out.phase(step, "training")
     done = _log_probs(out, step, before)
     for batch in step.trained.mini_batches:
-        done = _update(out, batch, step.trained.optimizer, done)
+        done = _update(out, batch, step.trained, done)
     return done
 
 
 def _log_probs(out: _Rows, step: Step, before: list[int]) -> int:
     w, trained = out.workload, step.trained
-    passes = w.training.log_prob_passes
-    rows = _ranks(out, trained.log_prob, "log-prob", before)
-    rows += out.send(flows.pipeline(w, trained.log_prob_tokens, passes, 0), "pipeline", before)
-    return _exposed(out, trained.log_prob_tokens, passes, rows)
+    loop = exchanges.of_log_probs(w, trained)
+    rows = [out.repeat(loop, before)] if loop else _ranks(out, trained.log_prob, "log-prob", before)
+    rows += out.send(flows.pipeline(w, trained.log_prob_tokens, w.training.log_prob_passes, 0), "pipeline", before)
+    return out.barrier(0, rows)
 
 
-def _update(out: _Rows, batch: MiniBatch, optimizer: float, before: int) -> int:
+def _update(out: _Rows, batch: MiniBatch, trained: Trained, before: int) -> int:
     """Forward and backward; buckets of gradients beside the last backward pieces; optimizer; parameters."""
     w = out.workload
-    rows = _ranks(out, batch.first, "forward-backward", [before])
-    rows += out.send(flows.pipeline(w, batch.tokens, 1, 1), "pipeline", [before])
-    done, sent = _exposed(out, batch.tokens, training_passes(w), rows), []
-    for _ in range(w.training.buckets):
-        done = out.compute(0, batch.piece, "backward", [done])
+    loops, layers = exchanges.of_update(w, batch, trained.routing), exchanges.of_sharded(w, batch)
+    beside = [out.repeat(layers, [before])] if layers else []
+    if loops:  # these compute what comes before the last backward pass as well
+        beside += out.send(flows.pipeline(w, batch.tokens, 1, 1), "pipeline", [before])
+        done = before
+    else:
+        rows = _ranks(out, batch.first, "forward-backward", [before])
+        done = out.barrier(0, rows + out.send(flows.pipeline(w, batch.tokens, 1, 1), "pipeline", [before]))
+    sent: list[int] = []
+    for loop in loops or [None] * w.training.buckets:
+        done = out.repeat(loop, [done]) if loop else out.compute(0, batch.piece, "backward", [done])
         bucket = out.send(flows.gradients(w), flows.gradient_collective(w), [done, *sent])
         sent = [out.barrier(0, bucket)] if bucket else []
-    done = out.compute(0, optimizer, "optimizer", [done, *sent])
+    done = out.compute(0, trained.optimizer, "optimizer", [done, *sent, *beside])
     gathered = out.send(flows.parameters(w), "all-gather", [done])
     return out.barrier(0, gathered) if gathered else done
-
-
-def _exposed(out: _Rows, tokens, passes: int, after: list[int]) -> int:
-    """The barrier after `after`, and after what tensor and expert parallelism send then, where they leave a server."""
-    done = out.barrier(0, after)
-    for label, made in (("tensor", flows.tensor_training), ("all-to-all", flows.experts_training)):
-        rows = out.send(made(out.workload, tokens, passes), label, [done])
-        done = out.barrier(0, rows) if rows else done
-    return done
 
 
 def _ranks(out: _Rows, seconds, label: str, after: list[int]) -> list[int]:
@@ -182,8 +196,16 @@ def _provenance(w: Workload, seed: int) -> dict:
             kind: {"name": lengths.name, "source": lengths.source}
             for kind, lengths in (("responses", g.lengths), ("prompts", g.prompt_lengths))
         },
-        "merged": [*MERGED, *(MERGED_EXPERTS if w.model.experts else ())],
+        "merged": _merged(w),
     }
+
+
+def _merged(w: Workload) -> list[str]:
+    """What the trace says of this job in fewer rows than the job sends."""
+    found = [*MERGED, *(MERGED_SHARDED if w.training.optimizer == "sharded" else ())]
+    if w.model.experts:
+        found += [*MERGED_EXPERTS, *(SKEWED if w.training.skew else EVEN)]
+    return found
 
 
 def _model(model: Model) -> dict:

@@ -74,15 +74,19 @@ def training_bytes(model: Model, training: "Training", dp: int, recompute: str |
     t = training
     shards = training_shards(model, t, dp)
     shard = sum(size for size, _ in shards)
-    states = sum(size / (ranks if t.optimizer == "distributed" else 1) for size, ranks in shards)
+    states = sum(size / (1 if t.optimizer == "replicated" else ranks) for size, ranks in shards)
+    sharded = t.optimizer == "sharded"
+    kept, layer = (states, shard * t.pp / model.layers) if sharded else (shard, 0.0)
     activation = ACTIVATION_BYTES[recompute or t.recompute] * model.hidden * t.micro_batch_tokens / t.tp
     return {
-        "parameters": BF16_BYTES * shard,
-        "gradients": t.grad_bytes * shard,
+        "parameters": BF16_BYTES * kept,
+        "gradients": t.grad_bytes * kept,
         "optimizer": OPTIMIZER_BYTES * states,
         "activations": activation * model.layers,  # pp micro-batches of layers / pp layers each
         "logits": 4 * model.vocab * t.micro_batch_tokens / t.tp,
         "reserved": RESERVED_BYTES,
+        # The layer that computes and the one that is gathered beside it, and a layer's gradients before they are scattered.
+        **({"gathered": (2 * BF16_BYTES + t.grad_bytes) * layer} if sharded else {}),
     }
 
 

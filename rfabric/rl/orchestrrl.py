@@ -31,6 +31,7 @@ from . import flows
 from .lowering import trace_of_steps
 from .phases import Generated, Step, responses, trained_on
 from .plan import Phase, Plan, phase_seconds, plan_of_steps
+from .popularity import routing
 from .replanning import Assignment, Cut, Engines, Forecast, Outlook, Problem, evened, forecast, keep, outlook, replan
 from .roofline import Server, server_of, step_of
 from .schedule import GENERATION, Scheduled, Settings, Span, settings_of, spans_of
@@ -275,7 +276,7 @@ def _steps(job: _Job, seed: int, history: list[np.ndarray], first: int) -> list[
     for number in range(w.steps):
         prompts, outputs = responses(w, seed, number)
         play = _Play(job, prompts, outputs, forecast(history, w.generation.max_response), first, ready)
-        found.append(play.run(number))
+        found.append(play.run(number, routing(w, seed, number)))
         history = [*history, outputs]
         ready = _ready(job, found[-1], first)
     return found
@@ -304,7 +305,7 @@ class _Play:
         self.cuts = np.full(job.seats, first)
         self.replicas = self._begin(first, ready)
 
-    def run(self, number: int) -> Played:
+    def run(self, number: int, shares: np.ndarray | None) -> Played:
         tuning, tick = self.job.tuning, 0
         next_plan = tuning.period_s
         while any(r.session and r.session.unfinished for r in self.replicas):
@@ -325,7 +326,7 @@ class _Play:
             self._close(r)
         w = self.job.workload
         made = Orchestrated([self.prompts], [self.outputs], [], tuple(self.segments))
-        trained = trained_on(w, (self.prompts + self.outputs).astype(float))
+        trained = trained_on(w, (self.prompts + self.outputs).astype(float), shares)
         return Played(Step(number, made, trained), self.cuts, self._seats_done(), self.counts)
 
     def _begin(self, cut: int, ready: np.ndarray) -> list[_Replica]:

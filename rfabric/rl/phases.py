@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from . import memory
+from .popularity import heat, routing
 from .roofline import decode_step, prefill_seconds
 from .serving import ReplicaTime, replica_time
 from .training import Parts, bubble_share, optimizer_seconds, passes_of, trainer_of
@@ -52,7 +53,7 @@ class MiniBatch:
     """One optimizer update, by data-parallel rank: seconds `first` and `tokens` (float64[dp] both).
 
     `first` ends where the backward pass of the last micro-batch begins, which takes all ranks the same and comes in
-    `buckets` pieces of `piece` s. `parts`: what the average rank's passes are made of.
+    `buckets` pieces of `piece` s. `parts`: what the average rank's passes are made of; `ahead`: the forward pass's share.
     """
 
     first: np.ndarray
@@ -60,6 +61,7 @@ class MiniBatch:
     tokens: np.ndarray
     micro_batches: int
     parts: Parts
+    ahead: float
 
     def seconds(self, buckets: int) -> float:
         return float(self.first.max()) + buckets * self.piece
@@ -67,13 +69,18 @@ class MiniBatch:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """One step's training: log-probabilities (s, tokens: float64[dp]; parts), then mini-batches and their optimizer steps."""
+    """One step's training: log-probabilities (s, tokens: float64[dp]; parts), then mini-batches and their optimizer steps.
+
+    log_prob_micro_batches: of one pass; routing: who takes the tokens, see `popularity.routing`.
+    """
 
     log_prob: np.ndarray
     log_prob_tokens: np.ndarray
     log_prob_parts: Parts
+    log_prob_micro_batches: int
     mini_batches: list[MiniBatch]
     optimizer: float
+    routing: np.ndarray | None = None
 
     def seconds(self, buckets: int) -> float:
         """Seconds of computing alone."""
@@ -94,7 +101,8 @@ def step_of(w: Workload, seed: int, number: int) -> Step:
     """Draw the responses of step `number` and work out its computing; a (seed, step) always gives the same."""
     prompts, outputs = responses(w, seed, number)
     said = w.generation.longest - w.generation.max_prompt - w.generation.max_response  # by environments, trained on too
-    return Step(number, _generate(w, prompts, outputs), trained_on(w, (prompts + outputs + said).astype(float)))
+    trained = trained_on(w, (prompts + outputs + said).astype(float), routing(w, seed, number))
+    return Step(number, _generate(w, prompts, outputs), trained)
 
 
 def responses(w: Workload, seed: int, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -124,23 +132,24 @@ def steady_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Replic
     return ReplicaTime(prefill, decode, int(n * context))
 
 
-def trained_on(w: Workload, lengths: np.ndarray) -> Trained:
-    """The training of one step on sequences of `lengths` tokens (float64[responses])."""
+def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = None) -> Trained:
+    """The training of one step on sequences of `lengths` tokens (float64[responses]); `shares`: a `popularity.routing`."""
     ranks, micro = _ranks(w, lengths)
-    ahead, _ = _passes(w, ranks, micro)
+    ahead, _ = _passes(w, ranks, micro, heat(shares))
     passes = w.training.log_prob_passes
     log_prob = passes * ranks.seconds(ahead) * (1 + bubble_share(trainer_of(w).layout, micro))
-    updates = [_mini_batch(w, part) for part in np.split(lengths, w.training.mini_batches)]
+    updates = [_mini_batch(w, part, heat(shares)) for part in np.split(lengths, w.training.mini_batches)]
     optimizer = optimizer_seconds(trainer_of(w), w.training.optimizer == "replicated")
-    return Trained(log_prob, ranks.tokens, ahead, updates, optimizer)
+    return Trained(log_prob, ranks.tokens, ahead, micro, updates, optimizer, shares)
 
 
-def _mini_batch(w: Workload, lengths: np.ndarray) -> MiniBatch:
+def _mini_batch(w: Workload, lengths: np.ndarray, hottest: float) -> MiniBatch:
     ranks, micro = _ranks(w, lengths)
-    ahead, back = _passes(w, ranks, micro)
+    ahead, back = _passes(w, ranks, micro, hottest)
     last = float(ranks.seconds(back).min()) / micro
     whole = (ranks.seconds(ahead) + ranks.seconds(back)) * (1 + bubble_share(trainer_of(w).layout, micro))
-    return MiniBatch(whole - last, last / w.training.buckets, ranks.tokens, micro, ahead + back)
+    parts = ahead + back
+    return MiniBatch(whole - last, last / w.training.buckets, ranks.tokens, micro, parts, ahead.seconds / parts.seconds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +173,8 @@ def _ranks(w: Workload, lengths: np.ndarray) -> tuple[_Ranks, int]:
     return _Ranks(tokens, squares), int(-(-tokens.max() // (w.training.micro_batch_tokens * w.training.cp)))
 
 
-def _passes(w: Workload, ranks: _Ranks, micro: int) -> tuple[Parts, Parts]:
-    return passes_of(w, float(ranks.tokens.mean()), float(ranks.squares.mean()), micro)
+def _passes(w: Workload, ranks: _Ranks, micro: int, hottest: float) -> tuple[Parts, Parts]:
+    return passes_of(w, float(ranks.tokens.mean()), float(ranks.squares.mean()), micro, hottest)
 
 
 def handover(w: Workload) -> dict[str, float]:

@@ -16,8 +16,10 @@ Each phase waits for others (`waits`); = is communication alone:
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..trace import PhaseKey
-from . import flows
+from . import exchanges, flows
 from .phases import MiniBatch, Step, handover, step_of
 from .weight_sync import STRATEGIES, Level
 from .workload import Workload
@@ -141,18 +143,18 @@ def generation_comm(w: Workload, step: Step) -> float:
 
 def training_comm(w: Workload, step: Step) -> float:
     """The collectives of training that compute cannot hide."""
-    t, trained = w.training, step.trained
-    passes = [(trained.log_prob_tokens, t.log_prob_passes)]
-    passes += [(batch.tokens, training_passes(w)) for batch in trained.mini_batches]
-    exposed = [made(w, *each) for made in (flows.tensor_training, flows.experts_training) for each in passes]
-    gradients = sum(_exposed_gradients(w, batch) for batch in trained.mini_batches)
-    parameters = len(trained.mini_batches) * flows.wire_seconds(w, flows.parameters(w))
-    return sum(flows.wire_seconds(w, turn) for turn in exposed) + gradients + parameters
+    trained = step.trained
+    log_probs = exchanges.of_log_probs(w, trained)
+    updates = sum(_update_comm(w, batch, trained.routing) for batch in trained.mini_batches)
+    return (log_probs.exposed(w) if log_probs else 0.0) + updates
 
 
-def training_passes(w: Workload) -> int:
-    """Passes of tensor-parallel traffic in an update: forward, backward, and forward again when recomputed."""
-    return 3 if w.training.recompute == "full" else 2
+def _update_comm(w: Workload, batch: MiniBatch, routing: np.ndarray | None) -> float:
+    """Exchanges of an update and the gradients behind them, or the layers gathered beside, whichever takes longer; parameters."""
+    loops, layers = exchanges.of_update(w, batch, routing), exchanges.of_sharded(w, batch)
+    idle = [loop.idle(w) for loop in loops] or [batch.piece] * w.training.buckets
+    in_turn = sum(loop.exposed(w) for loop in loops) + _exposed_gradients(w, idle)
+    return max(in_turn, layers.exposed(w) if layers else 0.0) + flows.wire_seconds(w, flows.parameters(w))
 
 
 def weight_levels(w: Workload) -> list[Level]:
@@ -165,10 +167,12 @@ def weight_sync_comm(w: Workload) -> float:
     return sum(flows.wire_seconds(w, flows.leaving(w, level.flows)) for level in weight_levels(w))
 
 
-def _exposed_gradients(w: Workload, batch: MiniBatch) -> float:
-    """Seconds from the end of the backward pass until the last bucket has been summed."""
-    bucket = flows.wire_seconds(w, flows.gradients(w))
-    sent = 0.0
-    for i in range(w.training.buckets):
-        sent = max(sent, (i + 1) * batch.piece) + bucket
-    return sent - w.training.buckets * batch.piece
+def _exposed_gradients(w: Workload, idle: Sequence[float]) -> float:
+    """Seconds from the end of the backward pass until the last bucket has been summed.
+
+    idle: seconds that NICs have for the buckets of before while a piece computes and exchanges, which goes first.
+    """
+    bucket, left = flows.wire_seconds(w, flows.gradients(w)), 0.0
+    for seconds in idle:
+        left = max(0.0, left - seconds) + bucket
+    return left

@@ -47,6 +47,18 @@ def fraction(value: Any, name: str) -> float:
     return number
 
 
+def number(low: float, high: float) -> Callable[[Any, str], float]:
+    """A number from `low` to `high`."""
+    return partial(_between, low=low, high=high)
+
+
+def flag(value: Any, name: str) -> bool:
+    """true or false."""
+    if not isinstance(value, bool):
+        raise RFabricError(f"{name}: {value!r} is neither true nor false; write one of them")
+    return value
+
+
 def choice(*options: str) -> Callable[[Any, str], str]:
     """One of `options`."""
     return partial(_choice, options=options)
@@ -173,6 +185,13 @@ def _number(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise RFabricError(f"{name}: {value!r} is not a number; write it without a unit")
     return float(value)
+
+
+def _between(value: Any, name: str, low: float, high: float) -> float:
+    found = _number(value, name)
+    if not low <= found <= high:
+        raise RFabricError(f"{name}: {value!r} must be {low:g} or more and {high:g} at most")
+    return found
 
 
 def _choice(value: Any, name: str, options: tuple[str, ...]) -> str:

@@ -29,6 +29,7 @@ from .gpus import GPUS
 from .lowering import trace_of_steps
 from .phases import Generated, Step, Trained, trained_on
 from .plan import plan_of_steps, weight_sync_comm
+from .popularity import routing
 from .roofline import server_of
 from .serving import ReplicaTime
 from .sync_time import UNPACK
@@ -162,7 +163,8 @@ def _scheduled(w: Workload, pools, episodes, manner: Manner, seed: int) -> "sche
     trained: list[Trained] = []
 
     def train(batch: Sequence[Episode]) -> float:
-        trained.append(trained_on(w, np.array([e.tokens for e in batch], dtype=float)))
+        lengths = np.array([e.tokens for e in batch], dtype=float)
+        trained.append(trained_on(w, lengths, routing(w, seed, len(trained))))
         return trained[-1].seconds(w.training.buckets)
 
     played = play(pools, episodes, train, manner, w.steps)

@@ -13,7 +13,7 @@ A time is one GPU's, of the average pipeline stage. Everything follows from the 
 constants below; a recompute of all activations costs one more forward pass.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -97,7 +97,8 @@ class Layout:
 class Trainer:
     """A model in training on GPUs of one kind. recompute: `none` or `selective` (flash attention), `full`: all activations.
 
-    again: share of the layers whose activations are recomputed all the same, as they do not fit (`share_again`).
+    again: share of the layers whose activations are recomputed all the same, as they do not fit (`share_again`);
+    heat: how many times an even share of the tokens the busiest GPU's experts take, for which the others of its group wait.
     """
 
     model: Model
@@ -111,6 +112,7 @@ class Trainer:
     gpus_per_server: int | None = None
     abroad: bool = True  # False: what tensor and expert ranks send between servers is left to a fabric
     again: float = 0.0
+    heat: float = 1.0
 
     def __post_init__(self):
         if self.precision not in PRECISIONS:
@@ -321,7 +323,7 @@ def _expert_flops(t: Trainer, tokens: float, micro: int) -> float:
         return 0.0
     local = e.count / lay.ep * micro
     one = 2 * t.model.expert_parameters / e.count / e.layers
-    rows = tokens * e.per_token / (lay.tp * lay.cp) + TILE_ROWS / 2 * local
+    rows = tokens * e.per_token / (lay.tp * lay.cp) * t.heat + TILE_ROWS / 2 * local
     waves = 2 * WAVE * TILE * SMS * (t.model.hidden + e.intermediate) * local
     return (one * rows + waves) * e.layers / lay.pp
 
@@ -406,21 +408,25 @@ def collective_of(t: Trainer, kind: str, size: float, ranks: int, span: int) -> 
 def trainer_of(w: "Workload") -> Trainer:
     """The training ranks of a job; what they send between servers are flows of its trace, not seconds here."""
     t = w.training
-    layout = Layout(t.tp, t.pp, t.vp, t.cp, t.ep, w.dp)
+    layout = Layout(t.tp, t.pp, t.vp, t.cp, t.ep, w.dp, t.optimizer == "sharded")
     return Trainer(
         w.model, w.gpu, layout, t.precision, t.recompute, RL, t.grad_bytes, w.nic_bps, w.gpus_per_server, abroad=False
     )
 
 
-def passes_of(w: "Workload", tokens: float, squares: float, micro_batches: int) -> tuple[Parts, Parts]:
-    """A job's forward and backward pass over these tokens on one data-parallel rank.
+def passes_of(
+    w: "Workload", tokens: float, squares: float, micro_batches: int, heat: float = 1.0
+) -> tuple[Parts, Parts]:
+    """A job's forward and backward pass over these tokens on one data-parallel rank; `heat`: see Trainer.
 
     With `efficiency.training` given they take their FLOPs at that share of the peak, and nothing else.
     """
-    t = trainer_of(w)
+    t = replace(trainer_of(w), heat=heat)
     if not w.efficiency.training:
         ahead = forward(t, tokens, squares, micro_batches)
         return ahead, backward(t, ahead)
     gpus = t.layout.tp * t.layout.cp * t.layout.pp
-    once = w.model.forward_flops(tokens, squares) / (gpus * w.gpu.bf16_flops * w.efficiency.training)
+    chosen = w.model.active_parameters - w.model.dense_parameters
+    flops = w.model.forward_flops(tokens, squares) + (heat - 1) * 2 * chosen * tokens
+    once = flops / (gpus * w.gpu.bf16_flops * w.efficiency.training)
     return Parts(matmul=once), Parts(matmul=(3 if t.recompute == "full" else 2) * once)

@@ -31,10 +31,12 @@ from .recipe import (
     Section,
     choice,
     count,
+    flag,
     fraction,
     instance,
     key,
     make,
+    number,
     override,
     rate,
     read_yaml,
@@ -103,9 +105,14 @@ class Training(Section):
     micro_batch_tokens: tokens of a micro-batch on each context-parallel rank (verl's ppo_max_token_len_per_gpu);
     mini_batches: optimizer updates a step;
     optimizer: `distributed` reduce-scatters gradients, shards states and all-gathers bf16 parameters, `replicated`
-    all-reduces gradients; buckets: in how many pieces the gradients leave;
+    all-reduces gradients, `sharded` shards parameters and gradients as well (FSDP, ZeRO-3): every layer is gathered, and its
+    gradients scattered, in every micro-batch; buckets: in how many pieces the gradients leave, where they are not sharded;
     log_prob_passes: forward passes over the batch before the first update (old policy, reference policy);
-    vp: chunks of layers a pipeline stage holds (Megatron's interleaved schedule); precision: of the matmuls.
+    vp: chunks of layers a pipeline stage holds (Megatron's interleaved schedule); precision: of the matmuls;
+    overlap_batches: tokens travel to experts and back beside the computing of the other half of a micro-batch (DeepSeek's
+    two-batch overlap);
+    skew: exponent of Zipf's law by which experts are chosen, 0: all as often; drift: share of the experts whose rank in it
+    changes from one step to the next; skew_layers: layers of a stage whose ranks are told apart.
     """
 
     section = "training."
@@ -116,12 +123,16 @@ class Training(Section):
     ep: int = key(count(), 1)
     micro_batch_tokens: int = key(count())
     mini_batches: int = key(count(), 1)
-    optimizer: str = key(choice("distributed", "replicated"), "distributed")
+    optimizer: str = key(choice("distributed", "replicated", "sharded"), "distributed")
     grad_dtype: str = key(choice("fp32", "bf16"), "fp32")
     buckets: int = key(count(high=1000), 1)
     recompute: str = key(choice("selective", "full"), "selective")
     log_prob_passes: int = key(count(0), 2)
     precision: str = key(choice("bf16", "fp8", "fp4"), "bf16")
+    overlap_batches: bool = key(flag, False)
+    skew: float = key(number(0, 10), 0.0)
+    drift: float = key(number(0, 1), 0.0)
+    skew_layers: int = key(count(high=1000), 2)
 
     @property
     def grad_bytes(self) -> int:

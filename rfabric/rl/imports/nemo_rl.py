@@ -88,6 +88,8 @@ def _training(draft: Draft, s: Settings) -> None:
     for key, name in (("tp", "tensor_model"), ("pp", "pipeline_model"), ("cp", "context"), ("ep", "expert_model")):
         short = name.removesuffix("_model")
         draft.take(f"training.{key}", f"{config}.{name}_parallel_size", f"{config}.{short}_parallel_size", default=1)
+    if config == DTENSOR:
+        draft.put("training.optimizer", "sharded", f"{DTENSOR}: FSDP2")
     micro = s.number("policy.train_micro_batch_size") or ("policy.train_micro_batch_size, by default", 1)
     longest = draft.values["generation.max_prompt"] + draft.values["generation.max_response"]
     draft.put(

@@ -98,6 +98,7 @@ def _training(draft: Draft, s: Settings) -> None:
             )
     else:
         draft.put("training.tp", 1, "FSDP: parameters are sharded, not cut by tensor")
+        draft.put("training.optimizer", "sharded", "FSDP")
         draft.take("training.cp", f"{ACTOR}.ulysses_sequence_parallel_size", default=1)
     dynamic = s.flag(f"{ACTOR}.use_dynamic_bsz") if s.find(f"{ACTOR}.use_dynamic_bsz") else False
     longest = draft.values["generation.max_prompt"] + draft.values["generation.max_response"]

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...errors import RFabricError
-from ..phases import Generated, MiniBatch, Step, Trained, handover, trained_on
+from ..phases import Generated, Step, Trained, handover, trained_on
+from ..popularity import routing
 from ..schedule import Scheduled, Settings, Span, of_steps, settings_of
 from ..serving import ReplicaTime
 from ..workload import Workload
@@ -140,7 +141,8 @@ def _step(number: int, w: Workload, played: Played, policy: Policy, rewards: Rew
     played = freed.played if freed else played
     ready = _judged(played, rewards, [seed, number])
     lengths = (played.prompts[:, None] + played.outputs).astype(float)
-    trained, end = trained_on(w, lengths.ravel()), max(float(ready.max()), played.seconds)
+    trained = trained_on(w, lengths.ravel(), routing(w, seed, number))
+    end = max(float(ready.max()), played.seconds)
     early = 0.0
     if freed:
         share = len(freed.freed) / len(played.times)
@@ -202,7 +204,7 @@ def _longest(times: list[ReplicaTime]) -> ReplicaTime:
 def _rest(trained: Trained, early: float) -> Trained:
     """The training that is left when a share of what can be streamed is done."""
     first, *others = trained.mini_batches
-    left = MiniBatch(first.first * (1 - early), first.piece, first.tokens, first.micro_batches, first.parts)
+    left = replace(first, first=first.first * (1 - early))
     return replace(trained, log_prob=trained.log_prob * (1 - early), mini_batches=[left, *others])
 
 

@@ -1,0 +1,172 @@
+"""What training sends while it computes, layer by layer, as loops: plan, lowering and explanation read the same.
+
+    tensor          all-reduces of activations, where tp is wider than a server             computing, then the collective
+    all-to-all      tokens to their experts and back, where ep is wider than a server       as that; beside, with overlap_batches
+    all-gather,     parameters and gradients of a layer, where the optimizer is sharded     beside computing, in a loop of its own
+    reduce-scatter
+
+    an update of M micro-batches    |..first pieces and micro-batches, piece 1 of the last backward..|..piece 2..|..piece 3..|
+                                     loop 1: M x layers x passes, less what follows                   loop 2      loop 3
+    gradients                                                                           bucket 1 ---> bucket 2 -> bucket 3 ->
+
+Each layer of each pass exchanges: forward, backward, and forward again where activations are recomputed. Stages and groups keep
+step, so that a loop is all that the training GPUs send at once; the computing of their slowest is dealt evenly over its turns.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..trace import Flows
+from . import flows
+from .phases import MiniBatch, Trained
+from .roofline import ALL_REDUCES_PER_LAYER
+from .workload import Workload
+
+EXPERTS = "all-to-all"
+DISPATCH_AND_COMBINE = 2
+HALVES = 2  # of a micro-batch, one of which computes while the tokens of the other travel
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """A collective: what one repetition sends, and which share of the computing goes with it."""
+
+    label: str
+    flows: Flows
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """Turns that run `repeat` times, and `seconds` of computing in all, dealt over them: before each turn, or beside it.
+
+    repeat 0: nothing is sent, there is only the computing.
+    """
+
+    turns: tuple[Turn, ...]
+    repeat: int
+    seconds: float
+    beside: bool = False
+
+    def each(self, turn: Turn) -> float:
+        """Seconds of computing that go with one run of a turn."""
+        return self.seconds * turn.share / self.repeat
+
+    def exposed(self, w: Workload) -> float:
+        """What the bytes add to the computing when nothing but NICs limits them (s)."""
+        hidden = ((turn, self.each(turn) if self.beside else 0.0) for turn in self.turns if self.repeat)
+        return self.repeat * sum(max(0.0, flows.wire_seconds(w, turn.flows) - beside) for turn, beside in hidden)
+
+    def idle(self, w: Workload) -> float:
+        """While it runs, how long NICs send nothing of it (s)."""
+        return self.seconds + self.exposed(w) - self.repeat * sum(flows.wire_seconds(w, t.flows) for t in self.turns)
+
+
+@dataclass(frozen=True, eq=False)
+class _Body:
+    """The turns of a body by label, with the bytes of all repetitions; `once`: repetitions in one pass of one micro-batch.
+
+    `once` is not whole where layers do not divide by stages, or by the layers told apart.
+    """
+
+    turns: tuple[tuple[str, Flows], ...]
+    once: float
+
+    def repeated(self, w: Workload, passes: int, micro_batches: int) -> tuple[tuple[Turn, ...], int]:
+        """Turns with the bytes of one repetition, and how many there are in so many passes."""
+        halved = w.training.overlap_batches
+        repeat = max(1, round(self.once * passes * micro_batches * (HALVES if halved else 1)))
+        compute = [not halved or label == EXPERTS for label, _ in self.turns]
+        shares = [one / sum(compute) for one in compute]
+        turns = (Turn(*turn, share) for turn, share in zip(self.turns, shares, strict=True))
+        return tuple(Turn(one.label, _scaled(one.flows, 1 / repeat), one.share) for one in turns), repeat
+
+
+def training_passes(w: Workload) -> int:
+    """Passes of exchanges in an update: forward, backward, and forward again when recomputed."""
+    return 3 if w.training.recompute == "full" else 2
+
+
+def of_log_probs(w: Workload, trained: Trained) -> Repeated | None:
+    """What forward passes alone exchange; None where nothing leaves a server."""
+    passes = w.training.log_prob_passes
+    body = _body(w, trained.log_prob_tokens, passes, trained.routing) if passes else None
+    if not body:
+        return None
+    made = body.repeated(w, passes, trained.log_prob_micro_batches)
+    return Repeated(*made, float(trained.log_prob.max()), w.training.overlap_batches)
+
+
+def of_update(w: Workload, batch: MiniBatch, routing: np.ndarray | None) -> list[Repeated]:
+    """What an update exchanges, by the bucket of gradients that leaves after it; none where nothing leaves a server."""
+    passes, pieces = training_passes(w), w.training.buckets
+    body = _body(w, batch.tokens, passes, routing)
+    if not body:
+        return []
+    turns, repeat = body.repeated(w, passes, batch.micro_batches)
+    last = round(repeat * (passes - 1) / (passes * batch.micro_batches))  # of them in the last backward pass
+    cuts = [repeat - last + last * i // pieces for i in range(1, pieces + 1)]
+    counts = [b - a for a, b in zip([0, *cuts[:-1]], cuts, strict=True)]
+    seconds = [float(batch.first.max()) + batch.piece, *[batch.piece] * (pieces - 1)]
+    return [Repeated(turns, n, s, w.training.overlap_batches) for n, s in zip(counts, seconds, strict=True)]
+
+
+def of_sharded(w: Workload, batch: MiniBatch) -> Repeated | None:
+    """Parameters gathered for each layer, forward and backward, and its gradients scattered, in every micro-batch.
+
+    All run beside the computing of a neighbouring layer. The first gather of a pass has none before it: one in `layers`, left out.
+    """
+    gathered, scattered = flows.sharded(w) if w.training.optimizer == "sharded" else (flows.NONE, flows.NONE)
+    if not gathered.src:
+        return None
+    repeat = max(1, round(batch.micro_batches * w.model.layers / w.training.pp))
+    gather, scatter = (_scaled(one, batch.micro_batches / repeat) for one in (gathered, scattered))
+    gathers, scatters = (flows.wire_seconds(w, one) for one in (gather, scatter))
+    back = (1 - batch.ahead) / (gathers + scatters)  # in proportion: the two of a layer hide behind it together
+    turns = (
+        Turn("all-gather", gather, batch.ahead),
+        Turn("all-gather", gather, back * gathers),
+        Turn("reduce-scatter", scatter, back * scatters),
+    )
+    return Repeated(turns, repeat, batch.seconds(w.training.buckets), beside=True)
+
+
+def of_training(w: Workload, trained: Trained) -> list[Repeated]:
+    """All loops of a step, in order."""
+    found = [of_log_probs(w, trained)]
+    for batch in trained.mini_batches:
+        found += [*of_update(w, batch, trained.routing), of_sharded(w, batch)]
+    return [loop for loop in found if loop and loop.repeat]
+
+
+def _body(w: Workload, tokens: Sequence[float], passes: int, routing: np.ndarray | None) -> _Body | None:
+    """What `passes` passes over `tokens` (one count a data-parallel rank) exchange between servers; None: nothing.
+
+    Where routing is even, the dispatch and combine of all layers are alike, so that one turn stands for either.
+    """
+    t, m = w.training, w.model
+    tensor = flows.tensor_training(w, tokens, passes)
+    even = flows.experts_training(w, tokens, passes)
+    if not even.src:
+        return _Body((("tensor", tensor),), ALL_REDUCES_PER_LAYER * m.layers / t.pp) if tensor.src else None
+    if routing is None and not tensor.src:
+        return _Body(((EXPERTS, even),), DISPATCH_AND_COMBINE * m.experts.layers / t.pp)
+    told_apart = [None] if routing is None else list(routing)
+    turns: list[tuple[str, Flows]] = []
+    for shares in told_apart:
+        there, back = (_sending(flows.dispatch(w, tokens, passes, shares, way)) for way in (False, True))
+        turns += [("tensor", tensor), (EXPERTS, there), (EXPERTS, back)]
+    turns = [(label, _scaled(one, 1 / len(told_apart))) for label, one in turns if one.src]
+    return _Body(tuple(turns), m.experts.layers / t.pp / len(told_apart))
+
+
+def _scaled(some: Flows, times: float) -> Flows:
+    return Flows(some.src, some.dst, [times * size for size in some.size])
+
+
+def _sending(some: Flows) -> Flows:
+    """Without the pairs that send nothing, as experts that are never chosen."""
+    kept = [row for row in zip(*some, strict=True) if row[2]]
+    return Flows(*map(list, zip(*kept, strict=True))) if kept else flows.NONE
