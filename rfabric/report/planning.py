@@ -91,7 +91,8 @@ def plan_table(found: Sequence[Planned], fabric: Fabric) -> Table:
     delays = (show_time(whole["delay_hidden_s"]), show_time(whole["delay_exposed_s"]))
     rows.append(Row("sum", ("", "", "", *times, f"{whole['rewires']} rewires", *delays)))
     columns = (
-        "stage", "bytes", "rack pairs", "light paths", "completion", "simulated", "bound", "by", "gap", "changed", "hidden", "exposed"
+        "stage", "bytes", "rack pairs", "light paths", "completion", "simulated", "bound", "by", "gap", "changed", "hidden",
+        "exposed",
     )  # fmt: skip
     note = (
         "Completion: the busiest cable on the ways chosen, as predicted; simulated beside all else it is "
