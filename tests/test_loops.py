@@ -13,6 +13,7 @@ from rfabric.rl.multiplex.jobs import Job
 from rfabric.rl.multiplex.traffic import placed, profile_of, traffic_of
 from rfabric.rl.workload import read_recipe
 from rfabric.trace import Flows, Loop, PhaseKey, TraceBuilder, read_trace, write_trace
+from rfabric.trace.loops import blocks
 
 HOSTS = [f"h{i + 1}" for i in range(8)]
 
@@ -82,42 +83,40 @@ def test_unrolled_is_every_repetition_in_turn():
     assert played.origin.looped is trace and played.origin.how == "unrolled" and not played.loops
 
 
-def test_folded_has_each_turn_once_and_hides_a_rewire_behind_one_computing():
+def test_folded_has_blocks_of_repetitions_the_first_by_itself():
     played = looped(repeat=3).folded()
     columns = zip(played.label, played.gap.tolist(), played.size.tolist(), strict=True)
     assert [(played.labels[k], gap, size) for k, gap, size in columns] == [
-        ("backward", 4.0, 0), ("barrier", 1.0, 0), ("computing", 4.0, 0), ("computing", 2.0, 0),
-        ("dispatch", 0.0, 3_000_000), ("dispatch", 0.0, 6_000_000), ("computing", 1.5, 0),
-        ("combine", 0.0, 9_000_000), ("computing beside", 3.0, 0), ("barrier", 0.0, 0), ("gradients", 0.0, 5_000_000),
+        ("backward", 4.0, 0), ("barrier", 1.0, 0),
+        ("computing", 2.0, 0), ("dispatch", 0.0, 1_000_000), ("dispatch", 0.0, 2_000_000), ("computing", 0.5, 0),
+        ("combine", 0.0, 3_000_000), ("computing beside", 1.0, 0), ("barrier", 0.0, 0),
+        ("computing", 2.0, 0), ("dispatch", 0.0, 1_000_000), ("dispatch", 0.0, 2_000_000), ("computing", 0.5, 0),
+        ("combine", 0.0, 3_000_000), ("computing beside", 1.0, 0), ("barrier", 0.0, 0),
+        ("computing", 2.0, 0), ("dispatch", 0.0, 1_000_000), ("dispatch", 0.0, 2_000_000), ("computing", 0.5, 0),
+        ("combine", 0.0, 3_000_000), ("computing beside", 1.0, 0), ("barrier", 0.0, 0),
+        ("gradients", 0.0, 5_000_000),
     ]  # fmt: skip
+    wide = looped(repeat=40).folded()
+    sent = wide.size[wide.label == wide.labels.index("combine")]
+    assert sent.sum() == 40 * 3_000_000 and len(sent) < 9 and sent[0] == 3_000_000
 
 
-def test_sampled_plays_some_and_stretches_over_the_others():
-    trace = looped(repeat=7)
-    played = trace.sampled(2)
-    ((row, (head, factor)),) = played.stretches.items()
-    assert factor == pytest.approx(7 / 2 - 1) and played.waits_for(head).tolist() == [0]
-    assert played.labels[played.label[row]] == "repetitions not played" and played.waits_for(
-        len(played) - 1
-    ).tolist() == [row]
-    assert played.origin.stands[played.size > 0].tolist() == [4, 4, 4, 3, 3, 3, 1]
-    assert (
-        played.total.sum() == trace.total.sum()
-        and (played.size.sum() - 5_000_000) * 7 == (trace.total.sum() - 5_000_000) * 2
-    )
-    assert not trace.sampled(7).stretches and len(trace.sampled(100)) == len(trace.unrolled())
+@given(st.integers(1, 10**6), st.integers(1, 30))
+def test_blocks_add_up_to_all_repetitions_and_grow(repeat, most):
+    found = blocks(repeat, most)
+    assert found.sum() == repeat and len(found) <= most and (found >= 1).all() and (np.diff(found) >= -1).all()
+    assert found[0] == 1 or most == 1
+    assert (blocks(min(repeat, 1000), 0) == 1).all()
 
 
 def test_a_trace_without_loops_plays_itself_and_each_play_is_one_object():
     b = TraceBuilder(HOSTS)
     b.flows([0], [1], 5)
     plain = b.build()
-    assert plain.unrolled() is plain.folded() is plain.sampled(1) is plain and plain.total is plain.total
+    assert plain.unrolled() is plain.folded() is plain and plain.total is plain.total
     trace = looped()
-    assert trace.folded() is trace.folded() and trace.sampled(2) is trace.sampled(2) is not trace.sampled(1)
-    with pytest.raises(RFabricError, match="0 repetitions cannot be sampled; give 1 or more"):
-        trace.sampled(0)
-    with pytest.raises(RFabricError, match="a trace is not played 'backwards'; there are folded, unrolled, sampled"):
+    assert trace.folded() is trace.folded() is not trace.unrolled()
+    with pytest.raises(RFabricError, match="a trace is not played 'backwards'; there are folded, unrolled"):
         trace.played("backwards")
 
 
@@ -134,7 +133,6 @@ def test_every_play_sends_the_same_bytes_and_computes_as_long(trace):
         where = [int(np.flatnonzero(rows == row)[0]) for row in plain]
         assert played.compute_only()[1][where] == pytest.approx(finish[plain])
         assert played.compute_only()[0][where] == pytest.approx(ready[plain])
-    assert trace.sampled(2).total.sum() == trace.total.sum()
 
 
 def test_a_loop_computes_between_and_beside_on_a_network_without_delay():
@@ -142,14 +140,14 @@ def test_a_loop_computes_between_and_beside_on_a_network_without_delay():
     assert ready.tolist() == [0, 4, 4, 4, 40] and finish.tolist() == [4, 40, 40, 40, 40]
 
 
-def test_folding_adds_a_handful_of_rows_to_a_loop():
+def test_folding_adds_no_more_rows_than_play_in_seconds(monkeypatch):
     b = TraceBuilder(HOSTS)
     b.loop([Flows([0] * 500, [1] * 500, [5] * 500)] * 2, 10**6, (1.0, 1.0), (1.0, 1.0))
     trace = b.build()
-    assert len(trace.folded()) - len(trace) <= 7
-    with pytest.raises(
-        RFabricError, match="the repetitions are 1,005,000,001 rows, more than .*; fold them, or sample fewer"
-    ):
+    assert len(trace.folded()) < 22 * 1006
+    monkeypatch.setattr("rfabric.trace.loops.MOST_FOLDED", 100)
+    assert len(replace(trace).folded()) - len(trace) <= 6
+    with pytest.raises(RFabricError, match="the repetitions are 1,005,000,001 rows, more than .*; fold them"):
         trace.unrolled()
 
 

@@ -138,7 +138,7 @@ def _read_played(folder: Path, summary: dict) -> Trace:
     if trace.provenance.get("source") == name:  # said by the reader, not by who made it
         del trace.provenance["source"]
     how = summary["runs"][0].get("repetitions") if name == LOOPED else None
-    return trace.played(how["played"], how["most"]) if how else trace
+    return trace.played(how["played"]) if how else trace
 
 
 @contextmanager

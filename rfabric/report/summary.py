@@ -83,7 +83,7 @@ def played_of(result: Result) -> dict | None:
     origin = result.trace.origin
     if origin is None:
         return None
-    return {"played": origin.how, "most": origin.most, "folding": result.folding and result.folding.to_json()}
+    return {"played": origin.how, "folding": result.folding and result.folding.to_json()}
 
 
 def nic_rates(fabric: Fabric) -> list[float]:

@@ -90,11 +90,7 @@ def _with_folding(result: Result, routing: Routing) -> Result:
 
 
 def _played(trace: Trace, repetitions: str) -> Trace:
-    """The rows that stand for `trace`; RunError where only an emulation can play it."""
-    if trace.stretches:
-        raise RunError(
-            "a sampled trace leaves repetitions out, for an emulation to stretch; simulate the one it came from"
-        )
+    """The rows that stand for `trace`."""
     if repetitions not in REPETITIONS:
         raise RFabricError(f"no way to play repetitions {repetitions!r}; there are {', '.join(REPETITIONS)}")
     return trace.folded() if repetitions == "folded" else trace.unrolled()

@@ -43,6 +43,7 @@ from .model import PhaseKey, Trace
 
 COLUMNS = ("id", "src", "dst", "size_bytes", "start_s", "after", "gap_s", "step", "phase", "label")
 LOOP_COLUMNS = ("loop", "turn", "repeat", "between_s", "beside_s")
+SECONDS = partial(parse_time, bare=True)  # the names of columns hold the unit
 VERSION = 1
 
 
@@ -158,7 +159,7 @@ def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
         raise RFabricError(f"{len(records) - len(rows)} ids stand twice; every id names one row")
     hosts = tuple(sorted(_hosts(records), key=_natural))
     index = {name: i for i, name in enumerate(hosts)}
-    size, seconds = partial(parse_size, bare=True), partial(parse_time, bare=True)
+    size, seconds = partial(parse_size, bare=True), SECONDS
     parsers = {"size_bytes": size, "gap_s": seconds, "start_s": seconds, "step": _whole}
     known: dict[str, dict] = {column: {} for column in parsers}  # the same text means the same number
     columns: dict[str, list] = {column: [] for column in parsers}
@@ -200,7 +201,7 @@ def _loops(records: list[dict]) -> tuple[list[int], list[int], tuple[Loop, ...]]
         last[number] = max(last.get(number, 0), turn[-1])
         for column, cell in there.items():
             key = (number, column, turn[-1] if column != "repeat" else 0)
-            value = (parse_time if column != "repeat" else _whole)(cell, f"{row}: {column}")
+            value = (SECONDS if column != "repeat" else _whole)(cell, f"{row}: {column}")
             if said.setdefault(key, value) != value:
                 raise RFabricError(
                     f"{row}: {column} {value} differs from {said[key]} of its loop {name!r}; say it once"

@@ -4,8 +4,7 @@
     the body              its turns in order; the loop is the body `repeat` times, one after the other
 
     unrolled   head -> [gate -> flows, beside]... -> barrier -> [gate -> flows, beside]... -> barrier    every repetition
-    folded     head -> lead -> [gate -> flows, beside]... -> barrier        each turn once, with `repeat` x bytes and computing
-    sampled    as unrolled for the first k repetitions, then one row that stands for the others
+    folded     the same, each block of repetitions as one, with all their bytes and computing: 1, 1, 2, 4, ... of them
 
 A gate is a row that computes what stands between, a barrier one that takes no time; both send nothing.
 """
@@ -19,9 +18,10 @@ from ..errors import RFabricError
 from ..fabric.ways import offsets_of, spread
 
 MOST_SECONDS = 1e9  # so that times keep microseconds
+MOST_FOLDED = 1 << 19  # rows a folded trace may have more than it must: what plays and is written in seconds
 MOST_PLAYED = 1 << 26  # rows: about 30 GB, at some 300 bytes a flow in the engine and 150 in a trace
-HELPERS = ("computing", "computing beside", "barrier", "repetitions not played")  # labels of rows that no file names
-BETWEEN, BESIDE, BARRIER, OTHERS = range(len(HELPERS))
+HELPERS = ("computing", "computing beside", "barrier")  # labels of rows that no file names
+BETWEEN, BESIDE, BARRIER = range(len(HELPERS))
 LOOPED = ("step", "phase", "start", "gap")  # columns in which the rows of a loop are the same
 
 
@@ -126,22 +126,21 @@ class Played:
     """Rows of a trace with its loops played: n rows, by what they stand for in the trace they come from.
 
     origin: int64[n] row, -1 of a helper; like: int64[n] the row whose sender, step and phase a helper shares; kind: int8[n] of a
-    helper, into HELPERS; spans: int64[loops, 2] the first and the last row of each loop; times: int64[n] bytes are so many times
-    the row's; stands: int64[n] for how many times what it sends a row stands; gap, start: float64[n] s; after as CSR; stretches:
-    row -> (row whose finish began the loop, factor).
+    helper, into HELPERS; block: int64[n] the block of several repetitions that a row belongs to, -1 for none; spans:
+    int64[blocks, 2] the row after which each begins, and its last; times: int64[n] bytes are so many times the row's; gap, start:
+    float64[n] s; after as CSR.
     """
 
     origin: np.ndarray
     like: np.ndarray
     kind: np.ndarray
+    block: np.ndarray
     spans: np.ndarray
     times: np.ndarray
-    stands: np.ndarray
     gap: np.ndarray
     start: np.ndarray
     after_offsets: np.ndarray
     after: np.ndarray
-    stretches: dict[int, tuple[int, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,26 +159,22 @@ class _Body:
 
 
 def play(
-    loops: Sequence[Loop], columns: dict[str, np.ndarray], offsets: np.ndarray, after: np.ndarray, fold: bool, most: int
+    loops: Sequence[Loop], columns: dict[str, np.ndarray], offsets: np.ndarray, after: np.ndarray, fold: bool
 ) -> Played:
-    """The rows of a trace with at most `most` repetitions of each loop as rows (0: all), or folded into one.
+    """The rows of a trace with every repetition of its loops as rows, or with blocks of them folded.
 
     A loop takes the place of its first row. What waits for a row of a loop waits for the loop's end.
     """
     loop = columns["loop"]
     parts = rows_of_loops(loop)
-    bodies = {
-        k: _body(loops[k], rows, columns["turn"][rows], loops[k].repeat if fold else 1) for k, rows in parts.items()
-    }
-    runs = {k: 1 if fold else min(most or loops[k].repeat, loops[k].repeat) for k in parts}
-    cut = {k: not fold and runs[k] < loops[k].repeat for k in parts}
+    bodies = {k: _body(loops[k], rows, columns["turn"][rows]) for k, rows in parts.items()}
+    room = (MOST_FOLDED - len(loop)) // max(sum(map(len, bodies.values())), 1)
+    runs = {k: blocks(loops[k].repeat, max(room, 1) if fold else 0) for k in parts}
     width = (loop < 0).astype(np.int64)
     for k, rows in parts.items():
-        width[rows[0]] = 1 + runs[k] * len(bodies[k]) + cut[k]
+        width[rows[0]] = 1 + len(runs[k]) * len(bodies[k])
     if width.sum() > MOST_PLAYED:
-        raise RFabricError(
-            f"the repetitions are {int(width.sum()):,} rows, more than {MOST_PLAYED:,}; fold them, or sample fewer"
-        )
+        raise RFabricError(f"the repetitions are {int(width.sum()):,} rows, more than {MOST_PLAYED:,}; fold them")
     place = np.cumsum(width) - width
     ends = place.copy()  # of each row the one whose finish is its own
     for rows in parts.values():
@@ -189,15 +184,26 @@ def play(
     out.keep(np.union1d(np.flatnonzero(loop < 0), heads), place, ends, columns, offsets, after)
     out.kind[place[heads]], out.origin[place[heads]] = BARRIER, -1
     for k, rows in parts.items():
-        at = int(place[rows[0]])
-        out.repeat(at + 1, bodies[k], runs[k], loops[k].repeat, fold)
-        if cut[k]:
-            out.others(at, at + int(width[rows[0]]) - 1, int(rows[0]), loops[k].repeat / runs[k] - 1)
-    return out.done(np.array([(place[parts[k][0]], ends[parts[k][0]]) for k in sorted(parts)]))
+        out.repeat(int(place[rows[0]]) + 1, bodies[k], runs[k])
+    return out.done()
 
 
-def _body(loop: Loop, rows: np.ndarray, turn: np.ndarray, times: int) -> _Body:
-    """One repetition that stands for `times`: the first turn's computing but one goes first, so that one hides its rewire."""
+def blocks(repeat: int, most: int) -> np.ndarray:
+    """How many repetitions each block folds, int64: one at first, then ever more, in at most so many blocks; 0: each by itself.
+
+    What a loop meets as it begins (the rewire for it, the tail of what came before) it meets as it would in full; what runs
+    beside it for long meets blocks that are short against it.
+    """
+    if not most:
+        return np.ones(repeat, np.int64)
+    count = min(most, 1 + int(np.ceil(np.log2(repeat)))) if repeat > 1 else 1
+    steps = np.arange(count) / max(count - 1, 1)
+    ends = np.unique(np.append(np.round(repeat**steps).astype(np.int64)[:-1] if count > 1 else [], repeat))
+    return np.diff(ends, prepend=0).astype(np.int64)
+
+
+def _body(loop: Loop, rows: np.ndarray, turn: np.ndarray) -> _Body:
+    """One repetition."""
     columns: list[tuple] = []  # (origin, like, kind, gap) of runs of rows
     owners, entries, before, n = [], [], np.array([-1]), 0
 
@@ -212,16 +218,14 @@ def _body(loop: Loop, rows: np.ndarray, turn: np.ndarray, times: int) -> _Body:
     for number, (between, beside) in enumerate(zip(loop.between, loop.beside, strict=True)):
         flows = rows[turn == number]
         like = int(flows[0])
-        if not number and times > 1 and between:
-            before = helper(BETWEEN, like, (times - 1) * between, before)
-        gate = helper(BETWEEN, like, between if not number else times * between, before)
+        gate = helper(BETWEEN, like, between, before)
         columns.append((flows, flows, np.full(len(flows), -1), np.zeros(len(flows))))
         before = np.arange(n, n + len(flows))
         owners.append(before)
         entries.append(np.repeat(gate, len(flows)))
         n += len(flows)
         if beside:
-            before = np.append(before, helper(BESIDE, like, times * beside, gate))
+            before = np.append(before, helper(BESIDE, like, beside, gate))
     helper(BARRIER, like, 0.0, before)
     return _Body(*map(np.concatenate, zip(*columns, strict=True)), np.concatenate(owners), np.concatenate(entries))
 
@@ -231,11 +235,11 @@ class _Out:
 
     def __init__(self, n: int):
         self.origin, self.like = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
-        self.kind, self.times, self.stands = np.full(n, -1, np.int8), np.ones(n, np.int64), np.ones(n, np.int64)
+        self.kind, self.times = np.full(n, -1, np.int8), np.ones(n, np.int64)
+        self.block, self.spans = np.full(n, -1, np.int64), []
         self.gap, self.start = np.zeros(n), np.zeros(n)
         self.owners: list[np.ndarray] = []
         self.entries: list[np.ndarray] = []
-        self.stretches: dict[int, tuple[int, float]] = {}
 
     def keep(
         self,
@@ -255,32 +259,28 @@ class _Out:
         self.owners.append(waits >> 32)
         self.entries.append(waits & 0xFFFFFFFF)
 
-    def repeat(self, at: int, body: _Body, runs: int, repeat: int, fold: bool) -> None:
-        """`runs` repetitions from row `at` on, which stand for `repeat`."""
-        every = slice(at, at + runs * len(body))
+    def repeat(self, at: int, body: _Body, times: np.ndarray) -> None:
+        """A body from row `at` on for each block of `times` repetitions."""
+        every = slice(at, at + len(times) * len(body))
         for name in ("origin", "like", "kind", "gap"):
-            getattr(self, name)[every] = np.tile(getattr(body, name), runs)
-        if fold:
-            self.times[every] = repeat
-        else:
-            shares = repeat // runs + (np.arange(runs) < repeat % runs)
-            self.stands[every] = np.repeat(shares, len(body))
-        first = at + len(body) * np.arange(runs)[:, None]
+            getattr(self, name)[every] = np.tile(getattr(body, name), len(times))
+        self.times[every] = np.repeat(times, len(body))
+        self.gap[every] *= self.times[every]
+        folded = np.flatnonzero(times > 1)
+        begins = at + len(body) * folded
+        rows = begins[:, None] + np.arange(len(body))
+        self.block[rows] = len(self.spans) + np.arange(len(folded))[:, None]
+        self.spans += zip((begins - 1).tolist(), (begins + len(body) - 1).tolist(), strict=True)
+        first = at + len(body) * np.arange(len(times))[:, None]
         self.owners.append((first + body.owner).ravel())
         self.entries.append((first + body.entry).ravel())
 
-    def others(self, head: int, at: int, like: int, factor: float) -> None:
-        """Row `at`, the last of its loop, stands for the repetitions that are not played."""
-        self.like[at], self.kind[at] = like, OTHERS
-        self.owners.append(np.array([at]))
-        self.entries.append(np.array([at - 1]))
-        self.stretches[at] = head, factor
-
-    def done(self, spans: np.ndarray) -> Played:
+    def done(self) -> Played:
+        spans = np.array(self.spans, dtype=np.int64).reshape(-1, 2)
         owner, entry = np.concatenate(self.owners), np.concatenate(self.entries)
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=len(self.origin))
         return Played(
-            self.origin, self.like, self.kind, spans, self.times, self.stands, self.gap, self.start,
-            offsets_of(counts), entry[order], self.stretches,
+            self.origin, self.like, self.kind, self.block, spans, self.times, self.gap, self.start, offsets_of(counts),
+            entry[order],
         )  # fmt: skip

@@ -13,7 +13,7 @@ unit in which the two worlds are compared.
 
 Rows of a *loop* run again and again (`loops.Loop`): `turn` by `turn`, all rows of a turn at once. Their `size` is what one
 repetition sends, `total` what all do; `after`, `gap` and `start` say when the loop begins. What waits for a row of a loop waits
-for the whole loop. Such a trace is not run itself but played: `folded`, `unrolled` or `sampled`.
+for the whole loop. Such a trace is not run itself but played: `folded` or `unrolled`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ from ..units import transfer_seconds
 from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
 
 PHASES = ("generation", "training", "weight_sync")
-PLAYS = ("folded", "unrolled", "sampled")
+PLAYS = ("folded", "unrolled")
 MOST_BYTES = 1e18  # so that sums of bytes stay whole numbers of 64 bits
 
 
@@ -59,8 +59,7 @@ class Trace:
     after_offsets: int64[n+1], after: int64 (CSR); step: int32[n]; phase: int16[n] into phases; label: int16[n] into labels;
     loop: int32[n] into loops, -1 of a row that runs once; turn: int16[n], which turn of its loop a row belongs to.
     `windows` gives the predicted seconds of a phase where its maker knows them. `provenance` says where all this comes from,
-    `origin` which looped trace it plays. `stretches` (of a sampled trace): row -> (row whose finish began its loop, factor); the
-    row takes factor x the seconds from there to when it is ready, for the repetitions that are not rows.
+    `origin` which looped trace it plays.
     """
 
     hosts: tuple[str, ...]
@@ -82,7 +81,6 @@ class Trace:
     turn: np.ndarray | None = None
     loops: tuple[Loop, ...] = ()
     origin: "Origin | None" = None
-    stretches: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def __post_init__(self):
         types = {
@@ -135,7 +133,7 @@ class Trace:
         """How often each row sends its bytes in truth: int64[n]."""
         if self.loops:
             return np.append([one.repeat for one in self.loops], 1)[self.loop]  # -1: once
-        return self.origin.stands if self.origin else np.ones(len(self), np.int64)
+        return np.ones(len(self), np.int64)
 
     @cached_property
     def loop_of(self) -> np.ndarray:
@@ -146,11 +144,11 @@ class Trace:
 
     @cached_property
     def total(self) -> np.ndarray:
-        """Bytes of each row in all repetitions that it stands for: int64[n]."""
+        """Bytes of each row in all its repetitions: int64[n]."""
         return self.size * self._times
 
     def folded(self) -> "Trace":
-        """Each turn once, with the bytes and the computing of all repetitions: what plays fast.
+        """Blocks of repetitions, each as one with the bytes and the computing of them all: what plays fast.
 
         Exact where nobody else shares a cable with the loop while it runs: max-min fair shares do not depend on how much is
         left to send, so that a turn of r times the bytes ends after r times its seconds, and the order of turns changes no sum.
@@ -162,28 +160,22 @@ class Trace:
         """Every repetition as rows of its own."""
         return self.played("unrolled")
 
-    def sampled(self, most: int) -> "Trace":
-        """At most `most` repetitions of each loop as rows; one more row stands for the others, see `stretches`."""
-        if most < 1:
-            raise RFabricError(f"{most} repetitions cannot be sampled; give 1 or more")
-        return self.played("sampled", most)
-
-    def played(self, how: str, most: int = 0) -> "Trace":
-        """`folded`, `unrolled` or `sampled`; self where nothing is repeated, else the same object each time: runs share it."""
+    def played(self, how: str) -> "Trace":
+        """`folded` or `unrolled`; self where nothing is repeated, else the same object each time: runs share it."""
         if how not in PLAYS:
             raise RFabricError(f"a trace is not played {how!r}; there are {', '.join(PLAYS)}")
         if not self.loops:
             return self
-        if (how, most) not in self._plays:
-            self._plays[how, most] = self._play(how, most)
-        return self._plays[how, most]
+        if how not in self._plays:
+            self._plays[how] = self._play(how)
+        return self._plays[how]
 
     @cached_property
-    def _plays(self) -> dict[tuple[str, int], "Trace"]:
+    def _plays(self) -> dict[str, "Trace"]:
         return {}
 
-    def _play(self, how: str, most: int) -> "Trace":
-        made = play(self.loops, self._columns, self.after_offsets, self.after, how == "folded", most)
+    def _play(self, how: str) -> "Trace":
+        made = play(self.loops, self._columns, self.after_offsets, self.after, how == "folded")
         like, helps = made.like, made.origin < 0
         labels = (*self.labels, *(name for name in HELPERS if name not in self.labels))
         names = np.array([labels.index(name) for name in HELPERS])
@@ -192,8 +184,7 @@ class Trace:
             size=np.where(helps, 0, self.size[like] * made.times), start=made.start, gap=made.gap,
             after_offsets=made.after_offsets, after=made.after, step=self.step[like], phase=self.phase[like],
             label=np.where(helps & (made.kind >= 0), names[made.kind], self.label[like]), labels=labels,
-            loop=None, turn=None, loops=(), stretches=made.stretches,
-            origin=Origin(self, made.origin, made.spans, how, most, made.times, np.where(helps, 1, made.stands)),
+            loop=None, turn=None, loops=(), origin=Origin(self, made.origin, made.block, made.spans, how, made.times),
         )  # fmt: skip
 
     @cached_property
@@ -330,18 +321,17 @@ class Trace:
 class Origin:
     """Where the rows of a played trace come from.
 
-    rows: int64[n] rows of `looped`, -1 of those that only compute or wait for the loop; spans: int64[loops, 2] the first and the
-    last row of each loop; how: folded, unrolled or sampled, of at most `most` repetitions; times: int64[n] repetitions whose bytes
-    a row sends; stands: int64[n] for how many times what it sends a row stands.
+    rows: int64[n] rows of `looped`, -1 of those that only compute or wait for the loop; block: int64[n] the block of several
+    repetitions that a row belongs to, -1 for none; spans: int64[blocks, 2] the row after which each block begins, and its last;
+    how: folded or unrolled; times: int64[n] repetitions whose bytes and computing a row holds.
     """
 
     looped: Trace
     rows: np.ndarray
+    block: np.ndarray
     spans: np.ndarray
     how: str
-    most: int
     times: np.ndarray
-    stands: np.ndarray
 
 
 def routing_of(scheme: str, fabric: Fabric, trace: Trace) -> Routing:
