@@ -284,17 +284,16 @@ class _World:
 
     def _decide(self) -> None:
         """Answer the stages that ask, all at once."""
-        asking = self.contract.asking
-        if self.slotted:
-            self.stage, self.turn = asking[-1], 0
-            self.cycle = self.policy.cycle(self._demand(asking[-1]), self.contract.circuits) or self.cycle
-            self.contract.stay()
-            return
-        open_ = self._open()
+        asking, open_ = self.contract.asking, self._open()
         others = [s for s in open_ if s not in asking]
         demand = together([self._demand(s) for s in asking])
         left = {s: self.engine.remaining(rows) for s, rows in open_.items()}
         sending = [stage_demand(self.trace, self.fabric, s, open_[s], left[s]) for s in others]
+        if self.slotted:  # the cycle meets all who send, not those alone who begin
+            self.turn = 0
+            self.cycle = self.policy.cycle(together([demand, *sending]), self.contract.circuits) or self.cycle
+            self.contract.stay()
+            return
         coming = [self._demand(s) for s in self.waiting[:PLAN_AHEAD]]
         circuits, now = self.contract.circuits, self.engine.now
         decision = intend(self.fabric, self.policy, demand, circuits, now, coming, self.timing, sending)
