@@ -1,15 +1,20 @@
 """Rounds inside a collective, against closed forms and against one set of circuits; what is lit before a job."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rfabric.control.schema import plan_request
+from rfabric.emulate.worker import Controller
 from rfabric.emulate.world import emulatable
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric, rfabric
 from rfabric.optics import Circuits, Demand, Timing, parse_policy
 from rfabric.optics.rounds import decompositions, joins
+from rfabric.report.result import Scale
 from rfabric.simulate.world import simulate
 from rfabric.study.planning import plan
 from rfabric.trace import TraceBuilder, routing_of, waves
@@ -31,7 +36,7 @@ def exchange(fabric, size, builder=None, **kind):
 
 
 @pytest.mark.parametrize(("racks", "uplinks"), [(4, 1), (6, 2), (8, 2), (8, 3), (16, 4)])
-@pytest.mark.parametrize("delay", [0.0, 0.1])
+@pytest.mark.parametrize("delay", [0.0, 0.03])
 def test_an_all_to_all_takes_its_rounds_and_the_turns_between(racks, uplinks, delay):
     fabric = rfabric(pods=2, tors=racks // 2, gpus=uplinks, planes=uplinks, electrical=0, delay=delay)
     rounds = -(-(racks - 1) // uplinks)
@@ -179,6 +184,25 @@ def test_one_shot_is_predicted_no_worse_than_the_mesh_of_the_start(first, second
     assert _busiest(fabric, trace, chosen, routing) <= _busiest(fabric, trace, mesh, routing) * (1 + 1e-9)
 
 
+def test_what_one_shot_chose_is_lit_before_an_emulation_without_a_wait():
+    """The worker asks the controller for exactly these circuits, dark for no time, and commits."""
+    fabric = parse_fabric("topoopt,servers=5,gpus=2")
+    trace, done = exchange(fabric, 4e9).build(), []
+
+    class Rest:
+        def plan_circuits(self, circuits, **options):
+            done.append(plan_request({"circuits": circuits.to_json(), **options}, fabric))
+            return SimpleNamespace(rewire=True, epoch=7)
+
+        def commit(self, epoch):
+            done.append(epoch)
+
+    policy = parse_policy("own", fabric)
+    wanted = first_circuits(fabric, trace, policy, routing_of("placed", fabric, trace))
+    Controller(Rest(), "own", Scale(), Timing()).before_the_job(wanted, trace.pairs())
+    assert done[0].circuits == wanted and done[0].delay == 0.0 and done[1] == 7
+
+
 def _busiest(fabric, trace, circuits, routing):
     """Seconds of the busiest link of each label, added up."""
     seconds = 0.0
@@ -193,8 +217,9 @@ def _busiest(fabric, trace, circuits, routing):
 
 def test_one_shot_sees_the_collectives_that_the_sum_of_all_hides():
     """Servers exchange evenly, and in pairs more at another time: circuits for the pairs leave the exchange its share."""
-    fabric = parse_fabric("topoopt,servers=6,gpus=4")
-    b, size = exchange(fabric, 4e9), 4e10
-    b.flows(range(24), [gpu ^ 4 for gpu in range(24)], size, start=5.0, phase="weight_sync", label="weights")
+    fabric = parse_fabric("topoopt,servers=6,gpus=3,degree=4")
+    b, size = exchange(fabric, 4e9), 4e11
+    other = [3 * (gpu // 3 ^ 1) + gpu % 3 for gpu in range(18)]
+    b.flows(range(18), other, size, start=5.0, phase="weight_sync", label="weights")
     once, mesh = (simulate(fabric, b.build(), policy) for policy in ("own", STATIC))
     assert once.step_seconds < mesh.step_seconds and not once.rewires

@@ -9,7 +9,8 @@ comes next is known ahead, so a turn takes no control time, only the OCS delay a
 collective is that of SWOT (arXiv 2510.19322).
 
 All planes turn together. In the fluid model planes that turn each for itself gain nothing on an even all-to-all: each plane has
-the same rounds to light and as many turns to make, and one that turns meanwhile sends nothing.
+the same rounds to light and as many turns to make, and one that turns meanwhile sends nothing. In the exchanges of grpo-64-moe
+with ep 16 and 32 and pp 2, on 4 planes and on 2, they would have saved less than 0.02 % of the time that rounds send.
 """
 
 from dataclasses import dataclass

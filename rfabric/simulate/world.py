@@ -314,11 +314,12 @@ class _World:
         )  # fmt: skip
         some = [*others, *(s for s in asking if s in open_)]
         ways = {c: self._ways_under(c) for c in (circuits, decision.circuits)}
-        loads = [[ways[c].load(open_[s], left[s]) for s in some] for c in (circuits, decision.circuits)]
         leads = [0.0 if s in others else s.lead for s in some]
+        loads, play = [], None
+        if decision.rewire or rounds:
+            loads = [[ways[c].load(open_[s], left[s]) for s in some] for c in (circuits, decision.circuits)]
         if decision.rewire:
             decision = self.contract.weigh(decision, *loads, leads)
-        play = None
         if rounds and some:
             scene = {s: (open_[s], left[s], lead) for s, lead in zip(some, leads, strict=True)}
             ends = self.contract.ends(decision, loads[0], loads[1 if decision.rewire else 0], leads)
