@@ -14,7 +14,7 @@ from rfabric.fabric import Routes, fat_tree, parse_fabric, rfabric, unreachable
 from rfabric.optics import Circuits, Demand, Timing, clashes, completion, intend, joined, light, parse_policy, planes
 from rfabric.optics.bound import bound, cut_seconds, fluid_seconds
 from rfabric.optics.check import faults
-from rfabric.optics.policies import POLICIES, drain_seconds
+from rfabric.optics.policies import GRANULARITIES, POLICIES, drain_seconds
 from rfabric.optics.solvers import SOLVERS, bridged, slots
 from rfabric.report.planning import totals
 from rfabric.report.result import Scale
@@ -189,7 +189,7 @@ def test_rotor_meets_every_rack_in_turn():
         ("demand,when=now", "'when=now' is not a setting; write KEY=VALUE with one of granularity, slot"),
         (
             "demand,granularity=daily",
-            "no granularity 'daily'; there are one-shot, per-phase, per-collective, time-slotted",
+            "no granularity 'daily'; there are one-shot, per-phase, per-collective, intra-collective, time-slotted",
         ),
         ("demand,granularity=one-shot,granularity=one-shot", "a setting stands twice"),
         ("demand,slot=1s", "slot goes with granularity=time-slotted; leave it out of per-collective"),
@@ -255,7 +255,7 @@ def test_a_collectives_window_is_until_the_next_and_its_own_time_on_the_cards(tu
         assert wanted.window >= wanted.floor and wanted.window <= ahead + wanted.floor + 1e-9 + 1.0
 
 
-@pytest.mark.parametrize("granularity", ["one-shot", "per-phase", "per-collective", "time-slotted"])
+@pytest.mark.parametrize("granularity", GRANULARITIES)
 def test_every_granularity_conserves_bytes_and_orders_its_rewires(granularity):
     trace = job(NARROW, size=4e11)
     result = simulate(NARROW, trace, f"demand,granularity={granularity}")

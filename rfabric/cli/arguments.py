@@ -172,7 +172,7 @@ def _crossover(verbs) -> None:
     verb.add_argument("--policy", default="demand", help="who chooses the circuits (default %(default)s)")
     verb.add_argument(
         "--granularity", metavar="WHEN", action="append", default=[],
-        help="one-shot, per-phase, per-collective or time-slotted; may be given again (default: all)",
+        help="one-shot, per-phase, per-collective, intra-collective or time-slotted; may be given again (default: all)",
     )  # fmt: skip
     verb.add_argument(
         "--delays",

@@ -22,7 +22,8 @@ from ..fabric import Fabric
 from ..fabric.schemes import Routing
 from ..optics import Circuits, Demand, Timing, parse_policy
 from ..report.result import Pace, Scale
-from ..trace import Trace, read_trace, routing_of, stage_demand, stages
+from ..trace import Trace, read_trace, routing_of
+from ..trace.beforehand import first_circuits
 from . import calibrate, guard
 from .network import OVERHEAD, Network
 from .replay import Replay
@@ -115,9 +116,9 @@ class Controller:
 
     def plan(
         self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: Sequence[Demand],
-        sending: Sequence[Demand] = (), delay: float | None = None,
+        sending: Sequence[Demand] = (),
     ) -> Planned:  # fmt: skip
-        words = self.scale.dilation, self.timing.in_flight, delay, sending
+        words = self.scale.dilation, self.timing.in_flight, None, sending
         return self.rest.plan(self.policy, demand, pairs, now, upcoming, *words)
 
     def abort(self, epoch: int) -> None:
@@ -126,10 +127,10 @@ class Controller:
     def commit(self, epoch: int) -> Committed:
         return self.rest.commit(epoch)
 
-    def before_the_job(self, trace: Trace, fabric: Fabric) -> None:
-        """One plan for all that the job sends, in force before it begins: nobody waits for the OCSes, even a patch panel."""
-        (job,) = stages(trace, "one-shot")
-        plan = self.plan(stage_demand(trace, fabric, job), trace.pairs(), 0.0, [], delay=0.0)
+    def before_the_job(self, circuits: Circuits, pairs: Sequence[tuple[str, str]]) -> None:
+        """One plan, in force before the job begins: nobody waits for the OCSes, even a patch panel."""
+        words = {"time_dilation": self.scale.dilation, "in_flight": self.timing.in_flight, "delay_s": 0.0}
+        plan = self.rest.plan_circuits(circuits, pairs=[list(pair) for pair in pairs], **words)
         if plan.rewire:
             self.commit(plan.epoch)
 
@@ -152,15 +153,16 @@ class Run:
 
     def replay(self, control: Controller | None, box: Sandbox, folder: Path) -> dict:
         """Replay, check that the host kept pace, and gather what was measured."""
-        granularity = parse_policy(control.policy, self.fabric).granularity if control else "per-phase"
-        if granularity == "one-shot":
-            control.before_the_job(self.trace, self.fabric)
+        policy = parse_policy(control.policy if control else "static", self.fabric)
+        if control and policy.granularity == "one-shot":
+            first = first_circuits(self.fabric, self.trace, policy, self.routing)
+            control.before_the_job(first, self.trace.pairs())
         circuits = control.rest.circuits() if control else Circuits()
         before = port_bytes(self.fabric)
         watch = Watch(box, self.network, self.scale, may_drop=self.timing.in_flight == "drop")
         done = Replay(
             self.fabric, self.trace, self.wire, control, circuits, self.scale, self.timing, Lines(), watch, self.routing,
-            granularity, self.share,
+            policy.granularity, self.share,
         ).run()  # fmt: skip
         pace = watch.verdict(done.worst_lateness)
         lost = control.lost_bytes() if done.rewires else {}

@@ -87,7 +87,7 @@ def emulate(
 
 
 def emulatable(fabric: Fabric, policy: str) -> str:
-    """The policy, spelled out, that an emulation of `fabric` follows; RFabricError where circuits turn in slots."""
+    """The policy, spelled out, that an emulation of `fabric` follows; RFabricError where circuits turn in slots or rounds."""
     policy = spelled(policy, fabric)
     found = parse_policy(policy, fabric)
     if fabric.ocses and found.granularity == "time-slotted":
@@ -95,6 +95,12 @@ def emulatable(fabric: Fabric, policy: str) -> str:
             f"fabric {fabric.name}, policy {policy}: its circuits turn every {show_time(found.slot)} whatever is under way, an "
             f"emulation changes them where a phase or collective begins; `rfabric simulate` follows the slots, or emulate "
             f"the same cables with --policy demand,granularity=per-phase or --policy static"
+        )
+    if fabric.ocses and found.granularity == "intra-collective":
+        raise RFabricError(
+            f"fabric {fabric.name}, policy {policy}: in rounds flows send a share at a time and pause, an emulation changes "
+            f"circuits where a phase or collective begins; `rfabric simulate` plays the rounds, or emulate the same cables "
+            f"with --policy demand,granularity=per-collective"
         )
     return policy
 

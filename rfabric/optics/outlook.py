@@ -90,22 +90,32 @@ class Outlook:
         return found
 
 
-def gain(before: Outlook, after: Outlook, leads: np.ndarray, cables: np.ndarray, dark: float) -> float:
-    """Seconds that stages sending at once end sooner in all, when cables of the mask are dark for `dark` s, then `after` holds.
+def ends_after(before: Outlook, after: Outlook, leads: np.ndarray, cables: np.ndarray, dark: float) -> np.ndarray:
+    """Seconds from now until each stage ends, when cables of the mask are dark for `dark` s, then `after` holds: float64[stages].
 
-    `leads`: when each begins to send. Stages whose flows cross a cable that goes dark stand still meanwhile, others go on. Where
-    the last of them ends later, nothing is gained: its delay counts (negative). -inf where one has no way afterwards, inf where
-    one has none as things are.
+    `leads`: when each begins to send. Stages whose flows cross a cable that goes dark stand still meanwhile, others go on.
     """
-    then = after.ends
+    waits = dark * (_crosses(before, cables) | _crosses(after, cables))
+    return np.maximum(leads, waits) + after.ends
+
+
+def gained(now: np.ndarray, then: np.ndarray) -> float:
+    """Seconds that stages sending at once end sooner in all, where they end after `then` instead of `now` seconds.
+
+    Where the last of them ends later, nothing is gained: its delay counts (negative). -inf where one has no way then, inf where
+    one has none now.
+    """
     if np.isinf(then).any():
         return -NEVER
-    waits = dark * (_crosses(before, cables) | _crosses(after, cables))
-    now, then = leads + before.ends, np.maximum(leads, waits) + then
     if np.isinf(now).any():
         return NEVER
     total, last = float((now - then).sum()), float(now.max(initial=0.0) - then.max(initial=0.0))
     return total if last >= 0 else min(total, last)
+
+
+def gain(before: Outlook, after: Outlook, leads: np.ndarray, cables: np.ndarray, dark: float) -> float:
+    """What is `gained` by going dark for `dark` s on the cables of the mask, and having `after` from then on."""
+    return gained(leads + before.ends, ends_after(before, after, leads, cables, dark))
 
 
 def gain_later(before: Outlook, after: Outlook, leads: np.ndarray, dark: float) -> float:

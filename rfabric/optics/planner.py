@@ -85,12 +85,15 @@ def intend(
     sending: Sequence[Demand] = (),
     pairs: Iterable[Pair] = (),
     dark: float | None = None,
+    in_turn: bool = False,
+    also: Sequence[Circuits] = (),
 ) -> Decision:
     """Ask `policy` for circuits for `demand`, which begins, beside what others are `sending`, and decide.
 
     `coming` are the demands of stages that follow; `dark` is how long (s) a rewire keeps flows waiting, where it is not what
     `timing` and the fabric say: 0 before the job begins. RFabricError when what comes out disconnects racks that send or a pair of
-    `pairs`.
+    `pairs`; with `in_turn` the decision says `wait` instead, as rounds may join them one after another. `also`: circuits to be
+    weighed beside those of the policy.
     """
     if not fabric.ocses:
         return Decision(STAY, "no OCS", circuits)
@@ -103,9 +106,9 @@ def intend(
         stay = Prospect.of(fabric, circuits, every, coming)
         decision = Decision(STAY, "circuits already fit", circuits)
         if stay.at_stake(every, coming, dark) > guard:
-            found = _candidates(fabric, policy, demand, circuits, now, coming, sending)
+            found = dict.fromkeys([*_candidates(fabric, policy, demand, circuits, now, coming, sending), *also])
             decision = _best(fabric, policy.name, found, every, coming, circuits, stay, dark, guard)
-    if decision.wait and sending:
+    if decision.wait and (sending or in_turn):
         return decision
     refuse_cut(fabric, decision.circuits, [*sending, demand])
     refuse_disconnection(fabric, decision.circuits, pairs)
@@ -127,7 +130,7 @@ def _candidates(
 
 
 def _best(
-    fabric: Fabric, who: str, found: Sequence[Circuits], demands: Sequence[Demand], coming: Sequence[Demand],
+    fabric: Fabric, who: str, found: Iterable[Circuits], demands: Sequence[Demand], coming: Sequence[Demand],
     circuits: Circuits, stay: "Prospect", dark: float, guard: float,
 ) -> Decision:  # fmt: skip
     """The candidate that gains most over the circuits as they are; they stay where none gains more than `guard` s."""

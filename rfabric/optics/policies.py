@@ -17,12 +17,14 @@ Whether the answer is worth a rewire is the planner's question (`planner.intend`
     rotor                         every slot the next rounds of a tournament of all racks, whatever the demand (RotorNet)
 
 `NAME,granularity=WHEN` says when a policy is asked: `one-shot` (before the job, for the sum of all it sends), `per-phase`,
-`per-collective` (as a communication phase begins) or `time-slotted` (`slot=100ms`: a decomposition of the phase's demand, one
-part after the other). Where nothing is said, `demand` is asked per collective, `rotor` by the slot, the others per phase.
+`per-collective` (as a communication phase begins), `intra-collective` (likewise, and circuits may change in rounds inside it:
+`rounds`) or `time-slotted` (`slot=100ms`: a decomposition of the phase's demand, one part after the other). Where nothing is
+said, `demand` is asked per collective, `rotor` by the slot, the others per phase.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Protocol
 
 import numpy as np
@@ -33,11 +35,11 @@ from ..units import parse_time, transfer_seconds
 from . import templates
 from .circuits import Circuits, Demand, Rewire
 from .planes import Pair, light, planes
-from .solvers import SOLVERS, bridged, region_table
+from .solvers import MOST_SLOTS, SOLVERS, bridged, region_table
 from .solvers import slots as decomposed
 from .templates import Matchings
 
-GRANULARITIES = ("one-shot", "per-phase", "per-collective", "time-slotted")
+GRANULARITIES = ("one-shot", "per-phase", "per-collective", "intra-collective", "time-slotted")
 SLOT_DELAYS = 10  # a slot lasts so many reconfiguration delays, so that nine tenths of the time is light
 DEFAULT_SLOT = 0.1  # s, at least: ten times the delay of a 3D-MEMS switch
 MOST_RACKS_COMPARED = 256  # `demand` asks both solvers up to so many racks, beyond them the matching alone
@@ -53,7 +55,9 @@ class Policy(Protocol):
     slot: float
 
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits: ...
+    def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]: ...
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]: ...
+    def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]: ...
 
 
 @dataclass(frozen=True)
@@ -68,15 +72,50 @@ class _Policy:
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
         raise NotImplementedError
 
+    def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
+        """What the policy chooses among, for who can weigh it better, by the ways of every flow."""
+        return [self.decide(demand, circuits, 0.0)]
+
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         """The circuits of slot after slot, then from the first again: what a demand decomposes into."""
         if not demand.bytes.any():
             return []
         found, lit = [], circuits
         for part in decomposed(demand, self.fabric):
-            lit = _lit(self.fabric, _least_moved(self.fabric, bridged(self.fabric, part, demand), lit))
+            lit = self._moved_to(bridged(self.fabric, part, demand), lit)
             found.append(lit)
         return found
+
+    def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
+        """Decompositions of a demand, to choose from: circuits lit one after another until every pair was joined that can be.
+
+        Nobody relays in a round, so circuits need not hold all racks together, as those of `cycle` do.
+        """
+        partners, count = (demand.bytes > 0) | (demand.bytes.T > 0), len(planes(self.fabric))
+        most = int(partners.sum(axis=1).max(initial=0))
+        if most < 2 or not count:
+            return []
+        every = templates.rounds(np.array(demand.racks)[partners.any(axis=1)].tolist())
+        parts = [[every[i : i + count] for i in range(0, len(every), count)]]
+        turns = range(_even_turns(len(every), count))
+        parts.append([[every[(i * count + j) % len(every)] for j in range(count)] for i in turns])
+        if len(demand.racks) <= MOST_RACKS_COMPARED:
+            parts += [decomposed(demand, self.fabric, every=True, least=n) for n in (0, _even_turns(most, count))]
+        return [self._in_turn(some, circuits) for some in parts if 1 < len(some) <= MOST_SLOTS]
+
+    def _in_turn(self, parts: list[Matchings], circuits: Circuits) -> list[Circuits]:
+        """Each part lit after the one before it, that first which is nearest to what is lit."""
+        count = len(planes(self.fabric))
+        padded = [_joinable(self.fabric, [*part, *[[]] * (count - len(part))]) for part in parts]
+        moved = [Rewire.between(circuits, self._moved_to(part, circuits)).size for part in padded]
+        first = moved.index(min(moved))
+        found = [circuits]
+        for part in padded[first:] + padded[:first]:
+            found.append(self._moved_to(part, found[-1]))
+        return list(dict.fromkeys(found[1:]))
+
+    def _moved_to(self, part: Matchings, circuits: Circuits) -> Circuits:
+        return _lit(self.fabric, _least_moved(self.fabric, part, circuits))
 
 
 class Static(_Policy):
@@ -90,6 +129,9 @@ class Static(_Policy):
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         return [self.decide(demand, circuits, 0.0)]
 
+    def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
+        return []
+
 
 class BySolver(_Policy):
     """Circuits for the demand. They stay where the network cards need as long anyhow, or where others would be no better."""
@@ -102,6 +144,9 @@ class BySolver(_Policy):
             return circuits
         best = min((self._plan(s, demand, circuits) for s in self._solvers(demand)), key=lambda plan: plan[0])
         return best[2] if best[0] < before * (1 - SAME) else circuits
+
+    def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
+        return [self._plan(solver, demand, circuits)[2] for solver in self._solvers(demand)]
 
     def _solvers(self, demand: Demand) -> tuple[str, ...]:
         """Whole circuits per pair (bvn) are worth a try only where racks have not many more partners than uplinks."""
@@ -261,6 +306,11 @@ def _best_rounds(demand: Demand, racks: list[str], count: int) -> Matchings:
     every = templates.rounds(racks)
     every.sort(key=lambda pairs: -sum(both[index[a], index[b]] for a, b in pairs))
     return [every[j % len(every)] for j in range(count)] if every else [[] for _ in range(count)]
+
+
+def _even_turns(matchings: int, count: int) -> int:
+    """The fewest rounds of `count` planes that light so many matchings equally often."""
+    return matchings // gcd(matchings, count)
 
 
 def _lit(fabric: Fabric, found: Matchings) -> Circuits:

@@ -24,7 +24,7 @@ import numpy as np
 
 from ..fabric import Fabric
 from .circuits import Circuits
-from .outlook import Load, Outlook, gain
+from .outlook import Load, Outlook, ends_after, gain
 from .planner import STAY, Decision, RewireRecord, Timing, cable_mask, refusal
 
 NONE = np.zeros(0, np.int64)
@@ -94,9 +94,17 @@ class Rewiring:
             return decision
         return Decision(STAY, refusal(seconds), self.circuits)
 
-    def take(self, decision: Decision, now: float) -> UnderWay:
-        """The rewire is requested for all who asked."""
-        stages, self._asking = tuple(self._asking), []
+    def ends(
+        self, decision: Decision, before: Sequence[Load], after: Sequence[Load], leads: Sequence[float]
+    ) -> np.ndarray:
+        """Seconds until each stage ends by the ways of its flows, if the decision is followed: float64[stages]; inf: never."""
+        outlooks = (Outlook.of_flows(self.fabric, loads) for loads in (before, after))
+        cables, dark = cable_mask(self.fabric, self.circuits, decision.circuits), self.timing.takes(self.fabric)
+        return ends_after(*outlooks, np.array(leads), cables, dark)
+
+    def take(self, decision: Decision, now: float, stages: tuple = ()) -> UnderWay:
+        """The rewire is requested for all who asked; where none did, a turn for `stages`."""
+        stages, self._asking = tuple(self._asking) or stages, []
         self.under_way = UnderWay(stages, decision, now, cable_mask(self.fabric, self.circuits, decision.circuits))
         return self.under_way
 

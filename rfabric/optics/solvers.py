@@ -59,13 +59,14 @@ class Asked:
         return [(self.racks[a], self.racks[b]) for a, b in zip(self.rows[edges], self.columns[edges], strict=True)]
 
 
-def asked(fabric: Fabric, demand: Demand) -> Asked:
-    """The edges a solver looks at: what can be joined at all, each rack's heaviest."""
+def asked(fabric: Fabric, demand: Demand, every: bool = False) -> Asked:
+    """The edges a solver looks at: what can be joined at all, each rack's heaviest or `every` one."""
     region = region_table(fabric)
     busier = np.maximum(demand.bytes, demand.bytes.T)
     if (region != 0).any():
         busier = busier * _joinable(region)
-    rows, columns = np.nonzero(np.triu(_heaviest(busier, len(region) + PAIRS_MORE), 1))
+    most = len(busier) if every else len(region) + PAIRS_MORE
+    rows, columns = np.nonzero(np.triu(_heaviest(busier, most), 1))
     rate = min((fabric.rate(up.port) for plane in uplinks(fabric).values() for up in plane.values()), default=0.0)
     return Asked(demand.racks, region, rate, thin_rates(fabric), rows, columns, busier[rows, columns])
 
@@ -157,15 +158,16 @@ def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
     return found
 
 
-def slots(demand: Demand, fabric: Fabric) -> list[Matchings]:
-    """The demand as configurations of all planes, to be lit one after another for equal times, until every edge had its share.
+def slots(demand: Demand, fabric: Fabric, every: bool = False, least: int = 0) -> list[Matchings]:
+    """The demand as configurations of all planes, to be lit one after another, until every edge had its share.
 
     As `matching`, going on after the last plane: what a configuration carries counts for those after it. As many as the busiest
-    rack needs to meet all its partners once; then edges that had none come first, at most MOST_SLOTS in all.
+    rack needs to meet all its partners once, or `least`; then edges that had none come first, at most MOST_SLOTS in all.
+    `every`: edges are all pairs that send, not each rack's heaviest.
     """
-    a = asked(fabric, demand)
+    a = asked(fabric, demand, every)
     partners = np.bincount(np.concatenate((a.rows, a.columns)), minlength=len(a.racks))
-    rounds = np.ceil(partners / np.maximum(a.uplinks, 1)).max(initial=0)
+    rounds = max(np.ceil(partners / np.maximum(a.uplinks, 1)).max(initial=0), least)
     given, found, heaviest = np.zeros(len(a.wanted)), [], a.wanted.max(initial=0.0)
     while len(found) < MOST_SLOTS and (len(found) < rounds or (given == 0).any()):
         part: Matchings = []

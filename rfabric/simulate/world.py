@@ -6,6 +6,8 @@ A stage is a phase, or what the policy's granularity makes of the trace (`trace.
 ready. Its flows take the routes of the circuits in force; while a rewire is under way, flows whose way, before it or after,
 leads over a circuit that changes stand still, others go on. Time-slotted policies turn to the next circuits of the stage's cycle
 at the end of every slot in which something was sent; as the turn is known a slot ahead, it takes no control time and no guard.
+Inside a collective circuits may turn in rounds (`playing`), where that is predicted to end sooner than any one set of circuits;
+a stage that begins meanwhile has all that is in flight decided anew.
 
 Loops of a trace are folded before (`Trace.folded`); its rows are simulated one by one. Of the 880,640 rows with bytes of
 `grpo-65536` no two are alike (ends, size, start, gap, what they wait for), so rows of weight n would save nothing. One ring
@@ -25,16 +27,18 @@ from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..fabric.schemes import DEFAULT_SCHEME, Routing
 from ..fabric.ways import offsets_of
-from ..optics import Circuits, Decision, Demand, Timing, intend, parse_policy
+from ..optics import Circuits, Decision, Demand, Rewire, Timing, intend, parse_policy
 from ..optics.circuits import together
-from ..optics.planner import turn
+from ..optics.planner import refuse_cut, turn
 from ..optics.policies import spelled
 from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Folding, Result
 from ..trace import PLAN_AHEAD, Stage, Trace, begins, routing_of, stage_demand, stages
+from ..trace.beforehand import first_circuits
 from ..trace.pairs import Pairs, PairWays
 from .flows import Engine
 from .folding import error_bound
+from .playing import Play, best_play
 
 Progress = Callable[[dict], None]
 REPETITIONS = ("folded", "all")
@@ -111,8 +115,9 @@ class _World:
         self.engine = Engine(rates, progress=lambda *_: self._tell())
         self.phase, self.told = "", time.monotonic()
         self.slotted = self.policy.granularity == "time-slotted" and bool(fabric.ocses)
+        self.in_rounds = self.policy.granularity == "intra-collective" and bool(fabric.ocses)
         self.timing = replace(timing, control=0.0, guard=0.0) if self.slotted else timing
-        start = self._first_circuits()
+        start = first_circuits(fabric, trace, self.policy, self.routing)
         self.contract = Rewiring(fabric, self.timing, start)
         self.times: tuple[float, ...] = ()  # of the rewire under way: programmed, dark until, usable
         self.halt = np.inf  # when senders that were not told to pause come to a halt
@@ -122,7 +127,9 @@ class _World:
         self.opens = sorted((float(trace.start[r]), r) for r in alone)
         self.begun: dict[Stage, np.ndarray] = {}  # rows with bytes, not finished, of the stages that have
         self.demands: dict[Stage, Demand] = {}  # of stages as they begin
-        self.wakes: list[float] = []  # when rows with a gap start, where slots turn
+        self.wakes: list[float] = []  # when rows with a gap start, where slots or rounds turn
+        self.play: Play | None = None  # the rounds that are on
+        self.before = start  # the circuits from which rounds were last begun
         self.cycle: list[Circuits] = []  # of the stage under way, where slots turn
         self.turn, self.next_slot = 0, np.inf  # the slot that ends next, while something is being sent
         self.pairs = Pairs(fabric, trace)
@@ -133,18 +140,6 @@ class _World:
     def notes(self) -> tuple[str, ...]:
         """What a reader must know: what is not modelled."""
         return (NO_LOSS,) if self.timing.in_flight == "drop" and self.fabric.ocses else ()
-
-    def _first_circuits(self) -> Circuits:
-        """What is lit before the job: the mesh of all racks, or the one plan of a policy asked one-shot."""
-        fabric = self.fabric
-        if not fabric.ocses:
-            return Circuits()
-        idle = Demand(fabric.racks, np.zeros((len(fabric.racks),) * 2))
-        start = parse_policy("static", fabric).decide(idle, Circuits(), 0.0)
-        if self.policy.granularity != "one-shot":
-            return start
-        (job,) = stages(self.trace, "one-shot")
-        return intend(fabric, self.policy, stage_demand(self.trace, fabric, job), start, 0.0, dark=0.0).circuits
 
     def _ways_under(self, circuits: Circuits) -> PairWays:
         if circuits not in self.known:
@@ -174,11 +169,12 @@ class _World:
     def run(self) -> None:
         """Advance from one decision to the next until nothing is left to do."""
         while True:
+            self._played()  # the clock of a round may have to start
             events = self.engine.run(min(self._until(), self.opens[0][0] if self.opens else np.inf))
             seen = events["flow"].tolist()
             while self.opens and self.opens[0][0] <= self.engine.now:
                 seen.append(self.opens.pop(0)[1])
-            if self.slotted and seen:
+            if (self.slotted or self.play) and seen:
                 self._wake(seen)
             for row in seen:
                 self.contract.finished(row)
@@ -195,7 +191,8 @@ class _World:
         """The next instant at which circuits or slots change."""
         if self.contract.under_way:
             return min(self.halt, self.times[-1] if self.times else np.inf)
-        until = min(self.next_slot, self.wakes[0] if self.wakes else np.inf)
+        round_end = self.play.until if self.play and self.play.until is not None else np.inf
+        until = min(self.next_slot, round_end, self.wakes[0] if self.wakes else np.inf)
         return max(until, self.engine.now)  # a slot may have ended while circuits were dark
 
     def _steered(self) -> bool:
@@ -210,6 +207,8 @@ class _World:
             self._go_dark()
         elif not self.contract.under_way and now >= self.next_slot:
             self._turn()
+        elif self._played():
+            pass
         elif self.wakes and now >= self.wakes[0]:
             self._wake([])
         else:
@@ -228,10 +227,9 @@ class _World:
     def _wake(self, rows: list[int]) -> None:
         """Slots count while something is sent: `rows` are ready or done; one that waits for its gap wakes us after it."""
         now, trace = self.engine.now, self.trace
-        self.wakes = sorted(
-            {t for t in self.wakes if t > now} | {now + float(trace.gap[r]) for r in rows if trace.gap[r] > 0}
-        )
-        if np.isinf(self.next_slot):
+        starts = {max(now, float(trace.start[r])) + float(trace.gap[r]) for r in rows}
+        self.wakes = sorted(t for t in {*self.wakes, *starts} if t > now)
+        if self.slotted and np.isinf(self.next_slot):
             self.next_slot = self._slot_end()
 
     def _slot_end(self) -> float:
@@ -250,7 +248,48 @@ class _World:
                 self.fabric, self.policy.name, wanted, self.policy.slot, self.contract.circuits, self.timing
             )
             if decision.rewire:
-                self._rewire(decision)
+                self._rewire(decision, self._ways_under(decision.circuits))
+
+    # --- rounds ------------------------------------------------------------------------------------------------------
+
+    def _play(self, play: Play) -> None:
+        """Begin with the first round."""
+        self.engine.watch(play.rows)
+        self.before = self.before if self.play else self.contract.circuits
+        self.play = play
+        self._to_round(0, control=self.timing.control)
+
+    def _played(self) -> bool:
+        """Whether the present round was over, or its clock has started or run out."""
+        if not self.play or self.contract.under_way or self.contract.asking:
+            return False
+        play, until = self.play, self.play.until
+        if not play.is_over(self.engine):
+            return play.until != until
+        number = play.next_round(self.engine)
+        if number is None:
+            self._end_play()
+        else:
+            play.turn(number)
+            self._to_round(number, control=0.0)
+        return self._played() or True
+
+    def _to_round(self, number: int, control: float) -> None:
+        play, circuits = self.play, self.contract.circuits
+        wanted, ways = play.rounds.circuits[number], play.ways[number]
+        rewire = Rewire.between(circuits, wanted)
+        why = f"{self.policy.name}: round {number + 1} of {len(play.ways)}, {rewire.size} circuits change"
+        if rewire:
+            self._rewire(Decision(rewire, why, wanted), ways, control)
+        else:
+            self.contract.stay()
+            self._take_ways(ways)
+
+    def _end_play(self) -> None:
+        """From now on every row takes its ordinary way."""
+        if self.play:
+            self.play = None
+            self._take_ways(self._ways_under(self.contract.circuits))
 
     # --- stages and circuits -----------------------------------------------------------------------------------------
 
@@ -295,21 +334,38 @@ class _World:
             self.contract.stay()
             return
         coming = [self._demand(s) for s in self.waiting[:PLAN_AHEAD]]
-        circuits, now = self.contract.circuits, self.engine.now
-        decision = intend(self.fabric, self.policy, demand, circuits, now, coming, self.timing, sending)
+        circuits, now, rounds = self.contract.circuits, self.engine.now, self.in_rounds
+        decision = intend(
+            self.fabric, self.policy, demand, circuits, now, coming, self.timing, sending, in_turn=rounds,
+            also=(self.before,) if rounds else (),
+        )  # fmt: skip
+        some = [*others, *(s for s in asking if s in open_)]
+        ways = {c: self._ways_under(c) for c in (circuits, decision.circuits)}
+        leads = [0.0 if s in others else s.lead for s in some]
+        loads, play = [], None
+        if decision.rewire or rounds:
+            loads = [[ways[c].load(open_[s], left[s]) for s in some] for c in (circuits, decision.circuits)]
         if decision.rewire:
-            after = self._ways_under(decision.circuits)
-            some = [*others, *(s for s in asking if s in open_)]
-            before, then = ([ways.load(open_[s], left[s]) for s in some] for ways in (self.ways, after))
-            leads = [0.0 if s in others else s.lead for s in some]
-            decision = self.contract.weigh(decision, before, then, leads)
-        if decision.wait:
+            decision = self.contract.weigh(decision, *loads, leads)
+        if rounds and some:
+            scene = {s: (open_[s], left[s], lead) for s, lead in zip(some, leads, strict=True)}
+            ends = self.contract.ends(decision, loads[0], loads[1 if decision.rewire else 0], leads)
+            mine = {*asking, *(self.play.stages if self.play else ())}
+            known = self.trace, self.pairs, self.routing
+            play = best_play(self.contract, self.policy, *known, scene, mine, ends, decision, coming)
+        if play:
+            self._play(play)
+        elif decision.rewire:
+            self._rewire(decision, ways[decision.circuits])
+            self.play = None
+        elif not decision.wait:
+            self.contract.stay()
+            self._end_play()
+        else:
+            if not sending:
+                refuse_cut(self.fabric, circuits, [demand])
             self.engine.watch(np.concatenate(list(open_.values())))
             self.contract.wait()
-        elif decision.rewire:
-            self._rewire(decision)
-        else:
-            self.contract.stay()
 
     def _demand(self, stage: Stage) -> Demand:
         """What a stage sends in all, as it begins."""
@@ -331,12 +387,14 @@ class _World:
             if len(self._open()) < before:
                 self.contract.ended()
 
-    def _rewire(self, decision: Decision) -> None:
+    def _rewire(self, decision: Decision, after: PairWays, control: float | None = None) -> None:
+        """The rewire is requested; `control`: s, where it is not the timing's. Rows in rounds stop by themselves."""
         asking = self.contract.asking
-        going = self.contract.take(decision, self.engine.now)
-        self.after = self._ways_under(decision.circuits)
+        going = self.contract.take(decision, self.engine.now, self.play.stages if self.play else ())
+        self.after, self.control = after, self.timing.control if control is None else control
         rows = self._concerned()
-        flying = np.isin(rows, self.engine.active()) & ~np.isin(rows, self._rows_of(asking))
+        turning = np.concatenate((self._rows_of(asking), self.play.rows if self.play else NONE))
+        flying = np.isin(rows, self.engine.active()) & ~np.isin(rows, turning)
         self._stop(self.contract.concern(rows[flying], rows[~flying]))
         if going.waits_for:
             self.engine.watch(np.array(sorted(going.waits_for), dtype=np.int64))
@@ -356,7 +414,7 @@ class _World:
         return rows[self.ways.crossing(rows, going.cables) | self.after.crossing(rows, going.cables)]
 
     def _go_dark(self) -> None:
-        programmed = self.engine.now + self.timing.control
+        programmed = self.engine.now + self.control
         dark_until = programmed + self.fabric.reconfig_delay
         self.times = programmed, dark_until, dark_until + self.timing.settle
         self.halt = programmed if self.timing.in_flight == "drop" else np.inf
@@ -364,7 +422,11 @@ class _World:
     def _usable(self) -> None:
         times, self.times, self.halt = self.times, (), np.inf
         self.contract.done(*times, self.engine.start_times())
-        self.ways = self.after
+        self._take_ways(self.after)
+
+    def _take_ways(self, ways: PairWays) -> None:
+        """What is open goes by `ways` from now on."""
+        self.ways = ways
         self._reroute(self._rows_of(tuple(self._open())))
 
     def _stop(self, rows: np.ndarray) -> None:
@@ -373,4 +435,8 @@ class _World:
         self.engine.reroute(rows, np.arange(len(rows) + 1), nowhere)
 
     def _reroute(self, rows: np.ndarray) -> None:
+        if self.play:
+            stands = self.play.stands(rows)
+            self._stop(rows[stands])
+            rows = rows[~stands]
         self.engine.reroute(rows, *self.ways.of(rows))

@@ -44,6 +44,11 @@ def plan(
     asked = parse_policy(policy, fabric)
     if asked.granularity == "time-slotted":
         raise RFabricError(f"policy {policy}: a plan shows one set of circuits a stage; `rfabric simulate` turns slots")
+    if asked.granularity == "intra-collective":
+        raise RFabricError(
+            f"policy {policy}: a plan shows one set of circuits a stage; `rfabric simulate` plays rounds, and --policy "
+            f"demand,granularity=per-collective shows the set that they are weighed against"
+        )
     result = simulate(
         fabric, trace, policy, routing=routing, timing=timing, repetitions=repetitions, progress=progress
     )  # fmt: skip

@@ -50,7 +50,10 @@ class PairWays:
         return offsets_of(counts), self.links[spread(self.first[pairs], counts)]
 
     def _find(self, pairs: np.ndarray) -> None:
-        offsets, links = self.routes.links_of(self.pairs.src[pairs], self.pairs.dst[pairs])
+        self._add(pairs, *self.routes.links_of(self.pairs.src[pairs], self.pairs.dst[pairs]))
+
+    def _add(self, pairs: np.ndarray, offsets: np.ndarray, links: np.ndarray) -> None:
+        """Keep the ways of `pairs`, given as CSR."""
         dark = offsets[1:] == offsets[:-1]
         links = np.insert(links, offsets[:-1][dark], self.nowhere)
         self.count[pairs] = np.diff(offsets) + dark

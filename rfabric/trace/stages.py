@@ -5,6 +5,7 @@
     per-collective   a communication phase in turn: rows of a phase in the order in which they could start on a network without
                      delay, cut where the label changes (all-to-all, reduce-scatter, all-gather, all-to-all, ...); all
                      repetitions of a loop are one, as the circuits that serve the first serve the others
+    intra-collective as per-collective; rounds may turn inside a stage
     time-slotted     as per-phase; slots turn inside a stage
 
 A stage's window is the time it is predicted to keep its demand: a phase's is what the trace says; a collective's lasts until
@@ -21,6 +22,7 @@ from ..fabric.ways import mixed
 from ..optics import GRANULARITIES, Demand
 from .model import PhaseKey, Trace
 
+INSTANT = 9  # decimals of a second to which two instants are one
 PLAN_AHEAD = 4  # stages to come that a policy is told of
 
 
@@ -51,7 +53,7 @@ def stages(trace: Trace, granularity: str) -> list[Stage]:
         every = np.arange(len(trace))
         return [Stage(PhaseKey(int(trace.step.min(initial=0)), "all"), "", every, _entries(trace, every))]
     ready, _ = trace.compute_only()
-    if granularity == "per-collective":
+    if granularity in ("per-collective", "intra-collective"):
         return _collectives(trace, ready)
     found = ((key, trace.rows(key), trace.entries(key)) for key in trace.phase_keys)
     return [Stage(key, "", rows, entries, None, _lead(trace, ready, rows, entries)) for key, rows, entries in found]
@@ -71,6 +73,16 @@ def stage_demand(
     if stage.until_next is not None:
         window = stage.until_next + demand.floor
     return replace(demand, window=window, lead=stage.lead)
+
+
+def waves(trace: Trace, rows: np.ndarray) -> int:
+    """At how many instants some of `rows` begin to send on a network without delay; rows that follow others count anew."""
+    ready, _ = trace.compute_only()
+    first = np.maximum(ready[rows] + trace.gap[rows], trace.start[rows]).round(INSTANT)
+    level = np.zeros(len(trace), np.int64)
+    for depth, some in enumerate(trace.levels):
+        level[some] = depth
+    return np.unique(np.stack((first, level[rows])), axis=1).shape[1]
 
 
 def _lead(trace: Trace, ready: np.ndarray, rows: np.ndarray, entries: np.ndarray) -> float:

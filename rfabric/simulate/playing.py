@@ -1,0 +1,221 @@
+"""Rounds in the flow-level world: which rows send in the present round, how long it lasts, and which round comes next.
+
+    row starts -> its share of what it has left -> clock of the round -> all shares sent -> turn to the next round with work
+
+A round's clock starts with the first of its rows, and lasts what the busiest directed link needs for the shares of those that
+have started. Rows for which it is the last round of a pass are waited for, whatever the clock says. Rows that start later than
+their rounds find them again in the next pass.
+"""
+
+from collections.abc import Set
+
+import numpy as np
+
+from ..fabric import Fabric
+from ..fabric.schemes import ECMP, Routing, Sent
+from ..optics.circuits import Circuits, Demand, Rewire
+from ..optics.outlook import Load, Outlook, gain_later, gained
+from ..optics.planner import Decision, cable_mask
+from ..optics.policies import Policy
+from ..optics.rewiring import NONE, Rewiring
+from ..optics.rounds import Rounds, decompositions, direct
+from ..trace import Stage, Trace, waves
+from ..trace.pairs import Pairs, PairWays
+from .flows import Engine
+
+
+class Play:
+    """Rounds, the stages and rows that send in them, and how far they are: the present round `number`, and when it is over.
+
+    weight: float64[rounds, rows]. until: s; None before a row of the round has started, inf while its last rows are waited for.
+    """
+
+    def __init__(
+        self, fabric: Fabric, trace: Trace, pairs: Pairs, rounds: Rounds, stages: tuple[Stage, ...], rows: np.ndarray,
+        left: np.ndarray, routing: Routing, others: np.ndarray,
+    ):  # fmt: skip
+        self.fabric, self.rounds, self.stages, self.rows = fabric, rounds, stages, rows
+        host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
+        src, dst = (fabric.cabling.host_rack[host[ends[rows]]] for ends in (trace.src, trace.dst))
+        self.weight = rounds.weight[:, src, dst]
+        self.to_come = list(range(len(rounds.circuits)))  # of this pass, the present round first
+        self.number, self.until = 0, None
+        self.goal = np.full(len(rows), np.nan)  # what each row has left when its share is sent
+        amounts = left * self.weight / self.weight.sum(axis=0)
+        by_pair = (np.bincount(pairs.of[rows], sent, minlength=len(pairs.src)) for sent in amounts)
+        self.ways = [
+            RoundWays(fabric, pairs, lit, routing, sent, others)
+            for lit, sent in zip(rounds.circuits, by_pair, strict=True)
+        ]
+        self.seconds = [self._needed(k, sent) for k, sent in enumerate(amounts)]  # of each round, as predicted
+
+    def _load(self, number: int, sent: np.ndarray) -> Load:
+        some = sent > 0
+        offsets, links = self.ways[number].of(self.rows[some])
+        return Load(offsets, links, sent[some], np.zeros(int(some.sum()), np.int64))
+
+    def _needed(self, number: int, sent: np.ndarray) -> float:
+        """Seconds of the busiest directed link for these bytes of the rows in a round."""
+        return float(Outlook.of_flows(self.fabric, [self._load(number, sent)]).alone[0])
+
+    def lasts(self, turn: float, waves: int) -> float:
+        """Seconds from the first byte to the last, as predicted, a turn taking `turn` s; each wave of rows needs all rounds."""
+        return sum(self.seconds) + (len(self.seconds) - 1) * waves * turn
+
+    def meets(self, others: np.ndarray, circuits: Circuits) -> bool:
+        """Whether other rows in flight would cross a cable that some turn touches, the first, from `circuits`, among them."""
+        every = [circuits, *self.rounds.circuits, self.rounds.circuits[0]]
+        turns = (Rewire.between(a, b) for a, b in zip(every, every[1:], strict=False))
+        cables = np.any([cable_mask(self.fabric, rewire) for rewire in turns], axis=0)
+        return any(ways.crossing(others, cables).any() for ways in self.ways) if len(others) else False
+
+    # --- while it is on ----------------------------------------------------------------------------------------------
+
+    def stands(self, rows: np.ndarray) -> np.ndarray:
+        """Which of `rows` do not send in the present round, as a mask."""
+        return np.isin(rows, self.rows[self.weight[self.number] == 0])
+
+    def is_over(self, engine: Engine) -> bool:
+        """Whether the present round has nothing more to send; its clock starts with its rows."""
+        flying = np.isin(self.rows, engine.active())
+        here = flying & (self.weight[self.number] > 0)
+        if not here.any():
+            if flying.any() or not self._unfinished(engine, self.number):
+                return True
+            self.turn(self.number)  # its next rows have not started: a pass begins with them
+            return False
+        if (here & np.isnan(self.goal)).any():
+            self._start(engine, here)
+        if engine.now < self.until:
+            return False
+        self.until = np.inf
+        return not (here & (self.weight[self.to_come[1:]].sum(axis=0) == 0)).any()
+
+    def _start(self, engine: Engine, here: np.ndarray) -> None:
+        """Rows have started: their shares are set, and the clock."""
+        left, new = engine.remaining(self.rows), here & np.isnan(self.goal)
+        weight = self.weight[self.to_come]
+        share = weight[0, new] / weight[:, new].sum(axis=0)
+        self.goal[new] = left[new] * (1 - share)
+        owed = np.where(here, left - self.goal, 0.0)
+        self.until = engine.now + self._needed(self.number, np.maximum(owed, 0.0))
+
+    def next_round(self, engine: Engine) -> int | None:
+        """The round to turn to: in order, where rows have started; else where any are left; None where none are."""
+        flying = np.isin(self.rows, engine.active())
+        count = len(self.weight)
+        new_pass = [(self.number + 1 + i) % count for i in range(count)]
+        for order in (self.to_come[1:], new_pass):
+            for number in order:
+                if (flying & (self.weight[number] > 0)).any():
+                    return number
+        return next((number for number in (self.number, *new_pass) if self._unfinished(engine, number)), None)
+
+    def turn(self, number: int) -> None:
+        """On to a round of this pass, or, from it on, of a new one."""
+        count, coming = len(self.weight), self.to_come[1:]
+        new_pass = [(number + i) % count for i in range(count)]
+        self.to_come = coming[coming.index(number) :] if number in coming else new_pass
+        self.number, self.until = number, None
+        self.goal[:] = np.nan
+
+    def _unfinished(self, engine: Engine, number: int) -> bool:
+        return bool((engine.remaining(self.rows[self.weight[number] > 0]) > 0).any())
+
+
+class RoundWays(PairWays):
+    """The ways in one round: pairs whose racks a circuit joins on its light path, what else is sent as `routing` places it.
+
+    `sent`: bytes of each pair in this round, `others`: of those in flight beside it. Where several light paths join two racks, the
+    heaviest pairs choose first, each the least loaded.
+    """
+
+    def __init__(
+        self, fabric: Fabric, pairs: Pairs, circuits: Circuits, routing: Routing, sent: np.ndarray, others: np.ndarray
+    ):  # fmt: skip
+        self.light = _lights_of(fabric, pairs, circuits, sent)
+        rest = np.flatnonzero(((sent > 0) & (self.light < 0)) | (others > 0))
+        if routing.scheme == "placed":
+            placed = Sent(pairs.src[rest], pairs.dst[rest], (sent + others)[rest][None])
+            routing = Routing("placed", placed) if len(rest) else ECMP
+        super().__init__(fabric, pairs, circuits, routing)
+
+    def _find(self, pairs: np.ndarray) -> None:
+        mine = pairs[self.light[pairs] >= 0]
+        if len(mine):
+            chosen = [(number,) for number in self.light[mine].tolist()]
+            self._add(mine, *self.routes.ways.links_along(self.pairs.src[mine], self.pairs.dst[mine], chosen))
+        super()._find(pairs[self.light[pairs] < 0])
+
+
+def _lights_of(fabric: Fabric, pairs: Pairs, circuits: Circuits, sent: np.ndarray) -> np.ndarray:
+    """int64[pairs]: the light path of each pair that sends between racks which circuits join, -1 for others."""
+    src, dst, numbers = direct(fabric, circuits)
+    load: dict[tuple[int, int], dict[int, float]] = {}
+    for a, b, number in zip(src.tolist(), dst.tolist(), numbers.tolist(), strict=True):
+        load.setdefault((a, b), {})[number] = 0.0
+    found = np.full(len(sent), -1, dtype=np.int64)
+    rack, to = (fabric.cabling.host_rack[ends].tolist() for ends in (pairs.src, pairs.dst))
+    for i in np.argsort(-sent, kind="stable")[: int((sent > 0).sum())].tolist():
+        if paths := load.get((rack[i], to[i])):
+            found[i] = least = min(paths, key=paths.__getitem__)
+            paths[least] += float(sent[i])
+    return found
+
+
+def best_play(
+    contract: Rewiring, policy: Policy, trace: Trace, pairs: Pairs, routing: Routing,
+    scene: dict[Stage, tuple[np.ndarray, np.ndarray, float]], mine: set[Stage], ends: np.ndarray, decision: Decision,
+    coming: list[Demand],
+) -> Play | None:  # fmt: skip
+    """The rounds for the stages `mine`, where all in flight is predicted to end sooner with them than by `decision`.
+
+    scene: of each stage in flight or beginning its open rows, the bytes each has left, and its lead (s); `ends`: when each ends
+    (s from now) if the decision is followed. None too where others in flight share racks with the rounds, or cables.
+    """
+    fabric, timing = contract.fabric, contract.timing
+    playing = np.array([s in mine for s in scene])
+    rows, left = _together(scene, mine)
+    rest, rest_left = _together(scene, scene.keys() - mine)
+    leads = np.array([lead for *_, lead in scene.values()])
+    demand = trace.demand_of(fabric, rows, left=left)
+    least = np.where(playing, leads + demand.floor, ends)
+    if gained(ends, least) <= timing.guard or _share_racks(demand, trace.demand_of(fabric, rest)):
+        return None
+    others = np.bincount(pairs.of[rest], rest_left, minlength=len(pairs.src))
+    made = [
+        Play(fabric, trace, pairs, rounds, tuple(s for s in scene if s in mine), rows, left, routing, others)
+        for rounds in decompositions(fabric, policy, demand, contract.circuits)
+    ]
+    turn, count, dark = fabric.reconfig_delay + timing.settle, waves(trace, rows), timing.takes(fabric)
+
+    def then(play: Play) -> np.ndarray:
+        """When each stage ends with these rounds; others in flight as if the round that suits them least were on."""
+        wait = dark if play.rounds.circuits[0] != contract.circuits else 0.0
+        found = np.maximum(leads, wait) + play.lasts(turn, count)
+        if len(rest):
+            loads = ([ways.load(scene[s][0], scene[s][1]) for s in scene if s not in mine] for ways in play.ways)
+            found[~playing] = np.max([Outlook.of_flows(fabric, some).ends for some in loads], axis=0)
+        return found
+
+    best = min(made, key=lambda play: float(then(play).sum()), default=None)
+    if best is None or best.meets(rest, contract.circuits):
+        return None
+    after = (Outlook.of_racks(fabric, circuits, coming) for circuits in (contract.circuits, best.rounds.circuits[-1]))
+    later = min(
+        gain_later(*after, np.array([d.lead for d in coming]), dark), 0.0
+    )  # rounds must be worth it by themselves
+    return best if gained(ends, then(best)) + later - decision.later > timing.guard else None
+
+
+def _together(scene: dict[Stage, tuple[np.ndarray, np.ndarray, float]], some: Set[Stage]) -> tuple[np.ndarray, ...]:
+    """The rows of some stages, and what each has left."""
+    parts = [scene[s] for s in scene if s in some]
+    return np.concatenate([NONE, *(rows for rows, *_ in parts)]), np.concatenate(
+        [NONE, *(left for _, left, _ in parts)]
+    )
+
+
+def _share_racks(some: Demand, others: Demand) -> bool:
+    busy = [demand.bytes.any(axis=0) | demand.bytes.any(axis=1) for demand in (some, others)]
+    return bool((busy[0] & busy[1]).any())

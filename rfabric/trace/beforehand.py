@@ -1,0 +1,67 @@
+"""What is lit before a job begins, in both worlds: nobody waits for circuits then, however slow the OCSes are.
+
+mesh of all racks          every policy starts with it
+one-shot                   the policy is asked for the sum of all that the job sends, for what each phase sends, and for the
+                           heaviest collectives; of all it offers and the mesh that is lit with which the job is predicted
+                           to spend least time sending, by the ways of all flows
+"""
+
+import numpy as np
+
+from ..fabric import Fabric
+from ..fabric.schemes import Routing
+from ..optics import Circuits, Demand, Policy, parse_policy, refuse_disconnection
+from ..optics.outlook import Load, Outlook
+from ..optics.planner import refuse_cut
+from .model import Trace
+from .pairs import Pairs, PairWays
+
+MOST_COLLECTIVES = (
+    4  # heaviest kinds of collectives that circuits are sought for: training has reduce, gather, all-to-all
+)
+REST = (
+    1e-3  # beside the part that circuits are sought for, the rest of the job counts so much: none of it may be cut off
+)
+
+
+def first_circuits(fabric: Fabric, trace: Trace, policy: Policy, routing: Routing) -> Circuits:
+    """What is lit as the job begins. RFabricError when a policy asked one-shot finds nothing that joins all who send."""
+    if not fabric.ocses:
+        return Circuits()
+    idle = Demand(fabric.racks, np.zeros((len(fabric.racks),) * 2))
+    mesh = parse_policy("static", fabric).decide(idle, Circuits(), 0.0)
+    if policy.granularity != "one-shot":
+        return mesh
+    answers = [lit.check(fabric) for demand in _asked(fabric, trace) for lit in policy.options(demand, mesh)]
+    rows, pairs = np.flatnonzero(trace.size > 0), Pairs(fabric, trace)
+    best = min(
+        dict.fromkeys([mesh, *answers]), key=lambda lit: _seconds(trace, rows, PairWays(fabric, pairs, lit, routing))
+    )
+    refuse_cut(fabric, best, [trace.demand_of(fabric, rows)])
+    refuse_disconnection(fabric, best, trace.pairs())
+    return best
+
+
+def _asked(fabric: Fabric, trace: Trace) -> list[Demand]:
+    """What one set of circuits might be made for: the whole job, each phase, the heaviest collectives; steps added up."""
+    parts: dict[tuple[str, ...], list[np.ndarray]] = {}
+    for (_, phase, label), rows in trace.communication().items():
+        for name in ((phase,), (phase, label)):
+            parts.setdefault(name, []).append(rows)
+    every = {name: np.concatenate(rows) for name, rows in parts.items()}
+    by_bytes = sorted(every, key=lambda name: -trace.size[every[name]].sum())
+    phases, collectives = ([name for name in by_bytes if len(name) == n] for n in (1, 2))
+    whole = trace.demand_of(fabric, np.arange(len(trace)), phase="all")
+    found = [whole]
+    for name in phases + collectives[:MOST_COLLECTIVES]:
+        part = trace.demand_of(fabric, every[name])
+        sent = part.bytes + REST * (whole.bytes - part.bytes)
+        found.append(Demand(fabric.racks, sent, phase=name[0], floor=part.floor))
+    return found
+
+
+def _seconds(trace: Trace, rows: np.ndarray, ways: PairWays) -> float:
+    """Seconds that the job sends at least: the busiest link of each kind of collective, one kind after another; inf: no way."""
+    load, phase = ways.load(rows, trace.size[rows].astype(float)), trace.phase[rows].astype(np.int64)
+    kinds = Load(load.offsets, load.links, load.size, phase << 16 | load.kind)
+    return float(Outlook.of_flows(ways.routes.fabric, [kinds]).alone[0])
