@@ -20,7 +20,7 @@ from rfabric.simulate.world import simulate
 ALL = os.environ.get("RFABRIC_ALL_COMBINATIONS") == "1"
 SAMPLE = 12
 SLACK = 0.01  # share of a step that is nobody's concern
-FABRICS = ("rfabric", "topoopt", "mixnet", "opus", "rotor")
+FABRICS = ("rfabric", "topoopt", "mixnet", "opus")  # a rotor turns blindly, by its nature
 DEFAULT, OTHERS = "own", ("static", "demand,granularity=per-phase")
 AHEAD = [
     (),
@@ -71,9 +71,6 @@ def test_there_are_enough_of_them():
     assert len(COMBINATIONS) >= 300 and len(set(COMBINATIONS)) == len(COMBINATIONS)
 
 
-@pytest.mark.xfail(
-    not ALL, reason="the default looks at one collective alone, not at all that is in flight", strict=False
-)
 @pytest.mark.parametrize(
     ("recipe", "settings", "fabric"), CHOSEN, ids=[" ".join((r, *s, f)) for r, s, f in CHOSEN]
 )  # fmt: skip

@@ -420,12 +420,8 @@ def overlapping(fabric: Fabric, first, second, share: float) -> Trace:
 
 # an expected failure need not be made small
 UNSHRUNK = settings(EXAMPLES, phases=(Phase.explicit, Phase.generate))
-LOOKS_ALONE = pytest.mark.xfail(
-    strict=False, reason="a policy is asked for the stage that begins, and does not see what is still in flight"
-)
 
 
-@LOOKS_ALONE
 @UNSHRUNK
 @given(fabrics("rfabric", "mixnet", "opus"), STAGE, STAGE, st.floats(0, 1))
 def test_the_default_never_loses_to_leaving_circuits_alone(fabric, first, second, share):
@@ -433,7 +429,6 @@ def test_the_default_never_loses_to_leaving_circuits_alone(fabric, first, second
     assert simulate(fabric, trace, "own").step_seconds <= 1.01 * simulate(fabric, trace, "static").step_seconds
 
 
-@LOOKS_ALONE
 @UNSHRUNK
 @given(fabrics("rfabric", "mixnet", "opus"), STAGE, STAGE, st.floats(0, 1), st.sampled_from(("own", "bvn")))
 def test_the_same_rewires_with_no_delay_are_no_worse(fabric, first, second, share, policy):

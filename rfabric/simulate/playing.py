@@ -13,7 +13,7 @@ import numpy as np
 
 from ..fabric import Fabric
 from ..fabric.schemes import ECMP, Routing, Sent
-from ..optics.circuits import Circuits, Demand, Rewire
+from ..optics.circuits import Circuits, Demand
 from ..optics.outlook import Load, Outlook, gain_later, gained
 from ..optics.planner import Decision, cable_mask
 from ..optics.policies import Policy
@@ -65,8 +65,7 @@ class Play:
     def meets(self, others: np.ndarray, circuits: Circuits) -> bool:
         """Whether other rows in flight would cross a cable that some turn touches, the first, from `circuits`, among them."""
         every = [circuits, *self.rounds.circuits, self.rounds.circuits[0]]
-        turns = (Rewire.between(a, b) for a, b in zip(every, every[1:], strict=False))
-        cables = np.any([cable_mask(self.fabric, rewire) for rewire in turns], axis=0)
+        cables = np.any([cable_mask(self.fabric, a, b) for a, b in zip(every, every[1:], strict=False)], axis=0)
         return any(ways.crossing(others, cables).any() for ways in self.ways) if len(others) else False
 
     # --- while it is on ----------------------------------------------------------------------------------------------
@@ -143,8 +142,8 @@ class RoundWays(PairWays):
     def _find(self, pairs: np.ndarray) -> None:
         mine = pairs[self.light[pairs] >= 0]
         if len(mine):
-            chosen = [(number,) for number in self.light[mine].tolist()]
-            self._add(mine, *self.routes.ways.links_along(self.pairs.src[mine], self.pairs.dst[mine], chosen))
+            ends = self.pairs.src[mine], self.pairs.dst[mine]
+            self._add(mine, *self.routes.ways.links_along(*ends, self.light[mine][:, None], np.zeros(len(mine), bool)))
         super()._find(pairs[self.light[pairs] < 0])
 
 
