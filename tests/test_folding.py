@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfabric.cli.arguments import REPETITIONS as ASKED
-from rfabric.cli.arguments import main
+from rfabric.cli.arguments import REPETITIONS, main
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.report.folder import read_folder, write_folder
 from rfabric.report.summary import Run, summary_of
-from rfabric.simulate.world import REPETITIONS, simulate
+from rfabric.simulate.world import REPETITIONS as KNOWN
+from rfabric.simulate.world import simulate
 from rfabric.study.grid import Grid, begin, entries_of, run
 from rfabric.study.planning import plan
 from rfabric.trace import Flows, TraceBuilder, all_to_all, read_trace, write_trace
@@ -205,9 +205,9 @@ def small():
 
 
 def test_repetitions_are_played_in_one_of_two_ways():
-    with pytest.raises(RFabricError, match="no way to play repetitions 'some'; there are folded, all"):
+    with pytest.raises(RFabricError, match="no way to play repetitions 'some'; there are folded, all, whole"):
         simulate(PACKET, small(), repetitions="some")
-    assert ASKED == REPETITIONS
+    assert {*REPETITIONS, "whole"} == set(KNOWN)
 
 
 def test_the_note_says_what_was_folded():

@@ -116,7 +116,7 @@ def test_a_trace_without_loops_plays_itself_and_each_play_is_one_object():
     assert plain.unrolled() is plain.folded() is plain and plain.total is plain.total
     trace = looped()
     assert trace.folded() is trace.folded() is not trace.unrolled()
-    with pytest.raises(RFabricError, match="a trace is not played 'backwards'; there are folded, unrolled"):
+    with pytest.raises(RFabricError, match="a trace is not played 'backwards'; there are folded, unrolled, whole"):
         trace.played("backwards")
 
 

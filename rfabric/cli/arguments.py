@@ -22,7 +22,7 @@ from ..fabric.dollars import HOLDABLE, RENTED
 from ..study.reproduce import REPRODUCTIONS
 
 BROKE, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
-DEFAULT_TRAFFIC = "grpo-64"
+DEFAULT_TRAFFIC = "grpo-64-moe"
 DEFAULT_POLICY = "own"
 ROUTINGS = ("placed", "ecmp", "wcmp", "valiant")
 REPETITIONS = ("folded", "all")
@@ -109,7 +109,7 @@ def parser() -> Parser:
 def _emulate(verbs) -> None:
     verb = _verb(
         verbs, "emulate", "replay a step with real packets (root)",
-        "rfabric emulate                                        fat-tree, rfabric and a Fat-Tree of about its cost",
+        "rfabric emulate                                        rfabric, fat-tree, one of rfabric's cost, leaf-spine",
         "rfabric emulate --topo rfabric,delay=25ms --policy phase --seed 7",
         "rfabric emulate --topo rfabric,pods=2 --traffic mine.csv --in-flight drain",
     )  # fmt: skip
@@ -477,6 +477,7 @@ def _lazily(module: str, name: str) -> Callable[[argparse.Namespace], int | None
 
 def _step_options(verb: Parser, traffic: bool = True, several: bool = False) -> None:
     """The options of a run; `several` recipes and seeds where a verb takes more than one."""
+    verb.set_defaults(usual=DEFAULT_TRAFFIC)
     _topo_option(verb)
     if traffic:
         again = "; may be given again" if several else ""

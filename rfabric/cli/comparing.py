@@ -112,7 +112,7 @@ def _begun(args: argparse.Namespace, talk: Talk) -> Path:
 
 
 def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
-    traffics = tuple(dict.fromkeys(args.traffic)) or ("grpo-64",)
+    traffics = tuple(dict.fromkeys(args.traffic)) or (args.usual,)
     seeds = tuple(dict.fromkeys(args.seed)) or (0,)
     if args.seeds:
         seeds = tuple(range(seeds[0], seeds[0] + args.seeds))

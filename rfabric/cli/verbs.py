@@ -18,7 +18,7 @@ from ..fabric.imported import is_network
 from ..fabric.match import equal_cost_fat_tree
 from ..fabric.spec import load_topology
 from ..optics import Timing, parse_policy
-from ..report.compare import PHASE_NAMES, Row, Table, bill_table, fabric_table, phase_text
+from ..report.compare import PHASE_NAMES, Row, Table, at_size, bill_table, fabric_table, phase_text
 from ..report.folder import new_folder, read_folder, sweep, write_folder, writing
 from ..report.result import Scale, fidelity
 from ..report.summary import Run, check_summary, summary_of
@@ -71,10 +71,13 @@ def _run(args: argparse.Namespace, engine: str) -> None:
             write_folder(folder.path, runs, summary, traffic.inputs)
             talk.tell("report", {"stage": "draw"})
             page = write_page(folder.path, runs, summary)
+        larger = _larger(args, talk) if engine == "emulate" and _is_default(args) else []
     if args.json:
-        print_json(summary | {"folder": str(folder.final)})
+        print_json(summary | {"folder": str(folder.final)} | ({"larger": larger} if larger else {}))
     else:
         show_runs(runs, summary, args.quiet)
+        if larger:
+            show_tables([at_size(larger)])
         print(folder.final / "report.html" if page else folder.final)
 
 
@@ -117,8 +120,9 @@ def _results(
         "seed": args.seed,
         "routing": args.routing,
     }
+    played = "whole" if engine == "emulate" else args.repetitions
     simulated = [
-        simulate(f, traffic.trace, p, repetitions=args.repetitions, progress=talk.of(f"simulate {_short(f)}"), **about)
+        simulate(f, traffic.trace, p, repetitions=played, progress=talk.of(f"simulate {_short(f)}"), **about)
         for f, p in cases
     ]
     if engine == "simulate":
@@ -166,8 +170,32 @@ def _fabrics(specs: Sequence[str], hosts: int) -> list[Fabric]:
 
 
 def default_fabrics(hosts: int) -> tuple[str, ...]:
-    """Fat-Tree, a Fat-Tree of about rfabric's cost, and rfabric."""
-    return "fat-tree", equal_cost_fat_tree(parse_fabric("rfabric", hosts))[0].spec, "rfabric"
+    """Fat-Tree, a Fat-Tree of about rfabric's cost, leaf-spine, and rfabric."""
+    return "fat-tree", equal_cost_fat_tree(parse_fabric("rfabric", hosts))[0].spec, "leaf-spine", "rfabric"
+
+
+def _is_default(args: argparse.Namespace) -> bool:
+    """Whether a run is the default job on the default fabrics."""
+    return args.traffic == args.usual and not (args.topo or args.policy or args.set)
+
+
+LARGER = ("grpo-1024-235b", "grpo-4096-235b")  # what the default job stands for: beyond packets, so simulated
+
+
+def _larger(args: argparse.Namespace, talk: Talk) -> list[dict]:
+    """The default fabrics at the sizes of LARGER, simulated: one entry a recipe and fabric, cost included."""
+    from ..simulate.world import simulate
+
+    found = []
+    for name in LARGER:
+        talk.tell(name, {"stage": "trace"})
+        traffic = read_traffic(name, (), args.seed)
+        runs = [
+            Run(simulate(f, traffic.trace, progress=talk.of(f"{name} {_short(f)}"), traffic=name, seed=args.seed))
+            for f in _fabrics((), traffic.gpus)
+        ]
+        found += summary_of(runs, "", "")["runs"]
+    return found
 
 
 def _short(fabric: Fabric) -> str:

@@ -64,7 +64,7 @@ def say(message: dict) -> None:
 def replay(job: dict, folder: Path) -> dict:
     """Emulate one trace on one fabric; measured.npz gets the columns, the answer the rest."""
     fabric = Fabric.from_json(job["fabric"])
-    trace = read_trace(folder / "trace.csv").fit(fabric).folded()
+    trace = read_trace(folder / "trace.csv").fit(fabric).whole()
     scale, timing = Scale(**job["scale"]), Timing(in_flight=job["in_flight"])
     with Sandbox(folder) as box:
         say({"stage": "build"})

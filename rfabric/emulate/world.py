@@ -59,7 +59,7 @@ def emulate(
     PaceError when the host could not keep pace, RunError when the run broke. Nothing of the run is left on the host in any
     of these cases.
     """
-    policy, played = emulatable(fabric, policy), trace.folded()
+    policy, played = emulatable(fabric, policy), trace.whole()
     if routing not in SCHEMES:
         raise RFabricError(f"no routing {routing!r}; there are {', '.join(SCHEMES)}")
     if timing != Timing(in_flight=timing.in_flight):

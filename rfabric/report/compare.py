@@ -76,6 +76,24 @@ def comparison(summary: dict) -> Table:
     return Table("One step on each fabric", ("", *(r["label"] for r in runs)), tuple(rows), notes)
 
 
+def at_size(runs: Sequence[dict]) -> Table:
+    """Runs of several recipes: step, exposed communication, the network's price and dollars a step, a line a fabric."""
+    recipes = list(dict.fromkeys(run["traffic"] for run in runs))
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        exposed = sum(phase["exposed_s"] for phase in run["phases"].values())
+        price, paid = (run["cost"][key] for key in ("network_usd", "usd_per_step"))
+        cells = (
+            f"{run['gpus']:,}", f"{run['step_s']:.1f} s", show_time(exposed), f"{price / 1e3:,.0f} k$" if price else "–",
+            f"{paid:,.2f} $" if paid else "–",
+        )  # fmt: skip
+        found.setdefault(run["traffic"], []).append((run["fabric"], cells))
+    rows = [Row(fabric, (name, *cells)) for name in recipes for fabric, cells in found[name]]
+    columns = "fabric", "recipe", "GPUs", "step", "exposed", "network", "a step"
+    note = "Switches of real size, one seed; circuits as each fabric was designed for."
+    return Table("The same fabrics at size, simulated", columns, tuple(rows), note, (0, 1))
+
+
 def rewires(summary: dict) -> Table:
     """Every rewire with its four timestamps; the last three as delays after the request."""
     rows = []

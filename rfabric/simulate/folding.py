@@ -6,8 +6,8 @@ compete take from each other. While a flow f waits behind others, its bottleneck
 
     f is delayed by others of which n cross one cable with f, with B bytes in all, by at most min(n x bytes of f, B) / rate
 
-Rows that start together are one batch, whose competition among itself is the same in both runs; so is a block of repetitions
-that are folded into one, while a repetition that stands by itself plays as it would in full. A batch is
+Rows that start together are one batch, whose competition among itself is the same in both runs; the blocks of
+a loop that fold several repetitions are one too, while a repetition that stands by itself plays as in full. A batch is
 delayed by each other at the busiest cable they share, by all others in turn. So each row's seconds in the full run lie within a
 delay of its seconds in the folded one, and the longest path through the trace, with all delays and with none of what was seen,
 bounds the run from both sides. It is done segment by segment: a row that all others come before or after shifts what follows as a
@@ -169,8 +169,8 @@ def _meetings(result: Result, routing: Routing, parts: _Parts) -> _Meetings:
 
 
 def _batches(trace: Trace) -> np.ndarray:
-    """The batch of each row that sends, -1 of others: its block, or the rows that wait for the same and start together."""
-    batch = np.where(trace.size > 0, trace.origin.block, -1)
+    """The batch of each row that sends, -1 of others: the folded part of its loop, or rows that wait for the same and start as one."""
+    batch = np.where(trace.size > 0, trace.origin.folded, -1)
     alone = np.flatnonzero((trace.size > 0) & (batch < 0))
     sums = np.concatenate(([np.uint64(0)], np.cumsum(mixed(trace.after.astype(np.uint64)), dtype=np.uint64)))
     waits = sums[trace.after_offsets[1:]] - sums[trace.after_offsets[:-1]]

@@ -41,7 +41,7 @@ from .folding import error_bound
 from .playing import Play, best_play
 
 Progress = Callable[[dict], None]
-REPETITIONS = ("folded", "all")
+REPETITIONS = {"folded": "folded", "all": "unrolled", "whole": "whole"}
 BREATH_S = 0.5  # least time between two messages inside a phase
 NO_LOSS = "a fluid loses no bytes: flows on circuits that drop stand still here, and the bytes lost are not modelled"
 
@@ -60,7 +60,8 @@ def simulate(
 ) -> Result:
     """Run `trace` on `fabric` with max-min fair sharing; `policy` is what `optics.parse_policy` reads, `routing` a scheme.
 
-    Loops of the trace are played `folded`, each turn once, or `all` of their repetitions; the result is of the played trace.
+    Loops of the trace are played `folded` in blocks, `all` of their repetitions, or `whole`, as packets do; the result is of the
+    played trace.
 
     RFabricError when the trace does not fit the fabric or a plan disconnects a pair with demand; RunError when flows can never
     finish.
@@ -76,7 +77,7 @@ def simulate(
         sent=trace.size, received=trace.size, rewires=tuple(world.contract.records), epochs=tuple(world.contract.epochs),
         notes=world.notes(),
     ).check()  # fmt: skip
-    return _with_folding(result, world.routing) if trace.origin and trace.origin.how == "folded" else result
+    return _with_folding(result, world.routing) if trace.origin and trace.origin.how != "unrolled" else result
 
 
 def _with_folding(result: Result, routing: Routing) -> Result:
@@ -97,7 +98,7 @@ def _played(trace: Trace, repetitions: str) -> Trace:
     """The rows that stand for `trace`."""
     if repetitions not in REPETITIONS:
         raise RFabricError(f"no way to play repetitions {repetitions!r}; there are {', '.join(REPETITIONS)}")
-    return trace.folded() if repetitions == "folded" else trace.unrolled()
+    return trace.played(REPETITIONS[repetitions])
 
 
 KNOWN = 8  # sets of circuits whose ways are kept: phases come back to the same few

@@ -167,7 +167,7 @@ def simulated(grid: Grid, cell: Cell) -> Run:
     traffic, circuits = grid.traffic(cell), parse_policies(cell.policy).circuits
     about = {
         "timing": Timing(in_flight=grid.in_flight), "traffic": traffic.name, "seed": cell.seed, "routing": grid.routing,
-        "repetitions": grid.repetitions,
+        "repetitions": "whole" if grid.engine == "emulate" else grid.repetitions,
     }  # fmt: skip
     return Run(simulate(grid.fabric(cell.fabric, traffic.gpus), traffic.trace, circuits, **about))
 

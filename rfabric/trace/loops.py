@@ -5,6 +5,7 @@
 
     unrolled   head -> [gate -> flows, beside]... -> barrier -> [gate -> flows, beside]... -> barrier    every repetition
     folded     the same, each block of repetitions as one, with all their bytes and computing: 1, 1, 2, 4, ... of them
+    whole      all repetitions in one block
 
 A gate is a row that computes what stands between, a barrier one that takes no time; both send nothing.
 """
@@ -126,15 +127,15 @@ class Played:
     """Rows of a trace with its loops played: n rows, by what they stand for in the trace they come from.
 
     origin: int64[n] row, -1 of a helper; like: int64[n] the row whose sender, step and phase a helper shares; kind: int8[n] of a
-    helper, into HELPERS; block: int64[n] the block of several repetitions that a row belongs to, -1 for none; spans:
-    int64[blocks, 2] the row after which each begins, and its last; times: int64[n] bytes are so many times the row's; gap, start:
-    float64[n] s; after as CSR.
+    helper, into HELPERS; folded: int64[n] the loop of whose folded blocks a row is part, -1 for none; spans: int64[loops that fold,
+    2] the row after which the first such block begins, and the last row; times: int64[n] bytes are so many times the row's; gap,
+    start: float64[n] s; after as CSR.
     """
 
     origin: np.ndarray
     like: np.ndarray
     kind: np.ndarray
-    block: np.ndarray
+    folded: np.ndarray
     spans: np.ndarray
     times: np.ndarray
     gap: np.ndarray
@@ -159,9 +160,9 @@ class _Body:
 
 
 def play(
-    loops: Sequence[Loop], columns: dict[str, np.ndarray], offsets: np.ndarray, after: np.ndarray, fold: bool
+    loops: Sequence[Loop], columns: dict[str, np.ndarray], offsets: np.ndarray, after: np.ndarray, how: str
 ) -> Played:
-    """The rows of a trace with every repetition of its loops as rows, or with blocks of them folded.
+    """The rows of a trace with every repetition of its loops as rows (unrolled), blocks of them (folded), or all as one (whole).
 
     A loop takes the place of its first row. What waits for a row of a loop waits for the loop's end.
     """
@@ -169,7 +170,8 @@ def play(
     parts = rows_of_loops(loop)
     bodies = {k: _body(loops[k], rows, columns["turn"][rows]) for k, rows in parts.items()}
     room = (MOST_FOLDED - len(loop)) // max(sum(map(len, bodies.values())), 1)
-    runs = {k: blocks(loops[k].repeat, max(room, 1) if fold else 0) for k in parts}
+    most = {"unrolled": 0, "folded": max(room, 1), "whole": 1}[how]
+    runs = {k: blocks(loops[k].repeat, most) for k in parts}
     width = (loop < 0).astype(np.int64)
     for k, rows in parts.items():
         width[rows[0]] = 1 + len(runs[k]) * len(bodies[k])
@@ -236,7 +238,7 @@ class _Out:
     def __init__(self, n: int):
         self.origin, self.like = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
         self.kind, self.times = np.full(n, -1, np.int8), np.ones(n, np.int64)
-        self.block, self.spans = np.full(n, -1, np.int64), []
+        self.folded, self.spans = np.full(n, -1, np.int64), []
         self.gap, self.start = np.zeros(n), np.zeros(n)
         self.owners: list[np.ndarray] = []
         self.entries: list[np.ndarray] = []
@@ -266,11 +268,10 @@ class _Out:
             getattr(self, name)[every] = np.tile(getattr(body, name), len(times))
         self.times[every] = np.repeat(times, len(body))
         self.gap[every] *= self.times[every]
-        folded = np.flatnonzero(times > 1)
-        begins = at + len(body) * folded
-        rows = begins[:, None] + np.arange(len(body))
-        self.block[rows] = len(self.spans) + np.arange(len(folded))[:, None]
-        self.spans += zip((begins - 1).tolist(), (begins + len(body) - 1).tolist(), strict=True)
+        if (times > 1).any():
+            begin, end = at + len(body) * int(np.argmax(times > 1)), at + len(body) * len(times)
+            self.folded[begin:end] = len(self.spans)
+            self.spans.append((begin - 1, end - 1))
         first = at + len(body) * np.arange(len(times))[:, None]
         self.owners.append((first + body.owner).ravel())
         self.entries.append((first + body.entry).ravel())
@@ -281,6 +282,6 @@ class _Out:
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=len(self.origin))
         return Played(
-            self.origin, self.like, self.kind, self.block, spans, self.times, self.gap, self.start, offsets_of(counts),
+            self.origin, self.like, self.kind, self.folded, spans, self.times, self.gap, self.start, offsets_of(counts),
             entry[order],
         )  # fmt: skip

@@ -13,7 +13,7 @@ unit in which the two worlds are compared.
 
 Rows of a *loop* run again and again (`loops.Loop`): `turn` by `turn`, all rows of a turn at once. Their `size` is what one
 repetition sends, `total` what all do; `after`, `gap` and `start` say when the loop begins. What waits for a row of a loop waits
-for the whole loop. Such a trace is not run itself but played: `folded` or `unrolled`.
+for the whole loop. Such a trace is not run itself but played: `folded`, `unrolled` or `whole`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ from ..units import transfer_seconds
 from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
 
 PHASES = ("generation", "training", "weight_sync")
-PLAYS = ("folded", "unrolled")
+PLAYS = ("folded", "unrolled", "whole")
 MOST_BYTES = 1e18  # so that sums of bytes stay whole numbers of 64 bits
 
 
@@ -135,6 +135,11 @@ class Trace:
             return np.append([one.repeat for one in self.loops], 1)[self.loop]  # -1: once
         return np.ones(len(self), np.int64)
 
+    @property
+    def looped(self) -> "Trace":
+        """The trace with the loops that this one plays; self where it plays none."""
+        return self.origin.looped if self.origin else self
+
     @cached_property
     def loop_of(self) -> np.ndarray:
         """The loop each row belongs to, of this trace or of the one it plays; -1 for none: int32[n]."""
@@ -160,8 +165,12 @@ class Trace:
         """Every repetition as rows of its own."""
         return self.played("unrolled")
 
+    def whole(self) -> "Trace":
+        """All repetitions of a loop as one block: the fewest rows, for packets."""
+        return self.played("whole")
+
     def played(self, how: str) -> "Trace":
-        """`folded` or `unrolled`; self where nothing is repeated, else the same object each time: runs share it."""
+        """`folded`, `unrolled` or `whole`; self where nothing is repeated, else the same object each time: runs share it."""
         if how not in PLAYS:
             raise RFabricError(f"a trace is not played {how!r}; there are {', '.join(PLAYS)}")
         if not self.loops:
@@ -175,7 +184,7 @@ class Trace:
         return {}
 
     def _play(self, how: str) -> "Trace":
-        made = play(self.loops, self._columns, self.after_offsets, self.after, how == "folded")
+        made = play(self.loops, self._columns, self.after_offsets, self.after, how)
         like, helps = made.like, made.origin < 0
         labels = (*self.labels, *(name for name in HELPERS if name not in self.labels))
         names = np.array([labels.index(name) for name in HELPERS])
@@ -184,7 +193,7 @@ class Trace:
             size=np.where(helps, 0, self.size[like] * made.times), start=made.start, gap=made.gap,
             after_offsets=made.after_offsets, after=made.after, step=self.step[like], phase=self.phase[like],
             label=np.where(helps & (made.kind >= 0), names[made.kind], self.label[like]), labels=labels,
-            loop=None, turn=None, loops=(), origin=Origin(self, made.origin, made.block, made.spans, how, made.times),
+            loop=None, turn=None, loops=(), origin=Origin(self, made.origin, made.folded, made.spans, how, made.times),
         )  # fmt: skip
 
     @cached_property
@@ -321,14 +330,14 @@ class Trace:
 class Origin:
     """Where the rows of a played trace come from.
 
-    rows: int64[n] rows of `looped`, -1 of those that only compute or wait for the loop; block: int64[n] the block of several
-    repetitions that a row belongs to, -1 for none; spans: int64[blocks, 2] the row after which each block begins, and its last;
-    how: folded or unrolled; times: int64[n] repetitions whose bytes and computing a row holds.
+    rows: int64[n] rows of `looped`, -1 of those that only compute or wait for the loop; folded: int64[n] the loop of
+    whose folded blocks a row is part, -1 for none; spans: int64[loops that fold, 2] the row after which the first such block
+    begins, and the last row; how: folded, unrolled or whole; times: int64[n] repetitions whose bytes and computing a row holds.
     """
 
     looped: Trace
     rows: np.ndarray
-    block: np.ndarray
+    folded: np.ndarray
     spans: np.ndarray
     how: str
     times: np.ndarray

@@ -113,7 +113,12 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
     stages = []
     for (begin, key, label, rows), end in zip(found, ends, strict=True):
         entries = _before(trace, _entries(trace, rows))
-        stages.append(Stage(key, label, rows, entries, end - begin, _lead(trace, ready, rows, entries)))
+        lead = _lead(trace, ready, rows, entries)
+        if (
+            loop := int(trace.loop_of[rows[0]])
+        ) >= 0:  # folded or not, one repetition's computing comes before its first byte
+            lead = min(lead, trace.looped.loops[loop].between[0])
+        stages.append(Stage(key, label, rows, entries, end - begin, lead))
     return stages
 
 
