@@ -77,7 +77,7 @@ def test_a_summary_has_the_keys_that_programs_rely_on(summary):
         assert set(RUN_KEYS) <= set(run)
         assert set(run["phases"]) == set(PHASES)
         assert all(set(p) == {"seconds", "comm_s", "exposed_s", "bytes"} for p in run["phases"].values())
-        assert {"bandwidth_scale", "time_dilation", "sample"} == set(run["scale"])
+        assert {"bandwidth_scale", "time_dilation", "sample_s"} == set(run["scale"])
         assert {"ok", "cpu", "worst_lateness_s"} <= set(run["pace"])
     times = ("epoch", "requested_s", "programmed_s", "dark_until_s", "usable_s", "circuits_changed", "lost_bytes")
     optical = summary["runs"][-1]

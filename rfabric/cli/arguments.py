@@ -20,6 +20,7 @@ from .. import __version__
 from ..errors import PaceError, RFabricError, RunError, meant
 from ..fabric.dollars import HOLDABLE, RENTED
 from ..study.reproduce import REPRODUCTIONS
+from ..units import parse_time
 
 BROKE, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
 DEFAULT_TRAFFIC = "grpo-64-moe"
@@ -529,8 +530,8 @@ def _scale_options(verb: Parser) -> None:
             name, metavar="X", type=_positive, help=f"{what} (default: chosen from what the host can carry)"
         )
     verb.add_argument(
-        "--sample", metavar="SHARE", type=_share,
-        help="share of the repetitions of a collective that are sent, 1 for all (default: as many as patience allows)",
+        "--sample", metavar="TIME", type=_time,
+        help="of a repeated collective send so many repetitions as take so long, 1h for all (default: what patience allows)",
     )  # fmt: skip
 
 
@@ -631,10 +632,13 @@ def _positive(text: str) -> float:
     return value
 
 
-def _share(text: str) -> float:
-    value = _positive(text)
-    if value > 1:
-        raise argparse.ArgumentTypeError(f"share {text!r} must be at most 1: all repetitions")
+def _time(text: str) -> float:
+    try:
+        value = parse_time(text, "--sample")
+    except RFabricError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not value:
+        raise argparse.ArgumentTypeError("--sample: 0 sends nothing; write for example 200ms")
     return value
 
 

@@ -128,14 +128,13 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
     return replace(grid, scale=_scale(grid, args, talk)) if args.engine == "emulate" else grid
 
 
-def _scale(grid: Grid, args: argparse.Namespace, talk: Talk) -> tuple[float, float, float]:
+def _scale(grid: Grid, args: argparse.Namespace, talk: Talk) -> dict:
     """One scale for every cell, chosen as `emulate` does: by what the simulations of all say."""
     from ..emulate.sandbox import require
     from ..study.grid import simulated
 
     require()
-    scale = choose(args, [simulated(grid, cell).result for cell in grid.cells()], talk)
-    return scale.bandwidth, scale.dilation, scale.sample
+    return choose(args, [simulated(grid, cell).result for cell in grid.cells()], talk).to_json()
 
 
 def _finish_one(grid: Grid, folder: Path, places: Sequence[Path]) -> None:

@@ -100,7 +100,7 @@ def show_runs(runs: Sequence[Run], summary: dict, quiet: bool = False) -> None:
 
 def scale_text(scale: dict) -> str:
     """`bandwidth x 0.00021, time x 16`"""
-    sampled = f", {scale['sample']:.2g} of the repetitions sent" if scale["sample"] < 1 else ""
+    sampled = f", {show_time(scale['sample_s'])} of each repeated collective sent" if scale["sample_s"] else ""
     return f"bandwidth x {scale['bandwidth_scale']:.3g}, time x {scale['time_dilation']:.3g}{sampled}"
 
 

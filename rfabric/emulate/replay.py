@@ -147,9 +147,10 @@ class Replay:
         self.paused: list[int] = []
         self.parked: list[int] = []  # rows that are due and wait for their circuits
         self.worst_lateness, self.done_bytes = 0.0, 0
+        self.sampled: list[int] = []  # rows sent in part since the ways changed
         self.unsent = np.zeros(2 * len(fabric.links))
         self.pairs = Pairs(fabric, trace), Pairs(fabric, trace).back  # acknowledgements go the other way
-        self.ways = self._ways_under(circuits)
+        self._take_ways(self._ways_under(circuits))
 
     def run(self) -> Replayed:
         """Replay to the end; RunError when the run broke, and whatever `watch` raises."""
@@ -166,6 +167,7 @@ class Replay:
         finally:
             self.pool.shutdown(wait=False, cancel_futures=True)  # a call to a dead controller must not hold up the end
         contract = self.contract
+        self._count_unsent()
         return Replayed(self.start, self.finish, contract.records, contract.epochs, self.worst_lateness, self.unsent)
 
     def _loop(self) -> None:
@@ -235,7 +237,7 @@ class Replay:
         self.flying.add(row)
         self.moving[row] = now
         if self.share[row] < 1:
-            self.unsent[self.ways[0].of(np.array([row]))[1]] += self.trace.size[row] * (1 - self.share[row])
+            self.sampled.append(row)
         hosts = self.trace.hosts
         self.wire.send(row, hosts[self.trace.src[row]], hosts[self.trace.dst[row]], int(self.bytes[row]))
 
@@ -348,6 +350,21 @@ class Replay:
         there, back = (PairWays(self.fabric, pairs, circuits, self.routing) for pairs in self.pairs)
         return there, back
 
+    def _count_unsent(self) -> None:
+        """What of the rows sent in part did not go out, on the cables of their ways."""
+        rows = np.array(self.sampled, dtype=np.int64)
+        offsets, links = self.ways[0].of(rows)
+        left = np.repeat(self.trace.size[rows] * (1 - self.share[rows]), np.diff(offsets))
+        self.unsent += np.bincount(links, left, minlength=len(self.unsent))[: len(self.unsent)]
+        self.sampled = []
+
+    def _take_ways(self, ways: tuple[PairWays, PairWays]) -> None:
+        sends = np.flatnonzero(self.trace.size > 0)
+        self.ways, self.lost = ways, np.zeros(len(self.trace), bool)
+        self.lost[sends] = ways[0].lost(sends) | ways[1].lost(
+            sends
+        )  # rows without a way, or whose acknowledgements have none
+
     def _take_circuits(self) -> None:
         scene = self._scene(self.contract.asking)
         if not self.answer or not self.answer.scene.fits(scene):
@@ -391,7 +408,8 @@ class Replay:
             self.contract.concern(NONE, np.array(flying, dtype=np.int64), dark=True)
         times = (self.clock.at(t) for t in (done.programmed, done.dark_until, done.usable))
         self.contract.done(*times, self.start, done.lost_bytes, self.answer.epoch)
-        self.ways = self.answer.ways
+        self._count_unsent()
+        self._take_ways(self.answer.ways)
         if self.paused:
             self._go_on([row for row in self.paused if row in self.flying])
         self.paused = []
@@ -413,7 +431,7 @@ class Replay:
             return True
         if self.contract.under_way and self._concerns(row):
             return bool(len(self.contract.concern(NONE, some)))
-        return any(ways.lost(some)[0] for ways in self.ways)
+        return bool(self.lost[row])
 
     def _concerns(self, row: int) -> bool:
         """Whether the way of a row or of its acknowledgements, now or after, crosses a cable of the rewire under way."""

@@ -3,7 +3,7 @@
 Three numbers decide: what the datapath moves (packet-hops a second, calibrated), what the trace asks for at its busiest
 (byte-hops a second, from its simulation) and how long one is ready to wait.
 
-    sample                                          of the repetitions of a loop, so many that time can be dilated at all
+    sample                                          seconds of each loop, so few that time can be dilated at all
     rate factor = bandwidth_scale / time_dilation   so small that the busiest moment takes SHARE of the datapath
     time_dilation                                   as large as the patience allows: longer flows are truer flows
     bandwidth_scale = rate factor x time_dilation   bytes shrink with it, so times stay what they were, x dilation
@@ -14,38 +14,64 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import RFabricError
+from ..fabric import Fabric
 from ..report.result import Result, Scale
 from ..trace import Trace
-from ..units import BITS_PER_BYTE, show_rate
+from ..units import BITS_PER_BYTE, show_rate, transfer_seconds
 from .network import MAX_RATE, MIN_RATE, MTU, PAYLOAD, fastest_line
 
 SHARE = 0.3  # of the calibrated datapath at the busiest moment; the endpoints need the same cores
 ACKS = 1.5  # packets per data packet: one acknowledgement for every two
 PATIENCE = 25.0  # s of wall clock that the traffic of one fabric may take
 MAX_DILATION = 64.0
-LEAST_SAMPLE = 0.01  # a hundredth of the repetitions still goes out
+LEAST_SAMPLE = 0.02  # s of a loop at least: at DILATION still hundreds of packets a card
 DILATION = 10.0  # below it control and pipelines blur flows: repetitions are left out before time is dilated less
 PIPELINE = 24  # packets of line rate: below it a flow's time is the pipeline's, not its bytes'
 
 
 def choose_sample(expected: Sequence[Result], patience: float = PATIENCE) -> float:
-    """The share of a loop's repetitions that is sent, for all runs of a comparison: all where patience allows DILATION."""
-    wanted = []
-    for result in expected:
-        looped, others = _seconds_awake(result)
-        wanted.append((patience / DILATION - others) / looped if looped else 1.0)
-    return _two_digits(float(np.clip(min(wanted), LEAST_SAMPLE, 1.0)))
+    """Seconds of each loop that are sent, for all runs of a comparison, inf for all of them: what patience allows at DILATION."""
+    return min((_sample(result, patience / DILATION) for result in expected), default=np.inf)
+
+
+def _sample(result: Result, awake: float) -> float:
+    """The most seconds of each loop with which all that is sent takes `awake` s; no less than LEAST_SAMPLE."""
+    others, least = _seconds_awake(result), np.sort(loop_seconds(result.trace, result.fabric))
+    left = awake - others
+    if not len(least) or least.sum() <= left:
+        return np.inf
+    for i, seconds in enumerate(least):  # shorter ones go out whole
+        level = left / (len(least) - i)
+        if seconds > level:
+            return _two_digits(max(level, LEAST_SAMPLE))
+        left -= seconds
+    return np.inf
+
+
+def loop_seconds(trace: Trace, fabric: Fabric) -> np.ndarray:
+    """float64[loops]: what the busiest network card needs for all repetitions of each loop that `trace` plays."""
+    rows = np.flatnonzero(trace.loop_of >= 0)
+    host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
+    nic = fabric.cabling.rate[fabric.cabling.host_link[host]]
+    loops, hosts = len(trace.looped.loops), len(trace.hosts)
+    cards = (
+        np.bincount(trace.loop_of[rows] * hosts + ends[rows], trace.size[rows], minlength=loops * hosts).reshape(loops, hosts)
+        for ends in (trace.src, trace.dst)
+    )  # fmt: skip
+    return np.maximum(*(transfer_seconds(load, nic).max(axis=1, initial=0.0) for load in cards))
 
 
 def choose_scale(
-    expected: Sequence[Result], packet_hops: float, patience: float = PATIENCE, sample: float = 1.0
+    expected: Sequence[Result], packet_hops: float, patience: float = PATIENCE, sample: float = np.inf
 ) -> Scale:
     """One scale for all runs of a comparison, from their simulations and the host's `packet_hops` (1/s).
 
     RFabricError when no scale fits: the cables would be too slow to shape.
     """
     busiest = max(_byte_hops(result) for result in expected)
-    longest = max(sample * looped + others for looped, others in map(_seconds_awake, expected))
+    longest = max(
+        _seconds_awake(r) + float(np.minimum(loop_seconds(r.trace, r.fabric), sample).sum()) for r in expected
+    )
     rates = [link.rate for result in expected for link in result.fabric.links]
     _check_span(min(rates), max(rates))
     factor = min(SHARE * packet_hops / ACKS * PAYLOAD / busiest if busiest else np.inf, MAX_RATE / max(rates))
@@ -58,13 +84,13 @@ def choose_scale(
     return Scale(bandwidth=_two_digits(factor * dilation), dilation=_two_digits(dilation), sample=sample)
 
 
-def shares(trace: Trace, sample: float) -> np.ndarray:
-    """float64[rows] of a folded trace: the share of each row's bytes that is sent, whole repetitions, one of a loop at least."""
-    found = np.ones(len(trace))
-    if trace.origin:
-        repeat = np.array([loop.repeat for loop in trace.origin.looped.loops])
-        loop = trace.loop_of
-        found[loop >= 0] = (np.maximum(np.round(repeat * sample), 1) / repeat)[loop[loop >= 0]]
+def shares(trace: Trace, fabric: Fabric, sample: float) -> np.ndarray:
+    """float64[rows]: the share of each row's bytes that is sent: whole repetitions, one of a loop at least, `sample` s of each."""
+    found, looped = np.ones(len(trace)), np.flatnonzero(trace.loop_of >= 0)
+    repeat = np.array([loop.repeat for loop in trace.looped.loops])
+    if len(looped):
+        part = np.minimum(sample / np.maximum(loop_seconds(trace, fabric), 1e-12), 1.0)
+        found[looped] = (np.maximum(np.round(repeat * part), 1) / repeat)[trace.loop_of[looped]]
     return found
 
 
@@ -95,12 +121,11 @@ def _byte_hops(result: Result) -> float:
     return float(max(loads, default=0.0))
 
 
-def _seconds_awake(result: Result) -> tuple[float, float]:
-    """What the clock cannot skip: flows of loops; other flows and the dark time of rewires, a second where NICs come up anew."""
-    looped = result.trace.loop_of >= 0
-    groups, seconds = result.trace.communication(), result.communication
-    repeated = sum(seconds[key] for key, rows in groups.items() if looped[rows].any())
-    return repeated, sum(seconds.values()) - repeated + result.dark_seconds
+def _seconds_awake(result: Result) -> float:
+    """What the clock cannot skip beside loops: other flows, and the dark time of rewires, a second where NICs come up anew."""
+    looped, groups = result.trace.loop_of >= 0, result.trace.communication()
+    alone = (seconds for key, seconds in result.communication.items() if not looped[groups[key]].any())
+    return sum(alone) + result.dark_seconds
 
 
 def _two_digits(value: float) -> float:

@@ -80,7 +80,7 @@ def replay(job: dict, folder: Path) -> dict:
         routing = routing_of(job["routing"], fabric, trace)
         rest.put_pairs(trace.pairs(), routing, fabric)
         wire = Wire(network)
-        wire.open(dict.fromkeys(trace.pairs(), 1))  # where flows of a pair overlap it opens more
+        wire.open(lanes(trace))  # where more flows of a pair overlap it opens more
         run = Run(fabric, trace, scale, timing, network, wire, routing)
         control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
         return run.replay(control, box, folder) | {"versions": versions(health)}
@@ -94,6 +94,20 @@ def calibration(job: dict, folder: Path) -> dict:
 
 
 TASKS = {"replay": replay, "calibrate": calibration}
+
+
+def lanes(trace: Trace) -> dict[tuple[str, str], int]:
+    """How many flows of each host pair could start at one instant on a network without delay: to open one then takes too long."""
+    ready, _ = trace.compute_only()
+    rows = np.flatnonzero(trace.size > 0)
+    start = np.maximum(ready + trace.gap, trace.start)[rows].round(6)
+    keys = np.stack((trace.src[rows], trace.dst[rows], np.unique(start, return_inverse=True)[1], trace.label[rows]))
+    ends, count = np.unique(keys, axis=1, return_counts=True)
+    found = dict.fromkeys(trace.pairs(), 1)
+    for src, dst, several in zip(*ends[:2, count > 1].tolist(), count[count > 1].tolist(), strict=True):
+        pair = trace.hosts[src], trace.hosts[dst]
+        found[pair] = max(found[pair], several)
+    return found
 
 
 def start_controller(box: Sandbox, fabric: Fabric, folder: Path) -> None:
@@ -187,7 +201,7 @@ class Run:
     @property
     def share(self) -> np.ndarray:
         """Of each row's bytes, what goes out."""
-        return shares(self.trace, self.scale.sample)
+        return shares(self.trace, self.fabric, self.scale.sample)
 
     def _sampled(self) -> list[str]:
         if not (left := self.share < 1).any():

@@ -226,7 +226,7 @@ def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
         link_bytes=np.array(links["bytes"], dtype=float),
         rewires=tuple(_rewire(row) for row in zip(*(rewires[c] for c in REWIRE_COLUMNS), strict=True)),
         epochs=_epochs(folder / "circuits.json"),
-        scale=Scale(scale["bandwidth_scale"], scale["time_dilation"], scale.get("sample", 1.0)),
+        scale=Scale.from_json(scale),
         pace=Pace(pace["ok"], pace["cpu"], pace["worst_lateness_s"], tuple(pace["reasons"]), pace["advice"]),
         notes=tuple(entry["notes"]),
         routing=entry.get("routing", "ecmp"),

@@ -26,15 +26,23 @@ class Scale:
     """How an emulation is smaller and slower than what it stands for; 1 and 1 for a simulation.
 
     Emulated bytes = bytes x `bandwidth`; emulated rates = rates x `bandwidth` / `dilation`; a second takes `dilation`
-    seconds. Of the repetitions of a loop only a share of `sample`, one at least, is sent; its seconds stand for those of all.
+    seconds. Of a loop's repetitions only so many are sent as take `sample` s on idle network cards, one at least; their seconds
+    stand for those of all.
     """
 
     bandwidth: float = 1.0
     dilation: float = 1.0
-    sample: float = 1.0
+    sample: float = float("inf")
 
     def to_json(self) -> dict:
-        return {"bandwidth_scale": self.bandwidth, "time_dilation": self.dilation, "sample": self.sample}
+        sample = self.sample if self.sample < float("inf") else None
+        return {"bandwidth_scale": self.bandwidth, "time_dilation": self.dilation, "sample_s": sample}
+
+    @classmethod
+    def from_json(cls, data: dict) -> "Scale":
+        """What `to_json` wrote."""
+        sample = data.get("sample_s")
+        return cls(data["bandwidth_scale"], data["time_dilation"], float("inf") if sample is None else sample)
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,7 @@ def _meetings(result: Result, routing: Routing, parts: _Parts) -> _Meetings:
 
 
 def _batches(trace: Trace) -> np.ndarray:
-    """The batch of each row that sends, -1 of others: the folded part of its loop, or rows that wait for the same and start as one."""
+    """The batch of each row that sends, -1 of others: the folded part of its loop, or rows that wait for the same."""
     batch = np.where(trace.size > 0, trace.origin.folded, -1)
     alone = np.flatnonzero((trace.size > 0) & (batch < 0))
     sums = np.concatenate(([np.uint64(0)], np.cumsum(mixed(trace.after.astype(np.uint64)), dtype=np.uint64)))

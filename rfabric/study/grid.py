@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """What is compared; `scale` (bandwidth, dilation, sample) is the same for all cells that are emulated."""
+    """What is compared; `scale` (`Scale.to_json`) is the same for all cells that are emulated."""
 
     fabrics: tuple[str, ...]
     policies: tuple[str, ...]
@@ -55,7 +55,7 @@ class Grid:
     engine: str = "simulate"
     settings: tuple[str, ...] = ()
     in_flight: str = "hold"
-    scale: tuple[float, float, float] | None = None
+    scale: dict | None = None
     command: str = ""
     routing: str = "placed"
     match: str = ""
@@ -233,7 +233,7 @@ def _run(grid: Grid, cell: Cell, place: Path) -> None:
             "routing": grid.routing,
         }
         circuits = parse_policies(cell.policy).circuits
-        fabric, scale = found.result.fabric, Scale(*grid.scale)
+        fabric, scale = found.result.fabric, Scale.from_json(grid.scale)
         result = emulate(fabric, traffic.trace, circuits, scale=scale, out=str(place.parent), **about)
         found = Run(result, fidelity(result, found.result, resolution(result)))
     with new_folder(place.parent, place.name) as folder:

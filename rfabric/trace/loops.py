@@ -127,9 +127,9 @@ class Played:
     """Rows of a trace with its loops played: n rows, by what they stand for in the trace they come from.
 
     origin: int64[n] row, -1 of a helper; like: int64[n] the row whose sender, step and phase a helper shares; kind: int8[n] of a
-    helper, into HELPERS; folded: int64[n] the loop of whose folded blocks a row is part, -1 for none; spans: int64[loops that fold,
-    2] the row after which the first such block begins, and the last row; times: int64[n] bytes are so many times the row's; gap,
-    start: float64[n] s; after as CSR.
+    helper, into HELPERS; folded: int64[n] the loop of whose folded blocks a row is part, -1 for none; spans:
+    int64[loops that fold, 2] the row after which the first such block begins, and the last row; times: int64[n] bytes are so many
+    times the row's; gap, start: float64[n] s; after as CSR.
     """
 
     origin: np.ndarray

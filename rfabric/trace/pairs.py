@@ -45,7 +45,9 @@ class PairWays:
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """CSR (offsets, links) of the ways of `rows`, which send."""
         pairs = self.pairs.of[rows]
-        self._find(np.unique(pairs[self.first[pairs] < 0]))
+        new = pairs[self.first[pairs] < 0]
+        if len(new):
+            self._find(np.unique(new))
         counts = self.count[pairs]
         return offsets_of(counts), self.links[spread(self.first[pairs], counts)]
 
