@@ -13,7 +13,7 @@ import heapq
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +31,7 @@ from ..trace.pairs import Pairs, PairWays
 
 STALL = 20.0  # s of wall clock without a byte arriving while flows should be moving: something died
 POLL = 0.05  # s, the longest sleep: how late a broken run is noticed
+TOGETHER = 1e-6  # s between the begins of stages that ask together
 CONTROL_POLL = 5e-4  # s, while a plan or a rewire is under way: how late its end is noticed
 
 
@@ -100,8 +101,9 @@ class _Scene:
     circuits: Circuits
 
     def fits(self, other: "_Scene") -> bool:
-        """Whether a plan for this one will do: the same stages ask and send, whatever they have sent since."""
-        return self.asking == other.asking and self.open.keys() == other.open.keys() and self.circuits == other.circuits
+        """Whether a plan for this one will do: the same stages ask, and nobody sends whom it did not count with."""
+        same = self.asking == other.asking and self.circuits == other.circuits
+        return same and other.open.keys() <= self.open.keys()
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,16 @@ class _Answer:
     decision: Decision
     epoch: int
     ways: tuple[PairWays, PairWays] | None
+
+
+@dataclass
+class _Sample:
+    """Rows of one turn of a loop, of which a share goes out: their seconds, waits for circuits taken off, stand for the rest."""
+
+    rows: int
+    share: float
+    begin: float = np.inf
+    arrived: list[tuple[int, float]] = field(default_factory=list)
 
 
 class Replay:
@@ -127,7 +139,7 @@ class Replay:
         n = len(trace)
         self.share = np.ones(n) if share is None else share  # of each row's bytes that go out
         self.bytes = np.ceil(trace.size * scale.bandwidth * self.share).astype(np.int64)
-        self.moving: dict[int, float] = {}  # since when each flow sends, waits taken off
+        self.samples = self._samples()  # by row
         self.start, self.finish = np.full(n, np.nan), np.full(n, np.nan)
         self.unmet = np.diff(trace.after_offsets)
         offsets, self.followers = trace.followers
@@ -147,6 +159,7 @@ class Replay:
         self.paused: list[int] = []
         self.parked: list[int] = []  # rows that are due and wait for their circuits
         self.worst_lateness, self.done_bytes = 0.0, 0
+        self.unanswered: set[int] = set()  # rows of the stages that ask: they wait for the answer, which takes a moment
         self.sampled: list[int] = []  # rows sent in part since the ways changed
         self.unsent = np.zeros(2 * len(fabric.links))
         self.pairs = Pairs(fabric, trace), Pairs(fabric, trace).back  # acknowledgements go the other way
@@ -211,9 +224,14 @@ class Replay:
                 self.begun[stage] = stage.rows[self.trace.size[stage.rows] > 0]
                 if self.control and not self.one_shot:
                     self.contract.ask(stage)
+                    self.unanswered.update(stage.rows.tolist())
 
     def _start_due(self) -> None:
-        """Start what is due. Compute rows finish at the very instant they were due, however late the loop looks."""
+        """Start what is due. Compute rows finish at the very instant they were due, however late the loop looks.
+
+        They go first: stages that begin at one instant ask for circuits together, before the first of them sends.
+        """
+        flows = []
         while self.opens and self.opens[0][0] <= self.clock.now():
             self._begin_stages(self.opens.pop(0)[1])
         while self.due and self.due[0][0] <= self.clock.now():
@@ -221,8 +239,11 @@ class Replay:
             if not self.bytes[row]:
                 self.start[row] = at
                 self._has_finished(row, at)
-                continue
+            else:
+                flows.append((at, row))
+        if flows:
             self._steer()  # a phase that has just begun takes its circuits before it sends
+        for at, row in flows:
             if self._must_wait(row):
                 self.start[row] = at  # the wait for its circuits is part of its time
                 self.parked.append(row)
@@ -235,15 +256,37 @@ class Replay:
         if np.isnan(self.start[row]):
             self.start[row] = now
         self.flying.add(row)
-        self.moving[row] = now
+        if sample := self.samples.get(row):
+            sample.begin = min(sample.begin, now)
         if self.share[row] < 1:
             self.sampled.append(row)
         hosts = self.trace.hosts
         self.wire.send(row, hosts[self.trace.src[row]], hosts[self.trace.dst[row]], int(self.bytes[row]))
 
     def _has_arrived(self, row: int, at: float) -> None:
-        """All that went out of a row is there: what did not would have taken as long again, in proportion."""
-        self._has_finished(row, at + (at - self.moving.pop(row)) * (1 / self.share[row] - 1))
+        """All that went out of a row is there; rows of which a sample went out finish together, when all would be through."""
+        sample = self.samples.get(row)
+        if sample is None:
+            self._has_finished(row, at)
+            return
+        self.flying.discard(row)
+        self.contract.finished(row)
+        sample.arrived.append((row, at))
+        if len(sample.arrived) == sample.rows:
+            rest = (at - sample.begin) * (1 / sample.share - 1)
+            for other, arrived in sample.arrived:
+                self._has_finished(other, arrived + rest)
+
+    def _samples(self) -> dict[int, _Sample]:
+        """The turn of a loop that each row sent in part belongs to."""
+        trace, rows = self.trace, np.flatnonzero(self.share < 1)
+        if not len(rows):
+            return {}
+        turn = trace.loop_of[rows].astype(np.int64) << 16 | trace.looped.turn[trace.origin.rows[rows]]
+        found = {}
+        for part in (rows[turn == number].tolist() for number in np.unique(turn)):
+            found |= dict.fromkeys(part, _Sample(len(part), float(self.share[part[0]])))
+        return found
 
     def _has_finished(self, row: int, at: float) -> None:
         self.finish[row] = at
@@ -303,12 +346,13 @@ class Replay:
     def _plan_ahead(self) -> None:
         """Ask for the plan of the stage to come while the present one runs: the schedule is known."""
         if self.control and self.waiting and not self.planning and not self.one_shot:
-            stage = self.waiting[0]
-            self._plan(self._scene((stage,), self._unfinished_before(stage)))
+            soon = min(stage.begin for stage in self.waiting) + TOGETHER
+            asking = tuple(stage for stage in self.waiting if stage.begin <= soon)
+            self._plan(self._scene(asking, self._unfinished_before(asking)))
 
-    def _unfinished_before(self, stage: Stage) -> frozenset[int]:
-        """The rows, not finished yet, that a stage waits for: when it begins they have sent everything."""
-        found, open_ = set(), stage.entries.tolist()
+    def _unfinished_before(self, some: tuple[Stage, ...]) -> frozenset[int]:
+        """The rows, not finished yet, that these stages wait for: when they begin those have sent everything."""
+        found, open_ = set(), [row for stage in some for row in stage.entries.tolist()]
         while open_:
             waits = self.trace.waits_for(open_.pop())
             new = [row for row in waits[np.isnan(self.finish[waits])].tolist() if row not in found]
@@ -371,6 +415,7 @@ class Replay:
             self._plan(scene)
             return
         decision = self.answer.decision
+        self.unanswered.clear()
         if decision.wait:
             self.contract.wait()
         elif decision.rewire:
@@ -383,7 +428,8 @@ class Replay:
     def _rewire(self, decision: Decision) -> None:
         """The rewire is requested: flows in flight that it concerns are paused, or waited for."""
         self.contract.take(decision, self.clock.now())
-        flying = [row for row in sorted(self.flying) if self._concerns(row)]
+        self.concerned = self._concerned()
+        flying = [row for row in sorted(self.flying) if self.concerned[row]]
         self.paused = self.contract.concern(np.array(flying, dtype=np.int64), NONE).tolist()
         if self.paused:
             self.wire.pause(self.paused)
@@ -404,7 +450,7 @@ class Replay:
 
     def _usable(self, done: Committed) -> None:
         if self.timing.in_flight == "drop":
-            flying = [row for row in self.flying if self._concerns(row)]
+            flying = [row for row in self.flying if self.concerned[row]]
             self.contract.concern(NONE, np.array(flying, dtype=np.int64), dark=True)
         times = (self.clock.at(t) for t in (done.programmed, done.dark_until, done.usable))
         self.contract.done(*times, self.start, done.lost_bytes, self.answer.epoch)
@@ -419,24 +465,26 @@ class Replay:
     def _go_on(self, rows: list[int]) -> None:
         self.wire.resume(rows)
         stood = self.clock.now() - self.contract.records[-1].requested
-        for row in rows:
-            self.moving[row] += stood
+        for sample in {id(s): s for row in rows if (s := self.samples.get(row))}.values():
+            sample.begin += stood
 
     def _must_wait(self, row: int) -> bool:
-        """Whether a row that is due cannot be sent yet: its stage is being answered and nobody shall drain it, a rewire under
-        way concerns it, or it has no way at all.
+        """Whether a row that is due cannot be sent yet: its stage waits for an answer, a rewire under way concerns it, or it has
+        no way at all.
         """
         some = np.array([row])
-        if self.timing.in_flight == "drain" and any(row in stage.rows for stage in self.contract.asking):
+        if row in self.unanswered:
             return True
-        if self.contract.under_way and self._concerns(row):
+        if self.contract.under_way and self.concerned[row]:
             return bool(len(self.contract.concern(NONE, some)))
         return bool(self.lost[row])
 
-    def _concerns(self, row: int) -> bool:
-        """Whether the way of a row or of its acknowledgements, now or after, crosses a cable of the rewire under way."""
-        some, cables = np.array([row]), self.contract.under_way.cables
-        return any(ways.crossing(some, cables)[0] for ways in (*self.ways, *self.answer.ways))
+    def _concerned(self) -> np.ndarray:
+        """Rows whose way, or that of their acknowledgements, now or after, crosses a cable of the rewire under way: bool[rows]."""
+        found, sends = np.zeros(len(self.trace), bool), np.flatnonzero(self.trace.size > 0)
+        for ways in (*self.ways, *self.answer.ways):
+            found[sends] |= ways.crossing(sends, self.contract.under_way.cables)
+        return found
 
     # time
 

@@ -22,7 +22,7 @@ from .network import MAX_RATE, MIN_RATE, MTU, PAYLOAD, fastest_line
 
 SHARE = 0.3  # of the calibrated datapath at the busiest moment; the endpoints need the same cores
 ACKS = 1.5  # packets per data packet: one acknowledgement for every two
-PATIENCE = 25.0  # s of wall clock that the traffic of one fabric may take
+PATIENCE = 40.0  # s of wall clock that the traffic of one fabric may take
 MAX_DILATION = 64.0
 LEAST_SAMPLE = 0.02  # s of a loop at least: at DILATION still hundreds of packets a card
 DILATION = 10.0  # below it control and pipelines blur flows: repetitions are left out before time is dilated less

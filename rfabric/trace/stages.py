@@ -31,7 +31,7 @@ class Stage:
     """Rows that share their circuits; it begins when the first of `entries` is ready. `label` is of a collective, else ''.
 
     A collective begins with the compute right before it, which hides the rewire: what it waits for has been sent by then. `lead`
-    is how long that computing takes: from begin to the first byte, s on a network without delay.
+    is how long that computing takes: from `begin` to the first byte, s on a network without delay.
     """
 
     key: PhaseKey
@@ -40,6 +40,7 @@ class Stage:
     entries: np.ndarray
     until_next: float | None = None  # s on a network without delay; None: the phase's window counts
     lead: float = 0.0
+    begin: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.key} {self.label}".strip()
@@ -56,7 +57,10 @@ def stages(trace: Trace, granularity: str) -> list[Stage]:
     if granularity in ("per-collective", "intra-collective"):
         return _collectives(trace, ready)
     found = ((key, trace.rows(key), trace.entries(key)) for key in trace.phase_keys)
-    return [Stage(key, "", rows, entries, None, _lead(trace, ready, rows, entries)) for key, rows, entries in found]
+    return [
+        Stage(key, "", rows, entries, None, _lead(trace, ready, rows, entries), float(ready[entries].min()))
+        for key, rows, entries in found
+    ]
 
 
 def stage_demand(
@@ -118,7 +122,7 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
             loop := int(trace.loop_of[rows[0]])
         ) >= 0:  # folded or not, one repetition's computing comes before its first byte
             lead = min(lead, trace.looped.loops[loop].between[0])
-        stages.append(Stage(key, label, rows, entries, end - begin, lead))
+        stages.append(Stage(key, label, rows, entries, end - begin, lead, float(ready[entries].min())))
     return stages
 
 
