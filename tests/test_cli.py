@@ -102,12 +102,12 @@ def test_json_is_one_document_on_stdout(here, capsys):
     assert saved == document
 
 
-def test_the_default_step_runs_on_three_fabrics_two_of_about_equal_cost(here, capsys):
+def test_the_default_step_runs_on_four_fabrics_two_of_about_equal_cost(here, capsys):
     assert main(["simulate", "--json"]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
-    assert [r["fabric"] for r in runs] == ["fat-tree", "fat-tree,oversubscription=2", "rfabric"]
-    assert {r["traffic"] for r in runs} == {"grpo-64"} and {r["gpus"] for r in runs} == {64}
-    equal, optical = (r["cost"]["network_usd"] for r in runs[1:])
+    assert [r["fabric"] for r in runs] == ["fat-tree", "fat-tree,oversubscription=2", "leaf-spine", "rfabric"]
+    assert {r["traffic"] for r in runs} == {"grpo-64-moe"} and {r["gpus"] for r in runs} == {64}
+    equal, _, optical = (r["cost"]["network_usd"] for r in runs[1:])
     assert abs(equal / optical - 1) < 0.05
 
 
@@ -121,7 +121,7 @@ def test_the_same_seed_gives_the_same_figures(here, capsys):
 
 def test_settings_reach_the_recipe(here, capsys):
     def bytes_sent(*words):
-        main(["simulate", "--topo", "fat-tree", "--json", *words])
+        main(["simulate", "--topo", "fat-tree", "--traffic", "grpo-64", "--json", *words])
         return json.loads(capsys.readouterr().out)["runs"][0]["phases"]["training"]["bytes"]
 
     assert bytes_sent("--set", "training.mini_batches=8") == pytest.approx(2 * bytes_sent(), rel=1e-6)
@@ -168,7 +168,7 @@ def test_emulate_measures_with_real_packets_beside_the_simulation(here):
     document = check_summary(json.loads(done.stdout), "stdout")
     (entry,) = document["runs"]
     assert entry["engine"] == "emulate" and entry["pace"]["ok"] and entry["rewires"]
-    assert entry["scale"] == {"bandwidth_scale": 0.0003, "time_dilation": 20}
+    assert entry["scale"] == {"bandwidth_scale": 0.0003, "time_dilation": 20, "sample_s": None}
     assert entry["fidelity"]["phases"] and entry["lost_bytes"] == 0
     assert {"mininet", "openvswitch", "controller"} <= set(document["versions"])
     folder = Path(document["folder"])

@@ -40,8 +40,8 @@ def exposed(result):
     return sum(phase.exposed for phase in result.phases)
 
 
-def both(fabric, trace):
-    return [simulate(fabric, trace, "static", repetitions=way) for way in REPETITIONS]
+def both(fabric, trace, routing="placed"):
+    return [simulate(fabric, trace, "static", repetitions=way, routing=routing) for way in REPETITIONS]
 
 
 @pytest.mark.parametrize("fabric", [PACKET, LEFT_ALONE], ids=["packets", "circuits"])
@@ -128,9 +128,13 @@ def crowded(draw):
 
 
 @settings(max_examples=150, deadline=None)
-@given(crowded(), st.sampled_from([PACKET, LEFT_ALONE, parse_fabric("fat-tree,oversubscription=4", 8)]))
-def test_no_phase_differs_by_more_than_the_bound(trace, fabric):
-    folded, every = both(fabric, trace)
+@given(
+    crowded(),
+    st.sampled_from([PACKET, LEFT_ALONE, parse_fabric("fat-tree,oversubscription=4", 8)]),
+    st.sampled_from(["placed", "split"]),
+)
+def test_no_phase_differs_by_more_than_the_bound(trace, fabric, routing):
+    folded, every = both(fabric, trace, routing)
     off = folded.folding.off if folded.folding else {}
     for one, other in zip(folded.phases, every.phases, strict=True):
         assert one.key == other.key and one.bytes == other.bytes

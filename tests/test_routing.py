@@ -10,7 +10,7 @@ from rfabric.control.fake import FakeSwitches
 from rfabric.control.schema import pairs_json, pairs_request
 from rfabric.errors import RFabricError
 from rfabric.fabric import Routes, fat_tree, parse_fabric, rfabric
-from rfabric.fabric.schemes import SCHEMES, Routing, Sent
+from rfabric.fabric.schemes import SCHEMES, SPLIT, Routing, Sent
 from rfabric.optics import Circuits, Demand, light, parse_policy
 from rfabric.optics.check import faults, faults_during
 from rfabric.simulate.world import simulate
@@ -47,7 +47,7 @@ def pairs_of(fabric, numbers):
 @settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(sorted(FABRICS)),
-    st.sampled_from(SCHEMES),
+    st.sampled_from((*SCHEMES, SPLIT)),
     st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=20),
 )
 def test_every_demanded_pair_arrives_without_a_loop_under_every_scheme(name, scheme, numbers):
@@ -58,7 +58,7 @@ def test_every_demanded_pair_arrives_without_a_loop_under_every_scheme(name, sch
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.sampled_from(SCHEMES),
+    st.sampled_from((*SCHEMES, SPLIT)),
     st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), min_size=2, max_size=16),
     st.data(),
 )
@@ -180,7 +180,8 @@ def test_the_switches_take_the_ways_of_the_simulator():
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ({"pairs": [["h1", "h8"]], "routing": "best"}, "routing 'best' is not one of ecmp, wcmp, placed, valiant"),
+        ({"pairs": [["h1", "h8"]], "routing": "best"}, "no routing 'best'; there are ecmp, wcmp, placed, valiant"),
+        ({"pairs": [["h1", "h8"]], "routing": "split"}, "routing split: a pair takes several ways at once"),
         ({"pairs": [["h1", "h8"]], "routing": "placed"}, "bytes: expected a JSON array, got null"),
         ({"pairs": [["h1", "h8"]], "routing": "placed", "bytes": [[1, 2]]}, "rows of 1 numbers, one a pair"),
         ({"pairs": [["h1", "h8"]], "routing": "placed", "bytes": [[-1]]}, "must be a number, finite and not negative"),

@@ -25,7 +25,7 @@ from ..units import parse_time
 BROKE, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
 DEFAULT_TRAFFIC = "grpo-64-moe"
 DEFAULT_POLICY = "own"
-ROUTINGS = ("placed", "ecmp", "wcmp", "valiant")
+ROUTINGS = ("placed", "ecmp", "wcmp", "valiant", "split")
 REPETITIONS = ("folded", "all")
 
 
@@ -547,7 +547,8 @@ def _engine_option(verb: Parser) -> None:
 def _routing_option(verb: Parser) -> None:
     verb.add_argument(
         "--routing", metavar="SCHEME", choices=ROUTINGS, default=ROUTINGS[0],
-        help="the way of each pair of hosts: placed on the least loaded (default), ecmp, wcmp, valiant",
+        help="the way of each pair of hosts: placed on the least loaded (default), ecmp, wcmp, valiant; or split over all "
+        "equal ways at once, as packet spraying and multi-path RDMA do (simulated only)",
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import RFabricError, RunError
+from ..fabric.schemes import one_way
 from ..optics.policies import GRANULARITIES
 from ..report import crossover as crossover_report
 from ..report import grid as grid_report
@@ -112,6 +113,8 @@ def _begun(args: argparse.Namespace, talk: Talk) -> Path:
 
 
 def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
+    if args.engine == "emulate":
+        one_way(args.routing)
     traffics = tuple(dict.fromkeys(args.traffic)) or (args.usual,)
     seeds = tuple(dict.fromkeys(args.seed)) or (0,)
     if args.seeds:

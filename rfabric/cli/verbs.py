@@ -16,6 +16,7 @@ from ..fabric import Fabric, parse_fabric
 from ..fabric.cost import bill
 from ..fabric.imported import is_network
 from ..fabric.match import equal_cost_fat_tree
+from ..fabric.schemes import one_way
 from ..fabric.spec import load_topology
 from ..optics import Timing, parse_policy
 from ..report.compare import PHASE_NAMES, Row, Table, at_size, bill_table, fabric_table, phase_text
@@ -54,6 +55,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
     if engine == "emulate":
         from ..emulate.sandbox import require
 
+        one_way(args.routing)
         require()
     with Talk(args.quiet) as talk, _uncollected(engine == "simulate"):
         talk.tell(args.traffic, {"stage": "trace"})

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.schemes import SCHEMES, Routing, Sent
+from ..fabric.schemes import Routing, Sent, one_way
 from ..optics import IN_FLIGHT, Circuits, Demand, parse_policy
 
 Pair = tuple[str, str]
@@ -75,9 +75,7 @@ def pairs_request(data: object, fabric: Fabric) -> tuple[tuple[Pair, ...], Routi
     """The body of `PUT /pairs`: `pairs`, and the `routing` scheme; `placed` needs `bytes`, a row a kind, a number a pair."""
     data = _object(data, "pairs", ("pairs",), ("routing", "bytes"))
     found, scheme = pairs(data["pairs"], fabric), _text(data.get("routing", "ecmp"), "routing")
-    if scheme not in SCHEMES:
-        raise RFabricError(f"routing {scheme!r} is not one of {', '.join(SCHEMES)}")
-    if scheme != "placed":
+    if one_way(scheme) != "placed":
         return found, Routing(scheme)
     kinds = [[_number(x, "bytes") for x in _list(row, "bytes")] for row in _list(data.get("bytes"), "bytes")]
     if not kinds or [len(row) for row in kinds] != [len(found)] * len(kinds):

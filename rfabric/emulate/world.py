@@ -25,7 +25,7 @@ import numpy as np
 
 from ..errors import PaceError, RFabricError, RunError
 from ..fabric import Fabric
-from ..fabric.schemes import DEFAULT_SCHEME, SCHEMES
+from ..fabric.schemes import DEFAULT_SCHEME, one_way
 from ..optics import Circuits, RewireRecord, Timing, parse_policy
 from ..optics.policies import spelled
 from ..report.result import Pace, Result, Scale
@@ -53,15 +53,14 @@ def emulate(
     out: str | Path = "runs",
 ) -> Result:
     """Replay `trace` on `fabric` with real packets. `policy` is what `optics.parse_policy` reads, `routing` one of
-    `fabric.schemes.SCHEMES`; `scale` comes from `choose_scale`.
+    `fabric.schemes.SCHEMES`: one way a pair; `scale` comes from `choose_scale`.
 
     Of `timing` only `in_flight` is taken: what a rewire takes is measured here. RFabricError for what cannot be emulated,
     PaceError when the host could not keep pace, RunError when the run broke. Nothing of the run is left on the host in any
     of these cases.
     """
+    one_way(routing)
     policy, played = emulatable(fabric, policy), trace.whole()
-    if routing not in SCHEMES:
-        raise RFabricError(f"no routing {routing!r}; there are {', '.join(SCHEMES)}")
     if timing != Timing(in_flight=timing.in_flight):
         raise RFabricError("an emulation measures what a rewire takes; of the timing give in_flight alone")
     job = {

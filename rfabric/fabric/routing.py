@@ -136,8 +136,9 @@ class Routes:
         """The light paths that the scheme has chosen for pairs (src << 32 | dst), and which it knows: others take the hash."""
         import numpy as np
 
-        from .schemes import Sent, chosen
+        from .schemes import Sent, chosen, one_way
 
+        one_way(self.routing.scheme)
         if self.routing.sent is not None:
             return self._placed.of(codes)
         if self._asked is None or not self._asked.of(codes)[1].all():
@@ -185,6 +186,15 @@ class Routes:
             for hop in self.path(src, dst)[1:-1]:
                 rules.append(Rule(hop.out.node, ("pair", src, dst), hop.out.number, PAIR_PRIORITY))
         return rules
+
+    def rules_along(self, src: str, dst: str, links: Sequence[int]) -> list[Rule]:
+        """Rules of the packet switches that send a pair along these directed links, from host to host."""
+        ports = map(self._port, links[1:])
+        return [
+            Rule(port.node, ("pair", src, dst), port.number, PAIR_PRIORITY)
+            for port in ports
+            if self.fabric.node[port.node].kind == "eps"
+        ]
 
     @cached_property
     def joins_all(self) -> bool:

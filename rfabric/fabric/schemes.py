@@ -5,9 +5,8 @@
     valiant   the hash picks a rack half-way: cheapest way there, cheapest way on (Valiant 1982; RotorNet's two hops)
     placed    by what all pairs send: planes and cores dealt evenly, elsewhere the least loaded way; then pairs move off the
               busiest cables (`placing`)
-
-`split` is beside them: all cheapest ways of a pair with the share of its bytes that each takes, which stands for packet spraying
-and multi-path RDMA. A world that carries it sends each flow as several, one a way.
+    split     every pair over all its cheapest ways at once, each with its share of the bytes: what packet spraying and
+              multi-path RDMA come to. The rules of a switch do not say it: the simulator alone carries it
 
 A *way* is a row of light paths from a source's ToR to the destination's; switches on it are all different, so a way is free of
 loops by construction. Between two switches several light paths may run side by side: a *bundle*. Schemes choose among
@@ -27,7 +26,8 @@ from .choices import Bundles, Choices, Offers
 from .placing import Placer
 from .ways import mixed, offsets_of, spread
 
-SCHEMES = ("ecmp", "wcmp", "placed", "valiant")
+SCHEMES = ("ecmp", "wcmp", "placed", "valiant")  # one way a pair
+SPLIT = "split"  # several
 DEFAULT_SCHEME = "placed"
 
 
@@ -67,13 +67,25 @@ class Routing:
     sent: Sent | None = None
 
     def __post_init__(self):
-        if self.scheme not in SCHEMES:
-            raise RFabricError(f"no routing {self.scheme!r}; there are {', '.join(SCHEMES)}")
+        if self.scheme not in (*SCHEMES, SPLIT):
+            raise RFabricError(f"no routing {self.scheme!r}; there are {', '.join((*SCHEMES, SPLIT))}")
         if self.scheme == "placed" and self.sent is None:
             raise RFabricError("routing placed: it must know what the pairs send")
 
 
 ECMP = Routing()
+
+
+def one_way(scheme: str) -> str:
+    """The scheme, when it gives every pair one way, which the rules of switches can say; else an RFabricError."""
+    if scheme == SPLIT:
+        raise RFabricError(
+            f"routing {SPLIT}: a pair takes several ways at once, which the rules of a switch do not say; "
+            f"simulate it, or choose one of {', '.join(SCHEMES)}"
+        )
+    if scheme not in SCHEMES:
+        raise RFabricError(f"no routing {scheme!r}; there are {', '.join(SCHEMES)}")
+    return scheme
 
 
 @dataclass(frozen=True, eq=False)

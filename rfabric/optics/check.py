@@ -4,13 +4,18 @@ faults          every circuit on cabled ports of one OCS, no port twice; every r
                 pair, walked from switch to switch by the rules, arrives, passes no switch twice, and is not dropped
 faults_during   the same while circuits that change are dark, for the pairs that are not held: whose way, before and after,
                 avoids them; their packets arrive by the old rules and by the new ones
+
+Pairs that take several ways at once (`split`) are walked once a way, by the rules that would lead along it, and are held where one
+of their ways is dark.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
 
 from ..errors import RFabricError
-from ..fabric import Fabric, Port, Routes, Rule
-from ..fabric.schemes import ECMP, Routing
+from ..fabric import Fabric, Port, Rule
+from ..fabric.schemes import ECMP, SPLIT, Routing, split
 from .circuits import Circuits, Rewire
 from .planner import changed_cables
 
@@ -23,9 +28,11 @@ def faults(fabric: Fabric, circuits: Circuits, pairs: Iterable[Pair], routing: R
         circuits.check(fabric)
     except RFabricError as error:
         return [str(error)]
-    pairs = list(pairs)
-    rules = fabric.routes(circuits, routing).rules(pairs)
-    return [*_bad_ports(fabric, rules), *_lost(fabric, rules, circuits, pairs)]
+    return [
+        text
+        for some, rules in _ruled(fabric, circuits, list(pairs), routing)
+        for text in (*_bad_ports(fabric, rules), *_lost(fabric, rules, circuits, some))
+    ]
 
 
 def faults_during(
@@ -34,18 +41,49 @@ def faults_during(
     """The pairs that are held while `old` becomes `new`, and what is wrong for the others meanwhile."""
     cables = changed_cables(fabric, Rewire.between(old, new))
     pairs = list(pairs)
-    before, after = (fabric.routes(circuits, routing) for circuits in (old, new))
-    for routes in (before, after):
-        routes.ask(pairs)
-    held = [pair for pair in pairs if _crosses(before, pair, cables) or _crosses(after, pair, cables)]
+    ways = [_ways(fabric, circuits, pairs, routing) for circuits in (old, new)]
+    held = [pair for pair, *both in zip(pairs, *ways, strict=True) if any(_crosses(some, cables) for some in both)]
     flowing = sorted(set(pairs) - set(held))
     lit = Circuits(old.items & new.items)
-    return held, [text for routes in (before, after) for text in _lost(fabric, routes.rules(flowing), lit, flowing)]
+    return held, [
+        text
+        for circuits in (old, new)
+        for some, rules in _ruled(fabric, circuits, flowing, routing)
+        for text in _lost(fabric, rules, lit, some)
+    ]
 
 
-def _crosses(routes: Routes, pair: Pair, cables: frozenset[int]) -> bool:
-    links = routes.links(*pair)
-    return not links or any(link // 2 in cables for link in links)
+def _ways(fabric: Fabric, circuits: Circuits, pairs: Sequence[Pair], routing: Routing) -> list[list[tuple[int, ...]]]:
+    """The directed links of every way of each pair; [] where nothing connects it."""
+    routes = fabric.routes(circuits, routing)
+    if routing.scheme != SPLIT:
+        routes.ask(pairs)
+        return [[links] if links else [] for links in (routes.links(*pair) for pair in pairs)]
+    src, dst = np.array([[fabric.host_index[host] for host in pair] for pair in pairs], dtype=np.int64).reshape(-1, 2).T
+    found = split(routes.choices, src, dst)
+    links = [tuple(way.tolist()) for way in np.split(found.links, found.offsets[1:-1])][: len(found.share)]
+    return [links[begin:end] for begin, end in zip(found.first[:-1], found.first[1:], strict=True)]
+
+
+def _ruled(
+    fabric: Fabric, circuits: Circuits, pairs: Sequence[Pair], routing: Routing
+) -> Iterator[tuple[Sequence[Pair], list[Rule]]]:
+    """Pairs and the rules that lead them; of pairs with several ways once with the first of each, once with the second, ..."""
+    if routing.scheme != SPLIT:
+        yield pairs, fabric.routes(circuits, routing).rules(pairs)
+        return
+    routes, ways = fabric.routes(circuits), _ways(fabric, circuits, pairs, routing)
+    below = routes.rules(())
+    for turn in range(max(map(len, ways), default=0)):
+        some = [(pair, found[turn]) for pair, found in zip(pairs, ways, strict=True) if len(found) > turn]
+        rules = [rule for pair, links in some for rule in routes.rules_along(*pair, links)]
+        yield [pair for pair, _ in some], below + rules
+    yield [pair for pair, found in zip(pairs, ways, strict=True) if not found], below
+
+
+def _crosses(ways: Sequence[tuple[int, ...]], cables: frozenset[int]) -> bool:
+    """Whether one of a pair's ways leads over one of these cables, or it has none."""
+    return not ways or any(link // 2 in cables for way in ways for link in way)
 
 
 def _bad_ports(fabric: Fabric, rules: Sequence[Rule]) -> list[str]:

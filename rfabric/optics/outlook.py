@@ -25,7 +25,8 @@ NEVER = float("inf")
 class Load:
     """What a stage still sends, flow by flow: CSR ways (`offsets`, directed `links`), bytes, and the `kind` of each flow.
 
-    Kinds (labels of collectives) follow one another, so that their times add up. A flow on a link beyond the fabric's has no way.
+    Kinds (labels of collectives) follow one another, so that their times add up. A flow on a link beyond the fabric's has no way;
+    one of several ways stands here once a way.
     """
 
     offsets: np.ndarray

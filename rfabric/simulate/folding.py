@@ -21,10 +21,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..fabric.schemes import Routing
-from ..fabric.ways import mixed, spread
+from ..fabric.schemes import SPLIT, Routing
+from ..fabric.ways import begins, mixed, spread
 from ..report.result import Result
 from ..trace import PhaseKey, Trace
+from ..trace.pairs import Pairs, PairWays
 from ..units import transfer_seconds
 
 MOST_PAIRS = 1 << 23  # batches that share a cable, two by two: some 0.8 GB
@@ -179,36 +180,51 @@ def _batches(trace: Trace) -> np.ndarray:
     return batch
 
 
-def _crossed(result: Result, routing: Routing, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(row, directed link) of the ways of `rows`, by the circuits in force as each began."""
-    trace, fabric = result.trace, result.fabric
-    host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
+def _crossed(result: Result, routing: Routing, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(row, directed link, share of its bytes there) of the ways of `rows`, by the circuits in force as each began."""
+    pairs = Pairs(result.fabric, result.trace, routing)
     epoch = np.searchsorted([time for time, _ in result.epochs[1:]], result.start[rows], side="right")
-    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
     for number in np.unique(epoch).tolist():
         mine = rows[epoch == number]
-        routes = fabric.routes(result.epochs[number][1], routing)
-        offsets, links = routes.links_of(host[trace.src[mine]], host[trace.dst[mine]])
-        found.append((np.repeat(mine, np.diff(offsets)), links))
-    return tuple(map(np.concatenate, zip(*found, strict=True)))
+        counts, parts = pairs.parts(mine)
+        offsets, links = PairWays(result.fabric, pairs, result.epochs[number][1], routing).of(mine)
+        hops = np.diff(offsets)
+        lit = links < 2 * len(result.fabric.links)  # else no way as it began: it meets nobody until circuits lead on
+        row, share = np.repeat(np.repeat(mine, counts), hops), np.repeat(pairs.share[parts], hops)
+        found.append((row[lit], links[lit], share[lit]))
+    row, link, share = map(np.concatenate, zip(*found, strict=True))
+    return (row, link, share) if routing.scheme != SPLIT else _together(row, link, share)
+
+
+def _together(row: np.ndarray, link: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Parts of one row on one link as one, their shares added up."""
+    order = np.lexsort((link, row))
+    first = np.flatnonzero(begins(row[order], link[order]))
+    return row[order][first], link[order][first], np.add.reduceat(share[order], first) if len(first) else share
 
 
 def _taken(
-    trace: Trace, batch: np.ndarray, part: np.ndarray, loops: int, row: np.ndarray, link: np.ndarray, rates: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(one, other, seconds): what batch `other` takes from batch `one` at the busiest link of both."""
+    trace: Trace, batch: np.ndarray, part: np.ndarray, loops: int, row: np.ndarray, link: np.ndarray, share: np.ndarray,
+    rates: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """(one, other, seconds): what batch `other` takes from batch `one` at the busiest link of both.
+
+    A row of which a share is on a link counts there as so much of a flow: what shares a cable does so by weight.
+    """
     batches = len(part)
     place = part[batch[row]] * len(rates) + link  # links of one part
     keys, which = np.unique(place * batches + batch[row], return_inverse=True)
     place, own = keys // batches, keys % batches
-    count, load, most = np.bincount(which), np.bincount(which, trace.size[row]), np.zeros(len(own))
-    np.maximum.at(most, which, trace.size[row])
-    most = np.where(own < loops, load, most)  # what waits in a loop is all of it, turn by turn
-    first, sizes = np.unique(place, return_index=True, return_counts=True)[1:]
-    if (sizes**2).sum() > MOST_PAIRS:
+    sizes = trace.size[row]
+    count, load, most = np.bincount(which, share), np.bincount(which, share * sizes), np.zeros(len(own))
+    np.maximum.at(most, which, sizes)
+    most = np.where(own < loops, np.bincount(which, sizes), most)  # what waits in a loop is all of it, turn by turn
+    first, many = np.unique(place, return_index=True, return_counts=True)[1:]
+    if (many**2).sum() > MOST_PAIRS:
         raise _TooMany
-    partners = np.repeat(sizes, sizes)
-    a, b = np.repeat(np.arange(len(own)), partners), spread(np.repeat(first, sizes), partners)
+    partners = np.repeat(many, many)
+    a, b = np.repeat(np.arange(len(own)), partners), spread(np.repeat(first, many), partners)
     a, b = (side[own[a] != own[b]] for side in (a, b))
     seconds = transfer_seconds(np.minimum(count[b] * most[a], load[b]), rates[place[a] % len(rates)])
     pairs, which = np.unique(own[a] * batches + own[b], return_inverse=True)

@@ -7,7 +7,7 @@ have started. Rows for which it is the last round of a pass are waited for, what
 their rounds find them again in the next pass.
 """
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 
 import numpy as np
 
@@ -139,12 +139,13 @@ class RoundWays(PairWays):
             routing = Routing("placed", placed) if len(rest) else ECMP
         super().__init__(fabric, pairs, circuits, routing)
 
-    def _find(self, pairs: np.ndarray) -> None:
-        mine = pairs[self.light[pairs] >= 0]
+    def _lay(self, pairs: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        mine, rest = pairs[self.light[pairs] >= 0], pairs[self.light[pairs] < 0]
         if len(mine):
             ends = self.pairs.src[mine], self.pairs.dst[mine]
-            self._add(mine, *self.routes.ways.links_along(*ends, self.light[mine][:, None], np.zeros(len(mine), bool)))
-        super()._find(pairs[self.light[pairs] < 0])
+            yield mine, *self.routes.ways.links_along(*ends, self.light[mine][:, None], np.zeros(len(mine), bool))
+        if len(rest):
+            yield from super()._lay(rest)
 
 
 def _lights_of(fabric: Fabric, pairs: Pairs, circuits: Circuits, sent: np.ndarray) -> np.ndarray:

@@ -9,6 +9,9 @@ at the end of every slot in which something was sent; as the turn is known a slo
 Inside a collective circuits may turn in rounds (`playing`), where that is predicted to end sooner than any one set of circuits;
 a stage that begins meanwhile has all that is in flight decided anew.
 
+Under the routing `split` a row sends in parts, each on a way of its own (`trace.pairs`, `parts`): all else sees rows. A row of
+which one part meets the dark stands still as a whole.
+
 Loops of a trace are folded before (`Trace.folded`); its rows are simulated one by one. Of the 880,640 rows with bytes of
 `grpo-65536` no two are alike (ends, size, start, gap, what they wait for), so rows of weight n would save nothing. One ring
 for n disjoint ones would be exact only while they share no cable with anything, on cables of one rate, and begin together;
@@ -25,7 +28,7 @@ import numpy as np
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric
-from ..fabric.schemes import DEFAULT_SCHEME, Routing
+from ..fabric.schemes import DEFAULT_SCHEME, SPLIT, Routing
 from ..fabric.ways import offsets_of
 from ..optics import Circuits, Decision, Demand, Rewire, Timing, intend, parse_policy
 from ..optics.circuits import together
@@ -38,6 +41,7 @@ from ..trace.beforehand import first_circuits
 from ..trace.pairs import Pairs, PairWays
 from .flows import Engine
 from .folding import error_bound
+from .parts import PartedEngine
 from .playing import Play, best_play
 
 Progress = Callable[[dict], None]
@@ -111,12 +115,16 @@ class _World:
         self.fabric, self.trace, self.progress = fabric, trace, progress
         self.policy = parse_policy(policy, fabric)
         self.routing = routing_of(routing, fabric, trace)
-        # the last link has no capacity: flows stand on it while their way is dark
-        rates = np.append(np.repeat([k.rate for k in fabric.links], 2), 0.0)
-        self.engine = Engine(rates, progress=lambda *_: self._tell())
+        self.pairs = Pairs(fabric, trace, self.routing)
+        self.engine = self._idle_engine()
         self.phase, self.told = "", time.monotonic()
         self.slotted = self.policy.granularity == "time-slotted" and bool(fabric.ocses)
         self.in_rounds = self.policy.granularity == "intra-collective" and bool(fabric.ocses)
+        if self.in_rounds and routing == SPLIT:
+            raise RFabricError(
+                f"policy {policy}: in a round a pair sends on the circuit that joins it, routing {SPLIT} on all ways; choose "
+                f"another routing (placed), or granularity=per-collective"
+            )
         self.timing = replace(timing, control=0.0, guard=0.0) if self.slotted else timing
         start = first_circuits(fabric, trace, self.policy, self.routing)
         self.contract = Rewiring(fabric, self.timing, start)
@@ -133,10 +141,20 @@ class _World:
         self.before = start  # the circuits from which rounds were last begun
         self.cycle: list[Circuits] = []  # of the stage under way, where slots turn
         self.turn, self.next_slot = 0, np.inf  # the slot that ends next, while something is being sent
-        self.pairs = Pairs(fabric, trace)
         self.known: dict[Circuits, PairWays] = {}
         self.ways = self._ways_under(start)
         self._fill()
+
+    def _idle_engine(self) -> Engine | PartedEngine:
+        """The engine before the first row; its last link has no capacity: flows stand on it while their way is dark."""
+        rates = np.append(np.repeat([k.rate for k in self.fabric.links], 2), 0.0)
+        engine = Engine(rates, progress=lambda *_: self._tell())
+        if self.routing.scheme != SPLIT:
+            return engine
+        counts, sends = self.pairs.counts, self.trace.size > 0
+        share = np.ones(counts.sum())
+        share[np.repeat(sends, counts)] = self.pairs.share[self.pairs.parts(np.flatnonzero(sends))[1]]
+        return PartedEngine(engine, counts, share)
 
     def notes(self) -> tuple[str, ...]:
         """What a reader must know: what is not modelled."""
@@ -153,11 +171,12 @@ class _World:
         trace, sends = self.trace, np.flatnonzero(self.trace.size > 0)
         ends, links = self.ways.of(sends)
         delay = np.append(np.repeat([k.delay for k in self.fabric.links], 2), 0.0)
-        counts, latency = np.zeros(len(trace), np.int64), np.zeros(len(trace))
-        counts[sends] = np.diff(ends)
-        latency[sends] = np.diff(np.concatenate(([0.0], np.cumsum(delay[links])))[ends])
+        row = np.repeat(np.arange(len(trace)), self.pairs.counts)  # of each part
+        counts, latency, sent = np.zeros(len(row), np.int64), np.zeros(len(row)), trace.size[row] > 0
+        counts[sent] = np.diff(ends)
+        latency[sent] = np.diff(np.concatenate(([0.0], np.cumsum(delay[links])))[ends])
         if trace.origin:  # every repetition has it, also of those that one row sends
-            latency *= trace.origin.times
+            latency *= trace.origin.times[row]
         alone = np.diff(trace.after_offsets) == 0  # the engine counts a gap from what a row waits for
         self.engine.add(
             path_offsets=offsets_of(counts), path_links=links, size=trace.size.astype(float),
@@ -432,8 +451,7 @@ class _World:
 
     def _stop(self, rows: np.ndarray) -> None:
         """Let rows stand where nothing is carried."""
-        nowhere = np.full(len(rows), 2 * len(self.fabric.links), dtype=np.int32)
-        self.engine.reroute(rows, np.arange(len(rows) + 1), nowhere)
+        self.engine.reroute(rows, *self.ways.dark(rows))
 
     def _reroute(self, rows: np.ndarray) -> None:
         if self.play:

@@ -11,7 +11,6 @@ unless it is held. RunError where one does not.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -27,7 +26,6 @@ from ..report.result import union_seconds
 from ..simulate.world import simulate
 from ..trace import Stage, Trace, routing_of, stage_demand, stages
 from ..trace.pairs import Pairs, PairWays
-from ..units import transfer_seconds
 
 
 def plan(
@@ -90,9 +88,9 @@ def completion(
     fabric: Fabric, circuits: Circuits, routing: Routing, trace: Trace, rows: np.ndarray, wave: np.ndarray
 ) -> float:
     """Seconds that `rows` need one `wave` after the other, each as long as its busiest directed link."""
-    ways = PairWays(fabric, Pairs(fabric, trace), circuits, routing)
-    load = ways.load(rows, trace.size[rows].astype(float))
-    return float(Outlook.of_flows(fabric, [replace(load, kind=wave[rows])]).least[0])
+    ways = PairWays(fabric, Pairs(fabric, trace, routing), circuits, routing)
+    load = ways.load(rows, trace.size[rows].astype(float), wave[rows])
+    return float(Outlook.of_flows(fabric, [load]).least[0])
 
 
 def _prove(
@@ -123,7 +121,4 @@ def _lit_at(epochs: Sequence[tuple[float, Circuits]], time: float) -> Circuits:
 
 def busiest_seconds(fabric: Fabric, circuits: Circuits, routing: Routing, trace: Trace, rows: np.ndarray) -> float:
     """Seconds that the busiest directed link needs for all bytes of `rows` on the ways that `routing` chose."""
-    host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
-    offsets, links = fabric.routes(circuits, routing).links_of(host[trace.src[rows]], host[trace.dst[rows]])
-    load = np.bincount(links, np.repeat(trace.size[rows], np.diff(offsets)), minlength=2 * len(fabric.links))
-    return float(transfer_seconds(load, fabric.cabling.rate).max(initial=0.0))
+    return completion(fabric, circuits, routing, trace, rows, np.zeros(len(trace), np.int64))

@@ -11,7 +11,7 @@ import numpy as np
 from ..fabric import Fabric
 from ..fabric.schemes import Routing
 from ..optics import Circuits, Demand, Policy, parse_policy, refuse_disconnection
-from ..optics.outlook import Load, Outlook
+from ..optics.outlook import Outlook
 from ..optics.planner import refuse_cut
 from .model import Trace
 from .pairs import Pairs, PairWays
@@ -33,7 +33,7 @@ def first_circuits(fabric: Fabric, trace: Trace, policy: Policy, routing: Routin
     if policy.granularity != "one-shot":
         return mesh
     answers = [lit.check(fabric) for demand in _asked(fabric, trace) for lit in policy.options(demand, mesh)]
-    rows, pairs = np.flatnonzero(trace.size > 0), Pairs(fabric, trace)
+    rows, pairs = np.flatnonzero(trace.size > 0), Pairs(fabric, trace, routing)
     best = min(
         dict.fromkeys([mesh, *answers]), key=lambda lit: _seconds(trace, rows, PairWays(fabric, pairs, lit, routing))
     )
@@ -62,6 +62,6 @@ def _asked(fabric: Fabric, trace: Trace) -> list[Demand]:
 
 def _seconds(trace: Trace, rows: np.ndarray, ways: PairWays) -> float:
     """Seconds that the job sends at least: the busiest link of each kind of collective, one kind after another; inf: no way."""
-    load, phase = ways.load(rows, trace.size[rows].astype(float)), trace.phase[rows].astype(np.int64)
-    kinds = Load(load.offsets, load.links, load.size, phase << 16 | load.kind)
-    return float(Outlook.of_flows(ways.routes.fabric, [kinds]).alone[0])
+    kinds = trace.phase[rows].astype(np.int64) << 16 | trace.label[rows]
+    load = ways.load(rows, trace.size[rows].astype(float), kinds)
+    return float(Outlook.of_flows(ways.routes.fabric, [load]).alone[0])

@@ -1,21 +1,36 @@
-"""The ways of a trace's host pairs under one set of circuits, found once a pair: both worlds read them."""
+"""The ways of a trace's host pairs under one set of circuits, found once a pair: both worlds read them.
 
+A pair sends in *parts*: one, or under the routing `split` several at once. A part is a fixed piece of every flow of its pair, as
+the bytes of a flow are dealt before circuits change under it; under any circuits it takes the way on which its middle falls when
+the ways lie side by side, each as wide as its share. Without OCSes the parts are the ways, and all is exact; with them there are
+PARTS equal ones, and what a way carries is off by less than one.
+"""
+
+from collections.abc import Iterator
 from copy import copy
 
 import numpy as np
 
-from ..fabric import Fabric
-from ..fabric.schemes import Routing
+from ..errors import RFabricError
+from ..fabric import Fabric, Routes
+from ..fabric.schemes import ECMP, SPLIT, Routing, Split, split
 from ..fabric.ways import offsets_of, spread
 from ..optics import Circuits
 from ..optics.outlook import Load
 from .model import Trace
 
+PARTS = 24  # 1, 2, 3, 4, 6, 8, 12 and 24 equal ways share them evenly; 5 and 7 are off by 4 and 17 % on their busiest
+MOST_PARTS = 1 << 23  # of all flows together: some 5 GB in all
+AT_ONCE = 1 << 12  # pairs whose ways are laid out together: at most 128 each
+
 
 class Pairs:
-    """The host pairs that send in a trace: numbers of both ends in the fabric, and which pair each row is (-1: no bytes)."""
+    """The host pairs that send in a trace: numbers of both ends in the fabric, and which pair each row is (-1: no bytes).
 
-    def __init__(self, fabric: Fabric, trace: Trace):
+    Pair i sends in the parts first[i] to first[i + 1] (int64[n + 1]); `share` float64[parts] of its bytes is in each.
+    """
+
+    def __init__(self, fabric: Fabric, trace: Trace, routing: Routing = ECMP):
         host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
         sends = np.flatnonzero(trace.size > 0)
         codes, which = np.unique(host[trace.src[sends]] << 32 | host[trace.dst[sends]], return_inverse=True)
@@ -23,6 +38,23 @@ class Pairs:
         self.label = trace.label
         self.of = np.full(len(trace), -1, dtype=np.int64)
         self.of[sends] = which
+        self.first, self.share = np.arange(len(codes) + 1), np.ones(len(codes))
+        if routing.scheme == SPLIT:
+            self._divide(fabric, routing, np.bincount(which, minlength=len(codes)))
+
+    def _divide(self, fabric: Fabric, routing: Routing, rows: np.ndarray) -> None:
+        """Give pairs, of which each sends so many `rows`, the parts of routing split."""
+        counts, shares, total = [np.zeros(0, np.int64)], [np.zeros(0)], 0
+        for some, found, share in _deal(fabric, routing, self):
+            total += int(rows[some] @ found)
+            if total > MOST_PARTS:
+                raise RFabricError(
+                    f"routing {SPLIT}: the {rows.sum()} flows of this trace take more than {MOST_PARTS} ways on fabric "
+                    f"{fabric.name}, each a flow of its own; choose a routing of one way a pair (placed), or a smaller job"
+                )
+            counts.append(found)
+            shares.append(share)
+        self.first, self.share = offsets_of(np.concatenate(counts)), np.concatenate(shares)
 
     @property
     def back(self) -> "Pairs":
@@ -31,49 +63,119 @@ class Pairs:
         found.src, found.dst = self.dst, self.src
         return found
 
+    @property
+    def counts(self) -> np.ndarray:
+        """int64[rows]: how many parts each row of the trace has; one, of no bytes, where it sends nothing."""
+        found = np.ones(len(self.of), np.int64)
+        sends = self.of >= 0
+        found[sends] = np.diff(self.first)[self.of[sends]]
+        return found
+
+    def parts(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(how many parts each of `rows` has, these parts row by row) of rows that send."""
+        first = self.first[self.of[rows]]
+        counts = self.first[self.of[rows] + 1] - first
+        return counts, spread(first, counts)
+
+
+def _deal(fabric: Fabric, routing: Routing, pairs: Pairs) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(pairs, how many parts each has, shares of these parts), batch by batch: by the ways, or evenly where ways change."""
+    if fabric.ocses:
+        rack = fabric.cabling.host_rack
+        found = np.where(rack[pairs.src] == rack[pairs.dst], 1, PARTS)
+        yield np.arange(len(found)), found, np.repeat(1.0 / found, found)
+        return
+    every, routes = np.arange(len(pairs.src)), fabric.routes(Circuits(), routing)
+    for some, ways in _laid_out(routes, pairs, every):
+        found = np.diff(ways.first)
+        dark = found == 0
+        yield some, found + dark, np.insert(ways.share, ways.first[:-1][dark], 1.0)
+
+
+def _laid_out(routes: Routes, pairs: Pairs, which: np.ndarray) -> Iterator[tuple[np.ndarray, Split]]:
+    """All ways of pairs, AT_ONCE pairs at a time."""
+    for begin in range(0, len(which), AT_ONCE):
+        some = which[begin : begin + AT_ONCE]
+        yield some, split(routes.choices, pairs.src[some], pairs.dst[some])
+
+
+def _taken(ways: Split, first: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """The way that each part (CSR `first`, `share`) of each pair takes, -1 where nothing connects it."""
+    of_way, of_part = (np.repeat(np.arange(len(f) - 1), np.diff(f)) for f in (ways.first, first))
+    ends = _upto(ways.first, ways.share) + of_way
+    ends[ways.first[1:][np.diff(ways.first) > 0] - 1] = np.unique(of_way) + 1.0  # sums of shares are off by an ulp
+    middle = _upto(first, share) - share / 2 + of_part
+    way = np.searchsorted(ends, middle, side="right")
+    return np.where(np.diff(ways.first)[of_part] > 0, way, -1)
+
+
+def _upto(first: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Running sums of shares within each pair."""
+    sums = np.concatenate(([0.0], np.cumsum(share)))
+    return sums[1:] - np.repeat(sums[first[:-1]], np.diff(first))
+
 
 class PairWays:
-    """The directed links of host pairs under one set of circuits, link `nowhere` where nothing connects one."""
+    """The directed links of host pairs under one set of circuits, part by part; link `nowhere` where nothing connects one."""
 
     def __init__(self, fabric: Fabric, pairs: Pairs, circuits: Circuits, routing: Routing):
         self.routes, self.pairs = fabric.routes(circuits, routing), pairs
+        self.several = routing.scheme == SPLIT
         self.nowhere = 2 * len(fabric.links)
-        self.first = np.full(len(pairs.src), -1, dtype=np.int64)
-        self.count = np.zeros(len(pairs.src), np.int64)
+        self.first = np.full(len(pairs.share), -1, dtype=np.int64)
+        self.count = np.zeros(len(pairs.share), np.int64)
         self.links = np.zeros(0, np.int32)
 
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """CSR (offsets, links) of the ways of `rows`, which send."""
+        """CSR (offsets, links) of the ways of the parts of `rows`, which send, row by row."""
         pairs = self.pairs.of[rows]
-        new = pairs[self.first[pairs] < 0]
+        new = pairs[self.first[self.pairs.first[pairs]] < 0]
         if len(new):
             self._find(np.unique(new))
-        counts = self.count[pairs]
-        return offsets_of(counts), self.links[spread(self.first[pairs], counts)]
+        _, parts = self.pairs.parts(rows)
+        counts = self.count[parts]
+        return offsets_of(counts), self.links[spread(self.first[parts], counts)]
+
+    def dark(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same while `rows` stand still: every part on the link `nowhere`."""
+        parts = int(self.pairs.parts(rows)[0].sum())
+        return np.arange(parts + 1), np.full(parts, self.nowhere, np.int32)
 
     def _find(self, pairs: np.ndarray) -> None:
-        self._add(pairs, *self.routes.links_of(self.pairs.src[pairs], self.pairs.dst[pairs]))
+        for some, offsets, links in self._lay(pairs):
+            first = self.pairs.first
+            parts = spread(first[some], first[some + 1] - first[some])
+            dark = offsets[1:] == offsets[:-1]
+            links = np.insert(links, offsets[:-1][dark], self.nowhere)
+            self.count[parts] = np.diff(offsets) + dark
+            self.first[parts] = len(self.links) + offsets_of(self.count[parts])[:-1]
+            self.links = np.concatenate((self.links, links))
 
-    def _add(self, pairs: np.ndarray, offsets: np.ndarray, links: np.ndarray) -> None:
-        """Keep the ways of `pairs`, given as CSR."""
-        dark = offsets[1:] == offsets[:-1]
-        links = np.insert(links, offsets[:-1][dark], self.nowhere)
-        self.count[pairs] = np.diff(offsets) + dark
-        self.first[pairs] = len(self.links) + offsets_of(self.count[pairs])[:-1]
-        self.links = np.concatenate((self.links, links))
+    def _lay(self, pairs: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """(pairs, CSR offsets and links of the ways of their parts), batch by batch."""
+        if not self.several:
+            yield pairs, *self.routes.links_of(self.pairs.src[pairs], self.pairs.dst[pairs])
+            return
+        for some, ways in _laid_out(self.routes, self.pairs, pairs):
+            counts = np.diff(self.pairs.first)[some]
+            way = _taken(ways, offsets_of(counts), self.pairs.share[spread(self.pairs.first[some], counts)])
+            long = np.append(np.diff(ways.offsets), 0)[way]
+            yield some, offsets_of(long), ways.links[spread(ways.offsets[way], long)]
 
     def crossing(self, rows: np.ndarray, cables: np.ndarray) -> np.ndarray:
-        """Which of `rows` cross one of `cables` (a mask), or have no way, as a mask."""
+        """Which of `rows` cross one of `cables` (a mask) with some part, or have no way, as a mask."""
         offsets, links = self.of(rows)
         hit = np.append(cables, True)[links // 2]
-        return np.diff(np.concatenate(([0], np.cumsum(hit)))[offsets]) > 0
+        ends = offsets[offsets_of(self.pairs.parts(rows)[0])]
+        return np.diff(np.concatenate(([0], np.cumsum(hit)))[ends]) > 0
 
     def lost(self, rows: np.ndarray) -> np.ndarray:
         """Which of `rows` have no way, as a mask."""
         offsets, links = self.of(rows)
-        return links[offsets[:-1]] == self.nowhere
+        return links[offsets[offsets_of(self.pairs.parts(rows)[0])[:-1]]] == self.nowhere
 
-    def load(self, rows: np.ndarray, left: np.ndarray) -> Load:
-        """What `rows` still send (`left`, bytes) on their ways."""
-        offsets, links = self.of(rows)
-        return Load(offsets, links, left, self.pairs.label[rows])
+    def load(self, rows: np.ndarray, left: np.ndarray, kind: np.ndarray | None = None) -> Load:
+        """What `rows` still send (`left`, bytes; of every part alike) on their ways; `kind` of each, else its label."""
+        counts, parts = self.pairs.parts(rows)
+        sizes = np.repeat(left, counts) * self.pairs.share[parts]
+        return Load(*self.of(rows), sizes, np.repeat(self.pairs.label[rows] if kind is None else kind, counts))
