@@ -66,7 +66,9 @@ def test_loops_send_all_and_compute_all(wanted, seed):
     assert trace.compute_only()[1].max() == pytest.approx(plan.seconds, rel=1e-9)
     (seconds,) = [p.window for p in plan.phases if p.kind == "training"]
     took = training_seconds(w, trace.folded())  # the plan lets exchanges go before gradients, and NICs never wait
-    least = 0.99 if w.training.overlap_batches else 1 - 1e-6  # gradients may also pass beside computing that hides exchanges
+    least = (
+        0.99 if w.training.overlap_batches else 1 - 1e-6
+    )  # gradients may also pass beside computing that hides exchanges
     assert seconds * least <= took <= seconds * (1.03 if w.training.skew else 1.01)
 
 
