@@ -200,6 +200,26 @@ def test_a_rewire_hides_behind_one_computing_and_no_more():
     assert record.dark == pytest.approx(0.1) and record.hidden == pytest.approx(0.02, rel=0.2)
 
 
+def test_turns_that_differ_in_label_are_one_stage_folded_or_not():
+    fabric = parse_fabric("rfabric", 64)
+    b = TraceBuilder(fabric.hosts)
+    turns = [Flows(range(4), range(4, 8), [1e8] * 4), Flows(range(4), range(16, 20), [1e8] * 4)]
+    b.loop(turns, 300, (0.0, 0.0), phase="training", label=("dispatch", "combine"))
+    folded, every = (simulate(fabric, b.build(), repetitions=way) for way in REPETITIONS)
+    assert folded.step_seconds == pytest.approx(every.step_seconds, rel=0.01)
+    assert len(folded.rewires) == len(every.rewires)
+
+
+def test_a_phase_that_only_computes_may_be_followed_by_a_rewire():
+    fabric = parse_fabric("rfabric,planes=1", 64)
+    b = TraceBuilder(fabric.hosts)
+    rows = b.flows(range(4), range(16, 20), 4e10, phase="training", label="a")
+    work = b.compute(0, 1.0, after=rows, phase="reward", label="b")
+    b.flows(range(4), range(32, 36), 4e10, after=[work], phase="weight_sync", label="c")
+    for policy in ("phase", "bvn", "own"):
+        assert simulate(fabric, b.build(), policy).step_seconds <= simulate(fabric, b.build(), "static").step_seconds
+
+
 # --- the doors -----------------------------------------------------------------------------------------------------------
 
 

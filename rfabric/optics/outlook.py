@@ -132,4 +132,4 @@ def gain_later(before: Outlook, after: Outlook, leads: np.ndarray, dark: float) 
 
 def _crosses(outlook: Outlook, cables: np.ndarray) -> np.ndarray:
     """Which stages send over a cable of the mask, either way: bool[stages]."""
-    return (outlook.seconds.reshape(len(outlook.seconds), -1, 2).any(axis=2) & cables).any(axis=1)
+    return (outlook.seconds.reshape(len(outlook.seconds), len(cables), 2).any(axis=2) & cables).any(axis=1)

@@ -106,7 +106,8 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
         loop = trace.loop_of[rows]
         order = np.lexsort((loop, _first_ready(ready[rows], loop)))
         rows, loop = rows[order], loop[order]
-        cuts = np.flatnonzero(np.diff(trace.label[rows]) | np.diff(loop)) + 1
+        changed = np.where(loop[1:] >= 0, 0, np.diff(trace.label[rows]))  # turns of a loop may differ in label
+        cuts = np.flatnonzero(changed | np.diff(loop)) + 1
         found += [
             (float(ready[part[0]]), key, trace.labels[trace.label[part[0]]], np.sort(part))
             for part in np.split(rows, cuts)
