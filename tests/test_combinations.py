@@ -45,7 +45,11 @@ JOBS = [
     *(("weave-2jobs", training(*layout) + ("steps=2",)) for layout in DENSE[:4]),
 ]  # fmt: skip
 COMBINATIONS = [(recipe, settings, fabric) for (recipe, settings), fabric in product(JOBS, FABRICS)]
-CHOSEN = COMBINATIONS if ALL else random.Random(0).sample(COMBINATIONS, SAMPLE)
+ALWAYS = [  # stages that send at once: a pipeline beside experts, two jobs on rings without a packet switch
+    ("grpo-64-moe", ("training.pp=2",), "rfabric"),
+    ("weave-2jobs", (), "opus"),
+]
+CHOSEN = ALWAYS + (COMBINATIONS if ALL else random.Random(0).sample(COMBINATIONS, SAMPLE))
 
 
 @lru_cache(1)  # all fabrics of one job come one after another
