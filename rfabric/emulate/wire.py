@@ -120,6 +120,21 @@ class Wire:
                         f"do the switches have rules for both directions of the pair?"
                     )
 
+    def warm(self, timeout: float = 30.0) -> None:
+        """Send a window through every free lane: what TCP and the switches learn of a way with its first packets, they know then.
+
+        RunError where something does not arrive within `timeout` s.
+        """
+        ends = [lane for lanes in self._free.values() for lane in lanes]
+        for number, lane in enumerate(ends, 1):
+            self.send(-number, lane.src, lane.dst, WINDOW * PAYLOAD // 2)
+        limit, arrived = time.monotonic() + timeout, 0
+        while arrived < len(ends):
+            arrived += len(self.poll(0.1))
+            if time.monotonic() > limit and (left := self.in_flight()):
+                lane = self._flows[left[0]]
+                raise RunError(f"{len(left)} lanes carry nothing after {timeout:g} s, first {lane.src} -> {lane.dst}")
+
     def _check_files(self, lanes: int) -> None:
         """Two sockets a lane, a listener and a namespace a host, and some to spare."""
         needed = len(self._by_fd) + 2 * lanes + 2 * len(self.network.ip) + 256

@@ -81,6 +81,7 @@ def replay(job: dict, folder: Path) -> dict:
         rest.put_pairs(trace.pairs(), routing, fabric)
         wire = Wire(network)
         wire.open(lanes(trace))  # where more flows of a pair overlap it opens more
+        wire.warm()
         run = Run(fabric, trace, scale, timing, network, wire, routing)
         control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
         return run.replay(control, box, folder) | {"versions": versions(health)}
