@@ -16,7 +16,8 @@ until nobody new is met. No phase of any run is shorter than computing and netwo
 
 The bound is wide: it takes every meeting as if nothing of it had been seen in the folded run, where flows meet as well and take
 nearly as much from each other. In 22 runs (experts, wide tensors, sharded parameters, pipelines; fat-tree 1:1 and 2:1, rfabric;
-`static`) exposed communication was 1.2 % from playing all at most, but 4.5 % where wide tensors met sharded parameters. Where the bound is no less than what is exposed, it says nothing, and the note says so.
+`static`) exposed communication was 1.2 % from playing all at most, but 4.5 % where wide tensors met sharded parameters.
+Where the bound is no less than what is exposed, it says nothing, and the note says so.
 
 Circuits and ways are taken as they were in the folded run; a policy that decides otherwise, as it sees other times, is beyond it.
 """
