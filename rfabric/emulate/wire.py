@@ -2,7 +2,7 @@
 
     wire.open({("h1", "h5"): 2})      two lanes (TCP connections), made inside the hosts' namespaces beforehand
     wire.send(7, "h1", "h5", nbytes)  flow 7 starts now on a free lane
-    wire.poll(0.01)                   -> [Arrival(flow=7, at=...)]: its last byte was read at h5
+    wire.poll(0.01)                   -> [Arrival(flow=7, at=..., begun=..., early=...)]: its last byte was read at h5
 
 A lane carries one flow at a time, so bytes need no framing: both ends count them, and the counts must agree. They are
 zeros that the kernel copies in and discards at the far end (MSG_TRUNC). A sender keeps little unsent data in the
@@ -44,10 +44,12 @@ SIOCOUTQ = termios.TIOCOUTQ
 
 @dataclass(frozen=True)
 class Arrival:
-    """Flow `flow` is complete: the receiver read its last byte `at` (s, time.monotonic)."""
+    """Flow `flow` is complete: the receiver read its last byte `at`, the first `early` bytes `begun` (s, time.monotonic)."""
 
     flow: int
     at: float
+    begun: float
+    early: int
 
 
 @dataclass(eq=False, slots=True)
@@ -64,6 +66,8 @@ class Lane:
     size: int = 0
     sent: int = 0
     received: int = 0
+    begun: float = 0.0
+    early: int = 0
     paused: bool = False
     watched: bool = False
     wake_at: int = 1
@@ -291,6 +295,8 @@ class Wire:
         except OSError as error:
             raise RunError(f"flow {lane.flow} {lane.src} -> {lane.dst}: receiving failed: {error.strerror}") from error
         now = time.monotonic()
+        if not lane.received:
+            lane.begun, lane.early = now, count
         lane.received += count
         self.bytes_received += count
         if lane.flow is None or count == 0 or lane.received > lane.sent:
@@ -299,7 +305,7 @@ class Wire:
                 f"{' and the connection closed' if count == 0 else ''}"
             )
         if lane.received == lane.size:
-            self._done.append(Arrival(lane.flow, now))
+            self._done.append(Arrival(lane.flow, now, lane.begun, lane.early))
             self._counts[lane.flow] = lane.sent, lane.received
             del self._flows[lane.flow]
             lane.flow = None
@@ -308,8 +314,8 @@ class Wire:
             self._set_wake(lane)
 
     def _set_wake(self, lane: Lane) -> None:
-        """Wake the receiver after a piece or at the flow's end, whichever comes first."""
-        want = min(lane.piece, lane.size - lane.received)
+        """Wake the receiver at the first packet, then after a piece or at the flow's end, whichever comes first."""
+        want = min(lane.piece, lane.size - lane.received) if lane.received else 1
         if want != lane.wake_at:
             lane.wake_at = want
             lane.receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, want)
