@@ -32,6 +32,7 @@ from .network import PAYLOAD, WINDOW, Network
 PORT = 5001  # iperf's, by habit; each host has its own namespace
 PACE = 1.0  # of the line rate: a lone sender hardly builds a queue
 UNSENT_S = 0.004  # seconds of line rate that may wait unsent in the kernel
+FEW = 3  # packets that warm a lane
 PIECE_S = 0.02  # seconds of line rate after which a receiver is woken
 HANDSHAKE = 5.0  # s for the last packet of a connection's handshake
 RECEIVE_BUFFER = 4 << 20  # bytes; fixed, so that the kernel does not tune it
@@ -119,6 +120,21 @@ class Wire:
                         f"{len(waiting)} connections are not up after {timeout:g} s, the first is {src} -> {dst}; "
                         f"do the switches have rules for both directions of the pair?"
                     )
+
+    def warm(self, timeout: float = 30.0) -> None:
+        """Send a few packets through every free lane: what TCP and switches learn of a way with its first, they know then.
+
+        RunError where something does not arrive within `timeout` s.
+        """
+        ends = [lane for lanes in self._free.values() for lane in lanes]
+        for number, lane in enumerate(ends, 1):
+            self.send(-number, lane.src, lane.dst, FEW * PAYLOAD)
+        limit, arrived = time.monotonic() + timeout, 0
+        while arrived < len(ends):
+            arrived += len(self.poll(0.1))
+            if time.monotonic() > limit and (left := self.in_flight()):
+                lane = self._flows[left[0]]
+                raise RunError(f"{len(left)} lanes carry nothing after {timeout:g} s, first {lane.src} -> {lane.dst}")
 
     def _check_files(self, lanes: int) -> None:
         """Two sockets a lane, a listener and a namespace a host, and some to spare."""

@@ -70,7 +70,7 @@ def replay(job: dict, folder: Path) -> dict:
         say({"stage": "build"})
         start_controller(box, fabric, folder)
         datapath = calibrate.probe_host().datapath
-        network = Network(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT)
+        network = Network(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT, trace.pairs())
         network.start()
         dark = scale.dilation * fabric.reconfig_delay
         rest = Client(
@@ -81,6 +81,7 @@ def replay(job: dict, folder: Path) -> dict:
         rest.put_pairs(trace.pairs(), routing, fabric)
         wire = Wire(network)
         wire.open(lanes(trace))  # where more flows of a pair overlap it opens more
+        wire.warm()
         run = Run(fabric, trace, scale, timing, network, wire, routing)
         control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
         return run.replay(control, box, folder) | {"versions": versions(health)}
