@@ -23,8 +23,8 @@ MOST_STAGES = 12  # in one picture
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """One stage of a plan: what it sends, its circuits, the seconds they need (`completion`), those it took in the simulator, the
-    least there could be, its rewire if any.
+    """One stage of a plan: what it sends between racks, its circuits, the seconds it is predicted to take on them beside others
+    (`completion`), those it took in the simulator, the least there could be, its rewires.
     """
 
     stage: str
@@ -33,16 +33,30 @@ class Planned:
     completion: float
     simulated: float
     bound: Bound
-    rewire: RewireRecord | None
+    rewires: tuple[RewireRecord, ...] = ()
 
     @property
     def gap(self) -> float:
         """By what share the plan takes longer than the bound."""
         return self.completion / self.bound.seconds - 1 if self.bound.seconds else 0.0
 
+    @property
+    def changed(self) -> int:
+        """Circuits torn down and set up for it."""
+        return sum(record.circuits_changed for record in self.rewires)
+
+    @property
+    def hidden(self) -> float:
+        """Seconds of its rewires that no flow waited for."""
+        return sum(record.hidden for record in self.rewires)
+
+    @property
+    def exposed(self) -> float:
+        """Seconds of its rewires in which some flow stood still."""
+        return sum(record.exposed for record in self.rewires)
+
     def to_json(self, fabric: Fabric) -> dict:
         sent, racks = self.demand.bytes, self.demand.racks
-        rewire = self.rewire
         return {
             "stage": self.stage,
             "bytes": float(sent.sum()),
@@ -58,9 +72,10 @@ class Planned:
             "bound_s": self.bound.seconds,
             "bound_by": self.bound.why,
             "gap": self.gap,
-            "circuits_changed": rewire.circuits_changed if rewire else 0,
-            "delay_hidden_s": rewire.hidden if rewire else 0.0,
-            "delay_exposed_s": rewire.exposed if rewire else 0.0,
+            "rewires": len(self.rewires),
+            "circuits_changed": self.changed,
+            "delay_hidden_s": self.hidden,
+            "delay_exposed_s": self.exposed,
         }
 
 
@@ -68,7 +83,6 @@ def totals(found: Sequence[Planned]) -> dict:
     """Sums over the stages, and the gap of the whole."""
     completion, least = sum(p.completion for p in found), sum(p.bound.seconds for p in found)
     off = sorted(abs(p.completion / p.simulated - 1) for p in found if p.simulated)
-    rewires = [p.rewire for p in found if p.rewire]
     return {
         "completion_s": completion,
         "simulated_s": sum(p.simulated for p in found),
@@ -76,9 +90,9 @@ def totals(found: Sequence[Planned]) -> dict:
         "worst_error": max(off, default=0.0),
         "bound_s": least,
         "gap": completion / least - 1 if least else 0.0,
-        "rewires": len(rewires),
-        "delay_hidden_s": sum(r.hidden for r in rewires),
-        "delay_exposed_s": sum(r.exposed for r in rewires),
+        "rewires": sum(len(p.rewires) for p in found),
+        "delay_hidden_s": sum(p.hidden for p in found),
+        "delay_exposed_s": sum(p.exposed for p in found),
     }
 
 
@@ -95,7 +109,7 @@ def plan_table(found: Sequence[Planned], fabric: Fabric) -> Table:
         "exposed",
     )  # fmt: skip
     note = (
-        "Completion: the busiest cable on the ways chosen, as predicted; simulated beside all else it is "
+        "Completion: seconds in flight beside all else, as predicted from compute, circuits and ways; against the simulated ones "
         f"{whole['median_error']:.1%} off in the median, {whole['worst_error']:.1%} at the worst. Bound: the least on this "
         "hardware, by its network cards, the cut around a rack, or a linear program. Hidden and exposed: the delay of the "
         "rewire beside compute, or waited for."
@@ -107,9 +121,8 @@ def _cells(p: Planned, fabric: Fabric) -> tuple[str, ...]:
     light = sum(joined(fabric, p.circuits).values()) if fabric.ocses else 0
     head = show_size(p.demand.bytes.sum()), f"{(p.demand.bytes > 0).sum():,}", f"{light:,}" if light else "–"
     times = (*map(show_time, (p.completion, p.simulated, p.bound.seconds)), p.bound.why, f"{p.gap:+.1%}")
-    if not p.rewire:
-        return (*head, *times, "0", "", "")
-    return (*head, *times, str(p.rewire.circuits_changed), show_time(p.rewire.hidden), show_time(p.rewire.exposed))
+    delays = (show_time(p.hidden), show_time(p.exposed)) if p.rewires else ("", "")
+    return (*head, *times, str(p.changed), *delays)
 
 
 def picture(found: Sequence[Planned], fabric: Fabric):
@@ -160,6 +173,6 @@ def _circuits(axes, p: Planned, fabric: Fabric, theme, few: bool) -> None:
     from .figures import _circle, _pod_circle
 
     (_circle if few or fabric.pods < 2 else _pod_circle)(axes, fabric, p.circuits, theme)
-    changed = f"{p.rewire.circuits_changed} changed" if p.rewire else "unchanged"
+    changed = f"{p.changed} changed" if p.rewires else "unchanged"
     text = f"{show_time(p.completion)}, bound {show_time(p.bound.seconds)} ({p.gap:+.1%}); {changed}"
     axes.text(0.5, -0.02, text, transform=axes.transAxes, ha="center", va="top", size=8, color=theme.muted)

@@ -1,10 +1,11 @@
 """What a plan is worth: stage by stage, the time its circuits and ways need, beside what the hardware could do at best.
 
-completion   busiest cable of each wave (flows that could start at one time), on the ways that routing chose; waves add up
-simulated    seconds in which a flow of the stage was in flight, beside all others, its rewire's delay taken off
+completion   seconds with a flow of the stage in flight beside all others, its rewires' delay taken off, as predicted from what is
+             computed and sent, the circuits of each stage, and the ways that routing chose (`forecast`)
+simulated    the same seconds, as the flow-level world had them
 bound        the least time of this fabric's hardware (`optics.bound`); of a fabric without OCS, its cut and card bounds
 gap          completion / bound - 1
-delay        of the stage's rewire, as simulated: hidden beside compute and other flows, or exposed
+delay        of the stage's rewires, as simulated: hidden beside compute and other flows, or exposed
 
 Every stage is proved (`optics.check`): each pair that sends arrives without a loop under its circuits, and during its rewire too,
 unless it is held. RunError where one does not.
@@ -17,15 +18,18 @@ import numpy as np
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..fabric.schemes import DEFAULT_SCHEME, Routing
-from ..optics import Circuits, RewireRecord, Timing, parse_policy
+from ..optics import Circuits, Timing, parse_policy
 from ..optics.bound import bound
 from ..optics.check import faults, faults_during
 from ..optics.outlook import Outlook
 from ..report.planning import Planned
-from ..report.result import union_seconds
+from ..report.result import Result, union_seconds
 from ..simulate.world import simulate
 from ..trace import Stage, Trace, routing_of, stage_demand, stages
 from ..trace.pairs import Pairs, PairWays
+from .forecast import Forecast, Turn, forecast
+
+INSTANT = 1e-9  # s: what a run does at one time
 
 
 def plan(
@@ -38,7 +42,7 @@ def plan(
     repetitions: str = "folded",
     progress: Callable[[dict], None] | None = None,
 ) -> list[Planned]:
-    """Every stage that sends between racks, in the order in which stages begin."""
+    """Every stage that sends or was rewired for, in the order in which stages begin."""
     asked = parse_policy(policy, fabric)
     if asked.granularity == "time-slotted":
         raise RFabricError(f"policy {policy}: a plan shows one set of circuits a stage; `rfabric simulate` turns slots")
@@ -51,46 +55,55 @@ def plan(
         fabric, trace, policy, routing=routing, timing=timing, repetitions=repetitions, progress=progress
     )  # fmt: skip
     trace = result.trace
-    every = [stage for stage in stages(trace, asked.granularity) if (trace.size[stage.rows] > 0).any()]
-    begin = [float(result.start[stage.rows[trace.size[stage.rows] > 0]].min()) for stage in every]
-    rewires = {_stage_of(record, every, begin): record for record in result.rewires}
-    chosen, found, wave = routing_of(routing, fabric, trace), [], waves(trace)
-    for i, stage in enumerate(every):
-        demand = stage_demand(trace, fabric, stage)
-        if demand.bytes.any():
+    chosen = routing_of(routing, fabric, trace)
+    every = stages(trace, asked.granularity)
+    turns = _turns(result, every)
+    foreseen = forecast(fabric, trace, chosen, every, result.epochs[0][1], turns, timing)
+    found = []
+    for number, stage in enumerate(every):
+        mine = [k for k, turn in enumerate(turns) if turn.stage == number]
+        if mine or (trace.size[stage.rows] > 0).any():
             if progress:
                 progress({"stage": "bound", "phase": str(stage)})
-            record, rows = rewires.get(i), stage.rows[trace.size[stage.rows] > 0]
-            circuits = _lit_at(result.epochs, record.usable if record else begin[i])
-            pairs = trace.pairs(rows)
-            _prove(
-                fabric,
-                str(stage),
-                pairs,
-                chosen,
-                circuits,
-                _lit_at(result.epochs, record.requested) if record else None,
-            )
-            seconds = completion(fabric, circuits, chosen, trace, rows, wave)
-            took = union_seconds(np.maximum(result.start[rows], record.usable if record else 0.0), result.finish[rows])
-            found.append(Planned(str(stage), demand, circuits, seconds, took, bound(fabric, demand), record))
+            found.append(_planned(result, chosen, stage, mine, foreseen))
     return found
 
 
-def waves(trace: Trace) -> np.ndarray:
-    """int64[rows]: rows of one label that could start at the same microsecond on a network without delay share a number."""
-    ready, _ = trace.compute_only()
-    start = np.round(np.maximum(ready + trace.gap, trace.start) * 1e6).astype(np.int64)
-    return np.unique(np.stack((start, trace.label)), axis=1, return_inverse=True)[1].ravel()
+def _turns(result: Result, every: Sequence[Stage]) -> list[Turn]:
+    """The rewires of a run, each for the stage of its name that had begun last as it was requested."""
+    begun = [float(result.ready[stage.entries].min(initial=np.inf)) for stage in every]
+    found = []
+    for record, (_, circuits) in zip(result.rewires, result.epochs[1:], strict=True):
+        named = [i for i, stage in enumerate(every) if str(stage) == record.phase]
+        before = [i for i in named if begun[i] <= record.requested + INSTANT]
+        found.append(Turn(max(before, key=begun.__getitem__) if before else named[0], circuits))
+    return found
 
 
-def completion(
-    fabric: Fabric, circuits: Circuits, routing: Routing, trace: Trace, rows: np.ndarray, wave: np.ndarray
-) -> float:
-    """Seconds that `rows` need one `wave` after the other, each as long as its busiest directed link."""
-    ways = PairWays(fabric, Pairs(fabric, trace, routing), circuits, routing)
-    load = ways.load(rows, trace.size[rows].astype(float), wave[rows])
-    return float(Outlook.of_flows(fabric, [load]).least[0])
+def _planned(result: Result, routing: Routing, stage: Stage, turns: Sequence[int], foreseen: Forecast) -> Planned:
+    """One stage; `turns`: numbers of its rewires. RunError where its circuits do not carry what it sends."""
+    fabric, trace = result.fabric, result.trace
+    rows = stage.rows[trace.size[stage.rows] > 0]
+    rewires = tuple(result.rewires[k] for k in turns)
+    since = rewires[-1].usable if rewires else float(result.start[rows].min())
+    circuits, pairs = _lit_at(result.epochs, since), trace.pairs(rows)
+    before = _lit_at(result.epochs, rewires[-1].requested) if rewires else None
+    _prove(fabric, str(stage), pairs, routing, circuits, before)
+    demand = stage_demand(trace, fabric, stage)
+    return Planned(
+        str(stage), demand, circuits,
+        in_flight(foreseen.start[rows], foreseen.finish[rows], [foreseen.turns[k] for k in turns]),
+        in_flight(result.start[rows], result.finish[rows], [(r.requested, r.usable) for r in rewires]),
+        bound(fabric, demand), rewires,
+    )  # fmt: skip
+
+
+def in_flight(start: np.ndarray, finish: np.ndarray, rewires: Sequence[tuple[float, float]] = ()) -> float:
+    """Seconds in which one of the flows was in flight, but those between `requested` and `usable` of `rewires`."""
+    if not np.isfinite(finish).all():
+        return float("inf")
+    dark = (union_seconds(start.clip(*times), finish.clip(*times)) for times in rewires)
+    return union_seconds(start, finish) - sum(dark)
 
 
 def _prove(
@@ -109,16 +122,12 @@ def _prove(
         raise RunError(f"{stage}: {len(wrong)} faults in its plan, first {wrong[0]}")
 
 
-def _stage_of(record: RewireRecord, every: Sequence[Stage], begin: Sequence[float]) -> int:
-    """The stage a rewire was for: of its name, the first that sent after the request."""
-    named = [i for i, stage in enumerate(every) if str(stage) == record.phase]
-    return min((i for i in named if begin[i] >= record.requested - 1e-9), key=begin.__getitem__, default=named[-1])
-
-
 def _lit_at(epochs: Sequence[tuple[float, Circuits]], time: float) -> Circuits:
-    return next((circuits for at, circuits in reversed(epochs) if at <= time + 1e-9), Circuits())
+    return next((circuits for at, circuits in reversed(epochs) if at <= time + INSTANT), Circuits())
 
 
 def busiest_seconds(fabric: Fabric, circuits: Circuits, routing: Routing, trace: Trace, rows: np.ndarray) -> float:
     """Seconds that the busiest directed link needs for all bytes of `rows` on the ways that `routing` chose."""
-    return completion(fabric, circuits, routing, trace, rows, np.zeros(len(trace), np.int64))
+    ways = PairWays(fabric, Pairs(fabric, trace, routing), circuits, routing)
+    load = ways.load(rows, trace.size[rows].astype(float), np.zeros(len(rows), np.int64))
+    return float(Outlook.of_flows(fabric, [load]).alone[0])
