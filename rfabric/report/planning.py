@@ -41,15 +41,14 @@ class Planned:
         return self.completion / self.bound.seconds - 1 if self.bound.seconds else 0.0
 
     def to_json(self, fabric: Fabric) -> dict:
-        sent, racks = self.demand.bytes, self.demand.racks
+        sent, racks = self.demand.sent, self.demand.racks
         rewire = self.rewire
         return {
             "stage": self.stage,
-            "bytes": float(sent.sum()),
-            "rack_pairs": int((sent > 0).sum()),
+            "bytes": float(sent.bytes.sum()),
+            "rack_pairs": len(sent.bytes),
             "demand": [
-                {"from": racks[i], "to": racks[j], "bytes": float(sent[i, j])}
-                for i, j in zip(*sent.nonzero(), strict=True)
+                {"from": racks[i], "to": racks[j], "bytes": float(size)} for i, j, size in zip(*sent, strict=True)
             ],
             "circuits": self.circuits.to_json(),
             "light_paths": sum(joined(fabric, self.circuits).values()) if fabric.ocses else 0,
@@ -105,7 +104,7 @@ def plan_table(found: Sequence[Planned], fabric: Fabric) -> Table:
 
 def _cells(p: Planned, fabric: Fabric) -> tuple[str, ...]:
     light = sum(joined(fabric, p.circuits).values()) if fabric.ocses else 0
-    head = show_size(p.demand.bytes.sum()), f"{(p.demand.bytes > 0).sum():,}", f"{light:,}" if light else "–"
+    head = show_size(p.demand.sent.bytes.sum()), f"{len(p.demand.sent.bytes):,}", f"{light:,}" if light else "–"
     times = (*map(show_time, (p.completion, p.simulated, p.bound.seconds)), p.bound.why, f"{p.gap:+.1%}")
     if not p.rewire:
         return (*head, *times, "0", "", "")

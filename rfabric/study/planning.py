@@ -57,7 +57,7 @@ def plan(
     chosen, found, wave = routing_of(routing, fabric, trace), [], waves(trace)
     for i, stage in enumerate(every):
         demand = stage_demand(trace, fabric, stage)
-        if demand.bytes.any():
+        if not demand.idle:
             if progress:
                 progress({"stage": "bound", "phase": str(stage)})
             record, rows = rewires.get(i), stage.rows[trace.size[stage.rows] > 0]
