@@ -46,7 +46,7 @@ TURNS = 64  # classes a port serves in turn; a power of two. Two flows of differ
 RTO_MIN_S, RTO_MIN_PACKETS = 0.05, 20
 OVS_SEND_BUFFER = 256 << 20  # bytes for all queues together: OVS sends through one packet socket
 OVS_RECEIVE_BUFFER = 32 << 20  # bytes per port, for the time the datapath thread is busy elsewhere
-MIN_RATE, MAX_RATE = 1e6, 2e9  # bit/s that HTB shapes here to about a percent
+MIN_RATE, MAX_RATE = 2.5e5, 2e9  # bit/s that HTB shapes here to about a percent (0.4 % at 240 kbit/s)
 
 TCP = {
     "net/ipv4/tcp_slow_start_after_idle": 0,
