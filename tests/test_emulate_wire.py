@@ -340,6 +340,16 @@ def test_cables_carry_their_rate_as_payload():
     assert all("dev t1-eth3" in line for line in lines)
 
 
+def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
+    fabric = fat_tree(**SMALL)
+    some = network.Network(None, fabric, 1e-4, pairs=[("h1", "h3"), ("h2", "h3")])
+    sends, gets = some.turns
+    assert sends["h1"] == {1 + 5 * 3} and gets["h3"] == {16, 17} and sends["h3"] == {3 + 5, 3 + 10} and not gets["h4"]
+    lines = network.shaping("h3-eth0", 20e6, sends["h3"])
+    assert [line.split("classid 1:")[1].split()[0] for line in lines if "classid" in line] == ["ffff", "1", "9", "e"]
+    assert network.Network(None, fabric, 1e-4).turns is None
+
+
 @pytest.mark.parametrize("scale", [1e-9, 1.0])
 def test_a_scale_that_cannot_be_shaped_names_those_that_can(scale):
     with pytest.raises(RFabricError, match="lies between 6.25e-07 and 0.005"):

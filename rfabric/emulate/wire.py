@@ -32,6 +32,7 @@ from .network import PAYLOAD, WINDOW, Network
 PORT = 5001  # iperf's, by habit; each host has its own namespace
 PACE = 1.0  # of the line rate: a lone sender hardly builds a queue
 UNSENT_S = 0.004  # seconds of line rate that may wait unsent in the kernel
+FEW = 3  # packets that warm a lane
 PIECE_S = 0.02  # seconds of line rate after which a receiver is woken
 HANDSHAKE = 5.0  # s for the last packet of a connection's handshake
 RECEIVE_BUFFER = 4 << 20  # bytes; fixed, so that the kernel does not tune it
@@ -121,13 +122,13 @@ class Wire:
                     )
 
     def warm(self, timeout: float = 30.0) -> None:
-        """Send a window through every free lane: what TCP and the switches learn of a way with its first packets, they know then.
+        """Send a few packets through every free lane: what TCP and switches learn of a way with its first, they know then.
 
         RunError where something does not arrive within `timeout` s.
         """
         ends = [lane for lanes in self._free.values() for lane in lanes]
         for number, lane in enumerate(ends, 1):
-            self.send(-number, lane.src, lane.dst, WINDOW * PAYLOAD // 2)
+            self.send(-number, lane.src, lane.dst, FEW * PAYLOAD)
         limit, arrived = time.monotonic() + timeout, 0
         while arrived < len(ends):
             arrived += len(self.poll(0.1))

@@ -70,7 +70,7 @@ def replay(job: dict, folder: Path) -> dict:
         say({"stage": "build"})
         start_controller(box, fabric, folder)
         datapath = calibrate.probe_host().datapath
-        network = Network(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT)
+        network = Network(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT, trace.pairs())
         network.start()
         dark = scale.dilation * fabric.reconfig_delay
         rest = Client(
