@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rfabric.fabric import Fabric, Link, Node, Port, fat_tree, parse_fabric
 from rfabric.fabric.colouring import coloured
 from rfabric.fabric.schemes import Routing, Sent, split
+from rfabric.fabric.ways import Entries
 from rfabric.optics import Circuits, Demand, parse_policy
 from rfabric.optics.check import faults
 from rfabric.simulate.world import simulate
@@ -253,4 +254,4 @@ def test_split_pairs_load_every_cable_as_an_even_split_at_every_switch_does(spec
     np.add.at(sent, (c.host_rack[src], c.host_rack[dst]), c.host_rack[src] != c.host_rack[dst])
     lights = routes.lights
     between = np.setdiff1d(np.arange(len(lights)), np.flatnonzero(np.isin(lights.out // 2, c.host_link // 2)))
-    assert load[lights.links[lights.offsets[between]]] == pytest.approx(routes.ways.loads(sent)[between])
+    assert load[lights.links[lights.offsets[between]]] == pytest.approx(routes.ways.loads(Entries.of(sent))[between])

@@ -11,6 +11,7 @@ from rfabric.control.schema import pairs_json, pairs_request
 from rfabric.errors import RFabricError
 from rfabric.fabric import Routes, fat_tree, parse_fabric, rfabric
 from rfabric.fabric.schemes import SCHEMES, SPLIT, Routing, Sent
+from rfabric.fabric.ways import Entries
 from rfabric.optics import Circuits, Demand, light, parse_policy
 from rfabric.optics.check import faults, faults_during
 from rfabric.simulate.world import simulate
@@ -209,11 +210,12 @@ def test_loads_of_many_pairs_are_those_of_few_added_up(name, monkeypatch):
     ways, racks = fabric.routes(start(fabric)).ways, len(fabric.racks)
     sent = np.random.default_rng(1).integers(1, 9, (racks, racks)) * (1.0 - np.eye(racks))
     alone = sum(
-        ways.loads(np.where(np.arange(racks * racks).reshape(racks, racks) == i, sent, 0)) for i in range(racks * racks)
+        ways.loads(Entries.of(np.where(np.arange(racks * racks).reshape(racks, racks) == i, sent, 0)))
+        for i in range(racks * racks)
     )
-    assert ways.loads(sent) == pytest.approx(alone)
+    assert ways.loads(Entries.of(sent)) == pytest.approx(alone)
     monkeypatch.setattr("rfabric.fabric.ways.MOST_CANDIDATES", 3)
-    assert ways.loads(sent) == pytest.approx(alone)
+    assert ways.loads(Entries.of(sent)) == pytest.approx(alone)
 
 
 def test_a_pair_that_was_not_named_is_left_to_the_hash():

@@ -6,6 +6,7 @@ import io
 import random
 import re
 import time
+import tracemalloc
 
 import networkx as nx
 import numpy as np
@@ -14,10 +15,13 @@ import pytest
 from rfabric.cli import terminal
 from rfabric.fabric import Routes, light_paths, parse_fabric
 from rfabric.fabric.routing import mix
-from rfabric.fabric.ways import mixed
-from rfabric.optics import Circuits, Rewire, changed_cables, joined, light, planes
+from rfabric.fabric.ways import Entries, Ways, mixed
+from rfabric.optics import Circuits, Demand, Rewire, changed_cables, joined, light, planes
+from rfabric.optics.circuits import together
+from rfabric.optics.planner import refuse_cut
 from rfabric.optics.policies import _pairs_by_plane
-from rfabric.optics.templates import mesh
+from rfabric.optics.solvers import asked
+from rfabric.optics.templates import mesh, rounds
 from rfabric.report import figures
 from rfabric.rl import read_recipe, trace_of
 from rfabric.simulate.world import simulate
@@ -120,9 +124,60 @@ def test_loads_are_those_of_a_walk_from_the_farthest_inwards():
                 expected[hop.links] = expected.get(hop.links, 0.0) + share
                 if hop.into.node != rack:
                     waiting[hop.into.node] = waiting.get(hop.into.node, 0.0) + share
-    loads = routes.ways.loads(sent)
+    loads = routes.ways.loads(Entries.of(sent))
     found = {routes.light_path(i).links: loads[i] for i in np.flatnonzero(loads).tolist()}
     assert found == pytest.approx(expected)
+
+
+@functools.cache
+def wide():
+    """1,024 racks and their mesh, the ways found."""
+    fabric = parse_fabric("rfabric,pods=32,tors=32,gpus=4")
+    lit = light(fabric, dict(enumerate(mesh(fabric.racks, len(planes(fabric))))))
+    assert fabric.routes(lit).joins_all
+    asked(fabric, Demand.none(fabric.racks))  # what is kept about a fabric is no demand's to pay for
+    return fabric, lit
+
+
+def peak(work):
+    """Bytes that `work` holds at most, beyond what it found."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def planned(partners):
+    """Work out what the planner asks of a demand between each of 1,024 racks and so many neighbours."""
+    fabric, lit = wide()
+    rack = np.arange(len(fabric.racks))
+    ends = np.tile(rack, partners), np.concatenate([(rack + far) % len(rack) for far in range(1, partners + 1)])
+    demand = together([Demand(fabric.racks, Entries.summed(*ends, np.ones(len(ends[0])), len(rack)))] * 2)
+    refuse_cut(fabric, lit, [demand])
+    asked(fabric, demand)
+    return fabric.routes(lit).ways.loads(demand.sent)
+
+
+def test_memory_of_planning_grows_with_the_pairs_that_send_not_with_racks_squared(monkeypatch):
+    monkeypatch.setattr("rfabric.fabric.ways.MOST_CANDIDATES", 1 << 12)  # a batch is a fixed size, no matter of pairs
+    planned(1)
+    dense = 8 * len(wide()[0].racks) ** 2
+    few, many = (peak(lambda n=n: planned(n)) for n in (1, 4))
+    assert few < dense / 4 and many < 6 * few
+
+
+def test_ways_hold_a_few_bytes_a_switch_and_rack():
+    fabric, lit = wide()
+    ways = Ways(fabric, fabric.routes(lit).lights, 4e11)
+    assert peak(lambda: ways.reach) < 8 * ways.switches * len(fabric.racks)
+
+
+def test_a_mesh_of_many_racks_is_made_round_by_round():
+    racks = [f"t{i}" for i in range(1024)]
+    assert peak(lambda: mesh(racks, 4)) < peak(lambda: rounds(racks[:128]))
+    assert mesh(racks[:9], 12) == [*rounds(racks[:9]), *rounds(racks[:9])[:3]]
 
 
 def test_the_hash_of_many_is_the_hash_of_each():

@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Port, Routes, Rule, circuit_rules, host_ip
 from ..fabric.schemes import ECMP, Routing
@@ -122,8 +120,7 @@ class Core:
         self.name_of = {n.dpid: n.name for n in fabric.switches}
         self._addresses = {h: host_ip(i) for i, h in enumerate(fabric.hosts)}
         self._lock = threading.Lock()
-        nothing = Demand(fabric.racks, np.zeros((len(fabric.racks),) * 2))
-        circuits = parse_policy("static", fabric).decide(nothing, Circuits(), 0.0)
+        circuits = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
         self.epochs = Epochs(circuits, timeout=timeout)
         self.routing = ECMP
         self.routes = Routes(fabric, circuits, self.routing)

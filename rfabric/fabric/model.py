@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from ..errors import RFabricError
@@ -204,10 +204,14 @@ class Fabric:
 
     @cached_property
     def routes(self):
-        """`fabric.routes(circuits)`: the Routes of hashable circuits; policy, planner and world ask for the same few."""
+        """`fabric.routes(circuits, routing)`: the Routes of hashable circuits; policy, planner and world ask for the same few."""
         from .routing import Routes
 
-        return lru_cache(8)(partial(Routes, self))
+        @lru_cache(8)
+        def routes(circuits: Iterable = (), routing=None) -> Routes:
+            return Routes(self, circuits, routing, None if routing is None else routes(circuits))
+
+        return routes
 
     @cached_property
     def pods(self) -> int:

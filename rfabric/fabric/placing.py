@@ -98,7 +98,7 @@ class Placer:
         if len(up):
             rows = tiered(some, row[up], end[up], (self.signature[up], -size))
             steps = np.append(some.step, 0.0)[rows].sum(1)
-            rows[np.abs(steps - ways.cost[row[up], self.to[up]]) > 1e-6 * steps] = some.nowhere
+            rows[np.abs(steps - ways.cost(row[up], self.to[up])) > 1e-6 * steps] = some.nowhere
             found = np.full((len(row), rows.shape[1]), some.nowhere)
             found[up] = rows
         return found
@@ -115,8 +115,8 @@ class Placer:
         first = np.searchsorted(some.leaves[across], np.arange(some.switches + 1))
         counts = np.diff(first)[row]
         bundle, key = across[spread(first[row], counts)], np.repeat(np.arange(len(row)), counts)
-        rest = ways.cost[some.leads[bundle], to[key]] + some.step[bundle]
-        fits = np.isfinite(rest) & (np.abs(rest - ways.cost[row, to][key]) <= 1e-6 * rest)
+        rest = ways.cost(some.leads[bundle], to[key]) + some.step[bundle]
+        fits = np.isfinite(rest) & (np.abs(rest - ways.cost(row, to)[key]) <= 1e-6 * rest)
         return np.bincount(key[fits], minlength=len(row)) > 0
 
     def _side_by_side(self, pairs: np.ndarray, rows: np.ndarray) -> None:

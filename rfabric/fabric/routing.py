@@ -61,15 +61,19 @@ def light_paths(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> t
 class Routes:
     """The ways of one fabric under one set of circuits and one Routing; worked out when they are asked for.
 
-    `fabric.routes(circuits)` keeps the last few. `path` answers for one pair of hosts, `links_of` for many at once.
+    `fabric.routes(circuits)` keeps the last few. `path` answers for one pair of hosts, `links_of` for many at once. `alike`:
+    Routes of the same circuits, whose light paths and cheapest ways are these.
     """
 
-    def __init__(self, fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = (), routing: "Routing | None" = None):
+    def __init__(
+        self, fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = (), routing: "Routing | None" = None,
+        alike: "Routes | None" = None,
+    ):  # fmt: skip
         from .ways import Ways, lights
 
         self.fabric, self.routing = fabric, routing
-        self.lights = lights(fabric, circuits)
-        self.ways = Ways(fabric, self.lights, max((link.rate for link in fabric.links), default=1.0))
+        self.lights = alike.lights if alike else lights(fabric, circuits)
+        self.ways = alike.ways if alike else Ways(fabric, self.lights, max((k.rate for k in fabric.links), default=1.0))
         self._seen: dict[int, LightPath] = {}
         self._hops: dict[tuple[str, str], list[LightPath]] = {}
         self._asked: Chosen | None = None  # the pairs asked for last, where a hash chooses
@@ -94,7 +98,7 @@ class Routes:
 
     def cost(self, node: str, rack: str) -> float:
         """The cost of the cheapest way from switch `node` to `rack`; inf where none leads."""
-        return float(self.ways.cost[self.fabric.cabling.row[self._index[node]], self.fabric.rack_index[rack]])
+        return float(self.ways.cost(self.fabric.cabling.row[self._index[node]], self.fabric.rack_index[rack]))
 
     def path(self, src: str, dst: str) -> tuple[LightPath, ...]:
         """The light paths a packet from host `src` to host `dst` takes, or () where nothing connects them."""
@@ -199,9 +203,7 @@ class Routes:
     @cached_property
     def joins_all(self) -> bool:
         """Whether some path leads from every rack to every other."""
-        import numpy as np
-
-        return bool(np.isfinite(self.ways.cost[self.fabric.cabling.rack_row]).all())
+        return bool(self.ways.reach.all())
 
     def lost(self, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         """The host pairs that no path connects."""

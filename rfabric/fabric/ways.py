@@ -7,14 +7,44 @@ its cable is then p ^ 1, and p ^ 1 is the link that comes back. `routing.Routes`
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
+from ..errors import RFabricError
 from .model import Fabric, Port
 
 MOST_CANDIDATES = (
     1 << 17
 )  # (hop, destination) candidates looked at in one go: they stay in the cache, four times as fast as 2^22
+FAR = (1 << 16) - 1  # the ring of switches from which no way leads
+
+
+class Entries(NamedTuple):
+    """Bytes from rack to rack: a matrix as its entries, int64 `rows` and `columns`, by row, then column; float64 `bytes` > 0."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    bytes: np.ndarray
+
+    @classmethod
+    def of(cls, matrix: np.ndarray) -> "Entries":
+        """Those of a dense matrix."""
+        rows, columns = np.nonzero(matrix)
+        return cls(rows, columns, matrix[rows, columns])
+
+    @classmethod
+    def summed(cls, rows: np.ndarray, columns: np.ndarray, bytes: np.ndarray, racks: int) -> "Entries":
+        """Bytes at the same place added up, in the order in which they stand; places of none left out."""
+        codes, sent = summed(rows * racks + columns, bytes)
+        codes, sent = codes[sent > 0], sent[sent > 0]
+        return cls(codes // racks, codes % racks, sent)
+
+    def dense(self, racks: int) -> np.ndarray:
+        """float64[racks, racks]."""
+        found = np.zeros((racks, racks))
+        found[self.rows, self.columns] = self.bytes
+        return found
 
 
 class Cabling:
@@ -122,30 +152,44 @@ class Ways:
         self.first = np.searchsorted(self.leaves, np.arange(self.switches + 1))
         self.salt = mixed(np.flatnonzero(c.row >= 0).astype(np.uint64) + np.uint64(1))
 
+    def cost(self, row: np.ndarray, rack: np.ndarray) -> np.ndarray:
+        """What the cheapest way from packet switch row[i] to rack[i] costs (float64); inf without one."""
+        ring, costs = self._rings
+        return costs[ring[row, rack]]
+
+    @property
+    def reach(self) -> np.ndarray:
+        """bool[racks, racks]: from which rack some way leads to which."""
+        return self._rings[0][self.cabling.rack_row] < FAR
+
     @cached_property
-    def cost(self) -> np.ndarray:
-        """float64[switches, racks]: what the cheapest way from every packet switch to every rack costs; inf without one.
+    def _rings(self) -> tuple[np.ndarray, np.ndarray]:
+        """uint16[switches, racks], the ring each switch stands on around each rack, FAR where no way leads; float64, its cost.
 
         Dijkstra from all racks at once, by rings of equal cost: a ring settled at cost D reaches, over the light paths of one
         rate, the ring at D + their cost. A fabric has few rates, hence few rings; a set of racks is a row of bits.
         """
-        racks = len(self.cabling.rack_row)
-        cost = np.full((self.switches, racks), np.inf)
+        racks, costs = len(self.cabling.rack_row), np.full(FAR + 1, np.inf)
+        found = np.full((self.switches, racks), FAR, np.uint16)
         start = np.zeros((self.switches, racks), bool)
         start[self.cabling.rack_row, np.arange(racks)] = True
-        rings = {0.0: _packed(start)}
-        while rings:
-            at = min(rings)
-            new = np.unpackbits(rings.pop(at).view(np.uint8), axis=1, count=racks, bitorder="little").astype(bool)
-            new &= np.isinf(cost)
+        fronts, number = {0.0: _packed(start)}, 0
+        seen = np.zeros_like(fronts[0.0])
+        while fronts:
+            at = min(fronts)
+            new = fronts.pop(at)
+            new &= ~seen
             if not new.any():
                 continue
-            cost[new] = at
-            bits = _packed(new)
+            if number == FAR:
+                raise RFabricError(f"ways of more than {FAR} different costs; give the links fewer different rates")
+            seen |= new
+            np.copyto(found, np.uint16(number), where=_unpacked(new, racks))
+            costs[number], number = at, number + 1
             for step, (rows, first, leads) in self._joins.items():
-                ring = rings.setdefault(round(at + step, 9), np.zeros_like(bits))
-                ring[rows] |= np.bitwise_or.reduceat(bits[leads], first, axis=0)
-        return cost
+                front = fronts.setdefault(round(at + step, 9), np.zeros_like(new))
+                front[rows] |= np.bitwise_or.reduceat(new[leads], first, axis=0)
+        return found, costs
 
     @cached_property
     def _joins(self) -> dict[float, tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -168,9 +212,7 @@ class Ways:
 
     def fitting_many(self, row: np.ndarray, rack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(which of the given, arc) of every arc on a cheapest way from switch row[i] to rack[i], by i, then by port."""
-        candidates = np.cumsum(np.diff(self.first)[row]) // MOST_CANDIDATES
-        parts = np.split(np.arange(len(row)), np.flatnonzero(np.diff(candidates)) + 1)
-        found = [(part, *self._fitting(row[part], rack[part])) for part in parts]
+        found = [(part, *self._fitting(row[part], rack[part])) for part in self._batches(row)]
         return np.concatenate([part[owner] for part, owner, _ in found]), np.concatenate([arcs for *_, arcs in found])
 
     def links(self, src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -229,35 +271,47 @@ class Ways:
     def reaches(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
         """Which of these host pairs (numbers) some way connects: bool."""
         c = self.cabling
-        return np.isfinite(self.cost[c.rack_row[c.host_rack[src]], c.host_rack[dst]])
+        return np.isfinite(self.cost(c.rack_row[c.host_rack[src]], c.host_rack[dst]))
 
-    def loads(self, sent: np.ndarray) -> np.ndarray:
-        """Bytes on each light path (float64[n]) when racks send each other `sent` (racks x racks), split evenly over equal ways.
+    def loads(self, sent: Entries) -> np.ndarray:
+        """Bytes on each light path (float64[n]) when racks send each other `sent`, split evenly over equal ways.
 
         All inf where nothing joins two of them. From the farthest inwards: what waits at a switch has all come when its turn is.
         """
-        c, load = self.cabling, np.zeros(len(self.lights))
-        waiting = np.zeros_like(self.cost)
-        waiting[c.rack_row] = sent
-        if waiting[np.isinf(self.cost)].any():
+        load, racks = np.zeros(len(self.lights)), len(self.cabling.rack_row)
+        waiting: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by ring: (switch and rack as one number, bytes)
+        self._queue(waiting, self.cabling.rack_row[sent.rows] * racks + sent.columns, sent.bytes)
+        if FAR in waiting:
             return np.full(len(load), np.inf)
-        for cost in np.unique(self.cost[np.isfinite(self.cost) & (self.cost > 0)])[::-1].tolist():
-            row, rack = np.nonzero((self.cost == cost) & (waiting > 0))
-            candidates = np.cumsum(np.diff(self.first)[row]) // MOST_CANDIDATES
-            for part in np.split(np.arange(len(row)), np.flatnonzero(np.diff(candidates)) + 1):
+        while ring := max(waiting, default=0):
+            spots, held = summed(*map(np.concatenate, zip(*waiting.pop(ring), strict=True)))
+            row, rack = spots // racks, spots % racks
+            for part in self._batches(row):
                 owner, arcs = self._fitting(row[part], rack[part])
-                share = (waiting[row[part], rack[part]] / np.bincount(owner, minlength=len(part)))[owner]
+                share = (held[part] / np.bincount(owner, minlength=len(part)))[owner]
                 load += np.bincount(self.path[arcs], share, minlength=len(load))
-                np.add.at(waiting, (self.leads[arcs], rack[part][owner]), share)
+                self._queue(waiting, self.leads[arcs] * racks + rack[part][owner], share)
         return load
+
+    def _queue(self, waiting: dict[int, list], spots: np.ndarray, sent: np.ndarray) -> None:
+        """Let bytes wait, each on the ring of its switch around its rack."""
+        ring = self._rings[0].ravel()[spots]
+        order = np.argsort(ring, kind="stable")
+        for part in np.split(order, np.flatnonzero(np.diff(ring[order])) + 1):
+            if len(part):
+                waiting.setdefault(int(ring[part[0]]), []).append((spots[part], sent[part]))
+
+    def _batches(self, row: np.ndarray) -> list[np.ndarray]:
+        """The places of `row` in parts, each with MOST_CANDIDATES arcs that leave its switches."""
+        cuts = np.cumsum(np.diff(self.first)[row]) // MOST_CANDIDATES
+        return np.split(np.arange(len(row)), np.flatnonzero(np.diff(cuts)) + 1)
 
     def _chosen(self, row: np.ndarray, rack: np.ndarray, pair: np.ndarray) -> np.ndarray:
         """The arc that each pair takes at its switch, -1 where none leads on: the hash of the pair picks among equals."""
         racks = len(self.cabling.rack_row)
         keys, which = np.unique(row * racks + rack, return_inverse=True)
         arc = np.full(len(row), -1, dtype=np.int64)
-        cuts = np.cumsum(np.diff(self.first)[keys // racks]) // MOST_CANDIDATES
-        for part in np.split(np.arange(len(keys)), np.flatnonzero(np.diff(cuts)) + 1):
+        for part in self._batches(keys // racks):
             owner, fits = self._fitting(keys[part] // racks, keys[part] % racks)
             counts = np.bincount(owner, minlength=len(part))
             mine = np.flatnonzero((which >= part[0]) & (which <= part[-1]))
@@ -271,8 +325,8 @@ class Ways:
         """(which of the given, arc) of every arc that leaves row[i] on a cheapest way to rack[i], by i, then by port."""
         counts = self.first[row + 1] - self.first[row]
         arcs, owner = spread(self.first[row], counts), np.repeat(np.arange(len(row)), counts)
-        here = self.cost[row, rack][owner]
-        there = self.cost[self.leads[arcs], rack[owner]] + self.step[arcs]
+        here = self.cost(row, rack)[owner]
+        there = self.cost(self.leads[arcs], rack[owner]) + self.step[arcs]
         with np.errstate(invalid="ignore"):  # inf - inf where nothing leads on
             fits = np.abs(there - here) <= 1e-6 * here
         fits &= np.isfinite(here)
@@ -282,6 +336,12 @@ class Ways:
 def offsets_of(counts: np.ndarray) -> np.ndarray:
     """CSR offsets (int64[n+1]) of so many entries each."""
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+
+
+def summed(codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(codes, each once, ascending; float64, the values of each added up in the order in which they stand)."""
+    codes, which = np.unique(codes, return_inverse=True)
+    return codes, np.bincount(which, values, minlength=len(codes))
 
 
 def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -324,3 +384,8 @@ def _packed(sets: np.ndarray) -> np.ndarray:
     packed = np.packbits(sets, axis=1, bitorder="little")
     bits[:, : packed.shape[1]] = packed
     return bits.view(np.uint64)
+
+
+def _unpacked(words: np.ndarray, columns: int) -> np.ndarray:
+    """Rows of 64-bit words as rows of so many bools."""
+    return np.unpackbits(words.view(np.uint8), axis=1, count=columns, bitorder="little").view(bool)

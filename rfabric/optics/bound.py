@@ -34,10 +34,10 @@ class Bound:
 
 def bound(fabric: Fabric, demand: Demand, *, whole: bool = False, most: int = MOST_VARIABLES) -> Bound:
     """The least time in which this fabric's hardware can send `demand`; the best of the bounds that apply."""
-    if not demand.bytes.any() and not demand.floor:
+    if demand.idle and not demand.floor:
         return Bound(0.0, "nothing")
     found = [Bound(demand.floor, "nic"), Bound(cut_seconds(fabric, demand), "cut")]
-    if demand.bytes.any() and (program := _Program(fabric, demand)).size <= most:
+    if not demand.idle and (program := _Program(fabric, demand)).size <= most:
         found.append(Bound(program.seconds(whole), "milp" if whole else "lp"))
     best = max(b.seconds for b in found)
     return next(b for b in found if b.seconds >= best * (1 - 1e-6))  # the simplest that says it
@@ -46,13 +46,14 @@ def bound(fabric: Fabric, demand: Demand, *, whole: bool = False, most: int = MO
 def fluid_seconds(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
     """The least time under these circuits, every rack's traffic split at will over all ways; inf where no way leads."""
     program = _Program(fabric, demand)
-    return max(program.seconds(lit=circuits), demand.floor) if demand.bytes.any() else demand.floor
+    return max(program.seconds(lit=circuits), demand.floor) if not demand.idle else demand.floor
 
 
 def cut_seconds(fabric: Fabric, demand: Demand) -> float:
     """What leaves or enters each rack over the rate of all its cables to other switches, the slowest rack."""
     able = thin_rates(fabric) + _optical_rates(fabric).sum(0)
-    busier = np.maximum(demand.bytes.sum(0), demand.bytes.sum(1))
+    rows, columns, sent = demand.sent
+    busier = np.maximum(*(np.bincount(ends, sent, minlength=len(able)) for ends in (rows, columns)))
     with np.errstate(divide="ignore", invalid="ignore"):
         seconds = np.where(busier > 0, transfer_seconds(busier, able), 0.0)
     return float(seconds.max(initial=0.0))
@@ -79,10 +80,10 @@ class _Program:
         self.fabric = fabric
         ways = fabric.routes(frozenset()).ways
         self.nodes, rack_row = ways.switches, ways.cabling.rack_row
-        self.scale, self.unit = demand.bytes.max(initial=1.0), float(ways.cabling.rate.max())
-        self.sources = np.flatnonzero(demand.bytes.any(1))
+        self.scale, self.unit = demand.sent.bytes.max(initial=1.0), float(ways.cabling.rate.max())
+        self.sources, which = np.unique(demand.sent.rows, return_inverse=True)
         self.wanted = np.zeros((len(self.sources), self.nodes))
-        self.wanted[:, rack_row] = demand.bytes[self.sources] / self.scale
+        self.wanted[which, rack_row[demand.sent.columns]] = demand.sent.bytes / self.scale
         self.start = rack_row[self.sources]
         self._arcs(ways, rack_row)
         self.size = 1 + len(self.sources) * len(self.tail) + len(self.pair_class)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric, LightPath, Port, light_paths
+from ..fabric.ways import Entries
 
 
 class Circuit(NamedTuple):
@@ -139,8 +140,9 @@ class Rewire:
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """Bytes between racks over a `window` (s): `bytes[i, j]` (float64, racks x racks) goes from rack i to rack j.
+    """Bytes between racks over a `window` (s): `sent`, given as a matrix (racks x racks, from rack i to rack j) or its entries.
 
+    Few of thousands of racks send to each other: the entries are kept, and `bytes` makes the matrix anew for who wants to see it.
     `window` is the time the phase that sends them is predicted to keep this demand, `inf` when nobody knows.
     `phase` names it (`generation`, `training`, `weight_sync` or what the trace says). `floor` (s) is what the busiest network
     card needs for it: no circuits make it shorter, so what goes below is not worth a rewire. `lead` (s) is what is computed
@@ -148,21 +150,65 @@ class Demand:
     """
 
     racks: tuple[str, ...]
-    bytes: np.ndarray
+    sent: Entries
     window: float = float("inf")
     phase: str = ""
     floor: float = 0.0
     lead: float = 0.0
 
     def __post_init__(self):
-        matrix = np.asarray(self.bytes, dtype=float)
-        n = len(self.racks)
-        if matrix.shape != (n, n) or not np.isfinite(matrix).all() or (matrix < 0).any():
-            raise RFabricError(f"demand must be {n} x {n} finite, non-negative bytes; got shape {matrix.shape}")
+        if not isinstance(self.sent, Entries):
+            object.__setattr__(self, "sent", self._entries(np.asarray(self.sent, dtype=float)))
         for name in ("floor", "lead"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise RFabricError(f"demand {name} {getattr(self, name)} s must be finite and >= 0")
-        object.__setattr__(self, "bytes", matrix)
+
+    def _entries(self, matrix: np.ndarray) -> Entries:
+        n = len(self.racks)
+        if matrix.shape != (n, n) or not np.isfinite(matrix).all() or (matrix < 0).any():
+            raise RFabricError(f"demand must be {n} x {n} finite, non-negative bytes; got shape {matrix.shape}")
+        return Entries.of(matrix)
+
+    @classmethod
+    def none(cls, racks: Sequence[str]) -> "Demand":
+        """Nothing to send."""
+        nowhere = np.zeros(0, np.int64)
+        return cls(tuple(racks), Entries(nowhere, nowhere, np.zeros(0)))
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is sent."""
+        return not len(self.sent.bytes)
+
+    @property
+    def bytes(self) -> np.ndarray:
+        """float64[racks, racks]: what rack i sends to rack j; 134 MB for 4,096 racks."""
+        return self.sent.dense(len(self.racks))
+
+    @property
+    def sends(self) -> np.ndarray:
+        """bool[racks]: which racks send."""
+        return np.bincount(self.sent.rows, minlength=len(self.racks)) > 0
+
+    @property
+    def receives(self) -> np.ndarray:
+        """bool[racks]: which racks receive."""
+        return np.bincount(self.sent.columns, minlength=len(self.racks)) > 0
+
+    @cached_property
+    def joint(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(rack, higher rack, what the busier direction sends) of racks that send to each other; by rack, then the other."""
+        n, (rows, columns, sent) = len(self.racks), self.sent
+        codes, which = np.unique(np.minimum(rows, columns) * n + np.maximum(rows, columns), return_inverse=True)
+        busier = np.zeros(len(codes))
+        np.maximum.at(busier, which, sent)
+        return codes // n, codes % n, busier
+
+    @property
+    def partners(self) -> np.ndarray:
+        """int64[racks]: with how many others each sends or receives."""
+        low, high, _ = self.joint
+        return np.bincount(np.concatenate((low, high[low != high])), minlength=len(self.racks))
 
 
 def together(demands: Sequence[Demand]) -> Demand:
@@ -170,8 +216,9 @@ def together(demands: Sequence[Demand]) -> Demand:
     first, *others = demands
     if not others:
         return first
+    columns = (np.concatenate(column) for column in zip(*(d.sent for d in demands), strict=True))
     return Demand(
-        first.racks, sum(d.bytes for d in demands), max(d.window for d in demands), first.phase,
+        first.racks, Entries.summed(*columns, len(first.racks)), max(d.window for d in demands), first.phase,
         max(d.floor for d in demands), min(d.lead for d in demands),
     )  # fmt: skip
 

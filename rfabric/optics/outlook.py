@@ -49,7 +49,7 @@ class Outlook:
         lit = routes.lights
         seconds, least = np.zeros((len(demands), len(rate))), np.zeros(len(demands))
         for i, demand in enumerate(demands):
-            load = routes.ways.loads(demand.bytes)
+            load = routes.ways.loads(demand.sent)
             if np.isinf(load).any():
                 least[i] = NEVER
                 continue

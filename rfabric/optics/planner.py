@@ -198,9 +198,9 @@ def _cut(fabric: Fabric, circuits: Circuits, demands: Sequence[Demand]) -> list[
     routes = fabric.routes(circuits)
     if routes.joins_all:
         return []
-    far = ~np.isfinite(routes.ways.cost[fabric.cabling.rack_row])
-    found = np.argwhere(far & (sum(d.bytes for d in demands) > 0))
-    return [(fabric.racks[a], fabric.racks[b]) for a, b in found.tolist()]
+    rows, columns, _ = together(demands).sent
+    cut = np.isinf(routes.ways.cost(fabric.cabling.rack_row[rows], columns))
+    return [(fabric.racks[a], fabric.racks[b]) for a, b in zip(rows[cut].tolist(), columns[cut].tolist(), strict=True)]
 
 
 def refuse_disconnection(fabric: Fabric, circuits: Circuits, pairs: Iterable[tuple[str, str]]) -> None:

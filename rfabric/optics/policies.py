@@ -78,7 +78,7 @@ class _Policy:
 
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         """The circuits of slot after slot, then from the first again: what a demand decomposes into."""
-        if not demand.bytes.any():
+        if demand.idle:
             return []
         found, lit = [], circuits
         for part in decomposed(demand, self.fabric):
@@ -91,11 +91,11 @@ class _Policy:
 
         Nobody relays in a round, so circuits need not hold all racks together, as those of `cycle` do.
         """
-        partners, count = (demand.bytes > 0) | (demand.bytes.T > 0), len(planes(self.fabric))
-        most = int(partners.sum(axis=1).max(initial=0))
+        partners, count = demand.partners, len(planes(self.fabric))
+        most = int(partners.max(initial=0))
         if most < 2 or not count:
             return []
-        every = templates.rounds(np.array(demand.racks)[partners.any(axis=1)].tolist())
+        every = templates.rounds(np.array(demand.racks)[partners > 0].tolist())
         parts = [[every[i : i + count] for i in range(0, len(every), count)]]
         turns = range(_even_turns(len(every), count))
         parts.append([[every[(i * count + j) % len(every)] for j in range(count)] for i in turns])
@@ -137,7 +137,7 @@ class BySolver(_Policy):
     """Circuits for the demand. They stay where the network cards need as long anyhow, or where others would be no better."""
 
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
-        if not demand.bytes.any():
+        if demand.idle:
             return circuits
         before = completion(self.fabric, circuits, demand)
         if before <= demand.floor * (1 + SAME):
@@ -152,8 +152,10 @@ class BySolver(_Policy):
         """Whole circuits per pair (bvn) are worth a try only where racks have not many more partners than uplinks."""
         if self.name in SOLVERS:
             return (self.name,)
-        partners = ((demand.bytes > 0) | (demand.bytes.T > 0)).sum(1).max()
-        few = partners <= MOST_PARTNERS * len(planes(self.fabric)) and len(demand.racks) <= MOST_RACKS_COMPARED
+        few = (
+            demand.partners.max() <= MOST_PARTNERS * len(planes(self.fabric))
+            and len(demand.racks) <= MOST_RACKS_COMPARED
+        )
         return ("matching", "bvn") if few else ("matching",)
 
     def _plan(self, solver: str, demand: Demand, circuits: Circuits) -> tuple[float, int, Circuits]:
@@ -173,7 +175,7 @@ class ByTemplate(_Policy):
 
     def _template(self, name: str, demand: Demand) -> Matchings | None:
         count, racks = len(planes(self.fabric)), np.array(demand.racks, dtype=object)
-        sends, receives = demand.bytes.any(1), demand.bytes.any(0)
+        sends, receives = demand.sends, demand.receives
         if name == "isolated-pod":
             return templates.isolated_pods(self.fabric, count)
         if not sends.any():
@@ -208,7 +210,7 @@ class ByPhase(ByTemplate):
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
         if demand.phase == "generation":
             return _lit(self.fabric, _least_moved(self.fabric, self._bridged("isolated-pod", demand), circuits))
-        if not demand.bytes.any():
+        if demand.idle:
             return circuits
         shape = "tree" if demand.phase == "weight_sync" else "rounds"
         every = [self._bridged(name, demand) for name in (shape, "bipartite")]
@@ -295,17 +297,20 @@ def completion(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
 def drain_seconds(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
     """Seconds until the busiest light path has carried `demand`, split evenly over equal ways; inf where no way leads."""
     routes = fabric.routes(circuits)
-    load = routes.ways.loads(demand.bytes)
+    load = routes.ways.loads(demand.sent)
     return float(transfer_seconds(load, routes.lights.rate).max(initial=0.0))
 
 
 def _best_rounds(demand: Demand, racks: list[str], count: int) -> Matchings:
     """Of the tournament rounds of `racks`, the `count` that carry the most demand, all different while there are enough."""
-    index = {r: i for i, r in enumerate(demand.racks)}
-    both = demand.bytes + demand.bytes.T
-    every = templates.rounds(racks)
-    every.sort(key=lambda pairs: -sum(both[index[a], index[b]] for a, b in pairs))
-    return [every[j % len(every)] for j in range(count)] if every else [[] for _ in range(count)]
+    name, (rows, columns, sent) = np.array(demand.racks, dtype=object), demand.sent
+    bytes_of = dict(zip(zip(name[rows], name[columns], strict=True), sent.tolist(), strict=True))
+
+    def carried(turn: int) -> float:
+        return sum(bytes_of.get((a, b), 0.0) + bytes_of.get((b, a), 0.0) for a, b in templates.round_of(racks, turn))
+
+    turns = sorted(range(templates.turns(len(racks))), key=carried, reverse=True)
+    return [templates.round_of(racks, turns[j % len(turns)]) if turns else [] for j in range(count)]
 
 
 def _even_turns(matchings: int, count: int) -> int:

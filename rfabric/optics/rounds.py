@@ -33,13 +33,13 @@ class Rounds:
 def decompositions(fabric: Fabric, policy: Policy, demand: Demand, circuits: Circuits) -> list[Rounds]:
     """The ways in which `policy` would play a demand in rounds, those left out in which a pair could never send."""
     found = (_weighted(fabric, tuple(lit)) for lit in policy.rounds(demand, circuits) if len(lit) > 1)
-    sends = demand.bytes > 0
-    return [rounds for rounds in found if rounds.weight.any(axis=0)[sends].all()]
+    rows, columns, _ = demand.sent
+    return [rounds for rounds in found if rounds.weight[:, rows, columns].any(axis=0).all()]
 
 
 def _weighted(fabric: Fabric, every: tuple[Circuits, ...]) -> Rounds:
     weight = np.array([joins(fabric, circuits) for circuits in every], dtype=float)
-    reach = [np.isfinite(fabric.routes(c).ways.cost[fabric.cabling.rack_row]) for c in every]
+    reach = [fabric.routes(c).ways.reach for c in every]
     return Rounds(every, np.where(weight.any(axis=0), weight, reach))
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import rustworkx
 
 from ..fabric import Fabric
+from ..fabric.ways import offsets_of
 from ..units import bytes_in, transfer_seconds
 from .circuits import Demand
 from .planes import Pair, planes, regions, uplinks
@@ -62,30 +63,36 @@ class Asked:
 def asked(fabric: Fabric, demand: Demand, every: bool = False) -> Asked:
     """The edges a solver looks at: what can be joined at all, each rack's heaviest or `every` one."""
     region = region_table(fabric)
-    busier = np.maximum(demand.bytes, demand.bytes.T)
-    if (region != 0).any():
-        busier = busier * _joinable(region)
-    most = len(busier) if every else len(region) + PAIRS_MORE
-    rows, columns = np.nonzero(np.triu(_heaviest(busier, most), 1))
+    rows, columns, busier = (column[_joinable(region, demand)] for column in demand.joint)
+    most = len(demand.racks) if every else len(region) + PAIRS_MORE
+    some = _heaviest(rows, columns, busier, len(demand.racks), most) & (rows < columns)
     rate = min((fabric.rate(up.port) for plane in uplinks(fabric).values() for up in plane.values()), default=0.0)
-    return Asked(demand.racks, region, rate, thin_rates(fabric), rows, columns, busier[rows, columns])
+    return Asked(demand.racks, region, rate, thin_rates(fabric), rows[some], columns[some], busier[some])
 
 
-def _joinable(region: np.ndarray) -> np.ndarray:
-    """bool[racks, racks]: the pairs that some plane can join."""
-    found = np.zeros((region.shape[1],) * 2, bool)
+def _joinable(region: np.ndarray, demand: Demand) -> np.ndarray:
+    """Which pairs of `demand.joint` some plane can join: a mask."""
+    rows, columns, _ = demand.joint
+    found = np.zeros(len(rows), bool)
     for here in np.unique(region, axis=0):
-        found |= (here[:, None] == here) & (here >= 0)
+        found |= (here[rows] == here[columns]) & (here[rows] >= 0)
     return found
 
 
-def _heaviest(busier: np.ndarray, most: int) -> np.ndarray:
-    """bool[racks, racks]: pairs that send and are among the `most` heaviest of one of their racks."""
-    if most >= len(busier):
-        return busier > 0
-    found = np.zeros(busier.shape, bool)
-    np.put_along_axis(found, np.argpartition(-busier, most - 1, axis=1)[:, :most], True, axis=1)
-    return (found | found.T) & (busier > 0)
+def _heaviest(rows: np.ndarray, columns: np.ndarray, busier: np.ndarray, racks: int, most: int) -> np.ndarray:
+    """Which pairs are among the `most` heaviest of one of their racks: a mask."""
+    order = np.argsort(np.concatenate((rows, columns)), kind="stable")
+    count = np.bincount(rows, minlength=racks) + np.bincount(columns, minlength=racks)
+    found = (count[rows] <= most) | (count[columns] <= most)
+    first = offsets_of(count)
+    for rack in np.flatnonzero(count > most).tolist():
+        mine = order[first[rack] : first[rack + 1]] % len(rows)
+        other, line = rows[mine] + columns[mine] - rack, np.zeros(racks)
+        line[other] = busier[mine]
+        taken = np.zeros(racks, bool)
+        taken[np.argpartition(-line, most - 1)[:most]] = True
+        found[mine] |= taken[other]
+    return found
 
 
 def region_table(fabric: Fabric) -> np.ndarray:
@@ -281,7 +288,7 @@ def _joining(fabric: Fabric, kept: Matchings, plane: int, demand: Demand, were: 
 def _apart(fabric: Fabric, found: Matchings, demand: Demand) -> list[tuple[int, int]]:
     """Demanded rack pairs that these matchings and the cables leave without a way."""
     part = _parts(fabric, found)
-    rows, columns = np.nonzero(demand.bytes)
+    rows, columns, _ = demand.sent
     lost = part[rows] != part[columns]
     return list(zip(rows[lost].tolist(), columns[lost].tolist(), strict=True))
 
@@ -304,6 +311,5 @@ def _calm_parts(fabric: Fabric) -> np.ndarray:
     """For each rack the first rack that cables alone join it to."""
     if "calm parts" not in fabric.memo:
         ways = fabric.routes(frozenset()).ways
-        reach = np.isfinite(ways.cost[ways.cabling.rack_row])
-        fabric.memo["calm parts"] = reach.argmax(1)
+        fabric.memo["calm parts"] = ways.reach.argmax(1)
     return fabric.memo["calm parts"]

@@ -18,21 +18,26 @@ Matchings = list[list[Pair]]
 
 def rounds(racks: Sequence[str]) -> Matchings:
     """The n-1 (n even) or n (n odd) rounds of a round-robin tournament: disjoint matchings that together join every pair."""
-    seats: list[str | None] = list(racks)
-    if len(seats) % 2:
-        seats.append(None)
-    n, found = len(seats), []
-    for _ in range(max(n - 1, 0)):
-        pairs = [(seats[i], seats[n - 1 - i]) for i in range(n // 2)]
-        found.append([(a, b) for a, b in pairs if a is not None and b is not None])
-        seats = [seats[0], seats[-1], *seats[1:-1]]
-    return found
+    return [round_of(racks, turn) for turn in range(turns(len(racks)))]
+
+
+def turns(racks: int) -> int:
+    """How many rounds a tournament of so many has."""
+    return max(racks + racks % 2 - 1, 0)
+
+
+def round_of(racks: Sequence[str], turn: int) -> list[Pair]:
+    """One round: the first rack keeps its seat, the others have moved `turn` seats on; an odd one out rests."""
+    first, *others = [*racks, *[None] * (len(racks) % 2)]
+    seats = [first, *others[len(others) - turn :], *others[: len(others) - turn]]
+    n = len(seats)
+    pairs = ((seats[i], seats[n - 1 - i]) for i in range(n // 2))
+    return [(a, b) for a, b in pairs if a is not None and b is not None]
 
 
 def mesh(racks: Sequence[str], count: int) -> Matchings:
     """One tournament round per plane, started over when there are more planes than rounds."""
-    every = rounds(racks)
-    return [every[j % len(every)] for j in range(count)] if every else [[] for _ in range(count)]
+    return [_turned(racks, j) for j in range(count)]
 
 
 def mesh_of_all(fabric: Fabric) -> Matchings:
@@ -44,12 +49,14 @@ def mesh_of_all(fabric: Fabric) -> Matchings:
         groups: dict[int, list[str]] = {}
         for rack, number in regions(fabric)[plane].items():
             groups.setdefault(number, []).append(rack)
-        found.append([pair for racks in groups.values() for pair in _turned(rounds(racks), turn)])
+        found.append([pair for racks in groups.values() for pair in _turned(racks, turn)])
     return found
 
 
-def _turned(every: Matchings, turn: int) -> list[Pair]:
-    return every[turn % len(every)] if every else []
+def _turned(racks: Sequence[str], turn: int) -> list[Pair]:
+    """A round of the tournament, which starts over after the last."""
+    every = turns(len(racks))
+    return round_of(racks, turn % every) if every else []
 
 
 def bipartite(sources: Sequence[str], sinks: Sequence[str], count: int) -> Matchings:

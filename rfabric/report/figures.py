@@ -28,6 +28,7 @@ from matplotlib.patches import Circle, FancyBboxPatch, Rectangle, Wedge
 from ..errors import RFabricError
 from ..fabric import Fabric, Link
 from ..fabric.model import RACKS, TIERS
+from ..fabric.ways import Entries
 from ..optics import Circuits, Demand, optical_paths
 from ..trace import Trace
 from ..units import show_size, show_time
@@ -241,7 +242,7 @@ def demand(trace: Trace, fabric: Fabric, theme: Theme = PAGE) -> Figure | None:
     None when nothing is sent, or with more pods than one can read.
     """
     found = [(key, trace.demand(fabric, key)) for key in trace.phase_keys]
-    found = [(key, d) for key, d in found if d.bytes.any()][:4]
+    found = [(key, d) for key, d in found if not d.idle][:4]
     if not found or not _readable(fabric):
         return None
     unit = "rack" if len(fabric.racks) <= MOST_RACKS else "pod"
@@ -252,7 +253,7 @@ def demand(trace: Trace, fabric: Fabric, theme: Theme = PAGE) -> Figure | None:
         axes = figure.add_subplot(1, len(found), i + 1)
         _heatmap(axes, d, PHASE_COLOURS.get(key.phase, OTHER_COLOUR), theme)
         axes.set_title(phase_text(str(key)), size=9.5, color=theme.ink)
-        axes.set_xlabel(f"to {unit}; darkest {show_size(d.bytes.max())}", size=8, color=theme.muted)
+        axes.set_xlabel(f"to {unit}; darkest {show_size(d.sent.bytes.max())}", size=8, color=theme.muted)
         if i == 0:
             axes.set_ylabel(f"from {unit}", size=8, color=theme.muted)
     figure.subplots_adjust(left=0.08, right=0.98, top=0.9, bottom=0.14, wspace=0.16)
@@ -413,11 +414,9 @@ def _readable(fabric: Fabric) -> bool:
 
 def _by_pod(fabric: Fabric, demand: Demand) -> Demand:
     """The same bytes from pod to pod; those inside a pod stand on the diagonal."""
-    pods = [fabric.node[rack].pod for rack in demand.racks]
-    member = np.zeros((fabric.pods, len(pods)))
-    member[pods, np.arange(len(pods))] = 1
+    pod, (rows, columns, sent) = np.array([fabric.node[rack].pod for rack in demand.racks]), demand.sent
     names = tuple(f"p{i + 1}" for i in range(fabric.pods))
-    return Demand(names, member @ demand.bytes @ member.T, demand.window, demand.phase)
+    return Demand(names, Entries.summed(pod[rows], pod[columns], sent, fabric.pods), demand.window, demand.phase)
 
 
 def _pod_arcs(axes, fabric: Fabric, angle: dict[str, float], theme: Theme) -> None:
@@ -560,12 +559,12 @@ def _stacked(axes, stacks: list[dict], colours: dict, texts: list[str], title: s
 
 
 def _heatmap(axes, d, colour: str, theme: Theme) -> None:
-    n, top = len(d.racks), d.bytes.max()
-    for i, j in zip(*np.nonzero(d.bytes), strict=True):
-        alpha = 0.12 + 0.88 * d.bytes[i, j] / top
+    n, top = len(d.racks), d.sent.bytes.max()
+    for i, j, sent in zip(*d.sent, strict=True):
+        alpha = 0.12 + 0.88 * sent / top
         cell = Rectangle((j - 0.5, i - 0.5), 1, 1, fc=colour, alpha=alpha, ec="none")
         axes.add_patch(cell)
-        _tip(cell, f"{d.racks[i]} to {d.racks[j]}: {show_size(d.bytes[i, j])}")
+        _tip(cell, f"{d.racks[i]} to {d.racks[j]}: {show_size(sent)}")
     axes.set_xlim(-0.5, n - 0.5)
     axes.set_ylim(n - 0.5, -0.5)
     axes.set_aspect("equal")

@@ -56,14 +56,13 @@ class Planned:
         return sum(record.exposed for record in self.rewires)
 
     def to_json(self, fabric: Fabric) -> dict:
-        sent, racks = self.demand.bytes, self.demand.racks
+        sent, racks = self.demand.sent, self.demand.racks
         return {
             "stage": self.stage,
-            "bytes": float(sent.sum()),
-            "rack_pairs": int((sent > 0).sum()),
+            "bytes": float(sent.bytes.sum()),
+            "rack_pairs": len(sent.bytes),
             "demand": [
-                {"from": racks[i], "to": racks[j], "bytes": float(sent[i, j])}
-                for i, j in zip(*sent.nonzero(), strict=True)
+                {"from": racks[i], "to": racks[j], "bytes": float(size)} for i, j, size in zip(*sent, strict=True)
             ],
             "circuits": self.circuits.to_json(),
             "light_paths": sum(joined(fabric, self.circuits).values()) if fabric.ocses else 0,
@@ -119,7 +118,7 @@ def plan_table(found: Sequence[Planned], fabric: Fabric) -> Table:
 
 def _cells(p: Planned, fabric: Fabric) -> tuple[str, ...]:
     light = sum(joined(fabric, p.circuits).values()) if fabric.ocses else 0
-    head = show_size(p.demand.bytes.sum()), f"{(p.demand.bytes > 0).sum():,}", f"{light:,}" if light else "–"
+    head = show_size(p.demand.sent.bytes.sum()), f"{len(p.demand.sent.bytes):,}", f"{light:,}" if light else "–"
     times = (*map(show_time, (p.completion, p.simulated, p.bound.seconds)), p.bound.why, f"{p.gap:+.1%}")
     delays = (show_time(p.hidden), show_time(p.exposed)) if p.rewires else ("", "")
     return (*head, *times, str(p.changed), *delays)

@@ -217,5 +217,5 @@ def _together(scene: dict[Stage, tuple[np.ndarray, np.ndarray, float]], some: Se
 
 
 def _share_racks(some: Demand, others: Demand) -> bool:
-    busy = [demand.bytes.any(axis=0) | demand.bytes.any(axis=1) for demand in (some, others)]
+    busy = [demand.sends | demand.receives for demand in (some, others)]
     return bool((busy[0] & busy[1]).any())

@@ -78,14 +78,13 @@ def _fabric(racks: int) -> Fabric:
 
 
 def _measured(case: str, fabric: Fabric, wanted: Demand, name: str, peer: bool) -> PlanningRow:
-    idle = Demand(fabric.racks, np.zeros_like(wanted.bytes))
-    start = parse_policy("static", fabric).decide(idle, Circuits(), 0.0)
+    start = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
     policy = parse_policy(name, fabric)
     policy.decide(wanted, start, 0.0)  # what is kept about a fabric is not a plan's to pay for
     times, found = _timed(lambda: _fresh(fabric) or policy.decide(wanted, start, 0.0))
     plane = _one_plane(fabric, wanted, peer) if name == "matching" else (None, None)
     changed = len(found.items ^ start.items)
-    return PlanningRow(case, len(fabric.racks), int((wanted.bytes > 0).sum()), name, times, changed, *plane)
+    return PlanningRow(case, len(fabric.racks), len(wanted.sent.bytes), name, times, changed, *plane)
 
 
 def _fresh(fabric: Fabric) -> None:

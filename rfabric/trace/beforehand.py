@@ -6,10 +6,13 @@ one-shot                   the policy is asked for the sum of all that the job s
                            to spend least time sending, by the ways of all flows
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..fabric import Fabric
 from ..fabric.schemes import Routing
+from ..fabric.ways import Entries
 from ..optics import Circuits, Demand, Policy, parse_policy, refuse_disconnection
 from ..optics.outlook import Outlook
 from ..optics.planner import refuse_cut
@@ -28,8 +31,7 @@ def first_circuits(fabric: Fabric, trace: Trace, policy: Policy, routing: Routin
     """What is lit as the job begins. RFabricError when a policy asked one-shot finds nothing that joins all who send."""
     if not fabric.ocses:
         return Circuits()
-    idle = Demand(fabric.racks, np.zeros((len(fabric.racks),) * 2))
-    mesh = parse_policy("static", fabric).decide(idle, Circuits(), 0.0)
+    mesh = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
     if policy.granularity != "one-shot":
         return mesh
     answers = [lit.check(fabric) for demand in _asked(fabric, trace) for lit in policy.options(demand, mesh)]
@@ -55,9 +57,17 @@ def _asked(fabric: Fabric, trace: Trace) -> list[Demand]:
     found = [whole]
     for name in phases + collectives[:MOST_COLLECTIVES]:
         part = trace.demand_of(fabric, every[name])
-        sent = part.bytes + REST * (whole.bytes - part.bytes)
-        found.append(Demand(fabric.racks, sent, phase=name[0], floor=part.floor))
+        found.append(replace(part, sent=_beside(part, whole), phase=name[0]))
     return found
+
+
+def _beside(part: Demand, whole: Demand) -> Entries:
+    """What a part of the job sends, and of the rest of it REST."""
+    (rows, columns, sent), racks = whole.sent, len(whole.racks)
+    place = np.searchsorted(rows * racks + columns, part.sent.rows * racks + part.sent.columns)
+    mine = np.zeros(len(sent))
+    mine[place] = part.sent.bytes
+    return Entries(rows, columns, mine + REST * (sent - mine))
 
 
 def _seconds(trace: Trace, rows: np.ndarray, ways: PairWays) -> float:

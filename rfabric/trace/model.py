@@ -24,7 +24,7 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.schemes import Routing, Sent
-from ..fabric.ways import spread
+from ..fabric.ways import Entries, spread
 from ..optics import Demand
 from ..units import transfer_seconds
 from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
@@ -264,8 +264,8 @@ class Trace:
         host = np.array([fabric.host_index[name] for name in self.hosts], dtype=np.int64)
         rack, n = fabric.cabling.host_rack[host], len(fabric.racks)
         src, dst = self.src[rows], self.dst[rows]
-        sent = np.bincount(rack[src] * n + rack[dst], size, minlength=n * n).reshape(n, n)
-        np.fill_diagonal(sent, 0.0)  # traffic inside a rack asks for no circuit
+        away = rack[src] != rack[dst]  # traffic inside a rack asks for no circuit
+        sent = Entries.summed(rack[src[away]], rack[dst[away]], size[away], n)
         nic = fabric.cabling.rate[fabric.cabling.host_link[host]]
         cards = (np.bincount(ends, size, minlength=len(host)) for ends in (src, dst))
         floor = max(float(transfer_seconds(load, nic).max(initial=0.0)) for load in cards)
