@@ -348,7 +348,8 @@ class Replay:
             return _Answer(scene, decision, plan.epoch, None)
         after = self._ways_under(decision.circuits)
         ways = {scene.circuits: self.ways, decision.circuits: after}
-        decision = self.contract.weigh(decision, (), lambda c: self.demands.prospect(scene, ways[c][0]), scene.begins)
+        prospects = {circuits: self.demands.prospect(scene, there) for circuits, (there, _) in ways.items()}
+        decision = self.contract.weigh(decision, (), prospects.__getitem__, scene.begins)
         if not decision.rewire:
             self.control.abort(plan.epoch)
         return _Answer(scene, decision, plan.epoch, after)

@@ -61,7 +61,8 @@ class Timing:
 class Decision:
     """What the planner made of intents: the rewire (empty when the circuits stay), why, and the circuits after it.
 
-    later: seconds that stages to come are predicted to gain; wait: what begins has no way until something in flight has ended.
+    later: seconds that stages to come are predicted to gain; wait: what begins has no way until something in flight has ended;
+    others: circuits that are predicted to gain less, the best first.
     """
 
     rewire: Rewire
@@ -69,6 +70,7 @@ class Decision:
     circuits: Circuits
     later: float = 0.0
     wait: bool = False
+    others: tuple[Circuits, ...] = ()
 
 
 STAY = Rewire(Circuits(), Circuits())
@@ -141,10 +143,10 @@ def _best(
     for wanted in others:
         after = Prospect.of_racks(fabric, wanted, demands, coming)
         gains.append(gain(stay, after, begins, cable_mask(fabric, circuits, wanted), dark))
-    most, wanted = max(zip(gains, others, strict=True), key=lambda one: one[0].seconds)
+    (most, wanted), *rest = sorted(zip(gains, others, strict=True), key=lambda one: -one[0].seconds)
     if most.seconds > guard:
-        rewire = Rewire.between(circuits, wanted)
-        return Decision(rewire, f"{who}: {rewire.size} circuits change", wanted, most.later)
+        rewire, less = Rewire.between(circuits, wanted), tuple(lit for found, lit in rest if found.seconds > guard)
+        return Decision(rewire, f"{who}: {rewire.size} circuits change", wanted, most.later, others=less)
     return Decision(STAY, refusal(most.seconds), circuits, wait=blocked)
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from ..fabric import Fabric
 from .circuits import Circuits, Rewire
-from .outlook import Begins, Outlook, Prospect, ends_after, gain
+from .outlook import Begins, Gain, Outlook, Prospect, ends_after, gain
 from .planner import STAY, Decision, RewireRecord, Timing, cable_mask, refusal
 
 NONE = np.zeros(0, np.int64)
@@ -104,25 +104,26 @@ class Rewiring:
     def weigh(
         self, decision: Decision, also: Iterable[Circuits], prospect: Callable[[Circuits], Prospect], begins: Begins
     ) -> Decision:
-        """What gains most by the ways of every flow (`prospect`): the decision, one of `also`, or to stay.
+        """What gains most by the ways of every flow (`prospect`): the decision, one of `also`; else its next best, or to stay.
 
         A policy and its forecast know racks alone: what they propose may harm, and what harmed they may not undo.
         """
-        wanted = [*([decision.circuits] if decision.rewire else ()), *also]
-        wanted = [circuits for circuits in dict.fromkeys(wanted) if circuits != self.circuits]
-        if not wanted:
-            return decision
-        dark, stay = self.timing.takes(self.fabric), prospect(self.circuits)
-        cables = (cable_mask(self.fabric, self.circuits, circuits) for circuits in wanted)
-        gains = [
-            gain(stay, prospect(circuits), begins, mask, dark) for circuits, mask in zip(wanted, cables, strict=True)
-        ]
-        most, best = max(zip(gains, wanted, strict=True), key=lambda one: one[0].seconds)
-        if most.seconds <= self.timing.guard:
-            return Decision(STAY, refusal(most.seconds), self.circuits) if decision.rewire else decision
-        rewire = Rewire.between(self.circuits, best)
-        why = decision.why if best == decision.circuits else f"back: {rewire.size} circuits change"
-        return Decision(rewire, why, best, most.later)
+        first = [*([decision.circuits] if decision.rewire else ()), *also]
+        refused = decision
+        for some in (first, *([circuits] for circuits in decision.others)):
+            gains = [(self._gain(circuits, prospect, begins), circuits) for circuits in dict.fromkeys(some)]
+            most, best = max(gains, key=lambda one: one[0].seconds, default=(Gain(0.0), self.circuits))
+            if most.seconds > self.timing.guard:
+                rewire = Rewire.between(self.circuits, best)
+                who = "back" if best in also else decision.why.partition(":")[0]
+                return Decision(rewire, f"{who}: {rewire.size} circuits change", best, most.later)
+            if refused.rewire:
+                refused = Decision(STAY, refusal(most.seconds), self.circuits)
+        return refused
+
+    def _gain(self, wanted: Circuits, prospect: Callable[[Circuits], Prospect], begins: Begins) -> Gain:
+        cables, dark = cable_mask(self.fabric, self.circuits, wanted), self.timing.takes(self.fabric)
+        return gain(prospect(self.circuits), prospect(wanted), begins, cables, dark)
 
     def ends(self, decision: Decision, before: Outlook, after: Outlook, leads: np.ndarray) -> np.ndarray:
         """Seconds until each stage ends by the ways of its flows, if the decision is followed: float64[stages]; inf: never."""

@@ -352,6 +352,8 @@ class _World:
             self._rewire(decision, self._ways_under(decision.circuits))
             self.play = None
         elif decision.wait:
+            if not scene.sending:
+                refuse_cut(self.fabric, scene.circuits, self.demands.told(scene)[:1])
             self.engine.watch(np.concatenate([rows for rows, _ in scene.open.values()]))
             self.contract.wait()
         else:
@@ -380,8 +382,6 @@ class _World:
             self.fabric, self.policy, demand, scene.circuits, scene.now, coming, self.timing, sending, in_turn=rounds,
             also=back,
         )  # fmt: skip
-        if decision.wait and not sending:
-            refuse_cut(self.fabric, scene.circuits, [demand])
         prospect = cache(lambda circuits: self.demands.prospect(scene, self._ways_under(circuits)))
         if not decision.wait:
             decision = self.contract.weigh(decision, back, prospect, scene.begins)
