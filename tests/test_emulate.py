@@ -366,7 +366,7 @@ def test_two_runs_at_once(tmp_path):
 
 @pytest.mark.root
 def test_an_error_inside_the_world_reaches_the_caller(tmp_path):
-    with pytest.raises(RFabricError, match="bandwidth_scale / time_dilation is 1e-09: .* between 2.5e-06 and 0.005"):
+    with pytest.raises(RFabricError, match="bandwidth_scale / time_dilation is 1e-09: .* between 6.25e-07 and 0.005"):
         world.emulate(fat_tree(**SMALL), step(fat_tree(**SMALL)), scale=Scale(1e-9, 1.0), out=tmp_path)
     assert not list(tmp_path.iterdir())
 

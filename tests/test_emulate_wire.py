@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rfabric.emulate import calibrate, guard, network, sandbox
@@ -62,6 +63,8 @@ def transfers(run_dir):
             "incast": [(a, h[7], second // 4) for a in h[:4]],
         }
         wire.open({(src, dst): 1 for flows in cases.values() for src, dst, _ in flows})
+        wire.warm()
+        assert not wire.in_flight() and not any(count.any() for count in wire.counted(4))  # it leaves no trace
         watch = guard.Guard(box, net)
         ratios = {name: transfer(wire, flows) for name, flows in cases.items()}
         watch.sample()
@@ -104,7 +107,7 @@ def overload(run_dir):
         for _ in range(6):
             wire.poll(0.25)
             watch.sample()
-        return watch.verdict(0.0, 0.005).to_json()
+        return watch.verdict(*late(0.0), 0.005).to_json()
 
 
 def dead_switch(run_dir):
@@ -337,9 +340,19 @@ def test_cables_carry_their_rate_as_payload():
     assert all("dev t1-eth3" in line for line in lines)
 
 
+def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
+    fabric = fat_tree(**SMALL)
+    some = network.Network(None, fabric, 1e-4, pairs=[("h1", "h3"), ("h2", "h3")])
+    sends, gets = some.turns
+    assert sends["h1"] == {1 + 5 * 3} and gets["h3"] == {16, 17} and sends["h3"] == {3 + 5, 3 + 10} and not gets["h4"]
+    lines = network.shaping("h3-eth0", 20e6, sends["h3"])
+    assert [line.split("classid 1:")[1].split()[0] for line in lines if "classid" in line] == ["ffff", "1", "9", "e"]
+    assert network.Network(None, fabric, 1e-4).turns is None
+
+
 @pytest.mark.parametrize("scale", [1e-9, 1.0])
 def test_a_scale_that_cannot_be_shaped_names_those_that_can(scale):
-    with pytest.raises(RFabricError, match="lies between 2.5e-06 and 0.005"):
+    with pytest.raises(RFabricError, match="lies between 6.25e-07 and 0.005"):
         network.check_rates(fat_tree(), scale)
 
 
@@ -351,13 +364,18 @@ def samples(*waits, bytes_per_s=1e7):
     return [guard.Sample(wait * PACKET, bytes_per_s) for wait in waits]
 
 
+def late(seconds, took=1.0):
+    """One flow that started so late and took so long."""
+    return np.array([seconds]), np.array([took])
+
+
 def test_a_calm_run_keeps_pace():
-    pace = guard.judge(samples(*[0.5] * 9, 5.0), CALM, PACKET, 0.001, 1e-4)
+    pace = guard.judge(samples(*[0.5] * 9, 5.0), CALM, PACKET, *late(0.001), 1e-4)
     assert pace.ok and not pace.reasons and not pace.advice and pace.cpu == 0.6
 
 
 def test_idle_samples_say_nothing_about_the_wait():
-    assert guard.judge(samples(*[50.0] * 9, bytes_per_s=100.0), CALM, PACKET, 0.0, 1e-4).ok
+    assert guard.judge(samples(*[50.0] * 9, bytes_per_s=100.0), CALM, PACKET, *late(0.0), 1e-4).ok
 
 
 @pytest.mark.parametrize(
@@ -367,21 +385,27 @@ def test_idle_samples_say_nothing_about_the_wait():
         ({"port_dropped": 500}, 0.0, "the switch ports dropped 500 packets"),
         ({"resent": 500}, 0.0, "sent 500 of 10000 packets again, the limit is 1%"),
         ({"steal": 0.4}, 0.0, "took 40% of the processors, the limit is 20%"),
-        ({}, 0.2, "started 200 ms late, the limit is 50 ms"),
+        ({}, 0.2, "a flow of 1 s started 200 ms late, the limit is 50 ms"),
     ],
 )
 def test_each_sign_of_an_overrun_host_is_a_reason(change, lateness, reason):
     load = guard.Load(**(vars(CALM) | change))
-    pace = guard.judge(samples(0.5), load, PACKET, lateness, 1e-4)
+    pace = guard.judge(samples(0.5), load, PACKET, *late(lateness), 1e-4)
     assert not pace.ok and reason in pace.reasons[0] and pace.advice.endswith("or use --bandwidth-scale 7e-05")
 
 
+def test_how_late_a_start_may_be_depends_on_what_its_flow_takes():
+    assert guard.judge(samples(0.5), CALM, PACKET, *late(0.2, took=20.0), 1e-4).ok
+    assert not guard.judge(samples(0.5), CALM, PACKET, np.array([0.2, 0.1]), np.array([20.0, 1.0]), 1e-4).ok
+
+
 def test_packets_sent_again_are_expected_where_a_rewire_drops():
-    assert guard.judge(samples(0.5), guard.Load(0.5, 0.0, 0, 0, 500, 10_000), PACKET, 0.0, 1e-4, may_drop=True).ok
+    resent = guard.Load(0.5, 0.0, 0, 0, 500, 10_000)
+    assert guard.judge(samples(0.5), resent, PACKET, *late(0.0), 1e-4, may_drop=True).ok
 
 
 def test_the_advice_grows_with_the_overrun():
-    advice = [guard.judge(samples(*[w] * 10), CALM, PACKET, 0.0, 1e-4).advice for w in (2.5, 4.0, 40.0)]
+    advice = [guard.judge(samples(*[w] * 10), CALM, PACKET, *late(0.0), 1e-4).advice for w in (2.5, 4.0, 40.0)]
     assert advice == [
         f"let nothing else run beside it, or use --bandwidth-scale {x}" for x in ("6e-05", "3.8e-05", "3e-05")
     ]

@@ -222,7 +222,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 def test_no_room_leaves_nothing_half_written(tmp_path):
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000));"
-        "from rfabric.cli import main; sys.exit(main(['simulate', '--topo', 'rfabric', '--out', sys.argv[1]]))"
+        "from rfabric.cli import main; sys.exit(main(['simulate', '-q', '--topo', 'rfabric', '--out', sys.argv[1]]))"
     )
     out = tmp_path / "runs"
     done = subprocess.run([sys.executable, "-c", code, out], capture_output=True, text=True)

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import logging
 import os
+import re
 import shlex
 import signal
 import sys
@@ -636,10 +637,10 @@ def _positive(text: str) -> float:
 def _time(text: str) -> float:
     try:
         value = parse_time(text, "--sample")
-    except RFabricError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    except RFabricError as error:  # argparse names the option as well
+        raise argparse.ArgumentTypeError(re.sub(r"^--sample(: |=)", "", str(error))) from None
     if not value:
-        raise argparse.ArgumentTypeError("--sample: 0 sends nothing; write for example 200ms")
+        raise argparse.ArgumentTypeError("0 sends nothing; write for example 200ms")
     return value
 
 

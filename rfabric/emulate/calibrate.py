@@ -70,9 +70,9 @@ def packet_hops(sandbox: Sandbox, fabric: Fabric | None = None) -> float:
     """Packets a second that the switch ports of `fabric` (default: 64 hosts) take together when asked for too many."""
     fabric = fabric or fat_tree()
     fastest = max(link.rate for link in fabric.links)
-    network = Network(sandbox, fabric, OVERLOAD / fastest, probe_host().datapath)
-    network.start()
     pairs = _across(fabric)
+    network = Network(sandbox, fabric, OVERLOAD / fastest, probe_host().datapath, pairs=pairs)
+    network.start()
     install_rules(network, [*pairs, *((dst, src) for src, dst in pairs)])
     wire = Wire(network)
     try:

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from ..report.result import Pace
 from ..units import show_time, transfer_seconds
 from .network import MTU, Network, fastest_line
@@ -23,7 +25,8 @@ from .sandbox import Sandbox
 WAIT_LIMIT = 1.5  # packet times of the fastest cable outside servers that a packet may wait at a switch, in the mean over a sample
 SLOW_SHARE = 0.2  # of the samples with traffic that may be over it
 BUSY_SHARE = 0.02  # of the fastest cable: a sample with less traffic says nothing about the wait
-LATE_LIMIT = 0.05  # s of wall clock that a start may be late: more says that the event loop did not get its core
+LATE_LIMIT = 0.05  # s of wall clock that a start may be late: more says that the event loop did not get its core,
+LATE_SHARE = 0.05  # unless it is no more than this of the time that the flow takes: it ends so much later at most
 STEAL_LIMIT = 0.2  # of the processors that the hypervisor may have given to others
 RESENT_LIMIT = 0.01  # of the packets: queues hold whole windows, so nothing needs sending again
 RELIEF = 0.3, 0.7  # the advice never asks for less than a third of the rates at once, nor for a step too small to help
@@ -72,12 +75,15 @@ class Guard:
         self.samples.append(Sample(_waiting_bytes() / rate if rate else 0.0, rate))
         return self.samples[-1]
 
-    def verdict(self, worst_lateness: float, bandwidth_scale: float) -> Pace:
-        """The pace of the run so far; where it is not ok, the reasons and the scale to use instead."""
+    def verdict(self, late: np.ndarray, took: np.ndarray, bandwidth_scale: float) -> Pace:
+        """The pace of the run so far; where it is not ok, the reasons and the scale to use instead.
+
+        late, took: float64[flows], s of wall clock.
+        """
         resent, sent = (b - a for a, b in zip(self._tcp, self._segments(), strict=True))
         shares, dropped = _shares(self._ticks, _cpu_ticks()), self._ports_counted()[1] - self._dropped
         load = Load(*shares, _softnet_dropped() - self._softnet, dropped, resent, sent)
-        return judge(self.samples, load, self.packet_time, worst_lateness, bandwidth_scale, self.may_drop)
+        return judge(self.samples, load, self.packet_time, late, took, bandwidth_scale, self.may_drop)
 
     def _ports_counted(self) -> tuple[int, int]:
         """(bytes that arrived, packets dropped in and out) at the switch ports so far."""
@@ -98,8 +104,8 @@ class Guard:
 
 
 def judge(
-    samples: Sequence[Sample], load: Load, packet_time: float, worst_lateness: float, bandwidth_scale: float,
-    may_drop: bool = False,
+    samples: Sequence[Sample], load: Load, packet_time: float, late: np.ndarray, took: np.ndarray,
+    bandwidth_scale: float, may_drop: bool = False,
 ) -> Pace:  # fmt: skip
     """The verdict on what was sampled; `packet_time` (s) is the fastest cable's. Pure, so that it can be tested."""
     waits = [s.wait for s in samples if s.bytes_per_s > BUSY_SHARE * MTU / packet_time]
@@ -116,13 +122,17 @@ def judge(
         reasons.append(f"the switch ports dropped {load.port_dropped} packets, the limit is {RESENT_LIMIT:.0%}")
     if load.resent > max(RESENT_LIMIT * load.sent, 50) and not may_drop:
         reasons.append(f"TCP sent {load.resent} of {load.sent} packets again, the limit is {RESENT_LIMIT:.0%}")
-    if worst_lateness > LATE_LIMIT:
-        reasons.append(f"a flow started {show_time(worst_lateness)} late, the limit is {show_time(LATE_LIMIT)}")
+    limit = np.maximum(LATE_LIMIT, LATE_SHARE * took)
+    if (late > limit).any():
+        worst = int(np.argmax(late / limit))
+        reasons.append(
+            f"a flow of {show_time(took[worst])} started {show_time(late[worst])} late, the limit is {show_time(limit[worst])}"
+        )
     if load.steal > STEAL_LIMIT:
         reasons.append(f"the hypervisor took {load.steal:.0%} of the processors, the limit is {STEAL_LIMIT:.0%}")
     scale = bandwidth_scale * _relief(waits, packet_time)
     advice = f"let nothing else run beside it, or use --bandwidth-scale {scale:.2g}" if reasons else ""
-    return Pace(not reasons, load.busy, worst_lateness, tuple(reasons), advice)
+    return Pace(not reasons, load.busy, float(late.max(initial=0.0)), tuple(reasons), advice)
 
 
 def _relief(waits: Sequence[float], packet_time: float) -> float:

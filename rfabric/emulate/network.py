@@ -41,12 +41,13 @@ BURST = 2 * (MTU + ETHERNET)  # HTB bucket: one packet makes bursts late, many m
 RECEIVE_WINDOW = 131070
 WINDOW = RECEIVE_WINDOW // PAYLOAD  # packets
 TURNS = 64  # classes a port serves in turn; a power of two. Two flows of different hosts share one once in 64
+ALL_TURNS = range(TURNS)
 # Least retransmission time-out: s, and packet times of the line, for many flows may share it. Measured after a dark
 # time that swallowed the window: 50 ms recovers in 40 to 80 ms; 5 ms backs off into 30 to 380 ms; 200 ms: 40 to 210 ms.
 RTO_MIN_S, RTO_MIN_PACKETS = 0.05, 20
 OVS_SEND_BUFFER = 256 << 20  # bytes for all queues together: OVS sends through one packet socket
 OVS_RECEIVE_BUFFER = 32 << 20  # bytes per port, for the time the datapath thread is busy elsewhere
-MIN_RATE, MAX_RATE = 1e6, 2e9  # bit/s that HTB shapes here to about a percent
+MIN_RATE, MAX_RATE = 2.5e5, 2e9  # bit/s that HTB shapes here to about a percent (0.4 % at 240 kbit/s)
 
 TCP = {
     "net/ipv4/tcp_slow_start_after_idle": 0,
@@ -70,7 +71,9 @@ SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 class Network:
     """The emulated network of `fabric` inside an open Sandbox; every rate is the fabric's times `bandwidth_scale`.
 
-    `datapath` is `user` or `kernel` (see `calibrate.probe_host`). Without `controller_port` no switch has a controller.
+    `datapath` is `user` or `kernel` (see `calibrate.probe_host`). Without `controller_port` no switch has a controller. Of
+    `pairs`, the host pairs that will talk, the cables of hosts need no more turns than these take: the kernel takes a time to
+    set up that grows with the square of all classes. Without it every pair may talk.
     """
 
     def __init__(
@@ -80,11 +83,13 @@ class Network:
         bandwidth_scale: float,
         datapath: str = "user",
         controller_port: int | None = None,
+        pairs: Iterable[tuple[str, str]] | None = None,
     ):
         self.sandbox, self.fabric, self.bandwidth_scale = sandbox, fabric, bandwidth_scale
         self.datapath, self.controller_port = datapath, controller_port
         self.ip = {host: host_ip(i) for i, host in enumerate(fabric.hosts)}
         self.mac = {host: host_mac(i) for i, host in enumerate(fabric.hosts)}
+        self.turns = None if pairs is None else self._turns(pairs)
         self.namespaces: dict[str, Namespace] = {}
         self.mininet = None
         check_rates(fabric, bandwidth_scale)
@@ -164,15 +169,29 @@ class Network:
             if other != host
         ]
         run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
-        run(["tc", "-batch", "-"], "\n".join(shaping(name, self.rate(host))) + "\n")
+        lines = shaping(name, self.rate(host), self.turns[0][host] if self.turns else ALL_TURNS)
+        run(["tc", "-batch", "-"], "\n".join(lines) + "\n")
         _offloads_off([name])
 
     def _shape(self) -> None:
         """HTB on every switch port, after OVS took them over (it clears a port's queueing discipline)."""
         lines = []
         for port in self._switch_ports():
-            lines += shaping(port.interface, self.fabric.rate(port) * self.bandwidth_scale)
+            host = self.fabric.peer[port][1].node
+            turns = self.turns[1].get(host, ALL_TURNS) if self.turns else ALL_TURNS
+            lines += shaping(port.interface, self.fabric.rate(port) * self.bandwidth_scale, turns)
         run(["tc", "-batch", "-"], "\n".join(lines) + "\n")
+
+    def _turns(self, pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, set[int]], dict[str, set[int]]]:
+        """The turns of what each host sends and of what it gets, acknowledgements too."""
+        number = {host: i + 1 for i, host in enumerate(self.fabric.hosts)}
+        sends, gets = ({host: set() for host in self.fabric.hosts} for _ in range(2))
+        for a, b in pairs:
+            for src, dst in ((a, b), (b, a)):
+                turn = (number[src] + 5 * number[dst]) % TURNS  # as TURN_OF_PACKET counts: addresses go up by one
+                sends[src].add(turn)
+                gets[dst].add(turn)
+        return sends, gets
 
     def _open_sending_socket(self) -> None:
         """Have OVS send one frame that means nothing: it opens its sending socket when it sends for the first time."""
@@ -258,10 +277,11 @@ def check_rates(fabric: Fabric, bandwidth_scale: float) -> None:
         )
 
 
-def shaping(interface: str, rate: float) -> list[str]:
+def shaping(interface: str, rate: float, turns: Iterable[int] = ALL_TURNS) -> list[str]:
     """The lines for `tc -batch` that give `interface` a payload rate of `rate` bit/s, shared fairly by the flows in it.
 
-    One HTB class owns the rate; below it TURNS leaf classes own next to nothing and borrow it in turn, a packet each.
+    One HTB class owns the rate; below it a leaf class for each of `turns` owns next to nothing and borrows it in turn, a packet
+    each. What belongs to none of them goes with the first turn.
     """
     bits = round(rate * OVERHEAD)
     full = f"ceil {bits}bit cburst {BURST}b quantum {MTU + ETHERNET} mtu {MTU + ETHERNET}"
@@ -270,7 +290,7 @@ def shaping(interface: str, rate: float) -> list[str]:
         f"class add dev {interface} parent 1: classid 1:ffff htb rate {bits}bit burst {BURST}b {full}",
         *(
             f"class add dev {interface} parent 1:ffff classid 1:{turn + 1:x} htb rate 1kbit burst 10b {full}"
-            for turn in range(TURNS)
+            for turn in sorted({0, *turns})
         ),
         f"filter add dev {interface} parent 1: protocol ip prio 1 bpf bytecode {TURN_OF_PACKET}",
     ]

@@ -11,6 +11,7 @@ given; nothing here knows of Mininet.
 
 import heapq
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -34,11 +35,20 @@ TOGETHER = 1e-6  # s between the begins of stages that ask together
 CONTROL_POLL = 5e-4  # s, while a plan or a rewire is under way: how late its end is noticed
 
 
+class Arrival(Protocol):
+    """A flow is complete: `begun` and `at` are when its first `early` bytes and its last were read."""
+
+    flow: int
+    at: float
+    begun: float
+    early: int
+
+
 class Wire(Protocol):
     """What carries flows: see `emulate.wire.Wire`. Times are CLOCK_MONOTONIC seconds."""
 
     def send(self, flow: int, src: str, dst: str, nbytes: int) -> None: ...
-    def poll(self, timeout: float) -> list: ...  # of what has `flow` and `at`
+    def poll(self, timeout: float) -> list[Arrival]: ...
     def pause(self, flows: list[int]) -> None: ...
     def resume(self, flows: list[int]) -> None: ...
     def unacked(self, flows: list[int]) -> int: ...
@@ -85,7 +95,7 @@ class Replayed:
     finish: np.ndarray
     rewires: list[RewireRecord]
     epochs: list[tuple[float, Circuits]]
-    worst_lateness: float = 0.0  # s of wall clock between due and started
+    late: np.ndarray | float = 0.0  # s of wall clock between due and started, by row
     unsent: np.ndarray | float = (
         0.0  # bytes by directed link that would have been carried had every repetition been sent
     )
@@ -102,6 +112,21 @@ class _Answer:
 
 
 @dataclass
+class _Card:
+    """What a network card received of a sample: bytes, the first `early` of them at `begun`, the last at `end` (s)."""
+
+    begun: float = np.inf
+    early: int = 0
+    bytes: int = 0
+    end: float = 0.0
+
+    def add(self, nbytes: int, begun: float, early: int, end: float) -> None:
+        if begun < self.begun:
+            self.begun, self.early = begun, early
+        self.bytes, self.end = self.bytes + nbytes, max(self.end, end)
+
+
+@dataclass
 class _Sample:
     """Rows of one turn of a loop, of which a share goes out: their seconds, waits for circuits taken off, stand for the rest."""
 
@@ -109,6 +134,26 @@ class _Sample:
     share: float
     begin: float = np.inf
     arrived: list[tuple[int, float]] = field(default_factory=list)
+    cards: dict[int, _Card] = field(default_factory=lambda: defaultdict(_Card))
+
+    def seconds(self, blur: float = 0.0) -> float:
+        """What the slowest card needs for its bytes, at the rate from its first packet to its last.
+
+        That leaves out how long packets are on their way: of the emulation's slow lines it is a good part of a short sample, and
+        of all repetitions next to nothing. Cards less than `blur` s faster than the slowest are no different from it but for the
+        turns of their packets: their mean counts.
+        """
+        each = np.array([
+            c.bytes * (c.end - c.begun) / (c.bytes - c.early) if c.bytes > c.early else c.end - self.begin
+            for c in self.cards.values()
+        ])  # fmt: skip
+        return float(each[each >= each.max() - blur].mean())
+
+    def stood(self, seconds: float) -> None:
+        """Its flows stood still for a rewire."""
+        self.begin += seconds
+        for card in self.cards.values():
+            card.begun += seconds
 
 
 class Replay:
@@ -117,12 +162,13 @@ class Replay:
     def __init__(
         self, fabric: Fabric, trace: Trace, wire: Wire, control: Control | None, circuits: Circuits, scale: Scale,
         timing: Timing = Timing(), progress: Callable[[dict], None] | None = None, watch: Callable[[], None] | None = None,
-        routing: Routing = ECMP, granularity: str = "per-phase", share: np.ndarray | None = None,
+        routing: Routing = ECMP, granularity: str = "per-phase", share: np.ndarray | None = None, blur: float = 0.0,
     ):  # fmt: skip
         self.fabric, self.trace, self.wire, self.control, self.timing = fabric, trace, wire, control, timing
         self.scale, self.progress, self.watch = scale, progress or (lambda _: None), watch or (lambda: None)
         n = len(trace)
         self.share = np.ones(n) if share is None else share  # of each row's bytes that go out
+        self.blur = blur  # s within which two cards that receive a sample are one as fast as the other
         self.bytes = np.ceil(trace.size * scale.bandwidth * self.share).astype(np.int64)
         self.samples = self._samples()  # by row
         self.start, self.finish = np.full(n, np.nan), np.full(n, np.nan)
@@ -142,7 +188,7 @@ class Replay:
         self.commit: Future | None = None
         self.paused: list[int] = []
         self.parked: list[int] = []  # rows that are due and wait for their circuits
-        self.worst_lateness, self.done_bytes = 0.0, 0
+        self.late, self.done_bytes = np.zeros(n), 0
         self.unanswered: set[int] = set()  # rows of the stages that ask: they wait for the answer, which takes a moment
         self.sampled: list[int] = []  # rows sent in part since the ways changed
         self.unsent = np.zeros(2 * len(fabric.links))
@@ -165,7 +211,7 @@ class Replay:
             self.pool.shutdown(wait=False, cancel_futures=True)  # a call to a dead controller must not hold up the end
         contract = self.contract
         self._count_unsent()
-        return Replayed(self.start, self.finish, contract.records, contract.epochs, self.worst_lateness, self.unsent)
+        return Replayed(self.start, self.finish, contract.records, contract.epochs, self.late, self.unsent)
 
     def _loop(self) -> None:
         received, moved_at, total = -1, time.monotonic(), int(self.trace.size.sum())
@@ -176,7 +222,7 @@ class Replay:
             self._steer()
             self._jump_if_idle()
             for arrival in self.wire.poll(self._patience()):
-                self._has_arrived(arrival.flow, self.clock.at(arrival.at))
+                self._has_arrived(arrival)
             self.watch()
             if (now_received := self.wire.bytes_received) != received or not self.flying or self.contract.under_way:
                 received, moved_at = now_received, time.monotonic()
@@ -236,7 +282,7 @@ class Replay:
 
     def _send(self, row: int, due: float) -> None:
         now = self.clock.now()
-        self.worst_lateness = max(self.worst_lateness, (now - due) * self.scale.dilation)
+        self.late[row] = (now - due) * self.scale.dilation
         if np.isnan(self.start[row]):
             self.start[row] = now
         self.flying.add(row)
@@ -247,8 +293,9 @@ class Replay:
         hosts = self.trace.hosts
         self.wire.send(row, hosts[self.trace.src[row]], hosts[self.trace.dst[row]], int(self.bytes[row]))
 
-    def _has_arrived(self, row: int, at: float) -> None:
+    def _has_arrived(self, arrival: Arrival) -> None:
         """All that went out of a row is there; rows of which a sample went out finish together, when all would be through."""
+        row, at = arrival.flow, self.clock.at(arrival.at)
         sample = self.samples.get(row)
         if sample is None:
             self._has_finished(row, at)
@@ -256,8 +303,10 @@ class Replay:
         self.flying.discard(row)
         self.contract.finished(row)
         sample.arrived.append((row, at))
+        card, begun = sample.cards[int(self.trace.dst[row])], self.clock.at(arrival.begun)
+        card.add(int(self.bytes[row]), begun, arrival.early, at)
         if len(sample.arrived) == sample.rows:
-            rest = (at - sample.begin) * (1 / sample.share - 1)
+            rest = sample.seconds(self.blur) * (1 / sample.share - 1)
             for other, arrived in sample.arrived:
                 self._has_finished(other, arrived + rest)
 
@@ -431,7 +480,7 @@ class Replay:
         self.wire.resume(rows)
         stood = self.clock.now() - self.contract.records[-1].requested
         for sample in {id(s): s for row in rows if (s := self.samples.get(row))}.values():
-            sample.begin += stood
+            sample.stood(stood)
 
     def _must_wait(self, row: int) -> bool:
         """Whether a row that is due cannot be sent yet: its stage waits for an answer, a rewire under way concerns it, or it has

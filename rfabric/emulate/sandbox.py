@@ -37,6 +37,7 @@ CLONE_NEWNET = 0x40000000  # linux/sched.h
 MALLOC = {"GLIBC_TUNABLES": f"glibc.malloc.trim_threshold={1 << 30}:glibc.malloc.top_pad={64 << 20}"}
 DATAPATH = "ovs-vswitchd"
 NICE, NICE_DATAPATH = -5, -10  # of the world and its datapath: a packet that waits for the processor is late
+IDLE_MS = 24 * 3600 * 1000  # ms the datapath keeps what it learned about a flow that is silent
 CTL_TIMEOUT = (
     30  # s that ovs-vsctl waits for ovs-vswitchd; for ever where nothing is said (ovs-vsctl(8), OVS_CTL_TIMEOUT)
 )
@@ -235,8 +236,12 @@ class Sandbox:
         run(["ovsdb-tool", "create", str(database), schema])
         self.start("ovsdb-server", ["ovsdb-server", str(database), f"--remote=punix:{sock}", "--no-chdir"])
         self._wait("ovsdb-server", sock.exists, 15.0)
-        # One thread each for upcalls and revalidation: the packets of a user-space datapath need the cores.
-        settings = ("other_config:n-handler-threads=1", "other_config:n-revalidator-threads=1")
+        # One thread each for upcalls and revalidation: the packets of a user-space datapath need the cores. What opening the
+        # lanes has taught the datapath lasts: with the default of 10 s the first packets of a collective stood still for it.
+        settings = (
+            "other_config:n-handler-threads=1", "other_config:n-revalidator-threads=1",
+            f"other_config:max-idle={IDLE_MS}",
+        )  # fmt: skip
         run(["ovs-vsctl", "--no-wait", "init", "--", "set", "Open_vSwitch", ".", *settings])
         self.start(DATAPATH, ["ovs-vswitchd", f"unix:{sock}", "--no-chdir"], dict(os.environ, **MALLOC))
         os.setpriority(os.PRIO_PROCESS, self.children[DATAPATH].pid, NICE_DATAPATH)

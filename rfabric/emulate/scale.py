@@ -17,7 +17,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..report.result import Result, Scale
 from ..trace import Trace
-from ..units import BITS_PER_BYTE, show_rate, transfer_seconds
+from ..units import show_rate, transfer_seconds
 from .network import MAX_RATE, MIN_RATE, MTU, PAYLOAD, fastest_line
 
 SHARE = 0.3  # of the calibrated datapath at the busiest moment; the endpoints need the same cores
@@ -26,6 +26,7 @@ PATIENCE = 40.0  # s of wall clock that the traffic of one fabric may take
 MAX_DILATION = 64.0
 LEAST_SAMPLE = 0.02  # s of a loop at least: at DILATION still hundreds of packets a card
 DILATION = 10.0  # below it control and pipelines blur flows: repetitions are left out before time is dilated less
+WAY = 6  # cables of the longest way through three tiers
 PIPELINE = 24  # packets of line rate: below it a flow's time is the pipeline's, not its bytes'
 
 
@@ -105,8 +106,12 @@ def _check_span(slowest: float, fastest: float) -> None:
 
 def resolution(result: Result) -> float:
     """The shortest communication (s, virtual) that an emulation at the result's scale resolves: its pipeline of packets."""
-    fastest = fastest_line(result.fabric) * result.scale.bandwidth / result.scale.dilation
-    return PIPELINE * MTU * BITS_PER_BYTE / fastest / result.scale.dilation
+    return PIPELINE * transfer_seconds(MTU, fastest_line(result.fabric) * result.scale.bandwidth)
+
+
+def blur(fabric: Fabric, scale: Scale) -> float:
+    """Seconds (virtual) that a packet takes through WAY cables, one after the other: no two ends can be told apart closer."""
+    return WAY * transfer_seconds(MTU, fastest_line(fabric) * scale.bandwidth)
 
 
 def _byte_hops(result: Result) -> float:

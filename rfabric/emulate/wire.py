@@ -2,7 +2,7 @@
 
     wire.open({("h1", "h5"): 2})      two lanes (TCP connections), made inside the hosts' namespaces beforehand
     wire.send(7, "h1", "h5", nbytes)  flow 7 starts now on a free lane
-    wire.poll(0.01)                   -> [Arrival(flow=7, at=...)]: its last byte was read at h5
+    wire.poll(0.01)                   -> [Arrival(flow=7, at=..., begun=..., early=...)]: its last byte was read at h5
 
 A lane carries one flow at a time, so bytes need no framing: both ends count them, and the counts must agree. They are
 zeros that the kernel copies in and discards at the far end (MSG_TRUNC). A sender keeps little unsent data in the
@@ -32,6 +32,7 @@ from .network import PAYLOAD, WINDOW, Network
 PORT = 5001  # iperf's, by habit; each host has its own namespace
 PACE = 1.0  # of the line rate: a lone sender hardly builds a queue
 UNSENT_S = 0.004  # seconds of line rate that may wait unsent in the kernel
+FEW = 3  # packets that warm a lane
 PIECE_S = 0.02  # seconds of line rate after which a receiver is woken
 HANDSHAKE = 5.0  # s for the last packet of a connection's handshake
 RECEIVE_BUFFER = 4 << 20  # bytes; fixed, so that the kernel does not tune it
@@ -44,10 +45,12 @@ SIOCOUTQ = termios.TIOCOUTQ
 
 @dataclass(frozen=True)
 class Arrival:
-    """Flow `flow` is complete: the receiver read its last byte `at` (s, time.monotonic)."""
+    """Flow `flow` is complete: the receiver read its last byte `at`, the first `early` bytes `begun` (s, time.monotonic)."""
 
     flow: int
     at: float
+    begun: float
+    early: int
 
 
 @dataclass(eq=False, slots=True)
@@ -64,6 +67,8 @@ class Lane:
     size: int = 0
     sent: int = 0
     received: int = 0
+    begun: float = 0.0
+    early: int = 0
     paused: bool = False
     watched: bool = False
     wake_at: int = 1
@@ -115,6 +120,21 @@ class Wire:
                         f"{len(waiting)} connections are not up after {timeout:g} s, the first is {src} -> {dst}; "
                         f"do the switches have rules for both directions of the pair?"
                     )
+
+    def warm(self, timeout: float = 30.0) -> None:
+        """Send a few packets through every free lane: what TCP and switches learn of a way with its first, they know then.
+
+        RunError where something does not arrive within `timeout` s.
+        """
+        ends = [lane for lanes in self._free.values() for lane in lanes]
+        for number, lane in enumerate(ends, 1):
+            self.send(-number, lane.src, lane.dst, FEW * PAYLOAD)
+        limit, arrived = time.monotonic() + timeout, 0
+        while arrived < len(ends):
+            arrived += len(self.poll(0.1))
+            if time.monotonic() > limit and (left := self.in_flight()):
+                lane = self._flows[left[0]]
+                raise RunError(f"{len(left)} lanes carry nothing after {timeout:g} s, first {lane.src} -> {lane.dst}")
 
     def _check_files(self, lanes: int) -> None:
         """Two sockets a lane, a listener and a namespace a host, and some to spare."""
@@ -291,6 +311,8 @@ class Wire:
         except OSError as error:
             raise RunError(f"flow {lane.flow} {lane.src} -> {lane.dst}: receiving failed: {error.strerror}") from error
         now = time.monotonic()
+        if not lane.received:
+            lane.begun, lane.early = now, count
         lane.received += count
         self.bytes_received += count
         if lane.flow is None or count == 0 or lane.received > lane.sent:
@@ -299,7 +321,7 @@ class Wire:
                 f"{' and the connection closed' if count == 0 else ''}"
             )
         if lane.received == lane.size:
-            self._done.append(Arrival(lane.flow, now))
+            self._done.append(Arrival(lane.flow, now, lane.begun, lane.early))
             self._counts[lane.flow] = lane.sent, lane.received
             del self._flows[lane.flow]
             lane.flow = None
@@ -308,8 +330,8 @@ class Wire:
             self._set_wake(lane)
 
     def _set_wake(self, lane: Lane) -> None:
-        """Wake the receiver after a piece or at the flow's end, whichever comes first."""
-        want = min(lane.piece, lane.size - lane.received)
+        """Wake the receiver at the first packet, then after a piece or at the flow's end, whichever comes first."""
+        want = min(lane.piece, lane.size - lane.received) if lane.received else 1
         if want != lane.wake_at:
             lane.wake_at = want
             lane.receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, want)

@@ -28,7 +28,7 @@ from . import calibrate, guard
 from .network import OVERHEAD, Network
 from .replay import Replay
 from .sandbox import Sandbox
-from .scale import shares
+from .scale import blur, shares
 from .wire import Wire
 
 OFP_PORT, REST_PORT = 6653, 8080  # in a network namespace of the run's own: always free
@@ -70,7 +70,7 @@ def replay(job: dict, folder: Path) -> dict:
         say({"stage": "build"})
         start_controller(box, fabric, folder)
         datapath = calibrate.probe_host().datapath
-        network = Network(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT)
+        network = Network(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT, trace.pairs())
         network.start()
         dark = scale.dilation * fabric.reconfig_delay
         rest = Client(
@@ -81,6 +81,7 @@ def replay(job: dict, folder: Path) -> dict:
         rest.put_pairs(trace.pairs(), routing, fabric)
         wire = Wire(network)
         wire.open(lanes(trace))  # where more flows of a pair overlap it opens more
+        wire.warm()
         run = Run(fabric, trace, scale, timing, network, wire, routing)
         control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
         return run.replay(control, box, folder) | {"versions": versions(health)}
@@ -176,9 +177,9 @@ class Run:
         watch = Watch(box, self.network, self.scale, may_drop=self.timing.in_flight == "drop")
         done = Replay(
             self.fabric, self.trace, self.wire, control, circuits, self.scale, self.timing, Lines(), watch, self.routing,
-            policy.granularity, self.share,
+            policy.granularity, self.share, blur(self.fabric, self.scale),
         ).run()  # fmt: skip
-        pace = watch.verdict(done.worst_lateness)
+        pace = watch.verdict(done.late, (done.finish - done.start) * self.scale.dilation)
         lost = control.lost_bytes() if done.rewires else {}
         whole = OVERHEAD * self.scale.bandwidth  # frames of this run to bytes of what it stands for
         sent, received = (self._unscaled(counted) for counted in self.wire.counted(len(self.trace)))
@@ -225,9 +226,12 @@ class Watch:
             self.box.check()
             self.guard.sample()
 
-    def verdict(self, worst_lateness: float) -> Pace:
-        """The pace of the whole run; PaceError when the host could not keep it."""
-        pace = self.guard.verdict(worst_lateness, self.scale.bandwidth)
+    def verdict(self, late: np.ndarray, took: np.ndarray) -> Pace:
+        """The pace of the whole run, from how late each row started and how long it took (s of wall clock).
+
+        PaceError when the host could not keep it.
+        """
+        pace = self.guard.verdict(late, took, self.scale.bandwidth)
         if not pace.ok:
             raise PaceError(f"the host did not keep pace: {'; '.join(pace.reasons)}; {pace.advice}")
         return pace

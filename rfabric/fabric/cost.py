@@ -25,7 +25,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import RFabricError
+from ..errors import RFabricError, RunError
 from ..units import parse_rate, show_rate
 from .builders.parts import CABLE_DELAY, MAX_PORTS
 from .model import TIERS, Fabric
@@ -214,6 +214,7 @@ def _parts(fabric: Fabric, copper: bool, metres: Mapping[str, float]) -> Counter
         (f"{fabric.parameters.get('optics', 'ocs')}-port", ends.optical, 1),
     ):
         count.update({Part(item, rate * per): number // per for rate, number in _by(ends.rate[which])})
+    _every_end(fabric, count, int(ends.cable.sum()), split)
     lit = ends.cable & ~ends.optical & ~short
     for which, per in ((lit & ends.nic, split), (lit & ~ends.nic, 1)):
         for rate, _ in _by(ends.rate[which]):
@@ -223,6 +224,13 @@ def _parts(fabric: Fabric, copper: bool, metres: Mapping[str, float]) -> Counter
     fibre = ends.metres[ends.cable & ~short].sum() / 2  # both ends of a cable have its length
     count[Part("fibre-metre", 0.0)] = round(float(fibre), 6)
     return +count
+
+
+def _every_end(fabric: Fabric, count: Counter[Part], ends: int, split: int) -> None:
+    """RunError where the ports that are priced are not the `ends` of the cables, one by one."""
+    ports = sum(number * (split if part.item == "nic" else 1) for part, number in count.items())
+    if ports != ends:
+        raise RunError(f"{fabric.name}: {ports:,} ports are priced, its cables have {ends:,} ends")
 
 
 def _by(values) -> list[tuple[float, int]]:

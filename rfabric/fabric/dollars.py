@@ -15,7 +15,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 
-from ..errors import RFabricError
+from ..errors import RFabricError, RunError
 from .cost import Bill
 
 SECONDS_AN_HOUR, HOURS_A_YEAR = 3600, 8766
@@ -103,7 +103,12 @@ def step_cost(
             f"{gpus.usd_per_hour:g} USD an hour do not pay for the {' and '.join(gpus.holds)} that this price of GPUs is "
             f"said to hold; say that it holds less"
         )
-    return StepCost(own, power, named["nics"], (network.usd - nics) * hours / life, drawn)
+    found = StepCost(own, power, named["nics"], (network.usd - nics) * hours / life, drawn)
+    beside = sum(part for what, part in named.items() if what not in gpus.holds)  # of what a GPU's price may hold
+    paid = gpus.usd_per_hour * hours + beside + (network.usd - nics) * hours / life + (drawn or 0.0)
+    if not math.isclose(found.usd, paid, rel_tol=1e-9):
+        raise RunError(f"the parts of a step cost {found.usd:.9g} USD, all that is paid {paid:.9g} USD")
+    return found
 
 
 def _energy_usd(watts: float | None, hours: float, usd_per_kwh: float) -> float | None:

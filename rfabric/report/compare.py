@@ -224,10 +224,24 @@ def _dollar_rows(runs: list[dict]) -> list[Row]:
         return []
     parts = [r["cost"].get("usd_per_step_parts") or {} for r in runs]
     rows = [_row("dollars a step", paid, lambda v: f"{v:,.4f} $")]
-    return rows + [
-        _row(name, [p.get(key) for p in parts], lambda v: f"{v:,.4f} $", indent=1, rank=False)
-        for key, name in DOLLARS.items()
-        if any(p.get(key) for p in parts)
+    return (
+        rows
+        + [
+            _row(name, [p.get(key) for p in parts], lambda v: f"{v:,.4f} $", indent=1, rank=False)
+            for key, name in DOLLARS.items()
+            if any(p.get(key) for p in parts)
+        ]
+        + _job_rows(runs)
+    )
+
+
+def _job_rows(runs: list[dict]) -> list[Row]:
+    """Dollars a step of each job, where several share the GPUs."""
+    by_job = [r["cost"].get("usd_per_step_jobs") or {} for r in runs]
+    names = dict.fromkeys(name for jobs in by_job for name in jobs)
+    return [
+        _row(f"a step of {name}, by GPU time", [jobs.get(name) for jobs in by_job], lambda v: f"{v:,.4f} $", indent=1)
+        for name in names
     ]
 
 

@@ -20,6 +20,9 @@ from ..optics import Circuits, RewireRecord
 from ..trace import PhaseKey, Trace
 from ..units import show_time, transfer_seconds
 
+ROUNDING = 1e-12  # of the time of day: what differences of two of them are off by
+SLACK = {"simulate": 1e-6, "emulate": 0.01}  # share by which a run may be sooner than its bound: rounding, a clock
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -93,8 +96,11 @@ class Folding:
         given = "under the same circuits " if rewired else ""  # decisions at other times may be others
         if not self.seconds:
             return f"{what}; no other flow meets them, so playing all exposes {given}the same communication"
-        share = f" ({self.seconds / exposed:.1%})" if exposed > 0 else ""
-        most = f"{show_time(self.seconds)}{share}"
+        if (
+            self.seconds >= exposed
+        ):  # says nothing: less than nothing is not exposed, and more than twice as much is no figure
+            return f"{what}; how far that is from playing all is not bounded: play all with --repetitions all"
+        most = f"{show_time(self.seconds)} ({self.seconds / exposed:.1%})"
         return f"{what}; exposed communication differs {given}from playing all by at most {most}"
 
     def to_json(self) -> dict:
@@ -187,7 +193,9 @@ class Result:
             begin, end = float(self.ready[rows].min()), float(self.finish[rows].max())
             compute = float(ideal_finish[rows].max() - ideal_ready[rows].min())
             comm = union_seconds(self.start[sending], self.finish[sending])
-            found.append(PhaseTime(key, begin, end, comm, end - begin - compute, int(self.trace.total[rows].sum())))
+            exposed = end - begin - compute
+            exposed = exposed if abs(exposed) > ROUNDING * end else 0.0
+            found.append(PhaseTime(key, begin, end, comm, exposed, int(self.trace.total[rows].sum())))
         return tuple(found)
 
     @cached_property
@@ -210,7 +218,7 @@ class Result:
         return transfer_seconds(self.link_bytes, rates) / busy if busy else np.zeros(len(rates))
 
     def check(self) -> "Result":
-        """Self, when every row finished and every byte sent arrived; else a RunError naming the first that did not."""
+        """Self, when all rows finished, all bytes sent arrived and the step is no shorter than its computing; else a RunError."""
         late = np.flatnonzero(~np.isfinite(self.finish))
         if len(late):
             row = late[0]
@@ -222,7 +230,65 @@ class Result:
             raise RunError(
                 f"row {row}: {self.sent[row]} bytes sent, {self.received[row]} received ({len(lost)} such rows)"
             )
+        _, computed = self.trace.compute_only()
+        step, alone = self.step_seconds, float(computed.max(initial=0.0))
+        if step < alone * (1 - SLACK[self.engine]):
+            raise RunError(f"the step took {step:.9g} s, but {alone:.9g} s on a network that takes no time")
         return self
+
+    def check_floor(self) -> "Result":
+        """Self, when nothing was sooner than computing and network cards allow, whatever the network; else a RunError."""
+        trace = self.trace
+        soonest = trace.times(card_seconds(self.fabric, trace))[1]
+        early = np.flatnonzero(self.finish < soonest * (1 - SLACK[self.engine]))
+        if len(early):
+            row = early[0]
+            raise RunError(
+                f"row {row} was done at {self.finish[row]:.9g} s, but computing and network cards need {soonest[row]:.9g} s "
+                f"({len(early)} such rows)"
+            )
+        floors = phase_floors(self.fabric, trace)
+        for phase in self.phases:
+            least = floors[phase.key]
+            if phase.seconds < least - SLACK[self.engine] * self.step_seconds:
+                raise RunError(
+                    f"{phase.key} took {phase.seconds:.9g} s, but computing and network cards need {least:.9g} s for it"
+                )
+        return self
+
+
+def phase_floors(fabric: Fabric, trace: Trace) -> dict[PhaseKey, float]:
+    """Seconds that each phase takes at least, on any network between these cards, whatever else is sent beside it.
+
+    Rows compute and send one after the other at the rate of their cards; and what one host sends, or gets, does not begin before
+    the first row of it can, and takes all these bytes at the rate of its card.
+    """
+    own, rate = card_seconds(fabric, trace), _card_rates(fabric, trace)
+    _, finish = trace.times(own, apart=True)
+    found = {}
+    for key in trace.phase_keys:
+        rows = trace.rows(key)
+        least, rows = float(finish[rows].max()), rows[trace.size[rows] > 0]
+        for ends in (trace.src[rows], trace.dst[rows]):
+            begin = np.full(len(rate), np.inf)
+            np.minimum.at(begin, ends, (finish - own)[rows])
+            busy = np.isfinite(begin)
+            seconds = transfer_seconds(np.bincount(ends, trace.size[rows], minlength=len(rate)), rate)
+            least = max(least, float((begin + seconds)[busy].max(initial=0.0)))
+        found[key] = least
+    return found
+
+
+def card_seconds(fabric: Fabric, trace: Trace) -> np.ndarray:
+    """Seconds that the bytes of each row take at the rate of the slower of its two network cards: float64[n]."""
+    rate = _card_rates(fabric, trace)
+    return transfer_seconds(trace.size, np.minimum(rate[trace.src], rate[trace.dst]))
+
+
+def _card_rates(fabric: Fabric, trace: Trace) -> np.ndarray:
+    """bit/s of the network card of each host of the trace."""
+    host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
+    return fabric.cabling.rate[fabric.cabling.host_link[host]]
 
 
 def union_seconds(start: np.ndarray, finish: np.ndarray) -> float:

@@ -121,6 +121,8 @@ def cost(result: Result) -> dict:
     joules = None if priced.watts is None else round(priced.watts * result.step_seconds, 1)
     paid = dollars(result, priced)
     found = paid.to_json() if paid else {"usd_per_step": None, "usd_per_step_parts": None}
+    if paid and "held" in result.trace.provenance:
+        found["usd_per_step_jobs"] = dollars_of_jobs(result, paid)
     return priced.to_json() | {"step_joules": joules} | found
 
 
@@ -132,6 +134,21 @@ def dollars(result: Result, priced: Bill) -> StepCost | None:
     steps = max(len(np.unique(result.trace.step)), 1)
     gpus = Gpus(said["gpus_usd_per_hour"], said.get("gpus_watts"))
     return step_cost(result.step_seconds / steps, gpus, priced)
+
+
+def dollars_of_jobs(result: Result, mean: StepCost) -> dict[str, float]:
+    """Dollars a step of each of several jobs, `mean` being that of a step of any: all that is paid, by share of GPU time.
+
+    A job's GPU time is that of its phases, on the nodes they hold, at the price of these; nodes that idle are paid by all alike.
+    """
+    held: dict[str, dict[str, float]] = result.trace.provenance["held"]
+    names, time, steps = list(held), Counter(), Counter()
+    for phase in result.phases:
+        job = names[phase.key.step % len(names)]
+        time[job] += phase.seconds * held[job][phase.key.phase]
+        steps[job] += phase.key.phase == "training"
+    whole = mean.usd * len(np.unique(result.trace.step))
+    return {job: whole * time[job] / time.total() / steps[job] for job in names if steps[job]}
 
 
 def labels(runs: Sequence[Run]) -> list[str]:

@@ -194,7 +194,11 @@ def _weight_sync(w: Workload) -> list[Item]:
     found = [Item("weight_sync", what, 1, seconds, 0, _HANDOVER[what]) for what, seconds in handover(w).items()]
     each = sync_bytes(w) / w.model.parameters
     for level in weight_levels(w):
-        why = f"{strategy}: {w.model.parameters / 1e9:.2f} B parameters x {each:.3g} B to {len(w.replicas)} replicas"
+        why = (
+            f"rings of {w.dp * w.training.cp} ranks; sharded parameters, whole before they are sent"
+            if level.label == "gather"
+            else f"{strategy}: {w.model.parameters / 1e9:.2f} B parameters x {each:.3g} B to {len(w.replicas)} replicas"
+        )
         found += _sent(w, "weight_sync", level.label, [flows.leaving(w, level.flows)], why)
     return found
 

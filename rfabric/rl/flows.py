@@ -10,6 +10,7 @@ By label:
     all-to-all      tokens to the GPUs of their experts and back, forward and backward, where ep is wider than a server
     pipeline        activations and their gradients between stages, where stages stand in two servers
     experience      tokens and log-probabilities from a replica to a training server
+    gather          parameters, where they are sharded, before a weight sync sends them
     weights         where generation is colocated: the parts of a replica's weights that no GPU of its server trains
 """
 
@@ -50,6 +51,11 @@ def gradient_collective(w: "Workload") -> str:
 def parameters(w: "Workload") -> Flows:
     """The all-gather of bf16 parameters after an update, where the optimizer is distributed."""
     return _among_data_ranks(w, "all-gather", BF16_BYTES) if w.training.optimizer == "distributed" else NONE
+
+
+def gathered(w: "Workload") -> Flows:
+    """The all-gather of sharded parameters before a weight sync sends them, as verl's; none where ranks hold them whole."""
+    return sharded(w)[0] if w.training.optimizer == "sharded" else NONE
 
 
 @lru_cache(2)
@@ -153,9 +159,7 @@ def reshard(w: "Workload") -> Flows:
     parts = [_stage_weights(w, stage, each * w.model.dense_parameters) for stage in range(w.training.pp)]
     if w.model.experts:
         parts += [_expert_weights(w, stage, each * w.model.expert_parameters) for stage in range(w.training.pp)]
-    if w.training.optimizer == "sharded":
-        parts.append(sharded(w)[0])
-    return join(parts)
+    return join([*parts, gathered(w)])
 
 
 def _stage_weights(w: "Workload", stage: int, size: float) -> Flows:

@@ -12,15 +12,18 @@ Rows without bytes stand for computing (gap = its seconds) and for barriers (gap
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from .. import __version__
+from ..errors import RunError
 from ..trace import Flows, PhaseKey, Trace, TraceBuilder
 from . import exchanges, flows
 from .exchanges import Repeated
 from .models import Model
 from .phases import MiniBatch, Step, Trained, handover, step_of
 from .plan import Plan, phase_order, plan_of_steps, waits, weight_levels
+from .totals import check_bytes
 from .weight_sync import Level
 from .workload import Workload
 
@@ -29,11 +32,14 @@ MERGED = (
     "the gradient buckets of an update are merged into training.buckets",
     "gradients of all micro-batches but the last are summed locally and never sent, unless parameters are sharded",
     "pipeline activations of an update are one flow a pair of ranks and direction, beside its computing",
-    "tensor-parallel all-reduces that leave a server: in generation one ring a replica, after its computing; in training a loop "
-    "over layers, passes and micro-batches, computing dealt evenly between; all stages keep step",
+    "tensor-parallel all-reduces that leave a server: in generation those of all layers and tokens of a replica are one ring "
+    "after its computing, without their latencies; in training a loop over layers, passes and micro-batches, computing dealt "
+    "evenly between; all stages keep step",
 )
 MERGED_SHARDED = (
     "sharded parameters and gradients: a loop over layers and micro-batches, beside computing dealt evenly",
+    "a weight sync gathers sharded parameters in one all-gather before it sends them; in p2p a part of the weights that several "
+    "data-parallel ranks hold in shards is one flow, from each of them in turn",
 )
 MERGED_EXPERTS = (
     "tokens to and from experts: a loop over layers, passes and micro-batches, computing of the slowest rank dealt evenly over "
@@ -50,6 +56,7 @@ def trace_of(workload: Workload, seed: int = 0) -> Trace:
 
 
 Part = Callable[["_Rows", Step, list[int]], int]
+SAME = 1e-9  # of seconds worked out twice: sums in another order
 
 
 def trace_of_steps(
@@ -58,6 +65,7 @@ def trace_of_steps(
     """The trace of steps that are already drawn, with the windows of `plan`.
 
     parts: how a scheduler lowers a kind of phase its own way: (rows so far, step, rows to wait for) -> the last row.
+    RunError where trace and plan differ in seconds of computing, or trace and formula in bytes (of kinds without such a way).
     """
     out = _Rows(w)
     done: dict[PhaseKey, int] = {}
@@ -65,7 +73,23 @@ def trace_of_steps(
     for key in phase_order(w):
         before = [done[other] for other in waits(w, key)]
         done[key] = lower[key.phase](out, steps[key.step], before)
-    return out.builder.build(plan.windows, _provenance(w, seed))
+    trace = out.builder.build(plan.windows, _provenance(w, seed))
+    _check_seconds(trace, plan, done)
+    check_bytes(trace, w, steps, [kind for kind in lower if kind not in (parts or {})])
+    return trace
+
+
+def _check_seconds(trace: Trace, plan: Plan, done: Mapping[PhaseKey, int]) -> None:
+    """RunError where the plan has a phase end at another second than the trace does on a network that takes no time."""
+    _, finish = trace.compute_only()
+    for phase in plan.phases:
+        row = done.get(PhaseKey(phase.step, phase.kind))  # none: a scheduler's own phase, beside those of the pipeline
+        planned = phase.start + phase.seconds
+        if row is not None and not math.isclose(finish[row], planned, rel_tol=SAME, abs_tol=SAME):
+            raise RunError(
+                f"{phase.kind}/{phase.step}: without communication the trace ends it at {finish[row]:.9g} s, the plan at "
+                f"{planned:.9g} s"
+            )
 
 
 class _Rows:

@@ -158,8 +158,15 @@ def _update_comm(w: Workload, batch: MiniBatch, routing: np.ndarray | None) -> f
 
 
 def weight_levels(w: Workload) -> list[Level]:
-    """What a weight sync sends: the levels of the strategy; where generation is colocated, what resharding moves."""
-    return [Level("weights", flows.reshard(w))] if w.colocated else STRATEGIES[w.weight_sync.strategy](w)
+    """What a weight sync sends: the levels of the strategy; where generation is colocated, what resharding moves.
+
+    Sharded parameters are gathered by all that train before any leaves; in p2p each rank sends its own.
+    """
+    if w.colocated:
+        return [Level("weights", flows.reshard(w))]
+    strategy = w.weight_sync.strategy
+    gathered = flows.gathered(w) if strategy != "p2p" else flows.NONE
+    return [*([Level("gather", gathered)] if gathered.src else []), *STRATEGIES[strategy](w)]
 
 
 def weight_sync_comm(w: Workload) -> float:

@@ -13,7 +13,8 @@
 R replicas, S bytes of one copy, n generation GPUs in several servers. A level begins flow by flow, when what it passes on has
 arrived. A stage of the pipeline has its own layers and, where experts or tensors are dealt to more than one server, a server its
 own part of them: every byte comes from a GPU that holds it. Shards that ranks of one server hold are made whole over NVLink
-first, which costs the fabric nothing (not in p2p, where each rank sends what it holds).
+first, which costs the fabric nothing (not in p2p, where each rank sends what it holds). Parameters that training shards over
+servers are gathered by a level of their own before these (`plan.weight_levels`).
 
 Besides the wire there is software, calibrated in sync_time:
 

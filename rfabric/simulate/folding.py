@@ -12,7 +12,12 @@ delayed by each other at the busiest cable they share, by all others in turn. So
 delay of its seconds in the folded one, and the longest path through the trace, with all delays and with none of what was seen,
 bounds the run from both sides. It is done segment by segment: a row that all others come before or after shifts what follows as a
 whole. Segments in which no loop meets anybody are exact. Who meets whom is read from the run, widened by the delays themselves
-until nobody new is met.
+until nobody new is met. No phase of any run is shorter than computing and network cards allow, which bounds the rest.
+
+The bound is wide: it takes every meeting as if nothing of it had been seen in the folded run, where flows meet as well and take
+nearly as much from each other. In 22 runs (experts, wide tensors, sharded parameters, pipelines; fat-tree 1:1 and 2:1, rfabric;
+`static`) exposed communication was 1.2 % from playing all at most, but 4.5 % where wide tensors met sharded parameters.
+Where the bound is no less than what is exposed, it says nothing, and the note says so.
 
 Circuits and ways are taken as they were in the folded run; a policy that decides otherwise, as it sees other times, is beyond it.
 """
@@ -23,7 +28,7 @@ import numpy as np
 
 from ..fabric.schemes import SPLIT, Routing
 from ..fabric.ways import begins, mixed, spread
-from ..report.result import Result
+from ..report.result import Result, phase_floors
 from ..trace import PhaseKey, Trace
 from ..trace.pairs import Pairs, PairWays
 from ..units import transfer_seconds
@@ -55,15 +60,22 @@ def _bound(result: Result, routing: Routing) -> dict[PhaseKey, float]:
     while (wider := meets.delays(*sides)).max(initial=0.0) > 0 and (wider > delay).any():
         delay = wider
         sides = [trace.times(seconds + sign * delay) for sign in (-1.0, 1.0)]
-    return {key: off for key in trace.phase_keys if (off := _off(result, parts, trace.rows(key), delay, *sides)) > 0}
+    floors = phase_floors(result.fabric, trace)
+    off = (_off(result, parts, trace.rows(key), delay, *sides, floors[key]) for key in trace.phase_keys)
+    return {key: most for key, most in zip(trace.phase_keys, off, strict=True) if most > 0}
 
 
 def _begin(trace: Trace, ready: np.ndarray) -> np.ndarray:
     return np.maximum(trace.start, ready + trace.gap)
 
 
-def _off(result: Result, parts: "_Parts", rows: np.ndarray, delay: np.ndarray, early: Times, late: Times) -> float:
-    """s by which the phase of `rows` may be longer or shorter, where rows are ready and done between `early` and `late`."""
+def _off(
+    result: Result, parts: "_Parts", rows: np.ndarray, delay: np.ndarray, early: Times, late: Times, floor: float
+) -> float:  # fmt: skip
+    """s by which the phase of `rows` may be longer or shorter, where rows are ready and done between `early` and `late`.
+
+    floor: s that it takes at least in any run.
+    """
     part = parts.of_row[rows]
     if not delay[(parts.of_row >= part.min()) & (parts.of_row <= part.max())].any():
         return 0.0
@@ -71,7 +83,7 @@ def _off(result: Result, parts: "_Parts", rows: np.ndarray, delay: np.ndarray, e
     since = [(ready[first].min() - parts.begin(done)[part.min()]) for ready, done in (early, late)]
     until = [(done[rows].max() - parts.begin(done)[part.min()]) for _, done in (early, late)]
     took = result.finish[rows].max() - result.ready[rows].min()
-    return float(max(until[1] - since[0] - took, took - (until[0] - since[1])))
+    return float(max(until[1] - since[0] - took, took - max(until[0] - since[1], floor)))
 
 
 @dataclass(frozen=True, eq=False)

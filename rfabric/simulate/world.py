@@ -69,7 +69,7 @@ def simulate(
     played trace.
 
     RFabricError when the trace does not fit the fabric or a plan disconnects a pair with demand; RunError when flows can never
-    finish.
+    finish, or something was done sooner than computing and network cards allow.
     """
     policy, trace = spelled(policy, fabric), _played(trace, repetitions)
     world = _World(fabric, trace.fit(fabric), policy, routing, timing, progress or (lambda _: None))
@@ -81,7 +81,7 @@ def simulate(
         start=engine.start_times(), finish=engine.finish_times(), link_bytes=engine.link_bytes()[:-1],
         sent=trace.size, received=trace.size, rewires=tuple(world.contract.records), epochs=tuple(world.contract.epochs),
         notes=world.notes(),
-    ).check()  # fmt: skip
+    ).check().check_floor()  # fmt: skip
     return _with_folding(result, world.routing) if trace.origin and trace.origin.how != "unrolled" else result
 
 

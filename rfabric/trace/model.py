@@ -115,7 +115,7 @@ class Trace:
         if len(same):
             raise RFabricError(f"trace row {same[0]}: {self.hosts[self.src[same[0]]]} sends to itself")
         check_loops(self.loops, self._columns, self.after_offsets, self.after)
-        if (self.size.astype(float) * self._times).sum() > MOST_BYTES:
+        if (self.size.astype(float) * self.times_sent).sum() > MOST_BYTES:
             raise RFabricError(f"trace: more than {MOST_BYTES:g} bytes in all; split it")
         if (self.after >= self.owner).any():  # else every row waits for earlier ones, which is no cycle
             self.levels  # noqa: B018  a cycle raises here
@@ -129,7 +129,7 @@ class Trace:
         return {name: getattr(self, name) for name in ("loop", "turn", "size", "step", "phase", "start", "gap")}
 
     @property
-    def _times(self) -> np.ndarray:
+    def times_sent(self) -> np.ndarray:
         """How often each row sends its bytes in truth: int64[n]."""
         if self.loops:
             return np.append([one.repeat for one in self.loops], 1)[self.loop]  # -1: once
@@ -150,7 +150,7 @@ class Trace:
     @cached_property
     def total(self) -> np.ndarray:
         """Bytes of each row in all its repetitions: int64[n]."""
-        return self.size * self._times
+        return self.size * self.times_sent
 
     def folded(self) -> "Trace":
         """Blocks of repetitions, each as one with the bytes and the computing of them all: what plays fast.
@@ -296,16 +296,28 @@ class Trace:
 
         Rows of a loop are ready when it is, and finish with it.
         """
+        return self._compute_only
+
+    @cached_property
+    def _compute_only(self) -> tuple[np.ndarray, np.ndarray]:
         return self.times(np.append([one.compute_seconds for one in self.loops], 0.0)[self.loop])
 
-    def times(self, spent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(ready, finish) of every row, where each takes `spent` (float64[n], s) from its start on."""
-        ready, finish = self.start.copy(), self.start + self.gap + spent
+    def times(self, spent: np.ndarray, apart: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """(ready, finish) of every row, where each takes `spent` (float64[n], s) from its start on.
+
+        apart: each phase by itself, as if it began at 0 s and waited for no other and for no clock.
+        """
+        start = np.zeros(len(self)) if apart else self.start
+        phase = self.step.astype(np.int64) * len(self.phases) + self.phase
+        ready, finish = start.copy(), start + self.gap + spent
         for level in self.levels[1:]:
             counts = np.diff(self.after_offsets)[level]
-            before = finish[self.after[spread(self.after_offsets[level], counts)]]
+            waits = self.after[spread(self.after_offsets[level], counts)]
+            before = finish[waits]
+            if apart:
+                before = np.where(phase[waits] == np.repeat(phase[level], counts), before, 0.0)
             ready[level] = np.maximum.reduceat(before, np.cumsum(counts) - counts)
-            finish[level] = np.maximum(self.start[level], ready[level] + self.gap[level]) + spent[level]
+            finish[level] = np.maximum(start[level], ready[level] + self.gap[level]) + spent[level]
         return ready, finish
 
     def latest(self, numbers: np.ndarray) -> np.ndarray:

@@ -20,6 +20,7 @@ import numpy as np
 from ...errors import RFabricError
 from ...fabric import data_dir
 from ...trace import Flows, PhaseKey, Trace, TraceBuilder
+from ..gpus import Gpu
 from ..lowering import trace_of
 from ..plan import plan_of
 from ..recipe import read_yaml, refuse_unknown
@@ -72,7 +73,36 @@ def traffic_of(groups: Sequence[Group], workloads: Mapping[str, Workload], seed:
         _merge(out, seats, windows)
         train, roll = train + group.train_nodes, roll + group.roll_nodes
     made = {name: workloads[name].name for name in names}
-    return out.build(windows, {"made_by": "several jobs, round robin", "jobs": made, "seed": seed})
+    said = {"made_by": "several jobs, round robin", "jobs": made, "seed": seed}
+    return out.build(windows, said | _prices(groups, workloads, size))
+
+
+def _prices(groups: Sequence[Group], workloads: Mapping[str, Workload], size: int) -> dict:
+    """USD an hour and W of all nodes, None where not published; `held`: USD an hour of the nodes that each phase of a job holds.
+
+    Jobs stand in the order of their turns. Nodes that jobs share are those of the first of them.
+    """
+    whole, held = {"usd_per_hour": 0.0, "power_w": 0.0}, {}
+    for group in groups:
+        first = workloads[group.jobs[0].name]
+        pools = ((first.gpu, group.train_nodes), (first.generation_gpu, group.roll_nodes))
+        for name in whole:
+            figures = [getattr(gpu, name) for gpu, _ in pools]
+            known = None not in (whole[name], *figures)
+            whole[name] = whole[name] + _of(pools, figures, size) if known else None
+        for job, pins in zip(group.jobs, group.pins, strict=True):
+            nodes = {"train": (first.gpu, group.train_nodes), "roll": (first.generation_gpu, len(pins))}
+            held[job.name] = {
+                phase: (nodes[pool][0].usd_per_hour or 0.0) * nodes[pool][1] * size for phase, pool in NODES_OF.items()
+            }
+    priced = whole["usd_per_hour"] is not None
+    return {"gpus_usd_per_hour": whole["usd_per_hour"], "gpus_watts": whole["power_w"]} | (
+        {"held": held} if priced else {}
+    )
+
+
+def _of(pools: Sequence[tuple[Gpu, int]], figures: Sequence[float], size: int) -> float:
+    return sum(nodes * size * figure for (_, nodes), figure in zip(pools, figures, strict=True))
 
 
 def read_shared(name: str, settings: Sequence[str] = (), seed: int = 0, policy: str = "") -> Traffic:

@@ -1,0 +1,192 @@
+"""Bytes that each label of a step sends between servers, by closed form: what a trace must come to, worked out without a flow.
+
+    collective of n ranks in m servers, m > 1    factor (n-1)/n S on each of m server to server edges: m factor (n-1)/n S
+    pipeline          (tokens x hidden x 2 bytes) / (tp cp) for each GPU whose next stage is in another server, there and back
+    all-to-all        tokens x experts a token x hidden x 2 bytes, there and back, of what goes to experts outside the server
+    experience        12 bytes a token of each replica whose sink is in another server
+    gather            sharded parameters, gathered before they are sent: a collective of S / (tp pp) in each data-parallel group
+    weights           flat, delta, p2p: R x S; tree: the first pod's replicas x S; rank0, scatter: S; relay: pods x S
+    fan-out           what replicas, or servers, pass on to other servers
+
+S, R: bytes of a copy, replicas. Where stages of a pipeline share a server, what colocated replicas take over has no closed form.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ..errors import RunError
+from ..trace import Trace
+from ..trace.collectives import RING_FACTOR
+from . import flows
+from .exchanges import DISPATCH_AND_COMBINE, EXPERTS, training_passes
+from .models import BF16_BYTES
+from .phases import Step, Trained
+from .roofline import ALL_REDUCES_PER_LAYER
+from .weight_sync import sync_bytes
+from .workload import Workload
+
+ROUNDING = 1e-9  # relative: of sums in another order
+GATHERS = 2  # of sharded parameters in a micro-batch, forward and backward
+
+
+def check_bytes(trace: Trace, w: Workload, steps: Sequence[Step], phases: Iterable[str]) -> None:
+    """RunError where a label of one of `phases` sends in some step other than its formula says, sizes rounded up to bytes."""
+    kinds = {"generation": generation_bytes, "training": training_bytes, "weight_sync": sync_bytes_of}
+    sent = trace.communication()
+    for step in steps:
+        for phase in phases:
+            said = kinds[phase](w, step)
+            labels = {label for number, kind, label in sent if (number, kind) == (step.number, phase)}
+            for label in labels | said.keys():
+                rows = sent.get((step.number, phase, label), np.zeros(0, np.int64))
+                _same(f"{phase}/{step.number} {label}", said.get(label, 0.0), trace, rows)
+
+
+def _same(name: str, said: float | None, trace: Trace, rows: np.ndarray) -> None:
+    if said is None:
+        return
+    total, rounded = int(trace.total[rows].sum()), int(trace.times_sent[rows].sum())
+    slack = ROUNDING * said
+    if not said - slack <= total <= said + rounded + slack:
+        raise RunError(f"{name}: the trace sends {total:,} bytes, its formula says {said:,.0f}")
+
+
+def generation_bytes(w: Workload, step: Step) -> dict[str, float]:
+    """Of each label of generation."""
+    found, made = Counter(), step.generated
+    training_servers = w.cluster.training_gpus // w.gpus_per_server
+    for r, replica in enumerate(w.replicas):
+        all_reduced = ALL_REDUCES_PER_LAYER * w.model.layers * w.model.hidden * BF16_BYTES
+        tokens = made.computed_tokens(r, w.generation.group_size)
+        found["tensor"] += _ring(w, "all-reduce", replica, tokens * all_reduced)
+        if replica[0] // w.gpus_per_server != r % training_servers:
+            found["experience"] += made.response_tokens(r) * flows.EXPERIENCE_BYTES_PER_TOKEN
+    return found
+
+
+def training_bytes(w: Workload, step: Step) -> dict[str, float]:
+    """Of each label of training, all updates together."""
+    t, trained, found = w.training, step.trained, Counter()
+    ahead, updates = t.log_prob_passes, len(trained.mini_batches)
+    both = [(trained.log_prob_tokens, ahead, ahead), *((b.tokens, training_passes(w), 2) for b in trained.mini_batches)]
+    for tokens, passes, hops in both:
+        found["pipeline"] += hops * _between_stages(w, tokens)
+        found["tensor"] += passes * _tensor(w, tokens)
+        found[EXPERTS] += passes * _to_experts(w, tokens, trained)
+    if t.optimizer == "sharded":
+        micro = sum(b.micro_batches for b in trained.mini_batches)
+        found["all-gather"] += micro * GATHERS * _data_parallel(w, "all-gather", BF16_BYTES)
+        found["reduce-scatter"] += micro * _data_parallel(w, "reduce-scatter", t.grad_bytes)
+        return found
+    collective = flows.gradient_collective(w)
+    found[collective] += updates * _data_parallel(w, collective, t.grad_bytes)
+    if t.optimizer == "distributed":
+        found["all-gather"] += updates * _data_parallel(w, "all-gather", BF16_BYTES)
+    return found
+
+
+def sync_bytes_of(w: Workload, step: Step) -> dict[str, float | None]:
+    """Of each label of a weight sync, the same in every step; None where there is no closed form."""
+    if w.colocated:
+        return {"weights": _taken_over(w)}
+    gathers = w.training.optimizer == "sharded" and w.weight_sync.strategy != "p2p"
+    return _copies(w) | ({"gather": _data_parallel(w, "all-gather", BF16_BYTES)} if gathers else {})
+
+
+def _copies(w: Workload) -> dict[str, float]:
+    """What the strategy sends."""
+    size, replicas, strategy = sync_bytes(w), w.replicas, w.weight_sync.strategy
+    each = size / w.generation.tp
+    if strategy == "scatter":
+        return {"weights": size, "fan-out": _ring(w, "all-gather", range(w.first_generation_gpu, w.gpus), size)}
+    if strategy == "relay":
+        apart = sum(_servers(w, [gpu, pod[0][0]]) - 1 for pod in w.pods for replica in pod for gpu in replica)
+        return {"weights": len(w.pods) * size, "fan-out": apart * each}
+    if strategy == "tree":
+        first, *others = w.pods
+        fed = [(first[i % len(first)], replica) for pod in others for i, replica in enumerate(pod)]
+        return {"weights": len(first) * size, "fan-out": _apart(w, fed) * each}
+    if strategy == "rank0":  # in each level, replica i of those that have it feeds the i-th of those that have not
+        fed = [(replicas[i - (1 << i.bit_length() - 1)], replicas[i]) for i in range(1, len(replicas))]
+        return {"weights": size, "fan-out": _apart(w, fed) * each}
+    return {"weights": len(replicas) * size}
+
+
+def _servers(w: Workload, gpus: Iterable[int]) -> int:
+    return len({gpu // w.gpus_per_server for gpu in gpus})
+
+
+def _ring(w: Workload, kind: str, gpus: Sequence[int], size: float) -> float:
+    """Bytes between servers of a collective of `size` bytes."""
+    servers = _servers(w, gpus)
+    return servers * RING_FACTOR[kind] * (len(gpus) - 1) / len(gpus) * size if servers > 1 else 0.0
+
+
+def _apart(w: Workload, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) -> int:
+    """How many GPUs of replicas are fed from another server."""
+    return sum(_servers(w, ends) - 1 for a, b in pairs for ends in zip(a, b, strict=True))
+
+
+def _data_parallel(w: Workload, kind: str, bytes_per_parameter: float) -> float:
+    """A collective of all parameters, or gradients, in every data-parallel group."""
+    m, t, found = w.model, w.training, 0.0
+    for stage in range(t.pp):
+        for groups, parameters, ways in (
+            (w.data_groups, m.dense_parameters, t.tp),
+            (w.expert_groups, m.expert_parameters, t.ep),
+        ):
+            size = bytes_per_parameter * parameters / (ways * t.pp)
+            found += sum(_ring(w, kind, group, size) for group in groups(stage)) if parameters else 0.0
+    return found
+
+
+def _between_stages(w: Workload, tokens: np.ndarray) -> float:
+    """Activations of one pass, one way."""
+    t, size = w.training, w.gpus_per_server
+    first = np.arange((t.pp - 1) * w.stage_gpus)
+    leaves = (first // size != (first + w.stage_gpus) // size).reshape(
+        t.pp - 1, w.dp, t.tp * t.cp
+    )  # of a rank's tp x cp GPUs
+    return float((leaves.mean(axis=2) * tokens).sum()) * w.model.hidden * BF16_BYTES
+
+
+def _tensor(w: Workload, tokens: np.ndarray) -> float:
+    """All-reduces of activations in one pass; none after experts."""
+    t, m = w.training, w.model
+    reduces = ALL_REDUCES_PER_LAYER * m.layers - (m.experts.layers if m.experts else 0)
+    each = reduces * m.hidden * BF16_BYTES / (t.cp * t.pp)
+    ranks = ((stage, d, c) for stage in range(t.pp) for d in range(w.dp) for c in range(t.cp))
+    return sum(_ring(w, "all-reduce", w.tensor_group(*rank), float(tokens[rank[1]]) * each) for rank in ranks)
+
+
+def _to_experts(w: Workload, tokens: np.ndarray, trained: Trained) -> float:
+    """Tokens to experts in other servers and back, in one pass."""
+    t, experts = w.training, w.model.experts
+    if not experts or t.ep == 1:
+        return 0.0
+    shares = np.full((1, t.pp, t.ep), 1 / t.ep) if trained.routing is None else trained.routing
+    own = np.repeat(tokens / (t.tp * t.cp), t.tp * t.cp)
+    place = np.arange(w.stage_gpus)
+    found = 0.0
+    for stage, share in enumerate(shares.mean(axis=0)):  # of all tokens, what the experts of each GPU of a group take
+        gpu = place + w.rank(stage, 0)
+        beside, here = np.unique(place // t.ep * w.gpus + gpu // w.gpus_per_server, return_inverse=True)
+        stays = np.bincount(here, share[place % t.ep], minlength=len(beside))[here]
+        found += float((own * (1 - stays)).sum())
+    layers = experts.layers / t.pp
+    return DISPATCH_AND_COMBINE * found * layers * experts.per_token * w.model.hidden * BF16_BYTES
+
+
+def _taken_over(w: Workload) -> float | None:
+    """Weights that colocated replicas take from other servers, where no server holds two stages."""
+    t, m, server = w.training, w.model, w.gpus_per_server
+    if w.stage_gpus % server:
+        return None
+    each, found = BF16_BYTES / (w.generation.tp * t.pp), 0.0
+    found += t.pp * (w.gpus - w.stage_gpus) * each * m.dense_parameters
+    if m.experts:
+        homes = -(-t.ep // server)  # servers over which the experts of a stage lie: one of them is a GPU's own
+        found += (t.pp * w.gpus - w.gpus / homes) * each * m.expert_parameters
+    return found + (_data_parallel(w, "all-gather", BF16_BYTES) if t.optimizer == "sharded" else 0.0)
