@@ -6,11 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
-from rfabric.fabric import Port, Routes, rfabric, unreachable
+from rfabric.fabric import Port, Routes, parse_fabric, rfabric, unreachable
 from rfabric.optics import (
     POLICIES,
     Circuit,
     Circuits,
+    Decision,
     Demand,
     Rewire,
     Timing,
@@ -23,9 +24,13 @@ from rfabric.optics import (
     parse_policy,
     planes,
 )  # fmt: skip
+from rfabric.optics.outlook import Begins, Outlook, Prospect, gain
 from rfabric.optics.policies import drain_seconds
+from rfabric.optics.rewiring import Rewiring
 from rfabric.optics.solvers import matching
 from rfabric.optics.templates import isolated_pods, mesh, rounds, tree
+from rfabric.simulate.world import simulate
+from rfabric.trace import TraceBuilder
 
 FABRIC = rfabric()
 
@@ -245,3 +250,100 @@ def test_mesh_gives_each_rack_one_partner_a_plane(n):
     for pairs in mesh([f"t{i}" for i in range(n)], 9):
         flat = [r for p in pairs for r in p]
         assert len(flat) == len(set(flat)) == n - n % 2
+
+
+# --- what comes ------------------------------------------------------------------------------------------------------
+
+
+def begins(now=(0.0,), ahead=(0.0,), lead=(0.0,), follows=(0,)):
+    return Begins(*(np.array(some, dtype=float) for some in (now, ahead, lead)), np.array(follows))
+
+
+def one_link(*seconds):
+    """Stages that each send for so long on one directed link of their own, of one cable each."""
+    return Outlook(np.kron(np.diag(seconds), [[1.0, 0.0]]), np.zeros(len(seconds)))
+
+
+def prospects(now, later):
+    """Of stages whose seconds on their cables are those: first what sends, then what comes."""
+    every, n = one_link(*now, *later), len(now)
+    return Prospect(Outlook(every.seconds[:n], every.least[:n]), Outlook(every.seconds[n:], every.least[n:]))
+
+
+def test_what_comes_begins_after_what_it_follows_or_at_an_instant_of_its_own():
+    told = begins(ahead=(1.0, 0.5, 2.0), lead=(0.0, 0.25, 0.0), follows=(0, -1, 1))
+    np.testing.assert_allclose(told.ends(np.array([4.0]), np.array([3.0, 1.0, 2.0])), [8.0, 1.75, 12.0])
+    np.testing.assert_allclose(told.ends(np.array([4.0]), np.array([3.0, 1.0, 2.0]), 6.0), [9.0, 7.0, 13.0])
+
+
+@given(st.floats(0, 200), st.floats(0, 200), st.floats(0, 200))
+def test_a_dark_time_costs_what_of_it_is_left_as_what_comes_wants_to_send(dark, ahead, lead):
+    before, after, told = prospects([1e-6], [0.8]), prospects([1e-6], [0.4]), begins((0.0,), (ahead,), (lead,), (-1,))
+    touched, other = np.array([False, True]), np.array([True, False])
+    better = min(0.4, max(dark - lead, 0.0))
+    wait = max(dark - ahead - lead, 0.0)
+    found = gain(before, after, told, touched, dark)
+    assert found.seconds == pytest.approx(better - wait)
+    assert gain(before, after, told, other, dark).later == pytest.approx(better)
+
+
+def test_what_follows_in_line_waits_for_a_dark_time_once():
+    before, after = prospects([10.0], [10.0]), prospects([4.0], [4.0])
+    found = gain(before, after, begins(), np.array([True, True]), 2.0)
+    assert found.seconds == pytest.approx((10.0 - (2.0 + 4.0)) + 2.0)  # a rewire of its own would cost the second 2 s
+    beside = gain(before, after, begins(follows=(-1,)), np.array([True, True]), 2.0)
+    assert beside.seconds == pytest.approx((10.0 - 6.0) + ((4.0 + 2.0) - (2.0 + 4.0)))
+
+
+def small_then_large(fabric, src, dst):
+    """A few bytes at once, and half a second later many between racks."""
+    b = TraceBuilder(fabric.hosts)
+    b.flows([src], [dst], 1000, phase="a", label="small")
+    b.flows(range(4), range(16, 20), 20e9, start=0.5, phase="b", label="large")
+    return b.build()
+
+
+TEMPLATES_AND_SOLVERS = pytest.mark.parametrize("policy", ["phase", "tree", "mesh", "bvn"])
+
+
+@pytest.mark.parametrize("first", [(0, 16), (0, 1)], ids=["between racks", "in a rack"])
+@TEMPLATES_AND_SOLVERS
+def test_circuits_are_not_lit_ahead_for_what_they_would_keep_waiting(first, policy):
+    fabric = parse_fabric("rfabric,delay=2min")
+    trace = small_then_large(fabric, *first)
+    assert simulate(fabric, trace, policy).step_seconds == simulate(fabric, trace, "static").step_seconds
+
+
+@TEMPLATES_AND_SOLVERS
+def test_circuits_are_lit_ahead_for_what_comes_later_than_the_dark_time(policy):
+    fabric = parse_fabric("rfabric,delay=10ms")
+    trace = small_then_large(fabric, 0, 1)
+    rewired = simulate(fabric, trace, policy)
+    assert rewired.rewires[0].usable < 0.5
+    assert rewired.step_seconds < simulate(fabric, trace, "static").step_seconds
+
+
+# --- the contract ----------------------------------------------------------------------------------------------------
+
+
+def test_who_has_no_way_asks_again_once_another_has_ended():
+    contract, finish = Rewiring(FABRIC, Timing(), start()), np.full(4, np.inf)
+    contract.begin("first", np.array([0, 1]))
+    contract.stay()
+    contract.begin("second", np.array([2, 3]))
+    contract.wait()
+    contract.ask_again(finish)
+    assert contract.asking == ()
+    finish[:2] = 1.0
+    assert list(contract.open(finish)) == ["second"]  # whoever looks before changes nothing
+    contract.ask_again(finish)
+    assert contract.asking == ("second",) and not contract.blocked
+
+
+def test_circuits_to_return_to_are_those_of_before_and_of_the_start():
+    contract = Rewiring(FABRIC, Timing(), start())
+    every = parse_policy("rotor", FABRIC).cycle(Demand(FABRIC.racks, np.zeros((16, 16))), Circuits())[:3]
+    for i, wanted in enumerate(every):
+        contract.take(Decision(Rewire.between(contract.circuits, wanted), "on", wanted), float(i))
+        contract.done(i + 0.1, i + 0.2, i + 0.3, np.zeros(1))
+    assert contract.back == (every[1], start())

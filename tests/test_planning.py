@@ -251,6 +251,21 @@ def test_collectives_are_cut_where_the_label_changes_and_begin_with_the_compute_
         stages(trace, "daily")
 
 
+def test_a_stage_knows_which_it_follows_and_what_is_computed_between():
+    every = stages(job(SMALL), "per-collective")
+    assert [s.number for s in every] == [0, 1, 2, 3, 4] and [s.follows for s in every] == [-1, 0, 1, 2, 3]
+    assert [s.lead for s in every] == [1.0, 1.0, 1.0, 1.0, 0.0] and [s.gap for s in every] == [0.0] * 5
+    b = TraceBuilder(SMALL.hosts)
+    first = b.flows([0], [4], 1e9, phase="training", label="a")
+    work = b.compute(0, 2.0, after=first, phase="generation", label="work")
+    b.flows([0], [4], 1e9, after=[work], gap=3.0, phase="weight_sync", label="weights")
+    b.flows([1], [5], 1e9, start=7.0, phase="other", label="alone")
+    found = {s.key.phase: s for s in stages(b.build(), "per-phase")}
+    weights, alone = found["weight_sync"], found["other"]
+    assert (weights.follows, weights.gap, weights.lead) == (found["training"].number, 2.0, 3.0)
+    assert (alone.follows, alone.gap, alone.begin) == (-1, 0.0, 7.0)
+
+
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 4), st.floats(1e6, 1e10))
 def test_a_collectives_window_is_until_the_next_and_its_own_time_on_the_cards(turns, size):

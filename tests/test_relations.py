@@ -438,3 +438,39 @@ def test_the_same_rewires_with_no_delay_are_no_worse(fabric, first, second, shar
     quick = simulate(replace(fabric, reconfig_delay=0.0), trace, policy, timing=NO_TIME)
     assume([lit for _, lit in slow.epochs] == [lit for _, lit in quick.epochs])
     assert quick.step_seconds <= 1.01 * slow.step_seconds
+
+
+BESIDE = st.fixed_dictionaries({
+    "flows": st.lists(st.tuples(st.integers(0, 31), st.integers(1, 31), st.floats(0.1, 1.0)), min_size=1, max_size=10),
+    "size": st.floats(3, 11), "chained": st.booleans(), "wait": st.one_of(st.none(), st.floats(-4, 1)),
+})  # fmt: skip
+WEIGHED = ("demand", "phase", "greedy", "matching", "bvn", "mesh", "isolated-pod", "bipartite", "tree")
+WHEN = ("per-phase", "per-collective", "intra-collective")
+
+
+def in_stages(fabric: Fabric, every) -> Trace:
+    """Stages after one another, or at an instant of their own; sizes and waits are powers of ten."""
+    builder, last, n = TraceBuilder(fabric.hosts), [], len(fabric.hosts)
+    for phase, stage in zip((*PHASES, "a", "b"), every, strict=False):
+        seconds = 0.0 if stage["wait"] is None else 10 ** stage["wait"]
+        when = {"start": seconds}
+        if stage["chained"] and last:
+            when = {"after": [builder.compute(0, seconds, after=last, phase=phase, label="work")]}
+        rows = []
+        for src, far, share in stage["flows"]:
+            src, to = src % n, (src % n + 1 + far % (n - 1)) % n
+            rows += builder.flows([src], [to], share * 10 ** stage["size"], phase=phase, label=f"{phase} flows", **when)
+        last = rows
+    return builder.build()
+
+
+@UNSHRUNK
+@given(
+    fabrics("rfabric", "mixnet", "opus"), st.lists(BESIDE, min_size=2, max_size=4), st.floats(-5, 2.08),
+    st.sampled_from(WEIGHED), st.sampled_from(WHEN),
+)  # fmt: skip
+def test_no_weighed_policy_loses_to_leaving_circuits_alone_however_slow_the_rewires(fabric, every, delay, name, when):
+    fabric = replace(fabric, reconfig_delay=10**delay)
+    trace = in_stages(fabric, every)
+    weighed, alone = (simulate(fabric, trace, policy) for policy in (f"{name},granularity={when}", "static"))
+    assert weighed.step_seconds <= 1.01 * alone.step_seconds

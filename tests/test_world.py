@@ -110,7 +110,8 @@ def test_a_flow_in_flight_is_held_and_keeps_its_bytes():
     b.flows(range(4), range(60, 64), 20e9, phase="a", label="long")
     b.flows(range(4), range(16, 20), 20e9, start=0.1, phase="b", label="late")
     result = simulate(fabric, b.build(), "demand")
-    assert len(result.rewires) == 2
+    held = result.rewires[-1]
+    assert held.phase == "b/0 late" and result.start[0] < held.requested < held.usable < result.finish[0]
     assert np.isfinite(result.finish).all()
     assert result.finish[0] > transfer_seconds(20e9, RATE) + 0.05
 

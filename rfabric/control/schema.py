@@ -106,8 +106,10 @@ def _demands(data: Mapping, name: str, fabric: Fabric) -> tuple[Demand, ...]:
 
 
 def demand(data: object, fabric: Fabric, where: str) -> Demand:
-    """`{racks, bytes, window_s, phase, floor_s, lead_s}`: bytes as rows by rack, in the fabric's order; window_s null: unknown."""
-    data = _object(data, where, ("racks", "bytes"), ("window_s", "phase", "floor_s", "lead_s"))
+    """`{racks, bytes, window_s, phase, floor_s, lead_s, ahead_s, follows}`: bytes as rows by rack, in the fabric's order; window_s
+    null: unknown; follows null: nothing.
+    """
+    data = _object(data, where, ("racks", "bytes"), ("window_s", "phase", "floor_s", "lead_s", "ahead_s", "follows"))
     racks = tuple(_list(data["racks"], f"{where}.racks"))
     if racks != fabric.racks:
         raise RFabricError(f"{where}.racks must be the fabric's racks in order: {', '.join(fabric.racks[:4])}, ...")
@@ -117,8 +119,10 @@ def demand(data: object, fabric: Fabric, where: str) -> Demand:
         raise RFabricError(f"{where}.bytes must be {len(racks)} rows of {len(racks)} numbers")
     window = data.get("window_s")
     seconds = math.inf if window is None else _number(window, f"{where}.window_s")
-    floor, lead = (_number(data.get(name, 0.0), f"{where}.{name}") for name in ("floor_s", "lead_s"))
-    return Demand(racks, numbers, seconds, _text(data.get("phase", ""), f"{where}.phase"), floor, lead)
+    times = (_number(data.get(name, 0.0), f"{where}.{name}") for name in ("floor_s", "lead_s", "ahead_s"))
+    follows = data.get("follows", 1)
+    follows = follows if follows is None else int(_number(follows, f"{where}.follows"))
+    return Demand(racks, numbers, seconds, _text(data.get("phase", ""), f"{where}.phase"), *times, follows)
 
 
 def demand_json(wanted: Demand) -> dict:
@@ -126,7 +130,7 @@ def demand_json(wanted: Demand) -> dict:
     window = None if math.isinf(wanted.window) else wanted.window
     return {
         "racks": list(wanted.racks), "bytes": wanted.bytes.tolist(), "window_s": window, "phase": wanted.phase,
-        "floor_s": wanted.floor, "lead_s": wanted.lead,
+        "floor_s": wanted.floor, "lead_s": wanted.lead, "ahead_s": wanted.ahead, "follows": wanted.follows,
     }  # fmt: skip
 
 

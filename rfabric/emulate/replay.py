@@ -24,10 +24,9 @@ from ..errors import RunError
 from ..fabric import Fabric
 from ..fabric.schemes import ECMP, Routing
 from ..optics import Circuits, Decision, Demand, RewireRecord, Timing
-from ..optics.circuits import together
 from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Scale
-from ..trace import PLAN_AHEAD, Stage, Trace, begins, stage_demand, stages
+from ..trace import PLAN_AHEAD, Demands, Scene, Stage, Trace, begins, stages
 from ..trace.pairs import Pairs, PairWays
 
 STALL = 20.0  # s of wall clock without a byte arriving while flows should be moving: something died
@@ -103,24 +102,10 @@ class Replayed:
 
 
 @dataclass(frozen=True)
-class _Scene:
-    """Who asks, who sends and how much each row has left (bytes, by stage), and the circuits: what a plan is made for."""
-
-    asking: tuple[Stage, ...]
-    open: dict[Stage, tuple[np.ndarray, np.ndarray]]
-    circuits: Circuits
-
-    def fits(self, other: "_Scene") -> bool:
-        """Whether a plan for this one will do: the same stages ask, and nobody sends whom it did not count with."""
-        same = self.asking == other.asking and self.circuits == other.circuits
-        return same and other.open.keys() <= self.open.keys()
-
-
-@dataclass(frozen=True)
 class _Answer:
     """What came of a scene: the decision, the plan's epoch, and the ways after it."""
 
-    scene: _Scene
+    scene: Scene
     decision: Decision
     epoch: int
     ways: tuple[PairWays, PairWays] | None
@@ -197,9 +182,8 @@ class Replay:
         self.waiting = stages(trace, granularity)  # stages that have not begun
         self.stage_of = begins(self.waiting)
         self.opens = sorted((float(trace.start[r]), r) for r in self.stage_of if not len(trace.waits_for(r)))
-        self.begun: dict[Stage, np.ndarray] = {}  # rows with bytes, not finished, of the stages that have
-        self.demands: dict[Stage, Demand] = {}  # of stages as they begin
-        self.planning: tuple[_Scene, Future] | None = None
+        self.demands = Demands(trace, fabric)
+        self.planning: tuple[Scene, Future] | None = None
         self.answer: _Answer | None = None
         self.commit: Future | None = None
         self.paused: list[int] = []
@@ -267,9 +251,9 @@ class Replay:
         for stage in self.stage_of.get(row, ()):
             if stage in self.waiting:
                 self.waiting.remove(stage)
-                self.begun[stage] = stage.rows[self.trace.size[stage.rows] > 0]
-                if self.control and not self.one_shot:
-                    self.contract.ask(stage)
+                asks = bool(self.control) and not self.one_shot
+                self.contract.begin(stage, stage.rows[self.trace.size[stage.rows] > 0], asks)
+                if asks:
                     self.unanswered.update(stage.rows.tolist())
 
     def _start_due(self) -> None:
@@ -356,7 +340,7 @@ class Replay:
         """Take every step of planning and rewiring that is due now; none of them blocks."""
         if self.planning and self.planning[1].done():
             self.answer, self.planning = self.planning[1].result(), None
-        self._ask_again()
+        self.contract.ask_again(self.finish)
         if self.contract.asking and not self.planning:
             self._take_circuits()
         if self.contract.quiet and not self.commit and self._is_quiet():
@@ -365,27 +349,17 @@ class Replay:
             done, self.commit = self.commit.result(), None
             self._usable(done)
 
-    def _open(self) -> dict[Stage, np.ndarray]:
-        """Rows with bytes, not finished, of the stages that have begun."""
-        left = {stage: rows[np.isnan(self.finish[rows])] for stage, rows in self.begun.items()}
-        self.begun = {stage: rows for stage, rows in left.items() if len(rows)}
-        return self.begun
-
-    def _ask_again(self) -> None:
-        """Stages that had no way ask again where others have ended since."""
-        if self.contract.blocked and not self.contract.under_way:
-            before = len(self.begun)
-            if len(self._open()) < before:
-                self.contract.ended()
-
-    def _scene(self, asking: tuple[Stage, ...], after: frozenset[int] = frozenset()) -> _Scene:
+    def _scene(self, asking: tuple[Stage, ...], after: frozenset[int] = frozenset()) -> Scene:
         """What is to be decided for those who ask, when the rows of `after` will have finished."""
-        found = {}
-        for stage, rows in (self._open() | {s: s.rows[self.trace.size[s.rows] > 0] for s in asking}).items():
+        found, now = {}, max([self.clock.now(), *(s.begin for s in asking)])
+        for stage, rows in (
+            self.contract.open(self.finish) | {s: s.rows[self.trace.size[s.rows] > 0] for s in asking}
+        ).items():
             rows = rows[[row not in after for row in rows.tolist()]] if after else rows
             if len(rows):
                 found[stage] = rows, np.array([self._left(row) for row in rows.tolist()])
-        return _Scene(asking, found, self.contract.circuits)
+        coming = tuple(s for s in self.waiting if s not in asking)[:PLAN_AHEAD]
+        return Scene(asking, found, coming, self.contract.circuits, now)
 
     def _left(self, row: int) -> float:
         """Bytes of the trace that a row has still to send."""
@@ -409,34 +383,25 @@ class Replay:
             open_ += new
         return frozenset(found)
 
-    def _plan(self, scene: _Scene) -> None:
-        upcoming = [s for s in self.waiting if s not in scene.asking][:PLAN_AHEAD]
+    def _plan(self, scene: Scene) -> None:
         self.answer = None
-        self.planning = scene, self.pool.submit(self._ask, scene, self.clock.now(), upcoming)
+        self.planning = scene, self.pool.submit(self._ask, scene, self.clock.now())
 
-    def _ask(self, scene: _Scene, now: float, upcoming: list[Stage]) -> _Answer:
+    def _ask(self, scene: Scene, now: float) -> _Answer:
         """The controller's plan and the ways after it, weighed; in a thread, as all of it takes a while."""
-        trace, fabric = self.trace, self.fabric
-        others = [s for s in scene.open if s not in scene.asking]
-        sending = [stage_demand(trace, fabric, s, *scene.open[s]) for s in others]
-        asked = together([self._demand(s) for s in scene.asking])
-        rows = np.concatenate([rows for rows, _ in scene.open.values()] or [np.zeros(0, np.int64)])
-        plan = self.control.plan(asked, trace.pairs(rows), now, [self._demand(s) for s in upcoming], sending)
+        asked, sending, coming = self.demands.told(scene)
+        rows = np.concatenate([NONE, *(rows for rows, _ in scene.open.values())])
+        plan = self.control.plan(asked, self.trace.pairs(rows), now, coming, sending)
         decision = Decision(plan.rewire, plan.why, plan.rewire.apply(scene.circuits), plan.later, plan.wait)
         if not plan.rewire:
             return _Answer(scene, decision, plan.epoch, None)
         after = self._ways_under(decision.circuits)
-        loads = ([ways[0].load(*scene.open[s]) for s in scene.open] for ways in (self.ways, after))
-        decision = self.contract.weigh(decision, *loads, [0.0 if s in others else s.lead for s in scene.open])
+        ways = {scene.circuits: self.ways, decision.circuits: after}
+        prospects = {circuits: self.demands.prospect(scene, there) for circuits, (there, _) in ways.items()}
+        decision = self.contract.weigh(decision, (), prospects.__getitem__, scene.begins)
         if not decision.rewire:
             self.control.abort(plan.epoch)
         return _Answer(scene, decision, plan.epoch, after)
-
-    def _demand(self, stage: Stage) -> Demand:
-        """What a stage sends in all, as it begins."""
-        if stage not in self.demands:
-            self.demands[stage] = stage_demand(self.trace, self.fabric, stage)
-        return self.demands[stage]
 
     def _ways_under(self, circuits: Circuits) -> tuple[PairWays, PairWays]:
         """Of flows and of their acknowledgements."""

@@ -5,6 +5,9 @@
     ends             beside the others: on each of its links what all of them ask, of each at most as much as stage i itself
                      (equal shares: who asks less has gone before), the busiest of its links
 
+What comes is told of as well (`Prospect`), and when (`Begins`): what is dark as it wants to send keeps it waiting, and it gains by
+circuits lit before only what a rewire of its own would cost it.
+
 An outlook is made of rack demands, split evenly over equal ways (what a controller knows), or of the ways that routing chose for
 every flow (what a world knows).
 """
@@ -91,6 +94,65 @@ class Outlook:
         return found
 
 
+@dataclass(frozen=True, eq=False)
+class Begins:
+    """When stages send their first byte. float64 `now`: s from now, of those that send or ask, in line; of those to come behind
+    them `follows` (int64): the place in line of the stage it waits for, -1 where it waits for none, `ahead`: s from the end of
+    that, or from now, until it begins, and `lead`: s from then on to its first byte.
+    """
+
+    now: np.ndarray
+    ahead: np.ndarray
+    lead: np.ndarray
+    follows: np.ndarray
+
+    @classmethod
+    def of(cls, demands: Sequence[Demand], coming: Sequence[Demand]) -> "Begins":
+        """In line stand first `demands`, then what is `coming`."""
+        places = range(len(demands), len(demands) + len(coming))
+        follows = [-1 if d.follows is None else max(i - d.follows, -1) for i, d in zip(places, coming, strict=True)]
+        ahead, lead = ([getattr(d, name) for d in coming] for name in ("ahead", "lead"))
+        return cls(np.array([d.lead for d in demands]), np.array(ahead), np.array(lead), np.array(follows, dtype=int))
+
+    def ends(self, now: np.ndarray, seconds: np.ndarray, waits: np.ndarray | float = 0.0) -> np.ndarray:
+        """When each stage to come has sent everything, which takes it `seconds`, where those in flight end after `now` s and it
+        cannot send before `waits` s: float64[coming], s from now.
+        """
+        line, waits = now.tolist(), np.broadcast_to(waits, seconds.shape)
+        for ahead, lead, i, takes, wait in zip(
+            *map(list, (self.ahead, self.lead, self.follows, seconds, waits)), strict=True
+        ):
+            begin = ahead + (line[i] if i >= 0 else 0.0)
+            line.append(max(begin + lead, wait) + takes)
+        return np.array(line[len(now) :])
+
+
+@dataclass(frozen=True, eq=False)
+class Prospect:
+    """The outlooks of what sends or begins now, and of what comes, under one set of circuits."""
+
+    now: Outlook
+    later: Outlook
+
+    @classmethod
+    def of_racks(
+        cls, fabric: Fabric, circuits: Circuits, demands: Sequence[Demand], coming: Sequence[Demand]
+    ) -> "Prospect":
+        return cls(*(Outlook.of_racks(fabric, circuits, some) for some in (demands, coming)))
+
+    @classmethod
+    def of_flows(cls, fabric: Fabric, loads: Sequence[Load], coming: Sequence[Load]) -> "Prospect":
+        return cls(*(Outlook.of_flows(fabric, some) for some in (loads, coming)))
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Seconds that all in flight and to come end sooner in all; `later`: how many of them are of what comes."""
+
+    seconds: float
+    later: float = 0.0
+
+
 def ends_after(before: Outlook, after: Outlook, leads: np.ndarray, cables: np.ndarray, dark: float) -> np.ndarray:
     """Seconds from now until each stage ends, when cables of the mask are dark for `dark` s, then `after` holds: float64[stages].
 
@@ -114,20 +176,41 @@ def gained(now: np.ndarray, then: np.ndarray) -> float:
     return total if last >= 0 else min(total, last)
 
 
-def gain(before: Outlook, after: Outlook, leads: np.ndarray, cables: np.ndarray, dark: float) -> float:
-    """What is `gained` by going dark for `dark` s on the cables of the mask, and having `after` from then on."""
-    return gained(leads + before.ends, ends_after(before, after, leads, cables, dark))
+def gain(before: Prospect, after: Prospect, begins: Begins, cables: np.ndarray, dark: float) -> Gain:
+    """What is `gained` by going dark for `dark` s on the cables of the mask, and having `after` from then on.
+
+    What comes counts with what it adds to the end of the stage it follows; where the last of all ends later, that is all.
+    """
+    now, then = begins.now + before.now.ends, ends_after(before.now, after.now, begins.now, cables, dark)
+    soon = gained(now, then)
+    if np.isinf(soon) or not len(begins.lead):
+        return Gain(soon)
+    waits = dark * (_crosses(before.later, cables) | _crosses(after.later, cables))
+    seconds = _suited(before.later.alone, after.later.alone, np.maximum(dark - begins.lead, 0.0))
+    lines = [
+        np.concatenate((ends, begins.ends(ends, takes, wait)))
+        for ends, takes, wait in zip((now, then), seconds, (0.0, waits), strict=True)
+    ]
+    sooner = lines[0] - lines[1]
+    follows = np.where(begins.follows < 0, len(sooner), begins.follows)
+    later = float((sooner[len(now) :] - np.append(sooner, 0.0)[follows]).sum())
+    total, last = float((now - then).sum()) + later, float(lines[0].max() - lines[1].max())
+    return Gain(total if last >= 0 else min(total, last), later)
 
 
 def gain_later(before: Outlook, after: Outlook, leads: np.ndarray, dark: float) -> float:
-    """Seconds that stages to come, one after another, gain by having `after` as they begin.
+    """Seconds that stages to come, one after another, gain by having `after` as they begin."""
+    now, then = _suited(before.alone, after.alone, np.maximum(dark - leads, 0.0))
+    return float((now - then).sum())
 
-    A rewire of their own would give each what suits it at the price of what of the dark time is not hidden: no more is at stake.
+
+def _suited(now: np.ndarray, then: np.ndarray, stake: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of stages to come under either circuits, where each may have those that suit it at the price of `stake` s.
+
+    A rewire of their own costs what of the dark time is not hidden: no more is at stake. 0 where neither has a way.
     """
-    stake = np.maximum(dark - leads, 0.0)
-    with np.errstate(invalid="ignore"):  # inf - inf: no way under either
-        better = np.nan_to_num(before.alone - after.alone, nan=0.0)
-    return float(np.clip(better, -stake, stake).sum())
+    none = np.isinf(now) & np.isinf(then)
+    return np.where(none, 0.0, np.minimum(now, then + stake)), np.where(none, 0.0, np.minimum(then, now + stake))
 
 
 def _crosses(outlook: Outlook, cables: np.ndarray) -> np.ndarray:

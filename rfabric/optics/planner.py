@@ -20,7 +20,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric, unreachable
 from ..units import show_time
 from .circuits import Circuits, Demand, Rewire, together
-from .outlook import NEVER, Outlook, gain, gain_later
+from .outlook import NEVER, Begins, Prospect, gain
 from .policies import Policy
 
 Pair = tuple[str, str]  # host names
@@ -61,7 +61,8 @@ class Timing:
 class Decision:
     """What the planner made of intents: the rewire (empty when the circuits stay), why, and the circuits after it.
 
-    later: seconds that stages to come are predicted to gain; wait: what begins has no way until something in flight has ended.
+    later: seconds that stages to come are predicted to gain; wait: what begins has no way until something in flight has ended;
+    others: circuits that are predicted to gain less, the best first.
     """
 
     rewire: Rewire
@@ -69,6 +70,7 @@ class Decision:
     circuits: Circuits
     later: float = 0.0
     wait: bool = False
+    others: tuple[Circuits, ...] = ()
 
 
 STAY = Rewire(Circuits(), Circuits())
@@ -103,9 +105,9 @@ def intend(
         decision = Decision(STAY, text, circuits)
     else:
         every, guard = [*sending, demand], timing.guard if dark else 0.0
-        stay = Prospect.of(fabric, circuits, every, coming)
+        stay = Prospect.of_racks(fabric, circuits, every, coming)
         decision = Decision(STAY, "circuits already fit", circuits)
-        if stay.at_stake(every, coming, dark) > guard:
+        if _at_stake(stay, every, coming, dark) > guard:
             found = dict.fromkeys([*_candidates(fabric, policy, demand, circuits, now, coming, sending), *also])
             decision = _best(fabric, policy.name, found, every, coming, circuits, stay, dark, guard)
     if decision.wait and (sending or in_turn):
@@ -131,23 +133,21 @@ def _candidates(
 
 def _best(
     fabric: Fabric, who: str, found: Iterable[Circuits], demands: Sequence[Demand], coming: Sequence[Demand],
-    circuits: Circuits, stay: "Prospect", dark: float, guard: float,
+    circuits: Circuits, stay: Prospect, dark: float, guard: float,
 ) -> Decision:  # fmt: skip
     """The candidate that gains most over the circuits as they are; they stay where none gains more than `guard` s."""
     others, blocked = [wanted for wanted in found if wanted != circuits], bool(np.isinf(stay.now.least).any())
     if not others:
         return Decision(STAY, "circuits already fit", circuits, wait=blocked)
-    leads = np.array([d.lead for d in demands]), np.array([d.lead for d in coming])
-    gains = []
+    begins, gains = Begins.of(demands, coming), []
     for wanted in others:
-        after, cables = Prospect.of(fabric, wanted, demands, coming), cable_mask(fabric, circuits, wanted)
-        later = gain_later(stay.later, after.later, leads[1], dark)
-        gains.append((gain(stay.now, after.now, leads[0], cables, dark), later, wanted))
-    soon, later, wanted = max(gains, key=lambda one: one[0] + one[1])
-    if soon + later > guard:
-        rewire = Rewire.between(circuits, wanted)
-        return Decision(rewire, f"{who}: {rewire.size} circuits change", wanted, later)
-    return Decision(STAY, refusal(soon + later), circuits, wait=blocked)
+        after = Prospect.of_racks(fabric, wanted, demands, coming)
+        gains.append(gain(stay, after, begins, cable_mask(fabric, circuits, wanted), dark))
+    (most, wanted), *rest = sorted(zip(gains, others, strict=True), key=lambda one: -one[0].seconds)
+    if most.seconds > guard:
+        rewire, less = Rewire.between(circuits, wanted), tuple(lit for found, lit in rest if found.seconds > guard)
+        return Decision(rewire, f"{who}: {rewire.size} circuits change", wanted, most.later, others=less)
+    return Decision(STAY, refusal(most.seconds), circuits, wait=blocked)
 
 
 def refusal(seconds: float) -> str:
@@ -157,23 +157,12 @@ def refusal(seconds: float) -> str:
     return f"predicted to end {show_time(abs(seconds))} {'later' if seconds < 0 else 'sooner'}: circuits stay"
 
 
-@dataclass(frozen=True, eq=False)
-class Prospect:
-    """The outlooks of what sends now and of what comes, under one set of circuits."""
-
-    now: Outlook
-    later: Outlook
-
-    @classmethod
-    def of(cls, fabric: Fabric, circuits: Circuits, demands: Sequence[Demand], coming: Sequence[Demand]) -> "Prospect":
-        return cls(Outlook.of_racks(fabric, circuits, demands), Outlook.of_racks(fabric, circuits, coming))
-
-    def at_stake(self, demands: Sequence[Demand], coming: Sequence[Demand], dark: float) -> float:
-        """Seconds that no rewire could gain more than: the network cards need their time under any circuits."""
-        soon = sum(max(end - d.floor, 0.0) for end, d in zip(self.now.ends, demands, strict=True))
-        waits = (max(dark - d.lead, 0.0) for d in coming)
-        each = zip(self.later.alone, coming, waits, strict=True)
-        return float(soon + sum(min(max(end - d.floor, 0.0), wait) for end, d, wait in each))
+def _at_stake(stay: Prospect, demands: Sequence[Demand], coming: Sequence[Demand], dark: float) -> float:
+    """Seconds that no rewire could gain more than: the network cards need their time under any circuits."""
+    soon = sum(max(end - d.floor, 0.0) for end, d in zip(stay.now.ends, demands, strict=True))
+    waits = (max(dark - d.lead, 0.0) for d in coming)
+    each = zip(stay.later.alone, coming, waits, strict=True)
+    return float(soon + sum(min(max(end - d.floor, 0.0), wait) for end, d, wait in each))
 
 
 def turn(fabric: Fabric, who: str, wanted: Circuits, slot: float, circuits: Circuits, timing: Timing) -> Decision:

@@ -1,7 +1,8 @@
 """The rewire contract as a state machine: what both worlds follow, each on its own clock.
 
-    a stage begins        ask(stage): it waits for its circuits, with all that began since the last decision
+    begin(stage)          a stage begins: it asks for its circuits, with all that began since the last decision
     asking                the stages to be decided together; none while a rewire is under way
+    open                  the rows of stages that have begun and not finished
         stay, wait        the circuits stay; or a stage has no way until something in flight has ended, and asks again then
         take(decision)    the rewire is under way: whom it makes stand still, whom it waits for
     quiet                 nobody is waited for: the circuits may go dark
@@ -17,14 +18,14 @@ dark. What the stages that ask would send at this instant has not left yet: nobo
 or knows what a row is beyond its number.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..fabric import Fabric
-from .circuits import Circuits
-from .outlook import Load, Outlook, ends_after, gain
+from .circuits import Circuits, Rewire
+from .outlook import Begins, Gain, Outlook, Prospect, ends_after, gain
 from .planner import STAY, Decision, RewireRecord, Timing, cable_mask, refusal
 
 NONE = np.zeros(0, np.int64)
@@ -55,14 +56,24 @@ class Rewiring:
         self.epochs: list[tuple[float, Circuits]] = [(0.0, circuits)]
         self.records: list[RewireRecord] = []
         self.under_way: UnderWay | None = None
+        self.begun: dict[Hashable, np.ndarray] = {}  # rows with bytes, not known to have finished, of stages that have
         self.blocked: list[Hashable] = []  # stages that have no way until another ends
+        self._beside: frozenset[Hashable] = frozenset()  # what was open as they were blocked
         self._asking: list[Hashable] = []
 
     # --- intents -----------------------------------------------------------------------------------------------------
 
-    def ask(self, stage: Hashable) -> None:
-        """A stage begins."""
-        self._asking.append(stage)
+    def begin(self, stage: Hashable, rows: np.ndarray, asks: bool = True) -> None:
+        """A stage begins, of which `rows` send; where it `asks`, it waits for its circuits."""
+        self.begun[stage] = rows
+        if asks:
+            self._asking.append(stage)
+
+    def open(self, finish: np.ndarray) -> dict[Hashable, np.ndarray]:
+        """Rows with bytes of the stages that have begun and not finished; `finish`: s by row, nan or inf: not yet."""
+        left = {stage: rows[~np.isfinite(finish[rows])] for stage, rows in self.begun.items()}
+        self.begun = {stage: rows for stage, rows in left.items() if len(rows)}
+        return self.begun
 
     @property
     def asking(self) -> tuple:
@@ -75,32 +86,49 @@ class Rewiring:
 
     def wait(self) -> None:
         """Those who asked have no way yet: they ask again when a stage has ended."""
-        self.blocked, self._asking = [*self.blocked, *self._asking], []
+        self.blocked, self._asking, self._beside = [*self.blocked, *self._asking], [], frozenset(self.begun)
 
-    def ended(self) -> None:
-        """A stage has ended: whoever was blocked asks again."""
-        self._asking, self.blocked = [*self.blocked, *self._asking], []
+    def ask_again(self, finish: np.ndarray) -> None:
+        """Stages that had no way ask again where others have ended since."""
+        if self.blocked and not self.under_way and not self._beside <= self.open(finish).keys():
+            self._asking, self.blocked = [*self.blocked, *self._asking], []
 
     # --- the rewire --------------------------------------------------------------------------------------------------
 
-    def weigh(
-        self, decision: Decision, before: Sequence[Load], after: Sequence[Load], leads: Sequence[float]
-    ) -> Decision:
-        """The decision, once the ways of every flow are known: circuits stay where those in flight would not end sooner."""
-        outlooks = (Outlook.of_flows(self.fabric, loads) for loads in (before, after))
-        cables, dark = cable_mask(self.fabric, self.circuits, decision.circuits), self.timing.takes(self.fabric)
-        seconds = gain(*outlooks, np.array(leads), cables, dark) + decision.later
-        if seconds > self.timing.guard:
-            return decision
-        return Decision(STAY, refusal(seconds), self.circuits)
+    @property
+    def back(self) -> tuple[Circuits, ...]:
+        """Circuits to return to: those before the present ones, and those of the start."""
+        found = dict.fromkeys(circuits for _, circuits in (*self.epochs[-2:-1], self.epochs[0]))
+        return tuple(circuits for circuits in found if circuits != self.circuits)
 
-    def ends(
-        self, decision: Decision, before: Sequence[Load], after: Sequence[Load], leads: Sequence[float]
-    ) -> np.ndarray:
+    def weigh(
+        self, decision: Decision, also: Iterable[Circuits], prospect: Callable[[Circuits], Prospect], begins: Begins
+    ) -> Decision:
+        """What gains most by the ways of every flow (`prospect`): the decision, one of `also`; else its next best, or to stay.
+
+        A policy and its forecast know racks alone: what they propose may harm, and what harmed they may not undo.
+        """
+        first = [*([decision.circuits] if decision.rewire else ()), *also]
+        refused = decision
+        for some in (first, *([circuits] for circuits in decision.others)):
+            gains = [(self._gain(circuits, prospect, begins), circuits) for circuits in dict.fromkeys(some)]
+            most, best = max(gains, key=lambda one: one[0].seconds, default=(Gain(0.0), self.circuits))
+            if most.seconds > self.timing.guard:
+                rewire = Rewire.between(self.circuits, best)
+                who = "back" if best in also else decision.why.partition(":")[0]
+                return Decision(rewire, f"{who}: {rewire.size} circuits change", best, most.later)
+            if refused.rewire:
+                refused = Decision(STAY, refusal(most.seconds), self.circuits)
+        return refused
+
+    def _gain(self, wanted: Circuits, prospect: Callable[[Circuits], Prospect], begins: Begins) -> Gain:
+        cables, dark = cable_mask(self.fabric, self.circuits, wanted), self.timing.takes(self.fabric)
+        return gain(prospect(self.circuits), prospect(wanted), begins, cables, dark)
+
+    def ends(self, decision: Decision, before: Outlook, after: Outlook, leads: np.ndarray) -> np.ndarray:
         """Seconds until each stage ends by the ways of its flows, if the decision is followed: float64[stages]; inf: never."""
-        outlooks = (Outlook.of_flows(self.fabric, loads) for loads in (before, after))
         cables, dark = cable_mask(self.fabric, self.circuits, decision.circuits), self.timing.takes(self.fabric)
-        return ends_after(*outlooks, np.array(leads), cables, dark)
+        return ends_after(before, after, leads, cables, dark)
 
     def take(self, decision: Decision, now: float, stages: tuple = ()) -> UnderWay:
         """The rewire is requested for all who asked; where none did, a turn for `stages`."""

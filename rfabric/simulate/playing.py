@@ -7,7 +7,7 @@ have started. Rows for which it is the last round of a pass are waited for, what
 their rounds find them again in the next pass.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ..optics.planner import Decision, cable_mask
 from ..optics.policies import Policy
 from ..optics.rewiring import NONE, Rewiring
 from ..optics.rounds import Rounds, decompositions, direct
-from ..trace import Stage, Trace, waves
+from ..trace import Scene, Stage, Trace, waves
 from ..trace.pairs import Pairs, PairWays
 from .flows import Engine
 
@@ -165,26 +165,24 @@ def _lights_of(fabric: Fabric, pairs: Pairs, circuits: Circuits, sent: np.ndarra
 
 def best_play(
     contract: Rewiring, policy: Policy, trace: Trace, pairs: Pairs, routing: Routing,
-    scene: dict[Stage, tuple[np.ndarray, np.ndarray, float]], mine: set[Stage], ends: np.ndarray, decision: Decision,
-    coming: list[Demand],
+    scene: Scene, mine: set[Stage], ends: np.ndarray, decision: Decision, coming: list[Demand],
 ) -> Play | None:  # fmt: skip
     """The rounds for the stages `mine`, where all in flight is predicted to end sooner with them than by `decision`.
 
-    scene: of each stage in flight or beginning its open rows, the bytes each has left, and its lead (s); `ends`: when each ends
-    (s from now) if the decision is followed. None too where others in flight share racks with the rounds, or cables.
+    ends: when each in the scene's line ends (s from now) if the decision is followed. None too where others in flight share racks
+    with the rounds, or cables.
     """
     fabric, timing = contract.fabric, contract.timing
-    playing = np.array([s in mine for s in scene])
-    rows, left = _together(scene, mine)
-    rest, rest_left = _together(scene, scene.keys() - mine)
-    leads = np.array([lead for *_, lead in scene.values()])
+    playing, leads = np.array([s in mine for s in scene.line]), scene.begins.now
+    stages, beside = (tuple(s for s in scene.line if (s in mine) == here) for here in (True, False))
+    (rows, left), (rest, rest_left) = _together(scene, stages), _together(scene, beside)
     demand = trace.demand_of(fabric, rows, left=left)
     least = np.where(playing, leads + demand.floor, ends)
     if gained(ends, least) <= timing.guard or _share_racks(demand, trace.demand_of(fabric, rest)):
         return None
     others = np.bincount(pairs.of[rest], rest_left, minlength=len(pairs.src))
     made = [
-        Play(fabric, trace, pairs, rounds, tuple(s for s in scene if s in mine), rows, left, routing, others)
+        Play(fabric, trace, pairs, rounds, stages, rows, left, routing, others)
         for rounds in decompositions(fabric, policy, demand, contract.circuits)
     ]
     turn, count, dark = fabric.reconfig_delay + timing.settle, waves(trace, rows), timing.takes(fabric)
@@ -194,7 +192,7 @@ def best_play(
         wait = dark if play.rounds.circuits[0] != contract.circuits else 0.0
         found = np.maximum(leads, wait) + play.lasts(turn, count)
         if len(rest):
-            loads = ([ways.load(scene[s][0], scene[s][1]) for s in scene if s not in mine] for ways in play.ways)
+            loads = ([ways.load(*scene.open[s]) for s in beside] for ways in play.ways)
             found[~playing] = np.max([Outlook.of_flows(fabric, some).ends for some in loads], axis=0)
         return found
 
@@ -208,12 +206,10 @@ def best_play(
     return best if gained(ends, then(best)) + later - decision.later > timing.guard else None
 
 
-def _together(scene: dict[Stage, tuple[np.ndarray, np.ndarray, float]], some: Set[Stage]) -> tuple[np.ndarray, ...]:
+def _together(scene: Scene, some: tuple[Stage, ...]) -> tuple[np.ndarray, ...]:
     """The rows of some stages, and what each has left."""
-    parts = [scene[s] for s in scene if s in some]
-    return np.concatenate([NONE, *(rows for rows, *_ in parts)]), np.concatenate(
-        [NONE, *(left for _, left, _ in parts)]
-    )
+    parts = [scene.open[s] for s in some]
+    return np.concatenate([NONE, *(rows for rows, _ in parts)]), np.concatenate([NONE, *(left for _, left in parts)])
 
 
 def _share_racks(some: Demand, others: Demand) -> bool:

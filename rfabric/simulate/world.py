@@ -23,6 +23,7 @@ a run: in lockstep a step of a ring takes over the rates of the one before. Who 
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
@@ -30,13 +31,13 @@ from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..fabric.schemes import DEFAULT_SCHEME, SPLIT, Routing
 from ..fabric.ways import offsets_of
-from ..optics import Circuits, Decision, Demand, Rewire, Timing, intend, parse_policy
+from ..optics import Circuits, Decision, Rewire, Timing, intend, parse_policy
 from ..optics.circuits import together
 from ..optics.planner import refuse_cut, turn
 from ..optics.policies import spelled
 from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Folding, Result
-from ..trace import PLAN_AHEAD, Stage, Trace, begins, routing_of, stage_demand, stages
+from ..trace import PLAN_AHEAD, Demands, Scene, Stage, Trace, begins, routing_of, stages
 from ..trace.beforehand import first_circuits
 from ..trace.pairs import Pairs, PairWays
 from .flows import Engine
@@ -134,8 +135,7 @@ class _World:
         self.stage_of = begins(self.waiting)
         alone = (r for r in self.stage_of if not len(trace.waits_for(r)))
         self.opens = sorted((float(trace.start[r]), r) for r in alone)
-        self.begun: dict[Stage, np.ndarray] = {}  # rows with bytes, not finished, of the stages that have
-        self.demands: dict[Stage, Demand] = {}  # of stages as they begin
+        self.demands = Demands(trace, fabric)
         self.wakes: list[float] = []  # when rows with a gap start, where slots or rounds turn
         self.play: Play | None = None  # the rounds that are on
         self.before = start  # the circuits from which rounds were last begun
@@ -203,7 +203,7 @@ class _World:
                         self._begin(stage)
             if not self._steered() and not seen:
                 return self._finish()
-            self._ask_again()
+            self.contract.ask_again(self.engine.finish_times())
             while self.contract.asking:
                 self._decide()
 
@@ -320,14 +320,12 @@ class _World:
         if not self.fabric.ocses:
             return
         rows = stage.rows[self.trace.size[stage.rows] > 0]
-        self.begun[stage] = rows
+        self.contract.begin(stage, rows, self.policy.granularity != "one-shot")
         stands = self._concerned(rows)
         if len(stands):
             stands = self.contract.concern(NONE, stands, dark=bool(self.times) and np.isinf(self.halt))
             self._stop(stands)
         self._reroute(rows[~np.isin(rows, stands)])
-        if self.policy.granularity != "one-shot":
-            self.contract.ask(stage)
 
     def _tell(self, at_once: bool = False) -> None:
         """Say how far the run is: as a phase begins, and now and then while the engine works."""
@@ -343,69 +341,61 @@ class _World:
 
     def _decide(self) -> None:
         """Answer the stages that ask, all at once."""
-        asking, open_ = self.contract.asking, self._open()
-        others = [s for s in open_ if s not in asking]
-        demand = together([self._demand(s) for s in asking])
-        left = {s: self.engine.remaining(rows) for s, rows in open_.items()}
-        sending = [stage_demand(self.trace, self.fabric, s, open_[s], left[s]) for s in others]
-        if self.slotted:  # the cycle meets all who send, not those alone who begin
-            self.turn = 0
-            self.cycle = self.policy.cycle(together([demand, *sending]), self.contract.circuits) or self.cycle
-            self.contract.stay()
+        scene = self._scene()
+        if self.slotted:
+            self._new_cycle(scene)
             return
-        coming = [self._demand(s) for s in self.waiting[:PLAN_AHEAD]]
-        circuits, now, rounds = self.contract.circuits, self.engine.now, self.in_rounds
-        decision = intend(
-            self.fabric, self.policy, demand, circuits, now, coming, self.timing, sending, in_turn=rounds,
-            also=(self.before,) if rounds else (),
-        )  # fmt: skip
-        some = [*others, *(s for s in asking if s in open_)]
-        ways = {c: self._ways_under(c) for c in (circuits, decision.circuits)}
-        leads = [0.0 if s in others else s.lead for s in some]
-        loads, play = [], None
-        if decision.rewire or rounds:
-            loads = [[ways[c].load(open_[s], left[s]) for s in some] for c in (circuits, decision.circuits)]
-        if decision.rewire:
-            decision = self.contract.weigh(decision, *loads, leads)
-        if rounds and some:
-            scene = {s: (open_[s], left[s], lead) for s, lead in zip(some, leads, strict=True)}
-            ends = self.contract.ends(decision, loads[0], loads[1 if decision.rewire else 0], leads)
-            mine = {*asking, *(self.play.stages if self.play else ())}
-            known = self.trace, self.pairs, self.routing
-            play = best_play(self.contract, self.policy, *known, scene, mine, ends, decision, coming)
+        decision, play = self._chosen(scene)
         if play:
             self._play(play)
         elif decision.rewire:
-            self._rewire(decision, ways[decision.circuits])
+            self._rewire(decision, self._ways_under(decision.circuits))
             self.play = None
-        elif not decision.wait:
+        elif decision.wait:
+            if not scene.sending:
+                refuse_cut(self.fabric, scene.circuits, self.demands.told(scene)[:1])
+            self.engine.watch(np.concatenate([rows for rows, _ in scene.open.values()]))
+            self.contract.wait()
+        else:
             self.contract.stay()
             self._end_play()
-        else:
-            if not sending:
-                refuse_cut(self.fabric, circuits, [demand])
-            self.engine.watch(np.concatenate(list(open_.values())))
-            self.contract.wait()
 
-    def _demand(self, stage: Stage) -> Demand:
-        """What a stage sends in all, as it begins."""
-        if stage not in self.demands:
-            self.demands[stage] = stage_demand(self.trace, self.fabric, stage)
-        return self.demands[stage]
+    def _scene(self) -> Scene:
+        """What there is to decide now."""
+        open_ = {stage: (rows, self.engine.remaining(rows)) for stage, rows in self._open().items()}
+        contract = self.contract
+        return Scene(contract.asking, open_, tuple(self.waiting[:PLAN_AHEAD]), contract.circuits, self.engine.now)
+
+    def _new_cycle(self, scene: Scene) -> None:
+        """The cycle meets all who send, not those alone who begin."""
+        demand, sending, _ = self.demands.told(scene)
+        self.turn = 0
+        self.cycle = self.policy.cycle(together([demand, *sending]), scene.circuits) or self.cycle
+        self.contract.stay()
+
+    def _chosen(self, scene: Scene) -> tuple[Decision, Play | None]:
+        """What the policy asks for, weighed by the ways of every flow; and rounds, where they are better still."""
+        demand, sending, coming = self.demands.told(scene)
+        rounds, lasts = self.in_rounds, demand.window > self.timing.least_window(self.fabric)
+        back = (*((self.before,) if rounds else ()), *self.contract.back) if lasts else ()
+        decision = intend(
+            self.fabric, self.policy, demand, scene.circuits, scene.now, coming, self.timing, sending, in_turn=rounds,
+            also=back,
+        )  # fmt: skip
+        prospect = cache(lambda circuits: self.demands.prospect(scene, self._ways_under(circuits)))
+        if not decision.wait:
+            decision = self.contract.weigh(decision, back, prospect, scene.begins)
+        if not rounds or not scene.line:
+            return decision, None
+        stay, after = (prospect(circuits).now for circuits in (scene.circuits, decision.circuits))
+        ends = self.contract.ends(decision, stay, after, scene.begins.now)
+        mine = {*scene.asking, *(self.play.stages if self.play else ())}
+        known = self.trace, self.pairs, self.routing
+        return decision, best_play(self.contract, self.policy, *known, scene, mine, ends, decision, coming)
 
     def _open(self) -> dict[Stage, np.ndarray]:
         """Rows with bytes, not finished, of the stages that have begun."""
-        finish = self.engine.finish_times()
-        left = {stage: rows[~np.isfinite(finish[rows])] for stage, rows in self.begun.items()}
-        self.begun = {stage: rows for stage, rows in left.items() if len(rows)}
-        return self.begun
-
-    def _ask_again(self) -> None:
-        """Stages that had no way ask again where others have ended since."""
-        if self.contract.blocked and not self.contract.under_way:
-            before = len(self.begun)
-            if len(self._open()) < before:
-                self.contract.ended()
+        return self.contract.open(self.engine.finish_times())
 
     def _rewire(self, decision: Decision, after: PairWays, control: float | None = None) -> None:
         """The rewire is requested; `control`: s, where it is not the timing's. Rows in rounds stop by themselves."""
@@ -422,7 +412,8 @@ class _World:
             self._go_dark()
 
     def _rows_of(self, some: tuple[Stage, ...]) -> np.ndarray:
-        return np.concatenate([NONE, *(self.begun[s] for s in some if s in self.begun)])
+        begun = self.contract.begun
+        return np.concatenate([NONE, *(begun[s] for s in some if s in begun)])
 
     def _concerned(self, rows: np.ndarray | None = None) -> np.ndarray:
         """Those of `rows` (all that are open) whose way, now or after, the rewire under way darkens."""

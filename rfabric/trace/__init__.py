@@ -16,10 +16,12 @@ from .collectives import (
 from .formats import read_trace, write_trace
 from .loops import Loop
 from .model import PHASES, Origin, PhaseKey, Trace, routing_of
+from .scene import Demands, Scene
 from .stages import PLAN_AHEAD, Stage, begins, stage_demand, stages, waves
 
 __all__ = [
-    "PHASES", "PLAN_AHEAD", "Flows", "Loop", "Origin", "PhaseKey", "Stage", "Trace", "TraceBuilder", "all_to_all", "begins",
+    "PHASES", "PLAN_AHEAD", "Demands", "Flows", "Loop", "Origin", "PhaseKey", "Scene", "Stage",
+    "Trace", "TraceBuilder", "all_to_all", "begins",
     "broadcast", "by_server", "halving_doubling", "hierarchical_all_to_all", "point_to_point", "read_trace", "ring",
     "routing_of", "scatter", "stage_demand", "stages", "tree_all_reduce", "waves", "write_trace",
 ]  # fmt: skip

@@ -320,6 +320,17 @@ class Trace:
             finish[level] = np.maximum(start[level], ready[level] + self.gap[level]) + spent[level]
         return ready, finish
 
+    def latest(self, numbers: np.ndarray) -> np.ndarray:
+        """For each row the largest of `numbers` (int64[n], -1: none) of all rows it waits for, at any remove; -1 where there are
+        none.
+        """
+        found = np.full(len(self), -1, np.int64)
+        for level in self.levels[1:]:
+            counts = np.diff(self.after_offsets)[level]
+            before = self.after[spread(self.after_offsets[level], counts)]
+            found[level] = np.maximum.reduceat(np.maximum(found[before], numbers[before]), np.cumsum(counts) - counts)
+        return found
+
     def communication(self) -> dict[tuple[int, str, str], np.ndarray]:
         """Rows that send bytes, by (step, phase, label)."""
         return dict(self._communication)

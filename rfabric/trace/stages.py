@@ -31,7 +31,9 @@ class Stage:
     """Rows that share their circuits; it begins when the first of `entries` is ready. `label` is of a collective, else ''.
 
     A collective begins with the compute right before it, which hides the rewire: what it waits for has been sent by then. `lead`
-    is how long that computing takes: from `begin` to the first byte, s on a network without delay.
+    is how long that computing takes: from `begin` to the first byte, s on a network without delay. `number` is its place among the
+    stages of its trace, `follows` that of the last of those that its first byte waits for, -1 where it waits for none; `gap` is
+    what is computed between that one's last byte and `begin`, s.
     """
 
     key: PhaseKey
@@ -41,6 +43,9 @@ class Stage:
     until_next: float | None = None  # s on a network without delay; None: the phase's window counts
     lead: float = 0.0
     begin: float = 0.0
+    number: int = 0
+    follows: int = -1
+    gap: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.key} {self.label}".strip()
@@ -53,14 +58,15 @@ def stages(trace: Trace, granularity: str) -> list[Stage]:
     if granularity == "one-shot":
         every = np.arange(len(trace))
         return [Stage(PhaseKey(int(trace.step.min(initial=0)), "all"), "", every, _entries(trace, every))]
-    ready, _ = trace.compute_only()
+    ready, finish = trace.compute_only()
     if granularity in ("per-collective", "intra-collective"):
-        return _collectives(trace, ready)
+        return _in_line(trace, _collectives(trace, ready), finish)
     found = ((key, trace.rows(key), trace.entries(key)) for key in trace.phase_keys)
-    return [
+    phases = [
         Stage(key, "", rows, entries, None, _lead(trace, ready, rows, entries), float(ready[entries].min()))
         for key, rows, entries in found
     ]
+    return _in_line(trace, phases, finish)
 
 
 def stage_demand(
@@ -125,6 +131,22 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
             lead = min(lead, trace.looped.loops[loop].between[0])
         stages.append(Stage(key, label, rows, entries, end - begin, lead, float(ready[entries].min())))
     return stages
+
+
+def _in_line(trace: Trace, every: list[Stage], finish: np.ndarray) -> list[Stage]:
+    """The same, told which of them each follows; `finish`: s, of each row on a network without delay."""
+    numbers = np.full(len(trace), -1, np.int64)
+    for i, stage in enumerate(every):
+        numbers[stage.rows] = np.where(trace.size[stage.rows] > 0, i, -1)
+    latest = np.where(trace.size > 0, trace.latest(numbers), len(every))  # of rows that send; others say nothing
+    ends = [float(finish[stage.rows].max(initial=0.0, where=trace.size[stage.rows] > 0)) for stage in every]
+    found = []
+    for i, stage in enumerate(every):
+        follows = int(latest[stage.rows].min(initial=len(every)))
+        follows = follows if follows < i else -1
+        gap = max(stage.begin - ends[follows], 0.0) if follows >= 0 else 0.0
+        found.append(replace(stage, number=i, follows=follows, gap=gap))
+    return found
 
 
 def _first_ready(ready: np.ndarray, loop: np.ndarray) -> np.ndarray:

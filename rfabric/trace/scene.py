@@ -1,0 +1,93 @@
+"""What is decided at one instant: the stages that ask, what sends and what comes, as racks know it and as flows do.
+
+    in line    those that send, those that ask, those to come
+
+Both worlds make a `Scene` of what they know as stages ask; what a policy sees of it (`Demands.told`) and what its answer is
+weighed by (`Demands.prospect`) are made here, once.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ..fabric import Fabric
+from ..optics import Circuits, Demand
+from ..optics.circuits import together
+from ..optics.outlook import Begins, Prospect
+from .model import Trace
+from .pairs import PairWays
+from .stages import Stage, stage_demand
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Who asks, and, by stage, the rows that still send and the bytes each has left; who comes; the circuits; `now`, s."""
+
+    asking: tuple[Stage, ...]
+    open: dict[Stage, tuple[np.ndarray, np.ndarray]]
+    coming: tuple[Stage, ...]
+    circuits: Circuits
+    now: float
+
+    @property
+    def sending(self) -> tuple[Stage, ...]:
+        """Those that began before."""
+        return tuple(stage for stage in self.open if stage not in self.asking)
+
+    @property
+    def line(self) -> tuple[Stage, ...]:
+        """Those that have something to send now."""
+        return self.sending + tuple(stage for stage in self.asking if stage in self.open)
+
+    @cached_property
+    def begins(self) -> Begins:
+        """When each of the line, and each to come, sends its first byte."""
+        places = {stage.number: i for i, stage in enumerate((*self.line, *self.coming))}
+        leads = [0.0] * len(self.sending) + [stage.lead for stage in self.line[len(self.sending) :]]
+        follows = [places.get(s.follows, -1) for s in self.coming]
+        ahead = [self.ahead(s, i >= 0) for s, i in zip(self.coming, follows, strict=True)]
+        return Begins(*map(np.array, (leads, ahead, [s.lead for s in self.coming])), np.array(follows, dtype=int))
+
+    def ahead(self, stage: Stage, follows: bool) -> float:
+        """Seconds until a stage to come begins, after what it follows in line; else from now, at least."""
+        return stage.gap if follows else max(stage.begin - self.now, 0.0)
+
+    def fits(self, other: "Scene") -> bool:
+        """Whether a plan for this one will do: the same stages ask, and nobody sends whom it did not count with."""
+        same = self.asking == other.asking and self.circuits == other.circuits
+        return same and other.open.keys() <= self.open.keys()
+
+
+class Demands:
+    """What the stages of a trace send."""
+
+    def __init__(self, trace: Trace, fabric: Fabric):
+        self.trace, self.fabric = trace, fabric
+        self._whole: dict[Stage, Demand] = {}
+
+    def whole(self, stage: Stage) -> Demand:
+        """What a stage sends in all, as it begins."""
+        if stage not in self._whole:
+            self._whole[stage] = stage_demand(self.trace, self.fabric, stage)
+        return self._whole[stage]
+
+    def told(self, scene: Scene) -> tuple[Demand, list[Demand], list[Demand]]:
+        """What a policy sees, rack to rack: what all who ask are about to send, what others still send, and what comes."""
+        sending = [stage_demand(self.trace, self.fabric, s, *scene.open[s]) for s in scene.sending]
+        places = {s.number: i for i, s in enumerate(scene.sending)}
+        places |= dict.fromkeys((s.number for s in scene.asking), len(sending))
+        places |= {s.number: len(sending) + 1 + i for i, s in enumerate(scene.coming)}
+        coming = []
+        for stage in scene.coming:
+            before = places.get(stage.follows)
+            follows = None if before is None else places[stage.number] - before
+            ahead = scene.ahead(stage, before is not None)
+            coming.append(replace(self.whole(stage), ahead=ahead, follows=follows))
+        return together([self.whole(s) for s in scene.asking]), sending, coming
+
+    def prospect(self, scene: Scene, ways: PairWays) -> Prospect:
+        """What the line and those to come may expect of `ways`, by the ways of every flow."""
+        rows = (s.rows[self.trace.size[s.rows] > 0] for s in scene.coming)
+        coming = [ways.load(some, self.trace.total[some].astype(float)) for some in rows]
+        return Prospect.of_flows(self.fabric, [ways.load(*scene.open[s]) for s in scene.line], coming)
