@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import networkx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -27,7 +28,7 @@ from rfabric.optics import (
 from rfabric.optics.outlook import Begins, Outlook, Prospect, gain
 from rfabric.optics.policies import drain_seconds
 from rfabric.optics.rewiring import Rewiring
-from rfabric.optics.solvers import matching
+from rfabric.optics.solvers import Asked, best_matching, matching
 from rfabric.optics.templates import isolated_pods, mesh, rounds, tree
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder
@@ -347,3 +348,21 @@ def test_circuits_to_return_to_are_those_of_before_and_of_the_start():
         contract.take(Decision(Rewire.between(contract.circuits, wanted), "on", wanted), float(i))
         contract.done(i + 0.1, i + 0.2, i + 0.3, np.zeros(1))
     assert contract.back == (every[1], start())
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 30), st.integers(0, 2**32 - 1))
+def test_a_matching_found_part_by_part_weighs_as_much_as_that_of_the_whole(racks, seed):
+    rng = np.random.default_rng(seed)
+    a, b = np.triu_indices(racks, 1)
+    some = rng.random(len(a)) < 1.5 / racks  # many parts, some alike
+    weight = rng.integers(1, 4, some.sum()).astype(float)
+    thin, region = np.zeros(racks), np.zeros((1, racks), np.int64)
+    edges = Asked(tuple(map(str, range(racks))), region, 1.0, thin, a[some], b[some], weight)
+    best = best_matching(edges, np.arange(some.sum()), weight)
+    ends = np.concatenate((edges.rows[best], edges.columns[best]))
+    assert len(set(ends.tolist())) == len(ends) and (np.diff(best) > 0).all()
+    graph = networkx.Graph()
+    graph.add_weighted_edges_from(zip(edges.rows.tolist(), edges.columns.tolist(), weight.tolist(), strict=True))
+    whole = networkx.max_weight_matching(graph)
+    assert weight[best].sum() == sum(graph.edges[pair]["weight"] for pair in whole)

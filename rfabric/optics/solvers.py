@@ -16,6 +16,8 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 import rustworkx
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from ..fabric import Fabric
 from ..fabric.ways import offsets_of
@@ -232,17 +234,37 @@ def _circuits_within(a: Asked, seconds: float) -> np.ndarray | None:
 
 
 def best_matching(a: Asked, edges: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Positions in `edges` of a matching of maximum weight, ascending."""
+    """Positions in `edges` of a matching of maximum weight, ascending: part by part of what edges join, equal parts once."""
     if not len(edges):
         return np.zeros(0, np.int64)
-    shares = (weight / weight.max(initial=1e-300) * WEIGHT_STEPS).astype(np.int64).tolist()
-    ends = list(zip(a.rows[edges].tolist(), a.columns[edges].tolist(), strict=True))
+    shares = (weight / weight.max(initial=1e-300) * WEIGHT_STEPS).astype(np.int64)
+    n, (rows, columns) = len(a.racks), (a.rows[edges], a.columns[edges])
+    part = connected_components(coo_array((np.ones(len(edges)), (rows, columns)), (n, n)), directed=False)[1]
+    order = np.argsort(part, kind="stable")
+    local = np.empty(n, np.int64)  # the number of a rack within its part
+    local[order] = np.arange(n) - np.searchsorted(part[order], part[order])
+    order = np.argsort(part[rows], kind="stable")
+    alike = np.stack((local[rows], local[columns], shares), axis=1)[order]
+    known: dict[bytes, np.ndarray] = {}
+    found = []
+    bounds = np.flatnonzero(np.diff(part[rows][order], prepend=-1, append=-1))
+    for begin, end in zip(bounds, bounds[1:], strict=False):
+        own = alike[begin:end]
+        key = own.tobytes()
+        if key not in known:
+            known[key] = _matched(own)
+        found.append(order[begin + known[key]])
+    return np.sort(np.concatenate(found))
+
+
+def _matched(edges: np.ndarray) -> np.ndarray:
+    """Positions of a matching of maximum weight among rows (end, other end, weight)."""
+    place = {(low, high): i for i, (low, high, _) in enumerate(edges.tolist())}
     graph = rustworkx.PyGraph(multigraph=False)
-    graph.add_nodes_from(range(len(a.racks)))
-    graph.add_edges_from([(*pair, share) for pair, share in zip(ends, shares, strict=True)])
-    place = {pair: i for i, pair in enumerate(ends)}
+    graph.add_nodes_from(range(int(edges[:, :2].max()) + 1))
+    graph.add_edges_from([tuple(edge) for edge in edges.tolist()])
     pairs = rustworkx.max_weight_matching(graph, weight_fn=int)
-    return np.array(sorted(place[min(pair), max(pair)] for pair in pairs), dtype=np.int64)
+    return np.array([place[min(pair), max(pair)] for pair in pairs], dtype=np.int64)
 
 
 # --- what a plan must not break ----------------------------------------------------------------------------------------
