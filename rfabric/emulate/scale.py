@@ -25,6 +25,7 @@ ACKS = 1.5  # packets per data packet: one acknowledgement for every two
 PATIENCE = 40.0  # s of wall clock that the traffic of one fabric may take
 MAX_DILATION = 64.0
 LEAST_SAMPLE = 0.02  # s of a loop at least: at DILATION still hundreds of packets a card
+MOST_SAMPLED = 0.5  # of a loop: what is done before the last of its sample must not be over in the whole loop by then
 DILATION = 10.0  # below it control and pipelines blur flows: repetitions are left out before time is dilated less
 WAY = 6  # cables of the longest way through three tiers
 PIPELINE = 24  # packets of line rate: below it a flow's time is the pipeline's, not its bytes'
@@ -70,9 +71,7 @@ def choose_scale(
     RFabricError when no scale fits: the cables would be too slow to shape.
     """
     busiest = max(_byte_hops(result) for result in expected)
-    longest = max(
-        _seconds_awake(r) + float(np.minimum(loop_seconds(r.trace, r.fabric), sample).sum()) for r in expected
-    )
+    longest = max(_seconds_awake(r) + _seconds_sent(loop_seconds(r.trace, r.fabric), sample) for r in expected)
     rates = [link.rate for result in expected for link in result.fabric.links]
     _check_span(min(rates), max(rates))
     factor = min(SHARE * packet_hops / ACKS * PAYLOAD / busiest if busiest else np.inf, MAX_RATE / max(rates))
@@ -85,13 +84,22 @@ def choose_scale(
     return Scale(bandwidth=_two_digits(factor * dilation), dilation=_two_digits(dilation), sample=sample)
 
 
+def _seconds_sent(loops: np.ndarray, sample: float) -> float:
+    """What of loops (s each) is sent."""
+    return float(np.where(loops * MOST_SAMPLED < sample, loops, sample).sum())
+
+
 def shares(trace: Trace, fabric: Fabric, sample: float) -> np.ndarray:
-    """float64[rows]: the share of each row's bytes that is sent: whole repetitions, one of a loop at least, `sample` s of each."""
+    """float64[rows]: the share of each row's bytes that is sent: whole repetitions, one of a loop at least, `sample` s of each.
+
+    A loop of which that would be more than MOST_SAMPLED is sent in full.
+    """
     found, looped = np.ones(len(trace)), np.flatnonzero(trace.loop_of >= 0)
     repeat = np.array([loop.repeat for loop in trace.looped.loops])
     if len(looped):
         part = np.minimum(sample / np.maximum(loop_seconds(trace, fabric), 1e-12), 1.0)
-        found[looped] = (np.maximum(np.round(repeat * part), 1) / repeat)[trace.loop_of[looped]]
+        part = np.maximum(np.round(repeat * part), 1) / repeat
+        found[looped] = np.where(part > MOST_SAMPLED, 1.0, part)[trace.loop_of[looped]]
     return found
 
 
