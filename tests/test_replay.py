@@ -12,7 +12,7 @@ from rfabric.emulate import replay as module
 from rfabric.emulate.replay import Clock, Replay
 from rfabric.errors import RunError
 from rfabric.fabric import fat_tree, rfabric
-from rfabric.optics import Circuits, Timing, intend, parse_policy
+from rfabric.optics import Circuits, Rewire, Timing, intend, parse_policy
 from rfabric.report.result import Scale
 from rfabric.trace import PhaseKey, TraceBuilder
 
@@ -69,11 +69,17 @@ class FakeControl:
     def abort(self, epoch):
         self.rewire = None
 
-    def plan(self, demand, pairs, now, upcoming, sending):
+    def plan(self, demand, pairs, now, upcoming, sending, also):
         policy = parse_policy("demand", self.fabric)
-        found = intend(self.fabric, policy, demand, self.circuits, now, upcoming, Timing(), sending)
-        self.rewire = found.rewire
-        return Planned(len(self.wire.log) + 1, "PREPARED", self.rewire, found.why, 0.016, found.later, found.wait)
+        found = intend(self.fabric, policy, demand, self.circuits, now, upcoming, Timing(), sending, also=also)
+        return self.planned(found.rewire, found.why, found.later, found.wait, found.others)
+
+    def plan_circuits(self, circuits, pairs):
+        return self.planned(Rewire.between(self.circuits, circuits), "asked for")
+
+    def planned(self, rewire, *about):
+        self.rewire = rewire
+        return Planned(len(self.wire.log) + 1, "PREPARED", rewire, about[0], 0.016, *about[1:])
 
     def commit(self, epoch):
         if self.fail:

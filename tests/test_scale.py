@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from rfabric.cli import terminal
-from rfabric.fabric import Routes, light_paths, parse_fabric
+from rfabric.fabric import Routes, fat_tree, light_paths, parse_fabric
 from rfabric.fabric.routing import mix
 from rfabric.fabric.ways import Entries, Ways, mixed
 from rfabric.optics import Circuits, Demand, Rewire, changed_cables, joined, light, planes
@@ -269,3 +269,13 @@ def test_pictures_sum_up_what_cannot_be_told_apart():
     assert "pod 1 – pod 2: " in texts[0] and "to pod" in texts[1]
     counts = [int(n.replace(",", "")) for n in re.findall(r": ([\d,]+) light paths", texts[0])]
     assert sum(counts) == sum(sum(joined(result.fabric, circuits).values()) for _, circuits in result.epochs) > 0
+
+
+def test_lanes_are_as_many_as_flows_of_a_pair_may_overlap():
+    from rfabric.emulate.worker import lanes
+
+    b = TraceBuilder(fat_tree().hosts)
+    b.flows([0, 0, 2], [1, 1, 3], 1e9)  # two of a pair at once
+    first = b.flows([4], [5], 1e9)
+    b.flows([4], [5], 1e9, after=first)  # again, when the first is done if nothing is late
+    assert lanes(b.build()) == {("h1", "h2"): 2, ("h3", "h4"): 1, ("h5", "h6"): 2}

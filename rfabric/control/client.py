@@ -37,6 +37,7 @@ class Planned:
     least_window: float
     later: float = 0.0  # s that stages to come are predicted to gain
     wait: bool = False  # what begins has no way until something in flight has ended
+    others: tuple[Circuits, ...] = ()  # that are predicted to gain less, the best first
 
 
 @dataclass(frozen=True)
@@ -109,10 +110,11 @@ class Client:
     def plan(
         self, policy: str, demand: Demand, pairs: Iterable[Pair], now: float = 0.0, upcoming: Sequence[Demand] = (),
         time_dilation: float = 1.0, in_flight: str = "hold", delay: float | None = None, sending: Sequence[Demand] = (),
+        also: Sequence[Circuits] = (),
     ) -> Planned:  # fmt: skip
         """State an intent: `demand` is about to be sent; `upcoming` are the Demands of later phases, `sending` those in flight.
 
-        `pairs`: all host pairs that send, now or soon: none may be cut off.
+        `pairs`: all host pairs that send, now or soon: none may be cut off. `also`: circuits to be weighed beside the policy's.
 
         `delay` (s) is how long the OCSes take, where it is not what the fabric says.
         """
@@ -123,6 +125,7 @@ class Client:
             "now_s": now,
             "upcoming": [demand_json(d) for d in upcoming],
             "sending": [demand_json(d) for d in sending],
+            "also": [some.to_json() for some in also],
             "time_dilation": time_dilation,
             "in_flight": in_flight,
             "delay_s": delay,
@@ -181,5 +184,6 @@ class Client:
 def _planned(data: dict) -> Planned:
     rewire = Rewire(Circuits.from_json(data["circuits_down"]), Circuits.from_json(data["circuits_up"]))
     return Planned(
-        data["epoch"], data["state"], rewire, data["why"], data["least_window_s"], data["later_s"], data["wait"]
-    )
+        data["epoch"], data["state"], rewire, data["why"], data["least_window_s"], data["later_s"], data["wait"],
+        tuple(map(Circuits.from_json, data["others"])),
+    )  # fmt: skip

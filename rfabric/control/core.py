@@ -263,7 +263,8 @@ class Core:
             policy = parse_policy(i.policy, self.fabric)
             some = sorted(pairs)
             return intend(
-                self.fabric, policy, i.demand, circuits, i.now, i.upcoming, timing, i.sending, some, request.delay
+                self.fabric, policy, i.demand, circuits, i.now, i.upcoming, timing, i.sending, some, request.delay,
+                also=i.also,
             )  # fmt: skip
         wanted = request.circuits
         if request.ocs:  # only this switch changes

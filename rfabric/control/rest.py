@@ -117,6 +117,7 @@ class _MethodError(RFabricError):
 def _plan(core: Core, body: object) -> dict:
     plan, decision, least = core.plan(schema.plan_request(body, core.fabric))
     about = {"why": decision.why, "least_window_s": least, "later_s": decision.later, "wait": decision.wait}
+    about["others"] = [circuits.to_json() for circuits in decision.others]
     return _shown(plan, core.epochs) | about
 
 

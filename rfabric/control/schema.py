@@ -16,13 +16,17 @@ MAX_BODY = 64 << 20  # bytes: the demand of 1,024 racks is some 10 MB of JSON
 
 @dataclass(frozen=True)
 class Intent:
-    """What will be sent, and the policy that shall choose the circuits for it, beside what others are `sending`."""
+    """What will be sent, and the policy that shall choose the circuits for it, beside what others are `sending`.
+
+    also: circuits to be weighed beside those of the policy.
+    """
 
     policy: str
     demand: Demand
     now: float = 0.0
     upcoming: tuple[Demand, ...] = ()
     sending: tuple[Demand, ...] = ()
+    also: tuple[Circuits, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,13 @@ def plan_request(data: object, fabric: Fabric) -> PlanRequest:
         data,
         "plan (with policy and demand, or with circuits)",
         ("policy", "demand"),
-        (*common, "now_s", "upcoming", "sending"),
+        (*common, "now_s", "upcoming", "sending", "also"),
     )
     parse_policy(_text(data["policy"], "policy"), fabric)
     now = _number(data.get("now_s", 0.0), "now_s")
     others = (_demands(data, name, fabric) for name in ("upcoming", "sending"))
-    intent = Intent(data["policy"], demand(data["demand"], fabric, "demand"), now, *others)
+    also = tuple(circuits(some).check(fabric) for some in _list(data.get("also", []), "also"))
+    intent = Intent(data["policy"], demand(data["demand"], fabric, "demand"), now, *others, also)
     return PlanRequest(intent=intent, **_common(data, fabric))
 
 

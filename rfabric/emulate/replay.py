@@ -12,9 +12,10 @@ given; nothing here knows of Mininet.
 import heapq
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -61,8 +62,10 @@ class Control(Protocol):
     """What rewires: see `emulate.worker`. Its calls block and may run in a thread."""
 
     def plan(
-        self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: list[Demand], sending: list[Demand]
+        self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: list[Demand], sending: list[Demand],
+        also: Sequence[Circuits],
     ) -> Planned: ...  # fmt: skip
+    def plan_circuits(self, circuits: Circuits, pairs: list[tuple[str, str]]) -> Planned: ...
     def abort(self, epoch: int) -> None: ...
     def commit(self, epoch: int) -> Committed: ...
 
@@ -390,18 +393,22 @@ class Replay:
     def _ask(self, scene: Scene, now: float) -> _Answer:
         """The controller's plan and the ways after it, weighed; in a thread, as all of it takes a while."""
         asked, sending, coming = self.demands.told(scene)
+        least = self.timing.least_window(self.fabric)
         rows = np.concatenate([NONE, *(rows for rows, _ in scene.open.values())])
-        plan = self.control.plan(asked, self.trace.pairs(rows), now, coming, sending)
-        decision = Decision(plan.rewire, plan.why, plan.rewire.apply(scene.circuits), plan.later, plan.wait)
-        if not plan.rewire:
+        pairs, back = self.trace.pairs(rows), self.contract.back if asked.window > least else ()
+        plan = self.control.plan(asked, pairs, now, coming, sending, back)
+        wanted = plan.rewire.apply(scene.circuits)
+        decision = Decision(plan.rewire, plan.why, wanted, plan.later, plan.wait, plan.others)
+        if plan.wait:
             return _Answer(scene, decision, plan.epoch, None)
-        after = self._ways_under(decision.circuits)
-        ways = {scene.circuits: self.ways, decision.circuits: after}
-        prospects = {circuits: self.demands.prospect(scene, there) for circuits, (there, _) in ways.items()}
-        decision = self.contract.weigh(decision, (), prospects.__getitem__, scene.begins)
-        if not decision.rewire:
+        ways = cache(lambda circuits: self.ways if circuits == scene.circuits else self._ways_under(circuits))
+        prospect = cache(lambda circuits: self.demands.prospect(scene, ways(circuits)[0]))
+        decision = self.contract.weigh(decision, back, prospect, scene.begins)
+        if plan.rewire and decision.circuits != wanted:
             self.control.abort(plan.epoch)
-        return _Answer(scene, decision, plan.epoch, after)
+        if decision.rewire and decision.circuits != wanted:
+            plan = self.control.plan_circuits(decision.circuits, pairs)
+        return _Answer(scene, decision, plan.epoch, ways(decision.circuits) if decision.rewire else None)
 
     def _ways_under(self, circuits: Circuits) -> tuple[PairWays, PairWays]:
         """Of flows and of their acknowledgements."""

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,17 +99,20 @@ TASKS = {"replay": replay, "calibrate": calibration}
 
 
 def lanes(trace: Trace) -> dict[tuple[str, str], int]:
-    """How many flows of each host pair could start at one instant on a network without delay: to open one then takes too long."""
+    """How many flows of each host pair could start at one instant on a network without delay: to open one then takes too long.
+
+    And one to spare where a pair sends again: on a network that takes its time one may meet the next.
+    """
     ready, _ = trace.compute_only()
     rows = np.flatnonzero(trace.size > 0)
     start = np.maximum(ready + trace.gap, trace.start)[rows].round(6)
-    keys = np.stack((trace.src[rows], trace.dst[rows], np.unique(start, return_inverse=True)[1], trace.label[rows]))
-    ends, count = np.unique(keys, axis=1, return_counts=True)
-    found = dict.fromkeys(trace.pairs(), 1)
-    for src, dst, several in zip(*ends[:2, count > 1].tolist(), count[count > 1].tolist(), strict=True):
-        pair = trace.hosts[src], trace.hosts[dst]
-        found[pair] = max(found[pair], several)
-    return found
+    ends = [(trace.hosts[a], trace.hosts[b]) for a, b in zip(trace.src[rows], trace.dst[rows], strict=True)]
+    at_once = Counter(zip(ends, start.tolist(), trace.label[rows].tolist(), strict=True))
+    found: dict[tuple[str, str], int] = {}
+    for (pair, _, _), several in at_once.items():
+        found[pair] = max(found.get(pair, 0), several)
+    times = Counter(ends)
+    return {pair: count + (times[pair] > count) for pair, count in sorted(found.items())}
 
 
 def start_controller(box: Sandbox, fabric: Fabric, folder: Path) -> None:
@@ -131,10 +135,14 @@ class Controller:
 
     def plan(
         self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: Sequence[Demand],
-        sending: Sequence[Demand] = (),
+        sending: Sequence[Demand] = (), also: Sequence[Circuits] = (),
     ) -> Planned:  # fmt: skip
-        words = self.scale.dilation, self.timing.in_flight, None, sending
+        words = self.scale.dilation, self.timing.in_flight, None, sending, also
         return self.rest.plan(self.policy, demand, pairs, now, upcoming, *words)
+
+    def plan_circuits(self, circuits: Circuits, pairs: Sequence[tuple[str, str]], **words: float) -> Planned:
+        words = {"time_dilation": self.scale.dilation, "in_flight": self.timing.in_flight} | words
+        return self.rest.plan_circuits(circuits, pairs=[list(pair) for pair in pairs], **words)
 
     def abort(self, epoch: int) -> None:
         self.rest.abort(epoch)
@@ -144,8 +152,7 @@ class Controller:
 
     def before_the_job(self, circuits: Circuits, pairs: Sequence[tuple[str, str]]) -> None:
         """One plan, in force before the job begins: nobody waits for the OCSes, even a patch panel."""
-        words = {"time_dilation": self.scale.dilation, "in_flight": self.timing.in_flight, "delay_s": 0.0}
-        plan = self.rest.plan_circuits(circuits, pairs=[list(pair) for pair in pairs], **words)
+        plan = self.plan_circuits(circuits, pairs, delay_s=0.0)
         if plan.rewire:
             self.commit(plan.epoch)
 
