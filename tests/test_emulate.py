@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from rfabric.emulate.network import fastest_line
 from rfabric.emulate.scale import PATIENCE, choose_scale, resolution
 from rfabric.errors import PaceError, RFabricError, RunError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
-from rfabric.optics import Timing
+from rfabric.optics import RewireRecord, Timing
 from rfabric.report.result import Scale, fidelity
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder, ring, write_trace
@@ -98,10 +99,8 @@ def test_a_host_too_slow_for_the_fabric_is_told_so():
 
 
 def test_cables_of_very_different_rates_cannot_be_shaped_by_one_factor():
-    far = parse_fabric("two-clusters,training=4,generation=4,gpus=2,join=100Mbit/s")
-    with pytest.raises(
-        RFabricError, match="100 Mbit/s to 400 Gbit/s cannot be shaped .* may be 2000 times the slowest"
-    ):
+    far = parse_fabric("two-clusters,training=4,generation=4,gpus=2,join=40Mbit/s")
+    with pytest.raises(RFabricError, match="40 Mbit/s to 400 Gbit/s cannot be shaped .* may be 8000 times the slowest"):
         choose_scale([simulate(far, step(far))], 2e5)
 
 
@@ -115,7 +114,8 @@ def test_the_scale_keeps_the_slowest_cable_of_unequal_ones_above_what_can_be_sha
 
 def test_slow_rewires_count_into_the_patience():
     rails = parse_fabric("opus,servers=4,gpus=2")  # dark for 1.01 s
-    result = simulate(rails, step(rails, 2e10))
+    dark = RewireRecord(1, "training/0", 0.0, 0.005, 1.015, 1.015, 7)
+    result = replace(simulate(rails, step(rails, 2e10)), rewires=(dark,))
     assert result.dark_seconds > 1
     assert choose_scale([result], 2e5).dilation * result.dark_seconds <= PATIENCE * 1.06
 
@@ -179,8 +179,8 @@ def test_a_step_with_real_packets_takes_what_the_simulator_says(build, tmp_path)
 def test_drop_loses_bytes_and_says_how_many(tmp_path):
     fabric = rfabric(**SMALL)
     b = TraceBuilder(fabric.hosts)
-    b.flows([0, 1], [6, 7], 2e9, phase="a", label="long")
-    b.flows([2, 3], [0, 1], 1e9, start=0.4, phase="b", label="late")
+    b.flows([0, 1], [6, 7], 5e10, phase="a", label="long")
+    b.flows([2, 3], [0, 1], 5e10, start=0.4, phase="b", label="late")
     result = emulated(fabric, b.build(), "demand", SCALE, timing=Timing(in_flight="drop"), out=tmp_path)
     assert (result.sent == result.received).all()
     assert len(result.rewires) == 2 and result.rewires[1].lost_bytes > 0
@@ -188,23 +188,23 @@ def test_drop_loses_bytes_and_says_how_many(tmp_path):
 
 @pytest.mark.root
 @pytest.mark.parametrize(
-    ("spec", "shift"),
+    "spec",
     [
-        ("two-clusters,training=4,generation=4,gpus=2,join=200Gbit/s", 0),
-        ("mixnet,servers=4,gpus=2,region=2,reinit=0s", 0),
-        ("opus,servers=4,gpus=2,reinit=0s", 1),
-        ("uneven.csv", 0),
+        "two-clusters,training=4,generation=4,gpus=2,join=200Gbit/s",
+        "mixnet,servers=4,gpus=2,region=2,reinit=0s",
+        "opus,servers=4,gpus=2,reinit=0s",
+        "uneven.csv",
     ],
 )
-def test_packets_take_the_simulators_ways_on_every_kind_of_fabric(spec, shift, tmp_path):
-    """Unequal rates, servers that forward beside a regional OCS, photonic rails whose rings turn, a network from a file."""
+def test_packets_take_the_simulators_ways_on_every_kind_of_fabric(spec, tmp_path):
+    """Unequal rates, servers that forward beside a regional OCS, photonic rails, a network from a file."""
     (tmp_path / "uneven.csv").write_text(UNEVEN)
     fabric = parse_fabric(str(tmp_path / spec) if spec.endswith(".csv") else spec)
     trace = step(fabric)
     expected = simulate(fabric, trace)
     result = emulated(fabric, trace, out=tmp_path / "runs")
     assert (result.sent == trace.size).all() and (result.received == trace.size).all()
-    assert [c for _, c in result.epochs] == [c for _, c in expected.epochs] and len(result.rewires) >= shift
+    assert [c for _, c in result.epochs] == [c for _, c in expected.epochs]
     assert same_ways(result, expected)
     assert fidelity(result, expected, resolution(result))["worst_error"] < 0.35
 
