@@ -94,6 +94,17 @@ def test_a_plan_runs_through_its_states_and_becomes_the_epoch():
     assert two.verified(2).plan(1).state == "PAST"
 
 
+def test_a_control_time_that_is_told_stands_for_the_one_of_the_switches_unless_they_take_longer():
+    epochs = (
+        Epochs(Circuits(frozenset([A]))).propose(rewire([A], [C]), 0.01, 10, control=0.005).ready(1).commit(1, now=1.0)
+    )
+    done = epochs.programmed(1, 1.048, took=0.008)
+    assert done.plan(1).programmed == pytest.approx(1.05) and done.plan(1).dark_until == pytest.approx(1.15)
+    done = done.light(1, 1.151).usable(1, 1.152)
+    assert done.plan(1).usable == pytest.approx(1.152) and done.plan(1).took == 0.008
+    assert epochs.programmed(1, 1.07).plan(1).programmed == 1.07
+
+
 def test_time_dilation_stretches_dark_and_control_time():
     epochs = Epochs(Circuits(frozenset([A]))).propose(rewire([A], [C]), delay=0.01, dilation=10).ready(1)
     epochs = epochs.commit(1, now=1.0).programmed(1, 1.003)
@@ -344,6 +355,23 @@ def test_circuits_are_sent_ahead_by_what_setting_them_up_took_last_time():
     for wanted in circuits:
         core.commit(core.plan(explicit(wanted))[0].epoch)
     assert ahead == pytest.approx([0.001, 0.003])  # before the first, the way down took 1 ms
+
+
+def test_old_circuits_carry_until_the_control_time_that_was_told_is_over():
+    core, switches = controlled()
+    down, push = [], switches.push
+
+    def watched(messages, timeout_s):
+        if (plan := core.epochs.under_way) and plan.state == "PROGRAMMING":
+            down.append(switches.clock.now() - plan.requested)
+        return push(messages, timeout_s)
+
+    switches.push, circuits = watched, (other_circuits(SMALL), core.epochs.circuits)
+    for wanted in circuits:
+        plan = core.plan(explicit(wanted, time_dilation=4, control=0.02))[0]
+        done = core.commit(plan.epoch)
+        assert done.programmed - done.requested == pytest.approx(0.08, abs=1.1e-3) and done.took == pytest.approx(1e-3)
+    assert down == pytest.approx([0.08, 0.079])  # a way down took 1 ms
 
 
 def test_dilation_makes_the_dark_time_longer():

@@ -66,11 +66,13 @@ class FakeControl:
     delay: float = 0.01
     fail: str = ""
     verifying: float = 0.0  # s from usable to the answer
+    planning: float = 0.0
 
     def abort(self, epoch):
         self.rewire = None
 
     def plan(self, demand, pairs, now, upcoming, sending, also):
+        time.sleep(self.planning)
         policy = parse_policy("demand", self.fabric)
         found = intend(self.fabric, policy, demand, self.circuits, now, upcoming, Timing(), sending, also=also)
         return self.planned(found.rewire, found.why, found.later, found.wait, found.others)
@@ -134,14 +136,14 @@ def test_clock_never_goes_back():
     assert clock.now() >= 5.0
 
 
-def test_flows_do_not_wait_for_circuits_to_be_verified():
+def test_with_nothing_in_flight_planning_and_verifying_take_no_time():
     fabric, wire = rfabric(pods=1, tors=3, gpus=1, electrical=0), FakeWire()
     b = TraceBuilder(fabric.hosts)
     work = b.compute(0, 30.0, phase="training", label="backward")
     first = b.flows([0], [1], 1e9, after=[work], phase="training", label="all-reduce")
     b.flows([0], [2], 1e9, after=first, phase="weight_sync", label="weights")
-    done = play(fabric, b.build(), wire, FakeControl(fabric, Circuits(), wire, verifying=0.4)).run()
-    assert len(done.rewires) == 2  # each verified while nothing is in flight
+    done = play(fabric, b.build(), wire, FakeControl(fabric, Circuits(), wire, verifying=0.4, planning=0.4)).run()
+    assert len(done.rewires) == 2  # each planned and verified while nothing is in flight
     assert done.finish[2] < 30.4
 
 

@@ -93,7 +93,8 @@ def show_runs(runs: Sequence[Run], summary: dict, quiet: bool = False) -> None:
         print(f"emulated at {text}")
     for entry in emulated:
         pace = entry["pace"]
-        print(f"{entry['label']}: CPU {pace['cpu']:.0%}, latest start {show_time(pace['worst_lateness_s'])}")
+        control = f", control {show_time(pace['control_s'])} a rewire" if pace["control_s"] else ""
+        print(f"{entry['label']}: CPU {pace['cpu']:.0%}, latest start {show_time(pace['worst_lateness_s'])}{control}")
     if not quiet:
         show_notes(note for entry in summary["runs"] for note in entry["notes"])
 

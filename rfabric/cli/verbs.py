@@ -21,7 +21,7 @@ from ..fabric.spec import load_topology
 from ..optics import Timing, parse_policy
 from ..report.compare import PHASE_NAMES, Row, Table, at_size, bill_table, fabric_table, phase_text
 from ..report.folder import new_folder, read_folder, sweep, write_folder, writing
-from ..report.result import Scale, fidelity
+from ..report.result import Scale
 from ..report.summary import Run, check_summary, summary_of
 from ..rl.schedule import DEFAULT_CIRCUITS, Policies, parse_policies
 from ..rl.traffic import TRACE_SUFFIXES, Traffic, read_traffic
@@ -130,15 +130,10 @@ def _results(
     if engine == "simulate":
         return [Run(result) for result in simulated]
 
-    from ..emulate.scale import resolution
-    from ..emulate.world import emulate
+    from ..study.both import emulated
 
-    about |= {"scale": choose(args, simulated, talk), "out": args.out}
-    runs = []
-    for (fabric, policy), expected in zip(cases, simulated, strict=True):
-        result = emulate(fabric, traffic.trace, policy, progress=talk.of(_short(fabric)), **about)
-        runs.append(Run(result, fidelity(result, expected, resolution(result))))
-    return runs
+    about = {"timing": about["timing"], "scale": choose(args, simulated, talk), "out": args.out}
+    return [emulated(r, traffic.trace, progress=talk.of(_short(r.fabric)), **about) for r in simulated]
 
 
 def _follow(engine: str, policy: str, fabric: Fabric) -> None:

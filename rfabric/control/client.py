@@ -110,13 +110,14 @@ class Client:
     def plan(
         self, policy: str, demand: Demand, pairs: Iterable[Pair], now: float = 0.0, upcoming: Sequence[Demand] = (),
         time_dilation: float = 1.0, in_flight: str = "hold", delay: float | None = None, sending: Sequence[Demand] = (),
-        also: Sequence[Circuits] = (),
+        also: Sequence[Circuits] = (), control: float | None = None,
     ) -> Planned:  # fmt: skip
         """State an intent: `demand` is about to be sent; `upcoming` are the Demands of later phases, `sending` those in flight.
 
         `pairs`: all host pairs that send, now or soon: none may be cut off. `also`: circuits to be weighed beside the policy's.
 
-        `delay` (s) is how long the OCSes take, where it is not what the fabric says.
+        `delay` (s) is how long the OCSes take, where it is not what the fabric says; `control` (s) how long a rewire takes to be
+        programmed, where it is not what the switches take.
         """
         request = {
             "policy": policy,
@@ -128,12 +129,13 @@ class Client:
             "also": [some.to_json() for some in also],
             "time_dilation": time_dilation,
             "in_flight": in_flight,
+            "control_s": control,
             "delay_s": delay,
         }
         return _planned(self.post("/plans", request))
 
     def plan_circuits(self, circuits: Circuits, **options) -> Planned:
-        """A plan for explicit circuits; options: pairs, time_dilation, in_flight, delay_s."""
+        """A plan for explicit circuits; options: pairs, time_dilation, in_flight, delay_s, control_s."""
         return _planned(self.post("/plans", {"circuits": circuits.to_json(), **options}))
 
     def commit(self, epoch: int) -> Committed:

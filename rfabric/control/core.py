@@ -129,7 +129,7 @@ class Core:
         self.table: Table = self._table(circuits, self.routes, ())
         self.synced: set[str] = set()  # switches that hold what `table` says
         self._changes: dict[int, tuple[Routes, frozenset[Pair], Change]] = {}  # of prepared plans
-        self._set_up_s: float | None = None  # what the OCSes took to set up the circuits of the last rewire
+        self._took_s: tuple[float, float] | None = None  # to tear down and to set up the circuits of the last rewire
 
     # --- questions: no lock, no waiting -----------------------------------------------------------------------------
 
@@ -212,7 +212,8 @@ class Core:
         """A prepared plan, or None where the circuits stay; what was decided; and the least window (s) that deserves a rewire."""
         with self._lock:
             pairs = self.demanded if request.pairs is None else frozenset(request.pairs)
-            timing = Timing(in_flight=request.in_flight)
+            control = Timing.control if request.control is None else request.control
+            timing = Timing(control, in_flight=request.in_flight)
             decision = self._decide(request, timing, pairs)
             least = timing.least_window(self.fabric)
             if not decision.rewire:
@@ -222,7 +223,7 @@ class Core:
             delay = self.fabric.reconfig_delay if request.delay is None else request.delay
             dilation = request.time_dilation
             words = {"why": decision.why, "phase": phase, "in_flight": request.in_flight}
-            self.epochs = self.epochs.propose(decision.rewire, delay, dilation, **words)
+            self.epochs = self.epochs.propose(decision.rewire, delay, dilation, request.control, **words)
             plan = self.epochs.last
             self._prepare(plan, self.pairs | _both_ways(pairs))
             self.epochs = self.epochs.ready(plan.epoch)
@@ -319,13 +320,16 @@ class Core:
         # Where senders were stopped before, counting waits until it delays nobody: reading counters takes a switch
         # longer than its rules do.
         within = counted if plan.in_flight == "drop" else dict.fromkeys(order, ())
+        torn_down, set_up = self._took_s or (0.0, None)
+        if plan.control is not None:  # the old circuits carry until then
+            self.clock.sleep_until(plan.requested + plan.dilation * plan.control - torn_down)
         # OCSes that only gain circuits answer as well: programmed means that all know what to do.
         push = self._push({d: [*within[d], *change.down.get(d, ())] for d in order}, "tearing down circuits")
         # What comes up is sent ahead by what that took last time (this way down, the first time), so that a circuit is
         # dark for the OCS delay and not for that and two ways through the switch software.
-        took = push.programmed_s - push.started_s if self._set_up_s is None else self._set_up_s
-        lead = min(took, plan.dilation * plan.delay / 2)
-        self.epochs = self.epochs.programmed(epoch, self.clock.now(), lead)
+        torn_down = push.programmed_s - push.started_s
+        lead = min(torn_down if set_up is None else set_up, plan.dilation * plan.delay / 2)
+        self.epochs = self.epochs.programmed(epoch, self.clock.now(), lead, torn_down)
         if within is not counted:
             self._push(counted, "counting")
         before = {d: self.switches.received(d) for d in order}
@@ -336,7 +340,7 @@ class Core:
         self.clock.sleep_until(dark_until - lead)
         self.epochs = self.epochs.light(epoch, self.clock.now())
         push = self._push({d: [*change.up.get(d, ()), *within[d]] for d in order}, "setting up circuits")
-        self._set_up_s = push.programmed_s - push.started_s
+        self._took_s = torn_down, push.programmed_s - push.started_s
         self.epochs = self.epochs.usable(epoch, max(self.clock.now(), dark_until))
         if within is not counted:
             self._push(counted, "counting")

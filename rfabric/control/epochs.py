@@ -15,7 +15,7 @@ returns to.
 
 Times are CLOCK_MONOTONIC seconds. With a time dilation d one second of the emulated network takes d seconds here: the
 dark time is d times longer. The switch software is not slowed down with it, so every control time counts d times as
-well (`programmed`, `usable`).
+well (`programmed`, `usable`); or what it takes is told (`control`), and the old circuits stay until d times that is nearly over.
 """
 
 from collections.abc import Mapping
@@ -52,19 +52,24 @@ class NotFoundError(RFabricError):
 
 @dataclass(frozen=True)
 class Plan:
-    """One rewire on its way; `base` is the epoch it was made in, `delay` (s) the dark time at dilation 1."""
+    """One rewire on its way; `base` is the epoch it was made in, `delay` (s) the dark time at dilation 1.
+
+    control: s at dilation 1 from requested to programmed, at the least; None: what the switches take, which is `took` (s).
+    """
 
     epoch: int
     base: int
     rewire: Rewire
     delay: float
     dilation: float = 1.0
+    control: float | None = None
     why: str = ""
     phase: str = ""
     in_flight: str = "hold"
     state: str = "PLANNED"
     since: float | None = None  # when the present step began
     requested: float | None = None
+    took: float | None = None
     programmed: float | None = None
     dark_until: float | None = None
     lead: float = 0.0  # by which the commands that end the dark time are sent ahead
@@ -82,6 +87,8 @@ class Plan:
             "phase": self.phase,
             "in_flight": self.in_flight,
             "time_dilation": self.dilation,
+            "control_s": self.control,
+            "took_s": self.took,
             "circuits_down": self.rewire.down.to_json(),
             "circuits_up": self.rewire.up.to_json(),
             "circuits_changed": self.rewire.size,
@@ -119,14 +126,16 @@ class Epochs:
         """The plan proposed last."""
         return self.plans[max(self.plans)]
 
-    def propose(self, rewire: Rewire, delay: float, dilation: float = 1.0, **words: str) -> "Epochs":
+    def propose(
+        self, rewire: Rewire, delay: float, dilation: float = 1.0, control: float | None = None, **words: str
+    ) -> "Epochs":
         """A new plan for the present epoch; `words`: why, phase, in_flight."""
         if not rewire:
             raise StateError("a plan that changes no circuit needs no epoch")
         if not rewire.down.items <= self.circuits.items or rewire.up.items & self.circuits.items:
             raise StateError(f"the plan was not made for the circuits of epoch {self.active}")
         rewire.apply(self.circuits)  # a port in two circuits is an error here
-        plan = Plan(max(self.plans, default=0) + 1, self.active, rewire, delay, dilation, **words)
+        plan = Plan(max(self.plans, default=0) + 1, self.active, rewire, delay, dilation, control, **words)
         return replace(self, plans={**self.plans, plan.epoch: plan})
 
     def ready(self, epoch: int) -> "Epochs":
@@ -142,11 +151,12 @@ class Epochs:
             raise StateError(f"plan {epoch} was made in epoch {plan.base}, now is {self.active}; make a new plan")
         return self._to(epoch, "PROGRAMMING", requested=now, since=now)
 
-    def programmed(self, epoch: int, now: float, lead: float = 0.0) -> "Epochs":
+    def programmed(self, epoch: int, now: float, lead: float = 0.0, took: float | None = None) -> "Epochs":
         """All old circuits are down: dark from here for the OCS delay. What ends it may be sent `lead` s ahead."""
         plan = self.plan(epoch)
-        at = plan.requested + plan.dilation * (now - plan.requested) if plan.requested is not None else now
-        return self._to(epoch, "DARK", programmed=at, dark_until=at + plan.dilation * plan.delay, lead=lead, since=now)
+        at = now if plan.requested is None else _dilated(plan, plan.requested, now, plan.control)
+        ends = {"programmed": at, "dark_until": at + plan.dilation * plan.delay}
+        return self._to(epoch, "DARK", **ends, lead=lead, took=took, since=now)
 
     def light(self, epoch: int, now: float) -> "Epochs":
         """The new circuits are being set up; not before the dark time is over but for the lead."""
@@ -158,7 +168,7 @@ class Epochs:
     def usable(self, epoch: int, now: float) -> "Epochs":
         """All new circuits and routes are in place; what the switches held is being read back."""
         plan = self.plan(epoch)
-        at = plan.dark_until + plan.dilation * (now - plan.dark_until) if plan.dark_until is not None else now
+        at = now if plan.dark_until is None else _dilated(plan, plan.dark_until, now, plan.control and 0.0)
         return self._to(epoch, "VERIFYING", usable=at, since=now)
 
     def verified(self, epoch: int, lost_bytes: int = 0) -> "Epochs":
@@ -202,6 +212,11 @@ class Epochs:
             allowed = " or ".join(NEXT[plan.state]) or "nothing else"
             raise StateError(f"plan {epoch} is {plan.state} and can become {allowed}, not {state}")
         return replace(self, plans={**self.plans, epoch: replace(plan, state=state, **changes)})
+
+
+def _dilated(plan: Plan, since: float, now: float, seconds: float | None) -> float:
+    """When a step of `plan` ends that the switches were done with `now`: `seconds` of it are told, None: as many as it took."""
+    return since + plan.dilation * (now - since) if seconds is None else max(since + plan.dilation * seconds, now)
 
 
 def violations(epochs: Epochs) -> list[str]:

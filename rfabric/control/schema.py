@@ -39,6 +39,7 @@ class PlanRequest:
     pairs: tuple[Pair, ...] | None = None
     time_dilation: float = 1.0
     in_flight: str = "hold"
+    control: float | None = None  # s from request to programmed; None: what the switches take
     delay: float | None = None  # s that the OCSes take for it; None: what the fabric says
 
 
@@ -52,7 +53,7 @@ def parse_json(body: bytes) -> object:
 
 def plan_request(data: object, fabric: Fabric) -> PlanRequest:
     """The body of `POST /plans`."""
-    common = ("pairs", "time_dilation", "in_flight", "delay_s")
+    common = ("pairs", "time_dilation", "in_flight", "delay_s", "control_s")
     if isinstance(data, dict) and "circuits" in data:
         data = _object(data, "plan", ("circuits",), common)
         return PlanRequest(circuits=circuits(data["circuits"]), **_common(data, fabric))
@@ -72,7 +73,9 @@ def plan_request(data: object, fabric: Fabric) -> PlanRequest:
 
 def ocs_request(data: object, ocs: str, fabric: Fabric) -> PlanRequest:
     """The body of `PUT /ocs/NAME/circuits`."""
-    data = _object(data, "circuits of one OCS", ("circuits",), ("pairs", "time_dilation", "in_flight", "delay_s"))
+    data = _object(
+        data, "circuits of one OCS", ("circuits",), ("pairs", "time_dilation", "in_flight", "delay_s", "control_s")
+    )
     return PlanRequest(circuits=circuits(data["circuits"]), ocs=ocs, **_common(data, fabric))
 
 
@@ -169,7 +172,8 @@ def _common(data: Mapping, fabric: Fabric) -> dict:
         raise RFabricError(f"in_flight {in_flight!r} is not one of {', '.join(IN_FLIGHT)}")
     chosen = pairs(data["pairs"], fabric) if data.get("pairs") is not None else None
     delay = None if data.get("delay_s") is None else _number(data["delay_s"], "delay_s")
-    return {"pairs": chosen, "time_dilation": dilation, "in_flight": in_flight, "delay": delay}
+    control = None if data.get("control_s") is None else _number(data["control_s"], "control_s")
+    return {"pairs": chosen, "time_dilation": dilation, "in_flight": in_flight, "delay": delay, "control": control}
 
 
 def _object(data: object, what: str, required: Sequence[str], optional: Sequence[str]) -> dict:

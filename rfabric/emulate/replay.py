@@ -13,7 +13,7 @@ import heapq
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Protocol
@@ -33,7 +33,7 @@ from ..trace.pairs import Pairs, PairWays
 STALL = 20.0  # s of wall clock without a byte arriving while flows should be moving: something died
 POLL = 0.05  # s, the longest sleep: how late a broken run is noticed
 TOGETHER = 1e-6  # s between the begins of stages that ask together
-CONTROL_POLL = 5e-4  # s, while a plan or a rewire is under way: how late its end is noticed
+CONTROL_POLL = 5e-4  # virtual s, while a plan or a rewire is under way beside flows: how late its end is noticed
 
 
 class Arrival(Protocol):
@@ -193,6 +193,9 @@ class Replay:
         self.planning: tuple[Scene, Future] | None = None
         self.answer: _Answer | None = None
         self.commit: Future | None = None
+        self.idle_since: float | None = (
+            None  # since when, in virtual time, nothing has been in flight while a plan is made
+        )
         self.paused: list[int] = []
         self.parked: list[int] = []  # rows that are due and wait for their circuits
         self.late, self.done_bytes = np.zeros(n), 0
@@ -228,7 +231,7 @@ class Replay:
             self._start_due()
             self._steer()
             self._jump_if_idle()
-            for arrival in self.wire.poll(self._patience()):
+            for arrival in self._arrivals():
                 self._has_arrived(arrival)
             self.watch()
             if (now_received := self.wire.bytes_received) != received or not self.flying or self.contract.under_way:
@@ -288,7 +291,7 @@ class Replay:
                 self._send(row, at)
 
     def _send(self, row: int, due: float) -> None:
-        now = self.clock.now()
+        now, self.idle_since = self.clock.now(), None
         self.late[row] = (now - due) * self.scale.dilation
         if np.isnan(self.start[row]):
             self.start[row] = now
@@ -351,7 +354,7 @@ class Replay:
         if self.contract.asking and not self.planning:
             self._take_circuits()
         if self.contract.quiet and not self.commit and self._is_quiet():
-            self.commit = self.pool.submit(self.control.commit, self.answer.epoch)
+            self.ordered, self.commit = self.clock.now(), self.pool.submit(self.control.commit, self.answer.epoch)
         if self.commit and self.commit.done():
             done, self.commit = self.commit.result(), None
             self._usable(done)
@@ -438,7 +441,13 @@ class Replay:
         scene = self._scene(self.contract.asking)
         if not self.answer or not self.answer.scene.fits(scene):
             self._plan(scene)
+            self.idle_since = None if self.flying else self.clock.now()
             return
+        if (
+            self.idle_since is not None
+        ):  # what comes is planned ahead as far as it is known: planning takes no time of the network's
+            self.clock.stood(self.idle_since)
+            self.idle_since = None
         decision = self.answer.decision
         self.unanswered.clear()
         if decision.wait:
@@ -470,17 +479,20 @@ class Replay:
                 self._send(row, self.clock.now())
 
     def _is_quiet(self) -> bool:
-        """Whether held senders have emptied what they hold."""
+        """Whether held senders have emptied what they hold, and those that ended have their last acknowledgements."""
         return not self.wire.unacked([row for row in self.paused if row in self.flying])
 
     def _usable(self, done: Committed) -> None:
         if self.timing.in_flight == "drop":
             flying = [row for row in self.flying if self.concerned[row]]
             self.contract.concern(NONE, np.array(flying, dtype=np.int64), dark=True)
-        times = (self.clock.at(t) for t in (done.programmed, done.dark_until, done.usable))
+        # With nothing in flight the order's way to the controller does not count, nor what comes after circuits are usable: they
+        # are verified while flows use them.
+        told = 0.0 if self.flying else self.clock.at(done.requested) - self.ordered
+        times = (self.clock.at(t) - told for t in (done.programmed, done.dark_until, done.usable))
         usable = self.contract.done(*times, self.start, done.lost_bytes, self.answer.epoch).usable
         if not self.flying:
-            self.clock.stood(usable)  # flows need not wait for circuits to be verified, which comes after
+            self.clock.stood(usable)
         self._count_unsent()
         self._take_ways(self.answer.ways)
         if self.paused:
@@ -519,12 +531,21 @@ class Replay:
         if self.due and not self.flying and not self._steering():
             self.clock.jump(min(queue[0][0] for queue in (self.due, self.opens) if queue))
 
-    def _patience(self) -> float:
-        """Seconds (wall) the wire may wait for bytes before the loop must look again."""
-        if self._steering():
-            return CONTROL_POLL
-        until_due = (self.due[0][0] - self.clock.now()) * self.scale.dilation if self.due else POLL
-        return min(max(until_due, 0.0), POLL)
+    def _arrivals(self) -> list[Arrival]:
+        """What arrives until the loop must look again; with nothing in flight, that is when the controller has answered.
+
+        To look again and again would take the processor from the controller and the switches, for which all wait.
+        """
+        asked = self.commit or (self.planning and self.planning[1])
+        if self.flying or not asked:
+            return self.wire.poll(self._patience(CONTROL_POLL * self.scale.dilation if self._steering() else POLL))
+        wait([asked], self._patience(POLL))
+        return self.wire.poll(0.0)
+
+    def _patience(self, most: float) -> float:
+        """Seconds of wall clock until a row is due, `most` at most."""
+        until_due = (self.due[0][0] - self.clock.now()) * self.scale.dilation if self.due else most
+        return min(max(until_due, 0.0), most)
 
     def _current(self) -> str:
         row = next(iter(self.flying), None)

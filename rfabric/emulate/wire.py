@@ -85,6 +85,7 @@ class Wire:
         self._free: dict[tuple[str, str], list[Lane]] = defaultdict(list)
         self._by_fd: dict[int, tuple[Lane, bool]] = {}  # (lane, whether the descriptor is its sender)
         self._flows: dict[int, Lane] = {}
+        self._ended: set[Lane] = set()  # lanes whose last flow may still lack an acknowledgement
         self._scratch = bytearray(SCRATCH)
         self._done: list[Arrival] = []
         self._counts: dict[int, tuple[int, int]] = {}
@@ -214,6 +215,7 @@ class Wire:
             self.open({(src, dst): 1})
         lane = self._free[src, dst].pop()
         lane.flow, lane.size, lane.sent, lane.received, lane.paused = flow, nbytes, 0, 0, False
+        self._ended.discard(lane)
         self._flows[flow] = lane
         self._set_wake(lane)
         self._push(lane)
@@ -250,16 +252,16 @@ class Wire:
         return list(self._flows)
 
     def unacked(self, flows: Iterable[int]) -> int:
-        """Bytes of these flows the senders' kernels still hold: unsent, or sent and not acknowledged (SIOCOUTQ).
+        """Bytes of these flows, and of those that have ended, the senders' kernels still hold: unsent, or sent and not
+        acknowledged (SIOCOUTQ).
 
         Asks the receivers to acknowledge what they have: they hold the acknowledgement of a last odd packet for 40 ms.
         """
-        total = 0
-        for lane in self._lanes(flows):
-            if held := _outq(lane.sender):
-                lane.receiver.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-                total += held
-        return total
+        held = {lane: held for lane in (*self._lanes(flows), *self._ended) if (held := _outq(lane.sender))}
+        for lane in held:
+            lane.receiver.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        self._ended &= held.keys()
+        return sum(held.values())
 
     def progress(self, flow: int) -> tuple[int, int]:
         """(bytes handed to the kernel at the source, bytes read at the destination) of a flow under way."""
@@ -325,6 +327,7 @@ class Wire:
             self._counts[lane.flow] = lane.sent, lane.received
             del self._flows[lane.flow]
             lane.flow = None
+            self._ended.add(lane)
             self._free[lane.src, lane.dst].append(lane)
         else:
             self._set_wake(lane)

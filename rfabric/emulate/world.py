@@ -55,21 +55,23 @@ def emulate(
     """Replay `trace` on `fabric` with real packets. `policy` is what `optics.parse_policy` reads, `routing` one of
     `fabric.schemes.SCHEMES`: one way a pair; `scale` comes from `choose_scale`.
 
-    Of `timing` only `in_flight` is taken: what a rewire takes is measured here. RFabricError for what cannot be emulated,
+    Of `timing` nothing settles here: a circuit is usable with its light. RFabricError for what cannot be emulated,
     PaceError when the host could not keep pace, RunError when the run broke. Nothing of the run is left on the host in any
     of these cases.
     """
     one_way(routing)
     policy, played = emulatable(fabric, policy), trace.whole()
-    if timing != Timing(in_flight=timing.in_flight):
-        raise RFabricError("an emulation measures what a rewire takes; of the timing give in_flight alone")
+    if timing.settle:
+        raise RFabricError(
+            f"settling, {show_time(timing.settle)}, is not emulated; add it to the OCS delay of the fabric"
+        )
     job = {
         "task": "replay",
         "fabric": fabric.to_json(),
         "policy": policy,
         "routing": routing,
         "scale": asdict(scale),
-        "in_flight": timing.in_flight,
+        "timing": asdict(timing),
     }
     with _job_folder(out) as folder:
         write_trace(trace.fit(fabric), folder / "trace.csv")
@@ -81,7 +83,7 @@ def emulate(
         traffic=traffic, seed=seed,
         rewires=tuple(_record(r) for r in done["rewires"]),
         epochs=tuple((e["time_s"], Circuits.from_json(e["circuits"])) for e in done["epochs"]),
-        scale=scale, pace=_pace(done["pace"]), versions=done["versions"], notes=tuple(done["notes"]), **measured,
+        scale=scale, pace=Pace.from_json(done["pace"]), versions=done["versions"], notes=tuple(done["notes"]), **measured,
     ).check()  # fmt: skip
 
 
@@ -173,7 +175,3 @@ def _record(data: dict) -> RewireRecord:
         data["epoch"], data["phase"], data["requested_s"], data["programmed_s"], data["dark_until_s"], data["usable_s"],
         data["circuits_changed"], data["lost_bytes"], data["why"], data["exposed_s"],
     )  # fmt: skip
-
-
-def _pace(data: dict) -> Pace:
-    return Pace(data["ok"], data["cpu"], data["worst_lateness_s"], tuple(data["reasons"]), data["advice"])

@@ -211,7 +211,7 @@ def _link_lines(result: Result) -> Iterable[str]:
 
 def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
     flows, links, rewires = (_columns(folder / f"{name}.csv") for name in ("flows", "links", "rewires"))
-    scale, pace = entry["scale"], entry["pace"]
+    scale = entry["scale"]
     result = Result(
         engine=entry["engine"],
         fabric=Fabric.from_json((folder / "fabric.json").read_text(encoding="utf-8")),
@@ -227,7 +227,7 @@ def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
         rewires=tuple(_rewire(row) for row in zip(*(rewires[c] for c in REWIRE_COLUMNS), strict=True)),
         epochs=_epochs(folder / "circuits.json"),
         scale=Scale.from_json(scale),
-        pace=Pace(pace["ok"], pace["cpu"], pace["worst_lateness_s"], tuple(pace["reasons"]), pace["advice"]),
+        pace=Pace.from_json(entry["pace"]),
         notes=tuple(entry["notes"]),
         routing=entry.get("routing", "ecmp"),
         folding=_folding(entry.get("repetitions")),

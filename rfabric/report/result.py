@@ -50,13 +50,17 @@ class Scale:
 
 @dataclass(frozen=True)
 class Pace:
-    """Whether a run kept pace: CPU share used (0..1), worst lateness (s, wall), and what to do if not."""
+    """Whether a run kept pace: CPU share used (0..1), worst lateness (s, wall), and what to do if not.
+
+    control: s that the switches took to program a rewire, in the median; 0 without one.
+    """
 
     ok: bool = True
     cpu: float = 0.0
     worst_lateness: float = 0.0
     reasons: tuple[str, ...] = ()
     advice: str = ""
+    control: float = 0.0
 
     def to_json(self) -> dict:
         return {
@@ -65,7 +69,14 @@ class Pace:
             "worst_lateness_s": self.worst_lateness,
             "reasons": list(self.reasons),
             "advice": self.advice,
+            "control_s": self.control,
         }
+
+    @classmethod
+    def from_json(cls, data: dict) -> "Pace":
+        """What `to_json` wrote."""
+        words = data["ok"], data["cpu"], data["worst_lateness_s"], tuple(data["reasons"]), data["advice"]
+        return cls(*words, data.get("control_s", 0.0))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from ..errors import RFabricError, RunError
 from ..fabric import Fabric, parse_fabric
 from ..optics import Timing, parse_policy
 from ..report.folder import new_folder, read_folder, sweep, write_folder, write_text
-from ..report.result import Scale, fidelity
+from ..report.result import Scale
 from ..report.summary import Run, summary_of
 from ..rl.schedule import parse_policies
 from ..rl.traffic import Traffic, read_traffic
@@ -223,19 +223,14 @@ def _tried(grid: Grid, cell: Cell, place: Path) -> str:
 def _run(grid: Grid, cell: Cell, place: Path) -> None:
     found, traffic = simulated(grid, cell), grid.traffic(cell)
     if grid.engine == "emulate":
-        from ..emulate.scale import resolution
-        from ..emulate.world import emulate
+        from .both import emulated
 
         about = {
             "timing": Timing(in_flight=grid.in_flight),
-            "traffic": traffic.name,
-            "seed": cell.seed,
-            "routing": grid.routing,
+            "scale": Scale.from_json(grid.scale),
+            "out": str(place.parent),
         }
-        circuits = parse_policies(cell.policy).circuits
-        fabric, scale = found.result.fabric, Scale.from_json(grid.scale)
-        result = emulate(fabric, traffic.trace, circuits, scale=scale, out=str(place.parent), **about)
-        found = Run(result, fidelity(result, found.result, resolution(result)))
+        found = emulated(found.result, traffic.trace, **about)
     with new_folder(place.parent, place.name) as folder:
         write_folder(folder.path, [found], summary_of([found], grid.command, folder.created), traffic.inputs)
 
