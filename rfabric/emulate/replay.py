@@ -193,9 +193,7 @@ class Replay:
         self.planning: tuple[Scene, Future] | None = None
         self.answer: _Answer | None = None
         self.commit: Future | None = None
-        self.idle_since: float | None = (
-            None  # since when, in virtual time, nothing has been in flight while a plan is made
-        )
+        self.idle_since: float | None = None  # s, virtual: nothing has been in flight since, while a plan is made
         self.paused: list[int] = []
         self.parked: list[int] = []  # rows that are due and wait for their circuits
         self.late, self.done_bytes = np.zeros(n), 0
@@ -443,9 +441,7 @@ class Replay:
             self._plan(scene)
             self.idle_since = None if self.flying else self.clock.now()
             return
-        if (
-            self.idle_since is not None
-        ):  # what comes is planned ahead as far as it is known: planning takes no time of the network's
+        if self.idle_since is not None:  # what comes is known, so planning takes none of the network's time
             self.clock.stood(self.idle_since)
             self.idle_since = None
         decision = self.answer.decision
