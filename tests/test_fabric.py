@@ -9,6 +9,7 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import (
     Fabric,
     Link,
+    Needs,
     Node,
     Port,
     Routes,
@@ -215,3 +216,33 @@ def test_a_setting_given_twice_or_against_k_is_refused():
         parse_fabric("rfabric,pods=2,pods=3")
     with pytest.raises(RFabricError, match="k=4 sets pods=4"):
         parse_fabric("fat-tree,k=4,pods=8")
+
+
+@pytest.mark.parametrize("name", ["topoopt", "mixnet", "opus"])
+def test_what_a_spec_leaves_open_is_as_the_job_needs_it(name):
+    needs = Needs(60, 6, 1e11)
+    made = needs.fabric(name)
+    assert made.parameters["gpus"] == 6 and len(made.hosts) >= 60 and made.parameters["rate_bps"] == 1e11
+    assert needs.fabric(f"{name},rate=200Gbit/s").parameters["rate_bps"] == 2e11
+    assert needs.fabric(f"{name},servers=8,gpus=8").parameters["gpus"] == 8
+    assert Needs().fabric(name).to_json() == parse_fabric(name).to_json()
+
+
+def test_a_file_with_a_rate_of_its_own_keeps_it(tmp_path):
+    (tmp_path / "slow.py").write_text(
+        "from rfabric.fabric import ideal\ndef slow(gpus=8, rate='25Gbit/s'):\n    return ideal(gpus, rate)\n"
+        "fabrics = {'slow': slow}\n"
+    )
+    assert Needs(8, 8, 1e11).fabric(str(tmp_path / "slow.py")).links[0].rate == 25e9
+
+
+def test_mixnet_has_no_servers_of_one_gpu():
+    with pytest.raises(RFabricError, match="so two GPUs; the job's servers have one"):
+        Needs(8, 1).fabric("mixnet")
+
+
+@pytest.mark.parametrize("text", ["{}", "[" * 100_000, '{"nodes": ' + "1" * 5000 + "}"])
+def test_a_fabric_file_that_is_none_is_named(tmp_path, text):
+    (tmp_path / "f.json").write_text(text)
+    with pytest.raises(RFabricError, match=r"fabric file .*f\.json: ."):
+        parse_fabric(str(tmp_path / "f.json"))

@@ -55,7 +55,7 @@ def path_seconds(w, seconds: dict[PhaseKey, float]) -> float:
 def check(made) -> None:
     """What must hold of any job that is scheduled: between trace, plan, explanation and a run on the ideal switch."""
     w, trace = made.workload, made.trace
-    result = simulate(parse_fabric("ideal", w.gpus), trace)
+    result = simulate(w.needs.fabric("ideal"), trace)
     took = {phase.key: phase.seconds for phase in result.phases}
     assert all(result.step_seconds >= 0.999 * seconds for seconds in took.values())
     if w.pipeline == "sync":
@@ -79,7 +79,7 @@ def check_explained(made) -> None:
             (trace.total[rows] // trace.size[rows]).sum()
         )  # every repetition of a row is sent in whole bytes
         assert said[key] == pytest.approx(int(trace.total[rows].sum()), abs=whole)
-    result = simulate(parse_fabric("ideal", w.gpus), trace)
+    result = simulate(w.needs.fabric("ideal"), trace)
     took = {phase.key.phase: phase.seconds for phase in result.phases if phase.key.step == 0}
     (step,) = [item for item in items if item.phase == "step"]
     assert step.seconds == pytest.approx(step_period(w, **took), rel=0.01)
@@ -104,6 +104,22 @@ def test_a_pipeline_adds_up(pipeline, name, steps):
     made = scheduled(read_recipe(name, [*FEW, f"pipeline={pipeline}", f"steps={steps}"]))
     check(made)
     check_explained(made)
+
+
+@pytest.mark.parametrize("nic", ["1Gbit/s", "50Gbit/s", "1Tbit/s"])
+@pytest.mark.parametrize("name", ["grpo-64", "grpo-64-moe"])
+def test_a_job_with_cards_of_its_own_adds_up(name, nic):
+    made = scheduled(read_recipe(name, [*FEW, f"cluster.nic={nic}"]))
+    check(made)
+    check_explained(made)
+
+
+@pytest.mark.parametrize("fabric", ["topoopt", "mixnet", "opus"])
+def test_what_leaves_a_small_server_leaves_it_on_every_fabric(fabric):
+    """Tensor-parallel groups over two servers of four: no fabric may carry them inside one of eight."""
+    traffic = read_traffic("grpo-64", [*FEW, "cluster.gpus_per_server=4", "training.tp=8"])
+    ideal, other = (simulate(traffic.needs.fabric(spec), traffic.trace) for spec in ("ideal", fabric))
+    assert other.step_seconds >= ideal.step_seconds
 
 
 @pytest.mark.parametrize("policy", ["rollpacker", "rollart", "orchestrrl", "colocated rollpacker"])

@@ -44,6 +44,19 @@ def test_hand_written_csv_needs_three_columns_only(tmp_path):
     assert trace.size.tolist() == [64_000_000, 2**30] and trace.hosts == ("h1", "h2", "h10")
 
 
+def test_a_mark_before_the_header_and_digits_of_other_scripts_in_names_are_read(tmp_path):
+    (tmp_path / "t.csv").write_text("\ufeffsrc,dst,size_bytes\nh1,²,5\n²,h2,5\n", encoding="utf-8")
+    assert sorted(read_trace(tmp_path / "t.csv").hosts) == ["h1", "h2", "²"]
+
+
+@pytest.mark.parametrize("column", ["phase", "label"])
+def test_more_names_than_can_be_told_apart_are_refused(tmp_path, column):
+    rows = "".join(f"h1,h2,1,n{i}\n" for i in range(2**15 + 1))
+    (tmp_path / "t.csv").write_text(f"src,dst,size_bytes,{column}\n{rows}")
+    with pytest.raises(RFabricError, match=rf"32,769 {column}s, at most 32,768; let rows share them"):
+        read_trace(tmp_path / "t.csv")
+
+
 def test_htsim_text(tmp_path):
     (tmp_path / "t.htsim").write_text("# src dst bytes start_ns\n0 5 1500 2000000\n5 0 3000 0\n")
     trace = read_trace(tmp_path / "t.htsim")
@@ -66,7 +79,8 @@ def test_htsim_text(tmp_path):
         ("# rfabric-trace 9\nsrc,dst,size_bytes\nh1,h2,1\n", "trace version '9'"),
         ("# provenance: {oops\nsrc,dst,size_bytes\nh1,h2,1\n", "not a valid csv file"),
         ("src,dst,size_bytes\n", "holds no flow"),
-        ("src,dst,size_bytes\nh1,h2,1,2,3\n", "unknown columns ''"),
+        ("src,dst,size_bytes\nh1,h2,1,2,3\n", "record 1: 5 cells, the header has 3"),
+        ("src,dst,size_bytes,size_bytes\nh1,h2,1,2\n", "column 'size_bytes' stands twice in the header"),
     ],
 )
 def test_bad_csv_names_the_row_and_the_way_out(tmp_path, text, why):
@@ -82,6 +96,11 @@ def test_bad_csv_names_the_row_and_the_way_out(tmp_path, text, why):
         ("t.txt", "0 1 -5 0\n", "four whole numbers"),
         ("t.jsonl", "[1, 2]\n", "record 1 is not an object"),
         ("t.jsonl", "{oops\n", "not a valid jsonl file"),
+        ("t.jsonl", '{"src": "h1", "dst": "h2", "size_bytes": 1, "step": 1.7}\n', "step 1.7 is not a whole number"),
+        ("t.jsonl", '{"src": "h1", "dst": "h2", "size_bytes": 1, "loop": 0, "repeat": true}\n', "repeat True is not"),
+        ("t.jsonl", '{"src": "h1", "dst": "h2", "size_bytes": ' + "1" * 5000 + "}\n", "not a valid jsonl file"),
+        ("t.jsonl", "[" * 100_000, "not a valid jsonl file"),
+        ("t.txt", "0 1 5 " + "9" * 5000, "not a valid txt file"),
         ("t.parquet", "", "unknown trace suffix '.parquet'"),
     ],
 )

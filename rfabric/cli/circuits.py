@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 from ..errors import RFabricError
-from ..fabric import parse_fabric
 from ..optics import Timing
 from ..report.planning import picture, plan_table, totals
 from ..rl.schedule import DEFAULT_CIRCUITS, parse_policies
@@ -24,7 +23,7 @@ def plan(args: argparse.Namespace) -> None:
         policies = [parse_policies(text) for text in dict.fromkeys(args.policy)] or [parse_policies(DEFAULT_CIRCUITS)]
         traffic = read_traffic(args.traffic, args.set, args.seed, one_scheduler(policies))
         found = []
-        for fabric in (parse_fabric(spec, traffic.gpus) for spec in dict.fromkeys(args.topo or ["rfabric"])):
+        for fabric in (traffic.needs.fabric(spec) for spec in dict.fromkeys(args.topo or ["rfabric"])):
             traffic.trace.fit(fabric)
             for policy in dict.fromkeys(asked.circuits for asked in policies):
                 name = f"{fabric.spec or fabric.name} {policy}"

@@ -120,7 +120,7 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
     if args.seeds:
         seeds = tuple(range(seeds[0], seeds[0] + args.seeds))
     talk.tell(traffics[0], {"stage": "trace"})
-    fabrics = tuple(dict.fromkeys(args.topo)) or default_fabrics(read_traffic(traffics[0], args.set, seeds[0]).gpus)
+    fabrics = tuple(dict.fromkeys(args.topo)) or default_fabrics(read_traffic(traffics[0], args.set, seeds[0]).needs)
     policies = tuple(dict.fromkeys(args.policy)) or (DEFAULT_CIRCUITS,)
     if len(fabrics) == 1 and len(policies) < 2:
         raise RFabricError("compare needs two fabrics or two policies: give --topo or --policy twice")

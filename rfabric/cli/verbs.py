@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..errors import RFabricError
-from ..fabric import Fabric, parse_fabric
+from ..fabric import Fabric, Needs, parse_fabric
 from ..fabric.cost import bill
 from ..fabric.imported import is_network
 from ..fabric.match import equal_cost_fat_tree
@@ -62,7 +62,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         asked = [parse_policies(text) for text in dict.fromkeys(args.policy)] or [parse_policies(DEFAULT_CIRCUITS)]
         traffic = read_traffic(args.traffic, args.set, args.seed, one_scheduler(asked))
         talk.tell(args.traffic, {"stage": "fabric"})
-        fabrics = _fabrics(args.topo, traffic.gpus)
+        fabrics = _fabrics(args.topo, traffic)
         for fabric in fabrics:
             traffic.trace.fit(fabric)
         sweep(args.out)
@@ -161,14 +161,14 @@ def choose(args: argparse.Namespace, simulated: Sequence, talk) -> Scale:
     return replace(chosen, bandwidth=args.bandwidth_scale) if args.bandwidth_scale else chosen
 
 
-def _fabrics(specs: Sequence[str], hosts: int) -> list[Fabric]:
+def _fabrics(specs: Sequence[str], traffic: Traffic) -> list[Fabric]:
     """The fabrics that were asked for, or the default ones."""
-    return [parse_fabric(spec, hosts) for spec in dict.fromkeys(specs) or default_fabrics(hosts)]
+    return [traffic.needs.fabric(spec) for spec in dict.fromkeys(specs) or default_fabrics(traffic.needs)]
 
 
-def default_fabrics(hosts: int) -> tuple[str, ...]:
+def default_fabrics(needs: Needs) -> tuple[str, ...]:
     """Fat-Tree, a Fat-Tree of about rfabric's cost, leaf-spine, and rfabric."""
-    return "fat-tree", equal_cost_fat_tree(parse_fabric("rfabric", hosts))[0].spec, "leaf-spine", "rfabric"
+    return "fat-tree", equal_cost_fat_tree(needs.fabric("rfabric"))[0].spec, "leaf-spine", "rfabric"
 
 
 def _is_default(args: argparse.Namespace) -> bool:
@@ -189,7 +189,7 @@ def _larger(args: argparse.Namespace, talk: Talk) -> list[dict]:
         traffic = read_traffic(name, (), args.seed)
         runs = [
             Run(simulate(f, traffic.trace, progress=talk.of(f"{name} {_short(f)}"), traffic=name, seed=args.seed))
-            for f in _fabrics((), traffic.gpus)
+            for f in _fabrics((), traffic)
         ]
         found += summary_of(runs, "", "")["runs"]
     return found

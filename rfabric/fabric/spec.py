@@ -10,11 +10,13 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 
 from ..errors import RFabricError, meant
-from .builders.sizes import SHAPE, SMALLEST, Room, shape_for
+from ..units import spell_rate
+from .builders.sizes import RATE, SHAPE, SMALLEST, Room, shape_for
 from .imported import import_fabric
 from .model import Fabric
 
@@ -27,21 +29,38 @@ def data_dir(name: str) -> Path:
     raise RFabricError(f"the folder {name}/ was not installed; run from a checkout or reinstall rfabric")
 
 
-def parse_fabric(spec: str, hosts: int = 0, least: int = SMALLEST) -> Fabric:
+@dataclass(frozen=True)
+class Needs:
+    """What a job asks of a fabric that leaves it open: GPUs, those of one server, bit/s of a network card; 0: it says nothing."""
+
+    gpus: int = 0
+    server: int = 0
+    nic: float = 0.0
+
+    def fabric(self, spec: str) -> Fabric:
+        """The fabric `spec`, as this job needs it."""
+        return parse_fabric(spec, self.gpus, server=self.server, nic=self.nic)
+
+
+def parse_fabric(spec: str, hosts: int = 0, least: int = SMALLEST, *, server: int = 0, nic: float = 0.0) -> Fabric:
     """The fabric that `spec` names: `NAME[,KEY=VALUE...]`, `FILE.py[:NAME][,KEY=VALUE...]`, `FILE.csv[,...]` or a `.json` file.
 
     Rates and times carry their unit, `delay=10ms`: what a builder takes as text (`takes_text`) reaches it as it was written.
     Where the spec says nothing of size, the fabric is given room for `hosts` GPUs, and for `least` anyhow, by its builder's own
-    `room`; 0: its own default.
+    `room`; 0: its own default. Fabrics whose racks are servers get servers of `server` GPUs; 0: eight.
+    Where it says nothing of `rate` and the usual one is the builder's default, network cards have `nic` (bit/s); 0: the usual.
     """
     head, *settings = [part.strip() for part in str(spec).split(",")]
     if head.endswith(".json"):
         return _from_file(head)
     builder = partial(import_fabric, head) if head.endswith(".csv") else _builder(head)
     values = _settings(spec, settings, builder, head)
+    rate = inspect.signature(builder).parameters.get("rate")
+    if nic and rate and rate.default == RATE and "rate" not in values:
+        values["rate"] = spell_rate(nic)
     room = _room(builder)
     if hosts and room and not {*_sizes(room), "k"} & set(values):
-        values |= room(hosts, least, values)
+        values |= room(hosts, least, values | ({"gpus": server} if server else {}))
     return builder(**values).named(str(spec))
 
 
@@ -171,6 +190,7 @@ def _setting(text: str, builder: Callable[..., Fabric], head: str) -> tuple[str,
 
 def _from_file(path: str) -> Fabric:
     try:
-        return Fabric.from_json(Path(path).read_text())
-    except (OSError, ValueError) as error:
-        raise error if isinstance(error, RFabricError) else RFabricError(f"fabric file {path}: {error}") from error
+        return Fabric.from_json(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        said = str(error).removeprefix("fabric file: ")
+        raise RFabricError(f"fabric file {path}: {said}") from error

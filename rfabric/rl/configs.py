@@ -187,7 +187,7 @@ def read_config(path: str | Path) -> dict:
     """The object that a config file holds."""
     try:
         config = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RFabricError(f"model config {path}: {error}") from error
     if not isinstance(config, dict):
         raise RFabricError(f"model config {path}: holds no object; give a Hugging Face config.json")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RFabricError
+from ..fabric import Needs
 from ..trace import Trace, read_trace
 
 TRACE_SUFFIXES = (".csv", ".jsonl", ".txt", ".htsim", ".flows")
@@ -12,12 +13,17 @@ TRACE_SUFFIXES = (".csv", ".jsonl", ".txt", ".htsim", ".flows")
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """A trace, what to call it, the files it came from, and the GPUs of its job: 0 where a trace file says nothing of them."""
+    """A trace, what to call it, the files it came from, and what its job asks of a fabric: nothing where it is a trace file."""
 
     trace: Trace
     name: str
     inputs: tuple[Path, ...]
-    gpus: int = 0
+    needs: Needs = Needs()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the job; 0 where nothing says how many."""
+        return self.needs.gpus
 
 
 def read_traffic(name: str, settings: Sequence[str] = (), seed: int = 0, scheduler: str = "") -> Traffic:
@@ -38,4 +44,4 @@ def read_traffic(name: str, settings: Sequence[str] = (), seed: int = 0, schedul
     if is_shared(name):
         return read_shared(name, settings, seed, scheduler)
     w = read_recipe(name, settings)
-    return Traffic(scheduled(w, seed, scheduler).trace, w.name, w.files, w.gpus)
+    return Traffic(scheduled(w, seed, scheduler).trace, w.name, w.files, w.needs)

@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..errors import RFabricError, meant
-from ..fabric import data_dir
+from ..fabric import Needs, data_dir
 from . import memory
 from .checks import check
 from .gpus import GPUS, Gpu
@@ -252,6 +252,11 @@ class Workload:
     @property
     def nic_bps(self) -> float:
         return self.cluster.nic or self.gpu.nic_bps
+
+    @property
+    def needs(self) -> Needs:
+        """What it asks of a fabric."""
+        return Needs(self.gpus, self.gpus_per_server, self.nic_bps)
 
     @property
     def dp(self) -> int:

@@ -23,7 +23,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from ..errors import RFabricError, RunError
-from ..fabric import Fabric, parse_fabric
+from ..fabric import Fabric, Needs
 from ..optics import Timing, parse_policy
 from ..report.folder import new_folder, read_folder, sweep, write_folder, write_text
 from ..report.result import Scale
@@ -61,15 +61,15 @@ class Grid:
     match: str = ""
     repetitions: str = "folded"
 
-    def fabric(self, spec: str, gpus: int) -> Fabric:
-        """The fabric `spec` for so many GPUs; with `match`, its variant nearest to the first one's cost or bandwidth."""
-        return _fabric(spec, gpus, self.fabrics[0] if self.match else "", self.match)
+    def fabric(self, spec: str, needs: Needs) -> Fabric:
+        """The fabric `spec` as a job needs it; with `match`, its variant nearest to the first one's cost or bandwidth."""
+        return _fabric(spec, needs, self.fabrics[0] if self.match else "", self.match)
 
     def cells(self) -> list[Cell]:
         """Every run, fabrics innermost; a fabric without OCS is run once a compute scheduler: no circuit policy can act on it."""
         found = []
         for traffic, seed, fabric in product(self.traffics, self.seeds, self.fabrics):
-            optical = bool(self.fabric(fabric, _gpus(traffic, self.settings)).ocses)
+            optical = bool(self.fabric(fabric, _needs(traffic, self.settings)).ocses)
             first = {parse_policies(p).scheduler: p for p in reversed(self.policies)}.values()
             found += [Cell(fabric, p, traffic, seed) for p in self.policies if optical or p in first]
         return found
@@ -109,7 +109,7 @@ def begin(grid: Grid, folder: Path) -> None:
     """Check every cell's words, then write grid.json: from here on the folder can be resumed."""
     for cell in grid.cells():
         made = grid.traffic(cell) if cell.seed == grid.seeds[0] else None
-        fabric = grid.fabric(cell.fabric, made.gpus if made else 0)
+        fabric = grid.fabric(cell.fabric, made.needs if made else Needs())
         if made:
             made.trace.fit(fabric)
         parse_policy(parse_policies(cell.policy).circuits, fabric)
@@ -169,7 +169,7 @@ def simulated(grid: Grid, cell: Cell) -> Run:
         "timing": Timing(in_flight=grid.in_flight), "traffic": traffic.name, "seed": cell.seed, "routing": grid.routing,
         "repetitions": "whole" if grid.engine == "emulate" else grid.repetitions,
     }  # fmt: skip
-    return Run(simulate(grid.fabric(cell.fabric, traffic.gpus), traffic.trace, circuits, **about))
+    return Run(simulate(grid.fabric(cell.fabric, traffic.needs), traffic.trace, circuits, **about))
 
 
 def default_jobs(grid: Grid) -> int:
@@ -241,16 +241,16 @@ def _traffic(name: str, settings: tuple[str, ...], seed: int, scheduler: str) ->
 
 
 @lru_cache(64)
-def _gpus(name: str, settings: tuple[str, ...]) -> int:
-    """The GPUs of a recipe, whoever schedules it."""
-    return read_traffic(name, settings).gpus
+def _needs(name: str, settings: tuple[str, ...]) -> Needs:
+    """What the job of a recipe asks of a fabric, whoever schedules it."""
+    return read_traffic(name, settings).needs
 
 
 @lru_cache(8)
-def _fabric(spec: str, gpus: int, reference: str = "", match: str = "") -> Fabric:
-    made = parse_fabric(spec, gpus)
+def _fabric(spec: str, needs: Needs, reference: str = "", match: str = "") -> Fabric:
+    made = needs.fabric(spec)
     if not match or spec == reference:
         return made
     from ..fabric.match import matched
 
-    return matched(made, to=parse_fabric(reference, gpus), by=match).fabric
+    return matched(made, to=needs.fabric(reference), by=match).fabric

@@ -45,6 +45,7 @@ COLUMNS = ("id", "src", "dst", "size_bytes", "start_s", "after", "gap_s", "step"
 LOOP_COLUMNS = ("loop", "turn", "repeat", "between_s", "beside_s")
 SECONDS = partial(parse_time, bare=True)  # the names of columns hold the unit
 VERSION = 1
+BEYOND = None  # the key of cells for which the header has no name
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -60,17 +61,17 @@ def read_trace(path: str | Path) -> Trace:
     if path.suffix not in readers:
         raise RFabricError(f"{path}: unknown trace suffix {path.suffix!r}; use one of {', '.join(readers)}")
     try:
-        with open(path, newline="", encoding="utf-8") as file:
+        with open(path, newline="", encoding="utf-8-sig") as file:  # spreadsheets put a mark before the header
             records, head = readers[path.suffix](file)
         if not records:
             raise RFabricError("holds no flow")
         return _trace(records, {"source": path.name} | _object(head, "provenance"), _object(head, "windows"))
-    except (csv.Error, json.JSONDecodeError) as error:
-        raise RFabricError(f"{path}: not a valid {path.suffix[1:]} file: {error}") from error
     except RFabricError as error:
         raise RFabricError(f"{path}: {error}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise RFabricError(f"{path}: cannot be read: {error}") from error
+    except (csv.Error, ValueError, RecursionError) as error:  # numbers of thousands of digits, lists within lists
+        raise RFabricError(f"{path}: not a valid {path.suffix[1:]} file: {error}") from error
 
 
 def write_trace(trace: Trace, path: str | Path) -> None:
@@ -98,9 +99,23 @@ def _read_csv(file) -> tuple[list[dict], dict]:
             body.append(line)
     before = csv.field_size_limit(1 << 30)  # a barrier waits for tens of thousands of rows, all in one cell
     try:
-        return list(csv.DictReader(body, restkey="", strict=True)), head
+        return _rows(csv.DictReader(body, restkey=BEYOND, strict=True)), head
     finally:
         csv.field_size_limit(before)
+
+
+def _rows(reader: csv.DictReader) -> list[dict]:
+    """The rows below the header, whose names each stand once and are as many as any row has cells."""
+    header = reader.fieldnames or []
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise RFabricError(f"column {twice[0]!r} stands twice in the header; keep one")
+    found = list(reader)
+    for number, row in enumerate(found, 1):
+        if BEYOND in row:
+            cells = len(header) + len(row[BEYOND])
+            raise RFabricError(f"record {number}: {cells} cells, the header has {len(header)}")
+    return found
 
 
 def _head_line(text: str, head: dict) -> None:
@@ -247,8 +262,10 @@ def _row(rows: dict[str, int], after: str, name: str) -> int:
 def _whole(value, name: str, limit: int = 2**31) -> int:
     try:
         number = int(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise RFabricError(f"{name} {value!r} is not a whole number") from error
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or isinstance(value, bool) or (isinstance(value, float) and number != value):
+        raise RFabricError(f"{name} {value!r} is not a whole number")
     if not 0 <= number < limit:
         raise RFabricError(f"{name} {value!r} must lie between 0 and {limit - 1:,}")
     return number
@@ -260,7 +277,7 @@ def _key(text: str) -> PhaseKey:
 
 
 def _natural(name: str) -> list:
-    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def _cells(trace: Trace) -> Iterable[tuple]:

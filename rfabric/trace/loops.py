@@ -171,12 +171,13 @@ def play(
     bodies = {k: _body(loops[k], rows, columns["turn"][rows]) for k, rows in parts.items()}
     room = (MOST_FOLDED - len(loop)) // max(sum(map(len, bodies.values())), 1)
     most = {"unrolled": 0, "folded": max(room, 1), "whole": 1}[how]
-    runs = {k: blocks(loops[k].repeat, most) for k in parts}
     width = (loop < 0).astype(np.int64)
     for k, rows in parts.items():
-        width[rows[0]] = 1 + len(runs[k]) * len(bodies[k])
+        turns = len(blocks(loops[k].repeat, most)) if most else loops[k].repeat
+        width[rows[0]] = 1 + turns * len(bodies[k])
     if width.sum() > MOST_PLAYED:
         raise RFabricError(f"the repetitions are {int(width.sum()):,} rows, more than {MOST_PLAYED:,}; fold them")
+    runs = {k: blocks(loops[k].repeat, most) for k in parts}
     place = np.cumsum(width) - width
     ends = place.copy()  # of each row the one whose finish is its own
     for rows in parts.values():

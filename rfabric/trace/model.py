@@ -31,6 +31,7 @@ from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
 
 PHASES = ("generation", "training", "weight_sync")
 PLAYS = ("folded", "unrolled", "whole")
+MOST_NAMES = 1 << 15  # phases, and labels, that numbers of 16 bits tell apart
 MOST_BYTES = 1e18  # so that sums of bytes stay whole numbers of 64 bits
 
 
@@ -87,6 +88,11 @@ class Trace:
             "src": np.int32, "dst": np.int32, "size": np.int64, "start": float, "gap": float, "after_offsets": np.int64,
             "after": np.int64, "step": np.int32, "phase": np.int16, "label": np.int16, "loop": np.int32, "turn": np.int16,
         }  # fmt: skip
+        for name in ("phases", "labels"):
+            if len(getattr(self, name)) > MOST_NAMES:
+                raise RFabricError(
+                    f"trace: {len(getattr(self, name)):,} {name}, at most {MOST_NAMES:,}; let rows share them"
+                )
         for name, value in (("loop", -1), ("turn", 0)):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, np.full(len(self.size), value))

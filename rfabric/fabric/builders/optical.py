@@ -126,7 +126,9 @@ def rotor(
     return Fabric("rotor", sketch.nodes, sketch.links, seconds, "", parameters)
 
 
-@sized(lambda hosts, least=SMALLEST, given=NOTHING: servers_for(ocs_ports_of(given, _panel(given)), hosts, least))
+@sized(
+    lambda hosts, least=SMALLEST, given=NOTHING: servers_for(ocs_ports_of(given, _panel(given)), hosts, least, given)
+)
 def topoopt(
     servers: int = 8,
     gpus: int = 8,
@@ -163,7 +165,7 @@ def _panel(given: Mapping) -> Crossbar:
     return OPTICS[optics]
 
 
-@sized(lambda hosts, least=SMALLEST, given=NOTHING: servers_for(ocs_ports_of(given, MEMS), hosts, least))
+@sized(lambda hosts, least=SMALLEST, given=NOTHING: servers_for(ocs_ports_of(given, MEMS), hosts, least, given))
 def opus(
     servers: int = 8,
     gpus: int = 8,

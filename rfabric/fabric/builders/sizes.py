@@ -12,7 +12,8 @@ from ...errors import RFabricError
 from ...units import parse_rate
 from .parts import core_switches, radix_at, tiers_of
 
-Given = Mapping[str, int | float | str]  # the settings of a spec that say nothing of size
+# The settings of a spec that say nothing of size; `gpus` are those of one of the job's servers, where a job says so.
+Given = Mapping[str, int | float | str]
 Room = Callable[..., dict[str, int]]  # room(hosts, least=SMALLEST, given=NOTHING)
 NOTHING: Given = MappingProxyType({})
 
@@ -20,6 +21,7 @@ SMALLEST, MOST_RACKS, MOST_HOSTS = 64, 512, 65536
 SHAPE = ("pods", "tors", "gpus")
 RATE = "400Gbit/s"
 RAIL_SERVERS = 32  # servers of a pod on one set of rail switches: NVIDIA's scalable unit, 32 servers x 8 rails
+SERVER = 8  # GPUs of a server where no job says otherwise
 EVEN = 8  # leaves below three tiers come in eights, which groups can share evenly
 
 
@@ -154,23 +156,29 @@ def rotors_for(ports: int, hosts: int, least: int, given: Given) -> dict[str, in
     return {"tors": tors, "gpus": gpus}
 
 
-def servers_for(ports: int, hosts: int, least: int) -> dict[str, int]:
-    """`servers` of 8 `gpus` that OCSes of so many ports join."""
-    servers = max(-(-max(hosts, least) // 8), 2)
+def servers_for(ports: int, hosts: int, least: int, given: Given) -> dict[str, int]:
+    """`servers` of the job's size that OCSes of so many ports join."""
+    gpus = given.get("gpus", SERVER)
+    servers = max(-(-max(hosts, least) // gpus), 2)
     while tiers_of(servers, ports) is None:
         servers += 1
         if servers > ports * ports // 2:
             raise RFabricError(
                 f"OCSes of {ports} ports do not join {max(hosts, least):,} GPUs; take a larger ocs_ports"
             )
-    return {"servers": servers, "gpus": 8}
+    return {"servers": servers, "gpus": gpus}
 
 
 def regions_for(usual: int, hosts: int, least: int, given: Given) -> dict[str, int]:
-    """`servers` of 8 `gpus` in whole regions, as many as their leaves' switches join; a small fabric is one small region."""
-    servers, region = max(-(-max(hosts, least) // 8), 2), given.get("region", usual)
+    """`servers` of the job's size in whole regions, as many as their leaves' switches join; a small fabric is one small region."""
+    gpus = given.get("gpus", SERVER)
+    if gpus < 2:
+        raise RFabricError(
+            "mixnet: a server has NICs on OCSes and on packet switches, so two GPUs; the job's servers have one"
+        )
+    servers, region = max(-(-max(hosts, least) // gpus), 2), given.get("region", usual)
     if not isinstance(region, int) or region < 1:  # the builder says what is wrong with it
         region = usual
     small = {"region": servers} if servers < usual and "region" not in given else {}
     region = small.get("region", region)
-    return {"servers": _leaves(math.ceil(servers / region), radix_of(given)) * region, "gpus": 8} | small
+    return {"servers": _leaves(math.ceil(servers / region), radix_of(given)) * region, "gpus": gpus} | small

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import RFabricError
-from ...fabric import data_dir
+from ...fabric import Needs, data_dir
 from ...trace import Flows, PhaseKey, Trace, TraceBuilder
 from ..gpus import Gpu
 from ..lowering import trace_of
@@ -125,11 +125,12 @@ def read_shared(name: str, settings: Sequence[str] = (), seed: int = 0, policy: 
     jobs = [Job(job, profile_of(load, seed), float(slo)) for job, load in loads.items()]
     policy = str(policy or values.get("policy", "weave"))
     groups = placed(jobs, policy, seed=seed)
-    gpus = sum(g.train_nodes + g.roll_nodes for g in groups) * next(iter(loads.values())).gpus_per_server
+    server, cards = next(iter(loads.values())).gpus_per_server, {load.nic_bps for load in loads.values()}
+    gpus = sum(g.train_nodes + g.roll_nodes for g in groups) * server
     inputs = tuple(dict.fromkeys((path, *(file for load in loads.values() for file in load.files))))
     trace = traffic_of(groups, loads, seed)
-    trace.provenance.update(scheduler=policy, gpus_per_server=next(iter(loads.values())).gpus_per_server)
-    return Traffic(trace, path.stem, inputs, gpus)
+    trace.provenance.update(scheduler=policy, gpus_per_server=server)
+    return Traffic(trace, path.stem, inputs, Needs(gpus, server, cards.pop() if len(cards) == 1 else 0.0))
 
 
 def is_shared(name: str) -> bool:
