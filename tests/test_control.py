@@ -328,6 +328,24 @@ def test_old_circuits_go_before_new_ones_come_and_it_is_dark_between():
     assert {word for word, _ in core.port_states("a1").values()} == {"CONNECTED", "DISCONNECTED"}
 
 
+def test_circuits_are_sent_ahead_by_what_setting_them_up_took_last_time():
+    core, switches = controlled()
+    ahead, push = [], switches.push
+
+    def slow_to_set_up(messages, timeout_s):
+        if (plan := core.epochs.under_way) and plan.state == "LIGHTING":
+            ahead.append(plan.dark_until - switches.clock.now())
+            switches.clock.step = 0.003
+        done = push(messages, timeout_s)
+        switches.clock.step = 0.001
+        return done
+
+    switches.push, circuits = slow_to_set_up, (other_circuits(SMALL), core.epochs.circuits)
+    for wanted in circuits:
+        core.commit(core.plan(explicit(wanted))[0].epoch)
+    assert ahead == pytest.approx([0.001, 0.003])  # before the first, the way down took 1 ms
+
+
 def test_dilation_makes_the_dark_time_longer():
     core, switches = controlled()
     plan, _, _ = core.plan(explicit(other_circuits(SMALL), time_dilation=20))

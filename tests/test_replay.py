@@ -65,6 +65,7 @@ class FakeControl:
     wire: FakeWire
     delay: float = 0.01
     fail: str = ""
+    verifying: float = 0.0  # s from usable to the answer
 
     def abort(self, epoch):
         self.rewire = None
@@ -89,6 +90,7 @@ class FakeControl:
         time.sleep(self.delay)
         self.circuits = self.rewire.apply(self.circuits)
         dark_until, usable = programmed + self.delay, time.monotonic()
+        time.sleep(self.verifying)
         return Committed(epoch, programmed, programmed, dark_until, usable, self.rewire.size, 0)
 
 
@@ -130,6 +132,17 @@ def test_clock_never_goes_back():
     clock.jump(5.0)
     clock.jump(1.0)
     assert clock.now() >= 5.0
+
+
+def test_flows_do_not_wait_for_circuits_to_be_verified():
+    fabric, wire = rfabric(pods=1, tors=3, gpus=1, electrical=0), FakeWire()
+    b = TraceBuilder(fabric.hosts)
+    work = b.compute(0, 30.0, phase="training", label="backward")
+    first = b.flows([0], [1], 1e9, after=[work], phase="training", label="all-reduce")
+    b.flows([0], [2], 1e9, after=first, phase="weight_sync", label="weights")
+    done = play(fabric, b.build(), wire, FakeControl(fabric, Circuits(), wire, verifying=0.4)).run()
+    assert len(done.rewires) == 2  # each verified while nothing is in flight
+    assert done.finish[2] < 30.4
 
 
 def test_rewires_are_planned_ahead_and_flows_wait_for_their_circuits():

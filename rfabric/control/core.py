@@ -129,6 +129,7 @@ class Core:
         self.table: Table = self._table(circuits, self.routes, ())
         self.synced: set[str] = set()  # switches that hold what `table` says
         self._changes: dict[int, tuple[Routes, frozenset[Pair], Change]] = {}  # of prepared plans
+        self._set_up_s: float | None = None  # what the OCSes took to set up the circuits of the last rewire
 
     # --- questions: no lock, no waiting -----------------------------------------------------------------------------
 
@@ -320,9 +321,10 @@ class Core:
         within = counted if plan.in_flight == "drop" else dict.fromkeys(order, ())
         # OCSes that only gain circuits answer as well: programmed means that all know what to do.
         push = self._push({d: [*within[d], *change.down.get(d, ())] for d in order}, "tearing down circuits")
-        # What went down took effect before its barrier reply was read; what comes up is sent ahead by as much, so
-        # that a circuit is dark for the OCS delay and not for that and two ways through the switch software.
-        lead = min(push.programmed_s - push.started_s, plan.dilation * plan.delay / 2)
+        # What comes up is sent ahead by what that took last time (this way down, the first time), so that a circuit is
+        # dark for the OCS delay and not for that and two ways through the switch software.
+        took = push.programmed_s - push.started_s if self._set_up_s is None else self._set_up_s
+        lead = min(took, plan.dilation * plan.delay / 2)
         self.epochs = self.epochs.programmed(epoch, self.clock.now(), lead)
         if within is not counted:
             self._push(counted, "counting")
@@ -333,7 +335,8 @@ class Core:
         dark_until = self.epochs.plan(epoch).dark_until
         self.clock.sleep_until(dark_until - lead)
         self.epochs = self.epochs.light(epoch, self.clock.now())
-        self._push({d: [*change.up.get(d, ()), *within[d]] for d in order}, "setting up circuits")
+        push = self._push({d: [*change.up.get(d, ()), *within[d]] for d in order}, "setting up circuits")
+        self._set_up_s = push.programmed_s - push.started_s
         self.epochs = self.epochs.usable(epoch, max(self.clock.now(), dark_until))
         if within is not counted:
             self._push(counted, "counting")

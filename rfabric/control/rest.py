@@ -10,7 +10,8 @@
 
 PUT /pairs takes {"pairs": [["h1", "h5"], ...], "routing": SCHEME}; `placed` needs "bytes" beside: a row for each kind of
 communication, in it a number for each pair. POST /plans takes {"policy", "demand"} or {"circuits"}, and where wanted
-"pairs", "time_dilation", "in_flight" and "delay_s", the OCS delay of this plan alone.
+"pairs", "time_dilation", "in_flight" and "delay_s", the OCS delay of this plan alone. With a demand go "now_s", the demands
+"upcoming" and "sending", and "also": lists of circuits to weigh beside the policy's; the answer's "others" are its next best.
 
 Errors are {"error": text}: 400 bad input, 403 asked by a web page, 404 no such thing, 409 wrong state or epoch,
 500 rolled back, 503 switches missing.

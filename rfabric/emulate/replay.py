@@ -71,7 +71,7 @@ class Control(Protocol):
 
 
 class Clock:
-    """Virtual seconds, `dilation` times slower than CLOCK_MONOTONIC, that can be moved forward."""
+    """Virtual seconds, `dilation` times slower than CLOCK_MONOTONIC, that can be moved forward, and stand still."""
 
     def __init__(self, dilation: float):
         self.dilation = dilation
@@ -88,6 +88,10 @@ class Clock:
         """Move forward to `virtual`; an instant already past leaves the clock as it is."""
         now = self.now()
         self._wall, self._virtual = time.monotonic(), max(virtual, now)
+
+    def stood(self, since: float) -> None:
+        """Take back what has passed since the virtual instant `since`: nothing happened in it that counts."""
+        self._wall, self._virtual = time.monotonic(), min(since, self.now())
 
 
 @dataclass
@@ -474,7 +478,9 @@ class Replay:
             flying = [row for row in self.flying if self.concerned[row]]
             self.contract.concern(NONE, np.array(flying, dtype=np.int64), dark=True)
         times = (self.clock.at(t) for t in (done.programmed, done.dark_until, done.usable))
-        self.contract.done(*times, self.start, done.lost_bytes, self.answer.epoch)
+        usable = self.contract.done(*times, self.start, done.lost_bytes, self.answer.epoch).usable
+        if not self.flying:
+            self.clock.stood(usable)  # flows need not wait for circuits to be verified, which comes after
         self._count_unsent()
         self._take_ways(self.answer.ways)
         if self.paused:

@@ -26,7 +26,7 @@ PATIENCE = 40.0  # s of wall clock that the traffic of one fabric may take
 MAX_DILATION = 64.0
 LEAST_SAMPLE = 0.02  # s of a loop at least: at DILATION still hundreds of packets a card
 MOST_SAMPLED = 0.5  # of a loop: what is done before the last of its sample must not be over in the whole loop by then
-DILATION = 10.0  # below it control and pipelines blur flows: repetitions are left out before time is dilated less
+DILATION = 16.0  # below it control and pipelines blur flows: repetitions are left out before time is dilated less
 WAY = 6  # cables of the longest way through three tiers
 PIPELINE = 24  # packets of line rate: below it a flow's time is the pipeline's, not its bytes'
 
