@@ -222,11 +222,26 @@ class Placer:
         return offered(self.racks[keys] >> 32, self.racks[keys] & 0xFFFFFFFF, self.most), key
 
     def _alternatives(self, pairs: np.ndarray) -> tuple[Offers, np.ndarray]:
-        """Every way of the racks of these pairs; what was asked for last is kept, as who is late now was late before."""
-        if self._every is None or not np.isin(self.pair_key[pairs], self._every[0]).all():
-            keys = np.unique(self.pair_key[pairs])
-            self._every = keys, self._offered(pairs, self.choices.every)[0]
+        """Every way of the racks of these pairs; what was asked for before is kept, as who is late now was late before."""
+        wanted = np.unique(self.pair_key[pairs])
+        new = wanted if self._every is None else np.setdiff1d(wanted, self._every[0], assume_unique=True)
+        if len(new):
+            racks = self.racks[new]
+            found = new, self.choices.every(racks >> 32, racks & 0xFFFFFFFF, self.most)
+            self._every = found if self._every is None else self._merged(self._every, found)
         return self._every[1], np.searchsorted(self._every[0], self.pair_key[pairs])
+
+    def _merged(self, *some: tuple[np.ndarray, Offers]) -> tuple[np.ndarray, Offers]:
+        """The keys of both, ascending, and their ways."""
+        longest, nowhere = max(offers.rows.shape[1] for _, offers in some), self.bundles.nowhere
+        wide = (((0, 0), (0, longest - offers.rows.shape[1])) for _, offers in some)
+        rows = np.concatenate(
+            [np.pad(o.rows, w, constant_values=nowhere) for (_, o), w in zip(some, wide, strict=True)]
+        )
+        keys, counts = (np.concatenate(parts) for parts in zip(*((k, o.counts) for k, o in some), strict=True))
+        order = np.argsort(keys)
+        row = spread(offsets_of(counts)[:-1][order], counts[order])
+        return keys[order], Offers(offsets_of(counts[order]), rows[row])
 
     def _entries(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What these pairs send, kind by kind (places in `kind` and `bytes`), and which of them each is of."""

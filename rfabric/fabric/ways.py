@@ -17,6 +17,7 @@ from .model import Fabric, Port
 MOST_CANDIDATES = (
     1 << 17
 )  # (hop, destination) candidates looked at in one go: they stay in the cache, four times as fast as 2^22
+KEPT_LOADS = 8  # what a planner asks of one set of circuits comes again: the same stages, instant after instant
 FAR = (1 << 16) - 1  # the ring of switches from which no way leads
 
 
@@ -151,6 +152,7 @@ class Ways:
         self.switches = int(c.row.max(initial=-1)) + 1
         self.first = np.searchsorted(self.leaves, np.arange(self.switches + 1))
         self.salt = mixed(np.flatnonzero(c.row >= 0).astype(np.uint64) + np.uint64(1))
+        self._loads: dict[tuple[bytes, ...], np.ndarray] = {}
 
     def cost(self, row: np.ndarray, rack: np.ndarray) -> np.ndarray:
         """What the cheapest way from packet switch row[i] to rack[i] costs (float64); inf without one."""
@@ -274,10 +276,22 @@ class Ways:
         return np.isfinite(self.cost(c.rack_row[c.host_rack[src]], c.host_rack[dst]))
 
     def loads(self, sent: Entries) -> np.ndarray:
-        """Bytes on each light path (float64[n]) when racks send each other `sent`, split evenly over equal ways.
+        """Bytes on each light path (float64[n], read-only) when racks send each other `sent`, split evenly over equal ways.
 
-        All inf where nothing joins two of them. From the farthest inwards: what waits at a switch has all come when its turn is.
+        All inf where nothing joins two of them. The last few answers are kept.
         """
+        name = tuple(column.tobytes() for column in sent)
+        load = self._loads.pop(name, None)
+        if load is None:
+            load = self._evenly(sent)
+            load.flags.writeable = False
+        self._loads[name] = load
+        if len(self._loads) > KEPT_LOADS:
+            self._loads.pop(next(iter(self._loads)))
+        return load
+
+    def _evenly(self, sent: Entries) -> np.ndarray:
+        """See `loads`. From the farthest inwards: what waits at a switch has all come when its turn is."""
         load, racks = np.zeros(len(self.lights)), len(self.cabling.rack_row)
         waiting: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by ring: (switch and rack as one number, bytes)
         self._queue(waiting, self.cabling.rack_row[sent.rows] * racks + sent.columns, sent.bytes)

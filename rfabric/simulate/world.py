@@ -203,7 +203,8 @@ class _World:
                         self._begin(stage)
             if not self._steered() and not seen:
                 return self._finish()
-            self.contract.ask_again(self.engine.finish_times())
+            if self.contract.blocked:
+                self.contract.ask_again(self.engine.finish_times())
             while self.contract.asking:
                 self._decide()
 
