@@ -22,6 +22,7 @@ from ..units import transfer_seconds
 from .circuits import Circuits, Demand
 
 NEVER = float("inf")
+SLIGHT = 0.01  # of what all gain: where the last ends later by less, they gain nonetheless
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,21 +166,25 @@ def ends_after(before: Outlook, after: Outlook, leads: np.ndarray, cables: np.nd
 def gained(now: np.ndarray, then: np.ndarray) -> float:
     """Seconds that stages sending at once end sooner in all, where they end after `then` instead of `now` seconds.
 
-    Where the last of them ends later, nothing is gained: its delay counts (negative). -inf where one has no way then, inf where
-    one has none now.
+    Where the last of them ends later, and not just slightly, nothing is gained: its delay counts (negative). -inf where one has no
+    way then, inf where one has none now.
     """
     if np.isinf(then).any():
         return -NEVER
     if np.isinf(now).any():
         return NEVER
-    total, last = float((now - then).sum()), float(now.max(initial=0.0) - then.max(initial=0.0))
-    return total if last >= 0 else min(total, last)
+    return _unless_last(float((now - then).sum()), float(now.max(initial=0.0) - then.max(initial=0.0)))
+
+
+def _unless_last(total: float, last: float) -> float:
+    """What all gain, `total` s, where the last of them gains `last` s: a delay of the last is a delay of all."""
+    return total if last >= -SLIGHT * total else min(total, last)
 
 
 def gain(before: Prospect, after: Prospect, begins: Begins, cables: np.ndarray, dark: float) -> Gain:
     """What is `gained` by going dark for `dark` s on the cables of the mask, and having `after` from then on.
 
-    What comes counts with what it adds to the end of the stage it follows; where the last of all ends later, that is all.
+    What comes counts with what it adds to the end of the stage it follows.
     """
     now, then = begins.now + before.now.ends, ends_after(before.now, after.now, begins.now, cables, dark)
     soon = gained(now, then)
@@ -195,7 +200,7 @@ def gain(before: Prospect, after: Prospect, begins: Begins, cables: np.ndarray, 
     follows = np.where(begins.follows < 0, len(sooner), begins.follows)
     later = float((sooner[len(now) :] - np.append(sooner, 0.0)[follows]).sum())
     total, last = float((now - then).sum()) + later, float(lines[0].max() - lines[1].max())
-    return Gain(total if last >= 0 else min(total, last), later)
+    return Gain(_unless_last(total, last), later)
 
 
 def gain_later(before: Outlook, after: Outlook, leads: np.ndarray, dark: float) -> float:
