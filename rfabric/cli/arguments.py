@@ -141,8 +141,8 @@ def _compare(verbs) -> None:
     )  # fmt: skip
     _engine_option(verb)
     _step_options(verb, several=True)
-    verb.add_argument("--seeds", metavar="N", type=_whole, default=0, help="so many seeds, from --seed on")
-    verb.add_argument("--jobs", metavar="N", type=_whole, default=0, help="runs at a time (default: as many as cores)")
+    verb.add_argument("--seeds", metavar="N", type=_count, default=0, help="so many seeds, from --seed on")
+    verb.add_argument("--jobs", metavar="N", type=_count, default=0, help="runs at a time (default: as many as cores)")
     verb.add_argument(
         "--match", choices=("cost", "bandwidth"), default="",
         help="thin each fabric until its cost or bandwidth is nearest to that of the first --topo",
@@ -182,7 +182,7 @@ def _crossover(verbs) -> None:
         default="",
         help="reconfiguration delays, such as 1ms,10ms (default 10us to 1s, two a decade)",
     )
-    verb.add_argument("--jobs", metavar="N", type=_whole, default=0, help="runs at a time (default: as many as cores)")
+    verb.add_argument("--jobs", metavar="N", type=_count, default=0, help="runs at a time (default: as many as cores)")
     verb.add_argument("--png", metavar="FILE", type=_file, help="draw it here as well")
     _routing_option(verb)
     _repetitions_option(verb)
@@ -609,8 +609,8 @@ def _seconds(text: str) -> float:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, 0 or more")
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
     return value
 
 

@@ -22,6 +22,7 @@ from ..errors import RFabricError
 KINDS = ("host", "eps", "ocs")
 TIERS = ("host", "edge", "aggregation", "core", "electrical", "server")
 RACKS = ("edge", "server")  # tiers whose packet switches hold hosts: a ToR, or the NICs of a server
+LEAST_RATE = 1.0  # bit/s of a cable: below it times lose their digits
 MAX_NAME = 8  # Linux interface names hold 15 characters: name + "-eth" + three digits
 
 
@@ -88,8 +89,11 @@ class Link:
     delay: float = 0.0
 
     def __post_init__(self):
-        if not 0 < self.rate < float("inf") or not 0 <= self.delay < float("inf"):
-            raise RFabricError(f"cable {self.a}-{self.b}: rate {self.rate} must be > 0 and delay {self.delay} >= 0")
+        if not LEAST_RATE <= self.rate < float("inf") or not 0 <= self.delay < float("inf"):
+            raise RFabricError(
+                f"cable {self.a}-{self.b}: rate {self.rate:g} bit/s must be {LEAST_RATE:g} or more, "
+                f"and delay {self.delay:g} s 0 or more"
+            )
 
 
 @dataclass(frozen=True)
