@@ -45,9 +45,10 @@ JOBS = [
     *(("weave-2jobs", training(*layout) + ("steps=2",)) for layout in DENSE[:4]),
 ]  # fmt: skip
 COMBINATIONS = [(recipe, settings, fabric) for (recipe, settings), fabric in product(JOBS, FABRICS)]
-ALWAYS = [  # stages that send at once: a pipeline beside experts, two jobs on rings without a packet switch
+ALWAYS = [  # stages that send at once: a pipeline beside experts, two jobs on rings without a switch, replicas of the next step
     ("grpo-64-moe", ("training.pp=2",), "rfabric"),
     ("weave-2jobs", (), "opus"),
+    ("grpo-64-moe", training(2, 2, 1, 16) + AHEAD[3], "rfabric"),
 ]
 CHOSEN = ALWAYS + (COMBINATIONS if ALL else random.Random(0).sample(COMBINATIONS, SAMPLE))
 

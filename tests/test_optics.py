@@ -296,6 +296,13 @@ def test_what_follows_in_line_waits_for_a_dark_time_once():
     assert beside.seconds == pytest.approx((10.0 - 6.0) + ((4.0 + 2.0) - (2.0 + 4.0)))
 
 
+@pytest.mark.parametrize(("later", "seconds"), [(0.02, 5.0 - 0.02), (0.5, -0.5)])
+def test_a_delay_of_the_last_counts_alone_unless_it_is_slight_beside_what_others_gain(later, seconds):
+    told = begins((0.0, 20.0), (), (), ())
+    before, after = prospects([10.0, 0.1], []), prospects([5.0, 0.1 + later], [])
+    assert gain(before, after, told, np.array([False, False]), 0.0).seconds == pytest.approx(seconds)
+
+
 def small_then_large(fabric, src, dst):
     """A few bytes at once, and half a second later many between racks."""
     b = TraceBuilder(fabric.hosts)
