@@ -24,6 +24,7 @@ MOST_ROUNDS = 12  # times that the pairs on overfull cables are looked at, while
 # Ways looked at for all pairs together, down to so many a pair: the more pairs, the better few ways each even out. The busiest
 # cable of 20,000 pairs on 1,024 GPUs was the same with 26 ways each as with 128, on rfabric, topoopt and opus.
 MOST_ROWS, LEAST_WAYS = 1 << 19, 16
+ALL_ROWS = 3 << 19  # beyond 100,000 pairs fewer: on 65,536 GPUs 200,000 pairs took as long with 6 ways each as with 16
 MOST_PARTS = 64  # rounds in one such time: where more pairs than this share a cable, several move at once
 SIZES = 4  # pairs whose bytes differ by less than the fourth root of two are placed as equally heavy
 PATIENCE = 3  # rounds that a pair waits for others that want the same arc
@@ -49,7 +50,8 @@ class Placer:
         np.add.at(name, pair, mixed(self.kind.astype(np.uint64)))
         _, example, self.signature = np.unique(name, return_index=True, return_inverse=True)
         self.kinds = [self.kind[self.first[i] : self.first[i + 1]] for i in example]
-        self.most = min(max(MOST_ROWS // max(len(rack), 1), LEAST_WAYS), MOST_WAYS)
+        pairs = max(len(rack), 1)
+        self.most = min(max(MOST_ROWS // pairs, LEAST_WAYS), max(ALL_ROWS // pairs, 1), MOST_WAYS)
         self.racks, self.pair_key = np.unique(rack << 32 | to, return_inverse=True)
         self._every: tuple[np.ndarray, Offers] | None = None
 
