@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ..errors import RFabricError
 from ..fabric import Fabric, Needs, parse_fabric
@@ -73,7 +74,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
             write_folder(folder.path, runs, summary, traffic.inputs)
             talk.tell("report", {"stage": "draw"})
             page = write_page(folder.path, runs, summary)
-        larger = _larger(args, talk) if engine == "emulate" and _is_default(args) else []
+        larger = _larger(args, fabrics, talk) if engine == "emulate" and _is_default(args) else []
     if args.json:
         print_json(summary | {"folder": str(folder.final)} | ({"larger": larger} if larger else {}))
     else:
@@ -179,20 +180,13 @@ def _is_default(args: argparse.Namespace) -> bool:
 LARGER = ("grpo-1024-235b", "grpo-4096-235b")  # what the default job stands for: beyond packets, so simulated
 
 
-def _larger(args: argparse.Namespace, talk: Talk) -> list[dict]:
-    """The default fabrics at the sizes of LARGER, simulated: one entry a recipe and fabric, cost included."""
-    from ..simulate.world import simulate
+def _larger(args: argparse.Namespace, fabrics: Sequence[Fabric], talk: Talk) -> list[dict]:
+    """The same fabrics at the sizes of LARGER, simulated: one entry a recipe and fabric, cost included."""
+    from ..study.grid import Grid, entries_of, run
 
-    found = []
-    for name in LARGER:
-        talk.tell(name, {"stage": "trace"})
-        traffic = read_traffic(name, (), args.seed)
-        runs = [
-            Run(simulate(f, traffic.trace, progress=talk.of(f"{name} {_short(f)}"), traffic=name, seed=args.seed))
-            for f in _fabrics((), traffic)
-        ]
-        found += summary_of(runs, "", "")["runs"]
-    return found
+    grid = Grid(tuple(map(_short, fabrics)), (DEFAULT_CIRCUITS,), LARGER, (args.seed,))
+    with TemporaryDirectory() as folder:
+        return entries_of(run(grid, Path(folder), progress=lambda news: talk.tell("at size", news)))
 
 
 def _short(fabric: Fabric) -> str:
