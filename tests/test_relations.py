@@ -235,6 +235,31 @@ def test_no_fabric_beats_the_ideal_switch(fabric, policy, data):
     assert isinstance(result, type) or result.step_seconds >= best.step_seconds * (1 - 1e-9)
 
 
+def cut_seconds(fabric: Fabric, trace: Trace) -> float:
+    """What the busiest rack needs for all that leaves it, or comes, on all cables that leave it at once: lit or not."""
+    rack = {name: i for i, name in enumerate(fabric.racks)}
+    rate = np.zeros(len(rack))
+    for link in fabric.links:
+        for a, b in ((link.a.node, link.b.node), (link.b.node, link.a.node)):
+            if a in rack and fabric.node[b].kind != "host":
+                rate[rack[a]] += link.rate
+    src, dst = (
+        np.array([rack[fabric.rack_of[trace.hosts[h]]] for h in side], dtype=int) for side in (trace.src, trace.dst)
+    )
+    bytes_ = np.where(src == dst, 0, trace.total).astype(float)
+    load = np.maximum(np.bincount(src, bytes_, len(rack)), np.bincount(dst, bytes_, len(rack)))
+    return float(transfer_seconds(load[load > 0], rate[load > 0]).max(initial=0.0))
+
+
+@EXAMPLES
+@given(fabrics(), st.sampled_from(POLICIES), ROWS)
+def test_no_rack_is_done_before_all_its_cables_could_be(fabric, policy, rows):
+    """Where GPUs forward for each other inside a server, their own network cards bound nothing: those of the server do."""
+    trace = trace_of(fabric, rows)
+    result = outcome(fabric, trace, policy)
+    assert isinstance(result, type) or result.step_seconds >= cut_seconds(fabric, trace) * (1 - 1e-9)
+
+
 @EXAMPLES
 @given(fabrics(), ROWS, ROWS)
 def test_a_job_beside_another_is_never_sooner_done_than_alone(fabric, rows, others):
