@@ -104,6 +104,15 @@ def two_phases(fabric, compute=30.0):
     return b.build()
 
 
+def one_then_another(fabric):
+    """After computing a host sends to a second, then to a third, of racks that one circuit at a time joins."""
+    b = TraceBuilder(fabric.hosts)
+    work = b.compute(0, 30.0, phase="training", label="backward")
+    first = b.flows([0], [1], 1e9, after=[work], phase="training", label="all-reduce")
+    b.flows([0], [2], 1e9, after=first, phase="weight_sync", label="weights")
+    return b.build()
+
+
 def play(fabric, trace, wire, control=None, scale=Scale(1e-6, 1.0), **kind):
     start = parse_policy("static", fabric).decide(trace.demand(fabric, trace.phase_keys[0]), Circuits(), 0.0)
     if control:
@@ -138,22 +147,16 @@ def test_clock_never_goes_back():
 
 def test_with_nothing_in_flight_planning_and_verifying_take_no_time():
     fabric, wire = rfabric(pods=1, tors=3, gpus=1, electrical=0), FakeWire()
-    b = TraceBuilder(fabric.hosts)
-    work = b.compute(0, 30.0, phase="training", label="backward")
-    first = b.flows([0], [1], 1e9, after=[work], phase="training", label="all-reduce")
-    b.flows([0], [2], 1e9, after=first, phase="weight_sync", label="weights")
-    done = play(fabric, b.build(), wire, FakeControl(fabric, Circuits(), wire, verifying=0.4, planning=0.4)).run()
+    done = play(
+        fabric, one_then_another(fabric), wire, FakeControl(fabric, Circuits(), wire, verifying=0.4, planning=0.4)
+    ).run()
     assert len(done.rewires) == 2  # each planned and verified while nothing is in flight
     assert done.finish[2] < 30.4
 
 
 def test_rewires_are_planned_ahead_and_flows_wait_for_their_circuits():
     fabric, wire = rfabric(pods=1, tors=3, gpus=1, electrical=0), FakeWire()
-    b = TraceBuilder(fabric.hosts)
-    work = b.compute(0, 30.0, phase="training", label="backward")
-    rows = b.flows([0], [1], 1e9, after=[work], phase="training", label="all-reduce")
-    b.flows([0], [2], 1e9, after=rows, phase="weight_sync", label="weights")
-    done = play(fabric, b.build(), wire, FakeControl(fabric, Circuits(), wire)).run()
+    done = play(fabric, one_then_another(fabric), wire, FakeControl(fabric, Circuits(), wire)).run()
     assert [r.phase for r in done.rewires] == ["training/0", "weight_sync/0"]
     for r in done.rewires:
         assert r.requested <= r.programmed <= r.dark_until <= r.usable

@@ -168,7 +168,8 @@ class Epochs:
     def usable(self, epoch: int, now: float) -> "Epochs":
         """All new circuits and routes are in place; what the switches held is being read back."""
         plan = self.plan(epoch)
-        at = now if plan.dark_until is None else _dilated(plan, plan.dark_until, now, plan.control and 0.0)
+        told = None if plan.control is None else 0.0  # a control time that is told holds what setting up takes
+        at = now if plan.dark_until is None else _dilated(plan, plan.dark_until, now, told)
         return self._to(epoch, "VERIFYING", usable=at, since=now)
 
     def verified(self, epoch: int, lost_bytes: int = 0) -> "Epochs":

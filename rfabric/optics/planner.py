@@ -34,10 +34,9 @@ MOST_RACKS_AHEAD = (
 class Timing:
     """Seconds a rewire takes beside the OCS delay: `control` (flow-mods and barriers), `settle` (light to usable), `guard`.
 
-    `control` is what a controller is taken to need, in both worlds; Ryu and Open vSwitch took 2 to 10 ms at 36 switches, and what
-    they take stands with every emulation. `in_flight`
-    says what happens to traffic under way on circuits that change: senders pause and the network empties (`hold`), flows
-    finish first (`drain`), or senders go on and lose what they send (`drop`).
+    `control` is what a controller is taken to need, in both worlds; Ryu and Open vSwitch took 2 to 14 ms at 36 switches, and what
+    they take stands with every emulation. `in_flight` says what happens to traffic under way on circuits that change: senders
+    pause and the network empties (`hold`), flows finish first (`drain`), or senders go on and lose what they send (`drop`).
     """
 
     control: float = 5e-3
