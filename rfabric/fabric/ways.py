@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import RFabricError
+from .inner import Net, loops
 from .model import Fabric, Port
 
 MOST_CANDIDATES = (
@@ -159,6 +160,11 @@ class Ways:
         ring, costs = self._rings
         return costs[ring[row, rack]]
 
+    @cached_property
+    def _net(self) -> Net:
+        """The same arrays, as the compiled core takes them."""
+        return Net(self.first, self.path, self.leads, self.step, self._rings)
+
     @property
     def reach(self) -> np.ndarray:
         """bool[racks, racks]: from which rack some way leads to which."""
@@ -293,6 +299,9 @@ class Ways:
     def _evenly(self, sent: Entries) -> np.ndarray:
         """See `loads`. From the farthest inwards: what waits at a switch has all come when its turn is."""
         load, racks = np.zeros(len(self.lights)), len(self.cabling.rack_row)
+        if loops():
+            rows = self.cabling.rack_row[sent.rows]
+            return self._net.evenly(rows, sent.columns, sent.bytes, len(load), MOST_CANDIDATES)
         waiting: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by ring: (switch and rack as one number, bytes)
         self._queue(waiting, self.cabling.rack_row[sent.rows] * racks + sent.columns, sent.bytes)
         if FAR in waiting:
@@ -338,6 +347,8 @@ class Ways:
     def _fitting(self, row: np.ndarray, rack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(which of the given, arc) of every arc that leaves row[i] on a cheapest way to rack[i], by i, then by port."""
         counts = self.first[row + 1] - self.first[row]
+        if loops():
+            return self._net.fitting(row, rack, int(counts.sum()))
         arcs, owner = spread(self.first[row], counts), np.repeat(np.arange(len(row)), counts)
         here = self.cost(row, rack)[owner]
         there = self.cost(self.leads[arcs], rack[owner]) + self.step[arcs]
