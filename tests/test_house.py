@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1] / "rfabric"
-GROUND = {"units", "errors"}
+GROUND = {"units", "errors", "native"}
 MAY = {
     "units": set(),
     "errors": set(),
+    "native": set(),
     "fabric": set(),
     "optics": {"fabric"},
     "trace": {"fabric", "optics"},

@@ -52,7 +52,14 @@ class Net(_Held):
 
     def __init__(self, first, path, leads, step, rings: tuple[np.ndarray, np.ndarray]):
         ring, cost = rings
-        columns = (first, np.int64), (path, np.int64), (leads, np.int64), (step, float), (ring, np.uint16), (cost, float)
+        columns = (
+            (first, np.int64),
+            (path, np.int64),
+            (leads, np.int64),
+            (step, float),
+            (ring, np.uint16),
+            (cost, float),
+        )
         super().__init__(ring.shape[1], columns)
 
     def fitting(self, row: np.ndarray, rack: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +108,5 @@ class Sent(_Held):
         """`Placer._lateness`."""
         pairs, limit = np.ascontiguousarray(pairs, np.int64), np.ascontiguousarray(limit, float)
         late, arc = np.empty(len(pairs)), np.empty(len(pairs), np.int64)
-        loops().rf_lateness(
-            self.handle, len(pairs), at(pairs), at(arcs), arcs.shape[1], at(limit), at(late), at(arc)
-        )
+        loops().rf_lateness(self.handle, len(pairs), at(pairs), at(arcs), arcs.shape[1], at(limit), at(late), at(arc))
         return late, arc

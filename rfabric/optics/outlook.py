@@ -220,4 +220,5 @@ def _suited(now: np.ndarray, then: np.ndarray, stake: np.ndarray) -> tuple[np.nd
 
 def _crosses(outlook: Outlook, cables: np.ndarray) -> np.ndarray:
     """Which stages send over a cable of the mask, either way: bool[stages]."""
-    return (outlook.seconds.reshape(len(outlook.seconds), len(cables), 2).any(axis=2) & cables).any(axis=1)
+    links = np.flatnonzero(np.repeat(cables, 2))
+    return np.array([own[links].any() for own in outlook.seconds], dtype=bool)

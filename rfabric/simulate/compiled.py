@@ -6,7 +6,6 @@ from functools import cache
 import numpy as np
 
 from rfabric import native
-from rfabric.native import LIBRARY
 from rfabric.simulate.inputs import Batch
 from rfabric.simulate.reference import EVENTS
 
