@@ -23,6 +23,7 @@ def loops() -> ctypes.CDLL | None:
         return None
     for name, result, arguments in (
         ("rf_fitting", COUNT, [ARRAY, COUNT, *[ARRAY] * 4]),
+        ("rf_join", None, [COUNT, *[ARRAY] * 3, COUNT, ARRAY, ARRAY]),
         ("rf_evenly", ctypes.c_int, [ARRAY, COUNT, ARRAY, ARRAY, ARRAY, COUNT, COUNT, ARRAY]),
         ("rf_cheapest", None, [ARRAY, COUNT, *[ARRAY] * 5, COUNT, ARRAY, COUNT, ARRAY, COUNT, *[ARRAY] * 4]),
         ("rf_lay", None, [ARRAY, COUNT, ARRAY, ARRAY, COUNT, ctypes.c_double]),
@@ -36,6 +37,12 @@ def loops() -> ctypes.CDLL | None:
 def at(array: np.ndarray | None) -> int | None:
     """Where the entries of a contiguous array begin."""
     return None if array is None else array.ctypes.data
+
+
+def join(front: np.ndarray, new: np.ndarray, rows: np.ndarray, first: np.ndarray, leads: np.ndarray) -> None:
+    """front[rows[i]] |= new[l] for every l of leads[first[i]:first[i + 1]] (rows of 64-bit words)."""
+    ends = np.append(first, len(leads))
+    loops().rf_join(len(rows), at(rows), at(ends), at(leads), new.shape[1], at(new), at(front))
 
 
 class _Held:

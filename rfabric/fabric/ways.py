@@ -12,12 +12,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import RFabricError
-from .inner import Net, loops
+from .inner import Net, join, loops
 from .model import Fabric, Port
 
 MOST_CANDIDATES = (
     1 << 17
 )  # (hop, destination) candidates looked at in one go: they stay in the cache, four times as fast as 2^22
+MOST_RINGS = 1 << 27  # bytes of rings kept for one fabric, whatever the circuits: those of 4,096 racks take 36 MB
 KEPT_LOADS = 8  # what a planner asks of one set of circuits comes again: the same stages, instant after instant
 FAR = (1 << 16) - 1  # the ring of switches from which no way leads
 
@@ -154,13 +155,15 @@ class Ways:
         self.first = np.searchsorted(self.leaves, np.arange(self.switches + 1))
         self.salt = mixed(np.flatnonzero(c.row >= 0).astype(np.uint64) + np.uint64(1))
         self._loads: dict[tuple[bytes, ...], np.ndarray] = {}
+        self._around: tuple[np.ndarray, np.ndarray] | None = None
+        self._recent: dict[Ways, None] = fabric.memo.setdefault("rings", {})  # who has rings, the last asked last
 
     def cost(self, row: np.ndarray, rack: np.ndarray) -> np.ndarray:
         """What the cheapest way from packet switch row[i] to rack[i] costs (float64); inf without one."""
         ring, costs = self._rings
         return costs[ring[row, rack]]
 
-    @cached_property
+    @property
     def _net(self) -> Net:
         """The same arrays, as the compiled core takes them."""
         return Net(self.first, self.path, self.leads, self.step, self._rings)
@@ -170,8 +173,19 @@ class Ways:
         """bool[racks, racks]: from which rack some way leads to which."""
         return self._rings[0][self.cabling.rack_row] < FAR
 
-    @cached_property
+    @property
     def _rings(self) -> tuple[np.ndarray, np.ndarray]:
+        """See `_found_rings`. They are large and soon found: of many sets of circuits only those asked last keep theirs."""
+        found = self._around = self._around or self._found_rings()
+        self._recent.pop(self, None)
+        self._recent[self] = None
+        while len(self._recent) > max(MOST_RINGS // found[0].nbytes, 1):
+            oldest = next(iter(self._recent))
+            del self._recent[oldest]
+            oldest._around = None
+        return found
+
+    def _found_rings(self) -> tuple[np.ndarray, np.ndarray]:
         """uint16[switches, racks], the ring each switch stands on around each rack, FAR where no way leads; float64, its cost.
 
         Dijkstra from all racks at once, by rings of equal cost: a ring settled at cost D reaches, over the light paths of one
@@ -196,7 +210,10 @@ class Ways:
             costs[number], number = at, number + 1
             for step, (rows, first, leads) in self._joins.items():
                 front = fronts.setdefault(round(at + step, 9), np.zeros_like(new))
-                front[rows] |= np.bitwise_or.reduceat(new[leads], first, axis=0)
+                if loops():
+                    join(front, new, rows, first, leads)
+                else:
+                    front[rows] |= np.bitwise_or.reduceat(new[leads], first, axis=0)
         return found, costs
 
     @cached_property

@@ -41,9 +41,20 @@ struct Waiting {
     double bytes;
 };
 
-// Bytes at one spot added up, in the order in which they stand; spots ascending.
-void sum_up(std::vector<Waiting>& some) {
-    std::stable_sort(some.begin(), some.end(), [](const Waiting& a, const Waiting& b) { return a.spot < b.spot; });
+// Bytes at one spot added up, in the order in which they stand; spots ascending. `room` is scratch.
+void sum_up(std::vector<Waiting>& some, std::vector<Waiting>& room) {
+    constexpr int kDigit = 11;
+    int64_t most = 0;
+    for (const Waiting& one : some) most = std::max(most, one.spot);
+    room.resize(some.size());
+    for (int shift = 0; most >> shift; shift += kDigit) {  // by digits, the lowest first
+        size_t place[(1 << kDigit) + 1] = {};
+        const auto digit = [&](const Waiting& one) { return one.spot >> shift & ((1 << kDigit) - 1); };
+        for (const Waiting& one : some) ++place[digit(one) + 1];
+        for (int i = 0; i < 1 << kDigit; ++i) place[i + 1] += place[i];
+        for (const Waiting& one : some) room[place[digit(one)]++] = one;
+        some.swap(room);
+    }
     size_t last = 0;
     for (size_t i = 1; i < some.size(); ++i) {
         if (some[i].spot == some[last].spot) {
@@ -117,6 +128,18 @@ int64_t rf_fitting(const Net* net, int64_t n, const int64_t* row, const int64_t*
     return found;
 }
 
+// front[rows[i]] |= fresh[l] for every l of leads[first[i]] to leads[first[i + 1]], rows of so many words.
+void rf_join(int64_t n, const int64_t* rows, const int64_t* first, const int64_t* leads, int64_t words,
+             const uint64_t* fresh, uint64_t* front) {
+    for (int64_t i = 0; i < n; ++i) {
+        uint64_t* into = front + rows[i] * words;
+        for (int64_t j = first[i]; j < first[i + 1]; ++j) {
+            const uint64_t* from = fresh + leads[j] * words;
+            for (int64_t word = 0; word < words; ++word) into[word] |= from[word];
+        }
+    }
+}
+
 // Adds to load[light path] what n switches send to racks, split evenly over equal ways, from the farthest ring inwards; sums are
 // formed in parts of `most` candidates. 0; 1 where no way leads from one of them; -1 without memory.
 int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack, const double* bytes, int64_t paths,
@@ -125,6 +148,7 @@ int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack
     const auto queue = [&](int64_t spot, double sent) { waiting[net->ring[spot]].push_back({spot, sent}); };
     for (int64_t i = 0; i < n; ++i) queue(row[i] * net->racks + rack[i], bytes[i]);
     if (waiting.count(kFar)) return 1;
+    std::vector<Waiting> room;
     std::vector<double> part(paths, 0.0);
     std::vector<int64_t> touched, fits;
     const auto add_part = [&] {
@@ -138,7 +162,7 @@ int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack
         auto last = std::prev(waiting.end());
         std::vector<Waiting> some = std::move(last->second);
         waiting.erase(last);
-        sum_up(some);
+        sum_up(some, room);
         int64_t looked = 0;
         for (const Waiting& one : some) {
             const int64_t at = one.spot / net->racks, to = one.spot % net->racks;
