@@ -299,7 +299,7 @@ class Ways:
         return np.isfinite(self.cost(c.rack_row[c.host_rack[src]], c.host_rack[dst]))
 
     def loads(self, sent: Entries) -> np.ndarray:
-        """Bytes on each light path (float64[n], read-only) when racks send each other `sent`, split evenly over equal ways.
+        """Bytes on each light path (float64[n]) when racks send each other `sent`, split evenly over equal ways.
 
         All inf where nothing joins two of them. The last few answers are kept.
         """
@@ -307,11 +307,13 @@ class Ways:
         load = self._loads.pop(name, None)
         if load is None:
             load = self._evenly(sent)
-            load.flags.writeable = False
+            load = load[self.path] if np.isfinite(load).all() else np.array(np.inf)
         self._loads[name] = load
         if len(self._loads) > KEPT_LOADS:
             self._loads.pop(next(iter(self._loads)))
-        return load
+        found = np.full(len(self.lights), 0.0 if load.ndim else np.inf)
+        found[self.path] = load  # the others are the hosts' own, most of them, and carry nothing here
+        return found
 
     def _evenly(self, sent: Entries) -> np.ndarray:
         """See `loads`. From the farthest inwards: what waits at a switch has all come when its turn is."""
