@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rfabric.errors import RFabricError
-from rfabric.native import LIBRARY
+from ..errors import RFabricError
+from ..native import LIBRARY
 
 SOURCE = Path(__file__).with_name("core.cpp")
 WAYS = Path(__file__).with_name("ways.cpp")

@@ -5,9 +5,9 @@ from functools import cache
 
 import numpy as np
 
-from rfabric import native
-from rfabric.simulate.inputs import Batch
-from rfabric.simulate.reference import EVENTS
+from .. import native
+from .inputs import Batch
+from .reference import EVENTS
 
 AT_REST, AT_TIME, WATCHED, BREATHES, NO_MEMORY = 0, 1, 2, 3, -1
 COUNTERS = ("instants", "evaluations", "changes", "fills", "visits", "takeovers", "fallbacks")

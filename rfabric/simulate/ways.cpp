@@ -1,4 +1,4 @@
-// Inner loops of ways and placing: what fabric/ways.py and fabric/placing.py do in arrays, to the last bit, in one pass.
+// Inner loops of ways and placing: what routing/ways.py and routing/placing.py do in arrays, to the last bit, in one pass.
 //
 // Sums run in the order in which numpy adds, and none is contracted or reordered (-std=c++17 without -ffast-math), so that
 // either way gives the same bytes. Arrays are those of the Python side; names too.
