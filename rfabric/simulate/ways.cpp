@@ -66,7 +66,7 @@ void sum_up(std::vector<Waiting>& some, std::vector<Waiting>& room) {
     some.resize(some.empty() ? 0 : last + 1);
 }
 
-// Pairwise, as numpy adds up what lies side by side.
+// The sum of a row as numpy's add.reduce forms it: pairwise.
 double pairwise(const double* a, int64_t n) {
     double sum = 0.0;
     int64_t i = 0;
@@ -86,9 +86,6 @@ double pairwise(const double* a, int64_t n) {
     return sum;
 }
 
-// The sum of a row as numpy's add.reduce forms it: the first, and the sum of the others.
-double row_sum(const double* a, int64_t n) { return n ? a[0] + pairwise(a + 1, n - 1) : 0.0; }
-
 // What pairs send, kind by kind (CSR first, kind, bytes), and what lies on arcs: load[kind * arcs + arc].
 struct Sent {
     int64_t arcs;
@@ -106,7 +103,7 @@ struct Sent {
                 need[i] = (held[way[i]] + (lies ? 0.0 : bytes[e])) * seconds_a_byte[way[i]];
             }
             const double worst = n ? *std::max_element(need, need + n) : 0.0;
-            total += worst + 1e-6 * row_sum(need, n);  // of equals the shorter, less used one
+            total += worst + 1e-6 * pairwise(need, n);  // of equals the shorter, less used one
         }
         return total;
     }
