@@ -256,8 +256,8 @@ def test_mesh_gives_each_rack_one_partner_a_plane(n):
 # --- what comes ------------------------------------------------------------------------------------------------------
 
 
-def begins(now=(0.0,), ahead=(0.0,), lead=(0.0,), follows=(0,)):
-    return Begins(*(np.array(some, dtype=float) for some in (now, ahead, lead)), np.array(follows))
+def begins(now=(0.0,), ahead=(0.0,), lead=(0.0,), follows=((0,),)):
+    return Begins(*(np.array(some, dtype=float) for some in (now, ahead, lead)), follows)
 
 
 def one_link(*seconds):
@@ -272,14 +272,14 @@ def prospects(now, later):
 
 
 def test_what_comes_begins_after_what_it_follows_or_at_an_instant_of_its_own():
-    told = begins(ahead=(1.0, 0.5, 2.0), lead=(0.0, 0.25, 0.0), follows=(0, -1, 1))
+    told = begins(ahead=(1.0, 0.5, 2.0), lead=(0.0, 0.25, 0.0), follows=((0,), (), (1,)))
     np.testing.assert_allclose(told.ends(np.array([4.0]), np.array([3.0, 1.0, 2.0])), [8.0, 1.75, 12.0])
     np.testing.assert_allclose(told.ends(np.array([4.0]), np.array([3.0, 1.0, 2.0]), 6.0), [9.0, 7.0, 13.0])
 
 
 @given(st.floats(0, 200), st.floats(0, 200), st.floats(0, 200))
 def test_a_dark_time_costs_what_of_it_is_left_as_what_comes_wants_to_send(dark, ahead, lead):
-    before, after, told = prospects([1e-6], [0.8]), prospects([1e-6], [0.4]), begins((0.0,), (ahead,), (lead,), (-1,))
+    before, after, told = prospects([1e-6], [0.8]), prospects([1e-6], [0.4]), begins((0.0,), (ahead,), (lead,), ((),))
     touched, other = np.array([False, True]), np.array([True, False])
     better = min(0.4, max(dark - lead, 0.0))
     wait = max(dark - ahead - lead, 0.0)
@@ -292,7 +292,7 @@ def test_what_follows_in_line_waits_for_a_dark_time_once():
     before, after = prospects([10.0], [10.0]), prospects([4.0], [4.0])
     found = gain(before, after, begins(), np.array([True, True]), 2.0)
     assert found.seconds == pytest.approx((10.0 - (2.0 + 4.0)) + 2.0)  # a rewire of its own would cost the second 2 s
-    beside = gain(before, after, begins(follows=(-1,)), np.array([True, True]), 2.0)
+    beside = gain(before, after, begins(follows=((),)), np.array([True, True]), 2.0)
     assert beside.seconds == pytest.approx((10.0 - 6.0) + ((4.0 + 2.0) - (2.0 + 4.0)))
 
 

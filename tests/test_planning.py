@@ -253,7 +253,7 @@ def test_collectives_are_cut_where_the_label_changes_and_begin_with_the_compute_
 
 def test_a_stage_knows_which_it_follows_and_what_is_computed_between():
     every = stages(job(SMALL), "per-collective")
-    assert [s.number for s in every] == [0, 1, 2, 3, 4] and [s.follows for s in every] == [-1, 0, 1, 2, 3]
+    assert [s.number for s in every] == [0, 1, 2, 3, 4] and [s.follows for s in every] == [(), (0,), (1,), (2,), (3,)]
     assert [s.lead for s in every] == [1.0, 1.0, 1.0, 1.0, 0.0] and [s.gap for s in every] == [0.0] * 5
     b = TraceBuilder(SMALL.hosts)
     first = b.flows([0], [4], 1e9, phase="training", label="a")
@@ -262,8 +262,8 @@ def test_a_stage_knows_which_it_follows_and_what_is_computed_between():
     b.flows([1], [5], 1e9, start=7.0, phase="other", label="alone")
     found = {s.key.phase: s for s in stages(b.build(), "per-phase")}
     weights, alone = found["weight_sync"], found["other"]
-    assert (weights.follows, weights.gap, weights.lead) == (found["training"].number, 2.0, 3.0)
-    assert (alone.follows, alone.gap, alone.begin) == (-1, 0.0, 7.0)
+    assert (weights.follows, weights.gap, weights.lead) == ((found["training"].number,), 2.0, 3.0)
+    assert (alone.follows, alone.gap, alone.begin) == ((), 0.0, 7.0)
 
 
 @settings(max_examples=20, deadline=None)

@@ -98,34 +98,40 @@ class Outlook:
 @dataclass(frozen=True, eq=False)
 class Begins:
     """When stages send their first byte. float64 `now`: s from now, of those that send or ask, in line; of those to come behind
-    them `follows` (int64): the place in line of the stage it waits for, -1 where it waits for none, `ahead`: s from the end of
-    that, or from now, until it begins, and `lead`: s from then on to its first byte.
+    them `follows`: the places in line of the stages it waits for, `ahead`: s from the end of them all, or from now where there are
+    none, until it begins, and `lead`: s from then on to its first byte.
     """
 
     now: np.ndarray
     ahead: np.ndarray
     lead: np.ndarray
-    follows: np.ndarray
+    follows: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, demands: Sequence[Demand], coming: Sequence[Demand]) -> "Begins":
         """In line stand first `demands`, then what is `coming`."""
         places = range(len(demands), len(demands) + len(coming))
-        follows = [-1 if d.follows is None else max(i - d.follows, -1) for i, d in zip(places, coming, strict=True)]
+        follows = tuple(
+            tuple(i - k for k in d.follows if k <= i) for i, d in zip(places, coming, strict=True)
+        )
         ahead, lead = ([getattr(d, name) for d in coming] for name in ("ahead", "lead"))
-        return cls(np.array([d.lead for d in demands]), np.array(ahead), np.array(lead), np.array(follows, dtype=int))
+        return cls(np.array([d.lead for d in demands]), np.array(ahead), np.array(lead), follows)
 
     def ends(self, now: np.ndarray, seconds: np.ndarray, waits: np.ndarray | float = 0.0) -> np.ndarray:
         """When each stage to come has sent everything, which takes it `seconds`, where those in flight end after `now` s and it
         cannot send before `waits` s: float64[coming], s from now.
         """
         line, waits = now.tolist(), np.broadcast_to(waits, seconds.shape)
-        for ahead, lead, i, takes, wait in zip(
+        for ahead, lead, before, takes, wait in zip(
             *map(list, (self.ahead, self.lead, self.follows, seconds, waits)), strict=True
         ):
-            begin = ahead + (line[i] if i >= 0 else 0.0)
+            begin = ahead + max((line[i] for i in before), default=0.0)
             line.append(max(begin + lead, wait) + takes)
         return np.array(line[len(now) :])
+
+    def waited(self, line: np.ndarray) -> np.ndarray:
+        """When what each stage to come waits for has ended, where those in `line` end after so many s: float64[coming]."""
+        return np.array([max((line[i] for i in before), default=0.0) for before in self.follows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +190,7 @@ def _unless_last(total: float, last: float) -> float:
 def gain(before: Prospect, after: Prospect, begins: Begins, cables: np.ndarray, dark: float) -> Gain:
     """What is `gained` by going dark for `dark` s on the cables of the mask, and having `after` from then on.
 
-    What comes counts with what it adds to the end of the stage it follows.
+    What comes counts with what it adds to the end of the stages it follows.
     """
     now, then = begins.now + before.now.ends, ends_after(before.now, after.now, begins.now, cables, dark)
     soon = gained(now, then)
@@ -196,9 +202,8 @@ def gain(before: Prospect, after: Prospect, begins: Begins, cables: np.ndarray, 
         np.concatenate((ends, begins.ends(ends, takes, wait)))
         for ends, takes, wait in zip((now, then), seconds, (0.0, waits), strict=True)
     ]
-    sooner = lines[0] - lines[1]
-    follows = np.where(begins.follows < 0, len(sooner), begins.follows)
-    later = float((sooner[len(now) :] - np.append(sooner, 0.0)[follows]).sum())
+    added = [line[len(now) :] - begins.waited(line) for line in lines]
+    later = float((added[0] - added[1]).sum())
     total, last = float((now - then).sum()) + later, float(lines[0].max() - lines[1].max())
     return Gain(_unless_last(total, last), later)
 

@@ -45,9 +45,9 @@ class Scene:
         """When each of the line, and each to come, sends its first byte."""
         places = {stage.number: i for i, stage in enumerate((*self.line, *self.coming))}
         leads = [0.0] * len(self.sending) + [stage.lead for stage in self.line[len(self.sending) :]]
-        follows = [places.get(s.follows, -1) for s in self.coming]
-        ahead = [self.ahead(s, i >= 0) for s, i in zip(self.coming, follows, strict=True)]
-        return Begins(*map(np.array, (leads, ahead, [s.lead for s in self.coming])), np.array(follows, dtype=int))
+        follows = tuple(tuple(places[k] for k in s.follows if k in places) for s in self.coming)
+        ahead = [self.ahead(s, bool(before)) for s, before in zip(self.coming, follows, strict=True)]
+        return Begins(*map(np.array, (leads, ahead, [s.lead for s in self.coming])), follows)
 
     def ahead(self, stage: Stage, follows: bool) -> float:
         """Seconds until a stage to come begins, after what it follows in line; else from now, at least."""
@@ -80,9 +80,8 @@ class Demands:
         places |= {s.number: len(sending) + 1 + i for i, s in enumerate(scene.coming)}
         coming = []
         for stage in scene.coming:
-            before = places.get(stage.follows)
-            follows = None if before is None else places[stage.number] - before
-            ahead = scene.ahead(stage, before is not None)
+            follows = tuple(sorted({places[stage.number] - places[k] for k in stage.follows if k in places}))
+            ahead = scene.ahead(stage, bool(follows))
             coming.append(replace(self.whole(stage), ahead=ahead, follows=follows))
         return together([self.whole(s) for s in scene.asking]), sending, coming
 
