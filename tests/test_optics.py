@@ -336,9 +336,9 @@ def test_circuits_are_lit_ahead_for_what_comes_later_than_the_dark_time(policy):
 
 def test_who_has_no_way_asks_again_once_another_has_ended():
     contract, finish = Rewiring(FABRIC, Timing(), start()), np.full(4, np.inf)
-    contract.begin("first", np.array([0, 1]))
+    contract.begin("first", np.array([0, 1]), 0.0)
     contract.stay()
-    contract.begin("second", np.array([2, 3]))
+    contract.begin("second", np.array([2, 3]), 0.5)
     contract.wait()
     contract.ask_again(finish)
     assert contract.asking == ()

@@ -87,11 +87,29 @@ class Outlook:
     @property
     def ends(self) -> np.ndarray:
         """Seconds of each stage when all send at once."""
+        return self._beside(np.ones((len(self.least), len(self.least))))
+
+    def ends_from(self, begins: np.ndarray) -> np.ndarray:
+        """Seconds until each stage ends when it begins after so many: float64[stages]. They share links while both send.
+
+        Of a stage that began before, another meets what is left as it begins itself, where each sends evenly till its end.
+        """
+        ends = begins + self.ends
+        if (begins == begins[:1]).all():
+            return ends
+        for _ in begins:
+            before, ends = ends, begins + self._beside(_left(begins, ends))
+            if np.array_equal(before, ends):
+                break
+        return ends
+
+    def _beside(self, left: np.ndarray) -> np.ndarray:
+        """Seconds of each stage beside the others; `left[i, j]`: the share that i still has to send as j begins."""
         found = self.least.copy()
         for i, own in enumerate(self.seconds):
             used = own > 0
-            shared = np.minimum(self.seconds[:, used], own[used]).sum(axis=0)
-            found[i] = max(found[i], shared.max(initial=0.0))
+            others, mine = self.seconds[:, used] * left[:, i, None], own[used] * left[i, :, None]
+            found[i] = max(found[i], np.minimum(others, mine).sum(axis=0).max(initial=0.0))
         return found
 
 
@@ -166,7 +184,7 @@ def ends_after(before: Outlook, after: Outlook, leads: np.ndarray, cables: np.nd
     `leads`: when each begins to send. Stages whose flows cross a cable that goes dark stand still meanwhile, others go on.
     """
     waits = dark * (_crosses(before, cables) | _crosses(after, cables))
-    return np.maximum(leads, waits) + after.ends
+    return after.ends_from(np.maximum(leads, waits))
 
 
 def gained(now: np.ndarray, then: np.ndarray) -> float:
@@ -192,7 +210,7 @@ def gain(before: Prospect, after: Prospect, begins: Begins, cables: np.ndarray, 
 
     What comes counts with what it adds to the end of the stages it follows.
     """
-    now, then = begins.now + before.now.ends, ends_after(before.now, after.now, begins.now, cables, dark)
+    now, then = before.now.ends_from(begins.now), ends_after(before.now, after.now, begins.now, cables, dark)
     soon = gained(now, then)
     if np.isinf(soon) or not len(begins.lead):
         return Gain(soon)
@@ -221,6 +239,13 @@ def _suited(now: np.ndarray, then: np.ndarray, stake: np.ndarray) -> tuple[np.nd
     """
     none = np.isinf(now) & np.isinf(then)
     return np.where(none, 0.0, np.minimum(now, then + stake)), np.where(none, 0.0, np.minimum(then, now + stake))
+
+
+def _left(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """float64[i, j]: the share that stage i has left as j begins, all between its own begin and end; all of one that never ends."""
+    lasts = np.where((ends > begins) & np.isfinite(ends), ends - begins, np.inf)[:, None]
+    passed = np.where(np.isinf(lasts), 0.0, begins[None, :] - begins[:, None])
+    return np.clip(1.0 - passed / lasts, 0.0, 1.0)
 
 
 def _crosses(outlook: Outlook, cables: np.ndarray) -> np.ndarray:

@@ -74,7 +74,7 @@ def stage_demand(
 ) -> Demand:
     """Rack to rack bytes of a stage, what the network cards need for them, its window and its lead.
 
-    rows, left: those of its rows that still send, and the bytes each has left; it is under way then and leads nothing.
+    rows, left: those of its rows that still send, and the bytes each has left; it is under way then and its lead left to the caller.
     """
     window = trace.windows.get(stage.key, float("inf"))
     if rows is not None:
