@@ -66,6 +66,8 @@ def stages(trace: Trace, granularity: str) -> list[Stage]:
         Stage(key, "", rows, entries, None, _lead(trace, ready, rows, entries), float(ready[entries].min()))
         for key, rows, entries in found
     ]
+    level = _levels(trace)
+    phases.sort(key=lambda stage: (stage.begin, level[stage.entries].min()))
     return _in_line(trace, phases, finish)
 
 
@@ -89,10 +91,16 @@ def waves(trace: Trace, rows: np.ndarray) -> int:
     """At how many instants some of `rows` begin to send on a network without delay; rows that follow others count anew."""
     ready, _ = trace.compute_only()
     first = np.maximum(ready[rows] + trace.gap[rows], trace.start[rows]).round(INSTANT)
+    level = _levels(trace)
+    return np.unique(np.stack((first, level[rows])), axis=1).shape[1]
+
+
+def _levels(trace: Trace) -> np.ndarray:
+    """How many rows wait one for the other before each: int64[n]."""
     level = np.zeros(len(trace), np.int64)
     for depth, some in enumerate(trace.levels):
         level[some] = depth
-    return np.unique(np.stack((first, level[rows])), axis=1).shape[1]
+    return level
 
 
 def _lead(trace: Trace, ready: np.ndarray, rows: np.ndarray, entries: np.ndarray) -> float:
@@ -119,7 +127,8 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
             for part in np.split(rows, cuts)
             if len(part)
         ]
-    found.sort(key=lambda one: one[0])
+    level = _levels(trace)
+    found.sort(key=lambda one: (one[0], level[one[3]].min()))  # of those at one instant, what others wait for is first
     ends = [*(begin for begin, *_ in found[1:]), float("inf")][: len(found)]  # none where nothing is sent
     stages = []
     for (begin, key, label, rows), end in zip(found, ends, strict=True):
