@@ -32,8 +32,8 @@ class Stage:
 
     A collective begins with the compute right before it, which hides the rewire: what it waits for has been sent by then. `lead`
     is how long that computing takes: from `begin` to the first byte, s on a network without delay. `number` is its place among the
-    stages of its trace, `follows` those of the stages that its first byte waits for with no other between, none where it waits for nothing that is
-    sent; `gap` is what is computed between the last byte of them all and `begin`, s.
+    stages of its trace, `follows` are those that its first byte waits for with no other between; `gap` is what is computed between
+    the last byte of them all and `begin`, s.
     """
 
     key: PhaseKey
@@ -76,7 +76,7 @@ def stage_demand(
 ) -> Demand:
     """Rack to rack bytes of a stage, what the network cards need for them, its window and its lead.
 
-    rows, left: those of its rows that still send, and the bytes each has left; it is under way then and its lead left to the caller.
+    rows, left: those of its rows that still send, and the bytes each has left; it has begun then, its lead is the caller's.
     """
     window = trace.windows.get(stage.key, float("inf"))
     if rows is not None:
