@@ -5,22 +5,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parents[1] / "rfabric"
-GROUND = {"units", "errors"}
+GROUND = {"units", "errors", "folders"}
+BELOW_COMPUTE = {"fabric", "routing", "optics", "trace"}
 MAY = {
     "units": set(),
     "errors": set(),
+    "folders": set(),
     "fabric": set(),
-    "optics": {"fabric"},
-    "trace": {"fabric", "optics"},
-    "rl": {"fabric", "optics", "trace"},
-    "report": {"fabric", "optics", "trace", "rl"},
-    "simulate": {"fabric", "optics", "trace", "report"},
-    "control": {"fabric", "optics"},
-    "emulate": {"fabric", "optics", "trace", "report", "control"},
-    "study": {"fabric", "optics", "trace", "rl", "simulate", "emulate", "report"},
+    "routing": {"fabric"},
+    "optics": {"fabric", "routing"},
+    "trace": {"fabric", "routing", "optics"},
+    "compute": set(),
+    "rl": {"compute", "trace", "fabric"},
+    "schedulers": {"rl", "compute", "trace", "optics", "fabric"},
+    "report": BELOW_COMPUTE,
+    "simulate": BELOW_COMPUTE | {"report"},
+    "control": {"fabric", "routing", "optics"},
+    "emulate": BELOW_COMPUTE | {"report", "control"},
+    "study": BELOW_COMPUTE | {"compute", "rl", "schedulers", "simulate", "emulate", "report"},
 }
 
 
@@ -50,6 +56,32 @@ def test_imports_run_one_way(file):
         parts = module.split(".")
         if parts[0] == "rfabric" and len(parts) > 1 and parts[1] in MAY and parts[1] != room:
             assert parts[1] in MAY[room] | GROUND, f"{file.relative_to(ROOT)} imports {module}"
+
+
+def test_no_circle_of_files():
+    """Imports inside functions and for types alone count as well."""
+    files = {".".join(("rfabric", *f.relative_to(ROOT).with_suffix("").parts)): f for f in ROOT.rglob("*.py")}
+    files = {name.removesuffix(".__init__"): file for name, file in files.items()}
+    graph = nx.DiGraph()
+    for name, file in files.items():
+        for module in named(file):
+            target = module if module in files else module.rpartition(".")[0]
+            if target in files and target not in (name, "rfabric"):
+                graph.add_edge(name, target)
+    circles = [sorted(found) for found in nx.strongly_connected_components(graph) if len(found) > 1]
+    assert not circles
+
+
+def named(file):
+    """Every rfabric module, or name in one, that a file imports."""
+    package = ("rfabric", *file.relative_to(ROOT).parent.parts)
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join(filter(None, (*base, node.module or "")))
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
 
 
 @pytest.mark.parametrize("file", sorted(ROOT.rglob("*.py")), ids=lambda f: str(f.relative_to(ROOT)))

@@ -16,10 +16,11 @@ from rfabric.fabric.builders import BUILDERS
 from rfabric.fabric.match import build, settings_of
 from rfabric.fabric.spec import takes_text
 from rfabric.optics import POLICIES, parse_policy
-from rfabric.rl import orchestrrl, read_recipe, rollart
+from rfabric.rl import read_recipe
 from rfabric.rl.recipe import rate, seconds
-from rfabric.rl.schedule import scheduled
-from rfabric.rl.workload import Cluster, Generation, Training
+from rfabric.rl.setup import Cluster, Generation, Training
+from rfabric.schedulers import orchestrrl, rollart
+from rfabric.schedulers.table import scheduled
 from rfabric.trace import read_trace
 from rfabric.units import (
     bytes_in,

@@ -242,7 +242,11 @@ def _topo(verbs) -> None:
 
 def _report(verbs) -> None:
     verb = _verb(
-        verbs, "report", "make a run folder's page and tables again", "rfabric report runs/20250721-143005-9f3a"
+        verbs,
+        "report",
+        "make a run folder's page and tables again",
+        "rfabric report runs/20250721-143005-9f3a",
+        module="comparing",
     )
     verb.add_argument("folder", metavar="FOLDER")
 

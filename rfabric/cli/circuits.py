@@ -7,8 +7,8 @@ from pathlib import Path
 from ..errors import RFabricError
 from ..optics import Timing
 from ..report.planning import picture, plan_table, totals
-from ..rl.schedule import DEFAULT_CIRCUITS, parse_policies
-from ..rl.traffic import read_traffic
+from ..schedulers.table import DEFAULT_CIRCUITS, parse_policies
+from ..schedulers.traffic import read_traffic
 from ..study.planning import plan as planned
 from .terminal import Talk, drawing, show_notes, show_tables
 from .verbs import one_scheduler

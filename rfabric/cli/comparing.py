@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import RFabricError, RunError
-from ..fabric.schemes import one_way
 from ..optics.policies import GRANULARITIES
 from ..report import crossover as crossover_report
 from ..report import grid as grid_report
 from ..report.folder import give_to_caller, new_folder, new_name, read_folder, write_folder, write_text, writing
 from ..report.summary import host_versions, summary_of
-from ..rl.schedule import DEFAULT_CIRCUITS
-from ..rl.traffic import read_traffic
+from ..routing.schemes import one_way
+from ..schedulers.table import DEFAULT_CIRCUITS
+from ..schedulers.traffic import read_traffic
 from ..study.crossover import DELAYS, Sweep, sweep
 from ..study.grid import Grid, begin, entries_of, read_grid, remove_cells, run, runs_of
 from ..units import parse_time
@@ -161,3 +161,20 @@ def _finish_many(grid: Grid, folder: Path, places: Sequence[Path]) -> None:
 
 def _created(places: Sequence[Path]) -> str:
     return json.loads((places[0] / "summary.json").read_text(encoding="utf-8"))["created"]
+
+
+def report(args: argparse.Namespace) -> None:
+    from ..report.html import write_report
+
+    if (Path(args.folder) / "grid.json").is_file():
+        report_many(Path(args.folder))
+        show(Path(args.folder), args)
+        return
+    runs, summary = read_folder(args.folder)
+    page = Path(args.folder) / "report.html"
+    write_report(page, runs, summary)
+    if args.json:
+        print_json(summary | {"folder": str(args.folder)})
+    else:
+        show_runs(runs, summary, args.quiet)
+        print(page)

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..compute.named import load_model
+from ..compute.sheet import Split, sheet
 from ..report.compare import Row, Table
 from ..report.folder import replacing, writing
 from ..rl.imports import import_job
-from ..rl.models import load_model
-from ..rl.sheet import Split, sheet
 from ..study.validate import Group
 from ..study.validate import validate as validated
 from ..units import show_size

@@ -7,14 +7,15 @@ from pathlib import Path
 
 from ..errors import RFabricError
 from ..report.compare import Row, Table, phase_text
-from ..report.timeline import Timeline, timeline_of, timeline_of_trace, write_perfetto, write_png
+from ..report.timeline import Timeline, timeline_of_trace, write_perfetto, write_png
 from ..rl import read_recipe
-from ..rl.multiplex import Bill, read_jobs
-from ..rl.multiplex import run as run_jobs
-from ..rl.multiplex.traffic import is_shared, read_shared
-from ..rl.schedule import Scheduled, parse_policies, scheduled
-from ..rl.traffic import TRACE_SUFFIXES
+from ..schedulers.base import Scheduled
+from ..schedulers.table import parse_policies, scheduled
+from ..schedulers.weave import Bill, read_jobs
+from ..schedulers.weave import run as run_jobs
+from ..schedulers.weave.traffic import is_shared, read_shared
 from ..study import reproduce as published
+from ..trace import TRACE_SUFFIXES
 from ..units import show_size, show_time
 from .terminal import Talk, show_tables
 
@@ -55,7 +56,9 @@ def _asked(args: argparse.Namespace) -> tuple[dict, Timeline | None, list[Table]
         return head | _times(drawn), drawn, [_pools(drawn, None)]
     w = read_recipe(args.traffic, args.set)
     made = scheduled(w, args.seed, asked)
-    drawn = timeline_of(f"{w.name}, {asked or 'as the recipe says'}", made)
+    drawn = Timeline(
+        f"{w.name}, {asked or 'as the recipe says'}", made.pools, made.spans, made.seconds, made.workload.steps
+    )
     return (
         _document(args, asked, made, drawn),
         drawn,

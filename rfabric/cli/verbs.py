@@ -17,16 +17,16 @@ from ..fabric import Fabric, Needs, parse_fabric
 from ..fabric.cost import bill
 from ..fabric.imported import is_network
 from ..fabric.match import equal_cost_fat_tree
-from ..fabric.schemes import one_way
 from ..fabric.spec import load_topology
 from ..optics import Timing, parse_policy
 from ..report.compare import PHASE_NAMES, Row, Table, at_size, bill_table, fabric_table, phase_text
 from ..report.folder import new_folder, read_folder, sweep, write_folder, writing
 from ..report.result import Scale
 from ..report.summary import Run, check_summary, summary_of
-from ..rl.schedule import DEFAULT_CIRCUITS, Policies, parse_policies
-from ..rl.traffic import TRACE_SUFFIXES, Traffic, read_traffic
-from ..trace import Trace, read_trace, write_trace
+from ..routing.schemes import one_way
+from ..schedulers.table import DEFAULT_CIRCUITS, Policies, parse_policies
+from ..schedulers.traffic import read_traffic
+from ..trace import TRACE_SUFFIXES, Trace, Traffic, read_trace, write_trace
 from ..units import parse_time, show_rate, show_size, show_time
 from .terminal import Talk, drawing, show_notes, show_runs, show_tables
 
@@ -209,25 +209,6 @@ def can_draw_page() -> bool:
     if missing:
         log.warning("no report.html without %s: install rfabric[report]", " and ".join(missing))
     return not missing
-
-
-def report(args: argparse.Namespace) -> None:
-    from ..report.html import write_report
-
-    if (Path(args.folder) / "grid.json").is_file():
-        from . import comparing
-
-        comparing.report_many(Path(args.folder))
-        comparing.show(Path(args.folder), args)
-        return
-    runs, summary = read_folder(args.folder)
-    page = Path(args.folder) / "report.html"
-    write_report(page, runs, summary)
-    if args.json:
-        print_json(summary | {"folder": str(args.folder)})
-    else:
-        show_runs(runs, summary, args.quiet)
-        print(page)
 
 
 # --- traces and fabrics ----------------------------------------------------------------------------------------------

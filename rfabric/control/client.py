@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric
-from ..fabric.schemes import ECMP, Routing
 from ..optics import Circuits, Demand, Rewire
+from ..routing.schemes import ECMP, Routing
 from .schema import demand_json, pairs_json
 
 Pair = tuple[str, str]

@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..errors import RFabricError, RunError
-from ..fabric import Fabric, Port, Routes, Rule, circuit_rules, host_ip
-from ..fabric.schemes import ECMP, Routing
+from ..fabric import Fabric, Port, host_ip
 from ..optics import Circuits, Decision, Demand, Rewire, Timing, intend, parse_policy, refuse_disconnection
+from ..routing import Routes, Rule, circuit_rules
+from ..routing.schemes import ECMP, Routing
 from . import flowmods
 from .epochs import TIMEOUT, Epochs, NotFoundError, Plan
 from .schema import Intent, PlanRequest

@@ -16,7 +16,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-from ..fabric import Rule
+from ..routing import Rule
 
 VERSION, FLOW_MOD, MULTIPART_REQUEST, PORT_STATS = 4, 14, 18, 4
 ADD, DELETE, DELETE_STRICT = 0, 3, 4

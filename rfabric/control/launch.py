@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from ..errors import RFabricError
-from ..fabric import data_dir, parse_fabric
+from ..fabric import parse_fabric
+from ..folders import data_dir
 from . import seam
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.schemes import Routing, Sent, one_way
 from ..optics import IN_FLIGHT, Circuits, Demand, parse_policy
+from ..routing.schemes import Routing, Sent, one_way
 
 Pair = tuple[str, str]
 MAX_BODY = 64 << 20  # bytes: the demand of 1,024 racks is some 10 MB of JSON

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RFabricError
-from ..fabric import Fabric, Routes, fat_tree
+from ..fabric import Fabric, fat_tree
+from ..routing import Routes
 from .network import Network
 from .sandbox import Sandbox, run, which
 from .wire import Wire

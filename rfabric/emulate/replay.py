@@ -23,10 +23,10 @@ import numpy as np
 from ..control.client import Committed, Planned
 from ..errors import RunError
 from ..fabric import Fabric
-from ..fabric.schemes import ECMP, Routing
 from ..optics import Circuits, Decision, Demand, RewireRecord, Timing
 from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Scale
+from ..routing.schemes import ECMP, Routing
 from ..trace import PLAN_AHEAD, Demands, Scene, Stage, Trace, begins, stages
 from ..trace.pairs import Pairs, PairWays
 

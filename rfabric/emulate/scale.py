@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
 from ..report.result import Result, Scale
 from ..trace import Trace
 from ..units import show_rate, transfer_seconds
@@ -54,7 +55,7 @@ def loop_seconds(trace: Trace, fabric: Fabric) -> np.ndarray:
     """float64[loops]: what the busiest network card needs for all repetitions of each loop that `trace` plays."""
     rows = np.flatnonzero(trace.loop_of >= 0)
     host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
-    nic = fabric.cabling.rate[fabric.cabling.host_link[host]]
+    nic = cabling_of(fabric).rate[cabling_of(fabric).host_link[host]]
     loops, hosts = len(trace.looped.loops), len(trace.hosts)
     cards = (
         np.bincount(trace.loop_of[rows] * hosts + ends[rows], trace.size[rows], minlength=loops * hosts).reshape(loops, hosts)

@@ -21,9 +21,9 @@ from ..control.client import Client, Committed, Planned
 from ..control.launch import command
 from ..errors import PaceError, RFabricError
 from ..fabric import Fabric
-from ..fabric.schemes import Routing
 from ..optics import Circuits, Demand, Timing, parse_policy
 from ..report.result import Pace, Scale
+from ..routing.schemes import Routing
 from ..trace import Trace, read_trace, routing_of
 from ..trace.beforehand import first_circuits
 from . import calibrate, guard

@@ -25,10 +25,10 @@ import numpy as np
 
 from ..errors import PaceError, RFabricError, RunError
 from ..fabric import Fabric
-from ..fabric.schemes import DEFAULT_SCHEME, one_way
 from ..optics import Circuits, RewireRecord, Timing, parse_policy
 from ..optics.policies import spelled
 from ..report.result import Pace, Result, Scale
+from ..routing.schemes import DEFAULT_SCHEME, one_way
 from ..trace import Trace, write_trace
 from ..units import show_time
 from . import sandbox

@@ -185,12 +185,14 @@ def _sold(fabric: Fabric) -> None:
 
 
 class _Ends:
-    """The ports of a fabric as masks, in the order of `fabric.cabling`; `metres` of the cable at each."""
+    """The ports of a fabric as masks, in the order of `cabling_of(fabric)`; `metres` of the cable at each."""
 
     def __init__(self, fabric: Fabric, metres: Mapping[str, float]):
         import numpy as np
 
-        cabling = fabric.cabling
+        from .cabling import cabling_of
+
+        cabling = cabling_of(fabric)
         kind = np.array([node.kind for node in fabric.nodes])[cabling.node]
         tier = np.array([TIERS.index(node.tier) for node in fabric.nodes])[cabling.node]
         far = np.arange(len(tier)) ^ 1  # the other end of each port's cable

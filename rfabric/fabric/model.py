@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 from ..errors import RFabricError
@@ -200,31 +200,12 @@ class Fabric:
         return {}
 
     @cached_property
-    def cabling(self):
-        """Ports, nodes and hosts as arrays: `ways.Cabling`. numpy is loaded here, as `mn` runs topology files without it."""
-        from .ways import Cabling
-
-        return Cabling(self)
-
-    @cached_property
-    def routes(self):
-        """`fabric.routes(circuits, routing)`: the Routes of hashable circuits; policy, planner and world ask for the same few."""
-        from .routing import Routes
-
-        @lru_cache(8)
-        def routes(circuits: Iterable = (), routing=None) -> Routes:
-            return Routes(self, circuits, routing, None if routing is None else routes(circuits))
-
-        return routes
-
-    @cached_property
     def pods(self) -> int:
         return 1 + max((n.pod for n in self.nodes), default=-1)
 
     def named(self, spec: str) -> "Fabric":
         """The same fabric with this `spec`, which changes nothing that would have to be checked again."""
         found = copy(self)
-        found.__dict__.pop("routes", None)
         found.__dict__.pop("memo", None)
         object.__setattr__(found, "spec", spec)
         return found
@@ -233,21 +214,35 @@ class Fabric:
         """bit/s of the cable at `port`."""
         return self.links[self.peer[port][0] // 2].rate
 
-    def graph(self, circuits: Iterable = ()):
+    def graph(self, circuits: Iterable[tuple[Port, Port]] = ()):
         """The effective network as a `networkx.MultiDiGraph` of hosts and electrical switches.
 
-        Every cable between them, and every light path through OCSes that `circuits` completes, is an edge with `rate` (the
-        slowest cable on it), `links` (tuple of directed link numbers, in order) and `out` (port it leaves from).
+        Every cable between them, and every way through OCSes that `circuits` completes, is an edge with `rate` (the slowest
+        cable on it), `links` (tuple of directed link numbers, in order) and `out` (port it leaves from).
         """
         import networkx as nx
 
-        from .routing import light_paths
-
         graph = nx.MultiDiGraph(name=self.name)
         graph.add_nodes_from((n.name, {"tier": n.tier, "pod": n.pod}) for n in self.nodes if n.kind != "ocs")
-        for path in light_paths(self, circuits):
-            graph.add_edge(path.out.node, path.into.node, rate=path.rate, links=path.links, out=path.out)
+        joined = {x: y for a, b in circuits for x, y in ((a, b), (b, a))}
+        for out in sorted(port for port in self.peer if port.node in graph):
+            links, end = self._followed(out, joined)
+            if end is not None:
+                rate = min(self.links[link // 2].rate for link in links)
+                graph.add_edge(out.node, end.node, rate=rate, links=links, out=out)
         return graph
+
+    def _followed(self, out: Port, joined: dict[Port, Port]) -> tuple[tuple[int, ...], Port | None]:
+        """The directed links of the light that leaves port `out`, and the electrical port where it ends; None: it is dark."""
+        links: list[int] = []
+        leaves: Port | None = out
+        while leaves is not None:
+            link, end = self.peer[leaves]
+            links.append(link)
+            if self.node[end.node].kind != "ocs":
+                return tuple(links), end
+            leaves = joined.get(end)
+        return tuple(links), None
 
     def to_json(self) -> dict:
         """Plain data for another process; `Fabric.from_json` is the inverse."""

@@ -6,7 +6,6 @@ a fabric as JSON, or the cables of a network as CSV (`imported`).
 
 import importlib.util
 import inspect
-import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,18 +14,11 @@ from functools import partial, wraps
 from pathlib import Path
 
 from ..errors import RFabricError, meant
+from ..folders import data_dir
 from ..units import spell_rate
 from .builders.sizes import RATE, SHAPE, SMALLEST, Room, shape_for
 from .imported import import_fabric
 from .model import Fabric
-
-
-def data_dir(name: str) -> Path:
-    """The folder `topologies`, `controller` or `traffic`: beside the package in a checkout, in share/rfabric when installed."""
-    for base in (Path(__file__).parents[2], Path(sysconfig.get_path("data")) / "share" / "rfabric"):
-        if (base / name).is_dir():
-            return base / name
-    raise RFabricError(f"the folder {name}/ was not installed; run from a checkout or reinstall rfabric")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..fabric import Fabric
+from ..routing import routes_of
 from ..units import transfer_seconds
 from .circuits import Circuits, Demand
 from .planes import uplinks
@@ -78,7 +79,7 @@ class _Program:
 
     def __init__(self, fabric: Fabric, demand: Demand):
         self.fabric = fabric
-        ways = fabric.routes(frozenset()).ways
+        ways = routes_of(fabric, frozenset()).ways
         self.nodes, rack_row = ways.switches, ways.cabling.rack_row
         self.scale, self.unit = demand.sent.bytes.max(initial=1.0), float(ways.cabling.rate.max())
         self.sources, which = np.unique(demand.sent.rows, return_inverse=True)
@@ -162,7 +163,7 @@ class _Program:
         return coo_array((values, (rows, columns)), shape=(arcs, self.size)).tocsr(), most
 
     def _lit(self, circuits: Circuits) -> np.ndarray:
-        ways = self.fabric.routes(circuits).ways
+        ways = routes_of(self.fabric, circuits).ways
         most = np.zeros(len(self.tail))
         codes = self.tail * self.nodes + self.head
         at = np.searchsorted(codes, ways.leaves * self.nodes + ways.leads)

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from ..errors import RFabricError
-from ..fabric import Fabric, Port, Rule
-from ..fabric.schemes import ECMP, SPLIT, Routing, split
+from ..fabric import Fabric, Port
+from ..routing import Rule, routes_of
+from ..routing.schemes import ECMP, SPLIT, Routing, split
 from .circuits import Circuits, Rewire
 from .planner import changed_cables
 
@@ -55,7 +56,7 @@ def faults_during(
 
 def _ways(fabric: Fabric, circuits: Circuits, pairs: Sequence[Pair], routing: Routing) -> list[list[tuple[int, ...]]]:
     """The directed links of every way of each pair; [] where nothing connects it."""
-    routes = fabric.routes(circuits, routing)
+    routes = routes_of(fabric, circuits, routing)
     if routing.scheme != SPLIT:
         routes.ask(pairs)
         return [[links] if links else [] for links in (routes.links(*pair) for pair in pairs)]
@@ -70,9 +71,9 @@ def _ruled(
 ) -> Iterator[tuple[Sequence[Pair], list[Rule]]]:
     """Pairs and the rules that lead them; of pairs with several ways once with the first of each, once with the second, ..."""
     if routing.scheme != SPLIT:
-        yield pairs, fabric.routes(circuits, routing).rules(pairs)
+        yield pairs, routes_of(fabric, circuits, routing).rules(pairs)
         return
-    routes, ways = fabric.routes(circuits), _ways(fabric, circuits, pairs, routing)
+    routes, ways = routes_of(fabric, circuits), _ways(fabric, circuits, pairs, routing)
     below = routes.rules(())
     for turn in range(max(map(len, ways), default=0)):
         some = [(pair, found[turn]) for pair, found in zip(pairs, ways, strict=True) if len(found) > turn]

@@ -12,8 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import RFabricError
-from ..fabric import Fabric, LightPath, Port, light_paths
-from ..fabric.ways import Entries
+from ..fabric import Fabric, Port
+from ..routing import LightPath, light_paths
+from ..routing.ways import Entries
 
 
 class Circuit(NamedTuple):

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
+from ..routing import routes_of
 from ..units import transfer_seconds
 from .circuits import Circuits, Demand
 
@@ -49,7 +51,7 @@ class Outlook:
     @classmethod
     def of_racks(cls, fabric: Fabric, circuits: Circuits, demands: Sequence[Demand]) -> "Outlook":
         """From rack to rack, every pair split evenly over its cheapest ways."""
-        routes, rate = fabric.routes(circuits), fabric.cabling.rate
+        routes, rate = routes_of(fabric, circuits), cabling_of(fabric).rate
         lit = routes.lights
         seconds, least = np.zeros((len(demands), len(rate))), np.zeros(len(demands))
         for i, demand in enumerate(demands):
@@ -64,7 +66,7 @@ class Outlook:
     @classmethod
     def of_flows(cls, fabric: Fabric, loads: Sequence[Load]) -> "Outlook":
         """On the ways of each flow; what follows one another in a stage adds up."""
-        rate = fabric.cabling.rate
+        rate = cabling_of(fabric).rate
         seconds, least = np.zeros((len(loads), len(rate))), np.zeros(len(loads))
         for i, load in enumerate(loads):
             counts = np.diff(load.offsets)

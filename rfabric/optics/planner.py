@@ -17,7 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import RFabricError
-from ..fabric import Fabric, unreachable
+from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
+from ..routing import routes_of, unreachable
 from ..units import show_time
 from .circuits import Circuits, Demand, Rewire, together
 from .outlook import NEVER, Begins, Prospect, gain
@@ -184,17 +186,17 @@ def refuse_cut(fabric: Fabric, circuits: Circuits, demands: Sequence[Demand]) ->
 
 def _cut(fabric: Fabric, circuits: Circuits, demands: Sequence[Demand]) -> list[tuple[str, str]]:
     """Racks that send to each other and have no way under `circuits`."""
-    routes = fabric.routes(circuits)
+    routes = routes_of(fabric, circuits)
     if routes.joins_all:
         return []
     rows, columns, _ = together(demands).sent
-    cut = np.isinf(routes.ways.cost(fabric.cabling.rack_row[rows], columns))
+    cut = np.isinf(routes.ways.cost(cabling_of(fabric).rack_row[rows], columns))
     return [(fabric.racks[a], fabric.racks[b]) for a, b in zip(rows[cut].tolist(), columns[cut].tolist(), strict=True)]
 
 
 def refuse_disconnection(fabric: Fabric, circuits: Circuits, pairs: Iterable[tuple[str, str]]) -> None:
     """RFabricError when `circuits` leave a demanded host pair without any path."""
-    routes = fabric.routes(circuits)
+    routes = routes_of(fabric, circuits)
     lost = [] if routes.joins_all else unreachable(routes, pairs)
     if lost:
         src, dst = lost[0]
@@ -212,7 +214,7 @@ def changed_cables(fabric: Fabric, rewire: Rewire) -> frozenset[int]:
 
 def cable_mask(fabric: Fabric, old: Circuits, new: Circuits) -> np.ndarray:
     """`changed_cables` between two sets of circuits, as bool[links]."""
-    before, after = (fabric.routes(circuits).lights.cross for circuits in (old, new))
+    before, after = (routes_of(fabric, circuits).lights.cross for circuits in (old, new))
     return (before != after).reshape(-1, 2).any(axis=1)
 
 

@@ -31,6 +31,8 @@ import numpy as np
 
 from ..errors import RFabricError, meant
 from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
+from ..routing import routes_of
 from ..units import parse_time, transfer_seconds
 from . import templates
 from .circuits import Circuits, Demand, Rewire
@@ -296,7 +298,7 @@ def completion(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
 
 def drain_seconds(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
     """Seconds until the busiest light path has carried `demand`, split evenly over equal ways; inf where no way leads."""
-    routes = fabric.routes(circuits)
+    routes = routes_of(fabric, circuits)
     load = routes.ways.loads(demand.sent)
     return float(transfer_seconds(load, routes.lights.rate).max(initial=0.0))
 
@@ -354,7 +356,7 @@ def _least_moved(fabric: Fabric, found: Matchings, circuits: Circuits) -> Matchi
 
 def _pairs_by_plane(fabric: Fabric, circuits: Circuits) -> dict[int, set[Pair]]:
     """In each plane, the racks that `circuits` join."""
-    cabling, lit = fabric.cabling, fabric.routes(circuits).lights
+    cabling, lit = cabling_of(fabric), routes_of(fabric, circuits).lights
     some = np.flatnonzero((np.diff(lit.offsets) > 1) & (lit.out < lit.into))
     ends = (cabling.node[ports[some]].tolist() for ports in (lit.out ^ 1, lit.out, lit.into))
     pairs: dict[int, set[Pair]] = {}

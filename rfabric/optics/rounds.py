@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
+from ..routing import routes_of
 from .circuits import Circuits, Demand
 from .policies import Policy
 
@@ -39,7 +41,7 @@ def decompositions(fabric: Fabric, policy: Policy, demand: Demand, circuits: Cir
 
 def _weighted(fabric: Fabric, every: tuple[Circuits, ...]) -> Rounds:
     weight = np.array([joins(fabric, circuits) for circuits in every], dtype=float)
-    reach = [fabric.routes(c).ways.reach for c in every]
+    reach = [routes_of(fabric, c).ways.reach for c in every]
     return Rounds(every, np.where(weight.any(axis=0), weight, reach))
 
 
@@ -53,7 +55,7 @@ def joins(fabric: Fabric, circuits: Circuits) -> np.ndarray:
 
 def direct(fabric: Fabric, circuits: Circuits) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The optical light paths between racks: from which rack, to which, and the number of the light path."""
-    c, lit = fabric.cabling, fabric.routes(circuits).lights
+    c, lit = cabling_of(fabric), routes_of(fabric, circuits).lights
     rack_of = np.full(int(c.row.max(initial=-1)) + 2, -1)  # the last is for what is no packet switch, row -1
     rack_of[c.rack_row] = np.arange(len(c.rack_row))
     src, dst = (rack_of[c.row[c.node[ports]]] for ports in (lit.out, lit.into))

@@ -20,7 +20,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from ..fabric import Fabric
-from ..fabric.ways import offsets_of
+from ..fabric.cabling import cabling_of
+from ..routing import routes_of
+from ..routing.ways import offsets_of
 from ..units import bytes_in, transfer_seconds
 from .circuits import Demand
 from .planes import Pair, planes, regions, uplinks
@@ -109,7 +111,7 @@ def region_table(fabric: Fabric) -> np.ndarray:
 def thin_rates(fabric: Fabric) -> np.ndarray:
     """float64[racks]: bit/s of each rack's cables to other packet switches: what leaves it without a circuit."""
     if "thin rates" not in fabric.memo:
-        c = fabric.cabling
+        c = cabling_of(fabric)
         packet = (c.row[c.node] >= 0) & (c.row[c.node[np.arange(len(c.node)) ^ 1]] >= 0)
         sums = np.bincount(c.row[c.node[packet]], c.rate[packet], minlength=int(c.row.max(initial=-1)) + 1)
         fabric.memo["thin rates"] = sums[c.rack_row]
@@ -332,6 +334,6 @@ def _parts(fabric: Fabric, found: Matchings) -> np.ndarray:
 def _calm_parts(fabric: Fabric) -> np.ndarray:
     """For each rack the first rack that cables alone join it to."""
     if "calm parts" not in fabric.memo:
-        ways = fabric.routes(frozenset()).ways
+        ways = routes_of(fabric, frozenset()).ways
         fabric.memo["calm parts"] = ways.reach.argmax(1)
     return fabric.memo["calm parts"]

@@ -27,9 +27,11 @@ from matplotlib.patches import Circle, FancyBboxPatch, Rectangle, Wedge
 
 from ..errors import RFabricError
 from ..fabric import Fabric, Link
+from ..fabric.cabling import cabling_of
 from ..fabric.model import RACKS, TIERS
-from ..fabric.ways import Entries
 from ..optics import Circuits, Demand, optical_paths
+from ..routing import routes_of
+from ..routing.ways import Entries
 from ..trace import Trace
 from ..units import show_size, show_time
 from .compare import PHASE_NAMES, phase_text
@@ -384,7 +386,7 @@ def _circle(axes, fabric: Fabric, lit: Circuits, theme: Theme) -> None:
 
 def _pod_circle(axes, fabric: Fabric, lit: Circuits, theme: Theme) -> None:
     """Pods on a circle, each chord as wide as light paths join the two."""
-    cabling, lights, pods = fabric.cabling, fabric.routes(lit).lights, fabric.pods
+    cabling, lights, pods = cabling_of(fabric), routes_of(fabric, lit).lights, fabric.pods
     pod = np.array([node.pod for node in fabric.nodes])[cabling.node]
     optical = (np.diff(lights.offsets) > 1) & (lights.out < lights.into)
     ends = np.sort(np.stack([pod[lights.out[optical]], pod[lights.into[optical]]]), axis=0)
@@ -585,7 +587,9 @@ _SHORT = {"host": "GPU", "edge": "ToR"}
 def _by_tier(result: Result) -> dict[str, np.ndarray]:
     """Utilisation of the directed links of each tier."""
     fabric, used = result.fabric, result.utilisation
-    tier = np.array([TIERS.index(node.tier) for node in fabric.nodes])[fabric.cabling.node]  # of the port a link leaves
+    tier = np.array([TIERS.index(node.tier) for node in fabric.nodes])[
+        cabling_of(fabric).node
+    ]  # of the port a link leaves
     codes = tier * len(TIERS) + tier[np.arange(len(tier)) ^ 1]
     names = {
         c: [_SHORT.get(t, t) for t in (TIERS[c // len(TIERS)], TIERS[c % len(TIERS)])] for c in set(codes.tolist())

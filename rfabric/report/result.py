@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import RunError
 from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
 from ..optics import Circuits, RewireRecord
 from ..trace import PhaseKey, Trace
 from ..units import show_time, transfer_seconds
@@ -299,7 +300,7 @@ def card_seconds(fabric: Fabric, trace: Trace) -> np.ndarray:
 def _card_rates(fabric: Fabric, trace: Trace) -> np.ndarray:
     """bit/s of the network card of each host of the trace."""
     host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
-    return fabric.cabling.rate[fabric.cabling.host_link[host]]
+    return cabling_of(fabric).rate[cabling_of(fabric).host_link[host]]
 
 
 def union_seconds(start: np.ndarray, finish: np.ndarray) -> float:

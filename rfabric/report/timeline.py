@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..rl.schedule import Scheduled, Span
-from ..trace import Trace
+from ..trace import Span, Trace
 from .folder import write_text
 
 WEIGHT_SYNC, SWITCH = "weight_sync", "switch"
@@ -47,12 +46,6 @@ class Timeline:
             does[mine, np.searchsorted(edges, s.start)] += 1
             does[mine, np.searchsorted(edges, s.start + s.seconds)] -= 1
         return float(((np.cumsum(does, axis=1)[:, :-1] > 0) * np.diff(edges)).sum())
-
-
-def timeline_of(name: str, made: Scheduled) -> Timeline:
-    """What a scheduler made of one job."""
-    end = max((s.start + s.seconds for s in made.spans), default=0.0)
-    return Timeline(name, made.pools, made.spans, max(made.plan.seconds, end), made.workload.steps)
 
 
 def timeline_of_trace(name: str, trace: Trace, server: int) -> Timeline:

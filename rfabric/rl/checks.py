@@ -2,22 +2,19 @@
 
 import math
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
 
+from ..compute import memory
+from ..compute.models import Model
 from ..errors import RFabricError
-from . import memory
-from .models import Model
 from .popularity import check_skew
-
-if TYPE_CHECKING:
-    from .workload import Workload
+from .setup import Setup
 
 MOST_RESPONSES = 10**7  # each is drawn and played; a step of this many takes about a minute and a gigabyte
 
 SLOWEST_NIC = 1e6  # bit/s: less is a number without its unit
 
 
-def check(workload: "Workload") -> None:
+def check(workload: Setup) -> None:
     """RFabricError naming the first thing that does not fit, its limit and the nearest setting that does."""
     _check_pipeline(workload)
     _check_split(workload)
@@ -25,7 +22,7 @@ def check(workload: "Workload") -> None:
     _check_memory(workload)
 
 
-def _check_pipeline(w: "Workload") -> None:
+def _check_pipeline(w: Setup) -> None:
     if w.staleness is not None and w.pipeline not in ("bounded-staleness", "async"):
         raise RFabricError(
             f"staleness: {w.staleness} has no meaning with pipeline {w.pipeline}, which is {w.steps_ahead} updates behind; "
@@ -50,7 +47,7 @@ def _check_pipeline(w: "Workload") -> None:
         )
 
 
-def _check_split(w: "Workload") -> None:
+def _check_split(w: Setup) -> None:
     server, c, t, g = w.gpus_per_server, w.cluster, w.training, w.generation
     if c.training_gpus % server:
         raise RFabricError(
@@ -99,7 +96,7 @@ def _columns(model: Model) -> list[tuple[int, str]]:
     return [*found, (experts.intermediate, "experts")]
 
 
-def _check_experts(w: "Workload") -> None:
+def _check_experts(w: Setup) -> None:
     t, experts = w.training, w.model.experts
     if experts is None:
         if t.ep > 1:
@@ -131,7 +128,7 @@ def _check_tensor(name: str, tp: int, model: Model, columns: list[tuple[int, str
             raise RFabricError(f"{name}: {tp} {why}; use one of {', '.join(map(str, fits))}")
 
 
-def _check_batch(w: "Workload") -> None:
+def _check_batch(w: Setup) -> None:
     g, t = w.generation, w.training
     longest = g.longest
     if w.nic_bps < SLOWEST_NIC:
@@ -176,20 +173,19 @@ def _check_batch(w: "Workload") -> None:
         )
 
 
-def _observed(w: "Workload") -> str:
+def _observed(w: Setup) -> str:
     """What environments say, as the errors on lengths put it."""
     g = w.generation
     return f" and {g.turns - 1} observations of {g.observation}" if g.longest > g.max_prompt + g.max_response else ""
 
 
-def _check_memory(w: "Workload") -> None:
-    g, t = w.generation, w.training
-    longest = g.longest
+def _check_memory(w: Setup) -> None:
+    g, longest = w.generation, w.generation.longest
     if w.kv_capacity_tokens < longest:
         raise RFabricError(
             f"generation.tp: {g.tp} {w.generation_gpu.name} {_held(w)}, one sequence may need {longest}; {_more_cache(w, longest)}"
         )
-    need = memory.training_bytes(w.model, t, w.dp)
+    need = w.training_bytes
     total = sum(need.values())
     if total > w.gpu.hbm_bytes:
         parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in need.items())
@@ -199,7 +195,7 @@ def _check_memory(w: "Workload") -> None:
         )
 
 
-def _held(w: "Workload") -> str:
+def _held(w: Setup) -> str:
     """What an engine's GPUs hold, as the error says it."""
     g, gpu = w.generation, w.generation_gpu
     if w.kv_capacity_tokens > 0:
@@ -211,7 +207,7 @@ def _held(w: "Workload") -> str:
     )
 
 
-def _more_cache(w: "Workload", longest: int) -> str:
+def _more_cache(w: Setup, longest: int) -> str:
     """The nearest engine that holds the longest sequence beside the weights."""
     for tp in (w.generation.tp * 2**i for i in range(1, 7)):
         other = _as_if(w, generation=replace(w.generation, tp=tp))
@@ -221,7 +217,7 @@ def _more_cache(w: "Workload", longest: int) -> str:
     return f"no larger tp that divides the model does: use max_prompt + max_response of {room} at most, or GPUs with more HBM"
 
 
-def _more_memory(w: "Workload") -> str:
+def _more_memory(w: Setup) -> str:
     """The nearest settings with which a job fits that does not: one changed, else one beside full recomputation."""
     for also in ({}, {"recompute": "full"}):
         found = [also] if also and _holds(w, also) else []
@@ -239,13 +235,13 @@ def _settings(way: dict) -> str:
     return " with ".join(f"training.{key}={value}" for key, value in way.items())
 
 
-def _holds(w: "Workload", way: dict) -> bool:
+def _holds(w: Setup, way: dict) -> bool:
     """Whether the job fits its GPUs with other settings of training."""
     other = _as_if(w, training=replace(w.training, **way))
-    return _splits(other) and sum(memory.training_bytes(w.model, other.training, other.dp).values()) <= w.gpu.hbm_bytes
+    return _splits(other) and sum(other.training_bytes.values()) <= w.gpu.hbm_bytes
 
 
-def _splits(w: "Workload") -> bool:
+def _splits(w: Setup) -> bool:
     try:
         _check_split(w)
     except RFabricError:
@@ -253,11 +249,9 @@ def _splits(w: "Workload") -> bool:
     return True
 
 
-def _as_if(w: "Workload", **sections) -> "Workload":
-    """The job with other sections and unchecked, to try what would fit."""
-    other = object.__new__(type(w))
-    other.__dict__.update({field.name: getattr(w, field.name) for field in fields(w)} | sections)
-    return other
+def _as_if(w: Setup, **sections) -> Setup:
+    """The job with other sections, unchecked, to try what would fit."""
+    return Setup(**{field.name: getattr(w, field.name) for field in fields(Setup)} | sections)
 
 
 def _multiple(value: int, of: int) -> str:

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..compute.roofline import ALL_REDUCES_PER_LAYER
 from ..trace import Flows
 from . import flows
 from .phases import MiniBatch, Trained
-from .roofline import ALL_REDUCES_PER_LAYER
 from .workload import Workload
 
 EXPERTS = "all-to-all"

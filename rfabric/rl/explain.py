@@ -5,14 +5,14 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from ..compute.training import SUSTAINED, Parts, bubble_share
 from ..trace import Flows
 from ..units import show_rate, show_time
 from . import exchanges, flows
 from .phases import OFFLOAD_BYTES_PER_S, RESHARD_BYTES_PER_S, Step, Trained, handover, step_of
 from .plan import plan_of_steps, step_period, weight_levels
 from .popularity import heat
-from .roofline import decode_step, server_of
-from .training import SUSTAINED, Parts, bubble_share, trainer_of
+from .timing import decode_step, server_of, trainer_of
 from .weight_sync import sync_bytes
 from .workload import Workload
 

@@ -17,17 +17,14 @@ By label:
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..compute.models import BF16_BYTES
 from ..trace import Flows, point_to_point, ring
 from ..units import transfer_seconds
-from .models import BF16_BYTES
-from .roofline import all_reduce_bytes_per_token
-
-if TYPE_CHECKING:
-    from .workload import Workload
+from .timing import all_reduce_bytes_per_token
+from .workload import Workload
 
 NONE = Flows([], [], [])
 # int64 token id and fp32 log-probability: what verl's DataProto carries for each token of a response.
@@ -35,37 +32,37 @@ EXPERIENCE_BYTES_PER_TOKEN = 12
 
 
 @lru_cache(2)  # the same for every bucket of every update
-def gradients(w: "Workload") -> Flows:
+def gradients(w: Workload) -> Flows:
     """One of the `buckets` in which the gradients of an update leave; none where every micro-batch scatters them."""
     if w.training.optimizer == "sharded":
         return NONE
     return _among_data_ranks(w, gradient_collective(w), w.training.grad_bytes / w.training.buckets)
 
 
-def gradient_collective(w: "Workload") -> str:
+def gradient_collective(w: Workload) -> str:
     """The collective that sums gradients: its name is the label of its flows."""
     return "all-reduce" if w.training.optimizer == "replicated" else "reduce-scatter"
 
 
 @lru_cache(2)
-def parameters(w: "Workload") -> Flows:
+def parameters(w: Workload) -> Flows:
     """The all-gather of bf16 parameters after an update, where the optimizer is distributed."""
     return _among_data_ranks(w, "all-gather", BF16_BYTES) if w.training.optimizer == "distributed" else NONE
 
 
-def gathered(w: "Workload") -> Flows:
+def gathered(w: Workload) -> Flows:
     """The all-gather of sharded parameters before a weight sync sends them, as verl's; none where ranks hold them whole."""
     return sharded(w)[0] if w.training.optimizer == "sharded" else NONE
 
 
 @lru_cache(2)
-def sharded(w: "Workload") -> tuple[Flows, Flows]:
+def sharded(w: Workload) -> tuple[Flows, Flows]:
     """The all-gather of all parameters of a stage, and the reduce-scatter of their gradients, as a micro-batch needs them."""
     gathered = _among_data_ranks(w, "all-gather", BF16_BYTES)
     return gathered, _among_data_ranks(w, "reduce-scatter", w.training.grad_bytes)
 
 
-def pipeline(w: "Workload", tokens: Sequence[float], forward: int, backward: int) -> Flows:
+def pipeline(w: Workload, tokens: Sequence[float], forward: int, backward: int) -> Flows:
     """Activations of `tokens` (one count a data-parallel rank) between stages, so often forward and backward."""
     t = w.training
     found = []
@@ -80,7 +77,7 @@ def pipeline(w: "Workload", tokens: Sequence[float], forward: int, backward: int
     return join(found)
 
 
-def tensor_training(w: "Workload", tokens: Sequence[float], passes: float) -> Flows:
+def tensor_training(w: Workload, tokens: Sequence[float], passes: float) -> Flows:
     """All-reduces of `passes` passes over `tokens` (one count a data-parallel rank), where tp leaves a server.
 
     After experts, which tp does not cut here, there is none: their tokens are dealt instead.
@@ -96,7 +93,7 @@ def tensor_training(w: "Workload", tokens: Sequence[float], passes: float) -> Fl
     )
 
 
-def experts_training(w: "Workload", tokens: Sequence[float], passes: float) -> Flows:
+def experts_training(w: Workload, tokens: Sequence[float], passes: float) -> Flows:
     """Tokens to their experts and back in `passes` passes over `tokens` (one count a data-parallel rank).
 
     Each GPU sends every token of its own to `per_token` experts, which stand evenly on the ep GPUs of its group, and gets
@@ -109,7 +106,7 @@ def experts_training(w: "Workload", tokens: Sequence[float], passes: float) -> F
 
 
 def dispatch(
-    w: "Workload", tokens: Sequence[float], passes: float, shares: np.ndarray | None = None, back: bool = False
+    w: Workload, tokens: Sequence[float], passes: float, shares: np.ndarray | None = None, back: bool = False
 ) -> Flows:
     """Tokens to their experts in `passes` passes, and the results back where `back`: as `experts_training`, one way.
 
@@ -134,13 +131,13 @@ def dispatch(
     return join(found)
 
 
-def tensor_generation(w: "Workload", replica: int, tokens: int) -> Flows:
+def tensor_generation(w: Workload, replica: int, tokens: int) -> Flows:
     """All-reduces of a replica's prefill and decode of `tokens`, where tp leaves a server."""
     size = float(tokens) * all_reduce_bytes_per_token(w)
     return ring("all-reduce", w.replicas[replica], size, w.gpus_per_server, turn=replica % 2)
 
 
-def experience(w: "Workload", replica: int, tokens: int) -> Flows:
+def experience(w: Workload, replica: int, tokens: int) -> Flows:
     """A replica's responses to the training server whose turn it is: replicas are dealt to servers one by one."""
     servers = w.cluster.training_gpus // w.gpus_per_server
     sink = replica % servers * w.gpus_per_server + replica // servers % w.gpus_per_server
@@ -149,7 +146,7 @@ def experience(w: "Workload", replica: int, tokens: int) -> Flows:
     )
 
 
-def reshard(w: "Workload") -> Flows:
+def reshard(w: Workload) -> Flows:
     """Weights that colocated replicas gather from other servers: each GPU its tp-th of every stage, of every expert.
 
     A server whose GPUs train a part gets it over NVLink; other parts come from the GPU at the same place in their stage, or in
@@ -162,14 +159,14 @@ def reshard(w: "Workload") -> Flows:
     return join([*parts, gathered(w)])
 
 
-def _stage_weights(w: "Workload", stage: int, size: float) -> Flows:
+def _stage_weights(w: Workload, stage: int, size: float) -> Flows:
     server, first = w.gpus_per_server, w.rank(stage, 0)
     held = range(first // server, -(-(first + w.stage_gpus) // server))
     pairs = [(first + gpu % w.stage_gpus, gpu) for gpu in range(w.gpus) if gpu // server not in held]
     return point_to_point(pairs, size, server)
 
 
-def _expert_weights(w: "Workload", stage: int, size: float) -> Flows:
+def _expert_weights(w: Workload, stage: int, size: float) -> Flows:
     server, first, ep = w.gpus_per_server, w.rank(stage, 0), w.training.ep
     homes = range(0, ep, server)  # one GPU in each server of the first group of experts; groups are dealt in turn
     groups = max(1, w.stage_gpus // ep)
@@ -185,18 +182,18 @@ def join(parts: Iterable[Flows]) -> Flows:
     return Flows(*(list(chain.from_iterable(getattr(p, column) for p in parts)) for column in Flows._fields))
 
 
-def leaves(w: "Workload", src: int, dst: int) -> bool:
+def leaves(w: Workload, src: int, dst: int) -> bool:
     """Whether what goes from one GPU to another leaves the server."""
     return src // w.gpus_per_server != dst // w.gpus_per_server
 
 
-def leaving(w: "Workload", flows: Flows) -> Flows:
+def leaving(w: Workload, flows: Flows) -> Flows:
     """Those of `flows` that leave a server."""
     kept = [row for row in zip(*flows, strict=True) if leaves(w, row[0], row[1])]
     return Flows(*(list(column) for column in zip(*kept, strict=True))) if kept else NONE
 
 
-def wire_seconds(w: "Workload", flows: Flows) -> float:
+def wire_seconds(w: Workload, flows: Flows) -> float:
     """Seconds `flows` take when nothing but the NICs limits them: the most bytes that a GPU sends or receives."""
     if not flows.src:
         return 0.0
@@ -204,7 +201,7 @@ def wire_seconds(w: "Workload", flows: Flows) -> float:
     return transfer_seconds(float(busiest), w.nic_bps)
 
 
-def _among_data_ranks(w: "Workload", kind: str, bytes_per_parameter: float) -> Flows:
+def _among_data_ranks(w: Workload, kind: str, bytes_per_parameter: float) -> Flows:
     """A ring collective in every data-parallel group at once, neighbouring groups opposite ways round."""
     t, m = w.training, w.model
     kinds = [(w.data_groups, bytes_per_parameter * m.dense_parameters / (t.tp * t.pp))]

@@ -16,11 +16,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from .. import __version__
+from ..compute.models import Model
 from ..errors import RunError
 from ..trace import Flows, PhaseKey, Trace, TraceBuilder
 from . import exchanges, flows
 from .exchanges import Repeated
-from .models import Model
 from .phases import MiniBatch, Step, Trained, handover, step_of
 from .plan import Plan, phase_order, plan_of_steps, waits, weight_levels
 from .totals import check_bytes

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import memory
+from ..compute.serving import ReplicaTime
+from ..compute.training import Parts, bubble_share, optimizer_seconds
 from .popularity import heat, routing
-from .roofline import decode_step, prefill_seconds
-from .serving import ReplicaTime, replica_time
-from .training import Parts, bubble_share, optimizer_seconds, passes_of, trainer_of
+from .timing import decode_step, passes_of, prefill_seconds, replica_time, trainer_of
 from .weight_sync import software_seconds
 from .workload import Workload
 
@@ -185,7 +184,7 @@ def handover(w: Workload) -> dict[str, float]:
     """
     if not w.colocated:
         return {"load": software_seconds(w)}
-    states = memory.training_bytes(w.model, w.training, w.dp)
+    states = w.training_bytes
     moved = 2 * (states["parameters"] + states["optimizer"])
     return {
         "offload": moved / OFFLOAD_BYTES_PER_S,

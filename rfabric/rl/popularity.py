@@ -7,14 +7,10 @@ That popularity follows Zipf's law, and which exponents occur, is an assumption:
 limits and losses that balance experts are what makes a small exponent; 0 is even.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ..errors import RFabricError
-
-if TYPE_CHECKING:
-    from .workload import Workload
+from .setup import Setup
 
 _SEED = 2  # of the streams of numbers that a (seed, ...) gives, the one of experts
 
@@ -31,7 +27,7 @@ def popularity(count: int, per_token: int, skew: float) -> np.ndarray:
     return np.concatenate((np.ones(full), rest)) / per_token
 
 
-def routing(w: "Workload", seed: int, step: int) -> np.ndarray | None:
+def routing(w: Setup, seed: int, step: int) -> np.ndarray | None:
     """Share of all tokens that the experts of each GPU of a group take in step `step`: float64[skew_layers, pp, ep].
 
     None where all are chosen as often, or there are none. The same (seed, step) gives the same.
@@ -58,7 +54,7 @@ def _ranks(random: np.random.Generator, count: int, moved: int, step: int) -> np
     return ranks
 
 
-def moving(w: "Workload") -> int:
+def moving(w: Setup) -> int:
     """Experts whose rank changes between two steps."""
     return round(w.training.drift * w.model.experts.count)
 
@@ -68,7 +64,7 @@ def heat(shares: np.ndarray | None) -> float:
     return 1.0 if shares is None else float(shares.max(axis=2).mean()) * shares.shape[2]
 
 
-def check_skew(w: "Workload") -> None:
+def check_skew(w: Setup) -> None:
     """RFabricError where skew, drift or overlap have nothing to act on."""
     t, experts = w.training, w.model.experts
     for key in ("skew", "drift", "overlap_batches"):

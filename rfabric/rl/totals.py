@@ -16,14 +16,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ..compute.models import BF16_BYTES
+from ..compute.roofline import ALL_REDUCES_PER_LAYER
 from ..errors import RunError
 from ..trace import Trace
 from ..trace.collectives import RING_FACTOR
 from . import flows
 from .exchanges import DISPATCH_AND_COMBINE, EXPERTS, training_passes
-from .models import BF16_BYTES
 from .phases import Step, Trained
-from .roofline import ALL_REDUCES_PER_LAYER
 from .weight_sync import sync_bytes
 from .workload import Workload
 

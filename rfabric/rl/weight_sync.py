@@ -25,14 +25,11 @@ Besides the wire there is software, calibrated in sync_time:
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..compute.communication import NIC_REACHED
+from ..compute.sync_time import GROUP_SETUP, PACK, UNPACK, unpacking
 from ..trace import Flows, ring
-from .communication import NIC_REACHED
-from .sync_time import GROUP_SETUP, PACK, UNPACK, unpacking
-
-if TYPE_CHECKING:
-    from .workload import Workload
+from .workload import Workload
 
 
 @dataclass(frozen=True)
@@ -54,12 +51,12 @@ class Part:
     gpus: tuple[int, ...]
 
 
-def flat(w: "Workload") -> list[Level]:
+def flat(w: Workload) -> list[Level]:
     """Every replica pulls its own copy: each GPU its tensor shard from GPUs that hold it, sources spread evenly."""
     return [Level("weights", _pull(w, w.replicas, parts(w)))]
 
 
-def tree(w: "Workload") -> list[Level]:
+def tree(w: Workload) -> list[Level]:
     """The replicas of the first generation pod pull; each passes its shards on to replicas of the other pods."""
     first, others = w.pods[0], w.pods[1:]
     held = parts(w)
@@ -68,14 +65,14 @@ def tree(w: "Workload") -> list[Level]:
     return [Level("weights", _pull(w, first, held)), *_pass_on(w, held, [(first[i], r, i) for i, r in fed], pulled)]
 
 
-def scatter(w: "Workload") -> list[Level]:
+def scatter(w: Workload) -> list[Level]:
     """Every generation GPU receives its own n-th of the weights; a ring all-gather of their servers the rest."""
     gpus = [gpu for replica in w.replicas for gpu in replica]
     local = ring("all-gather", gpus, sync_bytes(w), w.gpus_per_server)
     return [Level("weights", _dealt(w, gpus))] + ([Level("fan-out", local)] if local.src else [])
 
 
-def rank0(w: "Workload") -> list[Level]:
+def rank0(w: Workload) -> list[Level]:
     """Data-parallel rank 0 sends one copy; those replicas that have it pass it on, twice as many each time."""
     held, done, pulled = parts(w, first_rank=True), 1, w.generation.tp
     levels = [Level("weights", _pull(w, w.replicas[:1], held))]
@@ -87,7 +84,7 @@ def rank0(w: "Workload") -> list[Level]:
     return levels
 
 
-def relay(w: "Workload") -> list[Level]:
+def relay(w: Workload) -> list[Level]:
     """One copy goes to a server's memory in each pod, over all its NICs; replicas on other servers pull from there."""
     pushed, pulled = [], []
     for pod in w.pods:
@@ -98,7 +95,7 @@ def relay(w: "Workload") -> list[Level]:
     return [Level("weights", _join(pushed))] + ([Level("fan-out", fan_out)] if fan_out.src else [])
 
 
-def p2p(w: "Workload") -> list[Level]:
+def p2p(w: Workload) -> list[Level]:
     """Every training rank sends what it holds of each shard straight to the GPU that needs it; ranks take turns."""
     found = [_shards(w, r, k, gpu) for r, replica in enumerate(w.replicas) for k, gpu in enumerate(replica)]
     return [Level("weights", _join(found))]
@@ -109,14 +106,14 @@ STRATEGIES = {
 }  # fmt: skip
 
 
-def sync_bytes(w: "Workload") -> float:
+def sync_bytes(w: Workload) -> float:
     """Bytes of one copy as it is sent: at the precision of weight_sync, only what changed where the strategy is `delta`."""
     sync = w.weight_sync
     size = w.model.weight_bytes if sync.precision == "bf16" else w.model.weight_bytes_at("fp8_block")
     return size * (sync.delta_factor if sync.strategy == "delta" else 1)
 
 
-def software_seconds(w: "Workload") -> float:
+def software_seconds(w: Workload) -> float:
     """What set-up, packing and unpacking add to the seconds on the wire; what the recipe's efficiency leaves, where it has one."""
     from .flows import leaving, wire_seconds  # flows knows workloads, which know the names of strategies
 
@@ -127,7 +124,7 @@ def software_seconds(w: "Workload") -> float:
     return setup + max(wire / NIC_REACHED, packing) - wire + unpacking
 
 
-def _software(w: "Workload") -> tuple[float, float, float]:
+def _software(w: Workload) -> tuple[float, float, float]:
     """Seconds of set-up, packing and unpacking."""
     strategy, size, c = w.weight_sync.strategy, sync_bytes(w), w.cluster
     if strategy in ("scatter", "p2p"):
@@ -140,7 +137,7 @@ def _software(w: "Workload") -> tuple[float, float, float]:
     return setup, size / (PACK * w.training.pp), sum(unpacking(size, w.training.pp).values())
 
 
-def parts(w: "Workload", first_rank: bool = False) -> list[Part]:
+def parts(w: Workload, first_rank: bool = False) -> list[Part]:
     """The weights by who holds them: stage by stage, and server by server where tp or ep is wider than one.
 
     first_rank: only the GPUs of data-parallel rank 0.
@@ -156,15 +153,13 @@ def parts(w: "Workload", first_rank: bool = False) -> list[Part]:
     return [Part(share, gpus) for gpus, share in found.items()]
 
 
-def _pull(w: "Workload", replicas: list[list[int]], held: list[Part]) -> Flows:
+def _pull(w: Workload, replicas: list[list[int]], held: list[Part]) -> Flows:
     """Each GPU of `replicas` its shard, part by part."""
     gpus = [gpu for replica in replicas for gpu in replica]
     return _join(Flows(_evenly(part.gpus, len(gpus)), gpus, [_shard(w) * part.share] * len(gpus)) for part in held)
 
 
-def _pass_on(
-    w: "Workload", held: list[Part], pairs: list[tuple[list[int], list[int], int]], before: int
-) -> list[Level]:
+def _pass_on(w: Workload, held: list[Part], pairs: list[tuple[list[int], list[int], int]], before: int) -> list[Level]:
     """The level in which replica a passes its shards on to b for each (a, b, i), i being a's place in the level before.
 
     Part by part, as each arrived: `before` flows of the level before carry one part.
@@ -178,7 +173,7 @@ def _pass_on(
     return [Level("fan-out", _join(flows), tuple(waits))]
 
 
-def _dealt(w: "Workload", gpus: list[int]) -> Flows:
+def _dealt(w: Workload, gpus: list[int]) -> Flows:
     """Each of `gpus` its own n-th of the weights, from GPUs that hold that n-th."""
     size, n, src, dst, sizes, begin = sync_bytes(w), len(gpus), [], [], [], 0.0
     for part in parts(w):
@@ -192,7 +187,7 @@ def _dealt(w: "Workload", gpus: list[int]) -> Flows:
     return Flows(src, dst, sizes)
 
 
-def _from_store(w: "Workload", store: list[int], replica: list[int]) -> Flows:
+def _from_store(w: Workload, store: list[int], replica: list[int]) -> Flows:
     """What the GPUs of a replica pull from a server whose GPU i has the i-th slice behind its NIC; none on that server."""
     n, tp, size = len(store), len(replica), sync_bytes(w)
     found = [
@@ -204,13 +199,13 @@ def _from_store(w: "Workload", store: list[int], replica: list[int]) -> Flows:
     return Flows(*(list(column) for column in zip(*found, strict=True))) if found else Flows([], [], [])
 
 
-def _server_mates(w: "Workload", gpu: int) -> list[int]:
+def _server_mates(w: Workload, gpu: int) -> list[int]:
     """The generation GPUs on the server of `gpu`."""
     first = gpu // w.gpus_per_server * w.gpus_per_server
     return list(range(max(first, w.cluster.training_gpus), min(first + w.gpus_per_server, w.gpus)))
 
 
-def _shards(w: "Workload", replica: int, k: int, gpu: int) -> Flows:
+def _shards(w: Workload, replica: int, k: int, gpu: int) -> Flows:
     """What GPU `k` of a replica gets: its part of the tensors of each stage, and of every expert from who holds it."""
     t, m, tp = w.training, w.model, w.generation.tp
     size = sync_bytes(w) / m.parameters / t.pp
@@ -240,5 +235,5 @@ def _join(flows) -> Flows:
     )
 
 
-def _shard(w: "Workload") -> float:
+def _shard(w: Workload) -> float:
     return sync_bytes(w) / w.generation.tp

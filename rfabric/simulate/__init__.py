@@ -1,14 +1,5 @@
 """The flow-level world: the same trace, plan and policies as the emulator, as max-min fair fluids, at any scale."""
 
-from rfabric.simulate.flows import (
-    EVENTS,
-    FINISHED,
-    READY,
-    Deadlock,
-    Engine,
-    completion_times,
-    deadlock,
-    engine,
-)
+from .flows import EVENTS, FINISHED, READY, Deadlock, Engine, completion_times, deadlock, engine
 
 __all__ = ["EVENTS", "FINISHED", "READY", "Deadlock", "Engine", "completion_times", "deadlock", "engine"]

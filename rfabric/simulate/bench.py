@@ -29,11 +29,11 @@ from statistics import median
 
 import numpy as np
 
-from rfabric.errors import RFabricError
-from rfabric.report import compare
-from rfabric.simulate import workloads as w
-from rfabric.simulate.build import compiler
-from rfabric.simulate.flows import Engine, completion_times
+from ..errors import RFabricError
+from ..report import compare
+from . import workloads as w
+from .build import compiler
+from .flows import Engine, completion_times
 
 AGAINST_PEER: dict[str, Callable[[], w.Work]] = {
     "rings": w.disjoint_rings,

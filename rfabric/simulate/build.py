@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rfabric.errors import RFabricError
+from ..errors import RFabricError
 
 SOURCE = Path(__file__).with_name("core.cpp")
 LIBRARY = Path(__file__).with_name("core.so")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from rfabric.errors import RFabricError
-from rfabric.simulate.inputs import Batch
-from rfabric.simulate.reference import EVENTS
+from ..errors import RFabricError
+from .inputs import Batch
+from .reference import EVENTS
 
 LIBRARY = Path(os.environ.get("RFABRIC_CORE", Path(__file__).with_name("core.so")))
 INTERFACE = 1  # rf_interface() of core.cpp

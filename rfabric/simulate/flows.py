@@ -22,9 +22,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rfabric.errors import RFabricError
-from rfabric.simulate import compiled, inputs
-from rfabric.simulate.reference import EVENTS, FINISHED, READY, SAME_INSTANT, ReferenceEngine
+from ..errors import RFabricError
+from . import compiled, inputs
+from .reference import EVENTS, FINISHED, READY, SAME_INSTANT, ReferenceEngine
 
 log = logging.getLogger(__name__)
 

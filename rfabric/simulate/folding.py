@@ -26,9 +26,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..fabric.schemes import SPLIT, Routing
-from ..fabric.ways import begins, mixed, spread
 from ..report.result import Result, phase_floors
+from ..routing.schemes import SPLIT, Routing
+from ..routing.ways import begins, mixed, spread
 from ..trace import PhaseKey, Trace
 from ..trace.pairs import Pairs, PairWays
 from ..units import transfer_seconds

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rfabric.errors import RFabricError
+from ..errors import RFabricError
 
 LONGEST_PATH = 1024  # the compiled core keeps room for the longest path beside every flow in flight
 

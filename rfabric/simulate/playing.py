@@ -12,13 +12,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from ..fabric import Fabric
-from ..fabric.schemes import ECMP, Routing, Sent
+from ..fabric.cabling import cabling_of
 from ..optics.circuits import Circuits, Demand
 from ..optics.outlook import Load, Outlook, gain_later, gained
 from ..optics.planner import Decision, cable_mask
 from ..optics.policies import Policy
 from ..optics.rewiring import NONE, Rewiring
 from ..optics.rounds import Rounds, decompositions, direct
+from ..routing.schemes import ECMP, Routing, Sent
 from ..trace import Scene, Stage, Trace, waves
 from ..trace.pairs import Pairs, PairWays
 from .flows import Engine
@@ -36,7 +37,7 @@ class Play:
     ):  # fmt: skip
         self.fabric, self.rounds, self.stages, self.rows = fabric, rounds, stages, rows
         host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
-        src, dst = (fabric.cabling.host_rack[host[ends[rows]]] for ends in (trace.src, trace.dst))
+        src, dst = (cabling_of(fabric).host_rack[host[ends[rows]]] for ends in (trace.src, trace.dst))
         self.weight = rounds.weight[:, src, dst]
         self.to_come = list(range(len(rounds.circuits)))  # of this pass, the present round first
         self.number, self.until = 0, None
@@ -155,7 +156,7 @@ def _lights_of(fabric: Fabric, pairs: Pairs, circuits: Circuits, sent: np.ndarra
     for a, b, number in zip(src.tolist(), dst.tolist(), numbers.tolist(), strict=True):
         load.setdefault((a, b), {})[number] = 0.0
     found = np.full(len(sent), -1, dtype=np.int64)
-    rack, to = (fabric.cabling.host_rack[ends].tolist() for ends in (pairs.src, pairs.dst))
+    rack, to = (cabling_of(fabric).host_rack[ends].tolist() for ends in (pairs.src, pairs.dst))
     for i in np.argsort(-sent, kind="stable")[: int((sent > 0).sum())].tolist():
         if paths := load.get((rack[i], to[i])):
             found[i] = least = min(paths, key=paths.__getitem__)

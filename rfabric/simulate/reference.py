@@ -10,7 +10,7 @@ Bertsekas and Gallager, Data Networks, 2nd ed., section 6.5.2 (max-min flow cont
 
 import numpy as np
 
-from rfabric.simulate.inputs import Batch
+from .inputs import Batch
 
 SAME_INSTANT = 1e-12  # events closer than this, relative to the time of day, are one event
 READY, FINISHED = 0, 1

@@ -29,14 +29,14 @@ import numpy as np
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric
-from ..fabric.schemes import DEFAULT_SCHEME, SPLIT, Routing
-from ..fabric.ways import offsets_of
 from ..optics import Circuits, Decision, Rewire, Timing, intend, parse_policy
 from ..optics.circuits import together
 from ..optics.planner import refuse_cut, turn
 from ..optics.policies import spelled
 from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Folding, Result
+from ..routing.schemes import DEFAULT_SCHEME, SPLIT, Routing
+from ..routing.ways import offsets_of
 from ..trace import PLAN_AHEAD, Demands, Scene, Stage, Trace, begins, routing_of, stages
 from ..trace.beforehand import first_circuits
 from ..trace.pairs import Pairs, PairWays

@@ -21,10 +21,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..fabric import Fabric
-from ..fabric.schemes import Routing
-from ..fabric.ways import offsets_of, spread
+from ..fabric.cabling import cabling_of
 from ..optics import Circuits, Timing
 from ..optics.planner import cable_mask
+from ..routing.schemes import Routing
+from ..routing.ways import offsets_of, spread
 from ..trace import Stage, Trace
 from ..trace.pairs import Pairs, PairWays
 from ..units import transfer_seconds
@@ -147,7 +148,7 @@ class _Walk:
         turns: Sequence[Turn], timing: Timing,
     ):  # fmt: skip
         self.fabric, self.trace, self.routing, self.timing = fabric, trace, routing, timing
-        self.pairs, self.rate = Pairs(fabric, trace, routing), fabric.cabling.rate
+        self.pairs, self.rate = Pairs(fabric, trace, routing), cabling_of(fabric).rate
         self.lit, self.ways = lit, PairWays(fabric, self.pairs, lit, routing)
         self.kind, self.latency = self._kinds(stages), self._latency()
         self.waiting, self.times = dict(enumerate(turns)), [(NEVER, NEVER)] * len(turns)

@@ -28,8 +28,9 @@ from ..optics import Timing, parse_policy
 from ..report.folder import new_folder, read_folder, sweep, write_folder, write_text
 from ..report.result import Scale
 from ..report.summary import Run, summary_of
-from ..rl.schedule import parse_policies
-from ..rl.traffic import Traffic, read_traffic
+from ..schedulers.table import parse_policies
+from ..schedulers.traffic import read_traffic
+from ..trace import Traffic
 
 VERSION = 1
 

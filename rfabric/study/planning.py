@@ -17,13 +17,13 @@ import numpy as np
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric
-from ..fabric.schemes import DEFAULT_SCHEME, Routing
 from ..optics import Circuits, Timing, parse_policy
 from ..optics.bound import bound
 from ..optics.check import faults, faults_during
 from ..optics.outlook import Outlook
 from ..report.planning import Planned
 from ..report.result import Result, union_seconds
+from ..routing.schemes import DEFAULT_SCHEME, Routing
 from ..simulate.world import simulate
 from ..trace import Stage, Trace, routing_of, stage_demand, stages
 from ..trace.pairs import Pairs, PairWays

@@ -89,7 +89,7 @@ def _measured(case: str, fabric: Fabric, wanted: Demand, name: str, peer: bool) 
 
 def _fresh(fabric: Fabric) -> None:
     """Forget the ways under circuits seen before: a plan works out its own."""
-    fabric.routes.cache_clear()
+    fabric.memo.pop("routes", None)
 
 
 def _one_plane(fabric: Fabric, wanted: Demand, peer: bool) -> tuple[float, float | None]:

@@ -11,11 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from ..fabric import Fabric
-from ..fabric.schemes import Routing
-from ..fabric.ways import Entries
 from ..optics import Circuits, Demand, Policy, parse_policy, refuse_disconnection
 from ..optics.outlook import Outlook
 from ..optics.planner import refuse_cut
+from ..routing.schemes import Routing
+from ..routing.ways import Entries
 from .model import Trace
 from .pairs import Pairs, PairWays
 

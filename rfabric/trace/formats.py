@@ -35,7 +35,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import RFabricError
-from ..fabric.ways import offsets_of
+from ..routing.ways import offsets_of
 from ..units import parse_size, parse_time
 from .builder import whole_bytes
 from .loops import Loop
@@ -45,24 +45,19 @@ COLUMNS = ("id", "src", "dst", "size_bytes", "start_s", "after", "gap_s", "step"
 LOOP_COLUMNS = ("loop", "turn", "repeat", "between_s", "beside_s")
 SECONDS = partial(parse_time, bare=True)  # the names of columns hold the unit
 VERSION = 1
+TRACE_SUFFIXES = (".csv", ".jsonl", ".txt", ".htsim", ".flows")
 BEYOND = None  # the key of cells for which the header has no name
 
 
 def read_trace(path: str | Path) -> Trace:
     """Read a trace by its suffix: .csv, .jsonl, or .txt/.htsim/.flows for `src dst bytes start_ns`."""
     path = Path(path)
-    readers = {
-        ".csv": _read_csv,
-        ".jsonl": _read_jsonl,
-        ".txt": _read_htsim,
-        ".htsim": _read_htsim,
-        ".flows": _read_htsim,
-    }
-    if path.suffix not in readers:
-        raise RFabricError(f"{path}: unknown trace suffix {path.suffix!r}; use one of {', '.join(readers)}")
+    if path.suffix not in TRACE_SUFFIXES:
+        raise RFabricError(f"{path}: unknown trace suffix {path.suffix!r}; use one of {', '.join(TRACE_SUFFIXES)}")
+    readers = {".csv": _read_csv, ".jsonl": _read_jsonl}
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:  # spreadsheets put a mark before the header
-            records, head = readers[path.suffix](file)
+            records, head = readers.get(path.suffix, _read_htsim)(file)
         if not records:
             raise RFabricError("holds no flow")
         return _trace(records, {"source": path.name} | _object(head, "provenance"), _object(head, "windows"))

@@ -23,9 +23,10 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.schemes import Routing, Sent
-from ..fabric.ways import Entries, spread
+from ..fabric.cabling import cabling_of
 from ..optics import Demand
+from ..routing.schemes import Routing, Sent
+from ..routing.ways import Entries, spread
 from ..units import transfer_seconds
 from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
 
@@ -269,11 +270,11 @@ class Trace:
         """Rack to rack bytes of these rows (`left`: what each still sends), and what the busiest network card needs for them."""
         size = self.total[rows] if left is None else left
         host = np.array([fabric.host_index[name] for name in self.hosts], dtype=np.int64)
-        rack, n = fabric.cabling.host_rack[host], len(fabric.racks)
+        rack, n = cabling_of(fabric).host_rack[host], len(fabric.racks)
         src, dst = self.src[rows], self.dst[rows]
         away = rack[src] != rack[dst]  # traffic inside a rack asks for no circuit
         sent = Entries.summed(rack[src[away]], rack[dst[away]], size[away], n)
-        nic = fabric.cabling.rate[fabric.cabling.host_link[host]]
+        nic = cabling_of(fabric).rate[cabling_of(fabric).host_link[host]]
         cards = (np.bincount(ends, size, minlength=len(host)) for ends in (src, dst))
         floor = max(float(transfer_seconds(load, nic).max(initial=0.0)) for load in cards)
         return Demand(fabric.racks, sent, window, phase, floor)

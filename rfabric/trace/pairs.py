@@ -12,11 +12,13 @@ from copy import copy
 import numpy as np
 
 from ..errors import RFabricError
-from ..fabric import Fabric, Routes
-from ..fabric.schemes import ECMP, SPLIT, Routing, Split, split
-from ..fabric.ways import offsets_of, spread
+from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
 from ..optics import Circuits
 from ..optics.outlook import Load
+from ..routing import Routes, routes_of
+from ..routing.schemes import ECMP, SPLIT, Routing, Split, split
+from ..routing.ways import offsets_of, spread
 from .model import Trace
 
 PARTS = 24  # 1, 2, 3, 4, 6, 8, 12 and 24 equal ways share them evenly; 5 and 7 are off by 4 and 17 % on their busiest
@@ -81,11 +83,11 @@ class Pairs:
 def _deal(fabric: Fabric, routing: Routing, pairs: Pairs) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(pairs, how many parts each has, shares of these parts), batch by batch: by the ways, or evenly where ways change."""
     if fabric.ocses:
-        rack = fabric.cabling.host_rack
+        rack = cabling_of(fabric).host_rack
         found = np.where(rack[pairs.src] == rack[pairs.dst], 1, PARTS)
         yield np.arange(len(found)), found, np.repeat(1.0 / found, found)
         return
-    every, routes = np.arange(len(pairs.src)), fabric.routes(Circuits(), routing)
+    every, routes = np.arange(len(pairs.src)), routes_of(fabric, Circuits(), routing)
     for some, ways in _laid_out(routes, pairs, every):
         found = np.diff(ways.first)
         dark = found == 0
@@ -119,7 +121,7 @@ class PairWays:
     """The directed links of host pairs under one set of circuits, part by part; link `nowhere` where nothing connects one."""
 
     def __init__(self, fabric: Fabric, pairs: Pairs, circuits: Circuits, routing: Routing):
-        self.routes, self.pairs = fabric.routes(circuits, routing), pairs
+        self.routes, self.pairs = routes_of(fabric, circuits, routing), pairs
         self.several = routing.scheme == SPLIT
         self.nowhere = 2 * len(fabric.links)
         self.first = np.full(len(pairs.share), -1, dtype=np.int64)

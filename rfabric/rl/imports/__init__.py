@@ -18,9 +18,9 @@ from typing import Any
 
 import yaml
 
+from ...compute.gpus import find_gpu
+from ...compute.named import find_model, likely_models
 from ...errors import RFabricError
-from ..gpus import find_gpu
-from ..models import find_model, likely_models
 from ..workload import read_recipe
 from .draft import Draft
 from .settings import Settings, read_settings

@@ -21,18 +21,18 @@ from statistics import mean, median
 
 import numpy as np
 
+from ...compute.serving import Batching, independent, serve
 from ...errors import RFabricError
 from ...fabric import parse_fabric
 from ...fabric.cost import bill
 from ...rl import Workload, read_recipe
-from ...rl.orchestrrl import Tuning, engines_of, orchestrate
 from ...rl.phases import responses, step_of
 from ...rl.plan import step_period
-from ...rl.replanning import Problem, forecast, outlook, replan
-from ...rl.roofline import decode_step
-from ...rl.schedule import Scheduled, as_it_stands
-from ...rl.serving import Batching, independent, serve
-from ...rl.traffic import read_traffic
+from ...rl.timing import decode_step
+from ...schedulers.base import Scheduled, as_it_stands
+from ...schedulers.orchestrrl import Tuning, engines_of, orchestrate
+from ...schedulers.orchestrrl.replanning import Problem, forecast, outlook, replan
+from ...schedulers.traffic import read_traffic
 from ...simulate.world import simulate
 from . import QUOTED, SECOND_HAND, Row
 

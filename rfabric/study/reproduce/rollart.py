@@ -11,17 +11,19 @@ from functools import cache
 
 import numpy as np
 
-from ...fabric import data_dir
+from ...compute.communication import NIC_ONE_PAIR, network
+from ...compute.gpus import GPUS
+from ...compute.layout import Layout
+from ...compute.models import Model
+from ...compute.named import read_model
+from ...compute.roofline import Server
+from ...compute.sync_time import Sync, tensors_of, weight_sync_seconds
+from ...folders import data_dir
 from ...rl import Workload, read_recipe
-from ...rl.agents import Episode, Pool, Task
-from ...rl.communication import NIC_ONE_PAIR, network
-from ...rl.gpus import GPUS
-from ...rl.models import Model
 from ...rl.phases import trained_on
-from ...rl.rollart import TASKS, affinity, mixed, transfer, with_affinity
-from ...rl.roofline import Server
-from ...rl.sync_time import Layout, Sync, tensors_of, weight_sync_seconds
-from ...rl.trajectories import Manner, Played, play
+from ...schedulers.rollart import TASKS, affinity, mixed, transfer, with_affinity
+from ...schedulers.rollart.agents import Episode, Pool, Task
+from ...schedulers.rollart.trajectories import Manner, Played, play
 from ...units import bytes_in
 from . import SECOND_HAND, Row, span
 
@@ -94,7 +96,7 @@ def pool(size: str, gpu: str, gpus: int, model: str | None = None, tp: int | Non
 
 
 def _model(name: str) -> Model:
-    return Model.read(data_dir("traffic") / "models" / f"{name}.json")
+    return read_model(data_dir("traffic") / "models" / f"{name}.json")
 
 
 def rollout(pools: Sequence[Pool], tasks: Sequence[Task], manner: Manner, seed: int) -> float:
@@ -148,7 +150,7 @@ def broadcast_seconds(size: str, to_gpus: int) -> float:
     """NCCL between GPUs of one cluster: what systems without a store do."""
     w = job(size)
     made = Sync(
-        w.model.weight_bytes, tensors_of(w.model), Layout(TRAINING_GPUS), Layout(to_gpus, MODELS[size][1]),
+        w.model.weight_bytes, tensors_of(w.model), Layout.over(TRAINING_GPUS), Layout.over(to_gpus, MODELS[size][1]),
         network(GPUS["H800"]), "broadcast",
     )  # fmt: skip
     return weight_sync_seconds(made)

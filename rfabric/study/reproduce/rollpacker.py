@@ -14,7 +14,7 @@ import numpy as np
 
 from ...rl import Workload, read_recipe
 from ...rl.lengths import Lengths
-from ...rl.rollpacker import (
+from ...schedulers.rollpacker import (
     ALIKE,
     LONG,
     SHORT,

@@ -12,13 +12,13 @@ from functools import cache
 from statistics import mean, median
 
 from ...rl import Workload, read_recipe
-from ...rl.multiplex import Bill, Group, Job, Pools, migrated_period, run
-from ...rl.multiplex.cluster import OPTIMUM
-from ...rl.multiplex.groups import Tail
-from ...rl.multiplex.jobs import SECONDS_PER_HOUR
-from ...rl.multiplex.optimum import pinnings
-from ...rl.multiplex.policies import weave
-from ...rl.multiplex.tail import tail
+from ...schedulers.weave import Bill, Group, Job, Pools, migrated_period, run
+from ...schedulers.weave.cluster import OPTIMUM
+from ...schedulers.weave.groups import Tail
+from ...schedulers.weave.jobs import SECONDS_PER_HOUR
+from ...schedulers.weave.optimum import pinnings
+from ...schedulers.weave.policies import weave
+from ...schedulers.weave.tail import tail
 from ...units import bytes_in
 from . import Row, span
 from .weave_inputs import (

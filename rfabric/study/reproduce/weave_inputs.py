@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...rl.multiplex import Job, Profile
-from ...rl.multiplex.jobs import FOOTPRINTS, SECONDS_PER_HOUR
+from ...schedulers.weave import Job, Profile
+from ...schedulers.weave.jobs import FOOTPRINTS, SECONDS_PER_HOUR
 
 
 @dataclass(frozen=True)

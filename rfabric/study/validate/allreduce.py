@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from ...compute.communication import HOST_LAUNCH, Group, Network, bus_factor, collective_seconds, network
+from ...compute.gpus import find_gpu
 from ...errors import RFabricError
-from ...rl.communication import HOST_LAUNCH, Group, Network, bus_factor, collective_seconds, network
-from ...rl.gpus import find_gpu
 from ...units import BITS_PER_BYTE, parse_size
 from . import Group as Points
 from . import Point

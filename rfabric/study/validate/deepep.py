@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from ...compute.communication import Group, network
+from ...compute.expert_exchange import DEFAULT_SMS, Exchange, exchange_seconds, reached
+from ...compute.gpus import Gpu, find_gpu
 from ...errors import RFabricError
-from ...rl.communication import Group, network
-from ...rl.expert_exchange import DEFAULT_SMS, Exchange, exchange_seconds, reached
-from ...rl.gpus import Gpu, find_gpu
 from . import Group as Points
 from . import Point
 from .tables import Refused, attempt, number, rows

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...rl.communication import KINDS, Group, collective_seconds, network
-from ...rl.gpus import find_gpu
+from ...compute.communication import KINDS, Group, collective_seconds, network
+from ...compute.gpus import find_gpu
 from . import Group as Points
 from . import Point
 from .tables import Refused, number, rows, split_by_size, whole

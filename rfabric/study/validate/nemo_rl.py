@@ -17,13 +17,14 @@ from statistics import NormalDist
 
 import numpy as np
 
+from ...compute.gpus import Gpu, find_gpu
+from ...compute.models import Model
+from ...compute.named import find_model
 from ...errors import RFabricError
 from ...rl import Lengths, Workload
-from ...rl.gpus import Gpu, find_gpu
-from ...rl.models import Model, find_model
 from ...rl.phases import step_of
 from ...rl.plan import plan_of_steps, step_period
-from ...rl.workload import Cluster, Generation, Training
+from ...rl.setup import Cluster, Generation, Training
 from . import Group, Point
 from .tables import attempt, named, number, whole
 from .tables import rows as table_of

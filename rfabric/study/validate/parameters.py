@@ -14,8 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...compute.models import Model
+from ...compute.named import find_model, read_model, same_model
 from ...errors import RFabricError
-from ...rl.models import Model, find_model, same_model
 from . import Group, Point
 from .tables import attempt
 from .tables import rows as table_of
@@ -83,7 +84,7 @@ def _rows(files: list[Path], published: dict[str, list[Stated]]) -> Iterator[Row
 
 def _read(file: Path) -> Model | RFabricError:
     try:
-        return Model.read(file)
+        return read_model(file)
     except RFabricError as error:
         return error
 

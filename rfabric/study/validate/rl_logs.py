@@ -18,12 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
+from ...compute.gpus import GPUS
+from ...compute.models import Model
+from ...compute.named import find_model
+from ...compute.roofline import Server, step_of
+from ...compute.serving import Batching, independent, serve
 from ...errors import RFabricError
-from ...rl.gpus import GPUS
 from ...rl.lengths import Lengths
-from ...rl.models import Model, find_model
-from ...rl.roofline import Server, step_of
-from ...rl.serving import Batching, independent, serve
 from . import Group, Point
 from .tables import rows as table_of
 

@@ -23,11 +23,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...compute.gpus import find_gpu
+from ...compute.models import BF16_BYTES, STORED_BYTES, Model
+from ...compute.named import find_model
+from ...compute.roofline import Server, step_of
+from ...compute.serving import ENGINES, Batching, Served, closed_loop, serve
 from ...errors import RFabricError
-from ...rl.gpus import find_gpu
-from ...rl.models import BF16_BYTES, STORED_BYTES, Model, find_model
-from ...rl.roofline import Server, step_of
-from ...rl.serving import ENGINES, Batching, Served, closed_loop, serve
 from ...units import bytes_in
 from . import Group, Point
 from .tables import attempt, named, rows

@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from ...compute.gpus import find_gpu
+from ...compute.models import Model
+from ...compute.named import find_model
+from ...compute.training import FSDP, MEGATRON, Layout, Trainer, share_again, training_step
 from ...errors import RFabricError
-from ...rl.gpus import find_gpu
-from ...rl.models import Model, find_model
-from ...rl.training import FSDP, MEGATRON, Layout, Trainer, share_again, training_step
 from . import Group, Point
 from .tables import attempt, number, rows, whole
 

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
+from ...compute.gpus import Gpu, find_gpu
+from ...compute.models import Model
+from ...compute.named import find_model
 from ...errors import RFabricError
 from ...rl import Lengths, Workload
-from ...rl.gpus import Gpu, find_gpu
-from ...rl.models import Model, find_model
 from ...rl.phases import responses, step_of, trained_on
 from ...rl.plan import plan_of_steps, step_period
-from ...rl.workload import Cluster, Generation, Training
+from ...rl.setup import Cluster, Generation, Training
 from . import Group, Point
 from .nemo_rl import lognormal
 from .tables import attempt, named, number, whole

@@ -9,8 +9,8 @@ The GPU stands in the file name. Times are those of kernels, without the host's 
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...rl.communication import Group, collective_seconds, network
-from ...rl.gpus import find_gpu
+from ...compute.communication import Group, collective_seconds, network
+from ...compute.gpus import find_gpu
 from . import Group as Points
 from . import Point
 from .tables import Refused, number, rows, split_by_size

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...rl.gpus import Gpu, find_gpu
-from ...rl.models import BF16_BYTES
-from ...rl.training import matmul_seconds, moved_seconds
+from ...compute.gpus import Gpu, find_gpu
+from ...compute.models import BF16_BYTES
+from ...compute.training import matmul_seconds, moved_seconds
 from . import Group, Point
 from .tables import BROKEN, reason, rows
 

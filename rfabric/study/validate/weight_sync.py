@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from ...compute.communication import Network, network
+from ...compute.gpus import find_gpu
+from ...compute.layout import Layout, layout
+from ...compute.named import find_model
+from ...compute.sync_time import Sync, tensors_of, weight_sync_seconds
 from ...errors import RFabricError
-from ...rl.communication import Network, network
-from ...rl.gpus import find_gpu
-from ...rl.models import find_model
-from ...rl.sync_time import Layout, Sync, layout, tensors_of, weight_sync_seconds
 from . import Group, Point
 from .tables import Refused, attempt, rows
 
@@ -68,7 +69,7 @@ def _layout(row: dict[str, str], side: str) -> Layout:
     if not any(texts):
         raise Refused(f"neither {side} nor {side}_layout is given")
     known = [layout(text) for text in texts if text]
-    return Layout(known[0].gpus, known[-1].tp, known[-1].pp, known[-1].ep)
+    return Layout.over(known[0].gpus, known[-1].tp, known[-1].pp, known[-1].ep)
 
 
 def _precision(row: dict[str, str]) -> str:

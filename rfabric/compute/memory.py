@@ -1,0 +1,106 @@
+"""What fits in HBM: KV cache beside the weights of an engine; parameters, states and activations of a training rank.
+
+    engine:    weights / (tp pp), those of experts / (ep pp), + KV cache / its shards + what CUDA and NCCL hold
+    training:  the same shards with gradients and Adam's states + activations of pp micro-batches
+
+Bytes on one GPU unless said otherwise. A latent (MLA) cache has no heads to cut, so all tp GPUs hold all of it.
+"""
+
+from .gpus import Gpu
+from .layout import Layout
+from .models import BF16_BYTES, STORED_BYTES, Model
+
+# CUDA context, NCCL buffers, graphs, workspace: aiconfigurator's h100_sxm.yaml, other_mem.
+RESERVED_BYTES = 3_758_096_384
+# fp32 master copy and two Adam moments: Rajbhandari et al., ZeRO, arXiv 1910.02054.
+OPTIMIZER_BYTES = 12
+# Activations a token and layer, in hidden bytes / tp, with sequence parallelism: selective recomputation (or flash
+# attention) and full recomputation. Korthikanti et al., arXiv 2205.05198, Table 2.
+ACTIVATION_BYTES = {"selective": 34, "full": 2}
+
+
+def kv_capacity_tokens(
+    model: Model, gpu: Gpu, tp: int, utilisation: float, pp: int = 1, ep: int | None = None, precision: str = "bf16"
+) -> int:
+    """Tokens of KV cache that tp x pp GPUs hold beside the weights; negative when the weights do not fit."""
+    free = gpu.hbm_bytes * utilisation - RESERVED_BYTES - engine_weight_bytes(model, tp, pp, ep, precision)
+    return int(free // kv_bytes_per_gpu(model, tp, pp))
+
+
+def engine_weight_bytes(model: Model, tp: int, pp: int = 1, ep: int | None = None, precision: str = "bf16") -> float:
+    """Weights on one GPU of an engine; experts are cut or dealt to `ep` GPUs, those of its tp where not said."""
+    experts = model.expert_parameters * STORED_BYTES[precision]
+    return (model.weight_bytes_at(precision) - experts) / (tp * pp) + experts / ((ep or tp) * pp)
+
+
+def kv_bytes_per_gpu(model: Model, tp: int, pp: int = 1) -> float:
+    """KV cache of one token on each GPU that holds a part of it."""
+    return model.kv_bytes_per_token / (kv_shards(model, tp) * pp)
+
+
+def kv_shards(model: Model, tp: int) -> int:
+    """In how many parts `tp` GPUs cut the KV cache: no finer than its heads, beyond which they are copied."""
+    return 1 if model.latent else min(tp, model.kv_heads)
+
+
+def fewest_gpus(model: Model, gpu: Gpu, tokens: int, utilisation: float = 0.9, precision: str = "bf16") -> int | None:
+    """The least power of two of GPUs that serve the model with room for so many tokens of KV cache; None: not 1,024 either.
+
+    Tensor parallelism inside a server, then a pipeline over servers.
+    """
+    for n in (2**i for i in range(11)):
+        tp = min(n, gpu.gpus_per_server)
+        if (
+            n // tp <= model.layers
+            and kv_capacity_tokens(model, gpu, tp, utilisation, n // tp, None, precision) >= tokens
+        ):
+            return n
+    return None
+
+
+def fewest_training_gpus(model: Model, gpu: Gpu, grad_bytes: int = 4) -> int | None:
+    """The least power of two of GPUs whose HBM holds parameters, gradients and Adam's states, all sharded, without activations."""
+    states = (BF16_BYTES + grad_bytes + OPTIMIZER_BYTES) * model.parameters
+    return next((n for n in (2**i for i in range(17)) if states / n + RESERVED_BYTES <= gpu.hbm_bytes), None)
+
+
+def training_bytes(
+    model: Model,
+    layout: Layout,
+    micro_batch_tokens: int,
+    grad_bytes: int = 4,
+    recompute: str = "selective",
+    replicated: bool = False,
+) -> dict[str, float]:
+    """Bytes on one training GPU, by what takes them; the first stage of a pipeline holds pp micro-batches at a time.
+
+    micro_batch_tokens: of one context-parallel rank; replicated: every data-parallel rank holds all of Adam's states.
+    """
+    shards = training_shards(model, layout)
+    shard = sum(size for size, _ in shards)
+    states = sum(size / (1 if replicated else ranks) for size, ranks in shards)
+    kept, layer = (states, shard * layout.pp / model.layers) if layout.sharded else (shard, 0.0)
+    activation = ACTIVATION_BYTES[recompute] * model.hidden * micro_batch_tokens / layout.tp
+    return {
+        "parameters": BF16_BYTES * kept,
+        "gradients": grad_bytes * kept,
+        "optimizer": OPTIMIZER_BYTES * states,
+        "activations": activation * model.layers,  # pp micro-batches of layers / pp layers each
+        "logits": 4 * model.vocab * micro_batch_tokens / layout.tp,
+        "reserved": RESERVED_BYTES,
+        # The layer that computes and the one that is gathered beside it, and a layer's gradients before they are scattered.
+        **({"gathered": (2 * BF16_BYTES + grad_bytes) * layer} if layout.sharded else {}),
+    }
+
+
+def training_shards(model: Model, layout: Layout) -> list[tuple[float, int]]:
+    """(parameters on one training GPU, how many GPUs hold the same): of what all tokens pass, and of experts.
+
+    Experts are dealt to `ep` GPUs and not cut by tp (Megatron's expert_tensor_parallel_size 1), so the GPUs of a stage hold
+    dp x cp x tp / ep copies.
+    """
+    ranks = layout.dp * layout.cp
+    shards = [(model.dense_parameters / (layout.tp * layout.pp), ranks)]
+    if model.experts:
+        shards.append((model.expert_parameters / (layout.ep * layout.pp), ranks * layout.tp // layout.ep))
+    return shards

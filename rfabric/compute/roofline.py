@@ -1,0 +1,258 @@
+"""How long a step of an inference engine takes: rooflines of decode and prefill. Pure functions of model, GPU and token counts.
+
+    one step of n responses with C tokens of context in all, and of p prompt tokens that make a pairs of tokens to attend:
+
+        max( weights + experts touched + C kv     over HBM,
+             2 N (n + p) + attention (C + a)      over FLOP/s )
+        + kernels + all-reduces + what is read and written between matmuls + the host's work
+
+    weights, N, attention and kv are cut by tp; a server of several attention replicas (dp) cuts its responses by dp and its
+    experts by tp x dp; stages (pp) pass batches of n / pp after one another.
+
+With experts, N is what a token passes and the weights are those that n + p tokens touch: each of E experts a layer is left
+out with probability (1 - k/E)^(n+p), as tokens choose evenly and independently.
+
+While n is constant C grows by n a step, so the steps between two events are one closed sum (`serving` plays the events).
+
+Constants: HBM and kernel latency are aiconfigurator's; matmul is the best measured one (catalog) times what an engine reaches
+of it; the host's two are fitted. Fitted means: on aiconfigurator's silicon_sample.csv, by hand, to two figures.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from .communication import collective_seconds, network
+from .gpus import Gpu
+from .memory import RESERVED_BYTES, kv_shards
+from .models import BF16_BYTES, STORED_BYTES, Model
+
+# A kernel in a CUDA graph takes 3 us at least (aiconfigurator h100_sxm.yaml, mem_empirical_constant_latency); a layer
+# has about seven: two norms, QKV, attention, output, gate-and-up with its activation, down. Routing adds four: router,
+# choice, permutation and its inverse.
+KERNEL_LATENCY_S = 3e-6
+LAYER_KERNELS, ROUTING_KERNELS = 7, 4
+# HBM: aiconfigurator h100_sxm.yaml, mem_bw_empirical_scaling_factor.
+HBM_SHARE = 0.80
+# Of the best matmul a GPU was measured to do, what the matmuls of an engine reach together.
+MATMUL_SHARE = 0.80
+# What the host adds to a step that the GPU waits for: scheduling, inputs, sampling (fitted), and more for each response.
+HOST_STEP_S, HOST_RESPONSE_S = 1.5e-3, 30e-6
+ALL_REDUCES_PER_LAYER = 2  # forward: after attention and after the MLP (Megatron-LM, arXiv 1909.08053)
+# An engine's step of prefill: tokens of its slope of all-reduces, vLLM's and SGLang's default chunk on GPUs of 80 GB.
+CHUNK_TOKENS = 8192
+
+
+@dataclass(frozen=True)
+class Server:
+    """GPUs that generate together: dp attention replicas of tp GPUs, pp stages of such; experts dealt to ep, else cut over all.
+
+    weights, expert_weights: how they are stored, of models.STORED_BYTES; kv_bytes: of a number in the KV cache; utilisation:
+    share of HBM the engine may take; domain: GPUs that share NVLink (the GPU's own when None); hbm, matmul: shares of the peaks
+    reached; local: count only what all-reduces move inside a domain, as for a trace whose flows are the rest.
+    """
+
+    model: Model
+    gpu: Gpu
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+    weights: str = "bf16"
+    expert_weights: str = "bf16"
+    kv_bytes: float = 2.0
+    utilisation: float = 0.9
+    domain: int | None = None
+    hbm: float = HBM_SHARE
+    matmul: float | None = None
+    local: bool = False
+
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.pp * self.dp
+
+    @property
+    def ranks(self) -> int:
+        """GPUs of a stage, among which the experts are cut."""
+        return self.tp * self.dp
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of weights on one GPU."""
+        m = self.model
+        dense = m.weight_bytes_at(self.weights) - STORED_BYTES[self.weights] * m.expert_parameters
+        return (dense / self.tp + STORED_BYTES[self.expert_weights] * m.expert_parameters / self.ranks) / self.pp
+
+    @property
+    def kv_bytes_per_token(self) -> float:
+        """Bytes of KV cache of a token on each GPU that holds it, in all stages."""
+        return self.model.kv_bytes_per_token * self.kv_bytes / BF16_BYTES / kv_shards(self.model, self.tp)
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        """Tokens of KV cache beside the weights, in all attention replicas."""
+        free = self.gpu.hbm_bytes * self.utilisation - RESERVED_BYTES - self.weight_bytes
+        return int(free * self.pp * self.dp // self.kv_bytes_per_token)
+
+    def flops(self, stored: str) -> float:
+        """FLOP/s of a GPU's matmuls with weights `stored` so."""
+        precision = self.multiplied(stored)
+        return self.gpu.peak(precision) * (self.matmul or MATMUL_SHARE * self.gpu.matmul_share(precision))
+
+    def multiplied(self, stored: str) -> str:
+        """The precision of matmuls with weights `stored` so: bf16 where tensor cores lack the other, or activations stay bf16.
+
+        Where tensor cores have fp4, MXFP4 weights meet fp8 activations.
+        """
+        wanted = {"fp8": "fp8", "fp8_block": "fp8", "int8": "fp8", "nvfp4": "fp4"}.get(stored, "bf16")
+        if stored == "mxfp4" and self.gpu.fp4_flops:
+            wanted = "fp8"
+        return wanted if getattr(self.gpu, f"{wanted}_flops") else "bf16"
+
+
+@dataclass(frozen=True)
+class DecodeStep:
+    """Seconds of a step of n responses with C tokens of context, p prompt tokens and a pairs of them to attend:
+
+    max(m0 + e0 (1 - miss^(n+p)) + m1 C + m2 W, f0 n + f1 C + p0 p + p1 a + p2 A) + l0 + l1 (n + p) + h1 n
+
+    where layers that see no further back than `window` tokens see W = min(C, n window) and A = min(a, p window).
+    """
+
+    m0: float
+    m1: float
+    f0: float
+    f1: float
+    l0: float
+    l1: float
+    e0: float = 0.0
+    miss: float = 1.0
+    p0: float = 0.0
+    p1: float = 0.0
+    h1: float = 0.0
+    m2: float = 0.0
+    p2: float = 0.0
+    window: int = 0
+
+    def seconds(self, n: int, context: float, steps: int = 1) -> float:
+        """Seconds of `steps` decode steps in a row; `context` is C at the first, and grows by n a step."""
+        if self.m2 and context < n * self.window:  # windows fill on the way
+            filling = min(steps, -int((context - n * self.window) // n))
+            rest = self._steps(n, context + n * filling, steps - filling, False) if steps > filling else 0.0
+            return self._steps(n, context, filling, True) + rest
+        return self._steps(n, context, steps, False)
+
+    def _steps(self, n: int, context: float, steps: int, filling: bool) -> float:
+        """The same with windows that all grow, or are all full."""
+        start = self.m0 + self.e0 * (1 - self.miss**n) + self.m1 * context
+        start += self.m2 * (context if filling else n * self.window)
+        memory = _Line(start, (self.m1 + self.m2 * filling) * n)
+        compute = _Line(self.f0 * n + self.f1 * context, self.f1 * n)
+        return _sum_of_max(memory, compute, steps) + steps * (self.l0 + (self.l1 + self.h1) * n)
+
+    def mixed(self, n: int, context: float, tokens: float, pairs: float) -> float:
+        """Seconds of one step that decodes n responses and prefills `tokens` that attend to `pairs`."""
+        memory = self.m0 + self.e0 * (1 - self.miss ** (n + tokens)) + self.m1 * context
+        memory += self.m2 * min(context, n * self.window)
+        compute = self.f0 * n + self.f1 * context + self.p0 * tokens
+        compute += self.p1 * pairs + self.p2 * min(pairs, tokens * self.window)
+        return max(memory, compute) + self.l0 + self.l1 * (n + tokens) + self.h1 * n
+
+
+class _Line(NamedTuple):
+    start: float
+    slope: float
+
+    def sum(self, first: int, last: int) -> float:
+        """Sum over steps first .. last - 1."""
+        return (last - first) * (self.start + self.slope * (first + last - 1) / 2)
+
+
+def _sum_of_max(a: _Line, b: _Line, steps: int) -> float:
+    """Sum over steps 0 .. steps - 1 of the larger of two lines."""
+    if a.start < b.start or (a.start == b.start and a.slope < b.slope):
+        a, b = b, a  # a is the larger at first
+    if b.slope <= a.slope:
+        return a.sum(0, steps)
+    turn = min(steps, int(min(steps, (a.start - b.start) / (b.slope - a.slope))) + 1)
+    return a.sum(0, turn) + b.sum(turn, steps)
+
+
+@lru_cache(maxsize=1024)
+def step_of(s: Server) -> DecodeStep:
+    """The roofline of one step of a server."""
+    m, hbm = s.model, s.gpu.hbm_bytes_per_s * s.hbm
+    chosen = m.active_parameters - m.dense_parameters
+    dense, head = m.matmul_parameters - chosen, m.vocab * m.hidden  # prefill needs the head for its last token alone
+    once, per_token = _communication(s)
+    experts = 2 * chosen / s.flops(s.expert_weights)
+    share = s.ranks * s.pp  # responses are cut by dp and pp, their matmuls by tp
+    far = 1 - m.windowed / m.kv_layers  # of the layers with attention, those that see all
+    attention, kv = s.flops("bf16") * share, s.kv_bytes_per_token / (s.dp * s.pp) / hbm
+    kernels = m.layers * LAYER_KERNELS + (m.experts.layers * ROUTING_KERNELS if m.experts else 0)
+    return DecodeStep(
+        m0=(_stored_bytes(s) * (dense - head) + BF16_BYTES * head) / s.tp / hbm,
+        m1=kv * far,
+        f0=(2 * dense / s.flops(s.weights) + experts) / share,
+        f1=m.attention_flops_per_context_token * far / attention,
+        l0=kernels * KERNEL_LATENCY_S + once + HOST_STEP_S,
+        l1=(per_token + _between_matmuls(s) / hbm) / (s.dp * s.pp),
+        e0=STORED_BYTES[s.expert_weights] * m.expert_parameters / s.ranks / hbm,
+        miss=(1 - m.experts.per_token / m.experts.count) ** (1 / s.pp) if m.experts else 1.0,
+        p0=(2 * (dense - head) / s.flops(s.weights) + experts) / share,
+        p1=m.attention_flops_per_pair * far / attention,
+        h1=HOST_RESPONSE_S / (s.dp * s.pp),
+        m2=kv * (1 - far),
+        p2=m.attention_flops_per_pair * (1 - far) / attention,
+        window=m.window if m.windowed else 0,
+    )
+
+
+def _stored_bytes(s: Server) -> float:
+    """Bytes of a weight of what all tokens pass; MXFP4 is for experts only."""
+    return BF16_BYTES if s.weights == "mxfp4" else STORED_BYTES[s.weights]
+
+
+def _between_matmuls(s: Server) -> float:
+    """Bytes a GPU reads and writes for one token outside matmuls and attention: norms with residuals, rotation, activation.
+
+    A norm reads and writes its input and the residual; fp8 and fp4 matmuls have their inputs read and written smaller.
+    """
+    m = s.model
+    queries, keys = m.heads * m.head_dim / s.tp, 2 * m.kv_heads * m.head_dim / kv_shards(m, s.tp)
+    columns = m.mlp_columns / s.tp
+    each = BF16_BYTES * (2 * 4 * m.hidden + 2 * (queries + keys) + 3 * columns)
+    if s.multiplied(s.weights) != "bf16":
+        each += (BF16_BYTES + STORED_BYTES[s.weights]) * (2 * m.hidden + queries + columns)
+    return m.layers * each
+
+
+def _communication(s: Server) -> tuple[float, float]:
+    """(seconds a step, seconds a token of one attention replica): all-reduces of tp, and experts' all-to-all where dp > 1.
+
+    With one replica all its GPUs hold all tokens, so its experts need the same all-reduce that a cut MLP does. With more, a
+    token goes to the GPUs of its experts and back; a stage of a pipeline sends its tokens on.
+    """
+    m, moved = s.model, s.model.hidden * BF16_BYTES
+    once, per_token = _line("all-reduce", moved, s.tp, s)
+    reduces = ALL_REDUCES_PER_LAYER * m.layers
+    start, token = reduces * once, reduces * per_token
+    if s.dp > 1 and m.experts:
+        # To each GPU that has a part of a chosen expert; the tp GPUs of a replica send a part of its tokens each.
+        copies = min(m.experts.per_token, s.ep) * s.ranks / s.ep / s.tp
+        once_all, per_copy = _line("all-to-all", moved * copies, s.ranks, s)
+        start += m.experts.layers * (2 * once_all - once)
+        token += m.experts.layers * (2 * per_copy - per_token)
+    if s.pp > 1:
+        once, per_token = _line("send-recv", moved, 2, s)
+        start, token = start + (s.pp - 1) * once, token + (s.pp - 1) * per_token
+    return start, token
+
+
+def _line(kind: str, size: float, ranks: int, s: Server) -> tuple[float, float]:
+    """(seconds at no size, seconds a token) of a collective of `size` bytes a token: through one token and a chunk of them."""
+    net = network(s.gpu, domain=s.domain or s.gpu.nvlink_gpus)
+    start = collective_seconds(kind, size, ranks, net)
+    ranks = min(ranks, net.domain) if s.local else ranks
+    once, chunk = (collective_seconds(kind, size * tokens, ranks, net) for tokens in (1, CHUNK_TOKENS))
+    return start, (chunk - once) / (CHUNK_TOKENS - 1)

@@ -1,0 +1,586 @@
+"""Continuous batching played event by event: what an engine does with requests that join and leave while it decodes.
+
+    waiting -> (slots? KV?) -> prefill in chunks -> decode, one token a step -> done -> the next turn, after its gap
+       ^--------- preempted: the KV cache is full; its tokens are recomputed --------'
+
+Between two events the batch stays as it is and its decode steps are one closed sum (`roofline.DecodeStep`), so a replica costs
+O(requests log requests), not O(tokens): 100,000 requests take seconds. Tokens, seconds; one server a play.
+
+A step holds `batched_tokens` at most. vLLM and TensorRT-LLM put a chunk of prefill and the decode of all others into one step;
+SGLang lets decode wait until all that could join is prefilled. TensorRT-LLM lets a request in when all the KV it may need
+fits, SGLang when 0.7 of it does (init_new_token_ratio), vLLM when its prompt does: it preempts the last that joined.
+
+Prefix caching: requests of one `group` share their prompt while one of them stays; a turn finds the context that the turn
+before it left, unless others needed the room meanwhile (the one unused longest goes first).
+"""
+
+import csv
+import heapq
+from bisect import bisect_left
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import RFabricError
+from .roofline import DecodeStep
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How an engine forms its steps; `reserve`: share of the tokens still to come that must fit for a request to join.
+
+    watermark: share of the KV cache that stays free when one joins others (vLLM's CacheConfig.watermark).
+    """
+
+    batched_tokens: int = 8192
+    max_num_seqs: int = 1024
+    prefill_first: bool = False
+    chunked: bool = True
+    reserve: float = 0.0
+    watermark: float = 0.01
+
+    def __post_init__(self):
+        for key in ("batched_tokens", "max_num_seqs"):
+            if getattr(self, key) < 1:
+                raise RFabricError(
+                    f"{key}: {getattr(self, key)} must be 1 or more; engines use 2048 to 16384 and 256 to 2048"
+                )
+
+
+# Defaults on GPUs of 80 GB: vLLM engine/arg_utils.py (OpenAI server), SGLang server_args.py and schedule_policy.py, TensorRT-LLM
+# llmapi (max_num_tokens, max_batch_size, GUARANTEED_NO_EVICT; chunked context off).
+ENGINES = {
+    "vllm": Batching(),
+    "sglang": Batching(max_num_seqs=4096, prefill_first=True, reserve=0.7),
+    "trtllm": Batching(max_num_seqs=2048, chunked=False, reserve=1.0),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Requests:
+    """Columns of requests: `prompt` tokens of context before the first of `output` tokens (int64[n] both).
+
+    after: the request that each follows, -1 for none; gap: seconds from its end, or from 0 (float64[n]); cached: tokens of
+    its prompt that the one before left; group: whose prompt is the same, -1 for nobody's.
+    """
+
+    prompt: np.ndarray
+    output: np.ndarray
+    after: np.ndarray
+    gap: np.ndarray
+    cached: np.ndarray
+    group: np.ndarray
+
+    def __post_init__(self):
+        for name in ("prompt", "output", "after", "cached", "group"):
+            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.int64))
+        object.__setattr__(self, "gap", np.asarray(self.gap, dtype=float))
+        self._check()
+
+    def _check(self) -> None:
+        n = len(self.prompt)
+        if not n:
+            raise RFabricError("requests: there are none; give a prompt and an output at least")
+        sizes = [len(getattr(self, name)) for name in ("output", "after", "gap", "cached", "group")]
+        if any(size != n for size in sizes):
+            raise RFabricError(f"requests: {n} prompts, but columns of {sizes}; all must be as long")
+        for name, low in (("prompt", 1), ("output", 1), ("cached", 0), ("gap", 0)):
+            least = getattr(self, name).min()
+            if not least >= low:
+                raise RFabricError(f"requests: {name} {least} must be {low} or more")
+        if (self.after >= np.arange(n)).any() or (self.after < -1).any():
+            raise RFabricError("requests: each must follow an earlier one, or -1 for none")
+        if len(set(self.after[self.after >= 0])) < np.count_nonzero(self.after >= 0):
+            raise RFabricError("requests: two follow the same one; a turn has one next turn at most")
+
+    def __len__(self) -> int:
+        return len(self.prompt)
+
+
+def independent(prompt: np.ndarray, output: np.ndarray, group_size: int = 1) -> Requests:
+    """Requests that are all there at the start; runs of `group_size` have the same prompt."""
+    n = len(prompt)
+    group = np.arange(n) // group_size if group_size > 1 else np.full(n, -1)
+    return Requests(prompt, output, np.full(n, -1), np.zeros(n), np.zeros(n), group)
+
+
+def closed_loop(concurrency: int, prompt: int, output: int, rounds: int, gap: float = 0.0) -> Requests:
+    """`concurrency` clients that each send `rounds` requests, the next `gap` s after the answer to the last."""
+    n = concurrency * rounds
+    after = np.maximum(np.arange(n) - concurrency, -1)
+    same = (np.full(n, prompt), np.full(n, output))
+    return Requests(*same, after, np.where(after >= 0, gap, 0.0), np.zeros(n), np.full(n, -1))
+
+
+def in_turns(
+    prompt: np.ndarray, output: np.ndarray, turns: int, latency: float, observed: int, group_size: int = 1
+) -> Requests:
+    """Rollouts that give their `output` tokens in `turns` parts; between two an environment takes `latency` s, says `observed`.
+
+    The context grows by both and stays cached; a rollout with fewer tokens than turns takes as many turns as tokens.
+    """
+    n = len(prompt)
+    if turns == 1:
+        return independent(prompt, output, group_size)
+    turn, rollout = np.divmod(np.arange(n * turns), n)
+    parts = (output[rollout] * (turn + 1)) // turns - (output[rollout] * turn) // turns
+    before = (output[rollout] * turn) // turns
+    keep = parts > 0
+    took = np.cumsum(keep.reshape(turns, n), axis=0).ravel() - 1  # turns of the rollout before this one
+    context = prompt[rollout] + before + observed * took
+    number = np.cumsum(keep) - 1
+    last = np.full(n, -1)
+    after = np.full(n * turns, -1)
+    for t in range(turns):
+        rows = slice(t * n, (t + 1) * n)
+        after[rows] = last
+        last = np.where(keep[rows], number[rows], last)
+    group = np.where((took == 0) & (group_size > 1), rollout // group_size, -1)
+    gap = np.where(after >= 0, latency, 0.0)
+    cached = np.where(after >= 0, context - observed, 0)
+    return Requests(context[keep], parts[keep], after[keep], gap[keep], cached[keep], group[keep])
+
+
+# A gap longer than this is a person, not a tool: nine in ten gaps of the coding agents are below 190 s.
+LONGEST_GAP_S = 300.0
+
+
+def sessions(path: str | Path, longest_gap: float = LONGEST_GAP_S) -> Requests:
+    """The calls of recorded agents, as a CSV of trace, agent, in_tokens, out_tokens, think_time_s, a call a row in order.
+
+    Each call follows the one before it after its gap and finds that context cached where its own has grown; a gap longer
+    than `longest_gap` s ends a rollout, and the next starts at 0. Calls without a token of answer are left out.
+    """
+    rows = _calls(Path(path))
+    prompt, output = (np.array([int(row[key]) for row in rows]) for key in ("in_tokens", "out_tokens"))
+    gap = np.array([float(row["think_time_s"] or 0) for row in rows])
+    last: dict[tuple[str, str], int] = {}
+    after = np.full(len(rows), -1)
+    for i, row in enumerate(rows):
+        session = row["trace"], row["agent"]
+        if gap[i] <= longest_gap:
+            after[i] = last.get(session, -1)
+        last[session] = i
+    context = np.where(after >= 0, prompt[after] + output[after], 0)
+    cached = np.where(context <= prompt, context, 0)
+    return Requests(
+        prompt, output, after, np.where(after >= 0, np.maximum(gap, 0), 0.0), cached, np.full(len(rows), -1)
+    )
+
+
+def _calls(path: Path) -> list[dict]:
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file, strict=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise RFabricError(f"sessions {path}: {error}") from error
+    needed = ("trace", "agent", "in_tokens", "out_tokens", "think_time_s")
+    missing = [key for key in needed if rows and key not in rows[0]]
+    if missing:
+        raise RFabricError(f"sessions {path}: no column {missing[0]}; it needs {', '.join(needed)}")
+    try:
+        rows = [row for row in rows if int(row["out_tokens"]) > 0]
+    except (TypeError, ValueError) as error:
+        raise RFabricError(f"sessions {path}: column out_tokens must hold whole numbers: {error}") from error
+    if not rows:
+        raise RFabricError(f"sessions {path}: holds no calls; give a call a row")
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """When each request came, gave its first token and ended (s, float64[n]); what the seconds went to."""
+
+    arrival: np.ndarray
+    first: np.ndarray
+    end: np.ndarray
+    output: np.ndarray
+    prefill: float
+    decode: float
+    idle: float
+    peak_kv_tokens: int
+    preempted: int
+
+    @property
+    def seconds(self) -> float:
+        return float(self.end.max())
+
+    @property
+    def ttft(self) -> np.ndarray:
+        """Seconds to the first token."""
+        return self.first - self.arrival
+
+    @property
+    def tpot(self) -> np.ndarray:
+        """Seconds from a token to the next, by request, of those with two tokens or more."""
+        long = self.output > 1
+        return (self.end - self.first)[long] / (self.output[long] - 1)
+
+
+def serve(step: DecodeStep, capacity: int, batching: Batching, requests: Requests) -> Served:
+    """Play `requests` on a server with `capacity` tokens of KV cache; RFabricError for one that never fits."""
+    most = int((requests.prompt + requests.output).max())
+    if most > capacity:
+        raise RFabricError(
+            f"requests: one needs {most} tokens of KV cache, the server holds {max(capacity, 0)}; use a larger tp, a higher "
+            f"memory_utilisation or lengths of {max(capacity, 0)} at most"
+        )
+    return _Play(step, capacity, batching, requests).run()
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """Requests of a paused server: tokens before the next one, tokens still to come (int64[n] both), whether their KV is there."""
+
+    context: np.ndarray
+    left: np.ndarray
+    resident: np.ndarray
+
+
+class Session:
+    """A server that can be paused, so that requests go on elsewhere. `resident` (bool[n]): the KV of their prompts is there."""
+
+    def __init__(
+        self,
+        step: DecodeStep,
+        capacity: int,
+        batching: Batching,
+        requests: Requests,
+        resident: np.ndarray | None = None,
+    ):
+        there = set() if resident is None else set(np.flatnonzero(resident).tolist())
+        self._play = _Play(step, capacity, batching, requests, resident=there)
+
+    @property
+    def now(self) -> float:
+        """Seconds since it began."""
+        return self._play.now
+
+    @property
+    def unfinished(self) -> int:
+        return self._play.unfinished
+
+    @property
+    def peak_kv_tokens(self) -> int:
+        return self._play.peak
+
+    def run(self, until: float = float("inf")) -> "Session":
+        """Play on until all requests are done, or the first step that ends at `until` or later."""
+        self._play.advance(until)
+        return self
+
+    def standing(self) -> Standing:
+        """How far each request is."""
+        return self._play.standing()
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """One request on its way: tokens before its next token, tokens to come, tokens of its prompt already computed."""
+
+    number: int
+    prompt: int
+    left: int
+    group: int
+    cached: int
+    computed: int = 0
+    own: int = 0  # tokens of KV that it alone holds
+    end: int = -1  # decode step after which it is done
+    started: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    members: int = 0
+    ready: bool = False  # their prompt is computed
+
+
+@dataclass(eq=False)
+class _Play:
+    """The state of a server between two events; `clock` counts decode steps."""
+
+    step: DecodeStep
+    capacity: int
+    batching: Batching
+    requests: Requests
+    now: float = 0.0
+    clock: int = 0
+    decoding: int = 0
+    context: int = 0  # tokens of context of those that decode
+    to_come: int = 0  # tokens that those let in have still to give
+    held: int = 0  # tokens of KV of those let in
+    kept: int = 0  # tokens of KV that finished turns left for the next
+    peak: int = 0
+    preempted: int = 0
+    prefill: float = 0.0
+    decode: float = 0.0
+    idle: float = 0.0
+    waiting: deque = field(default_factory=deque)
+    filling: deque = field(default_factory=deque)
+    inside: dict = field(default_factory=dict)  # those let in, by number, in order
+    ends: list = field(default_factory=list)
+    coming: list = field(default_factory=list)
+    left_behind: dict = field(default_factory=dict)  # request: tokens its context keeps in the cache
+    groups: dict = field(default_factory=dict)
+    resident: set = field(default_factory=set)  # requests whose prompt need not be prefilled but for its last token
+
+    def __post_init__(self):
+        r = self.requests
+        n = len(r)
+        self.arrival, self.first, self.end = np.zeros(n), np.zeros(n), np.zeros(n)
+        self.following = np.full(n, -1)
+        self.following[r.after[r.after >= 0]] = np.flatnonzero(r.after >= 0)
+        self.following = self.following.tolist()
+        self.columns = [c.tolist() for c in (r.prompt, r.output, r.group, r.cached, r.gap)]
+        starts = np.flatnonzero(r.after < 0)
+        self.coming = sorted((float(r.gap[i]), int(i)) for i in starts)
+        self.unfinished = n
+
+    def advance(self, until: float) -> None:
+        """Until all is done, or the first step that ends at `until` or later."""
+        while self.unfinished and self.now < until:
+            self._arrive()
+            self._let_in()
+            if self.filling:
+                self._fill()
+            elif self.decoding:
+                self._decode(until)
+            else:
+                self.idle += self.coming[0][0] - self.now
+                self.now = self.coming[0][0]
+
+    def standing(self) -> Standing:
+        prompt, output = (np.array(column) for column in self.columns[:2])
+        left = np.where(self.end > 0, 0, output)
+        resident = np.isin(np.arange(len(prompt)), list(self.resident))
+        for request in (*self.waiting, *self.inside.values()):
+            decodes = request.end >= 0
+            left[request.number] = request.end - self.clock if decodes else request.left
+            resident[request.number] = decodes or request.number in self.resident
+        return Standing(prompt + output - left, left, resident)
+
+    def run(self) -> Served:
+        self.advance(float("inf"))
+        return Served(
+            self.arrival, self.first, self.end, self.requests.output, self.prefill, self.decode, self.idle, self.peak,
+            self.preempted,
+        )  # fmt: skip
+
+    def _arrive(self) -> None:
+        prompt, output, group, cached, _ = self.columns
+        while self.coming and self.coming[0][0] <= self.now:
+            at, i = heapq.heappop(self.coming)
+            self.arrival[i] = at
+            self.waiting.append(_Request(i, prompt[i], output[i], group[i], cached[i]))
+
+    def _let_in(self) -> None:
+        """First come, first served, while a slot and KV are there."""
+        reserve, most = self.batching.reserve, self.batching.max_num_seqs
+        limit = self.capacity * (1 - self.batching.watermark)
+        while self.waiting and len(self.inside) < most:
+            request = self.waiting[0]
+            tokens = request.prompt + 1 - (self._shared(request) if request.group in self.groups else 0)
+            # Alone any request has room: `serve` has refused those that never fit.
+            if self.inside and self.held + tokens + reserve * (self.to_come + request.left) > limit:
+                return
+            self.waiting.popleft()
+            self._take(request)
+
+    def _shared(self, request: _Request) -> int:
+        """Tokens of its prompt that its group shares."""
+        return self.columns[0][request.number] if request.group >= 0 else 0
+
+    def _take(self, request: _Request) -> None:
+        """Give it its KV: what its last turn left, what its group shares, and room for the rest and its first token."""
+        before = int(self.requests.after[request.number])
+        if request.cached and before in self.left_behind:
+            self.kept -= self.left_behind.pop(before)
+            request.computed = min(request.cached, request.prompt - 1)
+        if request.number in self.resident:
+            self.resident.discard(request.number)
+            request.computed = request.prompt - 1
+        if request.group >= 0:
+            group = self.groups.setdefault(request.group, _Group())
+            self.held += 0 if group.members else self._shared(request)
+            group.members += 1
+        request.own = request.prompt + 1 - self._shared(request)
+        self.held += request.own
+        self.to_come += request.left
+        self.inside[request.number] = request
+        self.filling.append(request)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """Forget contexts that wait for their next turn, the oldest first, until what is held fits."""
+        while self.held + self.kept > self.capacity and self.left_behind:
+            self.kept -= self.left_behind.pop(next(iter(self.left_behind)))
+        self.peak = max(self.peak, self.held)
+
+    def _fill(self) -> None:
+        """One step with prefill: whole prompts or chunks, first come first, up to the budget."""
+        alone = self.batching.prefill_first
+        n, context = (0, 0) if alone else (self.decoding, self.context)
+        budget = max(self.batching.batched_tokens - n, 1)
+        tokens, pairs, done = 0, 0.0, []
+        while self.filling and tokens < budget:
+            request = self.filling[0]
+            if request.group >= 0 and self.groups[request.group].ready:
+                request.computed = max(request.computed, min(self._shared(request), request.prompt - 1))
+            need = request.prompt - request.computed
+            if not self.batching.chunked and tokens and tokens + need > budget:
+                break
+            part = min(need, budget - tokens) if self.batching.chunked else need
+            pairs += part * (request.computed + part / 2)
+            tokens, request.computed = tokens + part, request.computed + part
+            if part < need:
+                break
+            if request.group >= 0:
+                self.groups[request.group].ready = True
+            done.append(self.filling.popleft())
+        self._pass(tokens, pairs, n, context, done)
+
+    def _pass(self, tokens: int, pairs: float, n: int, context: int, done: list[_Request]) -> None:
+        """The step itself: `tokens` of prefill beside n that decode; `done` are prefilled and give a first token."""
+        if n and self.held + n > self.capacity:
+            self._preempt(n)
+            n, context = self.decoding, self.context
+        seconds = self.step.mixed(n, context, tokens, pairs)
+        alone = self.step.seconds(n, context) if n else 0.0
+        self.now += seconds
+        self.prefill, self.decode = self.prefill + seconds - alone, self.decode + alone
+        if n:
+            self._advance(1)
+        for request in done:
+            if request.number in self.inside:
+                self._start(request)
+        self._finish()
+
+    def _start(self, request: _Request) -> None:
+        """Its first token: it decodes from now on."""
+        if not request.started:
+            request.started, self.first[request.number] = True, self.now
+        request.prompt, request.left = request.prompt + 1, request.left - 1
+        self.to_come -= 1
+        request.end = self.clock + request.left
+        self.decoding, self.context = self.decoding + 1, self.context + request.prompt
+        heapq.heappush(self.ends, (request.end, request.number))
+
+    def _decode(self, until: float = float("inf")) -> None:
+        """Decode steps until the next response ends, the KV cache is full, it is `until`, or another request may join."""
+        if self.held + self.decoding > self.capacity:
+            self._preempt(self.decoding)
+        n = self.decoding
+        if not n:
+            return
+        steps = min(self._next_end() - self.clock, max((self.capacity - self.held) // n, 1))
+        if self.coming and not self.waiting and len(self.inside) < self.batching.max_num_seqs:
+            steps = self._until(self.coming[0][0] - self.now, steps)
+        if until < float("inf"):
+            steps = self._until(until - self.now, steps)
+        seconds = self.step.seconds(n, self.context, steps)
+        self.now, self.decode = self.now + seconds, self.decode + seconds
+        self._advance(steps)
+        self._finish()
+
+    def _until(self, seconds: float, most: int) -> int:
+        """The fewest steps, `most` at most, that take so many seconds."""
+        n, context = self.decoding, self.context
+        return 1 + bisect_left(range(1, most), seconds, key=lambda k: self.step.seconds(n, context, k))
+
+    def _advance(self, steps: int) -> None:
+        grown = self.decoding * steps
+        self.clock += steps
+        self.context, self.held, self.to_come = self.context + grown, self.held + grown, self.to_come - grown
+        if self.held + self.kept > self.capacity:
+            self._make_room()
+        self.peak = max(self.peak, self.held)
+
+    def _next_end(self) -> int:
+        while True:
+            end, number = self.ends[0]
+            request = self.inside.get(number)
+            if request is not None and request.end == end:
+                return end
+            heapq.heappop(self.ends)  # it was preempted
+
+    def _finish(self) -> None:
+        """Let out those whose last token this was; their next turn comes after its gap."""
+        while self.decoding and self._next_end() <= self.clock:
+            _, number = heapq.heappop(self.ends)
+            request = self.inside.pop(number)
+            self.end[number] = self.now
+            self.unfinished -= 1
+            made = request.end - self._joined(request)
+            self._leave(request, request.own + made, request.prompt + made)
+            following = self.following[number]
+            if following >= 0:
+                heapq.heappush(self.coming, (self.now + self.columns[4][following], following))
+                self._keep(number, following, request.prompt + made)
+
+    def _joined(self, request: _Request) -> int:
+        """The decode step at which it gave its first token since it was let in."""
+        return request.end - request.left
+
+    def _keep(self, number: int, following: int, tokens: int) -> None:
+        if self.columns[3][following]:
+            self.left_behind[number] = tokens
+            self.kept += tokens
+            self._make_room()
+
+    def _leave(self, request: _Request, own: int, context: int) -> None:
+        """Give back its KV and its place among those that decode."""
+        self.decoding, self.context, self.held = self.decoding - 1, self.context - context, self.held - own
+        self._leave_group(request)
+
+    def _leave_group(self, request: _Request) -> None:
+        if request.group >= 0:
+            group = self.groups[request.group]
+            group.members -= 1
+            if not group.members:
+                self.held -= self._shared(request)
+                del self.groups[request.group]
+
+    def _preempt(self, need: int) -> None:
+        """Send back the last that were let in until `need` tokens of KV are free; all they had is computed again."""
+        self._make_room()
+        while self.held + min(need, self.decoding) > self.capacity and len(self.inside) > 1:
+            _, request = self.inside.popitem()
+            self.preempted += 1
+            made = 0
+            if request.end >= 0:
+                made = self.clock - self._joined(request)
+                self._leave(request, request.own + made, request.prompt + made)
+                self.to_come -= request.left - made
+            else:
+                if request in self.filling:
+                    self.filling.remove(request)
+                self.held -= request.own
+                self.to_come -= request.left
+                self._leave_group(request)
+            self.waiting.appendleft(
+                _Request(
+                    request.number,
+                    request.prompt + made,
+                    request.left - made,
+                    request.group,
+                    0,
+                    started=request.started,
+                )
+            )
+
+
+class ReplicaTime(NamedTuple):
+    """Seconds a replica spends in prefill, in decode and waiting for environments; the most tokens of KV cache it held."""
+
+    prefill: float
+    decode: float
+    peak_kv_tokens: int
+    idle: float = 0.0
+    preempted: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return self.prefill + self.decode + self.idle

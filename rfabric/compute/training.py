@@ -1,0 +1,376 @@
+"""How long training computes: forward, backward, pipeline bubbles, the collectives that hide behind them, the optimizer.
+
+    matmul (m x k by k x n)    2 k (m n + WAVE x tile x SMs) / (tuned matmul x SUSTAINED)
+    attention                  FLOPs / what the stack's kernel reaches          (backward: 2.5 x, it computes scores again)
+    memory-bound operations    bytes read and written / HBM                     (norms, residuals, activations, loss, casts)
+    tensor, context, expert    collectives of `communication`, less what the stack hides
+    pipeline                   (pp - 1) / (vp x micro-batches) of bubble
+    data                       gradients and parameters, less the computing they run beside
+
+    training_step(Trainer(model, GPUS["H100"], Layout(tp=4, pp=8, vp=5, dp=2)), sequences=128, length=8192).seconds
+
+A time is one GPU's, of the average pipeline stage. Everything follows from the model's shape, the GPU's catalog row and the
+constants below; a recompute of all activations costs one more forward pass.
+"""
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+from ..errors import RFabricError
+from .communication import Group, Network, collective_seconds, network
+from .expert_exchange import Exchange, exchange_seconds
+from .gpus import Gpu
+from .layout import Layout
+from .memory import OPTIMIZER_BYTES, RESERVED_BYTES, training_shards
+from .models import BF16_BYTES, Model
+
+# Share of a tuned matmul's FLOP/s that training sustains: at full power clocks fall, and kernels are chosen, not tuned.
+# Fitted on llm-foundry's table of H100 (github.com/mosaicml/llm-foundry scripts/train/benchmarking), with FSDP's attention below.
+SUSTAINED = 0.67
+# Share of the last wave of output tiles (128 x 256, one a streaming multiprocessor) that idles, and the share of the best matmul
+# that a single one reaches: fitted on the matmuls of microsoft/vidur data/profiling/compute/h100, Llama-2-70B.
+WAVE, SINGLE = 0.25, 0.90
+TILE, TILE_ROWS = 128 * 256, 128  # output elements, rows: CUTLASS's default for Hopper
+SMS = 132  # streaming multiprocessors, H100 SXM data sheet (A100 108, B200 148)
+CHANNELS = 24  # streaming multiprocessors that a collective beside computing takes: NCCL's channels on NVLink 4
+HBM_SHARE = 0.80  # github.com/ai-dynamo/aiconfigurator h100_sxm.yaml, mem_bw_empirical_scaling_factor
+KERNEL_S = 3e-6  # the least a kernel takes: aiconfigurator h100_sxm.yaml, mem_empirical_constant_latency
+# Flash attention's backward pass has five matmuls, its forward pass two (Dao, arXiv 2307.08691).
+ATTENTION_BACKWARD = 2.5
+# Cross entropy: logits written, upcast, read by softmax, gradient written and cast (2 + 2+4 + 4 + 4 + 4+2 bytes, fp32).
+LOSS_BYTES = 22
+# A cast to 8 bits: bf16 read, one copy by rows and one by columns written (arXiv 2209.05433, the layouts Hopper needs).
+CAST_BYTES = 4
+PRECISIONS = ("bf16", "fp8", "fp4")
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Software that trains. attention: share of the bf16 peak its kernel reaches, and FLOP/s it never exceeds;
+    hides_tensor: whether tensor-parallel collectives run beside their matmuls, chunk by chunk.
+    """
+
+    name: str
+    attention: float
+    attention_most: float
+    hides_tensor: bool
+
+
+# FlashAttention-3 and cuDNN, forward and backward together: 0.6 of the bf16 peak (arXiv 2407.08608, figures 5 and 6).
+MEGATRON = Stack("Megatron-LM, tensor-parallel overlap", 0.6, float("inf"), True)
+# What RL frameworks start: the same kernels, Megatron's tp_comm_overlap left off.
+RL = Stack("Megatron-LM or FSDP under an RL framework", 0.6, float("inf"), False)
+# Triton's flash attention of that time has no Hopper path: 200 TFLOP/s at sequence 65,536 (fitted on llm-foundry's table).
+FSDP = Stack("PyTorch FSDP, llm-foundry", 0.6, 200e12, False)
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """A model in training on GPUs of one kind. recompute: `none` or `selective` (flash attention), `full`: all activations.
+
+    again: share of the layers whose activations are recomputed all the same, as they do not fit (`share_again`);
+    heat: how many times an even share of the tokens the busiest GPU's experts take, for which the others of its group wait.
+    """
+
+    model: Model
+    gpu: Gpu
+    layout: Layout
+    precision: str = "bf16"
+    recompute: str = "selective"
+    stack: Stack = MEGATRON
+    gradient_bytes: int = BF16_BYTES
+    nic_bps: float | None = None
+    gpus_per_server: int | None = None
+    abroad: bool = True  # False: what tensor and expert ranks send between servers is left to a fabric
+    again: float = 0.0
+    heat: float = 1.0
+
+    def __post_init__(self):
+        if self.precision not in PRECISIONS:
+            raise RFabricError(f"precision {self.precision!r} is not known; use one of {', '.join(PRECISIONS)}")
+        if self.recompute not in ("none", "selective", "full"):
+            raise RFabricError(f"recompute {self.recompute!r} is not known; use none, selective or full")
+
+    @cached_property
+    def network(self) -> Network:
+        """What joins its GPUs: NVLink as in the catalog, or in servers of `gpus_per_server`."""
+        return network(self.gpu, self.nic_bps, self.gpus_per_server)
+
+    @property
+    def shards(self) -> list[tuple[float, int]]:
+        """(parameters on one GPU, how many GPUs hold the same): of what all tokens pass, and of experts."""
+        return training_shards(self.model, self.layout)
+
+    def matmul_flops(self, precision: str = "bf16") -> float:
+        """FLOP/s that large matmuls sustain."""
+        return self.gpu.peak(precision) * self.gpu.matmul_share(precision) * SUSTAINED
+
+    @property
+    def attention_flops(self) -> float:
+        """FLOP/s of the attention kernel."""
+        return min(self.gpu.bf16_flops * self.stack.attention, self.stack.attention_most)
+
+    @property
+    def hbm(self) -> float:
+        return self.gpu.hbm_bytes_per_s * HBM_SHARE
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Seconds of passes on one GPU, by what takes them; `tensor`, `context`, `experts`: what collectives add."""
+
+    matmul: float = 0.0
+    attention: float = 0.0
+    memory: float = 0.0
+    tensor: float = 0.0
+    context: float = 0.0
+    experts: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return sum(getattr(self, f.name) for f in fields(self))
+
+    def __rmul__(self, share: float) -> "Parts":
+        return Parts(*(share * getattr(self, f.name) for f in fields(self)))
+
+    def __add__(self, other: "Parts") -> "Parts":
+        return Parts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+
+
+def matmul_seconds(gpu: Gpu, m: int, k: int, n: int, precision: str = "bf16") -> float:
+    """Seconds of one matmul m x k by k x n alone on a cool GPU: its tiles, its bytes, its launch."""
+    flops = gpu.peak(precision) * gpu.matmul_share(precision) * SINGLE
+    moved = BF16_BYTES * (m * k + k * n + m * n)
+    computed = 2 * k * (m * n + WAVE * TILE * SMS) / flops
+    return max(computed, moved_seconds(gpu, moved) - KERNEL_S) + KERNEL_S
+
+
+def moved_seconds(gpu: Gpu, size: float) -> float:
+    """Seconds of a kernel that reads and writes `size` bytes of HBM in all."""
+    return size / (gpu.hbm_bytes_per_s * HBM_SHARE) + KERNEL_S
+
+
+def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -> Parts:
+    """A forward pass over `tokens` of one data-parallel rank in so many micro-batches; `squares`: sum of lengths squared."""
+    matmul, attention = _matmul(t, tokens, micro_batches), _attention(t, tokens, squares)
+    return Parts(
+        matmul,
+        attention,
+        _memory_bound(t, tokens) + _kernels(t) * micro_batches * KERNEL_S,
+        _tensor(t, tokens, micro_batches, matmul),
+        max(0.0, _context(t, tokens, micro_batches) - attention),
+        _experts(t, tokens, micro_batches),
+    )
+
+
+def backward(t: Trainer, once: Parts) -> Parts:
+    """The backward pass of a forward pass: twice its matmuls and collectives; with full recomputation that pass again."""
+    again = 1.0 if t.recompute == "full" else t.again
+    return again * once + Parts(
+        2 * once.matmul,
+        ATTENTION_BACKWARD * once.attention,
+        2 * once.memory,
+        2 * once.tensor,
+        2 * once.context,
+        2 * once.experts,
+    )
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Seconds of one optimizer step: the passes' parts, the pipeline's bubble, parameters and gradients, the optimizer."""
+
+    passes: Parts
+    bubble: float
+    data: float
+    optimizer: float
+
+    @property
+    def seconds(self) -> float:
+        return self.passes.seconds + self.bubble + self.data + self.optimizer
+
+
+def training_step(t: Trainer, sequences: int, length: int, micro_batch: int = 1) -> Breakdown:
+    """One optimizer step over `sequences` of `length` tokens, `micro_batch` of them at a time on a data-parallel rank."""
+    if sequences % (t.layout.dp * micro_batch):
+        raise RFabricError(
+            f"training step: {sequences} sequences do not divide into {t.layout.dp} data-parallel ranks x micro-batches of "
+            f"{micro_batch}; use a multiple of {t.layout.dp * micro_batch}"
+        )
+    micro = sequences // (t.layout.dp * micro_batch)
+    each = micro_batch * length
+    ahead = forward(t, micro * each, micro * each * length, micro)
+    back = backward(t, ahead)
+    bubble = bubble_share(t.layout, micro) * (ahead + back).seconds
+    data = data_seconds(t, ahead.seconds / micro, back.seconds / micro, micro)
+    return Breakdown(ahead + back, bubble, data, optimizer_seconds(t))
+
+
+def bubble_share(layout: Layout, micro_batches: float) -> float:
+    """How much longer a pipeline takes than its work: pp - 1 micro-batches fill and drain it, cut by vp when interleaved."""
+    return (layout.pp - 1) / (layout.vp * micro_batches)
+
+
+def data_seconds(t: Trainer, ahead: float, back: float, micro_batches: int) -> float:
+    """What parameters and gradients among data-parallel ranks add to a step whose micro-batch takes `ahead` + `back` s.
+
+    Sharded (FSDP): every micro-batch gathers parameters twice and scatters gradients. Else once a step: gradients beside the
+    last backward pass, parameters beside the first forward pass. One layer's worth is never hidden.
+    """
+    layers = t.model.layers / t.layout.pp
+    gather = sum(_among_data_ranks(t, "all-gather", BF16_BYTES))
+    scatter = sum(_among_data_ranks(t, "reduce-scatter", t.gradient_bytes))
+    if not t.layout.sharded:
+        return _exposed(gather, ahead, layers) + _exposed(scatter, back, layers)
+    return micro_batches * (_exposed(gather, ahead, layers) + _exposed(gather + scatter, back, layers))
+
+
+def optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
+    """Adam on one GPU's share, through HBM: gradient and states read, states and bf16 parameters written.
+
+    replicated: every data-parallel rank holds all states, none a part of them.
+    """
+    share = sum(size / (1 if replicated else ranks) for size, ranks in t.shards)
+    return share * (t.gradient_bytes + 2 * OPTIMIZER_BYTES + BF16_BYTES) / t.hbm
+
+
+def share_again(t: Trainer, micro_batch: float) -> float:
+    """Share of the layers that must recompute their activations, 0 to 1, so that a GPU's HBM holds the others'.
+
+    micro_batch: tokens of one. It is Megatron's --recompute-method block, with no more layers than needed.
+    """
+    room = t.gpu.hbm_bytes - RESERVED_BYTES - state_bytes(t)
+    kept = activation_bytes(t, micro_batch)
+    return min(1.0, max(0.0, 1 - room / kept))
+
+
+def state_bytes(t: Trainer) -> float:
+    """Bytes on one GPU of parameters, gradients added up in fp32, and Adam's states, which data-parallel ranks share."""
+    full = BF16_BYTES + 4
+    return sum(size * (full / (ranks if t.layout.sharded else 1) + OPTIMIZER_BYTES / ranks) for size, ranks in t.shards)
+
+
+def activation_bytes(t: Trainer, micro_batch: float) -> float:
+    """Bytes that the backward pass needs of the micro-batches on their way through the first stage of the pipeline.
+
+    What matmuls, norms, flash attention and activations read, once each, 8-bit matmuls' inputs in 8 bits (the accounting of
+    arXiv 2205.05198); tokens copied for their experts; and the logits with their gradient.
+    """
+    m, lay = t.model, t.layout
+    (queries, keys), stored = attention_columns(m), BF16_BYTES if t.precision == "bf16" else 1
+    copies = m.experts.per_token * m.experts.layers / m.layers if m.experts else 0
+    columns = 2 * BF16_BYTES * m.hidden + 2 * stored * m.hidden  # two norms, and what QKV and the MLP read
+    columns += 2 * BF16_BYTES * (queries + keys)  # q, k, v and the output
+    columns += (3 if m.gated else 2) * BF16_BYTES * m.mlp_columns + copies * (2 * BF16_BYTES + stored) * m.hidden
+    # Micro-batches on their way through the first stage: pp; interleaved, a share (pp - 1) / (pp vp) more (the same paper).
+    waiting = lay.pp + ((lay.pp - 1) / lay.vp if lay.vp > 1 else 0)
+    tokens = micro_batch / (lay.cp * lay.tp)
+    return tokens * (columns * m.layers / lay.pp * waiting + 3 * BF16_BYTES * m.vocab)
+
+
+def attention_columns(model: Model) -> tuple[int, int]:
+    """Columns of the queries of all heads, and of keys or values."""
+    if model.latent:
+        return model.heads * (model.latent.nope + model.latent.rope), model.heads * model.latent.value
+    return model.heads * model.head_dim, model.kv_heads * model.head_dim
+
+
+def _matmul(t: Trainer, tokens: float, micro: int) -> float:
+    m, lay = t.model, t.layout
+    ranks = lay.tp * lay.cp * lay.pp
+    head = m.vocab * m.hidden
+    chosen = m.active_parameters - m.dense_parameters
+    queries, _ = attention_columns(m)
+    depth = 2 * m.hidden + (queries + m.mlp_columns) / lay.tp  # k of its four matmuls
+    waves = 2 * WAVE * TILE * SMS * depth * m.layers / lay.pp * micro
+    inside = 2 * (m.matmul_parameters - head - chosen) * tokens / ranks + waves + _expert_flops(t, tokens, micro)
+    return inside / t.matmul_flops(t.precision) + 2 * head * tokens / ranks / t.matmul_flops()
+
+
+def _expert_flops(t: Trainer, tokens: float, micro: int) -> float:
+    """FLOPs of a GPU's experts, each a matmul of its own; its rows are filled up to whole tiles, half a tile on average."""
+    e, lay = t.model.experts, t.layout
+    if not e:
+        return 0.0
+    local = e.count / lay.ep * micro
+    one = 2 * t.model.expert_parameters / e.count / e.layers
+    rows = tokens * e.per_token / (lay.tp * lay.cp) * t.heat + TILE_ROWS / 2 * local
+    waves = 2 * WAVE * TILE * SMS * (t.model.hidden + e.intermediate) * local
+    return (one * rows + waves) * e.layers / lay.pp
+
+
+def _attention(t: Trainer, tokens: float, squares: float) -> float:
+    """Layers with a window leave out the pairs beyond it, of sequences as long as a token meets on average."""
+    m, lay = t.model, t.layout
+    length = squares / tokens
+    outside = m.windowed / m.kv_layers * max(0.0, 1 - 2 * m.window / length) if m.windowed else 0.0
+    return m.forward_flops(0, squares) * (1 - outside) / (lay.tp * lay.cp * lay.pp) / t.attention_flops
+
+
+def _memory_bound(t: Trainer, tokens: float) -> float:
+    m, lay = t.model, t.layout
+    (queries, keys), mlp = attention_columns(m), m.mlp_columns
+    copies = m.experts.per_token * m.experts.layers / m.layers if m.experts else 0
+    columns = 10 * m.hidden + 2 * (queries + keys)  # two norms, two residuals, rotation of queries and keys
+    columns += (3 if m.gated else 2) * mlp  # activation
+    columns += 4 * copies * m.hidden  # tokens sorted for their experts, sorted again where they arrive, and back
+    cast = CAST_BYTES * (2 * m.hidden + copies * m.hidden + queries + mlp) if t.precision != "bf16" else 0
+    loss = LOSS_BYTES * m.vocab / 3  # it comes once, a forward pass counts for itself and twice for the backward one
+    return (m.layers * (BF16_BYTES * columns + cast) + loss) * tokens / (lay.tp * lay.cp * lay.pp) / t.hbm
+
+
+def _kernels(t: Trainer) -> float:
+    """Kernels of a forward pass: 12 a layer, as many for routing and permuting, and three for each expert."""
+    e = t.model.experts
+    sparse = e.layers * (12 + 3 * e.count / t.layout.ep) if e else 0
+    return (12 * t.model.layers + sparse) / t.layout.pp
+
+
+def _tensor(t: Trainer, tokens: float, micro: int, matmul: float) -> float:
+    """Two all-reduces a layer, one where experts follow attention (sequence parallel: gather and scatter, the same bytes)."""
+    m, lay = t.model, t.layout
+    if lay.tp == 1:
+        return 0.0
+    count = (2 * m.layers - (m.experts.layers if m.experts else 0)) / lay.pp * micro
+    size = tokens / micro / lay.cp * m.hidden * BF16_BYTES
+    ranks = lay.tp if t.abroad else min(lay.tp, t.network.domain)
+    took = count * collective_of(t, "all-reduce", size, ranks, ranks)
+    return took / lay.tp + max(0.0, took - matmul) if t.stack.hides_tensor else took
+
+
+def _context(t: Trainer, tokens: float, micro: int) -> float:
+    """Keys and values of the other context ranks, ring by ring beside attention (ring attention, arXiv 2310.01889)."""
+    m, lay = t.model, t.layout
+    if lay.cp == 1:
+        return 0.0
+    size = tokens / micro * 2 * attention_columns(m)[1] * BF16_BYTES / lay.tp
+    return m.layers / lay.pp * micro * collective_of(t, "all-gather", size, lay.cp, lay.tp * lay.cp)
+
+
+def _experts(t: Trainer, tokens: float, micro: int) -> float:
+    """Dispatch and combine of a forward pass, bf16 both ways, tokens dealt to tp x cp GPUs (sequence parallel)."""
+    e, lay = t.model.experts, t.layout
+    if not e or lay.ep == 1 or (lay.ep > t.network.domain and not t.abroad):
+        return 0.0
+    what = Exchange(tokens / micro / (lay.tp * lay.cp), t.model.hidden, e.per_token, e.count)
+    group = Group(lay.ep, -(-lay.ep // t.network.domain))
+    return 2 * e.layers / lay.pp * micro * exchange_seconds(what, "combine", group, t.network)
+
+
+def _among_data_ranks(t: Trainer, kind: str, bytes_per_parameter: float) -> list[float]:
+    lay = t.layout
+    stage = lay.tp * lay.cp * lay.dp
+    return [collective_of(t, kind, size * bytes_per_parameter, ranks, stage) for size, ranks in t.shards]
+
+
+def _exposed(communication: float, computing: float, pieces: float) -> float:
+    """What a collective in `pieces` beside computing adds: one piece at least, all that does not fit, and what it slows down."""
+    if not communication:
+        return 0.0
+    left = max(communication / pieces, communication - computing)
+    return left + CHANNELS / SMS * (communication - left)
+
+
+def collective_of(t: Trainer, kind: str, size: float, ranks: int, span: int) -> float:
+    """Seconds of a collective among `ranks` GPUs, evenly spaced over `span` GPUs in a row."""
+    return collective_seconds(kind, size, Group(ranks, min(ranks, -(-span // t.network.domain))), t.network)

@@ -1,0 +1,52 @@
+"""A fabric as arrays.
+
+A port is named by the directed link that leaves it: 2i at end a of cable i, 2i + 1 at end b. The port at the other end of its
+cable is then p ^ 1, and p ^ 1 is the link that comes back.
+"""
+
+import numpy as np
+
+from .model import Fabric
+
+
+def cabling_of(fabric: Fabric) -> "Cabling":
+    """The arrays of a fabric, made once."""
+    if "cabling" not in fabric.memo:
+        fabric.memo["cabling"] = Cabling(fabric)
+    return fabric.memo["cabling"]
+
+
+class Cabling:
+    """A fabric's ports, nodes and hosts by number.
+
+    node, number: int64[2m], owner (index into `nodes`) and OpenFlow number of each port; rate: float64[2m] bit/s; is_ocs:
+    bool[nodes]; packet_ports: the ports of hosts and packet switches, ascending as Ports; row: int64[nodes], which packet
+    switch a node is, -1 for others; host_link: the link that leaves each host; host_rack: the number of its rack.
+    """
+
+    def __init__(self, fabric: Fabric):
+        index = {node.name: i for i, node in enumerate(fabric.nodes)}
+        ends = [end for link in fabric.links for end in (link.a, link.b)]
+        self.node = np.array([index[end.node] for end in ends], dtype=np.int64)
+        self.number = np.array([end.number for end in ends], dtype=np.int64)
+        self.rate = np.repeat([link.rate for link in fabric.links], 2).astype(float)
+        self.is_ocs = np.array([node.kind == "ocs" for node in fabric.nodes])
+        self.packet_ports = self._packet_ports(fabric)
+        self.row = self._count(np.array([node.kind == "eps" for node in fabric.nodes]))
+        rack = np.full(len(fabric.nodes), -1, dtype=np.int64)
+        rack[[index[name] for name in fabric.racks]] = np.arange(len(fabric.racks))
+        host = self._count(np.array([node.kind == "host" for node in fabric.nodes]))
+        leaves = np.flatnonzero(host[self.node] >= 0)
+        self.host_link = np.empty(len(fabric.hosts), np.int64)
+        self.host_link[host[self.node[leaves]]] = leaves
+        self.host_rack = rack[self.node[self.host_link ^ 1]]
+        self.rack_row = self.row[[index[name] for name in fabric.racks]]
+
+    def _packet_ports(self, fabric: Fabric) -> np.ndarray:
+        names = np.argsort(np.argsort(np.array([node.name for node in fabric.nodes])))
+        ports = np.flatnonzero(~self.is_ocs[self.node])
+        return ports[np.lexsort((self.number[ports], names[self.node[ports]]))]
+
+    @staticmethod
+    def _count(of: np.ndarray) -> np.ndarray:
+        return np.where(of, np.cumsum(of) - 1, -1)

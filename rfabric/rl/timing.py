@@ -1,0 +1,70 @@
+"""How long a job's own computing takes: what `compute` says of its model, GPUs and layout."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..compute.models import BF16_BYTES
+from ..compute.roofline import ALL_REDUCES_PER_LAYER, MATMUL_SHARE, DecodeStep, Server, step_of
+from ..compute.serving import Batching, ReplicaTime, in_turns, serve
+from ..compute.training import RL, Parts, Trainer, backward, forward
+from .workload import Workload
+
+
+def server_of(w: Workload) -> Server:
+    """A generation replica of `w`; what its all-reduces send between servers are flows of its trace, not seconds here."""
+    g = w.generation
+    return Server(
+        w.model, w.generation_gpu, g.tp, weights=g.precision, expert_weights=g.precision, utilisation=g.memory_utilisation,
+        domain=w.gpus_per_server, hbm=w.efficiency.hbm, matmul=w.efficiency.matmul * MATMUL_SHARE, local=True,
+    )  # fmt: skip
+
+
+def decode_step(w: Workload) -> DecodeStep:
+    """The roofline of one generation replica of `w`."""
+    return step_of(server_of(w))
+
+
+def prefill_seconds(w: Workload, prompt: float) -> float:
+    """Seconds to prefill a prompt of so many tokens alone on one replica."""
+    return decode_step(w).mixed(0, 0, prompt, prompt**2 / 2)
+
+
+def all_reduce_bytes_per_token(w: Workload) -> int:
+    """Bytes that tensor parallelism all-reduces for one token of a forward pass."""
+    return ALL_REDUCES_PER_LAYER * w.model.layers * w.model.hidden * BF16_BYTES
+
+
+def replica_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> ReplicaTime:
+    """Continuous batching of responses with `prompts` and `outputs` tokens (int64[n]) on one replica of `w`.
+
+    All are there at the start, groups in a row; with generation.turns, an environment answers between the turns of each.
+    """
+    g = w.generation
+    requests = in_turns(prompts, outputs, g.turns, g.environment_latency, g.observation, g.group_size)
+    served = serve(decode_step(w), w.kv_capacity_tokens, Batching(max_num_seqs=g.max_num_seqs), requests)
+    return ReplicaTime(served.prefill, served.decode, served.peak_kv_tokens, served.idle, served.preempted)
+
+
+def trainer_of(w: Workload) -> Trainer:
+    """The training ranks of a job; what they send between servers are flows of its trace, not seconds here."""
+    t = w.training
+    return Trainer(
+        w.model, w.gpu, w.layout, t.precision, t.recompute, RL, t.grad_bytes, w.nic_bps, w.gpus_per_server, abroad=False
+    )
+
+
+def passes_of(w: Workload, tokens: float, squares: float, micro_batches: int, heat: float = 1.0) -> tuple[Parts, Parts]:
+    """A job's forward and backward pass over these tokens on one data-parallel rank; `heat`: see Trainer.
+
+    With `efficiency.training` given they take their FLOPs at that share of the peak, and nothing else.
+    """
+    t = replace(trainer_of(w), heat=heat)
+    if not w.efficiency.training:
+        ahead = forward(t, tokens, squares, micro_batches)
+        return ahead, backward(t, ahead)
+    gpus = t.layout.tp * t.layout.cp * t.layout.pp
+    chosen = w.model.active_parameters - w.model.dense_parameters
+    flops = w.model.forward_flops(tokens, squares) + (heat - 1) * 2 * chosen * tokens
+    once = flops / (gpus * w.gpu.bf16_flops * w.efficiency.training)
+    return Parts(matmul=once), Parts(matmul=(3 if t.recompute == "full" else 2) * once)

@@ -1,0 +1,370 @@
+"""Light paths and ways as arrays: what `routing` says, for fabrics of 100,000 cables and more.
+
+A port is named here by the directed link that leaves it: 2i at end a of cable i, 2i + 1 at end b. The port at the other end of
+its cable is then p ^ 1, and p ^ 1 is the link that comes back. `routing.Routes` gives the same answers one pair at a time.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import RFabricError
+from ..fabric.cabling import cabling_of
+from ..fabric.model import Fabric, Port
+
+MOST_CANDIDATES = (
+    1 << 17
+)  # (hop, destination) candidates looked at in one go: they stay in the cache, four times as fast as 2^22
+KEPT_LOADS = 8  # what a planner asks of one set of circuits comes again: the same stages, instant after instant
+FAR = (1 << 16) - 1  # the ring of switches from which no way leads
+
+
+class Entries(NamedTuple):
+    """Bytes from rack to rack: a matrix as its entries, int64 `rows` and `columns`, by row, then column; float64 `bytes` > 0."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    bytes: np.ndarray
+
+    @classmethod
+    def of(cls, matrix: np.ndarray) -> "Entries":
+        """Those of a dense matrix."""
+        rows, columns = np.nonzero(matrix)
+        return cls(rows, columns, matrix[rows, columns])
+
+    @classmethod
+    def summed(cls, rows: np.ndarray, columns: np.ndarray, bytes: np.ndarray, racks: int) -> "Entries":
+        """Bytes at the same place added up, in the order in which they stand; places of none left out."""
+        codes, sent = summed(rows * racks + columns, bytes)
+        codes, sent = codes[sent > 0], sent[sent > 0]
+        return cls(codes // racks, codes % racks, sent)
+
+    def dense(self, racks: int) -> np.ndarray:
+        """float64[racks, racks]."""
+        found = np.zeros((racks, racks))
+        found[self.rows, self.columns] = self.bytes
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Lights:
+    """Light paths, ordered by the port they leave from.
+
+    out, into: int64[n] ports; offsets: int64[n+1], links: int64, CSR of the directed links in order; rate: float64[n], bit/s
+    of the slowest. cross: int64[2m], the port that a circuit joins to each port, -1 where none does.
+    """
+
+    out: np.ndarray
+    into: np.ndarray
+    offsets: np.ndarray
+    links: np.ndarray
+    rate: np.ndarray
+    cross: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.out)
+
+
+def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights:
+    """Every light path that `circuits` complete, both directions."""
+    c = cabling_of(fabric)
+    cross = _cross(fabric, circuits)
+    path, port = np.arange(len(c.packet_ports)), c.packet_ports
+    into = np.full(len(path), -1, dtype=np.int64)
+    paths, ports = [path], [port]
+    for _ in range(len(fabric.links)):  # longer than any path; a ring of circuits would go on for ever
+        optical = c.is_ocs[c.node[port ^ 1]]
+        into[path[~optical]] = port[~optical] ^ 1
+        path, port = path[optical], cross[port[optical] ^ 1]
+        path, port = path[port >= 0], port[port >= 0]
+        if not len(path):
+            break
+        paths.append(path)
+        ports.append(port)
+    owner, links = np.concatenate(paths), np.concatenate(ports)
+    order = np.argsort(owner, kind="stable")
+    owner, links = owner[order], links[order]
+    lit = into >= 0
+    links, counts = links[lit[owner]], np.bincount(owner, minlength=len(lit))[lit]
+    offsets = offsets_of(counts)
+    rate = np.minimum.reduceat(c.rate[links], offsets[:-1]) if len(counts) else np.zeros(0)
+    return Lights(c.packet_ports[lit], into[lit], offsets, links, rate, cross)
+
+
+def _cross(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray:
+    peer, cross = fabric.peer, np.full(2 * len(fabric.links), -1, dtype=np.int64)
+    ends = [(peer[a][0], peer[b][0]) for a, b in circuits if a in peer and b in peer]
+    if ends:
+        a, b = np.array(ends, dtype=np.int64).T
+        cross[a], cross[b] = b, a
+    return cross
+
+
+class Ways:
+    """Cheapest ways of many host pairs at once, over `lights`; `reference` (bit/s) over a light path's rate is its cost."""
+
+    def __init__(self, fabric: Fabric, lit: Lights, reference: float):
+        c = cabling_of(fabric)
+        self.cabling, self.lights = c, lit
+        leaves, leads = c.row[c.node[lit.out]], c.row[c.node[lit.into]]
+        arcs = np.flatnonzero((leaves >= 0) & (leads >= 0))
+        self.path = arcs[np.argsort(leaves[arcs], kind="stable")]  # light path of each arc, arcs by switch, then port
+        self.leaves, self.leads = leaves[self.path], leads[self.path]
+        self.step = reference / lit.rate[self.path]
+        self.switches = int(c.row.max(initial=-1)) + 1
+        self.first = np.searchsorted(self.leaves, np.arange(self.switches + 1))
+        self.salt = mixed(np.flatnonzero(c.row >= 0).astype(np.uint64) + np.uint64(1))
+        self._loads: dict[tuple[bytes, ...], np.ndarray] = {}
+
+    def cost(self, row: np.ndarray, rack: np.ndarray) -> np.ndarray:
+        """What the cheapest way from packet switch row[i] to rack[i] costs (float64); inf without one."""
+        ring, costs = self._rings
+        return costs[ring[row, rack]]
+
+    @property
+    def reach(self) -> np.ndarray:
+        """bool[racks, racks]: from which rack some way leads to which."""
+        return self._rings[0][self.cabling.rack_row] < FAR
+
+    @cached_property
+    def _rings(self) -> tuple[np.ndarray, np.ndarray]:
+        """uint16[switches, racks], the ring each switch stands on around each rack, FAR where no way leads; float64, its cost.
+
+        Dijkstra from all racks at once, by rings of equal cost: a ring settled at cost D reaches, over the light paths of one
+        rate, the ring at D + their cost. A fabric has few rates, hence few rings; a set of racks is a row of bits.
+        """
+        racks, costs = len(self.cabling.rack_row), np.full(FAR + 1, np.inf)
+        found = np.full((self.switches, racks), FAR, np.uint16)
+        start = np.zeros((self.switches, racks), bool)
+        start[self.cabling.rack_row, np.arange(racks)] = True
+        fronts, number = {0.0: _packed(start)}, 0
+        seen = np.zeros_like(fronts[0.0])
+        while fronts:
+            at = min(fronts)
+            new = fronts.pop(at)
+            new &= ~seen
+            if not new.any():
+                continue
+            if number == FAR:
+                raise RFabricError(f"ways of more than {FAR} different costs; give the links fewer different rates")
+            seen |= new
+            np.copyto(found, np.uint16(number), where=_unpacked(new, racks))
+            costs[number], number = at, number + 1
+            for step, (rows, first, leads) in self._joins.items():
+                front = fronts.setdefault(round(at + step, 9), np.zeros_like(new))
+                front[rows] |= np.bitwise_or.reduceat(new[leads], first, axis=0)
+        return found, costs
+
+    @cached_property
+    def _joins(self) -> dict[float, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """By cost of a light path: the switches it leaves, where their part of `leads` begins, the switches it leads to."""
+        found = {}
+        for step in np.unique(self.step).tolist():
+            some = self.step == step
+            codes = np.unique(self.leaves[some] * self.switches + self.leads[some])
+            rows, first = np.unique(codes // self.switches, return_index=True)
+            found[step] = rows, first, codes % self.switches
+        return found
+
+    def onward(self, row: int, rack: int) -> np.ndarray:
+        """The light paths on the cheapest ways from switch `row` to a rack, in order of their ports."""
+        return self.path[self.fitting(row, rack)]
+
+    def fitting(self, row: int, rack: int) -> np.ndarray:
+        """The arcs on the cheapest ways from switch `row` to a rack, in order of their ports."""
+        return self._fitting(np.array([row]), np.array([rack]))[1]
+
+    def fitting_many(self, row: np.ndarray, rack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(which of the given, arc) of every arc on a cheapest way from switch row[i] to rack[i], by i, then by port."""
+        found = [(part, *self._fitting(row[part], rack[part])) for part in self._batches(row)]
+        return np.concatenate([part[owner] for part, owner, _ in found]), np.concatenate([arcs for *_, arcs in found])
+
+    def links(self, src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """CSR (int64 offsets, int32 directed links) of the ways of host pairs (numbers); empty where nothing connects one."""
+        c, lit = self.cabling, self.lights
+        at, rack, pair = c.rack_row[c.host_rack[src]], c.host_rack[dst], mixed(_coded(src, dst))
+        target, joined = c.rack_row[rack], np.ones(len(src), bool)
+        going, hops = np.flatnonzero(at != target), []
+        while len(going):
+            arc = self._chosen(at[going], rack[going], pair[going])
+            joined[going[arc < 0]] = False
+            going, arc = going[arc >= 0], arc[arc >= 0]
+            hop = np.full(len(src), -1, dtype=np.int64)
+            hop[going], at[going] = self.path[arc], self.leads[arc]
+            hops.append(hop)
+            going = going[at[going] != target[going]]
+        lengths = np.diff(lit.offsets)
+        taken = [np.where(joined & (hop >= 0), lengths[hop], 0) for hop in hops]
+        return self._laid(src, dst, joined, hops, taken)
+
+    def links_along(
+        self, src: np.ndarray, dst: np.ndarray, chosen: np.ndarray, hashed: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same where a scheme has chosen: chosen[i] are the light paths of pair i, -1 beyond; a mask is left to the hash."""
+        c, hashed = self.cabling, np.flatnonzero(hashed)
+        offsets, links = self.links(src[hashed], dst[hashed])
+        joined = (c.host_rack[src] == c.host_rack[dst]) | (chosen >= 0).any(1)
+        joined[hashed] = False
+        lengths = np.diff(self.lights.offsets)
+        hops = [np.where(joined, hop, -1) for hop in chosen.T]
+        taken = [np.where(hop >= 0, lengths[hop], 0) for hop in hops]
+        ends, laid = self._laid(src, dst, joined, hops, taken)
+        if not len(hashed):
+            return ends, laid
+        counts = np.diff(ends)
+        counts[hashed] = np.diff(offsets)
+        every = offsets_of(counts)
+        found = np.empty(every[-1], np.int32)
+        found[spread(every[:-1][joined], counts[joined])] = laid
+        found[spread(every[:-1][hashed], counts[hashed])] = links
+        return every, found
+
+    def _laid(self, src, dst, joined, hops, taken) -> tuple[np.ndarray, np.ndarray]:
+        """CSR of links: the source's cable, the light paths hop by hop (`taken` links each), the destination's cable."""
+        c, lit = self.cabling, self.lights
+        offsets = offsets_of(sum(taken) + 2 * joined if hops else 2 * joined)
+        links, place = np.empty(offsets[-1], np.int32), offsets[:-1].copy()
+        links[place[joined]] = c.host_link[src[joined]]
+        links[offsets[1:][joined] - 1] = c.host_link[dst[joined]] ^ 1
+        place += 1
+        for hop, counts in zip(hops, taken, strict=True):
+            links[spread(place, counts)] = lit.links[spread(lit.offsets[hop], counts)]
+            place += counts
+        return offsets, links
+
+    def reaches(self, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+        """Which of these host pairs (numbers) some way connects: bool."""
+        c = self.cabling
+        return np.isfinite(self.cost(c.rack_row[c.host_rack[src]], c.host_rack[dst]))
+
+    def loads(self, sent: Entries) -> np.ndarray:
+        """Bytes on each light path (float64[n], read-only) when racks send each other `sent`, split evenly over equal ways.
+
+        All inf where nothing joins two of them. The last few answers are kept.
+        """
+        name = tuple(column.tobytes() for column in sent)
+        load = self._loads.pop(name, None)
+        if load is None:
+            load = self._evenly(sent)
+            load.flags.writeable = False
+        self._loads[name] = load
+        if len(self._loads) > KEPT_LOADS:
+            self._loads.pop(next(iter(self._loads)))
+        return load
+
+    def _evenly(self, sent: Entries) -> np.ndarray:
+        """See `loads`. From the farthest inwards: what waits at a switch has all come when its turn is."""
+        load, racks = np.zeros(len(self.lights)), len(self.cabling.rack_row)
+        waiting: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by ring: (switch and rack as one number, bytes)
+        self._queue(waiting, self.cabling.rack_row[sent.rows] * racks + sent.columns, sent.bytes)
+        if FAR in waiting:
+            return np.full(len(load), np.inf)
+        while ring := max(waiting, default=0):
+            spots, held = summed(*map(np.concatenate, zip(*waiting.pop(ring), strict=True)))
+            row, rack = spots // racks, spots % racks
+            for part in self._batches(row):
+                owner, arcs = self._fitting(row[part], rack[part])
+                share = (held[part] / np.bincount(owner, minlength=len(part)))[owner]
+                load += np.bincount(self.path[arcs], share, minlength=len(load))
+                self._queue(waiting, self.leads[arcs] * racks + rack[part][owner], share)
+        return load
+
+    def _queue(self, waiting: dict[int, list], spots: np.ndarray, sent: np.ndarray) -> None:
+        """Let bytes wait, each on the ring of its switch around its rack."""
+        ring = self._rings[0].ravel()[spots]
+        order = np.argsort(ring, kind="stable")
+        for part in np.split(order, np.flatnonzero(np.diff(ring[order])) + 1):
+            if len(part):
+                waiting.setdefault(int(ring[part[0]]), []).append((spots[part], sent[part]))
+
+    def _batches(self, row: np.ndarray) -> list[np.ndarray]:
+        """The places of `row` in parts, each with MOST_CANDIDATES arcs that leave its switches."""
+        cuts = np.cumsum(np.diff(self.first)[row]) // MOST_CANDIDATES
+        return np.split(np.arange(len(row)), np.flatnonzero(np.diff(cuts)) + 1)
+
+    def _chosen(self, row: np.ndarray, rack: np.ndarray, pair: np.ndarray) -> np.ndarray:
+        """The arc that each pair takes at its switch, -1 where none leads on: the hash of the pair picks among equals."""
+        racks = len(self.cabling.rack_row)
+        keys, which = np.unique(row * racks + rack, return_inverse=True)
+        arc = np.full(len(row), -1, dtype=np.int64)
+        for part in self._batches(keys // racks):
+            owner, fits = self._fitting(keys[part] // racks, keys[part] % racks)
+            counts = np.bincount(owner, minlength=len(part))
+            mine = np.flatnonzero((which >= part[0]) & (which <= part[-1]))
+            key = which[mine] - part[0]
+            mine, key = mine[counts[key] > 0], key[counts[key] > 0]
+            choice = mixed(pair[mine] ^ self.salt[row[mine]]) % counts[key].astype(np.uint64)
+            arc[mine] = fits[offsets_of(counts)[key] + choice.astype(np.int64)]
+        return arc
+
+    def _fitting(self, row: np.ndarray, rack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(which of the given, arc) of every arc that leaves row[i] on a cheapest way to rack[i], by i, then by port."""
+        counts = self.first[row + 1] - self.first[row]
+        arcs, owner = spread(self.first[row], counts), np.repeat(np.arange(len(row)), counts)
+        here = self.cost(row, rack)[owner]
+        there = self.cost(self.leads[arcs], rack[owner]) + self.step[arcs]
+        with np.errstate(invalid="ignore"):  # inf - inf where nothing leads on
+            fits = np.abs(there - here) <= 1e-6 * here
+        fits &= np.isfinite(here)
+        return owner[fits], arcs[fits]
+
+
+def offsets_of(counts: np.ndarray) -> np.ndarray:
+    """CSR offsets (int64[n+1]) of so many entries each."""
+    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+
+
+def summed(codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(codes, each once, ascending; float64, the values of each added up in the order in which they stand)."""
+    codes, which = np.unique(codes, return_inverse=True)
+    return codes, np.bincount(which, values, minlength=len(codes))
+
+
+def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """first[0], first[0] + 1, ... counts[0] times, then from first[1], and so on: the entries of CSR rows."""
+    ends = np.cumsum(counts, dtype=np.int64)
+    return np.repeat(first - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def begins(*columns: np.ndarray) -> np.ndarray:
+    """bool[n]: where a run of equal rows of these columns, sorted, begins."""
+    found = np.zeros(len(columns[0]), bool)
+    found[:1] = True
+    for column in columns:
+        found[1:] |= column[1:] != column[:-1]
+    return found
+
+
+def ranks(*columns: np.ndarray) -> np.ndarray:
+    """int64[n]: the place of each row of these columns, sorted, in its run of equal ones."""
+    at = np.arange(len(columns[0]))
+    return at - np.maximum.accumulate(np.where(begins(*columns), at, 0))
+
+
+def mixed(x: np.ndarray) -> np.ndarray:
+    """`routing.mix` of every element (uint64)."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)
+
+
+def _coded(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    return src.astype(np.uint64) << np.uint64(32) | dst.astype(np.uint64)
+
+
+def _packed(sets: np.ndarray) -> np.ndarray:
+    """Rows of bools as rows of 64-bit words."""
+    words = -(-sets.shape[1] // 64)
+    bits = np.zeros((len(sets), 8 * words), np.uint8)
+    packed = np.packbits(sets, axis=1, bitorder="little")
+    bits[:, : packed.shape[1]] = packed
+    return bits.view(np.uint64)
+
+
+def _unpacked(words: np.ndarray, columns: int) -> np.ndarray:
+    """Rows of 64-bit words as rows of so many bools."""
+    return np.unpackbits(words.view(np.uint8), axis=1, count=columns, bitorder="little").view(bool)

@@ -1,0 +1,1 @@
+"""Who computes what and when: schedulers of one job, and of several that share GPUs."""

@@ -1,0 +1,106 @@
+"""What a compute scheduler is: a function (workload, seed, settings) -> Scheduled, and what they share.
+
+steps    drawn responses and how long their parts take (rl.phases.Step)
+plan     which GPUs compute what from when to when (rl.plan.Plan)
+trace    what that sends (Trace)
+spans    the same computing, GPU by GPU, to be drawn
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+from ..errors import RFabricError, meant
+from ..rl.lowering import trace_of_steps
+from ..rl.phases import Step, step_of
+from ..rl.plan import Plan, plan_of_steps
+from ..rl.workload import Workload
+from ..trace import Span, Trace
+from ..units import parse_time
+
+GENERATION, TRAINING = "generation", "training"  # the pools of GPUs
+Settings = Mapping[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Scheduled:
+    """What a scheduler made of a job: the job as it runs, its steps, plan and trace; `spans` draw it.
+
+    facts: what it decided, for people and `--json`; keys carry their units.
+    """
+
+    workload: Workload
+    steps: tuple[Step, ...]
+    plan: Plan
+    trace: Trace
+    spans: tuple[Span, ...]
+    facts: dict = field(default_factory=dict)
+
+    @property
+    def pools(self) -> dict[str, tuple[int, ...]]:
+        """The GPUs of each pool."""
+        w = self.workload
+        every = {TRAINING: range(w.cluster.training_gpus), GENERATION: range(w.first_generation_gpu, w.gpus)}
+        return {name: tuple(gpus) for name, gpus in every.items() if not (w.colocated and name == GENERATION)}
+
+    @property
+    def seconds(self) -> float:
+        """When the last phase or span ends."""
+        return max(self.plan.seconds, max((s.start + s.seconds for s in self.spans), default=0.0))
+
+
+Scheduler = Callable[[Workload, int, Settings], Scheduled]
+
+
+def as_it_stands(w: Workload, seed: int) -> Scheduled:
+    """The recipe's own pipeline and placement, replicas as it says."""
+    return of_steps(w, [step_of(w, seed, n) for n in range(w.steps)], seed)
+
+
+def of_steps(w: Workload, steps: Sequence[Step], seed: int, facts: dict | None = None) -> Scheduled:
+    """Steps that are already drawn, in the pipeline of the workload, every replica as the recipe says."""
+    plan = plan_of_steps(w, steps)
+    return Scheduled(w, tuple(steps), plan, trace_of_steps(w, steps, plan, seed), spans_of(w, steps, plan), facts or {})
+
+
+def spans_of(w: Workload, steps: Sequence[Step], plan: Plan) -> tuple[Span, ...]:
+    """Each replica while it generates, the training GPUs while they train, both while weights change hands."""
+    found = []
+    for phase in plan.phases:
+        pool = TRAINING if w.colocated or phase.kind == TRAINING else GENERATION
+        if phase.kind == GENERATION:
+            times = zip(w.replicas, steps[phase.step].generated.times, strict=True)
+            found += [Span(pool, tuple(r), phase.start, t.seconds, GENERATION, phase.step) for r, t in times]
+        else:
+            found.append(Span(pool, phase.gpus, phase.start, phase.seconds, phase.kind, phase.step))
+    return tuple(found)
+
+
+def refuse_settings(name: str, settings: Settings, *known: str) -> None:
+    """RFabricError for a setting that the scheduler does not know."""
+    for key in settings:
+        if key not in known:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise RFabricError(f"scheduler {name}: no setting {key!r}{meant(key, known)}; {has}")
+
+
+def settings_of(name: str, made, settings: Settings):
+    """The dataclass `made` with `settings` put over it: times where the name of a field ends in _s, else numbers.
+
+    The setting of a field `period_s` is called `period` and carries its unit.
+    """
+    known = {f.name.removesuffix("_s"): f.name for f in fields(made)}
+    refuse_settings(name, settings, *known)
+    return replace(made, **{known[key]: _read(name, known[key], text) for key, text in settings.items()})
+
+
+def _read(name: str, key: str, text: str) -> float:
+    if key.endswith("_s"):
+        return parse_time(text, f"scheduler {name}: {key.removesuffix('_s')}")
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise RFabricError(f"scheduler {name}: {key}={text} is not a number; write it without a unit, such as {key}=2")
+    return value

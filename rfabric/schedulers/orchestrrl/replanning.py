@@ -1,0 +1,439 @@
+"""OrchestrRL's decisions (arXiv 2601.01209): which server serves each response, and how each server is cut into replicas.
+
+    forecast    how long responses will be, from the steps before         Holt's smoothing of their quantiles: ARIMA(0, 2, 2)
+    outlook     what a server cut each way would still take               roofline x expected survivors, later cuts included
+    replan      min over seats and cuts of the longest server             the mixes enumerated, responses dealt longest first
+    exact       the same by a mixed-integer program                       small cases; the oracle of the tests
+
+    seconds of server k, cut s = fixed[s] + sum over its responses of (work[s, i] + move[i] where it is not there yet)
+                                 + switch, where it is cut another way now;  0 without responses
+
+A *seat* is a server of the generation pool (or what divides both): a cut never leaves it, so weights and KV that change
+hands within it take NVLink. Nobody knows how long a response will be: those with as many tokens are alike. Tokens, seconds.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...compute.roofline import DecodeStep
+from ...errors import RFabricError
+
+QUANTILES = 512  # that a forecast is made of
+GRID = 96  # steps in which an outlook goes through the tokens to come
+AGES = 24  # responses are sorted into so many, by tokens made
+SPLITS = 8  # shares of the seats that a mix of two cuts is tried with
+SCREENED = 2  # mixes that responses are dealt for, the best by an even share
+LEVEL, TREND, DAMPING = 0.5, 0.1, 0.8  # of Holt's damped smoothing: assumed, the usual middle
+
+
+@dataclass(frozen=True, order=True)
+class Cut:
+    """How a seat is cut: replicas of tp x dp GPUs, dp attention replicas that share their experts; ep follows."""
+
+    tp: int
+    dp: int = 1
+
+    @property
+    def gpus(self) -> int:
+        return self.tp * self.dp
+
+    def __str__(self) -> str:
+        return f"tp{self.tp}" + (f"xdp{self.dp}" if self.dp > 1 else "")
+
+
+# --- forecast --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """Tokens of responses as expected: `tokens` (float64[QUANTILES], ascending) at even quantiles, `limit` at most."""
+
+    tokens: np.ndarray
+    limit: int
+
+    def remaining(self, made: float) -> np.ndarray:
+        """Tokens to come of a response that has `made`, each equally likely; half of what is allowed where none got so far."""
+        later = self.tokens[self.tokens > made]
+        return later - made if len(later) else np.array([max((self.limit - made) / 2, 1.0)])
+
+
+def forecast(history: Sequence[np.ndarray], limit: int) -> Forecast:
+    """The next step's lengths from those of the steps before, oldest first: each quantile smoothed with its damped trend."""
+    if not history:
+        raise RFabricError("forecast: no lengths to go by; give those of one step at least")
+    at = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    seen = [np.quantile(lengths, at) for lengths in history]
+    level, trend = seen[0], np.zeros(QUANTILES)
+    for now in seen[1:]:
+        expected = level + DAMPING * trend
+        new = LEVEL * now + (1 - LEVEL) * expected
+        level, trend = new, TREND * (new - level) + (1 - TREND) * DAMPING * trend
+    return Forecast(np.sort(np.clip(level + DAMPING * trend, 1, limit)), limit)
+
+
+# --- outlook ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Engines:
+    """What a seat is when it is cut each way: decode step and tokens of KV of one replica, and how many replicas."""
+
+    cuts: tuple[Cut, ...]
+    steps: tuple[DecodeStep, ...]
+    kv_tokens: tuple[int, ...]
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Outlook:
+    """By cut: seconds that a seat takes however few responses it has, and for each response (float64[S], float64[S, n])."""
+
+    fixed: np.ndarray
+    work: np.ndarray
+
+    def seconds(self, seats: int) -> np.ndarray:
+        """What seats with an even share take, by cut they begin with (float64[S])."""
+        return self.fixed + self.work.sum(1) / seats
+
+
+def outlook(
+    engines: Engines, expected: Forecast, made: np.ndarray, context: np.ndarray, seats: int, switch: float
+) -> Outlook:
+    """What is left of responses with `made` tokens and `context` before the next (int64[n]) on `seats` seats, evenly dealt.
+
+    Each begins with a cut and goes on with whatever cut is best for those that are left, every switch paid.
+    """
+    ages, which = _ages(made)
+    rest = [expected.remaining(age) for age in ages]
+    grid, alive = _survivors(rest, np.bincount(which))
+    costs = _costs(engines, np.maximum(alive / seats, 1.0), float(context.mean()), grid, seats)
+    cost, base = (np.array(part) for part in zip(*costs, strict=True))
+    total, fixed = _best_path(cost, base, switch)
+    share = np.array([r.mean() for r in rest])[which]
+    work = (total - fixed)[:, None] * (share / share.sum())[None, :] * seats
+    return Outlook(fixed, work)
+
+
+def _ages(made: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ages (tokens made) that stand for all, and which of them each response has."""
+    ages, which = np.unique(made, return_inverse=True)
+    if len(ages) <= AGES:
+        return ages, which
+    edges = np.unique(np.quantile(made, np.linspace(0, 1, AGES + 1)[1:-1]))
+    which = np.searchsorted(edges, made, side="right")
+    count = np.bincount(which, minlength=len(edges) + 1)
+    return np.bincount(which, made, minlength=len(count)) / np.maximum(count, 1), which
+
+
+def _survivors(rest: Sequence[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(tokens from now: float64[GRID + 1], responses still there in each interval), until the last is expected to be done."""
+    tokens = np.concatenate(rest)
+    weights = np.repeat(counts / [len(r) for r in rest], [len(r) for r in rest])
+    order = np.argsort(tokens, kind="stable")
+    tokens, gone = tokens[order], np.cumsum(weights[order])
+    total = gone[-1]
+    last = tokens[np.searchsorted(gone, total - min(0.5, total / 2))]
+    grid = np.unique(np.concatenate(([0.0], np.interp(np.linspace(0, 1, GRID)[1:], gone / total, tokens),
+                                     np.linspace(0, last, GRID // 4)[1:])))  # fmt: skip
+    grid = grid[grid <= last]
+    middle = (grid[1:] + grid[:-1]) / 2
+    index = np.searchsorted(tokens, middle, side="right")
+    return grid, total - np.concatenate(([0.0], gone))[index]
+
+
+def _costs(
+    engines: Engines, load: np.ndarray, context: float, grid: np.ndarray, seats: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """By cut: (seconds of each interval, how many of them do not grow with responses) of the replica that is done last.
+
+    Replicas begin alike, but lengths are drawn: of m, the fullest has sqrt(2 ln m) standard deviations more than the mean.
+    """
+    for step, kv, replicas in zip(engines.steps, engines.kv_tokens, engines.replicas, strict=True):
+        n = load / replicas
+        n = np.maximum(n + np.sqrt(2 * np.log(replicas * seats) * n * (1 - load / load[0])), 1.0)
+        c = n * (context + grid[:-1])
+        fits = np.minimum(1.0, kv / np.maximum(c, 1.0))  # the share that runs at once; others wait their turn
+        each = np.diff(grid) / fits
+        yield each * step_seconds(step, n * fits, c * fits), each * _base(step, n * fits)
+
+
+def step_seconds(step: DecodeStep, n: np.ndarray, context: np.ndarray) -> np.ndarray:
+    """Seconds of one decode step of n responses with so many tokens of context in all: `DecodeStep.seconds` of arrays."""
+    memory = step.m0 + step.e0 * (1 - step.miss**n) + step.m1 * context + step.m2 * np.minimum(context, n * step.window)
+    return np.maximum(memory, step.f0 * n + step.f1 * context) + step.l0 + (step.l1 + step.h1) * n
+
+
+def _base(step: DecodeStep, n: np.ndarray) -> np.ndarray:
+    return step.m0 + step.e0 * (1 - step.miss**n) + step.l0
+
+
+def _best_path(cost: np.ndarray, base: np.ndarray, switch: float) -> tuple[np.ndarray, np.ndarray]:
+    """By first cut: (seconds to the end, how many of them are fixed) where cuts change whenever that pays (float64[S] both)."""
+    total, fixed = np.zeros(len(cost)), np.zeros(len(cost))
+    for j in range(cost.shape[1] - 1, -1, -1):
+        best = int(total.argmin())
+        leave = total[best] + switch < total
+        total, fixed = np.where(leave, total[best] + switch, total), np.where(leave, fixed[best] + switch, fixed)
+        total, fixed = total + cost[:, j], fixed + base[:, j]
+    return total, np.minimum(fixed, total)
+
+
+# --- who goes where --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """N responses, K seats, S cuts. seat: where each response is, -1 for nowhere yet (int64[N]); cut: of each seat (int64[K]).
+
+    fixed, work: an Outlook; kv: tokens of KV each holds (N); capacity: of a seat, by cut (S); move: seconds that the server takes
+    to which a response goes (N); switch: seconds to cut a seat another
+    way; static: the outlook of seats that are never cut another way again, where that is another one.
+    """
+
+    fixed: np.ndarray
+    work: np.ndarray
+    kv: np.ndarray
+    capacity: np.ndarray
+    move: np.ndarray
+    seat: np.ndarray
+    cut: np.ndarray
+    switch: float
+    static: Outlook | None = None
+
+    def __post_init__(self):
+        n, cuts = len(self.seat), len(self.fixed)
+        if not n or not len(self.cut):
+            raise RFabricError(
+                f"replanning: {n} responses on {len(self.cut)} seats; there must be one of each at least"
+            )
+        shapes = {"work": (cuts, n), "kv": (n,), "capacity": (cuts,), "move": (n,)}
+        for name, shape in shapes.items():
+            if getattr(self, name).shape != shape:
+                raise RFabricError(f"replanning: {name} is {getattr(self, name).shape}, must be {shape}")
+        for name in ("fixed", "work", "kv", "capacity", "move"):
+            if not (getattr(self, name) >= 0).all() or not np.isfinite(getattr(self, name)).all():
+                raise RFabricError(f"replanning: {name} must be finite and not negative")
+
+    @property
+    def placed(self) -> bool:
+        """Whether every response has a seat."""
+        return bool((self.seat >= 0).all())
+
+
+@dataclass(frozen=True, eq=False)
+class Assignment:
+    """A seat for each response and a cut for each seat; `seconds`: of the longest seat, as the problem counts."""
+
+    seat: np.ndarray
+    cut: np.ndarray
+    seconds: float
+
+
+def seat_seconds(p: Problem, seat: np.ndarray, cut: np.ndarray) -> np.ndarray:
+    """Seconds of each seat (float64[K])."""
+    seats = len(p.cut)
+    each = p.work[cut[seat], np.arange(len(seat))] + np.where((seat != p.seat) & (p.seat >= 0), p.move, 0.0)
+    some = np.bincount(seat, minlength=seats) > 0
+    fixed = p.fixed[cut] + np.where(cut != p.cut, p.switch, 0.0)
+    return np.bincount(seat, each, minlength=seats) + np.where(some, fixed, 0.0)
+
+
+def overfull(p: Problem, seat: np.ndarray, cut: np.ndarray) -> np.ndarray:
+    """The seats that hold more KV than they can."""
+    return np.flatnonzero(np.bincount(seat, p.kv, minlength=len(p.cut)) > p.capacity[cut])
+
+
+def assigned(p: Problem, seat: np.ndarray, cut: np.ndarray) -> Assignment:
+    """The assignment with its seconds."""
+    return Assignment(seat, cut, float(seat_seconds(p, seat, cut).max()))
+
+
+def keep(p: Problem) -> Assignment:
+    """Everything stays where it is; what has no seat yet is dealt to the cuts that are there."""
+    return assigned(p, p.seat, p.cut) if p.placed else _dealt(p, p.cut)
+
+
+def replan(p: Problem, hysteresis: float = 0.0) -> Assignment:
+    """The best assignment found. It must take a `hysteresis` share less than `keep`, and where servers are cut another way less
+    than if they never were: then now is the time, as `keep` counts with a cut that comes later.
+    """
+    stay = keep(p)
+    if len(overfull(p, stay.seat, stay.cut)):
+        worth = {True: np.inf, False: np.inf}
+    else:
+        for_good = (1 - hysteresis) * float(seat_seconds(_for_good(p), stay.seat, stay.cut).max())
+        worth = {False: (1 - hysteresis) * stay.seconds, True: min(stay.seconds, for_good)}
+    found = [a for cut in _screened(p) for a in _tried(p, cut) if not len(overfull(p, a.seat, a.cut))]
+    found = [a for a in found if a.seconds < worth[bool((a.cut != p.cut).any())]]
+    return min(found, key=lambda a: a.seconds, default=stay)
+
+
+def _for_good(p: Problem) -> Problem:
+    """The problem were no server ever cut another way."""
+    return p if p.static is None else replace(p, fixed=p.static.fixed, work=p.static.work)
+
+
+def _tried(p: Problem, cut: np.ndarray) -> Iterator[Assignment]:
+    yield _dealt(p, cut)
+    if p.placed:
+        yield evened(p, cut)
+
+
+def _screened(p: Problem) -> list[np.ndarray]:
+    """Cuts of the seats worth dealing for: those that are there, and the best mixes were the responses a fluid."""
+    mixes = list(_mixes(p))
+    work = p.work.sum(1)
+    seconds = [_fluid(p, cut, work) for cut in mixes]
+    best = sorted(range(len(mixes)), key=seconds.__getitem__)[:SCREENED]
+    return [p.cut, *(mixes[i] for i in best if (mixes[i] != p.cut).any())]
+
+
+def _mixes(p: Problem) -> Iterator[np.ndarray]:
+    """All seats cut alike, or some one way and the rest another; the busiest change last, seats that are cut so already first."""
+    seats, cuts = len(p.cut), len(p.fixed)
+    load = np.bincount(p.seat[p.seat >= 0], minlength=seats)
+    shares = sorted({max(1, round(seats * i / SPLITS)) for i in range(1, SPLITS)} - {seats}) if seats > 1 else []
+    for s in range(cuts):
+        yield np.full(seats, s)
+        for other in range(cuts):
+            order = np.lexsort((load, p.cut != other))
+            for count in shares if other != s else ():
+                mixed = np.full(seats, s)
+                mixed[order[:count]] = other
+                yield mixed
+
+
+def _fluid(p: Problem, cut: np.ndarray, work: np.ndarray) -> float:
+    """Seconds were all responses poured so that all seats end together."""
+    fixed = p.fixed[cut] + np.where(cut != p.cut, p.switch, 0.0)
+    rate = 1 / np.maximum(work[cut], 1e-12)  # shares of all the work a second
+    order = np.argsort(fixed)
+    cumulated = np.cumsum(rate[order])
+    ends = (1 + np.cumsum((rate * fixed)[order])) / cumulated
+    following = np.append(fixed[order][1:], np.inf)
+    return float(ends[np.flatnonzero(ends <= following)[0]])
+
+
+def _dealt(p: Problem, cut: np.ndarray) -> Assignment:
+    """Longest first, each to the seat that is done first with it and has room; its own seat where that is as good."""
+    fixed = (p.fixed[cut] + np.where(cut != p.cut, p.switch, 0.0)).tolist()
+    room = p.capacity[cut].tolist()
+    heaps = {s: [(fixed[k], k) for k in np.flatnonzero(cut == s).tolist()] for s in set(cut.tolist())}
+    for heap in heaps.values():
+        heapq.heapify(heap)
+    load, found = list(fixed), p.seat.copy()
+    order = np.argsort(-p.work.max(0), kind="stable").tolist()
+    work, kv, move, before = p.work.tolist(), p.kv.tolist(), p.move.tolist(), p.seat.tolist()
+    for i in order:
+        k = _seat_for(i, cut, heaps, load, room, work, kv, move, before)
+        load[k] += work[cut[k]][i] + (move[i] if before[i] not in (-1, k) else 0.0)
+        room[k] -= kv[i]
+        heapq.heappush(heaps[cut[k]], (load[k], k))
+        found[i] = k
+    return assigned(p, found, cut)
+
+
+def _seat_for(i: int, cut, heaps, load, room, work, kv, move, before) -> int:
+    """The seat that is done first with response i; one that is full only where all are."""
+    best, end = -1, float("inf")
+    own = before[i]
+    if own >= 0 and room[own] >= kv[i]:
+        best, end = own, load[own] + work[cut[own]][i]
+    for s, heap in heaps.items():
+        k = _lightest(heap, load, room, kv[i])
+        added = work[s][i] + (move[i] if own >= 0 else 0.0)
+        if k is not None and load[k] + added < end:
+            best, end = k, load[k] + added
+    return best if best >= 0 else min(range(len(load)), key=lambda k: -room[k])
+
+
+def _lightest(heap: list, load: list, room: list, needs: float) -> int | None:
+    """The seat of a heap with the least load that has room; outdated entries are dropped."""
+    aside, found = [], None
+    while heap:
+        at, k = heap[0]
+        if at != load[k]:
+            heapq.heappop(heap)
+        elif room[k] < needs:
+            aside.append(heapq.heappop(heap))
+        else:
+            found = k
+            break
+    for entry in aside:
+        heapq.heappush(heap, entry)
+    return found
+
+
+def evened(p: Problem, cut: np.ndarray, most: int | None = None) -> Assignment:
+    """Responses stay, but for `most` that go one by one from the longest seat to the shortest while that shortens the longest."""
+    seat = p.seat.copy()
+    load = seat_seconds(p, seat, cut)
+    room = p.capacity[cut] - np.bincount(seat, p.kv, minlength=len(cut))
+    fixed = p.fixed[cut] + np.where(cut != p.cut, p.switch, 0.0)
+    for _ in range(len(seat) if most is None else most):
+        a, b = int(load.argmax()), int(load.argmin())
+        here = np.flatnonzero((seat == a) & (p.seat == a) & (p.kv <= room[b]))
+        if not len(here):
+            break
+        begins = fixed[b] if load[b] == 0 else 0.0
+        after = load[b] + begins + p.work[cut[b], here] + p.move[here]
+        left = load[a] - p.work[cut[a], here]
+        i = int(np.maximum(after, left).argmin())
+        if max(after[i], left[i]) >= load[a]:
+            break
+        moved = here[i]
+        load[a], load[b], seat[moved] = left[i], after[i], b
+        room[a], room[b] = room[a] + p.kv[moved], room[b] - p.kv[moved]
+    return assigned(p, seat, cut)
+
+
+# --- the oracle ------------------------------------------------------------------------------------------------------
+
+
+def exact(p: Problem) -> Assignment:
+    """The least seconds of the longest seat by a mixed-integer program (HiGHS): a few seats, cuts and dozens of responses."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    n, seats, cuts = len(p.seat), len(p.cut), len(p.fixed)
+    x = np.arange(n * seats * cuts).reshape(n, seats, cuts)  # response i on seat k, cut s
+    y = np.arange(seats * cuts).reshape(seats, cuts) + x.size  # seat k cut s and used
+    time = x.size + y.size
+    rows: list[tuple[dict[int, float], float, float]] = []
+    rows += [({int(v): 1.0 for v in x[i].ravel()}, 1, 1) for i in range(n)]
+    rows += [({int(v): 1.0 for v in y[k]}, 0, 1) for k in range(seats)]
+    moves = np.where((np.arange(seats)[None, :] != p.seat[:, None]) & (p.seat[:, None] >= 0), p.move[:, None], 0.0)
+    for k in range(seats):
+        used = {int(y[k, s]): float(p.fixed[s] + p.switch * (s != p.cut[k])) for s in range(cuts)}
+        spent = {int(x[i, k, s]): float(p.work[s, i] + moves[i, k]) for i in range(n) for s in range(cuts)}
+        rows.append((used | spent | {time: -1.0}, -np.inf, 0))
+        for s in range(cuts):
+            rows.append(
+                (
+                    {int(x[i, k, s]): float(p.kv[i]) for i in range(n)} | {int(y[k, s]): -float(p.capacity[s])},
+                    -np.inf,
+                    0,
+                )
+            )
+            rows += [({int(x[i, k, s]): 1.0, int(y[k, s]): -1.0}, -np.inf, 0) for i in range(n)]
+    matrix = np.zeros((len(rows), time + 1))
+    for r, (entries, _, _) in enumerate(rows):
+        matrix[r, list(entries)] = list(entries.values())
+    low, high = np.array([r[1] for r in rows], float), np.array([r[2] for r in rows], float)
+    goal = np.zeros(time + 1)
+    goal[time] = 1.0
+    whole = np.ones(time + 1)
+    whole[time] = 0
+    bounds = Bounds(np.zeros(time + 1), np.append(np.ones(time), np.inf))
+    done = milp(goal, constraints=LinearConstraint(matrix, low, high), integrality=whole, bounds=bounds)
+    if not done.success:
+        raise RFabricError(f"replanning: {n} responses do not fit the KV of {seats} seats: {done.message}")
+    return _solution(p, np.round(done.x), x, y)
+
+
+def _solution(p: Problem, values: np.ndarray, x: np.ndarray, y: np.ndarray) -> Assignment:
+    used = values[y].any(1)
+    cut = np.where(used, values[y].argmax(1), p.cut)
+    return assigned(p, values[x].any(2).argmax(1), cut)

@@ -1,0 +1,45 @@
+"""The plain pipelines, without a scheduler of their own: in turn, colocated, one step ahead, or several."""
+
+from dataclasses import replace
+
+from ..errors import RFabricError
+from ..rl.workload import Workload
+from .base import Scheduled, Settings, as_it_stands, refuse_settings
+
+
+def sync(w: Workload, seed: int, settings: Settings) -> Scheduled:
+    """Static and disaggregated: a step generates with the weights of the step before."""
+    refuse_settings("sync", settings)
+    return as_it_stands(_apart(w, "sync"), seed)
+
+
+def one_step_off(w: Workload, seed: int, settings: Settings) -> Scheduled:
+    """Generation is one step ahead of training."""
+    refuse_settings("one-step-off", settings)
+    return as_it_stands(_apart(w, "one-step-off"), seed)
+
+
+def partial_rollouts(w: Workload, seed: int, settings: Settings) -> Scheduled:
+    """Responses go on over weight updates; `staleness` bounds how many."""
+    refuse_settings("async", settings, "staleness")
+    text = settings.get("staleness", str(w.staleness or 1))
+    if not text.isdigit() or not int(text):
+        raise RFabricError(f"async: staleness {text!r} must be a whole number of weight updates, 1 or more")
+    return as_it_stands(_apart(w, "async", int(text)), seed)
+
+
+def colocated(w: Workload, seed: int, settings: Settings) -> Scheduled:
+    """All GPUs of both pools generate, then all of them train."""
+    refuse_settings("colocated", settings)
+    every = w.cluster.training_gpus if w.colocated else w.gpus
+    cluster = replace(w.cluster, training_gpus=every, generation_gpus=every)
+    return as_it_stands(replace(w, cluster=cluster, placement="colocated", pipeline="sync", staleness=None), seed)
+
+
+def _apart(w: Workload, pipeline: str, staleness: int | None = None) -> Workload:
+    if w.colocated:
+        raise RFabricError(
+            f"pipeline {pipeline} needs a pool for each side, but placement is colocated; use scheduler colocated, or placement "
+            f"disaggregated"
+        )
+    return replace(w, pipeline=pipeline, staleness=staleness)

@@ -1,0 +1,370 @@
+"""Agents' tasks and the engines that answer them: trajectories of turns, drawn; one server, event by event.
+
+    reset -> turn 1 -> environment -> turn 2 -> ... -> last turn -> reward
+             engine    latency        engine
+
+An engine decodes all it holds together; between two of its events the batch stays as it is, and its decode steps are one closed
+sum (`roofline.DecodeStep`). A turn joins when all the KV it may need fits: nothing is preempted. It finds the context that the
+turn before left on its engine, unless others needed the room (the longest unused goes first) or weights changed meanwhile:
+then all of it is prefilled again. Of a group, the first on an engine prefills the prompt; its KV is counted for each.
+
+Unlike a server of `serving`, an engine is told of turns, aborts and new weights as they come. Tokens, seconds, bytes.
+"""
+
+import heapq
+from bisect import bisect_left
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...compute.roofline import CHUNK_TOKENS, Server, step_of
+from ...errors import RFabricError
+
+
+@dataclass(frozen=True)
+class Task:
+    """A domain of tasks. turns: fewest and most, drawn evenly; output: mean tokens of a turn, as many in all turns of a
+    trajectory, log-normal over trajectories with `tail` as sigma.
+
+    latency, spread: of an environment's answer, normal and never below 0; reset: of a new environment, which fails with
+    chance `failure` and then takes `repair` more; rewarded: seconds of the reward. caches: the next turn's prompt
+    continues this one's; heavy: what the GPUs are asked for most, `prefill` or `decode`.
+    """
+
+    name: str
+    turns: tuple[int, int]
+    prompt: int
+    output: float
+    tail: float
+    observed: int
+    latency: float = 0.0
+    spread: float = 0.0
+    reset: float = 0.0
+    failure: float = 0.0
+    repair: float = 0.0
+    rewarded: float = 0.0
+    caches: bool = True
+    heavy: str = "decode"
+
+    def __post_init__(self):
+        least, most = self.turns
+        if not 1 <= least <= most:
+            raise RFabricError(f"task {self.name}: turns {least} to {most} must be 1 or more, the fewest first")
+        for key in ("latency", "spread", "reset", "repair", "rewarded", "observed", "tail"):
+            if not getattr(self, key) >= 0:
+                raise RFabricError(f"task {self.name}: {key} {getattr(self, key)} must be 0 or more")
+        if not 0 <= self.failure < 1:
+            raise RFabricError(f"task {self.name}: failure {self.failure} is a chance: 0 or more, below 1")
+        if self.heavy not in ("prefill", "decode"):
+            raise RFabricError(f"task {self.name}: heavy {self.heavy!r} is not known; use prefill or decode")
+        if not (self.prompt >= 1 and self.output >= 1):
+            raise RFabricError(
+                f"task {self.name}: prompt {self.prompt} and output {self.output:g} must be 1 token or more"
+            )
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One trajectory as it will go if nobody aborts it: tokens of each turn, seconds before each (the reset first)."""
+
+    number: int
+    task: Task
+    group: int
+    prompt: int
+    outputs: tuple[int, ...]
+    latencies: tuple[float, ...]
+
+    def context(self, turn: int) -> int:
+        """Tokens that turn `turn` reads."""
+        return self.prompt + sum(self.outputs[:turn]) + self.task.observed * turn
+
+    @property
+    def tokens(self) -> int:
+        """All it reads and writes: what is trained on."""
+        return self.context(len(self.outputs) - 1) + self.outputs[-1]
+
+    @property
+    def response(self) -> int:
+        return sum(self.outputs)
+
+
+def draw(task: Task, number: int, seed: int, longest: int, group_size: int = 1) -> Episode:
+    """Trajectory `number` of a task, cut where its context reaches `longest`; the same number is the same trajectory."""
+    random = np.random.default_rng([seed, number])
+    turns = int(random.integers(task.turns[0], task.turns[1] + 1))
+    drawn = np.exp(task.tail * random.standard_normal() - task.tail**2 / 2)
+    outputs = [max(1, round(task.output * drawn))] * turns
+    latencies = np.maximum(0.0, random.normal(task.latency, task.spread, turns))
+    latencies[0] = task.reset + (task.repair if random.random() < task.failure else 0.0)
+    return Episode(
+        number, task, number // group_size, task.prompt, _cut(task, outputs, longest), tuple(latencies.tolist())
+    )
+
+
+def _cut(task: Task, outputs: list[int], longest: int) -> tuple[int, ...]:
+    context, kept = task.prompt, []
+    for output in outputs:
+        if context >= longest:
+            break
+        kept.append(min(output, longest - context))
+        context += output + task.observed
+    if not kept:
+        raise RFabricError(f"task {task.name}: its prompt of {task.prompt} tokens leaves no room in {longest}")
+    return tuple(kept)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """`engines` servers of one kind; tasks: whose affinity they have. prefill_for: the pool whose turns it prefills, at `link`
+    bytes/s for a turn's KV.
+    """
+
+    name: str
+    server: Server
+    engines: int
+    tasks: tuple[str, ...] = ()
+    prefill_for: str | None = None
+    link: float = float("inf")
+
+    def __post_init__(self):
+        if self.engines < 1:
+            raise RFabricError(f"pool {self.name}: {self.engines} engines; it needs 1 or more")
+
+    @property
+    def gpus(self) -> int:
+        return self.engines * self.server.gpus
+
+
+@dataclass(slots=True, eq=False)
+class Trajectory:
+    """An episode under way: the weight version it began with, its engines, the turn it is in and where that is (`job`, `at`)."""
+
+    episode: Episode
+    version: int
+    engine: int = -1
+    prefill: int = -1
+    turn: int = 0
+    job: "Turn | None" = None
+    at: int = -1
+    ended: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A turn on an engine: tokens before its next token, tokens to come, tokens of its prompt that need no computing."""
+
+    who: Trajectory
+    prompt: int
+    left: int
+    computed: int = 0
+    end: int = -1  # decode step after which it is done
+    dead: bool = False
+
+    @property
+    def need(self) -> int:
+        return self.prompt + self.left
+
+
+class Engine:
+    """One server: what it decodes, prefills and keeps. `plan` says when its next event is, `fire` lets it happen."""
+
+    def __init__(self, number: int, pool: Pool):
+        self.number, self.pool = number, pool
+        self.step, self.capacity = step_of(pool.server), pool.server.kv_capacity_tokens
+        self.clock = self.context = self.held = self.kept = self.live = 0
+        self.free_at = 0.0
+        self.inside: list[Turn] = []  # those that decode
+        self.ends: list[tuple[int, int, Turn]] = []
+        self.waiting: deque[Turn] = deque()
+        self.filling: deque[Turn] = deque()
+        self.left_behind: dict[Trajectory, int] = {}
+        self.prompts: set[int] = set()
+        self.doing: tuple | None = None
+        self.epoch = self.joined = 0
+        self.queued = 0  # tokens of KV that those who wait need
+        self.again = False  # weights changed: all KV is to be recomputed
+        self.purging = False  # some were aborted
+        self.prefill = self.decode = 0.0
+        self.peak = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn would have to wait for room."""
+        return self.held + self.queued > self.capacity
+
+    def submit(self, turn: Turn, now: float) -> None:
+        """A turn comes; it joins when the step under way is over."""
+        if turn.need > self.capacity:
+            raise RFabricError(
+                f"pool {self.pool.name}: a turn needs {turn.need} tokens of KV cache, an engine holds {max(self.capacity, 0)}; "
+                "use more GPUs an engine or shorter trajectories"
+            )
+        self.waiting.append(turn)
+        self.queued += turn.need
+        self._cut(now)
+
+    def abort(self, turn: Turn, now: float) -> None:
+        """The turn leaves between two steps."""
+        turn.dead = self.purging = True
+        self._cut(now)
+
+    def forget(self, who: Trajectory) -> None:
+        """Its context is not needed again."""
+        self.kept -= self.left_behind.pop(who, 0)
+
+    def update(self, now: float, seconds: float) -> None:
+        """Suspended for `seconds`, with other weights after that: whatever is in flight is prefilled anew."""
+        self._cut(now)
+        self.free_at = max(self.free_at, now) + seconds
+        self.again = True
+        self.left_behind.clear()
+        self.prompts.clear()
+        self.kept = 0
+
+    def _cut(self, now: float) -> None:
+        """Decoding stops after the step under way."""
+        if self.doing and self.doing[0] == "decode":
+            _, begin, steps, _ = self.doing
+            seconds, (n, context) = now - begin, (len(self.inside), self.context)
+            fewer = 1 + bisect_left(range(1, steps), seconds, key=lambda k: self.step.seconds(n, context, k))
+            self.doing = ("decode", begin, fewer, begin + self.step.seconds(n, context, fewer))
+            self.epoch += 1
+
+    def plan(self, now: float) -> float | None:
+        """When its next event is; None: nothing to do."""
+        if self.doing is None:
+            self._purge()
+            self._recompute()
+            self._let_in()
+            begin = max(now, self.free_at)
+            if self.filling:
+                self.doing = self._fill(begin)
+            elif self.inside:
+                n, steps = len(self.inside), self._next_end() - self.clock
+                self.doing = ("decode", begin, steps, begin + self.step.seconds(n, self.context, steps))
+            self.epoch += 1
+        return self.doing[3] if self.doing else None
+
+    def fire(self) -> list[Turn]:
+        """What was planned has happened; the turns that ended."""
+        kind, begin, what, end = self.doing
+        self.doing = None
+        if kind == "decode":
+            self.decode += end - begin
+            self._advance(what)
+        else:
+            alone = self.step.seconds(len(self.inside), self.context) if self.inside else 0.0
+            self.decode, self.prefill = self.decode + alone, self.prefill + end - begin - alone
+            self._advance(1)
+            for turn in what:
+                self._start(turn)
+        return self._finish()
+
+    def _advance(self, steps: int) -> None:
+        self.clock += steps if self.inside else 0
+        self.context += steps * len(self.inside)
+
+    def _let_in(self) -> None:
+        """First come, first served, while all that a turn may need fits; kept contexts give way."""
+        while self.waiting:
+            turn = self.waiting[0]
+            if not turn.dead:
+                if self.held + turn.need > self.capacity and self.held:
+                    return
+                self._take(turn)
+            self.waiting.popleft()
+            self.queued -= turn.need
+
+    def _take(self, turn: Turn) -> None:
+        left = self.left_behind.pop(turn.who, 0)
+        self.kept -= left
+        usable = left if turn.who.episode.task.caches else 0
+        turn.computed = max(turn.computed, min(usable, turn.prompt - 1))
+        self.held += turn.need
+        while self.held + self.kept > self.capacity and self.left_behind:
+            self.forget(next(iter(self.left_behind)))
+        self.peak = max(self.peak, self.held)
+        if turn.computed >= turn.prompt:  # its KV came from elsewhere
+            self._join(turn)
+        else:
+            self.filling.append(turn)
+
+    def _fill(self, begin: float) -> tuple:
+        """One step with prefill, in chunks, beside all that decode."""
+        n, tokens, pairs, done = len(self.inside), 0, 0.0, []
+        budget = max(CHUNK_TOKENS - n, 1)
+        while self.filling and tokens < budget:
+            turn = self.filling[0]
+            turn.computed = max(turn.computed, min(self._shared(turn), turn.prompt - 1))
+            part = min(turn.prompt - turn.computed, budget - tokens)
+            pairs += part * (turn.computed + part / 2)
+            tokens, turn.computed = tokens + part, turn.computed + part
+            if turn.computed < turn.prompt:
+                break
+            self.prompts.add(turn.who.episode.group)
+            done.append(self.filling.popleft())
+        return ("fill", begin, done, begin + self.step.mixed(n, self.context, tokens, pairs))
+
+    def _shared(self, turn: Turn) -> int:
+        """Tokens of its prompt that others of its group computed here: those of the first turn, if later ones continue it."""
+        e = turn.who.episode
+        return e.prompt if e.group in self.prompts and (e.task.caches or not turn.who.turn) else 0
+
+    def _start(self, turn: Turn) -> None:
+        """Its prompt is computed, which gives its next token."""
+        turn.prompt, turn.left = turn.prompt + 1, turn.left - 1
+        self._join(turn)
+
+    def _join(self, turn: Turn) -> None:
+        turn.end = self.clock + turn.left
+        self.joined += 1
+        self.inside.append(turn)
+        self.context += turn.prompt
+        heapq.heappush(self.ends, (turn.end, self.joined, turn))
+
+    def _next_end(self) -> int:
+        return self.ends[0][0]
+
+    def _finish(self) -> list[Turn]:
+        done = []
+        while self.ends and self._next_end() <= self.clock:
+            turn = heapq.heappop(self.ends)[2]
+            self._leave(turn)
+            if not turn.dead and not self.again:
+                self.left_behind[turn.who] = turn.prompt + turn.left
+                self.kept += turn.prompt + turn.left
+            if not turn.dead:
+                done.append(turn)
+        return done
+
+    def _leave(self, turn: Turn) -> None:
+        self.inside.remove(turn)
+        self.held -= turn.need
+        self.context -= turn.prompt + turn.left - (turn.end - self.clock)
+
+    def _purge(self) -> None:
+        """Those that were aborted leave."""
+        if not self.purging:
+            return
+        self.purging = False
+        for turn in [t for t in self.inside if t.dead]:
+            self._leave(turn)
+        self.held -= sum(turn.need for turn in self.filling if turn.dead)
+        self.filling = deque(turn for turn in self.filling if not turn.dead)
+        if any(end[2].dead for end in self.ends):
+            self.ends = [end for end in self.ends if not end[2].dead]
+            heapq.heapify(self.ends)
+
+    def _recompute(self) -> None:
+        """With new weights, what decodes is prefilled with all it has so far; what was being prefilled starts over."""
+        if not self.again:
+            return
+        self.again = False
+        for turn in self.inside:
+            made = turn.left - (turn.end - self.clock)
+            turn.prompt, turn.left = turn.prompt + made, turn.left - made
+        for turn in (*self.inside, *self.filling, *self.waiting):
+            turn.computed = 0
+        self.filling.extendleft(reversed(self.inside))
+        self.inside, self.ends, self.context = [], [], 0

@@ -1,0 +1,402 @@
+"""Collectives: their seconds against closed forms and measurements, their flows against what each rank must end with."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rfabric.compute.communication import (
+    KINDS,
+    Group,
+    algorithms,
+    bus_bandwidth,
+    collective_seconds,
+    generation_of,
+    group_of,
+    network,
+)
+from rfabric.compute.expert_exchange import Exchange, exchange_seconds, reached
+from rfabric.compute.gpus import GPUS
+from rfabric.compute.layout import Layout, layout
+from rfabric.compute.named import find_model
+from rfabric.compute.sync_time import TRANSPORTS, Sync, tensors_of, weight_sync_parts, weight_sync_seconds
+from rfabric.errors import RFabricError
+from rfabric.study.validate import allreduce, deepep, nccl, vidur, weight_sync
+from rfabric.trace import all_to_all, broadcast, halving_doubling, hierarchical_all_to_all, scatter, tree_all_reduce
+from rfabric.trace.collectives import double_tree
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+measured = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data, the measured tables")
+H100, A100 = network(GPUS["H100"]), network(GPUS["A100"])
+BIG = 2**40
+
+
+# --- seconds ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gpus", [2, 4, 8])
+def test_a_large_ring_moves_its_share_at_the_rate_of_nvlink(gpus):
+    share = (gpus - 1) / gpus
+    own = BIG / gpus / A100.copy
+    found = collective_seconds("all-reduce", BIG, gpus, A100, "ring")
+    assert found == pytest.approx(2 * share * BIG / A100.nvlink + own, rel=1e-4)
+    assert collective_seconds("all-gather", BIG, gpus, A100) == pytest.approx(share * BIG / A100.nvlink + own, rel=1e-4)
+
+
+def test_over_servers_the_nics_of_all_ranks_carry_a_ring_together():
+    group = Group(32, 4)
+    found = bus_bandwidth("all-gather", BIG, group, A100)
+    assert found == pytest.approx(8 * A100.nic, rel=0.04)  # 190 GB/s below NVLink's 233
+    assert bus_bandwidth("all-gather", BIG, Group(4, 4), A100) == pytest.approx(A100.nic, rel=0.04)
+
+
+def test_a_switch_that_reduces_sends_less_than_a_ring():
+    assert "nvls" in algorithms("all-reduce", BIG, Group(8), H100)
+    assert "nvls" not in algorithms("all-reduce", BIG, Group(8), A100)
+    ring, nvls = (collective_seconds("all-reduce", BIG, 8, H100, a) for a in ("ring", "nvls"))
+    assert nvls == pytest.approx(BIG * (9 / 8) / (H100.nvlink * H100.generation.nvls_share), rel=1e-3) and nvls < ring
+
+
+def test_halving_doubling_is_known_but_never_chosen():
+    found = algorithms("all-reduce", 4096, Group(64, 64), H100)
+    assert collective_seconds("all-reduce", 4096, Group(64, 64), H100) == min(
+        v for k, v in found.items() if k != "halving-doubling"
+    )
+    assert collective_seconds("all-reduce", 4096, Group(64, 64), H100, "halving-doubling") == found["halving-doubling"]
+
+
+def test_small_messages_take_the_latency_of_their_steps():
+    """NCCL's own LL constants: 6.6 us and 0.6 us a hop."""
+    for gpus in (2, 4, 8):
+        assert collective_seconds("all-reduce", 8, gpus, H100) == pytest.approx(
+            6.6e-6 + 2 * (gpus - 1) * 0.6e-6, rel=1e-3
+        )
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    kind=st.sampled_from(KINDS),
+    size=st.floats(1, 1e12),
+    gpu=st.sampled_from(sorted(GPUS)),
+    shape=st.sampled_from([(2, 1), (8, 1), (16, 2), (32, 4), (1024, 128), (3, 3)]),
+)
+def test_more_bytes_never_take_less_and_links_bound_all(kind, size, gpu, shape):
+    net, group = network(GPUS[gpu]), Group(*shape)
+    found = collective_seconds(kind, size, group, net)
+    assert 0 < found <= collective_seconds(kind, 2 * size, group, net)
+    least = {"all-reduce": 1, "broadcast": 1, "reduce": 1, "send-recv": 1}.get(kind, (group.gpus - 1) / group.gpus)
+    assert found > least * size / max(net.gpu.nvlink_bytes_per_s, group.local * net.nic_bps / 8)
+    assert collective_seconds(kind.replace("-", "_"), size, group, net) == found
+
+
+def test_groups_are_counts_numbers_or_shapes():
+    assert group_of(16, H100) == group_of(range(16), H100) == Group(16, 2)
+    assert group_of([0, 8, 16], H100) == Group(3, 3)
+    assert group_of(64, network(GPUS["GB200"])) == Group(64, 1)  # one NVL72 rack
+    assert collective_seconds("all-reduce", 1e9, 1, H100) == collective_seconds("all-reduce", 0, 8, H100) == 0
+    assert [generation_of(GPUS[name]).nvls_share for name in ("A100", "H20", "B200", "GB200")] == [0, 0.85, 0.74, 0.74]
+
+
+def test_a_launch_is_added_once():
+    assert collective_seconds("all-reduce", 1e6, 8, network(GPUS["H100"], launch=1e-3)) == pytest.approx(
+        1e-3 + collective_seconds("all-reduce", 1e6, 8, H100)
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: collective_seconds("gossip", 1, 8, H100), "no collective 'gossip'; there are all-reduce, all-gather"),
+        (lambda: collective_seconds("all-reduce", -1, 8, H100), "all-reduce: -1 bytes must not be negative"),
+        (lambda: collective_seconds("all-gather", 1, 8, H100, "tree"), "all-gather has no algorithm 'tree'"),
+        (lambda: Group(4, 5), "a group of 4 GPUs in 5 servers: every server needs a GPU; use 1 to 4"),
+        (lambda: exchange_seconds(Exchange(1, 8, 1, 4), "dispatch", Group(8), H100), "4 experts on 8 GPUs leave some"),
+        (lambda: exchange_seconds(Exchange(1, 8, 1, 8), "scatter", Group(8), H100), "no exchange 'normal' 'scatter'"),
+        (
+            lambda: layout("4 nodes"),
+            "layout '4 nodes' says neither GPUs nor degrees; write for example 16 (TP8) or EP8xPP2",
+        ),
+        (
+            lambda: Sync(1, 1, Layout.over(1), Layout.over(1), H100, "pigeon"),
+            "no transport 'pigeon'; there are broadcast, tensors",
+        ),
+        (lambda: halving_doubling("all-reduce", range(24), 1.0, 8), "3 servers are no power of two; use 2, or a ring"),
+        (lambda: halving_doubling("gossip", range(16), 1.0, 8), "no halving-doubling 'gossip'; there are all-reduce"),
+        (
+            lambda: broadcast(range(16), 1.0, 8, root=99),
+            "broadcast: GPU 99 is not in the group; use one of its members",
+        ),
+    ],
+)
+def test_bad_input(call, text):
+    with pytest.raises(RFabricError) as error:
+        call()
+    assert text in str(error.value)
+
+
+# --- experts ---------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    tokens=st.integers(1, 10**5),
+    servers=st.sampled_from([1, 2, 4, 8]),
+    direction=st.sampled_from(["dispatch", "combine"]),
+    mode=st.sampled_from(["normal", "low-latency"]),
+)
+def test_an_exchange_grows_with_tokens_and_shrinks_with_sms(tokens, servers, direction, mode):
+    def seconds(count, sms=24):
+        return exchange_seconds(Exchange(count, 7168, 8, 256), direction, Group(8 * servers, servers), H100, mode, sms)
+
+    assert 0 < seconds(tokens) <= seconds(2 * tokens)
+    assert seconds(tokens, 4) >= seconds(tokens, 24)
+
+
+def test_a_token_reaches_as_many_gpus_as_even_draws_hit():
+    draws = np.random.default_rng(0).integers(0, 8, (20_000, 8))
+    hit = np.mean([len(set(row)) for row in draws.tolist()])
+    assert reached(Exchange(1, 1, 8, 256), Group(8)) == pytest.approx((hit, 1), rel=0.01)
+    assert reached(Exchange(1, 1, 8, 256), Group(128, 16))[1] < 4  # kept within four servers
+
+
+# --- flows -----------------------------------------------------------------------------------------------------------------
+
+GROUPS = st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 4, 8])).map(lambda s: (list(range(s[0] * s[1])), s[1]))
+
+
+def by_servers(flows, server):
+    found = defaultdict(float)
+    for src, dst, size in zip(*flows, strict=True):
+        assert src // server != dst // server, "NVLink traffic never enters the fabric"
+        found[src // server, dst // server] += size
+    return found
+
+
+@settings(max_examples=80, deadline=None)
+@given(group=GROUPS, size=st.floats(1, 1e9))
+def test_a_tree_all_reduce_brings_every_half_to_the_root_and_back(group, size):
+    gpus, server = group
+    sent = by_servers(tree_all_reduce(gpus, size, server), server)
+    count = len(gpus) // server
+    trees = double_tree(count)
+    for tree in trees:
+        parent = dict(tree)
+        assert sorted({*range(count)} - set(parent)) == sorted({*range(count)} - {a for a, _ in tree})
+        assert len(parent) == count - 1  # every server but the root sends its half to one parent
+        for node in parent:
+            for _ in range(count):
+                node = parent.get(node, node)
+            assert node not in parent  # and comes to the root
+    expected = defaultdict(float)
+    for a, b in (edge for tree in trees for edge in tree):
+        expected[a, b] += size / 2
+        expected[b, a] += size / 2
+    assert sent == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("count", [2, 4, 6, 8, 16, 62])
+def test_in_a_double_tree_who_passes_on_in_one_is_a_leaf_in_the_other(count):
+    first, second = (({b for _, b in tree}) for tree in double_tree(count))
+    root = {0, count - 1}
+    assert not (first & second) - root
+
+
+@settings(max_examples=40, deadline=None)
+@given(power=st.integers(0, 5), server=st.sampled_from([1, 2, 8]), size=st.floats(1, 1e9))
+def test_halving_doubling_leaves_every_server_with_the_sum(power, server, size):
+    m = 2**power
+    sent = by_servers(halving_doubling("all-reduce", range(m * server), size, server), server)
+    out = defaultdict(float)
+    for (a, _), value in sent.items():
+        out[a] += value
+    assert out == pytest.approx(dict.fromkeys(range(m), 2 * (m - 1) / m * size) if m > 1 else {})
+    # follow the halves: what server a still has to sum after step k is the block of those that share its low bits
+    known = {a: {a} for a in range(m)}
+    for k in range(1, power + 1):
+        known = {a: known[a] | known[a ^ m >> k] for a in range(m)}
+        assert m == 1 or all(sent[a, a ^ m >> k] == pytest.approx(2 * size / 2**k) for a in range(m))
+    assert all(len(have) == m for have in known.values())
+
+
+@settings(max_examples=60, deadline=None)
+@given(group=GROUPS, size=st.floats(1, 1e9), tree=st.booleans(), data=st.data())
+def test_a_broadcast_reaches_every_server_once(group, size, tree, data):
+    gpus, server = group
+    root = data.draw(st.sampled_from(gpus))
+    sent = by_servers(broadcast(gpus, size, server, root, tree), server)
+    assert sorted(b for _, b in sent) == sorted(set(range(len(gpus) // server)) - {root // server})
+    assert all(value == pytest.approx(size) for value in sent.values())
+    has = {root // server}
+    while more := {b for a, b in sent if a in has} - has:
+        has |= more
+    assert len(has) == len(gpus) // server
+
+
+@settings(max_examples=60, deadline=None)
+@given(group=GROUPS, size=st.floats(1, 1e9))
+def test_a_hierarchical_all_to_all_brings_each_gpu_the_same_in_fewer_flows(group, size):
+    gpus, server = group
+    direct, railed = all_to_all(gpus, size, server), hierarchical_all_to_all(gpus, size, server)
+    got = [np.bincount(flows.dst, flows.size, minlength=len(gpus)) for flows in (direct, railed)]
+    assert got[0] == pytest.approx(got[1]) and len(railed.src) * server == len(direct.src)
+    assert all(a % server == b % server for a, b in zip(railed.src, railed.dst, strict=True))
+
+
+@given(n=st.integers(1, 40), sources=st.integers(1, 20), size=st.floats(1, 1e9))
+def test_a_scatter_deals_equal_parts_from_even_sources(n, sources, size):
+    flows = scatter(range(100, 100 + sources), list(range(n)), size)
+    assert flows.dst == list(range(n)) and sum(flows.size) == pytest.approx(size)
+    counts = np.bincount(np.array(flows.src) - 100, minlength=sources)
+    assert counts.max() - counts.min() <= 1
+
+
+# --- weight sync -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("8", Layout.over(8)),
+        ("16 (TP16)", Layout.over(16, 16)),
+        ("EP8xPP2", Layout.over(16, 1, 2, 8)),
+        ("TP8xDP2", Layout.over(16, 8)),
+        ("TP4, EP8, PP2", Layout.over(16, 4, 2, 8)),
+        ("2x8", Layout.over(16)),
+        ("4xTP8", Layout.over(32, 8)),
+        ("tp=8 pp=2", Layout.over(16, 8, 2)),
+        ("16 H100", Layout.over(16)),
+    ],
+)
+def test_layouts(text, expected):
+    assert layout(text) == expected
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_sync_takes_longer_with_more_bytes_and_its_parts_add_up(transport):
+    one, two = (Sync(s, 700, Layout.over(16, 8), Layout.over(16, 8), H100, transport) for s in (60e9, 120e9))
+    assert weight_sync_seconds(one) == pytest.approx(sum(weight_sync_parts(one).values()))
+    assert weight_sync_seconds(two) > weight_sync_seconds(one)
+
+
+def test_many_senders_pack_faster_than_one_and_slow_links_bound_both():
+    fast = {
+        t: weight_sync_seconds(Sync(60e9, 700, Layout.over(16), Layout.over(16, 8), H100, t))
+        for t in ("broadcast", "p2p")
+    }
+    assert fast["p2p"] < fast["broadcast"] / 4
+    slow = network(GPUS["H100"], 20e9)
+    assert weight_sync_seconds(Sync(60e9, 700, Layout.over(16), Layout.over(16, 8), slow, "broadcast")) > 60e9 / (
+        20e9 / 8
+    )
+
+
+def test_tensors_are_those_of_a_checkpoint():
+    assert tensors_of(find_model("Qwen2.5-7B")) == pytest.approx(339, rel=0.01)  # as published
+    assert tensors_of(find_model("Qwen3-30B-A3B")) == pytest.approx(18_867, rel=0.02)
+
+
+# --- validation ------------------------------------------------------------------------------------------------------------
+
+
+def written(tmp_path, name, text):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_rows_that_cannot_be_modelled_are_named(tmp_path):
+    head = "device,op_name,num_gpus,message_size,latency\n"
+    rows = [
+        "NVIDIA H100,all_reduce,8,1048576,0.04",
+        "NVIDIA H100,gossip,8,512,0.1",
+        "Abacus,all_reduce,8,512,0.1",
+        "NVIDIA H100,all_reduce,8,512,",
+    ]
+    large, small = nccl.check(written(tmp_path, "nccl_x.csv", head + "\n".join(rows)), tmp_path)
+    assert len(large.points) == 1 and not small.points
+    assert large.unmodelled == (
+        "row 3: operation 'gossip' is not modelled",
+        "row 4: GPU 'Abacus' is not in the catalog",
+        "row 5: latency is empty",
+    )
+    assert large.points[0].name.endswith("2097152 B")  # elements of two bytes
+
+
+def test_columns_of_an_all_reduce_table_say_gpu_and_size(tmp_path):
+    columns = "payload_bytes,h100_4node_busbw_GBps,b200_4gpu_busbw_GBps,h20_8gpu_ring_busbw_GBps,h100_busbw_GBps"
+    text = f"{columns}\n17179869184,360,600,350,1\n"
+    large, _ = allreduce.check(written(tmp_path, "allreduce_busbw.csv", text), tmp_path)
+    assert [p.name.split()[0].split("_")[0] for p in large.points] == ["h100", "b200", "h20"]
+    assert large.unmodelled == ("row 2 h100_busbw_GBps: says neither GPUs nor nodes, such as _8gpu_ or _4node_",)
+    four, b200, h20 = (p.modelled for p in large.points)
+    assert 300 < four < 400 and 500 < b200 < 722 and 340 < h20 < 371
+
+
+def test_eight_nodes_of_an_expert_exchange(tmp_path):
+    head = "device,op_name,node_num,hidden_size,num_token,num_topk,num_experts,"
+    head += "dispatch_sms,dispatch_transmit_us,dispatch_notify_us\n"
+    row = "NVIDIA H100,normal,{},7168,4096,8,256,24,700,50\n"
+    groups = deepep.check(written(tmp_path, "deepep_x.csv", head + row.format(2) + row.format(8)), tmp_path)
+    two, eight = next(iter(groups)).points
+    assert two.measured == 750 and eight.modelled > 2 * two.modelled
+
+
+def test_weight_sync_layouts_take_the_place_of_counts(tmp_path):
+    text = (
+        "source,model,weights,trainer_layout,rollout_layout,gpu,network,transport,seconds,extra\n"
+        "x,Qwen3-30B-A3B,BF16,EP8xPP2,TP8xDP2,H100,400G IB,nccl broadcast,9-10,\n"
+        "x,Nobody-9B,BF16,EP8xPP2,TP8xDP2,H100,,nccl broadcast,9,\n"
+        "x,Qwen3-30B-A3B,BF16,EP8xPP2,TP8xDP2,H100,,carrier pigeon,9,\n"
+    )
+    (group,) = weight_sync.check(written(tmp_path, "measured.csv", text), tmp_path)
+    assert group.points[0].measured == 9.5 and "16 -> 16 H100" in group.points[0].name
+    assert group.unmodelled == (
+        "row 3 Nobody-9B: no config of 'Nobody-9B' in models/ or traffic/models/",
+        "row 4 Qwen3-30B-A3B: transport 'carrier pigeon' is not modelled",
+    )
+
+
+def test_an_empty_table_is_an_error(tmp_path):
+    with pytest.raises(RFabricError, match="has no rows; delete it"):
+        list(vidur.check(written(tmp_path, "vidur_h100_dgx_all_reduce.csv", "size\n"), tmp_path))
+
+
+@measured
+@pytest.mark.parametrize(
+    ("module", "file", "most"),
+    [
+        (nccl, "measured/nccl_h100_sxm.csv", {">= 1 MiB": 0.15, "< 1 MiB": 0.15}),
+        (allreduce, "measured/allreduce_busbw_single_node.csv", {">= 1 MiB": 0.15, "< 1 MiB": 0.20}),
+        (deepep, "measured/deepep_ll_h100_nodes.csv", {"low-latency": 0.15}),
+        (deepep, "measured/deepep_normal_h100_nodes.csv", {"normal": 0.15}),
+        (deepep, "measured/deepep_v1_h800.csv", {"normal": 0.15, "low-latency": 0.20}),
+        (vidur, "measured/vidur_h100_dgx_all_reduce.csv", {">= 1 MiB": 0.15}),
+        (vidur, "measured/vidur_h100_dgx_send_recv.csv", {">= 1 MiB": 0.15}),
+        (weight_sync, "weight_sync/measured.csv", {"measured": 0.40}),
+    ],
+)
+def test_the_model_meets_the_measured_tables(module, file, most):
+    groups = [group for group in module.check(SHARED / file, SHARED) if group.points]
+    assert groups and not any(group.unmodelled for group in groups)
+    for ending, error in most.items():
+        (group,) = (group for group in groups if group.name.endswith(ending))
+        assert group.median_error <= error, group.name
+
+
+@measured
+def test_every_weight_sync_is_within_a_factor_of_two():
+    (group,) = weight_sync.check(SHARED / "weight_sync/measured.csv", SHARED)
+    assert dict(group.extra)["within_2x"] == 1.0
+
+
+@pytest.mark.parametrize("gpu", ["A100", "H100", "B200"])
+@pytest.mark.parametrize("servers", [4, 16])
+def test_no_all_reduce_over_many_servers_beats_their_nics(gpu, servers):
+    """Each server has to send 2 (m-1)/m of the buffer: 2 (n-1)/n, the bus factor, at most."""
+    net = network(GPUS[gpu])
+    for found in algorithms("all-reduce", BIG, Group(8 * servers, servers), net).values():
+        assert found >= 2 * (servers - 1) / servers * BIG / (8 * net.nic)

@@ -1,0 +1,215 @@
+"""Weight sync: every strategy gives each replica what it should have, from GPUs that hold it, and no byte twice."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rfabric.compute.sync_time import PACK, UNPACK
+from rfabric.errors import RFabricError
+from rfabric.rl import STRATEGIES, read_recipe, trace_of
+from rfabric.rl.flows import leaving, wire_seconds
+from rfabric.rl.weight_sync import parts, software_seconds, sync_bytes
+from rfabric.trace import PhaseKey
+
+WHOLE = ("flat", "tree", "rank0", "p2p")  # a GPU receives its shard and nothing else
+
+
+def job(*overrides, name="grpo-64"):
+    return read_recipe(name, overrides)
+
+
+def received(w, level):
+    return np.bincount(level.flows.dst, level.flows.size, minlength=w.gpus)
+
+
+LAYOUTS = st.fixed_dictionaries(
+    {
+        "generation.tp": st.sampled_from([1, 2, 4, 8]),
+        "training.tp": st.sampled_from([4, 8]),
+        "training.pp": st.sampled_from([1, 2, 4]),
+        "cluster.gpus_per_pod": st.sampled_from([8, 16]),
+        "weight_sync.precision": st.sampled_from(["bf16", "fp8"]),
+    }
+)
+
+
+def of(layout, strategy):
+    return job(f"weight_sync.strategy={strategy}", *(f"{k}={v}" for k, v in layout.items()))
+
+
+@settings(max_examples=25, deadline=None)
+@given(layout=LAYOUTS, strategy=st.sampled_from(WHOLE))
+def test_every_gpu_receives_its_shard_once(layout, strategy):
+    w = of(layout, strategy)
+    got = sum(received(w, level) for level in STRATEGIES[strategy](w))
+    assert got[: w.cluster.training_gpus].sum() == 0
+    assert got[w.cluster.training_gpus :] == pytest.approx(sync_bytes(w) / w.generation.tp)
+
+
+@settings(max_examples=25, deadline=None)
+@given(layout=LAYOUTS, strategy=st.sampled_from(sorted(STRATEGIES)))
+def test_what_leaves_training_comes_from_who_holds_it(layout, strategy):
+    """Stage by stage, training sends as many copies of that stage's weights as of any other's."""
+    w = of(layout, strategy)
+    first = STRATEGIES[strategy](w)[0].flows
+    assert max(first.src) < w.cluster.training_gpus <= min(first.dst)
+    sent = np.bincount(first.src, first.size, minlength=w.cluster.training_gpus)
+    stages = sent.reshape(w.training.pp, -1).sum(axis=1)
+    assert stages == pytest.approx(np.full(w.training.pp, sum(first.size) / w.training.pp))
+
+
+@settings(max_examples=25, deadline=None)
+@given(layout=LAYOUTS, strategy=st.sampled_from(["tree", "rank0"]))
+def test_a_level_passes_on_only_what_the_one_before_brought_or_sent(layout, strategy):
+    w = of(layout, strategy)
+    levels = STRATEGIES[strategy](w)
+    has = set(levels[0].flows.dst)
+    for before, level in zip(levels, levels[1:], strict=False):
+        for src, size, wait in zip(level.flows.src, level.flows.size, level.waits, strict=True):
+            ends = before.flows.src[wait], before.flows.dst[wait]
+            assert src in has and src in ends and size == pytest.approx(before.flows.size[wait])
+        has |= set(level.flows.dst)
+
+
+def test_rank_0_sends_one_copy_and_holders_double():
+    w = job("weight_sync.strategy=rank0")
+    levels = STRATEGIES["rank0"](w)
+    assert [len(level.flows.src) // w.generation.tp for level in levels] == [1, 1, 2, 4, 8]
+    assert set(levels[0].flows.src) <= set(range(w.training.tp))
+    assert sum(levels[0].flows.size) == pytest.approx(w.model.weight_bytes)
+
+
+def test_a_relay_holds_one_copy_a_pod_and_feeds_the_other_servers():
+    w = job("weight_sync.strategy=relay", "generation.tp=4")
+    pushed, pulled = STRATEGIES["relay"](w)
+    assert pushed.label == "weights" and sum(pushed.flows.size) == pytest.approx(2 * w.model.weight_bytes)
+    stores = set(pushed.flows.dst)
+    assert stores == set(range(32, 40)) | set(range(48, 56)) == set(pulled.flows.src)
+    got = received(w, pulled)
+    assert got[40:48] == pytest.approx(w.model.weight_bytes / 4) and not got[sorted(stores)].any()
+
+
+@settings(max_examples=15, deadline=None)
+@given(layout=LAYOUTS)
+def test_the_pieces_of_a_scatter_are_equal_and_make_one_copy(layout):
+    w = of(layout, "scatter")
+    across, local = STRATEGIES["scatter"](w)
+    assert received(w, across)[w.cluster.training_gpus :] == pytest.approx(sync_bytes(w) / w.cluster.generation_gpus)
+    servers = w.cluster.generation_gpus / w.gpus_per_server
+    n = w.cluster.generation_gpus
+    assert sum(local.flows.size) == pytest.approx(servers * (n - 1) / n * sync_bytes(w))
+
+
+def test_a_delta_is_a_flat_sync_of_the_changed_bytes():
+    whole, changed = job(), job("weight_sync.strategy=delta", "weight_sync.delta_factor=0.01")
+    a, b = (STRATEGIES[w.weight_sync.strategy](w)[0].flows for w in (whole, changed))
+    assert (a.src, a.dst) == (b.src, b.dst) and sum(b.size) == pytest.approx(0.01 * sum(a.size))
+    default = job("weight_sync.strategy=delta")
+    assert sync_bytes(default) == pytest.approx(default.model.weight_bytes / 79)
+
+
+def test_experts_dealt_to_several_servers_come_from_each_of_them():
+    w = job(name="grpo-64-moe")
+    assert w.training.ep == 16 and w.gpus_per_server == 8
+    dense, *experts = parts(w)
+    assert dense.gpus == tuple(range(32)) and dense.share == pytest.approx(
+        w.model.dense_parameters / w.model.parameters
+    )
+    assert [part.gpus for part in experts] == [(*range(8), *range(16, 24)), (*range(8, 16), *range(24, 32))]
+    assert sum(part.share for part in parts(w)) == pytest.approx(1)
+    got = received(w, STRATEGIES["flat"](w)[0])
+    assert got[32:] == pytest.approx(w.model.weight_bytes / w.generation.tp)
+
+
+def test_point_to_point_takes_each_expert_from_the_gpu_that_has_it():
+    w = job(name="grpo-64-moe")
+    (level,) = STRATEGIES["p2p"](w)
+    sent = np.bincount(level.flows.src, level.flows.size, minlength=w.gpus)[:32]
+    each = len(w.replicas) / 2 * w.model.expert_parameters * 2 / w.training.ep  # two holders of an expert take turns
+    assert (sent >= each * 0.999).all()
+
+
+def test_stages_and_wide_expert_groups_part_the_weights():
+    w = job("training.pp=2", "training.tp=8")
+    held = parts(w)
+    assert [part.gpus for part in held] == [tuple(range(16)), tuple(range(16, 32))]
+    assert [part.share for part in held] == pytest.approx([0.5, 0.5])
+
+
+def seconds(w):
+    return sum(wire_seconds(w, level.flows) for level in STRATEGIES[w.weight_sync.strategy](w)) + software_seconds(w)
+
+
+def test_an_efficiency_takes_the_place_of_the_calibrated_software():
+    wire = sum(wire_seconds(job(), level.flows) for level in STRATEGIES["flat"](job()))
+    assert software_seconds(job("weight_sync.efficiency=1")) == 0
+    assert seconds(job("weight_sync.efficiency=0.5")) == pytest.approx(2 * wire)
+
+
+def test_software_rules_on_fast_links_and_the_wire_on_slow_ones():
+    size = job().model.weight_bytes
+    assert seconds(job()) == pytest.approx(1 + size / PACK + size / UNPACK)
+    slow = job("cluster.nic=20Gbit/s")
+    wire = sum(wire_seconds(slow, level.flows) for level in STRATEGIES["flat"](slow))
+    assert seconds(slow) == pytest.approx(1 + wire / 0.95 + size / UNPACK)
+    assert seconds(job("weight_sync.strategy=p2p")) < 1 < seconds(job()) / 5
+
+
+@pytest.mark.parametrize("strategy", ["rank0", "tree", "flat"])
+def test_what_stays_inside_a_server_does_not_count_as_wire(strategy):
+    """Replicas that share a server pass weights on over NVLink: where packing rules, it alone is what a sync takes."""
+    w = job(f"weight_sync.strategy={strategy}", "generation.tp=1")
+    size = w.model.weight_bytes
+    wire = sum(wire_seconds(w, leaving(w, level.flows)) for level in STRATEGIES[strategy](w))
+    assert wire / 0.95 < size / PACK
+    assert wire + software_seconds(w) == pytest.approx(1 + size / PACK + size / UNPACK)
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_a_trace_sends_the_levels_and_ends_when_all_have_arrived(strategy):
+    w = job(f"weight_sync.strategy={strategy}", "generation.tp=4")
+    trace = trace_of(w, 1)
+    rows = trace.rows(PhaseKey(0, "weight_sync"))
+    whole = sum(sum(leaving(w, level.flows).size) for level in STRATEGIES[strategy](w))
+    assert trace.size[rows].sum() == pytest.approx(whole, rel=1e-6)
+    first = trace.entries(PhaseKey(0, "weight_sync"))
+    waited, todo = set(), [int(rows[-1])]
+    while todo:
+        row = todo.pop()
+        waited.add(row)
+        todo += [int(r) for r in trace.waits_for(row) if int(r) not in waited and int(r) >= first.min()]
+    assert waited >= set(rows.tolist())
+
+
+@pytest.mark.parametrize(("model", "verl", "weave"), [("Qwen2.5-14B", 13.8, 1.7), ("Qwen2.5-32B", 30.7, 3.9)])
+def test_eight_to_eight_gpus_over_20_gbit(model, verl, weave):
+    """Weave (OSDI'26) Fig. 13; nothing is fitted on it. verl sends a copy to each of 8 replicas, Weave one copy."""
+    small = (
+        f"model={model}", "cluster.training_gpus=8", "cluster.generation_gpus=8", "cluster.nic=20Gbit/s", "cluster.gpus_per_pod=8",
+        "generation.tp=1", "generation.max_response=1024", "training.tp=8", "training.recompute=full",
+        "training.micro_batch_tokens=4096",
+    )  # fmt: skip
+    assert seconds(job(*small, "weight_sync.strategy=flat")) == pytest.approx(verl, rel=0.20)
+    assert seconds(job(*small, "weight_sync.strategy=scatter")) == pytest.approx(weave, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        (
+            "weight_sync.strategy=magic",
+            "weight_sync.strategy: 'magic' is not known; use one of flat, tree, scatter, rank0",
+        ),
+        ("weight_sync.delta_factor=0", "weight_sync.delta_factor: 0 must lie above 0 and be 1 at most"),
+        ("weight_sync.efficiency=1.2", "weight_sync.efficiency: 1.2 must lie above 0 and be 1 at most"),
+        (
+            "weight_sync.precision=fp3",
+            "weight_sync.precision: 'fp3' is not known, did you mean fp8?; use one of bf16, fp8",
+        ),
+    ],
+)
+def test_bad_settings(setting, text):
+    with pytest.raises(RFabricError) as error:
+        job(setting)
+    assert text in str(error.value)

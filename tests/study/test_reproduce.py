@@ -1,0 +1,174 @@
+"""Published experiments run again: the frame, its verb, and what must hold of each paper's rows."""
+
+import json
+
+import numpy as np
+import pytest
+
+from rfabric.cli import main
+from rfabric.errors import RFabricError
+from rfabric.schedulers.weave import run
+from rfabric.schedulers.weave.cluster import OPTIMUM
+from rfabric.study.reproduce import QUOTED, REPRODUCTIONS, SECOND_HAND, Row, middle, reproduce
+from rfabric.study.reproduce import weave as weave_paper
+from rfabric.study.reproduce.weave_inputs import (
+    MEAN_MAX_TOKENS,
+    MIXES,
+    PROFILES,
+    TRACE_MAX_TOKENS,
+    WORKLOADS,
+    kind_weights,
+    length_weights,
+    simulated_jobs,
+    trace_jobs,
+    workload,
+)
+
+
+def by_metric(rows):
+    return {row.metric: row for row in rows}
+
+
+# --- the frame -------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_compares_values_and_ranges():
+    assert Row("m", 2.0, 1.0).ratio == 0.5
+    assert Row("m", (1.0, 3.0), (2.0, 4.0)).ratio == 1.5
+    assert Row("m", 2.0, None, why="not stated").ratio is None
+    assert middle((1.0, 2.0)) == 1.5
+    assert Row("m", (1.0, 3.0), 2.0, "s", "so", SECOND_HAND).to_json() == {
+        "metric": "m", "unit": "s", "paper": [1.0, 3.0], "ours": 2.0, "ratio": 1.0, "trust": "second-hand", "why": "so",
+    }  # fmt: skip
+
+
+def test_an_unknown_paper_is_refused():
+    with pytest.raises(RFabricError, match="no reproduction of 'nothing'; there are weave"):
+        reproduce("nothing")
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Every paper's quick rows only."""
+    quick = (weave_paper.micro_rows, weave_paper.sync_rows, weave_paper.left_out)
+    monkeypatch.setattr(weave_paper, "rows", lambda seed, tell: [row for part in quick for row in part(seed)])
+
+
+def test_the_verb_prints_one_document(short, capsys):
+    assert main(["reproduce", "weave", "--json", "--seed", "2"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["paper"] == "weave" and document["seed"] == 2
+    for row in document["rows"]:
+        assert list(row) == ["metric", "unit", "paper", "ours", "ratio", "trust", "why"]
+        assert row["trust"] in (QUOTED, SECOND_HAND)
+        assert row["why"] or row["ours"] is not None
+
+
+def test_the_verb_prints_tables(short, capsys):
+    assert main(["reproduce", "weave", "--quiet"]) == 0
+    printed = capsys.readouterr().out
+    assert "micro-benchmark a (A + A)" in printed and "7.87 to 8.33" in printed and "–" in printed
+
+
+def test_the_verb_refuses_other_papers(capsys):
+    assert main(["reproduce", "wave"]) == 2
+    assert "no paper 'wave', did you mean weave?" in capsys.readouterr().err
+
+
+def test_every_paper_named_has_its_module():
+    from importlib import import_module
+
+    for module in REPRODUCTIONS.values():
+        assert callable(import_module(f"rfabric.study.reproduce.{module}").rows)
+
+
+# --- weave: inputs ---------------------------------------------------------------------------------------------------
+
+
+def test_workloads_are_as_published():
+    assert workload("D").roll / workload("D").train == pytest.approx(2.5)
+    assert workload("E").roll / workload("E").train == pytest.approx(6)
+    assert {name: workload(name).solo for name in "ABC"} == pytest.approx({"A": 257.7, "B": 525.4, "C": 574.6})
+    assert workload("C").roll_nodes == workload("C").train_nodes == 2
+
+
+def test_mixes_have_the_published_mean_length():
+    tokens = np.array([WORKLOADS[name].max_tokens for name in sorted(WORKLOADS)])
+    assert kind_weights() @ tokens == pytest.approx(MEAN_MAX_TOKENS)
+    assert length_weights() @ TRACE_MAX_TOKENS == pytest.approx(MEAN_MAX_TOKENS)
+
+
+def test_jobs_have_the_published_statistics_and_follow_the_seed():
+    jobs = trace_jobs(0, count=4000)
+    assert np.mean([job.seconds for job in jobs]) / 3600 == pytest.approx(27.9, rel=0.1)
+    assert np.mean([job.slo for job in jobs]) == pytest.approx(1.5, rel=0.05)
+    assert len(trace_jobs(0)) == 200 and len(simulated_jobs("BL", 0)) == 300
+    assert trace_jobs(3) == trace_jobs(3) != trace_jobs(4)
+    for mix, kinds in MIXES.items():
+        low = min(PROFILES[kind, "S"][0][0] for kind in kinds)
+        high = max(PROFILES[kind, "L"][0][1] for kind in kinds)
+        assert all(low <= job.profile.roll <= high for job in simulated_jobs(mix, 1))
+    assert all(job.profile.roll == job.profile.train for job in simulated_jobs("BL", 1))
+
+
+# --- weave: figures --------------------------------------------------------------------------------------------------
+
+
+def test_micro_benchmarks_that_are_stated_in_full():
+    rows = by_metric(weave_paper.micro_rows(0))
+    for name in ("a (A + A)", "b (D + D + E)"):
+        assert rows[f"micro-benchmark {name}: throughput over Solo-D"].ratio == pytest.approx(1, abs=0.1)
+    assert rows["two rollout-heavy jobs on one node: slowdown"].ratio == pytest.approx(1, abs=0.1)
+
+
+def test_weight_sync_ratios():
+    rows = by_metric(weave_paper.sync_rows(0))
+    for gpus in (8, 16):
+        assert rows[f"weight sync {gpus} to {gpus} GPUs: veRL over Weave"].ratio == pytest.approx(1, abs=0.1)
+    assert weave_paper.scatter_seconds(1e10, 16, at_once=True) < weave_paper.scatter_seconds(1e10, 16)
+    assert weave_paper.flat_seconds(2.1e9) == pytest.approx(2.1e9 * 8 / 20e9 / 0.84)
+
+
+def test_weave_stays_near_the_optimum_and_keeps_slos_where_others_do_not():
+    jobs = simulated_jobs("mixed", 0, 120)
+    best, ours = run(jobs, OPTIMUM, stretch=False), run(jobs, stretch=False)
+    assert best.attained == ours.attained == 1
+    assert 1 <= ours.dollars / best.dollars < 1.2
+    assert ours.dollars < run(jobs, "solo", stretch=False).dollars
+    for policy in ("random", "most-idle"):
+        assert run(jobs, policy, stretch=False).attained < 0.7
+
+
+def test_two_weeks_cost_less_shared_and_keep_every_slo():
+    jobs = trace_jobs(1)
+    ours, solo = run(jobs, stretch=False), run(jobs, "solo", stretch=False)
+    assert ours.attained == 1 and ours.dollars < solo.dollars
+    assert weave_paper.verl_dollars(jobs) < solo.dollars
+    assert sum(ours.kinds.values()) == pytest.approx(1) and set(solo.kinds) == {"new group"}
+
+
+def test_a_decision_grows_no_faster_than_the_jobs_squared():
+    found = weave_paper.latencies((50, 400))
+    assert 0 < found[400] < 64 * found[50]
+
+
+def test_what_cannot_be_run_says_why():
+    rows = list(weave_paper.left_out(0))
+    assert rows and all(row.ours is None and row.why for row in rows)
+
+
+# --- networks --------------------------------------------------------------------------------------------------------
+
+
+def test_mixnets_published_ratios_are_met_by_its_own_count():
+    rows = by_metric(reproduce("mixnet"))
+    published = [row for row in rows.values() if isinstance(row.paper, tuple)]
+    assert len(published) == 2 and all(row.paper[0] <= round(row.ours, 1) <= row.paper[1] for row in published)
+    assert rows["switch ports a NIC, electrical side"].ours == 5
+
+
+def test_what_opus_counted_lies_between_two_counts_of_ours():
+    rows = by_metric(reproduce("opus"))
+    every, bare, above, power, lit, bound, watts = (row.ours for row in rows.values())
+    assert every < bare < 4 < above and power < bound < 7 < 23 < lit
+    assert 0.14 < watts < 2  # between a Calient S320's port and a packet switch's
