@@ -243,7 +243,7 @@ class _Takes:
         dark: float,
     ):  # fmt: skip
         self.own, self.other = here.later.alone, there.later.alone + np.maximum(dark - leads, 0.0)
-        self.lost = np.maximum(there.now.ends - here.now.ends, 0.0)
+        self.lost = there.now.ends - here.now.ends
         self.since, self.ends, self.stands, self.dark = since, ends, stands, dark
 
     def __call__(self, number: int, begin: float) -> float:
@@ -253,7 +253,7 @@ class _Takes:
             return 0.0 if np.isinf(own) else float(own)
         left = _left(self.since, self.ends, np.array([begin]))[:, 0]
         dark = np.maximum(self.dark - np.maximum(self.since - begin, 0.0), 0.0) * (self.stands & (left > 0))
-        return float(min(own, other + (self.lost * left + dark).sum()))
+        return float(min(own, other + max((self.lost * left + dark).sum(), 0.0)))
 
 
 def gain_later(before: Outlook, after: Outlook, leads: np.ndarray, dark: float) -> float:
