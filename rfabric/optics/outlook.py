@@ -6,7 +6,7 @@
                      (equal shares: who asks less has gone before), the busiest of its links
 
 What comes is told of as well (`Prospect`), and when (`Begins`): what is dark as it wants to send keeps it waiting, and it gains by
-circuits lit before only what a rewire of its own would cost it.
+circuits lit before only what a rewire of its own would cost it and those that send then.
 
 An outlook is made of rack demands, split evenly over equal ways (what a controller knows), or of the ways that routing chose for
 every flow (what a world knows).
