@@ -6,13 +6,13 @@
                      (equal shares: who asks less has gone before), the busiest of its links
 
 What comes is told of as well (`Prospect`), and when (`Begins`): what is dark as it wants to send keeps it waiting, and it gains by
-circuits lit before only what a rewire of its own would cost it and those that send then.
+circuits lit before only what a rewire of its own would cost it.
 
 An outlook is made of rack demands, split evenly over equal ways (what a controller knows), or of the ways that routing chose for
 every flow (what a world knows).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,7 +100,7 @@ class Outlook:
         if (begins == begins[:1]).all():
             return ends
         for _ in begins:
-            before, ends = ends, begins + self._beside(_left(begins, ends, begins))
+            before, ends = ends, begins + self._beside(_left(begins, ends))
             if np.array_equal(before, ends):
                 break
         return ends
@@ -135,19 +135,16 @@ class Begins:
         ahead, lead = ([getattr(d, name) for d in coming] for name in ("ahead", "lead"))
         return cls(np.array([d.lead for d in demands]), np.array(ahead), np.array(lead), follows)
 
-    def ends(
-        self, now: np.ndarray, takes: Callable[[int, float], float], waits: np.ndarray | float = 0.0
-    ) -> np.ndarray:
-        """When each stage to come has sent everything, s from now: float64[coming], where those in flight end after `now` s.
-
-        takes: s it needs, by its number among them and the s from now at which it begins; waits: s before which it cannot send.
+    def ends(self, now: np.ndarray, seconds: np.ndarray, waits: np.ndarray | float = 0.0) -> np.ndarray:
+        """When each stage to come has sent everything, which takes it `seconds`, where those in flight end after `now` s and it
+        cannot send before `waits` s: float64[coming], s from now.
         """
-        line, waits = now.tolist(), np.broadcast_to(waits, self.lead.shape).tolist()
-        for number, (ahead, lead, before, wait) in enumerate(
-            zip(self.ahead.tolist(), self.lead.tolist(), self.follows, waits, strict=True)
+        line, waits = now.tolist(), np.broadcast_to(waits, seconds.shape)
+        for ahead, lead, before, takes, wait in zip(
+            *map(list, (self.ahead, self.lead, self.follows, seconds, waits)), strict=True
         ):
             begin = ahead + max((line[i] for i in before), default=0.0)
-            line.append(max(begin + lead, wait) + takes(number, begin))
+            line.append(max(begin + lead, wait) + takes)
         return np.array(line[len(now) :])
 
     def waited(self, line: np.ndarray) -> np.ndarray:
@@ -186,7 +183,8 @@ def ends_after(before: Outlook, after: Outlook, leads: np.ndarray, cables: np.nd
 
     `leads`: when each begins to send. Stages whose flows cross a cable that goes dark stand still meanwhile, others go on.
     """
-    return after.ends_from(np.maximum(leads, dark * _stand(before, after, cables)))
+    waits = dark * (_crosses(before, cables) | _crosses(after, cables))
+    return after.ends_from(np.maximum(leads, waits))
 
 
 def gained(now: np.ndarray, then: np.ndarray) -> float:
@@ -212,69 +210,42 @@ def gain(before: Prospect, after: Prospect, begins: Begins, cables: np.ndarray, 
 
     What comes counts with what it adds to the end of the stages it follows.
     """
-    stands = _stand(before.now, after.now, cables)
-    first = begins.now, np.maximum(begins.now, dark * stands)
-    now, then = before.now.ends_from(first[0]), after.now.ends_from(first[1])
+    now, then = before.now.ends_from(begins.now), ends_after(before.now, after.now, begins.now, cables, dark)
     soon = gained(now, then)
     if np.isinf(soon) or not len(begins.lead):
         return Gain(soon)
-    waits = 0.0, dark * _stand(before.later, after.later, cables)
-    lines = []
-    for ends, since, wait, (here, there) in zip(
-        (now, then), first, waits, ((before, after), (after, before)), strict=True
-    ):
-        takes = _Takes(here, there, begins.lead, since, ends, stands, dark)
-        lines.append(np.concatenate((ends, begins.ends(ends, takes, wait))))
+    waits = dark * (_crosses(before.later, cables) | _crosses(after.later, cables))
+    seconds = _suited(before.later.alone, after.later.alone, np.maximum(dark - begins.lead, 0.0))
+    lines = [
+        np.concatenate((ends, begins.ends(ends, takes, wait)))
+        for ends, takes, wait in zip((now, then), seconds, (0.0, waits), strict=True)
+    ]
     added = [line[len(now) :] - begins.waited(line) for line in lines]
     later = float((added[0] - added[1]).sum())
     total, last = float((now - then).sum()) + later, float(lines[0].max() - lines[1].max())
     return Gain(_unless_last(total, last), later)
 
 
-class _Takes:
-    """Seconds of each stage to come under the circuits of `here`, where it may have those of `there` by a rewire of its own.
-
-    That costs what of the dark time is not hidden, and what it takes from those in flight then: they go on from `since` till
-    `ends`, and those that `stands` names meet the dark.
-    """
-
-    def __init__(
-        self, here: Prospect, there: Prospect, leads: np.ndarray, since: np.ndarray, ends: np.ndarray, stands: np.ndarray,
-        dark: float,
-    ):  # fmt: skip
-        self.own, self.other = here.later.alone, there.later.alone + np.maximum(dark - leads, 0.0)
-        self.lost = there.now.ends - here.now.ends
-        self.since, self.ends, self.stands, self.dark = since, ends, stands, dark
-
-    def __call__(self, number: int, begin: float) -> float:
-        """Of the stage of that number, which begins after so many s; 0 where neither has a way."""
-        own, other = self.own[number], self.other[number]
-        if own <= other:
-            return 0.0 if np.isinf(own) else float(own)
-        left = _left(self.since, self.ends, np.array([begin]))[:, 0]
-        dark = np.maximum(self.dark - np.maximum(self.since - begin, 0.0), 0.0) * (self.stands & (left > 0))
-        return float(min(own, other + max((self.lost * left + dark).sum(), 0.0)))
-
-
 def gain_later(before: Outlook, after: Outlook, leads: np.ndarray, dark: float) -> float:
-    """Seconds that stages to come, one after another, gain by having `after` as they begin.
+    """Seconds that stages to come, one after another, gain by having `after` as they begin."""
+    now, then = _suited(before.alone, after.alone, np.maximum(dark - leads, 0.0))
+    return float((now - then).sum())
 
-    Each may have those that suit it by a rewire of its own: no more than what of the dark time is not hidden is at stake.
+
+def _suited(now: np.ndarray, then: np.ndarray, stake: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds of stages to come under either circuits, where each may have those that suit it at the price of `stake` s.
+
+    A rewire of their own costs what of the dark time is not hidden: no more is at stake. 0 where neither has a way.
     """
-    some = np.isfinite(before.alone) | np.isfinite(after.alone)
-    now, then, stake = before.alone[some], after.alone[some], np.maximum(dark - leads[some], 0.0)
-    return float((np.minimum(now, then + stake) - np.minimum(then, now + stake)).sum())
+    none = np.isinf(now) & np.isinf(then)
+    return np.where(none, 0.0, np.minimum(now, then + stake)), np.where(none, 0.0, np.minimum(then, now + stake))
 
 
-def _left(begins: np.ndarray, ends: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """float64[stages, instants]: the share each has left, sent evenly from its begin to its end; all of one that never ends."""
-    lasts, until = np.where(np.isinf(ends), 0.0, ends - begins)[:, None], ends[:, None] - at
-    return np.clip(np.where(lasts > 0, until / np.where(lasts > 0, lasts, 1.0), until > 0), 0.0, 1.0)
-
-
-def _stand(before: Outlook, after: Outlook, cables: np.ndarray) -> np.ndarray:
-    """Which stages stand still while cables of the mask are dark: bool[stages]."""
-    return _crosses(before, cables) | _crosses(after, cables)
+def _left(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """float64[i, j]: what share stage i has left as j begins, sent evenly from begin to end; all if it never ends."""
+    lasts = np.where((ends > begins) & np.isfinite(ends), ends - begins, np.inf)[:, None]
+    passed = np.where(np.isinf(lasts), 0.0, begins[None, :] - begins[:, None])
+    return np.clip(1.0 - passed / lasts, 0.0, 1.0)
 
 
 def _crosses(outlook: Outlook, cables: np.ndarray) -> np.ndarray:
