@@ -1,7 +1,8 @@
 # sudo make emulate    installs what is missing, then runs; a second run installs nothing.
 #
-# Two environments, both made from Debian's Python (it has mininet): .venv for rfabric, .venv-ryu for the Ryu controller.
-# TOPO, TRAFFIC, POLICY and SEED pass through: make simulate TOPO=rfabric,pods=4 TRAFFIC=grpo-64 POLICY=demand SEED=7
+# Two environments, both made from Debian's Python (it has mininet): .venv for rfabric,
+# .venv-ryu for the Ryu controller. TOPO, TRAFFIC, POLICY and SEED pass through:
+#                     make simulate TOPO=rfabric,pods=4 TRAFFIC=grpo-64 POLICY=demand SEED=7
 # compare takes several fabrics:               make compare TOPO="fat-tree rfabric"
 
 SHELL := /bin/bash
@@ -12,6 +13,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 VENV := .venv
 RYU := .venv-ryu
 RFABRIC := $(VENV)/bin/rfabric
+INSIDE := $(VENV)/bin/python
 ARGS = $(foreach t,$(TOPO),--topo '$(t)') $(foreach t,$(TRAFFIC),--traffic '$(t)') \
        $(foreach p,$(POLICY),--policy '$(p)') $(foreach s,$(SEED),--seed '$(s)')
 
@@ -21,11 +23,14 @@ export PYTHONDONTWRITEBYTECODE := 1
 export PYTEST_ADDOPTS := -p no:cacheprovider
 export HYPOTHESIS_STORAGE_DIRECTORY := $(VENV)/hypothesis-root
 export RUFF_NO_CACHE := true
+export MYPY_CACHE_DIR := $(VENV)/mypy-root
+export COVERAGE_FILE := $(VENV)/coverage-root
 endif
 OWN = $(if $(SUDO_UID),find $(VENV) $(RYU) rfabric/simulate build *.egg-info -user root -exec \
       chown -h '$(SUDO_UID):$(SUDO_GID)' {} + 2>/dev/null || true,true)
 
-.PHONY: help emulate simulate compare bench doctor test lint clean setup system
+.PHONY: help emulate simulate compare bench doctor test check lint types coverage mutants clean \
+        setup system
 
 help: ## these lines
 	@awk -F ':|## ' '/^[a-z]+:.*## / {printf "make %-10s%s\n", $$1, $$NF}' Makefile
@@ -46,32 +51,51 @@ doctor: setup ## what this host can emulate
 	$(RFABRIC) doctor
 
 test: NEEDS += valgrind:valgrind
-test: setup ## the test suite; as root with real Mininet, Open vSwitch and Ryu
-	$(VENV)/bin/python -m pytest
+test: setup lint types ## lint, types, all tests; as root with real Mininet, Open vSwitch and Ryu
+	$(INSIDE) -m pytest
 
-lint: $(VENV)/.stamp ## ruff
-	$(VENV)/bin/python -m ruff check . && $(VENV)/bin/python -m ruff format --check .
+check: $(VENV)/.core lint types ## for every day: lint, types, the quick tests; no root
+	$(INSIDE) -m pytest -q -m 'not root and not slow'
+
+lint: $(VENV)/.stamp ## rules and format, by ruff
+	$(INSIDE) -m ruff check . && $(INSIDE) -m ruff format --check .
+
+types: $(VENV)/.stamp ## names and attributes that do not exist, by mypy (see pyproject.toml)
+	$(INSIDE) -m mypy
+
+coverage: $(VENV)/.core ## the lines that the tests without root never run; slower than they
+	$(INSIDE) -m pytest -q -m 'not root' --cov=rfabric --cov-report=term-missing:skip-covered
+
+N := 30
+mutants: $(VENV)/.core ## do tests notice N changes of a room? ROOM=optics [N=30] [SEED=0]
+	$(INSIDE) tests/mutants.py $(or $(ROOM),$(error say ROOM=optics, or another folder of rfabric/)) \
+	    -n $(N) $(foreach s,$(SEED),--seed '$(s)')
 
 clean: ## what a broken run left behind, caches and build products; the environments stay
 	test ! -x $(RFABRIC) || $(RFABRIC) clean
-	rm -rf build dist .pytest_cache .ruff_cache .hypothesis $(VENV)/.core rfabric/simulate/*.so
+	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage
+	rm -rf $(VENV)/.core rfabric/simulate/*.so
 	find . -path './.venv*' -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 setup: $(VENV)/.core $(RYU)/.stamp ## everything the others need
 
-# --- what the machine needs: program:package, the same names on Debian 12/13 and Ubuntu 22.04/24.04 -----------------
-NEEDS := mn:mininet ovs-vswitchd:openvswitch-switch ip:iproute2 ethtool:ethtool ping:iputils-ping iperf3:iperf3 \
-         unshare:util-linux g++:g++
+# --- what the machine needs: program:package, the same names on Debian 12/13 and Ubuntu 22.04/24.04
+NEEDS := mn:mininet ovs-vswitchd:openvswitch-switch ip:iproute2 ethtool:ethtool \
+         ping:iputils-ping iperf3:iperf3 unshare:util-linux g++:g++
 PYTHON = $(firstword $(shell for p in /usr/bin/python3 /usr/bin/python3.1[1-9]; do \
-         "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p"; done))
+         "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p"; \
+         done))
 
 system:
 	@python='$(PYTHON)'; packages=(); \
-	for need in $(NEEDS); do command -v "$${need%%:*}" >/dev/null || packages+=("$${need##*:}"); done; \
+	for need in $(NEEDS); do \
+	    command -v "$${need%%:*}" >/dev/null || packages+=("$${need##*:}"); \
+	done; \
 	if [ ! -x /usr/bin/python3 ]; then \
 	    packages+=(python3 python3-venv); \
 	elif [ -z "$$python" ]; then \
-	    echo "rfabric needs Python 3.11 or newer; /usr/bin/python3 is $$(/usr/bin/python3 -V): python3.11 goes beside it" >&2; \
+	    echo "rfabric needs Python 3.11 or newer; /usr/bin/python3 is $$(/usr/bin/python3 -V):" \
+	        "python3.11 goes beside it" >&2; \
 	    packages+=(python3.11 python3.11-venv); \
 	elif ! "$$python" -c 'import ensurepip' 2>/dev/null; then \
 	    packages+=("$$(basename "$$python")-venv"); \
@@ -81,36 +105,41 @@ system:
 	    echo "installing: $${packages[*]}" >&2; \
 	    export DEBIAN_FRONTEND=noninteractive; \
 	    apt-get -o DPkg::Lock::Timeout=300 -qq update; \
-	    apt-get -o DPkg::Lock::Timeout=300 -qq install -y --no-install-recommends "$${packages[@]}"; \
+	    apt-get -o DPkg::Lock::Timeout=300 -qq install -y --no-install-recommends \
+	        "$${packages[@]}"; \
 	else \
-	    echo "missing here: $${packages[*]}; as root: apt-get install $${packages[*]}" >&2; \
+	    echo "missing here: $${packages[*]}; as root: apt-get install" \
+	        "$${packages[*]}" >&2; \
 	    case " $${packages[*]} " in *-venv\ *) exit 1;; esac; \
 	fi
 
-# --- the two environments --------------------------------------------------------------------------------------------
+# --- the two environments -----------------------------------------------------------------------
 $(VENV)/.stamp: setup.cfg | system
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv --system-site-packages $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test,report,probe]'
+	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[test,report,probe]'
 	touch $@
 	@$(OWN)
 
-# Ryu 4.34 (2020) builds with setuptools 67.6.1 and no newer one: pip >= 25.3 reads that from the build constraint, older
-# ones from the constraint. It also imports a name that eventlet has dropped; a .pth line puts it back for ryu-manager too.
+# Ryu 4.34 (2020) builds with setuptools 67.6.1 and no newer one: pip >= 25.3 reads that from the
+# build constraint, older ones from the constraint. It also imports a name that eventlet has
+# dropped; a .pth line puts it back for ryu-manager too.
 PTH := import warnings; warnings.filterwarnings("ignore", r"\s*Eventlet is deprecated"); \
        import eventlet.wsgi; vars(eventlet.wsgi).setdefault("ALREADY_HANDLED", b"")
 $(RYU)/.stamp: setup.cfg | system
 	test -x $(RYU)/bin/python || $(PYTHON) -m venv $(RYU)
 	echo 'setuptools==67.6.1' > $(RYU)/constraint.txt
-	PIP_CONSTRAINT=$(CURDIR)/$(RYU)/constraint.txt PIP_BUILD_CONSTRAINT=$(CURDIR)/$(RYU)/constraint.txt \
+	PIP_CONSTRAINT=$(CURDIR)/$(RYU)/constraint.txt \
+	PIP_BUILD_CONSTRAINT=$(CURDIR)/$(RYU)/constraint.txt \
 	    $(RYU)/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 ryu==4.34
 	$(RYU)/bin/python -m pip install --quiet --disable-pip-version-check -e .
-	echo '$(PTH)' > \
-	    "$$($(RYU)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rfabric-ryu.pth"
+	site=$$($(RYU)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	echo '$(PTH)' > "$$site/rfabric-ryu.pth"
 	$(RYU)/bin/python -c 'import ryu.cmd.manager'
 	touch $@
 	@$(OWN)
 
-# --- the simulator's C++ core -----------------------------------------------------------------------------------------
+# --- the simulator's C++ core ---------------------------------------------------------------------
 $(VENV)/.core: $(wildcard rfabric/simulate/*.cpp rfabric/simulate/build.py) $(VENV)/.stamp
-	@if command -v g++ >/dev/null; then $(VENV)/bin/python -m rfabric.simulate.build && touch $@ && $(OWN); \
+	@if command -v g++ >/dev/null; then \
+	    $(INSIDE) -m rfabric.simulate.build && touch $@ && $(OWN); \
 	else echo 'no g++: the simulator runs its slower Python engine' >&2; fi

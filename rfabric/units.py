@@ -12,6 +12,7 @@ This module holds the only 8 of the project.
 import math
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from .errors import RFabricError, meant
 
@@ -143,11 +144,11 @@ def _show(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}"
 
 
-def transfer_seconds(size: float, rate: float) -> float:
-    """Seconds to move `size` bytes at `rate` bit/s."""
+def transfer_seconds(size: Any, rate: Any) -> Any:
+    """Seconds to move `size` bytes at `rate` bit/s: numbers, or arrays of them."""
     return size * BITS_PER_BYTE / rate
 
 
-def bytes_in(rate: float, seconds: float) -> float:
-    """Bytes moved at `rate` bit/s in `seconds`."""
+def bytes_in(rate: Any, seconds: Any) -> Any:
+    """Bytes moved at `rate` bit/s in `seconds`: numbers, or arrays of them."""
     return rate * seconds / BITS_PER_BYTE

@@ -1,4 +1,8 @@
-"""What all tests share: root tests skipped loudly where they cannot run, and a folder for a run."""
+"""What all tests share: root tests skipped loudly where they cannot run, and a folder for a run.
+
+slow.txt names the tests that are marked `slow` and left to `make test`. It is written by
+`python -m pytest --write-slow 1`: what took over 1 s goes in, what was run and took less goes out.
+"""
 
 import functools
 import importlib.util
@@ -20,6 +24,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 SYSTEM_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 SKIPPED = "root test: "
+SLOW = Path(__file__).with_name("slow.txt")
 
 
 @functools.cache
@@ -42,13 +47,42 @@ def why_not_root() -> str:
     return f"no namespaces for this root: {namespace.stderr.strip()}" if namespace.returncode else ""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-slow",
+        type=float,
+        metavar="SECONDS",
+        help=f"write {SLOW.name}: what takes longer",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     os.environ["PATH"] = SYSTEM_PATH
     config.addinivalue_line("markers", "root: needs root, Mininet and Open vSwitch")
+    config.addinivalue_line("markers", f"slow: not for every day, by {SLOW.name}")
+
+
+def _function(nodeid: str) -> str:
+    """A test without its parameters."""
+    return nodeid.partition("[")[0]
+
+
+def _write_slow(terminalreporter: pytest.TerminalReporter, least: float) -> None:
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[_function(report.nodeid)] += report.duration
+    kept = set(SLOW.read_text().split()) - set(seconds)
+    slow = sorted(kept | {test for test, taken in seconds.items() if taken > least})
+    SLOW.write_text("".join(f"{test}\n" for test in slow))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    slow = set(SLOW.read_text().split())
     for item in items:
+        if _function(item.nodeid) in slow:
+            item.add_marker("slow")
         if item.get_closest_marker("root") and why_not_root():
             item.add_marker(pytest.mark.skip(reason=f"{SKIPPED}{why_not_root()}"))
 
@@ -57,6 +91,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = [r.longrepr[2] for r in terminalreporter.stats.get("skipped", []) if isinstance(r.longrepr, tuple)]
     for reason, count in Counter(r.partition(SKIPPED)[2] for r in reasons if SKIPPED in r).items():
         terminalreporter.write_line(f"ROOT TESTS NOT RUN: {count} ({reason})", yellow=True, bold=True)
+    least = terminalreporter.config.getoption("--write-slow")
+    if least is not None:
+        _write_slow(terminalreporter, least)
 
 
 @pytest.fixture

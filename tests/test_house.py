@@ -1,8 +1,9 @@
-"""The house: which room may import which, and that `import rfabric` stays light."""
+"""The house: which room may import which, how long files and lines are, what has a docstring."""
 
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import networkx as nx
@@ -118,3 +119,95 @@ def test_import_rfabric_is_light():
         "rustworkx",
     }
     assert not heavy & set(loaded)
+
+
+# --- lengths -----------------------------------------------------------------------------------
+
+LONGEST_FILE = 400  # lines
+LONG_FILES = {  # and why they are longer
+    "cli/arguments.py": "every verb's options, one after the other: no logic to divide",
+    "cli/verbs.py": "the verbs of a run and what they share",
+    "compute/configs.py": "one table of what model configs say, read family by family",
+    "compute/serving.py": "one event loop of one server: its parts share one state",
+    "control/core.py": "the controller's one state machine",
+    "control/seam.py": "all that differs between Ryu and os-ken, nowhere else",
+    "emulate/replay.py": "one replay loop with its clock, wire and rewires",
+    "report/figures.py": "the pictures of one report, with one theme",
+    "schedulers/orchestrrl/__init__.py": "one published scheduler, in the order of its paper",
+    "schedulers/orchestrrl/replanning.py": "its re-planning: one search over one state",
+    "schedulers/rollart/trajectories.py": "agents' turns through one event loop",
+    "simulate/world.py": "one event loop of the flow-level world",
+}
+
+
+def test_a_file_is_long_for_a_reason_that_is_written_down():
+    lines = {f.relative_to(ROOT).as_posix(): len(f.read_text().splitlines()) for f in ROOT.rglob("*.py")}
+    long = {name for name, count in lines.items() if count > LONGEST_FILE}
+    assert not long - set(LONG_FILES), f"more than {LONGEST_FILE} lines: divide, or say why"
+    assert not set(LONG_FILES) - long, "no longer so long: take them off the table"
+
+
+def longest_line() -> int:
+    """Characters, for prose and code alike where pyproject.toml makes no difference."""
+    ruff = tomllib.loads((ROOT.parent / "pyproject.toml").read_text())["tool"]["ruff"]
+    return ruff["lint"].get("pycodestyle", {}).get("max-line-length", ruff["line-length"])
+
+
+def test_lines_are_no_longer_than_pyproject_allows():
+    """Ruff sees Python alone; what it may not wrap (`noqa: E501`) is not counted here either."""
+    written = [ROOT.parent / name for name in ("Makefile", "setup.cfg", "CONTRIBUTING.md", "CHANGELOG.md")]
+    for folder in (ROOT, *(ROOT.parent / name for name in ("tests", "topologies", "controller"))):
+        written += [f for f in folder.rglob("*") if f.suffix in (".py", ".cpp")]
+    assert not [
+        f"{file.relative_to(ROOT.parent)}:{number}"
+        for file in written
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if len(line) > longest_line() and "E501" not in line
+    ]
+
+
+# --- docstrings --------------------------------------------------------------------------------
+
+
+def described(file):
+    """(name, docstring) of the module and each public class, function, method."""
+    tree = ast.parse(file.read_text())
+    yield "", ast.get_docstring(tree)
+    yield from _described(tree.body)
+
+
+def _described(body, within=""):
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    for node in body:
+        if isinstance(node, kinds) and not node.name.startswith("_"):
+            yield f"{within}{node.name}", ast.get_docstring(node)
+            if isinstance(node, ast.ClassDef):
+                yield from _described(node.body, f"{node.name}.")
+
+
+def test_everything_public_says_what_it_is():
+    """Exempt: what begins with an underscore, functions inside functions, and a method that another
+    class of its room describes: there it is one verb of several nouns, such as a policy's `decide`.
+    """
+    silent = []
+    for room in {f.relative_to(ROOT).parts[0] for f in ROOT.rglob("*.py")}:
+        files = [ROOT / room] if room.endswith(".py") else (ROOT / room).rglob("*.py")
+        every = [(file, name, text) for file in files for name, text in described(file)]
+        verbs = {name.partition(".")[2] for _, name, text in every if text}
+        silent += [
+            f"{file.relative_to(ROOT)}: {name}"
+            for file, name, text in every
+            if not text and name.partition(".")[2] not in verbs - {""}
+        ]
+    assert not silent
+
+
+# --- slow tests --------------------------------------------------------------------------------
+
+
+def test_every_slow_test_is_still_there():
+    """Else slow.txt keeps out of `make check` what has a new name: `pytest --write-slow 1`."""
+    tests = Path(__file__).parent
+    for line in (tests / "slow.txt").read_text().split():
+        file, _, name = line.partition("::")
+        assert f"def {name.rpartition('::')[2]}(" in (tests.parent / file).read_text(), line

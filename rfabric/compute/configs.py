@@ -12,6 +12,7 @@ import json
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..errors import RFabricError
 from .models import Experts, Latent, Model
@@ -200,7 +201,7 @@ class Fields:
     def __init__(self, config: dict, name: str):
         self.name, self.values, self.used = name, _flat(config), set()
 
-    def raw(self, key: str, default: object = None) -> object:
+    def raw(self, key: str, default: object = None) -> Any:
         """The field `key` as it stands; null counts as absent."""
         self.used.add(key)
         value = self.values.get(key)

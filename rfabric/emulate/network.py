@@ -23,6 +23,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterable
+from typing import Any
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, host_ip, host_mac
@@ -91,7 +92,7 @@ class Network:
         self.mac = {host: host_mac(i) for i, host in enumerate(fabric.hosts)}
         self.turns = None if pairs is None else self._turns(pairs)
         self.namespaces: dict[str, Namespace] = {}
-        self.mininet = None
+        self.mininet: Any = None
         check_rates(fabric, bandwidth_scale)
 
     def rate(self, host: str) -> float:

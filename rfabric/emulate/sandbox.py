@@ -18,9 +18,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
+from ..control.seam import interpreter
 from ..errors import RFabricError, RunError
 
 STATE_FILE = "run.state.json"
@@ -53,15 +55,25 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def require() -> None:
-    """Refuse, with the way out, where this process is not root or a program is missing."""
+    """Refuse, with the way out, where this process is not root or something is not installed."""
+    if lacks := list(_lacks()):
+        raise RFabricError("; ".join(lacks))
+    interpreter()  # says what to install where there is neither Ryu nor os-ken
+
+
+def _lacks() -> Iterator[str]:
     if os.geteuid() != 0:
-        raise RFabricError(
-            "emulation needs root (network namespaces, Open vSwitch); run it with sudo, or use `rfabric simulate`"
-        )
-    missing = [program for program in PACKAGES if not which(program)]
-    if missing:
+        needs = "root (network namespaces, Open vSwitch)"
+        yield f"emulation needs {needs}; run it with sudo, or use `rfabric simulate`"
+    if missing := [program for program in PACKAGES if not which(program)]:
         packages = " ".join(sorted({PACKAGES[program] for program in missing}))
-        raise RFabricError(f"missing programs: {', '.join(missing)}; install them: apt-get install {packages}")
+        yield f"missing programs: {', '.join(missing)}; install them: apt-get install {packages}"
+    if find_spec("mininet") is None:
+        yield (
+            f"{sys.executable} has no mininet, which is Debian's package: apt-get install mininet, and "
+            "put rfabric in an environment of that Python: "
+            "/usr/bin/python3 -m venv --system-site-packages FOLDER"
+        )
 
 
 def which(program: str) -> str | None:

@@ -79,7 +79,7 @@ def comparison(summary: dict) -> Table:
 def at_size(runs: Sequence[dict]) -> Table:
     """Runs of several recipes: step, exposed communication, the network's price and dollars a step, a line a fabric."""
     recipes = list(dict.fromkeys(run["traffic"] for run in runs))
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
     for run in runs:
         exposed = sum(phase["exposed_s"] for phase in run["phases"].values())
         price, paid = (run["cost"][key] for key in ("network_usd", "usd_per_step"))

@@ -301,9 +301,9 @@ def _places(fabric: Fabric) -> dict[str, tuple[float, float]]:
     at: dict[str, tuple[float, float]] = {}
     left = 0.0
     for pod in shown:
-        racks = [n.name for n in fabric.nodes if n.tier in RACKS and n.pod == pod][:MOST_TORS]
+        drawn = [n.name for n in fabric.nodes if n.tier in RACKS and n.pod == pod][:MOST_TORS]
         start = left
-        for rack in racks:
+        for rack in drawn:
             hosts = [h for h in fabric.hosts if fabric.rack_of[h] == rack][:MOST_HOSTS]
             for i, host in enumerate(hosts):
                 at[host] = (left + 0.22 * i, 0.0)

@@ -1,7 +1,10 @@
 """Build the compiled core: ``python -m rfabric.simulate.build [--sanitize] [--output FILE]``.
 
-C++17 files, the engine's and that of ways and placing, one shared library beside them (`core.so`, no Python headers: it is called
-through ctypes), so any Python that sees this folder can use it. CXX and CXXFLAGS are honoured.
+C++17 files, the engine's and that of ways and placing, make one shared library beside them
+(`core.so`, no Python headers: it is called through ctypes), so any Python that sees this folder can
+use it. An installed rfabric brings the files and is built by the same command. Where the folder
+cannot be written, `--output FILE` puts the library elsewhere and RFABRIC_CORE=FILE finds it. CXX
+and CXXFLAGS are honoured.
 """
 
 import argparse
@@ -26,11 +29,17 @@ CHECKED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=a
 
 
 def build(output: Path = LIBRARY, sanitize: bool = False) -> Path:
-    """Compile the core into `output` and return it; raises RFabricError with the compiler's words if that fails."""
+    """Compile the core into `output` and return it.
+
+    Raises RFabricError where the folder cannot be written, with the compiler's words if that fails.
+    """
     output = Path(output)
     flags = (*BASE, *(CHECKED if sanitize else FAST), *shlex.split(os.environ.get("CXXFLAGS", "")))
     if not os.access(output.parent, os.W_OK):
-        raise RFabricError(f"cannot write {output}: build as the user who owns that folder")
+        raise RFabricError(
+            f"cannot write {output}: build as the user who owns that folder, "
+            "or with --output FILE, and say RFABRIC_CORE=FILE where rfabric runs"
+        )
     with tempfile.TemporaryDirectory(prefix=".core-", dir=output.parent) as scratch:
         made = Path(scratch, output.name)
         command = [*compiler(), *flags, str(SOURCE), str(WAYS), "-o", str(made)]
@@ -52,6 +61,7 @@ def compiler() -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
+    """Build as the words of the command say; exit code 2 where that fails."""
     parser = argparse.ArgumentParser(prog="python -m rfabric.simulate.build", description=__doc__)
     parser.add_argument("--sanitize", action="store_true", help="address and undefined-behaviour checks, slow")
     parser.add_argument("--output", type=Path, default=LIBRARY)

@@ -19,6 +19,7 @@ import logging
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class Engine:
         self.flows = 0
         self.core = _choose(core)
         make = compiled.CompiledEngine if self.core == "compiled" else ReferenceEngine
-        self._engine = make(checked, inputs.tolerance(tolerance))
+        self._engine: Any = make(checked, inputs.tolerance(tolerance))
         self._capacity = checked.copy()
         self._progress = progress
         self._called = time.monotonic()

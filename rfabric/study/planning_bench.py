@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -81,7 +82,12 @@ def _measured(case: str, fabric: Fabric, wanted: Demand, name: str, peer: bool) 
     start = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
     policy = parse_policy(name, fabric)
     policy.decide(wanted, start, 0.0)  # what is kept about a fabric is not a plan's to pay for
-    times, found = _timed(lambda: _fresh(fabric) or policy.decide(wanted, start, 0.0))
+
+    def anew() -> Circuits:
+        _fresh(fabric)
+        return policy.decide(wanted, start, 0.0)
+
+    times, found = _timed(anew)
     plane = _one_plane(fabric, wanted, peer) if name == "matching" else (None, None)
     changed = len(found.items ^ start.items)
     return PlanningRow(case, len(fabric.racks), len(wanted.sent.bytes), name, times, changed, *plane)
@@ -111,7 +117,7 @@ def _one_plane(fabric: Fabric, wanted: Demand, peer: bool) -> tuple[float, float
     return ours, theirs
 
 
-def _timed(call: Callable, tries: int = TRIES) -> tuple[float, object]:
+def _timed(call: Callable, tries: int = TRIES) -> tuple[float, Any]:
     times, found = [], None
     for _ in range(tries):
         begin = time.process_time()

@@ -171,7 +171,7 @@ def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
     index = {name: i for i, name in enumerate(hosts)}
     size, seconds = partial(parse_size, bare=True), SECONDS
     parsers = {"size_bytes": size, "gap_s": seconds, "start_s": seconds, "step": _whole}
-    known: dict[str, dict] = {column: {} for column in parsers}  # the same text means the same number
+    parsed: dict[str, dict] = {column: {} for column in parsers}  # the same text means the same number
     columns: dict[str, list] = {column: [] for column in parsers}
     names: dict[str, dict[str, int]] = {"phase": {}, "label": {}}
     codes: dict[str, list[int]] = {column: [] for column in names}
@@ -179,7 +179,7 @@ def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
     for i, record in enumerate(records):
         row = f"row {record.get('id', i)}"
         for column, parse in parsers.items():
-            cell, values = _cell(record, column, 0), known[column]
+            cell, values = _cell(record, column, 0), parsed[column]
             text = cell if isinstance(cell, str) else (type(cell), repr(cell))
             if text not in values:
                 values[text] = parse(cell, f"{row}: {column}")

@@ -291,6 +291,10 @@ def test_not_root_and_missing_programs_say_the_way_out(monkeypatch):
     monkeypatch.setattr(sandbox, "which", lambda program: None if program in ("mnexec", "tc") else program)
     with pytest.raises(RFabricError, match="missing programs: tc, mnexec; .*apt-get install iproute2 mininet"):
         sandbox.require()
+    monkeypatch.setattr(sandbox, "which", lambda program: program)
+    monkeypatch.setattr(sandbox, "find_spec", lambda module: None)
+    with pytest.raises(RFabricError, match="has no mininet.*apt-get install mininet.*-m venv"):
+        sandbox.require()
 
 
 def test_clean_forgets_stale_runs_and_spares_a_process_that_took_the_pid(tmp_path):

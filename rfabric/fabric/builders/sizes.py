@@ -33,7 +33,8 @@ def sized(room: Room) -> Callable:
     asks = len(inspect.signature(room).parameters) > 2
 
     def mark(builder: Callable) -> Callable:
-        builder.room = room if asks else lambda hosts, least=SMALLEST, given=NOTHING: room(hosts, least)
+        own = room if asks else lambda hosts, least=SMALLEST, given=NOTHING: room(hosts, least)
+        builder.room = own  # type: ignore[attr-defined]
         return builder
 
     return mark

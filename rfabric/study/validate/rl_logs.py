@@ -38,10 +38,9 @@ def check(path: Path, data: Path) -> Iterable[Group]:
     rows = table_of(path)
     model = model_of(path.name, [data / "models"])
     if model is None:
-        lost = tuple(
-            f"step {row.get('step', i)}: no config of the model in the file's name" for i, row in enumerate(rows)
-        )
-        return [Group(name, file, (), lost)]
+        missing = "no config of the model in the file's name"
+        unread = (f"step {row.get('step', i)}: {missing}" for i, row in enumerate(rows))
+        return [Group(name, file, (), tuple(unread))]
     points, lost, logged = [], [], []
     for i, row in enumerate(rows):
         step = f"step {row.get('step', i)}"

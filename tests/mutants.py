@@ -1,0 +1,176 @@
+"""Whether tests notice a change: `make mutants ROOM=optics N=30`, or this file by itself.
+
+N places of rfabric/ROOM are drawn (the same seed draws the same). One at a time is changed in a
+copy of the tree and tests/ROOM are run on it. A change that fails no test is a survivor: either a
+test is missing, or the change does not matter. Prints each survivor and the score at the end.
+
+Changed are: comparisons (< to <=, == to !=, ...), + - * / // %, min and max, `and` and `or`, `not`,
+and whole numbers (n to n + 1). Tests marked `root` are not run; those in slow.txt with --slow.
+"""
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LEFT_OUT = shutil.ignore_patterns(".*", "runs", "build", "*.egg-info", "__pycache__", "bench")
+COMPARISONS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+ARITHMETIC = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Mod: ast.Mult,
+}  # fmt: skip
+LOGIC = {ast.And: ast.Or, ast.Or: ast.And}
+NAMES = {"min": "max", "max": "min"}
+PATIENCE = 3.0  # times what the tests take on the tree as it is; then a mutant counts as noticed
+NOT_READ = ("annotation", "returns", "decorator_list")  # fields whose values decide nothing
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: `old` at [start, end) of the file's bytes becomes `new`."""
+
+    file: Path
+    line: int
+    start: int
+    end: int
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        old, new = (" ".join(text.split()) for text in (self.old, self.new))
+        return f"{self.file}:{self.line}: {old} -> {new}"
+
+
+def mutants(file: Path, root: Path = ROOT) -> Iterator[Mutant]:
+    """Every change that can be made to a file, named relative to `root`."""
+    source = (root / file).read_bytes()
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    for node in _expressions(ast.parse(source)):
+        start = starts[node.lineno - 1] + node.col_offset
+        end = starts[node.end_lineno - 1] + node.end_col_offset
+        old = source[start:end].decode()
+        for changed in _changes(node):
+            yield Mutant(file, node.lineno, start, end, old, f"({ast.unparse(changed)})")
+
+
+def _expressions(node: ast.AST) -> Iterator[ast.expr]:
+    """What is evaluated, outermost first; not f-strings, whose positions Python 3.11 lacks."""
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if name in NOT_READ or not isinstance(child, ast.AST) or _is_quiet(child):
+                continue
+            if isinstance(child, ast.expr):
+                yield child
+            yield from _expressions(child)
+
+
+def _is_quiet(node: ast.AST) -> bool:
+    """An f-string, or the foot of a script."""
+    guard = isinstance(node, ast.If) and ast.unparse(node.test).startswith("__name__")
+    return guard or isinstance(node, ast.JoinedStr)
+
+
+def _changes(node: ast.expr) -> Iterator[ast.expr]:
+    match node:
+        case ast.Compare(left=left, ops=[first, *more], comparators=right):
+            yield ast.Compare(left, [COMPARISONS[type(first)](), *more], right)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
+            yield ast.BinOp(left, ARITHMETIC[type(op)](), right)
+        case ast.BoolOp(op=op, values=values):
+            yield ast.BoolOp(LOGIC[type(op)](), values)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield operand
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in NAMES:
+            yield ast.Call(ast.Name(NAMES[name]), args, keywords)
+        case ast.Constant(value=int() as value) if not isinstance(value, bool):
+            yield ast.Constant(value + 1)
+
+
+def drawn(room: str, number: int, seed: int, word: str = "") -> list[Mutant]:
+    """`number` mutants of a room (or single file) drawn by `seed`, in the order of the tree."""
+    at = ROOT / "rfabric" / room
+    files = sorted(at.rglob("*.py")) if at.is_dir() else [at.with_suffix(".py")]
+    every = [m for f in files if word in str(f) for m in mutants(f.relative_to(ROOT))]
+    chosen = random.Random(seed).sample(range(len(every)), min(number, len(every)))
+    return [every[i] for i in sorted(chosen)]
+
+
+def tested(tree: Path, tests: list[str], marks: str, limit: float | None = None) -> int | None:
+    """Exit code of the tests on a tree, 0 if all pass; None where they take more than `limit` s."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", marks]
+    clean = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
+    around = {"cwd": tree, "env": os.environ | clean, "start_new_session": True}
+    null = subprocess.DEVNULL
+    started = subprocess.Popen([*command, *tests], stdout=null, stderr=null, **around)
+    try:
+        return started.wait(limit)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, 9)  # its session is its own: what it started goes with it
+            started.wait()
+
+
+def noticed(mutant: Mutant, tree: Path, tests: list[str], marks: str, limit: float) -> bool:
+    """Whether the tests fail, or never end, on the tree with this change."""
+    target = tree / mutant.file
+    before = target.read_bytes()
+    target.write_bytes(before[: mutant.start] + mutant.new.encode() + before[mutant.end :])
+    try:
+        return tested(tree, tests, marks, limit) != 0
+    finally:
+        target.write_bytes(before)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Draw, change, test and tell; exit code 2 where the tests fail on the tree as it is."""
+    parser = argparse.ArgumentParser("tests/mutants.py", description=__doc__.partition("\n")[0])
+    parser.add_argument("room", help="a folder of rfabric/, or a file there without its .py")
+    parser.add_argument("-n", "--number", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--file", default="", help="only files with this in their path")
+    parser.add_argument("--slow", action="store_true", help="tests of slow.txt as well")
+    parser.add_argument("--tests", nargs="+", help="what to run instead of tests/ROOM")
+    args = parser.parse_args(argv)
+    mirror = f"tests/{args.room}"
+    tests = args.tests or [mirror if (ROOT / mirror).is_dir() else "tests"]
+    marks = "not root" if args.slow else "not root and not slow"
+    with tempfile.TemporaryDirectory(prefix="rfabric-mutants-") as scratch:
+        tree = Path(scratch, "tree")
+        shutil.copytree(ROOT, tree, ignore=LEFT_OUT)
+        return _told(drawn(args.room, args.number, args.seed, args.file), tree, tests, marks)
+
+
+def _told(chosen: list[Mutant], tree: Path, tests: list[str], marks: str) -> int:
+    start = time.monotonic()
+    if tested(tree, tests, marks):
+        print(f"{' '.join(tests)}: fail without any change, so they say nothing", file=sys.stderr)
+        return 2
+    limit = 20 + PATIENCE * (time.monotonic() - start)
+    survivors = 0
+    for number, mutant in enumerate(chosen, 1):
+        if not noticed(mutant, tree, tests, marks, limit):
+            survivors += 1
+            print(f"survived {number}/{len(chosen)}  {mutant}", flush=True)
+    caught = len(chosen) - survivors
+    print(f"noticed {caught} of {len(chosen)} ({caught / max(len(chosen), 1):.0%})")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
