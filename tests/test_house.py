@@ -136,13 +136,14 @@ LONG_FILES = {  # and why they are longer
     "schedulers/orchestrrl/__init__.py": "one published scheduler, in the order of its paper",
     "schedulers/orchestrrl/replanning.py": "its re-planning: one search over one state",
     "schedulers/rollart/trajectories.py": "agents' turns through one event loop",
+    "study/reproduce/rollpacker.py": "one paper: its set-up, its experiments, its rows",
     "simulate/world.py": "one event loop of the flow-level world",
 }
 
 
 def test_a_file_is_long_for_a_reason_that_is_written_down():
-    lines = {f.relative_to(ROOT).as_posix(): len(f.read_text().splitlines()) for f in ROOT.rglob("*.py")}
-    long = {name for name, count in lines.items() if count > LONGEST_FILE}
+    files = {f.relative_to(ROOT).as_posix(): f.read_text() for f in ROOT.rglob("*.py")}
+    long = {name for name, text in files.items() if len(text.splitlines()) > LONGEST_FILE}
     assert not long - set(LONG_FILES), f"more than {LONGEST_FILE} lines: divide, or say why"
     assert not set(LONG_FILES) - long, "no longer so long: take them off the table"
 
@@ -154,15 +155,16 @@ def longest_line() -> int:
 
 
 def test_lines_are_no_longer_than_pyproject_allows():
-    """Ruff sees Python alone; what it may not wrap (`noqa: E501`) is not counted here either."""
-    written = [ROOT.parent / name for name in ("Makefile", "setup.cfg", "CONTRIBUTING.md", "CHANGELOG.md")]
+    """Ruff reads Python alone. As with ruff, one word that is too long may stand by itself."""
+    names = ("Makefile", "setup.cfg", "CONTRIBUTING.md", "CHANGELOG.md")
+    written = [ROOT.parent / name for name in names]
     for folder in (ROOT, *(ROOT.parent / name for name in ("tests", "topologies", "controller"))):
         written += [f for f in folder.rglob("*") if f.suffix in (".py", ".cpp")]
     assert not [
         f"{file.relative_to(ROOT.parent)}:{number}"
         for file in written
         for number, line in enumerate(file.read_text().splitlines(), 1)
-        if len(line) > longest_line() and "E501" not in line
+        if len(line) > longest_line() and len(line.split()) > 1
     ]
 
 

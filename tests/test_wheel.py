@@ -97,7 +97,7 @@ def test_an_installed_rfabric_builds_its_core_simulates_and_reports(installed, t
     step = ("--topo", "rfabric", "--traffic", "ring.csv", "--json")
     done = run(installed, tmp_path, "rfabric", "simulate", *step)
     assert done.returncode == 0, done
-    folder = Path(json.loads(done.stdout)["folder"])
+    folder = tmp_path / json.loads(done.stdout)["folder"]
     (folder / "report.html").unlink()
     again = run(installed, tmp_path, "rfabric", "report", str(folder))
     assert again.returncode == 0 and (folder / "report.html").is_file(), again

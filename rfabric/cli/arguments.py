@@ -41,19 +41,23 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
 
     def error(self, message: str) -> NoReturn:
+        """Raise the error, with where to read on."""
         raise RFabricError(f"{message}; see `{self.prog} --help`")
 
     def parse_args(self, args=None, namespace=None):
+        """Words to settings; what is left over is the verb's error."""
         found, rest = self.parse_known_args(args, namespace)
         if rest:
             self.verb_parser(found).error(f"unknown argument {rest[0]}{self.verb_parser(found).hint(rest[0])}")
         return found
 
     def verb_parser(self, found: argparse.Namespace) -> "Parser":
+        """The parser of the verb that was said; this one where none was."""
         verbs = next(a for a in self._actions if isinstance(a, argparse._SubParsersAction))
         return verbs.choices.get(getattr(found, "verb", None), self)
 
     def hint(self, word: str) -> str:
+        """What may have been meant by an unknown option."""
         options = [o for a in self._actions for o in a.option_strings]
         return meant(word.partition("=")[0], options) if word.startswith("-") else ""
 

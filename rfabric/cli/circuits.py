@@ -15,6 +15,7 @@ from .verbs import one_scheduler
 
 
 def plan(args: argparse.Namespace) -> None:
+    """rfabric plan: which circuits each stage gets."""
     several = max(len(set(args.topo)), 1) * max(len(set(args.policy)), 1)
     if args.png and several > 1:
         raise RFabricError(f"--png draws one plan, {several} were asked for; give one --topo and one --policy")

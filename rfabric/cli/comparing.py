@@ -24,6 +24,7 @@ from .verbs import can_draw_page, choose, default_fabrics, print_json, write_pag
 
 
 def compare(args: argparse.Namespace) -> None:
+    """rfabric compare: fabrics or policies side by side."""
     with Talk(args.quiet) as talk:
         folder = Path(args.resume) if args.resume else _begun(args, talk)
         grid = read_grid(folder)
@@ -164,6 +165,7 @@ def _created(places: Sequence[Path]) -> str:
 
 
 def report(args: argparse.Namespace) -> None:
+    """rfabric report: a run folder's page and tables again."""
     from ..report.html import write_report
 
     if (Path(args.folder) / "grid.json").is_file():

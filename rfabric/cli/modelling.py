@@ -20,6 +20,7 @@ NAME_WIDTH = 52  # of a group's name or file, so that their table fits 160 colum
 
 
 def validate(args: argparse.Namespace) -> None:
+    """rfabric validate: the model beside measurements."""
     with Talk(args.quiet) as talk:
         groups = validated(args.folder, lambda file: talk.tell("validate", {"stage": file}))
     if args.json:
@@ -31,6 +32,7 @@ def validate(args: argparse.Namespace) -> None:
 
 
 def import_(args: argparse.Namespace) -> None:
+    """rfabric import: a recipe from another framework's job."""
     job = import_job(args.framework, args.file, args.model, args.gpu, args.lengths)
     if args.output:
         with writing(args.output), replacing(Path(args.output)) as beside:
@@ -55,6 +57,7 @@ def import_(args: argparse.Namespace) -> None:
 
 
 def model(args: argparse.Namespace) -> None:
+    """rfabric model: what a model is made of and fits on."""
     told = sheet(load_model(args.model), Split(args.tp, args.pp, args.ep), args.context, args.precision)
     if args.json:
         print(json.dumps(told, indent=1))

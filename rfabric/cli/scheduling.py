@@ -23,6 +23,7 @@ SECONDS_PER_HOUR = 3600.0
 
 
 def schedule(args: argparse.Namespace) -> None:
+    """rfabric schedule: what each GPU computes over time."""
     with Talk(args.quiet) as talk:
         talk.tell(args.jobs or args.traffic, {"stage": "schedule"})
         document, drawn, tables = _asked(args)
@@ -176,6 +177,7 @@ def _fact(value: object) -> str:
 
 
 def reproduce(args: argparse.Namespace) -> None:
+    """rfabric reproduce: published experiments again."""
     with Talk(args.quiet) as talk:
         rows = published.reproduce(args.paper, args.seed, lambda part: talk.tell(args.paper, {"stage": part}))
     if args.json:

@@ -36,14 +36,17 @@ log = logging.getLogger(__name__)
 
 
 def emulate(args: argparse.Namespace) -> None:
+    """rfabric emulate: a step with real packets."""
     _run(args, "emulate")
 
 
 def simulate(args: argparse.Namespace) -> None:
+    """rfabric simulate: a step in the flow-level world."""
     _run(args, "simulate")
 
 
 def replay(args: argparse.Namespace) -> None:
+    """rfabric replay: a trace file of the user."""
     args.set = []
     if Path(args.traffic).suffix not in TRACE_SUFFIXES:
         raise RFabricError(
@@ -215,6 +218,7 @@ def can_draw_page() -> bool:
 
 
 def trace(args: argparse.Namespace) -> None:
+    """rfabric trace: what a recipe sends."""
     if args.explain and Path(args.traffic).suffix in TRACE_SUFFIXES:
         why = "a trace file, which says nothing of what it was made from"
         raise RFabricError(f"--explain: {args.traffic} is {why}; give a recipe")
@@ -274,6 +278,7 @@ def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
 
 
 def topo(args: argparse.Namespace) -> None:
+    """rfabric topo: what a fabric is made of."""
     fabric = parse_fabric(args.fabric)
     if args.png:
         _draw(fabric, Path(args.png))
@@ -415,12 +420,14 @@ def _fact(name: str, value: object) -> str:
 
 
 def control(args: argparse.Namespace) -> None:
+    """rfabric control: the controller of a fabric."""
     from ..control.launch import run
 
     run(args.topo, args.host, args.port, args.sdn, args.ofp_port, args.app)
 
 
 def clean(args: argparse.Namespace) -> None:
+    """rfabric clean: remove what broken runs left."""
     from ..emulate.world import sweep as end_emulations
 
     found = end_emulations(args.out, args.run_id)
@@ -465,4 +472,5 @@ def _tell_stage(talk: Talk, text: str) -> None:
 
 
 def print_json(document: dict) -> None:
+    """An answer for machines, to stdout."""
     print(json.dumps(document, indent=2))

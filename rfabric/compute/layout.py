@@ -37,6 +37,7 @@ class Layout:
 
     @property
     def gpus(self) -> int:
+        """GPUs of the whole layout."""
         return self.tp * self.pp * self.cp * self.dp
 
     @property

@@ -69,6 +69,7 @@ class Server:
 
     @property
     def gpus(self) -> int:
+        """GPUs that serve together."""
         return self.tp * self.pp * self.dp
 
     @property

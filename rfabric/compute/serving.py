@@ -261,10 +261,12 @@ class Session:
 
     @property
     def unfinished(self) -> int:
+        """Requests that have not ended."""
         return self._play.unfinished
 
     @property
     def peak_kv_tokens(self) -> int:
+        """Most tokens of KV cache held at once so far."""
         return self._play.peak
 
     def run(self, until: float = float("inf")) -> "Session":

@@ -112,6 +112,7 @@ class Trainer:
 
     @property
     def hbm(self) -> float:
+        """bytes/s of memory that kernels reach."""
         return self.gpu.hbm_bytes_per_s * HBM_SHARE
 
 

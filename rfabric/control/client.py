@@ -153,12 +153,15 @@ class Client:
         return self.get("/plans")["plans"]
 
     def get(self, path: str) -> dict:
+        """What the controller answers to GET."""
         return self.ask("GET", path)
 
     def put(self, path: str, body: object) -> dict:
+        """What it answers to PUT of this JSON."""
         return self.ask("PUT", path, body)
 
     def post(self, path: str, body: object = None) -> dict:
+        """What it answers to POST of this JSON."""
         return self.ask("POST", path, body)
 
     def ask(self, method: str, path: str, body: object = None) -> dict:

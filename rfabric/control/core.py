@@ -72,10 +72,13 @@ class Switches(Protocol):
     `received` is what each port of a switch had received (bytes) when a `flowmods.count_ports()` reached it last.
     """
 
-    def present(self) -> set[int]: ...
+    def present(self) -> set[int]:
+        """Datapath ids that are connected."""
+
     def push(self, messages: Mapping[int, Sequence[bytes]], timeout_s: float) -> Push: ...
     def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]: ...
-    def received(self, dpid: int) -> Mapping[int, int]: ...
+    def received(self, dpid: int) -> Mapping[int, int]:
+        """Bytes that each port had received when last counted."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +88,11 @@ class Clock:
     sleep: Callable[[float], None] = time.sleep
 
     def now(self) -> float:
+        """Seconds, monotonic."""
         return time.monotonic()
 
     def sleep_until(self, instant: float) -> None:
+        """Return at this instant (s), or at once where it is past."""
         while (left := instant - time.monotonic()) > 0:
             self.sleep(left - SPIN if left > SPIN else 0)
 

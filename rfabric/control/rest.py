@@ -80,6 +80,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = 60  # s without a request, then the connection is closed
 
     def do_GET(self) -> None:
+        """GET, as http.server calls it."""
         self._serve()
 
     do_PUT = do_POST = do_DELETE = do_GET
@@ -106,6 +107,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(head.encode() + data)  # one segment, so that no delayed acknowledgement comes between
 
     def log_message(self, form: str, *args: object) -> None:
+        """Requests go to the log, not to stderr."""
         _log.debug("%s " + form, self.client_address, *args)
 
 

@@ -1,0 +1,1 @@
+"""The Mininet world: build, shape, replay, guard."""

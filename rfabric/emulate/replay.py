@@ -64,10 +64,17 @@ class Control(Protocol):
     def plan(
         self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: list[Demand], sending: list[Demand],
         also: Sequence[Circuits],
-    ) -> Planned: ...  # fmt: skip
-    def plan_circuits(self, circuits: Circuits, pairs: list[tuple[str, str]]) -> Planned: ...
-    def abort(self, epoch: int) -> None: ...
-    def commit(self, epoch: int) -> Committed: ...
+    ) -> Planned:  # fmt: skip
+        """Circuits for a demand, prepared; nothing moves yet."""
+
+    def plan_circuits(self, circuits: Circuits, pairs: list[tuple[str, str]]) -> Planned:
+        """These circuits, prepared."""
+
+    def abort(self, epoch: int) -> None:
+        """Give up what was prepared."""
+
+    def commit(self, epoch: int) -> Committed:
+        """Carry out what was prepared."""
 
 
 class Clock:
@@ -78,6 +85,7 @@ class Clock:
         self._wall, self._virtual = time.monotonic(), 0.0
 
     def now(self) -> float:
+        """Virtual seconds."""
         return self.at(time.monotonic())
 
     def at(self, wall: float) -> float:

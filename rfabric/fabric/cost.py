@@ -78,6 +78,7 @@ class Line:
 
     @property
     def item(self) -> str:
+        """What is bought."""
         return self.part.item
 
     @property
@@ -86,6 +87,7 @@ class Line:
 
     @property
     def usd(self) -> float:
+        """US dollars of all pieces."""
         return self.count * self.price.usd
 
     @property
@@ -110,6 +112,7 @@ class Bill:
 
     @property
     def usd(self) -> float:
+        """US dollars of all lines."""
         return sum(line.usd for line in self.lines)
 
     @property
@@ -145,6 +148,7 @@ class Flip:
 
     @property
     def usd(self) -> float:
+        """US dollars of its first price."""
         return self.prices[0].usd
 
     def __str__(self) -> str:

@@ -62,6 +62,7 @@ class StepCost:
 
     @property
     def usd(self) -> float:
+        """US dollars of all parts."""
         return sum(self.parts.values())
 
     @property

@@ -151,10 +151,12 @@ class Fabric:
 
     @cached_property
     def switches(self) -> tuple[Node, ...]:
+        """All nodes that are no hosts."""
         return tuple(n for n in self.nodes if n.kind != "host")
 
     @cached_property
     def ocses(self) -> tuple[Node, ...]:
+        """The optical circuit switches."""
         return tuple(n for n in self.nodes if n.kind == "ocs")
 
     @cached_property
@@ -201,6 +203,7 @@ class Fabric:
 
     @cached_property
     def pods(self) -> int:
+        """How many pods there are."""
         return 1 + max((n.pod for n in self.nodes), default=-1)
 
     def named(self, spec: str) -> "Fabric":

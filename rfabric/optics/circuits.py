@@ -93,10 +93,12 @@ class Circuits:
         return self
 
     def to_json(self) -> list[str]:
+        """One text a circuit, in order."""
         return [str(c) for c in self]
 
     @classmethod
     def from_json(cls, data: Iterable[str]) -> "Circuits":
+        """Circuits from their texts; RFabricError where one is listed twice."""
         circuits = [Circuit.parse(text) for text in data]
         if len(set(circuits)) != len(circuits):
             raise RFabricError(f"circuit {next(c for c in circuits if circuits.count(c) > 1)} is listed twice")
@@ -124,6 +126,7 @@ class Rewire:
 
     @classmethod
     def between(cls, old: Circuits, new: Circuits) -> "Rewire":
+        """What must go down and come up from old to new."""
         return cls(old.without(new), new.without(old))
 
     def apply(self, old: Circuits) -> Circuits:

@@ -58,10 +58,17 @@ class Policy(Protocol):
     granularity: str
     slot: float
 
-    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits: ...
-    def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]: ...
-    def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]: ...
-    def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]: ...
+    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+        """The circuits wanted at `now` (s) for what is sent."""
+
+    def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
+        """Circuits worth weighing against each other."""
+
+    def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
+        """Circuits to go through again and again; none: no cycle."""
+
+    def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
+        """Ways to send it round by round, each a row of circuits."""
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ class Asked:
         return (self.region >= 0).sum(0)
 
     def named(self, edges: np.ndarray) -> list[Pair]:
+        """Edges as pairs of rack names."""
         return [(self.racks[a], self.racks[b]) for a, b in zip(self.rows[edges], self.columns[edges], strict=True)]
 
 

@@ -20,6 +20,7 @@ class Line:
 
     @property
     def label(self) -> str:
+        """How a legend names it."""
         return f"{self.fabric} {self.policy.partition('granularity=')[2] or self.policy}"
 
 

@@ -182,6 +182,7 @@ class Result:
 
     @property
     def lost_bytes(self) -> int:
+        """Bytes that all rewires lost."""
         return sum(r.lost_bytes for r in self.rewires)
 
     @cached_property

@@ -73,6 +73,7 @@ class Generation(Section):
 
     @property
     def responses(self) -> int:
+        """Responses of one step."""
         return self.batch * self.group_size
 
     @property
@@ -183,6 +184,7 @@ class Setup:
 
     @property
     def gpu(self) -> Gpu:
+        """The kind of GPU."""
         return GPUS[self.cluster.gpu]
 
     @property
@@ -217,6 +219,7 @@ class Setup:
 
     @property
     def first_generation_gpu(self) -> int:
+        """Number of the first GPU that generates."""
         return 0 if self.colocated else self.cluster.training_gpus
 
     @property
@@ -226,10 +229,12 @@ class Setup:
 
     @property
     def gpus_per_server(self) -> int:
+        """As the cluster says, else as its GPU comes."""
         return self.cluster.gpus_per_server or self.gpu.gpus_per_server
 
     @property
     def nic_bps(self) -> float:
+        """bit/s of a GPU's network card: the cluster's, else the GPU's usual one."""
         return self.cluster.nic or self.gpu.nic_bps
 
     @property

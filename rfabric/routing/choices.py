@@ -49,6 +49,7 @@ class Offers:
 
     @property
     def counts(self) -> np.ndarray:
+        """How many ways each pair is offered: int[n]."""
         return np.diff(self.first)
 
 

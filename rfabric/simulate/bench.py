@@ -284,6 +284,8 @@ def _peak_mib() -> float:
 
 @dataclass(frozen=True)
 class Peer:
+    """A program of SimGrid that plays the same flows, and its settings when exact."""
+
     program: Path
     name: str
     exact: tuple[str, ...]

@@ -68,6 +68,7 @@ class CompiledEngine:
 
     @property
     def finished(self) -> int:
+        """Flows that have ended."""
         return self._core.rf_finished(self._handle)
 
     def add(self, batch: Batch) -> None:

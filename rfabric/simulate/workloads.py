@@ -28,6 +28,7 @@ class Work:
 
     @property
     def flows(self) -> int:
+        """How many flows there are."""
         return len(self.columns["size"])
 
 
@@ -40,9 +41,11 @@ class FatTree:
 
     @property
     def hosts(self) -> int:
+        """Hosts of a full tree."""
         return self.k**3 // 4
 
     def capacity(self) -> np.ndarray:
+        """bit/s of each directed link."""
         return np.full(6 * self.hosts, self.rate_bps)
 
     def paths(self, src, dst, choice) -> tuple[np.ndarray, np.ndarray]:

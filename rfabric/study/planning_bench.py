@@ -149,4 +149,5 @@ def _ms(seconds: float | None) -> str:
 
 
 def to_json(rows: Iterable[PlanningRow]) -> list[dict]:
+    """The rows for machines."""
     return [asdict(row) for row in rows]

@@ -105,6 +105,7 @@ class TraceBuilder:
         return self.flows([host], [host], 0, gap=seconds, **kind)[0]
 
     def build(self, windows: dict[PhaseKey, float] | None = None, provenance: dict | None = None) -> Trace:
+        """The trace of all batches so far."""
         batches = self._batches
         rows = np.array([len(b.src) for b in batches], dtype=np.int64)
         waits = np.array([len(b.after) for b in batches], dtype=np.int64)

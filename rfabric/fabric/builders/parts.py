@@ -74,6 +74,7 @@ class Sketch:
         return names
 
     def cable(self, a: str, b: str, rate: float, delay: float = CABLE_DELAY) -> None:
+        """Join two nodes at their next free ports: rate in bit/s, delay in s."""
         ends = []
         for name in (a, b):
             self._ports[name] += 1
@@ -160,12 +161,14 @@ def shape(name: str, pods: int, tors: int, gpus: int) -> tuple[int, int, int]:
 
 
 def whole(name: str, value: int, least: int) -> int:
+    """The value where it is a whole number of `least` or more; else RFabricError."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise RFabricError(f"{name}={value!r} must be a whole number, {least} or more")
     return value
 
 
 def number(name: str, value: float) -> float:
+    """The value as a float; RFabricError where it is no finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise RFabricError(f"{name}={value!r} must be a number")
     return float(value)

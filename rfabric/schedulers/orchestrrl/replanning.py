@@ -38,6 +38,7 @@ class Cut:
 
     @property
     def gpus(self) -> int:
+        """GPUs of all its replicas."""
         return self.tp * self.dp
 
     def __str__(self) -> str:

@@ -86,6 +86,7 @@ class Episode:
 
     @property
     def response(self) -> int:
+        """Tokens of all its outputs."""
         return sum(self.outputs)
 
 
@@ -133,6 +134,7 @@ class Pool:
 
     @property
     def gpus(self) -> int:
+        """GPUs of all its engines."""
         return self.engines * self.server.gpus
 
 
@@ -163,6 +165,7 @@ class Turn:
 
     @property
     def need(self) -> int:
+        """Tokens of KV cache it may fill."""
         return self.prompt + self.left
 
 

@@ -84,6 +84,7 @@ class Packed:
 
     @property
     def kind(self) -> str:
+        """Which kind of round was launched."""
         return self.played.launch.kind
 
     @property

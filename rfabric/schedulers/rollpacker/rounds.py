@@ -140,10 +140,12 @@ class Played:
 
     @property
     def preempted(self) -> int:
+        """Preemptions of all replicas."""
         return sum(t.preempted for t in self.times)
 
     @property
     def kept_prompts(self) -> list[int]:
+        """The prompts whose responses are trained on."""
         return [self.launch.prompts[row] for row in self.kept]
 
     @property

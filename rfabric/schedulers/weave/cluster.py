@@ -38,10 +38,12 @@ class Stay:
 
     @property
     def slowdown(self) -> float:
+        """Times as long as alone."""
         return (self.end - self.job.arrival) / self.alone
 
     @property
     def met(self) -> bool:
+        """Whether the job kept its limit."""
         return self.slowdown <= self.job.slo * (1 + 1e-6)
 
 
@@ -62,6 +64,7 @@ class Bill:
 
     @property
     def dollars_per_hour(self) -> float:
+        """US dollars an hour, over all hours."""
         return self.dollars / self.hours
 
     @property

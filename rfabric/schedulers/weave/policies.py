@@ -30,6 +30,7 @@ class Placement:
 
     @property
     def kind(self) -> str:
+        """How the paper names it."""
         return "rollout scaling" if self.grown else "direct packing"
 
 

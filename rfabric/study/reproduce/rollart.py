@@ -106,6 +106,7 @@ def rollout(pools: Sequence[Pool], tasks: Sequence[Task], manner: Manner, seed: 
 
 
 def named(*names: str) -> list[Task]:
+    """Tasks by their names."""
     return [TASKS[name] for name in names]
 
 

@@ -54,10 +54,12 @@ class Group:
 
     @property
     def median_error(self) -> float | None:
+        """Median relative error; None without points."""
         return float(np.median(self.errors)) if self.points else None
 
     @property
     def p90_error(self) -> float | None:
+        """Nine points in ten are off by no more; None without points."""
         return float(np.quantile(self.errors, 0.9)) if self.points else None
 
     def to_json(self) -> dict:

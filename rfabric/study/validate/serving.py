@@ -73,6 +73,8 @@ class Job(NamedTuple):
 
 
 class Measured(NamedTuple):
+    """One measured run: its job, seconds to the first token and for each more."""
+
     name: str
     row: dict
     job: Job | Apart
