@@ -16,18 +16,15 @@ from rfabric.rl import read_recipe
 from rfabric.rl.phases import responses
 from rfabric.rl.timing import decode_step
 from rfabric.schedulers.orchestrrl import Tuning, engines_of, orchestrate, seat_gpus
+from rfabric.schedulers.orchestrrl.outlook import LengthForecast, forecast, outlook, step_seconds
 from rfabric.schedulers.orchestrrl.replanning import (
-    Forecast,
     Problem,
     evened,
     exact,
-    forecast,
     keep,
-    outlook,
     overfull,
     replan,
     seat_seconds,
-    step_seconds,
 )
 from rfabric.schedulers.table import scheduled
 from rfabric.simulate.world import simulate
@@ -67,7 +64,7 @@ def test_a_forecast_follows_lengths_that_grow():
 
 
 def test_what_remains_is_conditional_on_what_was_made():
-    expected = Forecast(np.array([10.0, 20.0, 30.0, 100.0]), 100)
+    expected = LengthForecast(np.array([10.0, 20.0, 30.0, 100.0]), 100)
     assert expected.remaining(15).tolist() == [5, 15, 85]
     assert expected.remaining(99.5).tolist() == [0.5]
     assert expected.remaining(100).tolist() == [1.0]

@@ -31,7 +31,8 @@ from ...rl.plan import step_period
 from ...rl.timing import decode_step
 from ...schedulers.base import Scheduled, as_it_stands
 from ...schedulers.orchestrrl import Tuning, engines_of, orchestrate
-from ...schedulers.orchestrrl.replanning import Problem, forecast, outlook, replan
+from ...schedulers.orchestrrl.outlook import forecast, outlook
+from ...schedulers.orchestrrl.replanning import Problem, replan
 from ...schedulers.traffic import read_traffic
 from ...simulate.world import simulate
 from . import QUOTED, SECOND_HAND, Row
