@@ -243,7 +243,7 @@ def test_the_recipe_has_quantities():
     ("name", "key"),
     [
         (name, item.name.removesuffix("_s"))
-        for name, settings in (("orchestrrl", orchestrrl.Tuning), ("rollart", rollart.Settings))
+        for name, settings in (("orchestrrl", orchestrrl.Tuning), ("rollart", rollart.RollartSettings))
         for item in dataclasses.fields(settings)
         if item.name.endswith("_s")
     ],

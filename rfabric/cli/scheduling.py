@@ -11,7 +11,7 @@ from ..report.timeline import Timeline, timeline_of_trace, write_perfetto, write
 from ..rl import read_recipe
 from ..schedulers.base import Scheduled
 from ..schedulers.table import parse_policies, scheduled
-from ..schedulers.weave import Bill, read_jobs
+from ..schedulers.weave import ClusterBill, read_jobs
 from ..schedulers.weave import run as run_jobs
 from ..schedulers.weave.traffic import is_shared, read_shared
 from ..study import reproduce as published
@@ -82,7 +82,7 @@ def _arriving(args: argparse.Namespace, policy: str) -> tuple[dict, None, list[T
     return document, None, [_bill(policy, bill)]
 
 
-def _bill(policy: str, bill: Bill) -> Table:
+def _bill(policy: str, bill: ClusterBill) -> Table:
     rows = (
         ("jobs", f"{len(bill.stays):,}"), ("hours", f"{bill.hours:,.1f}"), ("cost", f"{bill.dollars:,.0f} USD"),
         ("an hour", f"{bill.dollars_per_hour:,.2f} USD"), ("within their SLO", f"{bill.attained:.1%}"),

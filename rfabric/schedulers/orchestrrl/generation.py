@@ -91,7 +91,6 @@ class _Generating:
         self.seats, self.expected, self.prompts, self.outputs = seats, expected, prompts, outputs
         self.segments: list[Segment] = []
         self.last: dict[int, int] = {}  # GPU: the segment it was last in
-        self.served = np.zeros(len(prompts), int)
         self.counts = dict.fromkeys(("plans", "replans", "servers_cut", "moved", "recomputed", "balanced"), 0)
         self.now = 0.0
         self.cuts = np.full(seats.count, first)
@@ -262,7 +261,6 @@ class _Generating:
             return None
         done = r.session.standing().left == 0
         tokens = int(self.outputs[r.ids[done]].sum())
-        self.served[r.ids[done]] += 1
         s = Segment(
             r.gpus, str(self.seats.engines.cuts[r.cut]), r.base, r.now, **r.segment, tokens=tokens, responses=int(done.sum()),
             peak_kv_tokens=r.session.peak_kv_tokens,

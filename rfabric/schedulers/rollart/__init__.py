@@ -35,7 +35,7 @@ from ...rl.weight_sync import software_seconds, sync_bytes
 from ...rl.workload import Workload
 from .. import base as schedules
 from .agents import Episode, Pool, Task, draw
-from .trajectories import Iteration, Manner, Played, play
+from .trajectories import Iteration, RolloutRules, RolloutOutcome, play
 
 # Turns are bimodal, below 5 or above 10, and 48 at most (RollArt, section 3.1 and production); many turns are heavy in prefill,
 # few in decode. The longest response of a production batch is 5 to 9 times the mean: of 512 log-normal ones, 7 times for a sigma
@@ -108,12 +108,12 @@ def affinity(tasks: Sequence[Task], prefill: str, decode: str) -> dict[str, str]
     return {task.name: prefill if task.heavy == "prefill" else decode for task in tasks}
 
 
-def mixed(tasks: Sequence[Task], seed: int, longest: int, manner: Manner) -> Callable[[int], Episode]:
+def mixed(tasks: Sequence[Task], seed: int, longest: int, rules: RolloutRules) -> Callable[[int], Episode]:
     """Trajectories of all tasks, groups of environments dealt to tasks in turn."""
 
     def episode(number: int) -> Episode:
-        task = tasks[number // manner.members % manner.slots % len(tasks)]
-        return draw(task, number, seed, longest, manner.members)
+        task = tasks[number // rules.members % rules.slots % len(tasks)]
+        return draw(task, number, seed, longest, rules.members)
 
     return episode
 
@@ -122,7 +122,7 @@ def mixed(tasks: Sequence[Task], seed: int, longest: int, manner: Manner) -> Cal
 
 
 @dataclass(frozen=True)
-class Settings:
+class RollartSettings:
     """What `rollart,KEY=VALUE` may say; `reward_gpus` 0: serverless; the last `decode_gpus` generate on `decode_gpu`."""
 
     alpha: float = 1
@@ -139,7 +139,7 @@ class Settings:
 def schedule(w: Workload, seed: int, settings: Mapping[str, str]) -> "schedules.Scheduled":
     """The job as RollArt runs it: trajectories bounded in staleness, weights through a store."""
     words = {key: settings[key] for key in ("tasks", "decode_gpu") if key in settings}
-    s = schedules.settings_of("rollart", Settings(), {k: v for k, v in settings.items() if k not in words})
+    s = schedules.settings_of("rollart", RollartSettings(), {k: v for k, v in settings.items() if k not in words})
     alpha, decode_gpus, reward_gpus = (_whole(s, key) for key in ("alpha", "decode_gpus", "reward_gpus"))
     if w.colocated:
         raise RFabricError("scheduler rollart needs pools of its own for either side; use placement disaggregated")
@@ -148,18 +148,18 @@ def schedule(w: Workload, seed: int, settings: Mapping[str, str]) -> "schedules.
     tasks = named_tasks(words["tasks"]) if "tasks" in words else [_own_task(w, s)]
     pools = _pools(w, tasks, words.get("decode_gpu"), decode_gpus)
     load = sync_bytes(w) / UNPACK
-    manner = Manner(
+    rules = RolloutRules(
         w.generation.responses, w.generation.group_size, parallel=True, continuous=True, redundancy=s.redundancy,
         staleness=alpha, suspended=load,
         transfer=max(0.0, weight_sync_comm(w) + software_seconds(w) - load), reward_slots=reward_gpus or None,
     )  # fmt: skip
-    episodes = mixed(tasks, seed, w.generation.longest, manner)
+    episodes = mixed(tasks, seed, w.generation.longest, rules)
     if "tasks" not in words:
-        episodes = _Own(w, tasks[0], seed, manner.members).episode
-    return _scheduled(w, pools, episodes, manner, seed)
+        episodes = _Own(w, tasks[0], seed, rules.members).episode
+    return _scheduled(w, pools, episodes, rules, seed)
 
 
-def _scheduled(w: Workload, pools, episodes, manner: Manner, seed: int) -> "schedules.Scheduled":
+def _scheduled(w: Workload, pools, episodes, rules: RolloutRules, seed: int) -> "schedules.Scheduled":
     trained: list[Trained] = []
 
     def train(batch: Sequence[Episode]) -> float:
@@ -167,16 +167,16 @@ def _scheduled(w: Workload, pools, episodes, manner: Manner, seed: int) -> "sche
         trained.append(trained_on(w, lengths, routing(w, seed, len(trained))))
         return trained[-1].seconds(w.training.buckets)
 
-    played = play(pools, episodes, train, manner, w.steps)
-    steps = [_step(w, it, trained[i], played, manner) for i, it in enumerate(played.iterations)]
+    played = play(pools, episodes, train, rules, w.steps)
+    steps = [_step(w, it, trained[i], played, rules) for i, it in enumerate(played.iterations)]
     plan = plan_of_steps(w, steps)
     trace = trace_of_steps(w, steps, plan, seed)
     return schedules.Scheduled(
-        w, tuple(steps), plan, trace, schedules.spans_of(w, steps, plan), _facts(played, pools, manner)
+        w, tuple(steps), plan, trace, schedules.spans_of(w, steps, plan), _facts(played, pools, rules)
     )
 
 
-def _whole(s: Settings, key: str) -> int:
+def _whole(s: RollartSettings, key: str) -> int:
     value = getattr(s, key)
     least = 1 if key == "alpha" else 0
     if value != int(value) or value < least:
@@ -192,7 +192,7 @@ def named_tasks(text: str) -> list[Task]:
     return [TASKS[name] for name in text.split("/")]
 
 
-def _own_task(w: Workload, s: Settings) -> Task:
+def _own_task(w: Workload, s: RollartSettings) -> Task:
     """The recipe's own task: its lengths are drawn by `phases.responses`, so only the environment is said here."""
     g = w.generation
     return Task(
@@ -262,7 +262,7 @@ def _parts(tokens: int, turns: int) -> tuple[int, ...]:
     return tuple(part for t in range(turns) if (part := tokens * (t + 1) // turns - tokens * t // turns))
 
 
-def _step(w: Workload, it: Iteration, trained: Trained, played: Played, manner: Manner) -> Step:
+def _step(w: Workload, it: Iteration, trained: Trained, played: RolloutOutcome, rules: RolloutRules) -> Step:
     """A batch as a step of `phases`: by the engine that made it, and what engines did since the batch before."""
     by_engine: list[list[Episode]] = [[] for _ in w.replicas]
     for who in it.batch:
@@ -270,7 +270,7 @@ def _step(w: Workload, it: Iteration, trained: Trained, played: Played, manner: 
     prompts = [np.array([e.prompt for e in part], dtype=np.int64) for part in by_engine]
     outputs = [np.array([e.response for e in part], dtype=np.int64) for part in by_engine]
     before = played.iterations[it.number - 1].ready if it.number else 0.0
-    seconds = max(0.0, it.ready - it.began) + (manner.suspended if it.number else 0.0)
+    seconds = max(0.0, it.ready - it.began) + (rules.suspended if it.number else 0.0)
     share = min(1.0, seconds / (it.ready - before)) if it.ready > before else 0.0
     times = [
         ReplicaTime(a * share, b * share, peak, max(0.0, seconds - (a + b) * share))
@@ -279,16 +279,16 @@ def _step(w: Workload, it: Iteration, trained: Trained, played: Played, manner: 
     return Step(it.number, Generated(prompts, outputs, times), trained)
 
 
-def _facts(played: Played, pools: Sequence[Pool], manner: Manner) -> dict:
+def _facts(played: RolloutOutcome, pools: Sequence[Pool], rules: RolloutRules) -> dict:
     counts = played.counts
     began = sum(counts.values())
     return {
-        "staleness": manner.staleness,
+        "staleness": rules.staleness,
         "stale_max": max(max(it.stale) for it in played.iterations),
-        "environments": manner.environments,
+        "environments": rules.environments,
         "trajectories": began,
         **{f"trajectories_{name}": count for name, count in counts.items()},
-        "suspended_s": manner.suspended,
-        "transfer_s": manner.transfer,
+        "suspended_s": rules.suspended,
+        "transfer_s": rules.transfer,
         "pools": {f"{pool.name}-{i}": pool.gpus for i, pool in enumerate(pools)},
     }

@@ -145,13 +145,13 @@ class Trajectory:
     engine: int = -1
     prefill: int = -1
     turn: int = 0
-    job: "Turn | None" = None
+    job: "AgentTurn | None" = None
     at: int = -1
     ended: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class AgentTurn:
     """A turn on an engine: tokens before its next token, tokens to come, tokens of its prompt that need no computing."""
 
     who: Trajectory
@@ -166,7 +166,7 @@ class Turn:
         return self.prompt + self.left
 
 
-class Engine:
+class AgentEngine:
     """One server: what it decodes, prefills and keeps. `plan` says when its next event is, `fire` lets it happen."""
 
     def __init__(self, number: int, pool: Pool):
@@ -174,10 +174,10 @@ class Engine:
         self.step, self.capacity = step_of(pool.server), pool.server.kv_capacity_tokens
         self.clock = self.context = self.held = self.kept = self.live = 0
         self.free_at = 0.0
-        self.inside: list[Turn] = []  # those that decode
-        self.ends: list[tuple[int, int, Turn]] = []
-        self.waiting: deque[Turn] = deque()
-        self.filling: deque[Turn] = deque()
+        self.inside: list[AgentTurn] = []  # those that decode
+        self.ends: list[tuple[int, int, AgentTurn]] = []
+        self.waiting: deque[AgentTurn] = deque()
+        self.filling: deque[AgentTurn] = deque()
         self.left_behind: dict[Trajectory, int] = {}
         self.prompts: set[int] = set()
         self.doing: tuple | None = None
@@ -193,7 +193,7 @@ class Engine:
         """Whether a turn would have to wait for room."""
         return self.held + self.queued > self.capacity
 
-    def submit(self, turn: Turn, now: float) -> None:
+    def submit(self, turn: AgentTurn, now: float) -> None:
         """A turn comes; it joins when the step under way is over."""
         if turn.need > self.capacity:
             raise RFabricError(
@@ -204,7 +204,7 @@ class Engine:
         self.queued += turn.need
         self._cut(now)
 
-    def abort(self, turn: Turn, now: float) -> None:
+    def abort(self, turn: AgentTurn, now: float) -> None:
         """The turn leaves between two steps."""
         turn.dead = self.purging = True
         self._cut(now)
@@ -246,7 +246,7 @@ class Engine:
             self.epoch += 1
         return self.doing[3] if self.doing else None
 
-    def fire(self) -> list[Turn]:
+    def fire(self) -> list[AgentTurn]:
         """What was planned has happened; the turns that ended."""
         kind, begin, what, end = self.doing
         self.doing = None
@@ -276,7 +276,7 @@ class Engine:
             self.waiting.popleft()
             self.queued -= turn.need
 
-    def _take(self, turn: Turn) -> None:
+    def _take(self, turn: AgentTurn) -> None:
         left = self.left_behind.pop(turn.who, 0)
         self.kept -= left
         usable = left if turn.who.episode.task.caches else 0
@@ -306,17 +306,17 @@ class Engine:
             done.append(self.filling.popleft())
         return ("fill", begin, done, begin + self.step.mixed(n, self.context, tokens, pairs))
 
-    def _shared(self, turn: Turn) -> int:
+    def _shared(self, turn: AgentTurn) -> int:
         """Tokens of its prompt that others of its group computed here: those of the first turn, if later ones continue it."""
         e = turn.who.episode
         return e.prompt if e.group in self.prompts and (e.task.caches or not turn.who.turn) else 0
 
-    def _start(self, turn: Turn) -> None:
+    def _start(self, turn: AgentTurn) -> None:
         """Its prompt is computed, which gives its next token."""
         turn.prompt, turn.left = turn.prompt + 1, turn.left - 1
         self._join(turn)
 
-    def _join(self, turn: Turn) -> None:
+    def _join(self, turn: AgentTurn) -> None:
         turn.end = self.clock + turn.left
         self.joined += 1
         self.inside.append(turn)
@@ -326,7 +326,7 @@ class Engine:
     def _next_end(self) -> int:
         return self.ends[0][0]
 
-    def _finish(self) -> list[Turn]:
+    def _finish(self) -> list[AgentTurn]:
         done = []
         while self.ends and self._next_end() <= self.clock:
             turn = heapq.heappop(self.ends)[2]
@@ -338,7 +338,7 @@ class Engine:
                 done.append(turn)
         return done
 
-    def _leave(self, turn: Turn) -> None:
+    def _leave(self, turn: AgentTurn) -> None:
         self.inside.remove(turn)
         self.held -= turn.need
         self.context -= turn.prompt + turn.left - (turn.end - self.clock)

@@ -26,18 +26,18 @@ from ...trace import Span
 from ..base import Scheduled, Settings, of_steps, settings_of
 from .planner import replanned, with_tp
 from .reward import Judges, judged, runs, timeout
-from .rounds import ALIKE, LONG, PLAIN, SHORT, Books, Launch, Played, draw, generated_of, launch, play, settled
+from .rounds import ALIKE, LONG, PLAIN, SHORT, Books, Launch, RoundOutcome, draw, generated_of, launch, play, settled
 from .stream import Streamed, may_free, projected_peak, streamed, work_done
 
 __all__ = [
-    "ALIKE", "LONG", "PLAIN", "SHORT", "Books", "Launch", "Packed", "Played", "Policy", "Streamed", "Judges", "draw",
+    "ALIKE", "LONG", "PLAIN", "SHORT", "Books", "Launch", "Packed", "RoundOutcome", "RollpackerSettings", "Streamed", "Judges", "draw",
     "generated_of", "judged", "launch", "may_free", "play", "projected_peak", "replanned", "run", "runs", "schedule", "settled",
     "streamed", "timeout", "with_tp", "work_done",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Policy:
+class RollpackerSettings:
     """What is on: redundancy of prompts and responses (1: none), planner and stream trainer (0: off); `alike`: see rounds.py.
 
     free: a fixed share of responses at which the stream trainer frees GPUs, whatever fits; 0: by the rule.
@@ -58,7 +58,7 @@ class Policy:
             raise RFabricError(f"rollpacker free: {self.free:g} must be a share below 1; 0 leaves it to the rule")
 
 
-SYNCHRONOUS = Policy(prompts=1, responses=1, planner=0, stream=0)  # verl: nothing but rounds of the batch
+SYNCHRONOUS = RollpackerSettings(prompts=1, responses=1, planner=0, stream=0)  # verl: nothing but rounds of the batch
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Packed:
 
     number: int
     w: Workload
-    played: Played
+    played: RoundOutcome
     judged: float
     trained: Trained
     freed: Streamed | None = None
@@ -98,7 +98,7 @@ class Packed:
 
 
 def run(
-    w: Workload, seed: int = 0, policy: Policy = Policy(), steps: int | None = None, rewards: Rewards | None = None,
+    w: Workload, seed: int = 0, policy: RollpackerSettings = RollpackerSettings(), steps: int | None = None, rewards: Rewards | None = None,
     pace: float = 1.0,
 ) -> list[Packed]:  # fmt: skip
     """The steps of a job, one after the other: each prompt is trained once, in the order in which rounds finish.
@@ -122,7 +122,7 @@ def _check(w: Workload, pace: float) -> None:
 
 
 def _steps(
-    w: Workload, seed: int, policy: Policy, steps: int, rewards: Rewards | None, pace: float
+    w: Workload, seed: int, policy: RollpackerSettings, steps: int, rewards: Rewards | None, pace: float
 ) -> Iterator[Packed]:
     g, books, since = w.generation, Books(), []
     for number in range(steps):
@@ -137,7 +137,9 @@ def _steps(
             w, since = (other, []) if other else (w, since)
 
 
-def _step(number: int, w: Workload, played: Played, policy: Policy, rewards: Rewards | None, seed: int) -> Packed:
+def _step(
+    number: int, w: Workload, played: RoundOutcome, policy: RollpackerSettings, rewards: Rewards | None, seed: int
+) -> Packed:
     freed = streamed(played, policy.free or None) if policy.stream and w.colocated else None
     played = freed.played if freed else played
     ready = _judged(played, rewards, [seed, number])
@@ -152,7 +154,7 @@ def _step(number: int, w: Workload, played: Played, policy: Policy, rewards: Rew
     return Packed(number, w, played, end, trained, freed, early)
 
 
-def _judged(played: Played, rewards: Rewards | None, seed: list[int]) -> np.ndarray:
+def _judged(played: RoundOutcome, rewards: Rewards | None, seed: list[int]) -> np.ndarray:
     """When each response that is trained on has its reward (float64[P0, R0]); a rule takes no time."""
     if rewards is None:
         return played.kept_ends
@@ -174,7 +176,7 @@ def streamable(trained: Trained) -> float:
 
 def schedule(w: Workload, seed: int, settings: Settings) -> Scheduled:
     """What `--policy rollpacker` makes of a job; its trace keeps the recipe's replicas: a step at another tp stands on theirs."""
-    policy = settings_of("rollpacker", Policy(), settings)
+    policy = settings_of("rollpacker", RollpackerSettings(), settings)
     done = run(w, seed, policy)
     found = of_steps(w, [_as_step(w, packed) for packed in done], seed, _facts(done))
     return replace(found, spans=(*found.spans, *_early(w, done, found)))

@@ -118,7 +118,7 @@ def _cdf(z: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
+class RoundOutcome:
     """A round as it ran: columns of prompts and responses, and when it ended (s).
 
     played: int64[p, r], tokens until the response ended or was aborted for its prompt having R0; ends: float64[p, r], their
@@ -167,8 +167,8 @@ class Played:
         return np.where(self.first, self.ends, 0.0).max(axis=1)
 
 
-def play(w: Workload, made: Launch, drawn: Drawn, pace: float = 1.0) -> Played:
-    """Run a round on the replicas of `w`, whole prompts to each as evenly as they divide; `pace`: see Played.
+def play(w: Workload, made: Launch, drawn: Drawn, pace: float = 1.0) -> RoundOutcome:
+    """Run a round on the replicas of `w`, whole prompts to each as evenly as they divide; `pace`: see RoundOutcome.
 
     The first R0 responses of a prompt are its shortest: they decode side by side, a token a step.
     """
@@ -182,10 +182,10 @@ def play(w: Workload, made: Launch, drawn: Drawn, pace: float = 1.0) -> Played:
         rows = np.flatnonzero(replica == r)
         served[r] = served_on(w, requests_of(drawn.prompts[rows], played[rows]), pace)
         ends[rows] = served[r].end.reshape(len(rows), -1)
-    return finished(Played(w, made, drawn, played, ends, first, replica, np.zeros(0, int), 0.0, (), pace), served)
+    return finished(RoundOutcome(w, made, drawn, played, ends, first, replica, np.zeros(0, int), 0.0, (), pace), served)
 
 
-def finished(running: Played, served: Sequence[Served | None]) -> Played:
+def finished(running: RoundOutcome, served: Sequence[Served | None]) -> RoundOutcome:
     """The round with its end: when P0 prompts are there all else is aborted."""
     order = np.argsort(running.group_ends, kind="stable")[: running.launch.keep_prompts]
     seconds = float(running.group_ends[order[-1]])
@@ -232,7 +232,7 @@ def _until(served: Served | None, seconds: float) -> ReplicaTime:
     return ReplicaTime(prefill, decode, served.peak_kv_tokens, 0.0, served.preempted)
 
 
-def generated_of(played: Played) -> Generated:
+def generated_of(played: RoundOutcome) -> Generated:
     """What a round gives to training, by the replica that made it."""
     rows = [played.kept[played.replica[played.kept] == r] for r in range(len(played.times))]
     outputs = [played.drawn.outputs[part][played.first[part]] for part in rows]
