@@ -12,9 +12,12 @@ from rfabric.compute.sync_time import UNPACK
 from rfabric.errors import RFabricError
 from rfabric.folders import data_dir
 from rfabric.rl import phases, read_recipe
-from rfabric.schedulers.rollart import PULL, PUSH, TASKS, affinity, mixed, named_tasks, transfer, with_affinity
-from rfabric.schedulers.rollart.agents import Episode, Pool, Task, draw
-from rfabric.schedulers.rollart.trajectories import RolloutRules, play
+from rfabric.schedulers.rollart import TASKS, affinity, mixed, named_tasks, transfer, with_affinity
+from rfabric.schedulers.rollart.engines import Pool
+from rfabric.schedulers.rollart.rules import RolloutRules
+from rfabric.schedulers.rollart.tasks import Episode, Task, draw
+from rfabric.schedulers.rollart.trajectories import play
+from rfabric.schedulers.rollart.weights import PULL, PUSH
 from rfabric.schedulers.table import scheduled
 from rfabric.study.reproduce import SECOND_HAND
 from rfabric.study.reproduce import rollart as paper

@@ -18,8 +18,8 @@ from rfabric.schedulers.rollpacker import (
     SYNCHRONOUS,
     Books,
     Judges,
-    RollpackerSettings,
     Rewards,
+    RollpackerSettings,
     draw,
     judged,
     launch,
@@ -402,7 +402,7 @@ def test_same_seed_same_schedule():
 
 
 def test_lengths_of_the_paper_have_its_quantiles():
-    from rfabric.study.reproduce.rollpacker import JOBS, LONGEST_OVER_MEDIAN, P75, lengths
+    from rfabric.study.reproduce.rollpacker_inputs import JOBS, LONGEST_OVER_MEDIAN, P75, lengths
 
     for of in JOBS.values():
         made = lengths(of.most)
@@ -412,19 +412,19 @@ def test_lengths_of_the_paper_have_its_quantiles():
 
 
 def test_a_step_of_verl_has_the_shares_that_the_paper_states():
-    from rfabric.study.reproduce import rollpacker as paper
+    from rfabric.study.reproduce import rollpacker_inputs as paper
 
     rollout, reward, training = paper.SHARES["code"]
-    w = paper._trained_at(paper.job("14B"), paper.trained_at())
+    w = paper.trained_at_share(paper.job("14B"), paper.trained_at())
     (step,) = run(w, 0, SYNCHRONOUS, 1)
     assert step.seconds - step.judged == pytest.approx(277 * training / rollout, rel=0.01)
-    assert paper._makespan(paper.pool(), False) <= 277 * reward / rollout
-    assert paper._makespan(Judges(paper.pool().workers - 1), False) > 277 * reward / rollout
+    assert paper.makespan(paper.pool(), False) <= 277 * reward / rollout
+    assert paper.makespan(Judges(paper.pool().workers - 1), False) > 277 * reward / rollout
 
 
 def test_redundancy_gains_more_the_longer_the_tail():
     """Both kinds of it, Fig. 11: 1.7, 3.1 and 4.0 x in the paper."""
-    from rfabric.study.reproduce import rollpacker as paper
+    from rfabric.study.reproduce import rollpacker_inputs as paper
 
     gains = [paper.mean_rollout(n) / paper.mean_rollout(n, 1.25, 1.25) for n in paper.JOBS]
     assert 1 < gains[0] < gains[1] < gains[2]

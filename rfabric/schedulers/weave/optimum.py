@@ -1,8 +1,8 @@
 """The offline optimum: at every moment the cheapest way to group the jobs that are there, moving them for nothing.
 
-A policy that places a job once, and keeps SLO and residency as `ExecutionGroup` counts them, pays at least this: every job is there for
-at least as long as it would be alone, and fewer jobs never cost more. So it is a bound from below that no online policy
-need reach; the paper's own optimum is some way above it or on it.
+A policy that places a job once, and keeps SLO and residency as `ExecutionGroup` counts them, pays at
+least this: every job is there for at least as long as it would be alone, and fewer jobs never cost
+more. So it is a bound from below that no online policy need reach; the paper's own optimum is some way above it or on it.
 
     minimise   sum of price(g) x[g]   over groups g of present jobs that keep every SLO and fit memory
     with       each job in exactly one group                                                set partitioning

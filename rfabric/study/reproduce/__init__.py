@@ -1,7 +1,7 @@
 """Published experiments run again: paper, ours, ratio, trust, and why they differ. One module a paper.
 
-Each module offers `rows(seed, progress) -> list[PaperRow]`. Inputs are what the papers state; nothing is fitted to the figure to be
-reproduced. A row that cannot be run has no `ours` and says why; a miss stays a miss.
+Each module offers `rows(seed, progress) -> list[PaperRow]`. Inputs are what the papers state; nothing
+is fitted to the figure to be reproduced. A row that cannot be run has no `ours` and says why; a miss stays a miss.
 """
 
 from collections.abc import Callable, Sequence

@@ -22,8 +22,10 @@ from ...folders import data_dir
 from ...rl import Workload, read_recipe
 from ...rl.phases import trained_on
 from ...schedulers.rollart import TASKS, affinity, mixed, transfer, with_affinity
-from ...schedulers.rollart.agents import Episode, Pool, Task
-from ...schedulers.rollart.trajectories import RolloutRules, RolloutOutcome, play
+from ...schedulers.rollart.engines import Pool
+from ...schedulers.rollart.rules import RolloutOutcome, RolloutRules
+from ...schedulers.rollart.tasks import Episode, Task
+from ...schedulers.rollart.trajectories import play
 from ...units import bytes_in
 from . import SECOND_HAND, PaperRow, span
 

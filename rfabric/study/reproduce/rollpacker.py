@@ -1,37 +1,46 @@
 """RollPacker (NSDI'26, arXiv 2509.21009) run again: tail batching, planner, reward scheduler, stream trainer.
 
-Its jobs (`JOBS`) run on `rl.rollpacker`, at this project's times of generation and training on H800. Taken from the paper: models,
-GPUs, parallelism, lengths (median, P75, longest) and the shares of reward and training in a step of veRL, which set the seconds of
-both beside a rollout. Never taken: a speed-up. The breakdown is that of code: its 1.48 x of tail batching at 14B is said of code.
+Its jobs (`JOBS`) run on `schedulers.rollpacker`, at this project's times of generation and training on
+H800; what is taken from the paper stands in `rollpacker_inputs`. Never taken: a speed-up. The breakdown
+is that of code: its 1.48 x of tail batching at 14B is said of code.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from statistics import NormalDist, mean
+from statistics import mean
 
-import numpy as np
-
-from ...rl import Workload, read_recipe
-from ...rl.lengths import Lengths
+from ...rl import read_recipe
 from ...schedulers.rollpacker import (
     ALIKE,
     LONG,
     SHORT,
     SYNCHRONOUS,
-    Judges,
     Packed,
-    RollpackerSettings,
     Rewards,
-    judged,
+    RollpackerSettings,
     run,
-    runs,
     with_tp,
 )
 from . import PaperRow, span
+from .rollpacker_inputs import (
+    JOBS,
+    MAX_PROMPT,
+    MAXIMA,
+    ROLLOUT_S,
+    SHARES,
+    STEPS,
+    TASK,
+    job,
+    makespan,
+    mean_rollout,
+    pace,
+    pool,
+    trained_at,
+    trained_at_share,
+)
 
 Progress = Callable[[str], None]
-STEPS = 15  # of a run: three cycles of four short rounds and a long one (eta 1.25), five of two and one (1.5)
 
 
 def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
@@ -44,138 +53,6 @@ def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
     return found
 
 
-# --- inputs ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class PaperJob:
-    """A job of the evaluation: GPUs, tokens of the longest response, tp of the rollout; tp, pp, cp of training.
-
-    The paper trains 32B at cp 4; 4 x 4 GPUs leave a server, where context parallelism is not modelled: cp 2 here.
-    """
-
-    model: str
-    gpus: int
-    most: int
-    tp: int
-    training: tuple[int, int, int]
-
-
-JOBS = {
-    "7B": PaperJob("Qwen2.5-7B", 16, 8192, 1, (2, 1, 1)),
-    "14B": PaperJob("Qwen2.5-14B", 32, 16384, 2, (2, 2, 2)),
-    "32B": PaperJob("Qwen2.5-32B", 64, 32768, 2, (4, 1, 2)),
-}
-MAXIMA = {"7B": "8k", "14B": "16k", "32B": "32k"}
-PROMPTS, GROUP, MAX_PROMPT = 128, 8, 2048  # P0, R0; the longest prompt is not stated: that of the default recipe
-# Stated of 14B and 16k: P75 755 to 1.1k tokens by task, the longest response 25 to 32 x the median. Middles of both.
-P75, LONGEST_OVER_MEDIAN = (755 + 1100) / 2, (25 + 32) / 2
-# Shares of rollout, reward and training in a step of veRL (14B, 16k) by task.
-SHARES = {"math": (0.72, 0.05, 0.23), "code": (0.66, 0.13, 0.21), "LLM judge": (0.71, 0.07, 0.22)}
-TASK = "code"
-
-
-def lengths(most: int) -> Lengths:
-    """Responses cut at `most`: log-normal through median and P75, and on to the longest of a batch, which is `most`.
-
-    The median is that of the 16k job in all three: what is typical does not depend on the maximum.
-    """
-    normal = NormalDist()
-    last = 1 - 1 / (PROMPTS * GROUP)
-    knots = [0.5, 0.75, last]
-    tokens = np.log([JOBS["14B"].most / LONGEST_OVER_MEDIAN, P75, most])
-    z = np.array([normal.inv_cdf(q) for q in knots])
-    quantile = np.unique(
-        np.concatenate([np.linspace(0, 1, 201), 1 - np.geomspace(0.05, 1 / (PROMPTS * GROUP), 60), knots])
-    )
-    at = np.array([normal.inv_cdf(q) for q in np.clip(quantile, 1e-4, last)])
-    low = tokens[0] + (at - z[0]) * (tokens[1] - tokens[0]) / (z[1] - z[0])
-    high = tokens[1] + (at - z[1]) * (tokens[2] - tokens[1]) / (z[2] - z[1])
-    return Lengths(
-        f"rollpacker-{most}", quantile, np.exp(np.where(at <= z[1], low, high)), "quantiles that RollPacker states"
-    )
-
-
-@cache
-def job(name: str) -> Workload:
-    """A job of the evaluation: all GPUs generate, then all of them train, one update a step."""
-    of = JOBS[name]
-    tp, pp, cp = of.training
-    settings = {
-        "model": of.model,
-        "placement": "colocated",
-        "cluster.training_gpus": of.gpus,
-        "cluster.generation_gpus": of.gpus,
-        "generation.tp": of.tp,
-        "generation.batch": PROMPTS,
-        "generation.group_size": GROUP,
-        "generation.max_prompt": MAX_PROMPT,
-        "generation.max_response": min(of.most, 32768 - MAX_PROMPT),
-        "training.tp": tp,
-        "training.pp": pp,
-        "training.cp": cp,
-        "training.mini_batches": 1,
-        "training.micro_batch_tokens": -(-(of.most + MAX_PROMPT) // cp),
-        "training.recompute": "full",
-    }  # fmt: skip  the context of Qwen2.5-32B is 32,768 tokens, prompt included
-    w = read_recipe("grpo-64", [f"{key}={value}" for key, value in settings.items()])
-    return replace(w, generation=replace(w.generation, lengths=lengths(w.generation.max_response)))
-
-
-# Mean rollout of veRL in Fig. 11 (s): what it took before anything was sped up. Ours, modelled, is `pace` times shorter.
-ROLLOUT_S = {"7B": 82.0, "14B": 277.0, "32B": 673.0}
-
-
-@cache
-def mean_rollout(name: str, prompts: float = 1.0, responses: float = 1.0, seed: int = 0, alike: float = ALIKE) -> float:
-    """Seconds of the rollout, mean over STEPS rounds of all kinds, as modelled."""
-    policy = RollpackerSettings(prompts, responses, planner=0, stream=0, alike=alike)
-    return mean(step.played.seconds for step in run(job(name), seed, policy, STEPS))
-
-
-def pace(name: str, seed: int) -> float:
-    """How much slower than modelled the paper's engine generated when nothing was sped up."""
-    return ROLLOUT_S[name] / mean_rollout(name, seed=seed)
-
-
-@cache
-def trained_at() -> float:
-    """The share of peak FLOP/s at which training of 14B takes its share of a step of veRL, for all three jobs."""
-    rollout, _, training = SHARES[TASK]
-    seconds = ROLLOUT_S["14B"] * training / rollout
-
-    def takes(share: float) -> float:
-        w = _trained_at(job("14B"), share)
-        (step,) = run(w, 0, SYNCHRONOUS, 1)
-        return step.seconds - step.judged
-
-    # a / share + b: passes, and what else there is
-    a = (takes(0.25) - takes(0.5)) / 2
-    return a / (seconds - takes(0.5) + 2 * a)
-
-
-def _trained_at(w: Workload, share: float) -> Workload:
-    return replace(w, efficiency=replace(w.efficiency, training=share))
-
-
-@cache
-def pool() -> Judges:
-    """The fewest sandboxes that judge a batch of 14B, after its rollout and with time-outs of 30 s, in no more than its share."""
-    rollout, reward, _ = SHARES[TASK]
-    most = ROLLOUT_S["14B"] * reward / rollout
-    few, many = 1, 2048
-    while few < many:
-        workers = (few + many) // 2
-        few, many = (few, workers) if _makespan(Judges(workers), False) <= most else (workers + 1, many)
-    return Judges(few)
-
-
-def _makespan(judges: Judges, adaptive: bool) -> float:
-    """Seconds to judge a batch that is all there: mean over some draws."""
-    ready = np.zeros((PROMPTS, GROUP))
-    return mean(float(judged(ready, runs(judges, PROMPTS, GROUP, n, adaptive), judges.workers).max()) for n in range(5))
-
-
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
@@ -184,7 +61,7 @@ def baseline_rows(seed: int) -> Iterator[PaperRow]:
     for name, paper in ROLLOUT_S.items():
         why = "modelled: the paper's engine, vLLM 0.8.4, is slower. Below, rollouts are stretched by this, alike for all systems"
         yield PaperRow(f"veRL, {name}: rollout", paper, mean_rollout(name, seed=seed), "s", why)
-    w = _trained_at(job("14B"), trained_at())
+    w = trained_at_share(job("14B"), trained_at())
     trains = mean(step.seconds - step.judged for step in run(w, seed, SYNCHRONOUS, 3))
     yield PaperRow("veRL, 14B code: share of training in a step, as modelled", SHARES[TASK][2], _modelled_share(seed), "share",
               f"below, training takes the paper's share: {trains:.0f} s, at {trained_at():.2f} of peak FLOP/s")  # fmt: skip
@@ -235,7 +112,7 @@ def stages(name: str, seed: int) -> list[list[Packed]]:
         (RollpackerSettings(stream=0), each),
         (RollpackerSettings(), each),
     ]
-    w, slower = _trained_at(job(name), trained_at()), pace(name, seed)
+    w, slower = trained_at_share(job(name), trained_at()), pace(name, seed)
     return [run(w, seed, policy, STEPS, rewards, slower) for policy, rewards in ways]
 
 
@@ -371,7 +248,7 @@ def reward_rows(seed: int) -> Iterator[PaperRow]:
     gains = []
     for share in HANGING:
         judges = replace(pool(), hanging=share)
-        gains.append(_makespan(judges, False) / _makespan(judges, True))
+        gains.append(makespan(judges, False) / makespan(judges, True))
     yield PaperRow("time-out that follows the prompt: judging a batch, over 30 s for all", 1.6, span(gains), why=(
         f"how many runs hang is not stated: {HANGING[0]:g} to {HANGING[1]:g} of the wrong half; runs of 1 s in the mean. Taken as "
         "the seconds to judge a batch that is all there"))  # fmt: skip
@@ -382,7 +259,7 @@ PAPER_STREAM_S = {0.0: 115.2, 0.2: 122.7, 0.3: 118.2, 0.4: 119.8}  # 0: the rule
 
 def stream_rows(seed: int) -> Iterator[PaperRow]:
     """Steps of 14B with the stream trainer off, by its rule, and freeing GPUs at fixed shares."""
-    w, slower, rewards = _trained_at(job("14B"), trained_at()), pace("14B", seed), Rewards(pool())
+    w, slower, rewards = trained_at_share(job("14B"), trained_at()), pace("14B", seed), Rewards(pool())
 
     def takes(**policy: float) -> float:
         return mean(s.seconds for s in run(w, seed, RollpackerSettings(planner=0, **policy), STEPS, rewards, slower))

@@ -1,14 +1,13 @@
-"""Agents' tasks and the engines that answer them: trajectories of turns, drawn; one server, event by event.
-
-    reset -> turn 1 -> environment -> turn 2 -> ... -> last turn -> reward
-             engine    latency        engine
+"""The servers that answer agents' turns: one server, event by event.
 
 An engine decodes all it holds together; between two of its events the batch stays as it is, and its decode steps are one closed
 sum (`roofline.DecodeStep`). A turn joins when all the KV it may need fits: nothing is preempted. It finds the context that the
 turn before left on its engine, unless others needed the room (the longest unused goes first) or weights changed meanwhile:
 then all of it is prefilled again. Of a group, the first on an engine prefills the prompt; its KV is counted for each.
 
-Unlike a server of `serving`, an engine is told of turns, aborts and new weights as they come. Tokens, seconds, bytes.
+A server of `compute.serving` plays requests that are all known before; an engine is told of turns, aborts and new weights as
+they come. Its other rules differ as well: it never preempts, counts the KV of a shared prompt for each of a group, keeps no
+watermark, and has chunks beside decode only. Tokens, seconds, bytes.
 """
 
 import heapq
@@ -16,102 +15,9 @@ from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...compute.roofline import CHUNK_TOKENS, Server, step_of
 from ...errors import RFabricError
-
-
-@dataclass(frozen=True)
-class Task:
-    """A domain of tasks. turns: fewest and most, drawn evenly; output: mean tokens of a turn, as many in all turns of a
-    trajectory, log-normal over trajectories with `tail` as sigma.
-
-    latency, spread: of an environment's answer, normal and never below 0; reset: of a new environment, which fails with
-    chance `failure` and then takes `repair` more; rewarded: seconds of the reward. caches: the next turn's prompt
-    continues this one's; heavy: what the GPUs are asked for most, `prefill` or `decode`.
-    """
-
-    name: str
-    turns: tuple[int, int]
-    prompt: int
-    output: float
-    tail: float
-    observed: int
-    latency: float = 0.0
-    spread: float = 0.0
-    reset: float = 0.0
-    failure: float = 0.0
-    repair: float = 0.0
-    rewarded: float = 0.0
-    caches: bool = True
-    heavy: str = "decode"
-
-    def __post_init__(self):
-        least, most = self.turns
-        if not 1 <= least <= most:
-            raise RFabricError(f"task {self.name}: turns {least} to {most} must be 1 or more, the fewest first")
-        for key in ("latency", "spread", "reset", "repair", "rewarded", "observed", "tail"):
-            if not getattr(self, key) >= 0:
-                raise RFabricError(f"task {self.name}: {key} {getattr(self, key)} must be 0 or more")
-        if not 0 <= self.failure < 1:
-            raise RFabricError(f"task {self.name}: failure {self.failure} is a chance: 0 or more, below 1")
-        if self.heavy not in ("prefill", "decode"):
-            raise RFabricError(f"task {self.name}: heavy {self.heavy!r} is not known; use prefill or decode")
-        if not (self.prompt >= 1 and self.output >= 1):
-            raise RFabricError(
-                f"task {self.name}: prompt {self.prompt} and output {self.output:g} must be 1 token or more"
-            )
-
-
-@dataclass(frozen=True)
-class Episode:
-    """One trajectory as it will go if nobody aborts it: tokens of each turn, seconds before each (the reset first)."""
-
-    number: int
-    task: Task
-    group: int
-    prompt: int
-    outputs: tuple[int, ...]
-    latencies: tuple[float, ...]
-
-    def context(self, turn: int) -> int:
-        """Tokens that turn `turn` reads."""
-        return self.prompt + sum(self.outputs[:turn]) + self.task.observed * turn
-
-    @property
-    def tokens(self) -> int:
-        """All it reads and writes: what is trained on."""
-        return self.context(len(self.outputs) - 1) + self.outputs[-1]
-
-    @property
-    def response(self) -> int:
-        return sum(self.outputs)
-
-
-def draw(task: Task, number: int, seed: int, longest: int, group_size: int = 1) -> Episode:
-    """Trajectory `number` of a task, cut where its context reaches `longest`; the same number is the same trajectory."""
-    random = np.random.default_rng([seed, number])
-    turns = int(random.integers(task.turns[0], task.turns[1] + 1))
-    drawn = np.exp(task.tail * random.standard_normal() - task.tail**2 / 2)
-    outputs = [max(1, round(task.output * drawn))] * turns
-    latencies = np.maximum(0.0, random.normal(task.latency, task.spread, turns))
-    latencies[0] = task.reset + (task.repair if random.random() < task.failure else 0.0)
-    return Episode(
-        number, task, number // group_size, task.prompt, _cut(task, outputs, longest), tuple(latencies.tolist())
-    )
-
-
-def _cut(task: Task, outputs: list[int], longest: int) -> tuple[int, ...]:
-    context, kept = task.prompt, []
-    for output in outputs:
-        if context >= longest:
-            break
-        kept.append(min(output, longest - context))
-        context += output + task.observed
-    if not kept:
-        raise RFabricError(f"task {task.name}: its prompt of {task.prompt} tokens leaves no room in {longest}")
-    return tuple(kept)
+from .tasks import Episode
 
 
 @dataclass(frozen=True)
