@@ -69,10 +69,7 @@ def least(p):
         max(taken(p, seat, cut))
         for seat in product(range(seats), repeat=n)
         for cut in product(range(cuts), repeat=seats)
-        if all(
-            sum(p.kv[i] for i in range(n) if seat[i] == k) <= p.capacity[cut[k]]
-            for k in range(seats)
-        )
+        if all(sum(p.kv[i] for i in range(n) if seat[i] == k) <= p.capacity[cut[k]] for k in range(seats))
     ]
     return min(ends)
 
@@ -214,9 +211,7 @@ EXPERTS = ("model=Qwen3-30B-A3B", "training.ep=8")
 def test_experts_are_parallel_only_where_attention_is_replicated():
     w = read_recipe("grpo-64", EXPERTS)
     engines = engines_of(w)
-    for cut, step, kv, count in zip(
-        engines.cuts, engines.steps, engines.kv_tokens, engines.replicas, strict=True
-    ):
+    for cut, step, kv, count in zip(engines.cuts, engines.steps, engines.kv_tokens, engines.replicas, strict=True):
         assert count * cut.gpus == 8
         ep = cut.tp * cut.dp if cut.dp > 1 else 1
         server = replace(server_of(w), tp=cut.tp, dp=cut.dp, ep=ep)
