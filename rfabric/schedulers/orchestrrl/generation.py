@@ -38,6 +38,7 @@ class _Replica:
 
     @property
     def now(self) -> float:
+        """Seconds from the begin of the phase that it has served up to."""
         return self.base + (self.session.now if self.session else 0.0)
 
 
@@ -63,6 +64,10 @@ class StepOutcome:
 
 
 def generate(seats: Seats, seed: int, history: list[np.ndarray], first: int) -> list[StepOutcome]:
+    """The job's steps, one after the other: each forecast from the lengths of those before it.
+
+    history: lengths of steps before the first, oldest first; first: the cut that a step begins with.
+    """
     w, found = seats.workload, list[StepOutcome]()
     ready = np.zeros(seats.count)
     for number in range(w.steps):
@@ -97,6 +102,7 @@ class _Generating:
         self.replicas = self._begin(first, ready)
 
     def run(self, number: int, shares: np.ndarray | None) -> StepOutcome:
+        """The step, played to its end; shares: of experts, by which training takes its time."""
         tuning, tick = self.seats.tuning, 0
         next_plan = tuning.period_s
         while any(r.session and r.session.unfinished for r in self.replicas):

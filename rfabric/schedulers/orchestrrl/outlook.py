@@ -30,6 +30,7 @@ class Cut:
 
     @property
     def gpus(self) -> int:
+        """GPUs of a replica."""
         return self.tp * self.dp
 
     def __str__(self) -> str:
@@ -50,7 +51,10 @@ class LengthForecast:
 
 
 def forecast(history: Sequence[np.ndarray], limit: int) -> LengthForecast:
-    """The next step's lengths from those of the steps before, oldest first: each quantile smoothed with its damped trend."""
+    """The next step's lengths from those of the steps before, oldest first: each quantile smoothed with its damped trend.
+
+    RFabricError without a step to go by.
+    """
     if not history:
         raise RFabricError("forecast: no lengths to go by; give those of one step at least")
     at = (np.arange(QUANTILES) + 0.5) / QUANTILES

@@ -30,6 +30,8 @@ class Problem:
     fixed, work: a CutOutlook; kv: tokens of KV each holds (N); capacity: of a seat, by cut (S);
     move: seconds that the server takes to which a response goes (N); switch: seconds to cut a seat another
     way; static: the outlook of seats that are never cut another way again, where that is another one.
+
+    RFabricError for none of either, other shapes, figures that are negative or not finite.
     """
 
     fixed: np.ndarray
@@ -233,7 +235,10 @@ def evened(p: Problem, cut: np.ndarray, most: int | None = None) -> Assignment:
 
 
 def exact(p: Problem) -> Assignment:
-    """The least seconds of the longest seat by a mixed-integer program (HiGHS): a few seats, cuts and dozens of responses."""
+    """The least seconds of the longest seat by a mixed-integer program (HiGHS): a few seats, cuts and dozens of responses.
+
+    RFabricError where no assignment fits the KV.
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     n, seats, cuts = len(p.seat), len(p.cut), len(p.fixed)

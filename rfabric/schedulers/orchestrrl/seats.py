@@ -21,6 +21,8 @@ class Tuning:
     period: between two plans (assumed); balance: between two looks at the balance (assumed); hysteresis: share that a change must
     gain (assumed); switch: to cut a server another way, 2 to 5 s as notes on the paper have it; moves: responses a second that
     the balancer may move, 1 to 2 as the same notes say.
+
+    RFabricError for a setting below its least.
     """
 
     period_s: float = 5.0
@@ -36,7 +38,10 @@ class Tuning:
 
 
 def engines_of(w: Workload) -> Engines:
-    """The cuts of a seat that hold the model and its longest sequence; expert parallelism where there are experts."""
+    """The cuts of a seat that hold the model and its longest sequence; expert parallelism where there are experts.
+
+    RFabricError where no cut holds them.
+    """
     seat = seat_gpus(w)
     cuts = [cut for cut in _cuts(w, seat) if _holds(w, cut)]
     if not cuts:
@@ -82,6 +87,8 @@ def with_replicas_of(w: Workload, gpus: int) -> Workload:
 
 @dataclass(frozen=True, eq=False)
 class Seats:
+    """The generation servers of a job, the ways to cut each, and how the scheduler is set."""
+
     workload: Workload
     engines: Engines
     tuning: Tuning
@@ -98,6 +105,7 @@ class Seats:
         return tuple(range(first, first + size))
 
     def batching(self, cut: int) -> Batching:
+        """How a replica forms its batches: each attention replica has the recipe's places."""
         return Batching(max_num_seqs=self.workload.generation.max_num_seqs * self.engines.cuts[cut].dp)
 
     def prefill(self, cut: int, context: np.ndarray) -> np.ndarray:

@@ -54,6 +54,7 @@ class Orchestrated(Generated):
 
     @property
     def seconds(self) -> float:
+        """When the last segment ends."""
         return max(s.end for s in self.segments)
 
     @property
@@ -135,6 +136,7 @@ def _segment(out, step: Step, s: Segment, place: list[int], before: list[int]) -
 
 
 def segment_spans(w: Workload, steps: Sequence[Step], plan: Plan) -> tuple[Span, ...]:
+    """Each replica while it is cut and while it generates; training and weight sync as in any pipeline."""
     others = [p for p in plan.phases if p.kind in ("training", "weight_sync")]
     found = list(spans_of(w, steps, Plan(tuple(others))))
     for p in plan.phases:

@@ -59,7 +59,10 @@ class RollartSettings:
 
 
 def schedule(w: Workload, seed: int, settings: Mapping[str, str]) -> Scheduled:
-    """The job as RollArt runs it: trajectories bounded in staleness, weights through a store."""
+    """The job as RollArt runs it: trajectories bounded in staleness, weights through a store.
+
+    RFabricError for a job whose pools are one, for unknown tasks or GPUs, for settings out of bounds.
+    """
     words = {key: settings[key] for key in ("tasks", "decode_gpu") if key in settings}
     s = settings_of("rollart", RollartSettings(), {k: v for k, v in settings.items() if k not in words})
     alpha, decode_gpus, reward_gpus = (_whole(s, key) for key in ("alpha", "decode_gpus", "reward_gpus"))
@@ -85,6 +88,7 @@ def _scheduled(w: Workload, pools, episodes, rules: RolloutRules, seed: int) -> 
     trained: list[Trained] = []
 
     def train(batch: Sequence[Episode]) -> float:
+        """Seconds of training on a batch; what it was is kept for its step."""
         lengths = np.array([e.tokens for e in batch], dtype=float)
         trained.append(trained_on(w, lengths, routing(w, seed, len(trained))))
         return trained[-1].seconds(w.training.buckets)
@@ -108,6 +112,7 @@ def mixed(tasks: Sequence[Task], seed: int, longest: int, rules: RolloutRules) -
     """Trajectories of all tasks, groups of environments dealt to tasks in turn."""
 
     def episode(number: int) -> Episode:
+        """Trajectory `number`, of its group's task."""
         task = tasks[number // rules.members % rules.slots % len(tasks)]
         return draw(task, number, seed, longest, rules.members)
 

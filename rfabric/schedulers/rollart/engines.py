@@ -24,6 +24,8 @@ from .tasks import Episode
 class Pool:
     """`engines` servers of one kind; tasks: whose affinity they have. prefill_for: the pool whose turns it prefills, at `link`
     bytes/s for a turn's KV.
+
+    RFabricError without engines.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Pool:
 
     @property
     def gpus(self) -> int:
+        """GPUs of all its engines."""
         return self.engines * self.server.gpus
 
 
@@ -69,6 +72,7 @@ class AgentTurn:
 
     @property
     def need(self) -> int:
+        """Tokens of KV that it may come to hold."""
         return self.prompt + self.left
 
 
@@ -100,7 +104,10 @@ class AgentEngine:
         return self.held + self.queued > self.capacity
 
     def submit(self, turn: AgentTurn, now: float) -> None:
-        """A turn comes; it joins when the step under way is over."""
+        """A turn comes; it joins when the step under way is over.
+
+        RFabricError for one that never fits.
+        """
         if turn.need > self.capacity:
             raise RFabricError(
                 f"pool {self.pool.name}: a turn needs {turn.need} tokens of KV cache, an engine holds {max(self.capacity, 0)}; "

@@ -17,7 +17,10 @@ def affinity(tasks: Sequence[Task], prefill: str, decode: str) -> dict[str, str]
 
 
 def with_affinity(pools: Sequence[Pool], hw_mapping: Mapping[str, str], tasks: Sequence[Task]) -> list[Pool]:
-    """The pools, each with the tasks that go to its kind of GPU: `hw_mapping` says which, by task or as `default`."""
+    """The pools, each with the tasks that go to its kind of GPU: `hw_mapping` says which, by task or as `default`.
+
+    RFabricError for a kind that no pool has.
+    """
     kinds = {pool.server.gpu.name for pool in pools}
     for task, kind in hw_mapping.items():
         if kind not in kinds:
@@ -27,7 +30,10 @@ def with_affinity(pools: Sequence[Pool], hw_mapping: Mapping[str, str], tasks: S
 
 
 def pools_of(w: Workload, tasks: Sequence[Task], decode_gpu: str | None, decode_gpus: int) -> list[Pool]:
-    """The replicas of the recipe; the last of them on `decode_gpu` where one is named."""
+    """The replicas of the recipe; the last of them on `decode_gpu` where one is named.
+
+    RFabricError for an unknown GPU, or a count that replicas do not divide.
+    """
     tp, all_gpus = w.generation.tp, w.cluster.generation_gpus
     if (decode_gpu is None) != (decode_gpus == 0):
         raise RFabricError(

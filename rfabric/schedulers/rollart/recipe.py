@@ -17,6 +17,7 @@ class RecipeTrajectories:
         self.drawn: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def episode(self, number: int) -> Episode:
+        """Trajectory `number`: its group's prompt, a response of its own in even turns."""
         g = self.w.generation
         group, member = divmod(number, self.members)
         extra, i = divmod(member, g.group_size)  # redundant ones are drawn of a step that never comes

@@ -18,6 +18,8 @@ class RolloutRules:
     staleness: weight updates that a buffered or running trajectory may lack; older ones are aborted.
     suspended: seconds engines stand still for an update; transfer: seconds before, from the end of training, in which they
     go on. reward_slots: rewards at a time on dedicated GPUs, after the rollouts where batched; None: serverless, at once.
+
+    RFabricError for rules that contradict each other or are out of bounds.
     """
 
     batch: int

@@ -20,6 +20,8 @@ class Task:
     latency, spread: of an environment's answer, normal and never below 0; reset: of a new environment, which fails with
     chance `failure` and then takes `repair` more; rewarded: seconds of the reward. caches: the next turn's prompt
     continues this one's; heavy: what the GPUs are asked for most, `prefill` or `decode`.
+
+    RFabricError for figures out of bounds.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Episode:
 
     @property
     def response(self) -> int:
+        """Tokens that it writes."""
         return sum(self.outputs)
 
 
@@ -126,7 +129,7 @@ TASKS = {
 
 
 def named_tasks(text: str) -> list[Task]:
-    """The tasks that `A/B/C` names."""
+    """The tasks that `A/B/C` names. RFabricError for an unknown one."""
     unknown = [name for name in text.split("/") if name not in TASKS]
     if unknown:
         raise RFabricError(f"scheduler rollart: no task {unknown[0]!r}; there are {', '.join(TASKS)}, joined by /")

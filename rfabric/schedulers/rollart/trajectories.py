@@ -29,7 +29,10 @@ def play(
     rules: RolloutRules,
     iterations: int,
 ) -> RolloutOutcome:
-    """So many steps: `episodes` gives trajectory k, `train` the seconds of training on a batch."""
+    """So many steps: `episodes` gives trajectory k, `train` the seconds of training on a batch.
+
+    RFabricError without pools that decode, for turns that never fit, or where trajectories run out.
+    """
     if not pools:
         raise RFabricError("rollouts: there are no pools; give one with 1 engine or more")
     return _Rollouts(pools, episodes, train, rules, iterations).run()
@@ -77,6 +80,7 @@ class _Rollouts:
         self.again = [0] * self.rules.slots
 
     def run(self) -> RolloutOutcome:
+        """Event by event until all steps are there; RFabricError where trajectories run out before."""
         self._launch()
         while len(self.done) < self.iterations:
             if not self.events:

@@ -56,7 +56,10 @@ class Launch:
 
 
 def launch(books: Books, batch: int, group_size: int, prompts: float = 1.25, responses: float = 1.25) -> Launch:
-    """The next round: long when `batch` prompts wait, else short with `prompts` x batch fresh ones and spare responses."""
+    """The next round: long when `batch` prompts wait, else short with `prompts` x batch fresh ones and spare responses.
+
+    RFabricError for redundancy below 1 or above 10.
+    """
     for name, value in (("prompts", prompts), ("responses", responses)):
         if not 1 <= value <= 10:
             raise RFabricError(f"rollpacker {name}: {value:g} must lie between 1 (no redundancy) and 10; it takes 1.25")
@@ -92,6 +95,8 @@ def draw(w: Workload, seed: int, made: Launch, books: Books, alike: float = ALIK
     """Lengths of a round: a prompt keeps its own and its hardness, each attempt at it has responses of its own.
 
     The normal quantile of a response is sqrt(alike) x that of its prompt + sqrt(1 - alike) x its own.
+
+    RFabricError for `alike` beyond 0 to 1.
     """
     if not 0 <= alike <= 1:
         raise RFabricError(
@@ -140,10 +145,12 @@ class RoundOutcome:
 
     @property
     def preempted(self) -> int:
+        """Preemptions of all replicas."""
         return sum(t.preempted for t in self.times)
 
     @property
     def kept_prompts(self) -> list[int]:
+        """The prompts that are trained on, in order."""
         return [self.launch.prompts[row] for row in self.kept]
 
     @property

@@ -20,6 +20,8 @@ class RollpackerSettings:
     """What is on: redundancy of prompts and responses (1: none), planner and stream trainer (0: off); `alike`: see rounds.py.
 
     free: a fixed share of responses at which the stream trainer frees GPUs, whatever fits; 0: by the rule.
+
+    RFabricError for settings out of bounds.
     """
 
     prompts: float = 1.25
@@ -63,6 +65,7 @@ class Packed:
 
     @property
     def kind(self) -> str:
+        """Of its round: short, long or plain."""
         return self.played.launch.kind
 
     @property

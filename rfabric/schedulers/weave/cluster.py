@@ -38,10 +38,12 @@ class Stay:
 
     @property
     def slowdown(self) -> float:
+        """Its stay over the seconds that it would have taken alone."""
         return (self.end - self.job.arrival) / self.alone
 
     @property
     def met(self) -> bool:
+        """Whether it kept its SLO, to a millionth."""
         return self.slowdown <= self.job.slo * (1 + 1e-6)
 
 
@@ -62,6 +64,7 @@ class ClusterBill:
 
     @property
     def dollars_per_hour(self) -> float:
+        """Dollars an hour, mean from the first arrival to the last end."""
         return self.dollars / self.hours
 
     @property

@@ -40,7 +40,10 @@ def optimum(jobs: Iterable[Job], pools: Pools = Pools(), progress: Callable[[int
 
 
 def cheapest(jobs: Sequence[Job], pools: Pools = Pools(), gap: float = GAP) -> tuple[float, list[ExecutionGroup]]:
-    """(dollars an hour, groups) of the cheapest grouping of `jobs`."""
+    """(dollars an hour, groups) of the cheapest grouping of `jobs`.
+
+    RFabricError where the solver finds none.
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     groups = list(_useful(feasible(jobs, pools), pools))

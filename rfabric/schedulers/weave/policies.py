@@ -30,6 +30,7 @@ class Placement:
 
     @property
     def kind(self) -> str:
+        """How the paper calls it."""
         return "rollout scaling" if self.grown else "direct packing"
 
 
@@ -100,7 +101,7 @@ POLICIES: dict[str, JobPolicy] = {
 
 
 def policy_of(name: str) -> JobPolicy:
-    """The policy called `name`."""
+    """The policy called `name`. RFabricError where there is none."""
     if name not in POLICIES:
         raise RFabricError(f"no policy for several jobs called {name!r}; there are {', '.join(POLICIES)}")
     return POLICIES[name]

@@ -109,6 +109,8 @@ def read_shared(name: str, settings: Sequence[str] = (), seed: int = 0, policy: 
     """The traffic of a file of `jobs`: recipes that `policy`, else the file's, puts on shared nodes.
 
     Settings go over every recipe.
+
+    RFabricError for a file that lists no recipes, or an slo that is no number.
     """
     path = shared_path(name)
     values = read_yaml(path)

@@ -56,7 +56,10 @@ REPRODUCTIONS = {
 
 
 def reproduce(paper: str, seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> list[PaperRow]:
-    """The rows of one paper; `progress` is told what is being run."""
+    """The rows of one paper; `progress` is told what is being run.
+
+    RFabricError for an unknown paper.
+    """
     if paper not in REPRODUCTIONS:
         raise RFabricError(f"no reproduction of {paper!r}; there are {', '.join(REPRODUCTIONS)}")
     return import_module(f".{REPRODUCTIONS[paper]}", __name__).rows(seed, progress)

@@ -108,6 +108,7 @@ def rollout(pools: Sequence[Pool], tasks: Sequence[Task], rules: RolloutRules, s
 
 
 def named(*names: str) -> list[Task]:
+    """The tasks of these names."""
     return [TASKS[name] for name in names]
 
 
@@ -248,6 +249,7 @@ def affinity_rows(seed: int) -> Iterator[PaperRow]:
     least = {"8B": 1, "14B": 1, "32B": 2}
 
     def over(task: Task, size: str) -> float:
+        """Seconds on 2 H800 over those on 6 H20."""
         two, six = (
             rollout([pool(size, gpu, gpus, tp=least[size])], [task], rules, seed)
             for gpu, gpus in (("H800", 2), ("H20", 6))

@@ -116,6 +116,7 @@ def trained_at() -> float:
     seconds = ROLLOUT_S["14B"] * training / rollout
 
     def takes(share: float) -> float:
+        """Seconds of training at this share of peak FLOP/s."""
         w = trained_at_share(job("14B"), share)
         (step,) = run(w, 0, SYNCHRONOUS, 1)
         return step.seconds - step.judged
@@ -126,6 +127,7 @@ def trained_at() -> float:
 
 
 def trained_at_share(w: Workload, share: float) -> Workload:
+    """The job with training at this share of peak FLOP/s."""
     return replace(w, efficiency=replace(w.efficiency, training=share))
 
 
