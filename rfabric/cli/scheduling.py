@@ -188,7 +188,7 @@ def reproduce(args: argparse.Namespace) -> None:
     print(_tally(rows))
 
 
-def _tally(rows: Sequence[published.Row]) -> str:
+def _tally(rows: Sequence[published.PaperRow]) -> str:
     """How many rows could be run, and how near they come."""
     apart = [abs(row.ratio - 1) for row in rows if row.ratio is not None]
     near = [sum(distance <= limit for distance in apart) for limit in (0.1, 0.2)]
@@ -198,7 +198,7 @@ def _tally(rows: Sequence[published.Row]) -> str:
     )
 
 
-def _markdown(paper: str, seed: int, rows: Sequence[published.Row]) -> Iterator[str]:
+def _markdown(paper: str, seed: int, rows: Sequence[published.PaperRow]) -> Iterator[str]:
     """The table for a page, reasons in its last column."""
     yield from (f"## {paper}", "", f"`rfabric reproduce {paper} --seed {seed}`: {_tally(rows)}.", "")
     yield from ("| metric | paper | ours | ours / paper | trust | why |", "|---|--:|--:|--:|---|---|")
@@ -212,7 +212,7 @@ def _markdown(paper: str, seed: int, rows: Sequence[published.Row]) -> Iterator[
         yield f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
-def _rows(paper: str, rows: Sequence[published.Row]) -> Table:
+def _rows(paper: str, rows: Sequence[published.PaperRow]) -> Table:
     """Paper against ours, row by row; those that could not be run have a dash."""
     shown = []
     for row in rows:
@@ -224,7 +224,7 @@ def _rows(paper: str, rows: Sequence[published.Row]) -> Table:
     return Table(f"{paper}: published and run again", columns, tuple(shown), words=(0, 3, 5))
 
 
-def _reasons(rows: Sequence[published.Row]) -> Table:
+def _reasons(rows: Sequence[published.PaperRow]) -> Table:
     """Every reason once, with the first row that it is of."""
     firsts: dict[str, str] = {}
     for row in rows:
