@@ -9,12 +9,14 @@ import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parents[1] / "rfabric"
-GROUND = {"units", "errors", "folders"}
+GROUND = {"units", "errors", "folders", "specs", "plugins"}
 BELOW_COMPUTE = {"fabric", "routing", "optics", "trace"}
 MAY = {
     "units": set(),
     "errors": set(),
     "folders": set(),
+    "specs": set(),
+    "plugins": set(),
     "fabric": set(),
     "routing": {"fabric"},
     "optics": {"fabric", "routing"},

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
-from rfabric.fabric import Fabric, fabric_names, parse_fabric
-from rfabric.fabric.builders import BUILDERS
+from rfabric.fabric import BUILDERS, Fabric, fabric_names, parse_fabric
 from rfabric.fabric.builders.crossbars import CROSSBARS
 from rfabric.fabric.builders.parts import core_switches, tiers_of
 from rfabric.fabric.cost import bill
-from rfabric.fabric.spec import load_topology, size_keys, with_setting
+from rfabric.fabric.shipped import load_topology
+from rfabric.fabric.spec import size_keys, with_setting
 from rfabric.optics import Circuits, Demand, joined, light, optical_paths, parse_policy, planes, regions
 from rfabric.optics.dealing import dealt
 from rfabric.routing import Routes, routes_of, unreachable, where_lost
