@@ -11,6 +11,7 @@ trust. What it raises is told by file and line.
 
 import hashlib
 import os
+import reprlib
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -24,6 +25,10 @@ from .errors import RFabricError, meant
 from .specs import head_of
 
 LISTED = "RFABRIC_PLUGINS"  # files that a controller may run when a request names them
+
+
+_short = reprlib.Repr()
+_short.maxother = 60
 
 
 class Kind(NamedTuple):
@@ -62,11 +67,9 @@ def entry(head: str, kind: str) -> Callable:
     return table[name] if name else next(iter(table.values()))
 
 
-def offers(head: str, kind: str) -> bool:
-    """Whether the file of `FILE.py[:NAME]` has such an entry in the table `kind`."""
-    path, _, name = head.partition(":")
-    table = getattr(_opened(Path(path), kind), kind, {})
-    return name in table if name else bool(table)
+def offered(head: str, kind: str) -> dict[str, Callable]:
+    """The table `kind` of the file of `FILE.py[:NAME]`; empty where it has none."""
+    return getattr(_opened(Path(file_of(head)), kind), kind, {})
 
 
 def table_of(file: Path, kind: str) -> dict[str, Callable]:
@@ -127,7 +130,8 @@ def checked(head: str, made: Any, wanted: type, example: str) -> Any:
     """`made` by a plug-in, when it is a `wanted`; else an RFabricError that says what was expected."""
     if not isinstance(made, wanted):
         file, _, name = head.partition(":")
-        raise RFabricError(f"{file}: {name or 'it'} returned {made!r}, no {wanted.__name__}; see {example}")
+        said = f"{name or 'it'} returned {_short.repr(made)}, no {wanted.__name__}"
+        raise RFabricError(f"{file}: {said.replace(chr(10), ' ')}; see {example}")
     return made
 
 

@@ -353,7 +353,11 @@ class FromFile(CircuitPolicy):
             return getattr(self.own, method)(*args)
 
     def _fits(self, answer: Circuits) -> Circuits:
-        return checked(self.name, answer, Circuits, KINDS["policies"].example).check(self.fabric)
+        found = checked(self.name, answer, Circuits, KINDS["policies"].example)
+        try:
+            return found.check(self.fabric)
+        except RFabricError as error:
+            raise RFabricError(f"{self.name}: {error}") from error
 
 
 def completion(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:

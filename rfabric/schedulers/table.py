@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..errors import RFabricError, meant
 from ..optics import POLICIES
-from ..plugins import called, entry, is_file, offers
+from ..plugins import called, entry, is_file, offered
 from ..rl.workload import Workload
 from ..specs import head_of, read_spec
 from . import orchestrrl, rollart, rollpacker, weave
@@ -60,12 +60,13 @@ class Policies:
 def parse_policies(text: str) -> Policies:
     """`SCHEDULER`, `CIRCUITS` or `SCHEDULER+CIRCUITS`; who is not a scheduler is left to `optics.parse_policy`."""
     first, plus, second = (part.strip() for part in text.partition("+"))
-    if not plus and _schedules(first):
+    schedules = _schedules(first, not plus)
+    if not plus and schedules:
         return Policies(first, DEFAULT_CIRCUITS)
     if not plus:
         _refuse_unknown(first)
         return Policies("", first)
-    if not _schedules(first):
+    if not schedules:
         known = ", ".join(schedulers())
         raise RFabricError(f"policy {text}: {first!r} is no compute scheduler; before the + stands one of {known}")
     _refuse_unknown(second)
@@ -89,6 +90,15 @@ def schedulers() -> tuple[str, ...]:
     return (*SCHEDULERS, *weave.POLICIES)
 
 
-def _schedules(text: str) -> bool:
+def _schedules(text: str, alone: bool) -> bool:
+    """Whether a spec names a compute scheduler; a file that also holds policies must say which, where it stands `alone`."""
     head = head_of(text)
-    return offers(head, "schedulers") if is_file(head) else head in schedulers()
+    if not is_file(head):
+        return head in schedulers()
+    name = head.partition(":")[2]
+    own, circuits = (offered(head, kind) for kind in ("schedulers", "policies"))
+    if alone and own and circuits and (not name or name in own and name in circuits):
+        raise RFabricError(
+            f"policy {head}: the file holds schedulers and circuit policies; name one that is only one of them"
+        )
+    return bool(own) and not (alone and circuits and name not in own)
