@@ -1,12 +1,12 @@
-"""A circuit policy of your own: the racks always make a ring, two planes to a ring, whatever is sent.
+"""A circuit policy of your own: the racks make a ring, two planes to a ring, whatever is sent.
 
     t1 === t2 --- t3 === t4 --- t1      === lit in even planes      --- lit in odd planes
 
     rfabric simulate --topo rfabric --policy controller/ring_policy.py
     rfabric compare --topo rfabric --policy demand --policy controller/ring_policy.py:ring,skip=2
 
-Copy this file and write another `decide`; `rfabric.optics.CircuitPolicy` says what it gets and what it must
-return. In an emulation the controller runs it too: `rfabric emulate` tells it to.
+Copy this file and write another `decide`; `rfabric.optics.CircuitPolicy` says what it gets and what
+it must return. In an emulation the controller runs it too: `rfabric emulate` tells it to.
 """
 
 from collections.abc import Sequence

@@ -5,8 +5,8 @@
     --policy mine.py:longest         schedulers = {"longest": ...}   traffic/longest_first.py
     --routing mine.py:one-path       routings = {"one-path": ...}    controller/one_path.py
 
-Without a NAME the first of the table is meant. The file is Python and is run: name only files that you
-trust. What it raises is told by file and line.
+Without a NAME the first of the table is meant. The file is Python and is run: name only files that
+you trust. What it raises is told by file and line.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ def file_of(head: str) -> str:
 
 
 def entry(head: str, kind: str) -> Callable:
-    """What `FILE.py[:NAME]` names in the table `kind` of its file. RFabricError where it has none."""
+    """What `FILE.py[:NAME]` names in the table `kind` of its file; RFabricError: it has none."""
     path, _, name = head.partition(":")
     table = table_of(Path(path), kind)
     if name and name not in table:
@@ -90,7 +90,7 @@ def _opened(file: Path, kind: str) -> ModuleType:
 
 @lru_cache(maxsize=64)
 def _run(file: Path, source: bytes) -> ModuleType:
-    """The file as a module, run once for each content. It has no .pyc, and `import` does not know it."""
+    """The file as a module, run once for each content; without a .pyc beside it."""
     module = ModuleType(f"rfabric_plugin_{file.stem}_{hashlib.sha256(source).hexdigest()[:8]}")
     module.__file__ = str(file)
     sys.modules[module.__name__] = module  # dataclasses look there for their annotations
@@ -100,7 +100,7 @@ def _run(file: Path, source: bytes) -> ModuleType:
 
 @contextmanager
 def running(file: str | Path) -> Iterator[None]:
-    """Turns what a plug-in raises, or its wish to exit, into an RFabricError that names its line."""
+    """Turns what a plug-in raises, or its exit, into an RFabricError that names its line."""
     try:
         yield
     except RFabricError:
@@ -127,7 +127,7 @@ def called(head: str, kind: str, wanted: type, *args: Any, **settings: Any) -> A
 
 
 def checked(head: str, made: Any, wanted: type, example: str) -> Any:
-    """`made` by a plug-in, when it is a `wanted`; else an RFabricError that says what was expected."""
+    """`made` by a plug-in, when it is a `wanted`; else an RFabricError that says so."""
     if not isinstance(made, wanted):
         file, _, name = head.partition(":")
         said = f"{name or 'it'} returned {_short.repr(made)}, no {wanted.__name__}"
@@ -156,7 +156,7 @@ def listing(*specs: str) -> dict[str, str]:
 
 
 def digests(*specs: str) -> dict[str, str]:
-    """`sha256:...` of every file that these specs name and that is there, by its path as written."""
+    """`sha256:...` of every file that these specs name and that is there, by its path."""
     paths = [path for path in map(Path, _files(specs)) if path.is_file()]
     return {str(p): f"sha256:{hashlib.sha256(p.read_bytes()).hexdigest()}" for p in paths}
 

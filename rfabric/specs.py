@@ -1,8 +1,8 @@
-"""`NAME[,KEY=VALUE...]`, as fabrics, policies and schedulers are named; what the values are read as.
+"""`NAME[,KEY=VALUE...]`, as fabrics, policies and schedulers are named; what values are read as.
 
     rfabric,pods=2,delay=10ms        demand,granularity=per-phase        mine.py:ring,slot=50ms
 
-What a value must be is read from who takes it: the signature of a function, the fields of a dataclass.
+What a value must be is read from who takes it: a function's signature, a dataclass's fields.
 """
 
 import inspect
@@ -74,7 +74,7 @@ def _no_setting(who: str, part: str, known: Iterable[str] | None) -> RFabricErro
 
 
 def by_signature(function: Callable) -> dict[str, Reader]:
-    """Readers of a function's settings, as `takes_text` tells: as written, or whole or other numbers.
+    """Readers of a function's settings: as written where it `takes_text`, else numbers.
 
     The function itself checks them: it is called from Python and by `mn` as well.
     """
@@ -83,7 +83,7 @@ def by_signature(function: Callable) -> dict[str, Reader]:
 
 
 def takes_text(function: Callable, key: str) -> bool:
-    """Whether a setting is a quantity or a name, by its default (`"10ms"`) or annotation (`str`)."""
+    """Whether a setting is a quantity or a name: its default is text, or its annotation."""
     setting = inspect.signature(function).parameters[key]
     return isinstance(setting.default, str) or "str" in str(setting.annotation)
 

@@ -1,4 +1,4 @@
-"""Plug-ins by file: the examples that we ship run from end to end; what a stranger's file does wrong is told by its line."""
+"""Plug-ins by file: our examples run from end to end; a stranger's mistakes are told by line."""
 
 import hashlib
 import json
@@ -71,7 +71,7 @@ def test_a_scheduler_and_a_policy_of_ones_own_go_together(capsys, tmp_path):
 
 @pytest.mark.parametrize("spec", ["rfabric", "rfabric,pods=1,tors=5,gpus=2", "topoopt,servers=6", "rfabric,planes=6"])
 def test_the_ring_passes_every_rack_once(spec):
-    """In two planes an even ring closes, an odd one stays open at one place; walked along, it meets all racks."""
+    """An even ring closes, an odd one stays open at one place; walked along, it meets all racks."""
     fabric = parse_fabric(spec)
     lit = parse_policy(str(RING), fabric).decide(idle(fabric), Circuits(), 0.0).check(fabric)
     sides = list(joined(fabric, lit))
@@ -106,7 +106,7 @@ def test_in_a_torus_a_way_is_as_long_as_around_both_corners(rows, columns):
 
 
 def test_longest_first_deals_the_same_responses_no_worse_than_its_bound():
-    """No replica has more than the average and one group: what Graham's rule gives whatever the lengths."""
+    """No replica has more than the average and one group: so Graham's rule, whatever the lengths."""
     w = read_recipe("grpo-64")
     own, plain = (scheduled(w, 3, name) for name in (f"{LONGEST}:longest-first", "sync"))
     for mine, theirs in zip(own.steps, plain.steps, strict=True):
@@ -132,7 +132,7 @@ WRONG = {
         ("x = 1\n)", "mine.py, line 2: SyntaxError"),
         ("raise SystemExit(3)", "mine.py, line 1: SystemExit: 3; mend the file"),
         ("fabrics = {}", "mine.py offers no policies = {name: class}; copy controller/ring_policy.py"),
-        ("policies = {'mine': print}", "is no class made from CircuitPolicy; see controller/ring_policy.py"),
+        ("policies = {'mine': print}", "is no CircuitPolicy; see controller/ring_policy.py"),
         ("policies = {'other': dict}", "mine.py has no policy 'mine'; it has other"),
         (POLICY.format("return 1 / 0"), "mine.py, line 5: ZeroDivisionError: division by zero; mend the file"),
         (POLICY.format("return None"), "mine.py: mine returned None, no Circuits; see controller/ring_policy.py"),

@@ -1,4 +1,4 @@
-"""NAME,KEY=VALUE: what stands in a spec, what its values are read as, and what is said of wrong ones."""
+"""NAME,KEY=VALUE: what stands in a spec, what values are read as, what is said of wrong ones."""
 
 from dataclasses import dataclass, field
 

@@ -1,21 +1,24 @@
-r"""A torus of ToRs: each cabled to its neighbours in two directions, the last to the first; no other switch.
+r"""A torus of ToRs: each cabled to its neighbours in two directions; no other switch.
 
-      |    |    |    |                                                                  defaults: rows=4,columns=4,gpus=4
-    --t1---t2---t3---t4--      ToR: `gpus` hosts, `width` cables to each neighbour      64 hosts, 16 switches,
-      |    |    |    |                                                                  96 cables
-    --t5---t6---t7---t8--      what leaves at one edge comes in at the other
+      |    |    |    |                             defaults: rows=4,columns=4,gpus=4
+    --t1---t2---t3---t4--   ToR: `gpus` hosts,      64 hosts, 16 switches, 96 cables
+      |    |    |    |      `width` cables to each neighbour
+    --t5---t6---t7---t8--   what leaves at one edge comes in at the other
       |    |    |    |
     h1..h4 below t1, h5..h8 below t2, ...
 
     rfabric simulate --topo torus,rows=2,columns=8 --traffic grpo-64
-    sudo mn --custom topologies/torus.py --topo torus,rows=2 --controller remote --switch ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/torus.py --topo torus,rows=2 --controller remote \
+        --switch ovsk,protocols=OpenFlow13
 
 An example of a fabric of your own: this file is all there is to it.
 """
 
 import sys
+from itertools import product
 
-# mn executes this file without __file__; its name in the code object is all there is to find the checkout by.
+# mn executes this file without __file__: its name in the code object is all there is to find
+# the checkout by.
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 
 from rfabric.emulate.topo import mininet_topo  # noqa: E402
@@ -36,8 +39,10 @@ def torus(rows: int = 4, columns: int = 4, gpus: int = 4, width: int = 1, rate: 
     gpus, width = whole("gpus", gpus, 1), whole("width", width, 1)
     bps, sketch = parse_rate(rate, "rate"), Sketch()
     tors = sketch.racks(rows, columns, gpus, bps)  # by row
-    pairs = {tuple(sorted(pair)) for i in range(rows) for j in range(columns) for pair in (
-        (tors[i][j], tors[i][(j + 1) % columns]), (tors[i][j], tors[(i + 1) % rows][j]))}  # fmt: skip
+    pairs = set()
+    for i, j in product(range(rows), range(columns)):
+        for other in (tors[i][(j + 1) % columns], tors[(i + 1) % rows][j]):
+            pairs.add(tuple(sorted((tors[i][j], other))))
     for a, b in sorted(pairs) * width:
         sketch.cable(a, b, bps)
     parameters = {"rows": rows, "columns": columns, "gpus": gpus, "width": width, "rate_bps": bps}

@@ -1,10 +1,10 @@
-"""A compute scheduler of your own: the groups with most to write first, each to the replica with least to do.
+"""A compute scheduler of your own: longest groups first, each to the replica with least to do.
 
     rfabric schedule --policy traffic/longest_first.py --traffic grpo-64
-    rfabric compare --topo rfabric --policy sync --policy traffic/longest_first.py:longest-first+demand
+    rfabric compare --topo rfabric --policy sync --policy traffic/longest_first.py
 
-Nobody knows lengths beforehand: this is what knowing them would gain. Copy this file and deal otherwise;
-`rfabric.schedulers.base` says what a scheduler gets and what it must return.
+Nobody knows lengths beforehand: this is what knowing them would gain. Copy this file and deal
+otherwise; `rfabric.schedulers.base` says what a scheduler gets and what it must return.
 """
 
 from dataclasses import replace
@@ -26,7 +26,7 @@ def longest_first(w: Workload, seed: int, settings: Settings) -> Scheduled:
 
 
 def dealt(w: Workload, step: Step) -> Step:
-    """The same responses on other replicas. Those of a prompt stay together: they share its prefill."""
+    """The same responses on other replicas; those of a prompt share its prefill, and stay together."""
     prompts, outputs = (np.concatenate(some) for some in (step.generated.prompts, step.generated.outputs))
     groups = np.arange(len(outputs)).reshape(-1, w.generation.group_size)
     parts = [groups[some].ravel() for some in balance(outputs[groups].sum(1), len(w.replicas))]

@@ -561,7 +561,8 @@ def _routing_option(verb: Parser) -> None:
     verb.add_argument(
         "--routing", metavar="SCHEME", choices=_Routings(ROUTINGS), default=ROUTINGS[0],
         help="the way of each pair of hosts: placed on the least loaded (default), ecmp, wcmp, valiant; or split over all "
-        "equal ways at once, as packet spraying and multi-path RDMA do (simulated only); or FILE.py[:NAME]",
+        "equal ways at once, as packet spraying and multi-path RDMA do (simulated only); or "
+        "FILE.py[:NAME]",
     )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """What is cabled: nodes, ports, links, fabrics; what they cost.
 
-The builders are those of `topologies/`: `from rfabric.fabric import fat_tree` opens topologies/fat_tree.py.
+The builders are those of `topologies/`: `from rfabric.fabric import fat_tree` opens
+topologies/fat_tree.py.
 """
 
 from .model import Fabric, Link, Node, Port, host_ip, host_mac
@@ -8,7 +9,8 @@ from .shipped import BUILDERS, fabric_names
 from .spec import Needs, parse_fabric
 
 __all__ = [
-    "BUILDERS", "Fabric", "Link", "Needs", "Node", "Port", "fabric_names", "host_ip", "host_mac", "parse_fabric",
+    "BUILDERS", "Fabric", "Link", "Needs", "Node", "Port", "fabric_names", "host_ip", "host_mac",
+    "parse_fabric",
     *(name.replace("-", "_") for name in BUILDERS),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The fabrics that come with rfabric, and anyone's own: files of Python with `fabrics = {name: builder}`.
+"""The fabrics that come with rfabric, and anyone's own: files with `fabrics = {name: builder}`.
 
 Ours lie in `topologies/`, where a user copies them from; they are opened as a stranger's file is.
 """
@@ -14,7 +14,8 @@ from .model import Fabric
 
 Builder = Callable[..., Fabric]
 NAMES = (
-    "fat-tree", "leaf-spine", "rail-optimized", "rfabric", "topoopt", "mixnet", "opus", "rotor", "two-clusters", "ideal",
+    "fat-tree", "leaf-spine", "rail-optimized", "rfabric", "topoopt", "mixnet", "opus", "rotor",
+    "two-clusters", "ideal",
 )  # fmt: skip
 
 
@@ -43,7 +44,7 @@ def fabric_names() -> list[str]:
 
 
 def load_topology(file: Path) -> dict[str, Builder]:
-    """The `fabrics` table of a topology file; what goes wrong in a builder is told by file and line."""
+    """The `fabrics` table of a topology file; mistakes of builders are told by file and line."""
     return {name: _checked(file, name, build) for name, build in table_of(file, "fabrics").items()}
 
 

@@ -66,15 +66,17 @@ class CircuitPolicy:
 
         policies = {"ring": Ring}            # --policy FILE.py:ring
 
-    `decide` gets what the stage that begins will send (`demand.racks`, `demand.bytes`, `demand.phase`),
-    the `circuits` that are lit, `now` in s, and the Demands to come; it returns Circuits, those it got
-    where nothing shall change. It is pure: no clock, no I/O, no memory. `light` turns pairs of racks into
-    Circuits. Whether they are worth a rewire is weighed afterwards: a policy proposes.
+    `decide` gets what the stage that begins will send (`demand.racks`, `demand.bytes`,
+    `demand.phase`), the `circuits` that are lit, `now` in s, and the Demands to come; it returns
+    Circuits, those it got where nothing shall change. It is pure: no clock, no I/O, no memory.
+    `light` turns pairs of racks into Circuits. Whether they are worth a rewire is weighed
+    afterwards: a policy proposes.
 
-    A field of its own is a setting, read by its type and the end of its name (`specs.by_fields`): a
-    `pause_s` is a time, `pause=3ms`. `granularity` says when the policy is asked; a class that has
-    another default says `granularity = "per-collective"`. `options`, `cycle` and `rounds` are asked where
-    one answer is not enough; those of this class follow from `decide` and the demand.
+    A field of its own is a setting, read by its type and the end of its name
+    (`specs.by_fields`): a `pause_s` is a time, `pause=3ms`. `granularity` says when the policy is
+    asked; a class that has another default says `granularity = "per-collective"`. `options`,
+    `cycle` and `rounds` are asked where one answer is not enough; those of this class follow from
+    `decide` and the demand.
     """
 
     fabric: Fabric
@@ -87,10 +89,10 @@ class CircuitPolicy:
         raise NotImplementedError
 
     def light(self, joined: Matchings, demand: Demand, circuits: Circuits) -> Circuits:
-        """Circuits that join these pairs of racks, a list for each of `planes(fabric)`; no rack twice in one.
+        """Circuits that join these pairs of racks: a list for each of `planes(fabric)`.
 
-        As many of `circuits` stay as can. Where pairs that send would have no way at all, the last planes
-        join them instead.
+        No rack stands twice in a list. As many of `circuits` stay as can. Where pairs that send
+        would have no way at all, the last planes join them instead.
         """
         return _lit(self.fabric, _least_moved(self.fabric, bridged(self.fabric, joined, demand), circuits))
 
@@ -262,20 +264,20 @@ POLICIES: dict[str, type[CircuitPolicy]] = {
     "mesh": ByTemplate, "isolated-pod": ByTemplate, "bipartite": ByTemplate, "tree": ByTemplate, "rotor": Rotor,
 }  # fmt: skip
 ABOUT = {  # what `--policy NAME` does
-    "own": "what the fabric was designed for: `rotor` for rotor, one set of circuits for the whole job for "
-    "topoopt, one a phase for opus, `demand` for the others",
+    "own": "what the fabric was designed for: `rotor` for rotor, one set of circuits for the whole "
+    "job for topoopt, one a phase for opus, `demand` for the others",
     "static": "a mesh of all racks, lit at the start",
     "demand": "the solver whose circuits send the demand soonest",
-    "phase": "the template of the phase: isolated pods for generation, a mesh of the rings for training, "
-    "a tree for weight sync",
+    "phase": "the template of the phase: isolated pods for generation, a mesh of the rings for "
+    "training, a tree for weight sync",
     "greedy": "a solver for any demand: the heaviest pair of racks first",
     "matching": "a solver for any demand: plane by plane the matching of maximum weight",
-    "bvn": "a solver for any demand: whole circuits per pair for the least time, coloured into planes",
+    "bvn": "a solver for any demand: whole circuits per pair for the least time, then coloured",
     "mesh": "a mesh among the racks that talk",
     "isolated-pod": "a mesh inside each pod, nothing between pods",
     "bipartite": "every rack that sends with as many that receive as there are planes",
     "tree": "racks that send feed relays, those feed all others",
-    "rotor": "every slot the next rounds of a tournament of all racks, whatever the demand (RotorNet)",
+    "rotor": "every slot the next rounds of a tournament of all racks, whatever is sent (RotorNet)",
 }
 USUAL = {
     "demand": "per-collective",
@@ -293,7 +295,7 @@ def spelled(spec: str, fabric: Fabric) -> str:
 
 
 def parse_policy(text: str, fabric: Fabric) -> Policy:
-    """The policy that `NAME[,granularity=WHEN][,slot=TIME]` or `FILE.py[:NAME][,KEY=VALUE...]` says, for `fabric`."""
+    """The policy of `NAME[,granularity=WHEN][,slot=TIME]`, `FILE.py[:NAME][,...]` for `fabric`."""
     spec = read_spec(spelled(text, fabric), "policy", ("granularity", "slot"))
     made = _class_of(spec.head)
     said = field_values(made, spec, "fabric", "name")
@@ -313,12 +315,12 @@ def _class_of(head: str) -> type[CircuitPolicy]:
         return POLICIES[head]
     found = entry(head, "policies")
     if not (isinstance(found, type) and issubclass(found, CircuitPolicy)):
-        raise RFabricError(f"{head}: {found!r} is no class made from CircuitPolicy; see {KINDS['policies'].example}")
+        raise RFabricError(f"{head}: {found!r} is no CircuitPolicy; see {KINDS['policies'].example}")
     return found
 
 
 def _timed(policy: CircuitPolicy, told: bool) -> CircuitPolicy:
-    """The policy, when its slots fit its granularity and its OCSes; `told`: somebody said how long they are."""
+    """The policy, when its slots fit granularity and OCSes; `told`: their length was said."""
     who, dark = f"policy {policy.name}", policy.fabric.reconfig_delay
     if policy.granularity not in GRANULARITIES:
         hint, every = meant(policy.granularity, GRANULARITIES), ", ".join(GRANULARITIES)
@@ -326,13 +328,14 @@ def _timed(policy: CircuitPolicy, told: bool) -> CircuitPolicy:
     if policy.granularity != "time-slotted" and told:
         raise RFabricError(f"{who}: slot goes with granularity=time-slotted; leave it out of {policy.granularity}")
     if policy.granularity == "time-slotted" and not policy.slot > dark:
-        raise RFabricError(f"{who}: slot {policy.slot:g} s must be longer than the reconfiguration delay, {dark:g} s")
+        wanted = f"must be longer than the reconfiguration delay, {dark:g} s"
+        raise RFabricError(f"{who}: slot {policy.slot:g} s {wanted}")
     return policy
 
 
 @dataclass(frozen=True)
 class FromFile(CircuitPolicy):
-    """A stranger's policy: its mistakes are told by file and line, its answers are Circuits of this fabric."""
+    """A stranger's policy: mistakes are told by file and line, answers fit the fabric."""
 
     own: CircuitPolicy | None = None
 

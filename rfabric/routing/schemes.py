@@ -1,7 +1,7 @@
 """Which way each pair of hosts takes, where hashing over the cheapest ways is not enough: the routing schemes.
 
-`SCHEMES` and `SPLIT` say what each does. Several ways at once are what packet spraying and multi-path RDMA
-come to: the rules of a switch do not say it, the simulator alone carries it.
+`SCHEMES` and `SEVERAL` say what each does. Several ways at once are what packet spraying and
+multi-path RDMA come to: the rules of a switch do not say it, the simulator alone carries it.
 
 A *way* is a row of light paths from a source's ToR to the destination's; switches on it are all different, so a way is free of
 loops by construction. Between two switches several light paths may run side by side: a *bundle*. Schemes choose among
@@ -24,11 +24,12 @@ from .ways import mixed, offsets_of, spread
 
 SCHEMES = {  # one way a pair
     "ecmp": "the hash of the pair picks at every switch among the cheapest next hops",
-    "wcmp": "the hash picks a way, faster and wider ways more often: direct circuits, the cheapest ways, "
-    "the electrical path",
-    "placed": "by what all pairs send: planes and cores dealt evenly, elsewhere the least loaded way; then "
-    "pairs move off the busiest cables",
-    "valiant": "the hash picks a rack half-way: cheapest way there, cheapest way on (Valiant 1982; RotorNet)",
+    "wcmp": "the hash picks a way, faster and wider ways more often: direct circuits, the cheapest "
+    "ways, the electrical path",
+    "placed": "by what all pairs send: planes and cores dealt evenly, elsewhere the least loaded "
+    "way; then pairs move off the busiest cables",
+    "valiant": "the hash picks a rack half-way: cheapest way there, cheapest way on (Valiant 1982; "
+    "RotorNet's two hops)",
 }
 SPLIT = "split"
 SEVERAL = {SPLIT: "every pair over all its cheapest ways at once, each with its share of the bytes"}
@@ -250,17 +251,18 @@ def _placed(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> n
     return Placer(choices, sent.bytes, rack, to).run(np.array(cards))
 
 
-# A chooser, as `routings` of a FILE.py holds them: chooser(choices, sent, rack, to) -> int64[pairs, longest].
-# Pair i goes from a host of rack[i] to one of to[i] (numbers); sent.codes[i] names the two hosts, for a hash.
-# What it sends is known to `placed` alone: sent.bytes are 0 elsewhere. `choices` offers the ways as rows of
-# bundles (`choices.Offers`: cheapest, direct, every); the answer has a row of light paths a pair
-# (choices.bundles.path), -1 beyond the last. It is a pure function: simulator and switches ask it apart.
+# A chooser, as `routings` of a FILE.py holds them: (choices, sent, rack, to) -> int64[pairs, longest].
+# Pair i goes from a host of rack[i] to one of to[i] (numbers); sent.codes[i] names the two hosts, for
+# a hash. What they send is known to `placed` alone: sent.bytes are 0 elsewhere. `choices` offers the
+# ways as rows of bundles (`choices.Offers`: cheapest, direct, every); the answer has a row of light
+# paths a pair (choices.bundles.path), -1 beyond the last. It is a pure function: simulator and
+# switches ask it apart.
 Chooser = Callable[[Choices, Sent, np.ndarray, np.ndarray], np.ndarray]
 CHOOSERS: dict[str, Chooser] = {"wcmp": _weighted, "valiant": _two_hops, "placed": _placed}
 
 
 def _from_file(scheme: str, choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> np.ndarray:
-    """What a stranger's chooser answers, when every row is a way from rack to rack without a loop."""
+    """What a stranger's chooser answers, when every row is a way without a loop."""
     found = called(scheme, "routings", np.ndarray, choices, sent, rack, to)
     example = KINDS["routings"].example
     if found.ndim != 2 or len(found) != len(rack) or not np.issubdtype(found.dtype, np.integer):
@@ -270,14 +272,14 @@ def _from_file(scheme: str, choices: Choices, sent: Sent, rack: np.ndarray, to: 
     if len(wrong):
         i = int(wrong[0])
         raise RFabricError(
-            f"{scheme}: row {i}, {found[i].tolist()}, is no way from rack {rack[i]} to rack {to[i]} (numbers) "
-            f"that passes no switch twice; see {example}"
+            f"{scheme}: row {i}, {found[i].tolist()}, is no way from rack {rack[i]} to rack {to[i]} "
+            f"(numbers) that passes no switch twice; see {example}"
         )
     return found
 
 
 def _leads(choices: Choices, found: np.ndarray, rack: np.ndarray, to: np.ndarray) -> np.ndarray:
-    """bool[pairs]: whether each row leads from rack to rack, light path by light path, and nowhere twice."""
+    """bool[pairs]: whether each row leads from rack to rack, and nowhere twice."""
     c, lit = choices.ways.cabling, choices.ways.lights
     at = c.rack_row[rack]
     good, passed, over = np.ones(len(found), bool), [at], np.zeros(len(found), bool)

@@ -47,10 +47,10 @@ class Scheduled:
         return max(self.plan.seconds, max((s.start + s.seconds for s in self.spans), default=0.0))
 
 
-# scheduler(workload, seed, settings) -> Scheduled, as `schedulers` of a FILE.py holds them. It reads its own
-# settings, as they were written (`settings_of`, `refuse_settings`), draws steps with `step_of` and gives them
-# to `of_steps`, which makes plan, trace and spans; whoever orders the computing anew makes these as well.
-# The same job, seed and settings give the same answer.
+# scheduler(workload, seed, settings) -> Scheduled, as `schedulers` of a FILE.py holds them. It reads
+# its own settings, as they were written (`settings_of`, `refuse_settings`), draws steps with `step_of`
+# and gives them to `of_steps`, which makes plan, trace and spans; whoever orders the computing anew
+# makes these as well. The same job, seed and settings give the same answer.
 Scheduler = Callable[[Workload, int, Settings], Scheduled]
 
 

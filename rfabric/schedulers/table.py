@@ -91,7 +91,7 @@ def schedulers() -> tuple[str, ...]:
 
 
 def _schedules(text: str, alone: bool) -> bool:
-    """Whether a spec names a compute scheduler; a file that also holds policies must say which, where it stands `alone`."""
+    """Whether a spec names a compute scheduler; `alone`: nothing else says whether it does."""
     head = head_of(text)
     if not is_file(head):
         return head in schedulers()

@@ -11,7 +11,7 @@ from ..schedulers.weave import POLICIES
 
 
 def known() -> dict[str, dict[str, str]]:
-    """By kind, every name with what it is in one line: fabric, policy, scheduler, scheduler of several jobs, routing."""
+    """By kind (fabric, policy, scheduler, ...) every name, with what it is in one line."""
     return {
         "fabric": _documented({name: builder_of(name) for name in _ours_first()}),
         "policy": dict(ABOUT),

@@ -1,8 +1,9 @@
 """The kit that builders of fabrics are made with; the builders themselves stand in `topologies/`.
 
-A builder is a function from settings (numbers, quantities as text with units or as floats of the base
-unit) to a Fabric whose `parameters` are those settings in base units (`rate` -> `rate_bps`, `delay` ->
-`delay_s`); `builder.room(hosts, least, given)` are the settings that hold so many GPUs (`sized`).
+A builder is a function from settings (numbers, quantities as text with units or as floats of the
+base unit) to a Fabric whose `parameters` are those settings in base units (`rate` -> `rate_bps`,
+`delay` -> `delay_s`); `builder.room(hosts, least, given)` are the settings that hold so many GPUs
+(`sized`).
 
     Sketch                    nodes and cables under construction: racks, planes, spines, any cable
     whole, shape, uplinks, narrow, nearest, radix_at      settings, checked
@@ -48,6 +49,6 @@ __all__ = [
     "CABLE_DELAY", "CROSSBARS", "INSIDE", "MAX_PORTS", "NOTHING", "RADIX", "REINIT", "SMALLEST",
     "TIER_CODE", "Crossbar", "Sketch", "Spine", "Tiers", "core_switches", "direct", "grouped",
     "halves_for", "joined", "leaves_for", "narrow", "nearest", "ocs_of", "ocs_ports_of", "pods_for",
-    "radix_at", "rails_for", "regions_for", "rotors_for", "servers_for", "shape", "shape_for", "sized",
-    "uplinks", "whole",
+    "radix_at", "rails_for", "regions_for", "rotors_for", "servers_for", "shape", "shape_for",
+    "sized", "uplinks", "whole",
 ]  # fmt: skip

@@ -2,8 +2,8 @@
 
 A *server* is the forwarding plane of a server's NICs: its GPUs reach it over NVLink and PCIe
 (`inside`, no cable and no part), its uplinks are the ports of its NICs. It forwards what is not for
-its own GPUs at line rate, as TopoOpt's RDMA forwarding does; GPUs share the server's NICs. Where an OCS
-has too few ports for a plane, a second stage of OCSes joins groups.
+its own GPUs at line rate, as TopoOpt's RDMA forwarding does; GPUs share the server's NICs. Where an
+OCS has too few ports for a plane, a second stage of OCSes joins groups.
 """
 
 from ...errors import RFabricError

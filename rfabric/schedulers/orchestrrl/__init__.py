@@ -66,7 +66,7 @@ class Tuning:
 
 
 def schedule(w: Workload, seed: int, settings: Settings) -> Scheduled:
-    """Replicas replanned while they generate, responses moved between servers (arXiv 2601.01209)."""
+    """Replicas replanned while they generate, responses moved (arXiv 2601.01209)."""
     return orchestrate(w, seed, settings_of("orchestrrl", Tuning(), settings))
 
 
