@@ -31,7 +31,7 @@ _short = reprlib.Repr()
 _short.maxother = 60
 
 
-class Kind(NamedTuple):
+class PluginKind(NamedTuple):
     """One table of a file: what an entry is called, what it is, and the file to copy."""
 
     word: str
@@ -40,10 +40,10 @@ class Kind(NamedTuple):
 
 
 KINDS = MappingProxyType({
-    "fabrics": Kind("fabric", "builder", "one of the files in topologies/"),
-    "policies": Kind("policy", "class", "controller/ring_policy.py"),
-    "schedulers": Kind("scheduler", "function", "traffic/longest_first.py"),
-    "routings": Kind("routing", "function", "controller/one_path.py"),
+    "fabrics": PluginKind("fabric", "builder", "one of the files in topologies/"),
+    "policies": PluginKind("policy", "class", "controller/ring_policy.py"),
+    "schedulers": PluginKind("scheduler", "function", "traffic/longest_first.py"),
+    "routings": PluginKind("routing", "function", "controller/one_path.py"),
 })  # fmt: skip
 
 

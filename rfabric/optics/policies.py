@@ -304,7 +304,7 @@ def parse_policy(text: str, fabric: Fabric) -> Policy:
     if not is_file(spec.head):
         return _timed(made(fabric, spec.head, **usual | said), "slot" in said)
     own = called(spec.head, "policies", CircuitPolicy, fabric, spec.head, **usual | said)
-    return FromFile(fabric, spec.head, own.granularity, own.slot, _timed(own, "slot" in said))
+    return GuardedPolicy(fabric, spec.head, own.granularity, own.slot, _timed(own, "slot" in said))
 
 
 def _class_of(head: str) -> type[CircuitPolicy]:
@@ -334,7 +334,7 @@ def _timed(policy: CircuitPolicy, told: bool) -> CircuitPolicy:
 
 
 @dataclass(frozen=True)
-class FromFile(CircuitPolicy):
+class GuardedPolicy(CircuitPolicy):
     """A stranger's policy: mistakes are told by file and line, answers fit the fabric."""
 
     own: CircuitPolicy | None = None

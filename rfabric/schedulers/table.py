@@ -98,7 +98,5 @@ def _schedules(text: str, alone: bool) -> bool:
     name = head.partition(":")[2]
     own, circuits = (offered(head, kind) for kind in ("schedulers", "policies"))
     if alone and own and circuits and (not name or name in own and name in circuits):
-        raise RFabricError(
-            f"policy {head}: the file holds schedulers and circuit policies; name one that is only one of them"
-        )
+        raise RFabricError(f"policy {head}: the file holds schedulers and circuit policies; name one of them")
     return bool(own) and not (alone and circuits and name not in own)
