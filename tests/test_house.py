@@ -9,7 +9,7 @@ import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parents[1] / "rfabric"
-GROUND = {"units", "errors", "folders", "specs", "plugins"}
+GROUND = {"units", "errors", "folders", "specs", "plugins", "native"}
 BELOW_COMPUTE = {"fabric", "routing", "optics", "trace"}
 MAY = {
     "units": set(),
@@ -17,6 +17,7 @@ MAY = {
     "folders": set(),
     "specs": set(),
     "plugins": set(),
+    "native": set(),
     "fabric": set(),
     "routing": {"fabric"},
     "optics": {"fabric", "routing"},
