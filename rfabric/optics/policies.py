@@ -63,7 +63,7 @@ class CircuitPolicy:
 
         @dataclass(frozen=True)
         class Ring(CircuitPolicy):
-            stride: int = 1                  # --policy FILE.py:ring,stride=3
+            skip: int = 0                    # --policy FILE.py:ring,skip=2
             def decide(self, demand, circuits, now, plan=()): ...
 
         policies = {"ring": Ring}            # --policy FILE.py:ring
