@@ -78,8 +78,14 @@ def by_signature(function: Callable) -> dict[str, Reader]:
 
     The function itself checks them: it is called from Python and by `mn` as well.
     """
-    every = inspect.signature(function).parameters
-    return {key: as_written if takes_text(function, key) else _any_number for key in every}
+    return {key: _argument(function, key) for key in inspect.signature(function).parameters}
+
+
+def _argument(function: Callable, key: str) -> Reader:
+    if takes_text(function, key):
+        return as_written
+    default = inspect.signature(function).parameters[key].default
+    return _flag if isinstance(default, bool) else _any_number
 
 
 def takes_text(function: Callable, key: str) -> bool:

@@ -46,11 +46,11 @@ def test_a_dataclass_says_what_its_settings_are():
 
 
 def test_a_signature_says_what_its_settings_are():
-    def build(pods=4, ratio=1.0, delay="10ms", rate: str | float = 0.0):
+    def build(pods=4, ratio=1.0, delay="10ms", rate: str | float = 0.0, dense=False):
         """A builder."""
 
-    spec = read_spec("mine,pods=2,ratio=1.5,delay=5,rate=7")
-    assert spec.values(by_signature(build)) == {"pods": 2, "ratio": 1.5, "delay": "5", "rate": "7"}
+    spec = read_spec("mine,pods=2,ratio=1.5,delay=5,rate=7,dense=on")
+    assert spec.values(by_signature(build)) == {"pods": 2, "ratio": 1.5, "delay": "5", "rate": "7", "dense": True}
 
 
 @pytest.mark.parametrize(
