@@ -15,6 +15,9 @@ from pathlib import Path
 from ..errors import RFabricError
 
 PRECISIONS = ("bf16", "fp8", "fp4")  # of tensor cores
+# github.com/ai-dynamo/aiconfigurator systems/h100_sxm.yaml: mem_bw_empirical_scaling_factor, the share
+# of a data sheet's HBM rate that kernels reach, and mem_empirical_constant_latency, the least one takes.
+HBM_SHARE, KERNEL_S = 0.80, 3e-6
 
 
 @dataclass(frozen=True)

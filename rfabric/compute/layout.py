@@ -6,6 +6,9 @@ from dataclasses import dataclass, fields
 
 from ..errors import RFabricError
 
+# Of a forward pass: after attention and after the MLP (Megatron-LM, arXiv 1909.08053).
+ALL_REDUCES_PER_LAYER = 2
+
 
 @dataclass(frozen=True)
 class Layout:

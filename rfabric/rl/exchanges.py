@@ -18,14 +18,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..compute.roofline import ALL_REDUCES_PER_LAYER
+from ..compute.expert_exchange import DISPATCH_AND_COMBINE
+from ..compute.layout import ALL_REDUCES_PER_LAYER
 from ..trace import Flows
 from . import flows
 from .phases import MiniBatch, Trained
 from .workload import Workload
 
 EXPERTS = "all-to-all"
-DISPATCH_AND_COMBINE = 2
 HALVES = 2  # of a micro-batch, one of which computes while the tokens of the other travel
 
 

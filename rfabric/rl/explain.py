@@ -5,13 +5,13 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from ..compute.training import SUSTAINED, Parts, bubble_share
+from ..compute.training import SUSTAINED, PassSeconds, bubble_share
 from ..trace import Flows
 from ..units import show_rate, show_time
 from . import exchanges, flows
 from .phases import OFFLOAD_BYTES_PER_S, RESHARD_BYTES_PER_S, Step, Trained, handover, step_of
 from .plan import plan_of_steps, step_period, weight_levels
-from .popularity import heat
+from .popularity import imbalance
 from .timing import decode_step, server_of, trainer_of
 from .weight_sync import sync_bytes
 from .workload import Workload
@@ -129,7 +129,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
             t.log_prob_passes,
             log_prob,
             0,
-            f"{bubble}: {_shares(w, trained.log_prob_parts)}",
+            f"{bubble}: {_shares(w, trained.log_prob_passes_s)}",
         ),
         Item(
             "training",
@@ -147,7 +147,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
     ]
 
 
-def _shares(w: Workload, parts: Parts) -> str:
+def _shares(w: Workload, parts: PassSeconds) -> str:
     """What a pass of the average rank is made of, and at which rate."""
     if w.efficiency.training:
         return f"FLOPs at efficiency.training, {w.efficiency.training:.0%} of peak"
@@ -170,7 +170,7 @@ def _looped(w: Workload, trained: Trained) -> Iterator[Item]:
     t, loops = w.training, exchanges.of_training(w, trained)
     where = "beside the other half of a micro-batch" if t.overlap_batches else "between computing"
     chosen = (
-        f"by Zipf's law, exponent {t.skew:g}: the busiest GPU takes {heat(trained.routing):.2g} x an even share"
+        f"by Zipf's law, exponent {t.skew:g}: the busiest GPU takes {imbalance(trained.routing):.2g} x an even share"
         if t.skew
         else "evenly"
     )

@@ -55,12 +55,12 @@ def trace_of(workload: Workload, seed: int = 0) -> Trace:
     return trace_of_steps(workload, steps, plan_of_steps(workload, steps), seed)
 
 
-Part = Callable[["_Rows", Step, list[int]], int]
+PhaseLowering = Callable[["_Rows", Step, list[int]], int]
 SAME = 1e-9  # of seconds worked out twice: sums in another order
 
 
 def trace_of_steps(
-    w: Workload, steps: Sequence[Step], plan: Plan, seed: int = 0, parts: Mapping[str, Part] | None = None
+    w: Workload, steps: Sequence[Step], plan: Plan, seed: int = 0, parts: Mapping[str, PhaseLowering] | None = None
 ) -> Trace:
     """The trace of steps that are already drawn, with the windows of `plan`.
 

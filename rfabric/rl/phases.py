@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..compute.serving import ReplicaTime
-from ..compute.training import Parts, bubble_share, optimizer_seconds
-from .popularity import heat, routing
+from ..compute.training import PassSeconds, bubble_share, optimizer_seconds
+from .popularity import imbalance, routing
 from .timing import decode_step, passes_of, prefill_seconds, replica_time, trainer_of
 from .weight_sync import software_seconds
 from .workload import Workload
@@ -59,7 +59,7 @@ class MiniBatch:
     piece: float
     tokens: np.ndarray
     micro_batches: int
-    parts: Parts
+    parts: PassSeconds
     ahead: float
 
     def seconds(self, buckets: int) -> float:
@@ -75,7 +75,7 @@ class Trained:
 
     log_prob: np.ndarray
     log_prob_tokens: np.ndarray
-    log_prob_parts: Parts
+    log_prob_passes_s: PassSeconds
     log_prob_micro_batches: int
     mini_batches: list[MiniBatch]
     optimizer: float
@@ -134,10 +134,10 @@ def steady_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Replic
 def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = None) -> Trained:
     """The training of one step on sequences of `lengths` tokens (float64[responses]); `shares`: a `popularity.routing`."""
     ranks, micro = _ranks(w, lengths)
-    ahead, _ = _passes(w, ranks, micro, heat(shares))
+    ahead, _ = _passes(w, ranks, micro, imbalance(shares))
     passes = w.training.log_prob_passes
     log_prob = passes * ranks.seconds(ahead) * (1 + bubble_share(trainer_of(w).layout, micro))
-    updates = [_mini_batch(w, part, heat(shares)) for part in np.split(lengths, w.training.mini_batches)]
+    updates = [_mini_batch(w, part, imbalance(shares)) for part in np.split(lengths, w.training.mini_batches)]
     optimizer = optimizer_seconds(trainer_of(w), w.training.optimizer == "replicated")
     return Trained(log_prob, ranks.tokens, ahead, micro, updates, optimizer, shares)
 
@@ -158,7 +158,7 @@ class _Ranks:
     tokens: np.ndarray
     squares: np.ndarray
 
-    def seconds(self, average: Parts) -> np.ndarray:
+    def seconds(self, average: PassSeconds) -> np.ndarray:
         """A pass by rank, from that of the average one: attention goes with the squares, all else with the tokens."""
         others = average.seconds - average.attention
         return others * self.tokens / self.tokens.mean() + average.attention * self.squares / self.squares.mean()
@@ -172,7 +172,7 @@ def _ranks(w: Workload, lengths: np.ndarray) -> tuple[_Ranks, int]:
     return _Ranks(tokens, squares), int(-(-tokens.max() // (w.training.micro_batch_tokens * w.training.cp)))
 
 
-def _passes(w: Workload, ranks: _Ranks, micro: int, hottest: float) -> tuple[Parts, Parts]:
+def _passes(w: Workload, ranks: _Ranks, micro: int, hottest: float) -> tuple[PassSeconds, PassSeconds]:
     return passes_of(w, float(ranks.tokens.mean()), float(ranks.squares.mean()), micro, hottest)
 
 

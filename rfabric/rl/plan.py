@@ -63,7 +63,7 @@ class Plan:
 
 
 # Seconds of computing of a phase of this kind, and what its bytes add.
-Lasts = Callable[[Workload, Step, str], tuple[float, float]]
+PhaseTimes = Callable[[Workload, Step, str], tuple[float, float]]
 
 
 def phase_order(w: Workload) -> list[PhaseKey]:
@@ -107,7 +107,7 @@ def plan_of(workload: Workload, seed: int = 0) -> Plan:
     return plan_of_steps(workload, [step_of(workload, seed, n) for n in range(workload.steps)])
 
 
-def plan_of_steps(w: Workload, steps: Sequence[Step], lasts: Lasts | None = None) -> Plan:
+def plan_of_steps(w: Workload, steps: Sequence[Step], lasts: PhaseTimes | None = None) -> Plan:
     """The plan of steps that are already drawn; `lasts` says what a phase takes where a scheduler has its own way."""
     lasts = lasts or phase_seconds
     train = tuple(range(w.cluster.training_gpus))

@@ -59,7 +59,7 @@ def moving(w: Setup) -> int:
     return round(w.training.drift * w.model.experts.count)
 
 
-def heat(shares: np.ndarray | None) -> float:
+def imbalance(shares: np.ndarray | None) -> float:
     """How many times an even share the busiest GPU of a group takes, the mean over layers: all others wait for it."""
     return 1.0 if shares is None else float(shares.max(axis=2).mean()) * shares.shape[2]
 

@@ -16,13 +16,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ..compute.expert_exchange import DISPATCH_AND_COMBINE
+from ..compute.layout import ALL_REDUCES_PER_LAYER
 from ..compute.models import BF16_BYTES
-from ..compute.roofline import ALL_REDUCES_PER_LAYER
 from ..errors import RunError
 from ..trace import Trace
 from ..trace.collectives import RING_FACTOR
 from . import flows
-from .exchanges import DISPATCH_AND_COMBINE, EXPERTS, training_passes
+from .exchanges import EXPERTS, training_passes
 from .phases import Step, Trained
 from .weight_sync import sync_bytes
 from .workload import Workload

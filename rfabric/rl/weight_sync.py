@@ -44,7 +44,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Part:
+class HeldShare:
     """A `share` of the weights, and the GPUs that hold it or can make it whole over NVLink."""
 
     share: float
@@ -53,13 +53,13 @@ class Part:
 
 def flat(w: Workload) -> list[Level]:
     """Every replica pulls its own copy: each GPU its tensor shard from GPUs that hold it, sources spread evenly."""
-    return [Level("weights", _pull(w, w.replicas, parts(w)))]
+    return [Level("weights", _pull(w, w.replicas, held_shares(w)))]
 
 
 def tree(w: Workload) -> list[Level]:
     """The replicas of the first generation pod pull; each passes its shards on to replicas of the other pods."""
     first, others = w.pods[0], w.pods[1:]
-    held = parts(w)
+    held = held_shares(w)
     fed = [(i % len(first), replica) for pod in others for i, replica in enumerate(pod)]
     pulled = len(first) * w.generation.tp
     return [Level("weights", _pull(w, first, held)), *_pass_on(w, held, [(first[i], r, i) for i, r in fed], pulled)]
@@ -74,7 +74,7 @@ def scatter(w: Workload) -> list[Level]:
 
 def rank0(w: Workload) -> list[Level]:
     """Data-parallel rank 0 sends one copy; those replicas that have it pass it on, twice as many each time."""
-    held, done, pulled = parts(w, first_rank=True), 1, w.generation.tp
+    held, done, pulled = held_shares(w, first_rank=True), 1, w.generation.tp
     levels = [Level("weights", _pull(w, w.replicas[:1], held))]
     while done < len(w.replicas):
         fed = w.replicas[done : 2 * done]
@@ -137,7 +137,7 @@ def _software(w: Workload) -> tuple[float, float, float]:
     return setup, size / (PACK * w.training.pp), sum(unpacking(size, w.training.pp).values())
 
 
-def parts(w: Workload, first_rank: bool = False) -> list[Part]:
+def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
     """The weights by who holds them: stage by stage, and server by server where tp or ep is wider than one.
 
     first_rank: only the GPUs of data-parallel rank 0.
@@ -150,19 +150,21 @@ def parts(w: Workload, first_rank: bool = False) -> list[Part]:
             for server in range(servers) if size else ():
                 key = tuple(g for g in gpus if servers == 1 or (g - gpus[0]) % wide // w.gpus_per_server == server)
                 found[key] = found.get(key, 0.0) + size / m.parameters / t.pp / servers
-    return [Part(share, gpus) for gpus, share in found.items()]
+    return [HeldShare(share, gpus) for gpus, share in found.items()]
 
 
-def _pull(w: Workload, replicas: list[list[int]], held: list[Part]) -> Flows:
+def _pull(w: Workload, replicas: list[list[int]], held: list[HeldShare]) -> Flows:
     """Each GPU of `replicas` its shard, part by part."""
     gpus = [gpu for replica in replicas for gpu in replica]
     return _join(Flows(_evenly(part.gpus, len(gpus)), gpus, [_shard(w) * part.share] * len(gpus)) for part in held)
 
 
-def _pass_on(w: Workload, held: list[Part], pairs: list[tuple[list[int], list[int], int]], before: int) -> list[Level]:
+def _pass_on(
+    w: Workload, held: list[HeldShare], pairs: list[tuple[list[int], list[int], int]], before: int
+) -> list[Level]:
     """The level in which replica a passes its shards on to b for each (a, b, i), i being a's place in the level before.
 
-    Part by part, as each arrived: `before` flows of the level before carry one part.
+    HeldShare by part, as each arrived: `before` flows of the level before carry one part.
     """
     if not pairs:
         return []
@@ -176,7 +178,7 @@ def _pass_on(w: Workload, held: list[Part], pairs: list[tuple[list[int], list[in
 def _dealt(w: Workload, gpus: list[int]) -> Flows:
     """Each of `gpus` its own n-th of the weights, from GPUs that hold that n-th."""
     size, n, src, dst, sizes, begin = sync_bytes(w), len(gpus), [], [], [], 0.0
-    for part in parts(w):
+    for part in held_shares(w):
         end = begin + part.share
         first, last = int(begin * n + 1e-9), min(n, int(-(-(end * n - 1e-9) // 1)))
         for i, source in zip(range(first, last), _evenly(part.gpus, last - first), strict=True):

@@ -12,7 +12,7 @@ from rfabric.fabric import parse_fabric
 from rfabric.rl import flows, plan_of, read_recipe, trace_of
 from rfabric.rl.exchanges import of_log_probs, of_sharded, of_training, of_update, training_passes
 from rfabric.rl.phases import step_of
-from rfabric.rl.popularity import heat, popularity, routing
+from rfabric.rl.popularity import imbalance, popularity, routing
 from rfabric.simulate.world import simulate
 from rfabric.trace import PhaseKey
 
@@ -200,7 +200,7 @@ def test_popularity_drifts_from_step_to_step(seed, step, skew, drift):
     assert now.shape == (2, 1, 32) and (now == again).all() and now.sum(axis=2) == pytest.approx(np.ones((2, 1)))
     assert (now == then).all() == (drift == 0)
     assert not (now[0] == now[1]).all()  # each layer has ranks of its own
-    assert 1 < heat(now) <= 32
+    assert 1 < imbalance(now) <= 32
 
 
 def test_drift_moves_as_many_experts_as_it_says():
@@ -242,16 +242,16 @@ def test_more_skew_takes_longer_and_none_is_as_without():
 
 
 def test_the_busiest_gpu_computes_for_all():
-    """Tokens' share of the experts' matmuls grows by the heat, all else stays."""
+    """Tokens' share of the experts' matmuls grows by their imbalance, all else stays."""
     w = job("grpo-64-moe", "training.skew=1", "efficiency.training=0.4")
     even = job("grpo-64-moe", "efficiency.training=0.4")
     hot, cold = (step_of(x, 0, 0).trained for x in (w, even))
     m = w.model
     tokens = hot.log_prob_tokens.mean()
-    extra = (heat(hot.routing) - 1) * 2 * (m.active_parameters - m.dense_parameters) * tokens / 4
+    extra = (imbalance(hot.routing) - 1) * 2 * (m.active_parameters - m.dense_parameters) * tokens / 4
     seconds = extra / (w.gpu.bf16_flops * 0.4)
-    assert (hot.log_prob_parts.seconds - cold.log_prob_parts.seconds) == pytest.approx(seconds)
-    modelled = [step_of(job("grpo-64-moe", f"training.skew={s}"), 0, 0).trained.log_prob_parts for s in (0, 1)]
+    assert (hot.log_prob_passes_s.seconds - cold.log_prob_passes_s.seconds) == pytest.approx(seconds)
+    modelled = [step_of(job("grpo-64-moe", f"training.skew={s}"), 0, 0).trained.log_prob_passes_s for s in (0, 1)]
     assert modelled[1].matmul > modelled[0].matmul and modelled[1].attention == modelled[0].attention
 
 

@@ -11,19 +11,18 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...compute.communication import HOST_LAUNCH, Group, Network, bus_factor, collective_seconds, network
+from ...compute.communication import HOST_LAUNCH, Network, RankGroup, bus_factor, collective_seconds, network
 from ...compute.gpus import find_gpu
 from ...errors import RFabricError
 from ...units import BITS_PER_BYTE, parse_size
-from . import Group as Points
-from . import Point
+from . import Point, PointGroup
 from .tables import Refused, attempt, by_size, number, rows
 
 _SIZE = re.compile(r"(\d+)[ _-]*x?[ _-]*(gpus?|nodes?|servers?)(?![a-z])", re.I)
 _ALGORITHM = re.compile(r"(?<![a-z])(ring|tree|nvls)(?![a-z])", re.I)
 
 
-def check(path: Path, data: Path) -> Iterable[Points]:
+def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Two groups: payloads from 1 MiB on, and smaller ones."""
     table = rows(path)
     size_column = next((c for c in table[0] if c and re.search(r"payload|size|bytes", c, re.I)), None)
@@ -69,7 +68,7 @@ def _bytes(row: dict[str, str], column: str) -> float:
     return number(row, column)
 
 
-def _where(column: str) -> tuple[Group, Network]:
+def _where(column: str) -> tuple[RankGroup, Network]:
     gpu = find_gpu(column)
     if gpu is None:
         raise Refused("names no GPU of the catalog")
@@ -82,4 +81,4 @@ def _where(column: str) -> tuple[Group, Network]:
     each = counts.get("g", gpu.gpus_per_server)
     gpus = each if nodes is None or each > gpu.gpus_per_server else each * nodes
     servers = -(-gpus // net.domain) if nodes is None else max(1, -(-nodes * gpu.gpus_per_server // net.domain))
-    return Group(gpus, servers), net
+    return RankGroup(gpus, servers), net
