@@ -52,15 +52,15 @@ class MiniBatch:
     """One optimizer update, by data-parallel rank: seconds `first` and `tokens` (float64[dp] both).
 
     `first` ends where the backward pass of the last micro-batch begins, which takes all ranks the same and comes in
-    `buckets` pieces of `piece` s. `parts`: what the average rank's passes are made of; `ahead`: the forward pass's share.
+    `buckets` pieces of `piece` s. `passes`: what the average rank's are made of; `forward_share`: of their seconds.
     """
 
     first: np.ndarray
     piece: float
     tokens: np.ndarray
     micro_batches: int
-    parts: PassSeconds
-    ahead: float
+    passes: PassSeconds
+    forward_share: float
 
     def seconds(self, buckets: int) -> float:
         return float(self.first.max()) + buckets * self.piece
@@ -68,14 +68,15 @@ class MiniBatch:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """One step's training: log-probabilities (s, tokens: float64[dp]; parts), then mini-batches and their optimizer steps.
+    """One step's training: log-probabilities, then mini-batches and their optimizer steps.
 
+    log_prob (s), log_prob_tokens: float64[dp]; log_prob_pass: one of the average rank, by what takes it;
     log_prob_micro_batches: of one pass; routing: who takes the tokens, see `popularity.routing`.
     """
 
     log_prob: np.ndarray
     log_prob_tokens: np.ndarray
-    log_prob_passes_s: PassSeconds
+    log_prob_pass: PassSeconds
     log_prob_micro_batches: int
     mini_batches: list[MiniBatch]
     optimizer: float
@@ -147,8 +148,9 @@ def _mini_batch(w: Workload, lengths: np.ndarray, hottest: float) -> MiniBatch:
     ahead, back = _passes(w, ranks, micro, hottest)
     last = float(ranks.seconds(back).min()) / micro
     whole = (ranks.seconds(ahead) + ranks.seconds(back)) * (1 + bubble_share(trainer_of(w).layout, micro))
-    parts = ahead + back
-    return MiniBatch(whole - last, last / w.training.buckets, ranks.tokens, micro, parts, ahead.seconds / parts.seconds)
+    passes = ahead + back
+    piece, forward_share = last / w.training.buckets, ahead.seconds / passes.seconds
+    return MiniBatch(whole - last, piece, ranks.tokens, micro, passes, forward_share)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ R replicas, S bytes of one copy, n generation GPUs in several servers. A level b
 arrived. A stage of the pipeline has its own layers and, where experts or tensors are dealt to more than one server, a server its
 own part of them: every byte comes from a GPU that holds it. Shards that ranks of one server hold are made whole over NVLink
 first, which costs the fabric nothing (not in p2p, where each rank sends what it holds). Parameters that training shards over
-servers are gathered by a level of their own before these (`plan.weight_levels`).
+servers are gathered by a level of their own before these (`traffic.weight_levels`).
 
 Besides the wire there is software, calibrated in sync_time:
 
@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from ..compute.communication import NIC_REACHED
 from ..compute.sync_time import GROUP_SETUP, PACK, UNPACK, unpacking
 from ..trace import Flows, ring
+from .flows import NONE, join, leaving, wire_seconds
 from .workload import Workload
 
 
@@ -91,14 +92,14 @@ def relay(w: Workload) -> list[Level]:
         store = _server_mates(w, pod[0][0])
         pushed.append(_dealt(w, store))
         pulled += [_from_store(w, store, replica) for replica in pod]
-    fan_out = _join(pulled)
-    return [Level("weights", _join(pushed))] + ([Level("fan-out", fan_out)] if fan_out.src else [])
+    fan_out = join(pulled)
+    return [Level("weights", join(pushed))] + ([Level("fan-out", fan_out)] if fan_out.src else [])
 
 
 def p2p(w: Workload) -> list[Level]:
     """Every training rank sends what it holds of each shard straight to the GPU that needs it; ranks take turns."""
     found = [_shards(w, r, k, gpu) for r, replica in enumerate(w.replicas) for k, gpu in enumerate(replica)]
-    return [Level("weights", _join(found))]
+    return [Level("weights", join(found))]
 
 
 STRATEGIES = {
@@ -115,8 +116,6 @@ def sync_bytes(w: Workload) -> float:
 
 def software_seconds(w: Workload) -> float:
     """What set-up, packing and unpacking add to the seconds on the wire; what the recipe's efficiency leaves, where it has one."""
-    from .flows import leaving, wire_seconds  # flows knows workloads, which know the names of strategies
-
     wire = sum(wire_seconds(w, leaving(w, level.flows)) for level in STRATEGIES[w.weight_sync.strategy](w))
     if w.weight_sync.efficiency:
         return wire * (1 / w.weight_sync.efficiency - 1)
@@ -156,7 +155,7 @@ def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
 def _pull(w: Workload, replicas: list[list[int]], held: list[HeldShare]) -> Flows:
     """Each GPU of `replicas` its shard, part by part."""
     gpus = [gpu for replica in replicas for gpu in replica]
-    return _join(Flows(_evenly(part.gpus, len(gpus)), gpus, [_shard(w) * part.share] * len(gpus)) for part in held)
+    return join(Flows(_evenly(part.gpus, len(gpus)), gpus, [_shard(w) * part.share] * len(gpus)) for part in held)
 
 
 def _pass_on(
@@ -172,7 +171,7 @@ def _pass_on(
     for p, part in enumerate(held):
         flows += [Flows(a, b, [_shard(w) * part.share] * tp) for a, b, _ in pairs]
         waits += [p * before + i * tp + k for _, _, i in pairs for k in range(tp)]
-    return [Level("fan-out", _join(flows), tuple(waits))]
+    return [Level("fan-out", join(flows), tuple(waits))]
 
 
 def _dealt(w: Workload, gpus: list[int]) -> Flows:
@@ -198,7 +197,7 @@ def _from_store(w: Workload, store: list[int], replica: list[int]) -> Flows:
         if gpu // w.gpus_per_server != store[0] // w.gpus_per_server
         for i in range(k * n // tp, -(-(k + 1) * n // tp))
     ]
-    return Flows(*(list(column) for column in zip(*found, strict=True))) if found else Flows([], [], [])
+    return Flows(*(list(column) for column in zip(*found, strict=True))) if found else NONE
 
 
 def _server_mates(w: Workload, gpu: int) -> list[int]:
@@ -228,13 +227,6 @@ def _shards(w: Workload, replica: int, k: int, gpu: int) -> Flows:
 def _evenly(gpus: tuple[int, ...], count: int) -> list[int]:
     """`count` of `gpus`, each taken as often as the others, one more at most."""
     return [gpus[i * len(gpus) // count] for i in range(count)]
-
-
-def _join(flows) -> Flows:
-    columns = list(zip(*flows, strict=True))
-    return (
-        Flows(*([value for part in column for value in part] for column in columns)) if columns else Flows([], [], [])
-    )
 
 
 def _shard(w: Workload) -> float:

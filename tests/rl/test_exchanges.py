@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.rl import flows, plan_of, read_recipe, trace_of
-from rfabric.rl.exchanges import of_log_probs, of_sharded, of_training, of_update, training_passes
+from rfabric.rl.exchanges import of_log_probs, of_sharded, of_update, training_passes
 from rfabric.rl.phases import step_of
 from rfabric.rl.popularity import imbalance, popularity, routing
+from rfabric.rl.traffic import traffic_of
 from rfabric.simulate.world import simulate
 from rfabric.trace import PhaseKey
 
@@ -74,7 +75,8 @@ def test_loops_send_all_and_compute_all(wanted, seed):
 
 def test_every_layer_of_every_pass_and_micro_batch_exchanges():
     w = job("grpo-64-moe")
-    t, layers, trained = w.training, w.model.experts.layers, step_of(w, 0, 0).trained
+    t, layers, step = w.training, w.model.experts.layers, step_of(w, 0, 0)
+    trained = step.trained
     micro = trained.log_prob_micro_batches
     assert of_log_probs(w, trained).repeat == 2 * layers * t.log_prob_passes * micro
     for batch in trained.mini_batches:
@@ -83,7 +85,7 @@ def test_every_layer_of_every_pass_and_micro_batch_exchanges():
         assert sum(loop.repeat for loop in loops) == 2 * layers * 3 * batch.micro_batches
         assert [loop.repeat for loop in loops[1:]] == [2 * layers * 2 // t.buckets] * (t.buckets - 1)
         assert sum(loop.seconds for loop in loops) == pytest.approx(batch.seconds(t.buckets))
-    assert len(of_training(w, trained)) == len(trace_of(w).loops)
+    assert len(traffic_of(w, step).loops) == len(trace_of(w).loops)
 
 
 def test_buckets_leave_while_the_last_backward_pass_exchanges():
@@ -115,7 +117,7 @@ def test_all_ways_to_the_seconds_of_training_agree(which):
 def test_overlap_hides_what_is_shorter():
     """max(computing, exchange) instead of their sum, with the same bytes in twice as many exchanges of half the size."""
     plain, overlapped = job("grpo-64-moe"), job("grpo-64-moe", "training.overlap_batches=true")
-    a, b = (of_training(w, step_of(w, 0, 0).trained) for w in (plain, overlapped))
+    a, b = (traffic_of(w, step_of(w, 0, 0)).loops for w in (plain, overlapped))
     for one, other in zip(a, b, strict=True):
         (turn,), (half,) = one.turns, other.turns
         wire = one.repeat * flows.wire_seconds(plain, turn.flows)
@@ -149,7 +151,7 @@ def test_what_computing_does_not_hide_of_sharded_layers_is_exposed(nic):
         loop, (gather, scatter) = of_sharded(w, batch), (flows.wire_seconds(w, f) for f in flows.sharded(w))
         computing = batch.seconds(w.training.buckets)
         ahead, back = batch.micro_batches * gather, batch.micro_batches * (gather + scatter)
-        expected = max(ahead, batch.ahead * computing) + max(back, (1 - batch.ahead) * computing)
+        expected = max(ahead, batch.forward_share * computing) + max(back, (1 - batch.forward_share) * computing)
         assert computing + loop.exposed(w) == pytest.approx(expected)
 
 
