@@ -14,7 +14,8 @@ from pathlib import Path
 
 from ..errors import RFabricError
 from ..folders import data_dir
-from .configs import model_of, read_config
+from .config_fields import read_config
+from .configs import model_of
 from .models import Model
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from rfabric import cli
 from rfabric.compute import memory
-from rfabric.compute.configs import FAMILIES, model_of
+from rfabric.compute.configs import model_of
+from rfabric.compute.families import FAMILIES
 from rfabric.compute.gpus import GPUS, find_gpu
 from rfabric.compute.model_card import Split, model_card
 from rfabric.compute.models import Latent

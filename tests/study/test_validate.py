@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from rfabric.cli import main
 from rfabric.compute.communication import KINDS, bus_bandwidth, collective_seconds, group_of, network
-from rfabric.compute.configs import model_of, read_config
+from rfabric.compute.config_fields import read_config
+from rfabric.compute.configs import model_of
 from rfabric.compute.gpus import GPUS
 from rfabric.compute.layout import layout
 from rfabric.compute.memory import RESERVED_BYTES
