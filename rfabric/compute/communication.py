@@ -179,15 +179,22 @@ def algorithms(kind: str, size: float, group: RankGroup, net: Network) -> dict[s
 
 
 def bus_factor(kind: str, gpus: int) -> float:
-    """Bus bandwidth over algorithm bandwidth, as nccl-tests define it (doc/PERFORMANCE.md)."""
+    """Bus bandwidth over algorithm bandwidth, as nccl-tests define it (doc/PERFORMANCE.md).
+
+    >>> bus_factor("all-reduce", 8)
+    1.75
+    """
     share = (gpus - 1) / gpus
     return {"all-reduce": 2 * share, "all-gather": share, "reduce-scatter": share, "all-to-all": share}.get(kind, 1.0)
 
 
-def bus_bandwidth(kind: str, size: float, gpus: int | Sequence[int] | RankGroup, net: Network) -> float:
+def bus_bandwidth(
+    kind: str, size: float, gpus: int | Sequence[int] | RankGroup, net: Network, algorithm: str | None = None
+) -> float:
     """Bytes/s of a collective as nccl-tests report them: bus bandwidth."""
     group = group_of(gpus, net)
-    return size / collective_seconds(kind, size, group, net) * bus_factor(kind.replace("_", "-"), group.gpus)
+    rate = size / collective_seconds(kind, size, group, net, algorithm)
+    return rate * bus_factor(kind.replace("_", "-"), group.gpus)
 
 
 def _all_reduce(size: float, group: RankGroup, net: Network) -> dict[str, float]:

@@ -1,7 +1,8 @@
 """GPUs as data: peaks, memory, links, prices. Facts restated from data sheets and public tables in `catalog.csv`, where every
 row names its source and a note says where sources disagree.
 
-    GPUS["H100"].bf16_flops -> 989e12          find_gpu("NVIDIA H100 80GB HBM3").name -> "H100"
+>>> GPUS["H100"].bf16_flops, find_gpu("NVIDIA H100 80GB HBM3").name
+(989000000000000.0, 'H100')
 
 FLOP/s are dense. A server is what has its own NICs and host; `nvlink_gpus` share NVLink: 8 in most servers, the 72 of 18 servers
 in an NVL72 rack. HBM bytes are those a driver reports: the 80 GB of a data sheet are 80 GiB.
@@ -74,6 +75,9 @@ def find_gpu(text: str) -> Gpu | None:
     """The GPU that `text` names in whatever spelling: `h100_sxm`, `DGX-H100`, `NVIDIA A100-SXM4-40GB`, `h200_8gpu_busbw`.
 
     None where it names none; the first where it names several.
+
+    >>> find_gpu("NVIDIA A100-SXM4-40GB").name
+    'A100-40GB'
     """
     wanted = str(text).upper()
     found = _NAMES.search(wanted)

@@ -1,6 +1,8 @@
-"""A model on one sheet: parameters, bytes and FLOPs, its share on each GPU of a split, and the GPUs it fits.
+"""The card of a model: parameters, bytes and FLOPs, its share on each GPU of a split, and the GPUs it fits.
 
-    model_card(find_model("Qwen3-32B"), Split(tp=4), context=4096)["kv_bytes_per_token"] -> 262144
+>>> from rfabric.compute.named import find_model
+>>> model_card(find_model("Qwen3-32B"), Split(tp=4), context=4096)["kv_bytes_per_token"]
+262144
 
 Keys carry their units. FLOPs of prefill and training are those of a token in a sequence of `context` tokens, on average; of decode
 those of the token after it.

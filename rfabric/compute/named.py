@@ -1,7 +1,7 @@
 """Models by name: whatever way makers, engines and people spell it.
 
-read_model("traffic/models/Qwen2.5-14B.json").parameters -> 14_770_033_664
-find_model("Qwen/Qwen3-30B-A3B-FP8").active_parameters   -> 3_353_032_704
+>>> find_model("Qwen/Qwen3-30B-A3B-FP8").active_parameters
+3353032704
 """
 
 import difflib
@@ -63,7 +63,11 @@ def likely_models(text: str) -> str:
 
 
 def same_model(one: str, other: str) -> bool:
-    """Whether two names mean the same model, whatever their makers, spelling and tuning."""
+    """Whether two names mean the same model, whatever their makers, spelling and tuning.
+
+    >>> same_model("Qwen/Qwen3-32B-FP8", "qwen_qwen3_32b"), same_model("Qwen3-32B", "Qwen3-8B")
+    (True, False)
+    """
     mine, its = _words(one), _words(other)
     short, long = sorted((mine, its), key=len)
     return bool(short) and any(_joined(a) == _joined(b) for a, b in ((mine, its), (short, long[1:]), (short, long[2:])))

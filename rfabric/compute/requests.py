@@ -63,7 +63,11 @@ def independent(prompt: np.ndarray, output: np.ndarray, group_size: int = 1) -> 
 
 
 def closed_loop(concurrency: int, prompt: int, output: int, rounds: int, gap: float = 0.0) -> Requests:
-    """`concurrency` clients that each send `rounds` requests, the next `gap` s after the answer to the last."""
+    """`concurrency` clients that each send `rounds` requests, the next `gap` s after the answer to the last.
+
+    >>> closed_loop(2, prompt=100, output=10, rounds=3).after.tolist()
+    [-1, -1, 0, 1, 2, 3]
+    """
     n = concurrency * rounds
     after = np.maximum(np.arange(n) - concurrency, -1)
     same = (np.full(n, prompt), np.full(n, output))

@@ -138,9 +138,9 @@ class DecodeStep:
     def seconds(self, n: int, context: float, steps: int = 1) -> float:
         """Seconds of `steps` decode steps in a row; `context` is C at the first, and grows by n a step.
 
-        >>> step = DecodeStep(0.01, 1e-6, 0, 0, 0.002, 0)
-        >>> step.seconds(2, 1000, steps=2)  # C is 1000, then 1002
-        0.026002
+        >>> step = DecodeStep(1.0, 0.5, 0.0, 0.0, overhead_s=0.25, overhead_s_per_token=0.0)
+        >>> step.seconds(2, context=4, steps=2)  # C is 4, then 6
+        7.5
         """
         if self.window_kv_s_per_token and context < n * self.window:  # windows fill on the way
             filling = min(steps, -int((context - n * self.window) // n))

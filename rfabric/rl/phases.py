@@ -195,7 +195,11 @@ def handover(w: Workload) -> dict[str, float]:
 
 
 def balance(lengths: np.ndarray, ranks: int) -> list[np.ndarray]:
-    """Sequences dealt to ranks, longest first to the rank with fewest tokens: verl's balance_batch does the like."""
+    """Sequences dealt to ranks, longest first to the rank with fewest tokens: verl's balance_batch does the like.
+
+    >>> [rank.tolist() for rank in balance(np.array([10.0, 40.0, 20.0, 30.0]), ranks=2)]
+    [[1, 0], [3, 2]]
+    """
     dealt: list[list[int]] = [[] for _ in range(ranks)]
     load = np.zeros(ranks)
     for i in np.argsort(-lengths, kind="stable").tolist():

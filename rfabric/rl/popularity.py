@@ -16,7 +16,11 @@ _SEED = 2  # of the streams of numbers that a (seed, ...) gives, the one of expe
 
 
 def popularity(count: int, per_token: int, skew: float) -> np.ndarray:
-    """Share of all tokens that the expert of each rank takes (float64[count], falling, sum 1)."""
+    """Share of all tokens that the expert of each rank takes (float64[count], falling, sum 1).
+
+    >>> popularity(4, per_token=2, skew=0.0).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
     weights = np.arange(1, count + 1) ** -skew
     for full in range(per_token):  # the first `full` are chosen by every token
         rest = (per_token - full) * weights[full:] / weights[full:].sum()

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...compute.communication import HOST_LAUNCH, Network, RankGroup, bus_factor, collective_seconds, network
+from ...compute.communication import HOST_LAUNCH, Network, RankGroup, bus_bandwidth, collective_seconds, network
 from ...compute.gpus import find_gpu
 from ...errors import RFabricError
 from ...units import BITS_PER_BYTE, parse_size
@@ -50,8 +50,8 @@ def _point(row: dict[str, str], size_column: str | None, column: str) -> tuple[f
     algorithm = forced[1].lower() if forced else None
     if algorithm == "nvls" and group.servers > 1:
         algorithm = "nvls-tree"
-    rate = size / collective_seconds("all-reduce", size, group, net, algorithm)
-    rate *= 1.0 if "algbw" in column.lower() else bus_factor("all-reduce", group.gpus)
+    asked = "all-reduce", size, group, net, algorithm
+    rate = size / collective_seconds(*asked) if "algbw" in column.lower() else bus_bandwidth(*asked)
     # GBps are bytes, Gbps are bits
     measured = number(row, column) / (BITS_PER_BYTE if re.search(r"Gb(ps|it)", column) else 1)
     return size, Point(f"{column} {size:.0f} B", measured, rate / 1e9, "GB/s")
