@@ -62,10 +62,10 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
     yield PointGroup("parameters", str(path.parent.relative_to(data) / "*.json"), tuple(points), tuple(left), _NOTE)
 
 
-Row = tuple[str, Model | RFabricError, list[Stated]]
+StatedModel = tuple[str, Model | RFabricError, list[Stated]]
 
 
-def _rows(files: list[Path], published: dict[str, list[Stated]]) -> Iterator[Row]:
+def _rows(files: list[Path], published: dict[str, list[Stated]]) -> Iterator[StatedModel]:
     """Every config with what is stated of it, then what is stated of models without a config beside."""
     for file in files:
         mine = [name for name in published if same_model(name, file.stem)]
