@@ -151,12 +151,12 @@ def collective_seconds(
         raise RFabricError(f"{kind}: {size} bytes must not be negative")
     if group.gpus == 1 or not size:
         return 0.0
-    found = algorithms(kind, size, group, net)
+    seconds_by = algorithms(kind, size, group, net)
     if algorithm is None:
-        return net.launch + min(found[name] for name in found if name not in ON_REQUEST)
-    if algorithm not in found:
-        raise RFabricError(f"{kind} has no algorithm {algorithm!r} for {group}; there are {', '.join(found)}")
-    return net.launch + found[algorithm]
+        return net.launch + min(seconds_by[name] for name in seconds_by if name not in ON_REQUEST)
+    if algorithm not in seconds_by:
+        raise RFabricError(f"{kind} has no algorithm {algorithm!r} for {group}; there are {', '.join(seconds_by)}")
+    return net.launch + seconds_by[algorithm]
 
 
 ON_REQUEST = ("halving-doubling",)  # known, but NCCL does not have it
@@ -198,13 +198,13 @@ def bus_bandwidth(
 
 
 def _all_reduce(size: float, group: RankGroup, net: Network) -> dict[str, float]:
-    found = {"ring": _ring(2, size, group, net), "tree": _tree(size, group, net)}
+    seconds = {"ring": _ring(2, size, group, net), "tree": _tree(size, group, net)}
     steps = 2 * log2(group.gpus) * _hop("ring", 2, group)
     share = 2 * (group.gpus - 1) / group.gpus
-    found["halving-doubling"] = BASE["ring"][2] * US + steps + share * size / _ring_rate(group, net)
+    seconds["halving-doubling"] = BASE["ring"][2] * US + steps + share * size / _ring_rate(group, net)
     if net.tuning.nvls_share and group.local > 1:
-        found["nvls" if group.servers == 1 else "nvls-tree"] = _nvls(size, group, net)
-    return found
+        seconds["nvls" if group.servers == 1 else "nvls-tree"] = _nvls(size, group, net)
+    return seconds
 
 
 def _gather(size: float, group: RankGroup, net: Network) -> dict[str, float]:

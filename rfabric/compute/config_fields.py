@@ -94,11 +94,11 @@ class Fields:
 
     def get(self, fact: str, default: object = None) -> object:
         """The value of `fact`; RFabricError where two spellings of it disagree."""
-        found = self.said(fact)
-        if len({str(value) for value in found.values()}) > 1 and fact != "context":
-            both = " and ".join(f"{key} {value!r}" for key, value in found.items())
+        spelled = self.said(fact)
+        if len({str(value) for value in spelled.values()}) > 1 and fact != "context":
+            both = " and ".join(f"{key} {value!r}" for key, value in spelled.items())
             raise RFabricError(f"model {self.name}: {both} contradict each other; keep one")
-        return next(iter(found.values()), default)
+        return next(iter(spelled.values()), default)
 
     def count(self, fact: str, default: int | None = None) -> int:
         """A whole number; RFabricError where it is another thing, or absent without a default."""

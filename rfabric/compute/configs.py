@@ -43,12 +43,12 @@ def model_of(config: dict, name: str) -> Model:
 
 def _notes(config: dict) -> tuple[str, ...]:
     apart = [key.removesuffix("_config") for key in ("vision_config", "audio_config") if config.get(key)]
-    found = (f"its parts for {' and '.join(apart)} are not counted",) if apart else ()
+    notes = (f"its parts for {' and '.join(apart)} are not counted",) if apart else ()
     if config.get("index_topk"):
-        found += (
+        notes += (
             f"attention counts all tokens before one, not only the {config['index_topk']} that its indexer picks",
         )
-    return found
+    return notes
 
 
 def _published(fields: Fields) -> dict[str, float]:

@@ -50,11 +50,11 @@ class Gpu:
         """Dense FLOP/s at `bf16`, `fp8` or `fp4`; RFabricError where its tensor cores lack that."""
         if precision not in PRECISIONS:
             raise RFabricError(f"precision {precision!r} is not known; use one of {', '.join(PRECISIONS)}")
-        found = getattr(self, f"{precision}_flops")
-        if found is None:
+        flops = getattr(self, f"{precision}_flops")
+        if flops is None:
             has = ", ".join(p for p in PRECISIONS if getattr(self, f"{p}_flops"))
             raise RFabricError(f"GPU {self.name} has no {precision} matmul; use {has}")
-        return found
+        return flops
 
     def matmul_share(self, precision: str = "bf16") -> float:
         """Share of the peak that a tuned matmul reaches: measured, else the median over the GPUs that were."""

@@ -30,14 +30,14 @@ def find_model(name: str, folders: Sequence[str | Path] = ()) -> Model | None:
     `Qwen/Qwen3-32B`, `qwen_qwen3_32b`, `LLAMA3.1_8B`, `Meta-Llama-3.1-8B-Instruct` and `Qwen3-235B-A22B-FP8` are found. None where
     no config has the name.
     """
-    found = find_config(name, folders)
-    return read_model(found) if found else None
+    config = find_config(name, folders)
+    return read_model(config) if config else None
 
 
 def find_config(name: str, folders: Sequence[str | Path] = ()) -> Path | None:
     """The config file that `find_model` reads."""
-    found = (_in_folder(str(name), Path(folder)) for folder in (*folders, _shipped()))
-    return next((path for path in found if path), None)
+    configs = (_in_folder(str(name), Path(folder)) for folder in (*folders, _shipped()))
+    return next((path for path in configs if path), None)
 
 
 def load_model(text: str) -> Model:
@@ -45,14 +45,14 @@ def load_model(text: str) -> Model:
     path = Path(text)
     file = path / "config.json" if path.is_dir() else path
     if file.suffix == ".json":
-        found = read_model(file)
-        return replace(found, name=file.resolve().parent.name) if file.stem == "config" else found
-    found = find_model(text)
-    if found is None:
+        model = read_model(file)
+        return replace(model, name=file.resolve().parent.name) if file.stem == "config" else model
+    model = find_model(text)
+    if model is None:
         raise RFabricError(
             f"no model {text!r}; give a config.json or one of traffic/models/, which has {likely_models(text)}"
         )
-    return found
+    return model
 
 
 def likely_models(text: str) -> str:
@@ -92,9 +92,9 @@ def _in_folder(name: str, folder: Path) -> Path | None:
         key = _joined(words[first:])
         if key in known:
             return known[key]
-        found = {path for k, path in known.items() if _is_like(key, k)}
-        if len(found) == 1:
-            return found.pop()
+        likely = {path for k, path in known.items() if _is_like(key, k)}
+        if len(likely) == 1:
+            return likely.pop()
     return None
 
 

@@ -162,8 +162,8 @@ def _shares(w: Workload, parts: PassSeconds) -> str:
         "context": "context-parallel",
         "experts": "to experts and back",
     }
-    found = {words[f.name]: getattr(parts, f.name) / parts.seconds for f in fields(parts)}
-    return ", ".join(f"{share:.0%} {word}" for word, share in found.items() if share >= 0.005)
+    shares = {words[f.name]: getattr(parts, f.name) / parts.seconds for f in fields(parts)}
+    return ", ".join(f"{share:.0%} {word}" for word, share in shares.items() if share >= 0.005)
 
 
 def _looped(w: Workload, loops: list[Repeated], routing: np.ndarray | None) -> Iterator[Item]:
@@ -192,7 +192,7 @@ def _looped(w: Workload, loops: list[Repeated], routing: np.ndarray | None) -> I
 
 def _weight_sync(w: Workload) -> list[Item]:
     strategy = "colocated" if w.colocated else w.weight_sync.strategy
-    found = [Item("weight_sync", what, 1, seconds, 0, _HANDOVER[what]) for what, seconds in handover(w).items()]
+    items = [Item("weight_sync", what, 1, seconds, 0, _HANDOVER[what]) for what, seconds in handover(w).items()]
     each = sync_bytes(w) / w.model.parameters
     for level in weight_levels(w):
         why = (
@@ -200,8 +200,8 @@ def _weight_sync(w: Workload) -> list[Item]:
             if level.label == "gather"
             else f"{strategy}: {w.model.parameters / 1e9:.2f} B parameters x {each:.3g} B to {len(w.replicas)} replicas"
         )
-        found += _sent(w, "weight_sync", level.label, [flows.leaving(w, level.flows)], why)
-    return found
+        items += _sent(w, "weight_sync", level.label, [flows.leaving(w, level.flows)], why)
+    return items
 
 
 def _sent(w: Workload, phase: str, item: str, turns: Iterable[Flows], why: str) -> list[Item]:

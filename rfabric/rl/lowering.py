@@ -224,14 +224,14 @@ def _provenance(w: Workload, seed: int) -> dict:
 
 def _merged(w: Workload) -> list[str]:
     """What the trace says of this job in fewer rows than the job sends."""
-    found = [*MERGED, *(MERGED_SHARDED if w.training.optimizer == "sharded" else ())]
+    merged = [*MERGED, *(MERGED_SHARDED if w.training.optimizer == "sharded" else ())]
     if w.model.experts:
-        found += [*MERGED_EXPERTS, *(SKEWED if w.training.skew else EVEN)]
-    return found
+        merged += [*MERGED_EXPERTS, *(SKEWED if w.training.skew else EVEN)]
+    return merged
 
 
 def _model(model: Model) -> dict:
-    found = dataclasses.asdict(model)
-    experts = found.pop("experts")
-    found["parameters"] = model.parameters
-    return found | {"experts": experts, "active_parameters": model.active_parameters} if experts else found
+    facts = dataclasses.asdict(model)
+    experts = facts.pop("experts")
+    facts["parameters"] = model.parameters
+    return facts | {"experts": experts, "active_parameters": model.active_parameters} if experts else facts

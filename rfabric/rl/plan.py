@@ -80,15 +80,15 @@ def waits(w: Workload, phase: PhaseKey) -> list[PhaseKey]:
     """The phases after which `phase` may begin."""
     n, ahead = phase.step, w.steps_ahead
     if phase.phase == "generation":
-        found = [PhaseKey(n - 1 - ahead, "weight_sync")]
-        found += [PhaseKey(n - 1, "generation")] if ahead else []
+        before = [PhaseKey(n - 1 - ahead, "weight_sync")]
+        before += [PhaseKey(n - 1, "generation")] if ahead else []
     elif phase.phase == "training":
-        found = [PhaseKey(n, "generation")]
-        found += [PhaseKey(n - 1, "weight_sync")] if ahead else []
+        before = [PhaseKey(n, "generation")]
+        before += [PhaseKey(n - 1, "weight_sync")] if ahead else []
     else:
-        found = [PhaseKey(n, "training")]
-        found += [PhaseKey(n + 1, "generation")] if w.pipeline == "one-step-off" else []
-    return [key for key in found if 0 <= key.step < w.steps]
+        before = [PhaseKey(n, "training")]
+        before += [PhaseKey(n + 1, "generation")] if w.pipeline == "one-step-off" else []
+    return [key for key in before if 0 <= key.step < w.steps]
 
 
 def step_period(w: Workload, generation: float, training: float, weight_sync: float) -> float:

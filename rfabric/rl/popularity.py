@@ -40,13 +40,13 @@ def routing(w: Setup, seed: int, step: int) -> np.ndarray | None:
     if not experts or not t.skew:
         return None
     shares = popularity(experts.count, experts.per_token, t.skew)
-    found = np.empty((t.skew_layers, t.pp, t.ep))
+    routed = np.empty((t.skew_layers, t.pp, t.ep))
     for layer in range(t.skew_layers):
         for stage in range(t.pp):
             random = np.random.default_rng([seed, layer, stage, _SEED])
             ranks = _ranks(random, experts.count, moving(w), step)
-            found[layer, stage] = shares[ranks].reshape(t.ep, -1).sum(axis=1)
-    return found
+            routed[layer, stage] = shares[ranks].reshape(t.ep, -1).sum(axis=1)
+    return routed
 
 
 def _ranks(random: np.random.Generator, count: int, moved: int, step: int) -> np.ndarray:

@@ -269,10 +269,10 @@ class Setup:
         size, origin = self.cluster.gpus_per_pod, 0
         if size is None:
             size, origin = -(-len(self.replicas) // 2) * self.generation.tp, self.first_generation_gpu
-        found: dict[int, list[list[int]]] = {}
+        pods: dict[int, list[list[int]]] = {}
         for replica in self.replicas:
-            found.setdefault((replica[0] - origin) // size, []).append(replica)
-        return list(found.values())
+            pods.setdefault((replica[0] - origin) // size, []).append(replica)
+        return list(pods.values())
 
     def rank(self, pp: int, dp: int, cp: int = 0, tp: int = 0) -> int:
         """The GPU at these coordinates of training."""

@@ -98,8 +98,8 @@ def relay(w: Workload) -> list[Level]:
 
 def p2p(w: Workload) -> list[Level]:
     """Every training rank sends what it holds of each shard straight to the GPU that needs it; ranks take turns."""
-    found = [_shards(w, r, k, gpu) for r, replica in enumerate(w.replicas) for k, gpu in enumerate(replica)]
-    return [Level("weights", join(found))]
+    shards = [_shards(w, r, k, gpu) for r, replica in enumerate(w.replicas) for k, gpu in enumerate(replica)]
+    return [Level("weights", join(shards))]
 
 
 STRATEGIES = {
@@ -141,15 +141,15 @@ def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
 
     first_rank: only the GPUs of data-parallel rank 0.
     """
-    t, m, found = w.training, w.model, {}
+    t, m, share_of = w.training, w.model, {}
     for stage in range(t.pp):
         for size, wide in ((m.dense_parameters, t.tp), (m.expert_parameters, t.ep)):
             gpus = range(w.rank(stage, 0), w.rank(stage, 0) + (max(wide, t.tp * t.cp) if first_rank else w.stage_gpus))
             servers = -(-wide // w.gpus_per_server)
             for server in range(servers) if size else ():
                 key = tuple(g for g in gpus if servers == 1 or (g - gpus[0]) % wide // w.gpus_per_server == server)
-                found[key] = found.get(key, 0.0) + size / m.parameters / t.pp / servers
-    return [HeldShare(share, gpus) for gpus, share in found.items()]
+                share_of[key] = share_of.get(key, 0.0) + size / m.parameters / t.pp / servers
+    return [HeldShare(share, gpus) for gpus, share in share_of.items()]
 
 
 def _pull(w: Workload, replicas: list[list[int]], held: list[HeldShare]) -> Flows:
@@ -191,13 +191,13 @@ def _dealt(w: Workload, gpus: list[int]) -> Flows:
 def _from_store(w: Workload, store: list[int], replica: list[int]) -> Flows:
     """What the GPUs of a replica pull from a server whose GPU i has the i-th slice behind its NIC; none on that server."""
     n, tp, size = len(store), len(replica), sync_bytes(w)
-    found = [
+    pulls = [
         (store[i], gpu, (min((i + 1) / n, (k + 1) / tp) - max(i / n, k / tp)) * size)
         for k, gpu in enumerate(replica)
         if gpu // w.gpus_per_server != store[0] // w.gpus_per_server
         for i in range(k * n // tp, -(-(k + 1) * n // tp))
     ]
-    return Flows(*(list(column) for column in zip(*found, strict=True))) if found else NONE
+    return Flows(*(list(column) for column in zip(*pulls, strict=True))) if pulls else NONE
 
 
 def _server_mates(w: Workload, gpu: int) -> list[int]:
