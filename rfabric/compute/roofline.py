@@ -161,8 +161,8 @@ class DecodeStep:
         memory = self._weights(n + tokens) + self.kv_s_per_token * context
         memory += self.window_kv_s_per_token * min(context, n * self.window)
         compute = self._decoding(n, context) + self.matmul_s_per_prompt_token * tokens
-        compute += self.attention_s_per_pair * pairs
-        compute += self.window_attention_s_per_pair * min(pairs, tokens * self.window)
+        windowed = self.window_attention_s_per_pair * min(pairs, tokens * self.window)
+        compute += self.attention_s_per_pair * pairs + windowed
         busy = max(memory, compute) + self.overhead_s + self.overhead_s_per_token * (n + tokens)
         return busy + self.host_s_per_response * n
 

@@ -14,7 +14,7 @@ from .phases import OFFLOAD_BYTES_PER_S, RESHARD_BYTES_PER_S, Step, handover, st
 from .plan import phase_seconds, step_period
 from .popularity import imbalance
 from .timing import decode_step, server_of, trainer_of
-from .traffic import traffic_of, weight_levels
+from .traffic import generation_traffic, training_traffic, weight_levels
 from .weight_sync import sync_bytes
 from .workload import Workload
 
@@ -72,7 +72,7 @@ def _generation(w: Workload, step: Step) -> list[Item]:
     outputs = np.concatenate(made.outputs)
     one = decode_step(w)
     seconds = [t.seconds for t in made.times]
-    sent = traffic_of(w, step).generation
+    sent = generation_traffic(w, step)
     tensor, experience = flows.join(sent.tensor), flows.join(sent.experience)
     return [
         Item(
@@ -117,7 +117,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
     again = "all activations computed again, " if t.recompute == "full" else ""
     log_prob, forward = float(trained.log_prob.max()), sum(b.seconds(t.buckets) for b in batches)
     micro = sum(b.micro_batches for b in batches)
-    sent = traffic_of(w, step)
+    sent = training_traffic(w, step)
     pipeline = [sent.log_probs.pipeline, *(update.pipeline for update in sent.updates)]
     ring_of = f"rings of {w.dp * t.cp} ranks"
     hidden = f"{t.buckets} buckets beside the last {batches[0].piece * t.buckets:.2f} s of backward"

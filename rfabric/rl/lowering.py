@@ -24,7 +24,7 @@ from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained, handover, step_of
 from .plan import Plan, phase_order, plan_of_steps, waits
 from .totals import check_bytes
-from .traffic import LogProbTraffic, UpdateTraffic, traffic_of, weight_levels
+from .traffic import LogProbTraffic, UpdateTraffic, generation_traffic, training_traffic, weight_levels
 from .weight_sync import Level
 from .workload import Workload
 
@@ -125,7 +125,7 @@ class _Rows:
 
 def _generation(out: _Rows, step: Step, before: list[int]) -> int:
     out.phase(step, "generation")
-    w, ends, sent = out.workload, [], traffic_of(out.workload, step).generation
+    w, ends, sent = out.workload, [], generation_traffic(out.workload, step)
     for r, replica in enumerate(w.replicas):
         done = [out.compute(replica[0], step.generated.times[r].seconds, "generate", before)]
         done = out.send(sent.tensor[r], "tensor", done) or done
@@ -135,7 +135,7 @@ def _generation(out: _Rows, step: Step, before: list[int]) -> int:
 
 def _training(out: _Rows, step: Step, before: list[int]) -> int:
     out.phase(step, "training")
-    sent, trained = traffic_of(out.workload, step), step.trained
+    sent, trained = training_traffic(out.workload, step), step.trained
     done = _log_probs(out, trained, sent.log_probs, before)
     for batch, update in zip(trained.mini_batches, sent.updates, strict=True):
         done = _update(out, batch, update, trained.optimizer, done)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from ..trace import PhaseKey
 from . import flows
 from .phases import MiniBatch, Step, handover, step_of
-from .traffic import UpdateTraffic, traffic_of, weight_levels
+from .traffic import UpdateTraffic, generation_traffic, training_traffic, weight_levels
 from .workload import Workload
 
 
@@ -130,7 +130,7 @@ def phase_seconds(w: Workload, step: Step, kind: str) -> tuple[float, float]:
 
 def generation_comm(w: Workload, step: Step) -> float:
     """What the slowest replica sends when it is done: its all-reduces between servers, and its experience (s)."""
-    times, sent = step.generated.times, traffic_of(w, step).generation
+    times, sent = step.generated.times, generation_traffic(w, step)
     ends = [
         time.seconds + flows.wire_seconds(w, tensor) + flows.wire_seconds(w, experience)
         for time, tensor, experience in zip(times, sent.tensor, sent.experience, strict=True)
@@ -140,7 +140,7 @@ def generation_comm(w: Workload, step: Step) -> float:
 
 def training_comm(w: Workload, step: Step) -> float:
     """The collectives of training that compute cannot hide (s)."""
-    sent, batches = traffic_of(w, step), step.trained.mini_batches
+    sent, batches = training_traffic(w, step), step.trained.mini_batches
     log_probs = sent.log_probs.loop
     updates = sum(_update_comm(w, *update) for update in zip(batches, sent.updates, strict=True))
     return (log_probs.exposed(w) if log_probs else 0.0) + updates

@@ -1,6 +1,6 @@
 """All that a step sends between servers, worked out once: plan, lowering and explanation read the same.
 
-    traffic_of(workload, step).updates[0].loops
+    training_traffic(workload, step).updates[0].loops
 
 `totals` counts the same bytes by closed form and reads none of this.
 """
@@ -44,16 +44,15 @@ class UpdateTraffic:
 
 
 @dataclass(frozen=True, eq=False)
-class StepTraffic:
-    """What a step sends, but for what is the same in each: `flows.gradients`, `flows.parameters`, `weight_levels`."""
+class TrainingTraffic:
+    """What training sends, but for what is the same in each step: `flows.gradients`, `flows.parameters`."""
 
-    generation: GenerationTraffic
     log_probs: LogProbTraffic
     updates: tuple[UpdateTraffic, ...]
 
     @property
     def loops(self) -> list[Repeated]:
-        """The loops of training that send something, in order."""
+        """The loops that send something, in order."""
         every = [self.log_probs.loop]
         for update in self.updates:
             every += [*update.loops, update.sharded]
@@ -61,11 +60,21 @@ class StepTraffic:
 
 
 @lru_cache(STEPS_KEPT)
-def traffic_of(w: Workload, step: Step) -> StepTraffic:
-    """The traffic of a step of this very workload."""
+def generation_traffic(w: Workload, step: Step) -> GenerationTraffic:
+    """What the replicas of a step send; the step's `generated` must be dealt to the replicas of this very workload."""
+    made, group, replicas = step.generated, w.generation.group_size, range(len(w.replicas))
+    return GenerationTraffic(
+        tuple(flows.tensor_generation(w, r, made.computed_tokens(r, group)) for r in replicas),
+        tuple(flows.experience(w, r, made.response_tokens(r)) for r in replicas),
+    )
+
+
+@lru_cache(STEPS_KEPT)
+def training_traffic(w: Workload, step: Step) -> TrainingTraffic:
+    """What the training of a step sends."""
     trained = step.trained
     updates = (_update(w, batch, trained) for batch in trained.mini_batches)
-    return StepTraffic(_generation(w, step), _log_probs(w, trained), tuple(updates))
+    return TrainingTraffic(_log_probs(w, trained), tuple(updates))
 
 
 @lru_cache(2)
@@ -80,14 +89,6 @@ def weight_levels(w: Workload) -> tuple[Level, ...]:
     gathered = flows.gathered(w) if strategy != "p2p" else flows.NONE
     first = [Level("gather", gathered)] if gathered.src else []
     return (*first, *STRATEGIES[strategy](w))
-
-
-def _generation(w: Workload, step: Step) -> GenerationTraffic:
-    made, group, replicas = step.generated, w.generation.group_size, range(len(w.replicas))
-    return GenerationTraffic(
-        tuple(flows.tensor_generation(w, r, made.computed_tokens(r, group)) for r in replicas),
-        tuple(flows.experience(w, r, made.response_tokens(r)) for r in replicas),
-    )
 
 
 def _log_probs(w: Workload, trained: Trained) -> LogProbTraffic:

@@ -13,7 +13,7 @@ from rfabric.rl import flows, plan_of, read_recipe, trace_of
 from rfabric.rl.exchanges import of_log_probs, of_sharded, of_update, training_passes
 from rfabric.rl.phases import step_of
 from rfabric.rl.popularity import imbalance, popularity, routing
-from rfabric.rl.traffic import traffic_of
+from rfabric.rl.traffic import training_traffic
 from rfabric.simulate.world import simulate
 from rfabric.trace import PhaseKey
 
@@ -85,7 +85,7 @@ def test_every_layer_of_every_pass_and_micro_batch_exchanges():
         assert sum(loop.repeat for loop in loops) == 2 * layers * 3 * batch.micro_batches
         assert [loop.repeat for loop in loops[1:]] == [2 * layers * 2 // t.buckets] * (t.buckets - 1)
         assert sum(loop.seconds for loop in loops) == pytest.approx(batch.seconds(t.buckets))
-    assert len(traffic_of(w, step).loops) == len(trace_of(w).loops)
+    assert len(training_traffic(w, step).loops) == len(trace_of(w).loops)
 
 
 def test_buckets_leave_while_the_last_backward_pass_exchanges():
@@ -117,7 +117,7 @@ def test_all_ways_to_the_seconds_of_training_agree(which):
 def test_overlap_hides_what_is_shorter():
     """max(computing, exchange) instead of their sum, with the same bytes in twice as many exchanges of half the size."""
     plain, overlapped = job("grpo-64-moe"), job("grpo-64-moe", "training.overlap_batches=true")
-    a, b = (traffic_of(w, step_of(w, 0, 0)).loops for w in (plain, overlapped))
+    a, b = (training_traffic(w, step_of(w, 0, 0)).loops for w in (plain, overlapped))
     for one, other in zip(a, b, strict=True):
         (turn,), (half,) = one.turns, other.turns
         wire = one.repeat * flows.wire_seconds(plain, turn.flows)
