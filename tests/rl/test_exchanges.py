@@ -252,8 +252,8 @@ def test_the_busiest_gpu_computes_for_all():
     tokens = hot.log_prob_tokens.mean()
     extra = (imbalance(hot.routing) - 1) * 2 * (m.active_parameters - m.dense_parameters) * tokens / 4
     seconds = extra / (w.gpu.bf16_flops * 0.4)
-    assert (hot.log_prob_passes_s.seconds - cold.log_prob_passes_s.seconds) == pytest.approx(seconds)
-    modelled = [step_of(job("grpo-64-moe", f"training.skew={s}"), 0, 0).trained.log_prob_passes_s for s in (0, 1)]
+    assert (hot.log_prob_pass.seconds - cold.log_prob_pass.seconds) == pytest.approx(seconds)
+    modelled = [step_of(job("grpo-64-moe", f"training.skew={s}"), 0, 0).trained.log_prob_pass for s in (0, 1)]
     assert modelled[1].matmul > modelled[0].matmul and modelled[1].attention == modelled[0].attention
 
 
