@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfabric.compute.serving import Batching, Session, independent, serve
+from rfabric.compute.requests import independent
+from rfabric.compute.serving import Batching, Session, serve
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.rl import read_recipe
@@ -27,7 +28,6 @@ from rfabric.schedulers.orchestrrl.replanning import (
     overfull,
     replan,
     seat_seconds,
-    step_seconds,
 )
 from rfabric.schedulers.table import scheduled
 from rfabric.simulate.world import simulate
@@ -76,7 +76,7 @@ def test_what_remains_is_conditional_on_what_was_made():
 def test_the_roofline_of_arrays_is_that_of_decode_steps():
     step, n = decode_step(workload()), np.array([1.0, 8, 64, 700])
     expected = [step.seconds(int(k), float(k) * 900) for k in n]
-    assert step_seconds(step, n, n * 900) == pytest.approx(expected, rel=1e-12)
+    assert step.decode(n, n * 900) == pytest.approx(expected, rel=1e-12)
 
 
 def test_an_outlook_that_never_changes_is_what_an_engine_takes():

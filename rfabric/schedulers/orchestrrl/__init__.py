@@ -24,8 +24,9 @@ from math import gcd, inf
 
 import numpy as np
 
+from ...compute.requests import Requests, independent
 from ...compute.roofline import Server, step_of
-from ...compute.serving import Batching, Requests, Session, independent
+from ...compute.serving import Batching, Session
 from ...errors import RFabricError
 from ...rl import flows
 from ...rl.lowering import trace_of_steps
