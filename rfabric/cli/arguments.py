@@ -20,6 +20,7 @@ from typing import NoReturn
 from .. import __version__
 from ..errors import PaceError, RFabricError, RunError, meant
 from ..fabric.dollars import HOLDABLE, RENTED
+from ..plugins import is_file
 from ..study.reproduce import REPRODUCTIONS
 from ..units import parse_time
 
@@ -549,11 +550,19 @@ def _engine_option(verb: Parser) -> None:
     )
 
 
+class _Routings(tuple):
+    """The schemes by name; a FILE.py[:NAME], which is opened when it is needed, is one too."""
+
+    def __contains__(self, word: object) -> bool:
+        return super().__contains__(word) or is_file(str(word))
+
+
 def _routing_option(verb: Parser) -> None:
     verb.add_argument(
-        "--routing", metavar="SCHEME", choices=ROUTINGS, default=ROUTINGS[0],
+        "--routing", metavar="SCHEME", choices=_Routings(ROUTINGS), default=ROUTINGS[0],
         help="the way of each pair of hosts: placed on the least loaded (default), ecmp, wcmp, valiant; or split over all "
-        "equal ways at once, as packet spraying and multi-path RDMA do (simulated only)",
+        "equal ways at once, as packet spraying and multi-path RDMA do (simulated only); or "
+        "FILE.py[:NAME]",
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from ..fabric import Fabric, Needs, parse_fabric
 from ..fabric.cost import bill
 from ..fabric.imported import is_network
 from ..fabric.match import equal_cost_fat_tree
-from ..fabric.spec import load_topology
+from ..fabric.shipped import load_topology
 from ..optics import Timing, parse_policy
 from ..report.compare import PHASE_NAMES, Row, Table, at_size, bill_table, fabric_table, phase_text
 from ..report.folder import new_folder, read_folder, sweep, write_folder, writing

@@ -12,7 +12,8 @@ from math import inf
 
 import numpy as np
 
-from ...compute.serving import Requests, Session, independent
+from ...compute.requests import Requests, independent
+from ...compute.serving import Session
 from ...rl.phases import Step, responses, trained_on
 from ...rl.popularity import routing
 from .outlook import CutOutlook, LengthForecast, forecast, outlook

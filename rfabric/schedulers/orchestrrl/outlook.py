@@ -147,17 +147,7 @@ def _costs(
         c = n * (context + grid[:-1])
         fits = np.minimum(1.0, kv / np.maximum(c, 1.0))  # the share that runs at once; others wait their turn
         each = np.diff(grid) / fits
-        yield each * step_seconds(step, n * fits, c * fits), each * _base(step, n * fits)
-
-
-def step_seconds(step: DecodeStep, n: np.ndarray, context: np.ndarray) -> np.ndarray:
-    """Seconds of one decode step of n responses with so many tokens of context in all: `DecodeStep.seconds` of arrays."""
-    memory = step.m0 + step.e0 * (1 - step.miss**n) + step.m1 * context + step.m2 * np.minimum(context, n * step.window)
-    return np.maximum(memory, step.f0 * n + step.f1 * context) + step.l0 + (step.l1 + step.h1) * n
-
-
-def _base(step: DecodeStep, n: np.ndarray) -> np.ndarray:
-    return step.m0 + step.e0 * (1 - step.miss**n) + step.l0
+        yield each * step.decode(n * fits, c * fits), each * step.shared(n * fits)
 
 
 def _best_path(cost: np.ndarray, base: np.ndarray, switch: float) -> tuple[np.ndarray, np.ndarray]:

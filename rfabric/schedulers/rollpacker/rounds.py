@@ -19,8 +19,9 @@ from statistics import NormalDist
 
 import numpy as np
 
+from ...compute.requests import Requests, independent
 from ...compute.roofline import DecodeStep
-from ...compute.serving import Batching, ReplicaTime, Requests, Served, independent, serve
+from ...compute.serving import Batching, ReplicaTime, Served, serve
 from ...errors import RFabricError
 from ...rl.phases import Generated
 from ...rl.timing import decode_step

@@ -21,7 +21,8 @@ from statistics import mean, median
 
 import numpy as np
 
-from ...compute.serving import Batching, independent, serve
+from ...compute.requests import independent
+from ...compute.serving import Batching, serve
 from ...errors import RFabricError
 from ...fabric import parse_fabric
 from ...fabric.cost import bill
