@@ -115,7 +115,8 @@ def test_a_slower_engine_takes_all_its_seconds_longer():
     slow = _paced(step, 3.0)
     assert slow.seconds(5, 4000, 7) == pytest.approx(3 * step.seconds(5, 4000, 7))
     assert slow.mixed(5, 4000, 900, 1e5) == pytest.approx(3 * step.mixed(5, 4000, 900, 1e5))
-    assert (slow.miss, slow.window) == (step.miss, step.window) and _paced(step, 1.0) is step
+    assert (slow.missed_share, slow.window) == (step.missed_share, step.window)
+    assert _paced(step, 1.0) is step
 
 
 # --- reward ----------------------------------------------------------------------------------------------------------

@@ -221,7 +221,7 @@ def served_on(w: Workload, requests: Requests, pace: float = 1.0) -> Served:
 
 def _paced(step: DecodeStep, pace: float) -> DecodeStep:
     """The step at `pace` times its seconds: all its terms are seconds but two."""
-    seconds = [f.name for f in fields(step) if f.name not in ("miss", "window")]
+    seconds = [f.name for f in fields(step) if f.name not in ("missed_share", "window")]
     return replace(step, **{name: pace * getattr(step, name) for name in seconds}) if pace != 1 else step
 
 
