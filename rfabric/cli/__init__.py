@@ -1,5 +1,5 @@
-"""The command line: what can be asked (`arguments`), what is done (`verbs`), how it is shown (`terminal`)."""
+"""The command line: what can be asked (`arguments`), what is done (one module a kind of verb), how it is shown (`terminal`)."""
 
-from .arguments import main
+from .main import main
 
 __all__ = ["main"]

@@ -257,9 +257,11 @@ def spelled(spec: str, fabric: Fabric) -> str:
     return OWN.get(fabric.name, "demand") if spec == "own" else spec
 
 
-def parse_policy(spec: str, fabric: Fabric) -> Policy:
-    """The policy that `NAME[,granularity=WHEN][,slot=TIME]` says, for `fabric`."""
+def parse_policy(spec: str | Policy, fabric: Fabric) -> Policy:
+    """The policy that `NAME[,granularity=WHEN][,slot=TIME]` says, for `fabric`; one that is an object stays as it is."""
     spec = spelled(spec, fabric)
+    if not isinstance(spec, str):
+        return spec
     name, *settings = [part.strip() for part in str(spec).split(",")]
     if name not in POLICIES:
         raise RFabricError(f"no policy named {name!r}; there are own, {', '.join(POLICIES)}")
