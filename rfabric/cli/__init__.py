@@ -1,5 +1,5 @@
 """The command line: what can be asked (`arguments`), what is done (one module a kind of verb), how it is shown (`terminal`)."""
 
-from .main import main
+from .entry import main
 
 __all__ = ["main"]

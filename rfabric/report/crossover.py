@@ -106,7 +106,7 @@ def _names(found: Crossover) -> list[str]:
 
 
 def _panel(axes, lines: Sequence[Line], found: Crossover, theme) -> None:
-    from .figures import PLANE_COLOURS, _bare
+    from .figures import PLANE_COLOURS, bare
 
     axes.set_xscale("log")
     colours = {line.label: PLANE_COLOURS[_names(found).index(_name(line)) % len(PLANE_COLOURS)] for line in lines}
@@ -138,5 +138,5 @@ def _panel(axes, lines: Sequence[Line], found: Crossover, theme) -> None:
     axes.set_title(lines[0].fabric, size=10, color=theme.ink, loc="left")
     axes.set_xlabel("reconfiguration delay", size=9, color=theme.muted)
     axes.xaxis.set_major_formatter(lambda value, _: show_time(value))
-    _bare(axes, theme, "y")
+    bare(axes, theme, "y")
     axes.tick_params(which="minor", length=0)

@@ -169,9 +169,9 @@ def _demand(axes, p: Planned, colour: str, theme) -> None:
 
 
 def _circuits(axes, p: Planned, fabric: Fabric, theme, few: bool) -> None:
-    from .figures import _circle, _pod_circle
+    from .figures import pod_circle, rack_circle
 
-    (_circle if few or fabric.pods < 2 else _pod_circle)(axes, fabric, p.circuits, theme)
+    (rack_circle if few or fabric.pods < 2 else pod_circle)(axes, fabric, p.circuits, theme)
     changed = f"{p.changed} changed" if p.rewires else "unchanged"
     text = f"{show_time(p.completion)}, bound {show_time(p.bound.seconds)} ({p.gap:+.1%}); {changed}"
     axes.text(0.5, -0.02, text, transform=axes.transAxes, ha="center", va="top", size=8, color=theme.muted)
