@@ -26,11 +26,11 @@ from .drawing import (
     bare,
     png,
     svg,
-)  # fmt: skip
+)
 from .times import close_ups, merged, squeezed, timeline
 
 __all__ = [
-    "EPS_COLOUR", "MOST_RACKS", "OCS_COLOUR", "OTHER_COLOUR", "PAGE", "PAGE_WIDTH", "PHASE_COLOURS", "PLANE_COLOURS", "PRINT", "Theme",
-    "bare", "circuits", "close_ups", "comparison", "demand", "load", "merged", "png", "pod_circle", "rack_circle",
-    "squeezed", "svg", "timeline", "topology",
+    "EPS_COLOUR", "MOST_RACKS", "OCS_COLOUR", "OTHER_COLOUR", "PAGE", "PAGE_WIDTH", "PHASE_COLOURS",
+    "PLANE_COLOURS", "PRINT", "Theme", "bare", "circuits", "close_ups", "comparison", "demand", "load",
+    "merged", "png", "pod_circle", "rack_circle", "squeezed", "svg", "timeline", "topology",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ from ..result import Result
 from .drawing import DARK_COLOUR, EPS_COLOUR, MOST_RACKS, OCS_COLOUR, PAGE, PAGE_WIDTH, Theme, new_figure, readable, tip
 
 PLANE_COLOURS = ("#4f86e8", "#e8912d", "#2fa678", "#d6568c", "#8f7fd6", "#3aa9c4", "#b58a3c", "#7c8a99")
-BUS = 1.36  # height at which the electrical path runs along the ToRs  # height at which the electrical path runs along the ToRs
+BUS = 1.36  # height at which the electrical path runs along the ToRs
 DRAWN_TORS, MOST_TORS, MOST_HOSTS, MOST_EPOCHS = 24, 8, 8, 12
 
 

@@ -15,7 +15,7 @@ from ..folder import replacing, writing
 PHASE_COLOURS = {"generation": "#4f86e8", "training": "#e8912d", "weight_sync": "#2fa678"}
 OTHER_COLOUR = "#8f7fd6"
 OCS_COLOUR, EPS_COLOUR, DARK_COLOUR = "#8f7fd6", "#4f86e8", "#d6568c"
-PAGE_WIDTH = 11.0  # inches: a figure of this width fills the page  # inches: a figure of this width fills the page
+PAGE_WIDTH = 11.0  # inches: a figure of this width fills the page
 MOST_RACKS = 64  # that one can tell apart
 
 
