@@ -18,7 +18,18 @@ from ...units import show_size
 from ..compare import PHASE_NAMES, phase_text
 from ..result import Result
 from ..summary import Run, labels, phase_sums
-from .drawing import EPS_COLOUR, MOST_RACKS, OTHER_COLOUR, PAGE, PAGE_WIDTH, PHASE_COLOURS, Theme, bare, readable, tip
+from .drawing import (
+    EPS_COLOUR,
+    MOST_RACKS,
+    OTHER_COLOUR,
+    PAGE,
+    PAGE_WIDTH,
+    PHASE_COLOURS,
+    Theme,
+    bare,
+    readable,
+    tooltip,
+)
 
 PART_COLOURS = {
     "nic": "#7c8a99", "transceiver": "#3aa9c4", "electrical-port": "#d6568c", "ocs-port": "#8f7fd6",
@@ -100,7 +111,7 @@ def load(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
                 continue
             _loads(axes, used * 100, y)
             bar = axes.plot([used.mean() * 100] * 2, [y - 0.36, y + 0.36], color=theme.ink, lw=2)[0]
-            tip(bar, f"{tier}: mean {used.mean():.1%}, highest {used.max():.1%}, {len(used)} directed links")
+            tooltip(bar, f"{tier}: mean {used.mean():.1%}, highest {used.max():.1%}, {len(used)} directed links")
             axes.text(102, y, f"{used.max():.0%}", size=8, va="center", color=theme.muted)
         axes.set_title(label, size=9.5, color=theme.ink)
         axes.set_xlim(-2, 116)
@@ -127,7 +138,7 @@ def _stacked(axes, stacks: list[dict], colours: dict, texts: list[str], title: s
         left = 0.0
         for name, value in stack.items():
             bar = axes.barh(y, value, left=left, height=0.62, color=colours.get(name, OTHER_COLOUR))
-            tip(bar[0], f"{PHASE_NAMES.get(name, name)}: {value:,.3g}")
+            tooltip(bar[0], f"{PHASE_NAMES.get(name, name)}: {value:,.3g}")
             left += value
         axes.text(left + 0.015 * top, y, text, va="center", size=8.5, color=theme.ink)
     axes.set_title(title, size=9.5, color=theme.ink)
@@ -149,7 +160,7 @@ def _heatmap(axes, d, colour: str, theme: Theme) -> None:
         alpha = 0.12 + 0.88 * sent / top
         cell = Rectangle((j - 0.5, i - 0.5), 1, 1, fc=colour, alpha=alpha, ec="none")
         axes.add_patch(cell)
-        tip(cell, f"{d.racks[i]} to {d.racks[j]}: {show_size(sent)}")
+        tooltip(cell, f"{d.racks[i]} to {d.racks[j]}: {show_size(sent)}")
     axes.set_xlim(-0.5, n - 0.5)
     axes.set_ylim(n - 0.5, -0.5)
     axes.set_aspect("equal")

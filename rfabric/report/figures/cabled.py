@@ -15,7 +15,18 @@ from ...optics import Circuits, optical_paths
 from ...routing import routes_of
 from ..compare import phase_text
 from ..result import Result
-from .drawing import DARK_COLOUR, EPS_COLOUR, MOST_RACKS, OCS_COLOUR, PAGE, PAGE_WIDTH, Theme, new_figure, readable, tip
+from .drawing import (
+    DARK_COLOUR,
+    EPS_COLOUR,
+    MOST_RACKS,
+    OCS_COLOUR,
+    PAGE,
+    PAGE_WIDTH,
+    Theme,
+    new_figure,
+    readable,
+    tooltip,
+)
 
 PLANE_COLOURS = ("#4f86e8", "#e8912d", "#2fa678", "#d6568c", "#8f7fd6", "#3aa9c4", "#b58a3c", "#7c8a99")
 BUS = 1.36  # height at which the electrical path runs along the ToRs
@@ -133,7 +144,7 @@ def _symbol(axes, node, x: float, y: float, theme: Theme) -> None:
     )
     mark = axes.plot(x, y, marker=marker, ms=size, mfc=face, mec=edge, mew=1.4, ls="", zorder=3)[0]
     kind = {"ocs": "optical circuit switch", "eps": "electrical packet switch", "host": "GPU"}[node.kind]
-    tip(mark, f"{node.name}: {kind}, {node.tier}")
+    tooltip(mark, f"{node.name}: {kind}, {node.tier}")
     if node.kind != "host" and node.tier not in RACKS:
         axes.text(x + 0.14, y + 0.16, node.name, ha="left", va="center", size=7, color=theme.muted)
 
@@ -148,7 +159,7 @@ def rack_circle(axes, fabric: Fabric, lit: Circuits, theme: Theme) -> None:
         plane = fabric.node[fabric.peer[path.out][1].node].plane
         chord = _chord(axes, spot[path.out.node], spot[path.into.node], plane, min(1.5, 100 / len(paths)))
         if len(racks) <= MOST_RACKS:
-            tip(chord, f"{path.out.node} – {path.into.node}: plane {plane}")
+            tooltip(chord, f"{path.out.node} – {path.into.node}: plane {plane}")
     for rack, (x, y) in spot.items():
         axes.add_patch(Circle((x, y), min(0.055, 2.2 / len(racks)), fc=theme.ink, ec=theme.paper, lw=0.6, zorder=3))
         if len(racks) <= 32:
@@ -171,10 +182,10 @@ def pod_circle(axes, fabric: Fabric, lit: Circuits, theme: Theme) -> None:
     widest = max(int(np.triu(joined, 1).max(initial=0)), 1)
     for i, j in zip(*np.nonzero(np.triu(joined, 1)), strict=True):
         chord = _chord(axes, spot[i], spot[j], 0, 0.15 + 2.5 * joined[i, j] / widest)
-        tip(chord, f"pod {i + 1} – pod {j + 1}: {joined[i, j]:,} light paths")
+        tooltip(chord, f"pod {i + 1} – pod {j + 1}: {joined[i, j]:,} light paths")
     for i, (x, y) in enumerate(spot):
         mark = axes.add_patch(Circle((x, y), min(0.055, 2.2 / pods), fc=theme.ink, ec=theme.paper, lw=0.6, zorder=3))
-        tip(mark, f"pod {i + 1}: {joined[i, i]:,} light paths inside")
+        tooltip(mark, f"pod {i + 1}: {joined[i, i]:,} light paths inside")
         axes.text(1.16 * x, 1.16 * y, f"{i + 1}", ha="center", va="center", size=7, color=theme.ink)
     axes.text(0, 1.26, "pods", ha="center", size=7, color=theme.muted)
     axes.set_xlim(-1.4, 1.4)

@@ -80,7 +80,7 @@ def bare(axes, theme: Theme, grid: str = "") -> None:
         label.set_color(theme.ink)
 
 
-def tip(artist, text: str) -> None:
+def tooltip(artist, text: str) -> None:
     """A tooltip in the SVG."""
     artist.set_gid("tip:" + text)
 

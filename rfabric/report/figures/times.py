@@ -11,7 +11,7 @@ from ...units import show_time
 from ..compare import PHASE_NAMES, phase_text
 from ..result import Result, union_seconds
 from ..summary import Run, labels
-from .drawing import DARK_COLOUR, OTHER_COLOUR, PAGE, PAGE_WIDTH, PHASE_COLOURS, Theme, bare, new_figure, tip
+from .drawing import DARK_COLOUR, OTHER_COLOUR, PAGE, PAGE_WIDTH, PHASE_COLOURS, Theme, bare, new_figure, tooltip
 
 
 def timeline(result: Result, theme: Theme = PAGE) -> Figure:
@@ -29,14 +29,14 @@ def timeline(result: Result, theme: Theme = PAGE) -> Figure:
         area = axes.fill_between(
             x, y + 0.4, y + 0.4 - level, step="post", color=colour, alpha=0.9 if sends else 0.45, lw=0
         )
-        tip(area, tip)
+        tooltip(area, tip)
         mark = axes.plot([x[0], x[-1]], [y + 0.4] * 2, color=colour, lw=2.2, solid_capstyle="butt")[0]
-        tip(mark, tip)
+        tooltip(mark, tip)
         x_text, side = _beside(float(x[0]), float(x[-1]), span)
         axes.text(x_text, y, show_time(union_seconds(begin, end)), ha=side, va="center", size=8, color=theme.muted)
     for r in result.rewires:
         line = axes.axvline(r.requested, color=DARK_COLOUR, lw=1.1, ls=(0, (3, 2)), zorder=0)
-        tip(line, f"rewire {r.epoch} for {r.phase} at {r.requested:.4f} s: dark {show_time(r.dark)}")
+        tooltip(line, f"rewire {r.epoch} for {r.phase} at {r.requested:.4f} s: dark {show_time(r.dark)}")
     axes.set_yticks(range(len(found)), [a[0].name for a in found], size=8.5, color=theme.ink)
     axes.set_ylim(len(found) - 0.4, -0.6)
     axes.set_xlim(-0.005 * span, 1.005 * span)
@@ -139,7 +139,7 @@ def _close_up(axes, result: Result, key: tuple[int, str, str], span: float, them
             for left, right, alpha in ((asked, programmed, 0.4), (programmed, usable, 1.0)):
                 band = Rectangle((left, 0.91 * top), right - left, 0.09 * top, fc=DARK_COLOUR, alpha=alpha)
                 axes.add_patch(band)
-                tip(band, f"rewire {r.epoch}: dark {show_time(r.dark)}, {r.circuits_changed} circuits change")
+                tooltip(band, f"rewire {r.epoch}: dark {show_time(r.dark)}, {r.circuits_changed} circuits change")
     seconds = show_time(result.communication[key])
     axes.text(0.985, 0.99, seconds, transform=axes.transAxes, ha="right", va="top", size=8.5, color=theme.ink)
     axes.set_ylim(0, top)
