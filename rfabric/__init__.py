@@ -1,21 +1,23 @@
 """rfabric: what a network fabric does to the time and cost of one RL post-training step.
 
-Mininet emulates a scaled GPU pod fabric whose aggregation and core layers are optical circuit switches (OCS) rewired by
-a Ryu controller; a flow-level simulator runs the same trace, the same plan and the same policy objects.
+Mininet emulates a scaled GPU pod fabric whose aggregation and core layers are optical circuit
+switches (OCS) rewired by a Ryu controller; a flow-level simulator runs the same trace, the same plan
+and the same policy objects.
 
-    run = rfabric.simulate("rfabric", "grpo-64", policy="demand")       words, as on the command line
-    job = rfabric.recipe("grpo-64", "training.pp=2")                    or objects
+    run = rfabric.simulate("rfabric", "grpo-64", policy="demand")   words, as on the command line
+    job = rfabric.recipe("grpo-64", "training.pp=2")                or objects
     rfabric.compare(["fat-tree", "rfabric"], job).save("mine")          a run folder
 
-    fabric recipe trace                       words -> Fabric, Workload, Trace
-    simulate emulate compare read_run         -> Outcome, Comparison: to_pandas(), plot(), save(folder)
+    fabric recipe trace                   words -> Fabric, Workload, Trace
+    simulate emulate                      -> Outcome     to_pandas(), plot(), save(folder)
+    compare read_run                      -> Comparison  likewise, of several runs
 
-All of it is loaded when it is first asked for. `fabric`, `trace`, `simulate` and `emulate` are rooms of the library as well:
-`rfabric.fabric("rfabric,pods=4")` is a Fabric, `rfabric.fabric.cost` a module.
+All of it is loaded when it is first asked for. `fabric`, `trace`, `simulate` and `emulate` are rooms
+of the library as well: `rfabric.fabric("rfabric,pods=4")` is a Fabric, `rfabric.fabric.cost` a module.
 
-    units, errors <- fabric <- routing <- optics <- trace         what is cabled, where packets go, what is lit, sent
-    units <- compute;  rl on compute and trace <- schedulers      what a job computes and when
-    simulate  emulate  control  report                            two worlds, the controller between, what came out
+    units, errors <- fabric <- routing <- optics <- trace     cables, ways of packets, circuits, flows
+    units <- compute;  compute, trace <- rl <- schedulers     what a job computes and when
+    simulate  emulate  control  report                        two worlds, the controller, what came out
 """
 
 import sys
@@ -49,7 +51,7 @@ def __dir__() -> list[str]:
 
 
 class _Room(ModuleType):
-    """A room of the library that is called like a verb, and does what the verb says when it is called."""
+    """A room of the library that is named like a verb, and does what the verb says when called."""
 
     def __call__(self, *args, **settings):
         verb = self.__name__.rpartition(".")[2]

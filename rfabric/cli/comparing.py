@@ -1,4 +1,4 @@
-"""The verbs `compare`, `crossover` and `report`: grids of runs in parallel, resumable, and what they come to."""
+"""The verbs `compare`, `crossover` and `report`: grids of runs, resumable, and what they come to."""
 
 import argparse
 import json

@@ -50,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _note_renamed(args: argparse.Namespace) -> None:
     """A verb has a new name, and was called by its old one."""
     if args.verb != args.name and not args.quiet:
-        log = f"rfabric: note: `{args.verb}` is called `{args.name}` now; the old name goes with the next version"
-        print(log, file=sys.stderr)
+        now = f"`{args.verb}` is called `{args.name}` now; the old name goes with the next version"
+        print(f"rfabric: note: {now}", file=sys.stderr)
 
 
 def _log(args: argparse.Namespace) -> None:

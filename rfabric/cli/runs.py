@@ -77,7 +77,7 @@ def settings_of(args: argparse.Namespace, engine: str, seed: int) -> RunSettings
 
 @contextmanager
 def _uncollected(wanted: bool) -> Iterator[None]:
-    """No search for cycles among what is made inside: a large fabric is millions of objects, and all of them stay."""
+    """No search for cycles among what is made inside: of a large fabric's millions of objects all stay."""
     before = gc.isenabled()
     if wanted:
         gc.disable()
@@ -104,7 +104,7 @@ def _is_default(args: argparse.Namespace) -> bool:
 
 
 def _larger(args: argparse.Namespace, fabrics: Sequence[Fabric], talk: Talk) -> list[dict]:
-    """The same fabrics at the sizes of LARGER, simulated: one entry a recipe and fabric, cost included."""
+    """The same fabrics at the sizes of LARGER, simulated: an entry a recipe and fabric, with its cost."""
     grid = Grid(tuple(f.spec or f.name for f in fabrics), (DEFAULT_CIRCUITS,), LARGER, (args.seed,))
     with TemporaryDirectory() as folder:
         return entries_of(run_grid(grid, Path(folder), progress=lambda news: talk.tell("at size", news)))

@@ -1,4 +1,4 @@
-"""Runs as one holds them in Python: each says in a line what came out, and can be tabled, drawn and saved.
+"""Runs as one holds them in Python: each says in a line what came out, is tabled, drawn and saved.
 
 run.to_pandas()         its flows, the columns of flows.csv
 compared.to_pandas()    a row a run: step, exposed communication, cost
@@ -76,7 +76,7 @@ class Comparison(Sequence[Outcome]):
         return _frame(list(self.rows()))
 
     def plot(self) -> Any:
-        """A matplotlib Figure: step time, exposed communication and the network's cost, a bar a run."""
+        """A matplotlib Figure: step time, exposed communication and network cost, a bar a run."""
         figures = drawing()
         return figures.comparison(self.runs, figures.PRINT)
 

@@ -1,10 +1,10 @@
-"""What `import rfabric` does: the verbs of the command line for whoever writes Python; words and objects are both taken.
+"""What `import rfabric` does: the verbs of the command line, in Python, for words and for objects.
 
     fabric    words of --topo (`rfabric,pods=4`, FILE.py, FILE.csv), or a Fabric
-    traffic   words of --traffic (a recipe, FILE.yaml, a trace file), a Workload, a Trace or a Traffic
-    policy    words of --policy (`demand`, `orchestrrl+phase`), or an object that decides (`optics.policies.Policy`)
+    traffic   words of --traffic (a recipe, FILE.yaml, a trace file), a Workload, Trace or Traffic
+    policy    words of --policy (`demand`, `orchestrrl+phase`), or an object (`optics.policies.Policy`)
 
-RFabricError where something cannot be run, RunError and PaceError where a run broke, as on the command line.
+RFabricError where something cannot be run, RunError and PaceError where a run broke.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ AnyPolicy = str | Policy
 
 
 def fabric(words: AnyFabric, gpus: int = 0) -> Fabric:
-    """The fabric of these words, with room for `gpus` where they name no size (0: its usual one)."""
+    """The fabric of these words, with room for `gpus` where they name no size (0: the usual one)."""
     return _fabric(words, Needs(gpus))
 
 
@@ -38,7 +38,7 @@ def recipe(name: str | Path | Workload, *settings: str) -> Workload:
 
 
 def trace(traffic: AnyTraffic, *settings: str, seed: int = 0, scheduler: str = "") -> Trace:
-    """What a job sends, with `settings` put over its recipe; `scheduler` says who computes what when."""
+    """What a job sends, `settings` put over its recipe; `scheduler` says who computes what when."""
     return _traffic(traffic, settings, seed, scheduler).trace
 
 
@@ -72,7 +72,7 @@ def emulate(
     out: str | Path = "runs",
     tell: Tell = lambda *_: None,
 ) -> Outcome:
-    """One run with real packets (root), and its distance from the simulation; 0: the scale that the host can carry.
+    """One run with real packets (root), and its distance from the simulation; 0: what the host can carry.
 
     sample: s of each repeated collective that are sent. out: where its folder is while it lasts.
     """
@@ -92,7 +92,7 @@ def compare(
     repetitions: str = "folded",
     tell: Tell = lambda *_: None,
 ) -> Comparison:
-    """One trace on several fabrics, under one or several circuit policies each, simulated one after the other."""
+    """One trace on several fabrics, under one or several circuit policies each, simulated in turn."""
     settings = RunSettings("simulate", seed, routing, Timing(in_flight=in_flight), repetitions)
     return _compared(_several(fabrics), traffic, _several(policy), settings, tell)
 

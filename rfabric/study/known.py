@@ -1,4 +1,4 @@
-"""What there is to choose from, in the words of the command line: the tables that parse them, with a line for each name."""
+"""What there is to choose from: the tables that parse the command line's words, a line for each name."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -79,6 +79,6 @@ def _gpus() -> dict[str, str]:
 
 
 KINDS: dict[str, Callable[[], dict[str, str]]] = {
-    "fabrics": _fabrics, "policies": _policies, "schedulers": _schedulers, "routing": _routing, "recipes": _recipes,
-    "models": _models, "gpus": _gpus,
+    "fabrics": _fabrics, "policies": _policies, "schedulers": _schedulers, "routing": _routing,
+    "recipes": _recipes, "models": _models, "gpus": _gpus,
 }  # fmt: skip

@@ -28,7 +28,7 @@ class RunSettings:
     """How traffic is played, on whatever fabric and under whatever policy.
 
     repetitions   of loops, simulated: `folded` or `all`
-    bandwidth, dilation, sample   of an emulation (`report.result.Scale`); 0: what its host can carry
+    bandwidth, dilation, sample   of an emulation (`report.result.Scale`); 0: what its host carries
     out           the folder under which an emulation has its own while it lasts
     """
 
@@ -95,9 +95,9 @@ def cases_of(fabrics: Sequence[Fabric], policies: Sequence[str | Policy]) -> lis
 
 
 def play(cases: Sequence[Case], traffic: Traffic, settings: RunSettings, tell: Tell = lambda *_: None) -> list[Outcome]:
-    """Every case, simulated; or emulated, all at one scale, each with its distance from its simulation.
+    """Every case, simulated; or emulated, all at one scale, each with its distance from simulation.
 
-    RFabricError for what cannot be run, before anything is; RunError and PaceError where a run broke or fell behind.
+    RFabricError for what cannot be run, before anything is; RunError and PaceError where a run broke.
     """
     for case in cases:
         check(case, settings.engine)
@@ -116,13 +116,14 @@ def check(case: Case, engine: str) -> None:
 
         if not isinstance(case.policy, str):
             raise RFabricError(
-                f"policy {case.policy_name} is an object of this process, an emulation is decided in another; simulate it"
+                f"policy {case.policy_name} is an object of this process, an emulation is decided in "
+                "another; simulate it"
             )
         emulatable(case.fabric, case.policy)
 
 
 def simulated(case: Case, traffic: Traffic, settings: RunSettings, tell: Tell = lambda *_: None) -> Result:
-    """The case in the flow-level world; loops as packets would play them where it is to be emulated."""
+    """The case in the flow-level world; loops as packets play them where it is to be emulated."""
     name = f"simulate {case.fabric_name}"
     result = simulate(
         case.fabric, traffic.trace, case.policy, routing=settings.routing, timing=settings.timing,
@@ -134,22 +135,22 @@ def simulated(case: Case, traffic: Traffic, settings: RunSettings, tell: Tell = 
 
 
 def emulated(expected: Result, traffic: Traffic, settings: RunSettings, tell: Tell = lambda *_: None) -> Outcome:
-    """With real packets what `expected` simulated, at the scale of `settings`; its fidelity is their distance."""
+    """With real packets what `expected` simulated, at the scale of `settings`; and their distance."""
     from ..emulate.scale import resolution
     from ..emulate.world import emulate
 
     case = Case(expected.fabric, expected.policy if expected.fabric.ocses else DEFAULT_CIRCUITS)
     result = emulate(
         case.fabric, traffic.trace, case.policy,
-        scale=Scale(settings.bandwidth, settings.dilation, settings.sample), routing=expected.routing,
-        timing=settings.timing, traffic=expected.traffic, seed=expected.seed, out=settings.out,
+        scale=Scale(settings.bandwidth, settings.dilation, settings.sample),
+        routing=expected.routing, timing=settings.timing, traffic=expected.traffic, seed=expected.seed, out=settings.out,
         progress=lambda news: tell(case.fabric_name, news),
     )  # fmt: skip
     return Outcome(result, fidelity(result, expected, resolution(result)), traffic.inputs)
 
 
 def chosen_scale(expected: Sequence[Result], settings: RunSettings, tell: Tell = lambda *_: None) -> Scale:
-    """The scale that was asked for, or what the calibrated host can carry; what is left open fills in from the rest."""
+    """The scale that was asked for; what it leaves open is what the calibrated host can carry."""
     from ..emulate.scale import choose_sample, choose_scale
     from ..emulate.world import calibrate
 

@@ -48,8 +48,8 @@ def test_every_name_of_the_face_is_there_and_says_what_it_is():
 
 @pytest.mark.parametrize("first", ["import rfabric.fabric", "from rfabric.trace import Trace", "pass"])
 def test_a_room_is_a_verb_whenever_it_was_imported(first):
-    shown = f"rfabric.fabric('{SMALL}').spec, rfabric.fabric.Node.__name__, rfabric.trace.Trace.__name__"
-    code = f"import rfabric; {first}\nprint({shown})"
+    nouns = "rfabric.fabric.Node.__name__, rfabric.trace.Trace.__name__"
+    code = f"import rfabric; {first}\nprint(rfabric.fabric('{SMALL}').spec, {nouns})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [SMALL, "Node", "Trace"]
 

@@ -1,4 +1,4 @@
-"""What can be asked, verb by verb; the modules beside this folder do it, and load what they need only then."""
+"""What can be asked, verb by verb; the modules beside this folder do it, and load what they need then."""
 
 from ... import __version__
 from . import host, inputs, runs
@@ -18,9 +18,10 @@ def parser() -> Parser:
     top.add_argument("--version", action="version", version=f"rfabric {__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
     every = (
-        runs.emulate, runs.simulate, runs.compare, runs.replay, inputs.trace, inputs.topo, inputs.report, inputs.check,
-        inputs.list_, host.doctor, host.control, host.clean, host.bench, host.validate, inputs.import_, runs.crossover,
-        inputs.model, inputs.cost, runs.circuits, host.reproduce, runs.timeline,
+        runs.emulate, runs.simulate, runs.compare, runs.replay, inputs.trace, inputs.topo, inputs.report,
+        inputs.check, inputs.list_, host.doctor, host.control, host.clean, host.bench, host.validate,
+        inputs.import_, runs.crossover, inputs.model, inputs.cost, runs.circuits, host.reproduce,
+        runs.timeline,
     )  # fmt: skip
     for add in every:
         add(verbs)

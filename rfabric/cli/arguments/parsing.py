@@ -1,4 +1,4 @@
-"""argparse as this command line wants it: one-line errors that say what may have been meant, and what a word may be."""
+"""argparse as this command line wants it: one-line errors with hints, and what a word may be."""
 
 import argparse
 import re

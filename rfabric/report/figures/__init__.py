@@ -1,7 +1,9 @@
-"""The pictures of a report, drawn with matplotlib: SVG that follows the page's light or dark colours, PNG for files.
+"""The pictures of a report, drawn with matplotlib.
+
+SVG follows the page's light or dark colours, PNG is for files.
 
     topology    the cables: pods, ToRs, aggregation, core
-    circuits    per epoch: ToRs (pods, where there are too many ToRs to tell apart) on a circle, light paths between them
+    circuits    per epoch: ToRs on a circle, or pods where ToRs are too many, light paths between them
     timeline    GPUs at work and flows in flight, the whole step
     close_ups   flows in flight of each communication phase, run by run
     comparison  time, exposed communication, cost

@@ -1,4 +1,4 @@
-"""What is cabled, and what is lit: the pods of a fabric with their cables, its circuits epoch by epoch."""
+"""What is cabled, and what is lit: pods with their cables, circuits epoch by epoch."""
 
 import math
 from collections.abc import Sequence

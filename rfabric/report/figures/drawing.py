@@ -1,4 +1,4 @@
-"""What all pictures share: colours, a bare pair of axes, tooltips; a figure as SVG for a page or as a PNG file."""
+"""What all pictures share: colours, bare axes, tooltips; a figure as SVG for a page or as a PNG file."""
 
 import io
 import re
