@@ -1,4 +1,4 @@
-"""What there is to choose from: the tables that parse the command line's words, a line for each name."""
+"""What there is to choose from: a line for each name of the tables that parse the command line."""
 
 import inspect
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Planning circuits: solvers against linear programs, stages of every granularity, the verb `plan`, and its bench."""
+"""Planning circuits: solvers against linear programs, stages of every granularity, the verb `circuits`, its bench."""
 
 import json
 import random

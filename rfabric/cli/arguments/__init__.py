@@ -1,4 +1,4 @@
-"""What can be asked, verb by verb; the modules beside this folder do it, and load what they need then."""
+"""What can be asked, verb by verb; the modules beside this folder do it and load what they need."""
 
 from ... import __version__
 from . import host, inputs, runs

@@ -1,4 +1,4 @@
-"""The verbs around this machine, and those that hold rfabric against others' figures: what each takes."""
+"""The verbs around this machine, and those for others' figures: what each takes."""
 
 from ...study.reproduce import REPRODUCTIONS
 from .options import add_verb, out_option, seed_option

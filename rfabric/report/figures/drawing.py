@@ -1,4 +1,4 @@
-"""What all pictures share: colours, bare axes, tooltips; a figure as SVG for a page or as a PNG file."""
+"""What all pictures share: colours, bare axes, tooltips; a figure as SVG or as PNG."""
 
 import io
 import re
