@@ -21,7 +21,8 @@ def drawing() -> ModuleType:
     try:
         from . import figures
     except ImportError as error:
-        raise RFabricError(f"drawing needs {error.name}; install rfabric[report]") from error
+        library = (error.name or "matplotlib").partition(".")[0]
+        raise RFabricError(f"drawing needs {library}; install rfabric[report]") from error
     return figures
 
 

@@ -355,8 +355,9 @@ def test_a_verb_by_its_old_name_does_the_same_and_says_so(here, capsys, old, new
     now, silence = capsys.readouterr()
     assert main([old, *words, "--json"]) == 0
     before, note = capsys.readouterr()
-    assert before == now and json.loads(now) and silence == ""
-    assert note == f"rfabric: note: `{old}` is called `{new}` now; the old name goes with the next version\n"
+    assert before == now and json.loads(now) and "note:" not in silence
+    said = f"rfabric: note: `{old}` is called `{new}` now; the old name goes with the next version"
+    assert said in note.splitlines()  # among lines of progress, where the machine is slow
     assert main([old, *words, "-q", "--json"]) == 0
     assert capsys.readouterr() == (now, "")
 
