@@ -16,6 +16,7 @@ Every function returns a matplotlib Figure; `svg` makes it text for a page, `png
 from .amounts import comparison, demand, load
 from .cabled import PLANE_COLOURS, circuits, pod_circle, rack_circle, topology
 from .drawing import (
+    DARK_COLOUR,
     EPS_COLOUR,
     MOST_RACKS,
     OCS_COLOUR,
@@ -32,7 +33,7 @@ from .drawing import (
 from .times import close_ups, merged, squeezed, timeline
 
 __all__ = [
-    "EPS_COLOUR", "MOST_RACKS", "OCS_COLOUR", "OTHER_COLOUR", "PAGE", "PAGE_WIDTH", "PHASE_COLOURS",
-    "PLANE_COLOURS", "PRINT", "Theme", "bare", "circuits", "close_ups", "comparison", "demand", "load",
+    "DARK_COLOUR", "EPS_COLOUR", "MOST_RACKS", "OCS_COLOUR", "OTHER_COLOUR", "PAGE", "PAGE_WIDTH",
+    "PHASE_COLOURS", "PLANE_COLOURS", "PRINT", "Theme", "bare", "circuits", "close_ups", "comparison", "demand", "load",
     "merged", "png", "pod_circle", "rack_circle", "squeezed", "svg", "timeline", "topology",
 ]  # fmt: skip
