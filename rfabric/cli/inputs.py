@@ -10,7 +10,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric, parse_fabric
 from ..fabric.cost import bill
 from ..fabric.imported import is_network
-from ..fabric.spec import load_topology
+from ..fabric.shipped import load_topology
 from ..report.compare import PHASE_NAMES, Row, Table, bill_table, fabric_table, phase_text
 from ..report.folder import read_folder, writing
 from ..report.html import drawing

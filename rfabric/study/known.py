@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from ..compute.gpus import GPUS
 from ..compute.named import load_model
 from ..errors import RFabricError, meant
-from ..fabric.spec import load_topology
+from ..fabric import fabric_names
+from ..fabric.shipped import builder_of
 from ..folders import data_dir
-from ..optics.policies import POLICIES
+from ..optics.policies import ABOUT
 from ..rl import recipe_names
 from ..routing import schemes
 from ..schedulers import weave
-from ..schedulers.table import DEFAULT_CIRCUITS, SCHEDULERS
+from ..schedulers.table import SCHEDULERS
 
 Known = dict[str, dict[str, str]]
 
@@ -31,14 +32,11 @@ def _first_line(described: object) -> str:
 
 
 def _fabrics() -> dict[str, str]:
-    files = sorted(data_dir("topologies").glob("*.py"))
-    found = {name: build for file in files for name, build in load_topology(file).items()}
-    return {name: _first_line(found[name]) for name in sorted(found)}
+    return {name: _first_line(builder_of(name)) for name in fabric_names()}
 
 
 def _policies() -> dict[str, str]:
-    own = {DEFAULT_CIRCUITS: "What the fabric was designed for; `demand` for most."}
-    return own | {name: _first_line(policy) for name, policy in POLICIES.items()}
+    return dict(ABOUT)
 
 
 def _schedulers() -> dict[str, str]:
@@ -47,9 +45,7 @@ def _schedulers() -> dict[str, str]:
 
 
 def _routing() -> dict[str, str]:
-    return dict.fromkeys(schemes.SCHEMES, "One way a pair of hosts.") | {
-        schemes.SPLIT: "All equal ways of a pair at once."
-    }
+    return schemes.SCHEMES | schemes.SEVERAL
 
 
 def _recipes() -> dict[str, str]:

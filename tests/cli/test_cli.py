@@ -293,7 +293,7 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
         (["simulate", "--traffic", "weave-2job"], "did you mean weave-2jobs?"),
         (["simulate", "--set", "cluster.gpu=H80"], "'H80' is not known, did you mean H800?"),
         (["simulate", "--policy", "demnd"], "no policy named 'demnd', did you mean demand?"),
-        (["simulate", "--policy", "orchestrrl,perid=3s"], "no setting 'perid', did you mean period?"),
+        (["simulate", "--policy", "orchestrrl,perid=3s"], "'perid=3s' is not a setting, did you mean period?"),
         (["simulate", "--policy", "demand,granularity=per-colective"], "did you mean per-collective?"),
         (["plan", "--png", "none/x.png"], "cannot write none/x.png: there is no folder none"),
         (["schedule", "--perfetto", "none/x.json"], "cannot write none/x.json: there is no folder none"),

@@ -334,7 +334,7 @@ def test_tasks_and_two_kinds_of_gpus():
         ("rollart,decode_gpu=X9,decode_gpus=8", "decode_gpu 'X9' is not known"),
         ("rollart,decode_gpu=H20,decode_gpus=32", "below the 32 generation GPUs"),
         ("rollart,failure=1", "failure 1.0 is a chance"),
-        ("rollart,speed=3", "no setting 'speed'"),
+        ("rollart,speed=3", "'speed=3' is not a setting"),
     ],
 )
 def test_bad_settings_are_named(policy, said):

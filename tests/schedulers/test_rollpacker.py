@@ -171,7 +171,10 @@ def test_pace_stretches_all_times_alike():
         (lambda: Judges(0), "judges: 0 workers can judge nothing"),
         (lambda: Judges(1, right=1.5), "judges: right 1.5 must be a share"),
         (lambda: timeout(1.0, least=5, most=4), "time-out: least 5 s must lie above 0 s and be 4 s"),
-        (lambda: scheduled(job(), 0, "rollpacker,eta=2"), "scheduler rollpacker: no setting 'eta'; it has prompts"),
+        (
+            lambda: scheduled(job(), 0, "rollpacker,eta=2"),
+            "'eta=2' is not a setting; write KEY=VALUE with one of prompts",
+        ),
     ],
 )
 def test_errors_name_value_and_limit(call, message):

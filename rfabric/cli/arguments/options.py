@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from importlib import import_module
 
+from ...plugins import is_file
 from .parsing import Parser, positive, time, whole
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
@@ -106,11 +107,19 @@ def engine_option(verb: Parser) -> None:
     )
 
 
+class _Routings(tuple):
+    """The schemes by name; a FILE.py[:NAME], which is opened when it is needed, is one too."""
+
+    def __contains__(self, word: object) -> bool:
+        return super().__contains__(word) or is_file(str(word))
+
+
 def routing_option(verb: Parser) -> None:
     verb.add_argument(
-        "--routing", metavar="SCHEME", choices=ROUTINGS, default=ROUTINGS[0],
+        "--routing", metavar="SCHEME", choices=_Routings(ROUTINGS), default=ROUTINGS[0],
         help="the way of each pair of hosts: placed on the least loaded (default), ecmp, wcmp, valiant; or split over all "
-        "equal ways at once, as packet spraying and multi-path RDMA do (simulated only)",
+        "equal ways at once, as packet spraying and multi-path RDMA do (simulated only); or "
+        "FILE.py[:NAME]",
     )  # fmt: skip
 
 

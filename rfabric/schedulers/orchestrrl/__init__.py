@@ -66,7 +66,7 @@ class Tuning:
 
 
 def schedule(w: Workload, seed: int, settings: Settings) -> Scheduled:
-    """The steps of a job under this scheduler."""
+    """Replicas replanned while they generate, responses moved (arXiv 2601.01209)."""
     return orchestrate(w, seed, settings_of("orchestrrl", Tuning(), settings))
 
 

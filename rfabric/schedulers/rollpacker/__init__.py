@@ -173,7 +173,10 @@ def streamable(trained: Trained) -> float:
 
 
 def schedule(w: Workload, seed: int, settings: Settings) -> Scheduled:
-    """What `--policy rollpacker` makes of a job; its trace keeps the recipe's replicas: a step at another tp stands on theirs."""
+    """Short rounds that leave long responses to long rounds (arXiv 2509.21009).
+
+    Its trace keeps the recipe's replicas: a step at another tp stands on theirs.
+    """
     policy = settings_of("rollpacker", Policy(), settings)
     done = run(w, seed, policy)
     found = of_steps(w, [_as_step(w, packed) for packed in done], seed, _facts(done))
