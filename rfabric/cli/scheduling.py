@@ -1,4 +1,4 @@
-"""The verbs around schedulers: `schedule`, `reproduce`."""
+"""The verbs around schedulers: `timeline`, `reproduce`."""
 
 import argparse
 import json
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..errors import RFabricError
 from ..report.compare import Row, Table, phase_text
+from ..report.html import drawing
 from ..report.timeline import Timeline, timeline_of_trace, write_perfetto, write_png
 from ..rl import read_recipe
 from ..schedulers.base import Scheduled
@@ -22,7 +23,7 @@ from .terminal import Talk, show_tables
 SECONDS_PER_HOUR = 3600.0
 
 
-def schedule(args: argparse.Namespace) -> None:
+def timeline(args: argparse.Namespace) -> None:
     with Talk(args.quiet) as talk:
         talk.tell(args.jobs or args.traffic, {"stage": "schedule"})
         document, drawn, tables = _asked(args)
@@ -30,7 +31,8 @@ def schedule(args: argparse.Namespace) -> None:
             write_perfetto(Path(args.perfetto), drawn)
         if drawn and args.png:
             talk.tell(args.png, {"stage": "draw"})
-            _draw(Path(args.png), drawn)
+            drawing()  # says what is missing, where something is
+            write_png(Path(args.png), drawn)
     if args.json:
         print(json.dumps(document, indent=1))
         return
@@ -43,7 +45,7 @@ def _asked(args: argparse.Namespace) -> tuple[dict, Timeline | None, list[Table]
     """The document, the chart and the tables of what was asked for: jobs that arrive, jobs that share nodes, or one job."""
     asked = parse_policies(args.policy).scheduler if args.policy else ""
     if args.policy and (not asked or "+" in args.policy):
-        raise RFabricError(f"schedule is about computing: --policy {args.policy} must name a compute scheduler alone")
+        raise RFabricError(f"timeline is about computing: --policy {args.policy} must name a compute scheduler alone")
     if args.jobs:
         return _arriving(args, asked or "weave")
     if Path(args.traffic).suffix in TRACE_SUFFIXES:
@@ -90,13 +92,6 @@ def _bill(policy: str, bill: ClusterBill) -> Table:
         ("nodes at the peak", f"{bill.peak_roll} + {bill.peak_train}"),
     )  # fmt: skip
     return Table(f"Jobs under {policy}", ("", ""), tuple(Row(name, (text,)) for name, text in rows))
-
-
-def _draw(path: Path, drawn: Timeline) -> None:
-    try:
-        write_png(path, drawn)
-    except ImportError as error:
-        raise RFabricError(f"drawing needs {error.name}; install rfabric[report]") from error
 
 
 def _document(args: argparse.Namespace, policy: str, made: Scheduled, drawn: Timeline) -> dict:

@@ -297,8 +297,13 @@ def spelled(spec: str, fabric: Fabric) -> str:
     return OWN.get(fabric.name, "demand") if spec == "own" else spec
 
 
-def parse_policy(text: str, fabric: Fabric) -> Policy:
-    """The policy of `NAME[,granularity=WHEN][,slot=TIME]`, `FILE.py[:NAME][,...]` for `fabric`."""
+def parse_policy(text: str | Policy, fabric: Fabric) -> Policy:
+    """The policy of `NAME[,granularity=WHEN][,slot=TIME]`, `FILE.py[:NAME][,...]` for `fabric`.
+
+    One that is an object stays as it is.
+    """
+    if not isinstance(text, str):
+        return text
     spec = read_spec(spelled(text, fabric), "policy", ("granularity", "slot"))
     made = _class_of(spec.head)
     said = field_values(made, spec, "fabric", "name")

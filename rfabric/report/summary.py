@@ -35,12 +35,15 @@ RUN_KEYS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run:
     """One result and, where it was emulated, its distance from the simulation of the same trace (`result.fidelity`)."""
 
     result: Result
     fidelity: dict | None = None
+
+    def __repr__(self) -> str:
+        return repr(self.result)
 
 
 def summary_of(runs: Sequence[Run], command: str, created: str, versions: dict | None = None) -> dict:

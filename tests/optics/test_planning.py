@@ -1,4 +1,4 @@
-"""Planning circuits: solvers against linear programs, stages of every granularity, the verb `plan`, and its bench."""
+"""Planning circuits: solvers against linear programs, stages of every granularity, the verb `circuits`, its bench."""
 
 import json
 import random
@@ -26,7 +26,7 @@ from rfabric.routing.schemes import Routing
 from rfabric.schedulers.traffic import read_traffic
 from rfabric.simulate.world import simulate
 from rfabric.study import planning_bench
-from rfabric.study.forecast import Turn, forecast
+from rfabric.study.forecast import StageRewire, forecast
 from rfabric.study.planning import in_flight, plan
 from rfabric.trace import Demands, PhaseKey, Scene, TraceBuilder, all_to_all, ring, stage_demand, stages, write_trace
 from rfabric.units import transfer_seconds
@@ -437,7 +437,7 @@ def test_who_waits_for_a_rewire_waits_in_the_forecast_too(how, a, usable):
     b.flows([2], [0], 5e9, start=0.5, label="b")  # 0.1 s
     trace = b.build()
     (number,) = (i for i, stage in enumerate(stages(trace, "per-collective")) if stage.label == "b")
-    found, rows = foreseen(fabric, trace, lit, [Turn(number, after)], in_flight=how)
+    found, rows = foreseen(fabric, trace, lit, [StageRewire(number, after)], in_flight=how)
     assert found.turns == ((pytest.approx(0.5), pytest.approx(usable, rel=1e-4)),)
     assert found.finish[rows["a"]] == pytest.approx(a, rel=1e-4)
     assert found.finish[rows["b"]] == pytest.approx(usable + 0.1, rel=1e-4)
@@ -452,7 +452,7 @@ def test_nobody_who_sends_is_cut_off_in_the_forecast():
     b.flows([2], [0], 5e9, start=0.5, label="b")
     trace = b.build()
     (number,) = (i for i, stage in enumerate(stages(trace, "per-collective")) if stage.label == "b")
-    found, rows = foreseen(fabric, trace, lit, [Turn(number, after)])
+    found, rows = foreseen(fabric, trace, lit, [StageRewire(number, after)])
     assert found.finish[rows["a"]] == pytest.approx(1.0, rel=1e-4)
     assert found.finish[rows["b"]] == pytest.approx(1.115, rel=1e-4)
     never, rows = foreseen(fabric, trace, lit)

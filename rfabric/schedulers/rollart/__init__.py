@@ -10,7 +10,7 @@
     weights      pushed once, bucket by bucket, to a store on the generation side, pulled while engines go on (relay): only
                  what engines load is exposed
 
-    rfabric schedule --policy rollart,alpha=2 --traffic grpo-64
+    rfabric timeline --policy rollart,alpha=2 --traffic grpo-64
     --policy rollart,tasks=FrozenLake/GEM-Math,decode_gpu=H20,decode_gpus=8
 
 Without `tasks` the recipe is its own task: its lengths, turns and environment. What is played:
