@@ -53,6 +53,9 @@ class Circuits:
             port, holder, late = clashes(self.items)[0]
             raise RFabricError(f"port {port} is already in circuit {holder}; tear it down before {late}")
 
+    def __repr__(self) -> str:
+        return f"<Circuits: {len(self.items)} lit>"
+
     @cached_property
     def ordered(self) -> tuple[Circuit, ...]:
         """The circuits, ascending; as no port stands twice, their first ports decide."""

@@ -182,6 +182,11 @@ class Setup:
     recipe: dict = field(default_factory=dict)
     files: tuple[Path, ...] = ()
 
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self.name}: {self.model.name} on {self.gpus} {self.cluster.gpu}, {self.pipeline}>"
+        )
+
     @property
     def gpu(self) -> Gpu:
         return GPUS[self.cluster.gpu]
