@@ -24,7 +24,7 @@ from ..errors import RFabricError
 from ..units import transfer_seconds
 from .choices import Bundles, Choices, Offers
 from .placing import Placer
-from .ways import mixed, offsets_of, spread
+from .rows import mixed, offsets_of, spread
 
 SCHEMES = ("ecmp", "wcmp", "placed", "valiant")  # one way a pair
 SPLIT = "split"  # several

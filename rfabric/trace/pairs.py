@@ -17,8 +17,8 @@ from ..fabric.cabling import cabling_of
 from ..optics import Circuits
 from ..optics.outlook import Load
 from ..routing import Routes, routes_of
+from ..routing.rows import offsets_of, spread
 from ..routing.schemes import ECMP, SPLIT, Routing, Split, split
-from ..routing.ways import offsets_of, spread
 from .model import Trace
 
 PARTS = 24  # 1, 2, 3, 4, 6, 8, 12 and 24 equal ways share them evenly; 5 and 7 are off by 4 and 17 % on their busiest
