@@ -279,3 +279,26 @@ def test_pairs_whose_cheapest_way_begins_at_another_rack_are_not_dealt_by_tiers(
     level = dict(zip(placer.racks.tolist(), placer._level.tolist(), strict=True))
     across = {(a, b) for a, b in every.tolist() if level[a << 32 | b]}
     assert across == {(0, 1), (1, 0)}
+
+
+def test_links_of_ways_laid_out_at_once_are_those_walked_one_by_one():
+    """Hosts of one rack, of racks one circuit apart and of racks that a thin cable alone joins."""
+    fabric = FABRICS["two pods"]
+    routes = Routes(fabric, named(fabric, [(1, 3)], [(1, 2)]))
+    every = np.array(list(permutations(range(len(fabric.hosts)), 2)))
+    offsets, links = routes.ways.links(*every.T)
+    for i, (src, dst) in enumerate(every.tolist()):
+        walked = routes.links(fabric.hosts[src], fabric.hosts[dst])
+        assert tuple(links[offsets[i] : offsets[i + 1]].tolist()) == walked
+        assert fabric.links[walked[0] // 2].a.node == fabric.hosts[src]
+        assert fabric.links[walked[-1] // 2].a.node == fabric.hosts[dst]
+
+
+def test_pairs_alike_take_the_arcs_of_a_bundle_in_turn():
+    """Eight pairs of hosts from leaf to leaf over bundles of two: every light path carries as many."""
+    fabric = parse_fabric("rfabric,pods=1,tors=2,gpus=8,planes=4,electrical=0")
+    routes = routes_of(fabric, named(fabric, *[[(1, 2)]] * 4))
+    src, dst = np.arange(8), np.arange(8, 16)
+    hops = Placer(routes.choices, np.ones((1, 8)), np.zeros(8, int), np.ones(8, int)).run(np.zeros(1))
+    c, into = cabling_of(fabric), Counter(hops[hops >= 0].tolist())
+    assert sorted(into.values()) == [2, 2, 2, 2] and (c.host_rack[src] != c.host_rack[dst]).all()
