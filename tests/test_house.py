@@ -9,12 +9,13 @@ import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parents[1] / "rfabric"
-GROUND = {"units", "errors", "folders"}
+GROUND = {"units", "errors", "folders", "native"}
 BELOW_COMPUTE = {"fabric", "routing", "optics", "trace"}
 MAY = {
     "units": set(),
     "errors": set(),
     "folders": set(),
+    "native": set(),
     "fabric": set(),
     "routing": {"fabric"},
     "optics": {"fabric", "routing"},

@@ -115,7 +115,7 @@ def _demands(data: Mapping, name: str, fabric: Fabric) -> tuple[Demand, ...]:
 
 def demand(data: object, fabric: Fabric, where: str) -> Demand:
     """`{racks, bytes, window_s, phase, floor_s, lead_s, ahead_s, follows}`: bytes as rows by rack, in the fabric's order; window_s
-    null: unknown; follows null: nothing.
+    null: unknown; follows a list, empty: nothing.
     """
     data = _object(data, where, ("racks", "bytes"), ("window_s", "phase", "floor_s", "lead_s", "ahead_s", "follows"))
     racks = tuple(_list(data["racks"], f"{where}.racks"))
@@ -128,8 +128,7 @@ def demand(data: object, fabric: Fabric, where: str) -> Demand:
     window = data.get("window_s")
     seconds = math.inf if window is None else _number(window, f"{where}.window_s")
     times = (_number(data.get(name, 0.0), f"{where}.{name}") for name in ("floor_s", "lead_s", "ahead_s"))
-    follows = data.get("follows", 1)
-    follows = follows if follows is None else int(_number(follows, f"{where}.follows"))
+    follows = tuple(int(_number(k, f"{where}.follows")) for k in _list(data.get("follows", [1]), f"{where}.follows"))
     return Demand(racks, numbers, seconds, _text(data.get("phase", ""), f"{where}.phase"), *times, follows)
 
 
@@ -138,7 +137,7 @@ def demand_json(wanted: Demand) -> dict:
     window = None if math.isinf(wanted.window) else wanted.window
     return {
         "racks": list(wanted.racks), "bytes": wanted.bytes.tolist(), "window_s": window, "phase": wanted.phase,
-        "floor_s": wanted.floor, "lead_s": wanted.lead, "ahead_s": wanted.ahead, "follows": wanted.follows,
+        "floor_s": wanted.floor, "lead_s": wanted.lead, "ahead_s": wanted.ahead, "follows": list(wanted.follows),
     }  # fmt: skip
 
 

@@ -22,10 +22,10 @@ Whether the answer is worth a rewire is the planner's question (`planner.intend`
 said, `demand` is asked per collective, `rotor` by the slot, the others per phase.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ DEFAULT_SLOT = 0.1  # s, at least: ten times the delay of a 3D-MEMS switch
 MOST_RACKS_COMPARED = 256  # `demand` asks both solvers up to so many racks, beyond them the matching alone
 SAME = 1e-6  # two times that differ by a smaller share are the same
 MOST_PARTNERS = 2  # and up to so many partners an uplink
+KEPT = 8  # what was asked last and is not worked out again: a job's stages repeat
+T = TypeVar("T")
 
 
 class Policy(Protocol):
@@ -161,7 +163,8 @@ class BySolver(_Policy):
         return ("matching", "bvn") if few else ("matching",)
 
     def _plan(self, solver: str, demand: Demand, circuits: Circuits) -> tuple[float, int, Circuits]:
-        found = bridged(self.fabric, SOLVERS[solver](demand, self.fabric), demand)
+        asked = solver, *(column.tobytes() for column in demand.sent)
+        found = _kept(self.fabric, asked, lambda: bridged(self.fabric, SOLVERS[solver](demand, self.fabric), demand))
         lit = _lit(self.fabric, _least_moved(self.fabric, found, circuits))
         return completion(self.fabric, lit, demand), Rewire.between(circuits, lit).size, lit
 
@@ -321,7 +324,19 @@ def _even_turns(matchings: int, count: int) -> int:
 
 
 def _lit(fabric: Fabric, found: Matchings) -> Circuits:
-    return light(fabric, dict(zip(planes(fabric), _joinable(fabric, found), strict=True)))
+    wanted = tuple(map(tuple, found))
+    return _kept(
+        fabric, wanted, lambda: light(fabric, dict(zip(planes(fabric), _joinable(fabric, found), strict=True)))
+    )
+
+
+def _kept(fabric: Fabric, question: tuple, answer: Callable[[], T]) -> T:
+    """The answer, which the question alone decides; those to the last KEPT questions are kept, as stages that repeat ask again."""
+    known = fabric.memo.setdefault("policies", {})
+    known[question] = found = known.pop(question) if question in known else answer()
+    if len(known) > KEPT:
+        known.pop(next(iter(known)))
+    return found
 
 
 def _joinable(fabric: Fabric, found: Matchings) -> Matchings:

@@ -326,10 +326,11 @@ def _places(fabric: Fabric) -> dict[str, tuple[float, float]]:
 
 def _pod_boxes(axes, fabric: Fabric, at: dict, theme: Theme) -> None:
     for pod in range(fabric.pods):
-        xs = [at[n.name][0] for n in fabric.nodes if n.pod == pod and n.name in at]
-        if xs:
+        spots = [spot for name, spot in at.items() if fabric.node[name].pod == pod]
+        if spots:
+            xs, ys = zip(*spots, strict=True)
             corner, width = (min(xs) - 0.22, -0.3), max(xs) - min(xs) + 0.44
-            height = max(at[n.name][1] for n in fabric.nodes if n.pod == pod and n.name in at) + 0.7
+            height = max(ys) + 0.7
             shape = "round,pad=0.02,rounding_size=0.12"
             axes.add_patch(FancyBboxPatch(corner, width, height, boxstyle=shape, fc="none", ec=theme.grid, lw=1))
             axes.text((min(xs) + max(xs)) / 2, -0.5, f"pod {pod + 1}", ha="center", size=9, color=theme.muted)

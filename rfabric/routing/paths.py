@@ -163,7 +163,9 @@ class Routes:
     @cached_property
     def _placed(self):
         """`schemes.Chosen` for all pairs that the routing knows."""
-        return chosen(self.choices, self.routing.scheme, self.routing.sent)
+        found = chosen(self.choices, self.routing.scheme, self.routing.sent)
+        self.__dict__.pop("choices")  # large, and seldom asked for again
+        return found
 
     @cached_property
     def choices(self):

@@ -17,6 +17,8 @@ import numpy as np
 
 from ..units import transfer_seconds
 from .choices import MOST_WAYS, Choices, Offers
+from .inner import Sent as Laid
+from .inner import loops
 from .rows import begins, mixed, offsets_of, ranks, spread
 from .tiers import tiered
 
@@ -72,6 +74,7 @@ class Placer:
     def _place(self, rows: np.ndarray, enough: np.ndarray) -> None:
         """Place every pair: on its row of bundles where it has one, one after another where not; then off the busiest arcs."""
         self.load = np.zeros((len(self.sent), self.nowhere + 1))
+        self._laid = self._in_core()
         self.best = np.tile(np.append(self.bundles.first[:-1], self.nowhere), (len(self.kinds), 1))
         self.arcs = np.full((len(self.rack), 0), self.nowhere)
         tiered = (rows < self.bundles.nowhere).any(1)
@@ -82,6 +85,10 @@ class Placer:
             if not self._move(enough) or self._seconds.sum() > before * (1 - GAIN):
                 break
             before = self._seconds.sum()
+
+    def _in_core(self) -> Laid | None:
+        """The state as the compiled core takes it; None where that was never built."""
+        return Laid(self.first, self.kind, self.bytes, self.seconds_a_byte, self.load) if loops() else None
 
     @property
     def _seconds(self) -> np.ndarray:
@@ -191,6 +198,8 @@ class Placer:
 
     def _lateness(self, pairs: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """By what share the busiest arc of each pair needs longer than `limit`, in its worst kind, and which arc that is."""
+        if self._laid:
+            return self._laid.lateness(pairs, self.arcs, limit)
         entry, owner = self._entries(pairs)
         arcs, kind = self.arcs[pairs[owner]], self.kind[entry]
         need = self.load[kind[:, None], arcs] * self.seconds_a_byte[arcs] / limit[kind][:, None]
@@ -252,6 +261,8 @@ class Placer:
 
     def _cheapest(self, pairs, offers: Offers, key, now: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(cost, arcs) of the cheapest way of each pair; where its bytes lie already (`now`), they count once."""
+        if self._laid:
+            return self._laid.cheapest(pairs, self.signature, key, offers, self.best, now)
         counts = offers.counts[key]
         row, owner = spread(offers.first[key], counts), np.repeat(np.arange(len(pairs)), counts)
         arcs = self.best[self.signature[pairs[owner]][:, None], offers.rows[row]]
@@ -296,8 +307,10 @@ class Placer:
     def _add(self, pairs: np.ndarray, arcs: np.ndarray, sign: int) -> None:
         """Add (or take away) the bytes of pairs, and see which arcs of these bundles are the least loaded now."""
         entry, owner = self._entries(pairs)
-        at = arcs[owner]
-        np.add.at(self.load, (self.kind[entry][:, None], at), sign * self.bytes[entry][:, None])
+        if self._laid:
+            self._laid.lay(pairs, arcs, sign)
+        else:
+            np.add.at(self.load, (self.kind[entry][:, None], arcs[owner]), sign * self.bytes[entry][:, None])
         if self.wide and arcs.size:
             bundles = np.unique(np.searchsorted(self.bundles.first, arcs[arcs < self.nowhere], side="right") - 1)
             self._least_loaded(bundles[self.bundles.width[bundles] > 1], np.unique(self.kind[entry]))

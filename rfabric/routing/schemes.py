@@ -90,7 +90,7 @@ def one_way(scheme: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The ways of pairs: `codes` int64[n] ascending, `hops` int64[n, longest] light paths, -1 beyond the last."""
+    """The ways of pairs: `codes` int64[n] ascending, `hops` int32[n, longest] light paths, -1 beyond the last."""
 
     codes: np.ndarray
     hops: np.ndarray
@@ -100,7 +100,7 @@ class Chosen:
         place = np.searchsorted(self.codes, codes)
         known = place < len(self.codes)
         known[known] = self.codes[place[known]] == codes[known]
-        hops = np.full((len(codes), self.hops.shape[1]), -1)
+        hops = np.full((len(codes), self.hops.shape[1]), -1, np.int32)
         hops[known] = self.hops[place[known]]
         return hops, known
 
@@ -111,11 +111,11 @@ def chosen(choices: Choices, scheme: str, sent: Sent) -> Chosen:
     racks = c.host_rack[sent.src], c.host_rack[sent.dst]
     some = np.flatnonzero((racks[0] != racks[1]) & choices.ways.reaches(sent.src, sent.dst))
     if not len(some):
-        return Chosen(sent.codes, np.full((len(sent.codes), 0), -1))
+        return Chosen(sent.codes, np.full((len(sent.codes), 0), -1, np.int32))
     found = CHOOSERS[scheme](
         choices, Sent(sent.src[some], sent.dst[some], sent.bytes[:, some]), racks[0][some], racks[1][some]
     )
-    hops = np.full((len(sent.codes), found.shape[1]), -1)
+    hops = np.full((len(sent.codes), found.shape[1]), -1, np.int32)
     hops[some] = found
     return Chosen(sent.codes, hops)
 

@@ -12,12 +12,14 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric.cabling import cabling_of
 from ..fabric.model import Fabric
+from .inner import Net, join, loops
 from .lightpaths import Lights
 from .rows import mixed, offsets_of, spread, summed
 
 MOST_CANDIDATES = (
     1 << 17
 )  # (hop, destination) candidates looked at in one go: they stay in the cache, four times as fast as 2^22
+MOST_RINGS = 1 << 27  # bytes of rings kept for one fabric, whatever the circuits: those of 4,096 racks take 36 MB
 KEPT_LOADS = 8  # what a planner asks of one set of circuits comes again: the same stages, instant after instant
 FAR = (1 << 16) - 1  # the ring of switches from which no way leads
 
@@ -64,6 +66,8 @@ class Ways:
         self.first = np.searchsorted(self.leaves, np.arange(self.switches + 1))
         self.salt = mixed(np.flatnonzero(c.row >= 0).astype(np.uint64) + np.uint64(1))
         self._loads: dict[tuple[bytes, ...], np.ndarray] = {}
+        self._around: tuple[np.ndarray, np.ndarray] | None = None
+        self._recent: dict[Ways, None] = fabric.memo.setdefault("rings", {})  # who has rings, the last asked last
 
     def cost(self, row: np.ndarray, rack: np.ndarray) -> np.ndarray:
         """What the cheapest way from packet switch row[i] to rack[i] costs (float64); inf without one."""
@@ -71,12 +75,28 @@ class Ways:
         return costs[ring[row, rack]]
 
     @property
+    def _net(self) -> Net:
+        """The same arrays, as the compiled core takes them."""
+        return Net(self.first, self.path, self.leads, self.step, self._rings)
+
+    @property
     def reach(self) -> np.ndarray:
         """bool[racks, racks]: from which rack some way leads to which."""
         return self._rings[0][self.cabling.rack_row] < FAR
 
-    @cached_property
+    @property
     def _rings(self) -> tuple[np.ndarray, np.ndarray]:
+        """See `_found_rings`. They are large and soon found: of many sets of circuits only those asked last keep theirs."""
+        found = self._around = self._around or self._found_rings()
+        self._recent.pop(self, None)
+        self._recent[self] = None
+        while len(self._recent) > max(MOST_RINGS // found[0].nbytes, 1):
+            oldest = next(iter(self._recent))
+            del self._recent[oldest]
+            oldest._around = None
+        return found
+
+    def _found_rings(self) -> tuple[np.ndarray, np.ndarray]:
         """uint16[switches, racks], the ring each switch stands on around each rack, FAR where no way leads; float64, its cost.
 
         Dijkstra from all racks at once, by rings of equal cost: a ring settled at cost D reaches, over the light paths of one
@@ -101,7 +121,10 @@ class Ways:
             costs[number], number = at, number + 1
             for step, (rows, first, leads) in self._joins.items():
                 front = fronts.setdefault(round(at + step, 9), np.zeros_like(new))
-                front[rows] |= np.bitwise_or.reduceat(new[leads], first, axis=0)
+                if loops():
+                    join(front, new, rows, first, leads)
+                else:
+                    front[rows] |= np.bitwise_or.reduceat(new[leads], first, axis=0)
         return found, costs
 
     @cached_property
@@ -187,7 +210,7 @@ class Ways:
         return np.isfinite(self.cost(c.rack_row[c.host_rack[src]], c.host_rack[dst]))
 
     def loads(self, sent: Entries) -> np.ndarray:
-        """Bytes on each light path (float64[n], read-only) when racks send each other `sent`, split evenly over equal ways.
+        """Bytes on each light path (float64[n]) when racks send each other `sent`, split evenly over equal ways.
 
         All inf where nothing joins two of them. The last few answers are kept.
         """
@@ -195,15 +218,20 @@ class Ways:
         load = self._loads.pop(name, None)
         if load is None:
             load = self._evenly(sent)
-            load.flags.writeable = False
+            load = load[self.path] if np.isfinite(load).all() else np.array(np.inf)
         self._loads[name] = load
         if len(self._loads) > KEPT_LOADS:
             self._loads.pop(next(iter(self._loads)))
-        return load
+        found = np.full(len(self.lights), 0.0 if load.ndim else np.inf)
+        found[self.path] = load  # the others are the hosts' own, most of them, and carry nothing here
+        return found
 
     def _evenly(self, sent: Entries) -> np.ndarray:
         """See `loads`. From the farthest inwards: what waits at a switch has all come when its turn is."""
         load, racks = np.zeros(len(self.lights)), len(self.cabling.rack_row)
+        if loops():
+            rows = self.cabling.rack_row[sent.rows]
+            return self._net.evenly(rows, sent.columns, sent.bytes, len(load), MOST_CANDIDATES)
         waiting: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by ring: (switch and rack as one number, bytes)
         self._queue(waiting, self.cabling.rack_row[sent.rows] * racks + sent.columns, sent.bytes)
         if FAR in waiting:
@@ -249,6 +277,8 @@ class Ways:
     def _fitting(self, row: np.ndarray, rack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(which of the given, arc) of every arc that leaves row[i] on a cheapest way to rack[i], by i, then by port."""
         counts = self.first[row + 1] - self.first[row]
+        if loops():
+            return self._net.fitting(row, rack, int(counts.sum()))
         arcs, owner = spread(self.first[row], counts), np.repeat(np.arange(len(row)), counts)
         here = self.cost(row, rack)[owner]
         there = self.cost(self.leads[arcs], rack[owner]) + self.step[arcs]

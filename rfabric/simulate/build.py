@@ -1,7 +1,7 @@
 """Build the compiled core: ``python -m rfabric.simulate.build [--sanitize] [--output FILE]``.
 
-One C++17 file, one shared library beside it (`core.so`, no Python headers: it is called through ctypes), so any
-Python that sees this folder can use it. CXX and CXXFLAGS are honoured.
+C++17 files, the engine's and that of ways and placing, one shared library beside them (`core.so`, no Python headers: it is called
+through ctypes), so any Python that sees this folder can use it. CXX and CXXFLAGS are honoured.
 """
 
 import argparse
@@ -14,9 +14,10 @@ import tempfile
 from pathlib import Path
 
 from ..errors import RFabricError
+from ..native import LIBRARY
 
 SOURCE = Path(__file__).with_name("core.cpp")
-LIBRARY = Path(__file__).with_name("core.so")
+WAYS = Path(__file__).with_name("ways.cpp")
 
 BASE = ("-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-Wall", "-Wextra")
 FAST = ("-O3", "-DNDEBUG")
@@ -32,7 +33,7 @@ def build(output: Path = LIBRARY, sanitize: bool = False) -> Path:
         raise RFabricError(f"cannot write {output}: build as the user who owns that folder")
     with tempfile.TemporaryDirectory(prefix=".core-", dir=output.parent) as scratch:
         made = Path(scratch, output.name)
-        command = [*compiler(), *flags, str(SOURCE), "-o", str(made)]
+        command = [*compiler(), *flags, str(SOURCE), str(WAYS), "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise RFabricError(f"{shlex.join(command)} failed:\n{done.stderr.strip()}")

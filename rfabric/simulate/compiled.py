@@ -1,18 +1,14 @@
 """The compiled core (`core.cpp`) behind the engine's interface, through ctypes: arrays in, arrays out."""
 
 import ctypes
-import os
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
-from ..errors import RFabricError
+from .. import native
 from .inputs import Batch
 from .reference import EVENTS
 
-LIBRARY = Path(os.environ.get("RFABRIC_CORE", Path(__file__).with_name("core.so")))
-INTERFACE = 1  # rf_interface() of core.cpp
 AT_REST, AT_TIME, WATCHED, BREATHES, NO_MEMORY = 0, 1, 2, 3, -1
 COUNTERS = ("instants", "evaluations", "changes", "fills", "visits", "takeovers", "fallbacks")
 
@@ -20,17 +16,9 @@ COUNTERS = ("instants", "evaluations", "changes", "fills", "visits", "takeovers"
 @cache
 def library() -> ctypes.CDLL | None:
     """The loaded core; None where it was never built."""
-    if not LIBRARY.exists():
+    core = native.core()
+    if core is None:
         return None
-    try:
-        core = ctypes.CDLL(str(LIBRARY))
-    except OSError as error:
-        raise RFabricError(f"{LIBRARY} cannot be loaded ({error}): run python -m rfabric.simulate.build") from None
-    if core.rf_interface() != INTERFACE:
-        raise RFabricError(
-            f"{LIBRARY} has interface {core.rf_interface()}, this rfabric needs {INTERFACE}: "
-            "run python -m rfabric.simulate.build"
-        )
     handle, count, array = ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
     for name, result, arguments in (
         ("rf_new", handle, [array, count, ctypes.c_double]),

@@ -22,6 +22,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from .. import native
 from ..errors import RFabricError
 from . import compiled, inputs
 from .reference import EVENTS, FINISHED, READY, SAME_INSTANT, ReferenceEngine
@@ -219,7 +220,7 @@ def _choose(core: str) -> str:
         raise RFabricError(f'core is {core!r}: choose "auto", "compiled" or "reference"')
     if core == "reference" or compiled.library():
         return "reference" if core == "reference" else "compiled"
-    missing = f"the compiled core {compiled.LIBRARY} is missing: run python -m rfabric.simulate.build"
+    missing = f"the compiled core {native.LIBRARY} is missing: run python -m rfabric.simulate.build"
     if core == "compiled":
         raise RFabricError(missing)
     warnings.warn(f"{missing}; the numpy reference runs instead, hundreds of times slower", stacklevel=4)

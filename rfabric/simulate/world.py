@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from weakref import WeakMethod
 
 import numpy as np
 
@@ -74,15 +75,10 @@ def simulate(
     policy, trace = spelled(policy, fabric), _played(trace, repetitions)
     world = _World(fabric, trace.fit(fabric), policy, routing, timing, progress or (lambda _: None))
     world.run()
-    engine = world.engine
-    result = Result(
-        engine="simulate", fabric=fabric, policy=policy if fabric.ocses else "ecmp", trace=trace, traffic=traffic, seed=seed,
-        routing=world.routing.scheme,
-        start=engine.start_times(), finish=engine.finish_times(), link_bytes=engine.link_bytes()[:-1],
-        sent=trace.size, received=trace.size, rewires=tuple(world.contract.records), epochs=tuple(world.contract.epochs),
-        notes=world.notes(),
-    ).check().check_floor()  # fmt: skip
-    return _with_folding(result, world.routing) if trace.origin and trace.origin.how != "unrolled" else result
+    result, routing = world.result(traffic, seed), world.routing
+    del world  # the engine and the ways under each set of circuits are larger than all that follows
+    result.check().check_floor()
+    return _with_folding(result, routing) if trace.origin and trace.origin.how != "unrolled" else result
 
 
 def _with_folding(result: Result, routing: Routing) -> Result:
@@ -114,7 +110,7 @@ class _World:
         self, fabric: Fabric, trace: Trace, policy: str, routing: str, timing: Timing, progress: Progress
     ):  # fmt: skip
         self.fabric, self.trace, self.progress = fabric, trace, progress
-        self.policy = parse_policy(policy, fabric)
+        self.spelled, self.policy = policy, parse_policy(policy, fabric)
         self.routing = routing_of(routing, fabric, trace)
         self.pairs = Pairs(fabric, trace, self.routing)
         self.engine = self._idle_engine()
@@ -148,13 +144,24 @@ class _World:
     def _idle_engine(self) -> Engine | PartedEngine:
         """The engine before the first row; its last link has no capacity: flows stand on it while their way is dark."""
         rates = np.append(np.repeat([k.rate for k in self.fabric.links], 2), 0.0)
-        engine = Engine(rates, progress=lambda *_: self._tell())
+        tell = WeakMethod(self._tell)  # a circle would keep the world beyond its run
+        engine = Engine(rates, progress=lambda *_: tell()())
         if self.routing.scheme != SPLIT:
             return engine
         counts, sends = self.pairs.counts, self.trace.size > 0
         share = np.ones(counts.sum())
         share[np.repeat(sends, counts)] = self.pairs.share[self.pairs.parts(np.flatnonzero(sends))[1]]
         return PartedEngine(engine, counts, share)
+
+    def result(self, traffic: str, seed: int) -> Result:
+        """What came out, not yet checked."""
+        engine, trace, contract = self.engine, self.trace, self.contract
+        return Result(
+            engine="simulate", fabric=self.fabric, policy=self.spelled if self.fabric.ocses else "ecmp", trace=trace,
+            traffic=traffic, seed=seed, routing=self.routing.scheme, start=engine.start_times(),
+            finish=engine.finish_times(), link_bytes=engine.link_bytes()[:-1], sent=trace.size, received=trace.size,
+            rewires=tuple(contract.records), epochs=tuple(contract.epochs), notes=self.notes(),
+        )  # fmt: skip
 
     def notes(self) -> tuple[str, ...]:
         """What a reader must know: what is not modelled."""
@@ -321,7 +328,7 @@ class _World:
         if not self.fabric.ocses:
             return
         rows = stage.rows[self.trace.size[stage.rows] > 0]
-        self.contract.begin(stage, rows, self.policy.granularity != "one-shot")
+        self.contract.begin(stage, rows, self.engine.now, self.policy.granularity != "one-shot")
         stands = self._concerned(rows)
         if len(stands):
             stands = self.contract.concern(NONE, stands, dark=bool(self.times) and np.isinf(self.halt))
@@ -364,8 +371,8 @@ class _World:
     def _scene(self) -> Scene:
         """What there is to decide now."""
         open_ = {stage: (rows, self.engine.remaining(rows)) for stage, rows in self._open().items()}
-        contract = self.contract
-        return Scene(contract.asking, open_, tuple(self.waiting[:PLAN_AHEAD]), contract.circuits, self.engine.now)
+        contract, coming = self.contract, tuple(self.waiting[:PLAN_AHEAD])
+        return Scene(contract.asking, open_, coming, contract.circuits, self.engine.now, contract.since)
 
     def _new_cycle(self, scene: Scene) -> None:
         """The cycle meets all who send, not those alone who begin."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rfabric import native
 from rfabric.errors import RFabricError
 from rfabric.simulate import FINISHED, READY, Deadlock, Engine, bench, completion_times, deadlock, workloads
 from rfabric.simulate.build import build
@@ -26,6 +27,7 @@ def compiled_core():
     """The core is built where it is missing: without it these tests would compare the reference with itself."""
     if library() is None:
         build()
+        native.core.cache_clear()
         library.cache_clear()
     assert library() is not None
 

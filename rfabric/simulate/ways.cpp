@@ -1,0 +1,235 @@
+// Inner loops of ways and placing: what routing/ways.py and routing/placing.py do in arrays, to the last bit, in one pass.
+//
+// Sums run in the order in which numpy adds, and none is contracted or reordered (-std=c++17 without -ffast-math), so that
+// either way gives the same bytes. Arrays are those of the Python side; names too.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace {
+
+constexpr uint16_t kFar = 0xFFFF;  // the ring of switches from which no way leads
+
+// The light paths between packet switches, and where each switch stands around each rack.
+struct Net {
+    int64_t racks;
+    const int64_t *first, *path, *leads;  // arcs by switch: first[switches + 1]
+    const double* step;
+    const uint16_t* ring;  // [switch * racks + rack]
+    const double* cost;    // [ring]
+
+    // Calls use(arc) for every arc that leaves `row` on a cheapest way to `rack`, by port.
+    template <class Use>
+    void fitting(int64_t row, int64_t rack, Use use) const {
+        const double here = cost[ring[row * racks + rack]];
+        if (!std::isfinite(here)) return;
+        for (int64_t arc = first[row]; arc < first[row + 1]; ++arc) {
+            const double there = cost[ring[leads[arc] * racks + rack]] + step[arc];
+            if (std::fabs(there - here) <= 1e-6 * here) use(arc);
+        }
+    }
+};
+
+struct Waiting {
+    int64_t spot;
+    double bytes;
+};
+
+// Bytes at one spot added up, in the order in which they stand; spots ascending. `room` is scratch.
+void sum_up(std::vector<Waiting>& some, std::vector<Waiting>& room) {
+    constexpr int kDigit = 11;
+    int64_t most = 0;
+    for (const Waiting& one : some) most = std::max(most, one.spot);
+    room.resize(some.size());
+    for (int shift = 0; most >> shift; shift += kDigit) {  // by digits, the lowest first
+        size_t place[(1 << kDigit) + 1] = {};
+        const auto digit = [&](const Waiting& one) { return one.spot >> shift & ((1 << kDigit) - 1); };
+        for (const Waiting& one : some) ++place[digit(one) + 1];
+        for (int i = 0; i < 1 << kDigit; ++i) place[i + 1] += place[i];
+        for (const Waiting& one : some) room[place[digit(one)]++] = one;
+        some.swap(room);
+    }
+    size_t last = 0;
+    for (size_t i = 1; i < some.size(); ++i) {
+        if (some[i].spot == some[last].spot) {
+            some[last].bytes += some[i].bytes;
+        } else {
+            some[++last] = some[i];
+        }
+    }
+    some.resize(some.empty() ? 0 : last + 1);
+}
+
+// The sum of a row as numpy's add.reduce forms it: pairwise.
+double pairwise(const double* a, int64_t n) {
+    double sum = 0.0;
+    int64_t i = 0;
+    if (n > 128) {
+        const int64_t half = n / 2 - n / 2 % 8;
+        return pairwise(a, half) + pairwise(a + half, n - half);
+    }
+    if (n >= 8) {
+        double r[8];
+        std::copy(a, a + 8, r);
+        for (i = 8; i + 8 <= n; i += 8) {
+            for (int64_t j = 0; j < 8; ++j) r[j] += a[i + j];
+        }
+        sum = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
+    }
+    for (; i < n; ++i) sum += a[i];
+    return sum;
+}
+
+// What pairs send, kind by kind (CSR first, kind, bytes), and what lies on arcs: load[kind * arcs + arc].
+struct Sent {
+    int64_t arcs;
+    const int64_t *first, *kind;
+    const double *bytes, *seconds_a_byte;
+    double* load;
+
+    // Seconds that `way` (n arcs) costs a pair, its bytes on it; those arcs of `own` (m) have them already.
+    double cost(int64_t pair, const int64_t* way, int64_t n, const int64_t* own, int64_t m, double* need) const {
+        double total = 0.0;
+        for (int64_t e = first[pair]; e < first[pair + 1]; ++e) {
+            const double* held = load + kind[e] * arcs;
+            for (int64_t i = 0; i < n; ++i) {
+                const bool lies = std::find(own, own + m, way[i]) != own + m;
+                need[i] = (held[way[i]] + (lies ? 0.0 : bytes[e])) * seconds_a_byte[way[i]];
+            }
+            const double worst = n ? *std::max_element(need, need + n) : 0.0;
+            total += worst + 1e-6 * pairwise(need, n);  // of equals the shorter, less used one
+        }
+        return total;
+    }
+};
+
+}  // namespace
+
+extern "C" {
+
+// Every arc on a cheapest way from row[i] to rack[i], by i, then by port, with its i; returns how many.
+int64_t rf_fitting(const Net* net, int64_t n, const int64_t* row, const int64_t* rack, int64_t* owner, int64_t* arcs) {
+    int64_t found = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        net->fitting(row[i], rack[i], [&](int64_t arc) {
+            owner[found] = i;
+            arcs[found++] = arc;
+        });
+    }
+    return found;
+}
+
+// front[rows[i]] |= fresh[l] for every l of leads[first[i]] to leads[first[i + 1]], rows of so many words.
+void rf_join(int64_t n, const int64_t* rows, const int64_t* first, const int64_t* leads, int64_t words,
+             const uint64_t* fresh, uint64_t* front) {
+    for (int64_t i = 0; i < n; ++i) {
+        uint64_t* into = front + rows[i] * words;
+        for (int64_t j = first[i]; j < first[i + 1]; ++j) {
+            const uint64_t* from = fresh + leads[j] * words;
+            for (int64_t word = 0; word < words; ++word) into[word] |= from[word];
+        }
+    }
+}
+
+// Adds to load[light path] what n switches send to racks, split evenly over equal ways, from the farthest ring inwards; sums are
+// formed in parts of `most` candidates. 0; 1 where no way leads from one of them; -1 without memory.
+int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack, const double* bytes, int64_t paths,
+                            int64_t most, double* load) try {
+    std::map<uint16_t, std::vector<Waiting>> waiting;
+    const auto queue = [&](int64_t spot, double sent) { waiting[net->ring[spot]].push_back({spot, sent}); };
+    for (int64_t i = 0; i < n; ++i) queue(row[i] * net->racks + rack[i], bytes[i]);
+    if (waiting.count(kFar)) return 1;
+    std::vector<Waiting> room;
+    std::vector<double> part(paths, 0.0);
+    std::vector<int64_t> touched, fits;
+    const auto add_part = [&] {
+        for (const int64_t path : touched) {
+            load[path] += part[path];  // a path touched twice has nothing left to add
+            part[path] = 0.0;
+        }
+        touched.clear();
+    };
+    while (!waiting.empty() && waiting.rbegin()->first > 0) {
+        auto last = std::prev(waiting.end());
+        std::vector<Waiting> some = std::move(last->second);
+        waiting.erase(last);
+        sum_up(some, room);
+        int64_t looked = 0;
+        for (const Waiting& one : some) {
+            const int64_t at = one.spot / net->racks, to = one.spot % net->racks;
+            const int64_t before = looked / most;
+            looked += net->first[at + 1] - net->first[at];
+            if (looked / most != before) add_part();
+            fits.clear();
+            net->fitting(at, to, [&](int64_t arc) { fits.push_back(arc); });
+            const double share = one.bytes / static_cast<double>(fits.size());
+            for (const int64_t arc : fits) {
+                part[net->path[arc]] += share;
+                touched.push_back(net->path[arc]);
+                queue(net->leads[arc] * net->racks + to, share);
+            }
+        }
+        add_part();
+    }
+    return 0;
+} catch (const std::bad_alloc&) {
+    return -1;
+}
+
+// Of each pair the cheapest of the ways offered to it (rows of bundles first[key] to first[key + 1]), its arcs the least loaded
+// ones, best[signature * bundles + bundle]; where its bytes lie already (`now`, rows of m; or null) they count once. `way` and
+// `need` have room for one of the longest ways.
+void rf_cheapest(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* signature, const int64_t* key,
+                                  const int64_t* first, const int64_t* rows, int64_t longest, const int64_t* best, int64_t bundles,
+                                  const int64_t* now, int64_t m, int64_t* way, double* need, double* cost, int64_t* arcs) {
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t pair = pairs[i], *own = now ? now + pair * m : nullptr, *mine = best + signature[pair] * bundles;
+        cost[i] = std::numeric_limits<double>::infinity();
+        for (int64_t row = first[key[i]]; row < first[key[i] + 1]; ++row) {
+            for (int64_t hop = 0; hop < longest; ++hop) way[hop] = mine[rows[row * longest + hop]];
+            const double found = sent->cost(pair, way, longest, own, own ? m : 0, need);
+            if (row == first[key[i]] || found < cost[i]) {
+                cost[i] = found;
+                std::copy(way, way + longest, arcs + i * longest);
+            }
+        }
+    }
+}
+
+// Adds (or takes away) the bytes of pairs on arcs[i], rows of `longest`.
+void rf_lay(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* arcs, int64_t longest, double sign) {
+    for (int64_t i = 0; i < n; ++i) {
+        for (int64_t e = sent->first[pairs[i]]; e < sent->first[pairs[i] + 1]; ++e) {
+            double* held = sent->load + sent->kind[e] * sent->arcs;
+            for (int64_t hop = 0; hop < longest; ++hop) held[arcs[i * longest + hop]] += sign * sent->bytes[e];
+        }
+    }
+}
+
+// By what share the busiest arc of each pair (of[pair], rows of `longest`) needs longer than limit[kind], in its worst kind.
+void rf_lateness(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* of, int64_t longest,
+                                  const double* limit, double* late, int64_t* arc) {
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t pair = pairs[i], *way = of + pair * longest;
+        late[i] = -1.0;
+        arc[i] = sent->arcs - 1;
+        for (int64_t e = sent->first[pair]; longest && e < sent->first[pair + 1]; ++e) {
+            const double* held = sent->load + sent->kind[e] * sent->arcs;
+            double most = -1.0;
+            int64_t at = 0;
+            for (int64_t hop = 0; hop < longest; ++hop) {
+                const double need = held[way[hop]] * sent->seconds_a_byte[way[hop]] / limit[sent->kind[e]];
+                if (need > most) most = need, at = way[hop];
+            }
+            if (most - 1 >= late[i]) late[i] = most - 1, arc[i] = at;
+        }
+    }
+}
+
+}  // extern "C"
