@@ -79,11 +79,11 @@ def test_a_wheel_brings_every_file_that_the_package_reads(wheel):
     assert not copied - share
 
 
-def test_an_installed_rfabric_is_the_wheel_and_lists_a_fabric(installed, tmp_path):
+def test_an_installed_rfabric_is_the_wheel_and_lists_fabrics(installed, tmp_path):
     done = run(installed, tmp_path, "python", "-c", "import rfabric; print(rfabric.__file__)")
     assert done.stdout.startswith(str(installed.parent)), done
-    listed = run(installed, tmp_path, "rfabric", "topo", "leaf-spine")
-    assert listed.returncode == 0 and "hosts" in listed.stdout, listed
+    listed = run(installed, tmp_path, "rfabric", "list")
+    assert listed.returncode == 0 and "leaf-spine" in listed.stdout, listed
 
 
 def test_an_installed_rfabric_builds_its_core_simulates_and_reports(installed, tmp_path):

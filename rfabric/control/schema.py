@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..optics import IN_FLIGHT, Circuits, Demand, parse_policy
+from ..plugins import refuse_unlisted
 from ..routing.schemes import Routing, Sent, one_way
 
 Pair = tuple[str, str]
@@ -63,7 +64,8 @@ def plan_request(data: object, fabric: Fabric) -> PlanRequest:
         ("policy", "demand"),
         (*common, "now_s", "upcoming", "sending", "also"),
     )
-    parse_policy(_text(data["policy"], "policy"), fabric)
+    refuse_unlisted(_text(data["policy"], "policy"))
+    parse_policy(data["policy"], fabric)
     now = _number(data.get("now_s", 0.0), "now_s")
     others = (_demands(data, name, fabric) for name in ("upcoming", "sending"))
     also = tuple(circuits(some).check(fabric) for some in _list(data.get("also", []), "also"))
@@ -83,6 +85,7 @@ def pairs_request(data: object, fabric: Fabric) -> tuple[tuple[Pair, ...], Routi
     """The body of `PUT /pairs`: `pairs`, and the `routing` scheme; `placed` needs `bytes`, a row a kind, a number a pair."""
     data = _object(data, "pairs", ("pairs",), ("routing", "bytes"))
     found, scheme = pairs(data["pairs"], fabric), _text(data.get("routing", "ecmp"), "routing")
+    refuse_unlisted(scheme)
     if one_way(scheme) != "placed":
         return found, Routing(scheme)
     kinds = [[_number(x, "bytes") for x in _list(row, "bytes")] for row in _list(data.get("bytes"), "bytes")]

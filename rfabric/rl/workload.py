@@ -17,6 +17,8 @@ from .setup import PIPELINES, Cluster, Efficiency, Generation, Setup, Training, 
 class Workload(Setup):
     """A job that fits its GPUs; RFabricError names the first thing that does not, its limit and the nearest setting that does."""
 
+    __repr__ = Setup.__repr__
+
     def __post_init__(self):
         count(high=10**4)(self.steps, "steps")
         choice(*PIPELINES)(self.pipeline, "pipeline")
@@ -98,8 +100,8 @@ def _data(recipe: Path, folder: str, key_name: str, value: object) -> Path:
         return shipped[value]
     if (recipe.parent / value).is_file():
         return recipe.parent / value
-    found = find_config(value) if folder == "models" else None
-    if found:
-        return found
+    config = find_config(value) if folder == "models" else None
+    if config:
+        return config
     there = likely_models(value) if folder == "models" else ", ".join(shipped)
     raise RFabricError(f"{key_name}: no file {value!r} beside the recipe; traffic/{folder}/ has {there}")

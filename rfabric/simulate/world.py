@@ -36,8 +36,8 @@ from ..optics.planner import refuse_cut, turn
 from ..optics.policies import spelled
 from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Folding, Result
+from ..routing.rows import offsets_of
 from ..routing.schemes import DEFAULT_SCHEME, SPLIT, Routing
-from ..routing.ways import offsets_of
 from ..trace import PLAN_AHEAD, Demands, Scene, Stage, Trace, begins, routing_of, stages
 from ..trace.beforehand import first_circuits
 from ..trace.pairs import Pairs, PairWays

@@ -25,9 +25,10 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..optics import Demand
+from ..routing.rows import spread
 from ..routing.schemes import Routing, Sent
-from ..routing.ways import Entries, spread
-from ..units import transfer_seconds
+from ..routing.ways import Entries
+from ..units import show_size, transfer_seconds
 from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
 
 PHASES = ("generation", "training", "weight_sync")
@@ -84,6 +85,10 @@ class Trace:
     turn: np.ndarray | None = None
     loops: tuple[Loop, ...] = ()
     origin: "Origin | None" = None
+
+    def __repr__(self) -> str:
+        sent = show_size(float(self.total.sum()))
+        return f"<Trace: {len(self.src)} rows, {len(self.hosts)} hosts, {len(self.phase_keys)} phases, {sent}>"
 
     def __post_init__(self):
         types = {

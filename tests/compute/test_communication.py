@@ -1,6 +1,5 @@
 """Collectives: their seconds against closed forms and measurements, their flows against what each rank must end with."""
 
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +9,13 @@ from hypothesis import strategies as st
 
 from rfabric.compute.communication import (
     KINDS,
-    Group,
+    RankGroup,
     algorithms,
     bus_bandwidth,
     collective_seconds,
-    generation_of,
     group_of,
     network,
+    tuning_of,
 )
 from rfabric.compute.expert_exchange import Exchange, exchange_seconds, reached
 from rfabric.compute.gpus import GPUS
@@ -25,8 +24,7 @@ from rfabric.compute.named import find_model
 from rfabric.compute.sync_time import TRANSPORTS, Sync, tensors_of, weight_sync_parts, weight_sync_seconds
 from rfabric.errors import RFabricError
 from rfabric.study.validate import allreduce, deepep, nccl, vidur, weight_sync
-from rfabric.trace import all_to_all, broadcast, halving_doubling, hierarchical_all_to_all, scatter, tree_all_reduce
-from rfabric.trace.collectives import double_tree
+from rfabric.trace import scatter
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 measured = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data, the measured tables")
@@ -47,25 +45,27 @@ def test_a_large_ring_moves_its_share_at_the_rate_of_nvlink(gpus):
 
 
 def test_over_servers_the_nics_of_all_ranks_carry_a_ring_together():
-    group = Group(32, 4)
+    group = RankGroup(32, 4)
     found = bus_bandwidth("all-gather", BIG, group, A100)
     assert found == pytest.approx(8 * A100.nic, rel=0.04)  # 190 GB/s below NVLink's 233
-    assert bus_bandwidth("all-gather", BIG, Group(4, 4), A100) == pytest.approx(A100.nic, rel=0.04)
+    assert bus_bandwidth("all-gather", BIG, RankGroup(4, 4), A100) == pytest.approx(A100.nic, rel=0.04)
 
 
 def test_a_switch_that_reduces_sends_less_than_a_ring():
-    assert "nvls" in algorithms("all-reduce", BIG, Group(8), H100)
-    assert "nvls" not in algorithms("all-reduce", BIG, Group(8), A100)
+    assert "nvls" in algorithms("all-reduce", BIG, RankGroup(8), H100)
+    assert "nvls" not in algorithms("all-reduce", BIG, RankGroup(8), A100)
     ring, nvls = (collective_seconds("all-reduce", BIG, 8, H100, a) for a in ("ring", "nvls"))
-    assert nvls == pytest.approx(BIG * (9 / 8) / (H100.nvlink * H100.generation.nvls_share), rel=1e-3) and nvls < ring
+    assert nvls == pytest.approx(BIG * (9 / 8) / (H100.nvlink * H100.tuning.nvls_share), rel=1e-3) and nvls < ring
 
 
 def test_halving_doubling_is_known_but_never_chosen():
-    found = algorithms("all-reduce", 4096, Group(64, 64), H100)
-    assert collective_seconds("all-reduce", 4096, Group(64, 64), H100) == min(
+    found = algorithms("all-reduce", 4096, RankGroup(64, 64), H100)
+    assert collective_seconds("all-reduce", 4096, RankGroup(64, 64), H100) == min(
         v for k, v in found.items() if k != "halving-doubling"
     )
-    assert collective_seconds("all-reduce", 4096, Group(64, 64), H100, "halving-doubling") == found["halving-doubling"]
+    assert (
+        collective_seconds("all-reduce", 4096, RankGroup(64, 64), H100, "halving-doubling") == found["halving-doubling"]
+    )
 
 
 def test_small_messages_take_the_latency_of_their_steps():
@@ -84,7 +84,7 @@ def test_small_messages_take_the_latency_of_their_steps():
     shape=st.sampled_from([(2, 1), (8, 1), (16, 2), (32, 4), (1024, 128), (3, 3)]),
 )
 def test_more_bytes_never_take_less_and_links_bound_all(kind, size, gpu, shape):
-    net, group = network(GPUS[gpu]), Group(*shape)
+    net, group = network(GPUS[gpu]), RankGroup(*shape)
     found = collective_seconds(kind, size, group, net)
     assert 0 < found <= collective_seconds(kind, 2 * size, group, net)
     least = {"all-reduce": 1, "broadcast": 1, "reduce": 1, "send-recv": 1}.get(kind, (group.gpus - 1) / group.gpus)
@@ -93,11 +93,11 @@ def test_more_bytes_never_take_less_and_links_bound_all(kind, size, gpu, shape):
 
 
 def test_groups_are_counts_numbers_or_shapes():
-    assert group_of(16, H100) == group_of(range(16), H100) == Group(16, 2)
-    assert group_of([0, 8, 16], H100) == Group(3, 3)
-    assert group_of(64, network(GPUS["GB200"])) == Group(64, 1)  # one NVL72 rack
+    assert group_of(16, H100) == group_of(range(16), H100) == RankGroup(16, 2)
+    assert group_of([0, 8, 16], H100) == RankGroup(3, 3)
+    assert group_of(64, network(GPUS["GB200"])) == RankGroup(64, 1)  # one NVL72 rack
     assert collective_seconds("all-reduce", 1e9, 1, H100) == collective_seconds("all-reduce", 0, 8, H100) == 0
-    assert [generation_of(GPUS[name]).nvls_share for name in ("A100", "H20", "B200", "GB200")] == [0, 0.85, 0.74, 0.74]
+    assert [tuning_of(GPUS[name]).nvls_share for name in ("A100", "H20", "B200", "GB200")] == [0, 0.85, 0.74, 0.74]
 
 
 def test_a_launch_is_added_once():
@@ -112,9 +112,15 @@ def test_a_launch_is_added_once():
         (lambda: collective_seconds("gossip", 1, 8, H100), "no collective 'gossip'; there are all-reduce, all-gather"),
         (lambda: collective_seconds("all-reduce", -1, 8, H100), "all-reduce: -1 bytes must not be negative"),
         (lambda: collective_seconds("all-gather", 1, 8, H100, "tree"), "all-gather has no algorithm 'tree'"),
-        (lambda: Group(4, 5), "a group of 4 GPUs in 5 servers: every server needs a GPU; use 1 to 4"),
-        (lambda: exchange_seconds(Exchange(1, 8, 1, 4), "dispatch", Group(8), H100), "4 experts on 8 GPUs leave some"),
-        (lambda: exchange_seconds(Exchange(1, 8, 1, 8), "scatter", Group(8), H100), "no exchange 'normal' 'scatter'"),
+        (lambda: RankGroup(4, 5), "a group of 4 GPUs in 5 servers: every server needs a GPU; use 1 to 4"),
+        (
+            lambda: exchange_seconds(Exchange(1, 8, 1, 4), "dispatch", RankGroup(8), H100),
+            "4 experts on 8 GPUs leave some",
+        ),
+        (
+            lambda: exchange_seconds(Exchange(1, 8, 1, 8), "scatter", RankGroup(8), H100),
+            "no exchange 'normal' 'scatter'",
+        ),
         (
             lambda: layout("4 nodes"),
             "layout '4 nodes' says neither GPUs nor degrees; write for example 16 (TP8) or EP8xPP2",
@@ -122,12 +128,6 @@ def test_a_launch_is_added_once():
         (
             lambda: Sync(1, 1, Layout.over(1), Layout.over(1), H100, "pigeon"),
             "no transport 'pigeon'; there are broadcast, tensors",
-        ),
-        (lambda: halving_doubling("all-reduce", range(24), 1.0, 8), "3 servers are no power of two; use 2, or a ring"),
-        (lambda: halving_doubling("gossip", range(16), 1.0, 8), "no halving-doubling 'gossip'; there are all-reduce"),
-        (
-            lambda: broadcast(range(16), 1.0, 8, root=99),
-            "broadcast: GPU 99 is not in the group; use one of its members",
         ),
     ],
 )
@@ -149,7 +149,9 @@ def test_bad_input(call, text):
 )
 def test_an_exchange_grows_with_tokens_and_shrinks_with_sms(tokens, servers, direction, mode):
     def seconds(count, sms=24):
-        return exchange_seconds(Exchange(count, 7168, 8, 256), direction, Group(8 * servers, servers), H100, mode, sms)
+        return exchange_seconds(
+            Exchange(count, 7168, 8, 256), direction, RankGroup(8 * servers, servers), H100, mode, sms
+        )
 
     assert 0 < seconds(tokens) <= seconds(2 * tokens)
     assert seconds(tokens, 4) >= seconds(tokens, 24)
@@ -158,91 +160,11 @@ def test_an_exchange_grows_with_tokens_and_shrinks_with_sms(tokens, servers, dir
 def test_a_token_reaches_as_many_gpus_as_even_draws_hit():
     draws = np.random.default_rng(0).integers(0, 8, (20_000, 8))
     hit = np.mean([len(set(row)) for row in draws.tolist()])
-    assert reached(Exchange(1, 1, 8, 256), Group(8)) == pytest.approx((hit, 1), rel=0.01)
-    assert reached(Exchange(1, 1, 8, 256), Group(128, 16))[1] < 4  # kept within four servers
+    assert reached(Exchange(1, 1, 8, 256), RankGroup(8)) == pytest.approx((hit, 1), rel=0.01)
+    assert reached(Exchange(1, 1, 8, 256), RankGroup(128, 16))[1] < 4  # kept within four servers
 
 
 # --- flows -----------------------------------------------------------------------------------------------------------------
-
-GROUPS = st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 4, 8])).map(lambda s: (list(range(s[0] * s[1])), s[1]))
-
-
-def by_servers(flows, server):
-    found = defaultdict(float)
-    for src, dst, size in zip(*flows, strict=True):
-        assert src // server != dst // server, "NVLink traffic never enters the fabric"
-        found[src // server, dst // server] += size
-    return found
-
-
-@settings(max_examples=80, deadline=None)
-@given(group=GROUPS, size=st.floats(1, 1e9))
-def test_a_tree_all_reduce_brings_every_half_to_the_root_and_back(group, size):
-    gpus, server = group
-    sent = by_servers(tree_all_reduce(gpus, size, server), server)
-    count = len(gpus) // server
-    trees = double_tree(count)
-    for tree in trees:
-        parent = dict(tree)
-        assert sorted({*range(count)} - set(parent)) == sorted({*range(count)} - {a for a, _ in tree})
-        assert len(parent) == count - 1  # every server but the root sends its half to one parent
-        for node in parent:
-            for _ in range(count):
-                node = parent.get(node, node)
-            assert node not in parent  # and comes to the root
-    expected = defaultdict(float)
-    for a, b in (edge for tree in trees for edge in tree):
-        expected[a, b] += size / 2
-        expected[b, a] += size / 2
-    assert sent == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("count", [2, 4, 6, 8, 16, 62])
-def test_in_a_double_tree_who_passes_on_in_one_is_a_leaf_in_the_other(count):
-    first, second = (({b for _, b in tree}) for tree in double_tree(count))
-    root = {0, count - 1}
-    assert not (first & second) - root
-
-
-@settings(max_examples=40, deadline=None)
-@given(power=st.integers(0, 5), server=st.sampled_from([1, 2, 8]), size=st.floats(1, 1e9))
-def test_halving_doubling_leaves_every_server_with_the_sum(power, server, size):
-    m = 2**power
-    sent = by_servers(halving_doubling("all-reduce", range(m * server), size, server), server)
-    out = defaultdict(float)
-    for (a, _), value in sent.items():
-        out[a] += value
-    assert out == pytest.approx(dict.fromkeys(range(m), 2 * (m - 1) / m * size) if m > 1 else {})
-    # follow the halves: what server a still has to sum after step k is the block of those that share its low bits
-    known = {a: {a} for a in range(m)}
-    for k in range(1, power + 1):
-        known = {a: known[a] | known[a ^ m >> k] for a in range(m)}
-        assert m == 1 or all(sent[a, a ^ m >> k] == pytest.approx(2 * size / 2**k) for a in range(m))
-    assert all(len(have) == m for have in known.values())
-
-
-@settings(max_examples=60, deadline=None)
-@given(group=GROUPS, size=st.floats(1, 1e9), tree=st.booleans(), data=st.data())
-def test_a_broadcast_reaches_every_server_once(group, size, tree, data):
-    gpus, server = group
-    root = data.draw(st.sampled_from(gpus))
-    sent = by_servers(broadcast(gpus, size, server, root, tree), server)
-    assert sorted(b for _, b in sent) == sorted(set(range(len(gpus) // server)) - {root // server})
-    assert all(value == pytest.approx(size) for value in sent.values())
-    has = {root // server}
-    while more := {b for a, b in sent if a in has} - has:
-        has |= more
-    assert len(has) == len(gpus) // server
-
-
-@settings(max_examples=60, deadline=None)
-@given(group=GROUPS, size=st.floats(1, 1e9))
-def test_a_hierarchical_all_to_all_brings_each_gpu_the_same_in_fewer_flows(group, size):
-    gpus, server = group
-    direct, railed = all_to_all(gpus, size, server), hierarchical_all_to_all(gpus, size, server)
-    got = [np.bincount(flows.dst, flows.size, minlength=len(gpus)) for flows in (direct, railed)]
-    assert got[0] == pytest.approx(got[1]) and len(railed.src) * server == len(direct.src)
-    assert all(a % server == b % server for a, b in zip(railed.src, railed.dst, strict=True))
 
 
 @given(n=st.integers(1, 40), sources=st.integers(1, 20), size=st.floats(1, 1e9))
@@ -398,5 +320,5 @@ def test_every_weight_sync_is_within_a_factor_of_two():
 def test_no_all_reduce_over_many_servers_beats_their_nics(gpu, servers):
     """Each server has to send 2 (m-1)/m of the buffer: 2 (n-1)/n, the bus factor, at most."""
     net = network(GPUS[gpu])
-    for found in algorithms("all-reduce", BIG, Group(8 * servers, servers), net).values():
+    for found in algorithms("all-reduce", BIG, RankGroup(8 * servers, servers), net).values():
         assert found >= 2 * (servers - 1) / servers * BIG / (8 * net.nic)
