@@ -106,7 +106,8 @@ def equal_cost_fat_tree(fabric: Fabric) -> tuple[Fabric, float]:
         )
     same = {"rate": given["rate_bps"]} | ({"radix": given["radix"]} if "radix" in given else {})
     fits = not missing and core_switches(given["pods"], given["tors"], radix_of(same), 1) is not None
-    size = {k: given[k] for k in SHAPE} if fits else BUILDERS["fat-tree"].room(len(fabric.hosts), 1, same)
+    room = BUILDERS["fat-tree"].room  # type: ignore[attr-defined] # set by `sized`
+    size = {k: given[k] for k in SHAPE} if fits else room(len(fabric.hosts), 1, same)
     found = matched(build("fat-tree", size | same), fabric, "cost")
     return found.fabric, found.share
 
