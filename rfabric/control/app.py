@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, parse_fabric
 from . import frames, seam
-from .core import Clock, Core, Crossbar
+from .core import Core
 from .infer import contradiction, infer
 from .rest import Handler
+from .switches import Crossbar, SystemClock
 
 INBOX = 1000  # packets of unknown pairs that may wait; more are dropped, their senders try again
 GATHER_S = 0.02  # switches connect in bursts: rules go out for a burst at once
@@ -244,7 +245,7 @@ class FabricApp(seam.App):
         """Nothing new for a while: say once what is missing or wrong, and bring back switches that had failed."""
         self._look_again()
         if self.core is not None:
-            self.core.heal()
+            self.core.restore()
         if self.trouble and self.trouble != self._complained:
             self.logger.error("%s", self.trouble)
         self._complained = self.trouble
@@ -253,7 +254,7 @@ class FabricApp(seam.App):
         if self.FABRIC != "rfabric" and fabric.ocses:
             raise RFabricError(f"{fabric.spec or fabric.name} has optical switches; run controller/ocs.py")
         self.hosts = frames.Hosts(fabric)
-        self.core = Core(fabric, self, Clock(seam.hub.sleep))
+        self.core = Core(fabric, self, SystemClock(seam.hub.sleep))
         gc.freeze()  # what was loaded stays: later collections need not walk it
 
 

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..fabric import Fabric, Port, host_ip
+from ..routing import walk
 from . import flowmods
-from .core import Crossbar
 from .seam import Push
+from .switches import Crossbar
 
 
 @dataclass(frozen=True)
@@ -89,22 +90,16 @@ class FakeSwitches:
     def where_lost(self, src: str, dst: str, size_bytes: int = 100) -> str:
         """Send one IPv4 packet from host to host: '' when it arrives, else where it ended and why."""
         fields = {"eth_type": flowmods.IPV4, "src": self._ip(src), "dst": self._ip(dst)}
-        port, seen = self.fabric.ports[src][0], set()
-        while True:
-            into = self.fabric.peer[port][1]
-            if into.node == dst:
-                return ""
-            if into in seen or into.node not in self.fabric.node or self.fabric.node[into.node].kind == "host":
-                return f"loop at {into}" if into in seen else f"delivered to {into}"
-            seen.add(into)
+
+        def leads(into: Port) -> int | str:
             self.arrived[into] += size_bytes
-            dpid = self.fabric.node[into.node].dpid
-            entry = lookup(self.tables[dpid].values(), {**fields, "in_port": into.number})
+            table = self.tables[self.fabric.node[into.node].dpid].values()
+            entry = lookup(table, {**fields, "in_port": into.number})
             if entry is None or entry.out is None:
-                return f"dropped at {into}"
-            if entry.out == flowmods.TO_CONTROLLER:
-                return f"asks the controller at {into}"
-            port = Port(into.node, entry.out)
+                return "dropped"
+            return entry.out if entry.out != flowmods.TO_CONTROLLER else "asks the controller"
+
+        return walk(self.fabric, src, dst, leads)
 
     def _take(self, dpid: int, wires: Sequence[bytes]) -> None:
         name = self.names[dpid]

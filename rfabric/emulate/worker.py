@@ -27,7 +27,7 @@ from ..routing.schemes import Routing
 from ..trace import Trace, read_trace, routing_of
 from ..trace.beforehand import first_circuits
 from . import calibrate, guard
-from .network import OVERHEAD, Network
+from .network import OVERHEAD, EmulatedNetwork
 from .replay import Replay
 from .sandbox import Sandbox
 from .scale import blur, shares
@@ -72,8 +72,8 @@ def replay(job: dict, folder: Path) -> dict:
         say({"stage": "build"})
         start_controller(box, fabric, folder)
         datapath = calibrate.probe_host().datapath
-        network = Network(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT, trace.pairs())
-        network.start()
+        network = EmulatedNetwork(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT, trace.pairs())
+        network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
         dark = scale.dilation * fabric.reconfig_delay
         rest = Client(
             f"http://127.0.0.1:{REST_PORT}", timeout=ANSWER_S + 2 * dark
@@ -84,7 +84,7 @@ def replay(job: dict, folder: Path) -> dict:
         wire = Wire(network)
         wire.open(lanes(trace))  # where more flows of a pair overlap it opens more
         wire.warm()
-        run = Run(fabric, trace, scale, timing, network, wire, routing)
+        run = EmulatedRun(fabric, trace, scale, timing, network, wire, routing)
         control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
         return run.replay(control, box, folder) | {"versions": versions(health)}
 
@@ -117,12 +117,11 @@ def lanes(trace: Trace) -> dict[tuple[str, str], int]:
 
 
 def start_controller(box: Sandbox, fabric: Fabric, folder: Path) -> None:
-    """Start the Ryu app of this fabric: the OCS app where there are circuits, else ECMP."""
+    """Start the Ryu app of this fabric: OCS where there are circuits, else ECMP. It listens later."""
     spec = folder / "fabric.json"
     spec.write_text(json.dumps(fabric.to_json()))
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     box.start("controller", command(str(spec), "127.0.0.1", REST_PORT, ofp_port=OFP_PORT), env)
-    box.wait_port(OFP_PORT, "controller", READY_S)
 
 
 @dataclass(frozen=True)
@@ -167,14 +166,14 @@ class Controller:
 
 
 @dataclass(frozen=True)
-class Run:
+class EmulatedRun:
     """A network that is up, and what is to be replayed on it."""
 
     fabric: Fabric
     trace: Trace
     scale: Scale
     timing: Timing
-    network: Network
+    network: EmulatedNetwork
     wire: Wire
     routing: Routing
 
@@ -249,7 +248,7 @@ def before_others() -> Iterator[None]:
 class Watch:
     """Looks after a run: every child alive (each turn), the host's load (a few times a second)."""
 
-    def __init__(self, box: Sandbox, network: Network, scale: Scale, may_drop: bool):
+    def __init__(self, box: Sandbox, network: EmulatedNetwork, scale: Scale, may_drop: bool):
         self.box, self.guard, self.scale = box, guard.Guard(box, network, may_drop=may_drop), scale
         self.looked = time.monotonic()
 

@@ -129,18 +129,6 @@ def test_a_failure_rolls_back_to_the_circuits_before():
     assert done.under_way is None and done.plan(1).state == "ABORTED" and done.plan(1).error == "a1 kept silent"
 
 
-@pytest.mark.parametrize("state", ["PROGRAMMING", "LIGHTING", "VERIFYING", "DARK"])
-def test_only_steps_that_wait_for_switches_time_out(state):
-    epochs = began(Epochs(Circuits(frozenset([A])), timeout=1.0))
-    steps = {"PROGRAMMING": 0, "DARK": 1, "LIGHTING": 2, "VERIFYING": 3}[state]
-    for verb in ("programmed", "light", "usable")[:steps]:
-        epochs = getattr(epochs, verb)(1, 5.0 if verb == "programmed" else 5.5)
-    assert epochs.plan(1).state == state and epochs.expire(epochs.plan(1).since + 0.9) is epochs
-    late = epochs.expire(epochs.plan(1).since + 1.1)
-    assert late.plan(1).state == ("DARK" if state == "DARK" else "ROLLBACK")
-    assert state == "DARK" or late.plan(1).error == f"time-out: {state} for more than 1 s"
-
-
 def test_what_does_not_fit_the_state_is_refused_and_says_what_does():
     start = Epochs(Circuits(frozenset([A])))
     open_ = start.propose(rewire([A], [C]), 0.01)
@@ -476,7 +464,7 @@ def test_a_switch_that_fails_brings_the_last_good_circuits_back(mood, step):
     switches.push, switches.crossbars = push, crossbars
     switches.moods.clear()
     core.synced.discard("a1")
-    core.heal()
+    core.restore()
     assert core.ready and [switches.where_lost(*p) for p in all_pairs(SMALL)] == [""] * len(all_pairs(SMALL))
     again, _, _ = core.plan(explicit(other_circuits(SMALL)))
     assert core.commit(again.epoch).state == "ACTIVE"
@@ -494,7 +482,7 @@ def test_a_time_out_takes_as_long_as_it_says_and_names_the_switch():
         core.commit(other.epoch)
     assert core.epochs.plan(other.epoch).state == "PREPARED"
     switches.moods.clear()
-    core.heal()
+    core.restore()
     assert core.commit(other.epoch).state == "ACTIVE"
 
 
