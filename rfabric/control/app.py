@@ -97,6 +97,7 @@ class FabricApp(seam.App):
     # --- for REST ---------------------------------------------------------------------------------------------------
 
     def health(self) -> dict:
+        """The answer to `GET /health`."""
         core = self.core
         return {
             "ready": bool(core and core.ready and not self.trouble),
@@ -112,6 +113,7 @@ class FabricApp(seam.App):
     # --- Switches: what Core needs ----------------------------------------------------------------------------------
 
     def present(self) -> set[int]:
+        """Datapath ids of the switches that are connected."""
         return set(self.switches)
 
     def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]:
@@ -123,6 +125,7 @@ class FabricApp(seam.App):
         return {d: self._crossbars[d] for d in done if d in self._crossbars}
 
     def received(self, dpid: int) -> Mapping[int, int]:
+        """Bytes by port of a switch, as it counted them last."""
         return self._received.get(dpid, {})
 
     # --- in the event loop: never wait ------------------------------------------------------------------------------

@@ -74,6 +74,7 @@ class Core:
 
     @property
     def ready(self) -> bool:
+        """Whether every switch is connected and holds its rules."""
         return not self.waiting_for
 
     def port_states(self, ocs: str) -> dict[Port, tuple[str, Port | None]]:

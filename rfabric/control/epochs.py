@@ -119,6 +119,7 @@ class Epochs:
     timeout: float = TIMEOUT
 
     def plan(self, epoch: int) -> RewirePlan:
+        """Plan number `epoch`; NotFoundError where none was made."""
         if epoch not in self.plans:
             known = f"the last is {max(self.plans)}" if self.plans else "none was made yet"
             raise NotFoundError(f"no plan {epoch}; {known}: POST /plans makes one")

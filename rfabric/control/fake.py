@@ -37,9 +37,11 @@ class FakeClock:
     step: float = 0.0
 
     def now(self) -> float:
+        """s; it is as late as somebody has slept."""
         return self.at
 
     def sleep_until(self, instant: float) -> None:
+        """It is `instant` (s) at once; an instant that has passed changes nothing."""
         self.at = max(self.at, instant)
 
 
@@ -85,6 +87,7 @@ class FakeSwitches:
         return {d: {m["in_port"]: out for m, out in entries[d] if "in_port" in m} for d in able}
 
     def received(self, dpid: int) -> Mapping[int, int]:
+        """Bytes by port, as they were counted last."""
         return self.counted.get(dpid, {})
 
     def where_lost(self, src: str, dst: str, size_bytes: int = 100) -> str:

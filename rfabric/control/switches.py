@@ -37,8 +37,10 @@ class SystemClock:
     sleep: Callable[[float], None] = time.sleep
 
     def now(self) -> float:
+        """s."""
         return time.monotonic()
 
     def sleep_until(self, instant: float) -> None:
+        """Return at `instant` (s of `now`), not before; at once where it has passed."""
         while (left := instant - time.monotonic()) > 0:
             self.sleep(left - SPIN if left > SPIN else 0)

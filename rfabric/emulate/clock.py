@@ -14,6 +14,7 @@ class Clock:
         self._wall, self._virtual = time.monotonic(), 0.0
 
     def now(self) -> float:
+        """Virtual seconds since the start."""
         return self.at(time.monotonic())
 
     def at(self, wall: float) -> float:

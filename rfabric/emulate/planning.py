@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..control.client import Committed, Planned
+from ..control.client import Committed, PlannedRewire
 from ..fabric import Fabric
 from ..optics import Circuits, Decision, Demand
 from ..optics.rewiring import NONE, Rewiring
@@ -24,8 +24,8 @@ class Control(Protocol):
     def plan(
         self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: list[Demand], sending: list[Demand],
         also: Sequence[Circuits],
-    ) -> Planned: ...  # fmt: skip
-    def plan_circuits(self, circuits: Circuits, pairs: list[tuple[str, str]]) -> Planned: ...
+    ) -> PlannedRewire: ...  # fmt: skip
+    def plan_circuits(self, circuits: Circuits, pairs: list[tuple[str, str]]) -> PlannedRewire: ...
     def abort(self, epoch: int) -> None: ...
     def commit(self, epoch: int) -> Committed: ...
 

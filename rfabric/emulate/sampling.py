@@ -21,6 +21,7 @@ class Card:
     end: float = 0.0
 
     def add(self, nbytes: int, begun: float, early: int, end: float) -> None:
+        """A flow of `nbytes` is there: `early` bytes at `begun`, the last at `end` (s)."""
         if begun < self.begun:
             self.begun, self.early = begun, early
         self.bytes, self.end = self.bytes + nbytes, max(self.end, end)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..control.client import Client, Committed, Planned
+from ..control.client import Client, Committed, PlannedRewire
 from ..control.launch import command
 from ..errors import PaceError, RFabricError
 from ..fabric import Fabric
@@ -136,11 +136,13 @@ class Controller:
     def plan(
         self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: Sequence[Demand],
         sending: Sequence[Demand] = (), also: Sequence[Circuits] = (),
-    ) -> Planned:  # fmt: skip
+    ) -> PlannedRewire:  # fmt: skip
+        """An intent; see `Client.plan`. `now` in s of the emulated clock."""
         words = self.scale.dilation, self.timing.in_flight, None, sending, also, self.timing.control
         return self.rest.plan(self.policy, demand, pairs, now, upcoming, *words)
 
-    def plan_circuits(self, circuits: Circuits, pairs: Sequence[tuple[str, str]], **words: float) -> Planned:
+    def plan_circuits(self, circuits: Circuits, pairs: Sequence[tuple[str, str]], **words: float) -> PlannedRewire:
+        """A plan for just these circuits; `words` as in `POST /plans`."""
         told = {
             "time_dilation": self.scale.dilation,
             "in_flight": self.timing.in_flight,
@@ -149,9 +151,11 @@ class Controller:
         return self.rest.plan_circuits(circuits, pairs=[list(pair) for pair in pairs], **told | words)
 
     def abort(self, epoch: int) -> None:
+        """Give up a plan that was not committed."""
         self.rest.abort(epoch)
 
     def commit(self, epoch: int) -> Committed:
+        """Carry out a plan; RunError where it was rolled back."""
         return self.rest.commit(epoch)
 
     def before_the_job(self, circuits: Circuits, pairs: Sequence[tuple[str, str]]) -> None:

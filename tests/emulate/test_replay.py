@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rfabric.control.client import Committed, Planned
+from rfabric.control.client import Committed, PlannedRewire
 from rfabric.emulate import replay as module
 from rfabric.emulate.clock import Clock
 from rfabric.emulate.replay import Replay
@@ -84,7 +84,7 @@ class FakeControl:
 
     def planned(self, rewire, *about):
         self.rewire = rewire
-        return Planned(len(self.wire.log) + 1, "PREPARED", rewire, about[0], 0.016, *about[1:])
+        return PlannedRewire(len(self.wire.log) + 1, "PREPARED", rewire, about[0], 0.016, *about[1:])
 
     def commit(self, epoch):
         if self.fail:

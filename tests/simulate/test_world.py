@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rfabric.errors import RFabricError, RunError
-from rfabric.fabric import fat_tree, rfabric
+from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.optics import Timing
 from rfabric.report.result import fidelity, union_seconds
 from rfabric.simulate.world import simulate
@@ -114,6 +114,19 @@ def test_a_flow_in_flight_is_held_and_keeps_its_bytes():
     assert held.phase == "b/0 late" and result.start[0] < held.requested < held.usable < result.finish[0]
     assert np.isfinite(result.finish).all()
     assert result.finish[0] > transfer_seconds(20e9, RATE) + 0.05
+
+
+def test_slots_rest_while_nothing_is_sent_and_go_on_in_step_with_the_clock():
+    rotor = parse_fabric("rotor,tors=4,gpus=1,planes=1")  # slots of 0.1 s, 20 us of dark between
+    b = TraceBuilder(rotor.hosts)
+    first = b.flows([0], [1], 1e9)
+    b.flows([0], [3], 1e9, after=first, gap=1.0)
+    result, size = simulate(rotor, b.build()), transfer_seconds(1e9, RATE)
+    lit = 0.2 + rotor.reconfig_delay  # the round of the tournament in which h1 meets h2, then h4
+    assert result.finish[0] == pytest.approx(lit + size, abs=1e-5)
+    assert result.start[1] == pytest.approx(result.finish[0] + 1.0, abs=1e-5)
+    assert [r.requested for r in result.rewires] == pytest.approx([0.1, 0.2, 1.3])
+    assert result.finish[1] == pytest.approx(1.3 + rotor.reconfig_delay + size, abs=1e-5)
 
 
 def test_no_path_at_all_is_refused_before_anything_moves():
