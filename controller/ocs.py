@@ -13,7 +13,8 @@ seen there, and must name any other optical fabric: topoopt, mixnet, opus, rotor
 policy `static`. Hosts find each other by themselves: the controller answers ARP, and gives a pair its routes when its
 first packet comes by. `rfabric control` runs this file under Ryu or os-ken.
 
-To make your own: copy this file, override `switch_up`, or give policies of your own to `rfabric.optics.POLICIES`.
+To make your own: copy this file and override `switch_up`. A policy of your own is another file,
+controller/ring_policy.py; those that requests may name are listed in RFABRIC_PLUGINS.
 """
 
 from rfabric.control.app import FabricApp

@@ -9,12 +9,14 @@ import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parents[1] / "rfabric"
-GROUND = {"units", "errors", "folders", "native"}
+GROUND = {"units", "errors", "folders", "specs", "plugins", "native"}
 BELOW_COMPUTE = {"fabric", "routing", "optics", "trace"}
 MAY = {
     "units": set(),
     "errors": set(),
     "folders": set(),
+    "specs": set(),
+    "plugins": set(),
     "native": set(),
     "fabric": set(),
     "routing": {"fabric"},

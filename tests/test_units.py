@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 from rfabric.cli import main
 from rfabric.emulate.topo import mininet_topo
 from rfabric.errors import RFabricError
-from rfabric.fabric import parse_fabric, rfabric
-from rfabric.fabric.builders import BUILDERS
+from rfabric.fabric import BUILDERS, parse_fabric, rfabric
 from rfabric.fabric.match import build, settings_of
-from rfabric.fabric.spec import takes_text
 from rfabric.optics import POLICIES, parse_policy
 from rfabric.rl import read_recipe
 from rfabric.rl.recipe import rate, seconds
 from rfabric.rl.setup import Cluster, Generation, Training
 from rfabric.schedulers import orchestrrl, rollart
 from rfabric.schedulers.table import scheduled
+from rfabric.specs import takes_text
 from rfabric.trace import read_trace
 from rfabric.units import (
     bytes_in,
@@ -243,7 +242,7 @@ def test_the_recipe_has_quantities():
     ("name", "key"),
     [
         (name, item.name.removesuffix("_s"))
-        for name, settings in (("orchestrrl", orchestrrl.Tuning), ("rollart", rollart.Settings))
+        for name, settings in (("orchestrrl", orchestrrl.Tuning), ("rollart", rollart.RollartSettings))
         for item in dataclasses.fields(settings)
         if item.name.endswith("_s")
     ],

@@ -20,7 +20,41 @@ import sys
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 
 from rfabric.emulate.topo import mininet_topo  # noqa: E402
-from rfabric.fabric import leaf_spine  # noqa: E402
+from rfabric.fabric import Fabric  # noqa: E402
+from rfabric.fabric.builders import (  # noqa: E402
+    Sketch,
+    joined,
+    leaves_for,
+    narrow,
+    radix_at,
+    shape,
+    sized,
+    uplinks,
+)
+from rfabric.units import parse_rate  # noqa: E402
+
+
+@sized(leaves_for)
+def leaf_spine(
+    tors: int = 16, gpus: int = 4, oversubscription: float = 1, rate: str | float = "400Gbit/s", radix: int = 0
+) -> Fabric:
+    """Two tiers of packet switches: `tors` leaves of `gpus` hosts, spines above all of them.
+
+    There are gpus/oversubscription spines, each with one cable to every leaf and with `radix`
+    ports (0: what is sold at `rate`). More leaves get a third tier: groups of leaves below spines
+    of their own, core switches above, as many up-cables as down at each.
+    """
+    _, tors, gpus = shape("leaf-spine", 1, tors, gpus)
+    up, ratio = uplinks("leaf-spine", gpus, oversubscription)
+    bps, sketch = parse_rate(rate, "rate"), Sketch()
+    radix = radix_at(radix, bps)
+    narrow("leaf-spine", "a leaf", gpus + up, "use fewer GPUs a leaf", radix)
+    tiers = joined("leaf-spine", "tors", tors, radix)
+    pods = sketch.racks(tiers.groups, tors // tiers.groups, gpus, bps)
+    sketch.spines([leaf for pod in pods for leaf in pod], tiers, up, bps)
+    parameters = {"tors": tors, "gpus": gpus, "oversubscription": ratio, "rate_bps": bps, "radix": radix}
+    return Fabric("leaf-spine", sketch.nodes, sketch.links, 0.0, "", parameters)
+
 
 fabrics = {"leaf-spine": leaf_spine}
 topos = {"leaf-spine": mininet_topo(leaf_spine)}

@@ -1,5 +1,6 @@
-"""The command line: what can be asked (`arguments`), what is done (`verbs`), how it is shown (`terminal`)."""
+"""The command line: what can be asked (`arguments`), what is done (a module a kind of verb),
+how it is shown (`terminal`)."""
 
-from .arguments import main
+from .entry import main
 
 __all__ = ["main"]

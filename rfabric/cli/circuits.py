@@ -1,4 +1,4 @@
-"""The verb `plan`: circuits, their completion times and bounds, stage by stage."""
+"""The verb `circuits`: circuits, their completion times and bounds, stage by stage."""
 
 import argparse
 import json
@@ -6,21 +6,21 @@ from pathlib import Path
 
 from ..errors import RFabricError
 from ..optics import Timing
+from ..report.html import drawing
 from ..report.planning import picture, plan_table, totals
-from ..schedulers.table import DEFAULT_CIRCUITS, parse_policies
 from ..schedulers.traffic import read_traffic
 from ..study.planning import plan as planned
-from .terminal import Talk, drawing, show_notes, show_tables
-from .verbs import one_scheduler
+from ..study.run import asked_policies, one_scheduler
+from .terminal import Talk, show_notes, show_tables
 
 
-def plan(args: argparse.Namespace) -> None:
+def circuits(args: argparse.Namespace) -> None:
     several = max(len(set(args.topo)), 1) * max(len(set(args.policy)), 1)
     if args.png and several > 1:
         raise RFabricError(f"--png draws one plan, {several} were asked for; give one --topo and one --policy")
     with Talk(args.quiet) as talk:
         talk.tell(args.traffic, {"stage": "trace"})
-        policies = [parse_policies(text) for text in dict.fromkeys(args.policy)] or [parse_policies(DEFAULT_CIRCUITS)]
+        policies = asked_policies(args.policy)
         traffic = read_traffic(args.traffic, args.set, args.seed, one_scheduler(policies))
         found = []
         for fabric in (traffic.needs.fabric(spec) for spec in dict.fromkeys(args.topo or ["rfabric"])):

@@ -1,4 +1,4 @@
-"""The verb `compare`: a grid of runs in parallel, resumable, and what they come to."""
+"""The verbs `compare`, `crossover` and `report`: grids of runs, resumable, and what they come to."""
 
 import argparse
 import json
@@ -12,15 +12,26 @@ from ..optics.policies import GRANULARITIES
 from ..report import crossover as crossover_report
 from ..report import grid as grid_report
 from ..report.folder import give_to_caller, new_folder, new_name, read_folder, write_folder, write_text, writing
+from ..report.html import can_draw_page, drawing, write_page, write_report
 from ..report.summary import host_versions, summary_of
-from ..routing.schemes import one_way
 from ..schedulers.table import DEFAULT_CIRCUITS
 from ..schedulers.traffic import read_traffic
 from ..study.crossover import DELAYS, Sweep, sweep
-from ..study.grid import Grid, begin, entries_of, read_grid, remove_cells, run, runs_of
+from ..study.grid import (
+    Grid,
+    begin,
+    case_of,
+    entries_of,
+    read_grid,
+    remove_cells,
+    run,
+    run_settings,
+    runs_of,
+)
+from ..study.run import RunSettings, chosen_scale, require, simulated
 from ..units import parse_time
-from .terminal import Talk, drawing, show_notes, show_runs, show_tables
-from .verbs import can_draw_page, choose, default_fabrics, print_json, write_page
+from .runs import default_fabrics, settings_of
+from .terminal import Talk, print_json, show_notes, show_runs, show_tables
 
 
 def compare(args: argparse.Namespace) -> None:
@@ -113,8 +124,8 @@ def _begun(args: argparse.Namespace, talk: Talk) -> Path:
 
 
 def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
-    if args.engine == "emulate":
-        one_way(args.routing)
+    settings = settings_of(args, args.engine, 0)
+    require(settings)
     traffics = tuple(dict.fromkeys(args.traffic)) or (args.usual,)
     seeds = tuple(dict.fromkeys(args.seed)) or (0,)
     if args.seeds:
@@ -128,16 +139,14 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
         fabrics, policies, traffics, seeds, args.engine, tuple(args.set), args.in_flight, command=args.command,
         routing=args.routing, match=args.match, repetitions=args.repetitions,
     )  # fmt: skip
-    return replace(grid, scale=_scale(grid, args, talk)) if args.engine == "emulate" else grid
+    return replace(grid, scale=_scale(grid, settings, talk)) if args.engine == "emulate" else grid
 
 
-def _scale(grid: Grid, args: argparse.Namespace, talk: Talk) -> dict:
+def _scale(grid: Grid, settings: RunSettings, talk: Talk) -> dict:
     """One scale for every cell, chosen as `emulate` does: by what the simulations of all say."""
-    from ..emulate.sandbox import require
-    from ..study.grid import simulated
-
-    require()
-    return choose(args, [simulated(grid, cell).result for cell in grid.cells()], talk).to_json()
+    cells = grid.cells()
+    expected = [simulated(case_of(grid, c), grid.traffic(c), run_settings(grid, c)) for c in cells]
+    return chosen_scale(expected, settings, talk.tell).to_json()
 
 
 def _finish_one(grid: Grid, folder: Path, places: Sequence[Path]) -> None:
@@ -164,8 +173,6 @@ def _created(places: Sequence[Path]) -> str:
 
 
 def report(args: argparse.Namespace) -> None:
-    from ..report.html import write_report
-
     if (Path(args.folder) / "grid.json").is_file():
         report_many(Path(args.folder))
         show(Path(args.folder), args)

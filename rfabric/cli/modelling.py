@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..compute.model_card import Split, model_card
 from ..compute.named import load_model
-from ..compute.sheet import Split, sheet
 from ..report.compare import Row, Table
 from ..report.folder import replacing, writing
 from ..rl.imports import import_job
-from ..study.validate import Group
+from ..study.validate import PointGroup
 from ..study.validate import validate as validated
 from ..units import show_size
 from .terminal import Talk, show_notes, show_tables
@@ -55,7 +55,7 @@ def import_(args: argparse.Namespace) -> None:
 
 
 def model(args: argparse.Namespace) -> None:
-    told = sheet(load_model(args.model), Split(args.tp, args.pp, args.ep), args.context, args.precision)
+    told = model_card(load_model(args.model), Split(args.tp, args.pp, args.ep), args.context, args.precision)
     if args.json:
         print(json.dumps(told, indent=1))
         return
@@ -110,11 +110,11 @@ def _flops(count: float) -> str:
     return f"{count / 1e9:,.1f} GFLOP"
 
 
-def _by_name(groups: Sequence[Group], rows: bool) -> dict[str, dict]:
+def _by_name(groups: Sequence[PointGroup], rows: bool) -> dict[str, dict]:
     return {g.name: g.to_json() | ({"points": g.points_to_json()} if rows else {}) for g in groups}
 
 
-def _overview(groups: Sequence[Group]) -> Table:
+def _overview(groups: Sequence[PointGroup]) -> Table:
     rows = []
     for g in groups:
         errors = ("–" if e is None else f"{e:.1%}" for e in (g.median_error, g.p90_error))
@@ -130,18 +130,18 @@ def _short(text: str) -> str:
     return text if len(text) <= NAME_WIDTH else f"{text[:half]}…{text[half + 1 - NAME_WIDTH :]}"
 
 
-def _figures(groups: Sequence[Group]) -> Table:
+def _figures(groups: Sequence[PointGroup]) -> Table:
     """What a group says beside its errors."""
     rows = [Row(_short(g.name), (name.replace("_", " "), f"{value:,.2f}")) for g in groups for name, value in g.extra]
     return Table("Beside the errors", ("group", "figure", "value"), tuple(rows), words=(0, 1))
 
 
-def _points(group: Group) -> Table:
+def _points(group: PointGroup) -> Table:
     rows = [Row(p.name, (f"{p.measured:,.4g}", f"{p.modelled:,.4g}", p.unit, f"{p.error:+.1%}")) for p in group.points]
     columns = "row", "measured", "model", "unit", "error"
     return Table(f"{group.name} ({group.file})", columns, tuple(rows), group.note, (0, 3))
 
 
-def _left_out(groups: Sequence[Group]) -> Table:
+def _left_out(groups: Sequence[PointGroup]) -> Table:
     rows = [Row(_short(group.name), (text,)) for group in groups for text in group.unmodelled]
     return Table("Rows left out", ("group", "row and reason"), tuple(rows), words=(0, 1))

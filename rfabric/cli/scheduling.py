@@ -1,4 +1,4 @@
-"""The verbs around schedulers: `schedule`, `reproduce`."""
+"""The verbs around schedulers: `timeline`, `reproduce`."""
 
 import argparse
 import json
@@ -7,11 +7,12 @@ from pathlib import Path
 
 from ..errors import RFabricError
 from ..report.compare import Row, Table, phase_text
+from ..report.html import drawing
 from ..report.timeline import Timeline, timeline_of_trace, write_perfetto, write_png
 from ..rl import read_recipe
 from ..schedulers.base import Scheduled
 from ..schedulers.table import parse_policies, scheduled
-from ..schedulers.weave import Bill, read_jobs
+from ..schedulers.weave import ClusterBill, read_jobs
 from ..schedulers.weave import run as run_jobs
 from ..schedulers.weave.traffic import is_shared, read_shared
 from ..study import reproduce as published
@@ -22,7 +23,7 @@ from .terminal import Talk, show_tables
 SECONDS_PER_HOUR = 3600.0
 
 
-def schedule(args: argparse.Namespace) -> None:
+def timeline(args: argparse.Namespace) -> None:
     with Talk(args.quiet) as talk:
         talk.tell(args.jobs or args.traffic, {"stage": "schedule"})
         document, drawn, tables = _asked(args)
@@ -30,7 +31,8 @@ def schedule(args: argparse.Namespace) -> None:
             write_perfetto(Path(args.perfetto), drawn)
         if drawn and args.png:
             talk.tell(args.png, {"stage": "draw"})
-            _draw(Path(args.png), drawn)
+            drawing()  # says what is missing, where something is
+            write_png(Path(args.png), drawn)
     if args.json:
         print(json.dumps(document, indent=1))
         return
@@ -43,7 +45,7 @@ def _asked(args: argparse.Namespace) -> tuple[dict, Timeline | None, list[Table]
     """The document, the chart and the tables of what was asked for: jobs that arrive, jobs that share nodes, or one job."""
     asked = parse_policies(args.policy).scheduler if args.policy else ""
     if args.policy and (not asked or "+" in args.policy):
-        raise RFabricError(f"schedule is about computing: --policy {args.policy} must name a compute scheduler alone")
+        raise RFabricError(f"timeline is about computing: --policy {args.policy} must name a compute scheduler alone")
     if args.jobs:
         return _arriving(args, asked or "weave")
     if Path(args.traffic).suffix in TRACE_SUFFIXES:
@@ -82,7 +84,7 @@ def _arriving(args: argparse.Namespace, policy: str) -> tuple[dict, None, list[T
     return document, None, [_bill(policy, bill)]
 
 
-def _bill(policy: str, bill: Bill) -> Table:
+def _bill(policy: str, bill: ClusterBill) -> Table:
     rows = (
         ("jobs", f"{len(bill.stays):,}"), ("hours", f"{bill.hours:,.1f}"), ("cost", f"{bill.dollars:,.0f} USD"),
         ("an hour", f"{bill.dollars_per_hour:,.2f} USD"), ("within their SLO", f"{bill.attained:.1%}"),
@@ -90,13 +92,6 @@ def _bill(policy: str, bill: Bill) -> Table:
         ("nodes at the peak", f"{bill.peak_roll} + {bill.peak_train}"),
     )  # fmt: skip
     return Table(f"Jobs under {policy}", ("", ""), tuple(Row(name, (text,)) for name, text in rows))
-
-
-def _draw(path: Path, drawn: Timeline) -> None:
-    try:
-        write_png(path, drawn)
-    except ImportError as error:
-        raise RFabricError(f"drawing needs {error.name}; install rfabric[report]") from error
 
 
 def _document(args: argparse.Namespace, policy: str, made: Scheduled, drawn: Timeline) -> dict:
@@ -188,7 +183,7 @@ def reproduce(args: argparse.Namespace) -> None:
     print(_tally(rows))
 
 
-def _tally(rows: Sequence[published.Row]) -> str:
+def _tally(rows: Sequence[published.PaperRow]) -> str:
     """How many rows could be run, and how near they come."""
     apart = [abs(row.ratio - 1) for row in rows if row.ratio is not None]
     near = [sum(distance <= limit for distance in apart) for limit in (0.1, 0.2)]
@@ -198,7 +193,7 @@ def _tally(rows: Sequence[published.Row]) -> str:
     )
 
 
-def _markdown(paper: str, seed: int, rows: Sequence[published.Row]) -> Iterator[str]:
+def _markdown(paper: str, seed: int, rows: Sequence[published.PaperRow]) -> Iterator[str]:
     """The table for a page, reasons in its last column."""
     yield from (f"## {paper}", "", f"`rfabric reproduce {paper} --seed {seed}`: {_tally(rows)}.", "")
     yield from ("| metric | paper | ours | ours / paper | trust | why |", "|---|--:|--:|--:|---|---|")
@@ -212,7 +207,7 @@ def _markdown(paper: str, seed: int, rows: Sequence[published.Row]) -> Iterator[
         yield f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
-def _rows(paper: str, rows: Sequence[published.Row]) -> Table:
+def _rows(paper: str, rows: Sequence[published.PaperRow]) -> Table:
     """Paper against ours, row by row; those that could not be run have a dash."""
     shown = []
     for row in rows:
@@ -224,7 +219,7 @@ def _rows(paper: str, rows: Sequence[published.Row]) -> Table:
     return Table(f"{paper}: published and run again", columns, tuple(shown), words=(0, 3, 5))
 
 
-def _reasons(rows: Sequence[published.Row]) -> Table:
+def _reasons(rows: Sequence[published.PaperRow]) -> Table:
     """Every reason once, with the first row that it is of."""
     firsts: dict[str, str] = {}
     for row in rows:

@@ -1,18 +1,17 @@
 """Results on a terminal: aligned tables on stdout, progress on stderr."""
 
+import json
 import sys
 import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import ModuleType
 
 from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
-from ..errors import RFabricError
 from ..report import compare
 from ..report.compare import Table
 from ..report.summary import Run
@@ -24,16 +23,11 @@ PIPE_WIDTH = 200  # columns where stdout is no terminal: nothing is wrapped or c
 SPACIOUS, LONG_WORD = 88, 24  # columns: of a terminal with room for wide gaps; of a word that may be broken
 
 
-def drawing() -> ModuleType:
-    """The module that draws; RFabricError where what it needs is not installed."""
-    try:
-        from ..report import figures
-    except ImportError as error:
-        raise RFabricError(f"drawing needs {error.name}; install rfabric[report]") from error
-    return figures
+def print_json(document: dict) -> None:
+    print(json.dumps(document, indent=2))
 
 
-def show_tables(tables: Sequence[Table]) -> None:
+def show_tables(tables: Iterable[Table]) -> None:
     """Print tables to stdout; one without rows is left out."""
     room = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).width
     for table in tables:

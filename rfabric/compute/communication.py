@@ -41,7 +41,7 @@ TREE_SHARE = (1 / 3.8, 7 / 9, 0.92)
 
 
 @dataclass(frozen=True)
-class Generation:
+class NcclTuning:
     """What NCCL knows of an architecture: NVLink share it plans with, LL's most bytes/s on 1, 2, more servers, NVLS share.
 
     nvlink_share: topo.h SMxx_NVLINK_BW over the data sheet's rate of a link (20 of 25, 20.6 of 25, 40.1 of 50 GB/s);
@@ -53,12 +53,12 @@ class Generation:
     nvls_share: float
 
 
-AMPERE = Generation(20.0 / 25, (87.7 * GB, 22.5 * GB, 19.0 * GB), 0.0)
-HOPPER = Generation(20.6 / 25, (141 * GB, 45 * GB, 35 * GB), 0.85)
-BLACKWELL = Generation(40.1 / 50, (282 * GB, 90 * GB, 70 * GB), 0.74)
+AMPERE = NcclTuning(20.0 / 25, (87.7 * GB, 22.5 * GB, 19.0 * GB), 0.0)
+HOPPER = NcclTuning(20.6 / 25, (141 * GB, 45 * GB, 35 * GB), 0.85)
+BLACKWELL = NcclTuning(40.1 / 50, (282 * GB, 90 * GB, 70 * GB), 0.74)
 
 
-def generation_of(gpu: Gpu) -> Generation:
+def tuning_of(gpu: Gpu) -> NcclTuning:
     """The architecture behind a GPU's name: A for Ampere and Ada, H for Hopper, B and GB for Blackwell."""
     return {"H": HOPPER, "B": BLACKWELL, "G": BLACKWELL}.get(gpu.name[0].upper(), AMPERE)
 
@@ -88,12 +88,12 @@ class Network:
     nic_bps: float
     domain: int
     launch: float = 0.0
-    generation: Generation = field(default=HOPPER)
+    tuning: NcclTuning = field(default=HOPPER)
 
     @property
     def nvlink(self) -> float:
         """Bytes/s that a GPU sends over NVLink in a collective."""
-        return self.gpu.nvlink_bytes_per_s * self.generation.nvlink_share * REACHED
+        return self.gpu.nvlink_bytes_per_s * self.tuning.nvlink_share * REACHED
 
     @property
     def nic(self) -> float:
@@ -108,11 +108,11 @@ class Network:
 
 def network(gpu: Gpu, nic_bps: float | None = None, domain: int | None = None, launch: float = 0.0) -> Network:
     """The network of servers of `gpu` as in the catalog, or with other NICs (bit/s a GPU) or another NVLink domain."""
-    return Network(gpu, nic_bps or gpu.nic_bps, domain or gpu.nvlink_gpus, launch, generation_of(gpu))
+    return Network(gpu, nic_bps or gpu.nic_bps, domain or gpu.nvlink_gpus, launch, tuning_of(gpu))
 
 
 @dataclass(frozen=True)
-class Group:
+class RankGroup:
     """`gpus` ranks that stand evenly in `servers` NVLink domains."""
 
     gpus: int
@@ -130,17 +130,17 @@ class Group:
         return self.gpus / self.servers
 
 
-def group_of(gpus: int | Sequence[int] | Group, net: Network) -> Group:
-    """A count of GPUs that fill one NVLink domain after the other, or the GPU numbers themselves, as a Group."""
-    if isinstance(gpus, Group):
+def group_of(gpus: int | Sequence[int] | RankGroup, net: Network) -> RankGroup:
+    """A count of GPUs that fill one NVLink domain after the other, or the GPU numbers themselves, as a RankGroup."""
+    if isinstance(gpus, RankGroup):
         return gpus
     if isinstance(gpus, int):
-        return Group(gpus, ceil(gpus / net.domain))
-    return Group(len(gpus), len({g // net.domain for g in gpus}))
+        return RankGroup(gpus, ceil(gpus / net.domain))
+    return RankGroup(len(gpus), len({g // net.domain for g in gpus}))
 
 
 def collective_seconds(
-    kind: str, size: float, gpus: int | Sequence[int] | Group, net: Network, algorithm: str | None = None
+    kind: str, size: float, gpus: int | Sequence[int] | RankGroup, net: Network, algorithm: str | None = None
 ) -> float:
     """Seconds of one collective of `size` bytes, all ranks ready at once, nothing else on the links.
 
@@ -151,18 +151,18 @@ def collective_seconds(
         raise RFabricError(f"{kind}: {size} bytes must not be negative")
     if group.gpus == 1 or not size:
         return 0.0
-    found = algorithms(kind, size, group, net)
+    seconds_by = algorithms(kind, size, group, net)
     if algorithm is None:
-        return net.launch + min(found[name] for name in found if name not in ON_REQUEST)
-    if algorithm not in found:
-        raise RFabricError(f"{kind} has no algorithm {algorithm!r} for {group}; there are {', '.join(found)}")
-    return net.launch + found[algorithm]
+        return net.launch + min(seconds_by[name] for name in seconds_by if name not in ON_REQUEST)
+    if algorithm not in seconds_by:
+        raise RFabricError(f"{kind} has no algorithm {algorithm!r} for {group}; there are {', '.join(seconds_by)}")
+    return net.launch + seconds_by[algorithm]
 
 
 ON_REQUEST = ("halving-doubling",)  # known, but NCCL does not have it
 
 
-def algorithms(kind: str, size: float, group: Group, net: Network) -> dict[str, float]:
+def algorithms(kind: str, size: float, group: RankGroup, net: Network) -> dict[str, float]:
     """Seconds by algorithm, each with its best protocol."""
     kind = kind.replace("_", "-")
     if kind not in KINDS:
@@ -179,32 +179,39 @@ def algorithms(kind: str, size: float, group: Group, net: Network) -> dict[str, 
 
 
 def bus_factor(kind: str, gpus: int) -> float:
-    """Bus bandwidth over algorithm bandwidth, as nccl-tests define it (doc/PERFORMANCE.md)."""
+    """Bus bandwidth over algorithm bandwidth, as nccl-tests define it (doc/PERFORMANCE.md).
+
+    >>> bus_factor("all-reduce", 8)
+    1.75
+    """
     share = (gpus - 1) / gpus
     return {"all-reduce": 2 * share, "all-gather": share, "reduce-scatter": share, "all-to-all": share}.get(kind, 1.0)
 
 
-def bus_bandwidth(kind: str, size: float, gpus: int | Sequence[int] | Group, net: Network) -> float:
+def bus_bandwidth(
+    kind: str, size: float, gpus: int | Sequence[int] | RankGroup, net: Network, algorithm: str | None = None
+) -> float:
     """Bytes/s of a collective as nccl-tests report them: bus bandwidth."""
     group = group_of(gpus, net)
-    return size / collective_seconds(kind, size, group, net) * bus_factor(kind.replace("_", "-"), group.gpus)
+    rate = size / collective_seconds(kind, size, group, net, algorithm)
+    return rate * bus_factor(kind.replace("_", "-"), group.gpus)
 
 
-def _all_reduce(size: float, group: Group, net: Network) -> dict[str, float]:
-    found = {"ring": _ring(2, size, group, net), "tree": _tree(size, group, net)}
+def _all_reduce(size: float, group: RankGroup, net: Network) -> dict[str, float]:
+    seconds = {"ring": _ring(2, size, group, net), "tree": _tree(size, group, net)}
     steps = 2 * log2(group.gpus) * _hop("ring", 2, group)
     share = 2 * (group.gpus - 1) / group.gpus
-    found["halving-doubling"] = BASE["ring"][2] * US + steps + share * size / _ring_rate(group, net)
-    if net.generation.nvls_share and group.local > 1:
-        found["nvls" if group.servers == 1 else "nvls-tree"] = _nvls(size, group, net)
-    return found
+    seconds["halving-doubling"] = BASE["ring"][2] * US + steps + share * size / _ring_rate(group, net)
+    if net.tuning.nvls_share and group.local > 1:
+        seconds["nvls" if group.servers == 1 else "nvls-tree"] = _nvls(size, group, net)
+    return seconds
 
 
-def _gather(size: float, group: Group, net: Network) -> dict[str, float]:
+def _gather(size: float, group: RankGroup, net: Network) -> dict[str, float]:
     return {"ring": _ring(1, size, group, net)}
 
 
-def _ring(rounds: int, size: float, group: Group, net: Network) -> float:
+def _ring(rounds: int, size: float, group: RankGroup, net: Network) -> float:
     """The fastest protocol of a ring that goes round `rounds` times."""
     n, m = group.gpus, group.servers
     steps, between = rounds * (n - 1), 0 if m == 1 else (2 * m if rounds == 2 else m - 1)
@@ -218,7 +225,7 @@ def _ring(rounds: int, size: float, group: Group, net: Network) -> float:
     )
 
 
-def _tree(size: float, group: Group, net: Network) -> float:
+def _tree(size: float, group: RankGroup, net: Network) -> float:
     """Double binary trees over servers, a chain inside each: two servers exchange once, more pass on to two others."""
     m = group.servers
     sent = 2 * size
@@ -233,16 +240,16 @@ def _tree(size: float, group: Group, net: Network) -> float:
     )
 
 
-def _nvls(size: float, group: Group, net: Network) -> float:
+def _nvls(size: float, group: RankGroup, net: Network) -> float:
     """The NVSwitch reduces and multicasts: a GPU sends its buffer once and its part of the sum once; then over rails."""
-    inside = size * (1 + 1 / group.local) / (net.nvlink * net.generation.nvls_share)
+    inside = size * (1 + 1 / group.local) / (net.nvlink * net.tuning.nvls_share)
     if group.servers == 1:
         return NVLS_START + inside
     rail = size / group.local * min(2, group.servers - 1) / net.nic
     return NVLS_START + 2 * log2(group.servers) * NVLS_NET_HOP * US + max(inside, rail)
 
 
-def _chain(size: float, group: Group, net: Network) -> dict[str, float]:
+def _chain(size: float, group: RankGroup, net: Network) -> dict[str, float]:
     n, m = group.gpus, group.servers
     times = [
         BASE["ring"][p] * US
@@ -253,7 +260,7 @@ def _chain(size: float, group: Group, net: Network) -> dict[str, float]:
     return {"chain": min(times)}
 
 
-def _all_to_all(size: float, group: Group, net: Network) -> dict[str, float]:
+def _all_to_all(size: float, group: RankGroup, net: Network) -> dict[str, float]:
     n, m, local = group.gpus, group.servers, group.local
     inside, outside, own = (local - 1) / n * size, (n - local) / n * size, size / n / net.copy
     if m == 1:
@@ -265,7 +272,7 @@ def _all_to_all(size: float, group: Group, net: Network) -> dict[str, float]:
     return {"direct": direct, "hierarchical": start + NVLINK_HOP["ring"][2] * US + gathered + outside / net.nic + own}
 
 
-def _send(size: float, group: Group, net: Network) -> dict[str, float]:
+def _send(size: float, group: RankGroup, net: Network) -> dict[str, float]:
     if group.servers == 1:
         slow = P2P_START["LL"] + size / P2P_LL_RATE
         return {"direct": min(slow, (BASE["ring"][2] + NVLINK_HOP["ring"][2]) * US + size / net.nvlink)}
@@ -273,18 +280,18 @@ def _send(size: float, group: Group, net: Network) -> dict[str, float]:
     return {"direct": (BASE["ring"][2] + NET_HOP["ring"][2]) * US + size / rate}
 
 
-def _ring_rate(group: Group, net: Network) -> float:
+def _ring_rate(group: RankGroup, net: Network) -> float:
     """Bytes/s of a ring: NVLink inside a server, the NICs of all its ranks beyond."""
     return net.nvlink if group.servers == 1 else min(net.nvlink, group.local * net.nic)
 
 
-def _protocol_rate(p: int, shares: tuple[float, ...], group: Group, net: Network) -> float:
+def _protocol_rate(p: int, shares: tuple[float, ...], group: RankGroup, net: Network) -> float:
     return min(_ring_rate(group, net) * shares[p], *_ll_most(p, group.servers, net))
 
 
 def _ll_most(p: int, servers: int, net: Network) -> tuple[float, ...]:
-    return (float("inf"), net.generation.ll_most[min(servers, 3) - 1] if p == 0 else float("inf"))
+    return (float("inf"), net.tuning.ll_most[min(servers, 3) - 1] if p == 0 else float("inf"))
 
 
-def _hop(algorithm: str, p: int, group: Group) -> float:
+def _hop(algorithm: str, p: int, group: RankGroup) -> float:
     return (NVLINK_HOP if group.servers == 1 else NET_HOP)[algorithm][p] * US

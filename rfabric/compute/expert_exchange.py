@@ -13,8 +13,9 @@ DeepEP's README (H800, 8 to 64 GPUs) is for checking.
 from dataclasses import dataclass
 
 from ..errors import RFabricError
-from .communication import GB, US, Group, Network
+from .communication import GB, US, Network, RankGroup
 
+DISPATCH_AND_COMBINE = 2  # exchanges of a layer with experts: tokens go to them, and back
 MOST_SERVERS = 4  # DeepSeek-V3 (arXiv 2412.19437) section 2.1.2: node-limited routing
 STARTS = {  # of a kernel in one server, and in several with the exchange of counts before it
     ("normal", "dispatch"): (37 * US, 60 * US),
@@ -42,7 +43,7 @@ class Exchange:
 
 
 def exchange_seconds(
-    what: Exchange, direction: str, group: Group, net: Network, mode: str = "normal", sms: int = DEFAULT_SMS
+    what: Exchange, direction: str, group: RankGroup, net: Network, mode: str = "normal", sms: int = DEFAULT_SMS
 ) -> float:
     """Seconds of one `dispatch` or `combine` in `normal` or `low-latency` mode, every GPU of `group` with as many tokens."""
     if (mode, direction) not in STARTS:
@@ -59,13 +60,13 @@ def exchange_seconds(
     return start + max(inside, nic * size / net.nic, forward)
 
 
-def reached(what: Exchange, group: Group) -> tuple[float, float]:
+def reached(what: Exchange, group: RankGroup) -> tuple[float, float]:
     """How many GPUs, and how many servers, a token reaches on average, its own among them."""
     servers = min(group.servers, MOST_SERVERS)
     return _distinct(what.topk, servers * group.local), _distinct(what.topk, servers)
 
 
-def _copies(what: Exchange, group: Group, mode: str) -> tuple[float, float]:
+def _copies(what: Exchange, group: RankGroup, mode: str) -> tuple[float, float]:
     """Copies of a token that a GPU sends over NVLink and through the NIC."""
     away = 1 - 1 / group.servers
     if mode == "low-latency":

@@ -1,7 +1,8 @@
 """GPUs as data: peaks, memory, links, prices. Facts restated from data sheets and public tables in `catalog.csv`, where every
 row names its source and a note says where sources disagree.
 
-    GPUS["H100"].bf16_flops -> 989e12          find_gpu("NVIDIA H100 80GB HBM3").name -> "H100"
+>>> GPUS["H100"].bf16_flops, find_gpu("NVIDIA H100 80GB HBM3").name
+(989000000000000.0, 'H100')
 
 FLOP/s are dense. A server is what has its own NICs and host; `nvlink_gpus` share NVLink: 8 in most servers, the 72 of 18 servers
 in an NVL72 rack. HBM bytes are those a driver reports: the 80 GB of a data sheet are 80 GiB.
@@ -15,6 +16,9 @@ from pathlib import Path
 from ..errors import RFabricError
 
 PRECISIONS = ("bf16", "fp8", "fp4")  # of tensor cores
+# github.com/ai-dynamo/aiconfigurator systems/h100_sxm.yaml: mem_bw_empirical_scaling_factor, the share
+# of a data sheet's HBM rate that kernels reach, and mem_empirical_constant_latency, the least one takes.
+HBM_SHARE, KERNEL_S = 0.80, 3e-6
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,11 @@ class Gpu:
         """Dense FLOP/s at `bf16`, `fp8` or `fp4`; RFabricError where its tensor cores lack that."""
         if precision not in PRECISIONS:
             raise RFabricError(f"precision {precision!r} is not known; use one of {', '.join(PRECISIONS)}")
-        found = getattr(self, f"{precision}_flops")
-        if found is None:
+        flops = getattr(self, f"{precision}_flops")
+        if flops is None:
             has = ", ".join(p for p in PRECISIONS if getattr(self, f"{p}_flops"))
             raise RFabricError(f"GPU {self.name} has no {precision} matmul; use {has}")
-        return found
+        return flops
 
     def matmul_share(self, precision: str = "bf16") -> float:
         """Share of the peak that a tuned matmul reaches: measured, else the median over the GPUs that were."""
@@ -71,6 +75,9 @@ def find_gpu(text: str) -> Gpu | None:
     """The GPU that `text` names in whatever spelling: `h100_sxm`, `DGX-H100`, `NVIDIA A100-SXM4-40GB`, `h200_8gpu_busbw`.
 
     None where it names none; the first where it names several.
+
+    >>> find_gpu("NVIDIA A100-SXM4-40GB").name
+    'A100-40GB'
     """
     wanted = str(text).upper()
     found = _NAMES.search(wanted)

@@ -6,6 +6,9 @@ from dataclasses import dataclass, fields
 
 from ..errors import RFabricError
 
+# Of a forward pass: after attention and after the MLP (Megatron-LM, arXiv 1909.08053).
+ALL_REDUCES_PER_LAYER = 2
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -54,7 +57,10 @@ _TIMES = re.compile(r"\s*(\d+)\s*[x×*]\s*(?=[A-Za-z])")
 def layout(text: str) -> Layout:
     """`16 (TP8)`, `EP8xPP2`, `TP8xDP2`, `2x8`, `4xTP2`: GPUs are what is counted, else the product of the degrees.
 
-    Experts are dealt within tp x cp x dp, as in Megatron: EP8xTP4 are 8 GPUs.
+    Experts are dealt within tp x cp x dp, as in Megatron: EP8xTP4 are 8 GPUs. RFabricError where it says none.
+
+    >>> layout("EP8xPP2").gpus
+    16
     """
     apart = re.sub(r"(?<=\d)\s*[x×*]\s*(?=[A-Za-z])", " ", text)
     degrees = {(a or b).lower(): int(n or m) for a, n, m, b in _DEGREE.findall(apart)}

@@ -8,7 +8,10 @@ Bytes on one GPU unless said otherwise. A latent (MLA) cache has no heads to cut
 
 from .gpus import Gpu
 from .layout import Layout
-from .models import BF16_BYTES, STORED_BYTES, Model
+from .models import BF16_BYTES, FP32_BYTES, STORED_BYTES, Model
+
+# Share of HBM that an engine takes: the default of vLLM's gpu_memory_utilization.
+UTILISATION = 0.9
 
 # CUDA context, NCCL buffers, graphs, workspace: aiconfigurator's h100_sxm.yaml, other_mem.
 RESERVED_BYTES = 3_758_096_384
@@ -23,14 +26,27 @@ def kv_capacity_tokens(
     model: Model, gpu: Gpu, tp: int, utilisation: float, pp: int = 1, ep: int | None = None, precision: str = "bf16"
 ) -> int:
     """Tokens of KV cache that tp x pp GPUs hold beside the weights; negative when the weights do not fit."""
-    free = gpu.hbm_bytes * utilisation - RESERVED_BYTES - engine_weight_bytes(model, tp, pp, ep, precision)
-    return int(free // kv_bytes_per_gpu(model, tp, pp))
+    weights = engine_weight_bytes(model, tp, pp, ep, precision)
+    return int(room_for_kv(gpu, utilisation, weights) // kv_bytes_per_gpu(model, tp, pp))
 
 
-def engine_weight_bytes(model: Model, tp: int, pp: int = 1, ep: int | None = None, precision: str = "bf16") -> float:
+def room_for_kv(gpu: Gpu, utilisation: float, weight_bytes: float) -> float:
+    """Bytes of HBM that an engine leaves its KV cache on one GPU; negative when the weights do not fit."""
+    return gpu.hbm_bytes * utilisation - RESERVED_BYTES - weight_bytes
+
+
+def engine_weight_bytes(
+    model: Model,
+    tp: int,
+    pp: int = 1,
+    ep: int | None = None,
+    precision: str = "bf16",
+    expert_precision: str | None = None,
+) -> float:
     """Weights on one GPU of an engine; experts are cut or dealt to `ep` GPUs, those of its tp where not said."""
-    experts = model.expert_parameters * STORED_BYTES[precision]
-    return (model.weight_bytes_at(precision) - experts) / (tp * pp) + experts / ((ep or tp) * pp)
+    experts = model.expert_parameters * STORED_BYTES[expert_precision or precision]
+    others = model.weight_bytes_at(precision) - STORED_BYTES[precision] * model.expert_parameters
+    return others / (tp * pp) + experts / ((ep or tp) * pp)
 
 
 def kv_bytes_per_gpu(model: Model, tp: int, pp: int = 1) -> float:
@@ -43,7 +59,9 @@ def kv_shards(model: Model, tp: int) -> int:
     return 1 if model.latent else min(tp, model.kv_heads)
 
 
-def fewest_gpus(model: Model, gpu: Gpu, tokens: int, utilisation: float = 0.9, precision: str = "bf16") -> int | None:
+def fewest_gpus(
+    model: Model, gpu: Gpu, tokens: int, utilisation: float = UTILISATION, precision: str = "bf16"
+) -> int | None:
     """The least power of two of GPUs that serve the model with room for so many tokens of KV cache; None: not 1,024 either.
 
     Tensor parallelism inside a server, then a pipeline over servers.
@@ -58,7 +76,7 @@ def fewest_gpus(model: Model, gpu: Gpu, tokens: int, utilisation: float = 0.9, p
     return None
 
 
-def fewest_training_gpus(model: Model, gpu: Gpu, grad_bytes: int = 4) -> int | None:
+def fewest_training_gpus(model: Model, gpu: Gpu, grad_bytes: int = FP32_BYTES) -> int | None:
     """The least power of two of GPUs whose HBM holds parameters, gradients and Adam's states, all sharded, without activations."""
     states = (BF16_BYTES + grad_bytes + OPTIMIZER_BYTES) * model.parameters
     return next((n for n in (2**i for i in range(17)) if states / n + RESERVED_BYTES <= gpu.hbm_bytes), None)
@@ -68,7 +86,7 @@ def training_bytes(
     model: Model,
     layout: Layout,
     micro_batch_tokens: int,
-    grad_bytes: int = 4,
+    grad_bytes: int = FP32_BYTES,
     recompute: str = "selective",
     replicated: bool = False,
 ) -> dict[str, float]:
@@ -86,7 +104,7 @@ def training_bytes(
         "gradients": grad_bytes * kept,
         "optimizer": OPTIMIZER_BYTES * states,
         "activations": activation * model.layers,  # pp micro-batches of layers / pp layers each
-        "logits": 4 * model.vocab * micro_batch_tokens / layout.tp,
+        "logits": FP32_BYTES * model.vocab * micro_batch_tokens / layout.tp,
         "reserved": RESERVED_BYTES,
         # The layer that computes and the one that is gathered beside it, and a layer's gradients before they are scattered.
         **({"gathered": (2 * BF16_BYTES + grad_bytes) * layer} if layout.sharded else {}),

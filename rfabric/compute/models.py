@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..errors import RFabricError
 
-BF16_BYTES = 2
+BF16_BYTES, FP32_BYTES = 2, 4
 # Bytes a weight of the layers' matrices takes as it is stored, with its scales: blockwise fp8 with a float32 for 128 x 128 weights
 # (DeepSeek-V3, arXiv 2412.19437), MXFP4 a byte for 32 (OCP Microscaling 1.0), NVFP4 a byte for 16, int4 an fp16 for 128 (GPTQ).
 STORED_BYTES = {

@@ -1,7 +1,7 @@
 """Models by name: whatever way makers, engines and people spell it.
 
-read_model("traffic/models/Qwen2.5-14B.json").parameters -> 14_770_033_664
-find_model("Qwen/Qwen3-30B-A3B-FP8").active_parameters   -> 3_353_032_704
+>>> find_model("Qwen/Qwen3-30B-A3B-FP8").active_parameters
+3353032704
 """
 
 import difflib
@@ -14,7 +14,8 @@ from pathlib import Path
 
 from ..errors import RFabricError
 from ..folders import data_dir
-from .configs import model_of, read_config
+from .config_fields import read_config
+from .configs import model_of
 from .models import Model
 
 
@@ -29,14 +30,14 @@ def find_model(name: str, folders: Sequence[str | Path] = ()) -> Model | None:
     `Qwen/Qwen3-32B`, `qwen_qwen3_32b`, `LLAMA3.1_8B`, `Meta-Llama-3.1-8B-Instruct` and `Qwen3-235B-A22B-FP8` are found. None where
     no config has the name.
     """
-    found = find_config(name, folders)
-    return read_model(found) if found else None
+    config = find_config(name, folders)
+    return read_model(config) if config else None
 
 
 def find_config(name: str, folders: Sequence[str | Path] = ()) -> Path | None:
     """The config file that `find_model` reads."""
-    found = (_in_folder(str(name), Path(folder)) for folder in (*folders, _shipped()))
-    return next((path for path in found if path), None)
+    configs = (_in_folder(str(name), Path(folder)) for folder in (*folders, _shipped()))
+    return next((path for path in configs if path), None)
 
 
 def load_model(text: str) -> Model:
@@ -44,14 +45,14 @@ def load_model(text: str) -> Model:
     path = Path(text)
     file = path / "config.json" if path.is_dir() else path
     if file.suffix == ".json":
-        found = read_model(file)
-        return replace(found, name=file.resolve().parent.name) if file.stem == "config" else found
-    found = find_model(text)
-    if found is None:
+        model = read_model(file)
+        return replace(model, name=file.resolve().parent.name) if file.stem == "config" else model
+    model = find_model(text)
+    if model is None:
         raise RFabricError(
             f"no model {text!r}; give a config.json or one of traffic/models/, which has {likely_models(text)}"
         )
-    return found
+    return model
 
 
 def likely_models(text: str) -> str:
@@ -62,7 +63,11 @@ def likely_models(text: str) -> str:
 
 
 def same_model(one: str, other: str) -> bool:
-    """Whether two names mean the same model, whatever their makers, spelling and tuning."""
+    """Whether two names mean the same model, whatever their makers, spelling and tuning.
+
+    >>> same_model("Qwen/Qwen3-32B-FP8", "qwen_qwen3_32b"), same_model("Qwen3-32B", "Qwen3-8B")
+    (True, False)
+    """
     mine, its = _words(one), _words(other)
     short, long = sorted((mine, its), key=len)
     return bool(short) and any(_joined(a) == _joined(b) for a, b in ((mine, its), (short, long[1:]), (short, long[2:])))
@@ -87,9 +92,9 @@ def _in_folder(name: str, folder: Path) -> Path | None:
         key = _joined(words[first:])
         if key in known:
             return known[key]
-        found = {path for k, path in known.items() if _is_like(key, k)}
-        if len(found) == 1:
-            return found.pop()
+        likely = {path for k, path in known.items() if _is_like(key, k)}
+        if len(likely) == 1:
+            return likely.pop()
     return None
 
 

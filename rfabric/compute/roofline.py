@@ -22,23 +22,21 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from .communication import collective_seconds, network
-from .gpus import Gpu
-from .memory import RESERVED_BYTES, kv_shards
+from .gpus import HBM_SHARE, KERNEL_S, Gpu
+from .layout import ALL_REDUCES_PER_LAYER
+from .memory import UTILISATION, engine_weight_bytes, kv_shards, room_for_kv
 from .models import BF16_BYTES, STORED_BYTES, Model
 
-# A kernel in a CUDA graph takes 3 us at least (aiconfigurator h100_sxm.yaml, mem_empirical_constant_latency); a layer
-# has about seven: two norms, QKV, attention, output, gate-and-up with its activation, down. Routing adds four: router,
-# choice, permutation and its inverse.
-KERNEL_LATENCY_S = 3e-6
+# A layer has about seven kernels: two norms, QKV, attention, output, gate-and-up with its activation, down.
+# Routing adds four: router, choice, permutation and its inverse.
 LAYER_KERNELS, ROUTING_KERNELS = 7, 4
-# HBM: aiconfigurator h100_sxm.yaml, mem_bw_empirical_scaling_factor.
-HBM_SHARE = 0.80
 # Of the best matmul a GPU was measured to do, what the matmuls of an engine reach together.
 MATMUL_SHARE = 0.80
 # What the host adds to a step that the GPU waits for: scheduling, inputs, sampling (fitted), and more for each response.
 HOST_STEP_S, HOST_RESPONSE_S = 1.5e-3, 30e-6
-ALL_REDUCES_PER_LAYER = 2  # forward: after attention and after the MLP (Megatron-LM, arXiv 1909.08053)
 # An engine's step of prefill: tokens of its slope of all-reduces, vLLM's and SGLang's default chunk on GPUs of 80 GB.
 CHUNK_TOKENS = 8192
 
@@ -61,7 +59,7 @@ class Server:
     weights: str = "bf16"
     expert_weights: str = "bf16"
     kv_bytes: float = 2.0
-    utilisation: float = 0.9
+    utilisation: float = UTILISATION
     domain: int | None = None
     hbm: float = HBM_SHARE
     matmul: float | None = None
@@ -79,9 +77,8 @@ class Server:
     @property
     def weight_bytes(self) -> float:
         """Bytes of weights on one GPU."""
-        m = self.model
-        dense = m.weight_bytes_at(self.weights) - STORED_BYTES[self.weights] * m.expert_parameters
-        return (dense / self.tp + STORED_BYTES[self.expert_weights] * m.expert_parameters / self.ranks) / self.pp
+        stored = self.weights, self.expert_weights
+        return engine_weight_bytes(self.model, self.tp, self.pp, self.ranks, *stored)
 
     @property
     def kv_bytes_per_token(self) -> float:
@@ -91,7 +88,7 @@ class Server:
     @property
     def kv_capacity_tokens(self) -> int:
         """Tokens of KV cache beside the weights, in all attention replicas."""
-        free = self.gpu.hbm_bytes * self.utilisation - RESERVED_BYTES - self.weight_bytes
+        free = room_for_kv(self.gpu, self.utilisation, self.weight_bytes)
         return int(free * self.pp * self.dp // self.kv_bytes_per_token)
 
     def flops(self, stored: str) -> float:
@@ -112,31 +109,40 @@ class Server:
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """Seconds of a step of n responses with C tokens of context, p prompt tokens and a pairs of them to attend:
+    """Seconds of a step of n responses with C tokens of context, p prompt tokens and a pairs to attend: the sum of
 
-    max(m0 + e0 (1 - miss^(n+p)) + m1 C + m2 W, f0 n + f1 C + p0 p + p1 a + p2 A) + l0 + l1 (n + p) + h1 n
+    memory or computing, whichever takes longer
+        memory      weights + experts (1 - missed^(n+p)) + kv C + window_kv W
+        computing   matmul n + attention C + matmul_prompt p + attention_pair a + window_attention A
+    overhead        overhead + overhead_per_token (n + p) + host n
 
     where layers that see no further back than `window` tokens see W = min(C, n window) and A = min(a, p window).
+    `missed_share`: of the experts, those that one token leaves out.
     """
 
-    m0: float
-    m1: float
-    f0: float
-    f1: float
-    l0: float
-    l1: float
-    e0: float = 0.0
-    miss: float = 1.0
-    p0: float = 0.0
-    p1: float = 0.0
-    h1: float = 0.0
-    m2: float = 0.0
-    p2: float = 0.0
+    weights_s: float
+    kv_s_per_token: float
+    matmul_s_per_response: float
+    attention_s_per_token: float
+    overhead_s: float
+    overhead_s_per_token: float
+    experts_s: float = 0.0
+    missed_share: float = 1.0
+    matmul_s_per_prompt_token: float = 0.0
+    attention_s_per_pair: float = 0.0
+    host_s_per_response: float = 0.0
+    window_kv_s_per_token: float = 0.0
+    window_attention_s_per_pair: float = 0.0
     window: int = 0
 
     def seconds(self, n: int, context: float, steps: int = 1) -> float:
-        """Seconds of `steps` decode steps in a row; `context` is C at the first, and grows by n a step."""
-        if self.m2 and context < n * self.window:  # windows fill on the way
+        """Seconds of `steps` decode steps in a row; `context` is C at the first, and grows by n a step.
+
+        >>> step = DecodeStep(1.0, 0.5, 0.0, 0.0, overhead_s=0.25, overhead_s_per_token=0.0)
+        >>> step.seconds(2, context=4, steps=2)  # C is 4, then 6
+        7.5
+        """
+        if self.window_kv_s_per_token and context < n * self.window:  # windows fill on the way
             filling = min(steps, -int((context - n * self.window) // n))
             rest = self._steps(n, context + n * filling, steps - filling, False) if steps > filling else 0.0
             return self._steps(n, context, filling, True) + rest
@@ -144,19 +150,42 @@ class DecodeStep:
 
     def _steps(self, n: int, context: float, steps: int, filling: bool) -> float:
         """The same with windows that all grow, or are all full."""
-        start = self.m0 + self.e0 * (1 - self.miss**n) + self.m1 * context
-        start += self.m2 * (context if filling else n * self.window)
-        memory = _Line(start, (self.m1 + self.m2 * filling) * n)
-        compute = _Line(self.f0 * n + self.f1 * context, self.f1 * n)
-        return _sum_of_max(memory, compute, steps) + steps * (self.l0 + (self.l1 + self.h1) * n)
+        start = self._weights(n) + self.kv_s_per_token * context
+        start += self.window_kv_s_per_token * (context if filling else n * self.window)
+        memory = _Line(start, (self.kv_s_per_token + self.window_kv_s_per_token * filling) * n)
+        compute = _Line(self._decoding(n, context), self.attention_s_per_token * n)
+        return _sum_of_max(memory, compute, steps) + steps * self._decode_overhead(n)
 
     def mixed(self, n: int, context: float, tokens: float, pairs: float) -> float:
         """Seconds of one step that decodes n responses and prefills `tokens` that attend to `pairs`."""
-        memory = self.m0 + self.e0 * (1 - self.miss ** (n + tokens)) + self.m1 * context
-        memory += self.m2 * min(context, n * self.window)
-        compute = self.f0 * n + self.f1 * context + self.p0 * tokens
-        compute += self.p1 * pairs + self.p2 * min(pairs, tokens * self.window)
-        return max(memory, compute) + self.l0 + self.l1 * (n + tokens) + self.h1 * n
+        memory = self._weights(n + tokens) + self.kv_s_per_token * context
+        memory += self.window_kv_s_per_token * min(context, n * self.window)
+        compute = self._decoding(n, context) + self.matmul_s_per_prompt_token * tokens
+        windowed = self.window_attention_s_per_pair * min(pairs, tokens * self.window)
+        compute += self.attention_s_per_pair * pairs + windowed
+        busy = max(memory, compute) + self.overhead_s + self.overhead_s_per_token * (n + tokens)
+        return busy + self.host_s_per_response * n
+
+    def decode(self, n: np.ndarray, context: np.ndarray) -> np.ndarray:
+        """Seconds of one decode step, as `seconds`, for arrays of n and of context of one shape."""
+        memory = self._weights(n) + self.kv_s_per_token * context
+        memory = memory + self.window_kv_s_per_token * np.minimum(context, n * self.window)
+        busy = np.maximum(memory, self._decoding(n, context))
+        return busy + self.overhead_s + (self.overhead_s_per_token + self.host_s_per_response) * n
+
+    def shared(self, n: np.ndarray) -> np.ndarray:
+        """Seconds of a decode step that do not grow with its responses, but for the experts that n of them touch."""
+        return self._weights(n) + self.overhead_s
+
+    def _weights(self, tokens):
+        """Reading the weights that so many tokens touch."""
+        return self.weights_s + self.experts_s * (1 - self.missed_share**tokens)
+
+    def _decoding(self, n, context):
+        return self.matmul_s_per_response * n + self.attention_s_per_token * context
+
+    def _decode_overhead(self, n: int) -> float:
+        return self.overhead_s + (self.overhead_s_per_token + self.host_s_per_response) * n
 
 
 class _Line(NamedTuple):
@@ -191,19 +220,19 @@ def step_of(s: Server) -> DecodeStep:
     attention, kv = s.flops("bf16") * share, s.kv_bytes_per_token / (s.dp * s.pp) / hbm
     kernels = m.layers * LAYER_KERNELS + (m.experts.layers * ROUTING_KERNELS if m.experts else 0)
     return DecodeStep(
-        m0=(_stored_bytes(s) * (dense - head) + BF16_BYTES * head) / s.tp / hbm,
-        m1=kv * far,
-        f0=(2 * dense / s.flops(s.weights) + experts) / share,
-        f1=m.attention_flops_per_context_token * far / attention,
-        l0=kernels * KERNEL_LATENCY_S + once + HOST_STEP_S,
-        l1=(per_token + _between_matmuls(s) / hbm) / (s.dp * s.pp),
-        e0=STORED_BYTES[s.expert_weights] * m.expert_parameters / s.ranks / hbm,
-        miss=(1 - m.experts.per_token / m.experts.count) ** (1 / s.pp) if m.experts else 1.0,
-        p0=(2 * (dense - head) / s.flops(s.weights) + experts) / share,
-        p1=m.attention_flops_per_pair * far / attention,
-        h1=HOST_RESPONSE_S / (s.dp * s.pp),
-        m2=kv * (1 - far),
-        p2=m.attention_flops_per_pair * (1 - far) / attention,
+        weights_s=(_stored_bytes(s) * (dense - head) + BF16_BYTES * head) / s.tp / hbm,
+        kv_s_per_token=kv * far,
+        matmul_s_per_response=(2 * dense / s.flops(s.weights) + experts) / share,
+        attention_s_per_token=m.attention_flops_per_context_token * far / attention,
+        overhead_s=kernels * KERNEL_S + once + HOST_STEP_S,
+        overhead_s_per_token=(per_token + _between_matmuls(s) / hbm) / (s.dp * s.pp),
+        experts_s=STORED_BYTES[s.expert_weights] * m.expert_parameters / s.ranks / hbm,
+        missed_share=(1 - m.experts.per_token / m.experts.count) ** (1 / s.pp) if m.experts else 1.0,
+        matmul_s_per_prompt_token=(2 * (dense - head) / s.flops(s.weights) + experts) / share,
+        attention_s_per_pair=m.attention_flops_per_pair * far / attention,
+        host_s_per_response=HOST_RESPONSE_S / (s.dp * s.pp),
+        window_kv_s_per_token=kv * (1 - far),
+        window_attention_s_per_pair=m.attention_flops_per_pair * (1 - far) / attention,
         window=m.window if m.windowed else 0,
     )
 

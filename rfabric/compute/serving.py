@@ -14,18 +14,17 @@ Prefix caching: requests of one `group` share their prompt while one of them sta
 before it left, unless others needed the room meanwhile (the one unused longest goes first).
 """
 
-import csv
 import heapq
 from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import RFabricError
-from .roofline import DecodeStep
+from .requests import Requests
+from .roofline import CHUNK_TOKENS, DecodeStep
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Batching:
     watermark: share of the KV cache that stays free when one joins others (vLLM's CacheConfig.watermark).
     """
 
-    batched_tokens: int = 8192
+    batched_tokens: int = CHUNK_TOKENS
     max_num_seqs: int = 1024
     prefill_first: bool = False
     chunked: bool = True
@@ -57,137 +56,6 @@ ENGINES = {
     "sglang": Batching(max_num_seqs=4096, prefill_first=True, reserve=0.7),
     "trtllm": Batching(max_num_seqs=2048, chunked=False, reserve=1.0),
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Requests:
-    """Columns of requests: `prompt` tokens of context before the first of `output` tokens (int64[n] both).
-
-    after: the request that each follows, -1 for none; gap: seconds from its end, or from 0 (float64[n]); cached: tokens of
-    its prompt that the one before left; group: whose prompt is the same, -1 for nobody's.
-    """
-
-    prompt: np.ndarray
-    output: np.ndarray
-    after: np.ndarray
-    gap: np.ndarray
-    cached: np.ndarray
-    group: np.ndarray
-
-    def __post_init__(self):
-        for name in ("prompt", "output", "after", "cached", "group"):
-            object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.int64))
-        object.__setattr__(self, "gap", np.asarray(self.gap, dtype=float))
-        self._check()
-
-    def _check(self) -> None:
-        n = len(self.prompt)
-        if not n:
-            raise RFabricError("requests: there are none; give a prompt and an output at least")
-        sizes = [len(getattr(self, name)) for name in ("output", "after", "gap", "cached", "group")]
-        if any(size != n for size in sizes):
-            raise RFabricError(f"requests: {n} prompts, but columns of {sizes}; all must be as long")
-        for name, low in (("prompt", 1), ("output", 1), ("cached", 0), ("gap", 0)):
-            least = getattr(self, name).min()
-            if not least >= low:
-                raise RFabricError(f"requests: {name} {least} must be {low} or more")
-        if (self.after >= np.arange(n)).any() or (self.after < -1).any():
-            raise RFabricError("requests: each must follow an earlier one, or -1 for none")
-        if len(set(self.after[self.after >= 0])) < np.count_nonzero(self.after >= 0):
-            raise RFabricError("requests: two follow the same one; a turn has one next turn at most")
-
-    def __len__(self) -> int:
-        return len(self.prompt)
-
-
-def independent(prompt: np.ndarray, output: np.ndarray, group_size: int = 1) -> Requests:
-    """Requests that are all there at the start; runs of `group_size` have the same prompt."""
-    n = len(prompt)
-    group = np.arange(n) // group_size if group_size > 1 else np.full(n, -1)
-    return Requests(prompt, output, np.full(n, -1), np.zeros(n), np.zeros(n), group)
-
-
-def closed_loop(concurrency: int, prompt: int, output: int, rounds: int, gap: float = 0.0) -> Requests:
-    """`concurrency` clients that each send `rounds` requests, the next `gap` s after the answer to the last."""
-    n = concurrency * rounds
-    after = np.maximum(np.arange(n) - concurrency, -1)
-    same = (np.full(n, prompt), np.full(n, output))
-    return Requests(*same, after, np.where(after >= 0, gap, 0.0), np.zeros(n), np.full(n, -1))
-
-
-def in_turns(
-    prompt: np.ndarray, output: np.ndarray, turns: int, latency: float, observed: int, group_size: int = 1
-) -> Requests:
-    """Rollouts that give their `output` tokens in `turns` parts; between two an environment takes `latency` s, says `observed`.
-
-    The context grows by both and stays cached; a rollout with fewer tokens than turns takes as many turns as tokens.
-    """
-    n = len(prompt)
-    if turns == 1:
-        return independent(prompt, output, group_size)
-    turn, rollout = np.divmod(np.arange(n * turns), n)
-    parts = (output[rollout] * (turn + 1)) // turns - (output[rollout] * turn) // turns
-    before = (output[rollout] * turn) // turns
-    keep = parts > 0
-    took = np.cumsum(keep.reshape(turns, n), axis=0).ravel() - 1  # turns of the rollout before this one
-    context = prompt[rollout] + before + observed * took
-    number = np.cumsum(keep) - 1
-    last = np.full(n, -1)
-    after = np.full(n * turns, -1)
-    for t in range(turns):
-        rows = slice(t * n, (t + 1) * n)
-        after[rows] = last
-        last = np.where(keep[rows], number[rows], last)
-    group = np.where((took == 0) & (group_size > 1), rollout // group_size, -1)
-    gap = np.where(after >= 0, latency, 0.0)
-    cached = np.where(after >= 0, context - observed, 0)
-    return Requests(context[keep], parts[keep], after[keep], gap[keep], cached[keep], group[keep])
-
-
-# A gap longer than this is a person, not a tool: nine in ten gaps of the coding agents are below 190 s.
-LONGEST_GAP_S = 300.0
-
-
-def sessions(path: str | Path, longest_gap: float = LONGEST_GAP_S) -> Requests:
-    """The calls of recorded agents, as a CSV of trace, agent, in_tokens, out_tokens, think_time_s, a call a row in order.
-
-    Each call follows the one before it after its gap and finds that context cached where its own has grown; a gap longer
-    than `longest_gap` s ends a rollout, and the next starts at 0. Calls without a token of answer are left out.
-    """
-    rows = _calls(Path(path))
-    prompt, output = (np.array([int(row[key]) for row in rows]) for key in ("in_tokens", "out_tokens"))
-    gap = np.array([float(row["think_time_s"] or 0) for row in rows])
-    last: dict[tuple[str, str], int] = {}
-    after = np.full(len(rows), -1)
-    for i, row in enumerate(rows):
-        session = row["trace"], row["agent"]
-        if gap[i] <= longest_gap:
-            after[i] = last.get(session, -1)
-        last[session] = i
-    context = np.where(after >= 0, prompt[after] + output[after], 0)
-    cached = np.where(context <= prompt, context, 0)
-    return Requests(
-        prompt, output, after, np.where(after >= 0, np.maximum(gap, 0), 0.0), cached, np.full(len(rows), -1)
-    )
-
-
-def _calls(path: Path) -> list[dict]:
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file, strict=True))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise RFabricError(f"sessions {path}: {error}") from error
-    needed = ("trace", "agent", "in_tokens", "out_tokens", "think_time_s")
-    missing = [key for key in needed if rows and key not in rows[0]]
-    if missing:
-        raise RFabricError(f"sessions {path}: no column {missing[0]}; it needs {', '.join(needed)}")
-    try:
-        rows = [row for row in rows if int(row["out_tokens"]) > 0]
-    except (TypeError, ValueError) as error:
-        raise RFabricError(f"sessions {path}: column out_tokens must hold whole numbers: {error}") from error
-    if not rows:
-        raise RFabricError(f"sessions {path}: holds no calls; give a call a row")
-    return rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,13 +95,13 @@ def tensors_of(model: Model, precision: str = "bf16") -> int:
 
 def weight_sync_parts(sync: Sync) -> dict[str, float]:
     """Seconds of each part of a sync; they add up to `weight_sync_seconds`."""
-    found = {
+    seconds = {
         "broadcast": _broadcast, "tensors": _tensors, "store": _store, "host": _host, "host-p2p": _host, "p2p": _p2p,
         "delta": _broadcast,
     }[sync.transport](sync)  # fmt: skip
     if sync.offloaded:
-        found["onload"] = sync.size / sync.trainer.gpus / OFFLOADED
-    return found
+        seconds["onload"] = sync.size / sync.trainer.gpus / OFFLOADED
+    return seconds
 
 
 def weight_sync_seconds(sync: Sync) -> float:
@@ -138,12 +138,12 @@ def _store(sync: Sync) -> dict[str, float]:
 
 
 def _host(sync: Sync) -> dict[str, float]:
-    found = {"setup": METADATA, "load": sync.size / LOAD}
+    seconds = {"setup": METADATA, "load": sync.size / LOAD}
     if not sync.one_place:
-        found["stage"] = sync.size / STAGE
+        seconds["stage"] = sync.size / STAGE
     if sync.transport == "host-p2p":
-        found["pull"] = sync.size / (sync.net.nic * min(sync.rollout.gpus, sync.net.domain))
-    return found
+        seconds["pull"] = sync.size / (sync.net.nic * min(sync.rollout.gpus, sync.net.domain))
+    return seconds
 
 
 def _p2p(sync: Sync) -> dict[str, float]:

@@ -17,12 +17,12 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 from ..errors import RFabricError
-from .communication import Group, Network, collective_seconds, network
-from .expert_exchange import Exchange, exchange_seconds
-from .gpus import Gpu
-from .layout import Layout
+from .communication import Network, RankGroup, collective_seconds, network
+from .expert_exchange import DISPATCH_AND_COMBINE, Exchange, exchange_seconds
+from .gpus import HBM_SHARE, KERNEL_S, PRECISIONS, Gpu
+from .layout import ALL_REDUCES_PER_LAYER, Layout
 from .memory import OPTIMIZER_BYTES, RESERVED_BYTES, training_shards
-from .models import BF16_BYTES, Model
+from .models import BF16_BYTES, FP32_BYTES, Model
 
 # Share of a tuned matmul's FLOP/s that training sustains: at full power clocks fall, and kernels are chosen, not tuned.
 # Fitted on llm-foundry's table of H100 (github.com/mosaicml/llm-foundry scripts/train/benchmarking), with FSDP's attention below.
@@ -33,15 +33,12 @@ WAVE, SINGLE = 0.25, 0.90
 TILE, TILE_ROWS = 128 * 256, 128  # output elements, rows: CUTLASS's default for Hopper
 SMS = 132  # streaming multiprocessors, H100 SXM data sheet (A100 108, B200 148)
 CHANNELS = 24  # streaming multiprocessors that a collective beside computing takes: NCCL's channels on NVLink 4
-HBM_SHARE = 0.80  # github.com/ai-dynamo/aiconfigurator h100_sxm.yaml, mem_bw_empirical_scaling_factor
-KERNEL_S = 3e-6  # the least a kernel takes: aiconfigurator h100_sxm.yaml, mem_empirical_constant_latency
 # Flash attention's backward pass has five matmuls, its forward pass two (Dao, arXiv 2307.08691).
 ATTENTION_BACKWARD = 2.5
 # Cross entropy: logits written, upcast, read by softmax, gradient written and cast (2 + 2+4 + 4 + 4 + 4+2 bytes, fp32).
 LOSS_BYTES = 22
 # A cast to 8 bits: bf16 read, one copy by rows and one by columns written (arXiv 2209.05433, the layouts Hopper needs).
 CAST_BYTES = 4
-PRECISIONS = ("bf16", "fp8", "fp4")
 
 
 @dataclass(frozen=True)
@@ -68,8 +65,9 @@ FSDP = Stack("PyTorch FSDP, llm-foundry", 0.6, 200e12, False)
 class Trainer:
     """A model in training on GPUs of one kind. recompute: `none` or `selective` (flash attention), `full`: all activations.
 
-    again: share of the layers whose activations are recomputed all the same, as they do not fit (`share_again`);
-    heat: how many times an even share of the tokens the busiest GPU's experts take, for which the others of its group wait.
+    recomputed_share: of the layers, those whose activations do not fit and are recomputed all the same
+    (`share_recomputed`); expert_imbalance: how many times an even share of the tokens the busiest GPU's
+    experts take, for which the others of its group wait.
     """
 
     model: Model
@@ -81,9 +79,9 @@ class Trainer:
     gradient_bytes: int = BF16_BYTES
     nic_bps: float | None = None
     gpus_per_server: int | None = None
-    abroad: bool = True  # False: what tensor and expert ranks send between servers is left to a fabric
-    again: float = 0.0
-    heat: float = 1.0
+    between_servers: bool = True  # False: what tensor and expert ranks send between servers is left to a fabric
+    recomputed_share: float = 0.0
+    expert_imbalance: float = 1.0
 
     def __post_init__(self):
         if self.precision not in PRECISIONS:
@@ -116,7 +114,7 @@ class Trainer:
 
 
 @dataclass(frozen=True)
-class Parts:
+class PassSeconds:
     """Seconds of passes on one GPU, by what takes them; `tensor`, `context`, `experts`: what collectives add."""
 
     matmul: float = 0.0
@@ -130,11 +128,11 @@ class Parts:
     def seconds(self) -> float:
         return sum(getattr(self, f.name) for f in fields(self))
 
-    def __rmul__(self, share: float) -> "Parts":
-        return Parts(*(share * getattr(self, f.name) for f in fields(self)))
+    def __rmul__(self, share: float) -> "PassSeconds":
+        return PassSeconds(*(share * getattr(self, f.name) for f in fields(self)))
 
-    def __add__(self, other: "Parts") -> "Parts":
-        return Parts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+    def __add__(self, other: "PassSeconds") -> "PassSeconds":
+        return PassSeconds(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
 
 def matmul_seconds(gpu: Gpu, m: int, k: int, n: int, precision: str = "bf16") -> float:
@@ -150,10 +148,10 @@ def moved_seconds(gpu: Gpu, size: float) -> float:
     return size / (gpu.hbm_bytes_per_s * HBM_SHARE) + KERNEL_S
 
 
-def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -> Parts:
+def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -> PassSeconds:
     """A forward pass over `tokens` of one data-parallel rank in so many micro-batches; `squares`: sum of lengths squared."""
     matmul, attention = _matmul(t, tokens, micro_batches), _attention(t, tokens, squares)
-    return Parts(
+    return PassSeconds(
         matmul,
         attention,
         _memory_bound(t, tokens) + _kernels(t) * micro_batches * KERNEL_S,
@@ -163,10 +161,10 @@ def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -
     )
 
 
-def backward(t: Trainer, once: Parts) -> Parts:
+def backward(t: Trainer, once: PassSeconds) -> PassSeconds:
     """The backward pass of a forward pass: twice its matmuls and collectives; with full recomputation that pass again."""
-    again = 1.0 if t.recompute == "full" else t.again
-    return again * once + Parts(
+    recomputed = 1.0 if t.recompute == "full" else t.recomputed_share
+    return recomputed * once + PassSeconds(
         2 * once.matmul,
         ATTENTION_BACKWARD * once.attention,
         2 * once.memory,
@@ -180,7 +178,7 @@ def backward(t: Trainer, once: Parts) -> Parts:
 class Breakdown:
     """Seconds of one optimizer step: the passes' parts, the pipeline's bubble, parameters and gradients, the optimizer."""
 
-    passes: Parts
+    passes: PassSeconds
     bubble: float
     data: float
     optimizer: float
@@ -207,7 +205,11 @@ def training_step(t: Trainer, sequences: int, length: int, micro_batch: int = 1)
 
 
 def bubble_share(layout: Layout, micro_batches: float) -> float:
-    """How much longer a pipeline takes than its work: pp - 1 micro-batches fill and drain it, cut by vp when interleaved."""
+    """How much longer a pipeline takes than its work: pp - 1 micro-batches fill and drain it, cut by vp when interleaved.
+
+    >>> bubble_share(Layout(pp=4, vp=2), micro_batches=6)
+    0.25
+    """
     return (layout.pp - 1) / (layout.vp * micro_batches)
 
 
@@ -234,7 +236,7 @@ def optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
     return share * (t.gradient_bytes + 2 * OPTIMIZER_BYTES + BF16_BYTES) / t.hbm
 
 
-def share_again(t: Trainer, micro_batch: float) -> float:
+def share_recomputed(t: Trainer, micro_batch: float) -> float:
     """Share of the layers that must recompute their activations, 0 to 1, so that a GPU's HBM holds the others'.
 
     micro_batch: tokens of one. It is Megatron's --recompute-method block, with no more layers than needed.
@@ -246,7 +248,7 @@ def share_again(t: Trainer, micro_batch: float) -> float:
 
 def state_bytes(t: Trainer) -> float:
     """Bytes on one GPU of parameters, gradients added up in fp32, and Adam's states, which data-parallel ranks share."""
-    full = BF16_BYTES + 4
+    full = BF16_BYTES + FP32_BYTES
     return sum(size * (full / (ranks if t.layout.sharded else 1) + OPTIMIZER_BYTES / ranks) for size, ranks in t.shards)
 
 
@@ -294,7 +296,7 @@ def _expert_flops(t: Trainer, tokens: float, micro: int) -> float:
         return 0.0
     local = e.count / lay.ep * micro
     one = 2 * t.model.expert_parameters / e.count / e.layers
-    rows = tokens * e.per_token / (lay.tp * lay.cp) * t.heat + TILE_ROWS / 2 * local
+    rows = tokens * e.per_token / (lay.tp * lay.cp) * t.expert_imbalance + TILE_ROWS / 2 * local
     waves = 2 * WAVE * TILE * SMS * (t.model.hidden + e.intermediate) * local
     return (one * rows + waves) * e.layers / lay.pp
 
@@ -331,9 +333,10 @@ def _tensor(t: Trainer, tokens: float, micro: int, matmul: float) -> float:
     m, lay = t.model, t.layout
     if lay.tp == 1:
         return 0.0
-    count = (2 * m.layers - (m.experts.layers if m.experts else 0)) / lay.pp * micro
+    after_experts = m.experts.layers if m.experts else 0
+    count = (ALL_REDUCES_PER_LAYER * m.layers - after_experts) / lay.pp * micro
     size = tokens / micro / lay.cp * m.hidden * BF16_BYTES
-    ranks = lay.tp if t.abroad else min(lay.tp, t.network.domain)
+    ranks = lay.tp if t.between_servers else min(lay.tp, t.network.domain)
     took = count * collective_of(t, "all-reduce", size, ranks, ranks)
     return took / lay.tp + max(0.0, took - matmul) if t.stack.hides_tensor else took
 
@@ -350,11 +353,11 @@ def _context(t: Trainer, tokens: float, micro: int) -> float:
 def _experts(t: Trainer, tokens: float, micro: int) -> float:
     """Dispatch and combine of a forward pass, bf16 both ways, tokens dealt to tp x cp GPUs (sequence parallel)."""
     e, lay = t.model.experts, t.layout
-    if not e or lay.ep == 1 or (lay.ep > t.network.domain and not t.abroad):
+    if not e or lay.ep == 1 or (lay.ep > t.network.domain and not t.between_servers):
         return 0.0
     what = Exchange(tokens / micro / (lay.tp * lay.cp), t.model.hidden, e.per_token, e.count)
-    group = Group(lay.ep, -(-lay.ep // t.network.domain))
-    return 2 * e.layers / lay.pp * micro * exchange_seconds(what, "combine", group, t.network)
+    group = RankGroup(lay.ep, -(-lay.ep // t.network.domain))
+    return DISPATCH_AND_COMBINE * e.layers / lay.pp * micro * exchange_seconds(what, "combine", group, t.network)
 
 
 def _among_data_ranks(t: Trainer, kind: str, bytes_per_parameter: float) -> list[float]:
@@ -373,4 +376,4 @@ def _exposed(communication: float, computing: float, pieces: float) -> float:
 
 def collective_of(t: Trainer, kind: str, size: float, ranks: int, span: int) -> float:
     """Seconds of a collective among `ranks` GPUs, evenly spaced over `span` GPUs in a row."""
-    return collective_seconds(kind, size, Group(ranks, min(ranks, -(-span // t.network.domain))), t.network)
+    return collective_seconds(kind, size, RankGroup(ranks, min(ranks, -(-span // t.network.domain))), t.network)

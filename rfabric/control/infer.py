@@ -12,8 +12,8 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 
 from ..errors import RFabricError
-from ..fabric import Fabric
-from ..fabric.builders import BUILDERS, TIER_CODE
+from ..fabric import BUILDERS, Fabric
+from ..fabric.builders import TIER_CODE
 
 Seen = Mapping[int, Set[int]]  # datapath id -> the port numbers of the switch
 TIERS = {code: tier for tier, code in TIER_CODE.items()}

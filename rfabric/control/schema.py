@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..optics import IN_FLIGHT, Circuits, Demand, parse_policy
+from ..plugins import refuse_unlisted
 from ..routing.schemes import Routing, Sent, one_way
 
 Pair = tuple[str, str]
@@ -63,7 +64,8 @@ def plan_request(data: object, fabric: Fabric) -> PlanRequest:
         ("policy", "demand"),
         (*common, "now_s", "upcoming", "sending", "also"),
     )
-    parse_policy(_text(data["policy"], "policy"), fabric)
+    refuse_unlisted(_text(data["policy"], "policy"))
+    parse_policy(data["policy"], fabric)
     now = _number(data.get("now_s", 0.0), "now_s")
     others = (_demands(data, name, fabric) for name in ("upcoming", "sending"))
     also = tuple(circuits(some).check(fabric) for some in _list(data.get("also", []), "also"))
@@ -83,6 +85,7 @@ def pairs_request(data: object, fabric: Fabric) -> tuple[tuple[Pair, ...], Routi
     """The body of `PUT /pairs`: `pairs`, and the `routing` scheme; `placed` needs `bytes`, a row a kind, a number a pair."""
     data = _object(data, "pairs", ("pairs",), ("routing", "bytes"))
     found, scheme = pairs(data["pairs"], fabric), _text(data.get("routing", "ecmp"), "routing")
+    refuse_unlisted(scheme)
     if one_way(scheme) != "placed":
         return found, Routing(scheme)
     kinds = [[_number(x, "bytes") for x in _list(row, "bytes")] for row in _list(data.get("bytes"), "bytes")]
@@ -115,7 +118,7 @@ def _demands(data: Mapping, name: str, fabric: Fabric) -> tuple[Demand, ...]:
 
 def demand(data: object, fabric: Fabric, where: str) -> Demand:
     """`{racks, bytes, window_s, phase, floor_s, lead_s, ahead_s, follows}`: bytes as rows by rack, in the fabric's order; window_s
-    null: unknown; follows null: nothing.
+    null: unknown; follows a list, empty: nothing.
     """
     data = _object(data, where, ("racks", "bytes"), ("window_s", "phase", "floor_s", "lead_s", "ahead_s", "follows"))
     racks = tuple(_list(data["racks"], f"{where}.racks"))
@@ -128,8 +131,7 @@ def demand(data: object, fabric: Fabric, where: str) -> Demand:
     window = data.get("window_s")
     seconds = math.inf if window is None else _number(window, f"{where}.window_s")
     times = (_number(data.get(name, 0.0), f"{where}.{name}") for name in ("floor_s", "lead_s", "ahead_s"))
-    follows = data.get("follows", 1)
-    follows = follows if follows is None else int(_number(follows, f"{where}.follows"))
+    follows = tuple(int(_number(k, f"{where}.follows")) for k in _list(data.get("follows", [1]), f"{where}.follows"))
     return Demand(racks, numbers, seconds, _text(data.get("phase", ""), f"{where}.phase"), *times, follows)
 
 
@@ -138,7 +140,7 @@ def demand_json(wanted: Demand) -> dict:
     window = None if math.isinf(wanted.window) else wanted.window
     return {
         "racks": list(wanted.racks), "bytes": wanted.bytes.tolist(), "window_s": window, "phase": wanted.phase,
-        "floor_s": wanted.floor, "lead_s": wanted.lead, "ahead_s": wanted.ahead, "follows": wanted.follows,
+        "floor_s": wanted.floor, "lead_s": wanted.lead, "ahead_s": wanted.ahead, "follows": list(wanted.follows),
     }  # fmt: skip
 
 

@@ -145,7 +145,7 @@ class Replay:
             if stage in self.waiting:
                 self.waiting.remove(stage)
                 asks = bool(self.control) and not self.one_shot
-                self.contract.begin(stage, stage.rows[self.trace.size[stage.rows] > 0], asks)
+                self.contract.begin(stage, stage.rows[self.trace.size[stage.rows] > 0], self.clock.now(), asks)
                 if asks:
                     self.unanswered.update(stage.rows.tolist())
 
@@ -241,7 +241,7 @@ class Replay:
             if len(rows):
                 found[stage] = rows, np.array([self._left(row) for row in rows.tolist()])
         coming = tuple(s for s in self.waiting if s not in asking)[:PLAN_AHEAD]
-        return Scene(asking, found, coming, self.contract.circuits, now)
+        return Scene(asking, found, coming, self.contract.circuits, now, dict(self.contract.since))
 
     def _left(self, row: int) -> float:
         """Bytes of the trace that a row has still to send."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ..errors import RFabricError
 from ..fabric import Fabric, host_ip, host_mac
-from ..fabric.spec import takes_text
+from ..specs import takes_text
 
 
 def mininet_topo(builder: Callable[..., Fabric]) -> Callable:

@@ -22,6 +22,7 @@ from ..control.launch import command
 from ..errors import PaceError, RFabricError
 from ..fabric import Fabric
 from ..optics import Circuits, Demand, Timing, parse_policy
+from ..plugins import listing
 from ..report.result import Pace, Scale
 from ..routing.schemes import Routing
 from ..trace import Trace, read_trace, routing_of
@@ -70,7 +71,7 @@ def replay(job: dict, folder: Path) -> dict:
     scale, timing = Scale(**job["scale"]), Timing(**job["timing"])
     with Sandbox(folder) as box:
         say({"stage": "build"})
-        start_controller(box, fabric, folder)
+        start_controller(box, fabric, folder, job["policy"], job["routing"])
         datapath = calibrate.probe_host().datapath
         network = EmulatedNetwork(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT, trace.pairs())
         network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
@@ -116,11 +117,14 @@ def lanes(trace: Trace) -> dict[tuple[str, str], int]:
     return {pair: count + (times[pair] > count) for pair, count in sorted(found.items())}
 
 
-def start_controller(box: Sandbox, fabric: Fabric, folder: Path) -> None:
-    """Start the Ryu app of this fabric: OCS where there are circuits, else ECMP. It listens later."""
+def start_controller(box: Sandbox, fabric: Fabric, folder: Path, *plugins: str) -> None:
+    """Start the Ryu app of this fabric: the OCS app where there are circuits, else ECMP.
+
+    It listens after a while. plugins: a policy and a routing that may stand in files, which the controller then runs.
+    """
     spec = folder / "fabric.json"
     spec.write_text(json.dumps(fabric.to_json()))
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | listing(*plugins)
     box.start("controller", command(str(spec), "127.0.0.1", REST_PORT, ofp_port=OFP_PORT), env)
 
 

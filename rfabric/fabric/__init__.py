@@ -1,21 +1,22 @@
-"""What is cabled: nodes, ports, links, fabrics; what they cost."""
+"""What is cabled: nodes, ports, links, fabrics; what they cost.
 
-from .builders import (
-    fat_tree,
-    ideal,
-    leaf_spine,
-    mixnet,
-    opus,
-    rail_optimized,
-    rfabric,
-    rotor,
-    topoopt,
-    two_clusters,
-)  # fmt: skip
+The builders are those of `topologies/`: `from rfabric.fabric import fat_tree` opens
+topologies/fat_tree.py.
+"""
+
 from .model import Fabric, Link, Node, Port, host_ip, host_mac
-from .spec import Needs, fabric_names, parse_fabric
+from .shipped import BUILDERS, fabric_names
+from .spec import Needs, parse_fabric
 
 __all__ = [
-    "Fabric", "Link", "Needs", "Node", "Port", "fabric_names", "fat_tree", "host_ip", "host_mac", "ideal", "leaf_spine",
-    "mixnet", "opus", "parse_fabric", "rail_optimized", "rfabric", "rotor", "topoopt", "two_clusters",
+    "BUILDERS", "Fabric", "Link", "Needs", "Node", "Port", "fabric_names", "host_ip", "host_mac",
+    "parse_fabric",
+    *(name.replace("-", "_") for name in BUILDERS),
 ]  # fmt: skip
+
+
+def __getattr__(name: str):
+    """The builder of that name."""
+    if (known := name.replace("_", "-")) in BUILDERS:
+        return BUILDERS[known]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

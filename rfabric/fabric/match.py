@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from ..errors import RFabricError
 from ..units import spell_rate, spell_time
-from .builders import BUILDERS
 from .builders.parts import core_switches
 from .builders.sizes import SHAPE, radix_of
 from .cost import bill
 from .model import Fabric
+from .shipped import BUILDERS
 
 Settings = dict[str, int | float | str]
 

@@ -139,6 +139,10 @@ class Fabric:
                     f"host {host} is cabled to {found}; it needs one cable, to a ToR (tier edge, kind eps)"
                 )
 
+    def __repr__(self) -> str:
+        kinds = f"{len(self.switches)} switches ({len(self.ocses)} OCSes), {len(self.links)} cables"
+        return f"<Fabric {self.spec or self.name}: {len(self.hosts)} hosts, {kinds}>"
+
     @cached_property
     def node(self) -> dict[str, Node]:
         """Nodes by name."""

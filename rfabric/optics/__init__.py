@@ -3,10 +3,11 @@
 from .circuits import Circuit, Circuits, Demand, Rewire, clashes, joined, optical_paths
 from .planes import light, planes, regions
 from .planner import IN_FLIGHT, Decision, RewireRecord, Timing, changed_cables, intend, refuse_disconnection
-from .policies import DEFAULT_SLOT, GRANULARITIES, POLICIES, Policy, completion, parse_policy
+from .policies import DEFAULT_SLOT, GRANULARITIES, POLICIES, CircuitPolicy, Policy, completion, parse_policy
 
 __all__ = [
-    "DEFAULT_SLOT", "GRANULARITIES", "IN_FLIGHT", "POLICIES", "Circuit", "Circuits", "Decision", "Demand", "Policy", "Rewire",
-    "RewireRecord", "Timing", "changed_cables", "clashes", "completion", "intend", "joined", "light", "optical_paths",
+    "DEFAULT_SLOT", "GRANULARITIES", "IN_FLIGHT", "POLICIES", "Circuit", "CircuitPolicy",
+    "Circuits", "Decision", "Demand", "Policy", "Rewire", "RewireRecord", "Timing",
+    "changed_cables", "clashes", "completion", "intend", "joined", "light", "optical_paths",
     "parse_policy", "planes", "refuse_disconnection", "regions",
 ]  # fmt: skip

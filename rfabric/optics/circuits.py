@@ -53,6 +53,9 @@ class Circuits:
             port, holder, late = clashes(self.items)[0]
             raise RFabricError(f"port {port} is already in circuit {holder}; tear it down before {late}")
 
+    def __repr__(self) -> str:
+        return f"<Circuits: {len(self.items)} lit>"
+
     @cached_property
     def ordered(self) -> tuple[Circuit, ...]:
         """The circuits, ascending; as no port stands twice, their first ports decide."""
@@ -148,8 +151,8 @@ class Demand:
     `phase` names it (`generation`, `training`, `weight_sync` or what the trace says). `floor` (s) is what the busiest network
     card needs for it: no circuits make it shorter, so what goes below is not worth a rewire. `lead` (s) is what is computed
     before the first of it is sent: so much of a rewire is hidden. Of what is to come `follows` says how many places before it in
-    line, behind what is in flight, stands what it waits for (None: it waits for nothing that is sent), and `ahead` (s) how long
-    after that, or from now, it begins.
+    line, behind what is in flight, stands each that it waits for (none: it waits for nothing that is sent), and `ahead` (s) how
+    long after they have all ended, or from now, it begins.
     """
 
     racks: tuple[str, ...]
@@ -159,7 +162,7 @@ class Demand:
     floor: float = 0.0
     lead: float = 0.0
     ahead: float = 0.0
-    follows: int | None = 1
+    follows: tuple[int, ...] = (1,)
 
     def __post_init__(self):
         if not isinstance(self.sent, Entries):
@@ -167,8 +170,9 @@ class Demand:
         for name in ("floor", "lead", "ahead"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise RFabricError(f"demand {name} {getattr(self, name)} s must be finite and >= 0")
-        if self.follows is not None and self.follows < 1:
-            raise RFabricError(f"demand follows what stands {self.follows} places before it: at least 1, or none")
+        for places in self.follows:
+            if places < 1:
+                raise RFabricError(f"demand follows what stands {places} places before it: at least 1, or none")
 
     def _entries(self, matrix: np.ndarray) -> Entries:
         n = len(self.racks)

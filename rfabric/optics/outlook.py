@@ -89,45 +89,67 @@ class Outlook:
     @property
     def ends(self) -> np.ndarray:
         """Seconds of each stage when all send at once."""
+        return self._beside(np.ones((len(self.least), len(self.least))))
+
+    def ends_from(self, begins: np.ndarray) -> np.ndarray:
+        """Seconds until each stage ends when it begins after so many: float64[stages]. They share links while both send.
+
+        Of a stage that began before, another meets what is left as it begins itself, where each sends evenly till its end.
+        """
+        ends = begins + self.ends
+        if (begins == begins[:1]).all():
+            return ends
+        for _ in begins:
+            before, ends = ends, begins + self._beside(_left(begins, ends))
+            if np.array_equal(before, ends):
+                break
+        return ends
+
+    def _beside(self, left: np.ndarray) -> np.ndarray:
+        """Seconds of each stage beside the others; `left[i, j]`: the share that i still has to send as j begins."""
         found = self.least.copy()
         for i, own in enumerate(self.seconds):
             used = own > 0
-            shared = np.minimum(self.seconds[:, used], own[used]).sum(axis=0)
-            found[i] = max(found[i], shared.max(initial=0.0))
+            others, mine = self.seconds[:, used] * left[:, i, None], own[used] * left[i, :, None]
+            found[i] = max(found[i], np.minimum(others, mine).sum(axis=0).max(initial=0.0))
         return found
 
 
 @dataclass(frozen=True, eq=False)
 class Begins:
     """When stages send their first byte. float64 `now`: s from now, of those that send or ask, in line; of those to come behind
-    them `follows` (int64): the place in line of the stage it waits for, -1 where it waits for none, `ahead`: s from the end of
-    that, or from now, until it begins, and `lead`: s from then on to its first byte.
+    them `follows`: the places in line of the stages it waits for, `ahead`: s from the end of them all, or from now where there are
+    none, until it begins, and `lead`: s from then on to its first byte.
     """
 
     now: np.ndarray
     ahead: np.ndarray
     lead: np.ndarray
-    follows: np.ndarray
+    follows: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, demands: Sequence[Demand], coming: Sequence[Demand]) -> "Begins":
         """In line stand first `demands`, then what is `coming`."""
         places = range(len(demands), len(demands) + len(coming))
-        follows = [-1 if d.follows is None else max(i - d.follows, -1) for i, d in zip(places, coming, strict=True)]
+        follows = tuple(tuple(i - k for k in d.follows if k <= i) for i, d in zip(places, coming, strict=True))
         ahead, lead = ([getattr(d, name) for d in coming] for name in ("ahead", "lead"))
-        return cls(np.array([d.lead for d in demands]), np.array(ahead), np.array(lead), np.array(follows, dtype=int))
+        return cls(np.array([d.lead for d in demands]), np.array(ahead), np.array(lead), follows)
 
     def ends(self, now: np.ndarray, seconds: np.ndarray, waits: np.ndarray | float = 0.0) -> np.ndarray:
         """When each stage to come has sent everything, which takes it `seconds`, where those in flight end after `now` s and it
         cannot send before `waits` s: float64[coming], s from now.
         """
         line, waits = now.tolist(), np.broadcast_to(waits, seconds.shape)
-        for ahead, lead, i, takes, wait in zip(
+        for ahead, lead, before, takes, wait in zip(
             *map(list, (self.ahead, self.lead, self.follows, seconds, waits)), strict=True
         ):
-            begin = ahead + (line[i] if i >= 0 else 0.0)
+            begin = ahead + max((line[i] for i in before), default=0.0)
             line.append(max(begin + lead, wait) + takes)
         return np.array(line[len(now) :])
+
+    def waited(self, line: np.ndarray) -> np.ndarray:
+        """When what each stage to come waits for has ended, where those in `line` end after so many s: float64[coming]."""
+        return np.array([max((line[i] for i in before), default=0.0) for before in self.follows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +184,7 @@ def ends_after(before: Outlook, after: Outlook, leads: np.ndarray, cables: np.nd
     `leads`: when each begins to send. Stages whose flows cross a cable that goes dark stand still meanwhile, others go on.
     """
     waits = dark * (_crosses(before, cables) | _crosses(after, cables))
-    return np.maximum(leads, waits) + after.ends
+    return after.ends_from(np.maximum(leads, waits))
 
 
 def gained(now: np.ndarray, then: np.ndarray) -> float:
@@ -186,9 +208,9 @@ def _unless_last(total: float, last: float) -> float:
 def gain(before: Prospect, after: Prospect, begins: Begins, cables: np.ndarray, dark: float) -> Gain:
     """What is `gained` by going dark for `dark` s on the cables of the mask, and having `after` from then on.
 
-    What comes counts with what it adds to the end of the stage it follows.
+    What comes counts with what it adds to the end of the stages it follows.
     """
-    now, then = begins.now + before.now.ends, ends_after(before.now, after.now, begins.now, cables, dark)
+    now, then = before.now.ends_from(begins.now), ends_after(before.now, after.now, begins.now, cables, dark)
     soon = gained(now, then)
     if np.isinf(soon) or not len(begins.lead):
         return Gain(soon)
@@ -198,9 +220,8 @@ def gain(before: Prospect, after: Prospect, begins: Begins, cables: np.ndarray, 
         np.concatenate((ends, begins.ends(ends, takes, wait)))
         for ends, takes, wait in zip((now, then), seconds, (0.0, waits), strict=True)
     ]
-    sooner = lines[0] - lines[1]
-    follows = np.where(begins.follows < 0, len(sooner), begins.follows)
-    later = float((sooner[len(now) :] - np.append(sooner, 0.0)[follows]).sum())
+    added = [line[len(now) :] - begins.waited(line) for line in lines]
+    later = float((added[0] - added[1]).sum())
     total, last = float((now - then).sum()) + later, float(lines[0].max() - lines[1].max())
     return Gain(_unless_last(total, last), later)
 
@@ -218,6 +239,13 @@ def _suited(now: np.ndarray, then: np.ndarray, stake: np.ndarray) -> tuple[np.nd
     """
     none = np.isinf(now) & np.isinf(then)
     return np.where(none, 0.0, np.minimum(now, then + stake)), np.where(none, 0.0, np.minimum(then, now + stake))
+
+
+def _left(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """float64[i, j]: what share stage i has left as j begins, sent evenly from begin to end; all if it never ends."""
+    lasts = np.where((ends > begins) & np.isfinite(ends), ends - begins, np.inf)[:, None]
+    passed = np.where(np.isinf(lasts), 0.0, begins[None, :] - begins[:, None])
+    return np.clip(1.0 - passed / lasts, 0.0, 1.0)
 
 
 def _crosses(outlook: Outlook, cables: np.ndarray) -> np.ndarray:

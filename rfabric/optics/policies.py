@@ -5,16 +5,7 @@
 `demand` is what the stage that begins will send, `circuits` what is lit, `now` in s, `plan` the Demands of the stages to come.
 Whether the answer is worth a rewire is the planner's question (`planner.intend`), not the policy's.
 
-    static                        a mesh of all racks, lit at the start
-    greedy, matching, bvn         a solver for any demand (`solvers`)
-    demand                        the solver whose circuits send the demand soonest
-    mesh, isolated-pod, bipartite, tree
-                                  a template (`templates`) among the racks that talk
-    phase                         the template of the phase: isolated pods for generation, a mesh of the rings for training, a
-                                  tree for weight sync
-    own                           what the fabric was designed for: `rotor` for rotor, one set of circuits for the whole job for
-                                  topoopt, one a phase for opus, `demand` for the others
-    rotor                         every slot the next rounds of a tournament of all racks, whatever the demand (RotorNet)
+`ABOUT` says what each of ours does; `CircuitPolicy` is the base of one of your own.
 
 `NAME,granularity=WHEN` says when a policy is asked: `one-shot` (before the job, for the sum of all it sends), `per-phase`,
 `per-collective` (as a communication phase begins), `intra-collective` (likewise, and circuits may change in rounds inside it:
@@ -23,16 +14,18 @@ said, `demand` is asked per collective, `rotor` by the slot, the others per phas
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from ..errors import RFabricError, meant
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
+from ..plugins import KINDS, called, checked, entry, file_of, is_file, running
 from ..routing import routes_of
+from ..specs import field_values, read_spec
 from ..units import parse_time, transfer_seconds
 from . import templates
 from .circuits import Circuits, Demand, Rewire
@@ -65,16 +58,45 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True)
-class _Policy:
-    """What all policies share."""
+class CircuitPolicy:
+    """The base of a policy of your own: write `decide`, name the class in `policies` of a FILE.py.
+
+        @dataclass(frozen=True)
+        class Ring(CircuitPolicy):
+            skip: int = 0                    # --policy FILE.py:ring,skip=2
+            def decide(self, demand, circuits, now, plan=()): ...
+
+        policies = {"ring": Ring}            # --policy FILE.py:ring
+
+    `decide` gets what the stage that begins will send (`demand.racks`, `demand.bytes`,
+    `demand.phase`), the `circuits` that are lit, `now` in s, and the Demands to come; it returns
+    Circuits, those it got where nothing shall change. It is pure: no clock, no I/O, no memory.
+    `light` turns pairs of racks into Circuits. Whether they are worth a rewire is weighed
+    afterwards: a policy proposes.
+
+    A field of its own is a setting, read by its type and the end of its name
+    (`specs.by_fields`): a `pause_s` is a time, `pause=3ms`. `granularity` says when the policy is
+    asked; a class that has another default says `granularity = "per-collective"`. `options`,
+    `cycle` and `rounds` are asked where one answer is not enough; those of this class follow from
+    `decide` and the demand.
+    """
 
     fabric: Fabric
     name: str
     granularity: str = "per-phase"
-    slot: float = DEFAULT_SLOT
+    slot: float = field(default=DEFAULT_SLOT, metadata={"parse": parse_time})
 
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+        """The circuits to have for `demand`."""
         raise NotImplementedError
+
+    def light(self, joined: Matchings, demand: Demand, circuits: Circuits) -> Circuits:
+        """Circuits that join these pairs of racks: a list for each of `planes(fabric)`.
+
+        No rack stands twice in a list. As many of `circuits` stay as can. Where pairs that send
+        would have no way at all, the last planes join them instead.
+        """
+        return _lit(self.fabric, _least_moved(self.fabric, bridged(self.fabric, joined, demand), circuits))
 
     def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         """What the policy chooses among, for who can weigh it better, by the ways of every flow."""
@@ -122,7 +144,7 @@ class _Policy:
         return _lit(self.fabric, _least_moved(self.fabric, part, circuits))
 
 
-class Static(_Policy):
+class Static(CircuitPolicy):
     """One topology for the whole run: a mesh of all racks, lit at the start."""
 
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
@@ -137,7 +159,7 @@ class Static(_Policy):
         return []
 
 
-class BySolver(_Policy):
+class BySolver(CircuitPolicy):
     """Circuits for the demand. They stay where the network cards need as long anyhow, or where others would be no better."""
 
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
@@ -169,14 +191,14 @@ class BySolver(_Policy):
         return completion(self.fabric, lit, demand), Rewire.between(circuits, lit).size, lit
 
 
-class ByTemplate(_Policy):
+class ByTemplate(CircuitPolicy):
     """One template, whatever is sent, among the racks that talk."""
 
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
         found = self._template(self.name, demand)
         if found is None:
             return circuits
-        return _lit(self.fabric, _least_moved(self.fabric, bridged(self.fabric, found, demand), circuits))
+        return self.light(found, demand, circuits)
 
     def _template(self, name: str, demand: Demand) -> Matchings | None:
         count, racks = len(planes(self.fabric)), np.array(demand.racks, dtype=object)
@@ -227,7 +249,7 @@ class ByPhase(ByTemplate):
         return bridged(self.fabric, self._template(name, demand), demand)
 
 
-class Rotor(_Policy):
+class Rotor(CircuitPolicy):
     """Rounds of a tournament of all racks, as many at a time as there are planes, slot after slot."""
 
     def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
@@ -240,11 +262,26 @@ class Rotor(_Policy):
         return [_lit(self.fabric, _joinable(self.fabric, part)) for part in parts] if count else []
 
 
-POLICIES: dict[str, type[_Policy]] = {
+POLICIES: dict[str, type[CircuitPolicy]] = {
     "static": Static, "demand": BySolver, "phase": ByPhase, "greedy": BySolver, "matching": BySolver, "bvn": BySolver,
     "mesh": ByTemplate, "isolated-pod": ByTemplate, "bipartite": ByTemplate, "tree": ByTemplate, "rotor": Rotor,
 }  # fmt: skip
-SETTINGS = ("granularity", "slot")
+ABOUT = {  # what `--policy NAME` does
+    "own": "what the fabric was designed for: `rotor` for rotor, one set of circuits for the whole "
+    "job for topoopt, one a phase for opus, `demand` for the others",
+    "static": "a mesh of all racks, lit at the start",
+    "demand": "the solver whose circuits send the demand soonest",
+    "phase": "the template of the phase: isolated pods for generation, a mesh of the rings for "
+    "training, a tree for weight sync",
+    "greedy": "a solver for any demand: the heaviest pair of racks first",
+    "matching": "a solver for any demand: plane by plane the matching of maximum weight",
+    "bvn": "a solver for any demand: whole circuits per pair for the least time, then coloured",
+    "mesh": "a mesh among the racks that talk",
+    "isolated-pod": "a mesh inside each pod, nothing between pods",
+    "bipartite": "every rack that sends with as many that receive as there are planes",
+    "tree": "racks that send feed relays, those feed all others",
+    "rotor": "every slot the next rounds of a tournament of all racks, whatever is sent (RotorNet)",
+}
 USUAL = {
     "demand": "per-collective",
     "rotor": "time-slotted",
@@ -260,38 +297,78 @@ def spelled(spec: str, fabric: Fabric) -> str:
     return OWN.get(fabric.name, "demand") if spec == "own" else spec
 
 
-def parse_policy(spec: str, fabric: Fabric) -> Policy:
-    """The policy that `NAME[,granularity=WHEN][,slot=TIME]` says, for `fabric`."""
-    spec = spelled(spec, fabric)
-    name, *settings = [part.strip() for part in str(spec).split(",")]
-    if name not in POLICIES:
-        raise RFabricError(f"no policy named {name!r}; there are own, {', '.join(POLICIES)}")
-    values = dict(_setting(spec, text) for text in settings)
-    if len(values) < len(settings):
-        raise RFabricError(f"policy {spec}: a setting stands twice; keep one of each")
-    granularity = values.get("granularity", USUAL.get(name, "per-phase"))
-    if granularity not in GRANULARITIES:
-        hint = meant(granularity, GRANULARITIES)
-        raise RFabricError(f"policy {spec}: no granularity {granularity!r}{hint}; there are {', '.join(GRANULARITIES)}")
-    if "slot" in values and granularity != "time-slotted":
-        raise RFabricError(f"policy {spec}: slot goes with granularity=time-slotted; leave it out of {granularity}")
-    slot = parse_time(
-        values.get("slot", max(DEFAULT_SLOT, SLOT_DELAYS * fabric.reconfig_delay)), f"policy {spec}: slot"
-    )
-    if granularity == "time-slotted" and not slot > fabric.reconfig_delay:
-        raise RFabricError(
-            f"policy {spec}: slot {slot:g} s must be longer than the reconfiguration delay, {fabric.reconfig_delay:g} s"
-        )
-    return POLICIES[name](fabric, name, granularity, slot)
+def parse_policy(text: str | Policy, fabric: Fabric) -> Policy:
+    """The policy of `NAME[,granularity=WHEN][,slot=TIME]`, `FILE.py[:NAME][,...]` for `fabric`.
+
+    One that is an object stays as it is.
+    """
+    if not isinstance(text, str):
+        return text
+    spec = read_spec(spelled(text, fabric), "policy", ("granularity", "slot"))
+    made = _class_of(spec.head)
+    said = field_values(made, spec, "fabric", "name")
+    usual = {"granularity": USUAL.get(spec.head, made.granularity)}
+    usual["slot"] = max(made.slot, SLOT_DELAYS * fabric.reconfig_delay)
+    if not is_file(spec.head):
+        return _timed(made(fabric, spec.head, **usual | said), "slot" in said)
+    own = called(spec.head, "policies", CircuitPolicy, fabric, spec.head, **usual | said)
+    return GuardedPolicy(fabric, spec.head, own.granularity, own.slot, _timed(own, "slot" in said))
 
 
-def _setting(spec: str, text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or key not in SETTINGS:
-        raise RFabricError(
-            f"policy {spec}: {text!r} is not a setting; write KEY=VALUE with one of {', '.join(SETTINGS)}"
-        )
-    return key, value
+def _class_of(head: str) -> type[CircuitPolicy]:
+    """The class that is called so, or stands in a file."""
+    if not is_file(head):
+        if head not in POLICIES:
+            raise RFabricError(f"no policy named {head!r}; there are own, {', '.join(POLICIES)}, or give a FILE.py")
+        return POLICIES[head]
+    found = entry(head, "policies")
+    if not (isinstance(found, type) and issubclass(found, CircuitPolicy)):
+        raise RFabricError(f"{head}: {found!r} is no CircuitPolicy; see {KINDS['policies'].example}")
+    return found
+
+
+def _timed(policy: CircuitPolicy, told: bool) -> CircuitPolicy:
+    """The policy, when its slots fit granularity and OCSes; `told`: their length was said."""
+    who, dark = f"policy {policy.name}", policy.fabric.reconfig_delay
+    if policy.granularity not in GRANULARITIES:
+        hint, every = meant(policy.granularity, GRANULARITIES), ", ".join(GRANULARITIES)
+        raise RFabricError(f"{who}: no granularity {policy.granularity!r}{hint}; there are {every}")
+    if policy.granularity != "time-slotted" and told:
+        raise RFabricError(f"{who}: slot goes with granularity=time-slotted; leave it out of {policy.granularity}")
+    if policy.granularity == "time-slotted" and not policy.slot > dark:
+        wanted = f"must be longer than the reconfiguration delay, {dark:g} s"
+        raise RFabricError(f"{who}: slot {policy.slot:g} s {wanted}")
+    return policy
+
+
+@dataclass(frozen=True)
+class GuardedPolicy(CircuitPolicy):
+    """A stranger's policy: mistakes are told by file and line, answers fit the fabric."""
+
+    own: CircuitPolicy | None = None
+
+    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+        return self._fits(self._asked("decide", demand, circuits, now, plan))
+
+    def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
+        return [self._fits(answer) for answer in self._asked("options", demand, circuits)]
+
+    def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
+        return [self._fits(answer) for answer in self._asked("cycle", demand, circuits)]
+
+    def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
+        return [[self._fits(answer) for answer in turns] for turns in self._asked("rounds", demand, circuits)]
+
+    def _asked(self, method: str, *args) -> Any:
+        with running(file_of(self.name)):
+            return getattr(self.own, method)(*args)
+
+    def _fits(self, answer: Circuits) -> Circuits:
+        found = checked(self.name, answer, Circuits, KINDS["policies"].example)
+        try:
+            return found.check(self.fabric)
+        except RFabricError as error:
+            raise RFabricError(f"{self.name}: {error}") from error
 
 
 def completion(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:

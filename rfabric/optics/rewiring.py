@@ -57,15 +57,16 @@ class Rewiring:
         self.records: list[RewireRecord] = []
         self.under_way: UnderWay | None = None
         self.begun: dict[Hashable, np.ndarray] = {}  # rows with bytes, not known to have finished, of stages that have
+        self.since: dict[Hashable, float] = {}  # s: when each of them began
         self.blocked: list[Hashable] = []  # stages that have no way until another ends
         self._beside: frozenset[Hashable] = frozenset()  # what was open as they were blocked
         self._asking: list[Hashable] = []
 
     # --- intents -----------------------------------------------------------------------------------------------------
 
-    def begin(self, stage: Hashable, rows: np.ndarray, asks: bool = True) -> None:
+    def begin(self, stage: Hashable, rows: np.ndarray, now: float, asks: bool = True) -> None:
         """A stage begins, of which `rows` send; where it `asks`, it waits for its circuits."""
-        self.begun[stage] = rows
+        self.begun[stage], self.since[stage] = rows, now
         if asks:
             self._asking.append(stage)
 

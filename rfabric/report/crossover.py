@@ -9,7 +9,7 @@ from .compare import Row, Table
 
 
 @dataclass(frozen=True)
-class Line:
+class DelayCurve:
     """One fabric under one policy: `step_s` and `rewires` at each of `delays` (s)."""
 
     fabric: str
@@ -39,7 +39,7 @@ class Crossover:
 
     traffic: str
     seed: int
-    lines: tuple[Line, ...]
+    lines: tuple[DelayCurve, ...]
     levels: tuple[tuple[str, float], ...]
     break_evens: tuple[BreakEven, ...]
 
@@ -72,7 +72,7 @@ def _seconds(step: float) -> str:
     return f"{step:.2f}"
 
 
-def _first_best(line: Line, least: Sequence[float]) -> int:
+def _first_best(line: DelayCurve, least: Sequence[float]) -> int:
     """The longest delay at which no line is faster than this one; -1 for none."""
     return max((i for i, step in enumerate(line.step_s) if step <= least[i]), default=-1)
 
@@ -97,7 +97,7 @@ def figure(found: Crossover, theme=None):
     return drawn
 
 
-def _name(line: Line) -> str:
+def _name(line: DelayCurve) -> str:
     return line.label.removeprefix(line.fabric).strip()
 
 
@@ -105,8 +105,8 @@ def _names(found: Crossover) -> list[str]:
     return list(dict.fromkeys(map(_name, found.lines)))
 
 
-def _panel(axes, lines: Sequence[Line], found: Crossover, theme) -> None:
-    from .figures import PLANE_COLOURS, _bare
+def _panel(axes, lines: Sequence[DelayCurve], found: Crossover, theme) -> None:
+    from .figures import PLANE_COLOURS, bare
 
     axes.set_xscale("log")
     colours = {line.label: PLANE_COLOURS[_names(found).index(_name(line)) % len(PLANE_COLOURS)] for line in lines}
@@ -138,5 +138,5 @@ def _panel(axes, lines: Sequence[Line], found: Crossover, theme) -> None:
     axes.set_title(lines[0].fabric, size=10, color=theme.ink, loc="left")
     axes.set_xlabel("reconfiguration delay", size=9, color=theme.muted)
     axes.xaxis.set_major_formatter(lambda value, _: show_time(value))
-    _bare(axes, theme, "y")
+    bare(axes, theme, "y")
     axes.tick_params(which="minor", length=0)

@@ -200,6 +200,17 @@ def _flow_lines(result: Result) -> Iterator[str]:
         )  # fmt: skip
 
 
+def flow_columns(result: Result) -> dict[str, np.ndarray]:
+    """The columns of flows.csv, in memory."""
+    trace = result.trace
+    hosts, phases, labels_ = (np.array(names, object) for names in (trace.hosts, trace.phases, trace.labels))
+    columns = (
+        np.arange(len(trace)), hosts[trace.src], hosts[trace.dst], trace.size, result.start, result.finish,
+        trace.step, phases[trace.phase], labels_[trace.label], result.sent, result.received,
+    )  # fmt: skip
+    return dict(zip(FLOW_COLUMNS, columns, strict=True))
+
+
 def _link_lines(result: Result) -> Iterable[str]:
     links = result.fabric.links
     ends = [text for link in links for text in (str(link.a), str(link.b))]

@@ -193,7 +193,7 @@ def _cells(row: dict, first: dict, several: bool):
 
 
 def _scatter(axes, rows: Sequence[dict], traffic: str, theme) -> None:
-    from .figures import EPS_COLOUR, OCS_COLOUR, _bare
+    from .figures import EPS_COLOUR, OCS_COLOUR, bare
 
     axes.set_title(traffic, size=10, color=theme.ink, loc="left")
     axes.set_xlabel("network cost (k$)", size=9, color=theme.muted)
@@ -223,7 +223,7 @@ def _scatter(axes, rows: Sequence[dict], traffic: str, theme) -> None:
         )
     axes.margins(x=0.22, y=0.16)
     _name_points(axes, rows, theme)
-    _bare(axes, theme, "y")
+    bare(axes, theme, "y")
 
 
 def _name_points(axes, rows: Sequence[dict], theme) -> None:

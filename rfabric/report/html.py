@@ -1,7 +1,10 @@
 """report.html: one page for people that needs nothing else: no script, no network; light or dark as the system is."""
 
+import logging
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 from ..errors import RFabricError
 from ..units import show_size, show_time
@@ -10,6 +13,33 @@ from .folder import write_text
 from .summary import Run, labels
 
 TEMPLATES = Path(__file__).parent
+log = logging.getLogger(__name__)
+
+
+def drawing() -> ModuleType:
+    """The module that draws; RFabricError where what it needs is not installed."""
+    try:
+        from . import figures
+    except ImportError as error:
+        library = (error.name or "matplotlib").partition(".")[0]
+        raise RFabricError(f"drawing needs {library}; install rfabric[report]") from error
+    return figures
+
+
+def can_draw_page() -> bool:
+    """Whether the libraries that draw a page are installed; a warning names those that are not."""
+    missing = [name for name in ("matplotlib", "jinja2") if not find_spec(name)]
+    if missing:
+        log.warning("no report.html without %s: install rfabric[report]", " and ".join(missing))
+    return not missing
+
+
+def write_page(folder: Path, runs: Sequence[Run], summary: dict) -> bool:
+    """report.html, where the libraries that draw it are installed."""
+    if can_draw_page():
+        write_report(folder / "report.html", runs, summary)
+        return True
+    return False
 
 
 def write_report(path: Path, runs: Sequence[Run], summary: dict) -> None:
@@ -19,10 +49,7 @@ def write_report(path: Path, runs: Sequence[Run], summary: dict) -> None:
 
 def page(runs: Sequence[Run], summary: dict) -> str:
     """The page as text. RFabricError when matplotlib or jinja2 is missing."""
-    try:
-        from . import figures
-    except ImportError as error:
-        raise RFabricError(f"the report needs {error.name}; install rfabric[report]") from error
+    figures = drawing()
 
     def draw(figure) -> str:
         return figures.svg(figure) if figure else ""

@@ -22,7 +22,7 @@ MOST_STAGES = 12  # in one picture
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class StageCircuits:
     """One stage of a plan: what it sends between racks, its circuits, the seconds it is predicted to take on them beside others
     (`completion`), those it took in the simulator, the least there could be, its rewires.
     """
@@ -78,7 +78,7 @@ class Planned:
         }
 
 
-def totals(found: Sequence[Planned]) -> dict:
+def totals(found: Sequence[StageCircuits]) -> dict:
     """Sums over the stages, and the gap of the whole."""
     completion, least = sum(p.completion for p in found), sum(p.bound.seconds for p in found)
     off = sorted(abs(p.completion / p.simulated - 1) for p in found if p.simulated)
@@ -95,7 +95,7 @@ def totals(found: Sequence[Planned]) -> dict:
     }
 
 
-def plan_table(found: Sequence[Planned], fabric: Fabric) -> Table:
+def plan_table(found: Sequence[StageCircuits], fabric: Fabric) -> Table:
     """One line a stage, and the sum."""
     rows = [Row(phase_text(p.stage), _cells(p, fabric)) for p in found]
     whole = totals(found)
@@ -116,7 +116,7 @@ def plan_table(found: Sequence[Planned], fabric: Fabric) -> Table:
     return Table(f"Plan of {fabric.spec or fabric.name}", columns, tuple(rows), note, (0, 7))
 
 
-def _cells(p: Planned, fabric: Fabric) -> tuple[str, ...]:
+def _cells(p: StageCircuits, fabric: Fabric) -> tuple[str, ...]:
     light = sum(joined(fabric, p.circuits).values()) if fabric.ocses else 0
     head = show_size(p.demand.sent.bytes.sum()), f"{len(p.demand.sent.bytes):,}", f"{light:,}" if light else "–"
     times = (*map(show_time, (p.completion, p.simulated, p.bound.seconds)), p.bound.why, f"{p.gap:+.1%}")
@@ -124,7 +124,7 @@ def _cells(p: Planned, fabric: Fabric) -> tuple[str, ...]:
     return (*head, *times, str(p.changed), *delays)
 
 
-def picture(found: Sequence[Planned], fabric: Fabric):
+def picture(found: Sequence[StageCircuits], fabric: Fabric):
     """A matplotlib Figure: the first MOST_STAGES stages, each its demand above its circuits."""
     from matplotlib.figure import Figure
 
@@ -153,7 +153,7 @@ def picture(found: Sequence[Planned], fabric: Fabric):
     return figure
 
 
-def _demand(axes, p: Planned, colour: str, theme) -> None:
+def _demand(axes, p: StageCircuits, colour: str, theme) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
     shades = LinearSegmentedColormap.from_list("demand", [theme.paper, colour])
@@ -168,10 +168,10 @@ def _demand(axes, p: Planned, colour: str, theme) -> None:
     axes.set_ylabel("from rack", size=8, color=theme.muted)
 
 
-def _circuits(axes, p: Planned, fabric: Fabric, theme, few: bool) -> None:
-    from .figures import _circle, _pod_circle
+def _circuits(axes, p: StageCircuits, fabric: Fabric, theme, few: bool) -> None:
+    from .figures import pod_circle, rack_circle
 
-    (_circle if few or fabric.pods < 2 else _pod_circle)(axes, fabric, p.circuits, theme)
+    (rack_circle if few or fabric.pods < 2 else pod_circle)(axes, fabric, p.circuits, theme)
     changed = f"{p.changed} changed" if p.rewires else "unchanged"
     text = f"{show_time(p.completion)}, bound {show_time(p.bound.seconds)} ({p.gap:+.1%}); {changed}"
     axes.text(0.5, -0.02, text, transform=axes.transAxes, ha="center", va="top", size=8, color=theme.muted)

@@ -146,7 +146,7 @@ class PhaseTime:
         return self.end - self.begin
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """One run of one trace on one fabric. `epochs` lists (time s, circuits) as they came into force, the first at 0."""
 
@@ -170,10 +170,20 @@ class Result:
     routing: str = "ecmp"
     folding: Folding | None = None
 
+    def __repr__(self) -> str:
+        where = f"{self.fabric.spec or self.fabric.name}, policy {self.policy}, seed {self.seed}"
+        took = f"step {self.step_seconds:.3f} s, {self.exposed_seconds:.3f} s of it exposed"
+        return f"<{self.engine} {self.traffic or 'a trace'} on {where}: {took}, {len(self.rewires)} rewires>"
+
     @property
     def step_seconds(self) -> float:
         """From the first instant to the last finish."""
         return float(self.finish.max(initial=0.0))
+
+    @property
+    def exposed_seconds(self) -> float:
+        """What communication adds: what phases take beyond their compute on a network without delay."""
+        return sum(phase.exposed for phase in self.phases)
 
     @property
     def dark_seconds(self) -> float:

@@ -23,6 +23,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cost import Bill, bill
 from ..fabric.dollars import Gpus, StepCost, step_cost
+from ..plugins import digests
 from ..units import show_rate, show_time
 from .result import Result
 
@@ -34,21 +35,30 @@ RUN_KEYS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Run:
     """One result and, where it was emulated, its distance from the simulation of the same trace (`result.fidelity`)."""
 
     result: Result
     fidelity: dict | None = None
 
+    def __repr__(self) -> str:
+        return repr(self.result)
+
 
 def summary_of(runs: Sequence[Run], command: str, created: str, versions: dict | None = None) -> dict:
     """The document of these runs; `created` is ISO 8601."""
     known = host_versions() | (versions or {})
     for run in runs:
-        known |= run.result.versions
+        known |= run.result.versions | _files(run.result)
     found = [run_summary(run) | {"label": label} for run, label in zip(runs, labels(runs), strict=True)]
     return {"version": VERSION, "created": created, "command": command, "versions": known, "runs": found}
+
+
+def _files(result: Result) -> dict[str, str]:
+    """The plug-ins that took part, each with the SHA-256 of its file."""
+    scheduler = result.trace.provenance.get("scheduler", "")
+    return digests(result.fabric.spec, result.policy, result.routing, scheduler)
 
 
 def run_summary(run: Run) -> dict:

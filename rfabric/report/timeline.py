@@ -152,7 +152,7 @@ def _gantt(axes, timeline: Timeline, pool: str, colours: Mapping[str, str], them
     name = "" if pool == ALL else f"{pool}: "
     title = f"{name}{len(row)} GPUs, {timeline.idle(pool):.0%} idle"
     axes.set_title(title, size=9.5, color=theme.ink, loc="left")
-    figures._bare(axes, theme, "x")
+    figures.bare(axes, theme, "x")
 
 
 def _runs(rows: Sequence[int]) -> Iterator[tuple[int, int]]:

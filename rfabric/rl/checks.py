@@ -91,9 +91,9 @@ def _columns(model: Model) -> list[tuple[int, str]]:
     experts = model.experts
     if experts is None:
         return [(model.intermediate, "MLP")]
-    found = [(model.intermediate, "MLP")] if experts.layers < model.layers else []
-    found += [(experts.shared, "shared expert")] if experts.shared else []
-    return [*found, (experts.intermediate, "experts")]
+    columns = [(model.intermediate, "MLP")] if experts.layers < model.layers else []
+    columns += [(experts.shared, "shared expert")] if experts.shared else []
+    return [*columns, (experts.intermediate, "experts")]
 
 
 def _check_experts(w: Setup) -> None:
@@ -220,12 +220,12 @@ def _more_cache(w: Setup, longest: int) -> str:
 def _more_memory(w: Setup) -> str:
     """The nearest settings with which a job fits that does not: one changed, else one beside full recomputation."""
     for also in ({}, {"recompute": "full"}):
-        found = [also] if also and _holds(w, also) else []
-        for key in () if found else ("tp", "ep", "pp"):
+        ways = [also] if also and _holds(w, also) else []
+        for key in () if ways else ("tp", "ep", "pp"):
             larger = ({key: getattr(w.training, key) * 2**i} | also for i in range(1, 7))
-            found += [way for way in larger if _holds(w, way)][:1]
-        if found:
-            return "use " + " or ".join(map(_settings, found))
+            ways += [way for way in larger if _holds(w, way)][:1]
+        if ways:
+            return "use " + " or ".join(map(_settings, ways))
     return (
         f"use a larger training.tp{', training.ep' if w.model.experts else ''} or training.pp with more training_gpus"
     )

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..compute.roofline import ALL_REDUCES_PER_LAYER
+from ..compute.expert_exchange import DISPATCH_AND_COMBINE
+from ..compute.layout import ALL_REDUCES_PER_LAYER
 from ..trace import Flows
 from . import flows
 from .phases import MiniBatch, Trained
 from .workload import Workload
 
 EXPERTS = "all-to-all"
-DISPATCH_AND_COMBINE = 2
 HALVES = 2  # of a micro-batch, one of which computes while the tokens of the other travel
 
 
@@ -124,21 +124,13 @@ def of_sharded(w: Workload, batch: MiniBatch) -> Repeated | None:
     repeat = max(1, round(batch.micro_batches * w.model.layers / w.training.pp))
     gather, scatter = (_scaled(one, batch.micro_batches / repeat) for one in (gathered, scattered))
     gathers, scatters = (flows.wire_seconds(w, one) for one in (gather, scatter))
-    back = (1 - batch.ahead) / (gathers + scatters)  # in proportion: the two of a layer hide behind it together
+    back = (1 - batch.forward_share) / (gathers + scatters)  # in proportion: the two of a layer hide behind it together
     turns = (
-        Turn("all-gather", gather, batch.ahead),
+        Turn("all-gather", gather, batch.forward_share),
         Turn("all-gather", gather, back * gathers),
         Turn("reduce-scatter", scatter, back * scatters),
     )
     return Repeated(turns, repeat, batch.seconds(w.training.buckets), beside=True)
-
-
-def of_training(w: Workload, trained: Trained) -> list[Repeated]:
-    """All loops of a step, in order."""
-    found = [of_log_probs(w, trained)]
-    for batch in trained.mini_batches:
-        found += [*of_update(w, batch, trained.routing), of_sharded(w, batch)]
-    return [loop for loop in found if loop and loop.repeat]
 
 
 def _body(w: Workload, tokens: Sequence[float], passes: int, routing: np.ndarray | None) -> _Body | None:

@@ -1,18 +1,20 @@
 """Where a step's seconds and bytes come from: one row an item, with the formula or the source of its numbers."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 
-from ..compute.training import SUSTAINED, Parts, bubble_share
+from ..compute.training import SUSTAINED, PassSeconds, bubble_share
 from ..trace import Flows
 from ..units import show_rate, show_time
-from . import exchanges, flows
-from .phases import OFFLOAD_BYTES_PER_S, RESHARD_BYTES_PER_S, Step, Trained, handover, step_of
-from .plan import plan_of_steps, step_period, weight_levels
-from .popularity import heat
+from . import flows
+from .exchanges import Repeated
+from .phases import OFFLOAD_BYTES_PER_S, RESHARD_BYTES_PER_S, Step, handover, step_of
+from .plan import phase_seconds, step_period
+from .popularity import imbalance
 from .timing import decode_step, server_of, trainer_of
+from .traffic import generation_traffic, training_traffic, weight_levels
 from .weight_sync import sync_bytes
 from .workload import Workload
 
@@ -42,8 +44,8 @@ def explain(workload: Workload, seed: int = 0) -> list[Item]:
 
 def _pipeline(w: Workload, step: Step) -> Item:
     """How the phases of this step add up to the time from one step to the next."""
-    one = {phase.kind: phase.window for phase in plan_of_steps(replace(w, steps=1), [step]).phases}
-    period = step_period(w, one["generation"], one["training"], one["weight_sync"])
+    windows = (sum(phase_seconds(w, step, kind)) for kind in ("generation", "training", "weight_sync"))
+    period = step_period(w, *windows)
     return Item(
         "step", w.pipeline, w.steps_ahead, period, 0, f"{_ADDS[w.pipeline]}; {w.placement}, communication included"
     )
@@ -70,9 +72,8 @@ def _generation(w: Workload, step: Step) -> list[Item]:
     outputs = np.concatenate(made.outputs)
     one = decode_step(w)
     seconds = [t.seconds for t in made.times]
-    replicas = range(len(w.replicas))
-    tensor = flows.join(flows.tensor_generation(w, r, made.computed_tokens(r, g.group_size)) for r in replicas)
-    experience = flows.join(flows.experience(w, r, made.response_tokens(r)) for r in replicas)
+    sent = generation_traffic(w, step)
+    tensor, experience = flows.join(sent.tensor), flows.join(sent.experience)
     return [
         Item(
             "generation", "prefill", g.batch, slowest.prefill, 0,
@@ -116,8 +117,8 @@ def _training(w: Workload, step: Step) -> list[Item]:
     again = "all activations computed again, " if t.recompute == "full" else ""
     log_prob, forward = float(trained.log_prob.max()), sum(b.seconds(t.buckets) for b in batches)
     micro = sum(b.micro_batches for b in batches)
-    pipeline = [flows.pipeline(w, trained.log_prob_tokens, t.log_prob_passes, 0)]
-    pipeline += [flows.pipeline(w, b.tokens, 1, 1) for b in batches]
+    sent = training_traffic(w, step)
+    pipeline = [sent.log_probs.pipeline, *(update.pipeline for update in sent.updates)]
     ring_of = f"rings of {w.dp * t.cp} ranks"
     hidden = f"{t.buckets} buckets beside the last {batches[0].piece * t.buckets:.2f} s of backward"
     gradients = [flows.gradients(w)] * (t.buckets * updates)
@@ -129,7 +130,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
             t.log_prob_passes,
             log_prob,
             0,
-            f"{bubble}: {_shares(w, trained.log_prob_parts)}",
+            f"{bubble}: {_shares(w, trained.log_prob_pass)}",
         ),
         Item(
             "training",
@@ -137,17 +138,17 @@ def _training(w: Workload, step: Step) -> list[Item]:
             micro,
             forward,
             0,
-            f"{again}{bubble}: {_shares(w, batches[0].parts)}",
+            f"{again}{bubble}: {_shares(w, batches[0].passes)}",
         ),
         Item("training", "optimizer", updates, updates * trained.optimizer, 0, "Adam states through HBM"),
         *_sent(w, "training", "pipeline", pipeline, "activations between stages, beside computing"),
-        *_looped(w, trained),
+        *_looped(w, sent.loops, trained.routing),
         *_sent(w, "training", flows.gradient_collective(w), gradients, f"{ring_of}; {t.grad_dtype}, {hidden}"),
         *_sent(w, "training", "all-gather", parameters, f"{ring_of}; bf16 parameters"),
     ]
 
 
-def _shares(w: Workload, parts: Parts) -> str:
+def _shares(w: Workload, parts: PassSeconds) -> str:
     """What a pass of the average rank is made of, and at which rate."""
     if w.efficiency.training:
         return f"FLOPs at efficiency.training, {w.efficiency.training:.0%} of peak"
@@ -161,16 +162,16 @@ def _shares(w: Workload, parts: Parts) -> str:
         "context": "context-parallel",
         "experts": "to experts and back",
     }
-    found = {words[f.name]: getattr(parts, f.name) / parts.seconds for f in fields(parts)}
-    return ", ".join(f"{share:.0%} {word}" for word, share in found.items() if share >= 0.005)
+    shares = {words[f.name]: getattr(parts, f.name) / parts.seconds for f in fields(parts)}
+    return ", ".join(f"{share:.0%} {word}" for word, share in shares.items() if share >= 0.005)
 
 
-def _looped(w: Workload, trained: Trained) -> Iterator[Item]:
+def _looped(w: Workload, loops: list[Repeated], routing: np.ndarray | None) -> Iterator[Item]:
     """One item a label of what layers exchange: the flows of all loops, what their bytes take and how often they go."""
-    t, loops = w.training, exchanges.of_training(w, trained)
+    t = w.training
     where = "beside the other half of a micro-batch" if t.overlap_batches else "between computing"
     chosen = (
-        f"by Zipf's law, exponent {t.skew:g}: the busiest GPU takes {heat(trained.routing):.2g} x an even share"
+        f"by Zipf's law, exponent {t.skew:g}: the busiest GPU takes {imbalance(routing):.2g} x an even share"
         if t.skew
         else "evenly"
     )
@@ -191,7 +192,7 @@ def _looped(w: Workload, trained: Trained) -> Iterator[Item]:
 
 def _weight_sync(w: Workload) -> list[Item]:
     strategy = "colocated" if w.colocated else w.weight_sync.strategy
-    found = [Item("weight_sync", what, 1, seconds, 0, _HANDOVER[what]) for what, seconds in handover(w).items()]
+    items = [Item("weight_sync", what, 1, seconds, 0, _HANDOVER[what]) for what, seconds in handover(w).items()]
     each = sync_bytes(w) / w.model.parameters
     for level in weight_levels(w):
         why = (
@@ -199,8 +200,8 @@ def _weight_sync(w: Workload) -> list[Item]:
             if level.label == "gather"
             else f"{strategy}: {w.model.parameters / 1e9:.2f} B parameters x {each:.3g} B to {len(w.replicas)} replicas"
         )
-        found += _sent(w, "weight_sync", level.label, [flows.leaving(w, level.flows)], why)
-    return found
+        items += _sent(w, "weight_sync", level.label, [flows.leaving(w, level.flows)], why)
+    return items
 
 
 def _sent(w: Workload, phase: str, item: str, turns: Iterable[Flows], why: str) -> list[Item]:

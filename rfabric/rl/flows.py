@@ -65,16 +65,16 @@ def sharded(w: Workload) -> tuple[Flows, Flows]:
 def pipeline(w: Workload, tokens: Sequence[float], forward: int, backward: int) -> Flows:
     """Activations of `tokens` (one count a data-parallel rank) between stages, so often forward and backward."""
     t = w.training
-    found = []
+    sent = []
     for stage in range(t.pp - 1):
         for d, count in enumerate(tokens):
             size = count * w.model.hidden * BF16_BYTES / (t.tp * t.cp)  # sequence parallel: a rank sends its part
             pairs = [(a, a + w.rank(1, 0)) for a in w.model_ranks(stage, d)]
             if forward:
-                found.append(point_to_point(pairs, size * forward, w.gpus_per_server))
+                sent.append(point_to_point(pairs, size * forward, w.gpus_per_server))
             if backward:
-                found.append(point_to_point([(b, a) for a, b in pairs], size * backward, w.gpus_per_server))
-    return join(found)
+                sent.append(point_to_point([(b, a) for a, b in pairs], size * backward, w.gpus_per_server))
+    return join(sent)
 
 
 def tensor_training(w: Workload, tokens: Sequence[float], passes: float) -> Flows:
@@ -120,15 +120,15 @@ def dispatch(
     own = np.repeat(np.asarray(tokens, dtype=float) / (t.tp * t.cp), t.tp * t.cp) * per_token
     groups = np.arange(w.stage_gpus).reshape(-1, t.ep)
     src, dst = np.repeat(groups, t.ep, axis=1).ravel(), np.tile(groups, t.ep).ravel()
-    found = []
+    sent = []
     for stage in range(t.pp):
         first = w.rank(stage, 0)
         leaves = (src + first) // w.gpus_per_server != (dst + first) // w.gpus_per_server
         a, b = src[leaves], dst[leaves]
         token_of, expert_of = (b, a) if back else (a, b)
         size = own[token_of] * shares[stage, expert_of % t.ep]
-        found.append(Flows((a + first).tolist(), (b + first).tolist(), size.tolist()))
-    return join(found)
+        sent.append(Flows((a + first).tolist(), (b + first).tolist(), size.tolist()))
+    return join(sent)
 
 
 def tensor_generation(w: Workload, replica: int, tokens: int) -> Flows:

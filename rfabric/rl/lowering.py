@@ -19,11 +19,12 @@ from .. import __version__
 from ..compute.models import Model
 from ..errors import RunError
 from ..trace import Flows, PhaseKey, Trace, TraceBuilder
-from . import exchanges, flows
+from . import flows
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained, handover, step_of
-from .plan import Plan, phase_order, plan_of_steps, waits, weight_levels
+from .plan import Plan, phase_order, plan_of_steps, waits
 from .totals import check_bytes
+from .traffic import LogProbTraffic, UpdateTraffic, generation_traffic, training_traffic, weight_levels
 from .weight_sync import Level
 from .workload import Workload
 
@@ -55,12 +56,12 @@ def trace_of(workload: Workload, seed: int = 0) -> Trace:
     return trace_of_steps(workload, steps, plan_of_steps(workload, steps), seed)
 
 
-Part = Callable[["_Rows", Step, list[int]], int]
+PhaseLowering = Callable[["_Rows", Step, list[int]], int]
 SAME = 1e-9  # of seconds worked out twice: sums in another order
 
 
 def trace_of_steps(
-    w: Workload, steps: Sequence[Step], plan: Plan, seed: int = 0, parts: Mapping[str, Part] | None = None
+    w: Workload, steps: Sequence[Step], plan: Plan, seed: int = 0, parts: Mapping[str, PhaseLowering] | None = None
 ) -> Trace:
     """The trace of steps that are already drawn, with the windows of `plan`.
 
@@ -124,48 +125,45 @@ class _Rows:
 
 def _generation(out: _Rows, step: Step, before: list[int]) -> int:
     out.phase(step, "generation")
-    w, made, ends = out.workload, step.generated, []
+    w, ends, sent = out.workload, [], generation_traffic(out.workload, step)
     for r, replica in enumerate(w.replicas):
-        done = [out.compute(replica[0], made.times[r].seconds, "generate", before)]
-        tensor = flows.tensor_generation(w, r, made.computed_tokens(r, w.generation.group_size))
-        done = out.send(tensor, "tensor", done) or done
-        ends += out.send(flows.experience(w, r, made.response_tokens(r)), "experience", done) or done
+        done = [out.compute(replica[0], step.generated.times[r].seconds, "generate", before)]
+        done = out.send(sent.tensor[r], "tensor", done) or done
+        ends += out.send(sent.experience[r], "experience", done) or done
     return out.barrier(0, ends)  # of every replica, whether or not its responses leave the server
 
 
 def _training(out: _Rows, step: Step, before: list[int]) -> int:
     out.phase(step, "training")
-    done = _log_probs(out, step, before)
-    for batch in step.trained.mini_batches:
-        done = _update(out, batch, step.trained, done)
+    sent, trained = training_traffic(out.workload, step), step.trained
+    done = _log_probs(out, trained, sent.log_probs, before)
+    for batch, update in zip(trained.mini_batches, sent.updates, strict=True):
+        done = _update(out, batch, update, trained.optimizer, done)
     return done
 
 
-def _log_probs(out: _Rows, step: Step, before: list[int]) -> int:
-    w, trained = out.workload, step.trained
-    loop = exchanges.of_log_probs(w, trained)
+def _log_probs(out: _Rows, trained: Trained, sent: LogProbTraffic, before: list[int]) -> int:
+    loop = sent.loop
     rows = [out.repeat(loop, before)] if loop else _ranks(out, trained.log_prob, "log-prob", before)
-    rows += out.send(flows.pipeline(w, trained.log_prob_tokens, w.training.log_prob_passes, 0), "pipeline", before)
-    return out.barrier(0, rows)
+    return out.barrier(0, rows + out.send(sent.pipeline, "pipeline", before))
 
 
-def _update(out: _Rows, batch: MiniBatch, trained: Trained, before: int) -> int:
+def _update(out: _Rows, batch: MiniBatch, sent: UpdateTraffic, optimizer: float, before: int) -> int:
     """Forward and backward; buckets of gradients beside the last backward pieces; optimizer; parameters."""
     w = out.workload
-    loops, layers = exchanges.of_update(w, batch, trained.routing), exchanges.of_sharded(w, batch)
-    beside = [out.repeat(layers, [before])] if layers else []
-    if loops:  # these compute what comes before the last backward pass as well
-        beside += out.send(flows.pipeline(w, batch.tokens, 1, 1), "pipeline", [before])
+    beside = [out.repeat(sent.sharded, [before])] if sent.sharded else []
+    if sent.loops:  # these compute what comes before the last backward pass as well
+        beside += out.send(sent.pipeline, "pipeline", [before])
         done = before
     else:
         rows = _ranks(out, batch.first, "forward-backward", [before])
-        done = out.barrier(0, rows + out.send(flows.pipeline(w, batch.tokens, 1, 1), "pipeline", [before]))
-    sent: list[int] = []
-    for loop in loops or [None] * w.training.buckets:
+        done = out.barrier(0, rows + out.send(sent.pipeline, "pipeline", [before]))
+    summed: list[int] = []
+    for loop in sent.loops or [None] * w.training.buckets:
         done = out.repeat(loop, [done]) if loop else out.compute(0, batch.piece, "backward", [done])
-        bucket = out.send(flows.gradients(w), flows.gradient_collective(w), [done, *sent])
-        sent = [out.barrier(0, bucket)] if bucket else []
-    done = out.compute(0, trained.optimizer, "optimizer", [done, *sent, *beside])
+        bucket = out.send(flows.gradients(w), flows.gradient_collective(w), [done, *summed])
+        summed = [out.barrier(0, bucket)] if bucket else []
+    done = out.compute(0, optimizer, "optimizer", [done, *summed, *beside])
     gathered = out.send(flows.parameters(w), "all-gather", [done])
     return out.barrier(0, gathered) if gathered else done
 
@@ -226,14 +224,14 @@ def _provenance(w: Workload, seed: int) -> dict:
 
 def _merged(w: Workload) -> list[str]:
     """What the trace says of this job in fewer rows than the job sends."""
-    found = [*MERGED, *(MERGED_SHARDED if w.training.optimizer == "sharded" else ())]
+    merged = [*MERGED, *(MERGED_SHARDED if w.training.optimizer == "sharded" else ())]
     if w.model.experts:
-        found += [*MERGED_EXPERTS, *(SKEWED if w.training.skew else EVEN)]
-    return found
+        merged += [*MERGED_EXPERTS, *(SKEWED if w.training.skew else EVEN)]
+    return merged
 
 
 def _model(model: Model) -> dict:
-    found = dataclasses.asdict(model)
-    experts = found.pop("experts")
-    found["parameters"] = model.parameters
-    return found | {"experts": experts, "active_parameters": model.active_parameters} if experts else found
+    facts = dataclasses.asdict(model)
+    experts = facts.pop("experts")
+    facts["parameters"] = model.parameters
+    return facts | {"experts": experts, "active_parameters": model.active_parameters} if experts else facts

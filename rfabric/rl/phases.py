@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..compute.serving import ReplicaTime
-from ..compute.training import Parts, bubble_share, optimizer_seconds
-from .popularity import heat, routing
+from ..compute.training import PassSeconds, bubble_share, optimizer_seconds
+from .popularity import imbalance, routing
 from .timing import decode_step, passes_of, prefill_seconds, replica_time, trainer_of
 from .weight_sync import software_seconds
 from .workload import Workload
@@ -52,15 +52,15 @@ class MiniBatch:
     """One optimizer update, by data-parallel rank: seconds `first` and `tokens` (float64[dp] both).
 
     `first` ends where the backward pass of the last micro-batch begins, which takes all ranks the same and comes in
-    `buckets` pieces of `piece` s. `parts`: what the average rank's passes are made of; `ahead`: the forward pass's share.
+    `buckets` pieces of `piece` s. `passes`: what the average rank's are made of; `forward_share`: of their seconds.
     """
 
     first: np.ndarray
     piece: float
     tokens: np.ndarray
     micro_batches: int
-    parts: Parts
-    ahead: float
+    passes: PassSeconds
+    forward_share: float
 
     def seconds(self, buckets: int) -> float:
         return float(self.first.max()) + buckets * self.piece
@@ -68,14 +68,15 @@ class MiniBatch:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """One step's training: log-probabilities (s, tokens: float64[dp]; parts), then mini-batches and their optimizer steps.
+    """One step's training: log-probabilities, then mini-batches and their optimizer steps.
 
+    log_prob (s), log_prob_tokens: float64[dp]; log_prob_pass: one of the average rank, by what takes it;
     log_prob_micro_batches: of one pass; routing: who takes the tokens, see `popularity.routing`.
     """
 
     log_prob: np.ndarray
     log_prob_tokens: np.ndarray
-    log_prob_parts: Parts
+    log_prob_pass: PassSeconds
     log_prob_micro_batches: int
     mini_batches: list[MiniBatch]
     optimizer: float
@@ -134,10 +135,10 @@ def steady_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Replic
 def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = None) -> Trained:
     """The training of one step on sequences of `lengths` tokens (float64[responses]); `shares`: a `popularity.routing`."""
     ranks, micro = _ranks(w, lengths)
-    ahead, _ = _passes(w, ranks, micro, heat(shares))
+    ahead, _ = _passes(w, ranks, micro, imbalance(shares))
     passes = w.training.log_prob_passes
     log_prob = passes * ranks.seconds(ahead) * (1 + bubble_share(trainer_of(w).layout, micro))
-    updates = [_mini_batch(w, part, heat(shares)) for part in np.split(lengths, w.training.mini_batches)]
+    updates = [_mini_batch(w, part, imbalance(shares)) for part in np.split(lengths, w.training.mini_batches)]
     optimizer = optimizer_seconds(trainer_of(w), w.training.optimizer == "replicated")
     return Trained(log_prob, ranks.tokens, ahead, micro, updates, optimizer, shares)
 
@@ -147,8 +148,9 @@ def _mini_batch(w: Workload, lengths: np.ndarray, hottest: float) -> MiniBatch:
     ahead, back = _passes(w, ranks, micro, hottest)
     last = float(ranks.seconds(back).min()) / micro
     whole = (ranks.seconds(ahead) + ranks.seconds(back)) * (1 + bubble_share(trainer_of(w).layout, micro))
-    parts = ahead + back
-    return MiniBatch(whole - last, last / w.training.buckets, ranks.tokens, micro, parts, ahead.seconds / parts.seconds)
+    passes = ahead + back
+    piece, forward_share = last / w.training.buckets, ahead.seconds / passes.seconds
+    return MiniBatch(whole - last, piece, ranks.tokens, micro, passes, forward_share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +160,7 @@ class _Ranks:
     tokens: np.ndarray
     squares: np.ndarray
 
-    def seconds(self, average: Parts) -> np.ndarray:
+    def seconds(self, average: PassSeconds) -> np.ndarray:
         """A pass by rank, from that of the average one: attention goes with the squares, all else with the tokens."""
         others = average.seconds - average.attention
         return others * self.tokens / self.tokens.mean() + average.attention * self.squares / self.squares.mean()
@@ -172,7 +174,7 @@ def _ranks(w: Workload, lengths: np.ndarray) -> tuple[_Ranks, int]:
     return _Ranks(tokens, squares), int(-(-tokens.max() // (w.training.micro_batch_tokens * w.training.cp)))
 
 
-def _passes(w: Workload, ranks: _Ranks, micro: int, hottest: float) -> tuple[Parts, Parts]:
+def _passes(w: Workload, ranks: _Ranks, micro: int, hottest: float) -> tuple[PassSeconds, PassSeconds]:
     return passes_of(w, float(ranks.tokens.mean()), float(ranks.squares.mean()), micro, hottest)
 
 
@@ -193,7 +195,11 @@ def handover(w: Workload) -> dict[str, float]:
 
 
 def balance(lengths: np.ndarray, ranks: int) -> list[np.ndarray]:
-    """Sequences dealt to ranks, longest first to the rank with fewest tokens: verl's balance_batch does the like."""
+    """Sequences dealt to ranks, longest first to the rank with fewest tokens: verl's balance_batch does the like.
+
+    >>> [rank.tolist() for rank in balance(np.array([10.0, 40.0, 20.0, 30.0]), ranks=2)]
+    [[1, 0], [3, 2]]
+    """
     dealt: list[list[int]] = [[] for _ in range(ranks)]
     load = np.zeros(ranks)
     for i in np.argsort(-lengths, kind="stable").tolist():

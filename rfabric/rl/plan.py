@@ -16,12 +16,10 @@ Each phase waits for others (`waits`); = is communication alone:
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..trace import PhaseKey
-from . import exchanges, flows
+from . import flows
 from .phases import MiniBatch, Step, handover, step_of
-from .weight_sync import STRATEGIES, Level
+from .traffic import UpdateTraffic, generation_traffic, training_traffic, weight_levels
 from .workload import Workload
 
 
@@ -63,7 +61,7 @@ class Plan:
 
 
 # Seconds of computing of a phase of this kind, and what its bytes add.
-Lasts = Callable[[Workload, Step, str], tuple[float, float]]
+PhaseTimes = Callable[[Workload, Step, str], tuple[float, float]]
 
 
 def phase_order(w: Workload) -> list[PhaseKey]:
@@ -82,15 +80,15 @@ def waits(w: Workload, phase: PhaseKey) -> list[PhaseKey]:
     """The phases after which `phase` may begin."""
     n, ahead = phase.step, w.steps_ahead
     if phase.phase == "generation":
-        found = [PhaseKey(n - 1 - ahead, "weight_sync")]
-        found += [PhaseKey(n - 1, "generation")] if ahead else []
+        before = [PhaseKey(n - 1 - ahead, "weight_sync")]
+        before += [PhaseKey(n - 1, "generation")] if ahead else []
     elif phase.phase == "training":
-        found = [PhaseKey(n, "generation")]
-        found += [PhaseKey(n - 1, "weight_sync")] if ahead else []
+        before = [PhaseKey(n, "generation")]
+        before += [PhaseKey(n - 1, "weight_sync")] if ahead else []
     else:
-        found = [PhaseKey(n, "training")]
-        found += [PhaseKey(n + 1, "generation")] if w.pipeline == "one-step-off" else []
-    return [key for key in found if 0 <= key.step < w.steps]
+        before = [PhaseKey(n, "training")]
+        before += [PhaseKey(n + 1, "generation")] if w.pipeline == "one-step-off" else []
+    return [key for key in before if 0 <= key.step < w.steps]
 
 
 def step_period(w: Workload, generation: float, training: float, weight_sync: float) -> float:
@@ -107,7 +105,7 @@ def plan_of(workload: Workload, seed: int = 0) -> Plan:
     return plan_of_steps(workload, [step_of(workload, seed, n) for n in range(workload.steps)])
 
 
-def plan_of_steps(w: Workload, steps: Sequence[Step], lasts: Lasts | None = None) -> Plan:
+def plan_of_steps(w: Workload, steps: Sequence[Step], lasts: PhaseTimes | None = None) -> Plan:
     """The plan of steps that are already drawn; `lasts` says what a phase takes where a scheduler has its own way."""
     lasts = lasts or phase_seconds
     train = tuple(range(w.cluster.training_gpus))
@@ -131,42 +129,29 @@ def phase_seconds(w: Workload, step: Step, kind: str) -> tuple[float, float]:
 
 
 def generation_comm(w: Workload, step: Step) -> float:
-    """What the slowest replica sends when it is done: its all-reduces between servers, and its experience."""
-    made = step.generated
-    ends = []
-    for r, time in enumerate(made.times):
-        tensor = flows.tensor_generation(w, r, made.computed_tokens(r, w.generation.group_size))
-        sent = flows.experience(w, r, made.response_tokens(r))
-        ends.append(time.seconds + flows.wire_seconds(w, tensor) + flows.wire_seconds(w, sent))
-    return max(ends) - made.seconds
+    """What the slowest replica sends when it is done: its all-reduces between servers, and its experience (s)."""
+    times, sent = step.generated.times, generation_traffic(w, step)
+    ends = [
+        time.seconds + flows.wire_seconds(w, tensor) + flows.wire_seconds(w, experience)
+        for time, tensor, experience in zip(times, sent.tensor, sent.experience, strict=True)
+    ]
+    return max(ends) - step.generated.seconds
 
 
 def training_comm(w: Workload, step: Step) -> float:
-    """The collectives of training that compute cannot hide."""
-    trained = step.trained
-    log_probs = exchanges.of_log_probs(w, trained)
-    updates = sum(_update_comm(w, batch, trained.routing) for batch in trained.mini_batches)
+    """The collectives of training that compute cannot hide (s)."""
+    sent, batches = training_traffic(w, step), step.trained.mini_batches
+    log_probs = sent.log_probs.loop
+    updates = sum(_update_comm(w, *update) for update in zip(batches, sent.updates, strict=True))
     return (log_probs.exposed(w) if log_probs else 0.0) + updates
 
 
-def _update_comm(w: Workload, batch: MiniBatch, routing: np.ndarray | None) -> float:
+def _update_comm(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> float:
     """Exchanges of an update and the gradients behind them, or the layers gathered beside, whichever takes longer; parameters."""
-    loops, layers = exchanges.of_update(w, batch, routing), exchanges.of_sharded(w, batch)
-    idle = [loop.idle(w) for loop in loops] or [batch.piece] * w.training.buckets
-    in_turn = sum(loop.exposed(w) for loop in loops) + _exposed_gradients(w, idle)
-    return max(in_turn, layers.exposed(w) if layers else 0.0) + flows.wire_seconds(w, flows.parameters(w))
-
-
-def weight_levels(w: Workload) -> list[Level]:
-    """What a weight sync sends: the levels of the strategy; where generation is colocated, what resharding moves.
-
-    Sharded parameters are gathered by all that train before any leaves; in p2p each rank sends its own.
-    """
-    if w.colocated:
-        return [Level("weights", flows.reshard(w))]
-    strategy = w.weight_sync.strategy
-    gathered = flows.gathered(w) if strategy != "p2p" else flows.NONE
-    return [*([Level("gather", gathered)] if gathered.src else []), *STRATEGIES[strategy](w)]
+    idle = [loop.idle(w) for loop in sent.loops] or [batch.piece] * w.training.buckets
+    in_turn = sum(loop.exposed(w) for loop in sent.loops) + _exposed_gradients(w, idle)
+    beside = sent.sharded.exposed(w) if sent.sharded else 0.0
+    return max(in_turn, beside) + flows.wire_seconds(w, flows.parameters(w))
 
 
 def weight_sync_comm(w: Workload) -> float:

@@ -16,7 +16,11 @@ _SEED = 2  # of the streams of numbers that a (seed, ...) gives, the one of expe
 
 
 def popularity(count: int, per_token: int, skew: float) -> np.ndarray:
-    """Share of all tokens that the expert of each rank takes (float64[count], falling, sum 1)."""
+    """Share of all tokens that the expert of each rank takes (float64[count], falling, sum 1).
+
+    >>> popularity(4, per_token=2, skew=0.0).tolist()
+    [0.25, 0.25, 0.25, 0.25]
+    """
     weights = np.arange(1, count + 1) ** -skew
     for full in range(per_token):  # the first `full` are chosen by every token
         rest = (per_token - full) * weights[full:] / weights[full:].sum()
@@ -36,13 +40,13 @@ def routing(w: Setup, seed: int, step: int) -> np.ndarray | None:
     if not experts or not t.skew:
         return None
     shares = popularity(experts.count, experts.per_token, t.skew)
-    found = np.empty((t.skew_layers, t.pp, t.ep))
+    routed = np.empty((t.skew_layers, t.pp, t.ep))
     for layer in range(t.skew_layers):
         for stage in range(t.pp):
             random = np.random.default_rng([seed, layer, stage, _SEED])
             ranks = _ranks(random, experts.count, moving(w), step)
-            found[layer, stage] = shares[ranks].reshape(t.ep, -1).sum(axis=1)
-    return found
+            routed[layer, stage] = shares[ranks].reshape(t.ep, -1).sum(axis=1)
+    return routed
 
 
 def _ranks(random: np.random.Generator, count: int, moved: int, step: int) -> np.ndarray:
@@ -59,7 +63,7 @@ def moving(w: Setup) -> int:
     return round(w.training.drift * w.model.experts.count)
 
 
-def heat(shares: np.ndarray | None) -> float:
+def imbalance(shares: np.ndarray | None) -> float:
     """How many times an even share the busiest GPU of a group takes, the mean over layers: all others wait for it."""
     return 1.0 if shares is None else float(shares.max(axis=2).mean()) * shares.shape[2]
 

@@ -132,7 +132,11 @@ def read_yaml(path: Path) -> dict:
 
 
 def override(values: dict, settings: Iterable[str]) -> dict:
-    """A copy of a recipe's mapping with each setting `key.path=value` put in."""
+    """A copy of a recipe's mapping with each setting `key.path=value` put in.
+
+    >>> override({"steps": 1, "training": {"tp": 4}}, ["training.tp=2", "pipeline=async"])
+    {'steps': 1, 'training': {'tp': 2}, 'pipeline': 'async'}
+    """
     result = {k: dict(v) if isinstance(v, dict) else v for k, v in values.items()}
     for setting in settings:
         path, equals, text = setting.partition("=")

@@ -20,9 +20,10 @@ from functools import cached_property
 from pathlib import Path
 
 from ..compute import memory
-from ..compute.gpus import GPUS, Gpu
+from ..compute.gpus import GPUS, HBM_SHARE, PRECISIONS, Gpu
 from ..compute.layout import Layout
-from ..compute.models import Model
+from ..compute.models import BF16_BYTES, FP32_BYTES, Model
+from ..compute.serving import Batching
 from ..compute.sync_time import DELTA_FACTOR
 from ..fabric import Needs
 from .lengths import Lengths
@@ -63,8 +64,8 @@ class Generation(Section):
     max_response: int = key(count())
     lengths: Lengths = key(instance(Lengths))
     prompt_lengths: Lengths = key(instance(Lengths))
-    memory_utilisation: float = key(fraction, 0.9)
-    max_num_seqs: int = key(count(), 1024)
+    memory_utilisation: float = key(fraction, memory.UTILISATION)
+    max_num_seqs: int = key(count(), Batching.max_num_seqs)
     precision: str = key(choice("bf16", "fp8"), "bf16")
     turns: int = key(count(high=10**4), 1)
     environment_latency: float = key(seconds, 0.0)
@@ -112,7 +113,7 @@ class Training(Section):
     buckets: int = key(count(high=1000), 1)
     recompute: str = key(choice("selective", "full"), "selective")
     log_prob_passes: int = key(count(0), 2)
-    precision: str = key(choice("bf16", "fp8", "fp4"), "bf16")
+    precision: str = key(choice(*PRECISIONS), "bf16")
     overlap_batches: bool = key(flag, False)
     skew: float = key(number(0, 10), 0.0)
     drift: float = key(number(0, 1), 0.0)
@@ -121,7 +122,7 @@ class Training(Section):
     @property
     def grad_bytes(self) -> int:
         """Bytes of one gradient."""
-        return {"fp32": 4, "bf16": 2}[self.grad_dtype]
+        return {"fp32": FP32_BYTES, "bf16": BF16_BYTES}[self.grad_dtype]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,14 +146,14 @@ class WeightSync(Section):
 class Efficiency(Section):
     """Shares of the data sheet's peaks that are reached.
 
-    hbm: 0.80, github.com/ai-dynamo/aiconfigurator h100_sxm.yaml, mem_bw_empirical_scaling_factor.
-    matmul: 0.80, best bf16 matmul measured on H100, 794.5 of 989 TFLOPS, github.com/stas00/ml-engineering (MAMF); an engine
-    reaches 0.80 of that in turn (roofline.MATMUL_SHARE).
+    hbm: of its rate.
+    matmul: best bf16 matmul measured on H100, 794.5 of 989 TFLOPS, github.com/stas00/ml-engineering (MAMF); an engine
+    reaches roofline.MATMUL_SHARE of that in turn.
     training: left out, the model of `training` says how long passes take; given, they take their FLOPs at that share.
     """
 
     section = "efficiency."
-    hbm: float = key(fraction, 0.80)
+    hbm: float = key(fraction, HBM_SHARE)
     matmul: float = key(fraction, 0.80)
     training: float | None = key(fraction, None)
 
@@ -180,6 +181,11 @@ class Setup:
     placement: str = "disaggregated"
     recipe: dict = field(default_factory=dict)
     files: tuple[Path, ...] = ()
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self.name}: {self.model.name} on {self.gpus} {self.cluster.gpu}, {self.pipeline}>"
+        )
 
     @property
     def gpu(self) -> Gpu:
@@ -268,10 +274,10 @@ class Setup:
         size, origin = self.cluster.gpus_per_pod, 0
         if size is None:
             size, origin = -(-len(self.replicas) // 2) * self.generation.tp, self.first_generation_gpu
-        found: dict[int, list[list[int]]] = {}
+        pods: dict[int, list[list[int]]] = {}
         for replica in self.replicas:
-            found.setdefault((replica[0] - origin) // size, []).append(replica)
-        return list(found.values())
+            pods.setdefault((replica[0] - origin) // size, []).append(replica)
+        return list(pods.values())
 
     def rank(self, pp: int, dp: int, cp: int = 0, tp: int = 0) -> int:
         """The GPU at these coordinates of training."""

@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..compute.layout import ALL_REDUCES_PER_LAYER
 from ..compute.models import BF16_BYTES
-from ..compute.roofline import ALL_REDUCES_PER_LAYER, MATMUL_SHARE, DecodeStep, Server, step_of
-from ..compute.serving import Batching, ReplicaTime, in_turns, serve
-from ..compute.training import RL, Parts, Trainer, backward, forward
+from ..compute.requests import in_turns
+from ..compute.roofline import MATMUL_SHARE, DecodeStep, Server, step_of
+from ..compute.serving import Batching, ReplicaTime, serve
+from ..compute.training import RL, PassSeconds, Trainer, backward, forward
 from .workload import Workload
 
 
@@ -50,21 +52,32 @@ def trainer_of(w: Workload) -> Trainer:
     """The training ranks of a job; what they send between servers are flows of its trace, not seconds here."""
     t = w.training
     return Trainer(
-        w.model, w.gpu, w.layout, t.precision, t.recompute, RL, t.grad_bytes, w.nic_bps, w.gpus_per_server, abroad=False
+        w.model,
+        w.gpu,
+        w.layout,
+        t.precision,
+        t.recompute,
+        RL,
+        t.grad_bytes,
+        w.nic_bps,
+        w.gpus_per_server,
+        between_servers=False,
     )
 
 
-def passes_of(w: Workload, tokens: float, squares: float, micro_batches: int, heat: float = 1.0) -> tuple[Parts, Parts]:
-    """A job's forward and backward pass over these tokens on one data-parallel rank; `heat`: see Trainer.
+def passes_of(
+    w: Workload, tokens: float, squares: float, micro_batches: int, imbalance: float = 1.0
+) -> tuple[PassSeconds, PassSeconds]:
+    """A job's forward and backward pass over these tokens on one data-parallel rank; `imbalance`: see Trainer.
 
     With `efficiency.training` given they take their FLOPs at that share of the peak, and nothing else.
     """
-    t = replace(trainer_of(w), heat=heat)
+    t = replace(trainer_of(w), expert_imbalance=imbalance)
     if not w.efficiency.training:
         ahead = forward(t, tokens, squares, micro_batches)
         return ahead, backward(t, ahead)
     gpus = t.layout.tp * t.layout.cp * t.layout.pp
     chosen = w.model.active_parameters - w.model.dense_parameters
-    flops = w.model.forward_flops(tokens, squares) + (heat - 1) * 2 * chosen * tokens
+    flops = w.model.forward_flops(tokens, squares) + (imbalance - 1) * 2 * chosen * tokens
     once = flops / (gpus * w.gpu.bf16_flops * w.efficiency.training)
-    return Parts(matmul=once), Parts(matmul=(3 if t.recompute == "full" else 2) * once)
+    return PassSeconds(matmul=once), PassSeconds(matmul=(3 if t.recompute == "full" else 2) * once)

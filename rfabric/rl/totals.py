@@ -16,13 +16,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ..compute.expert_exchange import DISPATCH_AND_COMBINE
+from ..compute.layout import ALL_REDUCES_PER_LAYER
 from ..compute.models import BF16_BYTES
-from ..compute.roofline import ALL_REDUCES_PER_LAYER
 from ..errors import RunError
 from ..trace import Trace
 from ..trace.collectives import RING_FACTOR
 from . import flows
-from .exchanges import DISPATCH_AND_COMBINE, EXPERTS, training_passes
+from .exchanges import EXPERTS, training_passes
 from .phases import Step, Trained
 from .weight_sync import sync_bytes
 from .workload import Workload
@@ -55,36 +56,36 @@ def _same(name: str, said: float | None, trace: Trace, rows: np.ndarray) -> None
 
 def generation_bytes(w: Workload, step: Step) -> dict[str, float]:
     """Of each label of generation."""
-    found, made = Counter(), step.generated
+    sent, made = Counter(), step.generated
     training_servers = w.cluster.training_gpus // w.gpus_per_server
     for r, replica in enumerate(w.replicas):
         all_reduced = ALL_REDUCES_PER_LAYER * w.model.layers * w.model.hidden * BF16_BYTES
         tokens = made.computed_tokens(r, w.generation.group_size)
-        found["tensor"] += _ring(w, "all-reduce", replica, tokens * all_reduced)
+        sent["tensor"] += _ring(w, "all-reduce", replica, tokens * all_reduced)
         if replica[0] // w.gpus_per_server != r % training_servers:
-            found["experience"] += made.response_tokens(r) * flows.EXPERIENCE_BYTES_PER_TOKEN
-    return found
+            sent["experience"] += made.response_tokens(r) * flows.EXPERIENCE_BYTES_PER_TOKEN
+    return sent
 
 
 def training_bytes(w: Workload, step: Step) -> dict[str, float]:
     """Of each label of training, all updates together."""
-    t, trained, found = w.training, step.trained, Counter()
+    t, trained, sent = w.training, step.trained, Counter()
     ahead, updates = t.log_prob_passes, len(trained.mini_batches)
     both = [(trained.log_prob_tokens, ahead, ahead), *((b.tokens, training_passes(w), 2) for b in trained.mini_batches)]
     for tokens, passes, hops in both:
-        found["pipeline"] += hops * _between_stages(w, tokens)
-        found["tensor"] += passes * _tensor(w, tokens)
-        found[EXPERTS] += passes * _to_experts(w, tokens, trained)
+        sent["pipeline"] += hops * _between_stages(w, tokens)
+        sent["tensor"] += passes * _tensor(w, tokens)
+        sent[EXPERTS] += passes * _to_experts(w, tokens, trained)
     if t.optimizer == "sharded":
         micro = sum(b.micro_batches for b in trained.mini_batches)
-        found["all-gather"] += micro * GATHERS * _data_parallel(w, "all-gather", BF16_BYTES)
-        found["reduce-scatter"] += micro * _data_parallel(w, "reduce-scatter", t.grad_bytes)
-        return found
+        sent["all-gather"] += micro * GATHERS * _data_parallel(w, "all-gather", BF16_BYTES)
+        sent["reduce-scatter"] += micro * _data_parallel(w, "reduce-scatter", t.grad_bytes)
+        return sent
     collective = flows.gradient_collective(w)
-    found[collective] += updates * _data_parallel(w, collective, t.grad_bytes)
+    sent[collective] += updates * _data_parallel(w, collective, t.grad_bytes)
     if t.optimizer == "distributed":
-        found["all-gather"] += updates * _data_parallel(w, "all-gather", BF16_BYTES)
-    return found
+        sent["all-gather"] += updates * _data_parallel(w, "all-gather", BF16_BYTES)
+    return sent
 
 
 def sync_bytes_of(w: Workload, step: Step) -> dict[str, float | None]:
@@ -131,15 +132,15 @@ def _apart(w: Workload, pairs: Iterable[tuple[Sequence[int], Sequence[int]]]) ->
 
 def _data_parallel(w: Workload, kind: str, bytes_per_parameter: float) -> float:
     """A collective of all parameters, or gradients, in every data-parallel group."""
-    m, t, found = w.model, w.training, 0.0
+    m, t, total = w.model, w.training, 0.0
     for stage in range(t.pp):
         for groups, parameters, ways in (
             (w.data_groups, m.dense_parameters, t.tp),
             (w.expert_groups, m.expert_parameters, t.ep),
         ):
             size = bytes_per_parameter * parameters / (ways * t.pp)
-            found += sum(_ring(w, kind, group, size) for group in groups(stage)) if parameters else 0.0
-    return found
+            total += sum(_ring(w, kind, group, size) for group in groups(stage)) if parameters else 0.0
+    return total
 
 
 def _between_stages(w: Workload, tokens: np.ndarray) -> float:
@@ -169,14 +170,14 @@ def _to_experts(w: Workload, tokens: np.ndarray, trained: Trained) -> float:
     shares = np.full((1, t.pp, t.ep), 1 / t.ep) if trained.routing is None else trained.routing
     own = np.repeat(tokens / (t.tp * t.cp), t.tp * t.cp)
     place = np.arange(w.stage_gpus)
-    found = 0.0
+    leaving = 0.0
     for stage, share in enumerate(shares.mean(axis=0)):  # of all tokens, what the experts of each GPU of a group take
         gpu = place + w.rank(stage, 0)
         beside, here = np.unique(place // t.ep * w.gpus + gpu // w.gpus_per_server, return_inverse=True)
         stays = np.bincount(here, share[place % t.ep], minlength=len(beside))[here]
-        found += float((own * (1 - stays)).sum())
+        leaving += float((own * (1 - stays)).sum())
     layers = experts.layers / t.pp
-    return DISPATCH_AND_COMBINE * found * layers * experts.per_token * w.model.hidden * BF16_BYTES
+    return DISPATCH_AND_COMBINE * leaving * layers * experts.per_token * w.model.hidden * BF16_BYTES
 
 
 def _taken_over(w: Workload) -> float | None:
@@ -184,9 +185,9 @@ def _taken_over(w: Workload) -> float | None:
     t, m, server = w.training, w.model, w.gpus_per_server
     if w.stage_gpus % server:
         return None
-    each, found = BF16_BYTES / (w.generation.tp * t.pp), 0.0
-    found += t.pp * (w.gpus - w.stage_gpus) * each * m.dense_parameters
+    each, total = BF16_BYTES / (w.generation.tp * t.pp), 0.0
+    total += t.pp * (w.gpus - w.stage_gpus) * each * m.dense_parameters
     if m.experts:
         homes = -(-t.ep // server)  # servers over which the experts of a stage lie: one of them is a GPU's own
-        found += (t.pp * w.gpus - w.gpus / homes) * each * m.expert_parameters
-    return found + (_data_parallel(w, "all-gather", BF16_BYTES) if t.optimizer == "sharded" else 0.0)
+        total += (t.pp * w.gpus - w.gpus / homes) * each * m.expert_parameters
+    return total + (_data_parallel(w, "all-gather", BF16_BYTES) if t.optimizer == "sharded" else 0.0)

@@ -14,7 +14,7 @@ R replicas, S bytes of one copy, n generation GPUs in several servers. A level b
 arrived. A stage of the pipeline has its own layers and, where experts or tensors are dealt to more than one server, a server its
 own part of them: every byte comes from a GPU that holds it. Shards that ranks of one server hold are made whole over NVLink
 first, which costs the fabric nothing (not in p2p, where each rank sends what it holds). Parameters that training shards over
-servers are gathered by a level of their own before these (`plan.weight_levels`).
+servers are gathered by a level of their own before these (`traffic.weight_levels`).
 
 Besides the wire there is software, calibrated in sync_time:
 
@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from ..compute.communication import NIC_REACHED
 from ..compute.sync_time import GROUP_SETUP, PACK, UNPACK, unpacking
 from ..trace import Flows, ring
+from .flows import NONE, join, leaving, wire_seconds
 from .workload import Workload
 
 
@@ -44,7 +45,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Part:
+class HeldShare:
     """A `share` of the weights, and the GPUs that hold it or can make it whole over NVLink."""
 
     share: float
@@ -53,13 +54,13 @@ class Part:
 
 def flat(w: Workload) -> list[Level]:
     """Every replica pulls its own copy: each GPU its tensor shard from GPUs that hold it, sources spread evenly."""
-    return [Level("weights", _pull(w, w.replicas, parts(w)))]
+    return [Level("weights", _pull(w, w.replicas, held_shares(w)))]
 
 
 def tree(w: Workload) -> list[Level]:
     """The replicas of the first generation pod pull; each passes its shards on to replicas of the other pods."""
     first, others = w.pods[0], w.pods[1:]
-    held = parts(w)
+    held = held_shares(w)
     fed = [(i % len(first), replica) for pod in others for i, replica in enumerate(pod)]
     pulled = len(first) * w.generation.tp
     return [Level("weights", _pull(w, first, held)), *_pass_on(w, held, [(first[i], r, i) for i, r in fed], pulled)]
@@ -74,7 +75,7 @@ def scatter(w: Workload) -> list[Level]:
 
 def rank0(w: Workload) -> list[Level]:
     """Data-parallel rank 0 sends one copy; those replicas that have it pass it on, twice as many each time."""
-    held, done, pulled = parts(w, first_rank=True), 1, w.generation.tp
+    held, done, pulled = held_shares(w, first_rank=True), 1, w.generation.tp
     levels = [Level("weights", _pull(w, w.replicas[:1], held))]
     while done < len(w.replicas):
         fed = w.replicas[done : 2 * done]
@@ -91,14 +92,14 @@ def relay(w: Workload) -> list[Level]:
         store = _server_mates(w, pod[0][0])
         pushed.append(_dealt(w, store))
         pulled += [_from_store(w, store, replica) for replica in pod]
-    fan_out = _join(pulled)
-    return [Level("weights", _join(pushed))] + ([Level("fan-out", fan_out)] if fan_out.src else [])
+    fan_out = join(pulled)
+    return [Level("weights", join(pushed))] + ([Level("fan-out", fan_out)] if fan_out.src else [])
 
 
 def p2p(w: Workload) -> list[Level]:
     """Every training rank sends what it holds of each shard straight to the GPU that needs it; ranks take turns."""
-    found = [_shards(w, r, k, gpu) for r, replica in enumerate(w.replicas) for k, gpu in enumerate(replica)]
-    return [Level("weights", _join(found))]
+    shards = [_shards(w, r, k, gpu) for r, replica in enumerate(w.replicas) for k, gpu in enumerate(replica)]
+    return [Level("weights", join(shards))]
 
 
 STRATEGIES = {
@@ -115,8 +116,6 @@ def sync_bytes(w: Workload) -> float:
 
 def software_seconds(w: Workload) -> float:
     """What set-up, packing and unpacking add to the seconds on the wire; what the recipe's efficiency leaves, where it has one."""
-    from .flows import leaving, wire_seconds  # flows knows workloads, which know the names of strategies
-
     wire = sum(wire_seconds(w, leaving(w, level.flows)) for level in STRATEGIES[w.weight_sync.strategy](w))
     if w.weight_sync.efficiency:
         return wire * (1 / w.weight_sync.efficiency - 1)
@@ -137,32 +136,34 @@ def _software(w: Workload) -> tuple[float, float, float]:
     return setup, size / (PACK * w.training.pp), sum(unpacking(size, w.training.pp).values())
 
 
-def parts(w: Workload, first_rank: bool = False) -> list[Part]:
+def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
     """The weights by who holds them: stage by stage, and server by server where tp or ep is wider than one.
 
     first_rank: only the GPUs of data-parallel rank 0.
     """
-    t, m, found = w.training, w.model, {}
+    t, m, share_of = w.training, w.model, {}
     for stage in range(t.pp):
         for size, wide in ((m.dense_parameters, t.tp), (m.expert_parameters, t.ep)):
             gpus = range(w.rank(stage, 0), w.rank(stage, 0) + (max(wide, t.tp * t.cp) if first_rank else w.stage_gpus))
             servers = -(-wide // w.gpus_per_server)
             for server in range(servers) if size else ():
                 key = tuple(g for g in gpus if servers == 1 or (g - gpus[0]) % wide // w.gpus_per_server == server)
-                found[key] = found.get(key, 0.0) + size / m.parameters / t.pp / servers
-    return [Part(share, gpus) for gpus, share in found.items()]
+                share_of[key] = share_of.get(key, 0.0) + size / m.parameters / t.pp / servers
+    return [HeldShare(share, gpus) for gpus, share in share_of.items()]
 
 
-def _pull(w: Workload, replicas: list[list[int]], held: list[Part]) -> Flows:
+def _pull(w: Workload, replicas: list[list[int]], held: list[HeldShare]) -> Flows:
     """Each GPU of `replicas` its shard, part by part."""
     gpus = [gpu for replica in replicas for gpu in replica]
-    return _join(Flows(_evenly(part.gpus, len(gpus)), gpus, [_shard(w) * part.share] * len(gpus)) for part in held)
+    return join(Flows(_evenly(part.gpus, len(gpus)), gpus, [_shard(w) * part.share] * len(gpus)) for part in held)
 
 
-def _pass_on(w: Workload, held: list[Part], pairs: list[tuple[list[int], list[int], int]], before: int) -> list[Level]:
+def _pass_on(
+    w: Workload, held: list[HeldShare], pairs: list[tuple[list[int], list[int], int]], before: int
+) -> list[Level]:
     """The level in which replica a passes its shards on to b for each (a, b, i), i being a's place in the level before.
 
-    Part by part, as each arrived: `before` flows of the level before carry one part.
+    HeldShare by part, as each arrived: `before` flows of the level before carry one part.
     """
     if not pairs:
         return []
@@ -170,13 +171,13 @@ def _pass_on(w: Workload, held: list[Part], pairs: list[tuple[list[int], list[in
     for p, part in enumerate(held):
         flows += [Flows(a, b, [_shard(w) * part.share] * tp) for a, b, _ in pairs]
         waits += [p * before + i * tp + k for _, _, i in pairs for k in range(tp)]
-    return [Level("fan-out", _join(flows), tuple(waits))]
+    return [Level("fan-out", join(flows), tuple(waits))]
 
 
 def _dealt(w: Workload, gpus: list[int]) -> Flows:
     """Each of `gpus` its own n-th of the weights, from GPUs that hold that n-th."""
     size, n, src, dst, sizes, begin = sync_bytes(w), len(gpus), [], [], [], 0.0
-    for part in parts(w):
+    for part in held_shares(w):
         end = begin + part.share
         first, last = int(begin * n + 1e-9), min(n, int(-(-(end * n - 1e-9) // 1)))
         for i, source in zip(range(first, last), _evenly(part.gpus, last - first), strict=True):
@@ -190,13 +191,13 @@ def _dealt(w: Workload, gpus: list[int]) -> Flows:
 def _from_store(w: Workload, store: list[int], replica: list[int]) -> Flows:
     """What the GPUs of a replica pull from a server whose GPU i has the i-th slice behind its NIC; none on that server."""
     n, tp, size = len(store), len(replica), sync_bytes(w)
-    found = [
+    pulls = [
         (store[i], gpu, (min((i + 1) / n, (k + 1) / tp) - max(i / n, k / tp)) * size)
         for k, gpu in enumerate(replica)
         if gpu // w.gpus_per_server != store[0] // w.gpus_per_server
         for i in range(k * n // tp, -(-(k + 1) * n // tp))
     ]
-    return Flows(*(list(column) for column in zip(*found, strict=True))) if found else Flows([], [], [])
+    return Flows(*(list(column) for column in zip(*pulls, strict=True))) if pulls else NONE
 
 
 def _server_mates(w: Workload, gpu: int) -> list[int]:
@@ -226,13 +227,6 @@ def _shards(w: Workload, replica: int, k: int, gpu: int) -> Flows:
 def _evenly(gpus: tuple[int, ...], count: int) -> list[int]:
     """`count` of `gpus`, each taken as often as the others, one more at most."""
     return [gpus[i * len(gpus) // count] for i in range(count)]
-
-
-def _join(flows) -> Flows:
-    columns = list(zip(*flows, strict=True))
-    return (
-        Flows(*([value for part in column for value in part] for column in columns)) if columns else Flows([], [], [])
-    )
 
 
 def _shard(w: Workload) -> float:

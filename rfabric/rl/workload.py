@@ -98,8 +98,8 @@ def _data(recipe: Path, folder: str, key_name: str, value: object) -> Path:
         return shipped[value]
     if (recipe.parent / value).is_file():
         return recipe.parent / value
-    found = find_config(value) if folder == "models" else None
-    if found:
-        return found
+    config = find_config(value) if folder == "models" else None
+    if config:
+        return config
     there = likely_models(value) if folder == "models" else ", ".join(shipped)
     raise RFabricError(f"{key_name}: no file {value!r} beside the recipe; traffic/{folder}/ has {there}")

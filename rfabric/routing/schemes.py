@@ -1,12 +1,7 @@
 """Which way each pair of hosts takes, where hashing over the cheapest ways is not enough: the routing schemes.
 
-    ecmp      the hash of the pair picks at every switch among the cheapest next hops (`ways.Ways.links`)
-    wcmp      the hash picks a way, faster and wider ways more often: direct circuits, the cheapest ways, the electrical path
-    valiant   the hash picks a rack half-way: cheapest way there, cheapest way on (Valiant 1982; RotorNet's two hops)
-    placed    by what all pairs send: planes and cores dealt evenly, elsewhere the least loaded way; then pairs move off the
-              busiest cables (`placing`)
-    split     every pair over all its cheapest ways at once, each with its share of the bytes: what packet spraying and
-              multi-path RDMA come to. The rules of a switch do not say it: the simulator alone carries it
+`SCHEMES` and `SEVERAL` say what each does. Several ways at once are what packet spraying and
+multi-path RDMA come to: the rules of a switch do not say it, the simulator alone carries it.
 
 A *way* is a row of light paths from a source's ToR to the destination's; switches on it are all different, so a way is free of
 loops by construction. Between two switches several light paths may run side by side: a *bundle*. Schemes choose among
@@ -14,21 +9,40 @@ bundles first, then a light path of each bundle. The choice for a pair is a pure
 pairs send, and becomes rules for that pair: simulator and switches take it from the same object.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from ..errors import RFabricError
+from ..errors import RFabricError, meant
+from ..plugins import KINDS, called, entry, is_file
 from ..units import transfer_seconds
 from .choices import Bundles, Choices, Offers
 from .placing import Placer
 from .ways import mixed, offsets_of, spread
 
-SCHEMES = ("ecmp", "wcmp", "placed", "valiant")  # one way a pair
-SPLIT = "split"  # several
+SCHEMES = {  # one way a pair
+    "ecmp": "the hash of the pair picks at every switch among the cheapest next hops",
+    "wcmp": "the hash picks a way, faster and wider ways more often: direct circuits, the cheapest "
+    "ways, the electrical path",
+    "placed": "by what all pairs send: planes and cores dealt evenly, elsewhere the least loaded "
+    "way; then pairs move off the busiest cables",
+    "valiant": "the hash picks a rack half-way: cheapest way there, cheapest way on (Valiant 1982; "
+    "RotorNet's two hops)",
+}
+SPLIT = "split"
+SEVERAL = {SPLIT: "every pair over all its cheapest ways at once, each with its share of the bytes"}
 DEFAULT_SCHEME = "placed"
+
+
+def known_scheme(scheme: str, names: Iterable[str]) -> str:
+    """The scheme, when it is one of `names` or stands in a file; else an RFabricError."""
+    if is_file(scheme):
+        entry(scheme, "routings")
+    elif scheme not in names:
+        raise RFabricError(f"no routing {scheme!r}{meant(scheme, names)}; there are {', '.join(names)}")
+    return scheme
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +81,7 @@ class Routing:
     sent: Sent | None = None
 
     def __post_init__(self):
-        if self.scheme not in (*SCHEMES, SPLIT):
-            raise RFabricError(f"no routing {self.scheme!r}; there are {', '.join((*SCHEMES, SPLIT))}")
+        known_scheme(self.scheme, (*SCHEMES, *SEVERAL))
         if self.scheme == "placed" and self.sent is None:
             raise RFabricError("routing placed: it must know what the pairs send")
 
@@ -83,9 +96,7 @@ def one_way(scheme: str) -> str:
             f"routing {SPLIT}: a pair takes several ways at once, which the rules of a switch do not say; "
             f"simulate it, or choose one of {', '.join(SCHEMES)}"
         )
-    if scheme not in SCHEMES:
-        raise RFabricError(f"no routing {scheme!r}; there are {', '.join(SCHEMES)}")
-    return scheme
+    return known_scheme(scheme, SCHEMES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,9 +123,8 @@ def chosen(choices: Choices, scheme: str, sent: Sent) -> Chosen:
     some = np.flatnonzero((racks[0] != racks[1]) & choices.ways.reaches(sent.src, sent.dst))
     if not len(some):
         return Chosen(sent.codes, np.full((len(sent.codes), 0), -1, np.int32))
-    found = CHOOSERS[scheme](
-        choices, Sent(sent.src[some], sent.dst[some], sent.bytes[:, some]), racks[0][some], racks[1][some]
-    )
+    asked = Sent(sent.src[some], sent.dst[some], sent.bytes[:, some]), racks[0][some], racks[1][some]
+    found = _from_file(scheme, choices, *asked) if is_file(scheme) else CHOOSERS[scheme](choices, *asked)
     hops = np.full((len(sent.codes), found.shape[1]), -1, np.int32)
     hops[some] = found
     return Chosen(sent.codes, hops)
@@ -241,4 +251,44 @@ def _placed(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> n
     return Placer(choices, sent.bytes, rack, to).run(np.array(cards))
 
 
-CHOOSERS: dict[str, Callable[..., np.ndarray]] = {"wcmp": _weighted, "valiant": _two_hops, "placed": _placed}
+# A chooser, as `routings` of a FILE.py holds them: (choices, sent, rack, to) -> int64[pairs, longest].
+# Pair i goes from a host of rack[i] to one of to[i] (numbers); sent.codes[i] names the two hosts, for
+# a hash. What they send is known to `placed` alone: sent.bytes are 0 elsewhere. `choices` offers the
+# ways as rows of bundles (`choices.Offers`: cheapest, direct, every); the answer has a row of light
+# paths a pair (choices.bundles.path), -1 beyond the last. It is a pure function: simulator and
+# switches ask it apart.
+Chooser = Callable[[Choices, Sent, np.ndarray, np.ndarray], np.ndarray]
+CHOOSERS: dict[str, Chooser] = {"wcmp": _weighted, "valiant": _two_hops, "placed": _placed}
+
+
+def _from_file(scheme: str, choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> np.ndarray:
+    """What a stranger's chooser answers, when every row is a way without a loop."""
+    found = called(scheme, "routings", np.ndarray, choices, sent, rack, to)
+    example = KINDS["routings"].example
+    if found.ndim != 2 or len(found) != len(rack) or not np.issubdtype(found.dtype, np.integer):
+        wanted = f"whole numbers of shape ({len(rack)}, longest)"
+        raise RFabricError(f"{scheme}: returned {found.dtype} of shape {found.shape}, not {wanted}; see {example}")
+    wrong = np.flatnonzero(~_leads(choices, found, rack, to))
+    if len(wrong):
+        i = int(wrong[0])
+        raise RFabricError(
+            f"{scheme}: row {i}, {found[i].tolist()}, is no way from rack {rack[i]} to rack {to[i]} "
+            f"(numbers) that passes no switch twice; see {example}"
+        )
+    return found
+
+
+def _leads(choices: Choices, found: np.ndarray, rack: np.ndarray, to: np.ndarray) -> np.ndarray:
+    """bool[pairs]: whether each row leads from rack to rack, and nowhere twice."""
+    c, lit = choices.ways.cabling, choices.ways.lights
+    at = c.rack_row[rack]
+    good, passed, over = np.ones(len(found), bool), [at], np.zeros(len(found), bool)
+    for path in found.T:
+        over |= path == -1
+        good &= (path >= -1) & (path < len(lit)) & (over == (path == -1))
+        here = np.where(good & ~over, path, 0)
+        good &= over | (c.row[c.node[lit.out[here]]] == at)
+        at = np.where(over, at, c.row[c.node[lit.into[here]]])
+        passed.append(np.where(over, -1 - len(passed), at))
+    rows = np.sort(np.column_stack(passed), axis=1)
+    return good & (at == c.rack_row[to]) & (rows[:, 1:] != rows[:, :-1]).all(1)

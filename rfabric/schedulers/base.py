@@ -6,17 +6,15 @@ trace    what that sends (Trace)
 spans    the same computing, GPU by GPU, to be drawn
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
-from ..errors import RFabricError, meant
 from ..rl.lowering import trace_of_steps
 from ..rl.phases import Step, step_of
 from ..rl.plan import Plan, plan_of_steps
 from ..rl.workload import Workload
+from ..specs import Spec, as_written, field_values
 from ..trace import Span, Trace
-from ..units import parse_time
 
 GENERATION, TRAINING = "generation", "training"  # the pools of GPUs
 Settings = Mapping[str, str]
@@ -49,6 +47,10 @@ class Scheduled:
         return max(self.plan.seconds, max((s.start + s.seconds for s in self.spans), default=0.0))
 
 
+# scheduler(workload, seed, settings) -> Scheduled, as `schedulers` of a FILE.py holds them. It reads
+# its own settings, as they were written (`settings_of`, `refuse_settings`), draws steps with `step_of`
+# and gives them to `of_steps`, which makes plan, trace and spans; whoever orders the computing anew
+# makes these as well. The same job, seed and settings give the same answer.
 Scheduler = Callable[[Workload, int, Settings], Scheduled]
 
 
@@ -78,29 +80,12 @@ def spans_of(w: Workload, steps: Sequence[Step], plan: Plan) -> tuple[Span, ...]
 
 def refuse_settings(name: str, settings: Settings, *known: str) -> None:
     """RFabricError for a setting that the scheduler does not know."""
-    for key in settings:
-        if key not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
-            raise RFabricError(f"scheduler {name}: no setting {key!r}{meant(key, known)}; {has}")
+    Spec(name, settings, "scheduler").values(dict.fromkeys(known, as_written))
 
 
 def settings_of(name: str, made, settings: Settings):
-    """The dataclass `made` with `settings` put over it: times where the name of a field ends in _s, else numbers.
+    """The dataclass `made` with `settings` put over it, read by its fields (`specs.by_fields`).
 
     The setting of a field `period_s` is called `period` and carries its unit.
     """
-    known = {f.name.removesuffix("_s"): f.name for f in fields(made)}
-    refuse_settings(name, settings, *known)
-    return replace(made, **{known[key]: _read(name, known[key], text) for key, text in settings.items()})
-
-
-def _read(name: str, key: str, text: str) -> float:
-    if key.endswith("_s"):
-        return parse_time(text, f"scheduler {name}: {key.removesuffix('_s')}")
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise RFabricError(f"scheduler {name}: {key}={text} is not a number; write it without a unit, such as {key}=2")
-    return value
+    return replace(made, **field_values(made, Spec(name, settings, "scheduler")))

@@ -20,7 +20,10 @@ def one_step_off(w: Workload, seed: int, settings: Settings) -> Scheduled:
 
 
 def partial_rollouts(w: Workload, seed: int, settings: Settings) -> Scheduled:
-    """Responses go on over weight updates; `staleness` bounds how many."""
+    """Responses go on over weight updates; `staleness` bounds how many.
+
+    RFabricError for a staleness that is no whole number of 1 or more.
+    """
     refuse_settings("async", settings, "staleness")
     text = settings.get("staleness", str(w.staleness or 1))
     if not text.isdigit() or not int(text):

@@ -3,14 +3,7 @@
     --policy demand              the recipe as it stands; `demand` chooses the circuits
     --policy orchestrrl          a compute scheduler; circuits by the default policy
     --policy orchestrrl+phase    both; settings follow each: orchestrrl,period=5s+demand,granularity=per-collective
-
-    sync           static and disaggregated: generation, training and weight sync in turn (verl)
-    colocated      all GPUs generate, then all train
-    one-step-off   generation one step ahead of training
-    async          responses go on over weight updates, `staleness` steps behind at most (default 1)
-    orchestrrl     replicas replanned while they generate, responses moved between servers (arXiv 2601.01209)
-    rollpacker     short rounds that leave long responses to long rounds (arXiv 2509.21009)
-    rollart        trajectories one by one, on the GPUs that suit them, stale by `alpha` updates at most (arXiv 2512.22560)
+    --policy mine.py:longest     one of your own: `base.Scheduler` says what it must be
 
 A new one stands in SCHEDULERS. Traffic that several jobs make together has schedulers of its own: those of `weave`.
 """
@@ -19,7 +12,9 @@ from dataclasses import dataclass
 
 from ..errors import RFabricError, meant
 from ..optics import POLICIES
+from ..plugins import called, entry, is_file, offered
 from ..rl.workload import Workload
+from ..specs import head_of, read_spec
 from . import orchestrrl, rollart, rollpacker, weave
 from .base import Scheduled, Scheduler, as_it_stands
 from .pipelines import colocated, one_step_off, partial_rollouts, sync
@@ -34,26 +29,24 @@ SCHEDULERS: dict[str, Scheduler] = {
 
 def scheduled(w: Workload, seed: int = 0, policy: str = "") -> Scheduled:
     """What the scheduler `NAME[,KEY=VALUE...]` makes of a job; none: the recipe as it stands. Its trace names who made it."""
-    name, *texts = [part.strip() for part in policy.split(",")]
-    if name and name not in SCHEDULERS:
+    if not policy:
+        return as_it_stands(w, seed)
+    spec = read_spec(policy, "scheduler")
+    if is_file(spec.head):
+        found = called(spec.head, "schedulers", Scheduled, w, seed, dict(spec.settings))
+    else:
+        found = _scheduler(spec.head)(w, seed, spec.settings)
+    found.trace.provenance.update(scheduler=policy, scheduler_facts=found.facts)
+    return found
+
+
+def _scheduler(name: str) -> Scheduler:
+    if name not in SCHEDULERS:
         several = "; it is for a file of jobs, such as weave-2jobs" if name in schedulers() else meant(name, SCHEDULERS)
         raise RFabricError(
             f"no compute scheduler named {name!r} for one job{several}; there are {', '.join(SCHEDULERS)}"
         )
-    settings = dict(_setting(policy, text) for text in texts)
-    if len(settings) < len(texts):
-        raise RFabricError(f"scheduler {policy}: a setting stands twice; keep one of each")
-    found = SCHEDULERS[name](w, seed, settings) if name else as_it_stands(w, seed)
-    if name:
-        found.trace.provenance.update(scheduler=policy, scheduler_facts=found.facts)
-    return found
-
-
-def _setting(spec: str, text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise RFabricError(f"scheduler {spec}: {text!r} is not a setting; write KEY=VALUE")
-    return key, value
+    return SCHEDULERS[name]
 
 
 @dataclass(frozen=True)
@@ -67,12 +60,13 @@ class Policies:
 def parse_policies(text: str) -> Policies:
     """`SCHEDULER`, `CIRCUITS` or `SCHEDULER+CIRCUITS`; who is not a scheduler is left to `optics.parse_policy`."""
     first, plus, second = (part.strip() for part in text.partition("+"))
-    if not plus and _schedules(first):
+    schedules = _schedules(first, not plus)
+    if not plus and schedules:
         return Policies(first, DEFAULT_CIRCUITS)
     if not plus:
         _refuse_unknown(first)
         return Policies("", first)
-    if not _schedules(first):
+    if not schedules:
         known = ", ".join(schedulers())
         raise RFabricError(f"policy {text}: {first!r} is no compute scheduler; before the + stands one of {known}")
     _refuse_unknown(second)
@@ -80,8 +74,10 @@ def parse_policies(text: str) -> Policies:
 
 
 def _refuse_unknown(circuits: str) -> None:
-    name = circuits.partition(",")[0]
-    if name not in (DEFAULT_CIRCUITS, *POLICIES):
+    name = head_of(circuits)
+    if is_file(name):
+        entry(name, "policies")
+    elif name not in (DEFAULT_CIRCUITS, *POLICIES):
         hint = meant(name, (DEFAULT_CIRCUITS, *POLICIES, *schedulers()))
         raise RFabricError(
             f"no policy named {name!r}{hint}; circuits are chosen by {DEFAULT_CIRCUITS}, {', '.join(POLICIES)}, computing is "
@@ -94,5 +90,13 @@ def schedulers() -> tuple[str, ...]:
     return (*SCHEDULERS, *weave.POLICIES)
 
 
-def _schedules(text: str) -> bool:
-    return text.partition(",")[0] in schedulers()
+def _schedules(text: str, alone: bool) -> bool:
+    """Whether a spec names a compute scheduler; `alone`: nothing else says whether it does."""
+    head = head_of(text)
+    if not is_file(head):
+        return head in schedulers()
+    name = head.partition(":")[2]
+    own, circuits = (offered(head, kind) for kind in ("schedulers", "policies"))
+    if alone and own and circuits and (not name or name in own and name in circuits):
+        raise RFabricError(f"policy {head}: the file holds schedulers and circuit policies; name one of them")
+    return bool(own) and not (alone and circuits and name not in own)

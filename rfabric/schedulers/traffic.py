@@ -14,6 +14,8 @@ def read_traffic(name: str, settings: Sequence[str] = (), seed: int = 0, schedul
     """The traffic called `name`; `settings` such as `training.tp=2` are put over a recipe. Same seed, same trace.
 
     scheduler: who schedules its computing (`table.scheduled`, for jobs that share nodes `weave`); '': what it says itself.
+
+    RFabricError for a scheduler or settings over a trace file.
     """
     if Path(name).suffix in TRACE_SUFFIXES:
         if scheduler:

@@ -300,7 +300,7 @@ class _World:
         if not self.fabric.ocses:
             return
         rows = stage.rows[self.trace.size[stage.rows] > 0]
-        self.contract.begin(stage, rows, self.policy.granularity != "one-shot")
+        self.contract.begin(stage, rows, self.engine.now, self.policy.granularity != "one-shot")
         stands = self._concerned(rows)
         if len(stands):
             stands = self.contract.concern(NONE, stands, dark=bool(self.times) and np.isinf(self.halt))
@@ -343,8 +343,8 @@ class _World:
     def _scene(self) -> Scene:
         """What there is to decide now."""
         open_ = {stage: (rows, self.engine.remaining(rows)) for stage, rows in self._open().items()}
-        contract = self.contract
-        return Scene(contract.asking, open_, tuple(self.waiting[:PLAN_AHEAD]), contract.circuits, self.engine.now)
+        contract, coming = self.contract, tuple(self.waiting[:PLAN_AHEAD])
+        return Scene(contract.asking, open_, coming, contract.circuits, self.engine.now, contract.since)
 
     def _new_cycle(self, scene: Scene) -> None:
         """The cycle meets all who send, not those alone who begin."""

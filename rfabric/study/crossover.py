@@ -15,7 +15,7 @@ from pathlib import Path
 from ..errors import RFabricError, meant
 from ..fabric import parse_fabric
 from ..optics.policies import GRANULARITIES
-from ..report.crossover import BreakEven, Crossover, Line
+from ..report.crossover import BreakEven, Crossover, DelayCurve
 from ..units import show_time
 from .grid import Grid, begin, entries_of, run
 
@@ -77,7 +77,7 @@ def sweep(asked: Sweep, folder: Path, jobs: int = 0, progress: Callable[[dict], 
     for number, (fabric, policy, specs) in enumerate(steps):
         found = _entries(replace(base, fabrics=specs, policies=(policy,)), folder / f"line-{number}", jobs, told)
         lines.append(
-            Line(
+            DelayCurve(
                 fabric, policy, asked.delays, tuple(e["step_s"] for e in found), tuple(len(e["rewires"]) for e in found)
             )
         )
@@ -96,7 +96,7 @@ def _check(asked: Sweep) -> None:
             )
 
 
-def break_evens(lines: Sequence[Line], levels: Sequence[tuple[str, float]]) -> list[BreakEven]:
+def break_evens(lines: Sequence[DelayCurve], levels: Sequence[tuple[str, float]]) -> list[BreakEven]:
     """Where each line meets each flat fabric."""
     return [
         BreakEven(line.label, name, *crossing(line.delays, line.step_s, level))

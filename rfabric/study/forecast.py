@@ -36,7 +36,7 @@ NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Turn:
+class StageRewire:
     """A rewire of the plan: the stage (its number) it is for, and what is lit after it."""
 
     stage: int
@@ -58,7 +58,7 @@ def forecast(
     routing: Routing,
     stages: Sequence[Stage],
     lit: Circuits,
-    turns: Sequence[Turn] = (),
+    turns: Sequence[StageRewire] = (),
     timing: Timing = Timing(),
 ) -> Forecast:
     """What becomes of a trace without loops, cut into `stages` (of every row that sends, the first it is in), from `lit` on."""
@@ -145,7 +145,7 @@ def _running(values: np.ndarray, first: np.ndarray, link: np.ndarray) -> np.ndar
 class _Walk:
     def __init__(
         self, fabric: Fabric, trace: Trace, routing: Routing, stages: Sequence[Stage], lit: Circuits,
-        turns: Sequence[Turn], timing: Timing,
+        turns: Sequence[StageRewire], timing: Timing,
     ):  # fmt: skip
         self.fabric, self.trace, self.routing, self.timing = fabric, trace, routing, timing
         self.pairs, self.rate = Pairs(fabric, trace, routing), cabling_of(fabric).rate

@@ -24,13 +24,14 @@ from pathlib import Path
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Needs
-from ..optics import Timing, parse_policy
+from ..optics import Timing
 from ..report.folder import new_folder, read_folder, sweep, write_folder, write_text
 from ..report.result import Scale
 from ..report.summary import Run, summary_of
 from ..schedulers.table import parse_policies
 from ..schedulers.traffic import read_traffic
 from ..trace import Traffic
+from .run import Case, RunSettings, check, play
 
 VERSION = 1
 
@@ -113,7 +114,7 @@ def begin(grid: Grid, folder: Path) -> None:
         fabric = grid.fabric(cell.fabric, made.needs if made else Needs())
         if made:
             made.trace.fit(fabric)
-        parse_policy(parse_policies(cell.policy).circuits, fabric)
+        check(Case(fabric, parse_policies(cell.policy).circuits), grid.engine)
     write_text(folder / "grid.json", json.dumps(grid.to_json(), indent=2) + "\n")
 
 
@@ -161,16 +162,18 @@ def remove_cells(folder: Path) -> None:
     (folder / "grid.json").unlink(missing_ok=True)
 
 
-def simulated(grid: Grid, cell: Cell) -> Run:
-    """The cell in the simulator."""
-    from ..simulate.world import simulate
+def run_settings(grid: Grid, cell: Cell, out: str | Path = "runs") -> RunSettings:
+    """How a cell is played; its emulation, if it is one, has its folder under `out`."""
+    settings = RunSettings(
+        grid.engine, cell.seed, grid.routing, Timing(in_flight=grid.in_flight), grid.repetitions, out=out
+    )
+    return settings.at(Scale.from_json(grid.scale)) if grid.scale else settings
 
-    traffic, circuits = grid.traffic(cell), parse_policies(cell.policy).circuits
-    about = {
-        "timing": Timing(in_flight=grid.in_flight), "traffic": traffic.name, "seed": cell.seed, "routing": grid.routing,
-        "repetitions": "whole" if grid.engine == "emulate" else grid.repetitions,
-    }  # fmt: skip
-    return Run(simulate(grid.fabric(cell.fabric, traffic.needs), traffic.trace, circuits, **about))
+
+def case_of(grid: Grid, cell: Cell) -> Case:
+    """The fabric of a cell as its job needs it, and who chooses its circuits."""
+    needs = grid.traffic(cell).needs
+    return Case(grid.fabric(cell.fabric, needs), parse_policies(cell.policy).circuits)
 
 
 def default_jobs(grid: Grid) -> int:
@@ -192,7 +195,7 @@ def _outcomes(grid: Grid, missing: Sequence[tuple[Cell, Path]], jobs: int) -> It
     if jobs <= 1 or grid.engine == "emulate":
         yield from ((cell, _tried(grid, cell, place)) for cell, place in missing)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_deaf) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_leave_interrupts) as pool:
         futures = {pool.submit(_tried, grid, cell, place): cell for cell, place in missing}
         try:
             for future in as_completed(futures):
@@ -208,7 +211,7 @@ def _outcomes(grid: Grid, missing: Sequence[tuple[Cell, Path]], jobs: int) -> It
             raise
 
 
-def _deaf() -> None:
+def _leave_interrupts() -> None:
     """Workers leave Ctrl-C to the process that began them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -222,18 +225,10 @@ def _tried(grid: Grid, cell: Cell, place: Path) -> str:
 
 
 def _run(grid: Grid, cell: Cell, place: Path) -> None:
-    found, traffic = simulated(grid, cell), grid.traffic(cell)
-    if grid.engine == "emulate":
-        from .both import emulated
-
-        about = {
-            "timing": Timing(in_flight=grid.in_flight),
-            "scale": Scale.from_json(grid.scale),
-            "out": str(place.parent),
-        }
-        found = emulated(found.result, traffic.trace, **about)
+    traffic = grid.traffic(cell)
+    runs = play([case_of(grid, cell)], traffic, run_settings(grid, cell, place.parent))
     with new_folder(place.parent, place.name) as folder:
-        write_folder(folder.path, [found], summary_of([found], grid.command, folder.created), traffic.inputs)
+        write_folder(folder.path, runs, summary_of(runs, grid.command, folder.created), traffic.inputs)
 
 
 @lru_cache(1)  # the cells of one trace come one after another

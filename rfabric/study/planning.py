@@ -21,13 +21,13 @@ from ..optics import Circuits, Timing, parse_policy
 from ..optics.bound import bound
 from ..optics.check import faults, faults_during
 from ..optics.outlook import Outlook
-from ..report.planning import Planned
+from ..report.planning import StageCircuits
 from ..report.result import Result, union_seconds
 from ..routing.schemes import DEFAULT_SCHEME, Routing
 from ..simulate.world import simulate
 from ..trace import Stage, Trace, routing_of, stage_demand, stages
 from ..trace.pairs import Pairs, PairWays
-from .forecast import Forecast, Turn, forecast
+from .forecast import Forecast, StageRewire, forecast
 
 INSTANT = 1e-9  # s: what a run does at one time
 
@@ -41,7 +41,7 @@ def plan(
     timing: Timing = Timing(),
     repetitions: str = "folded",
     progress: Callable[[dict], None] | None = None,
-) -> list[Planned]:
+) -> list[StageCircuits]:
     """Every stage that sends or was rewired for, in the order in which stages begin."""
     asked = parse_policy(policy, fabric)
     if asked.granularity == "time-slotted":
@@ -69,18 +69,18 @@ def plan(
     return found
 
 
-def _turns(result: Result, every: Sequence[Stage]) -> list[Turn]:
+def _turns(result: Result, every: Sequence[Stage]) -> list[StageRewire]:
     """The rewires of a run, each for the stage of its name that had begun last as it was requested."""
     begun = [float(result.ready[stage.entries].min(initial=np.inf)) for stage in every]
     found = []
     for record, (_, circuits) in zip(result.rewires, result.epochs[1:], strict=True):
         named = [i for i, stage in enumerate(every) if str(stage) == record.phase]
         before = [i for i in named if begun[i] <= record.requested + INSTANT]
-        found.append(Turn(max(before, key=begun.__getitem__) if before else named[0], circuits))
+        found.append(StageRewire(max(before, key=begun.__getitem__) if before else named[0], circuits))
     return found
 
 
-def _planned(result: Result, routing: Routing, stage: Stage, turns: Sequence[int], foreseen: Forecast) -> Planned:
+def _planned(result: Result, routing: Routing, stage: Stage, turns: Sequence[int], foreseen: Forecast) -> StageCircuits:
     """One stage; `turns`: numbers of its rewires. RunError where its circuits do not carry what it sends."""
     fabric, trace = result.fabric, result.trace
     rows = stage.rows[trace.size[stage.rows] > 0]
@@ -90,7 +90,7 @@ def _planned(result: Result, routing: Routing, stage: Stage, turns: Sequence[int
     before = _lit_at(result.epochs, rewires[-1].requested) if rewires else None
     _prove(fabric, str(stage), pairs, routing, circuits, before)
     demand = stage_demand(trace, fabric, stage)
-    return Planned(
+    return StageCircuits(
         str(stage), demand, circuits,
         in_flight(foreseen.start[rows], foreseen.finish[rows], [foreseen.turns[k] for k in turns]),
         in_flight(result.start[rows], result.finish[rows], [(r.requested, r.usable) for r in rewires]),

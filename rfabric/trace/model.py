@@ -27,12 +27,13 @@ from ..fabric.cabling import cabling_of
 from ..optics import Demand
 from ..routing.schemes import Routing, Sent
 from ..routing.ways import Entries, spread
-from ..units import transfer_seconds
+from ..units import show_size, transfer_seconds
 from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
 
 PHASES = ("generation", "training", "weight_sync")
 PLAYS = ("folded", "unrolled", "whole")
 MOST_NAMES = 1 << 15  # phases, and labels, that numbers of 16 bits tell apart
+WORD = 64  # bits
 MOST_BYTES = 1e18  # so that sums of bytes stay whole numbers of 64 bits
 
 
@@ -83,6 +84,10 @@ class Trace:
     turn: np.ndarray | None = None
     loops: tuple[Loop, ...] = ()
     origin: "Origin | None" = None
+
+    def __repr__(self) -> str:
+        sent = show_size(float(self.total.sum()))
+        return f"<Trace: {len(self.src)} rows, {len(self.hosts)} hosts, {len(self.phase_keys)} phases, {sent}>"
 
     def __post_init__(self):
         types = {
@@ -336,6 +341,21 @@ class Trace:
             counts = np.diff(self.after_offsets)[level]
             before = self.after[spread(self.after_offsets[level], counts)]
             found[level] = np.maximum.reduceat(np.maximum(found[before], numbers[before]), np.cumsum(counts) - counts)
+        return found
+
+    def nearest(self, numbers: np.ndarray) -> np.ndarray:
+        """For each row which of `numbers` (int64[n], from 0, -1: none) it waits for with no other between: uint64[n, words] of
+        bits, number k bit k % 64 of word k // 64.
+        """
+        words = int(numbers.max(initial=0)) // WORD + 1
+        found, own = np.zeros((len(self), words), np.uint64), np.zeros((len(self), words), np.uint64)
+        some = np.flatnonzero(numbers >= 0)
+        own[some, numbers[some] // WORD] = np.uint64(1) << (numbers[some] % WORD).astype(np.uint64)
+        for level in self.levels[1:]:
+            counts = np.diff(self.after_offsets)[level]
+            before = self.after[spread(self.after_offsets[level], counts)]
+            shown = np.where(numbers[before, None] >= 0, own[before], found[before])
+            found[level] = np.bitwise_or.reduceat(shown, np.cumsum(counts) - counts)
         return found
 
     def communication(self) -> dict[tuple[int, str, str], np.ndarray]:

@@ -6,7 +6,7 @@ Both worlds make a `Scene` of what they know as stages ask; what a policy sees o
 weighed by (`Demands.prospect`) are made here, once.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -22,13 +22,16 @@ from .stages import Stage, stage_demand
 
 @dataclass(frozen=True)
 class Scene:
-    """Who asks, and, by stage, the rows that still send and the bytes each has left; who comes; the circuits; `now`, s."""
+    """Who asks, and, by stage, the rows that still send and the bytes each has left; who comes; the circuits; `now`, s; and
+    when each began that has, s.
+    """
 
     asking: tuple[Stage, ...]
     open: dict[Stage, tuple[np.ndarray, np.ndarray]]
     coming: tuple[Stage, ...]
     circuits: Circuits
     now: float
+    since: dict[Stage, float] = field(default_factory=dict)
 
     @property
     def sending(self) -> tuple[Stage, ...]:
@@ -44,10 +47,14 @@ class Scene:
     def begins(self) -> Begins:
         """When each of the line, and each to come, sends its first byte."""
         places = {stage.number: i for i, stage in enumerate((*self.line, *self.coming))}
-        leads = [0.0] * len(self.sending) + [stage.lead for stage in self.line[len(self.sending) :]]
-        follows = [places.get(s.follows, -1) for s in self.coming]
-        ahead = [self.ahead(s, i >= 0) for s, i in zip(self.coming, follows, strict=True)]
-        return Begins(*map(np.array, (leads, ahead, [s.lead for s in self.coming])), np.array(follows, dtype=int))
+        leads = [self.lead(stage) for stage in self.line]
+        follows = tuple(tuple(places[k] for k in s.follows if k in places) for s in self.coming)
+        ahead = [self.ahead(s, bool(before)) for s, before in zip(self.coming, follows, strict=True)]
+        return Begins(*map(np.array, (leads, ahead, [s.lead for s in self.coming])), follows)
+
+    def lead(self, stage: Stage) -> float:
+        """Seconds from now until a stage that has begun, or does now, sends its first byte."""
+        return max(self.since.get(stage, self.now) + stage.lead - self.now, 0.0)
 
     def ahead(self, stage: Stage, follows: bool) -> float:
         """Seconds until a stage to come begins, after what it follows in line; else from now, at least."""
@@ -74,17 +81,19 @@ class Demands:
 
     def told(self, scene: Scene) -> tuple[Demand, list[Demand], list[Demand]]:
         """What a policy sees, rack to rack: what all who ask are about to send, what others still send, and what comes."""
-        sending = [stage_demand(self.trace, self.fabric, s, *scene.open[s]) for s in scene.sending]
+        sending = [
+            replace(stage_demand(self.trace, self.fabric, s, *scene.open[s]), lead=scene.lead(s)) for s in scene.sending
+        ]
         places = {s.number: i for i, s in enumerate(scene.sending)}
         places |= dict.fromkeys((s.number for s in scene.asking), len(sending))
         places |= {s.number: len(sending) + 1 + i for i, s in enumerate(scene.coming)}
         coming = []
         for stage in scene.coming:
-            before = places.get(stage.follows)
-            follows = None if before is None else places[stage.number] - before
-            ahead = scene.ahead(stage, before is not None)
+            follows = tuple(sorted({places[stage.number] - places[k] for k in stage.follows if k in places}))
+            ahead = scene.ahead(stage, bool(follows))
             coming.append(replace(self.whole(stage), ahead=ahead, follows=follows))
-        return together([self.whole(s) for s in scene.asking]), sending, coming
+        asking = [replace(self.whole(s), lead=scene.lead(s)) for s in scene.asking]
+        return together(asking), sending, coming
 
     def prospect(self, scene: Scene, ways: PairWays) -> Prospect:
         """What the line and those to come may expect of `ways`, by the ways of every flow."""

@@ -32,8 +32,8 @@ class Stage:
 
     A collective begins with the compute right before it, which hides the rewire: what it waits for has been sent by then. `lead`
     is how long that computing takes: from `begin` to the first byte, s on a network without delay. `number` is its place among the
-    stages of its trace, `follows` that of the last of those that its first byte waits for, -1 where it waits for none; `gap` is
-    what is computed between that one's last byte and `begin`, s.
+    stages of its trace, `follows` are those that its first byte waits for with no other between; `gap` is what is computed between
+    the last byte of them all and `begin`, s.
     """
 
     key: PhaseKey
@@ -44,7 +44,7 @@ class Stage:
     lead: float = 0.0
     begin: float = 0.0
     number: int = 0
-    follows: int = -1
+    follows: tuple[int, ...] = ()
     gap: float = 0.0
 
     def __str__(self) -> str:
@@ -66,6 +66,8 @@ def stages(trace: Trace, granularity: str) -> list[Stage]:
         Stage(key, "", rows, entries, None, _lead(trace, ready, rows, entries), float(ready[entries].min()))
         for key, rows, entries in found
     ]
+    level = _levels(trace)
+    phases.sort(key=lambda stage: (stage.begin, level[stage.entries].min()))
     return _in_line(trace, phases, finish)
 
 
@@ -74,7 +76,7 @@ def stage_demand(
 ) -> Demand:
     """Rack to rack bytes of a stage, what the network cards need for them, its window and its lead.
 
-    rows, left: those of its rows that still send, and the bytes each has left; it is under way then and leads nothing.
+    rows, left: those of its rows that still send, and the bytes each has left; it has begun then, its lead is the caller's.
     """
     window = trace.windows.get(stage.key, float("inf"))
     if rows is not None:
@@ -89,10 +91,16 @@ def waves(trace: Trace, rows: np.ndarray) -> int:
     """At how many instants some of `rows` begin to send on a network without delay; rows that follow others count anew."""
     ready, _ = trace.compute_only()
     first = np.maximum(ready[rows] + trace.gap[rows], trace.start[rows]).round(INSTANT)
+    level = _levels(trace)
+    return np.unique(np.stack((first, level[rows])), axis=1).shape[1]
+
+
+def _levels(trace: Trace) -> np.ndarray:
+    """How many rows wait one for the other before each: int64[n]."""
     level = np.zeros(len(trace), np.int64)
     for depth, some in enumerate(trace.levels):
         level[some] = depth
-    return np.unique(np.stack((first, level[rows])), axis=1).shape[1]
+    return level
 
 
 def _lead(trace: Trace, ready: np.ndarray, rows: np.ndarray, entries: np.ndarray) -> float:
@@ -119,7 +127,8 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
             for part in np.split(rows, cuts)
             if len(part)
         ]
-    found.sort(key=lambda one: one[0])
+    level = _levels(trace)
+    found.sort(key=lambda one: (one[0], level[one[3]].min()))  # of those at one instant, what others wait for is first
     ends = [*(begin for begin, *_ in found[1:]), float("inf")][: len(found)]  # none where nothing is sent
     stages = []
     for (begin, key, label, rows), end in zip(found, ends, strict=True):
@@ -134,19 +143,25 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
 
 
 def _in_line(trace: Trace, every: list[Stage], finish: np.ndarray) -> list[Stage]:
-    """The same, told which of them each follows; `finish`: s, of each row on a network without delay."""
+    """The same, told which of them it follows; `finish`: s, of each row on a network without delay."""
     numbers = np.full(len(trace), -1, np.int64)
     for i, stage in enumerate(every):
         numbers[stage.rows] = np.where(trace.size[stage.rows] > 0, i, -1)
-    latest = np.where(trace.size > 0, trace.latest(numbers), len(every))  # of rows that send; others say nothing
+    latest, nearest = trace.latest(numbers), trace.nearest(numbers)
     ends = [float(finish[stage.rows].max(initial=0.0, where=trace.size[stage.rows] > 0)) for stage in every]
     found = []
     for i, stage in enumerate(every):
-        follows = int(latest[stage.rows].min(initial=len(every)))
-        follows = follows if follows < i else -1
-        gap = max(stage.begin - ends[follows], 0.0) if follows >= 0 else 0.0
+        sends = stage.rows[trace.size[stage.rows] > 0]
+        first = sends[latest[sends] == latest[sends].min(initial=len(every))]
+        follows = tuple(k for k in _numbers(np.bitwise_or.reduce(nearest[first], axis=0)) if k < i)
+        gap = max(stage.begin - max(ends[k] for k in follows), 0.0) if follows else 0.0
         found.append(replace(stage, number=i, follows=follows, gap=gap))
     return found
+
+
+def _numbers(bits: np.ndarray) -> list[int]:
+    """The numbers whose bits are set in words of 64."""
+    return np.flatnonzero(np.unpackbits(bits.astype("<u8").view(np.uint8), bitorder="little")).tolist()
 
 
 def _first_ready(ready: np.ndarray, loop: np.ndarray) -> np.ndarray:

@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 
 from rfabric.cli import main
-from rfabric.cli.arguments import parser
+from rfabric.cli.arguments import ROUTINGS, parser
+from rfabric.cli.arguments.options import KINDS
 from rfabric.cli.terminal import show_notes, show_tables
-from rfabric.fabric import Fabric, parse_fabric
+from rfabric.fabric import Fabric, fabric_names, parse_fabric
+from rfabric.optics import POLICIES
 from rfabric.report.compare import Row, Table
 from rfabric.report.summary import check_summary
+from rfabric.schedulers.table import schedulers
+from rfabric.study import known
 from rfabric.trace import read_trace
 
 SMALL = ["--topo", "fat-tree,pods=2,tors=2", "--topo", "rfabric,pods=2,tors=2,planes=1"]
@@ -45,9 +49,10 @@ VERBS = (
     "crossover",
     "model",
     "cost",
-    "plan",
+    "circuits",
     "reproduce",
-    "schedule",
+    "timeline",
+    "list",
 )
 
 
@@ -288,7 +293,7 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
         (["simulate", "--traffic", "weave-2job"], "did you mean weave-2jobs?"),
         (["simulate", "--set", "cluster.gpu=H80"], "'H80' is not known, did you mean H800?"),
         (["simulate", "--policy", "demnd"], "no policy named 'demnd', did you mean demand?"),
-        (["simulate", "--policy", "orchestrrl,perid=3s"], "no setting 'perid', did you mean period?"),
+        (["simulate", "--policy", "orchestrrl,perid=3s"], "'perid=3s' is not a setting, did you mean period?"),
         (["simulate", "--policy", "demand,granularity=per-colective"], "did you mean per-collective?"),
         (["plan", "--png", "none/x.png"], "cannot write none/x.png: there is no folder none"),
         (["schedule", "--perfetto", "none/x.json"], "cannot write none/x.json: there is no folder none"),
@@ -301,6 +306,7 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
         (["replay", "grpo-64"], "is no trace file"),
         (["replay", "none.csv"], "none.csv: cannot be read"),
         (["compare", "--topo", "rfabric"], "two fabrics or two policies"),
+        (["list", "polices"], "no kind 'polices', did you mean policies?; there are fabrics, policies"),
         (["topo", "rfabric", "--png", "none/x.png"], "cannot write none/x.png"),
         (["trace", "grpo-64", "-o", "x.xml"], "a trace is written as .csv or .jsonl"),
         (["trace", "grpo-64", "-o", "none/x.csv"], "cannot write none/x.csv"),
@@ -337,6 +343,39 @@ def test_every_verb_helps_with_examples_that_parse(verb, capsys):
 # --- manners ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("plan", "circuits", ["--topo", "rfabric,pods=2,tors=2,planes=1", "--traffic", "mine.csv"]),
+        ("schedule", "timeline", ["--traffic", "grpo-64"]),
+    ],
+)
+def test_a_verb_by_its_old_name_does_the_same_and_says_so(here, capsys, old, new, words):
+    assert main([new, *words, "--json"]) == 0
+    now, silence = capsys.readouterr()
+    assert main([old, *words, "--json"]) == 0
+    before, note = capsys.readouterr()
+    assert before == now and json.loads(now) and "note:" not in silence
+    said = f"rfabric: note: `{old}` is called `{new}` now; the old name goes with the next version"
+    assert said in note.splitlines()  # among lines of progress, where the machine is slow
+    assert main([old, *words, "-q", "--json"]) == 0
+    assert capsys.readouterr() == (now, "")
+
+
+def test_list_says_what_there_is_from_the_tables_that_parse_it(capsys):
+    assert main(["list", "--json"]) == 0
+    everything = json.loads(capsys.readouterr().out)
+    assert tuple(everything) == KINDS == tuple(known.KINDS)
+    assert all(what for names in everything.values() for what in names.values())
+    assert list(everything["fabrics"]) == fabric_names()
+    assert set(everything["policies"]) == {"own", *POLICIES} and set(everything["schedulers"]) == set(schedulers())
+    assert set(everything["routing"]) == set(ROUTINGS) and {"grpo-64", "weave-2jobs"} <= set(everything["recipes"])
+    assert "H800" in everything["gpus"] and "30.5 B parameters" in everything["models"]["Qwen3-30B-A3B"]
+    assert main(["list", "policies"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("policies\n") and "rotor" in out and "H800" not in out
+
+
 def test_version_and_help_exit_with_0():
     assert re.fullmatch(r"rfabric \d+\.\d+\.\d+\n", run("--version").stdout)
     done = run("--help")
@@ -354,11 +393,11 @@ def test_a_closed_pipe_is_no_drama(here):
 
 WAITING = """
 import sys, time
-from rfabric.cli import main, verbs
+from rfabric.cli import main, runs
 def wait(*_):
     print("ready", flush=True)
     time.sleep(30)
-verbs._results = wait
+runs.play = wait
 sys.exit(main(["replay", "mine.csv", "--topo", "rfabric,pods=2,tors=2"]))
 """
 

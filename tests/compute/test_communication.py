@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from rfabric.compute.communication import (
     KINDS,
-    Group,
+    RankGroup,
     algorithms,
     bus_bandwidth,
     collective_seconds,
-    generation_of,
     group_of,
     network,
+    tuning_of,
 )
 from rfabric.compute.expert_exchange import Exchange, exchange_seconds, reached
 from rfabric.compute.gpus import GPUS
@@ -47,25 +47,27 @@ def test_a_large_ring_moves_its_share_at_the_rate_of_nvlink(gpus):
 
 
 def test_over_servers_the_nics_of_all_ranks_carry_a_ring_together():
-    group = Group(32, 4)
+    group = RankGroup(32, 4)
     found = bus_bandwidth("all-gather", BIG, group, A100)
     assert found == pytest.approx(8 * A100.nic, rel=0.04)  # 190 GB/s below NVLink's 233
-    assert bus_bandwidth("all-gather", BIG, Group(4, 4), A100) == pytest.approx(A100.nic, rel=0.04)
+    assert bus_bandwidth("all-gather", BIG, RankGroup(4, 4), A100) == pytest.approx(A100.nic, rel=0.04)
 
 
 def test_a_switch_that_reduces_sends_less_than_a_ring():
-    assert "nvls" in algorithms("all-reduce", BIG, Group(8), H100)
-    assert "nvls" not in algorithms("all-reduce", BIG, Group(8), A100)
+    assert "nvls" in algorithms("all-reduce", BIG, RankGroup(8), H100)
+    assert "nvls" not in algorithms("all-reduce", BIG, RankGroup(8), A100)
     ring, nvls = (collective_seconds("all-reduce", BIG, 8, H100, a) for a in ("ring", "nvls"))
-    assert nvls == pytest.approx(BIG * (9 / 8) / (H100.nvlink * H100.generation.nvls_share), rel=1e-3) and nvls < ring
+    assert nvls == pytest.approx(BIG * (9 / 8) / (H100.nvlink * H100.tuning.nvls_share), rel=1e-3) and nvls < ring
 
 
 def test_halving_doubling_is_known_but_never_chosen():
-    found = algorithms("all-reduce", 4096, Group(64, 64), H100)
-    assert collective_seconds("all-reduce", 4096, Group(64, 64), H100) == min(
+    found = algorithms("all-reduce", 4096, RankGroup(64, 64), H100)
+    assert collective_seconds("all-reduce", 4096, RankGroup(64, 64), H100) == min(
         v for k, v in found.items() if k != "halving-doubling"
     )
-    assert collective_seconds("all-reduce", 4096, Group(64, 64), H100, "halving-doubling") == found["halving-doubling"]
+    assert (
+        collective_seconds("all-reduce", 4096, RankGroup(64, 64), H100, "halving-doubling") == found["halving-doubling"]
+    )
 
 
 def test_small_messages_take_the_latency_of_their_steps():
@@ -84,7 +86,7 @@ def test_small_messages_take_the_latency_of_their_steps():
     shape=st.sampled_from([(2, 1), (8, 1), (16, 2), (32, 4), (1024, 128), (3, 3)]),
 )
 def test_more_bytes_never_take_less_and_links_bound_all(kind, size, gpu, shape):
-    net, group = network(GPUS[gpu]), Group(*shape)
+    net, group = network(GPUS[gpu]), RankGroup(*shape)
     found = collective_seconds(kind, size, group, net)
     assert 0 < found <= collective_seconds(kind, 2 * size, group, net)
     least = {"all-reduce": 1, "broadcast": 1, "reduce": 1, "send-recv": 1}.get(kind, (group.gpus - 1) / group.gpus)
@@ -93,11 +95,11 @@ def test_more_bytes_never_take_less_and_links_bound_all(kind, size, gpu, shape):
 
 
 def test_groups_are_counts_numbers_or_shapes():
-    assert group_of(16, H100) == group_of(range(16), H100) == Group(16, 2)
-    assert group_of([0, 8, 16], H100) == Group(3, 3)
-    assert group_of(64, network(GPUS["GB200"])) == Group(64, 1)  # one NVL72 rack
+    assert group_of(16, H100) == group_of(range(16), H100) == RankGroup(16, 2)
+    assert group_of([0, 8, 16], H100) == RankGroup(3, 3)
+    assert group_of(64, network(GPUS["GB200"])) == RankGroup(64, 1)  # one NVL72 rack
     assert collective_seconds("all-reduce", 1e9, 1, H100) == collective_seconds("all-reduce", 0, 8, H100) == 0
-    assert [generation_of(GPUS[name]).nvls_share for name in ("A100", "H20", "B200", "GB200")] == [0, 0.85, 0.74, 0.74]
+    assert [tuning_of(GPUS[name]).nvls_share for name in ("A100", "H20", "B200", "GB200")] == [0, 0.85, 0.74, 0.74]
 
 
 def test_a_launch_is_added_once():
@@ -112,9 +114,15 @@ def test_a_launch_is_added_once():
         (lambda: collective_seconds("gossip", 1, 8, H100), "no collective 'gossip'; there are all-reduce, all-gather"),
         (lambda: collective_seconds("all-reduce", -1, 8, H100), "all-reduce: -1 bytes must not be negative"),
         (lambda: collective_seconds("all-gather", 1, 8, H100, "tree"), "all-gather has no algorithm 'tree'"),
-        (lambda: Group(4, 5), "a group of 4 GPUs in 5 servers: every server needs a GPU; use 1 to 4"),
-        (lambda: exchange_seconds(Exchange(1, 8, 1, 4), "dispatch", Group(8), H100), "4 experts on 8 GPUs leave some"),
-        (lambda: exchange_seconds(Exchange(1, 8, 1, 8), "scatter", Group(8), H100), "no exchange 'normal' 'scatter'"),
+        (lambda: RankGroup(4, 5), "a group of 4 GPUs in 5 servers: every server needs a GPU; use 1 to 4"),
+        (
+            lambda: exchange_seconds(Exchange(1, 8, 1, 4), "dispatch", RankGroup(8), H100),
+            "4 experts on 8 GPUs leave some",
+        ),
+        (
+            lambda: exchange_seconds(Exchange(1, 8, 1, 8), "scatter", RankGroup(8), H100),
+            "no exchange 'normal' 'scatter'",
+        ),
         (
             lambda: layout("4 nodes"),
             "layout '4 nodes' says neither GPUs nor degrees; write for example 16 (TP8) or EP8xPP2",
@@ -149,7 +157,9 @@ def test_bad_input(call, text):
 )
 def test_an_exchange_grows_with_tokens_and_shrinks_with_sms(tokens, servers, direction, mode):
     def seconds(count, sms=24):
-        return exchange_seconds(Exchange(count, 7168, 8, 256), direction, Group(8 * servers, servers), H100, mode, sms)
+        return exchange_seconds(
+            Exchange(count, 7168, 8, 256), direction, RankGroup(8 * servers, servers), H100, mode, sms
+        )
 
     assert 0 < seconds(tokens) <= seconds(2 * tokens)
     assert seconds(tokens, 4) >= seconds(tokens, 24)
@@ -158,8 +168,8 @@ def test_an_exchange_grows_with_tokens_and_shrinks_with_sms(tokens, servers, dir
 def test_a_token_reaches_as_many_gpus_as_even_draws_hit():
     draws = np.random.default_rng(0).integers(0, 8, (20_000, 8))
     hit = np.mean([len(set(row)) for row in draws.tolist()])
-    assert reached(Exchange(1, 1, 8, 256), Group(8)) == pytest.approx((hit, 1), rel=0.01)
-    assert reached(Exchange(1, 1, 8, 256), Group(128, 16))[1] < 4  # kept within four servers
+    assert reached(Exchange(1, 1, 8, 256), RankGroup(8)) == pytest.approx((hit, 1), rel=0.01)
+    assert reached(Exchange(1, 1, 8, 256), RankGroup(128, 16))[1] < 4  # kept within four servers
 
 
 # --- flows -----------------------------------------------------------------------------------------------------------------
@@ -398,5 +408,5 @@ def test_every_weight_sync_is_within_a_factor_of_two():
 def test_no_all_reduce_over_many_servers_beats_their_nics(gpu, servers):
     """Each server has to send 2 (m-1)/m of the buffer: 2 (n-1)/n, the bus factor, at most."""
     net = network(GPUS[gpu])
-    for found in algorithms("all-reduce", BIG, Group(8 * servers, servers), net).values():
+    for found in algorithms("all-reduce", BIG, RankGroup(8 * servers, servers), net).values():
         assert found >= 2 * (servers - 1) / servers * BIG / (8 * net.nic)

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from rfabric import cli
 from rfabric.compute import memory
-from rfabric.compute.configs import FAMILIES, model_of
+from rfabric.compute.configs import model_of
+from rfabric.compute.families import FAMILIES
 from rfabric.compute.gpus import GPUS, find_gpu
+from rfabric.compute.model_card import Split, model_card
 from rfabric.compute.models import Latent
 from rfabric.compute.named import find_config, find_model, load_model, read_model, same_model
-from rfabric.compute.sheet import Split, sheet
 from rfabric.errors import RFabricError
 from rfabric.folders import data_dir
 from rfabric.study.validate import parameters
@@ -464,7 +465,7 @@ def test_fewest_gpus_hold_it_and_half_of_them_do_not(name):
 
 def test_a_sheet_says_what_the_model_says():
     model = find_model("DeepSeek-V3")
-    told = sheet(model, Split(tp=8, pp=2, ep=16), 8192, "fp8")
+    told = model_card(model, Split(tp=8, pp=2, ep=16), 8192, "fp8")
     assert told["parameters"] == model.parameters and told["active_parameters"] == model.active_parameters
     assert told["weight_bytes"] == model.weight_bytes_at("fp8")
     assert told["prefill_flops_per_token"] * 8192 == pytest.approx(model.forward_flops(8192, 8192**2))

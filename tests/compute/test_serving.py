@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from rfabric.compute.gpus import GPUS
 from rfabric.compute.named import find_model
+from rfabric.compute.requests import Requests, closed_loop, in_turns, independent
 from rfabric.compute.roofline import DecodeStep, Server, step_of
-from rfabric.compute.serving import ENGINES, Batching, Requests, closed_loop, in_turns, independent, serve, sessions
+from rfabric.compute.serving import ENGINES, Batching, serve
 from rfabric.errors import RFabricError
 from rfabric.rl import read_recipe
 from rfabric.rl.lengths import SIDES, Lengths
@@ -21,7 +22,17 @@ from rfabric.study.validate import rl_logs, serving
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the measured inputs do not lie beside the checkout")
-STEP = DecodeStep(1e-2, 1e-6, 1e-4, 1e-7, 1e-3, 1e-5, p0=2e-4, p1=1e-7, h1=3e-5)
+STEP = DecodeStep(
+    weights_s=1e-2,
+    kv_s_per_token=1e-6,
+    matmul_s_per_response=1e-4,
+    attention_s_per_token=1e-7,
+    overhead_s=1e-3,
+    overhead_s_per_token=1e-5,
+    matmul_s_per_prompt_token=2e-4,
+    attention_s_per_pair=1e-7,
+    host_s_per_response=3e-5,
+)
 
 
 @pytest.mark.parametrize("engine", sorted(ENGINES))
@@ -37,15 +48,16 @@ def test_a_request_that_fills_the_cache_alone_is_served(engine, prompt, output):
 @settings(deadline=None)
 @given(st.integers(1, 50), st.integers(0, 4000), st.integers(0, 80), st.integers(1, 200))
 def test_steps_with_windows_are_the_sum_of_single_steps(n, context, steps, window):
-    step = dataclasses.replace(STEP, m2=3e-6, window=window)
+    step = dataclasses.replace(STEP, window_kv_s_per_token=3e-6, window=window)
+    overhead = step.overhead_s + (step.overhead_s_per_token + step.host_s_per_response) * n
+    weights, kv, window_kv = step.weights_s, step.kv_s_per_token, step.window_kv_s_per_token
+    matmul, attention = step.matmul_s_per_response, step.attention_s_per_token
     single = sum(
-        max(step.m0 + step.m1 * c + step.m2 * min(c, n * window), step.f0 * n + step.f1 * c)
-        + step.l0
-        + (step.l1 + step.h1) * n
+        max(weights + kv * c + window_kv * min(c, n * window), matmul * n + attention * c) + overhead
         for c in range(context, context + n * steps, n)
     )
     # Where a window fills within a step, that step counts as either all growing or all full: at most n tokens.
-    assert step.seconds(n, context, steps) == pytest.approx(single, rel=1e-9, abs=step.m2 * n)
+    assert step.seconds(n, context, steps) == pytest.approx(single, rel=1e-9, abs=step.window_kv_s_per_token * n)
 
 
 def test_a_step_without_prefill_is_a_decode_step():
@@ -78,8 +90,10 @@ def test_attention_replicas_share_experts_and_send_tokens_to_them():
     model = find_model("DeepSeek-V3")
     whole = Server(model, GPUS["H200"], tp=8, weights="fp8_block", expert_weights="fp8_block")
     apart = dataclasses.replace(whole, tp=1, dp=8, ep=8)
-    assert step_of(apart).e0 == pytest.approx(step_of(whole).e0)  # each GPU holds an eighth of the experts
-    assert step_of(apart).m0 > 4 * step_of(whole).m0  # and all of the rest
+    assert step_of(apart).experts_s == pytest.approx(
+        step_of(whole).experts_s
+    )  # each GPU holds an eighth of the experts
+    assert step_of(apart).weights_s > 4 * step_of(whole).weights_s  # and all of the rest
     assert step_of(apart).m1 == pytest.approx(step_of(whole).m1 / 8)  # a latent cache is not cut by tp, but dealt by dp
     cut = dataclasses.replace(apart, ep=1)
     assert step_of(cut).l1 >= step_of(apart).l1  # experts that are cut need every token on every GPU
@@ -88,8 +102,8 @@ def test_attention_replicas_share_experts_and_send_tokens_to_them():
 def test_a_pipeline_reads_all_weights_and_deals_out_responses():
     server = Server(find_model("Qwen3-32B"), GPUS["H100"], tp=2)
     staged = dataclasses.replace(server, pp=2)
-    assert step_of(staged).m0 == step_of(server).m0
-    assert step_of(staged).f0 == pytest.approx(step_of(server).f0 / 2)
+    assert step_of(staged).weights_s == step_of(server).weights_s
+    assert step_of(staged).matmul_s_per_response == pytest.approx(step_of(server).matmul_s_per_response / 2)
     assert step_of(staged).l0 > step_of(server).l0
     assert staged.kv_capacity_tokens > 2 * server.kv_capacity_tokens
 
@@ -423,34 +437,25 @@ def test_moments_that_contradict_are_refused():
         Lengths.of_moments("x", 9, 5, 512, 64)
 
 
-SESSION = """trace,agent,in_tokens,out_tokens,think_time_s
-a,main,1000,50,0
-b,main,700,20,0
-a,main,1200,60,8
-a,main,400,10,4
-a,main,900,30,5000
-b,main,800,0,3
-"""
-
-
-def test_agents_are_read_with_their_gaps_and_people_cut(tmp_path):
-    (tmp_path / "calls.csv").write_text(SESSION)
-    found = sessions(tmp_path / "calls.csv")
-    assert found.after.tolist() == [-1, -1, 0, 2, -1]  # the last of `a` came after a person
-    assert found.gap.tolist() == [0, 0, 8, 4, 0]
-    assert found.cached.tolist() == [0, 0, 1050, 0, 0]  # the third call of `a` starts from a shorter context
-    assert sessions(tmp_path / "calls.csv", 10**4).after.tolist() == [-1, -1, 0, 2, 3]
-    (tmp_path / "none.csv").write_text("trace,agent,in_tokens,out_tokens,think_time_s\n")
-    with pytest.raises(RFabricError, match="holds no calls; give a call a row"):
-        sessions(tmp_path / "none.csv")
-    (tmp_path / "other.csv").write_text("tokens\n4\n")
-    with pytest.raises(RFabricError, match="no column trace; it needs trace, agent"):
-        sessions(tmp_path / "other.csv")
+def recorded(path):
+    """Calls of recorded agents: each after its gap on the one before it, whose context is cached where it has grown."""
+    with path.open(newline="", encoding="utf-8") as file:
+        calls = [call for call in csv.DictReader(file) if int(call["out_tokens"])]
+    prompt, output = (np.array([int(call[key]) for call in calls]) for key in ("in_tokens", "out_tokens"))
+    gap = np.array([float(call["think_time_s"] or 0) for call in calls])
+    after, last = np.full(len(calls), -1), {}
+    for i, call in enumerate(calls):
+        agent = call["trace"], call["agent"]
+        after[i] = last.get(agent, -1) if gap[i] <= 300 else -1  # longer: a person, not a tool
+        last[agent] = i
+    context = np.where(after >= 0, prompt[after] + output[after], 0)
+    cached = np.where(context <= prompt, context, 0)
+    return Requests(prompt, output, after, np.where(after >= 0, gap, 0), cached, np.full(len(calls), -1))
 
 
 @needs_data
 def test_recorded_agents_can_be_served():
-    found = sessions(DATA / "traces" / "agentic_coding_requests.csv")
+    found = recorded(DATA / "traces" / "agentic_coding_requests.csv")
     server = Server(find_model("Qwen3-30B-A3B"), GPUS["H200"], tp=8)
     served = serve(step_of(server), server.kv_capacity_tokens, Batching(), found)
     assert (served.end > served.arrival).all() and served.peak_kv_tokens <= server.kv_capacity_tokens

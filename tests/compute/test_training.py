@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from rfabric.compute import GPUS, training
 from rfabric.compute.named import find_model
-from rfabric.compute.training import FSDP, RL, Layout, Parts, Trainer, backward, forward, matmul_seconds, training_step
+from rfabric.compute.training import (
+    FSDP,
+    RL,
+    Layout,
+    PassSeconds,
+    Trainer,
+    backward,
+    forward,
+    matmul_seconds,
+    training_step,
+)
 from rfabric.errors import RFabricError
 from rfabric.rl import read_recipe, timing
 from rfabric.study.validate import nemo_rl, verl, vidur_mlp
@@ -68,7 +78,7 @@ def test_a_pass_grows_with_its_tokens_and_micro_batches(name, split, micro, powe
     one, two = (forward(t, n * 2**power, n * 2**power * 4096, micro) for n in (1, 2))
     assert one.seconds < two.seconds < 2 * one.seconds * (1 + 1e-9)
     assert forward(t, 2**power, 2**power * 4096, 2 * micro).seconds > one.seconds
-    assert all(getattr(one, f.name) >= 0 for f in dataclasses.fields(Parts))
+    assert all(getattr(one, f.name) >= 0 for f in dataclasses.fields(PassSeconds))
 
 
 def test_backward_computes_twice_as_much_and_all_again_with_full_recomputation():
@@ -148,7 +158,7 @@ def test_what_leaves_a_server_is_left_to_the_fabric():
     t = timing.trainer_of(w)
     inside = forward(dataclasses.replace(t, layout=Layout(tp=8, dp=2)), 1e5, 1e9)
     assert forward(t, 1e5, 1e9).tensor == pytest.approx(inside.tensor)
-    assert forward(dataclasses.replace(t, abroad=True), 1e5, 1e9).tensor > inside.tensor
+    assert forward(dataclasses.replace(t, between_servers=True), 1e5, 1e9).tensor > inside.tensor
 
 
 def test_a_recipe_may_say_what_share_of_the_peak_is_reached():

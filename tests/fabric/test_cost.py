@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rfabric.cli import main
 from rfabric.errors import RFabricError
 from rfabric.fabric import (
+    BUILDERS,
     Fabric,
     Link,
     Node,
@@ -24,7 +25,6 @@ from rfabric.fabric import (
     rfabric,
     topoopt,
 )
-from rfabric.fabric.builders import BUILDERS
 from rfabric.fabric.cost import METRES, TABLE, bill, flips, parts, price_table
 from rfabric.fabric.dollars import HOURS_A_YEAR, Gpus, step_cost
 from rfabric.fabric.match import bandwidth, build, equal_cost_fat_tree, matched, settings_of, variants

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, Link, Needs, Node, Port, fat_tree, host_ip, host_mac, parse_fabric, rfabric
-from rfabric.fabric.builders import fat_tree as build_fat_tree
 from rfabric.fabric.spec import shape_for
 from rfabric.optics import Circuits, light, planes
 from rfabric.optics.templates import mesh
@@ -115,7 +114,7 @@ def test_specs_of_files_names_and_json(tmp_path):
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        ("torus", "no fabric named 'torus', .*there are fat-tree, ideal, leaf-spine"),
+        ("toruses", "no fabric named 'toruses', .*there are fat-tree, ideal, leaf-spine"),
         ("rfabric,pod=2", "'pod=2' is not a setting, did you mean pods.; write KEY=VALUE with one of pods, tors"),
         ("rfabric,pods=0", "pods=0 must be a whole number, 1 or more"),
         ("rfabric,pods=2.5", "pods=2.5 must be a whole number"),
@@ -127,7 +126,7 @@ def test_specs_of_files_names_and_json(tmp_path):
         ("fat-tree,oversubscription=nan", "must be a number"),
         ("fat-tree,pods=1,tors=1,gpus=1", "is one GPU; a fabric needs two"),
         ("fat-tree,tors=600", "the limit is 64 pods of 32; the nearest that works is tors=32"),
-        ("nowhere.py", "no topology file nowhere.py"),
+        ("nowhere.py", "no fabric file nowhere.py"),
         ("nowhere.json", "fabric file nowhere.json"),
     ],
 )
@@ -154,7 +153,7 @@ def test_names_that_a_shell_or_linux_would_trip_over_are_refused():
 def test_random_fat_trees_are_connected_and_full(pods, tors, gpus, ratio):
     if pods * tors * gpus < 2 or gpus % ratio:
         return
-    fabric = build_fat_tree(pods, tors, gpus, ratio)
+    fabric = fat_tree(pods, tors, gpus, ratio)
     routes = Routes(fabric)
     assert not unreachable(routes, [(fabric.hosts[0], h) for h in fabric.hosts[1:]])
 

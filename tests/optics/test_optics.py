@@ -257,8 +257,8 @@ def test_mesh_gives_each_rack_one_partner_a_plane(n):
 # --- what comes ------------------------------------------------------------------------------------------------------
 
 
-def begins(now=(0.0,), ahead=(0.0,), lead=(0.0,), follows=(0,)):
-    return Begins(*(np.array(some, dtype=float) for some in (now, ahead, lead)), np.array(follows))
+def begins(now=(0.0,), ahead=(0.0,), lead=(0.0,), follows=((0,),)):
+    return Begins(*(np.array(some, dtype=float) for some in (now, ahead, lead)), follows)
 
 
 def one_link(*seconds):
@@ -273,14 +273,15 @@ def prospects(now, later):
 
 
 def test_what_comes_begins_after_what_it_follows_or_at_an_instant_of_its_own():
-    told = begins(ahead=(1.0, 0.5, 2.0), lead=(0.0, 0.25, 0.0), follows=(0, -1, 1))
-    np.testing.assert_allclose(told.ends(np.array([4.0]), np.array([3.0, 1.0, 2.0])), [8.0, 1.75, 12.0])
-    np.testing.assert_allclose(told.ends(np.array([4.0]), np.array([3.0, 1.0, 2.0]), 6.0), [9.0, 7.0, 13.0])
+    told = begins(ahead=(1.0, 0.5, 2.0), lead=(0.0, 0.25, 0.0), follows=((0,), (), (1,)))
+    seconds = np.array([3.0, 1.0, 2.0])
+    np.testing.assert_allclose(told.ends(np.array([4.0]), seconds), [8.0, 1.75, 12.0])
+    np.testing.assert_allclose(told.ends(np.array([4.0]), seconds, 6.0), [9.0, 7.0, 13.0])
 
 
 @given(st.floats(0, 200), st.floats(0, 200), st.floats(0, 200))
 def test_a_dark_time_costs_what_of_it_is_left_as_what_comes_wants_to_send(dark, ahead, lead):
-    before, after, told = prospects([1e-6], [0.8]), prospects([1e-6], [0.4]), begins((0.0,), (ahead,), (lead,), (-1,))
+    before, after, told = prospects([1e-6], [0.8]), prospects([1e-6], [0.4]), begins((0.0,), (ahead,), (lead,), ((),))
     touched, other = np.array([False, True]), np.array([True, False])
     better = min(0.4, max(dark - lead, 0.0))
     wait = max(dark - ahead - lead, 0.0)
@@ -289,11 +290,40 @@ def test_a_dark_time_costs_what_of_it_is_left_as_what_comes_wants_to_send(dark, 
     assert gain(before, after, told, other, dark).later == pytest.approx(better)
 
 
+def test_what_waits_for_several_begins_after_the_last_of_them():
+    told = begins((0.0, 0.0), (1.0, 0.0), (0.0, 0.0), ((0, 1), (1, 2)))
+    for now, ends in (((4.0, 2.0), [8.0, 9.0]), ((2.0, 9.0), [13.0, 14.0])):
+        np.testing.assert_allclose(told.ends(np.array(now), np.array([3.0, 1.0])), ends)
+
+
+def test_a_delay_is_worth_it_where_a_queue_behind_another_ends_sooner():
+    """The first of a queue ends 5 s sooner, another 1 s later; the next of the queue waits for both, or for the other alone."""
+    before, after = prospects([10.0, 2.0], [3.0]), prospects([5.0, 3.0], [3.0])
+    untouched = np.zeros(3, bool)
+    queue = gain(before, after, begins((0.0, 8.0), (0.0,), (0.0,), ((0, 1),)), untouched, 0.0)
+    other = gain(before, after, begins((0.0, 8.0), (0.0,), (0.0,), ((1,),)), untouched, 0.0)
+    assert queue.seconds == other.seconds == -1.0  # the other ends last
+    queue = gain(before, after, begins((0.0, 0.0), (0.0,), (0.0,), ((0, 1),)), untouched, 0.0)
+    other = gain(before, after, begins((0.0, 6.0), (0.0,), (0.0,), ((1,),)), untouched, 0.0)
+    assert queue.seconds == 4.0 and other.seconds == -1.0
+
+
+@given(st.floats(0, 4), st.floats(0.1, 5), st.floats(0.1, 5))
+def test_stages_share_a_link_only_while_both_send(later, one, two):
+    outlook = Outlook(np.array([[one, 0.0], [two, 0.0]]), np.zeros(2))
+    apart, together = outlook.ends_from(np.array([0.0, later])), outlook.ends_from(np.zeros(2))
+    assert (apart >= np.array([one, later + two]) * (1 - 1e-9)).all()
+    assert (apart <= (together + np.array([0.0, later])) * (1 + 1e-9)).all()
+    if later >= together[0]:
+        np.testing.assert_allclose(apart, [one, later + two])
+    np.testing.assert_array_equal(outlook.ends_from(np.full(2, later)), together + later)
+
+
 def test_what_follows_in_line_waits_for_a_dark_time_once():
     before, after = prospects([10.0], [10.0]), prospects([4.0], [4.0])
     found = gain(before, after, begins(), np.array([True, True]), 2.0)
     assert found.seconds == pytest.approx((10.0 - (2.0 + 4.0)) + 2.0)  # a rewire of its own would cost the second 2 s
-    beside = gain(before, after, begins(follows=(-1,)), np.array([True, True]), 2.0)
+    beside = gain(before, after, begins(follows=((),)), np.array([True, True]), 2.0)
     assert beside.seconds == pytest.approx((10.0 - 6.0) + ((4.0 + 2.0) - (2.0 + 4.0)))
 
 
@@ -337,9 +367,9 @@ def test_circuits_are_lit_ahead_for_what_comes_later_than_the_dark_time(policy):
 
 def test_who_has_no_way_asks_again_once_another_has_ended():
     contract, finish = Rewiring(FABRIC, Timing(), start()), np.full(4, np.inf)
-    contract.begin("first", np.array([0, 1]))
+    contract.begin("first", np.array([0, 1]), 0.0)
     contract.stay()
-    contract.begin("second", np.array([2, 3]))
+    contract.begin("second", np.array([2, 3]), 0.5)
     contract.wait()
     contract.ask_again(finish)
     assert contract.asking == ()

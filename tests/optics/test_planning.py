@@ -1,4 +1,4 @@
-"""Planning circuits: solvers against linear programs, stages of every granularity, the verb `plan`, and its bench."""
+"""Planning circuits: solvers against linear programs, stages of every granularity, the verb `circuits`, its bench."""
 
 import json
 import random
@@ -26,9 +26,9 @@ from rfabric.routing.schemes import Routing
 from rfabric.schedulers.traffic import read_traffic
 from rfabric.simulate.world import simulate
 from rfabric.study import planning_bench
-from rfabric.study.forecast import Turn, forecast
+from rfabric.study.forecast import StageRewire, forecast
 from rfabric.study.planning import in_flight, plan
-from rfabric.trace import PhaseKey, TraceBuilder, all_to_all, ring, stage_demand, stages, write_trace
+from rfabric.trace import Demands, PhaseKey, Scene, TraceBuilder, all_to_all, ring, stage_demand, stages, write_trace
 from rfabric.units import transfer_seconds
 
 SMALL = rfabric(pods=2, tors=3, gpus=2, planes=3)
@@ -254,7 +254,7 @@ def test_collectives_are_cut_where_the_label_changes_and_begin_with_the_compute_
 
 def test_a_stage_knows_which_it_follows_and_what_is_computed_between():
     every = stages(job(SMALL), "per-collective")
-    assert [s.number for s in every] == [0, 1, 2, 3, 4] and [s.follows for s in every] == [-1, 0, 1, 2, 3]
+    assert [s.number for s in every] == [0, 1, 2, 3, 4] and [s.follows for s in every] == [(), (0,), (1,), (2,), (3,)]
     assert [s.lead for s in every] == [1.0, 1.0, 1.0, 1.0, 0.0] and [s.gap for s in every] == [0.0] * 5
     b = TraceBuilder(SMALL.hosts)
     first = b.flows([0], [4], 1e9, phase="training", label="a")
@@ -263,8 +263,40 @@ def test_a_stage_knows_which_it_follows_and_what_is_computed_between():
     b.flows([1], [5], 1e9, start=7.0, phase="other", label="alone")
     found = {s.key.phase: s for s in stages(b.build(), "per-phase")}
     weights, alone = found["weight_sync"], found["other"]
-    assert (weights.follows, weights.gap, weights.lead) == (found["training"].number, 2.0, 3.0)
-    assert (alone.follows, alone.gap, alone.begin) == (-1, 0.0, 7.0)
+    assert (weights.follows, weights.gap, weights.lead) == ((found["training"].number,), 2.0, 3.0)
+    assert (alone.follows, alone.gap, alone.begin) == ((), 0.0, 7.0)
+
+
+def test_a_stage_follows_all_that_its_first_byte_waits_for_with_no_other_between():
+    b = TraceBuilder(SMALL.hosts)
+    first = b.flows([0], [4], 1e9, phase="training", label="a")
+    other = b.flows([1], [5], 1e9, after=first, phase="training", label="b")
+    done = b.compute(0, 0.0, after=[*first, *other], phase="training", label="both")
+    for i in range(70):  # more stages than a word has bits
+        last = other = b.flows([2], [6], 1e9, after=other, phase="training", label="ab"[i % 2])
+    b.flows([0], [4], 1e9, after=[done, *last], phase="weight_sync", label="weights")
+    every = stages(b.build(), "per-collective")
+    assert [s.follows for s in every[:3]] == [(), (0,), (1,)]
+    assert every[-1].follows == (0, 1, 71) and every[-2].follows == (70,)
+
+
+def test_of_stages_at_one_instant_those_that_others_wait_for_come_first():
+    b = TraceBuilder(SMALL.hosts)
+    work = b.compute(0, 1.0, phase="training", label="work")
+    late = b.flows([0], [4], 1e9, start=5.0, phase="training", label="late")
+    first = b.flows([1], [5], 1e9, after=[work], phase="weight_sync", label="weights")
+    b.flows([0], [4], 1e9, after=first, phase="training", label="after")
+    assert late and [s.label for s in stages(b.build(), "per-collective")] == ["weights", "after", "late"]
+
+
+def test_who_has_begun_and_computes_yet_sends_after_what_is_left_of_it():
+    trace = job(SMALL)
+    first, second, *_ = stages(trace, "per-collective")
+    rows = first.rows, trace.size[first.rows].astype(float)
+    scene = Scene((second,), {first: rows, second: rows}, (), Circuits(), 10.25, {first: 10.0, second: 10.25})
+    np.testing.assert_allclose(scene.begins.now, [0.75, 1.0])
+    _, (sending,), _ = Demands(trace, SMALL).told(scene)
+    assert sending.lead == 0.75
 
 
 @settings(max_examples=20, deadline=None)
@@ -405,7 +437,7 @@ def test_who_waits_for_a_rewire_waits_in_the_forecast_too(how, a, usable):
     b.flows([2], [0], 5e9, start=0.5, label="b")  # 0.1 s
     trace = b.build()
     (number,) = (i for i, stage in enumerate(stages(trace, "per-collective")) if stage.label == "b")
-    found, rows = foreseen(fabric, trace, lit, [Turn(number, after)], in_flight=how)
+    found, rows = foreseen(fabric, trace, lit, [StageRewire(number, after)], in_flight=how)
     assert found.turns == ((pytest.approx(0.5), pytest.approx(usable, rel=1e-4)),)
     assert found.finish[rows["a"]] == pytest.approx(a, rel=1e-4)
     assert found.finish[rows["b"]] == pytest.approx(usable + 0.1, rel=1e-4)
@@ -420,7 +452,7 @@ def test_nobody_who_sends_is_cut_off_in_the_forecast():
     b.flows([2], [0], 5e9, start=0.5, label="b")
     trace = b.build()
     (number,) = (i for i, stage in enumerate(stages(trace, "per-collective")) if stage.label == "b")
-    found, rows = foreseen(fabric, trace, lit, [Turn(number, after)])
+    found, rows = foreseen(fabric, trace, lit, [StageRewire(number, after)])
     assert found.finish[rows["a"]] == pytest.approx(1.0, rel=1e-4)
     assert found.finish[rows["b"]] == pytest.approx(1.115, rel=1e-4)
     never, rows = foreseen(fabric, trace, lit)

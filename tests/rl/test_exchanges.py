@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.rl import flows, plan_of, read_recipe, trace_of
-from rfabric.rl.exchanges import of_log_probs, of_sharded, of_training, of_update, training_passes
+from rfabric.rl.exchanges import of_log_probs, of_sharded, of_update, training_passes
 from rfabric.rl.phases import step_of
-from rfabric.rl.popularity import heat, popularity, routing
+from rfabric.rl.popularity import imbalance, popularity, routing
+from rfabric.rl.traffic import training_traffic
 from rfabric.simulate.world import simulate
 from rfabric.trace import PhaseKey
 
@@ -74,7 +75,8 @@ def test_loops_send_all_and_compute_all(wanted, seed):
 
 def test_every_layer_of_every_pass_and_micro_batch_exchanges():
     w = job("grpo-64-moe")
-    t, layers, trained = w.training, w.model.experts.layers, step_of(w, 0, 0).trained
+    t, layers, step = w.training, w.model.experts.layers, step_of(w, 0, 0)
+    trained = step.trained
     micro = trained.log_prob_micro_batches
     assert of_log_probs(w, trained).repeat == 2 * layers * t.log_prob_passes * micro
     for batch in trained.mini_batches:
@@ -83,7 +85,7 @@ def test_every_layer_of_every_pass_and_micro_batch_exchanges():
         assert sum(loop.repeat for loop in loops) == 2 * layers * 3 * batch.micro_batches
         assert [loop.repeat for loop in loops[1:]] == [2 * layers * 2 // t.buckets] * (t.buckets - 1)
         assert sum(loop.seconds for loop in loops) == pytest.approx(batch.seconds(t.buckets))
-    assert len(of_training(w, trained)) == len(trace_of(w).loops)
+    assert len(training_traffic(w, step).loops) == len(trace_of(w).loops)
 
 
 def test_buckets_leave_while_the_last_backward_pass_exchanges():
@@ -115,7 +117,7 @@ def test_all_ways_to_the_seconds_of_training_agree(which):
 def test_overlap_hides_what_is_shorter():
     """max(computing, exchange) instead of their sum, with the same bytes in twice as many exchanges of half the size."""
     plain, overlapped = job("grpo-64-moe"), job("grpo-64-moe", "training.overlap_batches=true")
-    a, b = (of_training(w, step_of(w, 0, 0).trained) for w in (plain, overlapped))
+    a, b = (training_traffic(w, step_of(w, 0, 0)).loops for w in (plain, overlapped))
     for one, other in zip(a, b, strict=True):
         (turn,), (half,) = one.turns, other.turns
         wire = one.repeat * flows.wire_seconds(plain, turn.flows)
@@ -149,7 +151,7 @@ def test_what_computing_does_not_hide_of_sharded_layers_is_exposed(nic):
         loop, (gather, scatter) = of_sharded(w, batch), (flows.wire_seconds(w, f) for f in flows.sharded(w))
         computing = batch.seconds(w.training.buckets)
         ahead, back = batch.micro_batches * gather, batch.micro_batches * (gather + scatter)
-        expected = max(ahead, batch.ahead * computing) + max(back, (1 - batch.ahead) * computing)
+        expected = max(ahead, batch.forward_share * computing) + max(back, (1 - batch.forward_share) * computing)
         assert computing + loop.exposed(w) == pytest.approx(expected)
 
 
@@ -200,7 +202,7 @@ def test_popularity_drifts_from_step_to_step(seed, step, skew, drift):
     assert now.shape == (2, 1, 32) and (now == again).all() and now.sum(axis=2) == pytest.approx(np.ones((2, 1)))
     assert (now == then).all() == (drift == 0)
     assert not (now[0] == now[1]).all()  # each layer has ranks of its own
-    assert 1 < heat(now) <= 32
+    assert 1 < imbalance(now) <= 32
 
 
 def test_drift_moves_as_many_experts_as_it_says():
@@ -242,16 +244,16 @@ def test_more_skew_takes_longer_and_none_is_as_without():
 
 
 def test_the_busiest_gpu_computes_for_all():
-    """Tokens' share of the experts' matmuls grows by the heat, all else stays."""
+    """Tokens' share of the experts' matmuls grows by their imbalance, all else stays."""
     w = job("grpo-64-moe", "training.skew=1", "efficiency.training=0.4")
     even = job("grpo-64-moe", "efficiency.training=0.4")
     hot, cold = (step_of(x, 0, 0).trained for x in (w, even))
     m = w.model
     tokens = hot.log_prob_tokens.mean()
-    extra = (heat(hot.routing) - 1) * 2 * (m.active_parameters - m.dense_parameters) * tokens / 4
+    extra = (imbalance(hot.routing) - 1) * 2 * (m.active_parameters - m.dense_parameters) * tokens / 4
     seconds = extra / (w.gpu.bf16_flops * 0.4)
-    assert (hot.log_prob_parts.seconds - cold.log_prob_parts.seconds) == pytest.approx(seconds)
-    modelled = [step_of(job("grpo-64-moe", f"training.skew={s}"), 0, 0).trained.log_prob_parts for s in (0, 1)]
+    assert (hot.log_prob_pass.seconds - cold.log_prob_pass.seconds) == pytest.approx(seconds)
+    modelled = [step_of(job("grpo-64-moe", f"training.skew={s}"), 0, 0).trained.log_prob_pass for s in (0, 1)]
     assert modelled[1].matmul > modelled[0].matmul and modelled[1].attention == modelled[0].attention
 
 

@@ -97,11 +97,13 @@ def test_decode_reads_the_experts_that_a_batch_touches():
     hbm = w.gpu.hbm_bytes_per_s * w.efficiency.hbm * w.generation.tp
     embedding = model.vocab * model.hidden
     one = 2 * (model.active_parameters - embedding) / hbm
-    assert step.seconds(1, 0) - step.l0 - step.l1 - step.h1 == pytest.approx(one)  # one token reads what it passes
+    each = step.overhead_s_per_token + step.host_s_per_response
+    assert step.seconds(1, 0) - step.overhead_s - each == pytest.approx(one)  # one token reads what it passes
     everything = 2 * (model.parameters - embedding) / hbm
-    assert step.m0 + step.e0 == pytest.approx(everything)
-    two = step.m0 + step.e0 * (1 - (1 - 8 / 128) ** 2)
-    assert step.seconds(2, 0) == pytest.approx(max(two, 2 * step.f0) + step.l0 + 2 * (step.l1 + step.h1))
+    assert step.weights_s + step.experts_s == pytest.approx(everything)
+    two = step.weights_s + step.experts_s * (1 - (1 - 8 / 128) ** 2)
+    busy = max(two, 2 * step.matmul_s_per_response)
+    assert step.seconds(2, 0) == pytest.approx(busy + step.overhead_s + 2 * each)
 
 
 def test_groups_follow_megatron_and_every_gpu_stands_in_one():

@@ -355,8 +355,10 @@ def test_a_workload_is_checked_from_python_too():
     st.integers(0, 60),
 )
 def test_steps_in_a_row_are_the_sum_of_single_steps(step, n, context, steps):
+    weights, kv = step.weights_s, step.kv_s_per_token
+    matmul, attention = step.matmul_s_per_response, step.attention_s_per_token
     single = sum(
-        max(step.m0 + step.m1 * c, step.f0 * n + step.f1 * c) + step.l0 + step.l1 * n
+        max(weights + kv * c, matmul * n + attention * c) + (step.overhead_s + step.overhead_s_per_token * n)
         for c in range(context, context + n * steps, n)
     )
     assert step.seconds(n, context, steps) == pytest.approx(single, rel=1e-9, abs=1e-12)
@@ -366,7 +368,7 @@ def test_steps_in_a_row_are_the_sum_of_single_steps(step, n, context, steps):
 def test_decode_gets_slower_with_context_and_batch_and_faster_with_tp(n):
     step = decode_step(recipe())
     assert step.seconds(n, 1000 * n) < step.seconds(n, 2000 * n)
-    assert step.seconds(n, 1000 * n) < step.seconds(2 * n, 2000 * n) < 2 * step.seconds(n, 1000 * n) + step.l0
+    assert step.seconds(n, 1000 * n) < step.seconds(2 * n, 2000 * n) < 2 * step.seconds(n, 1000 * n) + step.overhead_s
     times = [decode_step(recipe(f"generation.tp={tp}")).seconds(n, 1000 * n) for tp in (1, 2, 4, 8)]
     assert times == sorted(times, reverse=True)
 
@@ -374,7 +376,7 @@ def test_decode_gets_slower_with_context_and_batch_and_faster_with_tp(n):
 def test_decode_of_one_response_reads_the_weights_once():
     w = recipe("generation.tp=1")
     step = decode_step(w)
-    bare = step.seconds(1, 0) - step.l0 - step.l1 - step.h1
+    bare = step.seconds(1, 0) - step.overhead_s - step.overhead_s_per_token - step.host_s_per_response
     expected = 2 * w.model.matmul_parameters / (3.35e12 * 0.8)
     assert bare == pytest.approx(expected)
 

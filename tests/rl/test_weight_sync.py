@@ -9,7 +9,7 @@ from rfabric.compute.sync_time import PACK, UNPACK
 from rfabric.errors import RFabricError
 from rfabric.rl import STRATEGIES, read_recipe, trace_of
 from rfabric.rl.flows import leaving, wire_seconds
-from rfabric.rl.weight_sync import parts, software_seconds, sync_bytes
+from rfabric.rl.weight_sync import held_shares, software_seconds, sync_bytes
 from rfabric.trace import PhaseKey
 
 WHOLE = ("flat", "tree", "rank0", "p2p")  # a GPU receives its shard and nothing else
@@ -112,12 +112,12 @@ def test_a_delta_is_a_flat_sync_of_the_changed_bytes():
 def test_experts_dealt_to_several_servers_come_from_each_of_them():
     w = job(name="grpo-64-moe")
     assert w.training.ep == 16 and w.gpus_per_server == 8
-    dense, *experts = parts(w)
+    dense, *experts = held_shares(w)
     assert dense.gpus == tuple(range(32)) and dense.share == pytest.approx(
         w.model.dense_parameters / w.model.parameters
     )
     assert [part.gpus for part in experts] == [(*range(8), *range(16, 24)), (*range(8, 16), *range(24, 32))]
-    assert sum(part.share for part in parts(w)) == pytest.approx(1)
+    assert sum(part.share for part in held_shares(w)) == pytest.approx(1)
     got = received(w, STRATEGIES["flat"](w)[0])
     assert got[32:] == pytest.approx(w.model.weight_bytes / w.generation.tp)
 
@@ -132,7 +132,7 @@ def test_point_to_point_takes_each_expert_from_the_gpu_that_has_it():
 
 def test_stages_and_wide_expert_groups_part_the_weights():
     w = job("training.pp=2", "training.tp=8")
-    held = parts(w)
+    held = held_shares(w)
     assert [part.gpus for part in held] == [tuple(range(16)), tuple(range(16, 32))]
     assert [part.share for part in held] == pytest.approx([0.5, 0.5])
 

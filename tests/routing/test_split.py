@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfabric.cli.arguments import ROUTINGS, main
+from rfabric.cli import main
+from rfabric.cli.arguments import ROUTINGS
 from rfabric.emulate.world import emulate
 from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric

@@ -9,25 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfabric.compute.serving import Batching, Session, independent, serve
+from rfabric.compute.requests import independent
+from rfabric.compute.serving import Batching, Session, serve
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.rl import read_recipe
 from rfabric.rl.phases import responses
 from rfabric.rl.timing import decode_step
 from rfabric.schedulers.orchestrrl import Tuning, engines_of, orchestrate, seat_gpus
+from rfabric.schedulers.orchestrrl.outlook import LengthForecast, forecast, outlook
 from rfabric.schedulers.orchestrrl.replanning import (
-    Forecast,
     Problem,
     evened,
     exact,
-    forecast,
     keep,
-    outlook,
     overfull,
     replan,
     seat_seconds,
-    step_seconds,
 )
 from rfabric.schedulers.table import scheduled
 from rfabric.simulate.world import simulate
@@ -67,7 +65,7 @@ def test_a_forecast_follows_lengths_that_grow():
 
 
 def test_what_remains_is_conditional_on_what_was_made():
-    expected = Forecast(np.array([10.0, 20.0, 30.0, 100.0]), 100)
+    expected = LengthForecast(np.array([10.0, 20.0, 30.0, 100.0]), 100)
     assert expected.remaining(15).tolist() == [5, 15, 85]
     assert expected.remaining(99.5).tolist() == [0.5]
     assert expected.remaining(100).tolist() == [1.0]
@@ -76,7 +74,7 @@ def test_what_remains_is_conditional_on_what_was_made():
 def test_the_roofline_of_arrays_is_that_of_decode_steps():
     step, n = decode_step(workload()), np.array([1.0, 8, 64, 700])
     expected = [step.seconds(int(k), float(k) * 900) for k in n]
-    assert step_seconds(step, n, n * 900) == pytest.approx(expected, rel=1e-12)
+    assert step.decode(n, n * 900) == pytest.approx(expected, rel=1e-12)
 
 
 def test_an_outlook_that_never_changes_is_what_an_engine_takes():
@@ -359,7 +357,7 @@ def test_without_planner_and_moves_servers_stay_as_the_recipe_says():
         ((), "orchestrrl,hysteresis=-1", "hysteresis -1 must be 0 or more"),
         ((), "orchestrrl,switch=soon", "'soon' is not a quantity"),
         ((), "orchestrrl,moves=many", "moves=many is not a number"),
-        ((), "orchestrrl,speed=2", "no setting 'speed'; it has period, balance, hysteresis, switch, moves"),
+        ((), "orchestrrl,speed=2", "'speed=2' is not a setting; .* of period, balance, hysteresis, switch, moves"),
     ],
 )
 def test_bad_input_names_what_is_wrong(changes, policy, text):

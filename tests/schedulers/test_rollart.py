@@ -12,9 +12,12 @@ from rfabric.compute.sync_time import UNPACK
 from rfabric.errors import RFabricError
 from rfabric.folders import data_dir
 from rfabric.rl import phases, read_recipe
-from rfabric.schedulers.rollart import PULL, PUSH, TASKS, affinity, mixed, named_tasks, transfer, with_affinity
-from rfabric.schedulers.rollart.agents import Episode, Pool, Task, draw
-from rfabric.schedulers.rollart.trajectories import Manner, play
+from rfabric.schedulers.rollart import TASKS, affinity, mixed, named_tasks, transfer, with_affinity
+from rfabric.schedulers.rollart.engines import Pool
+from rfabric.schedulers.rollart.rules import RolloutRules
+from rfabric.schedulers.rollart.tasks import Episode, Task, draw
+from rfabric.schedulers.rollart.trajectories import play
+from rfabric.schedulers.rollart.weights import PULL, PUSH
 from rfabric.schedulers.table import scheduled
 from rfabric.study.reproduce import SECOND_HAND
 from rfabric.study.reproduce import rollart as paper
@@ -28,17 +31,17 @@ def pool(gpu="H800", engines=2, **changed):
     return Pool(gpu, Server(MODEL, GPUS[gpu]), engines, **changed)
 
 
-def run(manner, pools=None, tasks=(PLAIN,), steps=3, train=5.0, seed=0):
-    episodes = mixed(list(tasks), seed, LONGEST, manner)
-    return play(pools or [pool()], episodes, lambda batch: train, manner, steps)
+def run(rules, pools=None, tasks=(PLAIN,), steps=3, train=5.0, seed=0):
+    episodes = mixed(list(tasks), seed, LONGEST, rules)
+    return play(pools or [pool()], episodes, lambda batch: train, rules, steps)
 
 
 def begun(played):
     return sum(what == "begin" for _, what, _ in played.events)
 
 
-MANNERS = st.builds(
-    Manner,
+RULES = st.builds(
+    RolloutRules,
     batch=st.sampled_from([8, 16]),
     group=st.sampled_from([1, 4, 8]),
     parallel=st.just(True),
@@ -65,51 +68,51 @@ WORLDS = st.sampled_from(
 
 
 @settings(max_examples=60, deadline=None)
-@given(MANNERS, WORLDS, st.sampled_from([0.0, 0.5, 3.0, 20.0]), st.integers(0, 5))
-def test_trajectories_are_conserved_fresh_and_whole_groups(manner, pools, train, seed):
-    played = run(manner, pools, train=train, steps=4, seed=seed)
+@given(RULES, WORLDS, st.sampled_from([0.0, 0.5, 3.0, 20.0]), st.integers(0, 5))
+def test_trajectories_are_conserved_fresh_and_whole_groups(rules, pools, train, seed):
+    played = run(rules, pools, train=train, steps=4, seed=seed)
     assert begun(played) == sum(played.counts.values())
-    assert played.counts["trained"] == 4 * manner.batch
+    assert played.counts["trained"] == 4 * rules.batch
     taken = [who.episode.number for it in played.iterations for who in it.batch]
     assert len(set(taken)) == len(taken)
     for it in played.iterations:
-        assert len(it.batch) == manner.batch
-        assert max(it.stale) <= manner.staleness and min(it.stale) >= 0
+        assert len(it.batch) == rules.batch
+        assert max(it.stale) <= rules.staleness and min(it.stale) >= 0
         groups = [who.episode.group for who in it.batch]
-        assert all(groups.count(group) == manner.group for group in set(groups))
+        assert all(groups.count(group) == rules.group for group in set(groups))
 
 
 @settings(max_examples=30, deadline=None)
-@given(MANNERS, st.integers(0, 5))
-def test_time_runs_forward_and_training_never_overlaps_itself(manner, seed):
-    played = run(manner, seed=seed)
+@given(RULES, st.integers(0, 5))
+def test_time_runs_forward_and_training_never_overlaps_itself(rules, seed):
+    played = run(rules, seed=seed)
     times = [at for at, _, _ in played.events]
     assert times == sorted(times)
     for before, it in zip(played.iterations, played.iterations[1:], strict=False):
-        assert it.training[0] >= before.training[1] + manner.transfer
+        assert it.training[0] >= before.training[1] + rules.transfer
         assert it.ready >= before.ready
     for it in played.iterations:
         assert it.ready <= it.resumed == it.training[0]
 
 
 @settings(max_examples=15, deadline=None)
-@given(MANNERS, st.integers(0, 5))
-def test_events_are_the_same_every_time(manner, seed):
-    assert run(manner, seed=seed).events == run(manner, seed=seed).events
+@given(RULES, st.integers(0, 5))
+def test_events_are_the_same_every_time(rules, seed):
+    assert run(rules, seed=seed).events == run(rules, seed=seed).events
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(1, 8), st.sampled_from([1.0, 1.25, 1.5, 2.0, 3.0]), st.integers(0, 9))
 def test_of_redundant_environments_the_first_are_kept(group, redundancy, seed):
-    manner = Manner(4 * group, group, redundancy=redundancy)
-    played = run(manner, seed=seed, steps=1)
+    rules = RolloutRules(4 * group, group, redundancy=redundancy)
+    played = run(rules, seed=seed, steps=1)
     assert played.counts == {
-        "trained": manner.batch, "stale": 0, "surplus": manner.environments - manner.batch, "unfinished": 0
+        "trained": rules.batch, "stale": 0, "surplus": rules.environments - rules.batch, "unfinished": 0
     }  # fmt: skip
     ends = {number: at for at, what, number in played.events if what == "end"}
     given_up = {number: at for at, what, number in played.events if what == "surplus"}
     for number, at in given_up.items():
-        mates = [n for n in ends if n // manner.members == number // manner.members]
+        mates = [n for n in ends if n // rules.members == number // rules.members]
         assert len(mates) == group and at == max(ends[n] for n in mates)
 
 
@@ -120,7 +123,7 @@ def test_engines_never_hold_more_than_they_have_room_for(seed, engines):
     small = Pool("H800", Server(MODEL, GPUS["H800"], utilisation=0.25), engines)
     capacity = small.server.kv_capacity_tokens
     assert LONGEST < capacity < 16 * LONGEST
-    played = run(Manner(32, 4, parallel=True, continuous=True), [small], [task], steps=2, seed=seed)
+    played = run(RolloutRules(32, 4, parallel=True, continuous=True), [small], [task], steps=2, seed=seed)
     assert all(0 < peak <= capacity for peak in played.peak_tokens)
 
 
@@ -129,7 +132,7 @@ def test_engines_never_hold_more_than_they_have_room_for(seed, engines):
 
 def test_one_trajectory_takes_what_its_turns_and_environments_take():
     task = Task("one", (2, 2), 100, 50, 0, 30, latency=2.0, reset=7.0, rewarded=1.5)
-    played = run(Manner(1), [pool(engines=1)], [task], steps=1)
+    played = run(RolloutRules(1), [pool(engines=1)], [task], steps=1)
     step = step_of(Server(MODEL, GPUS["H800"]))
     first = step.mixed(0, 0, 100, 100**2 / 2) + step.seconds(1, 101, 49)
     second = step.mixed(0, 0, 30, 30 * (150 + 15)) + step.seconds(1, 181, 49)
@@ -138,10 +141,10 @@ def test_one_trajectory_takes_what_its_turns_and_environments_take():
 
 def test_a_turn_that_finds_nothing_cached_prefills_its_whole_context():
     task = Task("one", (2, 2), 100, 50, 0, 30, caches=False)
-    played = run(Manner(1), [pool(engines=1)], [task], steps=1)
+    played = run(RolloutRules(1), [pool(engines=1)], [task], steps=1)
     step = step_of(Server(MODEL, GPUS["H800"]))
     again = step.mixed(0, 0, 180, 180**2 / 2) - step.mixed(0, 0, 30, 30 * (150 + 15))
-    cached = run(Manner(1), [pool(engines=1)], [Task("one", (2, 2), 100, 50, 0, 30)], steps=1)
+    cached = run(RolloutRules(1), [pool(engines=1)], [Task("one", (2, 2), 100, 50, 0, 30)], steps=1)
     assert played.iterations[0].ready - cached.iterations[0].ready == pytest.approx(again)
 
 
@@ -149,7 +152,7 @@ def test_prefill_apart_adds_the_crossing_of_the_kv():
     task = Task("one", (1, 1), 100, 50, 0, 0)
     link = 1e9
     pools = [pool("H800", 1, prefill_for="H20", link=link), pool("H20", 1)]
-    played = run(Manner(1), pools, [task], steps=1)
+    played = run(RolloutRules(1), pools, [task], steps=1)
     fast, wide = (step_of(Server(MODEL, GPUS[gpu])) for gpu in ("H800", "H20"))
     crossing = 101 * MODEL.kv_bytes_per_token / link
     expected = fast.mixed(0, 0, 100, 100**2 / 2) + crossing + wide.seconds(1, 101, 49)
@@ -160,8 +163,8 @@ def test_turns_in_step_wait_for_the_slowest_environment():
     def episode(number):
         return Episode(number, PLAIN, number, 10, (5, 5), (1.0 + number, 9.0 - 8 * number))
 
-    manner = {False: Manner(2), True: Manner(2, batched=True)}
-    ready = {kind: play([pool()], episode, lambda _: 0.0, m, 1).iterations[0].ready for kind, m in manner.items()}
+    rules = {False: RolloutRules(2), True: RolloutRules(2, batched=True)}
+    ready = {kind: play([pool()], episode, lambda _: 0.0, m, 1).iterations[0].ready for kind, m in rules.items()}
     assert ready[True] == pytest.approx(2 + 9, abs=0.3)  # slowest of each turn
     assert ready[False] == pytest.approx(1 + 9, abs=0.3)  # slowest trajectory
     assert ready[True] > ready[False]
@@ -169,13 +172,13 @@ def test_turns_in_step_wait_for_the_slowest_environment():
 
 def test_dedicated_rewards_queue_and_serverless_ones_do_not():
     task = Task("judged", (1, 1), 10, 5, 0, 0, rewarded=10.0)
-    serverless, one = (run(Manner(4, reward_slots=slots), tasks=[task], steps=1) for slots in (None, 1))
+    serverless, one = (run(RolloutRules(4, reward_slots=slots), tasks=[task], steps=1) for slots in (None, 1))
     assert one.iterations[0].ready - serverless.iterations[0].ready == pytest.approx(30, abs=0.1)
     assert one.reward_busy == 40
 
 
 def test_synchronous_steps_are_rollout_training_and_sync():
-    played = run(Manner(8, suspended=2.0), train=5.0)
+    played = run(RolloutRules(8, suspended=2.0), train=5.0)
     for it, after in zip(played.iterations, played.iterations[1:], strict=False):
         assert it.training == (it.ready, it.ready + 5)
         assert after.began == pytest.approx(it.training[1] + 2)
@@ -190,15 +193,17 @@ def test_trajectories_that_outlive_their_bound_are_aborted():
         return draw(slow if number % 8 == 0 else quick, number, 0, LONGEST)
 
     def played(alpha):
-        manner = Manner(8, parallel=True, continuous=True, staleness=alpha, ahead=6)
-        return play([pool()], episode, lambda _: 30.0, manner, 5)
+        rules = RolloutRules(8, parallel=True, continuous=True, staleness=alpha, ahead=6)
+        return play([pool()], episode, lambda _: 30.0, rules, 5)
 
     assert played(1).counts["stale"] > 0 == played(6).counts["stale"]
     assert max(max(it.stale) for it in played(1).iterations) <= 1
 
 
 def test_more_staleness_is_never_much_slower_and_training_bounds_it():
-    steps = [run(Manner(16, 4, parallel=True, continuous=True, staleness=a), steps=8).step_seconds(4) for a in (1, 3)]
+    steps = [
+        run(RolloutRules(16, 4, parallel=True, continuous=True, staleness=a), steps=8).step_seconds(4) for a in (1, 3)
+    ]
     assert steps[1] <= steps[0] * 1.05
     assert all(step >= 5.0 - 1e-9 for step in steps)
 
@@ -207,8 +212,8 @@ def test_weights_recompute_what_is_in_flight():
     task = Task("long", (1, 1), 2000, 3000, 0.3, 0)
     times = []
     for suspended in (0.0, 10.0):
-        manner = Manner(4, parallel=True, continuous=True, suspended=suspended)
-        times.append(run(manner, tasks=[task], steps=6, train=1.0))
+        rules = RolloutRules(4, parallel=True, continuous=True, suspended=suspended)
+        times.append(run(rules, tasks=[task], steps=6, train=1.0))
     assert times[1].step_seconds(3) > times[0].step_seconds(3) + 5
     prefill = [sum(a for it in played.iterations[1:] for a, _ in it.busy) for played in times]
     whole = step_of(Server(MODEL, GPUS["H800"])).mixed(0, 0, 2000, 2000**2 / 2)
@@ -249,8 +254,8 @@ def test_tasks_go_to_the_gpus_of_their_affinity():
     assert affinity(tasks, "H800", "H20") == {"FrozenLake": "H800", "GEM-Math": "H20", "SWE-bench": "H800"}
     pools = with_affinity([pool("H800"), pool("H20")], {"FrozenLake": "H800", "default": "H20"}, tasks)
     assert [p.tasks for p in pools] == [("FrozenLake",), ("GEM-Math", "SWE-bench")]
-    manner = Manner(12, 2)
-    played = run(manner, pools, [TASKS["FrozenLake"], TASKS["GEM-Math"]], steps=1)
+    rules = RolloutRules(12, 2)
+    played = run(rules, pools, [TASKS["FrozenLake"], TASKS["GEM-Math"]], steps=1)
     for who in played.iterations[0].batch:
         assert (who.engine < 2) == (who.episode.task.name == "FrozenLake")
 
@@ -259,7 +264,7 @@ def test_where_the_own_pool_has_no_room_another_takes_it():
     task = Task("wide", (1, 1), 1000, 2000, 0, 0)
     tight = Pool("H800", Server(MODEL, GPUS["H800"], utilisation=0.25), 1, tasks=("wide",))
     room = tight.server.kv_capacity_tokens // 3000
-    played = run(Manner(4 * room), [tight, pool("H20", 1)], [task], steps=1)
+    played = run(RolloutRules(4 * room), [tight, pool("H20", 1)], [task], steps=1)
     where = [who.engine for who in played.iterations[0].batch]
     assert room <= where.count(0) <= room + 1 and where.count(1) == 4 * room - where.count(0)
 
@@ -334,7 +339,7 @@ def test_tasks_and_two_kinds_of_gpus():
         ("rollart,decode_gpu=X9,decode_gpus=8", "decode_gpu 'X9' is not known"),
         ("rollart,decode_gpu=H20,decode_gpus=32", "below the 32 generation GPUs"),
         ("rollart,failure=1", "failure 1.0 is a chance"),
-        ("rollart,speed=3", "no setting 'speed'"),
+        ("rollart,speed=3", "'speed=3' is not a setting"),
     ],
 )
 def test_bad_settings_are_named(policy, said):
@@ -351,22 +356,22 @@ def test_colocated_jobs_are_refused():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Manner(0), "batch of 0"),
-        (lambda: Manner(10, 4), "10 trajectories does not divide into groups of 4"),
-        (lambda: Manner(8, continuous=True, staleness=0), "staleness 0 must be 1 or more"),
-        (lambda: Manner(8, reward_slots=0), "0 reward slots"),
-        (lambda: Manner(8, batched=True, redundancy=2.0), "neither continuous nor redundant"),
+        (lambda: RolloutRules(0), "batch of 0"),
+        (lambda: RolloutRules(10, 4), "10 trajectories does not divide into groups of 4"),
+        (lambda: RolloutRules(8, continuous=True, staleness=0), "staleness 0 must be 1 or more"),
+        (lambda: RolloutRules(8, reward_slots=0), "0 reward slots"),
+        (lambda: RolloutRules(8, batched=True, redundancy=2.0), "neither continuous nor redundant"),
         (lambda: Task("t", (3, 2), 1, 1, 0, 0), "turns 3 to 2"),
         (lambda: Task("t", (1, 2), 1, 1, 0, 0, latency=-1), "latency -1 must be 0 or more"),
         (lambda: Task("t", (1, 2), 1, 1, 0, 0, heavy="both"), "use prefill or decode"),
         (lambda: Task("t", (1, 2), 0, 1, 0, 0), "prompt 0"),
         (lambda: pool(engines=0), "0 engines; it needs 1 or more"),
-        (lambda: play([], lambda _: None, lambda _: 0.0, Manner(1), 1), "there are no pools"),
+        (lambda: play([], lambda _: None, lambda _: 0.0, RolloutRules(1), 1), "there are no pools"),
         (lambda: draw(PLAIN, 0, 0, 10), "leaves no room in 10"),
         (lambda: named_tasks("FrozenLake/Go"), "no task 'Go'"),
         (lambda: with_affinity([pool()], {"default": "H20"}, [PLAIN]), "H20 is in no pool"),
-        (lambda: run(Manner(1), tasks=[Task("t", (1, 1), 10**6, 1, 0, 0)]), "leaves no room"),
-        (lambda: run(Manner(1), [pool("H800", 1, prefill_for="H20")]), "one must decode"),
+        (lambda: run(RolloutRules(1), tasks=[Task("t", (1, 1), 10**6, 1, 0, 0)]), "leaves no room"),
+        (lambda: run(RolloutRules(1), [pool("H800", 1, prefill_for="H20")]), "one must decode"),
     ],
 )
 def test_bad_input_is_named(make, said):
@@ -376,9 +381,9 @@ def test_bad_input_is_named(make, said):
 
 def test_a_turn_that_never_fits_is_refused():
     tight = Pool("H800", Server(MODEL, GPUS["H800"], utilisation=0.25), 1)
-    manner = Manner(1)
+    rules = RolloutRules(1)
     with pytest.raises(RFabricError, match="use more GPUs an engine"):
-        play([tight], lambda k: draw(Task("t", (1, 1), 10**6, 1, 0, 0), k, 0, 2 * 10**6), lambda _: 0.0, manner, 1)
+        play([tight], lambda k: draw(Task("t", (1, 1), 10**6, 1, 0, 0), k, 0, 2 * 10**6), lambda _: 0.0, rules, 1)
 
 
 # --- the published figures -------------------------------------------------------------------------------------------

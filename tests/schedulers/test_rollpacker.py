@@ -18,8 +18,8 @@ from rfabric.schedulers.rollpacker import (
     SYNCHRONOUS,
     Books,
     Judges,
-    Policy,
     Rewards,
+    RollpackerSettings,
     draw,
     judged,
     launch,
@@ -53,7 +53,7 @@ def job(**changes):
     return read_recipe("grpo-64", [f"{key}={value}" for key, value in kinds.items()])
 
 
-def one(policy=Policy(), seed=0, books=Books(), w=None):
+def one(policy=RollpackerSettings(), seed=0, books=Books(), w=None):
     w = w or job()
     made = launch(books, BATCH, GROUP, policy.prompts, policy.responses)
     return play(w, made, draw(w, seed, made, books, policy.alike))
@@ -80,7 +80,7 @@ def test_every_prompt_is_trained_once_or_waits(batch, group, eta_p, eta_r, round
 
 
 def test_four_short_rounds_fill_a_long_one():
-    kinds = [step.kind for step in run(job(), 0, Policy(planner=0, stream=0), 10)]
+    kinds = [step.kind for step in run(job(), 0, RollpackerSettings(planner=0, stream=0), 10)]
     assert kinds == [SHORT] * 4 + [LONG] + [SHORT] * 4 + [LONG]
 
 
@@ -119,7 +119,7 @@ def test_lengths_are_those_of_the_recipe_and_as_alike_as_said(alike):
 @settings(max_examples=20, deadline=None)
 @given(etas, etas, st.integers(0, 1000))
 def test_rounds_keep_p0_prompts_with_r0_responses(eta_p, eta_r, seed):
-    found = one(Policy(eta_p, eta_r), seed)
+    found = one(RollpackerSettings(eta_p, eta_r), seed)
     assert found.outputs.shape == found.kept_ends.shape == (BATCH, GROUP)
     assert (found.first.sum(axis=1) == GROUP).all()
     assert found.seconds == found.kept_ends.max()
@@ -162,16 +162,19 @@ def test_pace_stretches_all_times_alike():
     [
         (lambda: launch(Books(), 4, 4, 0.5), "rollpacker prompts: 0.5 must lie between 1 (no redundancy) and 10"),
         (lambda: launch(Books(), 4, 4, 1, float("nan")), "rollpacker responses: nan must lie"),
-        (lambda: one(Policy(alike=2)), "rollpacker alike: 2 must lie between 0"),
-        (lambda: Policy(planner=2), "rollpacker planner: 2 must be 1 (on) or 0 (off)"),
-        (lambda: Policy(free=1), "rollpacker free: 1 must be a share below 1"),
+        (lambda: one(RollpackerSettings(alike=2)), "rollpacker alike: 2 must lie between 0"),
+        (lambda: RollpackerSettings(planner=2), "rollpacker planner: 2 must be 1 (on) or 0 (off)"),
+        (lambda: RollpackerSettings(free=1), "rollpacker free: 1 must be a share below 1"),
         (lambda: run(job(), pace=0), "rollpacker: pace 0 must lie above 0"),
         (lambda: run(job(generation__turns=2)), "rollpacker: generation.turns 2: rounds of one turn only"),
         (lambda: run(replace(read_recipe("grpo-64"), pipeline="one-step-off")), "the job's pipeline is one-step-off"),
         (lambda: Judges(0), "judges: 0 workers can judge nothing"),
         (lambda: Judges(1, right=1.5), "judges: right 1.5 must be a share"),
         (lambda: timeout(1.0, least=5, most=4), "time-out: least 5 s must lie above 0 s and be 4 s"),
-        (lambda: scheduled(job(), 0, "rollpacker,eta=2"), "scheduler rollpacker: no setting 'eta'; it has prompts"),
+        (
+            lambda: scheduled(job(), 0, "rollpacker,eta=2"),
+            "'eta=2' is not a setting; write KEY=VALUE with one of prompts",
+        ),
     ],
 )
 def test_errors_name_value_and_limit(call, message):
@@ -216,14 +219,14 @@ def test_replicas_stay_in_a_server_and_hold_the_model():
 
 
 def test_planner_follows_preemptions_one_step_late():
-    steps = run(job(), 0, Policy(stream=0), 6)
+    steps = run(job(), 0, RollpackerSettings(stream=0), 6)
     assert [s.played.preempted for s in steps] == [0] * 6
     assert [s.w.generation.tp for s in steps] == [2, 2, 2, 2, 1, 1]
 
 
 def test_planner_doubles_where_the_cache_is_too_small():
     w = job(generation__batch=512, generation__group_size=16, generation__memory_utilisation=0.3, generation__tp=1)
-    steps = run(w, 0, Policy(stream=0), 6)
+    steps = run(w, 0, RollpackerSettings(stream=0), 6)
     tp, since = 1, []
     for step in steps:
         assert step.w.generation.tp == tp
@@ -344,13 +347,13 @@ def test_work_done_early_is_bounded_by_time_and_by_what_is_there(rows, rate, sta
 
 
 def test_streaming_leaves_less_training_and_never_negative():
-    off, on = (run(job(), 0, Policy(planner=0, stream=way), 5) for way in (0, 1))
+    off, on = (run(job(), 0, RollpackerSettings(planner=0, stream=way), 5) for way in (0, 1))
     for a, b in zip(off, on, strict=True):
         assert 0 <= b.early <= 1 and 0 < b.training <= a.training + 1e-9
 
 
 def test_pools_apart_free_nothing():
-    assert all(step.freed is None for step in run(read_recipe("grpo-64"), 0, Policy(planner=0), 2))
+    assert all(step.freed is None for step in run(read_recipe("grpo-64"), 0, RollpackerSettings(planner=0), 2))
 
 
 # --- as a scheduler --------------------------------------------------------------------------------------------------
@@ -402,7 +405,7 @@ def test_same_seed_same_schedule():
 
 
 def test_lengths_of_the_paper_have_its_quantiles():
-    from rfabric.study.reproduce.rollpacker import JOBS, LONGEST_OVER_MEDIAN, P75, lengths
+    from rfabric.study.reproduce.rollpacker_inputs import JOBS, LONGEST_OVER_MEDIAN, P75, lengths
 
     for of in JOBS.values():
         made = lengths(of.most)
@@ -412,19 +415,19 @@ def test_lengths_of_the_paper_have_its_quantiles():
 
 
 def test_a_step_of_verl_has_the_shares_that_the_paper_states():
-    from rfabric.study.reproduce import rollpacker as paper
+    from rfabric.study.reproduce import rollpacker_inputs as paper
 
     rollout, reward, training = paper.SHARES["code"]
-    w = paper._trained_at(paper.job("14B"), paper.trained_at())
+    w = paper.trained_at_share(paper.job("14B"), paper.trained_at())
     (step,) = run(w, 0, SYNCHRONOUS, 1)
     assert step.seconds - step.judged == pytest.approx(277 * training / rollout, rel=0.01)
-    assert paper._makespan(paper.pool(), False) <= 277 * reward / rollout
-    assert paper._makespan(Judges(paper.pool().workers - 1), False) > 277 * reward / rollout
+    assert paper.makespan(paper.pool(), False) <= 277 * reward / rollout
+    assert paper.makespan(Judges(paper.pool().workers - 1), False) > 277 * reward / rollout
 
 
 def test_redundancy_gains_more_the_longer_the_tail():
     """Both kinds of it, Fig. 11: 1.7, 3.1 and 4.0 x in the paper."""
-    from rfabric.study.reproduce import rollpacker as paper
+    from rfabric.study.reproduce import rollpacker_inputs as paper
 
     gains = [paper.mean_rollout(n) / paper.mean_rollout(n, 1.25, 1.25) for n in paper.JOBS]
     assert 1 < gains[0] < gains[1] < gains[2]

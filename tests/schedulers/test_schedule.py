@@ -67,7 +67,7 @@ def test_other_words_are_refused(text, error):
     ("policy", "changes", "error"),
     [
         ("weave", (), "no compute scheduler named 'weave' for one job; it is for a file of jobs"),
-        ("sync,fast=1", (), "scheduler sync: no setting 'fast'; it has none"),
+        ("sync,fast=1", (), "scheduler sync: 'fast=1' is not a setting; it has none"),
         ("async,staleness=0", (), "staleness '0' must be a whole number"),
         ("async,staleness", (), "'staleness' is not a setting; write KEY=VALUE"),
         ("async,staleness=1,staleness=2", (), "a setting stands twice"),

@@ -13,7 +13,7 @@ from rfabric.rl import read_recipe, trace_of
 from rfabric.schedulers.traffic import read_traffic
 from rfabric.schedulers.weave import (
     POLICIES,
-    Group,
+    ExecutionGroup,
     Job,
     Pools,
     Profile,
@@ -65,7 +65,7 @@ def groups(draw, most=5):
     inside = draw(jobs(most))
     count = max(2, *(j.profile.roll_nodes for j in inside))
     pins = tuple(tuple(draw(st.permutations(range(count)))[: j.profile.roll_nodes]) for j in inside)
-    return Group(tuple(inside), pins, count, draw(st.integers(1, 2)))
+    return ExecutionGroup(tuple(inside), pins, count, draw(st.integers(1, 2)))
 
 
 # --- round robin -----------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_round_robin_takes_the_longest_job_or_the_busiest_node(group):
 def test_jobs_may_wait_for_each_other_across_nodes():
     pins = ((1,), (0, 1), (0,), (0,), (0, 1))
     names = tuple(job(f"j{i}", roll, 1.0) for i, roll in enumerate((1.0, 1.0, 1.0, 2.0, 1.0)))
-    group = Group(names, pins, 2, 1)
+    group = ExecutionGroup(names, pins, 2, 1)
     assert not group.plain and group.load == 5 and group.period == pytest.approx(6)
     assert iteration_seconds(group) == pytest.approx([6.0] * 5)
 
@@ -105,13 +105,18 @@ def test_a_node_serves_one_job_at_a_time_and_a_job_does_one_phase_at_a_time(grou
 
 
 def test_one_node_for_two_like_jobs_is_full_and_loses_nothing():
-    pair = Group.alone(job("a", 100, 100)).join(job("b", 100, 100), (0,))
+    pair = ExecutionGroup.alone(job("a", 100, 100)).join(job("b", 100, 100), (0,))
     assert pair.period == 200 and pair.saturated
-    assert Group.alone(job("a", 100, 100)).period == 200 and not Group.alone(job("a", 100, 100)).saturated
+    assert (
+        ExecutionGroup.alone(job("a", 100, 100)).period == 200
+        and not ExecutionGroup.alone(job("a", 100, 100)).saturated
+    )
 
 
 def test_training_follows_the_nodes_it_is_given():
-    group = Group.alone(job("big", 100, 100, roll_nodes=2, train_nodes=2)).join(job("small", 50, 60, sync=4), (0,))
+    group = ExecutionGroup.alone(job("big", 100, 100, roll_nodes=2, train_nodes=2)).join(
+        job("small", 50, 60, sync=4), (0,)
+    )
     assert group.order[1] == (50, 32)
 
 
@@ -168,7 +173,7 @@ def karp(edges, count):
 def test_no_schedule_of_two_jobs_beats_round_robin_unless_they_are_more_than_full(phases):
     """Theorem 1 of Weave: optimal when the longest job is not shorter than the sums of either phase."""
     a, b = job("a", *map(float, phases[:2])), job("b", *map(float, phases[2:]))
-    group = Group.alone(a).join(b, (0,))
+    group = ExecutionGroup.alone(a).join(b, (0,))
     ours = (a.profile.solo + b.profile.solo) / group.period
     best = best_utilisation([phases[:2], phases[2:]])
     assert ours <= best + 1e-9
@@ -180,7 +185,7 @@ def test_round_robin_is_not_optimal_for_three_jobs_that_may_be_starved_or_repeat
     """The theorem's limit: two short jobs that alternate keep both nodes busy, which round robin does not."""
     phases = [(5, 5), (1, 1), (1, 1)]
     first, *others = (job(f"j{i}", *map(float, p)) for i, p in enumerate(phases))
-    group = Group.alone(first).join(others[0], (0,)).join(others[1], (0,))
+    group = ExecutionGroup.alone(first).join(others[0], (0,)).join(others[1], (0,))
     assert group.cycle > group.load and sum(j.profile.solo for j in group.jobs) / group.period == pytest.approx(1.4)
     assert best_utilisation(phases) == pytest.approx(2.0)
 
@@ -216,7 +221,7 @@ def test_weave_keeps_every_slo_and_residency_and_never_pays_more_than_alone(arri
     made = placed(arriving, "weave")
     assert sum(len(group.jobs) for group in made) == len(arriving)
     assert not [text for group in made for text in violations(group, POOLS)]
-    alone = sum(Group.alone(j).price(POOLS) for j in arriving)
+    alone = sum(ExecutionGroup.alone(j).price(POOLS) for j in arriving)
     assert sum(group.price(POOLS) for group in made) <= alone * (1 + 1e-9)
 
 
@@ -234,10 +239,10 @@ def test_weave_takes_the_cheapest_sound_placement_of_all(arriving):
             for nodes, _ in placements(group, one)
             if not violations(group.join(one, nodes), POOLS)
         ]
-        added = Group.alone(one).price(POOLS)
+        added = ExecutionGroup.alone(one).price(POOLS)
         if place is None:
             assert min(sound, default=added) >= added
-            made.append(Group.alone(one))
+            made.append(ExecutionGroup.alone(one))
         else:
             joined = made[place.group].join(one, place.nodes)
             assert joined.price(POOLS) - made[place.group].price(POOLS) == pytest.approx(min(sound))
@@ -268,7 +273,7 @@ def test_a_saturated_group_takes_nobody():
 
 
 def test_a_group_gives_back_nodes_that_nobody_needs():
-    group = Group.alone(job("a", 9, 9)).join(job("b", 9, 9, roll_nodes=2), (1, 2)).leave("a")
+    group = ExecutionGroup.alone(job("a", 9, 9)).join(job("b", 9, 9, roll_nodes=2), (1, 2)).leave("a")
     assert (group.roll_nodes, group.pins, group.train_nodes) == (2, ((0, 1),), 1)
 
 
@@ -410,7 +415,7 @@ def test_bad_files_of_jobs(tmp_path, text, message):
 
 def test_a_workload_must_fit_the_nodes_of_its_job():
     w = read_recipe("grpo-64")
-    small = Group.alone(job("a", 10, 10))
+    small = ExecutionGroup.alone(job("a", 10, 10))
     with pytest.raises(RFabricError, match="job a: its workload has 32 training GPUs, its nodes have 8"):
         traffic_of([small], {"a": w})
     with pytest.raises(RFabricError, match="job a: no workload is given for it; there are b"):
@@ -504,6 +509,6 @@ def test_every_policy_answers_for_an_empty_cluster():
 def test_a_job_that_needs_hardly_less_than_the_slowest_keeps_no_lead():
     """Half a second a round is used up too slowly to be seen: the slowest job's time counts for all of the group."""
     quick, slow = job("quick", roll=75.0, train=112.0, slo=1.0), job("slow", roll=172.0, train=15.5)
-    group = Group.alone(quick).join(slow, (1,))
+    group = ExecutionGroup.alone(quick).join(slow, (1,))
     assert iteration_seconds(group) == [group.period] * 2
     assert "job quick: an iteration takes 187.5 s" in violations(group, POOLS)[0]

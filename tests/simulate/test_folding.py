@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfabric.cli.arguments import REPETITIONS, main
+from rfabric.cli import main
+from rfabric.cli.arguments import REPETITIONS
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.report.folder import read_folder, write_folder

@@ -15,8 +15,7 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
-from rfabric.fabric import Fabric, Port
-from rfabric.fabric.builders import BUILDERS
+from rfabric.fabric import BUILDERS, Fabric, Port
 from rfabric.fabric.cabling import cabling_of
 from rfabric.fabric.cost import bill
 from rfabric.optics import Timing

@@ -9,7 +9,7 @@ from rfabric.cli import main
 from rfabric.errors import RFabricError
 from rfabric.schedulers.weave import run
 from rfabric.schedulers.weave.cluster import OPTIMUM
-from rfabric.study.reproduce import QUOTED, REPRODUCTIONS, SECOND_HAND, Row, middle, reproduce
+from rfabric.study.reproduce import QUOTED, REPRODUCTIONS, SECOND_HAND, PaperRow, middle, reproduce
 from rfabric.study.reproduce import weave as weave_paper
 from rfabric.study.reproduce.weave_inputs import (
     MEAN_MAX_TOKENS,
@@ -33,11 +33,11 @@ def by_metric(rows):
 
 
 def test_a_row_compares_values_and_ranges():
-    assert Row("m", 2.0, 1.0).ratio == 0.5
-    assert Row("m", (1.0, 3.0), (2.0, 4.0)).ratio == 1.5
-    assert Row("m", 2.0, None, why="not stated").ratio is None
+    assert PaperRow("m", 2.0, 1.0).ratio == 0.5
+    assert PaperRow("m", (1.0, 3.0), (2.0, 4.0)).ratio == 1.5
+    assert PaperRow("m", 2.0, None, why="not stated").ratio is None
     assert middle((1.0, 2.0)) == 1.5
-    assert Row("m", (1.0, 3.0), 2.0, "s", "so", SECOND_HAND).to_json() == {
+    assert PaperRow("m", (1.0, 3.0), 2.0, "s", "so", SECOND_HAND).to_json() == {
         "metric": "m", "unit": "s", "paper": [1.0, 3.0], "ours": 2.0, "ratio": 1.0, "trust": "second-hand", "why": "so",
     }  # fmt: skip
 

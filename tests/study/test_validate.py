@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 
 from rfabric.cli import main
 from rfabric.compute.communication import KINDS, bus_bandwidth, collective_seconds, group_of, network
-from rfabric.compute.configs import model_of, read_config
+from rfabric.compute.config_fields import read_config
+from rfabric.compute.configs import model_of
 from rfabric.compute.gpus import GPUS
 from rfabric.compute.layout import layout
 from rfabric.compute.memory import RESERVED_BYTES
 from rfabric.compute.named import find_config, find_model
 from rfabric.compute.roofline import Server, step_of
 from rfabric.compute.sync_time import GATHER, LOAD, TRANSPORTS, UNPACK, Sync, tensors_of, weight_sync_seconds
-from rfabric.compute.training import Layout, Trainer, activation_bytes, share_again, state_bytes, training_step
+from rfabric.compute.training import Layout, Trainer, activation_bytes, share_recomputed, state_bytes, training_step
 from rfabric.errors import RFabricError
 from rfabric.study.validate import CHECKS, validate
 
@@ -401,16 +402,16 @@ def test_no_more_layers_are_recomputed_than_must_be():
     """A dense job that was published without recomputation needs none; with what the HBM lacks in activations, as many layers."""
     lay = Layout(tp=4, pp=8, vp=5, dp=2)
     fits = Trainer(find_model("Llama-3-70B"), GPUS["H100"], lay, "fp8", "none")
-    assert share_again(fits, 8192) == 0.0
+    assert share_recomputed(fits, 8192) == 0.0
     model, gpu = find_model("DeepSeek-V3"), GPUS["B200"]
     big = Trainer(model, gpu, Layout(pp=16, ep=8, dp=16), "fp8", "none")
-    share, kept = share_again(big, 4096), activation_bytes(big, 4096)
+    share, kept = share_recomputed(big, 4096), activation_bytes(big, 4096)
     assert 0 < share < 1
     assert state_bytes(big) + (1 - share) * kept == pytest.approx(gpu.hbm_bytes - RESERVED_BYTES)
     assert activation_bytes(big, 8192) == pytest.approx(2 * kept)
-    shares = [share_again(big, tokens) for tokens in (512, 4096, 16384, 10**6)]
+    shares = [share_recomputed(big, tokens) for tokens in (512, 4096, 16384, 10**6)]
     assert shares == sorted(shares) and shares[-1] <= 1
-    steps = [training_step(replace(big, again=again), 512, 4096).seconds for again in (0.0, 0.5, 1.0)]
+    steps = [training_step(replace(big, recomputed_share=share), 512, 4096).seconds for share in (0.0, 0.5, 1.0)]
     assert steps == sorted(steps)
     full = training_step(replace(big, recompute="full"), 512, 4096).seconds
     assert steps[-1] == pytest.approx(full)

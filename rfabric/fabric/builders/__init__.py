@@ -1,21 +1,54 @@
-"""Builders of fabrics: what gets cabled. Each draws its pod in its file under `topologies/`.
+"""The kit that builders of fabrics are made with; the builders themselves stand in `topologies/`.
 
-A builder is a function from settings (numbers, quantities as text with units or as floats of the base unit) to a Fabric whose
-`parameters` are those settings in base units (`rate` -> `rate_bps`, `delay` -> `delay_s`); `builder.room(hosts, least, given)`
-are the settings that hold so many GPUs.
+A builder is a function from settings (numbers, quantities as text with units or as floats of the
+base unit) to a Fabric whose `parameters` are those settings in base units (`rate` -> `rate_bps`,
+`delay` -> `delay_s`); `builder.room(hosts, least, given)` are the settings that hold so many GPUs
+(`sized`).
+
+    Sketch                    nodes and cables under construction: racks, planes, spines, any cable
+    whole, shape, uplinks, narrow, nearest, radix_at      settings, checked
+    core_switches, grouped, joined, Tiers, Spine          how many switches join so many racks
+    ocs_of, CROSSBARS         optical circuit switches by name; direct: servers cabled to them
 """
 
-from .optical import mixnet, opus, rfabric, rotor, topoopt
-from .packet import fat_tree, ideal, leaf_spine, rail_optimized, two_clusters
-from .parts import MAX_PORTS, RADIX, TIER_CODE
-from .sizes import shape_for, sized
-
-BUILDERS = {
-    "fat-tree": fat_tree, "leaf-spine": leaf_spine, "rail-optimized": rail_optimized, "rfabric": rfabric,
-    "topoopt": topoopt, "mixnet": mixnet, "opus": opus, "rotor": rotor, "two-clusters": two_clusters, "ideal": ideal,
-}  # fmt: skip
+from .crossbars import CROSSBARS, Crossbar, ocs_of, ocs_ports_of
+from .direct import INSIDE, REINIT, direct
+from .parts import (
+    CABLE_DELAY,
+    MAX_PORTS,
+    RADIX,
+    TIER_CODE,
+    Sketch,
+    Spine,
+    Tiers,
+    core_switches,
+    grouped,
+    joined,
+    narrow,
+    nearest,
+    radix_at,
+    shape,
+    uplinks,
+    whole,
+)
+from .sizes import (
+    NOTHING,
+    SMALLEST,
+    halves_for,
+    leaves_for,
+    pods_for,
+    rails_for,
+    regions_for,
+    rotors_for,
+    servers_for,
+    shape_for,
+    sized,
+)
 
 __all__ = [
-    "BUILDERS", "MAX_PORTS", "RADIX", "TIER_CODE", "fat_tree", "ideal", "leaf_spine", "mixnet", "opus", "rail_optimized",
-    "rfabric", "rotor", "shape_for", "sized", "topoopt", "two_clusters",
+    "CABLE_DELAY", "CROSSBARS", "INSIDE", "MAX_PORTS", "NOTHING", "RADIX", "REINIT", "SMALLEST",
+    "TIER_CODE", "Crossbar", "Sketch", "Spine", "Tiers", "core_switches", "direct", "grouped",
+    "halves_for", "joined", "leaves_for", "narrow", "nearest", "ocs_of", "ocs_ports_of", "pods_for",
+    "radix_at", "rails_for", "regions_for", "rotors_for", "servers_for", "shape", "shape_for",
+    "sized", "uplinks", "whole",
 ]  # fmt: skip

@@ -22,8 +22,8 @@ from ...compute.gpus import find_gpu
 from ...compute.named import find_model, likely_models
 from ...errors import RFabricError
 from ..workload import read_recipe
-from .draft import Draft
 from .settings import Settings, read_settings
+from .sourced_values import SourcedValues
 
 FRAMEWORKS = {
     "verl": ("verl", "github.com/verl-project/verl"),
@@ -91,15 +91,15 @@ def import_job(framework: str, path: str | Path, model: str = "", gpu: str = "",
     if framework not in FRAMEWORKS:
         raise RFabricError(f"no importer for {framework!r}; there are {', '.join(FRAMEWORKS)}")
     settings = read_settings(path)
-    draft = Draft(settings)
+    recipe = SourcedValues(settings)
     module = import_module(f".{FRAMEWORKS[framework][0]}", __name__)
-    module.fill(draft, settings)
-    _model(draft, model)
-    _gpu(draft, gpu)
-    _lengths(draft, lengths)
+    module.fill(recipe, settings)
+    _model(recipe, model)
+    _gpu(recipe, gpu)
+    _lengths(recipe, lengths)
     unmapped, ignored = _left(settings, module.without_effect)
-    values = {key: draft.values[key] for key in sorted(draft.values, key=_place)}
-    return Imported(framework, str(path), values, draft.origin, tuple(draft.assumed), unmapped, ignored)
+    values = {key: recipe.values[key] for key in sorted(recipe.values, key=_place)}
+    return Imported(framework, str(path), values, recipe.origin, tuple(recipe.assumed), unmapped, ignored)
 
 
 def _left(settings: Settings, ignored: Callable[[str], bool]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -108,39 +108,39 @@ def _left(settings: Settings, ignored: Callable[[str], bool]) -> tuple[tuple[str
     return tuple(f"{key} = {left[key]}" for key in sorted(left) if key not in without), without
 
 
-def _model(draft: Draft, told: str) -> None:
+def _model(recipe: SourcedValues, told: str) -> None:
     """The model's name in traffic/models, or the user's own config file."""
-    stated = told or str(draft.values.get("model", ""))
+    stated = told or str(recipe.values.get("model", ""))
     if told.endswith(".json"):
-        draft.put("model", str(Path(told).resolve()), "told with --model")
+        recipe.put("model", str(Path(told).resolve()), "told with --model")
         return
     found = find_model(stated) if stated else None
     if found is None:
         said = f"model {stated!r} has no config here" if stated else "it names no model"
         like = f", which has {likely_models(stated)}" if stated else ""
-        raise RFabricError(f"{draft.settings.file}: {said}; say --model config.json, or one of traffic/models/{like}")
-    draft.put("model", found.name, "told with --model" if told else draft.origin["model"])
+        raise RFabricError(f"{recipe.settings.file}: {said}; say --model config.json, or one of traffic/models/{like}")
+    recipe.put("model", found.name, "told with --model" if told else recipe.origin["model"])
 
 
-def _gpu(draft: Draft, told: str) -> None:
+def _gpu(recipe: SourcedValues, told: str) -> None:
     if not told:
-        draft.assume("cluster.gpu", "H100", "the file does not name the GPU; say --gpu")
+        recipe.assume("cluster.gpu", "H100", "the file does not name the GPU; say --gpu")
         return
     gpu = find_gpu(told)
     if gpu is None:
         raise RFabricError(f"--gpu {told!r} is not in the catalog; say for example H100, H800, H20 or GB200")
-    draft.put("cluster.gpu", gpu.name, "told with --gpu")
+    recipe.put("cluster.gpu", gpu.name, "told with --gpu")
 
 
-def _lengths(draft: Draft, told: str) -> None:
+def _lengths(recipe: SourcedValues, told: str) -> None:
     why = "no file says how long responses are; production DeepSeek-R1, cut at the maxima; say --lengths FILE.csv"
     if told:
-        draft.put(
+        recipe.put(
             "generation.lengths", told if told == Path(told).stem else str(Path(told).resolve()), "told with --lengths"
         )
     else:
-        draft.assume("generation.lengths", LENGTHS[0], why)
-    draft.assume("generation.prompt_lengths", LENGTHS[1], "as above, its prompts")
+        recipe.assume("generation.lengths", LENGTHS[0], why)
+    recipe.assume("generation.prompt_lengths", LENGTHS[1], "as above, its prompts")
 
 
 _SECTIONS = ("", "cluster", "generation", "training", "weight_sync")

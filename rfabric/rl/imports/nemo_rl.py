@@ -1,8 +1,8 @@
 """NeMo-RL: the YAML file of a GRPO run; `defaults:` names its parent."""
 
 from ...errors import RFabricError
-from .draft import Draft
 from .settings import Settings
+from .sourced_values import SourcedValues
 
 MEGATRON, DTENSOR, VLLM = "policy.megatron_cfg", "policy.dtensor_cfg", "policy.generation.vllm_cfg"
 RESOURCES = "policy.generation.colocated.resources"
@@ -17,46 +17,46 @@ def without_effect(key: str) -> bool:
     return any(part in key for part in _NO_EFFECT.split())
 
 
-def fill(draft: Draft, s: Settings) -> None:
+def fill(recipe: SourcedValues, s: Settings) -> None:
     """Put the job's settings into the recipe's keys."""
-    draft.put("model", str(s.value("policy.model_name", default="")), "policy.model_name")
-    _cluster(draft, s)
-    _generation(draft, s)
-    _training(draft, s)
-    draft.put("weight_sync.strategy", "flat", "NeMo-RL: weights are broadcast to every inference worker")
+    recipe.put("model", str(s.value("policy.model_name", default="")), "policy.model_name")
+    _cluster(recipe, s)
+    _generation(recipe, s)
+    _training(recipe, s)
+    recipe.put("weight_sync.strategy", "flat", "NeMo-RL: weights are broadcast to every inference worker")
 
 
-def _cluster(draft: Draft, s: Settings) -> None:
+def _cluster(recipe: SourcedValues, s: Settings) -> None:
     each, nodes = s.number("cluster.gpus_per_node") or ("", 1), s.number("cluster.num_nodes") or ("", 1)
     every = each[1] * nodes[1]
     origin = "cluster.num_nodes x cluster.gpus_per_node"
     colocated = s.find("policy.generation.colocated.enabled")
     own_nodes, own = s.number(f"{RESOURCES}.num_nodes"), s.number(f"{RESOURCES}.gpus_per_node")
     if colocated is None or s.flag(colocated[0]):
-        draft.gpus(every, every, True, f"{origin}, colocated")
+        recipe.gpus(every, every, True, f"{origin}, colocated")
     else:
         generates = (own_nodes[1] if own_nodes else 1) * (own[1] if own else each[1])
-        draft.gpus(every - generates, generates, False, f"{origin}, less {RESOURCES} for generation")
-        _pipeline(draft, s)
-    draft.put("cluster.gpus_per_server", each[1], "cluster.gpus_per_node")
+        recipe.gpus(every - generates, generates, False, f"{origin}, less {RESOURCES} for generation")
+        _pipeline(recipe, s)
+    recipe.put("cluster.gpus_per_server", each[1], "cluster.gpus_per_node")
 
 
-def _pipeline(draft: Draft, s: Settings) -> None:
+def _pipeline(recipe: SourcedValues, s: Settings) -> None:
     enabled = s.find("grpo.async_grpo.enabled")
     age = s.number("grpo.async_grpo.max_trajectory_age_steps")
     if not enabled or not s.flag(enabled[0]):
-        draft.put("pipeline", "sync", "grpo.async_grpo.enabled is not set")
+        recipe.put("pipeline", "sync", "grpo.async_grpo.enabled is not set")
     elif not age or age[1] <= 1:
-        draft.put("pipeline", "one-step-off", "grpo.async_grpo, max_trajectory_age_steps 1")
+        recipe.put("pipeline", "one-step-off", "grpo.async_grpo, max_trajectory_age_steps 1")
     else:
-        draft.put("pipeline", "bounded-staleness", enabled[0])
-        draft.put("staleness", age[1], age[0])
+        recipe.put("pipeline", "bounded-staleness", enabled[0])
+        recipe.put("staleness", age[1], age[0])
 
 
-def _generation(draft: Draft, s: Settings) -> None:
-    draft.take("generation.tp", f"{VLLM}.tensor_parallel_size", default=1)
-    draft.take("generation.batch", "grpo.num_prompts_per_step")
-    draft.take("generation.group_size", "grpo.num_generations_per_prompt", default=1)
+def _generation(recipe: SourcedValues, s: Settings) -> None:
+    recipe.take("generation.tp", f"{VLLM}.tensor_parallel_size", default=1)
+    recipe.take("generation.batch", "grpo.num_prompts_per_step")
+    recipe.take("generation.group_size", "grpo.num_generations_per_prompt", default=1)
     total = s.number("policy.max_total_sequence_length")
     if total is None:
         raise RFabricError(f"{s.file}: policy.max_total_sequence_length is not set, and a recipe cannot do without it")
@@ -64,16 +64,16 @@ def _generation(draft: Draft, s: Settings) -> None:
     prompt = s.number("data.max_input_seq_length")
     given = prompt[1] if prompt and prompt[1] < total[1] else min(2048, total[1] // 2)
     if prompt and prompt[1] < total[1]:
-        draft.put("generation.max_prompt", prompt[1], prompt[0])
+        recipe.put("generation.max_prompt", prompt[1], prompt[0])
     else:
-        draft.assume("generation.max_prompt", given, "prompts share max_total_sequence_length with responses")
-    draft.put(
+        recipe.assume("generation.max_prompt", given, "prompts share max_total_sequence_length with responses")
+    recipe.put(
         "generation.max_response",
         min(response[1] if response else total[1], total[1] - given),
         "what max_total_sequence_length leaves",
     )
-    draft.take("generation.memory_utilisation", f"{VLLM}.gpu_memory_utilization", default=0.6)
-    draft.take(
+    recipe.take("generation.memory_utilisation", f"{VLLM}.gpu_memory_utilization", default=0.6)
+    recipe.take(
         "generation.max_num_seqs",
         f"{VLLM}.max_num_seqs",
         "policy.generation.vllm_kwargs.max_num_seqs",
@@ -82,28 +82,28 @@ def _generation(draft: Draft, s: Settings) -> None:
     )
 
 
-def _training(draft: Draft, s: Settings) -> None:
+def _training(recipe: SourcedValues, s: Settings) -> None:
     megatron = s.find(f"{MEGATRON}.enabled")
     config = MEGATRON if megatron and s.flag(megatron[0]) else DTENSOR
     for key, name in (("tp", "tensor_model"), ("pp", "pipeline_model"), ("cp", "context"), ("ep", "expert_model")):
         short = name.removesuffix("_model")
-        draft.take(f"training.{key}", f"{config}.{name}_parallel_size", f"{config}.{short}_parallel_size", default=1)
+        recipe.take(f"training.{key}", f"{config}.{name}_parallel_size", f"{config}.{short}_parallel_size", default=1)
     if config == DTENSOR:
-        draft.put("training.optimizer", "sharded", f"{DTENSOR}: FSDP2")
+        recipe.put("training.optimizer", "sharded", f"{DTENSOR}: FSDP2")
     micro = s.number("policy.train_micro_batch_size") or ("policy.train_micro_batch_size, by default", 1)
-    longest = draft.values["generation.max_prompt"] + draft.values["generation.max_response"]
-    draft.put(
+    longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
+    recipe.put(
         "training.micro_batch_tokens",
-        -(-micro[1] * longest // draft.values["training.cp"]),
+        -(-micro[1] * longest // recipe.values["training.cp"]),
         f"{micro[0]} x the longest sequence / cp",
     )
-    samples = draft.values["generation.batch"] * draft.values["generation.group_size"]
+    samples = recipe.values["generation.batch"] * recipe.values["generation.group_size"]
     size = s.number("policy.train_global_batch_size")
-    draft.mini_batches(samples, min(size[1], samples) if size else samples, "samples / policy.train_global_batch_size")
+    recipe.mini_batches(samples, min(size[1], samples) if size else samples, "samples / policy.train_global_batch_size")
     penalty = s.number("loss_fn.reference_policy_kl_penalty")
     reference = penalty is None or bool(penalty[1])
-    draft.put(
+    recipe.put(
         "training.log_prob_passes", 1 + reference, "old policy" + (" and reference policy (KL)" if reference else "")
     )
     full = s.flag(f"{config}.activation_checkpointing") if s.find(f"{config}.activation_checkpointing") else False
-    draft.put("training.recompute", "full" if full else "selective", f"{config}.activation_checkpointing")
+    recipe.put("training.recompute", "full" if full else "selective", f"{config}.activation_checkpointing")

@@ -5,8 +5,8 @@ import re
 from typing import Any
 
 from ...errors import RFabricError
-from .draft import Draft
 from .settings import Settings, shown
+from .sourced_values import SourcedValues
 
 TRAIN, INFER = "actor_train", "actor_infer"
 CONFIG = "strategy_args.strategy_config"
@@ -23,14 +23,14 @@ def without_effect(key: str) -> bool:
     return any(part in key for part in _NO_EFFECT.split())
 
 
-def fill(draft: Draft, s: Settings) -> None:
+def fill(recipe: SourcedValues, s: Settings) -> None:
     """Put the job's settings into the recipe's keys."""
     model = s.find("pretrain", f"{TRAIN}.model_args.model_name_or_path", f"{TRAIN}.pretrain")
-    draft.put("model", str(model[1]).rstrip("/").rpartition("/")[2] if model else "", model[0] if model else "")
-    _cluster(draft, s)
-    _generation(draft, s)
-    _training(draft, s)
-    draft.put("weight_sync.strategy", "flat", "ROLL: every inference worker receives its own copy")
+    recipe.put("model", str(model[1]).rstrip("/").rpartition("/")[2] if model else "", model[0] if model else "")
+    _cluster(recipe, s)
+    _generation(recipe, s)
+    _training(recipe, s)
+    recipe.put("weight_sync.strategy", "flat", "ROLL: every inference worker receives its own copy")
 
 
 def devices(value: Any, where: str) -> set[int]:
@@ -60,33 +60,33 @@ def _mapped(s: Settings, role: str) -> set[int]:
     return devices(value, f"{s.file}: {key}")
 
 
-def _cluster(draft: Draft, s: Settings) -> None:
+def _cluster(recipe: SourcedValues, s: Settings) -> None:
     train, infer = _mapped(s, TRAIN), _mapped(s, INFER)
     shared = bool(train & infer)
     origin = f"{TRAIN}.device_mapping and {INFER}.device_mapping"
     if shared:
-        draft.gpus(len(train | infer), len(train | infer), True, origin)
+        recipe.gpus(len(train | infer), len(train | infer), True, origin)
     else:
-        draft.gpus(len(train), len(infer), False, origin)
+        recipe.gpus(len(train), len(infer), False, origin)
     ratio = s.number("async_generation_ratio")
     if ratio and ratio[1]:
         one = ratio[1] <= 1
-        draft.put("pipeline", "one-step-off" if one else "bounded-staleness", ratio[0])
+        recipe.put("pipeline", "one-step-off" if one else "bounded-staleness", ratio[0])
         if not one:
-            draft.put("staleness", round(ratio[1]), ratio[0])
-    draft.take("cluster.gpus_per_server", "num_gpus_per_node", default=8)
+            recipe.put("staleness", round(ratio[1]), ratio[0])
+    recipe.take("cluster.gpus_per_server", "num_gpus_per_node", default=8)
 
 
-def _generation(draft: Draft, s: Settings) -> None:
-    draft.take(
+def _generation(recipe: SourcedValues, s: Settings) -> None:
+    recipe.take(
         "generation.tp",
         f"{INFER}.{CONFIG}.tensor_parallel_size",
         f"{INFER}.{CONFIG}.tp_size",
         f"{INFER}.num_gpus_per_worker",
         default=1,
     )
-    draft.take("generation.batch", "rollout_batch_size")
-    draft.take(
+    recipe.take("generation.batch", "rollout_batch_size")
+    recipe.take(
         "generation.group_size",
         "num_return_sequences_in_group",
         f"{INFER}.generating_args.num_return_sequences",
@@ -97,49 +97,49 @@ def _generation(draft: Draft, s: Settings) -> None:
     total, prompt = s.number("sequence_length"), s.number("prompt_length")
     if response is None:
         raise RFabricError(f"{s.file}: response_length is not set, and a recipe cannot do without it")
-    draft.put("generation.max_response", response[1], response[0])
+    recipe.put("generation.max_response", response[1], response[0])
     if prompt:
-        draft.put("generation.max_prompt", prompt[1], prompt[0])
+        recipe.put("generation.max_prompt", prompt[1], prompt[0])
     elif total and total[1] > response[1]:
-        draft.put("generation.max_prompt", total[1] - response[1], "sequence_length less the response")
+        recipe.put("generation.max_prompt", total[1] - response[1], "sequence_length less the response")
     else:
-        draft.assume("generation.max_prompt", 2048, "neither prompt_length nor sequence_length bounds it")
-    draft.take(
+        recipe.assume("generation.max_prompt", 2048, "neither prompt_length nor sequence_length bounds it")
+    recipe.take(
         "generation.memory_utilisation",
         f"{INFER}.{CONFIG}.gpu_memory_utilization",
         f"{INFER}.{CONFIG}.mem_fraction_static",
         default=0.9,
         why="vLLM's default",
     )
-    draft.take("generation.max_num_seqs", f"{INFER}.{CONFIG}.max_num_seqs", default=1024, why="vLLM's order of size")
+    recipe.take("generation.max_num_seqs", f"{INFER}.{CONFIG}.max_num_seqs", default=1024, why="vLLM's order of size")
 
 
-def _training(draft: Draft, s: Settings) -> None:
+def _training(recipe: SourcedValues, s: Settings) -> None:
     config = f"{TRAIN}.{CONFIG}"
     for key, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context"), ("ep", "expert")):
         also = (f"{config}.context_parallel_size",) if key == "cp" else ()
-        draft.take(f"training.{key}", f"{config}.{name}_model_parallel_size", *also, default=1)
+        recipe.take(f"training.{key}", f"{config}.{name}_model_parallel_size", *also, default=1)
     each = s.number(f"{TRAIN}.training_args.per_device_train_batch_size") or (
         "per_device_train_batch_size, by default",
         1,
     )
-    longest = draft.values["generation.max_prompt"] + draft.values["generation.max_response"]
-    draft.put(
+    longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
+    recipe.put(
         "training.micro_batch_tokens",
-        -(-each[1] * longest // draft.values["training.cp"]),
+        -(-each[1] * longest // recipe.values["training.cp"]),
         f"{each[0]} x the longest sequence / cp",
     )
     accumulated = s.number(f"{TRAIN}.training_args.gradient_accumulation_steps")
-    t = draft.values
+    t = recipe.values
     ranks = t["cluster.training_gpus"] // max(1, t["training.tp"] * t["training.pp"] * t["training.cp"])
     samples = t["generation.batch"] * t["generation.group_size"]
     size = each[1] * accumulated[1] * ranks if accumulated else samples
-    draft.mini_batches(
+    recipe.mini_batches(
         samples, min(size, samples), "samples / (per_device_train_batch_size x gradient_accumulation_steps x ranks)"
     )
     reference = s.find("reference.device_mapping") is not None
-    draft.put("training.log_prob_passes", 1 + reference, "old policy" + (" and reference policy" if reference else ""))
-    draft.put(
+    recipe.put("training.log_prob_passes", 1 + reference, "old policy" + (" and reference policy" if reference else ""))
+    recipe.put(
         "training.recompute",
         "full" if s.value(f"{config}.recompute_granularity") == "full" else "selective",
         "recompute_granularity",

@@ -7,8 +7,8 @@ import re
 from pathlib import PurePosixPath
 
 from ...errors import RFabricError
-from .draft import Draft
 from .settings import Settings
+from .sourced_values import SourcedValues
 
 _NO_EFFECT = """
     lr optimizer adam weight-decay wandb tensorboard save load prompt-data input-key label-key rm- eval seed
@@ -24,37 +24,37 @@ def without_effect(key: str) -> bool:
     return any(key.startswith(part) or f"-{part}" in key for part in _NO_EFFECT.split())
 
 
-def fill(draft: Draft, s: Settings) -> None:
+def fill(recipe: SourcedValues, s: Settings) -> None:
     """Put the job's flags into the recipe's keys."""
-    _model(draft, s)
-    _cluster(draft, s)
-    _generation(draft, s)
-    _training(draft, s)
-    draft.put("weight_sync.strategy", "flat", "slime: every engine receives its own copy")
+    _model(recipe, s)
+    _cluster(recipe, s)
+    _generation(recipe, s)
+    _training(recipe, s)
+    recipe.put("weight_sync.strategy", "flat", "slime: every engine receives its own copy")
 
 
-def _model(draft: Draft, s: Settings) -> None:
+def _model(recipe: SourcedValues, s: Settings) -> None:
     """Named by the checkpoint, or by the file of shapes that the script sources."""
     stated = s.find("hf-checkpoint", "ref-load", "load")
     sourced = [word for word in s.words if re.search(r"models/[\w.-]+\.sh$", word)]
     if stated:
-        draft.put("model", PurePosixPath(str(stated[1]).rstrip("/")).name, f"--{stated[0]}")
+        recipe.put("model", PurePosixPath(str(stated[1]).rstrip("/")).name, f"--{stated[0]}")
     elif sourced:
-        draft.put("model", PurePosixPath(sourced[-1]).stem, f"source {PurePosixPath(sourced[-1]).name}")
+        recipe.put("model", PurePosixPath(sourced[-1]).stem, f"source {PurePosixPath(sourced[-1]).name}")
 
 
-def _cluster(draft: Draft, s: Settings) -> None:
+def _cluster(recipe: SourcedValues, s: Settings) -> None:
     nodes, each = s.number("actor-num-nodes") or ("", 1), s.number("actor-num-gpus-per-node") or ("", 8)
     trains = nodes[1] * each[1]
     origin = "--actor-num-nodes x --actor-num-gpus-per-node"
     colocated = s.find("colocate") is not None
     rollout = s.number("rollout-num-gpus")
     if colocated:
-        draft.gpus(trains, trains, True, f"{origin}, --colocate")
+        recipe.gpus(trains, trains, True, f"{origin}, --colocate")
     elif rollout:
-        draft.gpus(trains, rollout[1], False, f"{origin}, --rollout-num-gpus")
+        recipe.gpus(trains, rollout[1], False, f"{origin}, --rollout-num-gpus")
         asynchronous = any(word.endswith("train_async.py") for word in s.words)
-        draft.put(
+        recipe.put(
             "pipeline", "one-step-off" if asynchronous else "sync", "train_async.py" if asynchronous else "train.py"
         )
     else:
@@ -62,60 +62,60 @@ def _cluster(draft: Draft, s: Settings) -> None:
             f"{s.file}: neither --colocate nor --rollout-num-gpus is set; one must say where rollouts run"
         )
     servers = s.number("num-gpus-per-node")
-    draft.put(
+    recipe.put(
         "cluster.gpus_per_server",
         *((servers[1], "--num-gpus-per-node") if servers else (each[1], "--actor-num-gpus-per-node")),
     )
 
 
-def _generation(draft: Draft, s: Settings) -> None:
-    draft.take("generation.tp", "rollout-num-gpus-per-engine", default=1)
-    draft.take("generation.batch", "rollout-batch-size")
-    draft.take("generation.group_size", "n-samples-per-prompt", default=1)
-    response = draft.take("generation.max_response", "rollout-max-response-len", default=1024)
+def _generation(recipe: SourcedValues, s: Settings) -> None:
+    recipe.take("generation.tp", "rollout-num-gpus-per-engine", default=1)
+    recipe.take("generation.batch", "rollout-batch-size")
+    recipe.take("generation.group_size", "n-samples-per-prompt", default=1)
+    response = recipe.take("generation.max_response", "rollout-max-response-len", default=1024)
     context = s.number("rollout-max-context-len")
     prompt = s.number("rollout-max-prompt-len")
     if prompt:
-        draft.put("generation.max_prompt", prompt[1], "--rollout-max-prompt-len")
+        recipe.put("generation.max_prompt", prompt[1], "--rollout-max-prompt-len")
     elif context and context[1] > response:
-        draft.put("generation.max_prompt", context[1] - response, "--rollout-max-context-len less the response")
+        recipe.put("generation.max_prompt", context[1] - response, "--rollout-max-context-len less the response")
     else:
         budget = s.number("max-tokens-per-gpu")
         left = budget[1] - response if budget and s.find("use-dynamic-batch-size") else 2048
-        draft.assume("generation.max_prompt", min(2048, left) if left > 0 else 2048, "no flag bounds the prompt")
-    draft.take("generation.memory_utilisation", "sglang-mem-fraction-static", default=0.9, why="SGLang's usual share")
-    draft.take("generation.max_num_seqs", "sglang-max-running-requests", default=1024, why="SGLang fits it to memory")
+        recipe.assume("generation.max_prompt", min(2048, left) if left > 0 else 2048, "no flag bounds the prompt")
+    recipe.take("generation.memory_utilisation", "sglang-mem-fraction-static", default=0.9, why="SGLang's usual share")
+    recipe.take("generation.max_num_seqs", "sglang-max-running-requests", default=1024, why="SGLang fits it to memory")
 
 
-def _training(draft: Draft, s: Settings) -> None:
+def _training(recipe: SourcedValues, s: Settings) -> None:
     for key, flag in (("tp", "tensor-model"), ("pp", "pipeline-model"), ("cp", "context"), ("ep", "expert-model")):
-        draft.take(f"training.{key}", f"{flag}-parallel-size", default=1)
+        recipe.take(f"training.{key}", f"{flag}-parallel-size", default=1)
     budget, sequences = s.number("max-tokens-per-gpu"), s.number("micro-batch-size")
-    longest = draft.values["generation.max_prompt"] + draft.values["generation.max_response"]
+    longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
     if budget and s.find("use-dynamic-batch-size"):
-        draft.put("training.micro_batch_tokens", budget[1], "--max-tokens-per-gpu")
+        recipe.put("training.micro_batch_tokens", budget[1], "--max-tokens-per-gpu")
     else:
-        draft.put(
+        recipe.put(
             "training.micro_batch_tokens",
-            -(-(sequences or ("", 1))[1] * longest // draft.values["training.cp"]),
+            -(-(sequences or ("", 1))[1] * longest // recipe.values["training.cp"]),
             "--micro-batch-size x the longest sequence / cp",
         )
-    samples = draft.values["generation.batch"] * draft.values["generation.group_size"]
+    samples = recipe.values["generation.batch"] * recipe.values["generation.group_size"]
     steps, size = s.number("num-steps-per-rollout"), s.number("global-batch-size")
     if steps and steps[1]:
-        draft.put("training.mini_batches", steps[1], "--num-steps-per-rollout")
+        recipe.put("training.mini_batches", steps[1], "--num-steps-per-rollout")
     else:
-        draft.mini_batches(samples, size[1] if size else samples, "samples of a rollout / --global-batch-size")
+        recipe.mini_batches(samples, size[1] if size else samples, "samples of a rollout / --global-batch-size")
     reference = bool(s.find("use-kl-loss")) or bool(s.number("kl-coef") and s.number("kl-coef")[1])
-    draft.put(
+    recipe.put(
         "training.log_prob_passes", 1 + reference, "old policy" + (" and reference policy (KL)" if reference else "")
     )
-    draft.put(
+    recipe.put(
         "training.recompute",
         "full" if s.value("recompute-granularity") == "full" else "selective",
         "--recompute-granularity",
     )
-    draft.put(
+    recipe.put(
         "training.grad_dtype",
         "fp32" if s.find("accumulate-allreduce-grads-in-fp32") else "bf16",
         "--accumulate-allreduce-grads-in-fp32",

@@ -3,8 +3,8 @@
 Defaults are those of verl's own trainer configuration (verl/trainer/config/ppo_trainer.yaml and what it includes).
 """
 
-from .draft import Draft
 from .settings import Settings
+from .sourced_values import SourcedValues
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 MEGATRON = f"{ACTOR}.megatron"
@@ -23,19 +23,19 @@ def without_effect(key: str) -> bool:
     return any(part in key for part in _NO_EFFECT.split())
 
 
-def fill(draft: Draft, s: Settings) -> None:
+def fill(recipe: SourcedValues, s: Settings) -> None:
     """Put the job's settings into the recipe's keys."""
     model = s.find("actor_rollout_ref.model.path")
-    draft.put("model", str(model[1]) if model else "", "actor_rollout_ref.model.path")
-    _cluster(draft, s)
-    _generation(draft, s)
-    _training(draft, s)
+    recipe.put("model", str(model[1]) if model else "", "actor_rollout_ref.model.path")
+    _cluster(recipe, s)
+    _generation(recipe, s)
+    _training(recipe, s)
     if s.values.get("algorithm.adv_estimator") != "gae":  # with gae a critic is trained, which no recipe key can say
         s.used.add("algorithm.adv_estimator")
-    draft.put("weight_sync.strategy", "flat", "verl: every rollout replica receives its own copy")
+    recipe.put("weight_sync.strategy", "flat", "verl: every rollout replica receives its own copy")
 
 
-def _cluster(draft: Draft, s: Settings) -> None:
+def _cluster(recipe: SourcedValues, s: Settings) -> None:
     per_node = s.value("trainer.n_gpus_per_node", default=8)
     nodes = s.value("trainer.nnodes", default=1)
     rollout = s.find("rollout.nnodes")
@@ -44,88 +44,88 @@ def _cluster(draft: Draft, s: Settings) -> None:
     trains = found[0] * found[1]
     if rollout and rollout[1]:
         generates = s.number("rollout.nnodes")[1] * (s.number("rollout.n_gpus_per_node") or ("", per_node))[1]
-        draft.gpus(trains, generates, False, "trainer.* and rollout.*: nnodes x n_gpus_per_node")
-        _pipeline(draft, s)
+        recipe.gpus(trains, generates, False, "trainer.* and rollout.*: nnodes x n_gpus_per_node")
+        _pipeline(recipe, s)
     else:
-        draft.gpus(trains, trains, True, "trainer.nnodes x trainer.n_gpus_per_node")
-    draft.put("cluster.gpus_per_server", per_node, "trainer.n_gpus_per_node")
+        recipe.gpus(trains, trains, True, "trainer.nnodes x trainer.n_gpus_per_node")
+    recipe.put("cluster.gpus_per_server", per_node, "trainer.n_gpus_per_node")
 
 
-def _pipeline(draft: Draft, s: Settings) -> None:
+def _pipeline(recipe: SourcedValues, s: Settings) -> None:
     staleness = s.number("async_training.staleness_threshold")
     if staleness is None:
-        draft.put("pipeline", "one-step-off", "rollout.nnodes: GPUs of its own, without async_training")
+        recipe.put("pipeline", "one-step-off", "rollout.nnodes: GPUs of its own, without async_training")
     elif staleness[1]:
-        draft.put("pipeline", "bounded-staleness", staleness[0])
-        draft.put(
+        recipe.put("pipeline", "bounded-staleness", staleness[0])
+        recipe.put(
             "staleness",
             max(1, round(staleness[1])),
             f"{staleness[0]} = {staleness[1]} of a step's batch, in whole steps",
         )
     else:
-        draft.put("pipeline", "sync", f"{staleness[0]} = 0")
+        recipe.put("pipeline", "sync", f"{staleness[0]} = 0")
 
 
-def _generation(draft: Draft, s: Settings) -> None:
-    draft.take("generation.tp", f"{ROLLOUT}.tensor_model_parallel_size", default=2)
+def _generation(recipe: SourcedValues, s: Settings) -> None:
+    recipe.take("generation.tp", f"{ROLLOUT}.tensor_model_parallel_size", default=2)
     per_update = s.number("async_training.require_batches")
     if per_update and not s.value("data.train_batch_size", "data.gen_batch_size"):
         size = s.number(f"{ACTOR}.ppo_mini_batch_size") or ("", 256)
         times = s.number("async_training.trigger_parameter_sync_step") or ("", 1)
-        draft.put(
+        recipe.put(
             "generation.batch",
             size[1] * per_update[1] * times[1],
             "ppo_mini_batch_size x require_batches x trigger_parameter_sync_step",
         )
     else:
-        draft.take("generation.batch", "data.train_batch_size", "data.gen_batch_size", default=1024)
-    draft.take("generation.group_size", f"{ROLLOUT}.n", default=1)
-    draft.take("generation.max_prompt", "data.max_prompt_length", default=512)
-    draft.take("generation.max_response", "data.max_response_length", default=512)
-    draft.take("generation.memory_utilisation", f"{ROLLOUT}.gpu_memory_utilization", default=0.5)
-    draft.take("generation.max_num_seqs", f"{ROLLOUT}.max_num_seqs", default=1024)
+        recipe.take("generation.batch", "data.train_batch_size", "data.gen_batch_size", default=1024)
+    recipe.take("generation.group_size", f"{ROLLOUT}.n", default=1)
+    recipe.take("generation.max_prompt", "data.max_prompt_length", default=512)
+    recipe.take("generation.max_response", "data.max_response_length", default=512)
+    recipe.take("generation.memory_utilisation", f"{ROLLOUT}.gpu_memory_utilization", default=0.5)
+    recipe.take("generation.max_num_seqs", f"{ROLLOUT}.max_num_seqs", default=1024)
 
 
-def _training(draft: Draft, s: Settings) -> None:
+def _training(recipe: SourcedValues, s: Settings) -> None:
     megatron = s.value(f"{ACTOR}.strategy") == "megatron" or any(key.startswith(MEGATRON) for key in s.values)
     if megatron:
         for key, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context"), ("ep", "expert")):
-            draft.take(
+            recipe.take(
                 f"training.{key}",
                 f"{MEGATRON}.{name}_model_parallel_size",
                 f"{MEGATRON}.{name}_parallel_size",
                 default=1,
             )
     else:
-        draft.put("training.tp", 1, "FSDP: parameters are sharded, not cut by tensor")
-        draft.put("training.optimizer", "sharded", "FSDP")
-        draft.take("training.cp", f"{ACTOR}.ulysses_sequence_parallel_size", default=1)
+        recipe.put("training.tp", 1, "FSDP: parameters are sharded, not cut by tensor")
+        recipe.put("training.optimizer", "sharded", "FSDP")
+        recipe.take("training.cp", f"{ACTOR}.ulysses_sequence_parallel_size", default=1)
     dynamic = s.flag(f"{ACTOR}.use_dynamic_bsz") if s.find(f"{ACTOR}.use_dynamic_bsz") else False
-    longest = draft.values["generation.max_prompt"] + draft.values["generation.max_response"]
+    longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
     budget = s.number(f"{ACTOR}.ppo_max_token_len_per_gpu")
     sequences = s.number(f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_micro_batch_size")
     if dynamic and budget:
-        draft.put("training.micro_batch_tokens", budget[1], budget[0])
+        recipe.put("training.micro_batch_tokens", budget[1], budget[0])
     elif sequences:
-        cp = draft.values.get("training.cp", 1)
-        draft.put(
+        cp = recipe.values.get("training.cp", 1)
+        recipe.put(
             "training.micro_batch_tokens",
             -(-sequences[1] * longest // cp),
             f"{sequences[0]} x the longest sequence / cp",
         )
     else:
-        draft.assume("training.micro_batch_tokens", longest, "one sequence at a time")
+        recipe.assume("training.micro_batch_tokens", longest, "one sequence at a time")
     size = s.number(f"{ACTOR}.ppo_mini_batch_size") or (f"{ACTOR}.ppo_mini_batch_size, by default", 256)
-    batch = draft.values["generation.batch"]
-    draft.mini_batches(batch, min(size[1], batch), f"train batch / {size[0]}")
+    batch = recipe.values["generation.batch"]
+    recipe.mini_batches(batch, min(size[1], batch), f"train batch / {size[0]}")
     reference = s.flag(f"{ACTOR}.use_kl_loss") if s.find(f"{ACTOR}.use_kl_loss") else False
     reference = reference or (s.flag("algorithm.use_kl_in_reward") if s.find("algorithm.use_kl_in_reward") else False)
-    draft.put(
+    recipe.put(
         "training.log_prob_passes", 1 + reference, "old policy" + (" and reference policy (KL)" if reference else "")
     )
     checkpointing = s.find("actor_rollout_ref.model.enable_gradient_checkpointing")
     full = s.value(f"{MEGATRON}.override_transformer_config.recompute_granularity")
     if megatron:
-        draft.put("training.recompute", "full" if full == "full" else "selective", "recompute_granularity")
+        recipe.put("training.recompute", "full" if full == "full" else "selective", "recompute_granularity")
     elif checkpointing is None or s.flag(checkpointing[0]):
-        draft.put("training.recompute", "full", "enable_gradient_checkpointing")
+        recipe.put("training.recompute", "full", "enable_gradient_checkpointing")

@@ -7,8 +7,9 @@
     pool B (decode-heavy tasks)   engine engine ...        one that has. A pool may `prefill_for` another: then each turn is
                                                            prefilled there, and its KV crosses to an engine of the other
 
-Groups of environments stand in slots, as many as a step takes; a slot's next group begins when this one is complete. Tasks and
-engines: `agents`. Tokens, seconds, bytes. The same input gives the same events: ties go by who was planned first.
+Groups of environments stand in slots, as many as a step takes; a slot's next group begins when this
+one is complete. Tokens, seconds, bytes. The same input gives the same events: ties go by who was
+planned first.
 """
 
 import heapq
@@ -16,130 +17,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ...errors import RFabricError
-from .agents import Engine, Episode, Pool, Task, Trajectory, Turn
-
-
-@dataclass(frozen=True)
-class Manner:
-    """How a system makes steps of trajectories.
-
-    parallel: training runs beside the rollouts of the next step; continuous: a group of environments begins anew when it is
-    complete, for up to `ahead` (None: `staleness`) steps after the next (else a step's begin together); batched: all
-    trajectories take their turns in step.
-    batch: trajectories a step, in groups of `group` with the same prompt, which train together; redundancy: how many more of a
-    group are begun, of which the first `group` to end are kept.
-    staleness: weight updates that a buffered or running trajectory may lack; older ones are aborted.
-    suspended: seconds engines stand still for an update; transfer: seconds before, from the end of training, in which they
-    go on. reward_slots: rewards at a time on dedicated GPUs, after the rollouts where batched; None: serverless, at once.
-    """
-
-    batch: int
-    group: int = 1
-    parallel: bool = False
-    continuous: bool = False
-    batched: bool = False
-    redundancy: float = 1.0
-    staleness: int = 1
-    ahead: int | None = None
-    suspended: float = 0.0
-    transfer: float = 0.0
-    reward_slots: int | None = None
-
-    def __post_init__(self):
-        if self.batch < 1:
-            raise RFabricError(f"rollouts: a batch of {self.batch} trajectories; it needs 1 or more")
-        if self.group < 1 or self.batch % self.group:
-            raise RFabricError(
-                f"rollouts: a batch of {self.batch} trajectories does not divide into groups of {self.group}"
-            )
-        if not self.redundancy >= 1:
-            raise RFabricError(f"rollouts: redundancy {self.redundancy:g} must be 1 (none) or more, such as 1.25")
-        if self.staleness < 0 or (self.continuous and self.staleness < 1):
-            raise RFabricError(
-                f"rollouts: staleness {self.staleness} must be 1 or more where trajectories go on over weight updates"
-            )
-        if self.reward_slots is not None and self.reward_slots < 1:
-            raise RFabricError(f"rollouts: {self.reward_slots} reward slots; a dedicated reward needs 1 or more")
-        if self.batched and (self.continuous or self.redundancy > 1):
-            raise RFabricError(
-                "rollouts: batched turns wait for every trajectory, all started together; neither continuous nor redundant"
-            )
-
-    @property
-    def members(self) -> int:
-        """Trajectories of a group that are begun."""
-        return round(self.group * self.redundancy)
-
-    @property
-    def steps_ahead(self) -> int:
-        """Steps after the next for which trajectories may begin."""
-        return self.staleness if self.ahead is None else self.ahead
-
-    @property
-    def slots(self) -> int:
-        """Groups of environments: a step takes as many groups of trajectories."""
-        return self.batch // self.group
-
-    @property
-    def environments(self) -> int:
-        """Trajectories under way at most."""
-        return self.slots * self.members
-
-
-@dataclass(frozen=True, eq=False)
-class Iteration:
-    """One step: when rollouts for it began, when its batch was there, when its training began and ended (s).
-
-    resumed: when engines went on with new weights; stale: updates that each trajectory of the batch lacked when taken.
-    """
-
-    number: int
-    began: float
-    ready: float
-    resumed: float
-    training: tuple[float, float]
-    batch: tuple[Trajectory, ...]
-    stale: tuple[int, ...]
-    busy: tuple[tuple[float, float], ...] = ()  # seconds of prefill and decode of each engine since the last batch
-
-
-@dataclass(frozen=True, eq=False)
-class Played:
-    """What came of it; of all trajectories begun: trained, or why not; `events`: (time, what, number) of starts and ends."""
-
-    iterations: tuple[Iteration, ...]
-    counts: dict[str, int]
-    events: tuple[tuple[float, str, int], ...]
-    peak_tokens: tuple[int, ...]
-    reward_busy: float = 0.0
-
-    def step_seconds(self, skip: int = 1) -> float:
-        """Seconds from one step's end of training to the next's: the mean, without the first `skip`."""
-        ends = [it.training[1] for it in self.iterations]
-        return (ends[-1] - ends[skip - 1]) / (len(ends) - skip) if skip else ends[-1] / len(ends)
+from .engines import AgentEngine, AgentTurn, Pool, Trajectory
+from .rules import Iteration, RolloutOutcome, RolloutRules
+from .tasks import Episode, Task
 
 
 def play(
     pools: Sequence[Pool],
     episodes: Callable[[int], Episode],
     train: Callable[[Sequence[Episode]], float],
-    manner: Manner,
+    rules: RolloutRules,
     iterations: int,
-) -> Played:
-    """So many steps: `episodes` gives trajectory k, `train` the seconds of training on a batch."""
+) -> RolloutOutcome:
+    """So many steps: `episodes` gives trajectory k, `train` the seconds of training on a batch.
+
+    RFabricError without pools that decode, for turns that never fit, or where trajectories run out.
+    """
     if not pools:
         raise RFabricError("rollouts: there are no pools; give one with 1 engine or more")
-    return _World(pools, episodes, train, manner, iterations).run()
+    return _Rollouts(pools, episodes, train, rules, iterations).run()
 
 
 @dataclass(eq=False)
-class _World:
+class _Rollouts:
     """The state of all between two events."""
 
     pools: Sequence[Pool]
     episodes: Callable[[int], Episode]
     train: Callable[[Sequence[Episode]], float]
-    manner: Manner
+    rules: RolloutRules
     iterations: int
     now: float = 0.0
     steps: int = 0
@@ -160,31 +66,32 @@ class _World:
     began: float = 0.0
 
     def __post_init__(self):
-        self.engines: list[Engine] = []
+        self.engines: list[AgentEngine] = []
         for pool in self.pools:
-            self.engines += [Engine(len(self.engines) + i, pool) for i in range(pool.engines)]
+            self.engines += [AgentEngine(len(self.engines) + i, pool) for i in range(pool.engines)]
         self.decoders = [e for e in self.engines if e.pool.prefill_for is None]
         self.prefillers = {p.prefill_for: [e for e in self.engines if e.pool is p] for p in self.pools if p.prefill_for}
         if not self.decoders:
             raise RFabricError("rollouts: every pool prefills for another; one must decode")
         self.counts = {"trained": 0, "stale": 0, "surplus": 0, "unfinished": 0}
-        self.reward_free = [0.0] * (self.manner.reward_slots or 0)
+        self.reward_free = [0.0] * (self.rules.reward_slots or 0)
         self.spent = [(0.0, 0.0)] * len(self.engines)
-        self.complete = [0] * self.manner.slots
-        self.again = [0] * self.manner.slots
+        self.complete = [0] * self.rules.slots
+        self.again = [0] * self.rules.slots
 
-    def run(self) -> Played:
+    def run(self) -> RolloutOutcome:
+        """Event by event until all steps are there; RFabricError where trajectories run out before."""
         self._launch()
         while len(self.done) < self.iterations:
             if not self.events:
                 raise RFabricError(
-                    f"rollouts: {len(self.buffer)} of {self.manner.batch} trajectories came and no more will; raise staleness"
+                    f"rollouts: {len(self.buffer)} of {self.rules.batch} trajectories came and no more will; raise staleness"
                 )
             self.now, _, what, args = heapq.heappop(self.events)
             what(*args)
         self.counts["unfinished"] = sum(map(len, self.groups.values())) + len(self.buffer)
         peaks = tuple(e.peak for e in self.engines)
-        return Played(tuple(self.done), self.counts, tuple(self.log), peaks, self.reward_busy)
+        return RolloutOutcome(tuple(self.done), self.counts, tuple(self.log), peaks, self.reward_busy)
 
     def _at(self, time: float, what: Callable, *args) -> None:
         self.order += 1
@@ -194,7 +101,7 @@ class _World:
 
     def _launch(self) -> None:
         """Groups of environments begin that are free and not too far ahead of the weights."""
-        m = self.manner
+        m = self.rules
         upto = self.steps + m.steps_ahead if m.continuous else self.steps
         for slot in range(m.slots):
             if slot not in self.groups and self.complete[slot] <= upto:
@@ -203,9 +110,9 @@ class _World:
 
     def _begin(self, slot: int) -> None:
         """The environments of a group begin; its n-th trajectories are the same whenever they begin."""
-        first = (self.again[slot] * self.manner.slots + slot) * self.manner.members
+        first = (self.again[slot] * self.rules.slots + slot) * self.rules.members
         self.again[slot] += 1
-        self.groups[slot] = [Trajectory(self.episodes(first + i), self.version) for i in range(self.manner.members)]
+        self.groups[slot] = [Trajectory(self.episodes(first + i), self.version) for i in range(self.rules.members)]
         for who in self.groups[slot]:
             self.live[who.episode.number] = who
             self.log.append((self.now, "begin", who.episode.number))
@@ -213,14 +120,14 @@ class _World:
 
     def _wait(self, who: Trajectory) -> None:
         """Its environment takes its time; in step with all others where turns are batched."""
-        if self.manner.batched:
+        if self.rules.batched:
             self.at_barrier.append(who)
         else:
             self._at(self.now + who.episode.latencies[who.turn], self._turn, who)
 
     def _try_barrier(self) -> None:
         acting = len(self.live) - len(self.unrewarded)
-        if self.manner.batched and self.at_barrier and len(self.at_barrier) == acting:
+        if self.rules.batched and self.at_barrier and len(self.at_barrier) == acting:
             slowest = max(who.episode.latencies[who.turn] for who in self.at_barrier)
             for who in self.at_barrier:
                 self._at(self.now + slowest, self._turn, who)
@@ -240,14 +147,14 @@ class _World:
                 who.prefill = min(first, key=lambda x: (x.live, x.number)).number
                 self.engines[who.prefill].live += 1
             engine = self.engines[who.prefill]
-        self._submit(engine, Turn(who, e.context(who.turn), 1 if first else e.outputs[who.turn]))
+        self._submit(engine, AgentTurn(who, e.context(who.turn), 1 if first else e.outputs[who.turn]))
 
-    def _submit(self, engine: Engine, turn: Turn) -> None:
+    def _submit(self, engine: AgentEngine, turn: AgentTurn) -> None:
         turn.who.job, turn.who.at = turn, engine.number
         engine.submit(turn, self.now)
         self._plan(engine)
 
-    def _route(self, task: Task) -> Engine:
+    def _route(self, task: Task) -> AgentEngine:
         """The engine with fewest trajectories, by the room it has, of its pool; of another where only that has room."""
         own = [e for e in self.decoders if task.name in e.pool.tasks] or self.decoders
         best = min(own, key=_load)
@@ -256,19 +163,19 @@ class _World:
             best = min(idle, key=_load) if idle else best
         return best
 
-    def _plan(self, engine: Engine) -> None:
+    def _plan(self, engine: AgentEngine) -> None:
         when = engine.plan(self.now)
         if when is not None:
             self._at(max(when, self.now), self._fire, engine, engine.epoch)
 
-    def _fire(self, engine: Engine, epoch: int) -> None:
+    def _fire(self, engine: AgentEngine, epoch: int) -> None:
         if epoch != engine.epoch:
             return
         for turn in engine.fire():
             self._turn_ended(engine, turn)
         self._plan(engine)
 
-    def _turn_ended(self, engine: Engine, turn: Turn) -> None:
+    def _turn_ended(self, engine: AgentEngine, turn: AgentTurn) -> None:
         who, e = turn.who, turn.who.episode
         who.job = None
         if engine.pool.prefill_for is not None and e.outputs[who.turn] > 1:
@@ -287,15 +194,15 @@ class _World:
         size = context * decoder.pool.server.model.kv_bytes_per_token
         self._at(self.now + size / link, self._hand_over, who, decoder, context)
 
-    def _hand_over(self, who: Trajectory, decoder: Engine, context: int) -> None:
+    def _hand_over(self, who: Trajectory, decoder: AgentEngine, context: int) -> None:
         if not who.ended:
-            self._submit(decoder, Turn(who, context, who.episode.outputs[who.turn] - 1, computed=context))
+            self._submit(decoder, AgentTurn(who, context, who.episode.outputs[who.turn] - 1, computed=context))
 
     # --- rewards, buffer, abort ---
 
     def _rolled_out(self, who: Trajectory) -> None:
         self._off(who)
-        if not self.manner.batched:
+        if not self.rules.batched:
             self._reward(who)
             return
         self.unrewarded.append(who)
@@ -325,9 +232,9 @@ class _World:
         who.ended = True
         del self.live[who.episode.number]
         self.log.append((self.now, "end", who.episode.number))
-        group = who.episode.number // self.manner.members % self.manner.slots
+        group = who.episode.number // self.rules.members % self.rules.slots
         ended = [other for other in self.groups[group] if other.ended]
-        if len(ended) == self.manner.group:
+        if len(ended) == self.rules.group:
             self._complete(group, ended)
 
     def _complete(self, group: int, ended: list[Trajectory]) -> None:
@@ -338,7 +245,7 @@ class _World:
         self.buffer += ended
         self.complete[group] += 1
         self._try_batch()
-        if self.manner.continuous:
+        if self.rules.continuous:
             self._launch()
 
     def _abort(self, who: Trajectory, why: str) -> None:
@@ -359,18 +266,18 @@ class _World:
 
     def _try_batch(self) -> None:
         """get_batch: as soon as `batch` trajectories are buffered, and the step before has been trained where it must."""
-        if self.gathered or len(self.buffer) < self.manner.batch or len(self.done) >= self.iterations:
+        if self.gathered or len(self.buffer) < self.rules.batch or len(self.done) >= self.iterations:
             return
         self.gathered = True
-        taken, self.buffer = self.buffer[: self.manner.batch], self.buffer[self.manner.batch :]
+        taken, self.buffer = self.buffer[: self.rules.batch], self.buffer[self.rules.batch :]
         self.counts["trained"] += len(taken)
-        if self.manner.continuous:
+        if self.rules.continuous:
             self.steps += 1
             self._launch()
         busy = self._busy()
-        if self.manner.parallel:  # weights of the last step first, then training beside rollouts
+        if self.rules.parallel:  # weights of the last step first, then training beside rollouts
             first = not self.done
-            when = self.now if first else max(self.now, self.trained_until + self.manner.transfer)
+            when = self.now if first else max(self.now, self.trained_until + self.rules.transfer)
             self._at(when, self._step, tuple(taken), busy, self.now, not first)
         else:
             self._step(tuple(taken), busy, self.now, False)
@@ -387,22 +294,22 @@ class _World:
         stale = tuple(self.version - who.version for who in taken)
         resumed = self.now
         if update:
-            resumed += self.manner.suspended
-            self._update(self.manner.suspended)
+            resumed += self.rules.suspended
+            self._update(self.rules.suspended)
         seconds = self.train([who.episode for who in taken])
         self.trained_until = resumed + seconds
         self.done.append(
             Iteration(len(self.done), self.began, ready, resumed, (resumed, self.trained_until), taken, stale, busy)
         )
         self.began, self.gathered = resumed, False
-        if self.manner.continuous:
+        if self.rules.continuous:
             self._launch()
             self._try_batch()
-        elif self.manner.parallel:
+        elif self.rules.parallel:
             self.steps += 1
             self._at(resumed, self._launch)
         else:
-            self._at(self.trained_until + self.manner.transfer + self.manner.suspended, self._next_step)
+            self._at(self.trained_until + self.rules.transfer + self.rules.suspended, self._next_step)
 
     def _next_step(self) -> None:
         """Synchronous: all stood still while weights came."""
@@ -413,7 +320,7 @@ class _World:
     def _update(self, seconds: float) -> None:
         """Engines take new weights and recompute what is in flight; what began too many versions ago is aborted."""
         self.version += 1
-        m = self.manner
+        m = self.rules
         for engine in self.engines:
             engine.update(self.now, seconds)
             self._plan(engine)
@@ -429,5 +336,5 @@ class _World:
                 self._abort(who, "stale")
 
 
-def _load(engine: Engine) -> tuple[float, int]:
+def _load(engine: AgentEngine) -> tuple[float, int]:
     return (engine.live + 1) / engine.capacity, engine.number

@@ -20,7 +20,10 @@ LEAST_S, MOST_S, FACTOR = 2.0, 30.0, 1.5  # T_min, T_max and lambda
 
 
 def timeout(anchor: float | None, least: float = LEAST_S, most: float = MOST_S, factor: float = FACTOR) -> float:
-    """Seconds that a run may take; no correct run yet (None): the most."""
+    """Seconds that a run may take; no correct run yet (None): the most.
+
+    RFabricError where `least` is not above 0 or exceeds `most`.
+    """
     if not 0 < least <= most:
         raise RFabricError(f"time-out: least {least:g} s must lie above 0 s and be {most:g} s, the most, or less")
     return most if anchor is None else min(max(least, factor * anchor), most)
@@ -31,6 +34,8 @@ class Judges:
     """A pool of `workers` that run tests: exponential times of mean `seconds`; shares `right`, and `hanging` of the wrong.
 
     A run that hangs ends by its time-out. The defaults are ours, the paper states none of them.
+
+    RFabricError without workers or for shares beyond 0 to 1.
     """
 
     workers: int

@@ -19,8 +19,9 @@ from statistics import NormalDist
 
 import numpy as np
 
+from ...compute.requests import Requests, independent
 from ...compute.roofline import DecodeStep
-from ...compute.serving import Batching, ReplicaTime, Requests, Served, independent, serve
+from ...compute.serving import Batching, ReplicaTime, Served, serve
 from ...errors import RFabricError
 from ...rl.phases import Generated
 from ...rl.timing import decode_step
@@ -56,7 +57,10 @@ class Launch:
 
 
 def launch(books: Books, batch: int, group_size: int, prompts: float = 1.25, responses: float = 1.25) -> Launch:
-    """The next round: long when `batch` prompts wait, else short with `prompts` x batch fresh ones and spare responses."""
+    """The next round: long when `batch` prompts wait, else short with `prompts` x batch fresh ones and spare responses.
+
+    RFabricError for redundancy below 1 or above 10.
+    """
     for name, value in (("prompts", prompts), ("responses", responses)):
         if not 1 <= value <= 10:
             raise RFabricError(f"rollpacker {name}: {value:g} must lie between 1 (no redundancy) and 10; it takes 1.25")
@@ -92,6 +96,8 @@ def draw(w: Workload, seed: int, made: Launch, books: Books, alike: float = ALIK
     """Lengths of a round: a prompt keeps its own and its hardness, each attempt at it has responses of its own.
 
     The normal quantile of a response is sqrt(alike) x that of its prompt + sqrt(1 - alike) x its own.
+
+    RFabricError for `alike` beyond 0 to 1.
     """
     if not 0 <= alike <= 1:
         raise RFabricError(
@@ -118,7 +124,7 @@ def _cdf(z: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
+class RoundOutcome:
     """A round as it ran: columns of prompts and responses, and when it ended (s).
 
     played: int64[p, r], tokens until the response ended or was aborted for its prompt having R0; ends: float64[p, r], their
@@ -140,10 +146,12 @@ class Played:
 
     @property
     def preempted(self) -> int:
+        """Preemptions of all replicas."""
         return sum(t.preempted for t in self.times)
 
     @property
     def kept_prompts(self) -> list[int]:
+        """The prompts that are trained on, in order."""
         return [self.launch.prompts[row] for row in self.kept]
 
     @property
@@ -167,8 +175,8 @@ class Played:
         return np.where(self.first, self.ends, 0.0).max(axis=1)
 
 
-def play(w: Workload, made: Launch, drawn: Drawn, pace: float = 1.0) -> Played:
-    """Run a round on the replicas of `w`, whole prompts to each as evenly as they divide; `pace`: see Played.
+def play(w: Workload, made: Launch, drawn: Drawn, pace: float = 1.0) -> RoundOutcome:
+    """Run a round on the replicas of `w`, whole prompts to each as evenly as they divide; `pace`: see RoundOutcome.
 
     The first R0 responses of a prompt are its shortest: they decode side by side, a token a step.
     """
@@ -182,10 +190,10 @@ def play(w: Workload, made: Launch, drawn: Drawn, pace: float = 1.0) -> Played:
         rows = np.flatnonzero(replica == r)
         served[r] = served_on(w, requests_of(drawn.prompts[rows], played[rows]), pace)
         ends[rows] = served[r].end.reshape(len(rows), -1)
-    return finished(Played(w, made, drawn, played, ends, first, replica, np.zeros(0, int), 0.0, (), pace), served)
+    return finished(RoundOutcome(w, made, drawn, played, ends, first, replica, np.zeros(0, int), 0.0, (), pace), served)
 
 
-def finished(running: Played, served: Sequence[Served | None]) -> Played:
+def finished(running: RoundOutcome, served: Sequence[Served | None]) -> RoundOutcome:
     """The round with its end: when P0 prompts are there all else is aborted."""
     order = np.argsort(running.group_ends, kind="stable")[: running.launch.keep_prompts]
     seconds = float(running.group_ends[order[-1]])
@@ -213,7 +221,7 @@ def served_on(w: Workload, requests: Requests, pace: float = 1.0) -> Served:
 
 def _paced(step: DecodeStep, pace: float) -> DecodeStep:
     """The step at `pace` times its seconds: all its terms are seconds but two."""
-    seconds = [f.name for f in fields(step) if f.name not in ("miss", "window")]
+    seconds = [f.name for f in fields(step) if f.name not in ("missed_share", "window")]
     return replace(step, **{name: pace * getattr(step, name) for name in seconds}) if pace != 1 else step
 
 
@@ -232,7 +240,7 @@ def _until(served: Served | None, seconds: float) -> ReplicaTime:
     return ReplicaTime(prefill, decode, served.peak_kv_tokens, 0.0, served.preempted)
 
 
-def generated_of(played: Played) -> Generated:
+def generated_of(played: RoundOutcome) -> Generated:
     """What a round gives to training, by the replica that made it."""
     rows = [played.kept[played.replica[played.kept] == r] for r in range(len(played.times))]
     outputs = [played.drawn.outputs[part][played.first[part]] for part in rows]

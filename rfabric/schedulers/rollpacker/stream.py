@@ -18,7 +18,7 @@ import numpy as np
 from ...compute.serving import Batching, ReplicaTime, Served
 from ...rl.lengths import Lengths
 from ...rl.phases import handover
-from .rounds import Played, finished, joined, requests_of, served_on
+from .rounds import RoundOutcome, finished, joined, requests_of, served_on
 
 FROM, UPTO, APART = 0.2, 0.5, 0.05  # shares of responses: window in which GPUs are freed, and how far looks are apart
 POINTS = 128  # of the projection
@@ -31,7 +31,7 @@ class Streamed:
     ready: when the freed GPUs can train (s); recompute: seconds of prefill that the move cost.
     """
 
-    played: Played
+    played: RoundOutcome
     freed: tuple[int, ...]
     at: float
     done: float
@@ -62,7 +62,7 @@ def _survival(lengths: Lengths, tokens: np.ndarray, most: int) -> np.ndarray:
     return np.where(tokens < most, 1 - np.interp(tokens, lengths.tokens, lengths.quantile), 0.0)
 
 
-def looks(played: Played) -> Iterator[tuple[float, float]]:
+def looks(played: RoundOutcome) -> Iterator[tuple[float, float]]:
     """(share of the responses waited for, when they are there) at every look of the window, the first to come first."""
     ends = np.sort(played.kept_ends, axis=None)
     looked = FROM - APART
@@ -72,7 +72,7 @@ def looks(played: Played) -> Iterator[tuple[float, float]]:
             yield looked, end
 
 
-def streamed(played: Played, fixed: float | None = None) -> Streamed | None:
+def streamed(played: RoundOutcome, fixed: float | None = None) -> Streamed | None:
     """The round with half of its GPUs freed at the first look that fits, or at share `fixed` whatever fits; None: never."""
     if len(played.times) < 2:
         return None
@@ -88,7 +88,7 @@ def streamed(played: Played, fixed: float | None = None) -> Streamed | None:
     return None
 
 
-def _room(played: Played) -> float:
+def _room(played: RoundOutcome) -> float:
     """Tokens of KV that a replica may fill."""
     return played.w.kv_capacity_tokens * (1 - Batching().watermark)
 
@@ -105,14 +105,14 @@ class _Left:
     replica: np.ndarray
 
 
-def _left(played: Played, at: float) -> _Left:
+def _left(played: RoundOutcome, at: float) -> _Left:
     row, column = np.nonzero(played.ends > at)
     made = np.minimum(_clock(played, at)[played.replica[row]], played.played[row, column] - 1)
     context = played.drawn.prompts[row] + made
     return _Left(row, column, made, context, played.played[row, column] - made, played.replica[row])
 
 
-def _clock(played: Played, at: float) -> np.ndarray:
+def _clock(played: RoundOutcome, at: float) -> np.ndarray:
     """Tokens that a response still running has given at `at`, by replica: between those of the ones that ended around it."""
     clock = np.zeros(len(played.times), dtype=np.int64)
     for r in range(len(clock)):
@@ -125,7 +125,7 @@ def _clock(played: Played, at: float) -> np.ndarray:
     return clock
 
 
-def _consolidated(played: Played, done: float, at: float) -> Streamed:
+def _consolidated(played: RoundOutcome, done: float, at: float) -> Streamed:
     """What the freed half had left, longest context first, in turn to the replicas that stay: those with most to do already."""
     w, rest, count = played.w, _left(played, at), len(played.times)
     load = np.bincount(rest.replica, weights=rest.context, minlength=count)
@@ -145,7 +145,7 @@ def _consolidated(played: Played, done: float, at: float) -> Streamed:
     return Streamed(replace(after, times=times), freed, at, done, peak, ready, recompute)
 
 
-def _go_on(played: Played, rest: _Left, moved: np.ndarray, replica: int, at: float, ends: np.ndarray) -> Served:
+def _go_on(played: RoundOutcome, rest: _Left, moved: np.ndarray, replica: int, at: float, ends: np.ndarray) -> Served:
     """A replica that stays: as it ran, with others' responses coming `at` s, their context to prefill; writes `ends`."""
     rows = np.flatnonzero(played.replica == replica)
     own = requests_of(played.drawn.prompts[rows], played.played[rows])

@@ -1,11 +1,13 @@
 """Several jobs that share GPUs: jobs and pools, groups and their round robin, policies, days of arrivals, one trace."""
 
-from .cluster import Bill, Stay, run
-from .groups import Group, Tail, Turn, iteration_seconds, meta_iterations, migrated_period, violations
+from .cluster import ClusterBill, Stay, run
+from .groups import ExecutionGroup, JobTurn, Tail, iteration_seconds, meta_iterations, migrated_period, violations
 from .jobs import DOLLARS_PER_HOUR, Job, Pools, Profile, read_jobs
 from .policies import POLICIES, Placement, policy_of
 
 __all__ = [
-    "DOLLARS_PER_HOUR", "POLICIES", "Bill", "Group", "Job", "Placement", "Pools", "Profile", "Stay", "Tail", "Turn",
-    "iteration_seconds", "meta_iterations", "migrated_period", "policy_of", "read_jobs", "run", "violations",
+    "DOLLARS_PER_HOUR", "POLICIES", "ClusterBill", "ExecutionGroup", "Job", "JobTurn", "Placement",
+    "Pools", "Profile", "Stay", "Tail", "iteration_seconds",
+    "meta_iterations", "migrated_period",
+    "policy_of", "read_jobs", "run", "violations",
 ]  # fmt: skip

@@ -21,10 +21,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ...errors import RFabricError
-from .groups import SLACK, Group
+from .groups import SLACK, ExecutionGroup
 from .jobs import SECONDS_PER_HOUR, Job, Pools
 from .optimum import cheapest
-from .policies import NEW_GROUP, Policy, gavel, policy_of
+from .policies import NEW_GROUP, JobPolicy, gavel, policy_of
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,17 @@ class Stay:
 
     @property
     def slowdown(self) -> float:
+        """Its stay over the seconds that it would have taken alone."""
         return (self.end - self.job.arrival) / self.alone
 
     @property
     def met(self) -> bool:
+        """Whether it kept its SLO, to a millionth."""
         return self.slowdown <= self.job.slo * (1 + 1e-6)
 
 
 @dataclass(frozen=True)
-class Bill:
+class ClusterBill:
     """What a policy made of the jobs: dollars, the hours from first arrival to last end, nodes at the peak.
 
     busy: node-seconds worked and held, by pool; sizes: jobs that a group held at most, counted.
@@ -62,6 +64,7 @@ class Bill:
 
     @property
     def dollars_per_hour(self) -> float:
+        """Dollars an hour, mean from the first arrival to the last end."""
         return self.dollars / self.hours
 
     @property
@@ -84,7 +87,7 @@ class Bill:
 class _Running:
     """A group under way: what is left to do of each job, since when it has run as it does."""
 
-    group: Group
+    group: ExecutionGroup
     left: dict[str, float]
     since: float
     period: float = 0.0
@@ -93,11 +96,11 @@ class _Running:
 
 
 @dataclass
-class _World:
+class _Cluster:
     """The state of a simulation, and its sums."""
 
     pools: Pools
-    policy: Policy | None  # None: the optimum
+    policy: JobPolicy | None  # None: the optimum
     random: np.random.Generator
     regroup: float = 0.0
     stretch: bool = True
@@ -120,29 +123,29 @@ REGROUP = -1  # the key of regrouping among the events of groups
 
 def run(
     jobs: Iterable[Job],
-    policy: str | Policy = "weave",
+    policy: str | JobPolicy = "weave",
     pools: Pools = Pools(),
     seed: int = 0,
     regroup: float = 0.0,
     stretch: bool = True,
     progress: Callable[[int], None] = lambda _: None,
-) -> Bill:
+) -> ClusterBill:
     """What `policy` makes of `jobs`, from the first arrival to the last end; RFabricError for jobs that cannot run."""
     jobs = sorted((pools.admit(job) for job in jobs), key=lambda job: job.arrival)
     _distinct(jobs)
     chosen = None if policy == OPTIMUM else policy_of(policy) if isinstance(policy, str) else policy
-    world = _World(pools, chosen, np.random.default_rng(seed), regroup, stretch)
+    cluster = _Cluster(pools, chosen, np.random.default_rng(seed), regroup, stretch)
     if regroup:
-        heapq.heappush(world.events, (jobs[0].arrival + regroup, REGROUP, 0))
+        heapq.heappush(cluster.events, (jobs[0].arrival + regroup, REGROUP, 0))
     for done, job in enumerate(jobs):
-        _pass(world, job.arrival)
-        _arrive(world, job)
+        _pass(cluster, job.arrival)
+        _arrive(cluster, job)
         progress(done)
-    _pass(world, float("inf"))
-    last = max(stay.end for stay in world.stays)
-    return Bill(
-        world.dollars, (last - jobs[0].arrival) / SECONDS_PER_HOUR, tuple(world.stays), world.peak_roll,
-        world.peak_train, {pool: tuple(sums) for pool, sums in world.busy.items()}, dict(world.sizes),
+    _pass(cluster, float("inf"))
+    last = max(stay.end for stay in cluster.stays)
+    return ClusterBill(
+        cluster.dollars, (last - jobs[0].arrival) / SECONDS_PER_HOUR, tuple(cluster.stays), cluster.peak_roll,
+        cluster.peak_train, {pool: tuple(sums) for pool, sums in cluster.busy.items()}, dict(cluster.sizes),
     )  # fmt: skip
 
 
@@ -160,91 +163,91 @@ def _distinct(jobs: Sequence[Job]) -> None:
         raise RFabricError(f"job {name} stands {count} times; give each its own name")
 
 
-def _arrive(world: _World, job: Job) -> None:
-    world.alone[job.name], world.kinds[job.name] = 0.0, NEW_GROUP
-    if world.policy is None:
-        _begin(world, Group.alone(job), {job.name: job.iterations}, job.arrival)
-        _regroup(world, job.arrival)
+def _arrive(cluster: _Cluster, job: Job) -> None:
+    cluster.alone[job.name], cluster.kinds[job.name] = 0.0, NEW_GROUP
+    if cluster.policy is None:
+        _begin(cluster, ExecutionGroup.alone(job), {job.name: job.iterations}, job.arrival)
+        _regroup(cluster, job.arrival)
     else:
-        _place(world, job)
-    _peaks(world, job)
+        _place(cluster, job)
+    _peaks(cluster, job)
 
 
-def _place(world: _World, job: Job) -> None:
+def _place(cluster: _Cluster, job: Job) -> None:
     """Where the policy says."""
-    keys = list(world.running)
-    place = world.policy(job, [world.running[key].group for key in keys], world.pools, world.random)
+    keys = list(cluster.running)
+    place = cluster.policy(job, [cluster.running[key].group for key in keys], cluster.pools, cluster.random)
     if place is None:
-        _begin(world, Group.alone(job), {job.name: job.iterations}, job.arrival)
+        _begin(cluster, ExecutionGroup.alone(job), {job.name: job.iterations}, job.arrival)
         return
-    state = world.running[keys[place.group]]
-    _settle(world, state, job.arrival)
+    state = cluster.running[keys[place.group]]
+    _settle(cluster, state, job.arrival)
     state.group = state.group.join(job, place.nodes)
     state.left[job.name] = job.iterations
     state.most = max(state.most, len(state.group.jobs))
-    world.kinds[job.name] = place.kind
-    _set_off(world, keys[place.group])
+    cluster.kinds[job.name] = place.kind
+    _set_off(cluster, keys[place.group])
 
 
-def _begin(world: _World, group: Group, left: dict[str, float], now: float) -> None:
-    key, world.made = world.made, world.made + 1
-    world.running[key] = _Running(group, left, now, most=len(group.jobs))
-    _set_off(world, key)
+def _begin(cluster: _Cluster, group: ExecutionGroup, left: dict[str, float], now: float) -> None:
+    key, cluster.made = cluster.made, cluster.made + 1
+    cluster.running[key] = _Running(group, left, now, most=len(group.jobs))
+    _set_off(cluster, key)
 
 
-def _regroup(world: _World, now: float) -> None:
+def _regroup(cluster: _Cluster, now: float) -> None:
     """Every job to where all together are cheapest as they are now."""
     left: dict[str, float] = {}
-    for state in world.running.values():
-        _settle(world, state, now)
+    for state in cluster.running.values():
+        _settle(cluster, state, now)
         left |= state.left
-    jobs = {job.name: job for state in world.running.values() for job in state.group.jobs}
+    jobs = {job.name: job for state in cluster.running.values() for job in state.group.jobs}
     if not jobs:
         return
-    world.running.clear()
+    cluster.running.clear()
     seen = [replace(j, profile=replace(j.profile, roll=actual(j, left[j.name]))) for j in jobs.values()]
-    for group in cheapest(seen, world.pools)[1]:
+    for group in cheapest(seen, cluster.pools)[1]:
         mine = tuple(jobs[job.name] for job in group.jobs)
-        _begin(world, replace(group, jobs=mine), {job.name: left[job.name] for job in mine}, now)
+        _begin(cluster, replace(group, jobs=mine), {job.name: left[job.name] for job in mine}, now)
 
 
-def _pass(world: _World, until: float) -> None:
+def _pass(cluster: _Cluster, until: float) -> None:
     """Everything that happens before `until`."""
-    while world.events and world.events[0][0] <= until:
-        now, key, version = heapq.heappop(world.events)
+    while cluster.events and cluster.events[0][0] <= until:
+        now, key, version = heapq.heappop(cluster.events)
         if key == REGROUP:
-            _tick(world, now, until)
-        elif key in world.running and world.running[key].version == version:
-            _end(world, key, now)
+            _tick(cluster, now, until)
+        elif key in cluster.running and cluster.running[key].version == version:
+            _end(cluster, key, now)
 
 
-def _tick(world: _World, now: float, until: float) -> None:
-    if world.policy is None:
-        _regroup(world, now)
-    if world.running or until < float("inf"):
-        heapq.heappush(world.events, (now + world.regroup, REGROUP, 0))
+def _tick(cluster: _Cluster, now: float, until: float) -> None:
+    if cluster.policy is None:
+        _regroup(cluster, now)
+    if cluster.running or until < float("inf"):
+        heapq.heappush(cluster.events, (now + cluster.regroup, REGROUP, 0))
 
 
-def _end(world: _World, key: int, now: float) -> None:
+def _end(cluster: _Cluster, key: int, now: float) -> None:
     """Jobs of a group that have done all leave; the rest runs on."""
-    state = world.running[key]
-    _settle(world, state, now)
+    state = cluster.running[key]
+    _settle(cluster, state, now)
     for job in [job for job in state.group.jobs if state.left[job.name] <= SLACK * job.iterations]:
-        _depart(world, state, job, now)
+        _depart(cluster, state, job, now)
     if state.group.jobs:
-        _set_off(world, key)
+        _set_off(cluster, key)
     else:
-        world.sizes[state.most] += 1
-        del world.running[key]
+        cluster.sizes[state.most] += 1
+        del cluster.running[key]
 
 
-def _depart(world: _World, state: _Running, job: Job, now: float) -> None:
+def _depart(cluster: _Cluster, state: _Running, job: Job, now: float) -> None:
     del state.left[job.name]
     state.group = state.group.leave(job.name)
-    world.stays.append(Stay(job, world.kinds[job.name], now, world.alone[job.name]))
+    cluster.stays.append(Stay(job, cluster.kinds[job.name], now, cluster.alone[job.name]))
 
 
-def _settle(world: _World, state: _Running, now: float) -> None:
+def _settle(cluster: _Cluster, state: _Running, now: float) -> None:
     """Book what the group did and cost since it was last looked at."""
     seconds, group = now - state.since, state.group
     state.since = now
@@ -253,30 +256,30 @@ def _settle(world: _World, state: _Running, now: float) -> None:
     rounds = seconds / state.period
     for (roll, train), job, nodes in zip(_phases(state), group.jobs, group.pins, strict=True):
         alone = roll + job.profile.train + job.profile.sync
-        world.alone[job.name] += rounds * alone
-        world.busy["roll"][0] += rounds * roll * len(nodes)
-        world.busy["train"][0] += rounds * train * group.train_nodes
-        done = rounds if world.stretch else seconds / alone
+        cluster.alone[job.name] += rounds * alone
+        cluster.busy["roll"][0] += rounds * roll * len(nodes)
+        cluster.busy["train"][0] += rounds * train * group.train_nodes
+        done = rounds if cluster.stretch else seconds / alone
         state.left[job.name] = max(0.0, state.left[job.name] - done)
-    world.busy["roll"][1] += seconds * group.roll_nodes
-    world.busy["train"][1] += seconds * group.train_nodes
-    world.dollars += group.price(world.pools) * seconds / SECONDS_PER_HOUR
+    cluster.busy["roll"][1] += seconds * group.roll_nodes
+    cluster.busy["train"][1] += seconds * group.train_nodes
+    cluster.dollars += group.price(cluster.pools) * seconds / SECONDS_PER_HOUR
 
 
-def _set_off(world: _World, key: int) -> None:
+def _set_off(cluster: _Cluster, key: int) -> None:
     """The group runs on as it is now: its next event is the first job's end, or the hour where rollouts drift."""
-    state = world.running[key]
+    state = cluster.running[key]
     state.version += 1
-    state.period = _period(world, state)
-    end = min(state.left[job.name] * _pace(world, state, job) for job in state.group.jobs)
+    state.period = _period(cluster, state)
+    end = min(state.left[job.name] * _pace(cluster, state, job) for job in state.group.jobs)
     if any(job.drift[0] != job.drift[1] for job in state.group.jobs):
         end = min(end, SECONDS_PER_HOUR)
-    heapq.heappush(world.events, (state.since + end, key, state.version))
+    heapq.heappush(cluster.events, (state.since + end, key, state.version))
 
 
-def _pace(world: _World, state: _Running, job: Job) -> float:
+def _pace(cluster: _Cluster, state: _Running, job: Job) -> float:
     """Seconds until the job has one iteration less to go."""
-    if world.stretch:
+    if cluster.stretch:
         return state.period
     return actual(job, state.left[job.name]) + job.profile.train + job.profile.sync
 
@@ -287,24 +290,27 @@ def _phases(state: _Running) -> list[tuple[float, float]]:
     return [(actual(job, state.left[job.name]), job.profile.trained_on(group.train_nodes)) for job in group.jobs]
 
 
-def _period(world: _World, state: _Running) -> float:
-    if world.policy is gavel:
+def _period(cluster: _Cluster, state: _Running) -> float:
+    if cluster.policy is gavel:
         return sum(roll + train for roll, train in _phases(state))
     if all(job.drift == (1.0, 1.0) for job in state.group.jobs):
         return state.group.period
     return drifted(state.group, [roll for roll, _ in _phases(state)]).period
 
 
-def drifted(group: Group, rolls: Sequence[float]) -> Group:
+def drifted(group: ExecutionGroup, rolls: Sequence[float]) -> ExecutionGroup:
     """The group with rollouts of `rolls` seconds."""
     jobs = [replace(j, profile=replace(j.profile, roll=r)) for j, r in zip(group.jobs, rolls, strict=True)]
     return replace(group, jobs=tuple(jobs))
 
 
-def _peaks(world: _World, job: Job) -> None:
-    roll = sum(state.group.roll_nodes for state in world.running.values())
-    train = sum(state.group.train_nodes for state in world.running.values())
-    for pool, used, has in (("rollout", roll, world.pools.roll_nodes), ("training", train, world.pools.train_nodes)):
+def _peaks(cluster: _Cluster, job: Job) -> None:
+    roll = sum(state.group.roll_nodes for state in cluster.running.values())
+    train = sum(state.group.train_nodes for state in cluster.running.values())
+    for pool, used, has in (
+        ("rollout", roll, cluster.pools.roll_nodes),
+        ("training", train, cluster.pools.train_nodes),
+    ):
         if used > has:
             raise RFabricError(f"job {job.name}: needs {used - has} more {pool} nodes, all {has} of the pool are taken")
-    world.peak_roll, world.peak_train = max(world.peak_roll, roll), max(world.peak_train, train)
+    cluster.peak_roll, cluster.peak_train = max(cluster.peak_roll, roll), max(cluster.peak_train, train)

@@ -33,7 +33,7 @@ SETTLED, MEASURED = 60, 60  # rounds simulated before, and while, iterations are
 
 
 @dataclass(frozen=True)
-class Turn:
+class JobTurn:
     """One job's part of one meta-iteration (s)."""
 
     job: Job
@@ -45,7 +45,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Group:
+class ExecutionGroup:
     """Jobs and the rollout nodes (0 .. roll_nodes - 1) that each is pinned to; all train on `train_nodes` nodes."""
 
     jobs: tuple[Job, ...]
@@ -54,23 +54,23 @@ class Group:
     train_nodes: int
 
     @classmethod
-    def alone(cls, job: Job) -> "Group":
+    def alone(cls, job: Job) -> "ExecutionGroup":
         """A group of its own, on the nodes that the job asks for."""
         nodes = job.profile.roll_nodes
         return cls((job,), (tuple(range(nodes)),), nodes, job.profile.train_nodes)
 
-    def join(self, job: Job, nodes: tuple[int, ...]) -> "Group":
+    def join(self, job: Job, nodes: tuple[int, ...]) -> "ExecutionGroup":
         """The group with `job` on `nodes`; numbers beyond the last are new nodes."""
         count = max(self.roll_nodes, max(nodes) + 1)
-        return Group((*self.jobs, job), (*self.pins, nodes), count, self.train_nodes)
+        return ExecutionGroup((*self.jobs, job), (*self.pins, nodes), count, self.train_nodes)
 
-    def leave(self, name: str) -> "Group":
+    def leave(self, name: str) -> "ExecutionGroup":
         """The group without a job, and without the rollout nodes that nobody is pinned to any more."""
         left = [i for i, job in enumerate(self.jobs) if job.name != name]
         used = sorted({node for i in left for node in self.pins[i]})
         new = {node: number for number, node in enumerate(used)}
         pins = tuple(tuple(new[node] for node in self.pins[i]) for i in left)
-        return Group(tuple(self.jobs[i] for i in left), pins, len(used), self.train_nodes)
+        return ExecutionGroup(tuple(self.jobs[i] for i in left), pins, len(used), self.train_nodes)
 
     def price(self, pools: Pools) -> float:
         """Dollars an hour of all its nodes."""
@@ -164,7 +164,7 @@ class Group:
         return roll, p.trained_on(self.train_nodes) + (p.train_switch if len(self.jobs) > 1 else 0.0)
 
 
-def busy(group: Group, node: int) -> float:
+def busy(group: ExecutionGroup, node: int) -> float:
     """Seconds that a rollout node works in a meta-iteration."""
     return sum(roll for (roll, _), _, nodes in _each(group) if node in nodes)
 
@@ -183,7 +183,7 @@ class Tail:
 STAYS = Tail()
 
 
-def migrated_period(group: Group, tails: Mapping[str, Tail]) -> float:
+def migrated_period(group: ExecutionGroup, tails: Mapping[str, Tail]) -> float:
     """Seconds of a meta-iteration in which jobs on shared nodes move their tails aside (by name)."""
     if not group.plain:
         return _slowest_way_round(group, tails)
@@ -193,7 +193,7 @@ def migrated_period(group: Group, tails: Mapping[str, Tail]) -> float:
     return max(cycle, sum(train for _, train, _, _ in turns), *loads)
 
 
-def _slowest_way_round(group: Group, tails: Mapping[str, Tail]) -> float:
+def _slowest_way_round(group: ExecutionGroup, tails: Mapping[str, Tail]) -> float:
     """The period of any group: the largest mean cycle of one round as a max-plus map (Karp)."""
     nodes, size = group.roll_nodes, group.roll_nodes + 1 + len(group.jobs)
     step = np.empty((size, size))
@@ -213,17 +213,17 @@ def _slowest_way_round(group: Group, tails: Mapping[str, Tail]) -> float:
     return float(means[np.isfinite(longest[size])].max())
 
 
-def _tail(group: Group, i: int, tails: Mapping[str, Tail]) -> Tail:
+def _tail(group: ExecutionGroup, i: int, tails: Mapping[str, Tail]) -> Tail:
     """The tail of a job; who has its nodes alone has no reason to move it."""
     shared = any(group.residents[node] > 1 for node in group.pins[i])
     return tails.get(group.jobs[i].name, STAYS) if shared else STAYS
 
 
-def _each(group: Group) -> Iterable[tuple[tuple[float, float], Job, tuple[int, ...]]]:
+def _each(group: ExecutionGroup) -> Iterable[tuple[tuple[float, float], Job, tuple[int, ...]]]:
     return zip(group.order, group.jobs, group.pins, strict=True)
 
 
-def violations(group: Group, pools: Pools) -> list[str]:
+def violations(group: ExecutionGroup, pools: Pools) -> list[str]:
     """What a group breaks: jobs beyond their SLO in a simulated meta-iteration, nodes that hold too much; empty if sound."""
     found = [
         f"job {job.name}: an iteration takes {seconds:.4g} s, its slo allows {job.longest:.4g} s"
@@ -240,7 +240,7 @@ def violations(group: Group, pools: Pools) -> list[str]:
     return found
 
 
-def iteration_seconds(group: Group) -> list[float]:
+def iteration_seconds(group: ExecutionGroup) -> list[float]:
     """Every job's iteration time in the steady state, from simulating meta-iterations.
 
     Jobs take turns on the same training nodes, so in the end none is faster than the slowest. One that needs hardly less uses up
@@ -253,7 +253,7 @@ def iteration_seconds(group: Group) -> list[float]:
     return [slowest] * len(group.jobs)
 
 
-def meta_iterations(group: Group, rounds: int, tails: Mapping[str, Tail] | None = None) -> Iterable[Turn]:
+def meta_iterations(group: ExecutionGroup, rounds: int, tails: Mapping[str, Tail] | None = None) -> Iterable[JobTurn]:
     """Round robin, phase by phase: nodes serve jobs in the group's order, a finished phase queues the next on the other pool.
 
     `tails` moves the tails of jobs on shared nodes aside, by name.
@@ -263,7 +263,9 @@ def meta_iterations(group: Group, rounds: int, tails: Mapping[str, Tail] | None 
         yield from _round(group, number, tails or {}, free, end, ready)
 
 
-def _round(group: Group, number: int, tails: Mapping[str, Tail], free: list, end: list, ready: list) -> Iterator[Turn]:
+def _round(
+    group: ExecutionGroup, number: int, tails: Mapping[str, Tail], free: list, end: list, ready: list
+) -> Iterator[JobTurn]:
     """One meta-iteration from when nodes are `free`, training has its `end` and jobs are `ready`; all three move on."""
     for i, ((roll, train), job, nodes) in enumerate(_each(group)):
         tail = _tail(group, i, tails)
@@ -273,4 +275,4 @@ def _round(group: Group, number: int, tails: Mapping[str, Tail], free: list, end
         rolled = begin + roll * tail.stretch
         update = max(rolled, end[0])
         end[0] = ready[i] = update + train
-        yield Turn(job, number, begin, rolled, update, end[0])
+        yield JobTurn(job, number, begin, rolled, update, end[0])

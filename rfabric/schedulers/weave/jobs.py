@@ -85,6 +85,8 @@ class Job:
     """A job: `iterations` of its profile from `arrival` (s) on, none slower than `slo` times solo.
 
     drift: what its rollouts take at its begin and at its end, as shares of the profile; it changes evenly.
+
+    RFabricError, naming the job, for figures out of bounds.
     """
 
     name: str
@@ -127,7 +129,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Pools:
-    """The two pools: GPUs, dollars an hour and host memory (bytes) of a node; how many nodes there are at most."""
+    """The two pools: GPUs, dollars an hour and host memory (bytes) of a node; how many nodes there are at most.
+
+    RFabricError for unknown GPUs, no nodes, or figures that are not above 0.
+    """
 
     roll_gpu: str = "H20"
     train_gpu: str = "H800"
@@ -203,7 +208,10 @@ _OF_PROFILE = {f.name for f in fields(Profile)}
 
 
 def read_jobs(path: str | Path) -> list[Job]:
-    """The jobs of a CSV with the columns of `COLUMNS`, by arrival; a cell left empty takes the default."""
+    """The jobs of a CSV with the columns of `COLUMNS`, by arrival; a cell left empty takes the default.
+
+    RFabricError for a file that cannot be read, other columns, names that stand twice, bad figures.
+    """
     try:
         with open(path, newline="", encoding="utf-8") as file:
             reader = csv.DictReader((line for line in file if not line.startswith("#")), strict=True)

@@ -1,8 +1,8 @@
 """The offline optimum: at every moment the cheapest way to group the jobs that are there, moving them for nothing.
 
-A policy that places a job once, and keeps SLO and residency as `Group` counts them, pays at least this: every job is there for
-at least as long as it would be alone, and fewer jobs never cost more. So it is a bound from below that no online policy
-need reach; the paper's own optimum is some way above it or on it.
+A policy that places a job once, and keeps SLO and residency as `ExecutionGroup` counts them, pays at
+least this: every job is there for at least as long as it would be alone, and fewer jobs never cost
+more. So it is a bound from below that no online policy need reach; the paper's own optimum is some way above it or on it.
 
     minimise   sum of price(g) x[g]   over groups g of present jobs that keep every SLO and fit memory
     with       each job in exactly one group                                                set partitioning
@@ -20,7 +20,7 @@ from itertools import combinations
 import numpy as np
 
 from ...errors import RFabricError
-from .groups import SLACK, Group
+from .groups import SLACK, ExecutionGroup
 from .jobs import SECONDS_PER_HOUR, Job, Pools
 
 GAP = 1e-3  # relative: how far above the cheapest a grouping may be, as HiGHS proves it
@@ -39,8 +39,11 @@ def optimum(jobs: Iterable[Job], pools: Pools = Pools(), progress: Callable[[int
     return dollars
 
 
-def cheapest(jobs: Sequence[Job], pools: Pools = Pools(), gap: float = GAP) -> tuple[float, list[Group]]:
-    """(dollars an hour, groups) of the cheapest grouping of `jobs`."""
+def cheapest(jobs: Sequence[Job], pools: Pools = Pools(), gap: float = GAP) -> tuple[float, list[ExecutionGroup]]:
+    """(dollars an hour, groups) of the cheapest grouping of `jobs`.
+
+    RFabricError where the solver finds none.
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     groups = list(_useful(feasible(jobs, pools), pools))
@@ -60,7 +63,7 @@ def cheapest(jobs: Sequence[Job], pools: Pools = Pools(), gap: float = GAP) -> t
     return sum(group.price(pools) for group in chosen), chosen
 
 
-def _inside(jobs: Sequence[Job], groups: Sequence[Group]):
+def _inside(jobs: Sequence[Job], groups: Sequence[ExecutionGroup]):
     """Which job (row) is in which group (column): 1 where it is."""
     from scipy.sparse import csc_array
 
@@ -70,12 +73,14 @@ def _inside(jobs: Sequence[Job], groups: Sequence[Group]):
     return csc_array((np.ones(len(rows)), rows, starts), shape=(len(jobs), len(groups)))
 
 
-def _useful(groups: Iterable[Group], pools: Pools) -> Iterator[Group]:
+def _useful(groups: Iterable[ExecutionGroup], pools: Pools) -> Iterator[ExecutionGroup]:
     """Those that cost less than without one of their jobs and that job alone."""
     prices: dict[frozenset[str], float] = {}
     for group in groups:
         names, price = frozenset(job.name for job in group.jobs), group.price(pools)
-        parts = [prices.get(names - {job.name}, float("inf")) + Group.alone(job).price(pools) for job in group.jobs]
+        parts = [
+            prices.get(names - {job.name}, float("inf")) + ExecutionGroup.alone(job).price(pools) for job in group.jobs
+        ]
         if len(group.jobs) == 1 or price < min(parts) * (1 - SLACK):
             prices[names] = min(price, prices.get(names, price))
             yield group
@@ -95,14 +100,14 @@ def _silent() -> Iterator[None]:
         os.close(nowhere)
 
 
-def feasible(jobs: Sequence[Job], pools: Pools) -> Iterator[Group]:
+def feasible(jobs: Sequence[Job], pools: Pools) -> Iterator[ExecutionGroup]:
     """Every set of jobs that may share, each as the cheapest group that keeps SLO and residency."""
     order = sorted(jobs, key=lambda job: job.profile.solo)
     for nodes in sorted({job.profile.train_nodes for job in jobs}):
         yield from _grown((), order, nodes, pools)
 
 
-def _grown(inside: tuple[Job, ...], rest: Sequence[Job], train_nodes: int, pools: Pools) -> Iterator[Group]:
+def _grown(inside: tuple[Job, ...], rest: Sequence[Job], train_nodes: int, pools: Pools) -> Iterator[ExecutionGroup]:
     """Sets that hold `inside` and more jobs of `rest`; what does not fit is not grown further."""
     for i, job in enumerate(rest):
         jobs = (*inside, job)
@@ -125,26 +130,26 @@ def _may_train(jobs: tuple[Job, ...], nodes: int, pools: Pools) -> bool:
     )
 
 
-def packed(jobs: tuple[Job, ...], train_nodes: int, pools: Pools) -> Group | None:
+def packed(jobs: tuple[Job, ...], train_nodes: int, pools: Pools) -> ExecutionGroup | None:
     """The jobs on as few rollout nodes as keep SLO and residency, or None: every way of pinning them is tried."""
     longest = min(job.longest for job in jobs) * (1 + SLACK)
     most = sum(job.profile.roll_nodes for job in jobs)
     for count in range(max(job.profile.roll_nodes for job in jobs), most + 1):
         for pins in _pins(jobs, count, (), [0.0] * count, [0.0] * count, longest, pools.roll_memory):
-            group = Group(jobs, pins, count, train_nodes)
+            group = ExecutionGroup(jobs, pins, count, train_nodes)
             if group.period <= longest:
                 return group
     return None
 
 
-def pinnings(jobs: tuple[Job, ...], train_nodes: int, pools: Pools) -> Iterator[Group]:
+def pinnings(jobs: tuple[Job, ...], train_nodes: int, pools: Pools) -> Iterator[ExecutionGroup]:
     """Every way to pin all the jobs to rollout nodes that memory allows, whatever time it takes."""
     if sum(job.profile.train_bytes for job in jobs) >= pools.train_memory:
         return
     most = sum(job.profile.roll_nodes for job in jobs)
     for count in range(max(job.profile.roll_nodes for job in jobs), most + 1):
         for pins in _pins(jobs, count, (), [0.0] * count, [0.0] * count, float("inf"), pools.roll_memory):
-            yield Group(jobs, pins, count, train_nodes)
+            yield ExecutionGroup(jobs, pins, count, train_nodes)
 
 
 def _pins(jobs, count, pins, loads, used, longest, memory) -> Iterator[tuple[tuple[int, ...], ...]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import RFabricError
-from .groups import SLACK, Group
+from .groups import SLACK, ExecutionGroup
 from .jobs import Job, Pools
 
 
@@ -30,14 +30,15 @@ class Placement:
 
     @property
     def kind(self) -> str:
+        """How the paper calls it."""
         return "rollout scaling" if self.grown else "direct packing"
 
 
 NEW_GROUP = "new group"
-Policy = Callable[[Job, Sequence[Group], Pools, np.random.Generator], Placement | None]
+JobPolicy = Callable[[Job, Sequence[ExecutionGroup], Pools, np.random.Generator], Placement | None]
 
 
-def weave(job: Job, groups: Sequence[Group], pools: Pools, random: np.random.Generator) -> Placement | None:
+def weave(job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator) -> Placement | None:
     """Algorithm 1: the placement that adds least to the hourly price; the first of equals."""
     best, least = None, pools.price(job.profile.roll_nodes, job.profile.train_nodes)
     for index, group in enumerate(groups):
@@ -50,12 +51,12 @@ def weave(job: Job, groups: Sequence[Group], pools: Pools, random: np.random.Gen
     return best
 
 
-def solo(job: Job, groups: Sequence[Group], pools: Pools, random: np.random.Generator) -> None:
+def solo(job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator) -> None:
     """Always a new group."""
     return
 
 
-def anywhere(job: Job, groups: Sequence[Group], pools: Pools, random: np.random.Generator) -> Placement | None:
+def anywhere(job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator) -> Placement | None:
     """Any placement that memory allows, or a new group, with equal chance."""
     found: list[Placement | None] = [None]
     for index, group in enumerate(groups):
@@ -65,7 +66,9 @@ def anywhere(job: Job, groups: Sequence[Group], pools: Pools, random: np.random.
     return found[int(random.integers(len(found)))]
 
 
-def most_idle(job: Job, groups: Sequence[Group], pools: Pools, random: np.random.Generator) -> Placement | None:
+def most_idle(
+    job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator
+) -> Placement | None:
     """The group whose nodes are idle for the largest share of their time, on the nodes with least to do."""
     for index in sorted(range(len(groups)), key=lambda i: -idle_share(groups[i])):
         for nodes, grown in placements(groups[index], job):
@@ -74,7 +77,7 @@ def most_idle(job: Job, groups: Sequence[Group], pools: Pools, random: np.random
     return None
 
 
-def gavel(job: Job, groups: Sequence[Group], pools: Pools, random: np.random.Generator) -> Placement | None:
+def gavel(job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator) -> Placement | None:
     """Whole jobs take turns: a group holds as many as their iterations, one after the other, leave within every SLO."""
     best, least = None, pools.price(job.profile.roll_nodes, job.profile.train_nodes)
     for index, group in enumerate(groups):
@@ -88,7 +91,7 @@ def gavel(job: Job, groups: Sequence[Group], pools: Pools, random: np.random.Gen
     return best
 
 
-POLICIES: dict[str, Policy] = {
+POLICIES: dict[str, JobPolicy] = {
     "weave": weave,
     "solo": solo,
     "random": anywhere,
@@ -97,14 +100,14 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-def policy_of(name: str) -> Policy:
-    """The policy called `name`."""
+def policy_of(name: str) -> JobPolicy:
+    """The policy called `name`. RFabricError where there is none."""
     if name not in POLICIES:
         raise RFabricError(f"no policy for several jobs called {name!r}; there are {', '.join(POLICIES)}")
     return POLICIES[name]
 
 
-def placements(group: Group, job: Job) -> Iterator[tuple[tuple[int, ...], int]]:
+def placements(group: ExecutionGroup, job: Job) -> Iterator[tuple[tuple[int, ...], int]]:
     """(nodes, how many are new): direct packing from each node on, idlest first, then with ever more new nodes."""
     needs, has = job.profile.roll_nodes, group.roll_nodes
     loads = group.roll_loads
@@ -116,7 +119,7 @@ def placements(group: Group, job: Job) -> Iterator[tuple[tuple[int, ...], int]]:
             yield (*idlest[: needs - grown], *range(has, has + grown)), grown
 
 
-def trains(group: Group, job: Job, pools: Pools) -> bool:
+def trains(group: ExecutionGroup, job: Job, pools: Pools) -> bool:
     """Whether the training nodes have memory and time for one more, wherever it generates."""
     p, longest = job.profile, min(group.longest, job.longest) * (1 + SLACK)
     if group.train_bytes + p.train_bytes >= pools.train_memory or group.longest_alone > longest:
@@ -126,18 +129,18 @@ def trains(group: Group, job: Job, pools: Pools) -> bool:
     return group.train_load + train + switches <= longest and p.roll + train + p.train_switch <= longest
 
 
-def remembers(group: Group, job: Job, nodes: Sequence[int], pools: Pools) -> bool:
+def remembers(group: ExecutionGroup, job: Job, nodes: Sequence[int], pools: Pools) -> bool:
     """Residency: whether each of the rollout nodes can keep the job as well."""
     p = job.profile
     return all(group.roll_bytes[n] + p.roll_bytes < pools.roll_memory for n in nodes if n < group.roll_nodes)
 
 
-def fits(group: Group, job: Job, nodes: Sequence[int], pools: Pools) -> bool:
+def fits(group: ExecutionGroup, job: Job, nodes: Sequence[int], pools: Pools) -> bool:
     """Residency on rollout and training nodes."""
     return remembers(group, job, nodes, pools) and group.train_bytes + job.profile.train_bytes < pools.train_memory
 
 
-def keeps(group: Group, job: Job, nodes: tuple[int, ...]) -> bool:
+def keeps(group: ExecutionGroup, job: Job, nodes: tuple[int, ...]) -> bool:
     """Whether every job, `job` among them, keeps its SLO in the meta-iteration of the group joined."""
     longest = min(group.longest, job.longest) * (1 + SLACK)
     roll = job.profile.roll
@@ -146,7 +149,7 @@ def keeps(group: Group, job: Job, nodes: tuple[int, ...]) -> bool:
     return group.join(job, nodes).period <= longest
 
 
-def idle_share(group: Group) -> float:
+def idle_share(group: ExecutionGroup) -> float:
     """The share of the nodes' time that is idle, all nodes alike."""
     used = sum(group.roll_loads) + group.train_load * group.train_nodes
     return 1 - used / (group.period * (group.roll_nodes + group.train_nodes))

@@ -21,7 +21,10 @@ ASIDE = 0.25  # of the replicas: "a few"
 
 
 def tail(workload: Workload, seed: int = 0, done: float = DONE, aside: float = ASIDE) -> Tail:
-    """The tail of one step's rollout when `done` of the responses leave the rest to `aside` of the replicas."""
+    """The tail of one step's rollout when `done` of the responses leave the rest to `aside` of the replicas.
+
+    RFabricError for shares that do not lie above 0 and up to 1.
+    """
     for name, share in (("done", done), ("aside", aside)):
         if not 0 < share <= 1:
             raise RFabricError(f"tail: {name} {share} must lie above 0 and be 1 at most")

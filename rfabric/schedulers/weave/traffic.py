@@ -26,7 +26,7 @@ from ...rl.plan import plan_of
 from ...rl.recipe import read_yaml, refuse_unknown
 from ...rl.workload import Workload, read_recipe
 from ...trace import Flows, PhaseKey, Trace, TraceBuilder, Traffic
-from .groups import Group
+from .groups import ExecutionGroup
 from .jobs import Job, Pools, Profile, footprint
 from .policies import policy_of
 
@@ -47,19 +47,19 @@ def profile_of(workload: Workload, seed: int = 0) -> Profile:
     )  # fmt: skip
 
 
-def placed(jobs: Sequence[Job], policy: str = "weave", pools: Pools = Pools(), seed: int = 0) -> list[Group]:
+def placed(jobs: Sequence[Job], policy: str = "weave", pools: Pools = Pools(), seed: int = 0) -> list[ExecutionGroup]:
     """The groups that `policy` makes of jobs that all are there, one after the other."""
-    choose, random, groups = policy_of(policy), np.random.default_rng(seed), list[Group]()
+    choose, random, groups = policy_of(policy), np.random.default_rng(seed), list[ExecutionGroup]()
     for job in jobs:
         place = choose(pools.admit(job), groups, pools, random)
         if place is None:
-            groups.append(Group.alone(job))
+            groups.append(ExecutionGroup.alone(job))
         else:
             groups[place.group] = groups[place.group].join(job, place.nodes)
     return groups
 
 
-def traffic_of(groups: Sequence[Group], workloads: Mapping[str, Workload], seed: int = 0) -> Trace:
+def traffic_of(groups: Sequence[ExecutionGroup], workloads: Mapping[str, Workload], seed: int = 0) -> Trace:
     """The traces of all jobs of `groups` on one fabric; `workloads` by the names of the jobs. Same seed, same trace."""
     size = _server(groups, workloads)
     hosts = sum(group.train_nodes + group.roll_nodes for group in groups) * size
@@ -77,7 +77,7 @@ def traffic_of(groups: Sequence[Group], workloads: Mapping[str, Workload], seed:
     return out.build(windows, said | _prices(groups, workloads, size))
 
 
-def _prices(groups: Sequence[Group], workloads: Mapping[str, Workload], size: int) -> dict:
+def _prices(groups: Sequence[ExecutionGroup], workloads: Mapping[str, Workload], size: int) -> dict:
     """USD an hour and W of all nodes, None where not published; `held`: USD an hour of the nodes that each phase of a job holds.
 
     Jobs stand in the order of their turns. Nodes that jobs share are those of the first of them.
@@ -109,6 +109,8 @@ def read_shared(name: str, settings: Sequence[str] = (), seed: int = 0, policy: 
     """The traffic of a file of `jobs`: recipes that `policy`, else the file's, puts on shared nodes.
 
     Settings go over every recipe.
+
+    RFabricError for a file that lists no recipes, or an slo that is no number.
     """
     path = shared_path(name)
     values = read_yaml(path)
@@ -155,7 +157,7 @@ class _Seat:
     job: Job
     workload: Workload
     hosts: np.ndarray
-    group: Group
+    group: ExecutionGroup
     place: int
     turn: int
     jobs: int
@@ -238,7 +240,7 @@ def _exits(trace: Trace, rows: np.ndarray) -> list[int]:
     return [row for row in rows.tolist() if row not in awaited]
 
 
-def _server(groups: Sequence[Group], workloads: Mapping[str, Workload]) -> int:
+def _server(groups: Sequence[ExecutionGroup], workloads: Mapping[str, Workload]) -> int:
     """The GPUs of a node, the same for all jobs."""
     names = [job.name for group in groups for job in group.jobs]
     missing = [name for name in names if name not in workloads]
@@ -252,7 +254,7 @@ def _server(groups: Sequence[Group], workloads: Mapping[str, Workload]) -> int:
     return sizes.pop()
 
 
-def _hosts(group: Group, place: int, train: int, roll: int, size: int, workload: Workload) -> np.ndarray:
+def _hosts(group: ExecutionGroup, place: int, train: int, roll: int, size: int, workload: Workload) -> np.ndarray:
     """The hosts of a job's GPUs: its training GPUs on the first training nodes, its generation GPUs on its own nodes."""
     name = group.jobs[place].name
     training, generation = workload.cluster.training_gpus, workload.cluster.generation_gpus

@@ -1,7 +1,7 @@
 """Published experiments run again: paper, ours, ratio, trust, and why they differ. One module a paper.
 
-Each module offers `rows(seed, progress) -> list[Row]`. Inputs are what the papers state; nothing is fitted to the figure to be
-reproduced. A row that cannot be run has no `ours` and says why; a miss stays a miss.
+Each module offers `rows(seed, progress) -> list[PaperRow]`. Inputs are what the papers state; nothing
+is fitted to the figure to be reproduced. A row that cannot be run has no `ours` and says why; a miss stays a miss.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ Value = float | tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """One published figure (None where there is none) and what rfabric makes of it; a pair is a range.
 
     `unit` is x for ratios, share for 0..1.
@@ -55,8 +55,11 @@ REPRODUCTIONS = {
 }  # fmt: skip
 
 
-def reproduce(paper: str, seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> list[Row]:
-    """The rows of one paper; `progress` is told what is being run."""
+def reproduce(paper: str, seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> list[PaperRow]:
+    """The rows of one paper; `progress` is told what is being run.
+
+    RFabricError for an unknown paper.
+    """
     if paper not in REPRODUCTIONS:
         raise RFabricError(f"no reproduction of {paper!r}; there are {', '.join(REPRODUCTIONS)}")
     return import_module(f".{REPRODUCTIONS[paper]}", __name__).rows(seed, progress)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ...fabric import Fabric, parse_fabric
 from ...fabric.cost import bill
-from . import QUOTED, Row
+from . import QUOTED, PaperRow
 
 GPUS = 1024
 PUBLISHED = {"100Gbit/s": (1.2, 1.5), "400Gbit/s": (1.9, 2.3)}  # over Fat-Tree, by link rate
@@ -26,30 +26,30 @@ WHY = {
 }
 
 
-def rows(seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> list[Row]:
+def rows(seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> list[PaperRow]:
     """The paper's ratios beside ours; nothing is drawn at random."""
     return [row for part in (_ratios, _ports) for row in part(progress)]
 
 
-def _ratios(progress: Callable[[str], None]) -> Iterator[Row]:
+def _ratios(progress: Callable[[str], None]) -> Iterator[PaperRow]:
     for rate, published in PUBLISHED.items():
         progress(rate)
         whole = _usd(f"fat-tree,rate={rate}")
         for name, settings in COUNTS.items():
             paper = published if settings == "optical=6,tiers=3" else None
             ours = whole / _usd(f"mixnet,{settings},rate={rate}")
-            yield Row(
+            yield PaperRow(
                 f"{GPUS:,} GPUs, {rate}, {name}: Fat-Tree's cost over MixNet's", paper, ours, "x", WHY[settings], QUOTED
             )
 
 
-def _ports(progress: Callable[[str], None]) -> Iterator[Row]:
+def _ports(progress: Callable[[str], None]) -> Iterator[PaperRow]:
     """Switch ports a NIC on the packet-switched side: the five of a three-tier Fat-Tree."""
     progress("ports")
     fabric = _fabric("mixnet,optical=6,tiers=3")
     nics = fabric.parameters["servers"] * (fabric.parameters["gpus"] - fabric.parameters["optical"])
     ports = sum(line.count for line in bill(fabric).lines if line.item == "electrical-port")
-    yield Row(
+    yield PaperRow(
         "switch ports a NIC, electrical side",
         5.0,
         ports / nics,

@@ -15,14 +15,14 @@ from dataclasses import replace
 
 from ...fabric import parse_fabric
 from ...fabric.cost import Bill, Line, bill
-from . import Row
+from . import PaperRow
 
 GPUS = 1024
 COST, POWER = 4.0, 23.0
 OCS = "ocs-port"
 
 
-def rows(seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> list[Row]:
+def rows(seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> list[PaperRow]:
     """The paper's two ratios beside ours, by what is counted; nothing is drawn at random."""
     progress("bills")
     rails, opus = (bill(parse_fabric(name, GPUS)) for name in ("rail-optimized", "opus"))
@@ -31,7 +31,7 @@ def rows(seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> lis
     above = [_less(priced, bare[i], GPUS) for i, priced in enumerate((rails, opus))]
     name = f"{GPUS:,} GPUs, rail-optimized over Opus"
     ports = sum(line.count for line in opus.lines if line.item == OCS)
-    saved = Row(
+    saved = PaperRow(
         f"{name}: the most that OCSes without power would save", None, bare[0][1] / (bare[1][1] - _ocs_watts(opus))
     )
     told = (
@@ -45,11 +45,11 @@ def rows(seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> lis
     why = "what 23x implies, NICs' transceivers left out: an OCS with its idle ports and control, or other switches"
     return [
         *(
-            Row(f"{name}: {what}", paper, ours, "x", f"what was counted is not stated; {said}")
+            PaperRow(f"{name}: {what}", paper, ours, "x", f"what was counted is not stated; {said}")
             for what, paper, ours, said in told
         ),
         replace(saved, why="every part counted: a bound for any OCS"),
-        Row("watts an OCS port that make it 23x", None, above[0][1] / POWER / ports, "W", why),
+        PaperRow("watts an OCS port that make it 23x", None, above[0][1] / POWER / ports, "W", why),
     ]
 
 

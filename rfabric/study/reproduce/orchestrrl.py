@@ -21,7 +21,8 @@ from statistics import mean, median
 
 import numpy as np
 
-from ...compute.serving import Batching, independent, serve
+from ...compute.requests import independent
+from ...compute.serving import Batching, serve
 from ...errors import RFabricError
 from ...fabric import parse_fabric
 from ...fabric.cost import bill
@@ -31,10 +32,11 @@ from ...rl.plan import step_period
 from ...rl.timing import decode_step
 from ...schedulers.base import Scheduled, as_it_stands
 from ...schedulers.orchestrrl import Tuning, engines_of, orchestrate
-from ...schedulers.orchestrrl.replanning import Problem, forecast, outlook, replan
+from ...schedulers.orchestrrl.outlook import forecast, outlook
+from ...schedulers.orchestrrl.replanning import Problem, replan
 from ...schedulers.traffic import read_traffic
 from ...simulate.world import simulate
-from . import QUOTED, SECOND_HAND, Row
+from . import QUOTED, SECOND_HAND, PaperRow
 
 Progress = Callable[[str], None]
 STEPS = 3
@@ -46,9 +48,9 @@ WIDTHS = (1, 2, 4, 8)
 LONG_TAIL = 0.8  # of the responses are done where the tail begins: Weave (OSDI'26) consolidates from there on
 
 
-def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[Row]:
+def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
     """Every row: headlines, crossover, ablation, fabrics."""
-    found: list[Row] = []
+    found: list[PaperRow] = []
     for part in (headline_rows, crossover_rows, ablation_rows, planning_rows, fabric_rows, left_out):
         progress(part.__name__.removesuffix("_rows"))
         found += part(seed)
@@ -119,7 +121,7 @@ WHY_GENERATION = (
 )
 
 
-def headline_rows(seed: int) -> Iterator[Row]:
+def headline_rows(seed: int) -> Iterator[PaperRow]:
     """Throughput over the static default and over the best static width."""
     testbeds = (
         ("48 H800, Qwen2.5-14B", "Qwen2.5-14B", (24, 24), 1.40, QUOTED),
@@ -129,10 +131,10 @@ def headline_rows(seed: int) -> Iterator[Row]:
     for name, model, split, paper, trust in testbeds:
         ours, alone = orchestrated(model, *split, seed), static(model, *split, seed)
         best = min(alone.values(), key=period)
-        row = partial(Row, why=WHY_HEADLINE, trust=trust)
+        row = partial(PaperRow, why=WHY_HEADLINE, trust=trust)
         yield row(f"{name}: throughput over static TP 2", paper, period(alone[2]) / period(ours))
         yield row(f"{name}: throughput over the best static TP", paper, period(best) / period(ours))
-        row = partial(Row, why=WHY_GENERATION, trust=SECOND_HAND)
+        row = partial(PaperRow, why=WHY_GENERATION, trust=SECOND_HAND)
         least = min(_mean(made, "generation") for made in alone.values())
         yield row(
             f"{name}: generation, static TP 2 over ours",
@@ -147,17 +149,17 @@ def headline_rows(seed: int) -> Iterator[Row]:
 WHY_SPLIT = "where the tail begins is not stated: here when 80 % of the responses are done, as Weave has it"
 
 
-def crossover_rows(seed: int) -> Iterator[Row]:
+def crossover_rows(seed: int) -> Iterator[PaperRow]:
     """When narrow replicas are best and when wide ones, in one step of generation; what generation takes of training's time."""
     seen = {tp: _early_and_tail(job(*CHARACTERISED, seed, tp), seed) for tp in WIDTHS}
-    row = partial(Row, trust=SECOND_HAND, why=WHY_SPLIT)
+    row = partial(PaperRow, trust=SECOND_HAND, why=WHY_SPLIT)
     yield row("72 H800: best TP of the early part", 2, min(WIDTHS, key=lambda tp: seen[tp][0]), "GPUs")
     yield row("72 H800: best TP of the tail", 8, min(WIDTHS, key=lambda tp: seen[tp][1]), "GPUs")
     yield row("72 H800: early part at TP 2", 79.2, seen[2][0], "s")
     yield row("72 H800: tail at TP 8", 165.1, seen[8][1], "s")
     yield row("72 H800: tail, TP 2 over TP 8", 208.4 / 165.1, seen[2][1] / seen[8][1])
     why = f"the batch is chosen by it: {batch(seed)} prompts x {GROUP}"
-    yield Row(
+    yield PaperRow(
         "72 H800: generation over training", GENERATION_OVER_TRAINING, _share(batch(seed), seed), "x", why, SECOND_HAND
     )
 
@@ -178,7 +180,7 @@ def _early_and_tail(w: Workload, seed: int) -> tuple[float, float]:
 # --- ablation --------------------------------------------------------------------------------------------------------
 
 
-def ablation_rows(seed: int) -> Iterator[Row]:
+def ablation_rows(seed: int) -> Iterator[PaperRow]:
     """The planner alone, the balancer alone, both; what switches and moves they make."""
     testbed = ("Qwen2.5-14B", 32, 32)
     base = period(static(*testbed, seed)[2])
@@ -188,15 +190,15 @@ def ablation_rows(seed: int) -> Iterator[Row]:
     )  # fmt: skip
     for name, tuning, paper in kinds:
         gain = base / period(orchestrated(*testbed, seed, tuning))
-        yield Row(f"64 H800, {name}: throughput over static TP 2", paper, gain, "x", why, SECOND_HAND)
+        yield PaperRow(f"64 H800, {name}: throughput over static TP 2", paper, gain, "x", why, SECOND_HAND)
     whole = orchestrated(*testbed, seed)
     segments = [segment for step in whole.steps for segment in step.generated.segments]
     switched = sum(len(s.gpus) * s.switch for s in segments)
     share = switched / (switched + sum(len(s.gpus) * (s.end - s.start) for s in segments))
     why = "switches at 3.5 s, the middle of the 2 to 5 s that are reported, several a step"
-    yield Row("64 H800: switches, share of generation", 0.01, share, "share", why, SECOND_HAND)
+    yield PaperRow("64 H800: switches, share of generation", 0.01, share, "share", why, SECOND_HAND)
     moves = whole.facts["moved"] / sum(step.generated.seconds for step in whole.steps)
-    yield Row(
+    yield PaperRow(
         "64 H800: responses moved between servers", (1.0, 2.0), moves, "1/s", "reported as the best rate", SECOND_HAND
     )
 
@@ -206,7 +208,7 @@ def ablation_rows(seed: int) -> Iterator[Row]:
 TIMED = 9  # rounds that a time is the median of
 
 
-def planning_rows(seed: int) -> Iterator[Row]:
+def planning_rows(seed: int) -> Iterator[PaperRow]:
     """CPU time of one round of the planner: forecast at hand, 64 servers, 4,096 responses of all ages."""
     w, servers, count = read_recipe("grpo-64"), 64, 4096
     engines, random = engines_of(w), np.random.default_rng(seed)
@@ -222,7 +224,9 @@ def planning_rows(seed: int) -> Iterator[Row]:
         replan(Problem(seen.fixed, seen.work, kv, room, move, seat, cut, 3.5, static), 0.05)
         seconds.append(time.process_time() - began)
     why = "not published; on this machine, less is better"
-    yield Row("a planning round, 64 servers x 4,096 responses", None, median(seconds) * 1e3, "ms", why, SECOND_HAND)
+    yield PaperRow(
+        "a planning round, 64 servers x 4,096 responses", None, median(seconds) * 1e3, "ms", why, SECOND_HAND
+    )
 
 
 # --- fabrics ---------------------------------------------------------------------------------------------------------
@@ -247,14 +251,14 @@ WHY_FABRIC = (
 )
 
 
-def fabric_rows(seed: int) -> Iterator[Row]:
+def fabric_rows(seed: int) -> Iterator[PaperRow]:
     """Step time, network cost and both together, against a Fat-Tree, at every scale."""
     for gpus in SCALES:
         base_s, base_comm, base_usd = _on(gpus, *REFERENCE, seed)
         for name, (spec, policy, paper) in FABRICS.items():
             seconds, comm, usd = _on(gpus, spec, policy, seed)
             speed, price = base_s / seconds, usd / base_usd
-            row, name = partial(Row, trust=SECOND_HAND, why=WHY_FABRIC), f"{gpus:,} H800, {name}"
+            row, name = partial(PaperRow, trust=SECOND_HAND, why=WHY_FABRIC), f"{gpus:,} H800, {name}"
             speed_there, price_there = paper or (None, None)
             worth = paper and speed_there / price_there
             yield row(f"{name}: throughput over Fat-Tree", speed_there, speed)
@@ -279,7 +283,7 @@ def _traffic(recipe: str, settings: tuple[str, ...], seed: int):
     return read_traffic(recipe, settings, seed, "orchestrrl")
 
 
-def left_out(seed: int) -> Iterator[Row]:
+def left_out(seed: int) -> Iterator[PaperRow]:
     """What cannot be run, and why."""
     why = "weights, fp32 gradients and Adam's states of 235 B parameters are 4.2 TB; the H800 of half of the testbed hold 2.6"
-    yield Row("64 H800, Qwen3-235B-A22B: throughput over static", 1.42, None, why=why, trust=SECOND_HAND)
+    yield PaperRow("64 H800, Qwen3-235B-A22B: throughput over static", 1.42, None, why=why, trust=SECOND_HAND)

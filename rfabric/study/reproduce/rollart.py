@@ -22,10 +22,12 @@ from ...folders import data_dir
 from ...rl import Workload, read_recipe
 from ...rl.phases import trained_on
 from ...schedulers.rollart import TASKS, affinity, mixed, transfer, with_affinity
-from ...schedulers.rollart.agents import Episode, Pool, Task
-from ...schedulers.rollart.trajectories import Manner, Played, play
+from ...schedulers.rollart.engines import Pool
+from ...schedulers.rollart.rules import RolloutOutcome, RolloutRules
+from ...schedulers.rollart.tasks import Episode, Task
+from ...schedulers.rollart.trajectories import play
 from ...units import bytes_in
-from . import SECOND_HAND, Row, span
+from . import SECOND_HAND, PaperRow, span
 
 Progress = Callable[[str], None]
 LONGEST, BATCH, GROUP = 32768, 512, 8
@@ -39,13 +41,13 @@ MIX = ("FrozenLake", "GEM-Math", "SWE-bench")
 MIX_IS = "which tasks share a batch, and their tokens, are not stated: FrozenLake, GEM-Math and SWE-bench in turn"
 
 
-def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[Row]:
+def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
     """Every row, in the paper's order of sections."""
     parts = (
         characterised_rows, chain_rows, scaling_rows, affinity_rows, latency_rows, reward_rows, staleness_rows, weight_rows,
         redundancy_rows, prefill_rows, left_out,
     )  # fmt: skip
-    found: list[Row] = []
+    found: list[PaperRow] = []
     for part in parts:
         progress(part.__name__.removesuffix("_rows"))
         found += part(seed)
@@ -99,35 +101,36 @@ def _model(name: str) -> Model:
     return read_model(data_dir("traffic") / "models" / f"{name}.json")
 
 
-def rollout(pools: Sequence[Pool], tasks: Sequence[Task], manner: Manner, seed: int) -> float:
+def rollout(pools: Sequence[Pool], tasks: Sequence[Task], rules: RolloutRules, seed: int) -> float:
     """Seconds until the first batch is there."""
-    played = play(pools, mixed(tasks, seed, LONGEST, manner), lambda _: 0.0, manner, 1)
+    played = play(pools, mixed(tasks, seed, LONGEST, rules), lambda _: 0.0, rules, 1)
     return played.iterations[0].ready
 
 
 def named(*names: str) -> list[Task]:
+    """The tasks of these names."""
     return [TASKS[name] for name in names]
 
 
 # --- one step --------------------------------------------------------------------------------------------------------
 
 
-def characterised_rows(seed: int) -> Iterator[Row]:
+def characterised_rows(seed: int) -> Iterator[PaperRow]:
     """SWE-bench, Qwen3-8B, 128 trajectories on 32 H800."""
     task = replace(TASKS["SWE-bench"], failure=0.0)
-    manner = Manner(128, GROUP, reward_slots=4)
+    rules = RolloutRules(128, GROUP, reward_slots=4)
     trained: list[float] = []
 
     def train(batch: Sequence[Episode]) -> float:
         trained.append(train_of("8B")(batch))
         return trained[-1]
 
-    played = play([pool("8B", "H800", 32)], mixed([task], seed, LONGEST, manner), train, manner, 1)
+    played = play([pool("8B", "H800", 32)], mixed([task], seed, LONGEST, rules), train, rules, 1)
     step = played.iterations[0].training[1]
     why = "trajectories one by one; reset, environments and reward are inputs, tokens those of coding agents"
-    yield Row("SWE-bench, 8B on 32 H800: seconds of a step", 366.0, step, "s", why)
+    yield PaperRow("SWE-bench, 8B on 32 H800: seconds of a step", 366.0, step, "s", why)
     why = "as fast as training of this size is measured elsewhere; the paper's takes three times as long, of which it says nothing"
-    yield Row("SWE-bench: training's share of a step", 0.23, trained[0] / step, "share", why)
+    yield PaperRow("SWE-bench: training's share of a step", 0.23, trained[0] / step, "share", why)
 
 
 # --- the chain -------------------------------------------------------------------------------------------------------
@@ -156,16 +159,18 @@ def broadcast_seconds(size: str, to_gpus: int) -> float:
     return weight_sync_seconds(made)
 
 
-def manner_of(system: str, size: str, staleness: int = 1) -> Manner:
+def rules_of(system: str, size: str, staleness: int = 1) -> RolloutRules:
     """How each of the five makes steps."""
     stop = broadcast_seconds(size, 96)
     sent = transfer(job(size).model.weight_bytes)
     return {
-        "Sync": Manner(BATCH, GROUP, batched=True, reward_slots=4, suspended=stop),
-        "Sync+": Manner(BATCH, GROUP, suspended=stop),
-        "One-off": Manner(BATCH, GROUP, parallel=True, suspended=stop),
-        "AReaL": Manner(BATCH, GROUP, parallel=True, continuous=True, staleness=staleness, ahead=0, suspended=stop),
-        "RollArt": Manner(
+        "Sync": RolloutRules(BATCH, GROUP, batched=True, reward_slots=4, suspended=stop),
+        "Sync+": RolloutRules(BATCH, GROUP, suspended=stop),
+        "One-off": RolloutRules(BATCH, GROUP, parallel=True, suspended=stop),
+        "AReaL": RolloutRules(
+            BATCH, GROUP, parallel=True, continuous=True, staleness=staleness, ahead=0, suspended=stop
+        ),
+        "RollArt": RolloutRules(
             BATCH,
             GROUP,
             parallel=True,
@@ -186,66 +191,67 @@ def pools_of(system: str, size: str, tasks: Sequence[Task]) -> list[Pool]:
 
 
 @cache
-def played(system: str, size: str, seed: int, staleness: int = 1, **changed) -> Played:
-    """Some steps of one of the five, with some of its manner changed."""
-    tasks, manner = named(*MIX), replace(manner_of(system, size, staleness), **changed)
-    episodes = mixed(tasks, seed, LONGEST, manner)
-    return play(pools_of(system, size, tasks), episodes, train_of(size), manner, settling(manner) + MEASURED)
+def played(system: str, size: str, seed: int, staleness: int = 1, **changed) -> RolloutOutcome:
+    """Some steps of one of the five, with some of its rules changed."""
+    tasks, rules = named(*MIX), replace(rules_of(system, size, staleness), **changed)
+    episodes = mixed(tasks, seed, LONGEST, rules)
+    return play(pools_of(system, size, tasks), episodes, train_of(size), rules, settling(rules) + MEASURED)
 
 
-def settling(manner: Manner) -> int:
+def settling(rules: RolloutRules) -> int:
     """Steps until rollouts that go on have settled: they begin with what ends first, and may do so for `staleness` steps."""
-    return 3 + 2 * manner.staleness if manner.continuous else 1
+    return 3 + 2 * rules.staleness if rules.continuous else 1
 
 
 def step_seconds(system: str, size: str, seed: int, staleness: int = 1, **changed) -> float:
     """Seconds from step to step, once rollouts have settled."""
-    skip = settling(manner_of(system, size, staleness))
+    skip = settling(rules_of(system, size, staleness))
     return played(system, size, seed, staleness, **changed).step_seconds(skip)
 
 
-def chain_rows(seed: int) -> Iterator[Row]:
+def chain_rows(seed: int) -> Iterator[PaperRow]:
     """Throughput of each system over the one before, over three models; time to score, whose throughput alone can be run."""
     paper = ((1.40, 2.40), (1.31, 1.47), (1.03, 1.06), (1.22, 1.36))
     seconds = {size: [step_seconds(system, size, seed) for system in SYSTEMS] for size in MODELS}
     for i, known in enumerate(paper):
         ratios, later = [each[i] / each[i + 1] for each in seconds.values()], SYSTEMS[i + 1]
         why = f"{SYSTEMS_ARE[later]}; {MIX_IS}"
-        yield Row(f"throughput: {later} over {SYSTEMS[i]}", known, span(ratios), why=why)
+        yield PaperRow(f"throughput: {later} over {SYSTEMS[i]}", known, span(ratios), why=why)
     total = [each[0] / each[-1] for each in seconds.values()]
-    yield Row("throughput: RollArt over Sync", (2.65, 4.58), span(total), why=MIX_IS)
+    yield PaperRow("throughput: RollArt over Sync", (2.65, 4.58), span(total), why=MIX_IS)
     why = "throughput alone: what staleness does to learning is not modelled"
     for i, known in ((1, 2.05), (2, 1.35), (3, 1.31)):
         ratio = seconds["32B"][i] / seconds["32B"][-1]
-        yield Row(f"time to score 0.85, 32B: RollArt over {SYSTEMS[i]}", known, ratio, why=why)
+        yield PaperRow(f"time to score 0.85, 32B: RollArt over {SYSTEMS[i]}", known, ratio, why=why)
 
 
-def scaling_rows(seed: int) -> Iterator[Row]:
+def scaling_rows(seed: int) -> Iterator[PaperRow]:
     """RollArt's design on 64 and 128 H800, 32 of which train."""
     ratios = [_on_h800(size, 64, seed) / _on_h800(size, 128, seed) for size in MODELS]
     why = f"32 GPUs train in both, the batch is the same: how the paper divides them is not stated; {HALF_IDLE}"
-    yield Row("throughput: 128 over 64 H800", (1.33, 2.08), span(ratios), why=why)
+    yield PaperRow("throughput: 128 over 64 H800", (1.33, 2.08), span(ratios), why=why)
 
 
 def _on_h800(size: str, gpus: int, seed: int) -> float:
-    tasks, manner = named(*MIX), manner_of("RollArt", size)
-    pools, episodes = [pool(size, "H800", gpus - TRAINING_GPUS)], mixed(tasks, seed, LONGEST, manner)
-    skip = settling(manner)
-    return play(pools, episodes, train_of(size), manner, skip + MEASURED).step_seconds(skip)
+    tasks, rules = named(*MIX), rules_of("RollArt", size)
+    pools, episodes = [pool(size, "H800", gpus - TRAINING_GPUS)], mixed(tasks, seed, LONGEST, rules)
+    skip = settling(rules)
+    return play(pools, episodes, train_of(size), rules, skip + MEASURED).step_seconds(skip)
 
 
 # --- R1: affinity ----------------------------------------------------------------------------------------------------
 
 
-def affinity_rows(seed: int) -> Iterator[Row]:
+def affinity_rows(seed: int) -> Iterator[PaperRow]:
     """A task on GPUs of equal cost; then pools of equal cost for tasks of both kinds."""
-    manner = Manner(128, GROUP)
+    rules = RolloutRules(128, GROUP)
     # the least tensor parallelism whose KV cache holds a trajectory, and that divides 2 and 6 GPUs
     least = {"8B": 1, "14B": 1, "32B": 2}
 
     def over(task: Task, size: str) -> float:
+        """Seconds on 2 H800 over those on 6 H20."""
         two, six = (
-            rollout([pool(size, gpu, gpus, tp=least[size])], [task], manner, seed)
+            rollout([pool(size, gpu, gpus, tp=least[size])], [task], rules, seed)
             for gpu, gpus in (("H800", 2), ("H20", 6))
         )
         return two / six
@@ -253,38 +259,40 @@ def affinity_rows(seed: int) -> Iterator[Row]:
     lake, maths = TASKS["FrozenLake"], TASKS["GEM-Math"]
     found = [over(lake, "8B"), over(replace(lake, caches=True), "8B")]
     why = f"128 trajectories of 8B, contexts prefilled anew each turn; {found[1]:.2f} where engines find them cached"
-    yield Row("FrozenLake: 2 H800 over 6 H20, seconds", 0.53, found[0], why=why)
+    yield PaperRow("FrozenLake: 2 H800 over 6 H20, seconds", 0.53, found[0], why=why)
     ratios = [1 / over(maths, size) for size in MODELS]
-    yield Row("GEM-Math: 6 H20 over 2 H800, seconds", (0.49, 0.79), span(ratios), why="8B to 32B; 128 trajectories")
+    yield PaperRow(
+        "GEM-Math: 6 H20 over 2 H800, seconds", (0.49, 0.79), span(ratios), why="8B to 32B; 128 trajectories"
+    )
     yield from _equal_cost_rows(seed)
 
 
-def _equal_cost_rows(seed: int) -> Iterator[Row]:
-    tasks, manner = named("FrozenLake", "GEM-Math"), Manner(BATCH, GROUP)
+def _equal_cost_rows(seed: int) -> Iterator[PaperRow]:
+    tasks, rules = named("FrozenLake", "GEM-Math"), RolloutRules(BATCH, GROUP)
     found: dict[str, list[float]] = {"208 H20": [], "72 H800": []}
     for size in MODELS:
         mixed_pools = [pool(size, "H800", 64), pool(size, "H20", 24)]
-        own = rollout(with_affinity(mixed_pools, affinity(tasks, "H800", "H20"), tasks), tasks, manner, seed)
+        own = rollout(with_affinity(mixed_pools, affinity(tasks, "H800", "H20"), tasks), tasks, rules, seed)
         for name in found:
             gpus, gpu = name.split()
-            found[name].append(rollout([pool(size, gpu, int(gpus))], tasks, manner, seed) / own)
+            found[name].append(rollout([pool(size, gpu, int(gpus))], tasks, rules, seed) / own)
     why = (
         "rollouts of one batch, FrozenLake and GEM-Math in halves: the paper's mix and what it timed are not stated; 512 "
         "trajectories are 2.5 an H20, whose decode is then bound by HBM alone, where it is the better GPU"
     )
     for name, known in (("208 H20", (1.30, 1.68)), ("72 H800", (1.12, 1.37))):
-        yield Row(f"affinity: 64 H800 + 24 H20 over {name}", known, span(found[name]), why=why)
+        yield PaperRow(f"affinity: 64 H800 + 24 H20 over {name}", known, span(found[name]), why=why)
 
 
 # --- R2, R3: environments and rewards --------------------------------------------------------------------------------
 
 
-def latency_rows(seed: int) -> Iterator[Row]:
+def latency_rows(seed: int) -> Iterator[PaperRow]:
     """Turns in step against trajectories one by one, with environments of N(10 s, 1 to 10 s)."""
     paper = {1: 1.23, 10: 2.27}
     for spread, known in paper.items():
         lake, other = (_in_step(name, float(spread), seed) for name in ("FrozenLake", "SWE-bench"))
-        yield Row(
+        yield PaperRow(
             f"environments of N(10 s, {spread} s): turns in step over one by one", known, lake,
             why="128 trajectories of FrozenLake, 8B on 32 H800: task and size are not stated; "
             f"{other:.2f} with SWE-bench, whose turns differ more",
@@ -295,97 +303,97 @@ def _in_step(task: str, spread: float, seed: int) -> float:
     """Rollout seconds with turns in step over those one by one."""
     slow = replace(TASKS[task], latency=10.0, spread=spread, failure=0.0)
     pools = [pool("8B", "H800", 32)]
-    both = [rollout(pools, [slow], Manner(128, GROUP, batched=batched), seed) for batched in (True, False)]
+    both = [rollout(pools, [slow], RolloutRules(128, GROUP, batched=batched), seed) for batched in (True, False)]
     return both[0] / both[1]
 
 
-def reward_rows(seed: int) -> Iterator[Row]:
+def reward_rows(seed: int) -> Iterator[PaperRow]:
     """A reward model on 4 GPUs of its own against a serverless one, whose GPUs generate."""
-    tasks, dedicated = named("GEM-Math"), Manner(128, GROUP, reward_slots=4)
+    tasks, dedicated = named("GEM-Math"), RolloutRules(128, GROUP, reward_slots=4)
     episodes = mixed(tasks, seed, LONGEST, dedicated)
     one = play([pool("8B", "H800", 4)], episodes, lambda _: 0.0, dedicated, 1)
     seconds = one.iterations[0].ready
-    other = rollout([pool("8B", "H800", 8)], tasks, Manner(128, GROUP), seed)
+    other = rollout([pool("8B", "H800", 8)], tasks, RolloutRules(128, GROUP), seed)
     why = (
         "128 trajectories of GEM-Math, 8B, on 8 H800 of which 4 hold the reward: the paper's task and count are not stated; the "
         "longest trajectory takes as long on 4 GPUs as on 8"
     )
-    yield Row("serverless reward: rollout over that with a dedicated one", 77 / 158, other / seconds, why=why)
-    yield Row("dedicated reward: its GPUs' utilisation", 0.06, one.reward_busy / 4 / seconds, "share", why)
+    yield PaperRow("serverless reward: rollout over that with a dedicated one", 77 / 158, other / seconds, why=why)
+    yield PaperRow("dedicated reward: its GPUs' utilisation", 0.06, one.reward_busy / 4 / seconds, "share", why)
 
 
 # --- R4: staleness ---------------------------------------------------------------------------------------------------
 
 
-def staleness_rows(seed: int) -> Iterator[Row]:
+def staleness_rows(seed: int) -> Iterator[PaperRow]:
     """Step time with alpha = 1 over that with more, the 8B."""
     base = step_seconds("RollArt", "8B", seed)
     gains = {alpha: base / step_seconds("RollArt", "8B", seed, alpha) for alpha in (2, 6)}
     each = " and ".join(f"{gain:.2f} with {alpha}" for alpha, gain in gains.items())
     why = f"{each}; {HALF_IDLE}, so that more of them at once costs nothing"
-    yield Row("staleness: step with alpha 1 over alpha 2 to 6, at most, 8B", 1.22, max(gains.values()), why=why)
+    yield PaperRow("staleness: step with alpha 1 over alpha 2 to 6, at most, 8B", 1.22, max(gains.values()), why=why)
 
 
 # --- weights ---------------------------------------------------------------------------------------------------------
 
 
-def weight_rows(seed: int) -> Iterator[Row]:
+def weight_rows(seed: int) -> Iterator[PaperRow]:
     """Push and pull in turn, what of it is exposed, and what hiding it does to a step."""
     sent = {size: transfer(job(size).model.weight_bytes) for size in MODELS}
     naive, exposed = {"8B": 38.6, "14B": 84.1, "32B": 157.0}, {"8B": 1.4, "14B": 5.1, "32B": 9.6}
     why = "TCP and RDMA at the rates of the note (29.6 and 9.4 s for 32B); the paper's naive path reaches a quarter of them"
     for size, known in naive.items():
         trust = {"trust": SECOND_HAND} if size == "14B" else {}
-        yield Row(f"weights: naive push and pull, {size}", known, sent[size].naive, "s", why, **trust)
+        yield PaperRow(f"weights: naive push and pull, {size}", known, sent[size].naive, "s", why, **trust)
     why = "what engines load while they stand still, at the rate fitted on verl's delta weight sync, whatever their tp"
     for size, known in exposed.items():
         trust = {"trust": SECOND_HAND} if size == "14B" else {}
-        yield Row(f"weights: exposed, {size}", known, sent[size].exposed, "s", why, **trust)
+        yield PaperRow(f"weights: exposed, {size}", known, sent[size].exposed, "s", why, **trust)
     hidden = [1 - t.exposed / (t.pull + t.exposed) for t in sent.values()]
-    yield Row("weights: share of the pull that is hidden", (0.67, 0.78), span(hidden), "share")
+    yield PaperRow("weights: share of the pull that is hidden", (0.67, 0.78), span(hidden), "share")
     yield from _asynchronous_rows(seed, naive, exposed)
 
 
-def _asynchronous_rows(seed: int, naive: dict[str, float], exposed: dict[str, float]) -> Iterator[Row]:
+def _asynchronous_rows(seed: int, naive: dict[str, float], exposed: dict[str, float]) -> Iterator[PaperRow]:
     gains = []
     for size in MODELS:
         stop = step_seconds("RollArt", size, seed, suspended=naive[size], transfer=0.0)
         gains.append(stop / step_seconds("RollArt", size, seed, suspended=exposed[size], transfer=naive[size]))
     why = "the paper's own seconds of transfer, naive and exposed"
-    yield Row("asynchronous weight transfer: step time", (1.10, 1.16), span(gains), why=why)
+    yield PaperRow("asynchronous weight transfer: step time", (1.10, 1.16), span(gains), why=why)
 
 
 # --- redundancy, disaggregated prefill -------------------------------------------------------------------------------
 
 
-def redundancy_rows(seed: int) -> Iterator[Row]:
+def redundancy_rows(seed: int) -> Iterator[PaperRow]:
     """More environments than a group needs, the first of which are kept."""
     task = TASKS["SWE-bench"]
-    one = rollout([pool("8B", "H800", 32)], [task], Manner(128, GROUP), seed)
+    one = rollout([pool("8B", "H800", 32)], [task], RolloutRules(128, GROUP), seed)
     gains = {
-        extra: one / rollout([pool("8B", "H800", 32)], [task], Manner(128, GROUP, redundancy=extra), seed)
+        extra: one / rollout([pool("8B", "H800", 32)], [task], RolloutRules(128, GROUP, redundancy=extra), seed)
         for extra in (1.25, 1.5, 2.0)
     }
     each = ", ".join(f"{gain:.2f} with {extra:g}" for extra, gain in gains.items())
     why = f"128 trajectories of SWE-bench, 8B on 32 H800; times as many environments: {each}; the paper states the best only"
-    yield Row("redundant environments: rollout, at most", 1.62, max(gains.values()), why=why)
+    yield PaperRow("redundant environments: rollout, at most", 1.62, max(gains.values()), why=why)
 
 
-def prefill_rows(seed: int) -> Iterator[Row]:
+def prefill_rows(seed: int) -> Iterator[PaperRow]:
     """Prefill on H800 and decode on H20, in servers of 8, against the same servers that do both."""
     paper = {("32B", "1P3D"): 1.03, ("32B", "2P2D"): 1.05, ("30B-A3B", "1P3D"): 1.11, ("30B-A3B", "2P2D"): 1.21}
-    tasks, manner = named(*MIX), Manner(256, GROUP)
+    tasks, rules = named(*MIX), RolloutRules(256, GROUP)
     for (model, split), known in paper.items():
         first, rest = int(split[0]) * 8, int(split[2]) * 8
         name = None if model == "32B" else "Qwen3-30B-A3B"
         pools = [pool("32B", "H800", first, name), pool("32B", "H20", rest, name)]
         apart = [replace(pools[0], prefill_for="H20", link=LINK), pools[1]]
-        gain = rollout(pools, tasks, manner, seed) / rollout(apart, tasks, manner, seed)
+        gain = rollout(pools, tasks, rules, seed) / rollout(apart, tasks, rules, seed)
         why = "256 trajectories; servers of 8, KV over a 400 Gbit/s NIC; which gain is which split's is our reading of the paper"
-        yield Row(f"prefill apart from decode, {model} {split}: rollout", known, gain, why=why)
+        yield PaperRow(f"prefill apart from decode, {model} {split}: rollout", known, gain, why=why)
 
 
-def left_out(seed: int) -> Iterator[Row]:
+def left_out(seed: int) -> Iterator[PaperRow]:
     """What cannot be run, and why."""
     why = "a week on more than 3,000 GPUs of jobs whose recipes are not stated"
-    yield Row("production: gain of tuning over the first 25 steps", 1.66, None, why=why)
+    yield PaperRow("production: gain of tuning over the first 25 steps", 1.66, None, why=why)

@@ -1,192 +1,69 @@
 """RollPacker (NSDI'26, arXiv 2509.21009) run again: tail batching, planner, reward scheduler, stream trainer.
 
-Its jobs (`JOBS`) run on `rl.rollpacker`, at this project's times of generation and training on H800. Taken from the paper: models,
-GPUs, parallelism, lengths (median, P75, longest) and the shares of reward and training in a step of veRL, which set the seconds of
-both beside a rollout. Never taken: a speed-up. The breakdown is that of code: its 1.48 x of tail batching at 14B is said of code.
+Its jobs (`JOBS`) run on `schedulers.rollpacker`, at this project's times of generation and training on
+H800; what is taken from the paper stands in `rollpacker_inputs`. Never taken: a speed-up. The breakdown
+is that of code: its 1.48 x of tail batching at 14B is said of code.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
-from statistics import NormalDist, mean
+from statistics import mean
 
-import numpy as np
-
-from ...rl import Workload, read_recipe
-from ...rl.lengths import Lengths
+from ...rl import read_recipe
 from ...schedulers.rollpacker import (
     ALIKE,
     LONG,
     SHORT,
     SYNCHRONOUS,
-    Judges,
     Packed,
-    Policy,
     Rewards,
-    judged,
+    RollpackerSettings,
     run,
-    runs,
     with_tp,
 )
-from . import Row, span
+from . import PaperRow, span
+from .rollpacker_inputs import (
+    JOBS,
+    MAX_PROMPT,
+    MAXIMA,
+    ROLLOUT_S,
+    SHARES,
+    STEPS,
+    TASK,
+    job,
+    makespan,
+    mean_rollout,
+    pace,
+    pool,
+    trained_at,
+    trained_at_share,
+)
 
 Progress = Callable[[str], None]
-STEPS = 15  # of a run: three cycles of four short rounds and a long one (eta 1.25), five of two and one (1.5)
 
 
-def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[Row]:
+def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
     """Every row."""
     parts = (baseline_rows, round_rows, breakdown_rows, grid_rows, planner_rows, reward_rows, stream_rows, left_out)
-    found: list[Row] = []
+    found: list[PaperRow] = []
     for part in parts:
         progress(part.__name__.removesuffix("_rows"))
         found += part(seed)
     return found
 
 
-# --- inputs ----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Job:
-    """A job of the evaluation: GPUs, tokens of the longest response, tp of the rollout; tp, pp, cp of training.
-
-    The paper trains 32B at cp 4; 4 x 4 GPUs leave a server, where context parallelism is not modelled: cp 2 here.
-    """
-
-    model: str
-    gpus: int
-    most: int
-    tp: int
-    training: tuple[int, int, int]
-
-
-JOBS = {
-    "7B": Job("Qwen2.5-7B", 16, 8192, 1, (2, 1, 1)),
-    "14B": Job("Qwen2.5-14B", 32, 16384, 2, (2, 2, 2)),
-    "32B": Job("Qwen2.5-32B", 64, 32768, 2, (4, 1, 2)),
-}
-MAXIMA = {"7B": "8k", "14B": "16k", "32B": "32k"}
-PROMPTS, GROUP, MAX_PROMPT = 128, 8, 2048  # P0, R0; the longest prompt is not stated: that of the default recipe
-# Stated of 14B and 16k: P75 755 to 1.1k tokens by task, the longest response 25 to 32 x the median. Middles of both.
-P75, LONGEST_OVER_MEDIAN = (755 + 1100) / 2, (25 + 32) / 2
-# Shares of rollout, reward and training in a step of veRL (14B, 16k) by task.
-SHARES = {"math": (0.72, 0.05, 0.23), "code": (0.66, 0.13, 0.21), "LLM judge": (0.71, 0.07, 0.22)}
-TASK = "code"
-
-
-def lengths(most: int) -> Lengths:
-    """Responses cut at `most`: log-normal through median and P75, and on to the longest of a batch, which is `most`.
-
-    The median is that of the 16k job in all three: what is typical does not depend on the maximum.
-    """
-    normal = NormalDist()
-    last = 1 - 1 / (PROMPTS * GROUP)
-    knots = [0.5, 0.75, last]
-    tokens = np.log([JOBS["14B"].most / LONGEST_OVER_MEDIAN, P75, most])
-    z = np.array([normal.inv_cdf(q) for q in knots])
-    quantile = np.unique(
-        np.concatenate([np.linspace(0, 1, 201), 1 - np.geomspace(0.05, 1 / (PROMPTS * GROUP), 60), knots])
-    )
-    at = np.array([normal.inv_cdf(q) for q in np.clip(quantile, 1e-4, last)])
-    low = tokens[0] + (at - z[0]) * (tokens[1] - tokens[0]) / (z[1] - z[0])
-    high = tokens[1] + (at - z[1]) * (tokens[2] - tokens[1]) / (z[2] - z[1])
-    return Lengths(
-        f"rollpacker-{most}", quantile, np.exp(np.where(at <= z[1], low, high)), "quantiles that RollPacker states"
-    )
-
-
-@cache
-def job(name: str) -> Workload:
-    """A job of the evaluation: all GPUs generate, then all of them train, one update a step."""
-    of = JOBS[name]
-    tp, pp, cp = of.training
-    settings = {
-        "model": of.model,
-        "placement": "colocated",
-        "cluster.training_gpus": of.gpus,
-        "cluster.generation_gpus": of.gpus,
-        "generation.tp": of.tp,
-        "generation.batch": PROMPTS,
-        "generation.group_size": GROUP,
-        "generation.max_prompt": MAX_PROMPT,
-        "generation.max_response": min(of.most, 32768 - MAX_PROMPT),
-        "training.tp": tp,
-        "training.pp": pp,
-        "training.cp": cp,
-        "training.mini_batches": 1,
-        "training.micro_batch_tokens": -(-(of.most + MAX_PROMPT) // cp),
-        "training.recompute": "full",
-    }  # fmt: skip  the context of Qwen2.5-32B is 32,768 tokens, prompt included
-    w = read_recipe("grpo-64", [f"{key}={value}" for key, value in settings.items()])
-    return replace(w, generation=replace(w.generation, lengths=lengths(w.generation.max_response)))
-
-
-# Mean rollout of veRL in Fig. 11 (s): what it took before anything was sped up. Ours, modelled, is `pace` times shorter.
-ROLLOUT_S = {"7B": 82.0, "14B": 277.0, "32B": 673.0}
-
-
-@cache
-def mean_rollout(name: str, prompts: float = 1.0, responses: float = 1.0, seed: int = 0, alike: float = ALIKE) -> float:
-    """Seconds of the rollout, mean over STEPS rounds of all kinds, as modelled."""
-    policy = Policy(prompts, responses, planner=0, stream=0, alike=alike)
-    return mean(step.played.seconds for step in run(job(name), seed, policy, STEPS))
-
-
-def pace(name: str, seed: int) -> float:
-    """How much slower than modelled the paper's engine generated when nothing was sped up."""
-    return ROLLOUT_S[name] / mean_rollout(name, seed=seed)
-
-
-@cache
-def trained_at() -> float:
-    """The share of peak FLOP/s at which training of 14B takes its share of a step of veRL, for all three jobs."""
-    rollout, _, training = SHARES[TASK]
-    seconds = ROLLOUT_S["14B"] * training / rollout
-
-    def takes(share: float) -> float:
-        w = _trained_at(job("14B"), share)
-        (step,) = run(w, 0, SYNCHRONOUS, 1)
-        return step.seconds - step.judged
-
-    # a / share + b: passes, and what else there is
-    a = (takes(0.25) - takes(0.5)) / 2
-    return a / (seconds - takes(0.5) + 2 * a)
-
-
-def _trained_at(w: Workload, share: float) -> Workload:
-    return replace(w, efficiency=replace(w.efficiency, training=share))
-
-
-@cache
-def pool() -> Judges:
-    """The fewest sandboxes that judge a batch of 14B, after its rollout and with time-outs of 30 s, in no more than its share."""
-    rollout, reward, _ = SHARES[TASK]
-    most = ROLLOUT_S["14B"] * reward / rollout
-    few, many = 1, 2048
-    while few < many:
-        workers = (few + many) // 2
-        few, many = (few, workers) if _makespan(Judges(workers), False) <= most else (workers + 1, many)
-    return Judges(few)
-
-
-def _makespan(judges: Judges, adaptive: bool) -> float:
-    """Seconds to judge a batch that is all there: mean over some draws."""
-    ready = np.zeros((PROMPTS, GROUP))
-    return mean(float(judged(ready, runs(judges, PROMPTS, GROUP, n, adaptive), judges.workers).max()) for n in range(5))
-
-
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-def baseline_rows(seed: int) -> Iterator[Row]:
+def baseline_rows(seed: int) -> Iterator[PaperRow]:
     """What a step of veRL takes here, before anything is taken from the paper."""
     for name, paper in ROLLOUT_S.items():
         why = "modelled: the paper's engine, vLLM 0.8.4, is slower. Below, rollouts are stretched by this, alike for all systems"
-        yield Row(f"veRL, {name}: rollout", paper, mean_rollout(name, seed=seed), "s", why)
-    w = _trained_at(job("14B"), trained_at())
+        yield PaperRow(f"veRL, {name}: rollout", paper, mean_rollout(name, seed=seed), "s", why)
+    w = trained_at_share(job("14B"), trained_at())
     trains = mean(step.seconds - step.judged for step in run(w, seed, SYNCHRONOUS, 3))
-    yield Row("veRL, 14B code: share of training in a step, as modelled", SHARES[TASK][2], _modelled_share(seed), "share",
+    yield PaperRow("veRL, 14B code: share of training in a step, as modelled", SHARES[TASK][2], _modelled_share(seed), "share",
               f"below, training takes the paper's share: {trains:.0f} s, at {trained_at():.2f} of peak FLOP/s")  # fmt: skip
 
 
@@ -200,16 +77,16 @@ def _modelled_share(seed: int) -> float:
 LIKE_SIZES = "1,024 kept of 1,600 launched; lengths from stated quantiles alone"
 
 
-def round_rows(seed: int) -> Iterator[Row]:
+def round_rows(seed: int) -> Iterator[PaperRow]:
     """Short and long rounds: how many, how long, how much faster."""
-    steps = run(job("14B"), seed, Policy(planner=0, stream=0), STEPS)
+    steps = run(job("14B"), seed, RollpackerSettings(planner=0, stream=0), STEPS)
     kinds = [step.kind for step in steps]
-    yield Row("short rounds to a long one, eta 1.25", 4.0, kinds.count(SHORT) / kinds.count(LONG))
+    yield PaperRow("short rounds to a long one, eta 1.25", 4.0, kinds.count(SHORT) / kinds.count(LONG))
     longest = mean(float(step.played.outputs.max()) for step in steps if step.kind == SHORT)
-    yield Row("14B: longest response, veRL over short rounds", 8.9, JOBS["14B"].most / longest, why=LIKE_SIZES)
+    yield PaperRow("14B: longest response, veRL over short rounds", 8.9, JOBS["14B"].most / longest, why=LIKE_SIZES)
     short = [mean(s.seconds for s in stages(n, seed)[0]) / _short(stages(n, seed)[-1]) for n in JOBS]
     why = "at 32B, 3.6 leaves more beside a rollout of 673 s than code's reward and training, scaled to that size"
-    yield Row("short rounds, all on: veRL's step over theirs", (2.1, 3.6), span(short), why=why)
+    yield PaperRow("short rounds, all on: veRL's step over theirs", (2.1, 3.6), span(short), why=why)
 
 
 def _short(steps: Sequence[Packed]) -> float:
@@ -230,25 +107,25 @@ def stages(name: str, seed: int) -> list[list[Packed]]:
     late, each = Rewards(pool(), per_sample=False, adaptive=False), Rewards(pool())
     ways = [
         (SYNCHRONOUS, late),
-        (Policy(planner=0, stream=0), late),
-        (Policy(planner=0, stream=0), each),
-        (Policy(stream=0), each),
-        (Policy(), each),
+        (RollpackerSettings(planner=0, stream=0), late),
+        (RollpackerSettings(planner=0, stream=0), each),
+        (RollpackerSettings(stream=0), each),
+        (RollpackerSettings(), each),
     ]
-    w, slower = _trained_at(job(name), trained_at()), pace(name, seed)
+    w, slower = trained_at_share(job(name), trained_at()), pace(name, seed)
     return [run(w, seed, policy, STEPS, rewards, slower) for policy, rewards in ways]
 
 
-def breakdown_rows(seed: int) -> Iterator[Row]:
+def breakdown_rows(seed: int) -> Iterator[PaperRow]:
     """Cumulative speed-ups over veRL."""
     for i, (stage, paper) in enumerate(STAGES.items(), start=1):
         for name, known in zip(JOBS, paper, strict=True):
-            yield Row(
+            yield PaperRow(
                 f"{name}: {stage}, speed-up over veRL", known, _speed(name, i, seed), why=_why_stage(i, name, seed)
             )
     for name, paper in zip(JOBS, (1.48, 1.35, 1.18), strict=True):
         gain = _speed(name, 2, seed) / _speed(name, 1, seed)
-        yield Row(
+        yield PaperRow(
             f"{name}: gain of judging each sample at once",
             paper,
             gain,
@@ -301,7 +178,7 @@ GRID = {
 MORE_ALIKE = 0.9  # share of the variance between prompts that shows how much rows depend on it
 
 
-def grid_rows(seed: int) -> Iterator[Row]:
+def grid_rows(seed: int) -> Iterator[PaperRow]:
     """Fig. 11: rollout without redundancy over rollout with it, mean over all rounds."""
     for (kind, eta), paper in GRID.items():
         for name, known in zip(JOBS, paper, strict=True):
@@ -309,7 +186,7 @@ def grid_rows(seed: int) -> Iterator[Row]:
             ours = mean_rollout(name, seed=seed) / mean_rollout(name, *etas, seed)
             what = "prompts and responses" if kind == "both" else kind
             label = f"{MAXIMA[name]}: rollout, none over redundant {what}, eta {eta:g}"
-            yield Row(label, ROLLOUT_S[name] / known, ours, why=_why_grid(kind, name, eta, seed))
+            yield PaperRow(label, ROLLOUT_S[name] / known, ours, why=_why_grid(kind, name, eta, seed))
 
 
 def _why_grid(kind: str, name: str, eta: float, seed: int) -> str:
@@ -322,19 +199,19 @@ def _why_grid(kind: str, name: str, eta: float, seed: int) -> str:
     return "short rounds take 38 to 44 s in the paper, whatever the model; here they go with its decode steps"
 
 
-def planner_rows(seed: int) -> Iterator[Row]:
+def planner_rows(seed: int) -> Iterator[PaperRow]:
     """Rollouts of Qwen3-8B, 32k, on 8 H800; and against tp 1 for good."""
     seconds = {tp: _rounds_8b(tp, seed) for tp in (1, 2)}
     why = "how long Qwen3-8B answers is not stated; production DeepSeek-R1 lengths fill less of the KV cache"
     for kind, paper in ((SHORT, 1029 / 768), (LONG, 1172 / 1284)):
         ours = _of_kind(seconds[1], kind) / _of_kind(seconds[2], kind)
-        yield Row(f"Qwen3-8B, 32k, 8 GPUs: {kind} rounds, tp 1 over tp 2", paper, ours, why=why)
+        yield PaperRow(f"Qwen3-8B, 32k, 8 GPUs: {kind} rounds, tp 1 over tp 2", paper, ours, why=why)
     for kind, paper in ((SHORT, 0.211), (LONG, 0.103)):
         before, after = (sum(s.played.preempted for s in seconds[tp] if s.kind == kind) for tp in (1, 2))
         ours = 1 - after / before if before else None
         note = why if before else f"not one preemption at tp 1: {why}"
-        yield Row(f"Qwen3-8B: fewer preemptions at tp 2, {kind} rounds", paper, ours, "share", note)
-    yield Row("planner over tp 1 for good, rollout, 8k and 16k", 1.9, _over_tp1(seed), why=(
+        yield PaperRow(f"Qwen3-8B: fewer preemptions at tp 2, {kind} rounds", paper, ours, "share", note)
+    yield PaperRow("planner over tp 1 for good, rollout, 8k and 16k", 1.9, _over_tp1(seed), why=(
         "32B and 32k tokens do not fit one H800. No step preempts at 0.9 of HBM, so the rule leads to tp 1; what share "
         "the paper's engine had is not stated"))  # fmt: skip
 
@@ -347,7 +224,7 @@ def _rounds_8b(tp: int, seed: int) -> list[Packed]:
         "training.micro_batch_tokens": 32768 + MAX_PROMPT,
     }  # fmt: skip
     w = read_recipe("grpo-64", [f"{key}={value}" for key, value in settings.items()])
-    return run(w, seed, Policy(planner=0, stream=0), STEPS // 2)
+    return run(w, seed, RollpackerSettings(planner=0, stream=0), STEPS // 2)
 
 
 def _of_kind(steps: Sequence[Packed], kind: str) -> float:
@@ -357,8 +234,8 @@ def _of_kind(steps: Sequence[Packed], kind: str) -> float:
 def _over_tp1(seed: int) -> float:
     gains = []
     for name in ("7B", "14B"):
-        fixed = run(with_tp(job(name), 1), seed, Policy(planner=0, stream=0), STEPS)
-        planned = run(job(name), seed, Policy(stream=0), STEPS)
+        fixed = run(with_tp(job(name), 1), seed, RollpackerSettings(planner=0, stream=0), STEPS)
+        planned = run(job(name), seed, RollpackerSettings(stream=0), STEPS)
         gains.append(mean(s.played.seconds for s in fixed) / mean(s.played.seconds for s in planned))
     return mean(gains)
 
@@ -366,13 +243,13 @@ def _over_tp1(seed: int) -> float:
 HANGING = (0.05, 0.2)  # of wrong runs; not stated
 
 
-def reward_rows(seed: int) -> Iterator[Row]:
+def reward_rows(seed: int) -> Iterator[PaperRow]:
     """Time-outs that adapt, over 30 s for all."""
     gains = []
     for share in HANGING:
         judges = replace(pool(), hanging=share)
-        gains.append(_makespan(judges, False) / _makespan(judges, True))
-    yield Row("time-out that follows the prompt: judging a batch, over 30 s for all", 1.6, span(gains), why=(
+        gains.append(makespan(judges, False) / makespan(judges, True))
+    yield PaperRow("time-out that follows the prompt: judging a batch, over 30 s for all", 1.6, span(gains), why=(
         f"how many runs hang is not stated: {HANGING[0]:g} to {HANGING[1]:g} of the wrong half; runs of 1 s in the mean. Taken as "
         "the seconds to judge a batch that is all there"))  # fmt: skip
 
@@ -380,26 +257,26 @@ def reward_rows(seed: int) -> Iterator[Row]:
 PAPER_STREAM_S = {0.0: 115.2, 0.2: 122.7, 0.3: 118.2, 0.4: 119.8}  # 0: the rule; 124.2 s without the stream trainer
 
 
-def stream_rows(seed: int) -> Iterator[Row]:
+def stream_rows(seed: int) -> Iterator[PaperRow]:
     """Steps of 14B with the stream trainer off, by its rule, and freeing GPUs at fixed shares."""
-    w, slower, rewards = _trained_at(job("14B"), trained_at()), pace("14B", seed), Rewards(pool())
+    w, slower, rewards = trained_at_share(job("14B"), trained_at()), pace("14B", seed), Rewards(pool())
 
     def takes(**policy: float) -> float:
-        return mean(s.seconds for s in run(w, seed, Policy(planner=0, **policy), STEPS, rewards, slower))
+        return mean(s.seconds for s in run(w, seed, RollpackerSettings(planner=0, **policy), STEPS, rewards, slower))
 
     off = takes(stream=0)
     for share, paper in PAPER_STREAM_S.items():
         label = f"GPUs freed at {share:.0%}" if share else "by its rule"
-        yield Row(f"stream trainer, {label}: step without it over step with it", 124.2 / paper, off / takes(free=share),
+        yield PaperRow(f"stream trainer, {label}: step without it over step with it", 124.2 / paper, off / takes(free=share),
                   why="which job this is of is not stated; 14B here; all fits at once, so the rule frees at 20 %")  # fmt: skip
 
 
-def left_out(seed: int) -> Iterator[Row]:
+def left_out(seed: int) -> Iterator[PaperRow]:
     """What cannot be run, and why."""
     judge = "how a judge model and the actor share a GPU's multiprocessors is not modelled"
-    yield Row("judge beside the actor (MPS): gain", 1.25, None, why=judge)
-    yield Row("judge offloaded layer by layer: gain", 1.4, None, why=judge)
+    yield PaperRow("judge beside the actor (MPS): gain", 1.25, None, why=judge)
+    yield PaperRow("judge offloaded layer by layer: gain", 1.4, None, why=judge)
     for name, paper in zip(JOBS, (1.14, 1.68, 2.24), strict=True):
-        yield Row(
+        yield PaperRow(
             f"{name}: speed-up over RLHFuse", paper, None, why="how the authors strengthened RLHFuse is not stated"
         )

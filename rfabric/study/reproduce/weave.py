@@ -12,7 +12,7 @@ from functools import cache
 from statistics import mean, median
 
 from ...rl import Workload, read_recipe
-from ...schedulers.weave import Bill, Group, Job, Pools, migrated_period, run
+from ...schedulers.weave import ClusterBill, ExecutionGroup, Job, Pools, migrated_period, run
 from ...schedulers.weave.cluster import OPTIMUM
 from ...schedulers.weave.groups import Tail
 from ...schedulers.weave.jobs import SECONDS_PER_HOUR
@@ -20,7 +20,7 @@ from ...schedulers.weave.optimum import pinnings
 from ...schedulers.weave.policies import weave
 from ...schedulers.weave.tail import tail
 from ...units import bytes_in
-from . import Row, span
+from . import PaperRow, span
 from .weave_inputs import (
     GROUP_SIZE,
     MIXES,
@@ -37,10 +37,10 @@ SEEDS = 3  # traces of a kind that a simulated figure is the mean of
 POOLS = Pools()
 
 
-def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[Row]:
+def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
     """Every row, in the paper's order of sections."""
     parts = (micro_rows, sync_rows, headline_rows, simulation_rows, latency_rows, drift_rows, left_out)
-    found: list[Row] = []
+    found: list[PaperRow] = []
     for part in parts:
         progress(part.__name__.removesuffix("_rows"))
         found += part(seed)
@@ -56,7 +56,7 @@ TIMES_IN_ORDER = "taking the paper's three iteration times, given without names,
 ASIDES = (1 / 8, 1 / 4, 1 / 2)  # of the rollout GPUs, to move a tail to: what serves the group best
 
 
-def micro_rows(seed: int) -> Iterator[Row]:
+def micro_rows(seed: int) -> Iterator[PaperRow]:
     """Tokens a second at equal cost over Solo-D: pinned by the conservative plan, tails moved where that serves."""
     assumed = {
         "a": "single-turn jobs are taken as balanced, where two fill a group exactly; the paper states no shares for A",
@@ -68,39 +68,41 @@ def micro_rows(seed: int) -> Iterator[Row]:
     for kind, group in groups.items():
         jobs, speed = " + ".join(MICRO[kind]), _throughput(group, periods[kind])
         slowdown = periods[kind] / max(job.profile.solo for job in group.jobs)
-        yield Row(
+        yield PaperRow(
             f"micro-benchmark {kind} ({jobs}): throughput over Solo-D", PAPER_SPEED[kind], speed, why=assumed[kind]
         )
-        yield Row(f"micro-benchmark {kind}: iteration over solo", PAPER_SLOWDOWN[kind], slowdown, why=TIMES_IN_ORDER)
+        yield PaperRow(
+            f"micro-benchmark {kind}: iteration over solo", PAPER_SLOWDOWN[kind], slowdown, why=TIMES_IN_ORDER
+        )
     gains = [groups[kind].period / periods[kind] for kind in MICRO]
-    yield Row(
+    yield PaperRow(
         "long-tail migration: gain in the micro-benchmarks", (1.06, 1.28), span(gains),
         why="production DeepSeek-R1 lengths; none is gained where nodes are not shared or training is what fills the group",
     )  # fmt: skip
     pairs = [_pair("D") / WORKLOADS["D"].seconds, _pair("E") / WORKLOADS["E"].seconds]
-    yield Row("two rollout-heavy jobs on one node: slowdown", (1.40, 1.64), span(pairs), why="D with D, E with E")
+    yield PaperRow("two rollout-heavy jobs on one node: slowdown", (1.40, 1.64), span(pairs), why="D with D, E with E")
 
 
 def _pair(name: str) -> float:
     """The period of two like jobs on the same nodes."""
     one, other = Job("one", workload(name)), Job("other", workload(name))
-    return Group.alone(one).join(other, tuple(range(one.profile.roll_nodes))).period
+    return ExecutionGroup.alone(one).join(other, tuple(range(one.profile.roll_nodes))).period
 
 
-def _best(kind: str) -> Group:
+def _best(kind: str) -> ExecutionGroup:
     """The jobs of a micro-benchmark in the one group with most throughput a dollar, planned without moving tails."""
     jobs = tuple(Job(f"{i}{name}", workload(name)) for i, name in enumerate(MICRO[kind]))
     groups = pinnings(jobs, max(job.profile.train_nodes for job in jobs), POOLS)
     return max(groups, key=lambda group: _throughput(group, group.period))
 
 
-def _throughput(group: Group, period: float) -> float:
+def _throughput(group: ExecutionGroup, period: float) -> float:
     """Iterations a second and dollar, over those of the same jobs alone: the mean over jobs."""
-    solo = sum(Group.alone(job).price(POOLS) for job in group.jobs)
+    solo = sum(ExecutionGroup.alone(job).price(POOLS) for job in group.jobs)
     return mean(job.profile.solo / period for job in group.jobs) * solo / group.price(POOLS)
 
 
-def _period(group: Group, tails: dict[str, list[Tail]]) -> float:
+def _period(group: ExecutionGroup, tails: dict[str, list[Tail]]) -> float:
     """The period with nobody's tail moved, or everybody's to one of ASIDES: the shortest."""
     moved = [{job.name: tails[job.name[-1]][i] for job in group.jobs} for i in range(len(ASIDES))]
     return min(migrated_period(group, choice) for choice in ({}, *moved))
@@ -139,7 +141,7 @@ NVLINK_BYTES_PER_S = 450e9  # H20, one way: rl/gpus.py
 NIC_BPS = 400e9 / 8  # 400 Gbit/s InfiniBand a node, a share for each GPU
 
 
-def sync_rows(seed: int) -> Iterator[Row]:
+def sync_rows(seed: int) -> Iterator[PaperRow]:
     """Fig. 13: flat AllGather against one copy scattered and broadcast, on GPUs of both clusters."""
     paper = {8: (7.87, 8.33), 16: (2.62, 2.75)}
     notes = {
@@ -149,11 +151,11 @@ def sync_rows(seed: int) -> Iterator[Row]:
     }
     for gpus, known in paper.items():
         ratios = [flat_seconds(size) / scatter_seconds(size, gpus) for size in WEIGHTS.values()]
-        yield Row(f"weight sync {gpus} to {gpus} GPUs: veRL over Weave", known, span(ratios), why=notes[gpus])
+        yield PaperRow(f"weight sync {gpus} to {gpus} GPUs: veRL over Weave", known, span(ratios), why=notes[gpus])
     seconds = {8: (0.9, 1.7, 3.9), 16: (3.1, 5.8, 12.3)}
     for gpus, known in seconds.items():
         for (model, size), paper_s in zip(WEIGHTS.items(), known, strict=True):
-            yield Row(f"weight sync {gpus} to {gpus} GPUs, {model}", paper_s, scatter_seconds(size, gpus), "s")
+            yield PaperRow(f"weight sync {gpus} to {gpus} GPUs, {model}", paper_s, scatter_seconds(size, gpus), "s")
 
 
 def flat_seconds(size: float) -> float:
@@ -186,44 +188,48 @@ def verl_dollars(jobs: Sequence[Job]) -> float:
     return POOLS.price(0, 1) * sum(nodes) * verl_time() / SECONDS_PER_HOUR
 
 
-def headline_rows(seed: int) -> Iterator[Row]:
+def headline_rows(seed: int) -> Iterator[PaperRow]:
     """200 jobs of the published statistics: bills of Solo-D and veRL over Weave's, SLOs, how arrivals were placed."""
     traces = [trace_jobs(seed + i) for i in range(SEEDS)]
     shared, alone = [_replayed(jobs) for jobs in traces], [_replayed(jobs, "solo") for jobs in traces]
-    yield Row("two weeks, 200 jobs: Solo-D over Weave, dollars", 1.84, _ratio(alone, shared), why=_why_headline(traces))
-    yield Row(
+    yield PaperRow(
+        "two weeks, 200 jobs: Solo-D over Weave, dollars", 1.84, _ratio(alone, shared), why=_why_headline(traces)
+    )
+    yield PaperRow(
         "two weeks: veRL over Weave, dollars",
         1.38,
         _verl(traces, shared),
         why="its time is that of the micro-benchmarks",
     )
     yield from _scaled_rows(seed)
-    yield Row("two weeks: jobs within their SLO", 1.0, mean(bill.attained for bill in shared), "share")
+    yield PaperRow("two weeks: jobs within their SLO", 1.0, mean(bill.attained for bill in shared), "share")
     for kind, paper in (("direct packing", 0.605), ("rollout scaling", 0.15), ("new group", 0.245)):
         ours = mean(bill.kinds.get(kind, 0.0) for bill in shared)
-        yield Row(f"two weeks: arrivals by {kind}", paper, ours, "share")
+        yield PaperRow(f"two weeks: arrivals by {kind}", paper, ours, "share")
     for pool, name, paper in (("roll", "rollout", 0.244), ("train", "training", 0.431)):
         less = mean(1 - s.idle(pool) / a.idle(pool) for s, a in zip(shared, alone, strict=True))
-        yield Row(f"two weeks: fewer bubbles in the {name} pool", paper, less, "share", "taken as a share of Solo-D's")
+        yield PaperRow(
+            f"two weeks: fewer bubbles in the {name} pool", paper, less, "share", "taken as a share of Solo-D's"
+        )
     peaks = [(s.peak_roll / a.peak_roll, s.peak_train / a.peak_train) for s, a in zip(shared, alone, strict=True)]
     for i, (gpu, paper) in enumerate((("H20", 216 / 328), ("H800", 152 / 328))):
-        yield Row(f"two weeks: peak {gpu} over Solo-D's", paper, mean(p[i] for p in peaks))
+        yield PaperRow(f"two weeks: peak {gpu} over Solo-D's", paper, mean(p[i] for p in peaks))
     hourly = mean(bill.dollars for bill in alone) / TRACE_HOURS
-    yield Row(
+    yield PaperRow(
         "two weeks: Solo-D, dollars an hour", 940.0, hourly, "$/h", "how many jobs ask for 16 + 16 GPUs is not stated"
     )
 
 
-def _scaled_rows(seed: int) -> Iterator[Row]:
+def _scaled_rows(seed: int) -> Iterator[PaperRow]:
     traces = [trace_jobs(seed + i, scaled=True) for i in range(SEEDS)]
     shared, alone = [_replayed(jobs) for jobs in traces], [_replayed(jobs, "solo") for jobs in traces]
     why = "iterations from 2 to 38 min seldom fit one period within an SLO of 1 to 2"
     label = "the same with maximum lengths of 4k to 32k"
-    yield Row(f"{label}: Solo-D over Weave, dollars", 1.84, _ratio(alone, shared), why=why)
-    yield Row(f"{label}: veRL over Weave, dollars", 1.38, _verl(traces, shared), why=why)
+    yield PaperRow(f"{label}: Solo-D over Weave, dollars", 1.84, _ratio(alone, shared), why=why)
+    yield PaperRow(f"{label}: veRL over Weave, dollars", 1.38, _verl(traces, shared), why=why)
 
 
-def _verl(traces: Sequence[Sequence[Job]], shared: Sequence[Bill]) -> float:
+def _verl(traces: Sequence[Sequence[Job]], shared: Sequence[ClusterBill]) -> float:
     return mean(verl_dollars(jobs) / bill.dollars for jobs, bill in zip(traces, shared, strict=True))
 
 
@@ -235,11 +241,11 @@ def _why_headline(traces: Sequence[Sequence[Job]]) -> str:
     )
 
 
-def _replayed(jobs: Sequence[Job], policy: str = "weave", seed: int = 0, regroup: float = 0.0) -> Bill:
+def _replayed(jobs: Sequence[Job], policy: str = "weave", seed: int = 0, regroup: float = 0.0) -> ClusterBill:
     return run(jobs, policy, POOLS, seed, regroup, stretch=False)
 
 
-def _ratio(bills: Sequence[Bill], over: Sequence[Bill]) -> float:
+def _ratio(bills: Sequence[ClusterBill], over: Sequence[ClusterBill]) -> float:
     return mean(bill.dollars / other.dollars for bill, other in zip(bills, over, strict=True))
 
 
@@ -249,20 +255,20 @@ PAPER_COST = {"BL": 1.12, "RH": 1.10, "TH": 1.01, "mixed": 1.06}
 OPTIMUM_IS = "optimum: the cheapest grouping of all present jobs (to 0.1 %) at every arrival, moved for nothing"
 
 
-def simulation_rows(seed: int) -> Iterator[Row]:
+def simulation_rows(seed: int) -> Iterator[PaperRow]:
     """Cost of 300 jobs with the profiles of Table 6 over the offline optimum, for Weave, Random and Most-Idle."""
     others: dict[str, list[tuple[float, float]]] = {"random": [], "most-idle": []}
     for mix in MIXES:
         traces = [simulated_jobs(mix, seed + i) for i in range(SEEDS)]
         best = [_replayed(jobs, OPTIMUM) for jobs in traces]
         ours = [_replayed(jobs) for jobs in traces]
-        yield Row(
+        yield PaperRow(
             f"300 jobs, {mix}: Weave over the offline optimum, dollars",
             PAPER_COST[mix],
             _ratio(ours, best),
             why=OPTIMUM_IS,
         )
-        yield Row(f"300 jobs, {mix}: jobs within their SLO", 1.0, mean(bill.attained for bill in ours), "share")
+        yield PaperRow(f"300 jobs, {mix}: jobs within their SLO", 1.0, mean(bill.attained for bill in ours), "share")
         for name, found in others.items():
             bills = [_replayed(jobs, name, seed + i) for i, jobs in enumerate(traces)]
             found.append((_ratio(bills, best), mean(bill.attained for bill in bills)))
@@ -272,8 +278,8 @@ def simulation_rows(seed: int) -> Iterator[Row]:
     )
     for name, cost, slo in (("random", (1.72, 2.00), (0.37, 0.58)), ("most-idle", (1.38, 1.89), (0.42, 0.61))):
         costs, attained = zip(*others[name], strict=True)
-        yield Row(f"300 jobs: {name} over the offline optimum, dollars", cost, span(costs), why=why)
-        yield Row(f"300 jobs: {name}, jobs within their SLO", slo, span(attained), "share")
+        yield PaperRow(f"300 jobs: {name} over the offline optimum, dollars", cost, span(costs), why=why)
+        yield PaperRow(f"300 jobs: {name}, jobs within their SLO", slo, span(attained), "share")
 
 
 # --- decisions -------------------------------------------------------------------------------------------------------
@@ -282,20 +288,20 @@ PAPER_MS = {5: 5.6, 9: 6.5, 13: 7.6, 100: 41.9, 500: 198.0, 1000: 318.0, 2000: 5
 TIMED = 15  # decisions that a latency is the median of
 
 
-def latency_rows(seed: int) -> Iterator[Row]:
+def latency_rows(seed: int) -> Iterator[PaperRow]:
     """Table 5: one decision with so many jobs present, and how it grows."""
     ours = {count: seconds * 1e3 for count, seconds in latencies(tuple(PAPER_MS), seed).items()}
     for count, paper in PAPER_MS.items():
-        yield Row(f"decision with {count:,} jobs", paper, ours[count], "ms", "on this machine; less is better")
+        yield PaperRow(f"decision with {count:,} jobs", paper, ours[count], "ms", "on this machine; less is better")
     for low, high in ((100, 1000), (100, 2000), (1000, 2000)):
-        yield Row(f"decision, {high:,} over {low:,} jobs", PAPER_MS[high] / PAPER_MS[low], ours[high] / ours[low])
+        yield PaperRow(f"decision, {high:,} over {low:,} jobs", PAPER_MS[high] / PAPER_MS[low], ours[high] / ours[low])
 
 
 def latencies(counts: Sequence[int], seed: int = 0) -> dict[int, float]:
     """CPU seconds of a decision (median) with so many jobs of the mixed profiles present, by count."""
     jobs = iter(simulated_jobs("mixed", seed, max(counts)))
     extra = simulated_jobs("mixed", seed + 1, TIMED)
-    groups: list[Group] = []
+    groups: list[ExecutionGroup] = []
     present, found = 0, {}
     for count in sorted(counts):
         for _ in range(count - present):
@@ -305,15 +311,15 @@ def latencies(counts: Sequence[int], seed: int = 0) -> dict[int, float]:
     return found
 
 
-def _join(groups: list[Group], job: Job) -> None:
+def _join(groups: list[ExecutionGroup], job: Job) -> None:
     place = weave(job, groups, POOLS, None)
     if place is None:
-        groups.append(Group.alone(job))
+        groups.append(ExecutionGroup.alone(job))
     else:
         groups[place.group] = groups[place.group].join(job, place.nodes)
 
 
-def _timed(job: Job, groups: Sequence[Group]) -> float:
+def _timed(job: Job, groups: Sequence[ExecutionGroup]) -> float:
     """The fastest of three: what else the machine does only adds."""
     found = []
     for _ in range(3):
@@ -330,7 +336,7 @@ DRIFTS = {"increasing": ((0.5, 1.0),), "decreasing": ((1.0, 0.5),), "mixed": ((0
 PAPER_DRIFT = {"increasing": (1.11, 0.986), "decreasing": (1.10, 0.987), "mixed": (1.08, 0.956)}
 
 
-def drift_rows(seed: int) -> Iterator[Row]:
+def drift_rows(seed: int) -> Iterator[PaperRow]:
     """Placed once, by conservative profiles, while rollouts drift; over regrouping all for nothing every hour."""
     still = _drifted(seed, ((1.0, 1.0),))
     why = (
@@ -339,8 +345,10 @@ def drift_rows(seed: int) -> Iterator[Row]:
     )
     for name, ways in DRIFTS.items():
         cost, attained = _drifted(seed, ways)
-        yield Row(f"drift, {name}: placed once over hourly regrouping, dollars", PAPER_DRIFT[name][0], cost, why=why)
-        yield Row(f"drift, {name}: jobs within their SLO", PAPER_DRIFT[name][1], attained, "share", why)
+        yield PaperRow(
+            f"drift, {name}: placed once over hourly regrouping, dollars", PAPER_DRIFT[name][0], cost, why=why
+        )
+        yield PaperRow(f"drift, {name}: jobs within their SLO", PAPER_DRIFT[name][1], attained, "share", why)
 
 
 def _drifted(seed: int, ways: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -350,14 +358,14 @@ def _drifted(seed: int, ways: Sequence[tuple[float, float]]) -> tuple[float, flo
     return static.dollars / best.dollars, static.attained
 
 
-def left_out(seed: int) -> Iterator[Row]:
+def left_out(seed: int) -> Iterator[PaperRow]:
     """What cannot be run, and why."""
     nodes = f"nodes a job asks for in the Philly trace, and so dollars over its {SIMULATED_HOURS:g} h, are not stated"
-    yield Row("300 jobs, mixed: Weave, dollars an hour", 870.0, None, "$/h", nodes)
-    yield Row("300 jobs, mixed: optimum, dollars an hour", 810.0, None, "$/h", nodes)
+    yield PaperRow("300 jobs, mixed: Weave, dollars an hour", 870.0, None, "$/h", nodes)
+    yield PaperRow("300 jobs, mixed: optimum, dollars an hour", 810.0, None, "$/h", nodes)
     for kind, paper in (("a", 1.73), ("b", 1.43), ("c", 1.78)):
         why = "how Gavel was extended to phases, and what it then chose, is not stated"
-        yield Row(f"micro-benchmark {kind}: throughput over Gavel+", paper, None, why=why)
-    yield Row(
+        yield PaperRow(f"micro-benchmark {kind}: throughput over Gavel+", paper, None, why=why)
+    yield PaperRow(
         "drift: time spent on hourly regrouping", 32.9, None, "h", "which jobs the paper's optimum moves is not stated"
     )

@@ -4,8 +4,8 @@
     measured/serving_ttft_tpot.csv   serving                     `serving`
     ...                              see CHECKS
 
-Each module offers `check(path, data) -> Iterable[Group]`, `path` being a file that its pattern matched and `data` the folder.
-A row that cannot be modelled is named in `Group.unmodelled` with the reason, never dropped.
+Each module offers `check(path, data) -> Iterable[PointGroup]`, `path` being a file that its pattern matched and `data` the folder.
+A row that cannot be modelled is named in `PointGroup.unmodelled` with the reason, never dropped.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Group:
+class PointGroup:
     """The points of one kind in one file; `unmodelled` names the rows left out, each with its reason.
 
     `extra` holds further figures of the group by name, such as a correlation or a share of pairs ranked rightly.
@@ -95,12 +95,12 @@ CHECKS = {
 }
 
 
-def validate(folder: str | Path, progress: Callable[[str], None] = lambda _: None) -> list[Group]:
+def validate(folder: str | Path, progress: Callable[[str], None] = lambda _: None) -> list[PointGroup]:
     """Every group of points that `folder` has data for, in the order of CHECKS; RFabricError where it has none."""
     root, layout = Path(folder), ", ".join(pattern for patterns in CHECKS.values() for pattern in patterns)
     if not root.is_dir():
         raise RFabricError(f"{folder} is no folder; give one with {layout}")
-    groups: list[Group] = []
+    groups: list[PointGroup] = []
     for module, patterns in CHECKS.items():
         for path in sorted(path for pattern in patterns for path in root.glob(pattern)):
             progress(str(path.relative_to(root)))
@@ -110,17 +110,17 @@ def validate(folder: str | Path, progress: Callable[[str], None] = lambda _: Non
     return _told_apart(groups)
 
 
-def _checked(module: str, path: Path, root: Path) -> list[Group]:
+def _checked(module: str, path: Path, root: Path) -> list[PointGroup]:
     """The groups of one file that have rows; a file that cannot be read as what its name says is a group with the reason."""
     try:
         found = [_finite(group) for group in import_module(f".{module}", __name__).check(path, root)]
     except (RFabricError, OSError, ValueError, LookupError, TypeError, ArithmeticError) as error:
         what = str(error) if isinstance(error, RFabricError) else f"cannot be read: {type(error).__name__} {error}"
-        return [Group(path.stem, str(path.relative_to(root)), (), (f"the whole file: {what}",))]
+        return [PointGroup(path.stem, str(path.relative_to(root)), (), (f"the whole file: {what}",))]
     return [group for group in found if group.points or group.unmodelled]
 
 
-def _finite(group: Group) -> Group:
+def _finite(group: PointGroup) -> PointGroup:
     """The group with points that are no numbers above 0 among those left out."""
     bad = [p for p in group.points if not (0 < p.measured < np.inf and 0 <= p.modelled < np.inf)]
     if not bad:
@@ -130,7 +130,7 @@ def _finite(group: Group) -> Group:
     return replace(group, points=kept, unmodelled=group.unmodelled + left)
 
 
-def _told_apart(groups: list[Group]) -> list[Group]:
+def _told_apart(groups: list[PointGroup]) -> list[PointGroup]:
     """The groups, each with a name of its own: the second of a name carries its file's."""
     seen: set[str] = set()
     found = []

@@ -11,19 +11,18 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...compute.communication import HOST_LAUNCH, Group, Network, bus_factor, collective_seconds, network
+from ...compute.communication import HOST_LAUNCH, Network, RankGroup, bus_bandwidth, collective_seconds, network
 from ...compute.gpus import find_gpu
 from ...errors import RFabricError
 from ...units import BITS_PER_BYTE, parse_size
-from . import Group as Points
-from . import Point
+from . import Point, PointGroup
 from .tables import Refused, attempt, by_size, number, rows
 
 _SIZE = re.compile(r"(\d+)[ _-]*x?[ _-]*(gpus?|nodes?|servers?)(?![a-z])", re.I)
 _ALGORITHM = re.compile(r"(?<![a-z])(ring|tree|nvls)(?![a-z])", re.I)
 
 
-def check(path: Path, data: Path) -> Iterable[Points]:
+def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Two groups: payloads from 1 MiB on, and smaller ones."""
     table = rows(path)
     size_column = next((c for c in table[0] if c and re.search(r"payload|size|bytes", c, re.I)), None)
@@ -51,8 +50,8 @@ def _point(row: dict[str, str], size_column: str | None, column: str) -> tuple[f
     algorithm = forced[1].lower() if forced else None
     if algorithm == "nvls" and group.servers > 1:
         algorithm = "nvls-tree"
-    rate = size / collective_seconds("all-reduce", size, group, net, algorithm)
-    rate *= 1.0 if "algbw" in column.lower() else bus_factor("all-reduce", group.gpus)
+    asked = "all-reduce", size, group, net, algorithm
+    rate = size / collective_seconds(*asked) if "algbw" in column.lower() else bus_bandwidth(*asked)
     # GBps are bytes, Gbps are bits
     measured = number(row, column) / (BITS_PER_BYTE if re.search(r"Gb(ps|it)", column) else 1)
     return size, Point(f"{column} {size:.0f} B", measured, rate / 1e9, "GB/s")
@@ -69,7 +68,7 @@ def _bytes(row: dict[str, str], column: str) -> float:
     return number(row, column)
 
 
-def _where(column: str) -> tuple[Group, Network]:
+def _where(column: str) -> tuple[RankGroup, Network]:
     gpu = find_gpu(column)
     if gpu is None:
         raise Refused("names no GPU of the catalog")
@@ -82,4 +81,4 @@ def _where(column: str) -> tuple[Group, Network]:
     each = counts.get("g", gpu.gpus_per_server)
     gpus = each if nodes is None or each > gpu.gpus_per_server else each * nodes
     servers = -(-gpus // net.domain) if nodes is None else max(1, -(-nodes * gpu.gpus_per_server // net.domain))
-    return Group(gpus, servers), net
+    return RankGroup(gpus, servers), net

@@ -11,19 +11,18 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...compute.communication import Group, network
+from ...compute.communication import RankGroup, network
 from ...compute.expert_exchange import DEFAULT_SMS, Exchange, exchange_seconds, reached
 from ...compute.gpus import Gpu, find_gpu
 from ...errors import RFabricError
-from . import Group as Points
-from . import Point
+from . import Point, PointGroup
 from .tables import Refused, attempt, number, rows
 
 MODES = {"normal": "normal", "ll": "low-latency", "low_latency": "low-latency", "low latency": "low-latency"}
 DIRECTIONS = ("dispatch", "combine")
 
 
-def check(path: Path, data: Path) -> Iterable[Points]:
+def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """A group a mode: normal, low-latency."""
     table = rows(path)
     point = _published if "ep" in table[0] else _timed
@@ -43,7 +42,9 @@ def check(path: Path, data: Path) -> Iterable[Points]:
     ]
     for i, mode in enumerate(dict.fromkeys(MODES.values())):
         points = tuple(p for m, p in made if m == mode)
-        yield Points(f"{path.stem} {mode}", f"{path.parent.name}/{path.name}", points, tuple(refused if i == 0 else ()))
+        yield PointGroup(
+            f"{path.stem} {mode}", f"{path.parent.name}/{path.name}", points, tuple(refused if i == 0 else ())
+        )
 
 
 def _has(row: dict[str, str], direction: str) -> bool:
@@ -97,5 +98,5 @@ def _mode(text: str) -> str:
     return found
 
 
-def _group(gpus: int, gpu: Gpu) -> Group:
-    return Group(gpus, -(-gpus // gpu.nvlink_gpus))
+def _group(gpus: int, gpu: Gpu) -> RankGroup:
+    return RankGroup(gpus, -(-gpus // gpu.nvlink_gpus))

@@ -9,10 +9,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...compute.communication import KINDS, Group, collective_seconds, network
+from ...compute.communication import KINDS, RankGroup, collective_seconds, network
 from ...compute.gpus import find_gpu
-from . import Group as Points
-from . import Point
+from . import Point, PointGroup
 from .tables import Refused, number, rows, split_by_size, whole
 
 ELEMENT_BYTES = {
@@ -47,7 +46,7 @@ NAMES = {
 }
 
 
-def check(path: Path, data: Path) -> Iterable[Points]:
+def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Two groups: messages from 1 MiB on, and smaller ones, where latencies rule."""
     return split_by_size(path.stem, path, [(row, _point) for row in rows(path, "device", "op_name", "message_size")])
 
@@ -66,6 +65,6 @@ def _point(row: dict[str, str]) -> tuple[float, Point]:
         raise Refused(f"element type {told!r} is not known")
     gpus, size = whole(row, "num_gpus"), number(row, "message_size") * element
     net = network(gpu)
-    seconds = collective_seconds(kind, size, Group(gpus, -(-gpus // net.domain)), net)
+    seconds = collective_seconds(kind, size, RankGroup(gpus, -(-gpus // net.domain)), net)
     column, ms = next(((c, scale) for c, scale in LATENCIES.items() if row.get(c)), ("latency", 1.0))
     return size, Point(f"{gpu.name} {kind} {gpus} GPUs {size:.0f} B", number(row, column) * ms, seconds * 1e3, "ms")

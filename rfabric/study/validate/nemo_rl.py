@@ -25,7 +25,7 @@ from ...rl import Lengths, Workload
 from ...rl.phases import step_of
 from ...rl.plan import plan_of_steps, step_period
 from ...rl.setup import Cluster, Generation, Training
-from . import Group, Point
+from . import Point, PointGroup
 from .tables import attempt, named, number, whole
 from .tables import rows as table_of
 
@@ -53,7 +53,7 @@ class _Row:
     modelled: float
 
 
-def check(path: Path, data: Path) -> Iterable[Group]:
+def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Step seconds of every row, and the gain of each off-policy row over its on-policy one."""
     file = str(path.relative_to(data))
     recipes = [row for other in sorted(path.parent.glob("nemo_rl_*recipes*.csv")) for row in table_of(other)]
@@ -63,8 +63,8 @@ def check(path: Path, data: Path) -> Iterable[Group]:
     )
     points = [Point(row.name, row.seconds, row.modelled, "s") for row in rows]
     gains = [_gain(row, on) for row in rows if not row.on_policy for on in rows if on.on_policy and on.job == row.job]
-    yield Group(named("nemo_rl step", path, _USUAL), file, tuple(points), tuple(left), "seconds of one GRPO step")
-    yield Group(
+    yield PointGroup(named("nemo_rl step", path, _USUAL), file, tuple(points), tuple(left), "seconds of one GRPO step")
+    yield PointGroup(
         named("nemo_rl asynchronous gain", path, _USUAL),
         file,
         tuple(gains),

@@ -17,7 +17,7 @@ from pathlib import Path
 from ...compute.models import Model
 from ...compute.named import find_model, read_model, same_model
 from ...errors import RFabricError
-from . import Group, Point
+from . import Point, PointGroup
 from .tables import attempt
 from .tables import rows as table_of
 
@@ -43,7 +43,7 @@ class Stated:
         return min(max(modelled, self.billions - self.unit / 2), self.billions + self.unit / 2)
 
 
-def check(path: Path, data: Path) -> Iterable[Group]:
+def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """One group for all configs of the folder that `path` is in; it comes with the first of them."""
     files = sorted(path.parent.glob("*.json"))
     if path != files[0]:
@@ -59,13 +59,13 @@ def check(path: Path, data: Path) -> Iterable[Group]:
             )
         else:
             points += [_point(name, model, one) for one in stated]
-    yield Group("parameters", str(path.parent.relative_to(data) / "*.json"), tuple(points), tuple(left), _NOTE)
+    yield PointGroup("parameters", str(path.parent.relative_to(data) / "*.json"), tuple(points), tuple(left), _NOTE)
 
 
-Row = tuple[str, Model | RFabricError, list[Stated]]
+StatedModel = tuple[str, Model | RFabricError, list[Stated]]
 
 
-def _rows(files: list[Path], published: dict[str, list[Stated]]) -> Iterator[Row]:
+def _rows(files: list[Path], published: dict[str, list[Stated]]) -> Iterator[StatedModel]:
     """Every config with what is stated of it, then what is stated of models without a config beside."""
     for file in files:
         mine = [name for name in published if same_model(name, file.stem)]

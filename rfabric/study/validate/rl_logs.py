@@ -21,18 +21,19 @@ import numpy as np
 from ...compute.gpus import GPUS
 from ...compute.models import Model
 from ...compute.named import find_model
+from ...compute.requests import independent
 from ...compute.roofline import Server, step_of
-from ...compute.serving import Batching, independent, serve
+from ...compute.serving import Batching, serve
 from ...errors import RFabricError
 from ...rl.lengths import Lengths
-from . import Group, Point
+from . import Point, PointGroup
 from .tables import rows as table_of
 
 GENERATION = ("timing/gen", "timing_s/gen", "gen_s")
 RESPONSE, PROMPT = ("response_length/{}", "response_{}"), ("prompt_length/{}", "prompt_{}")
 
 
-def check(path: Path, data: Path) -> Iterable[Group]:
+def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Generation time of every step of one log."""
     file, name = str(path.relative_to(data)), f"rl log {path.name.removesuffix('.csv').removesuffix('.steps')}"
     rows = table_of(path)
@@ -41,7 +42,7 @@ def check(path: Path, data: Path) -> Iterable[Group]:
         lost = tuple(
             f"step {row.get('step', i)}: no config of the model in the file's name" for i, row in enumerate(rows)
         )
-        return [Group(name, file, (), lost)]
+        return [PointGroup(name, file, (), lost)]
     points, lost, logged = [], [], []
     for i, row in enumerate(rows):
         step = f"step {row.get('step', i)}"
@@ -51,7 +52,9 @@ def check(path: Path, data: Path) -> Iterable[Group]:
         except RFabricError as error:
             lost.append(f"{step}: {error}")
     return [
-        Group(name, file, tuple(points), tuple(lost), "one H100 assumed: correlation counts", _figures(points, logged))
+        PointGroup(
+            name, file, tuple(points), tuple(lost), "one H100 assumed: correlation counts", _figures(points, logged)
+        )
     ]
 
 

@@ -26,11 +26,12 @@ import numpy as np
 from ...compute.gpus import find_gpu
 from ...compute.models import BF16_BYTES, STORED_BYTES, Model
 from ...compute.named import find_model
+from ...compute.requests import closed_loop
 from ...compute.roofline import Server, step_of
-from ...compute.serving import ENGINES, Batching, Served, closed_loop, serve
+from ...compute.serving import ENGINES, Batching, Served, serve
 from ...errors import RFabricError
 from ...units import bytes_in
-from . import Group, Point
+from . import Point, PointGroup
 from .tables import attempt, named, rows
 
 # How the engines were run is not in the table. As if (fitted on it): each client sent so many requests, the first into the queue
@@ -49,7 +50,7 @@ UTILISATION = {"vllm": 0.9, "sglang": 0.85, "trtllm": 0.9}
 _USUAL = "serving_ttft_tpot"  # the name of a file that is the only one of its kind
 
 
-class Apart(NamedTuple):
+class Disaggregated(NamedTuple):
     """A row of prefill and decode on different servers: how many `workers` of each, prompts in a batch of prefill."""
 
     prefill: Server
@@ -62,7 +63,7 @@ class Apart(NamedTuple):
     output: int
 
 
-class Job(NamedTuple):
+class ClosedLoop(NamedTuple):
     """A row as the model takes it."""
 
     server: Server
@@ -72,15 +73,15 @@ class Job(NamedTuple):
     output: int
 
 
-class Measured(NamedTuple):
+class MeasuredRow(NamedTuple):
     name: str
     row: dict
-    job: Job | Apart
+    job: ClosedLoop | Disaggregated
     ttft: float
     tpot: float
 
 
-def check(path: Path, data: Path) -> Iterable[Group]:
+def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """TTFT and TPOT of every row."""
     file = str(path.relative_to(data))
     table = [(row.get("id") or f"line {line}", row) for line, row in enumerate(rows(path, "model_path", "system"), 2)]
@@ -89,12 +90,12 @@ def check(path: Path, data: Path) -> Iterable[Group]:
     yield _group(named("serving TTFT", path, _USUAL), file, found, lost, "ttft", ())
 
 
-def _measured(name: str, row: dict, data: Path) -> Measured:
+def _measured(name: str, row: dict, data: Path) -> MeasuredRow:
     job = job_of(row, [data / "models"])
-    return Measured(name, row, job, *predict(job))
+    return MeasuredRow(name, row, job, *predict(job))
 
 
-def _group(name: str, file: str, found: list[Measured], lost: list[str], key: str, extra: tuple) -> Group:
+def _group(name: str, file: str, found: list[MeasuredRow], lost: list[str], key: str, extra: tuple) -> PointGroup:
     column = f"silicon_{key}_ms"
     points, without = [], []
     for m in found:
@@ -103,19 +104,19 @@ def _group(name: str, file: str, found: list[Measured], lost: list[str], key: st
             points.append(Point(m.name, measured, 1e3 * getattr(m, key), "ms"))
         else:
             without.append(f"{m.name}: no {column}")
-    return Group(name, file, tuple(points), (*lost, *without), extra=extra)
+    return PointGroup(name, file, tuple(points), (*lost, *without), extra=extra)
 
 
-def predict(job: Job | Apart) -> tuple[float, float]:
+def predict(job: ClosedLoop | Disaggregated) -> tuple[float, float]:
     """(mean TTFT, mean TPOT) as a client sees them, s."""
-    if isinstance(job, Apart):
+    if isinstance(job, Disaggregated):
         ttft, tpot = steady(job)
         return ttft + CLIENT_S, tpot
     served = play(job)
     return float(served.ttft.mean()) + CLIENT_S, float(served.tpot.mean()) if job.output > 1 else 0.0
 
 
-def steady(a: Apart) -> tuple[float, float]:
+def steady(a: Disaggregated) -> tuple[float, float]:
     """(TTFT, TPOT) of servers that prefill and servers that decode, in the steady state."""
     tokens = a.prompt * a.prefill_batch
     batch = step_of(a.prefill).mixed(0, 0, tokens, tokens * a.prompt / 2)
@@ -137,13 +138,13 @@ def steady(a: Apart) -> tuple[float, float]:
     return max(a.clients / rate - a.output * tpot, batch + sent_s), tpot
 
 
-def play(job: Job) -> Served:
+def play(job: ClosedLoop) -> Served:
     """The closed loop of a row."""
     requests = closed_loop(job.clients, job.prompt, job.output, ROUNDS, CLIENT_S)
     return serve(step_of(job.server), job.server.kv_capacity_tokens, job.batching, requests)
 
 
-def job_of(row: dict, models: list[Path]) -> Job | Apart:
+def job_of(row: dict, models: list[Path]) -> ClosedLoop | Disaggregated:
     """The job of a row; RFabricError saying what in it is not modelled."""
     if row.get("mode") == "disagg":
         return _apart(row, models)
@@ -156,10 +157,10 @@ def job_of(row: dict, models: list[Path]) -> Job | Apart:
     if not clients:
         raise RFabricError("neither conc nor batch_size says how many clients there are")
     prompt, output = _lengths(row)
-    return Job(server, _batching(row, backend, prompt, int(clients), server.dp), int(clients), prompt, output)
+    return ClosedLoop(server, _batching(row, backend, prompt, int(clients), server.dp), int(clients), prompt, output)
 
 
-def _apart(row: dict, models: list[Path]) -> Apart:
+def _apart(row: dict, models: list[Path]) -> Disaggregated:
     sides, workers, batches = [], [], []
     for side in ("prefill", "decode"):
         counts = [_number(row, f"{side}_{key}") for key in ("num_workers", "batch_size", "tp_size")]
@@ -171,7 +172,9 @@ def _apart(row: dict, models: list[Path]) -> Apart:
         workers.append(int(counts[0]))
         batches.append(int(counts[1]))
     clients = _number(row, "conc") or batches[1] * workers[1] * sides[1].dp
-    return Apart(sides[0], workers[0], batches[0] * sides[0].dp, sides[1], workers[1], int(clients), *_lengths(row))
+    return Disaggregated(
+        sides[0], workers[0], batches[0] * sides[0].dp, sides[1], workers[1], int(clients), *_lengths(row)
+    )
 
 
 def _lengths(row: dict) -> tuple[int, int]:
@@ -258,7 +261,7 @@ _MARKS = {
 }  # fmt: skip
 
 
-def _order(found: list[Measured]) -> tuple[tuple[str, float], ...]:
+def _order(found: list[MeasuredRow]) -> tuple[tuple[str, float], ...]:
     """How many pairs of rows differ in TP alone, and the share of them whose TPOT the model puts in the right order."""
     same = defaultdict(list)
     for m in found:
@@ -285,8 +288,8 @@ def _order(found: list[Measured]) -> tuple[tuple[str, float], ...]:
     return (("tp_pairs", float(len(right))), ("tp_order", float(np.mean(right)))) if right else ()
 
 
-def _tp(m: Measured) -> int:
-    return m.job.server.tp if isinstance(m.job, Job) else m.job.decode.tp
+def _tp(m: MeasuredRow) -> int:
+    return m.job.server.tp if isinstance(m.job, ClosedLoop) else m.job.decode.tp
 
 
 def _number(row: dict, key: str) -> float | None:

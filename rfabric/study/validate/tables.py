@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ...errors import RFabricError
-from . import Group, Point
+from . import Point, PointGroup
 
 MIB = 2**20
 # What a row of someone else's table can break with, and a model of it: the row is named, the others go on.
 BROKEN = (RFabricError, KeyError, ValueError, IndexError, ArithmeticError)
-Row = dict[str, str]
+Cells = dict[str, str]
 
 
 class Refused(RFabricError):
     """A row that cannot be modelled; its text is the reason."""
 
 
-def rows(path: Path, *needed: str) -> list[Row]:
+def rows(path: Path, *needed: str) -> list[Cells]:
     """The rows of a CSV file, each a mapping of its columns; RFabricError where it has none, or lacks a `needed` column."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -39,17 +39,17 @@ def rows(path: Path, *needed: str) -> list[Row]:
     return found
 
 
-def _stripped(row: dict) -> Row:
+def _stripped(row: dict) -> Cells:
     """A row without blanks around names and cells; cells that no column names are left, missing ones are empty."""
     return {key.strip(): (value or "").strip() for key, value in row.items() if key is not None}
 
 
-def _some(row: Row) -> str:
+def _some(row: Cells) -> str:
     names = list(row)
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def number(row: Row, column: str) -> float:
+def number(row: Cells, column: str) -> float:
     """The number in a column; Refused where there is none above 0."""
     text = row.get(column)
     if text is None:
@@ -65,7 +65,7 @@ def number(row: Row, column: str) -> float:
     return value
 
 
-def whole(row: Row, column: str) -> int:
+def whole(row: Cells, column: str) -> int:
     """The whole number above 0 in a column, also where it is written 8.0; Refused where there is none."""
     value = number(row, column)
     if value != int(value):
@@ -97,19 +97,21 @@ def reason(error: Exception) -> str:
     return f"no column {error}" if isinstance(error, KeyError) else str(error)
 
 
-def split_by_size(name: str, path: Path, todo: list[tuple[Row, Callable]]) -> Iterable[Group]:
+def split_by_size(name: str, path: Path, todo: list[tuple[Cells, Callable]]) -> Iterable[PointGroup]:
     """Groups `name >= 1 MiB` and `name < 1 MiB` of points made by `call(row) -> (bytes, Point)`; refused rows in the first."""
     calls = [(f"row {i + 2}", lambda row=row, call=call: call(row)) for i, (row, call) in enumerate(todo)]
     made, refused = attempt(calls)
     return by_size(name, path, made, refused)
 
 
-def by_size(name: str, path: Path, made: list[tuple[float, Point]], refused: list[str], note: str = "") -> list[Group]:
+def by_size(
+    name: str, path: Path, made: list[tuple[float, Point]], refused: list[str], note: str = ""
+) -> list[PointGroup]:
     """The two groups of `split_by_size`, from points with their bytes."""
     large = tuple(point for size, point in made if size >= MIB)
     small = tuple(point for size, point in made if size < MIB)
     file = str(Path(path.parent.name) / path.name)
     return [
-        Group(f"{name} >= 1 MiB", file, large, tuple(refused), note),
-        Group(f"{name} < 1 MiB", file, small, (), note),
+        PointGroup(f"{name} >= 1 MiB", file, large, tuple(refused), note),
+        PointGroup(f"{name} < 1 MiB", file, small, (), note),
     ]

@@ -15,21 +15,21 @@ from pathlib import Path
 from ...compute.gpus import find_gpu
 from ...compute.models import Model
 from ...compute.named import find_model
-from ...compute.training import FSDP, MEGATRON, Layout, Trainer, share_again, training_step
+from ...compute.training import FSDP, MEGATRON, Layout, Trainer, share_recomputed, training_step
 from ...errors import RFabricError
-from . import Group, Point
+from . import Point, PointGroup
 from .tables import attempt, number, rows, whole
 
 # How a row's precision is told: by these words in it.
 _PRECISIONS = {"fp4": "fp4", "fp8": "fp8", "bf16": "bf16", "fp16": "bf16"}
 
 
-def check(path: Path, data: Path) -> Iterable[Group]:
+def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """The rows of one file, each a training step of its own."""
     table = rows(path, "model", "gpus", "seq", "tok_s_gpu")
     points, left = attempt((_name(i, row), lambda row=row: _point(row, path, data)) for i, row in enumerate(table, 2))
     note = "tokens of one optimizer step over its seconds and GPUs"
-    yield Group(
+    yield PointGroup(
         f"training {path.stem.removeprefix('training_')}", str(path.relative_to(data)), tuple(points), tuple(left), note
     )
 
@@ -97,7 +97,7 @@ def _megatron(row: dict, path: Path, data: Path) -> tuple[Trainer, int, int]:
     dp, micro = gpus // (tp * pp * cp), whole(row, "mbs")
     layout = Layout(tp, pp, vp, cp, ep, dp, _flag(row.get("fsdp")))
     trainer = Trainer(model, _gpu(row, path), layout, _precision(row["precision"]), "none", MEGATRON)
-    trainer = replace(trainer, again=share_again(trainer, micro * whole(row, "seq")))
+    trainer = replace(trainer, recomputed_share=share_recomputed(trainer, micro * whole(row, "seq")))
     micro_batches = whole(row, "gbs") / (dp * micro)
     if micro_batches < 1:
         raise RFabricError(f"a global batch of {row['gbs']} is less than dp {dp} x micro-batch {micro}")

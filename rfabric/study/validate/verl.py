@@ -23,7 +23,7 @@ from ...rl import Lengths, Workload
 from ...rl.phases import responses, step_of, trained_on
 from ...rl.plan import plan_of_steps, step_period
 from ...rl.setup import Cluster, Generation, Training
-from . import Group, Point
+from . import Point, PointGroup
 from .nemo_rl import lognormal
 from .tables import attempt, named, number, whole
 from .tables import rows as read_rows
@@ -64,7 +64,7 @@ class _Modelled:
     log_prob: float
 
 
-def check(path: Path, data: Path) -> Iterable[Group]:
+def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Seconds a step, those of the parts of colocated steps, and the gain over colocated on as many GPUs."""
     file = str(path.relative_to(data))
     rows, left = _rows(path, data)
@@ -74,15 +74,17 @@ def check(path: Path, data: Path) -> Iterable[Group]:
     steps = [Point(m.row.name, m.row.seconds("step_s"), m.period, "s") for m in done if m.row.seconds("step_s")]
     gains = [_gain(m, on) for m in done if not m.row.colocated for on in done if _beside(m, on)]
     right = float(np.mean([(g.measured > 1) == (g.modelled > 1) for g in gains])) if gains else 1.0
-    yield Group(
+    yield PointGroup(
         named("verl step", path, _USUAL),
         file,
         tuple(steps),
         tuple(left),
         "lengths from each row's update seconds",
     )
-    yield Group(named("verl colocated phases", path, _USUAL), file, tuple(_parts(done)), (), "")
-    yield Group(named("verl asynchronous gain", path, _USUAL), file, tuple(gains), (), "", (("sign_right", right),))
+    yield PointGroup(named("verl colocated phases", path, _USUAL), file, tuple(_parts(done)), (), "")
+    yield PointGroup(
+        named("verl asynchronous gain", path, _USUAL), file, tuple(gains), (), "", (("sign_right", right),)
+    )
 
 
 def _rows(path: Path, data: Path) -> tuple[list[_Row], list[str]]:

@@ -9,21 +9,20 @@ The GPU stands in the file name. Times are those of kernels, without the host's 
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...compute.communication import Group, collective_seconds, network
+from ...compute.communication import RankGroup, collective_seconds, network
 from ...compute.gpus import find_gpu
-from . import Group as Points
-from . import Point
+from . import Point, PointGroup
 from .tables import Refused, number, rows, split_by_size
 
 
-def check(path: Path, data: Path) -> Iterable[Points]:
+def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Groups of the file: messages from 1 MiB on and smaller ones; nothing of files that `vidur_mlp` reads."""
     if "collective" in (table := rows(path))[0]:
         return split_by_size(path.stem, path, [(row, lambda r: _point(r, path)) for row in table])
     if "mlp" in path.stem:
         return []
     names = tuple(f"row {i + 2}: a vidur profile of this kind is not modelled" for i in range(len(table)))
-    return [Points(path.stem, f"{path.parent.name}/{path.name}", (), names)]
+    return [PointGroup(path.stem, f"{path.parent.name}/{path.name}", (), names)]
 
 
 def _point(row: dict[str, str], path: Path) -> tuple[float, Point]:
@@ -32,7 +31,7 @@ def _point(row: dict[str, str], path: Path) -> tuple[float, Point]:
         raise Refused(f"{path.name} names no GPU of the catalog")
     kind, workers, size = row["collective"], int(number(row, "num_workers")), number(row, "size")
     each = int(number(row, "devices_per_node"))
-    group = Group(workers, -(-workers // each))
+    group = RankGroup(workers, -(-workers // each))
     seconds = collective_seconds(kind, size, group, network(gpu))
     name = f"{gpu.name} {kind} {workers} GPUs, {each} a server, {size:.0f} B"
     return size, Point(name, number(row, f"time_stats.{kind}.median"), seconds * 1e3, "ms")

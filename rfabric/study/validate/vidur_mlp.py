@@ -11,7 +11,7 @@ from pathlib import Path
 from ...compute.gpus import Gpu, find_gpu
 from ...compute.models import BF16_BYTES
 from ...compute.training import matmul_seconds, moved_seconds
-from . import Group, Point
+from . import Point, PointGroup
 from .tables import BROKEN, reason, rows
 
 MS = 1e-3  # the unit of the file
@@ -36,7 +36,7 @@ class _Row:
         return cls(int(row["num_tokens"]), hidden, hidden // tp, keys, mlp, gated)
 
 
-def check(path: Path, data: Path) -> Iterable[Group]:
+def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Two groups: matmuls and memory-bound kernels."""
     gpu, left, matmuls, moved = find_gpu(path.stem), [], [], []
     for number, row in enumerate(rows(path), 2):
@@ -49,8 +49,8 @@ def check(path: Path, data: Path) -> Iterable[Group]:
         except BROKEN as error:
             left.append(f"line {number}: {reason(error)}")
     of, where, note = path.stem.removeprefix("vidur_"), str(path.relative_to(data)), "one kernel alone"
-    yield Group(f"vidur matmul {of}", where, tuple(matmuls), tuple(left), note)
-    yield Group(f"vidur memory-bound {of}", where, tuple(moved), tuple(left), note)
+    yield PointGroup(f"vidur matmul {of}", where, tuple(matmuls), tuple(left), note)
+    yield PointGroup(f"vidur memory-bound {of}", where, tuple(moved), tuple(left), note)
 
 
 def _points(row: dict, seconds: dict[str, float]) -> list[Point]:

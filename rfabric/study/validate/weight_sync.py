@@ -15,7 +15,7 @@ from ...compute.layout import Layout, layout
 from ...compute.named import find_model
 from ...compute.sync_time import Sync, tensors_of, weight_sync_seconds
 from ...errors import RFabricError
-from . import Group, Point
+from . import Point, PointGroup
 from .tables import Refused, attempt, rows
 
 PRECISIONS = (
@@ -28,7 +28,7 @@ PRECISIONS = (
 )
 
 
-def check(path: Path, data: Path) -> Iterable[Group]:
+def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """One group of the whole file; extra: the share of rows within a factor of two."""
     table = rows(path)
     received = {row.get("source") for row in table if "receive only" in (row.get("extra") or "").lower()}
@@ -39,7 +39,7 @@ def check(path: Path, data: Path) -> Iterable[Group]:
     made, refused = attempt(calls)
     near = sum(0.5 <= p.modelled / p.measured <= 2 for p in made) / len(made) if made else 0.0
     file = f"{path.parent.name}/{path.name}"
-    return [Group(f"weight sync {path.stem}", file, tuple(made), tuple(refused), extra=(("within_2x", near),))]
+    return [PointGroup(f"weight sync {path.stem}", file, tuple(made), tuple(refused), extra=(("within_2x", near),))]
 
 
 def _point(row: dict[str, str], data: Path, receive_only: bool) -> Point:

@@ -1,6 +1,8 @@
-"""A model on one sheet: parameters, bytes and FLOPs, its share on each GPU of a split, and the GPUs it fits.
+"""The card of a model: parameters, bytes and FLOPs, its share on each GPU of a split, and the GPUs it fits.
 
-    sheet(find_model("Qwen3-32B"), Split(tp=4), context=4096)["kv_bytes_per_token"] -> 262144
+>>> from rfabric.compute.named import find_model
+>>> model_card(find_model("Qwen3-32B"), Split(tp=4), context=4096)["kv_bytes_per_token"]
+262144
 
 Keys carry their units. FLOPs of prefill and training are those of a token in a sequence of `context` tokens, on average; of decode
 those of the token after it.
@@ -14,7 +16,6 @@ from .gpus import GPUS, Gpu
 from .models import STORED_BYTES, Model
 
 DEFAULT_CONTEXT = 4096
-UTILISATION = 0.9  # share of HBM an engine takes: the default of vLLM's gpu_memory_utilization
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Split:
     ep: int | None = None
 
 
-def sheet(model: Model, split: Split = Split(), context: int | None = None, precision: str = "bf16") -> dict:
+def model_card(model: Model, split: Split = Split(), context: int | None = None, precision: str = "bf16") -> dict:
     """All that is known of a model, as one JSON document; RFabricError where the split or the context does not suit it."""
     tokens = context or min(DEFAULT_CONTEXT, model.context)
     check_split(model, split, tokens, precision)
@@ -132,10 +133,10 @@ def _share(m: Model, split: Split, precision: str) -> dict:
 
 def _on(m: Model, gpu: Gpu, split: Split, tokens: int, precision: str) -> dict:
     """How the model fits one kind of GPU; 0 tokens of KV cache: its weights do not fit at this split."""
-    room = memory.kv_capacity_tokens(m, gpu, split.tp, UTILISATION, split.pp, split.ep, precision)
+    room = memory.kv_capacity_tokens(m, gpu, split.tp, memory.UTILISATION, split.pp, split.ep, precision)
     return {
         "hbm_bytes": gpu.hbm_bytes,
         "kv_capacity_tokens": max(room, 0),
-        "fewest_gpus_to_serve": memory.fewest_gpus(m, gpu, tokens, UTILISATION, precision),
+        "fewest_gpus_to_serve": memory.fewest_gpus(m, gpu, tokens, precision=precision),
         "fewest_gpus_to_train": memory.fewest_training_gpus(m, gpu),
     }

@@ -1,4 +1,4 @@
-"""The verbs that plan: `cost`."""
+"""The verb `cost`: bills of networks, and which price decides between two."""
 
 import argparse
 import json

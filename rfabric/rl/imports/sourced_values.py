@@ -8,7 +8,7 @@ from .settings import Settings
 
 
 @dataclass
-class Draft:
+class SourcedValues:
     """Recipe values by `section.key`; `origin` says where each came from, `assumed` which nobody stated."""
 
     settings: Settings

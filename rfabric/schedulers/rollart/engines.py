@@ -1,14 +1,13 @@
-"""Agents' tasks and the engines that answer them: trajectories of turns, drawn; one server, event by event.
-
-    reset -> turn 1 -> environment -> turn 2 -> ... -> last turn -> reward
-             engine    latency        engine
+"""The servers that answer agents' turns: one server, event by event.
 
 An engine decodes all it holds together; between two of its events the batch stays as it is, and its decode steps are one closed
 sum (`roofline.DecodeStep`). A turn joins when all the KV it may need fits: nothing is preempted. It finds the context that the
 turn before left on its engine, unless others needed the room (the longest unused goes first) or weights changed meanwhile:
 then all of it is prefilled again. Of a group, the first on an engine prefills the prompt; its KV is counted for each.
 
-Unlike a server of `serving`, an engine is told of turns, aborts and new weights as they come. Tokens, seconds, bytes.
+A server of `compute.serving` plays requests that are all known before; an engine is told of turns, aborts and new weights as
+they come. Its other rules differ as well: it never preempts, counts the KV of a shared prompt for each of a group, keeps no
+watermark, and has chunks beside decode only. Tokens, seconds, bytes.
 """
 
 import heapq
@@ -16,108 +15,17 @@ from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...compute.roofline import CHUNK_TOKENS, Server, step_of
 from ...errors import RFabricError
-
-
-@dataclass(frozen=True)
-class Task:
-    """A domain of tasks. turns: fewest and most, drawn evenly; output: mean tokens of a turn, as many in all turns of a
-    trajectory, log-normal over trajectories with `tail` as sigma.
-
-    latency, spread: of an environment's answer, normal and never below 0; reset: of a new environment, which fails with
-    chance `failure` and then takes `repair` more; rewarded: seconds of the reward. caches: the next turn's prompt
-    continues this one's; heavy: what the GPUs are asked for most, `prefill` or `decode`.
-    """
-
-    name: str
-    turns: tuple[int, int]
-    prompt: int
-    output: float
-    tail: float
-    observed: int
-    latency: float = 0.0
-    spread: float = 0.0
-    reset: float = 0.0
-    failure: float = 0.0
-    repair: float = 0.0
-    rewarded: float = 0.0
-    caches: bool = True
-    heavy: str = "decode"
-
-    def __post_init__(self):
-        least, most = self.turns
-        if not 1 <= least <= most:
-            raise RFabricError(f"task {self.name}: turns {least} to {most} must be 1 or more, the fewest first")
-        for key in ("latency", "spread", "reset", "repair", "rewarded", "observed", "tail"):
-            if not getattr(self, key) >= 0:
-                raise RFabricError(f"task {self.name}: {key} {getattr(self, key)} must be 0 or more")
-        if not 0 <= self.failure < 1:
-            raise RFabricError(f"task {self.name}: failure {self.failure} is a chance: 0 or more, below 1")
-        if self.heavy not in ("prefill", "decode"):
-            raise RFabricError(f"task {self.name}: heavy {self.heavy!r} is not known; use prefill or decode")
-        if not (self.prompt >= 1 and self.output >= 1):
-            raise RFabricError(
-                f"task {self.name}: prompt {self.prompt} and output {self.output:g} must be 1 token or more"
-            )
-
-
-@dataclass(frozen=True)
-class Episode:
-    """One trajectory as it will go if nobody aborts it: tokens of each turn, seconds before each (the reset first)."""
-
-    number: int
-    task: Task
-    group: int
-    prompt: int
-    outputs: tuple[int, ...]
-    latencies: tuple[float, ...]
-
-    def context(self, turn: int) -> int:
-        """Tokens that turn `turn` reads."""
-        return self.prompt + sum(self.outputs[:turn]) + self.task.observed * turn
-
-    @property
-    def tokens(self) -> int:
-        """All it reads and writes: what is trained on."""
-        return self.context(len(self.outputs) - 1) + self.outputs[-1]
-
-    @property
-    def response(self) -> int:
-        return sum(self.outputs)
-
-
-def draw(task: Task, number: int, seed: int, longest: int, group_size: int = 1) -> Episode:
-    """Trajectory `number` of a task, cut where its context reaches `longest`; the same number is the same trajectory."""
-    random = np.random.default_rng([seed, number])
-    turns = int(random.integers(task.turns[0], task.turns[1] + 1))
-    drawn = np.exp(task.tail * random.standard_normal() - task.tail**2 / 2)
-    outputs = [max(1, round(task.output * drawn))] * turns
-    latencies = np.maximum(0.0, random.normal(task.latency, task.spread, turns))
-    latencies[0] = task.reset + (task.repair if random.random() < task.failure else 0.0)
-    return Episode(
-        number, task, number // group_size, task.prompt, _cut(task, outputs, longest), tuple(latencies.tolist())
-    )
-
-
-def _cut(task: Task, outputs: list[int], longest: int) -> tuple[int, ...]:
-    context, kept = task.prompt, []
-    for output in outputs:
-        if context >= longest:
-            break
-        kept.append(min(output, longest - context))
-        context += output + task.observed
-    if not kept:
-        raise RFabricError(f"task {task.name}: its prompt of {task.prompt} tokens leaves no room in {longest}")
-    return tuple(kept)
+from .tasks import Episode
 
 
 @dataclass(frozen=True)
 class Pool:
     """`engines` servers of one kind; tasks: whose affinity they have. prefill_for: the pool whose turns it prefills, at `link`
     bytes/s for a turn's KV.
+
+    RFabricError without engines.
     """
 
     name: str
@@ -133,6 +41,7 @@ class Pool:
 
     @property
     def gpus(self) -> int:
+        """GPUs of all its engines."""
         return self.engines * self.server.gpus
 
 
@@ -145,13 +54,13 @@ class Trajectory:
     engine: int = -1
     prefill: int = -1
     turn: int = 0
-    job: "Turn | None" = None
+    job: "AgentTurn | None" = None
     at: int = -1
     ended: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class Turn:
+class AgentTurn:
     """A turn on an engine: tokens before its next token, tokens to come, tokens of its prompt that need no computing."""
 
     who: Trajectory
@@ -163,10 +72,11 @@ class Turn:
 
     @property
     def need(self) -> int:
+        """Tokens of KV that it may come to hold."""
         return self.prompt + self.left
 
 
-class Engine:
+class AgentEngine:
     """One server: what it decodes, prefills and keeps. `plan` says when its next event is, `fire` lets it happen."""
 
     def __init__(self, number: int, pool: Pool):
@@ -174,10 +84,10 @@ class Engine:
         self.step, self.capacity = step_of(pool.server), pool.server.kv_capacity_tokens
         self.clock = self.context = self.held = self.kept = self.live = 0
         self.free_at = 0.0
-        self.inside: list[Turn] = []  # those that decode
-        self.ends: list[tuple[int, int, Turn]] = []
-        self.waiting: deque[Turn] = deque()
-        self.filling: deque[Turn] = deque()
+        self.inside: list[AgentTurn] = []  # those that decode
+        self.ends: list[tuple[int, int, AgentTurn]] = []
+        self.waiting: deque[AgentTurn] = deque()
+        self.filling: deque[AgentTurn] = deque()
         self.left_behind: dict[Trajectory, int] = {}
         self.prompts: set[int] = set()
         self.doing: tuple | None = None
@@ -193,8 +103,11 @@ class Engine:
         """Whether a turn would have to wait for room."""
         return self.held + self.queued > self.capacity
 
-    def submit(self, turn: Turn, now: float) -> None:
-        """A turn comes; it joins when the step under way is over."""
+    def submit(self, turn: AgentTurn, now: float) -> None:
+        """A turn comes; it joins when the step under way is over.
+
+        RFabricError for one that never fits.
+        """
         if turn.need > self.capacity:
             raise RFabricError(
                 f"pool {self.pool.name}: a turn needs {turn.need} tokens of KV cache, an engine holds {max(self.capacity, 0)}; "
@@ -204,7 +117,7 @@ class Engine:
         self.queued += turn.need
         self._cut(now)
 
-    def abort(self, turn: Turn, now: float) -> None:
+    def abort(self, turn: AgentTurn, now: float) -> None:
         """The turn leaves between two steps."""
         turn.dead = self.purging = True
         self._cut(now)
@@ -246,7 +159,7 @@ class Engine:
             self.epoch += 1
         return self.doing[3] if self.doing else None
 
-    def fire(self) -> list[Turn]:
+    def fire(self) -> list[AgentTurn]:
         """What was planned has happened; the turns that ended."""
         kind, begin, what, end = self.doing
         self.doing = None
@@ -276,7 +189,7 @@ class Engine:
             self.waiting.popleft()
             self.queued -= turn.need
 
-    def _take(self, turn: Turn) -> None:
+    def _take(self, turn: AgentTurn) -> None:
         left = self.left_behind.pop(turn.who, 0)
         self.kept -= left
         usable = left if turn.who.episode.task.caches else 0
@@ -306,17 +219,17 @@ class Engine:
             done.append(self.filling.popleft())
         return ("fill", begin, done, begin + self.step.mixed(n, self.context, tokens, pairs))
 
-    def _shared(self, turn: Turn) -> int:
+    def _shared(self, turn: AgentTurn) -> int:
         """Tokens of its prompt that others of its group computed here: those of the first turn, if later ones continue it."""
         e = turn.who.episode
         return e.prompt if e.group in self.prompts and (e.task.caches or not turn.who.turn) else 0
 
-    def _start(self, turn: Turn) -> None:
+    def _start(self, turn: AgentTurn) -> None:
         """Its prompt is computed, which gives its next token."""
         turn.prompt, turn.left = turn.prompt + 1, turn.left - 1
         self._join(turn)
 
-    def _join(self, turn: Turn) -> None:
+    def _join(self, turn: AgentTurn) -> None:
         turn.end = self.clock + turn.left
         self.joined += 1
         self.inside.append(turn)
@@ -326,7 +239,7 @@ class Engine:
     def _next_end(self) -> int:
         return self.ends[0][0]
 
-    def _finish(self) -> list[Turn]:
+    def _finish(self) -> list[AgentTurn]:
         done = []
         while self.ends and self._next_end() <= self.clock:
             turn = heapq.heappop(self.ends)[2]
@@ -338,7 +251,7 @@ class Engine:
                 done.append(turn)
         return done
 
-    def _leave(self, turn: Turn) -> None:
+    def _leave(self, turn: AgentTurn) -> None:
         self.inside.remove(turn)
         self.held -= turn.need
         self.context -= turn.prompt + turn.left - (turn.end - self.clock)

@@ -1,0 +1,28 @@
+"""What can be asked, verb by verb; the modules beside this folder do it and load what they need."""
+
+from ... import __version__
+from . import host, inputs, runs
+from .options import DEFAULT_TRAFFIC, REPETITIONS, ROUTINGS
+from .parsing import Parser
+
+__all__ = ["DEFAULT_TRAFFIC", "REPETITIONS", "ROUTINGS", "Parser", "parser"]
+
+
+def parser() -> Parser:
+    """Every verb and option."""
+    top = Parser(
+        prog="rfabric",
+        description="What a network fabric does to the time and cost of one RL post-training step.",
+        epilog="rfabric VERB --help tells more. Start with: sudo rfabric emulate, or without root: rfabric simulate",
+    )
+    top.add_argument("--version", action="version", version=f"rfabric {__version__}")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
+    every = (
+        runs.emulate, runs.simulate, runs.compare, runs.replay, inputs.trace, inputs.topo, inputs.report,
+        inputs.check, inputs.list_, host.doctor, host.control, host.clean, host.bench, host.validate,
+        inputs.import_, runs.crossover, inputs.model, inputs.cost, runs.circuits, host.reproduce,
+        runs.timeline,
+    )  # fmt: skip
+    for add in every:
+        add(verbs)
+    return top

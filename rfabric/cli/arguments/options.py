@@ -1,0 +1,144 @@
+"""A verb and the options that several have."""
+
+import argparse
+from collections.abc import Callable
+from importlib import import_module
+
+from ...plugins import is_file
+from .parsing import Parser, positive, time, whole
+
+DEFAULT_TRAFFIC = "grpo-64-moe"
+DEFAULT_POLICY = "own"
+ROUTINGS = ("placed", "ecmp", "wcmp", "valiant", "split")
+REPETITIONS = ("folded", "all")
+KINDS = ("fabrics", "policies", "schedulers", "routing", "recipes", "models", "gpus")
+
+
+def add_verb(verbs, name: str, what: str, *examples: str, module: str, once: str = "") -> Parser:
+    """A verb with its examples and the options that all have; `module` of the folder above does it.
+
+    once: what it was called until version 0.1, a name that still works, with a note.
+    """
+    lines = "\n".join(f"  {e}" for e in examples)
+    verb = verbs.add_parser(
+        name, help=what, description=f"{what[0].upper()}{what[1:]}.", epilog=f"examples:\n{lines}",
+        aliases=[once] if once else [],
+    )  # fmt: skip
+    verb.set_defaults(run=_lazily(module, name), name=name)
+    verb.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    verb.add_argument("-q", "--quiet", action="store_true", help="no progress, no notes")
+    verb.add_argument("-v", "--verbose", action="count", default=0, help="say more; twice for all")
+    return verb
+
+
+def _lazily(module: str, name: str) -> Callable[[argparse.Namespace], int | None]:
+    def run(args: argparse.Namespace) -> int | None:
+        found = import_module(f"..{module}", __package__)
+        return getattr(found, {"import": "import_", "list": "list_"}.get(name, name))(args)
+
+    return run
+
+
+def step_options(verb: Parser, traffic: bool = True, several: bool = False) -> None:
+    """The options of a run; `several` recipes and seeds where a verb takes more than one."""
+    verb.set_defaults(usual=DEFAULT_TRAFFIC)
+    topo_option(verb)
+    if traffic:
+        again = "; may be given again" if several else ""
+        verb.add_argument(
+            "--traffic", metavar="RECIPE", **({"action": "append", "default": []} if several else {"default": DEFAULT_TRAFFIC}),
+            help=f"a recipe or a trace file{again} (default {DEFAULT_TRAFFIC})",
+        )  # fmt: skip
+        set_option(verb)
+    verb.add_argument(
+        "--policy", metavar="POLICY", action="append", default=[],
+        help=f"who chooses the circuits, NAME[,granularity=WHEN][,slot=TIME]: own, static, demand, phase, greedy, matching, bvn, "
+        f"mesh, isolated-pod, bipartite, tree, rotor; who schedules the computing: sync, colocated, one-step-off, async, "
+        f"orchestrrl, rollpacker, rollart, for several jobs weave, solo, random, most-idle, gavel; or both, as orchestrrl+phase; "
+        f"may be given again (default {DEFAULT_POLICY}: what the fabric was designed for, demand for most)",
+    )  # fmt: skip
+    routing_option(verb)
+    repetitions_option(verb)
+    verb.add_argument(
+        "--in-flight", metavar="WAY", choices=("hold", "drain", "drop"), default="hold",
+        help="traffic under way on circuits that change: hold (default), drain or drop",
+    )  # fmt: skip
+    if several:
+        verb.add_argument(
+            "--seed",
+            metavar="N",
+            type=whole,
+            action="append",
+            default=[],
+            help="of everything random; may be given again (default 0)",
+        )
+    else:
+        seed_option(verb)
+    out_option(verb)
+
+
+def topo_option(verb: Parser) -> None:
+    verb.add_argument(
+        "--topo", metavar="FABRIC", action="append", default=[],
+        help="NAME[,KEY=VALUE...], FILE.py, FILE.csv or fabric.json; may be given again",
+    )  # fmt: skip
+
+
+def scale_options(verb: Parser) -> None:
+    for name, what in (
+        ("--bandwidth-scale", "bytes and rates shrink to this share"),
+        ("--time-dilation", "a second takes so many"),
+    ):
+        verb.add_argument(
+            name, metavar="X", type=positive, help=f"{what} (default: chosen from what the host can carry)"
+        )
+    verb.add_argument(
+        "--sample", metavar="TIME", type=time,
+        help="of a repeated collective send so many repetitions as take so long, 1h for all (default: what patience allows)",
+    )  # fmt: skip
+
+
+def engine_option(verb: Parser) -> None:
+    verb.add_argument(
+        "--engine",
+        choices=("simulate", "emulate"),
+        default="simulate",
+        help="the flow-level model or real packets (default simulate)",
+    )
+
+
+class _Routings(tuple):
+    """The schemes by name; a FILE.py[:NAME], which is opened when it is needed, is one too."""
+
+    def __contains__(self, word: object) -> bool:
+        return super().__contains__(word) or is_file(str(word))
+
+
+def routing_option(verb: Parser) -> None:
+    verb.add_argument(
+        "--routing", metavar="SCHEME", choices=_Routings(ROUTINGS), default=ROUTINGS[0],
+        help="the way of each pair of hosts: placed on the least loaded (default), ecmp, wcmp, valiant; or split over all "
+        "equal ways at once, as packet spraying and multi-path RDMA do (simulated only); or "
+        "FILE.py[:NAME]",
+    )  # fmt: skip
+
+
+def repetitions_option(verb: Parser) -> None:
+    verb.add_argument(
+        "--repetitions", metavar="WAY", choices=REPETITIONS, default=REPETITIONS[0],
+        help="what is sent again and again, simulated: folded into one, with an error bound (default), or all",
+    )  # fmt: skip
+
+
+def set_option(verb: Parser) -> None:
+    verb.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="put over the recipe, such as training.tp=2"
+    )
+
+
+def seed_option(verb: Parser) -> None:
+    verb.add_argument("--seed", metavar="N", type=whole, default=0, help="of everything random (default %(default)s)")
+
+
+def out_option(verb: Parser) -> None:
+    verb.add_argument("--out", metavar="DIR", default="runs", help="where run folders go (default ./%(default)s)")

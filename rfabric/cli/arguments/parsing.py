@@ -1,0 +1,109 @@
+"""argparse as this command line wants it: one-line errors with hints, and what a word may be."""
+
+import argparse
+import re
+from pathlib import Path
+from typing import NoReturn
+
+from ...errors import RFabricError, meant
+from ...units import parse_time
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse, with one-line errors that say what may have been meant."""
+
+    def __init__(self, **settings):
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        raise RFabricError(f"{message}; see `{self.prog} --help`")
+
+    def parse_args(self, args=None, namespace=None):
+        found, rest = self.parse_known_args(args, namespace)
+        if rest:
+            self.verb_parser(found).error(f"unknown argument {rest[0]}{self.verb_parser(found).hint(rest[0])}")
+        return found
+
+    def verb_parser(self, found: argparse.Namespace) -> "Parser":
+        verbs = next(a for a in self._actions if isinstance(a, argparse._SubParsersAction))
+        return verbs.choices.get(getattr(found, "verb", None), self)
+
+    def hint(self, word: str) -> str:
+        options = [o for a in self._actions for o in a.option_strings]
+        return meant(word.partition("=")[0], options) if word.startswith("-") else ""
+
+    def _check_value(self, action, value) -> None:
+        if action.choices is not None and value not in action.choices:
+            name = (action.metavar or action.dest).lower()
+            choices = ", ".join(map(str, action.choices))
+            raise RFabricError(f"no {name} {value!r}{meant(str(value), action.choices)}; there are {choices}")
+
+
+def whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number, 0 or more")
+    return int(text)
+
+
+def count(text: str) -> int:
+    number = whole(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
+    return number
+
+
+def file(text: str) -> str:
+    """A file that can be written, known before the work begins and not after it."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"cannot write {text}: it is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"cannot write {text}: there is no folder {path.parent}; make it first")
+    return text
+
+
+def port(text: str) -> int:
+    number = whole(text)
+    if not 0 < number < 65536:
+        raise argparse.ArgumentTypeError(f"port {text} must lie between 1 and 65535")
+    return number
+
+
+def seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds above 0")
+    return value
+
+
+def money(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number, 0 or more")
+    return value
+
+
+def positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"scale {text!r} must be a number above 0")
+    return value
+
+
+def time(text: str) -> float:
+    try:
+        value = parse_time(text, "--sample")
+    except RFabricError as error:  # argparse names the option as well
+        raise argparse.ArgumentTypeError(re.sub(r"^--sample(: |=)", "", str(error))) from None
+    if not value:
+        raise argparse.ArgumentTypeError("0 sends nothing; write for example 200ms")
+    return value

@@ -1,0 +1,83 @@
+"""`rfabric VERB ...`: results go to stdout, talk to stderr.
+
+Exit codes: 0 done; 1 a run broke or could not keep pace; 2 bad input; 130 Ctrl-C; 143 told to end.
+"""
+
+import argparse
+import contextlib
+import logging
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from ..errors import PaceError, RFabricError, RunError
+from .arguments import parser
+
+BROKE, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
+
+
+class Ended(Exception):
+    """A signal told the process to end."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    try:
+        with _signals():
+            args = parser().parse_args(arguments)
+            args.command = shlex.join(["rfabric", *(sys.argv[1:] if arguments is None else arguments)])
+            _log(args)
+            _note_renamed(args)
+            code = args.run(args) or 0
+            sys.stdout.flush()
+            return code
+    except BrokenPipeError:  # who read our stdout has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except KeyboardInterrupt as error:
+        return _say(f"interrupted; {str(error) or 'nothing of the run is left'}", INTERRUPTED)
+    except Ended as signal_name:
+        return _say(f"ended by {signal_name}; nothing of the run is left", 128 + signal.Signals[str(signal_name)])
+    except (PaceError, RunError) as error:
+        return _say(f"error: {error}", BROKE)
+    except RFabricError as error:
+        return _say(f"error: {error}", BAD_INPUT)
+
+
+def _note_renamed(args: argparse.Namespace) -> None:
+    """A verb has a new name, and was called by its old one."""
+    if args.verb != args.name and not args.quiet:
+        now = f"`{args.verb}` is called `{args.name}` now; the old name goes with the next version"
+        print(f"rfabric: note: {now}", file=sys.stderr)
+
+
+def _log(args: argparse.Namespace) -> None:
+    level = logging.ERROR if args.quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(args.verbose, 2)]
+    logging.basicConfig(level=level, stream=sys.stderr, format="rfabric: %(message)s")
+
+
+def _say(message: str, code: int) -> int:
+    with contextlib.suppress(OSError):
+        print(f"rfabric: {message}", file=sys.stderr)
+    return code
+
+
+@contextlib.contextmanager
+def _signals():
+    """SIGTERM and SIGHUP unwind like Ctrl-C does, so that runs are cleaned up."""
+
+    def end(number: int, _) -> NoReturn:
+        raise Ended(signal.Signals(number).name)
+
+    try:
+        old = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    except ValueError:  # not in the main thread: whoever runs us there has the signals
+        old = {}
+    try:
+        yield
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)

@@ -1,0 +1,92 @@
+"""The verbs around this machine: `doctor`, `control`, `clean`, `bench`."""
+
+import argparse
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+from ..errors import RFabricError
+from ..report.compare import Row, Table
+from ..report.folder import sweep, writing
+from ..units import parse_time, show_size
+from .terminal import Talk, print_json, show_notes, show_tables
+
+
+def doctor(args: argparse.Namespace) -> None:
+    """What the host is, and where emulation is possible how many packet-hops a second it moves."""
+    from ..emulate.calibrate import probe_host
+    from ..emulate.world import calibrate
+
+    facts = asdict(probe_host()) | {"packet_hops_per_s": None, "cannot_emulate": ""}
+    try:
+        with Talk(args.quiet) as talk:
+            facts["packet_hops_per_s"] = calibrate(progress=talk.of("calibrate"), out=args.out)
+    except RFabricError as error:
+        facts["cannot_emulate"] = str(error)
+    if args.json:
+        print_json(facts)
+    else:
+        rows = [Row(key.removesuffix("_bytes").replace("_", " "), (_fact(key, value),)) for key, value in facts.items()]
+        show_tables([Table("This host", ("", ""), tuple(rows), words=(0, 1))])
+
+
+def _fact(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {text or 'missing'}" for key, text in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    if name.endswith("_bytes"):
+        return show_size(value)
+    return "–" if value in (None, "") else f"{value:,.0f}" if isinstance(value, float) else str(value)
+
+
+def control(args: argparse.Namespace) -> None:
+    from ..control.launch import run
+
+    run(args.topo, args.host, args.port, args.sdn, args.ofp_port, args.app)
+
+
+def clean(args: argparse.Namespace) -> None:
+    from ..emulate.world import sweep as end_emulations
+
+    found = end_emulations(args.out, args.run_id)
+    if args.run_id and not found:
+        raise RFabricError(f"no run {args.run_id!r} in {args.out}; name its folder's parent with --out")
+    found += [path.name for path in sweep(args.out)] if not args.run_id else []
+    if args.json:
+        print_json({"cleaned": found})
+    elif not args.quiet:
+        print(f"cleaned: {', '.join(found)}" if found else "nothing to clean")
+
+
+def bench(args: argparse.Namespace) -> None:
+    """CPU time of flow engine and planning on their benchmarks, beside SimGrid where that is installed and networkx."""
+    from ..simulate import bench as measured
+    from ..study import planning_bench as planned
+
+    patience = parse_time(args.patience, "--patience")
+    wanted = args.case or [*measured.CASES, *planned.CASES]
+    with Talk(args.quiet) as talk:
+        tell = partial(_tell_stage, talk)
+        plans = planned.measure(
+            [case for case in wanted if case.startswith("planning-")], peer=patience > 0, progress=tell
+        )
+        rest = [case for case in wanted if not case.startswith("planning-")]
+        rows = measured.measure(rest, peer_patience_s=patience, progress=tell)
+    folder = Path(args.out)
+    with writing(args.out):
+        measured.write(rows, folder, args.command)
+    if args.json:
+        rows = [asdict(row) for row in rows]
+        print_json({"machine": measured.machine(), "bench": rows, "planning": planned.to_json(plans)})
+        return
+    found = [*measured.tables(rows), planned.table(plans)]
+    show_tables(found)
+    show_notes(table.note for table in found if table.note and not args.quiet)
+    print(folder / "engine.md")
+
+
+def _tell_stage(talk: Talk, text: str) -> None:
+    talk.tell("bench", {"stage": text})

@@ -1,0 +1,200 @@
+"""The verbs around what goes into a run: `trace`, `topo`, `check`, `list`."""
+
+import argparse
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import RFabricError
+from ..fabric import Fabric, parse_fabric
+from ..fabric.cost import bill
+from ..fabric.imported import is_network
+from ..fabric.shipped import load_topology
+from ..report.compare import PHASE_NAMES, Row, Table, bill_table, fabric_table, phase_text
+from ..report.folder import read_folder, writing
+from ..report.html import drawing
+from ..report.summary import check_summary
+from ..rl import read_recipe
+from ..schedulers.traffic import read_traffic
+from ..study.known import known
+from ..trace import TRACE_SUFFIXES, Trace, read_trace, write_trace
+from ..units import show_rate, show_size, show_time
+from .terminal import print_json, show_tables
+
+log = logging.getLogger(__name__)
+
+
+def trace(args: argparse.Namespace) -> None:
+    if args.explain and Path(args.traffic).suffix in TRACE_SUFFIXES:
+        why = "a trace file, which says nothing of what it was made from"
+        raise RFabricError(f"--explain: {args.traffic} is {why}; give a recipe")
+    traffic = read_traffic(args.traffic, args.set, args.seed)
+    if args.output:
+        with writing(args.output):
+            write_trace(traffic.trace, args.output)
+    items = []
+    if Path(args.traffic).suffix not in TRACE_SUFFIXES:
+        from ..rl import explain, read_recipe
+
+        items = explain(read_recipe(args.traffic, args.set), args.seed)
+    groups = [] if args.explain else _groups(traffic.trace)
+    if args.json:
+        keys = {"phase": str, "item": str, "count": int, "seconds": float, "bytes": int, "why": str}
+        found = [{key: kind(getattr(item, key)) for key, kind in keys.items()} for item in items]
+        head = {"traffic": traffic.name, "seed": args.seed, "rows": len(traffic.trace)}
+        print_json(head | {"items": found, "flows": groups})
+        return
+    _show_trace(items, groups)
+    if args.output:
+        print(args.output)
+
+
+def _groups(found: Trace) -> list[dict]:
+    """Flows and bytes of each communication phase."""
+    return [
+        {"step": step, "phase": phase, "label": label, "flows": len(rows), "bytes": int(found.total[rows].sum())}
+        for (step, phase, label), rows in found.communication().items()
+    ]
+
+
+def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
+
+    rows = [
+        Row(
+            PHASE_NAMES.get(i.phase, i.phase),
+            (
+                i.item,
+                f"{i.count:,}" if i.count else "",
+                show_time(i.seconds) if i.seconds else "",
+                show_size(i.bytes) if i.bytes else "",
+                i.why,
+            ),
+        )
+        for i in items
+    ]
+    columns = "phase", "item", "count", "seconds", "bytes", "why"
+    sent = [
+        Row(phase_text(f"{g['phase']}/{g['step']}"), (g["label"], f"{g['flows']:,}", show_size(g["bytes"])))
+        for g in groups
+    ]
+    tables = [Table("Where seconds and bytes come from", columns, tuple(rows), words=(0, 1, 5))]
+    if sent:
+        tables.append(Table("What enters the fabric", ("phase", "label", "flows", "bytes"), tuple(sent), words=(0, 1)))
+    show_tables(tables)
+
+
+def topo(args: argparse.Namespace) -> None:
+    fabric = parse_fabric(args.fabric)
+    if args.png:
+        _draw(fabric, Path(args.png))
+    if args.json:
+        print_json(fabric.to_json())
+    elif args.dot:
+        print(_dot(fabric))
+    else:
+        _show_fabric(fabric)
+        if args.png:
+            print(args.png)
+
+
+def _show_fabric(fabric: Fabric) -> None:
+
+    tables = [fabric_table(fabric)]
+    try:
+        tables.append(bill_table("Cost of the network", bill(fabric)))
+    except RFabricError as error:
+        log.warning("no cost: %s", error)
+    show_tables(tables)
+
+
+def _draw(fabric: Fabric, path: Path) -> None:
+    figures = drawing()
+    figures.png(figures.topology(fabric, figures.PRINT), path)
+
+
+def _dot(fabric: Fabric) -> str:
+    """The cables as a Graphviz graph."""
+
+    shapes = {"host": "point", "eps": "box", "ocs": "diamond"}
+    lines = [f'graph "{fabric.name}" {{']
+    lines += [f"  {n.name} [shape={shapes[n.kind]}];" for n in fabric.nodes]
+    lines += [f'  {k.a.node} -- {k.b.node} [tooltip="{k.a} - {k.b}, {show_rate(k.rate)}"];' for k in fabric.links]
+    return "\n".join([*lines, "}"])
+
+
+def check(args: argparse.Namespace) -> int:
+    """One line a file; 2 when any is bad."""
+    found = []
+    for name in args.files:
+        try:
+            found.append({"file": name, "ok": True, "detail": _check_one(Path(name))})
+        except RFabricError as error:
+            found.append({"file": name, "ok": False, "detail": str(error)})
+    if args.json:
+        print_json({"files": found})
+    else:
+        for entry in found:
+            print(f"{entry['file']}: {'OK, ' if entry['ok'] else 'bad: '}{entry['detail']}")
+    return 0 if all(entry["ok"] for entry in found) else 2
+
+
+def _check_one(path: Path) -> str:
+    """What the file is, if it is sound."""
+    if path.is_dir():
+        return f"run folder of {len(read_folder(path)[0])} runs"
+    if not path.is_file():
+        raise RFabricError("there is no such file")
+    kinds = {".yaml": _recipe, ".yml": _recipe, ".json": _json_file, ".py": _topology}
+    kinds |= dict.fromkeys(TRACE_SUFFIXES, _trace_file)
+    if path.suffix not in kinds:
+        raise RFabricError(f"unknown suffix {path.suffix!r}; known are {', '.join(kinds)}")
+    return kinds[path.suffix](path)
+
+
+def _recipe(path: Path) -> str:
+
+    workload = read_recipe(str(path))
+    return f"recipe for {workload.gpus} GPUs"
+
+
+def _trace_file(path: Path) -> str:
+    if path.suffix == ".csv" and is_network(str(path)):
+        return _described(parse_fabric(str(path)))
+    found = read_trace(path)
+    return f"trace of {len(found)} rows among {len(found.hosts)} hosts"
+
+
+def _topology(path: Path) -> str:
+
+    built = {name: build() for name, build in load_topology(path).items()}
+    return "topology: " + ", ".join(f"{n} ({len(f.hosts)} GPUs, {len(f.switches)} switches)" for n, f in built.items())
+
+
+def _json_file(path: Path) -> str:
+
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RFabricError(f"no valid JSON: {error}") from error
+    if isinstance(data, dict) and "runs" in data:
+        return f"summary of {len(check_summary(data, path.name)['runs'])} runs"
+    if isinstance(data, dict) and "nodes" in data:
+        return _described(Fabric.from_json(data))
+    raise RFabricError("neither a fabric (nodes, links) nor a summary (runs)")
+
+
+def _described(fabric: Fabric) -> str:
+    return f"fabric {fabric.name} of {len(fabric.hosts)} GPUs and {len(fabric.switches)} switches"
+
+
+def list_(args: argparse.Namespace) -> None:
+    """Everything of one kind, or of all, a line each."""
+    found = known([args.kind] if args.kind else ())
+    if args.json:
+        print_json(found)
+        return
+    show_tables(
+        Table(kind, ("", ""), tuple(Row(name, (what,)) for name, what in names.items()), words=(0, 1))
+        for kind, names in found.items()
+    )

@@ -1,0 +1,110 @@
+"""The verbs `emulate`, `simulate` and `replay`: fabrics under policies, one trace, a run folder."""
+
+import argparse
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ..errors import RFabricError
+from ..fabric import Fabric, Needs
+from ..fabric.match import equal_cost_fat_tree
+from ..optics import Timing
+from ..report.compare import at_size
+from ..report.folder import new_folder, sweep
+from ..report.outcome import Comparison
+from ..schedulers.table import DEFAULT_CIRCUITS
+from ..schedulers.traffic import read_traffic
+from ..study.grid import Grid, entries_of
+from ..study.grid import run as run_grid
+from ..study.run import RunSettings, asked_policies, cases_of, one_scheduler, play, require
+from ..trace import TRACE_SUFFIXES, Traffic
+from .terminal import Talk, print_json, show_runs, show_tables
+
+LARGER = ("grpo-1024-235b", "grpo-4096-235b")  # what the default job stands for: beyond packets, so simulated
+
+
+def emulate(args: argparse.Namespace) -> None:
+    _run(args, "emulate")
+
+
+def simulate(args: argparse.Namespace) -> None:
+    _run(args, "simulate")
+
+
+def replay(args: argparse.Namespace) -> None:
+    args.set = []
+    if Path(args.traffic).suffix not in TRACE_SUFFIXES:
+        raise RFabricError(
+            f"{args.traffic} is no trace file ({', '.join(TRACE_SUFFIXES)}); for a recipe say simulate or emulate"
+        )
+    _run(args, args.engine)
+
+
+def _run(args: argparse.Namespace, engine: str) -> None:
+    settings = settings_of(args, engine, args.seed)
+    require(settings)
+    with Talk(args.quiet) as talk, _uncollected(engine == "simulate"):
+        talk.tell(args.traffic, {"stage": "trace"})
+        asked = asked_policies(args.policy)
+        traffic = read_traffic(args.traffic, args.set, args.seed, one_scheduler(asked))
+        talk.tell(args.traffic, {"stage": "fabric"})
+        fabrics = _fabrics(args.topo, traffic)
+        for fabric in fabrics:
+            traffic.trace.fit(fabric)
+        sweep(args.out)
+        with new_folder(args.out) as folder:
+            cases = cases_of(fabrics, [policy.circuits for policy in asked])
+            runs = Comparison(tuple(play(cases, traffic, settings, talk.tell)))
+            summary, page = runs.write(folder, args.command, talk.tell)
+        larger = _larger(args, fabrics, talk) if engine == "emulate" and _is_default(args) else []
+    if args.json:
+        print_json(summary | {"folder": str(folder.final)} | ({"larger": larger} if larger else {}))
+    else:
+        show_runs(runs, summary, args.quiet)
+        if larger:
+            show_tables([at_size(larger)])
+        print(folder.final / "report.html" if page else folder.final)
+
+
+def settings_of(args: argparse.Namespace, engine: str, seed: int) -> RunSettings:
+    """What the options of a run say."""
+    scale = (getattr(args, name, None) or 0.0 for name in ("bandwidth_scale", "time_dilation", "sample"))
+    timing = Timing(in_flight=args.in_flight)
+    return RunSettings(engine, seed, args.routing, timing, args.repetitions, *scale, out=args.out)
+
+
+@contextmanager
+def _uncollected(wanted: bool) -> Iterator[None]:
+    """No search for cycles among what is made inside: of a large fabric's millions of objects all stay."""
+    before = gc.isenabled()
+    if wanted:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+def _fabrics(specs: Sequence[str], traffic: Traffic) -> list[Fabric]:
+    """The fabrics that were asked for, or the default ones."""
+    return [traffic.needs.fabric(spec) for spec in dict.fromkeys(specs) or default_fabrics(traffic.needs)]
+
+
+def default_fabrics(needs: Needs) -> tuple[str, ...]:
+    """Fat-Tree, a Fat-Tree of about rfabric's cost, leaf-spine, and rfabric."""
+    return "fat-tree", equal_cost_fat_tree(needs.fabric("rfabric"))[0].spec, "leaf-spine", "rfabric"
+
+
+def _is_default(args: argparse.Namespace) -> bool:
+    """Whether a run is the default job on the default fabrics."""
+    return args.traffic == args.usual and not (args.topo or args.policy or args.set)
+
+
+def _larger(args: argparse.Namespace, fabrics: Sequence[Fabric], talk: Talk) -> list[dict]:
+    """The same fabrics at the sizes of LARGER, simulated: an entry a recipe and fabric, with its cost."""
+    grid = Grid(tuple(f.spec or f.name for f in fabrics), (DEFAULT_CIRCUITS,), LARGER, (args.seed,))
+    with TemporaryDirectory() as folder:
+        return entries_of(run_grid(grid, Path(folder), progress=lambda news: talk.tell("at size", news)))

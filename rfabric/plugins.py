@@ -1,0 +1,166 @@
+"""Plug-ins by file: `FILE.py[:NAME]` stands where a name of ours does, as with Mininet's --custom.
+
+    --topo mine.py:torus,rows=4      fabrics = {"torus": torus}      a builder: topologies/torus.py
+    --policy mine.py:ring            policies = {"ring": Ring}       controller/ring_policy.py
+    --policy mine.py:longest         schedulers = {"longest": ...}   traffic/longest_first.py
+    --routing mine.py:one-path       routings = {"one-path": ...}    controller/one_path.py
+
+Without a NAME the first of the table is meant. The file is Python and is run: name only files that
+you trust. What it raises is told by file and line.
+"""
+
+import hashlib
+import os
+import reprlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple
+
+from .errors import RFabricError, meant
+from .specs import head_of
+
+LISTED = "RFABRIC_PLUGINS"  # files that a controller may run when a request names them
+
+
+_short = reprlib.Repr()
+_short.maxother = 60
+
+
+class PluginKind(NamedTuple):
+    """One table of a file: what an entry is called, what it is, and the file to copy."""
+
+    word: str
+    entry: str
+    example: str
+
+
+KINDS = MappingProxyType({
+    "fabrics": PluginKind("fabric", "builder", "one of the files in topologies/"),
+    "policies": PluginKind("policy", "class", "controller/ring_policy.py"),
+    "schedulers": PluginKind("scheduler", "function", "traffic/longest_first.py"),
+    "routings": PluginKind("routing", "function", "controller/one_path.py"),
+})  # fmt: skip
+
+
+def is_file(head: str) -> bool:
+    """Whether a name is `FILE.py[:NAME]`."""
+    return file_of(head).endswith(".py")
+
+
+def file_of(head: str) -> str:
+    """The FILE.py of `FILE.py[:NAME]`."""
+    return head.partition(":")[0]
+
+
+def entry(head: str, kind: str) -> Callable:
+    """What `FILE.py[:NAME]` names in the table `kind` of its file; RFabricError: it has none."""
+    path, _, name = head.partition(":")
+    table = table_of(Path(path), kind)
+    if name and name not in table:
+        has = ", ".join(table)
+        raise RFabricError(f"{path} has no {KINDS[kind].word} {name!r}{meant(name, table)}; it has {has}")
+    return table[name] if name else next(iter(table.values()))
+
+
+def offered(head: str, kind: str) -> dict[str, Callable]:
+    """The table `kind` of the file of `FILE.py[:NAME]`; empty where it has none."""
+    return getattr(_opened(Path(file_of(head)), kind), kind, {})
+
+
+def table_of(file: Path, kind: str) -> dict[str, Callable]:
+    """The table `kind` of a file: fabrics, policies, schedulers, routings."""
+    table = getattr(_opened(file, kind), kind, None)
+    if not isinstance(table, dict) or not table or not all(map(callable, table.values())):
+        _, made, example = KINDS[kind]
+        raise RFabricError(f"{file} offers no {kind} = {{name: {made}}}; copy {example}")
+    return table
+
+
+def _opened(file: Path, kind: str) -> ModuleType:
+    if not file.is_file():
+        raise RFabricError(f"no {KINDS[kind].word} file {file}")
+    with running(file):
+        return _run(file.resolve(), file.read_bytes())
+
+
+@lru_cache(maxsize=64)
+def _run(file: Path, source: bytes) -> ModuleType:
+    """The file as a module, run once for each content; without a .pyc beside it."""
+    module = ModuleType(f"rfabric_plugin_{file.stem}_{hashlib.sha256(source).hexdigest()[:8]}")
+    module.__file__ = str(file)
+    sys.modules[module.__name__] = module  # dataclasses look there for their annotations
+    exec(compile(source, str(file), "exec"), module.__dict__)
+    return module
+
+
+@contextmanager
+def running(file: str | Path) -> Iterator[None]:
+    """Turns what a plug-in raises, or its exit, into an RFabricError that names its line."""
+    try:
+        yield
+    except RFabricError:
+        raise
+    except (Exception, SystemExit) as error:
+        where = f"{file}, line {line}" if (line := _line(Path(file), error)) else str(file)
+        said = error.msg if isinstance(error, SyntaxError) else error
+        raise RFabricError(f"{where}: {type(error).__name__}: {said}; mend the file") from error
+
+
+def _line(file: Path, error: BaseException) -> int | None:
+    """The last line of the file that the error came through."""
+    if isinstance(error, SyntaxError):
+        return error.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((f.lineno for f in reversed(frames) if f.filename == str(file.resolve())), None)
+
+
+def called(head: str, kind: str, wanted: type, *args: Any, **settings: Any) -> Any:
+    """What the plug-in `head` of this kind returns for these arguments, when it is a `wanted`."""
+    with running(file_of(head)):
+        made = entry(head, kind)(*args, **settings)
+    return checked(head, made, wanted, KINDS[kind].example)
+
+
+def checked(head: str, made: Any, wanted: type, example: str) -> Any:
+    """`made` by a plug-in, when it is a `wanted`; else an RFabricError that says so."""
+    if not isinstance(made, wanted):
+        file, _, name = head.partition(":")
+        said = f"{name or 'it'} returned {_short.repr(made)}, no {wanted.__name__}"
+        raise RFabricError(f"{file}: {said.replace(chr(10), ' ')}; see {example}")
+    return made
+
+
+# --- who may name them, and what came of them --------------------------------------------------
+
+
+def refuse_unlisted(spec: str) -> None:
+    """RFabricError where a request names a file that its controller was not started with."""
+    if is_file(head := head_of(spec)):
+        listed = [file for file in os.environ.get(LISTED, "").split(os.pathsep) if file]
+        if Path(file_of(head)).resolve() not in [Path(file).resolve() for file in listed]:
+            raise RFabricError(
+                f"{head}: a controller runs only files it was started with; start it with "
+                f"{LISTED}={file_of(head)}, the files separated by {os.pathsep!r}"
+            )
+
+
+def listing(*specs: str) -> dict[str, str]:
+    """The environment that lets a controller run the files of these specs."""
+    files = dict.fromkeys(os.path.abspath(file) for file in _files(specs))
+    return {LISTED: os.pathsep.join(files)} if files else {}
+
+
+def digests(*specs: str) -> dict[str, str]:
+    """`sha256:...` of every file that these specs name and that is there, by its path."""
+    paths = [path for path in map(Path, _files(specs)) if path.is_file()]
+    return {str(p): f"sha256:{hashlib.sha256(p.read_bytes()).hexdigest()}" for p in paths}
+
+
+def _files(specs: tuple[str, ...]) -> Iterator[str]:
+    heads = [head_of(part) for spec in specs for part in spec.split("+")]
+    return (file_of(head) for head in heads if is_file(head))

@@ -1,0 +1,39 @@
+"""The pictures of a report, drawn with matplotlib.
+
+SVG follows the page's light or dark colours, PNG is for files.
+
+    topology    the cables: pods, ToRs, aggregation, core
+    circuits    per epoch: ToRs on a circle, or pods where ToRs are too many, light paths between them
+    timeline    GPUs at work and flows in flight, the whole step
+    close_ups   flows in flight of each communication phase, run by run
+    comparison  time, exposed communication, cost
+    demand      rack to rack (or pod to pod) bytes by phase
+    load        utilisation of every directed link by tier: dots, or how often each occurs
+
+Every function returns a matplotlib Figure; `svg` makes it text for a page, `png` a file.
+"""
+
+from .amounts import comparison, demand, load
+from .cabled import PLANE_COLOURS, circuits, pod_circle, rack_circle, topology
+from .drawing import (
+    DARK_COLOUR,
+    EPS_COLOUR,
+    MOST_RACKS,
+    OCS_COLOUR,
+    OTHER_COLOUR,
+    PAGE,
+    PAGE_WIDTH,
+    PHASE_COLOURS,
+    PRINT,
+    Theme,
+    bare,
+    png,
+    svg,
+)
+from .times import close_ups, merged, squeezed, timeline
+
+__all__ = [
+    "DARK_COLOUR", "EPS_COLOUR", "MOST_RACKS", "OCS_COLOUR", "OTHER_COLOUR", "PAGE", "PAGE_WIDTH",
+    "PHASE_COLOURS", "PLANE_COLOURS", "PRINT", "Theme", "bare", "circuits", "close_ups", "comparison", "demand", "load",
+    "merged", "png", "pod_circle", "rack_circle", "squeezed", "svg", "timeline", "topology",
+]  # fmt: skip

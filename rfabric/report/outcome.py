@@ -1,0 +1,119 @@
+"""Runs as one holds them in Python: each says in a line what came out, is tabled, drawn and saved.
+
+run.to_pandas()         its flows, the columns of flows.csv
+compared.to_pandas()    a row a run: step, exposed communication, cost
+compared.save("mine")   a run folder; `report.folder.read_folder` and `rfabric report mine` read it
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import RFabricError
+from .folder import RunFolder, flow_columns, new_folder, write_folder
+from .html import drawing, write_page
+from .summary import Run, labels, run_summary, summary_of
+
+COLUMNS = ("label", "fabric", "policy", "scheduler", "routing", "engine", "traffic", "seed", "gpus", "step_s")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Outcome(Run):
+    """A run, and the files that its traffic came from."""
+
+    inputs: tuple[Path, ...] = ()
+
+    @property
+    def step_seconds(self) -> float:
+        """From the first instant to the last finish."""
+        return self.result.step_seconds
+
+    @property
+    def exposed_seconds(self) -> float:
+        """What communication adds to computing."""
+        return self.result.exposed_seconds
+
+    def to_pandas(self) -> Any:
+        """A DataFrame of the flows, a row each, with the columns of flows.csv."""
+        return _frame(flow_columns(self.result))
+
+    def plot(self) -> Any:
+        """A matplotlib Figure: the whole step, a row an activity."""
+        figures = drawing()
+        return figures.timeline(self.result, figures.PRINT)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the run folder `folder`, which must not be there."""
+        return Comparison((self,)).save(folder)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Sequence[Outcome]):
+    """Runs of one trace side by side."""
+
+    runs: tuple[Outcome, ...]
+
+    def __getitem__(self, index):
+        return self.runs[index]
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __repr__(self) -> str:
+        steps = ", ".join(
+            f"{label} {run.step_seconds:.3f} s" for label, run in zip(labels(self.runs), self.runs, strict=True)
+        )
+        return f"<Comparison of {self.runs[0].result.traffic or 'a trace'}: {steps}>"
+
+    def rows(self) -> Iterator[dict]:
+        """What each run came to, in plain values."""
+        for label, run in zip(labels(self.runs), self.runs, strict=True):
+            yield _row(run_summary(run) | {"label": label})
+
+    def to_pandas(self) -> Any:
+        """A DataFrame of `rows`, with seconds and exposed seconds of every phase."""
+        return _frame(list(self.rows()))
+
+    def plot(self) -> Any:
+        """A matplotlib Figure: step time, exposed communication and network cost, a bar a run."""
+        figures = drawing()
+        return figures.comparison(self.runs, figures.PRINT)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the run folder `folder`, which must not be there."""
+        folder = Path(folder)
+        if folder.exists():
+            raise RFabricError(f"cannot write {folder}: it is there already; choose another name")
+        with new_folder(folder.parent, folder.name) as made:
+            self.write(made)
+        return made.final
+
+    def write(
+        self, folder: RunFolder, command: str = "", tell: Callable[[str, dict], None] = lambda *_: None
+    ) -> tuple[dict, bool]:
+        """Fill `folder`; returns the summary, and whether there is a page as well."""
+        tell("report", {"stage": "write"})
+        summary = summary_of(self.runs, command, folder.created)
+        write_folder(folder.path, self.runs, summary, self.runs[0].inputs)
+        tell("report", {"stage": "draw"})
+        return summary, write_page(folder.path, self.runs, summary)
+
+
+def _row(entry: dict) -> dict:
+    """One line of a table from an entry of a summary."""
+    row = {name: entry[name] for name in COLUMNS}
+    row["exposed_s"] = sum(phase["exposed_s"] for phase in entry["phases"].values())
+    row |= {"rewires": len(entry["rewires"]), "dark_s": entry["dark_s"], "lost_bytes": entry["lost_bytes"]}
+    row |= {name: entry["cost"].get(name) for name in ("network_usd", "network_watts", "usd_per_step")}
+    for name, phase in entry["phases"].items():
+        row |= {f"{name}_s": phase["seconds"], f"{name}_exposed_s": phase["exposed_s"]}
+    return row
+
+
+def _frame(data: dict | list[dict]) -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise RFabricError("to_pandas needs pandas; install rfabric[pandas]") from error
+    return pandas.DataFrame(data)

@@ -1,0 +1,293 @@
+"""A step generated tick by tick: replicas serve, the planner cuts servers anew, the balancer moves responses.
+
+    tick      every `balance`, or `period` where that is shorter; nothing is decided while the last plan is not in force yet
+    planner   every `period`: `replanning.replan`, by the forecast of lengths; else the balancer: `replanning.evened`
+
+A replica that gains or loses responses ends a segment and begins another (`segments`). Seconds from the begin of the phase.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from ...compute.requests import Requests, independent
+from ...compute.serving import Session
+from ...rl.phases import Step, responses, trained_on
+from ...rl.popularity import routing
+from .outlook import CutOutlook, LengthForecast, forecast, outlook
+from .replanning import Assignment, Problem, evened, keep, replan
+from .seats import Seats, seat_gpus
+from .segments import Move, Orchestrated, Segment
+
+BALANCING = "balancing"  # the phase in which the balancer moves responses
+
+
+@dataclass(eq=False)
+class _Replica:
+    """A replica: its responses and their session, which began at `base`; `ready` is when it can serve (s both)."""
+
+    seat: int
+    cut: int
+    gpus: tuple[int, ...]
+    ids: np.ndarray
+    ready: float = 0.0
+    session: Session | None = None
+    base: float = 0.0
+    segment: dict = field(default_factory=dict)  # of its Segment, what is known as it begins
+
+    @property
+    def now(self) -> float:
+        """Seconds from the begin of the phase that it has served up to."""
+        return self.base + (self.session.now if self.session else 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Alive:
+    """Responses that are not done: number, replica (its place among all), tokens of context, tokens to come, KV there."""
+
+    ids: np.ndarray
+    replica: np.ndarray
+    context: np.ndarray
+    left: np.ndarray
+    resident: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class StepOutcome:
+    """A step, the cuts of its seats at the end, when each seat was done (s), and what was decided."""
+
+    step: Step
+    cuts: np.ndarray
+    done: np.ndarray
+    counts: Mapping[str, int]
+
+
+def generate(seats: Seats, seed: int, history: list[np.ndarray], first: int) -> list[StepOutcome]:
+    """The job's steps, one after the other: each forecast from the lengths of those before it.
+
+    history: lengths of steps before the first, oldest first; first: the cut that a step begins with.
+    """
+    w, found = seats.workload, list[StepOutcome]()
+    ready = np.zeros(seats.count)
+    for number in range(w.steps):
+        prompts, outputs = responses(w, seed, number)
+        play = _Generating(seats, prompts, outputs, forecast(history, w.generation.max_response), first, ready)
+        found.append(play.run(number, routing(w, seed, number)))
+        history = [*history, outputs]
+        ready = _ready(seats, found[-1], first)
+    return found
+
+
+def _ready(seats: Seats, last: StepOutcome, first: int) -> np.ndarray:
+    """When each seat is back at the first cut (s from the begin of the next generation).
+
+    A sync pipeline hides that behind training; in the others the next generation begins as this one ends.
+    """
+    idle = last.step.trained.seconds(seats.workload.training.buckets) if seats.workload.steps_ahead == 0 else 0.0
+    back = np.where(last.cuts != first, seats.tuning.switch_s, 0.0)
+    return np.maximum(last.done + back - last.step.generated.seconds - idle, 0.0)
+
+
+class _Generating:
+    """A step of generation, tick by tick."""
+
+    def __init__(self, seats: Seats, prompts, outputs, expected: LengthForecast, first: int, ready: np.ndarray):
+        self.seats, self.expected, self.prompts, self.outputs = seats, expected, prompts, outputs
+        self.segments: list[Segment] = []
+        self.last: dict[int, int] = {}  # GPU: the segment it was last in
+        self.counts = dict.fromkeys(("plans", "replans", "servers_cut", "moved", "recomputed", "balanced"), 0)
+        self.now = 0.0
+        self.cuts = np.full(seats.count, first)
+        self.replicas = self._begin(first, ready)
+
+    def run(self, number: int, shares: np.ndarray | None) -> StepOutcome:
+        """The step, played to its end; shares: of experts, by which training takes its time."""
+        tuning, tick = self.seats.tuning, 0
+        next_plan = tuning.period_s
+        while any(r.session and r.session.unfinished for r in self.replicas):
+            tick += 1
+            self.now = tick * min(tuning.balance_s, tuning.period_s)
+            for r in self.replicas:
+                if r.session:
+                    r.session.run(self.now - r.base)
+            if any(r.session and r.base > self.now for r in self.replicas):
+                continue  # the last plan is not in force yet
+            alive = self._alive()
+            if len(alive.ids) and self.now >= next_plan - 1e-9:
+                next_plan += tuning.period_s
+                self._replan(alive)
+            elif len(alive.ids):
+                self._balance(alive)
+        for r in self.replicas:
+            self._close(r)
+        w = self.seats.workload
+        made = Orchestrated([self.prompts], [self.outputs], [], tuple(self.segments))
+        trained = trained_on(w, (self.prompts + self.outputs).astype(float), shares)
+        return StepOutcome(Step(number, made, trained), self.cuts, self._seats_done(), self.counts)
+
+    def _begin(self, cut: int, ready: np.ndarray) -> list[_Replica]:
+        """Whole groups, longest prompts first, to seats and then to their replicas: nothing else is known of them."""
+        seats, size = self.seats, self.seats.workload.generation.group_size
+        count = seats.count * seats.engines.replicas[cut]
+        groups = np.argsort(-self.prompts[::size], kind="stable")
+        found = []
+        for place in range(count):
+            seat, replica = place % seats.count, place // seats.count
+            ids = (groups[place::count, None] * size + np.arange(size)[None, :]).ravel()
+            at, gpus = float(ready[seat]), seats.gpus(seat, cut, replica)
+            found.append(_Replica(seat, cut, gpus, np.sort(ids), at, base=at, segment={"switch": at}))
+        for r in found:
+            if len(r.ids):
+                self._serve(r, independent(self.prompts[r.ids], self.outputs[r.ids], size))
+        return found
+
+    def _serve(self, r: _Replica, requests: Requests, resident: np.ndarray | None = None) -> None:
+        engines = self.seats.engines
+        r.session = Session(
+            engines.steps[r.cut], engines.kv_tokens[r.cut], self.seats.batching(r.cut), requests, resident
+        )
+
+    def _alive(self) -> _Alive:
+        parts = []
+        for place, r in enumerate(self.replicas):
+            if r.session and r.session.unfinished:
+                s = r.session.standing()
+                some = s.left > 0
+                parts.append((r.ids[some], np.full(some.sum(), place), s.context[some], s.left[some], s.resident[some]))
+        columns = zip(*parts, strict=True) if parts else [[np.zeros(0, int)]] * 5
+        return _Alive(*(np.concatenate(column) for column in columns))
+
+    # --- deciding
+
+    def _outlook(self, alive: _Alive, switch: float | None = None) -> CutOutlook:
+        made, seats = alive.context - self.prompts[alive.ids], self.seats
+        switch = seats.tuning.switch_s if switch is None else switch
+        return outlook(seats.engines, self.expected, made, alive.context, seats.count, switch)
+
+    def _move_seconds(self, alive: _Alive) -> np.ndarray:
+        cut = int(np.bincount(self.cuts).argmax())
+        return np.minimum(self.seats.carry(cut, alive.context), self.seats.prefill(cut, alive.context))
+
+    def _replan(self, alive: _Alive) -> None:
+        self.counts["plans"] += 1
+        seen, engines = self._outlook(alive), self.seats.engines
+        seat = np.array([r.seat for r in self.replicas])[alive.replica]
+        capacity = np.array(engines.kv_tokens, float) * engines.replicas
+        p = Problem(
+            seen.fixed, seen.work, alive.context.astype(float), capacity, self._move_seconds(alive), seat, self.cuts,
+            self.seats.tuning.switch_s, self._outlook(alive, inf),
+        )  # fmt: skip
+        found = replan(p, self.seats.tuning.hysteresis)
+        if (found.seat != seat).any() or (found.cut != self.cuts).any():
+            self._follow(alive, found, seat)
+
+    def _balance(self, alive: _Alive) -> None:
+        """Responses from stragglers to light replicas, cuts as they are."""
+        tuning, engines = self.seats.tuning, self.seats.engines
+        most = int(tuning.moves * tuning.balance_s)
+        counts = np.bincount(alive.replica, minlength=len(self.replicas))
+        if counts.max() - counts.min() < 2 or not most:
+            return
+        seen, cut = self._outlook(alive), np.array([r.cut for r in self.replicas])
+        work = seen.work * np.array(engines.replicas)[:, None]
+        p = Problem(
+            seen.fixed, work, alive.context.astype(float), np.array(engines.kv_tokens, float), self._move_seconds(alive),
+            alive.replica, cut, tuning.switch_s,
+        )  # fmt: skip
+        found = evened(p, cut, most)
+        if found.seconds < (1 - tuning.hysteresis) * keep(p).seconds:
+            self.counts["balanced"] += 1
+            self._rebuild(alive, found.seat, BALANCING)
+
+    # --- doing
+
+    def _follow(self, alive: _Alive, found: Assignment, seat: np.ndarray) -> None:
+        """Cut servers and move responses as planned: new replicas on cut servers, the emptiest of others take what comes."""
+        self.counts["replans"] += 1
+        name, seats, changed = f"migration-{self.counts['replans']}", self.seats, np.flatnonzero(found.cut != self.cuts)
+        self.counts["servers_cut"] += len(changed)
+        self.cuts = found.cut.copy()
+        new = [
+            _Replica(k, c, seats.gpus(k, c, i), np.zeros(0, int), self.now + seats.tuning.switch_s)
+            for k, c in ((int(k), int(found.cut[k])) for k in changed)
+            for i in range(seats.engines.replicas[c])
+        ]
+        old = self.replicas
+        stays = [r for r in old if r.seat not in set(changed.tolist())]
+        place = {id(r): i for i, r in enumerate([*stays, *new])}
+        target = np.array([place.get(id(r), -1) for r in old])[alive.replica]
+        target[seat != found.seat] = -1
+        load = np.bincount(target[target >= 0], minlength=len(place))
+        of_seat = [[i for i, r in enumerate([*stays, *new]) if r.seat == k] for k in range(seats.count)]
+        for i in np.flatnonzero(target < 0)[np.argsort(-alive.context[target < 0], kind="stable")].tolist():
+            target[i] = min(of_seat[found.seat[i]], key=lambda j: (load[j], j))
+            load[target[i]] += 1
+        self._rebuild(alive, target, name, [*stays, *new])
+
+    def _rebuild(self, alive: _Alive, target: np.ndarray, name: str, replicas: list[_Replica] | None = None) -> None:
+        """Put responses on their replicas; those that gain, lose or are new begin a segment, others run on."""
+        old, replicas = self.replicas, list(replicas or self.replicas)
+        touched = {id(r) for r in old} - {id(r) for r in replicas} | {id(r) for r in replicas} - {id(r) for r in old}
+        came_from = np.array([id(r) for r in old])[alive.replica]
+        goes_to = np.array([id(r) for r in replicas])[target]
+        moves = came_from != goes_to
+        touched |= set(came_from[moves].tolist()) | set(goes_to[moves].tolist())
+        sources = {id(r): self._close(r) for r in old if id(r) in touched}
+        self.replicas = [
+            self._renewed(r, alive, np.flatnonzero(target == i), sources, name) if id(r) in touched else r
+            for i, r in enumerate(replicas)
+        ]
+
+    def _renewed(self, r: _Replica, alive: _Alive, rows: np.ndarray, sources: dict, name: str) -> _Replica:
+        """The replica with these responses, from when all that it waits for is there."""
+        came = [self.replicas[place] for place in alive.replica[rows]]
+        far = np.array([c.seat != r.seat for c in came], bool)
+        carried = self.seats.carry(r.cut, alive.context[rows]) <= self.seats.prefill(r.cut, alive.context[rows])
+        resident = alive.resident[rows] & (~far | carried)
+        resident &= np.cumsum(alive.context[rows] * resident + 1) < 0.99 * self.seats.engines.kv_tokens[r.cut]
+        sizes = alive.context[rows] * self.seats.workload.model.kv_bytes_per_token
+        before = tuple(sorted({self.last[g] for g in r.gpus if g in self.last}))
+        takes = zip(came, sizes, far & resident, strict=True)
+        moves = [Move(sources[id(c)], float(size) if sent else 0.0) for c, size, sent in takes]
+        arrivals = _merged([move for move in moves if move.segment not in before])
+        free = max((self.segments[s].end for s in (*before, *(m.segment for m in arrivals))), default=self.now)
+        base = max(free, r.ready)
+        known = {"before": before, "arrivals": arrivals, "round": name, "switch": base - free}
+        self.counts["moved"] += int(far.sum())
+        self.counts["recomputed"] += int((far & ~resident).sum())
+        new = _Replica(r.seat, r.cut, r.gpus, alive.ids[rows], r.ready, base=base, segment=known)
+        if len(rows):
+            self._serve(new, independent(alive.context[rows], alive.left[rows]), resident)
+        return new
+
+    def _close(self, r: _Replica) -> int | None:
+        """End the replica's segment and return its number; None where it had nothing to do."""
+        if r.session is None:
+            return None
+        done = r.session.standing().left == 0
+        tokens = int(self.outputs[r.ids[done]].sum())
+        s = Segment(
+            r.gpus, str(self.seats.engines.cuts[r.cut]), r.base, r.now, **r.segment, tokens=tokens, responses=int(done.sum()),
+            peak_kv_tokens=r.session.peak_kv_tokens,
+        )  # fmt: skip
+        self.segments.append(s)
+        self.last.update(dict.fromkeys(r.gpus, len(self.segments) - 1))
+        return len(self.segments) - 1
+
+    def _seats_done(self) -> np.ndarray:
+        done = np.zeros(self.seats.count)
+        size, first = seat_gpus(self.seats.workload), self.seats.workload.first_generation_gpu
+        for s in self.segments:
+            seat = (s.gpus[0] - first) // size
+            done[seat] = max(done[seat], s.end)
+        return done
+
+
+def _merged(moves: Sequence[Move]) -> tuple[Move, ...]:
+    """One move a source."""
+    sums: dict[int, float] = {}
+    for move in moves:
+        sums[move.segment] = sums.get(move.segment, 0.0) + move.size
+    return tuple(Move(*item) for item in sums.items())

@@ -1,0 +1,142 @@
+"""What `import rfabric` does: the verbs of the command line, in Python, for words and for objects.
+
+    fabric    words of --topo (`rfabric,pods=4`, FILE.py, FILE.csv), or a Fabric
+    traffic   words of --traffic (a recipe, FILE.yaml, a trace file), a Workload, Trace or Traffic
+    policy    words of --policy (`demand`, `orchestrrl+phase`), or an object (`optics.policies.Policy`)
+
+RFabricError where something cannot be run, RunError and PaceError where a run broke.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import RFabricError
+from ..fabric import Fabric, Needs
+from ..optics import Policy, Timing
+from ..report.folder import read_folder
+from ..report.outcome import Comparison, Outcome
+from ..rl import Workload, read_recipe
+from ..routing.schemes import DEFAULT_SCHEME
+from ..schedulers.table import DEFAULT_CIRCUITS, Policies, parse_policies, scheduled
+from ..schedulers.traffic import read_traffic
+from ..trace import Trace, Traffic
+from .run import RunSettings, Tell, cases_of, one_scheduler, play, require
+
+AnyFabric = str | Path | Fabric
+AnyTraffic = str | Path | Workload | Trace | Traffic
+AnyPolicy = str | Policy
+
+
+def fabric(words: AnyFabric, gpus: int = 0) -> Fabric:
+    """The fabric of these words, with room for `gpus` where they name no size (0: the usual one)."""
+    return _fabric(words, Needs(gpus))
+
+
+def recipe(name: str | Path | Workload, *settings: str) -> Workload:
+    """The job of a recipe, with settings such as `training.pp=2` put over it."""
+    return name if isinstance(name, Workload) else read_recipe(name, settings)
+
+
+def trace(traffic: AnyTraffic, *settings: str, seed: int = 0, scheduler: str = "") -> Trace:
+    """What a job sends, `settings` put over its recipe; `scheduler` says who computes what when."""
+    return _traffic(traffic, settings, seed, scheduler).trace
+
+
+def simulate(
+    fabric: AnyFabric,
+    traffic: AnyTraffic,
+    policy: AnyPolicy = DEFAULT_CIRCUITS,
+    *,
+    seed: int = 0,
+    routing: str = DEFAULT_SCHEME,
+    in_flight: str = "hold",
+    repetitions: str = "folded",
+    tell: Tell = lambda *_: None,
+) -> Outcome:
+    """One run in the flow-level world; settings as those of `rfabric simulate --help`."""
+    settings = RunSettings("simulate", seed, routing, Timing(in_flight=in_flight), repetitions)
+    return _compared([fabric], traffic, [policy], settings, tell)[0]
+
+
+def emulate(
+    fabric: AnyFabric,
+    traffic: AnyTraffic,
+    policy: str = DEFAULT_CIRCUITS,
+    *,
+    seed: int = 0,
+    routing: str = DEFAULT_SCHEME,
+    in_flight: str = "hold",
+    bandwidth_scale: float = 0.0,
+    time_dilation: float = 0.0,
+    sample: float = 0.0,
+    out: str | Path = "runs",
+    tell: Tell = lambda *_: None,
+) -> Outcome:
+    """One run with real packets (root), and its distance from the simulation; 0: what the host can carry.
+
+    sample: s of each repeated collective that are sent. out: where its folder is while it lasts.
+    """
+    scale = bandwidth_scale, time_dilation, sample
+    settings = RunSettings("emulate", seed, routing, Timing(in_flight=in_flight), "folded", *scale, out)
+    return _compared([fabric], traffic, [policy], settings, tell)[0]
+
+
+def compare(
+    fabrics: AnyFabric | Sequence[AnyFabric],
+    traffic: AnyTraffic,
+    policy: AnyPolicy | Sequence[AnyPolicy] = DEFAULT_CIRCUITS,
+    *,
+    seed: int = 0,
+    routing: str = DEFAULT_SCHEME,
+    in_flight: str = "hold",
+    repetitions: str = "folded",
+    tell: Tell = lambda *_: None,
+) -> Comparison:
+    """One trace on several fabrics, under one or several circuit policies each, simulated in turn."""
+    settings = RunSettings("simulate", seed, routing, Timing(in_flight=in_flight), repetitions)
+    return _compared(_several(fabrics), traffic, _several(policy), settings, tell)
+
+
+def read_run(folder: str | Path) -> Comparison:
+    """The runs of a run folder."""
+    runs, _ = read_folder(folder)
+    inputs = tuple(sorted((Path(folder) / "inputs").glob("*")))
+    return Comparison(tuple(Outcome(run.result, run.fidelity, inputs) for run in runs))
+
+
+def _compared(
+    fabrics: Sequence[AnyFabric],
+    traffic: AnyTraffic,
+    policies: Sequence[AnyPolicy],
+    settings: RunSettings,
+    tell: Tell,
+) -> Comparison:
+    require(settings)
+    asked = [parse_policies(p) if isinstance(p, str) else Policies("", p) for p in policies]
+    job = _traffic(traffic, (), settings.seed, one_scheduler(asked))
+    made = [_fabric(words, job.needs) for words in fabrics]
+    for one in made:
+        job.trace.fit(one)
+    cases = cases_of(made, [policy.circuits for policy in asked])
+    return Comparison(tuple(play(cases, job, settings, tell)))
+
+
+def _several(asked: object) -> list:
+    return list(asked) if isinstance(asked, (list, tuple)) else [asked]
+
+
+def _fabric(words: AnyFabric, needs: Needs) -> Fabric:
+    return words if isinstance(words, Fabric) else needs.fabric(str(words))
+
+
+def _traffic(source: AnyTraffic, settings: Sequence[str], seed: int, scheduler: str) -> Traffic:
+    if isinstance(source, (str, Path)):
+        return read_traffic(str(source), settings, seed, scheduler)
+    if settings:
+        raise RFabricError(f"{settings[0]}: settings go over the name of a recipe: recipe(NAME, {settings[0]!r})")
+    if isinstance(source, Workload):
+        made = scheduled(source, seed, scheduler).trace
+        return Traffic(made, source.name, source.files, source.needs)
+    if scheduler:
+        raise RFabricError(f"policy {scheduler} schedules recipes; a trace is given, whose schedule is made")
+    return source if isinstance(source, Traffic) else Traffic(source, "trace", ())

@@ -1,0 +1,169 @@
+"""`import rfabric`: the face of the library; words and objects are both taken, and mean the same."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rfabric
+from rfabric.errors import RFabricError
+from rfabric.fabric import parse_fabric
+from rfabric.optics import parse_policy
+from rfabric.report.folder import FLOW_COLUMNS
+from rfabric.trace import read_trace
+
+ROOT = Path(__file__).parents[2]
+SMALL = "rfabric,pods=2,tors=2,planes=1"
+TRACE = """id,src,dst,size_bytes,after,gap_s,phase
+0,h1,h1,0,,2.5,training
+1,h1,h9,4000000000,0,,training
+2,h9,h1,4000000000,0,,training
+3,h1,h13,2000000000,1 2,,weight_sync
+"""
+
+
+@pytest.fixture
+def mine(tmp_path):
+    file = tmp_path / "mine.csv"
+    file.write_text(TRACE)
+    return file
+
+
+@pytest.fixture
+def compared(mine):
+    return rfabric.compare(["fat-tree,pods=2,tors=2", SMALL], mine, ["static", "demand"])
+
+
+def test_every_name_of_the_face_is_there_and_says_what_it_is():
+    assert set(rfabric.__all__) <= set(dir(rfabric))
+    for name in rfabric.__all__:
+        assert callable(getattr(rfabric, name)), name
+        assert isinstance(getattr(rfabric, name), type) == name[0].isupper()
+    with pytest.raises(AttributeError, match="'rfabric' has no attribute 'fabrik'"):
+        _ = rfabric.fabrik
+
+
+@pytest.mark.parametrize("first", ["import rfabric.fabric", "from rfabric.trace import Trace", "pass"])
+def test_a_room_is_a_verb_whenever_it_was_imported(first):
+    nouns = "rfabric.fabric.Node.__name__, rfabric.trace.Trace.__name__"
+    code = f"import rfabric; {first}\nprint(rfabric.fabric('{SMALL}').spec, {nouns})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [SMALL, "Node", "Trace"]
+
+
+def test_words_and_objects_mean_the_same(mine):
+    fabric, trace = rfabric.fabric(SMALL), rfabric.trace(mine)
+    assert fabric == parse_fabric(SMALL) and rfabric.fabric(fabric) is fabric
+    assert len(trace) == len(read_trace(mine))
+    words = rfabric.simulate(SMALL, str(mine), "demand", seed=3)
+    objects = rfabric.simulate(fabric, trace, parse_policy("demand", fabric), seed=3)
+    assert np.array_equal(words.result.finish, objects.result.finish)
+    assert (words.result.policy, words.result.seed) == (objects.result.policy, objects.result.seed) == ("demand", 3)
+
+
+def test_a_policy_of_ones_own_decides(mine):
+    """One that keeps the first circuits it sees: no rewire, where `demand` makes some."""
+
+    class Still(type(parse_policy("demand", rfabric.fabric(SMALL)))):
+        def decide(self, demand, circuits, now, plan=()):
+            return circuits
+
+        def options(self, demand, circuits):
+            return [circuits]
+
+    fabric = rfabric.fabric(SMALL + ",delay=1ms")
+    still = rfabric.simulate(fabric, mine, Still(fabric, "still", "per-phase", 0.1))
+    assert still.result.policy == "still" and not still.result.rewires
+    assert rfabric.simulate(fabric, mine, "demand").result.rewires
+
+
+def test_a_recipe_by_name_or_object_is_one_job():
+    job = rfabric.recipe("grpo-64", "training.pp=2")
+    assert rfabric.recipe(job) is job and job.training.pp == 2
+    by_name, by_object = rfabric.trace("grpo-64", "training.pp=2"), rfabric.trace(job)
+    assert np.array_equal(by_name.size, by_object.size) and np.array_equal(by_name.start, by_object.start)
+
+
+def test_each_says_in_a_line_what_came_out(compared):
+    for shown in (compared[2], compared[2].result, compared):
+        assert repr(shown).count("\n") == 0 and "mine" in repr(shown)
+    assert re.fullmatch(
+        r"<simulate mine on rfabric.*, policy demand, seed 0: step \d+\.\d{3} s, .*\d+ rewires>", repr(compared[2])
+    )
+    assert "fat-tree" in repr(compared) and "rfabric demand" in repr(compared)
+
+
+def test_tables_hold_the_figures_of_the_run(compared):
+    rows = list(compared.rows())
+    assert [row["label"] for row in rows] == ["fat-tree", "rfabric static", "rfabric demand"]
+    for row, run in zip(rows, compared, strict=True):
+        assert row["step_s"] == run.step_seconds and row["exposed_s"] == pytest.approx(run.exposed_seconds)
+        assert {"training_s", "weight_sync_exposed_s", "network_usd"} <= set(row)
+
+
+def test_to_pandas_has_a_row_a_flow_or_a_run(compared):
+    pandas = pytest.importorskip("pandas")
+    flows, runs = compared[0].to_pandas(), compared.to_pandas()
+    assert isinstance(flows, pandas.DataFrame) and tuple(flows.columns) == FLOW_COLUMNS
+    assert len(flows) == 4 and flows.finish_s.max() == compared[0].step_seconds
+    assert list(runs.step_s) == [run.step_seconds for run in compared]
+
+
+def test_without_pandas_it_says_what_to_install(compared, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(RFabricError, match=r"to_pandas needs pandas; install rfabric\[pandas\]"):
+        compared.to_pandas()
+
+
+def test_what_is_saved_is_read_back(compared, tmp_path, mine):
+    folder = compared.save(tmp_path / "kept")
+    assert (folder / "inputs/mine.csv").read_text() == TRACE and (folder / "report.html").is_file()
+    again = rfabric.read_run(folder)
+    assert list(again.rows()) == list(compared.rows()) and repr(again) == repr(compared)
+    assert again[0].inputs == (folder / "inputs/mine.csv",)
+    assert compared[1].save(tmp_path / "one").joinpath("simulate-rfabric").is_dir()
+    with pytest.raises(RFabricError, match="it is there already; choose another name"):
+        compared.save(folder)
+
+
+def test_pictures_are_figures(compared):
+    from matplotlib.figure import Figure
+
+    for made in (compared[2].plot(), compared.plot()):
+        assert isinstance(made, Figure) and made.axes
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda t: rfabric.fabric("fat-tre"), "did you mean fat-tree?"),
+        (lambda t: rfabric.trace(t, scheduler="orchestrrl"), "schedules recipes; a trace is given"),
+        (lambda t: rfabric.trace(t, "training.pp=2"), r"recipe\(NAME, 'training.pp=2'\)"),
+        (lambda t: rfabric.simulate("fat-tree", t, "best"), "no policy named 'best'"),
+        (lambda t: rfabric.compare("fat-tree", "grpo-64", ["sync", "async"]), "one run has one compute scheduler"),
+        (lambda t: rfabric.simulate("fat-tree,pods=2,tors=1,gpus=1", t), "the fabric has 2 hosts"),
+    ],
+)
+def test_what_cannot_be_run_says_why(mine, ask, said):
+    with pytest.raises(RFabricError, match=said):
+        ask(rfabric.trace(mine))
+
+
+def test_an_object_decides_in_its_own_process_alone(mine):
+    from rfabric.study.run import Case, check
+
+    fabric = rfabric.fabric(SMALL)
+    with pytest.raises(RFabricError, match="policy demand is an object of this process.*simulate it"):
+        check(Case(fabric, parse_policy("demand", fabric)), "emulate")
+
+
+def test_the_script_of_the_readme_runs(tmp_path):
+    """Its block in Python, in an empty folder."""
+    (script,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    assert script.count("\n") <= 10
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "<Comparison of grpo-64" in done.stdout and (tmp_path / "mine/summary.json").is_file()

@@ -1,0 +1,275 @@
+"""OrchestrRL's decisions one by one: small examples worked out by hand, and every assignment tried."""
+
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from math import ceil
+
+import numpy as np
+import pytest
+
+from rfabric.compute.roofline import step_of
+from rfabric.rl import read_recipe
+from rfabric.rl.timing import server_of
+from rfabric.schedulers.orchestrrl import Tuning, engines_of, orchestrate
+from rfabric.schedulers.orchestrrl.outlook import (
+    CutOutlook,
+    LengthForecast,
+    _best_path,
+    _survivors,
+    forecast,
+)
+from rfabric.schedulers.orchestrrl.replanning import (
+    Problem,
+    _fluid,
+    _mixes,
+    evened,
+    exact,
+    keep,
+    overfull,
+    replan,
+    seat_seconds,
+)
+from rfabric.schedulers.orchestrrl.seats import Seats
+
+ROOM = 100.0
+
+
+def problem(work, seat, cut, fixed=None, kv=None, capacity=None, move=0.0, switch=0.0, static=None):
+    """By cut (rows of `work`), response (its columns) and seat (`cut`)."""
+    work = np.array(work, float)
+    cuts, n = work.shape
+    return Problem(
+        np.array(fixed if fixed is not None else [0.0] * cuts, float),
+        work,
+        np.array(kv if kv is not None else [1.0] * n, float),
+        np.array(capacity if capacity is not None else [ROOM] * cuts, float),
+        np.broadcast_to(np.array(move, float), (n,)).copy(),
+        np.array(seat),
+        np.array(cut),
+        switch,
+        static,
+    )
+
+
+def taken(p, seat, cut):
+    """Seconds of each seat, counted one response after the other."""
+    found = []
+    for k in range(len(p.cut)):
+        mine = [i for i in range(len(seat)) if seat[i] == k]
+        seconds = sum(p.work[cut[k], i] + p.move[i] * (p.seat[i] not in (-1, k)) for i in mine)
+        found.append(seconds + (p.fixed[cut[k]] + p.switch * (cut[k] != p.cut[k])) * bool(mine))
+    return found
+
+
+def least(p):
+    """The shortest longest seat of all assignments whose KV fits."""
+    n, seats, cuts = len(p.seat), len(p.cut), len(p.fixed)
+    ends = [
+        max(taken(p, seat, cut))
+        for seat in product(range(seats), repeat=n)
+        for cut in product(range(cuts), repeat=seats)
+        if all(sum(p.kv[i] for i in range(n) if seat[i] == k) <= p.capacity[cut[k]] for k in range(seats))
+    ]
+    return min(ends)
+
+
+def drawn(number):
+    random = np.random.default_rng(number)
+    n, seats = int(random.integers(2, 5)), 2
+    seat = random.integers(0, seats, n) if number % 2 else np.full(n, -1)
+    return problem(
+        random.uniform(1, 5, (2, n)), seat, random.integers(0, 2, seats), random.uniform(0, 2, 2),
+        random.integers(1, 4, n), np.array([9.0, 7.0]), random.uniform(0, 1, n), float(random.uniform(0, 2)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_the_program_finds_what_trying_all_finds(number):
+    p = drawn(number)
+    assert exact(p).seconds == pytest.approx(least(p))
+    found = replan(p)
+    assert found.seconds == pytest.approx(max(taken(p, found.seat, found.cut)))
+    assert seat_seconds(p, found.seat, found.cut) == pytest.approx(taken(p, found.seat, found.cut))
+
+
+# --- replan ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_gain_must_exceed_the_hysteresis():
+    """10 s on one of two seats become 8 s: a fifth less."""
+    p = problem([[8, 2]], [0, 0], [0, 0])
+    assert replan(p, 0.19).seconds == 8
+    assert replan(p, 0.2).seat.tolist() == [0, 0]
+    assert replan(p, 0.21).seat.tolist() == [0, 0]
+
+
+def test_a_cut_is_taken_now_where_that_beats_never_by_the_hysteresis():
+    """Now 8 + 1.5 s; later 10 s; never 12 s, of which a tenth less is 10.8 s: the first of them."""
+    never = CutOutlook(np.zeros(2), np.array([[12.0], [8.0]]))
+    about = {"work": [[10], [8]], "seat": [0], "cut": [0], "switch": 1.5}
+    assert replan(problem(**about, static=never), 0.1).cut.tolist() == [1]
+    assert replan(problem(**about), 0.1).cut.tolist() == [0]
+    hardly = CutOutlook(np.zeros(2), np.array([[10.5], [8.0]]))
+    assert replan(problem(**about, static=hardly), 0.1).cut.tolist() == [0]
+
+
+def test_what_does_not_fit_is_spread_whatever_it_costs():
+    p = problem([[1, 1]], [0, 0], [0, 0], kv=[6, 6], capacity=[10], move=50.0)
+    assert overfull(p, p.seat, p.cut).tolist() == [0]
+    assert sorted(replan(p, 0.3).seat.tolist()) == [0, 1]
+    assert not len(overfull(replace(p, capacity=np.array([12.0])), p.seat, p.cut))
+
+
+def test_responses_without_a_seat_are_dealt_longest_first_to_who_is_done_first():
+    p = problem([[3, 5, 4, 2]], [-1] * 4, [0, 0])
+    assert keep(p).seat.tolist() == [1, 0, 1, 0] and keep(p).seconds == 7
+    tight = problem([[3, 5, 4, 2]], [-1] * 4, [0, 0], kv=[2, 2, 2, 2], capacity=[4])
+    assert keep(tight).seat.tolist() == [1, 0, 1, 0]
+    over = problem([[3, 2, 1]], [-1] * 3, [0, 0], kv=[4, 3, 4], capacity=[5])
+    assert keep(over).seat.tolist() == [0, 1, 1]  # none has room for the last: the seat with most
+
+
+def test_some_seats_or_all_of_them_are_tried_with_another_cut():
+    p = problem([[1.0], [1.0]], [1], [0, 1, 0])
+    mixes = [mix.tolist() for mix in _mixes(p)]
+    # seats that are cut so come first, then those with least to do: of two 1s the second seat, then the first
+    assert mixes == [[0, 0, 0], [0, 1, 0], [1, 1, 0], [1, 1, 1], [0, 1, 1], [0, 1, 0]]
+    assert [mix.tolist() for mix in _mixes(problem([[1.0], [1.0]], [0], [0]))] == [[0], [1]]
+
+
+def test_responses_poured_over_seats_end_together():
+    """All the work takes either seat 10 s; the second begins 2 s later: t / 10 + (t - 2) / 10 = 1."""
+    p = problem([[10.0], [10.0]], [0], [0, 1], fixed=[0, 2])
+    assert _fluid(p, p.cut, p.work.sum(1)) == pytest.approx(6)
+    late = replace(p, fixed=np.array([0.0, 30.0]))
+    assert _fluid(late, p.cut, p.work.sum(1)) == pytest.approx(10)
+    # cut another way: 3 s more
+    assert _fluid(replace(p, switch=3.0), np.array([0, 0]), p.work.sum(1)) == pytest.approx(6.5)
+
+
+# --- the balancer ----------------------------------------------------------------------------------------------------
+
+
+def test_the_balancer_moves_what_shortens_the_longest_seat_most():
+    p = problem([[3, 2, 1]], [0, 0, 0], [0, 0])
+    assert evened(p, p.cut).seat.tolist() == [1, 0, 0] and evened(p, p.cut).seconds == 3
+    assert evened(replace(p, move=np.full(3, 0.5)), p.cut).seconds == 3.5
+    assert evened(replace(p, fixed=np.array([1.0])), p.cut).seconds == 4  # a seat in use takes 1 s more
+    assert evened(replace(p, move=np.full(3, 6.0)), p.cut).seat.tolist() == [0, 0, 0]
+    assert evened(p, p.cut, 0).seat.tolist() == [0, 0, 0]
+
+
+def test_the_balancer_moves_to_where_there_is_room():
+    p = problem([[3, 2, 1]], [0, 0, 0], [0, 0], kv=[4, 3, 1], capacity=[8])
+    assert evened(p, p.cut).seat.tolist() == [1, 0, 0]
+    tight = problem([[9, 2, 1, 1]], [0, 0, 0, 1], [0, 0], kv=[5, 3, 1, 6], capacity=[9])
+    assert evened(tight, tight.cut, 1).seat.tolist() == [0, 1, 0, 1]  # of 3 tokens, all that is free
+    full = replace(tight, kv=np.array([5, 4, 4, 6.0]), capacity=np.array([9.5]))
+    assert evened(full, full.cut).seat.tolist() == [0, 0, 0, 1]
+
+
+# --- what is expected ------------------------------------------------------------------------------------------------
+
+
+def test_lengths_are_smoothed_with_a_damped_trend():
+    """Level 100, 150, 177; trend 0, 5, 6.3; of the trend 0.8 is expected next."""
+    history = [np.full(4, tokens) for tokens in (100.0, 200.0, 200.0)]
+    assert forecast(history[:1], 999).tokens == pytest.approx(np.full(512, 100.0))
+    assert forecast(history[:2], 999).tokens == pytest.approx(np.full(512, 154.0))
+    assert forecast(history, 999).tokens == pytest.approx(np.full(512, 182.04))
+
+
+def test_a_response_as_long_as_any_expected_has_half_of_what_is_allowed_to_come():
+    expected = LengthForecast(np.array([10.0, 20.0]), 100)
+    assert expected.remaining(20).tolist() == [40]
+    assert expected.remaining(19).tolist() == [1]
+
+
+def test_a_cut_is_left_as_soon_as_that_pays():
+    cost, nothing = np.array([[1.0, 1, 5], [3, 3, 1]]), np.zeros((2, 3))
+    total, fixed = _best_path(cost, nothing, 1.0)
+    assert total.tolist() == [1 + 1 + 1 + 1, 3 + 3 + 1]
+    assert fixed.tolist() == [1, 0]  # the switch
+    assert _best_path(cost, nothing, 9.0)[0].tolist() == [7, 7]
+    assert _best_path(cost, cost / 2, 9.0)[1].tolist() == [3.5, 3.5]
+
+
+def test_survivors_are_those_with_more_tokens_to_come():
+    """Four responses of 10 tokens, two of 30."""
+    grid, alive = _survivors([np.array([10.0]), np.array([30.0])], np.array([4, 2]))
+    middle = (grid[1:] + grid[:-1]) / 2
+    assert grid[0] == 0 and grid[-1] == 30
+    assert alive.tolist() == [6.0 if at < 10 else 2.0 for at in middle]
+
+
+# --- seats -----------------------------------------------------------------------------------------------------------
+
+EXPERTS = ("model=Qwen3-30B-A3B", "training.ep=8")
+
+
+def test_experts_are_parallel_only_where_attention_is_replicated():
+    w = read_recipe("grpo-64", EXPERTS)
+    engines = engines_of(w)
+    for cut, step, kv, count in zip(engines.cuts, engines.steps, engines.kv_tokens, engines.replicas, strict=True):
+        assert count * cut.gpus == 8
+        ep = cut.tp * cut.dp if cut.dp > 1 else 1
+        server = replace(server_of(w), tp=cut.tp, dp=cut.dp, ep=ep)
+        assert (step, kv) == (step_of(server), server.kv_capacity_tokens)
+    assert {cut.dp for cut in engines.cuts} > {1}
+
+
+def test_replicas_of_a_seat_lie_side_by_side_and_moves_cost_what_their_bytes_and_tokens_do():
+    w = read_recipe("grpo-64", ())
+    seats = Seats(w, engines_of(w), Tuning())
+    wide = [cut.gpus for cut in seats.engines.cuts].index(2)
+    assert seats.count == 4
+    assert seats.gpus(1, wide, 3) == (32 + 8 + 6, 32 + 8 + 7)
+    tokens = np.array([1000, 5000])
+    rate = w.nic_bps * 2 / 8
+    assert seats.carry(wide, tokens) == pytest.approx(tokens * w.model.kv_bytes_per_token / rate)
+    step = seats.engines.steps[wide]
+    again = [step.mixed(0, 0, n, n**2 / 2) for n in (1000, 5000)]
+    assert seats.prefill(wide, tokens) == pytest.approx(again)
+
+
+# --- a step ----------------------------------------------------------------------------------------------------------
+
+SMALL = ("generation.batch=64", "generation.max_response=2048", "steps=2")
+
+
+@cache
+def made(**tuning):
+    return orchestrate(read_recipe("grpo-64", SMALL), 0, Tuning(**tuning))
+
+
+def test_plans_come_every_period_while_anybody_generates():
+    """Nobody gains enough to follow one, so a step runs on as it began."""
+    s = made(period_s=2.0, balance_s=2.0, hysteresis=1e9, moves=0.0)
+    assert s.facts["replans"] == s.facts["moved"] == s.facts["balanced"] == 0
+    ends = [step.generated.seconds for step in s.steps]
+    assert s.facts["plans"] == sum(ceil(end / 2) - 1 for end in ends) > 0
+    assert made(period_s=1e6, moves=0.0).facts["plans"] == 0
+
+
+def test_rounds_and_segments_stand_where_they_happen():
+    s = made(period_s=1.0, hysteresis=0.0, switch_s=0.5)
+    begin = {p.step: p.start for p in s.plan.phases if p.kind == "generation"}
+    spans = {(x.step, x.gpus, x.start, x.what): x.seconds for x in s.spans}
+    rounds = 0
+    for step in s.steps:
+        segments, start = step.generated.segments, begin[step.number]
+        for part in segments:
+            key = (step.number, part.gpus, start + part.start, f"generation {part.cut}")
+            assert spans[key] == part.end - part.start
+            if part.switch:
+                before = (step.number, part.gpus, start + part.start - part.switch, "switch")
+                assert spans[before] == part.switch
+        for name in step.generated.rounds:
+            (phase,) = (p for p in s.plan.phases if (p.kind, p.step) == (name, step.number))
+            mine = [part for part in segments if part.round == name]
+            first = min(part.start - part.switch for part in mine)
+            assert phase.start == pytest.approx(start + first)
+            assert phase.seconds == pytest.approx(max(part.start for part in mine) - first)
+            rounds += 1
+    assert rounds and s.facts["servers_cut"]

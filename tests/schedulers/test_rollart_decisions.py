@@ -1,0 +1,262 @@
+"""RollArt's decisions one by one: an engine driven by hand, rules of steps, shares of a batch."""
+
+from math import inf
+
+import numpy as np
+import pytest
+
+from rfabric.compute.gpus import GPUS
+from rfabric.compute.named import read_model
+from rfabric.compute.roofline import CHUNK_TOKENS, Server, step_of
+from rfabric.compute.sync_time import UNPACK
+from rfabric.errors import RFabricError
+from rfabric.folders import data_dir
+from rfabric.rl import phases, read_recipe
+from rfabric.schedulers.rollart.engines import AgentEngine, AgentTurn, Pool, Trajectory
+from rfabric.schedulers.rollart.recipe import RecipeTrajectories, _parts
+from rfabric.schedulers.rollart.rules import Iteration, RolloutOutcome, RolloutRules
+from rfabric.schedulers.rollart.tasks import Episode, Task, draw
+from rfabric.schedulers.rollart.trajectories import play
+from rfabric.schedulers.rollart.weights import BUCKET, PULL, PUSH, transfer
+
+MODEL = read_model(data_dir("traffic") / "models" / "Qwen3-8B.json")
+SERVER = Server(MODEL, GPUS["H800"])
+STEP = step_of(SERVER)
+TASK = Task("task", (1, 4), 2000, 100, 0.0, 3000)
+
+
+def engine(utilisation=0.9):
+    return AgentEngine(0, Pool("H800", Server(MODEL, GPUS["H800"], utilisation=utilisation), 1))
+
+
+def someone(number=0, group=None, task=TASK, outputs=(100, 100), prompt=2000):
+    own = number if group is None else group
+    return Trajectory(Episode(number, task, own, prompt, outputs, (0.0,) * len(outputs)), 0)
+
+
+def turn(who, n=0, computed=0):
+    return AgentTurn(who, who.episode.context(n), who.episode.outputs[n], computed)
+
+
+def played_out(e, now=0.0):
+    """(when, turns that ended) until the engine has nothing to do."""
+    found = []
+    while (when := e.plan(now)) is not None:
+        now = when
+        found += [(now, one) for one in e.fire()]
+    return found
+
+
+# --- an engine -------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_engine_has_nothing_and_a_used_one_keeps_the_context():
+    e, who = engine(), someone()
+    assert (e.clock, e.context, e.held, e.kept, e.live, e.peak) == (0,) * 6
+    assert e.plan(3.0) is None
+    e.submit(turn(who), 1.0)
+    assert e.queued == 2100
+    ((when, _),) = played_out(e, 1.0)
+    assert when == 1 + STEP.mixed(0, 0, 2000, 2000**2 / 2) + STEP.seconds(1, 2001, 99)
+    assert (e.queued, e.held, e.context, e.kept, e.peak) == (0, 0, 0, 2100, 2100)
+    assert e.clock == 1 * 0 + 99  # the first token comes with the prompt
+    assert e.prefill == pytest.approx(STEP.mixed(0, 0, 2000, 2000**2 / 2))
+    assert e.decode == pytest.approx(STEP.seconds(1, 2001, 99))
+    e.forget(who)
+    assert e.kept == 0
+
+
+def test_the_next_turn_prefills_what_is_new_and_others_prefill_the_prompt_of_their_group_once():
+    e, who = engine(), someone()
+    e.submit(turn(who), 0.0)
+    ((first, _),) = played_out(e)
+    who.turn = 1
+    e.submit(turn(who, 1), first)
+    ((second, _),) = played_out(e, first)
+    again = STEP.mixed(0, 0, 3000, 3000 * (2100 + 1500)) + STEP.seconds(1, 5101, 99)
+    assert second - first == pytest.approx(again, rel=1e-9)
+    e.submit(turn(someone(1, group=0)), second)
+    ((third, _),) = played_out(e, second)
+    shared = STEP.mixed(0, 0, 1, 1999.5) + STEP.seconds(1, 2001, 99)
+    assert third - second == pytest.approx(shared, rel=1e-9)
+
+
+def test_long_prompts_are_prefilled_in_chunks_beside_who_decodes():
+    e, short, long = engine(), someone(0, outputs=(50,), prompt=10), someone(1, outputs=(1,), prompt=CHUNK_TOKENS + 7)
+    e.submit(turn(short), 0.0)
+    now = e.plan(0.0)
+    e.fire()
+    begun = e.plan(now)
+    assert begun == pytest.approx(now + STEP.seconds(1, 11, 49))
+    e.submit(turn(long), now + 1e-9)  # decoding stops after the step under way
+    now2 = e.plan(now)
+    assert now2 == pytest.approx(now + STEP.seconds(1, 11, 1))
+    assert e.fire() == []
+    part = CHUNK_TOKENS - 1
+    now3 = e.plan(now2)
+    assert now3 == pytest.approx(now2 + STEP.mixed(1, 12, part, part**2 / 2))
+    assert e.fire() == []
+    now4 = e.plan(now3)
+    assert now4 == pytest.approx(now3 + STEP.mixed(1, 13, 8, 8 * (part + 4)))
+    assert [t.who for t in e.fire()] == [long]
+    ((end, last),) = played_out(e, now4)
+    assert last.who is short and end == pytest.approx(now4 + STEP.seconds(1, 14, 46))
+
+
+def test_who_has_no_room_waits_and_kept_contexts_give_way():
+    e = engine(0.25)
+    half = e.capacity // 2 + 1
+    one, two = (someone(k, outputs=(half - 50,), prompt=50) for k in (0, 1))
+    e.submit(turn(one), 0.0)
+    assert not e.busy
+    e.submit(turn(two), 0.0)
+    assert e.busy
+    (first, a), (second, b) = played_out(e)
+    assert (a.who, b.who) == (one, two) and second > first
+    assert e.peak == half and e.kept == half and list(e.left_behind) == [two]
+    exact = someone(3, outputs=(e.capacity - 50,), prompt=50)
+    e.submit(turn(exact), second)
+    too_long = someone(2, outputs=(e.capacity,), prompt=50)
+    with pytest.raises(RFabricError, match="a turn needs"):
+        e.submit(turn(too_long), second)
+
+
+def test_new_weights_prefill_all_that_is_in_flight_again():
+    e, who = engine(), someone()
+    e.submit(turn(who), 0.0)
+    now = e.plan(0.0)
+    e.fire()
+    e.plan(now)
+    ten = now + STEP.seconds(1, 2001, 10)
+    e.update(ten - 1e-9, 4.0)  # in the tenth step
+    assert e.plan(ten) == pytest.approx(ten)
+    e.fire()
+    when = e.plan(ten)
+    assert when == pytest.approx(ten - 1e-9 + 4 + STEP.mixed(0, 0, 2011, 2011**2 / 2))
+    e.fire()
+    ((end, _),) = played_out(e, when)
+    assert end == pytest.approx(when + STEP.seconds(1, 2012, 88))
+    assert e.kept == 2100
+
+
+def test_an_aborted_turn_leaves_after_the_step_under_way():
+    e, one, two = engine(), someone(0), someone(1)
+    turns = [turn(one), turn(two)]
+    for each in turns:
+        e.submit(each, 0.0)
+    now = e.plan(0.0)
+    e.fire()
+    e.plan(now)
+    e.abort(turns[0], now + 1e-9)
+    assert e.plan(now) == pytest.approx(now + STEP.seconds(2, 4002, 1))
+    e.fire()
+    ((end, last),) = played_out(e, now + STEP.seconds(2, 4002, 1))
+    assert last is turns[1]
+    assert end == pytest.approx(now + STEP.seconds(2, 4002, 1) + STEP.seconds(1, 2002, 98))
+    assert (e.held, e.context, e.kept) == (0, 0, 2100)
+
+
+def test_kv_that_came_from_elsewhere_is_not_prefilled():
+    e, who = engine(), someone()
+    e.submit(AgentTurn(who, 2001, 99, computed=2001), 0.0)
+    ((when, _),) = played_out(e)
+    assert when == STEP.seconds(1, 2001, 99) and e.prefill == 0
+
+
+# --- rules, outcome --------------------------------------------------------------------------------------------------
+
+
+def test_steps_ahead_are_those_said_or_the_staleness():
+    assert RolloutRules(8, staleness=3).steps_ahead == 3
+    assert RolloutRules(8, staleness=3, ahead=0).steps_ahead == 0
+    rules = RolloutRules(24, 4, redundancy=1.5)
+    assert (rules.members, rules.slots, rules.environments) == (6, 6, 36)
+
+
+def test_the_mean_step_leaves_the_first_out():
+    ends = (10.0, 16.0, 26.0, 31.0)
+    steps = tuple(Iteration(i, 0.0, 0.0, 0.0, (0.0, end), (), ()) for i, end in enumerate(ends))
+    outcome = RolloutOutcome(steps, {}, (), ())
+    assert outcome.step_seconds() == 7
+    assert outcome.step_seconds(2) == 7.5
+    assert outcome.step_seconds(0) == 31 / 4
+
+
+def test_continuous_groups_begin_anew_for_as_many_steps_as_they_may_be_ahead():
+    """Rollouts of 1 s, training of 100 s: meanwhile a batch waits, the next is there and `ahead` more."""
+    quick = Task("quick", (1, 1), 10, 5, 0, 0, reset=1.0)
+    for ahead in (1, 2, 4):
+        rules = RolloutRules(4, 2, parallel=True, continuous=True, staleness=8, ahead=ahead)
+        outcome = play([Pool("H800", SERVER, 1)], lambda k: draw(quick, k, 0, 999, 2), lambda _: 100.0, rules, 3)
+        begun = [at for at, what, _ in outcome.events if what == "begin" and at < 99]
+        assert len(begun) == 4 * (3 + ahead)
+
+
+def test_waiting_for_weights_and_standing_still_for_them():
+    """A step trains 5 s; its weights are on their way for 4 s, and engines then stand still for 2 s."""
+    task = Task("quick", (1, 1), 10, 5, 0, 0, reset=1.0)
+    rules = RolloutRules(2, parallel=True, continuous=True, suspended=2.0, transfer=4.0)
+    outcome = play([Pool("H800", SERVER, 1)], lambda k: draw(task, k, 0, 999), lambda _: 5.0, rules, 3)
+    first, second, third = outcome.iterations
+    assert first.resumed == first.ready
+    assert second.resumed == pytest.approx(first.training[1] + 4 + 2)
+    assert third.training == pytest.approx((second.training[1] + 6, second.training[1] + 11))
+
+
+# --- tasks, weights --------------------------------------------------------------------------------------------------
+
+
+def test_contexts_grow_by_answers_and_what_is_observed():
+    e = someone(outputs=(100, 50, 7)).episode
+    assert [e.context(t) for t in range(3)] == [2000, 5100, 8150]
+    assert (e.tokens, e.response) == (8157, 157)
+    cut = draw(Task("cut", (3, 3), 10, 50, 0.0, 20), 0, 0, 100)
+    assert cut.outputs == (50, 20) and cut.tokens == 100
+    assert draw(Task("cut", (3, 3), 10, 50, 0.0, 40), 0, 0, 100).outputs == (50,)
+
+
+def test_a_response_is_cut_into_turns_as_even_as_they_go():
+    assert _parts(10, 3) == (3, 3, 4) and _parts(2, 3) == (1, 1) and _parts(9, 1) == (9,)
+
+
+def test_own_trajectories_are_the_recipe_s_responses_and_spare_ones_are_others():
+    w = read_recipe("grpo-64", ["generation.batch=16", "generation.group_size=4", "training.mini_batches=1"])
+    made = RecipeTrajectories(w, Task("own", (1, 1), 1, 1, 0, 0, latency=2.0), 3, 5)
+    prompts, outputs = phases.responses(w, 3, 0)
+    for number in range(80):
+        group, member = divmod(number, 5)
+        e = made.episode(number)
+        assert (e.group, e.prompt) == (group, prompts[4 * group])
+        if member < 4:
+            assert e.outputs == (outputs[4 * group + member],)
+    later = phases.responses(w, 3, 1)
+    assert made.episode(80).outputs == (later[1][0],) and made.episode(80).prompt == later[0][0]
+    spare = {made.episode(5 * group + 4).outputs for group in range(16)}
+    assert len(spare - {(n,) for n in outputs}) > 12
+
+
+def test_weights_go_in_buckets_the_last_of_which_is_pulled_alone():
+    sent = transfer(4 * BUCKET)
+    assert sent.push == pytest.approx(4 * BUCKET / PUSH + BUCKET / PULL)
+    assert (sent.pull, sent.load) == (4 * BUCKET / PULL, 4 * BUCKET / UNPACK)
+    tiny = transfer(BUCKET / 2)
+    assert tiny.push == pytest.approx(BUCKET / 2 * (1 / PUSH + 1 / PULL))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"failure": 1.0}, "is a chance"), ({"failure": -0.1}, "is a chance"), ({"output": 0.5}, "1 token or more"),
+     ({"spread": float("nan")}, "must be 0 or more"), ({"heavy": ""}, "use prefill or decode")],
+)  # fmt: skip
+def test_tasks_have_limits(change, said):
+    about = {"name": "t", "turns": (1, 1), "prompt": 1, "output": 1, "tail": 0, "observed": 0}
+    assert Task(**about).failure == 0 and Pool("p", SERVER, 1).link == inf
+    with pytest.raises(RFabricError, match=said):
+        Task(**(about | change))
+
+
+def test_environments_that_answer_before_they_are_asked_answer_at_once():
+    task = Task("quick", (4, 4), 10, 5, 0, 0, latency=0.1, spread=5.0, reset=3.0)
+    drawn = [draw(task, k, 0, 999).latencies for k in range(50)]
+    assert {one[0] for one in drawn} == {3.0}
+    assert np.min(drawn) == 0.0

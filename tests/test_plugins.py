@@ -1,0 +1,264 @@
+"""Plug-ins by file: our examples run from end to end; a stranger's mistakes are told by line."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rfabric import plugins
+from rfabric.cli import main
+from rfabric.control.core import Core
+from rfabric.control.fake import FakeSwitches
+from rfabric.control.schema import pairs_request, plan_request
+from rfabric.errors import RFabricError
+from rfabric.fabric import BUILDERS, fabric_names, fat_tree, parse_fabric, rfabric
+from rfabric.optics import POLICIES, Circuits, Demand, joined, parse_policy
+from rfabric.optics.check import faults
+from rfabric.rl.workload import read_recipe
+from rfabric.routing import routes_of
+from rfabric.routing.schemes import SCHEMES, SPLIT, Routing
+from rfabric.schedulers.table import SCHEDULERS, Policies, parse_policies, scheduled, schedulers
+from rfabric.study.known import known
+
+ROOT = Path(__file__).parents[1]
+RING, ONE_PATH = ROOT / "controller" / "ring_policy.py", ROOT / "controller" / "one_path.py"
+LONGEST, TORUS = ROOT / "traffic" / "longest_first.py", ROOT / "topologies" / "torus.py"
+
+
+def told(capsys, *words):
+    """The run that the command line tells of."""
+    assert main(["simulate", "--traffic", "grpo-64", "--json", "-q", *words]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def idle(fabric):
+    return Demand.none(fabric.racks)
+
+
+# --- the examples ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", [RING, ONE_PATH, LONGEST, TORUS], ids=lambda f: f.stem)
+def test_an_example_is_short(file):
+    assert len(file.read_text().splitlines()) < 60
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "file"),
+    [
+        (["--topo", f"{TORUS},rows=2,columns=8"], "fabric", TORUS),
+        (["--topo", "rfabric", "--policy", f"{RING}:ring,skip=2"], "policy", RING),
+        (["--topo", "fat-tree", "--routing", f"{ONE_PATH}:one-path"], "routing", ONE_PATH),
+        (["--topo", "fat-tree", "--policy", f"{LONGEST}:longest-first"], "scheduler", LONGEST),
+    ],
+)
+def test_an_example_runs_and_the_run_says_whose_file_it_was(words, key, file, capsys, tmp_path):
+    summary = told(capsys, *words, "--out", str(tmp_path))
+    assert summary["runs"][0][key] == words[-1]
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert summary["versions"][str(file)] == f"sha256:{digest}"
+
+
+def test_a_scheduler_and_a_policy_of_ones_own_go_together(capsys, tmp_path):
+    both = f"{LONGEST}:longest-first+{RING}:ring,granularity=one-shot"
+    assert parse_policies(both) == Policies(*both.split("+"))
+    run = told(capsys, "--topo", "rfabric", "--policy", both, "--out", str(tmp_path))["runs"][0]
+    assert [run["scheduler"], run["policy"]] == both.split("+")
+
+
+@pytest.mark.parametrize("spec", ["rfabric", "rfabric,pods=1,tors=5,gpus=2", "topoopt,servers=6", "rfabric,planes=6"])
+def test_the_ring_passes_every_rack_once(spec):
+    """An even ring closes, an odd one stays open at one place; walked along, it meets all racks."""
+    fabric = parse_fabric(spec)
+    lit = parse_policy(str(RING), fabric).decide(idle(fabric), Circuits(), 0.0).check(fabric)
+    sides = list(joined(fabric, lit))
+    n = len(fabric.racks)
+    assert len(sides) == n - n % 2
+    seen, left = {fabric.racks[0]}, {fabric.racks[0]}
+    while left:
+        left = {rack for side in sides if side & left for rack in side} - seen
+        seen |= left
+    assert seen == set(fabric.racks)
+    assert parse_policy(str(RING), fabric).decide(idle(fabric), lit, 1.0) == lit
+
+
+def test_on_one_path_pairs_of_two_racks_share_their_way():
+    fabric = fat_tree()
+    routes = routes_of(fabric, Circuits(), Routing(f"{ONE_PATH}:one-path"))
+    ways = {routes.links(a, b)[1:-1] for a in ("h1", "h2", "h3") for b in ("h61", "h62")}
+    assert len(ways) == 1
+    pairs = [(a, b) for a in fabric.hosts[::5] for b in fabric.hosts[::7] if a != b]
+    assert faults(fabric, Circuits(), pairs, Routing(str(ONE_PATH))) == []
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 5), (4, 4), (2, 3), (2, 2)])
+def test_in_a_torus_a_way_is_as_long_as_around_both_corners(rows, columns):
+    fabric = parse_fabric(f"torus,rows={rows},columns={columns},gpus=1")
+    across, down = (n if n > 2 else 1 for n in (columns, rows))  # two of a row are neighbours once
+    assert len(fabric.links) == rows * columns + rows * across + columns * down
+    for i, host in enumerate(fabric.hosts[1:], 1):
+        down, right = divmod(i, columns)
+        hops = min(down, rows - down) + min(right, columns - right)
+        assert len(routes_of(fabric, Circuits()).path("h1", host)) == hops + 2
+
+
+def test_longest_first_deals_the_same_responses_no_worse_than_its_bound():
+    """No replica has more than the average and one group: so Graham's rule, whatever the lengths."""
+    w = read_recipe("grpo-64")
+    own, plain = (scheduled(w, 3, name) for name in (f"{LONGEST}:longest-first", "sync"))
+    for mine, theirs in zip(own.steps, plain.steps, strict=True):
+        ours, recipe = (np.concatenate(step.generated.outputs) for step in (mine, theirs))
+        assert sorted(ours.tolist()) == sorted(recipe.tolist())
+        groups = recipe.reshape(-1, w.generation.group_size).sum(1)
+        tokens = [mine.generated.response_tokens(r) for r in range(len(w.replicas))]
+        assert max(tokens) <= sum(tokens) / len(tokens) + groups.max()
+        assert own.facts["most_tokens_of_a_replica"][mine.number] == max(tokens)
+
+
+# --- files that are wrong ----------------------------------------------------------------------
+
+POLICY = "from dataclasses import dataclass\nfrom rfabric.optics import CircuitPolicy, Circuit, Circuits\n" + (
+    "class Mine(CircuitPolicy):\n    def decide(self, demand, circuits, now, plan=()):\n        {}\n"
+    "policies = {{'mine': Mine}}\n"
+)
+SCHEDULER = "def mine(w, seed, settings):\n    {}\nschedulers = {{'mine': mine}}\n"
+ROUTING = "import numpy as np\ndef mine(choices, sent, rack, to):\n    {}\nroutings = {{'mine': mine}}\n"
+WRONG = {
+    "policy": [
+        ("import nosuch", "mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; mend the file"),
+        ("x = 1\n)", "mine.py, line 2: SyntaxError"),
+        ("raise SystemExit(3)", "mine.py, line 1: SystemExit: 3; mend the file"),
+        ("fabrics = {}", "mine.py offers no policies = {name: class}; copy controller/ring_policy.py"),
+        ("policies = {'mine': print}", "is no CircuitPolicy; see controller/ring_policy.py"),
+        ("policies = {'other': dict}", "mine.py has no policy 'mine'; it has other"),
+        (POLICY.format("return 1 / 0"), "mine.py, line 5: ZeroDivisionError: division by zero; mend the file"),
+        (POLICY.format("return None"), "mine.py: mine returned None, no Circuits; see controller/ring_policy.py"),
+        (POLICY.format("return Circuits(frozenset([Circuit.parse('a1:1-a1:99')]))"), "mine.py:mine: "),
+    ],
+    "scheduler": [
+        ("schedulers = {'mine': 3}", "mine.py offers no schedulers = {name: function}; copy traffic/longest_first.py"),
+        (SCHEDULER.format("return w.nothing"), "mine.py, line 2: AttributeError: 'Workload' object has no attribute"),
+        (SCHEDULER.format("return w"), "no Scheduled; see traffic/longest_first.py"),
+    ],
+    "routing": [
+        ("x = 1", "mine.py offers no routings = {name: function}; copy controller/one_path.py"),
+        (ROUTING.format("return rack[0, 0]"), "mine.py, line 3: IndexError"),
+        (ROUTING.format("return None"), "mine returned None, no ndarray; see controller/one_path.py"),
+        (ROUTING.format("return np.zeros(3)"), "returned float64 of shape (3,), not whole numbers of shape ("),
+        (ROUTING.format("return np.zeros((len(rack), 2), int)"), "is no way from rack "),
+        (ROUTING.format("return np.full((len(rack), 1), 10**9)"), "is no way from rack "),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "text", "why"), [(k, *case) for k, cases in WRONG.items() for case in cases])
+def test_a_file_that_breaks_is_told_by_its_line(kind, text, why, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(text)
+    option = "--routing" if kind == "routing" else "--policy"
+    named = {"scheduler": "mine.py:mine+static"}.get(kind, "mine.py:mine")
+    code = main(["simulate", "--traffic", "grpo-64", "-q", "--topo", "rfabric", option, named])
+    said = capsys.readouterr().err
+    assert code == 2 and said.count("\n") == 1 and "Traceback" not in said
+    assert why in said
+
+
+@pytest.mark.parametrize("option", ["--policy", "--routing"])
+def test_a_file_that_is_not_there_is_named(option, capsys):
+    assert main(["simulate", "-q", "--topo", "fat-tree", option, "nowhere.py:x"]) == 2
+    assert "file nowhere.py" in capsys.readouterr().err
+
+
+def test_settings_of_a_policy_of_ones_own_are_checked():
+    fabric = rfabric()
+    with pytest.raises(RFabricError, match="'skp=2' is not a setting, did you mean skip.; .*granularity, slot, skip"):
+        parse_policy(f"{RING}:ring,skp=2", fabric)
+    with pytest.raises(RFabricError, match="skip=x must be a whole number"):
+        parse_policy(f"{RING}:ring,skip=x", fabric)
+    with pytest.raises(RFabricError, match="no granularity 'daily'"):
+        parse_policy(f"{RING}:ring,granularity=daily", fabric)
+
+
+def test_an_edited_file_is_read_anew(tmp_path):
+    file = tmp_path / "mine.py"
+    for value in (3, 4, 3):  # the same size in the same second
+        file.write_text(
+            f"from rfabric.fabric import ideal\ndef mine():\n    return ideal({value})\nfabrics = {{'m': mine}}\n"
+        )
+        assert len(parse_fabric(str(file)).hosts) == value
+
+
+def test_a_file_leaves_nothing_beside_it(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(RING.read_text())
+    parse_policy(str(file), rfabric())
+    assert os.listdir(tmp_path) == ["mine.py"]
+
+
+MIXED = SCHEDULER.format("return None") + "policies = {'ring': dict}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "spec", "found"),
+    [
+        (MIXED, "mine.py:mine", "scheduler"),
+        (MIXED, "mine.py:ring", "circuits"),
+        (MIXED, "mine.py+mine.py", "both"),
+        (MIXED, "mine.py", "the file holds schedulers and circuit policies; name one"),
+        (MIXED, "mine.py:rng", "mine.py has no policy 'rng', did you mean ring?; it has ring"),
+        (SCHEDULER.format("return None"), "mine.py", "scheduler"),
+    ],
+)
+def test_whether_a_file_schedules_or_chooses_circuits_is_read_from_its_tables(text, spec, found, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(text)
+    own = {"scheduler": Policies(spec, "own"), "circuits": Policies("", spec), "both": Policies("mine.py", "mine.py")}
+    if found in own:
+        assert parse_policies(spec) == own[found]
+    else:
+        with pytest.raises(RFabricError) as error:
+            parse_policies(spec)
+        assert found in str(error.value)
+
+
+# --- the controller ----------------------------------------------------------------------------
+
+
+def test_a_controller_runs_the_files_it_was_started_with_and_no_others(monkeypatch):
+    fabric = rfabric(pods=2, tors=2, gpus=2)
+    demand = {"racks": list(fabric.racks), "bytes": np.ones((4, 4)).tolist()}
+    body = {"policy": f"{RING}:ring", "demand": demand}
+    pairs = {"pairs": [["h1", "h8"]], "routing": f"{ONE_PATH}:one-path"}
+    monkeypatch.delenv(plugins.LISTED, raising=False)
+    for ask, data in ((plan_request, body), (pairs_request, pairs)):
+        with pytest.raises(
+            RFabricError, match="a controller runs only files it was started with; start it with RFABRIC"
+        ):
+            ask(data, fabric)
+    for key, value in plugins.listing(body["policy"], pairs["routing"]).items():
+        monkeypatch.setenv(key, value)
+    assert pairs_request(pairs, fabric)[1].scheme == pairs["routing"]
+    switches = FakeSwitches(fabric)
+    core = Core(fabric, switches, switches.clock)
+    core.connected(core.name_of)
+    planned = core.plan(plan_request(body, fabric))
+    assert planned[1].why
+
+
+def test_names_of_ours_need_no_listing():
+    assert plugins.listing("demand", "placed", "orchestrrl+phase") == plugins.digests("demand", "fat-tree,k=4") == {}
+
+
+# --- what there is -----------------------------------------------------------------------------
+
+
+def test_what_there_is_comes_from_the_tables_with_a_line_each():
+    every = known()
+    assert set(every["fabrics"]) == set(fabric_names()) >= set(BUILDERS)
+    assert set(every["policies"]) == {"own", *POLICIES}
+    assert set(every["schedulers"]) == set(schedulers()) > set(SCHEDULERS)
+    assert set(every["routing"]) == {*SCHEMES, SPLIT}
+    assert all(len(line) > 10 and "\n" not in line for lines in every.values() for line in lines.values())
