@@ -679,7 +679,7 @@ RACKS = len(SMALL.racks)
     st.one_of(st.just(math.inf), AMOUNT),
     st.text(max_size=5),
     st.tuples(AMOUNT, AMOUNT, AMOUNT),
-    st.one_of(st.none(), st.integers(0, 9)),
+    st.lists(st.integers(1, 9), max_size=3).map(tuple),
 )
 def test_a_demand_comes_back_from_its_json_as_it_was(rows, window, phase, times, follows):
     wanted = Demand(SMALL.racks, rows, window, phase, *times, follows)

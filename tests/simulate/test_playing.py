@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from rfabric.fabric import rfabric
-from rfabric.optics import Circuits, light, planes
+from rfabric.optics import Circuits, Timing, light, planes
 from rfabric.optics.rounds import Rounds
 from rfabric.routing.schemes import ECMP
 from rfabric.simulate.playing import RoundWays, RunningRounds
+from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder
 from rfabric.trace.pairs import Pairs
 from rfabric.units import transfer_seconds
@@ -130,3 +131,21 @@ def test_of_light_paths_between_two_racks_the_heaviest_pairs_choose_first_the_le
     assert light_path[0] == light_path[3] and light_path[2] == light_path[1]  # 3 to 4, 1 to 5
     idle = RoundWays(fabric, pairs, lit(fabric, ("t1", "t2")), ECMP, none, none).light
     assert idle.tolist() == [-1] * 4
+
+
+@pytest.mark.parametrize(
+    ("delay", "electrical", "size"),
+    [(0.01, "50Gbit/s", 1e8), (0.03, "50Gbit/s", 3e8), (0.01, "100Gbit/s", 3e8)],
+)
+def test_rounds_begin_at_once_where_the_first_is_lit_already(delay, electrical, size):
+    """Three rounds and two turns; would the first cost a turn too, one set of circuits were taken."""
+    fabric = rfabric(pods=2, tors=2, gpus=1, planes=1, delay=delay, electrical=electrical)
+    b = TraceBuilder(fabric.hosts)
+    last = b.flows([0], [1], 2e9, phase="a", label="one")
+    src, dst = np.nonzero(~np.eye(4, dtype=bool))
+    b.flows(src, dst, size, after=last, phase="b", label="all-to-all")
+    timing = Timing(control=0.0, guard=0.0)
+    result = simulate(fabric, b.build(), "demand,granularity=intra-collective", timing=timing)
+    took = transfer_seconds(2e9 + 3 * size, RATE) + 3 * delay
+    assert result.step_seconds == pytest.approx(took, abs=1e-4)
+    assert len(result.rewires) == 3

@@ -116,6 +116,17 @@ def test_a_flow_in_flight_is_held_and_keeps_its_bytes():
     assert result.finish[0] > transfer_seconds(20e9, RATE) + 0.05
 
 
+def test_a_rewire_that_gains_nothing_by_the_ways_of_its_flows_is_not_taken():
+    """The policy sees racks, and would bring more circuits to one that its four cards cannot fill."""
+    fabric = rfabric(pods=2, tors=2, gpus=4, planes=4, delay="10ms", electrical="100Gbit/s")
+    b = TraceBuilder(fabric.hosts)
+    first = b.flows([8], [12], 1e9, phase="a", label="one")
+    b.flows([15, 3, 7, 0], [11, 7, 3, 4], 5e9, after=first, phase="b", label="four")
+    result = simulate(fabric, b.build(), "demand,granularity=per-phase")
+    assert result.rewires == ()
+    assert result.step_seconds == pytest.approx(transfer_seconds(6e9, RATE), rel=1e-3)
+
+
 def test_slots_rest_while_nothing_is_sent_and_go_on_in_step_with_the_clock():
     rotor = parse_fabric("rotor,tors=4,gpus=1,planes=1")  # slots of 0.1 s, 20 us of dark between
     b = TraceBuilder(rotor.hosts)
