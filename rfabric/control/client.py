@@ -184,7 +184,7 @@ class Client:
 
 
 def _planned(data: dict) -> PlannedRewire:
-    rewire = Rewire(Circuits.from_json(data["circuits_down"]), Circuits.from_json(data["circuits_up"]))
+    rewire = Rewire.from_json(data)
     return PlannedRewire(
         data["epoch"], data["state"], rewire, data["why"], data["least_window_s"], data["later_s"], data["wait"],
         tuple(map(Circuits.from_json, data["others"])),

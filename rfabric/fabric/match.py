@@ -18,7 +18,7 @@ from .cost import bill
 from .model import Fabric
 from .shipped import BUILDERS
 
-Settings = dict[str, int | float | str]
+BuilderSettings = dict[str, int | float | str]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def bandwidth(fabric: Fabric) -> float:
     return (out or nics) / len(fabric.hosts)
 
 
-def variants(fabric: Fabric) -> list[Settings]:
+def variants(fabric: Fabric) -> list[BuilderSettings]:
     """The settings of every way to thin `fabric` that its builder knows, by uplinks, up or down; its own among them."""
     if fabric.name not in BUILDERS:
         raise RFabricError(
@@ -78,7 +78,7 @@ def variants(fabric: Fabric) -> list[Settings]:
     return [given | changes for changes in KNOBS.get(fabric.name, _as_it_is)(given)]
 
 
-def settings_of(fabric: Fabric) -> Settings:
+def settings_of(fabric: Fabric) -> BuilderSettings:
     """The settings that build `fabric` again: its parameters without their units."""
     known = inspect.signature(BUILDERS[fabric.name]).parameters
     bare = {key.removesuffix("_bps").removesuffix("_s"): value for key, value in fabric.parameters.items()}
@@ -111,24 +111,24 @@ def equal_cost_fat_tree(fabric: Fabric) -> tuple[Fabric, float]:
     return found.fabric, found.share
 
 
-def _ratios(down: Callable[[Settings], int]) -> Callable[[Settings], list[Settings]]:
+def _ratios(down: Callable[[BuilderSettings], int]) -> Callable[[BuilderSettings], list[BuilderSettings]]:
     """Every oversubscription that leaves a whole number of uplinks for so many cables below, as far as there are ports."""
     return lambda given: [
         {"oversubscription": down(given) / up} for up in range(min(down(given), given["radix"] - down(given)), 0, -1)
     ]
 
 
-def _counts(key: str) -> Callable[[Settings], list[Settings]]:
+def _counts(key: str) -> Callable[[BuilderSettings], list[BuilderSettings]]:
     """From one uplink a rack to as many as GPUs, as far as a ToR has ports."""
 
-    def counts(given: Settings) -> list[Settings]:
+    def counts(given: BuilderSettings) -> list[BuilderSettings]:
         free = given["radix"] - given["gpus"] - bool(given["electrical"]) if "radix" in given else given["gpus"]
         return [{key: count} for count in range(1, max(min(given["gpus"], free), given[key]) + 1)]
 
     return counts
 
 
-def _as_it_is(_: Settings) -> list[Settings]:
+def _as_it_is(_: BuilderSettings) -> list[BuilderSettings]:
     return [{}]
 
 

@@ -3,7 +3,7 @@
 A Circuit joins two ports of one OCS, Circuits are a matching, a Rewire leads from one set of circuits to the next.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -96,10 +96,16 @@ class Circuits:
         return self
 
     def to_json(self) -> list[str]:
+        """Each circuit as `a1:3-a1:7`, ascending; `from_json` is the inverse.
+
+        >>> Circuits.from_json(["a1:5-2", "a1:1-a1:3"]).to_json()
+        ['a1:1-a1:3', 'a1:2-a1:5']
+        """
         return [str(c) for c in self]
 
     @classmethod
     def from_json(cls, data: Iterable[str]) -> "Circuits":
+        """Read what `to_json` wrote; RFabricError for text that is no circuit, or one listed twice."""
         circuits = [Circuit.parse(text) for text in data]
         if len(set(circuits)) != len(circuits):
             raise RFabricError(f"circuit {next(c for c in circuits if circuits.count(c) > 1)} is listed twice")
@@ -132,6 +138,15 @@ class Rewire:
     def apply(self, old: Circuits) -> Circuits:
         """The circuits after the rewire of `old`."""
         return Circuits((old.items - self.down.items) | self.up.items)
+
+    def to_json(self) -> dict[str, list[str]]:
+        """What goes down and what comes up; `from_json` is the inverse."""
+        return {"circuits_down": self.down.to_json(), "circuits_up": self.up.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping) -> "Rewire":
+        """Read what `to_json` wrote, other keys beside it or not; RFabricError for what no circuit is."""
+        return cls(*(Circuits.from_json(data[key]) for key in ("circuits_down", "circuits_up")))
 
     def __bool__(self) -> bool:
         return bool(self.down.items or self.up.items)

@@ -3,7 +3,7 @@
 In one plane of RFabric a ToR has one uplink, to its pod's aggregation OCS. Two ToRs of a pod are joined by one circuit there; two
 ToRs of different pods by three: aggregation, core, aggregation. There are as many cables to the core as ToRs in a pod, so
 every matching of ToRs can be lit; the up-cable is the ToR's own number, hence lighting one pair never moves another. Where a
-plane needs several core OCSes, `dealing` says which pair crosses which. A fabric may hold OCSes that nothing joins (one per
+plane needs several core OCSes, `cores` says which pair crosses which. A fabric may hold OCSes that nothing joins (one per
 region): `regions` says which racks a plane can join at all.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..errors import RFabricError
 from ..fabric import Fabric, Port
 from .circuits import Circuit, Circuits
-from .dealing import dealt
+from .cores import cores_of
 
 Pair = tuple[str, str]
 
@@ -34,7 +34,7 @@ def light(fabric: Fabric, matchings: dict[int, Iterable[Pair]]) -> Circuits:
         far = [(a, b) for a, b in pairs if uplink[a].port.node != uplink[b].port.node]
         circuits += [Circuit.of(uplink[a].port, uplink[b].port) for a, b in near]
         if len(cores) > 1:
-            circuits += _dealt(fabric, [(uplink[a].port, uplink[b].port) for a, b in sorted(far)], cores)
+            circuits += _through_cores(fabric, [(uplink[a].port, uplink[b].port) for a, b in sorted(far)], cores)
         else:
             circuits += [circuit for a, b in far for circuit in _join(uplink[a], uplink[b])]
     return Circuits(frozenset(circuits))
@@ -116,14 +116,16 @@ def _cores(fabric: Fabric) -> dict[int, dict[str, dict[str, list[Port]]]]:
     return fabric.memo["cores"]
 
 
-def _dealt(fabric: Fabric, pairs: list[tuple[Port, Port]], cores: dict[str, dict[str, list[Port]]]) -> list[Circuit]:
+def _through_cores(
+    fabric: Fabric, pairs: list[tuple[Port, Port]], cores: dict[str, dict[str, list[Port]]]
+) -> list[Circuit]:
     """Circuits through several core OCSes, for rack-facing ports of different aggregation OCSes."""
     number = {agg: i for i, agg in enumerate(dict.fromkeys(agg for below in cores.values() for agg in below))}
     names = list(cores)
     cables = sum(len(below[next(iter(number))]) for below in cores.values())
     free = {core: {agg: list(ports) for agg, ports in below.items()} for core, below in cores.items()}
     found = []
-    chosen = dealt([(number[a.node], number[b.node]) for a, b in pairs], cables, len(names))
+    chosen = cores_of([(number[a.node], number[b.node]) for a, b in pairs], cables, len(names))
     for (a, b), i in zip(pairs, chosen, strict=True):
         ups = [free[names[i]][end.node].pop(0) for end in (a, b)]
         tops = (fabric.peer[up][1] for up in ups)

@@ -11,7 +11,7 @@ settling + guard, and where all that is in flight and begins is predicted to end
 racks that send are cut off from each other, whatever the policy.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -248,6 +248,7 @@ class RewireRecord:
         return self.usable - self.programmed
 
     def to_json(self) -> dict:
+        """The columns of a result; `from_json` is the inverse."""
         return {
             "epoch": self.epoch,
             "phase": self.phase,
@@ -261,3 +262,10 @@ class RewireRecord:
             "hidden_s": self.hidden,
             "exposed_s": self.exposed,
         }
+
+    @classmethod
+    def from_json(cls, data: Mapping) -> "RewireRecord":
+        """Read what `to_json` wrote: `hidden_s` follows from the others."""
+        times = ("requested_s", "programmed_s", "dark_until_s", "usable_s")
+        keys = ("epoch", "phase", *times, "circuits_changed", "lost_bytes", "why", "exposed_s")
+        return cls(*(data[key] for key in keys))

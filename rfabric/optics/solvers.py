@@ -22,7 +22,7 @@ from scipy.sparse.csgraph import connected_components
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..routing import routes_of
-from ..routing.ways import offsets_of
+from ..routing.rows import offsets_of
 from ..units import bytes_in, transfer_seconds
 from .circuits import Demand
 from .planes import Pair, planes, regions, uplinks

@@ -17,6 +17,8 @@ from .setup import PIPELINES, Cluster, Efficiency, Generation, Setup, Training, 
 class Workload(Setup):
     """A job that fits its GPUs; RFabricError names the first thing that does not, its limit and the nearest setting that does."""
 
+    __repr__ = Setup.__repr__
+
     def __post_init__(self):
         count(high=10**4)(self.steps, "steps")
         choice(*PIPELINES)(self.pipeline, "pipeline")

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .ways import Ways, begins, mixed, offsets_of, ranks, spread
+from .rows import begins, mixed, offsets_of, ranks, spread
+from .ways import Ways
 
 MOST_WAYS = 128  # ways looked at for one pair of racks: a ToR has no more uplinks in the fabrics built here
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .ways import begins, ranks
+from .rows import begins, ranks
 
 
 class _Side:

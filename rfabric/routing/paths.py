@@ -21,8 +21,9 @@ from ..errors import RFabricError
 from ..fabric.cabling import cabling_of
 from ..fabric.model import Fabric, Port
 from .choices import Choices
+from .lightpaths import lights
 from .schemes import Chosen, Routing, Sent, chosen, one_way
-from .ways import Ways, lights
+from .ways import Ways
 
 
 @dataclass(frozen=True)

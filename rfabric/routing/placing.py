@@ -19,8 +19,8 @@ from ..units import transfer_seconds
 from .choices import MOST_WAYS, Choices, Offers
 from .inner import Sent as Laid
 from .inner import loops
+from .rows import begins, mixed, offsets_of, ranks, spread
 from .tiers import tiered
-from .ways import begins, mixed, offsets_of, ranks, spread
 
 MOST_ROUNDS = 12  # times that the pairs on overfull cables are looked at, while the busiest cables gain by it
 # Ways looked at for all pairs together, down to so many a pair: the more pairs, the better few ways each even out. The busiest

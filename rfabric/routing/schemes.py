@@ -20,7 +20,7 @@ from ..plugins import KINDS, called, entry, is_file
 from ..units import transfer_seconds
 from .choices import Bundles, Choices, Offers
 from .placing import Placer
-from .ways import mixed, offsets_of, spread
+from .rows import mixed, offsets_of, spread
 
 SCHEMES = {  # one way a pair
     "ecmp": "the hash of the pair picks at every switch among the cheapest next hops",
@@ -131,7 +131,7 @@ def chosen(choices: Choices, scheme: str, sent: Sent) -> Chosen:
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class SplitPairs:
     """Pairs of hosts that spread every flow over several ways at once, as packet spraying and multi-path RDMA do.
 
     Pair i has the ways first[i] to first[i + 1] (int64[n + 1]); `share` float64[ways] of its bytes takes each, they add up to 1;
@@ -144,7 +144,7 @@ class Split:
     links: np.ndarray
 
 
-def split(choices: Choices, src: np.ndarray, dst: np.ndarray) -> Split:
+def split(choices: Choices, src: np.ndarray, dst: np.ndarray) -> SplitPairs:
     """All cheapest ways of host pairs (numbers), every light path of their bundles alike; no way where nothing connects a pair."""
     some, c, ways = choices.bundles, choices.ways.cabling, choices.ways
     racks = c.host_rack[src], c.host_rack[dst]
@@ -159,7 +159,7 @@ def split(choices: Choices, src: np.ndarray, dst: np.ndarray) -> Split:
     pair, rows = np.repeat(pair, beside), np.repeat(rows, beside, axis=0)
     hops = np.append(some.path, -1)[some.first[rows] + turn[:, None] % width[rows]]
     offsets, links = ways.links_along(src[pair], dst[pair], hops, np.zeros(len(pair), bool))
-    return Split(offsets_of(np.bincount(pair, minlength=len(src))), share, offsets, links)
+    return SplitPairs(offsets_of(np.bincount(pair, minlength=len(src))), share, offsets, links)
 
 
 # --- the schemes: light paths of each pair (int64[pairs, longest], -1 beyond the last) -----------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 
 from .choices import Bundles
 from .colouring import coloured
-from .ways import ranks
+from .rows import ranks
 
 
 def tiered(bundles: Bundles, start: np.ndarray, end: np.ndarray, groups: tuple[np.ndarray, ...]) -> np.ndarray:

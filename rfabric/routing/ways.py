@@ -1,11 +1,9 @@
-"""Light paths and ways as arrays: what `routing` says, for fabrics of 100,000 cables and more.
+"""Cheapest ways over light paths as arrays, for fabrics of 100,000 cables and more.
 
-A port is named here by the directed link that leaves it: 2i at end a of cable i, 2i + 1 at end b. The port at the other end of
-its cable is then p ^ 1, and p ^ 1 is the link that comes back. `routing.Routes` gives the same answers one pair at a time.
+Ports and directed links are numbered as in `lightpaths`. `paths.Routes` gives the same answers one
+pair at a time.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -13,8 +11,10 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric.cabling import cabling_of
-from ..fabric.model import Fabric, Port
+from ..fabric.model import Fabric
 from .inner import Net, join, loops
+from .lightpaths import Lights
+from .rows import mixed, offsets_of, spread, summed
 
 MOST_CANDIDATES = (
     1 << 17
@@ -49,60 +49,6 @@ class Entries(NamedTuple):
         found = np.zeros((racks, racks))
         found[self.rows, self.columns] = self.bytes
         return found
-
-
-@dataclass(frozen=True, eq=False)
-class Lights:
-    """Light paths, ordered by the port they leave from.
-
-    out, into: int64[n] ports; offsets: int64[n+1], links: int64, CSR of the directed links in order; rate: float64[n], bit/s
-    of the slowest. cross: int64[2m], the port that a circuit joins to each port, -1 where none does.
-    """
-
-    out: np.ndarray
-    into: np.ndarray
-    offsets: np.ndarray
-    links: np.ndarray
-    rate: np.ndarray
-    cross: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.out)
-
-
-def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights:
-    """Every light path that `circuits` complete, both directions."""
-    c = cabling_of(fabric)
-    cross = _cross(fabric, circuits)
-    path, port = np.arange(len(c.packet_ports)), c.packet_ports
-    into = np.full(len(path), -1, dtype=np.int64)
-    paths, ports = [path], [port]
-    for _ in range(len(fabric.links)):  # longer than any path; a ring of circuits would go on for ever
-        optical = c.is_ocs[c.node[port ^ 1]]
-        into[path[~optical]] = port[~optical] ^ 1
-        path, port = path[optical], cross[port[optical] ^ 1]
-        path, port = path[port >= 0], port[port >= 0]
-        if not len(path):
-            break
-        paths.append(path)
-        ports.append(port)
-    owner, links = np.concatenate(paths), np.concatenate(ports)
-    order = np.argsort(owner, kind="stable")
-    owner, links = owner[order], links[order]
-    lit = into >= 0
-    links, counts = links[lit[owner]], np.bincount(owner, minlength=len(lit))[lit]
-    offsets = offsets_of(counts)
-    rate = np.minimum.reduceat(c.rate[links], offsets[:-1]) if len(counts) else np.zeros(0)
-    return Lights(c.packet_ports[lit], into[lit], offsets, links, rate, cross)
-
-
-def _cross(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray:
-    peer, cross = fabric.peer, np.full(2 * len(fabric.links), -1, dtype=np.int64)
-    ends = [(peer[a][0], peer[b][0]) for a, b in circuits if a in peer and b in peer]
-    if ends:
-        a, b = np.array(ends, dtype=np.int64).T
-        cross[a], cross[b] = b, a
-    return cross
 
 
 class Ways:
@@ -340,46 +286,6 @@ class Ways:
             fits = np.abs(there - here) <= 1e-6 * here
         fits &= np.isfinite(here)
         return owner[fits], arcs[fits]
-
-
-def offsets_of(counts: np.ndarray) -> np.ndarray:
-    """CSR offsets (int64[n+1]) of so many entries each."""
-    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
-
-
-def summed(codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(codes, each once, ascending; float64, the values of each added up in the order in which they stand)."""
-    codes, which = np.unique(codes, return_inverse=True)
-    return codes, np.bincount(which, values, minlength=len(codes))
-
-
-def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """first[0], first[0] + 1, ... counts[0] times, then from first[1], and so on: the entries of CSR rows."""
-    ends = np.cumsum(counts, dtype=np.int64)
-    return np.repeat(first - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
-
-
-def begins(*columns: np.ndarray) -> np.ndarray:
-    """bool[n]: where a run of equal rows of these columns, sorted, begins."""
-    found = np.zeros(len(columns[0]), bool)
-    found[:1] = True
-    for column in columns:
-        found[1:] |= column[1:] != column[:-1]
-    return found
-
-
-def ranks(*columns: np.ndarray) -> np.ndarray:
-    """int64[n]: the place of each row of these columns, sorted, in its run of equal ones."""
-    at = np.arange(len(columns[0]))
-    return at - np.maximum.accumulate(np.where(begins(*columns), at, 0))
-
-
-def mixed(x: np.ndarray) -> np.ndarray:
-    """`routing.mix` of every element (uint64)."""
-    x = x + np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return x ^ x >> np.uint64(31)
 
 
 def _coded(src: np.ndarray, dst: np.ndarray) -> np.ndarray:

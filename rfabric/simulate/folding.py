@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..report.result import Folding, Result, phase_floors
+from ..routing.rows import begins, mixed, spread
 from ..routing.schemes import SPLIT, Routing
-from ..routing.ways import begins, mixed, spread
 from ..trace import PhaseKey, Trace
 from ..trace.pairs import Pairs, PairWays
 from ..units import transfer_seconds

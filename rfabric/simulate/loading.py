@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..fabric import Fabric
-from ..routing.ways import offsets_of
+from ..routing.rows import offsets_of
 from ..trace import Trace
 from ..trace.pairs import Pairs, PairWays
 from .flows import Engine

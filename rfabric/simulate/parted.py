@@ -9,7 +9,7 @@ network card for having more ways. Who calls speaks of rows alone; paths and lat
 
 import numpy as np
 
-from ..routing.ways import offsets_of, spread
+from ..routing.rows import offsets_of, spread
 from .flows import FINISHED, READY, Engine
 
 

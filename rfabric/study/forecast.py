@@ -24,8 +24,8 @@ from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..optics import Circuits, Timing
 from ..optics.planner import cable_mask
+from ..routing.rows import offsets_of, spread
 from ..routing.schemes import Routing
-from ..routing.ways import offsets_of, spread
 from ..trace import Stage, Trace
 from ..trace.pairs import Pairs, PairWays
 from ..units import transfer_seconds

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import RFabricError
-from ..routing.ways import offsets_of, spread
+from ..routing.rows import offsets_of, spread
 from .collectives import Flows
 from .loops import Loop
 from .model import MOST_BYTES, PhaseKey, Trace

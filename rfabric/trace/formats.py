@@ -35,7 +35,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import RFabricError
-from ..routing.ways import offsets_of
+from ..routing.rows import offsets_of
 from ..units import parse_size, parse_time
 from .builder import whole_bytes
 from .loops import Loop

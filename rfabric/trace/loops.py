@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import RFabricError
-from ..routing.ways import offsets_of, spread
+from ..routing.rows import offsets_of, spread
 
 MOST_SECONDS = 1e9  # so that times keep microseconds
 MOST_FOLDED = 1 << 19  # rows a folded trace may have more than it must: what plays and is written in seconds

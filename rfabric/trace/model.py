@@ -25,8 +25,9 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..optics import Demand
+from ..routing.rows import spread
 from ..routing.schemes import Routing, Sent
-from ..routing.ways import Entries, spread
+from ..routing.ways import Entries
 from ..units import show_size, transfer_seconds
 from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
 

@@ -17,8 +17,8 @@ from ..fabric.cabling import cabling_of
 from ..optics import Circuits
 from ..optics.outlook import Load
 from ..routing import Routes, routes_of
-from ..routing.schemes import ECMP, SPLIT, Routing, Split, split
-from ..routing.ways import offsets_of, spread
+from ..routing.rows import offsets_of, spread
+from ..routing.schemes import ECMP, SPLIT, Routing, SplitPairs, split
 from .model import Trace
 
 PARTS = 24  # 1, 2, 3, 4, 6, 8, 12 and 24 equal ways share them evenly; 5 and 7 are off by 4 and 17 % on their busiest
@@ -94,14 +94,14 @@ def _deal(fabric: Fabric, routing: Routing, pairs: Pairs) -> Iterator[tuple[np.n
         yield some, found + dark, np.insert(ways.share, ways.first[:-1][dark], 1.0)
 
 
-def _laid_out(routes: Routes, pairs: Pairs, which: np.ndarray) -> Iterator[tuple[np.ndarray, Split]]:
+def _laid_out(routes: Routes, pairs: Pairs, which: np.ndarray) -> Iterator[tuple[np.ndarray, SplitPairs]]:
     """All ways of pairs, AT_ONCE pairs at a time."""
     for begin in range(0, len(which), AT_ONCE):
         some = which[begin : begin + AT_ONCE]
         yield some, split(routes.choices, pairs.src[some], pairs.dst[some])
 
 
-def _taken(ways: Split, first: np.ndarray, share: np.ndarray) -> np.ndarray:
+def _taken(ways: SplitPairs, first: np.ndarray, share: np.ndarray) -> np.ndarray:
     """The way that each part (CSR `first`, `share`) of each pair takes, -1 where nothing connects it."""
     of_way, of_part = (np.repeat(np.arange(len(f) - 1), np.diff(f)) for f in (ways.first, first))
     ends = _upto(ways.first, ways.share) + of_way

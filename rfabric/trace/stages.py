@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..optics import GRANULARITIES, Demand
-from ..routing.ways import mixed
+from ..routing.rows import mixed
 from .model import PhaseKey, Trace
 
 INSTANT = 9  # decimals of a second to which two instants are one

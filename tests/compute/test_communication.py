@@ -1,6 +1,5 @@
 """Collectives: their seconds against closed forms and measurements, their flows against what each rank must end with."""
 
-from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +24,7 @@ from rfabric.compute.named import find_model
 from rfabric.compute.sync_time import TRANSPORTS, Sync, tensors_of, weight_sync_parts, weight_sync_seconds
 from rfabric.errors import RFabricError
 from rfabric.study.validate import allreduce, deepep, nccl, vidur, weight_sync
-from rfabric.trace import all_to_all, broadcast, halving_doubling, hierarchical_all_to_all, scatter, tree_all_reduce
-from rfabric.trace.collectives import double_tree
+from rfabric.trace import scatter
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 measured = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data, the measured tables")
@@ -131,12 +129,6 @@ def test_a_launch_is_added_once():
             lambda: Sync(1, 1, Layout.over(1), Layout.over(1), H100, "pigeon"),
             "no transport 'pigeon'; there are broadcast, tensors",
         ),
-        (lambda: halving_doubling("all-reduce", range(24), 1.0, 8), "3 servers are no power of two; use 2, or a ring"),
-        (lambda: halving_doubling("gossip", range(16), 1.0, 8), "no halving-doubling 'gossip'; there are all-reduce"),
-        (
-            lambda: broadcast(range(16), 1.0, 8, root=99),
-            "broadcast: GPU 99 is not in the group; use one of its members",
-        ),
     ],
 )
 def test_bad_input(call, text):
@@ -173,86 +165,6 @@ def test_a_token_reaches_as_many_gpus_as_even_draws_hit():
 
 
 # --- flows -----------------------------------------------------------------------------------------------------------------
-
-GROUPS = st.tuples(st.integers(1, 9), st.sampled_from([1, 2, 4, 8])).map(lambda s: (list(range(s[0] * s[1])), s[1]))
-
-
-def by_servers(flows, server):
-    found = defaultdict(float)
-    for src, dst, size in zip(*flows, strict=True):
-        assert src // server != dst // server, "NVLink traffic never enters the fabric"
-        found[src // server, dst // server] += size
-    return found
-
-
-@settings(max_examples=80, deadline=None)
-@given(group=GROUPS, size=st.floats(1, 1e9))
-def test_a_tree_all_reduce_brings_every_half_to_the_root_and_back(group, size):
-    gpus, server = group
-    sent = by_servers(tree_all_reduce(gpus, size, server), server)
-    count = len(gpus) // server
-    trees = double_tree(count)
-    for tree in trees:
-        parent = dict(tree)
-        assert sorted({*range(count)} - set(parent)) == sorted({*range(count)} - {a for a, _ in tree})
-        assert len(parent) == count - 1  # every server but the root sends its half to one parent
-        for node in parent:
-            for _ in range(count):
-                node = parent.get(node, node)
-            assert node not in parent  # and comes to the root
-    expected = defaultdict(float)
-    for a, b in (edge for tree in trees for edge in tree):
-        expected[a, b] += size / 2
-        expected[b, a] += size / 2
-    assert sent == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("count", [2, 4, 6, 8, 16, 62])
-def test_in_a_double_tree_who_passes_on_in_one_is_a_leaf_in_the_other(count):
-    first, second = (({b for _, b in tree}) for tree in double_tree(count))
-    root = {0, count - 1}
-    assert not (first & second) - root
-
-
-@settings(max_examples=40, deadline=None)
-@given(power=st.integers(0, 5), server=st.sampled_from([1, 2, 8]), size=st.floats(1, 1e9))
-def test_halving_doubling_leaves_every_server_with_the_sum(power, server, size):
-    m = 2**power
-    sent = by_servers(halving_doubling("all-reduce", range(m * server), size, server), server)
-    out = defaultdict(float)
-    for (a, _), value in sent.items():
-        out[a] += value
-    assert out == pytest.approx(dict.fromkeys(range(m), 2 * (m - 1) / m * size) if m > 1 else {})
-    # follow the halves: what server a still has to sum after step k is the block of those that share its low bits
-    known = {a: {a} for a in range(m)}
-    for k in range(1, power + 1):
-        known = {a: known[a] | known[a ^ m >> k] for a in range(m)}
-        assert m == 1 or all(sent[a, a ^ m >> k] == pytest.approx(2 * size / 2**k) for a in range(m))
-    assert all(len(have) == m for have in known.values())
-
-
-@settings(max_examples=60, deadline=None)
-@given(group=GROUPS, size=st.floats(1, 1e9), tree=st.booleans(), data=st.data())
-def test_a_broadcast_reaches_every_server_once(group, size, tree, data):
-    gpus, server = group
-    root = data.draw(st.sampled_from(gpus))
-    sent = by_servers(broadcast(gpus, size, server, root, tree), server)
-    assert sorted(b for _, b in sent) == sorted(set(range(len(gpus) // server)) - {root // server})
-    assert all(value == pytest.approx(size) for value in sent.values())
-    has = {root // server}
-    while more := {b for a, b in sent if a in has} - has:
-        has |= more
-    assert len(has) == len(gpus) // server
-
-
-@settings(max_examples=60, deadline=None)
-@given(group=GROUPS, size=st.floats(1, 1e9))
-def test_a_hierarchical_all_to_all_brings_each_gpu_the_same_in_fewer_flows(group, size):
-    gpus, server = group
-    direct, railed = all_to_all(gpus, size, server), hierarchical_all_to_all(gpus, size, server)
-    got = [np.bincount(flows.dst, flows.size, minlength=len(gpus)) for flows in (direct, railed)]
-    assert got[0] == pytest.approx(got[1]) and len(railed.src) * server == len(direct.src)
-    assert all(a % server == b % server for a, b in zip(railed.src, railed.dst, strict=True))
 
 
 @given(n=st.integers(1, 40), sources=st.integers(1, 20), size=st.floats(1, 1e9))

@@ -94,9 +94,13 @@ def test_attention_replicas_share_experts_and_send_tokens_to_them():
         step_of(whole).experts_s
     )  # each GPU holds an eighth of the experts
     assert step_of(apart).weights_s > 4 * step_of(whole).weights_s  # and all of the rest
-    assert step_of(apart).m1 == pytest.approx(step_of(whole).m1 / 8)  # a latent cache is not cut by tp, but dealt by dp
+    assert step_of(apart).kv_s_per_token == pytest.approx(
+        step_of(whole).kv_s_per_token / 8
+    )  # a latent cache is not cut by tp, but dealt by dp
     cut = dataclasses.replace(apart, ep=1)
-    assert step_of(cut).l1 >= step_of(apart).l1  # experts that are cut need every token on every GPU
+    assert (
+        step_of(cut).overhead_s_per_token >= step_of(apart).overhead_s_per_token
+    )  # experts that are cut need every token on every GPU
 
 
 def test_a_pipeline_reads_all_weights_and_deals_out_responses():
@@ -104,7 +108,7 @@ def test_a_pipeline_reads_all_weights_and_deals_out_responses():
     staged = dataclasses.replace(server, pp=2)
     assert step_of(staged).weights_s == step_of(server).weights_s
     assert step_of(staged).matmul_s_per_response == pytest.approx(step_of(server).matmul_s_per_response / 2)
-    assert step_of(staged).l0 > step_of(server).l0
+    assert step_of(staged).overhead_s > step_of(server).overhead_s
     assert staged.kv_capacity_tokens > 2 * server.kv_capacity_tokens
 
 

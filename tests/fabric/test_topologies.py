@@ -21,7 +21,7 @@ from rfabric.fabric.cost import bill
 from rfabric.fabric.shipped import load_topology
 from rfabric.fabric.spec import size_keys, with_setting
 from rfabric.optics import Circuits, Demand, joined, light, optical_paths, parse_policy, planes, regions
-from rfabric.optics.dealing import dealt
+from rfabric.optics.cores import cores_of
 from rfabric.routing import Routes, routes_of, unreachable, where_lost
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder
@@ -241,13 +241,13 @@ def test_servers_beyond_the_radix_get_a_second_stage():
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(2, 8), st.randoms(use_true_random=False))
-def test_dealing_never_overfills_a_core(half, cores, pods, chance):
+def test_no_core_gets_more_pairs_of_a_pod_than_it_has_cables(half, cores, pods, chance):
     cables = 2 * half * cores
     stubs = [pod for pod in range(pods) for _ in range(cables)]
     chance.shuffle(stubs)
     pairs = [(a, b) for a, b in zip(stubs[::2], stubs[1::2], strict=False) if a != b]
     load = Counter()
-    for (a, b), core in zip(pairs, dealt(pairs, cables, cores), strict=True):
+    for (a, b), core in zip(pairs, cores_of(pairs, cables, cores), strict=True):
         assert 0 <= core < cores
         load.update([(a, core), (b, core)])
     assert max(load.values(), default=0) <= 2 * half

@@ -303,10 +303,11 @@ def test_who_has_begun_and_computes_yet_sends_after_what_is_left_of_it():
 @given(st.integers(1, 4), st.floats(1e6, 1e10))
 def test_a_collectives_window_is_until_the_next_and_its_own_time_on_the_cards(turns, size):
     trace = job(SMALL, turns, size)
-    for stage in stages(trace, "per-collective")[:-1]:
+    *others, last_ring, weights = stages(trace, "per-collective")
+    assert len(others) == 2 * turns - 1 and stage_demand(trace, SMALL, weights).window == float("inf")
+    for stage, ahead in (*((stage, 1.0) for stage in others), (last_ring, 0.0)):
         wanted = stage_demand(trace, SMALL, stage)
-        ahead = 1.0 if stage.label != "ring" or stage is not stages(trace, "per-collective")[-2] else 0.0
-        assert wanted.window >= wanted.floor and wanted.window <= ahead + wanted.floor + 1e-9 + 1.0
+        assert wanted.floor > 0 and wanted.window == pytest.approx(ahead + wanted.floor, abs=1e-9)
 
 
 @pytest.mark.parametrize("granularity", GRANULARITIES)
@@ -338,11 +339,13 @@ def test_collectives_hide_their_rewires_beside_compute_and_gain_over_phases():
 
 def test_slots_turn_only_while_something_is_sent():
     fabric = parse_fabric("rotor,tors=4,gpus=2")
-    trace = job(fabric, size=4e11)
+    trace = job(fabric, size=1e11)
     result = simulate(fabric, trace, "rotor,slot=100ms")
-    sending = result.busy_seconds
-    assert 0 < len(result.rewires) <= sending / 0.1 + 2 * len(trace.phase_keys) + 4
-    assert np.isfinite(result.finish).all()
+    sends = trace.size > 0
+    start, finish = result.start[sends], result.finish[sends]
+    assert result.rewires and np.isfinite(finish).all()
+    for rewire in result.rewires:
+        assert ((start <= rewire.requested) & (rewire.requested <= finish)).any()
 
 
 # --- plan ----------------------------------------------------------------------------------------------------------------

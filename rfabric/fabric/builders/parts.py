@@ -212,7 +212,7 @@ def core_switches(pods: int, tors: int, ports: int, step: int = 2, spare: int = 
     """The fewest core switches a plane that join `pods` of `tors` racks in any matching; 0 for one pod, None where none do.
 
     Several are dealt equal shares of every pod's up-cables, of a multiple of `step` cables: OCSes take even ones, see
-    `optics.dealing` for why that is enough; packet switches any (step=1), `spare` ports of a core kept for others.
+    `optics.cores` for why that is enough; packet switches any (step=1), `spare` ports of a core kept for others.
     """
     if pods == 1:
         return 0 if tors + spare <= ports else None

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 Edge = tuple[int, int]
 
 
-def dealt(pairs: Sequence[Edge], cables: int, cores: int) -> list[int]:
+def cores_of(pairs: Sequence[Edge], cables: int, cores: int) -> list[int]:
     """The core of each pair of pods; no pod has more than `cables` / `cores` pairs at one core.
 
     No pod may stand in more than `cables` pairs, and `cables` / `cores` must be even.

@@ -1,0 +1,68 @@
+"""Light paths as arrays, for fabrics of 100,000 cables and more; `paths.LightPath` is one of them.
+
+A port is named here by the directed link that leaves it: 2i at end a of cable i, 2i + 1 at end b.
+The port at the other end of its cable is then p ^ 1, and p ^ 1 is the link that comes back.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..fabric.cabling import cabling_of
+from ..fabric.model import Fabric, Port
+from .rows import offsets_of
+
+
+@dataclass(frozen=True, eq=False)
+class Lights:
+    """Light paths, ordered by the port they leave from.
+
+    out, into: int64[n] ports; offsets: int64[n+1], links: int64, CSR of the directed links in order; rate: float64[n], bit/s
+    of the slowest. cross: int64[2m], the port that a circuit joins to each port, -1 where none does.
+    """
+
+    out: np.ndarray
+    into: np.ndarray
+    offsets: np.ndarray
+    links: np.ndarray
+    rate: np.ndarray
+    cross: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.out)
+
+
+def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights:
+    """Every light path that `circuits` complete, both directions."""
+    c = cabling_of(fabric)
+    cross = _cross(fabric, circuits)
+    path, port = np.arange(len(c.packet_ports)), c.packet_ports
+    into = np.full(len(path), -1, dtype=np.int64)
+    paths, ports = [path], [port]
+    for _ in range(len(fabric.links)):  # longer than any path; a ring of circuits would go on for ever
+        optical = c.is_ocs[c.node[port ^ 1]]
+        into[path[~optical]] = port[~optical] ^ 1
+        path, port = path[optical], cross[port[optical] ^ 1]
+        path, port = path[port >= 0], port[port >= 0]
+        if not len(path):
+            break
+        paths.append(path)
+        ports.append(port)
+    owner, links = np.concatenate(paths), np.concatenate(ports)
+    order = np.argsort(owner, kind="stable")
+    owner, links = owner[order], links[order]
+    lit = into >= 0
+    links, counts = links[lit[owner]], np.bincount(owner, minlength=len(lit))[lit]
+    offsets = offsets_of(counts)
+    rate = np.minimum.reduceat(c.rate[links], offsets[:-1]) if len(counts) else np.zeros(0)
+    return Lights(c.packet_ports[lit], into[lit], offsets, links, rate, cross)
+
+
+def _cross(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray:
+    peer, cross = fabric.peer, np.full(2 * len(fabric.links), -1, dtype=np.int64)
+    ends = [(peer[a][0], peer[b][0]) for a, b in circuits if a in peer and b in peer]
+    if ends:
+        a, b = np.array(ends, dtype=np.int64).T
+        cross[a], cross[b] = b, a
+    return cross

@@ -1,0 +1,46 @@
+"""Rows of unequal length as flat arrays, and the hash of many numbers at once.
+
+CSR: row i holds the entries offsets[i] to offsets[i + 1] of a flat array.
+"""
+
+import numpy as np
+
+
+def offsets_of(counts: np.ndarray) -> np.ndarray:
+    """CSR offsets (int64[n+1]) of so many entries each."""
+    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+
+
+def summed(codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(codes, each once, ascending; float64, the values of each added up in the order in which they stand)."""
+    codes, which = np.unique(codes, return_inverse=True)
+    return codes, np.bincount(which, values, minlength=len(codes))
+
+
+def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """first[0], first[0] + 1, ... counts[0] times, then from first[1], and so on: the entries of CSR rows."""
+    ends = np.cumsum(counts, dtype=np.int64)
+    return np.repeat(first - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
+
+
+def begins(*columns: np.ndarray) -> np.ndarray:
+    """bool[n]: where a run of equal rows of these columns, sorted, begins."""
+    found = np.zeros(len(columns[0]), bool)
+    found[:1] = True
+    for column in columns:
+        found[1:] |= column[1:] != column[:-1]
+    return found
+
+
+def ranks(*columns: np.ndarray) -> np.ndarray:
+    """int64[n]: the place of each row of these columns, sorted, in its run of equal ones."""
+    at = np.arange(len(columns[0]))
+    return at - np.maximum.accumulate(np.where(begins(*columns), at, 0))
+
+
+def mixed(x: np.ndarray) -> np.ndarray:
+    """`paths.mix` of every element (uint64): splitmix64's finaliser."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return x ^ x >> np.uint64(31)

@@ -1,0 +1,637 @@
+"""Decisions pinned: closed forms, hand-made figures and brute force, small enough to follow by eye."""
+
+import doctest
+from itertools import combinations, permutations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from rfabric.control.schema import demand as read_demand
+from rfabric.control.schema import demand_json
+from rfabric.fabric import fat_tree, parse_fabric, rfabric
+from rfabric.fabric.cabling import cabling_of
+from rfabric.optics import (
+    Circuits,
+    Demand,
+    Rewire,
+    RewireRecord,
+    Timing,
+    changed_cables,
+    circuits,
+    intend,
+    joined,
+    light,
+    parse_policy,
+    planes,
+    policies,
+)
+from rfabric.optics.bound import bound, fluid_seconds
+from rfabric.optics.check import faults_during
+from rfabric.optics.outlook import Begins, Gain, Load, Outlook, Prospect, gain, gained
+from rfabric.optics.planner import (
+    Decision,
+    _at_stake,
+    cable_mask,
+    refusal,
+    refuse_cut,
+    turn,
+)
+from rfabric.optics.policies import drain_seconds
+from rfabric.optics.rewiring import Rewiring
+from rfabric.optics.rounds import decompositions, joins
+from rfabric.optics.solvers import SOLVERS, best_matching, bridged, greedy, slots, thin_rates
+from rfabric.optics.solvers import asked as edges_of
+from rfabric.optics.templates import bipartite, mesh, round_of, rounds, tree, turns
+from rfabric.routing import light_paths, routes_of
+from rfabric.routing.schemes import Routing
+from rfabric.units import transfer_seconds
+
+FOUR = rfabric(pods=1, tors=4, gpus=1, planes=2)  # racks t1 to t4, two uplinks each, a thin cable
+LONELY = rfabric(pods=1, tors=4, gpus=1, planes=2, electrical=0)
+TWO_PODS = rfabric(pods=2, tors=3, gpus=2, planes=3)
+RATE = 4e11
+THIN = 1e11
+
+
+def asks(fabric, *entries, **kind):
+    """A demand of (rack, rack, bytes), racks by number from 0."""
+    sent = np.zeros((len(fabric.racks),) * 2)
+    for a, b, size in entries:
+        sent[a, b] += size
+    return Demand(fabric.racks, sent, **kind)
+
+
+def lit(fabric, *matchings):
+    """Circuits plane by plane, pairs of racks by number from 0."""
+    named = [[(fabric.racks[a], fabric.racks[b]) for a, b in pairs] for pairs in matchings]
+    return light(fabric, dict(enumerate(named)))
+
+
+def matchings_of(fabric):
+    """Any matchings of the racks of a fabric, one a plane."""
+    racks = st.permutations(range(len(fabric.racks)))
+    pairs = st.builds(
+        lambda order, n: [tuple(order[2 * i : 2 * i + 2]) for i in range(n)],
+        racks,
+        st.integers(0, len(fabric.racks) // 2),
+    )
+    return st.lists(pairs, min_size=len(planes(fabric)), max_size=len(planes(fabric)))
+
+
+CIRCUITS = matchings_of(TWO_PODS).map(lambda some: lit(TWO_PODS, *some))
+
+
+class Fixed:
+    """A policy whose answer is given: circuits by how many demands are asked for together."""
+
+    name = "fixed"
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def decide(self, demand, circuits, now, plan=()):
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+
+# --- what is written is read -----------------------------------------------------------------------
+
+
+@settings(max_examples=20, deadline=None)
+@given(CIRCUITS, CIRCUITS)
+def test_circuits_and_rewires_are_read_as_they_were_written(old, new):
+    assert Circuits.from_json(old.to_json()) == old
+    rewire = Rewire.between(old, new)
+    assert Rewire.from_json(rewire.to_json()) == rewire and rewire.apply(old) == new
+    assert Rewire.between(old, new).size == len(old.items ^ new.items)
+
+
+SECONDS = st.floats(0, 1e9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.builds(
+        RewireRecord, st.integers(1, 99), st.sampled_from(["", "a\nb"]), SECONDS, SECONDS, SECONDS, SECONDS,
+        st.integers(0, 99), st.integers(0, 1 << 40), st.sampled_from(["", "x: y"]), SECONDS,
+    )
+)  # fmt: skip
+def test_the_record_of_a_rewire_is_read_as_it_was_written(record):
+    assert RewireRecord.from_json(record.to_json()) == record
+    waited = record.usable - record.requested
+    assert record.hidden == max(waited - record.exposed, 0.0)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(1, 1e15)), max_size=9),
+    st.sampled_from([0.5, float("inf")]),
+    SECONDS,
+    st.sampled_from([(), (1,), (1, 3)]),
+)
+def test_a_demand_is_read_as_it_was_written(entries, window, seconds, follows):
+    told = {"floor": seconds, "lead": seconds / 3, "ahead": seconds / 7, "follows": follows}
+    wanted = asks(TWO_PODS, *entries, window=window, phase="training", **told)
+    again = read_demand(demand_json(wanted), TWO_PODS, "demand")
+    assert (again.bytes == wanted.bytes).all() and again.racks == wanted.racks
+    for name in ("window", "phase", *told):
+        assert getattr(again, name) == getattr(wanted, name), name
+
+
+def test_the_examples_of_docstrings_hold():
+    done = doctest.testmod(circuits)
+    assert done.attempted and not done.failed
+
+
+# --- timing and the window rule ----------------------------------------------------------------------
+
+
+def test_a_rewire_takes_control_delay_and_settling_and_the_guard_on_top():
+    fabric, timing = parse_fabric("rfabric,delay=8s"), Timing(control=1, settle=2, guard=4)
+    assert (timing.takes(fabric), timing.least_window(fabric)) == (11.0, 15.0)
+
+
+def test_a_window_must_be_longer_than_a_rewire_takes_not_as_long():
+    policy, start = parse_policy("demand", LONELY), lit(LONELY, [(0, 1)], [(0, 1)])
+    least = Timing().least_window(LONELY)
+    just, longer = (
+        intend(LONELY, policy, asks(LONELY, (0, 1, 1e10), window=window), start, 0.0)
+        for window in (least, np.nextafter(least, 1))
+    )
+    assert just.why == "window 16 ms is not above 16 ms: circuits stay"
+    assert not longer.rewire and "window" not in longer.why
+    lighting = intend(LONELY, policy, asks(LONELY, (0, 1, 1e10), window=0.0), Circuits(), 0.0)
+    assert lighting.rewire  # where nothing is lit the rule has nothing to keep
+
+
+@pytest.mark.parametrize(("slot", "turns_on"), [(0.016, False), (0.0161, True)])
+def test_a_cycle_turns_where_its_slot_is_longer_than_a_turn_takes(slot, turns_on):
+    old, new = lit(LONELY, [(0, 1)]), lit(LONELY, [(0, 2)])
+    decision = turn(LONELY, "rotor", new, slot, old, Timing())
+    assert bool(decision.rewire) == turns_on
+    assert decision.circuits == (new if turns_on else old)
+    same = turn(LONELY, "rotor", old, slot, old, Timing())
+    assert not same.rewire and same.why == "circuits already fit"
+
+
+def test_what_no_rewire_could_save_is_not_at_stake():
+    """10 s of which cards need 4; to come 5 s of which cards need 1, its dark time of 3 s hidden but for 1 s."""
+    now, later = (Outlook(np.array([[seconds, 0.0]]), np.array([0.0])) for seconds in (10.0, 5.0))
+    stay = Prospect(now, later)
+    sends, comes = asks(FOUR, (0, 1, 1.0), floor=4.0), asks(FOUR, (0, 1, 1.0), floor=1.0, lead=2.0)
+    assert _at_stake(stay, [sends], [comes], 3.0) == pytest.approx(6.0 + 1.0)
+    assert _at_stake(stay, [sends], [comes], 9.0) == pytest.approx(6.0 + 4.0)
+    assert _at_stake(stay, [sends], [comes], 1.0) == pytest.approx(6.0)
+    slow = asks(FOUR, (0, 1, 1.0), floor=99.0)
+    assert _at_stake(stay, [slow], [comes], 3.0) == pytest.approx(1.0)
+
+
+def test_the_candidate_that_gains_most_is_taken_and_the_next_best_kept():
+    """A pair on the thin cable: two circuits serve it in an eighth of the time, one in a fourth."""
+    two, one, none = lit(FOUR, [(0, 1)], [(0, 1)]), lit(FOUR, [(0, 1)]), lit(FOUR, [(2, 3)])
+    wanted = asks(FOUR, (0, 1, 1e12))
+    decision = intend(FOUR, Fixed(one), wanted, Circuits(), 0.0, also=[none, two])
+    assert decision.circuits == two and decision.others == (one,)
+    assert decision.why == "fixed: 2 circuits change" and not decision.wait
+    assert decision.rewire == Rewire(Circuits(), two)
+    alone = intend(FOUR, Fixed(none), wanted, Circuits(), 0.0)
+    assert not alone.rewire and alone.why == refusal(0.0) and not alone.others
+
+
+def test_circuits_stay_where_a_rewire_gains_no_more_than_the_guard():
+    """The thin cable takes 8 s a terabit, a circuit 2 s: what is gained is known to the second."""
+    size = 1e12
+    saves = transfer_seconds(size, THIN) - transfer_seconds(size, RATE)
+    takes = Timing(guard=0.0).takes(FOUR)
+    for guard, moves in ((saves - takes - 1e-6, True), (saves - takes + 1e-6, False)):
+        timing = Timing(guard=guard)
+        decision = intend(FOUR, Fixed(lit(FOUR, [(0, 1)])), asks(FOUR, (0, 1, size)), Circuits(), 0.0, timing=timing)
+        assert bool(decision.rewire) == moves
+        assert moves or decision.why.startswith("predicted to end")
+
+
+def test_who_begins_without_a_way_waits_for_those_who_send():
+    """Neither may be cut off: t1 sends to t2 on both planes' circuits, t3 begins to send to t1."""
+    start = lit(LONELY, [(0, 1)], [(0, 1)])
+    sending, begins = asks(LONELY, (0, 1, 1e12)), asks(LONELY, (2, 0, 1e12))
+    decision = intend(LONELY, Fixed(lit(LONELY, [(0, 2)])), begins, start, 0.0, sending=[sending])
+    assert decision.wait and not decision.rewire
+    assert decision.why == "would cut off what is in flight: circuits stay"
+
+
+def test_a_cut_is_named_with_its_racks_and_counted():
+    wanted = asks(LONELY, (0, 1, 1.0), (1, 0, 1.0), (2, 3, 1.0))
+    with pytest.raises(Exception, match="disconnects 2 pairs of racks with demand, first t1 -> t2"):
+        refuse_cut(LONELY, lit(LONELY, [(2, 3)]), [wanted])
+    refuse_cut(LONELY, lit(LONELY, [(2, 3)], [(0, 1)]), [wanted])
+
+
+@settings(max_examples=20, deadline=None)
+@given(CIRCUITS, CIRCUITS)
+def test_the_cables_that_change_are_those_at_ports_that_change(old, new):
+    mask = cable_mask(TWO_PODS, old, new)
+    assert set(np.flatnonzero(mask).tolist()) == changed_cables(TWO_PODS, Rewire.between(old, new))
+
+
+# --- outlooks ----------------------------------------------------------------------------------------
+
+
+def load(*flows):
+    """Flows of one link each: (directed link, seconds on a cable of 400 Gbit/s, kind)."""
+    links, seconds, kind = zip(*flows, strict=True)
+    size = np.array(seconds) * RATE / 8
+    return Load(np.arange(len(flows) + 1), np.array(links), size, np.array(kind))
+
+
+def test_kinds_follow_one_another_and_what_is_of_one_kind_goes_at_once():
+    fabric = LONELY
+    fast = [i for i, cable in enumerate(fabric.links) if cable.rate == RATE]
+    a, b = 2 * fast[0], 2 * fast[1]
+    (one,) = (Outlook.of_flows(fabric, [load((a, 3.0, 0), (b, 5.0, 0), (a, 1.0, 1), (b, 7.0, 2))]),)
+    assert one.seconds[0, a] == pytest.approx(4.0) and one.seconds[0, b] == pytest.approx(12.0)
+    assert one.least[0] == pytest.approx(5.0 + 1.0 + 7.0)
+    beyond = Outlook.of_flows(fabric, [load((2 * len(fabric.links), 1.0, 0))])
+    assert np.isinf(beyond.least[0]) and np.isinf(beyond.alone[0])
+
+
+def test_stages_share_a_link_equally_and_the_shorter_has_gone_before():
+    outlook = Outlook(np.array([[4.0, 0.0], [1.0, 6.0], [0.0, 2.0]]), np.array([0.0, 0.0, 9.0]))
+    assert outlook.ends.tolist() == [5.0, 8.0, 9.0]
+    assert outlook.alone.tolist() == [4.0, 6.0, 9.0]
+
+
+def test_what_comes_is_told_by_its_place_in_line():
+    here = [asks(FOUR, (0, 1, 1.0), lead=0.5)] * 2
+    comes = [asks(FOUR, (0, 1, 1.0), follows=n, ahead=3.0) for n in ((1,), (3, 2), (), (99,))]
+    begins = Begins.of(here, comes)
+    assert begins.follows == ((1,), (0, 1), (), ())
+    assert begins.now.tolist() == [0.5, 0.5] and begins.ahead.tolist() == [3.0] * 4
+
+
+def outlook_of(*rows):
+    return Outlook(np.array(rows, dtype=float), np.zeros(len(rows)))
+
+
+def test_the_last_to_end_is_sought_among_all_that_send_or_come():
+    """The one that sends ends 4 s sooner, what comes on its own 1 s later: it is last, its delay counts alone."""
+    before = Prospect(outlook_of([9, 0, 0, 0]), outlook_of([0, 0, 20, 0]))
+    after = Prospect(outlook_of([5, 0, 0, 0]), outlook_of([0, 0, 21, 0]))
+    told = Begins(np.zeros(1), np.zeros(1), np.zeros(1), ((),))
+    dark_free = np.array([False, False])
+    # at no price it may have the circuits of before again: then nothing is lost
+    assert gain(before, after, told, dark_free, 0.0) == Gain(4.0, 0.0)
+    assert gain(before, after, told, dark_free, 5.0).seconds == pytest.approx(-1.0)
+    swapped = gain(after, before, told, dark_free, 5.0)
+    assert (swapped.seconds, swapped.later) == (pytest.approx(-4 + 1), pytest.approx(1.0))
+
+
+def test_a_gain_without_a_way_is_never_or_always():
+    some, none = np.array([1.0]), np.array([np.inf])
+    assert gained(some, none) == -np.inf and gained(none, some) == np.inf
+    assert gained(none, none) == -np.inf and gained(some, some) == 0.0
+
+
+@settings(max_examples=20, deadline=None)
+@given(matchings_of(LONELY), st.tuples(*[st.integers(0, 3)] * 4))
+def test_rack_outlooks_are_the_drain_times_of_their_demands(pairs, ends):
+    a, b, c, d = ends
+    assume(a != b and c != d)
+    circuits = lit(LONELY, *pairs)
+    wanted = [asks(LONELY, (a, b, 3e11)), asks(LONELY, (c, d, 1e11))]
+    found = Outlook.of_racks(LONELY, circuits, wanted)
+    assert found.alone == pytest.approx([drain_seconds(LONELY, circuits, one) for one in wanted])
+
+
+# --- the contract ------------------------------------------------------------------------------------
+
+
+def contract(**timing):
+    made = Rewiring(LONELY, Timing(**timing), lit(LONELY, [(0, 1)]))
+    wanted = lit(LONELY, [(0, 2)])
+    made.begin("stage", np.arange(3), 0.0)
+    made.take(Decision(Rewire.between(made.circuits, wanted), "test", wanted), 1.0)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "stops", "waits"),
+    [("hold", [1, 2], set()), ("drain", [2], {1}), ("drop", [], set())],
+)
+def test_who_stands_still_and_who_is_waited_for(in_flight, stops, waits):
+    made = contract(in_flight=in_flight)
+    assert made.concern(np.array([1]), np.array([2])).tolist() == stops
+    assert made.under_way.waits_for == waits and made.quiet == (not waits)
+    made.finished(1)
+    assert made.quiet and made.asking == ()
+    assert made.under_way.stages == ("stage",) and made.under_way.rows.tolist() == stops
+
+
+def test_what_met_the_dark_is_held_whatever_the_policy():
+    made = contract(in_flight="drop")
+    assert made.concern(np.array([1]), np.array([2]), dark=True).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "ready", "exposed"),
+    [("hold", 0.0, 3.0), ("hold", 2.5, 1.5), ("drop", 0.0, 2.0), ("hold", np.nan, 0.0)],
+)
+def test_a_rewire_is_exposed_from_when_the_first_of_those_held_was_ready(in_flight, ready, exposed):
+    made = contract(in_flight=in_flight)
+    made.concern(np.array([1]), np.array([2]), dark=True)
+    start = np.array([0.0, ready, np.nan])
+    record = made.done(2.0, 3.0, 4.0, start, lost=7)
+    assert record == RewireRecord(1, "stage", 1.0, 2.0, 3.0, 4.0, 2, 7, "test", exposed)
+    assert (record.dark, record.hidden) == (2.0, 3.0 - exposed)
+    assert made.under_way is None and not made.quiet
+    assert made.epochs[-1] == (4.0, lit(LONELY, [(0, 2)])) and made.circuits == made.epochs[-1][1]
+
+
+def test_who_has_no_way_asks_again_only_where_another_has_ended():
+    made, finish = Rewiring(LONELY, Timing(), Circuits()), np.full(2, np.inf)
+    made.begin("sends", np.array([0]), 0.0)
+    made.stay()
+    made.begin("waits", np.array([1]), 0.0)
+    made.wait()
+    made.ask_again(finish)
+    assert made.asking == () and made.blocked == ["waits"]
+    finish[0] = 1.0
+    made.ask_again(finish)
+    assert made.asking == ("waits",) and made.blocked == []
+
+
+def test_a_decision_is_weighed_by_every_flow_before_its_next_best():
+    """What gains most by the flows of the world is taken: the decision's own, circuits of before, then the others."""
+    made = Rewiring(FOUR, Timing(), Circuits())
+    one, two, bad = lit(FOUR, [(0, 1)]), lit(FOUR, [(0, 1)], [(0, 1)]), lit(FOUR, [(2, 3)])
+    wanted = asks(FOUR, (0, 1, 1e12))
+    begins = Begins.of([wanted], [])
+
+    def prospect(some):
+        return Prospect.of_racks(FOUR, some, [wanted], [])
+
+    def weighed(first, also=(), others=()):
+        rewire = Rewire.between(Circuits(), first)
+        decision = Decision(rewire, "who: n circuits change", first, others=others)
+        return made.weigh(decision, also, prospect, begins)
+
+    assert weighed(one).circuits == one and weighed(one).why == "who: 1 circuits change"
+    assert weighed(one, [two]).circuits == two and weighed(one, [two]).why.startswith("back: 2")
+    assert weighed(bad, others=(one, two)).circuits == one  # the order of the forecast
+    stays = weighed(bad)
+    assert not stays.rewire and stays.circuits == Circuits() and stays.why.endswith("circuits stay")
+    assert weighed(Circuits(), [two]).circuits == two
+
+
+# --- policies ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("delay", "slot"), [("1ms", 0.1), ("10ms", 0.1), ("50ms", 0.5)])
+def test_a_slot_lasts_ten_delays_and_a_tenth_of_a_second_at_least(delay, slot):
+    fabric = parse_fabric(f"rotor,tors=4,gpus=2,delay={delay}")
+    assert parse_policy("rotor", fabric).slot == pytest.approx(slot)
+
+
+def test_a_rotor_lights_round_after_round_plane_after_plane():
+    fabric = parse_fabric("rotor,tors=6,gpus=2")
+    policy, count = parse_policy("rotor", fabric), len(planes(fabric))
+    every = rounds(fabric.racks)
+    cycle = policy.cycle(Demand.none(fabric.racks), Circuits())
+    assert len(cycle) == -(-len(every) // count)
+    for i, found in enumerate(cycle):
+        wanted = {}
+        for j in range(count):
+            for pair in every[(i * count + j) % len(every)]:
+                wanted[frozenset(pair)] = wanted.get(frozenset(pair), 0) + 1
+        assert joined(fabric, found) == wanted
+    at = policy.decide(Demand.none(fabric.racks), Circuits(), 2.5 * policy.slot)
+    assert at == cycle[2 % len(cycle)]
+
+
+def test_solvers_are_asked_up_to_the_limits_that_stand_beside_them(monkeypatch):
+    wanted = asks(LONELY, (0, 1, 1e9), (0, 2, 1e9), (0, 3, 1e9))
+    policy = parse_policy("demand", LONELY)
+    assert len(policy.options(wanted, Circuits())) == 2  # three partners, two uplinks: few
+    many = len(policy.rounds(wanted, Circuits()))
+    for limit, options, fewer in ((4, 2, False), (3, 1, True)):
+        monkeypatch.setattr(policies, "MOST_RACKS_COMPARED", limit)
+        assert len(policy.options(wanted, Circuits())) == options
+        assert (len(policy.rounds(wanted, Circuits())) < many) == fewer
+    monkeypatch.undo()
+    monkeypatch.setattr(policies, "MOST_PARTNERS", 1)
+    assert len(policy.options(wanted, Circuits())) == 1
+
+
+def test_matchings_swap_planes_before_a_circuit_moves():
+    start = lit(LONELY, [(0, 1)], [(2, 3)])
+    swapped = policies._least_moved(LONELY, [[("t3", "t4")], [("t1", "t2")]], start)
+    assert swapped == [[("t1", "t2")], [("t3", "t4")]]
+
+
+def test_racks_that_are_not_asked_for_keep_the_circuits_they_have():
+    start = lit(LONELY, [(0, 1)], [(2, 3)])
+    kept = policies._least_moved(LONELY, [[("t3", "t4")], []], start)
+    assert sorted(map(sorted, kept)) == [[("t1", "t2"), ("t3", "t4")], [("t3", "t4")]]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=6))
+def test_demand_is_as_good_as_the_best_circuits_there_are(entries):
+    """Brute force over all pairs of matchings of four racks: within the share that a greedy plan may lose."""
+    wanted = asks(LONELY, *((a, b, 1e11 * n) for a, b, n in entries if a != b))
+    assume(not wanted.idle)
+    whole = [[(0, 1), (2, 3)], [(0, 2), (1, 3)], [(0, 3), (1, 2)]]
+    every = [lit(LONELY, a, b) for a in whole for b in whole]
+    best = min(drain_seconds(LONELY, some, wanted) for some in every)
+    found = parse_policy("demand", LONELY).decide(wanted, Circuits(), 0.0)
+    assert bound(LONELY, wanted).seconds * (1 - 1e-6) <= drain_seconds(LONELY, found, wanted)
+    assert drain_seconds(LONELY, found, wanted) <= 2 * best * (1 + 1e-9)
+
+
+# --- solvers -----------------------------------------------------------------------------------------
+
+
+def heaviest(weight, racks):
+    """The weight of the heaviest matching of four racks, by looking at each."""
+    pairs = list(combinations(range(racks), 2))
+    other = [(a, b) for a, b in combinations(pairs, 2) if not set(a) & set(b)]
+    return max(*(weight.get(p, 0) for p in pairs), *(weight.get(a, 0) + weight.get(b, 0) for a, b in other))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.dictionaries(st.sampled_from(list(combinations(range(4), 2))), st.integers(1, 20), min_size=1))
+def test_a_plane_gets_the_heaviest_matching_there_is(weight):
+    wanted = asks(LONELY, *((a, b, 1e9 * n) for (a, b), n in weight.items()))
+    a = edges_of(LONELY, wanted, every=True)
+    edges = np.arange(len(a.wanted))
+    best = best_matching(a, edges, a.wanted)
+    assert a.wanted[best].sum() == pytest.approx(1e9 * heaviest(weight, 4))
+
+
+def test_each_solver_shares_planes_as_apportionment_does():
+    """Three planes, a hub of two partners at 5 to 2: D'Hondt gives 2 and 1; at 7 to 2 it gives 3 and 0."""
+    fabric = rfabric(pods=1, tors=3, gpus=1, planes=3)
+    for sizes, counts in (((5e11, 2e11), (2, 1)), ((7e11, 2e11), (3, 0))):
+        wanted = asks(fabric, (0, 1, sizes[0]), (2, 0, sizes[1]))
+        for name in ("greedy", "matching"):
+            found = joined(fabric, light(fabric, dict(enumerate(SOLVERS[name](wanted, fabric)))))
+            pairs = [frozenset(("t1", other)) for other in ("t2", "t3")]
+            assert tuple(found.get(pair, 0) for pair in pairs) == counts, name
+
+
+def test_greedy_takes_the_heaviest_pair_into_the_first_free_plane():
+    wanted = asks(LONELY, (0, 1, 9e9), (0, 2, 8e9), (0, 3, 7e9), (1, 2, 1e9))
+    assert greedy(wanted, LONELY) == [[("t1", "t2")], [("t1", "t3")]]
+
+
+def test_whole_circuits_leave_what_the_cable_can_take_and_spend_the_rest_where_it_helps():
+    """Five planes; 2 to 1 are owed one each at the least time; what is left over goes to the heavier."""
+    fabric = rfabric(pods=1, tors=3, gpus=1, planes=5, electrical=0)
+    wanted = asks(fabric, (0, 1, 4e11), (0, 2, 1e11))
+    found = joined(fabric, light(fabric, dict(enumerate(SOLVERS["bvn"](wanted, fabric)))))
+    assert found[frozenset(("t1", "t2"))] == 4 and found[frozenset(("t1", "t3"))] == 1
+
+
+def test_what_leaves_a_rack_without_a_circuit_is_its_thin_cables():
+    """The first rack's as well as the last's; cables to hosts do not count."""
+    assert thin_rates(FOUR).tolist() == [THIN] * 4 and thin_rates(LONELY).tolist() == [0.0] * 4
+    tree_of_two = fat_tree(pods=2, tors=1, gpus=2)
+    assert thin_rates(tree_of_two).tolist() == [2 * RATE] * 2
+
+
+def test_slots_are_as_many_as_partners_need_and_none_for_nothing():
+    assert slots(Demand.none(LONELY.racks), LONELY) == []
+    wanted = asks(LONELY, *((a, b, 1e9) for a, b in permutations(range(4), 2)))
+    assert len(slots(wanted, LONELY)) == 2  # three partners, two uplinks
+    assert len(slots(wanted, LONELY, least=3)) == 3
+    single = asks(LONELY, (0, 1, 1e9))
+    assert len(slots(single, LONELY)) == 1
+
+
+def test_bridges_spare_the_planes_before_the_last():
+    """Two islands on each plane and a demand between them: the last plane joins them, the first stays."""
+    islands = [[("t1", "t2"), ("t3", "t4")]] * 2
+    wanted = asks(LONELY, (0, 2, 1e9))
+    found = bridged(LONELY, islands, wanted)
+    assert found[0] == islands[0] and len(found[1]) == 1
+    assert {rack in ("t1", "t2") for rack in found[1][0]} == {True, False}
+    assert bridged(LONELY, islands, asks(LONELY, (0, 1, 1e9))) is islands
+
+
+@pytest.mark.parametrize("tors", [3, 5])
+def test_three_or_more_islands_are_joined_by_a_tree(tors):
+    fabric = rfabric(pods=1, tors=2 * tors, gpus=1, planes=3, electrical=0)
+    island = [(fabric.racks[2 * i], fabric.racks[2 * i + 1]) for i in range(tors)]
+    wanted = asks(fabric, *((2 * i, 2 * i + 2, 1e9) for i in range(tors - 1)))
+    found = light(fabric, dict(enumerate(bridged(fabric, [island] * 3, wanted))))
+    assert np.isfinite(drain_seconds(fabric, found, wanted))
+
+
+# --- bounds ------------------------------------------------------------------------------------------
+
+
+def test_the_program_finds_what_the_closed_form_says():
+    """Of an even all-to-all of n racks with u uplinks each the cut says (n - 1) S / (u rate), and it is met."""
+    fabric = rfabric(pods=1, tors=4, gpus=2, planes=3, electrical=0)
+    wanted = asks(fabric, *((a, b, 1e12) for a, b in permutations(range(4), 2)))
+    assert bound(fabric, wanted).seconds == pytest.approx(transfer_seconds(3e12, 3 * RATE))
+    mesh_of_three = lit(fabric, [(0, 1), (2, 3)], [(0, 2), (1, 3)], [(0, 3), (1, 2)])
+    assert fluid_seconds(fabric, mesh_of_three, wanted) == pytest.approx(transfer_seconds(1e12, RATE))
+    assert bound(fabric, wanted, whole=True).seconds == pytest.approx(transfer_seconds(1e12, RATE))
+
+
+def test_circuits_that_are_lit_are_not_chosen_anew_by_the_program():
+    ring = lit(LONELY, [(0, 1), (2, 3)], [(1, 2), (0, 3)])
+    far = asks(LONELY, (0, 2, 1e12))  # two ways of two hops
+    assert fluid_seconds(LONELY, ring, far) == pytest.approx(transfer_seconds(1e12, 2 * RATE))
+    assert fluid_seconds(LONELY, lit(LONELY, [(0, 1)]), far) == float("inf")
+    both = asks(FOUR, (0, 1, 1e12))
+    mixed = transfer_seconds(1e12, RATE + THIN)
+    assert fluid_seconds(FOUR, lit(FOUR, [(0, 1)]), both) == pytest.approx(mixed)
+
+
+def test_a_triangle_fills_both_ways_of_its_half_circuits():
+    """A triangle, one uplink a rack, each sends S to the next: half a circuit a pair, both ways.
+
+    Two thirds go straight, one third round over the third rack: 2/3 S one way, 2 times 1/3 S the other.
+    """
+    fabric = rfabric(pods=1, tors=3, gpus=1, planes=1, electrical=0)
+    triangle = asks(fabric, (0, 1, 1e12), (1, 2, 1e12), (2, 0, 1e12))
+    assert bound(fabric, triangle).seconds == pytest.approx(2 / 3 * transfer_seconds(1e12, RATE / 2))
+
+
+# --- planes of several core OCSes ---
+
+
+def test_pairs_of_different_pods_cross_the_core_that_carries_them():
+    """24 servers, OCSes of 16 ports: three pods, every pair across lit by three circuits."""
+    fabric = parse_fabric("topoopt,servers=24,gpus=1,degree=1,ocs_ports=16")
+    pairs = [(i, i + 12) for i in range(12)]
+    found = lit(fabric, pairs)
+    names = [frozenset((fabric.racks[a], fabric.racks[b])) for a, b in pairs]
+    assert joined(fabric, found.check(fabric)) == dict.fromkeys(names, 1)
+    across = sum(fabric.node[fabric.racks[a]].pod != fabric.node[fabric.racks[b]].pod for a, b in pairs)
+    assert len({c.a.node for c in found if fabric.node[c.a.node].tier == "core"}) > 1
+    assert len(found) >= len(pairs) + 2 * across
+
+
+# --- templates and rounds ------------------------------------------------------------------------------
+
+
+def test_a_tournament_of_four_and_of_five_is_the_one_drawn():
+    assert [round_of("abcd", i) for i in range(3)] == [
+        [("a", "d"), ("b", "c")],
+        [("a", "c"), ("d", "b")],
+        [("a", "b"), ("c", "d")],
+    ]
+    assert [turns(n) for n in range(7)] == [0, 1, 1, 3, 3, 5, 5]
+    assert all(len(one) == 2 for one in rounds("abcde"))
+    assert mesh("abcd", 4)[3] == mesh("abcd", 4)[0]
+
+
+def test_each_plane_of_a_bipartite_brings_another_partner():
+    assert bipartite("ab", "wxyz", 2) == [[("a", "w"), ("b", "x")], [("a", "y"), ("b", "z")]]
+    assert bipartite("abc", "w", 3) == [[("a", "w")], [("b", "w")], [("c", "w")]]
+    assert tree("a", "b", "c", 2) == [[("a", "b")], [("b", "c")]]
+    assert tree("ab", "c", "de", 3)[0] == [("a", "c"), ("b", "d")]
+
+
+def test_a_pair_sends_in_the_rounds_that_join_it_by_its_circuits():
+    wanted = asks(LONELY, *((a, b, 1e9) for a, b in permutations(range(4), 2)))
+    some = decompositions(LONELY, parse_policy("demand", LONELY), wanted, Circuits())
+    assert some
+    for played in some:
+        count = np.array([joins(LONELY, lit_now) for lit_now in played.circuits])
+        asks_for = wanted.bytes > 0
+        assert count.any(axis=0)[asks_for].all()
+        assert (played.weight[:, asks_for] == count[:, asks_for]).all()
+    assert (joins(LONELY, lit(LONELY, [(0, 1)], [(0, 1)]))[:2, :2] == [[0, 2], [2, 0]]).all()
+
+
+# --- the checker ---------------------------------------------------------------------------------------
+
+
+def test_only_pairs_on_dark_cables_are_held():
+    old, new = lit(FOUR, [(0, 1)], [(2, 3)]), lit(FOUR, [(0, 2)], [(2, 3)])
+    hosts = FOUR.hosts
+    pairs = [(hosts[0], hosts[1]), (hosts[2], hosts[3]), (hosts[1], hosts[3])]
+    for routing in (Routing("ecmp"), Routing("split")):
+        held, wrong = faults_during(FOUR, old, new, pairs, routing)
+        assert held == [pairs[0]] and wrong == []
+
+
+def test_pairs_of_several_ways_are_held_where_one_of_them_is_dark():
+    old, new = lit(FOUR, [(0, 1)], [(0, 1)]), lit(FOUR, [(0, 1)], [(2, 3)])
+    pair = (FOUR.hosts[0], FOUR.hosts[1])
+    held, wrong = faults_during(FOUR, old, new, [pair], Routing("split"))
+    assert held == [pair] and wrong == []
+    still, wrong = faults_during(FOUR, old, old, [pair], Routing("split"))
+    assert still == [] and wrong == []
+
+
+def test_light_paths_are_as_many_as_circuits_and_cables_say():
+    c = cabling_of(FOUR)
+    dark = len(light_paths(FOUR))
+    assert len(light_paths(FOUR, lit(FOUR, [(0, 1), (2, 3)]))) == dark + 4
+    assert routes_of(FOUR, Circuits()).ways.switches == int((c.row >= 0).sum())
+    assert fat_tree().ocses == ()
