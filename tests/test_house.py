@@ -123,13 +123,22 @@ def test_import_rfabric_is_light():
     assert not heavy & set(loaded)
 
 
+def test_the_tree_of_the_readme_is_the_tree():
+    readme = (ROOT.parent / "README.md").read_text(encoding="utf-8")
+    drawn = readme.split("## The tree, in reading order")[1].split("```")[1]
+    named = {word.strip(",") for line in drawn.strip().splitlines() for word in line.split("  ")[0].split()}
+    named |= {f"rfabric/{name}" for name in named if "/" not in name}
+    assert not [name for name in named if "/" in name and not (ROOT.parent / name).exists()]
+    there = {f"rfabric/{f.name}{'/' if f.is_dir() else ''}" for f in ROOT.iterdir()}
+    beside = {"rfabric/__pycache__/", "rfabric/__main__.py"}
+    assert not there - named - beside
+
+
 # --- lengths -----------------------------------------------------------------------------------
 
 LONGEST_FILE = 400  # lines
 LONG_FILES = {  # and why they are longer
     "compute/serving.py": "one event loop of one server: its parts share one state",
-    "control/core.py": "the controller's one state machine",
-    "control/seam.py": "all that differs between Ryu and os-ken, nowhere else",
     "emulate/replay.py": "one replay loop with its clock, wire and rewires",
     "optics/policies.py": "every policy beside the next, and the table of their names",
     "simulate/world.py": "one event loop of the flow-level world",

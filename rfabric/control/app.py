@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, parse_fabric
 from . import frames, seam
-from .core import Clock, Core, Crossbar
+from .core import Core
 from .infer import contradiction, infer
 from .rest import Handler
+from .switches import Crossbar, SystemClock
 
 INBOX = 1000  # packets of unknown pairs that may wait; more are dropped, their senders try again
 GATHER_S = 0.02  # switches connect in bursts: rules go out for a burst at once
@@ -96,6 +97,7 @@ class FabricApp(seam.App):
     # --- for REST ---------------------------------------------------------------------------------------------------
 
     def health(self) -> dict:
+        """The answer to `GET /health`."""
         core = self.core
         return {
             "ready": bool(core and core.ready and not self.trouble),
@@ -111,6 +113,7 @@ class FabricApp(seam.App):
     # --- Switches: what Core needs ----------------------------------------------------------------------------------
 
     def present(self) -> set[int]:
+        """Datapath ids of the switches that are connected."""
         return set(self.switches)
 
     def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]:
@@ -122,6 +125,7 @@ class FabricApp(seam.App):
         return {d: self._crossbars[d] for d in done if d in self._crossbars}
 
     def received(self, dpid: int) -> Mapping[int, int]:
+        """Bytes by port of a switch, as it counted them last."""
         return self._received.get(dpid, {})
 
     # --- in the event loop: never wait ------------------------------------------------------------------------------
@@ -244,7 +248,7 @@ class FabricApp(seam.App):
         """Nothing new for a while: say once what is missing or wrong, and bring back switches that had failed."""
         self._look_again()
         if self.core is not None:
-            self.core.heal()
+            self.core.restore()
         if self.trouble and self.trouble != self._complained:
             self.logger.error("%s", self.trouble)
         self._complained = self.trouble
@@ -253,7 +257,7 @@ class FabricApp(seam.App):
         if self.FABRIC != "rfabric" and fabric.ocses:
             raise RFabricError(f"{fabric.spec or fabric.name} has optical switches; run controller/ocs.py")
         self.hosts = frames.Hosts(fabric)
-        self.core = Core(fabric, self, Clock(seam.hub.sleep))
+        self.core = Core(fabric, self, SystemClock(seam.hub.sleep))
         gc.freeze()  # what was loaded stays: later collections need not walk it
 
 

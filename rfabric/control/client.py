@@ -27,7 +27,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedRewire:
     """The answer to an intent: what plan `epoch` would change (nothing where `rewire` is empty), and why."""
 
     epoch: int
@@ -111,7 +111,7 @@ class Client:
         self, policy: str, demand: Demand, pairs: Iterable[Pair], now: float = 0.0, upcoming: Sequence[Demand] = (),
         time_dilation: float = 1.0, in_flight: str = "hold", delay: float | None = None, sending: Sequence[Demand] = (),
         also: Sequence[Circuits] = (), control: float | None = None,
-    ) -> Planned:  # fmt: skip
+    ) -> PlannedRewire:  # fmt: skip
         """State an intent: `demand` is about to be sent; `upcoming` are the Demands of later phases, `sending` those in flight.
 
         `pairs`: all host pairs that send, now or soon: none may be cut off. `also`: circuits to be weighed beside the policy's.
@@ -134,7 +134,7 @@ class Client:
         }
         return _planned(self.post("/plans", request))
 
-    def plan_circuits(self, circuits: Circuits, **options) -> Planned:
+    def plan_circuits(self, circuits: Circuits, **options) -> PlannedRewire:
         """A plan for explicit circuits; options: pairs, time_dilation, in_flight, delay_s, control_s."""
         return _planned(self.post("/plans", {"circuits": circuits.to_json(), **options}))
 
@@ -186,9 +186,9 @@ class Client:
         raise kind(f"controller: {answer.get('error', f'status {status}')}")
 
 
-def _planned(data: dict) -> Planned:
+def _planned(data: dict) -> PlannedRewire:
     rewire = Rewire.from_json(data)
-    return Planned(
+    return PlannedRewire(
         data["epoch"], data["state"], rewire, data["why"], data["least_window_s"], data["later_s"], data["wait"],
         tuple(map(Circuits.from_json, data["others"])),
     )  # fmt: skip

@@ -15,39 +15,22 @@ import contextlib
 import gc
 import logging
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Port, host_ip
 from ..optics import Circuits, Decision, Demand, Rewire, Timing, intend, parse_policy, refuse_disconnection
-from ..routing import Routes, Rule, circuit_rules
+from ..routing import Routes
 from ..routing.schemes import ECMP, Routing
 from . import flowmods
-from .epochs import TIMEOUT, Epochs, NotFoundError, Plan
+from .epochs import TIMEOUT, Epochs, NotFoundError, RewirePlan, port_words
 from .schema import Intent, PlanRequest
 from .seam import Push
+from .switches import Switches, SystemClock
+from .tables import Change, Pair, Table, Wires, change_of, crossbars_of, table_of
 
 _log = logging.getLogger(__name__)
-
-Pair = tuple[str, str]
-Wires = dict[int, list[bytes]]  # by datapath id
-Table = dict[tuple[str, tuple], Rule]  # by switch and match
-
-# Words of the ports whose circuits go down and come up, by the state of the plan under way.
-WORDS = {
-    "PROGRAMMING": ("PENDING_DISCONNECTION", "PENDING_CONNECTION"),
-    "DARK": ("DISCONNECTED", "PENDING_CONNECTION"),
-    "LIGHTING": ("DISCONNECTED", "PENDING_CONNECTION"),
-    "VERIFYING": ("DISCONNECTED", "CONNECTED"),
-    "ROLLBACK": ("PENDING_CONNECTION", ""),
-}
-SPIN = (
-    1.5e-3  # s: eventlet's sleep ends up to a millisecond late (epoll counts whole ones); the rest is waited for awake
-)
 
 
 class UnavailableError(RunError):
@@ -57,72 +40,16 @@ class UnavailableError(RunError):
 class RolledBackError(RunError):
     """A rewire failed and the last good circuits are back (HTTP 500); `plan` says what became of it."""
 
-    def __init__(self, text: str, plan: Plan):
+    def __init__(self, text: str, plan: RewirePlan):
         super().__init__(text)
         self.plan = plan
-
-
-Crossbar = dict[int, int]  # in-port -> out-port of one OCS
-
-
-class Switches(Protocol):
-    """What `Core` needs of the switches; all by datapath id.
-
-    `push` sends to all in a burst and waits for all their barriers.
-    `received` is what each port of a switch had received (bytes) when a `flowmods.count_ports()` reached it last.
-    """
-
-    def present(self) -> set[int]:
-        """Datapath ids that are connected."""
-
-    def push(self, messages: Mapping[int, Sequence[bytes]], timeout_s: float) -> Push: ...
-    def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]: ...
-    def received(self, dpid: int) -> Mapping[int, int]:
-        """Bytes that each port had received when last counted."""
-
-
-@dataclass(frozen=True)
-class Clock:
-    """CLOCK_MONOTONIC, and a sleep that ends on the instant rather than at the next tick; `sleep` lets others run."""
-
-    sleep: Callable[[float], None] = time.sleep
-
-    def now(self) -> float:
-        """Seconds, monotonic."""
-        return time.monotonic()
-
-    def sleep_until(self, instant: float) -> None:
-        """Return at this instant (s), or at once where it is past."""
-        while (left := instant - time.monotonic()) > 0:
-            self.sleep(left - SPIN if left > SPIN else 0)
-
-
-@dataclass(frozen=True)
-class Change:
-    """From one table to another, serialised: `down` and `up` for crossbars, `routes` for packet switches."""
-
-    old: Table
-    new: Table
-    down: Wires
-    routes: Wires
-    up: Wires
-
-    @property
-    def ocses(self) -> set[int]:
-        """The OCSes that change."""
-        return set(self.down) | set(self.up)
-
-    @property
-    def touched(self) -> set[int]:
-        """All switches that change."""
-        return self.ocses | set(self.routes)
 
 
 class Core:
     """One fabric under control. Public methods may be called from any thread."""
 
-    def __init__(self, fabric: Fabric, switches: Switches, clock: Clock | None = None, timeout: float = TIMEOUT):
-        self.fabric, self.switches, self.clock = fabric, switches, clock or Clock()
+    def __init__(self, fabric: Fabric, switches: Switches, clock: SystemClock | None = None, timeout: float = TIMEOUT):
+        self.fabric, self.switches, self.clock = fabric, switches, clock or SystemClock()
         self.name_of = {n.dpid: n.name for n in fabric.switches}
         self._addresses = {h: host_ip(i) for i, h in enumerate(fabric.hosts)}
         self._lock = threading.Lock()
@@ -132,7 +59,7 @@ class Core:
         self.routes = Routes(fabric, circuits, self.routing)
         self.demanded: frozenset[Pair] = frozenset()  # the pairs of PUT /pairs
         self.pairs: frozenset[Pair] = frozenset()  # all pairs that have routes, both directions
-        self.table: Table = self._table(circuits, self.routes, ())
+        self.table: Table = table_of(circuits, self.routes, ())
         self.synced: set[str] = set()  # switches that hold what `table` says
         self._changes: dict[int, tuple[Routes, frozenset[Pair], Change]] = {}  # of prepared plans
         self._took_s: tuple[float, float] | None = None  # to tear down and to set up the circuits of the last rewire
@@ -147,6 +74,7 @@ class Core:
 
     @property
     def ready(self) -> bool:
+        """Whether every switch is connected and holds its rules."""
         return not self.waiting_for
 
     def port_states(self, ocs: str) -> dict[Port, tuple[str, Port | None]]:
@@ -157,19 +85,9 @@ class Core:
         connected.
         """
         self._ocs(ocs)
-        epochs = self.epochs
-        known = self.fabric.node[ocs].dpid in self.switches.present()
-        states: dict[Port, tuple[str, Port | None]] = dict.fromkeys(self.fabric.ports[ocs], ("DISCONNECTED", None))
-        layers = [("CONNECTED", epochs.circuits)]
-        plan = epochs.under_way
-        if plan:
-            down, up = WORDS[plan.state]
-            layers += [(down, plan.rewire.down), *([(up, plan.rewire.up)] if up else [])]
-        for word, circuits in layers:
-            for circuit in circuits.of(ocs):
-                for port, other in (circuit, circuit[::-1]):
-                    states[port] = (word, None if word == "DISCONNECTED" else other)
-        return states if known else dict.fromkeys(states, ("UNKNOWN", None))
+        if self.fabric.node[ocs].dpid not in self.switches.present():
+            return dict.fromkeys(self.fabric.ports[ocs], ("UNKNOWN", None))
+        return port_words(self.epochs, ocs, self.fabric.ports[ocs])
 
     def out_port(self, switch: str, src: str, dst: str) -> int | None:
         """The port by which a packet switch sends a pair's packets; None where it has no rule for it."""
@@ -187,10 +105,13 @@ class Core:
         """A switch has gone; when it comes back it gets all its rules again."""
         self.synced.discard(self.name_of[dpid])
 
-    def heal(self) -> None:
-        """Bring back switches that kept silent or refused and stayed connected; to be called from time to time."""
+    def restore(self) -> None:
+        """Give their rules to switches that kept silent or refused and stayed connected.
+
+        To be called from time to time.
+        """
         with self._lock:
-            self._heal(set(self.name_of.values()))
+            self._restore(set(self.name_of.values()))
 
     def set_pairs(self, pairs: Iterable[Pair], routing: Routing = ECMP) -> dict:
         """Keep routes for exactly these host pairs and their way back, in this epoch and all to come, as `routing` says."""
@@ -214,7 +135,7 @@ class Core:
             self._push(drop, "unreachable pairs")
             return lost
 
-    def plan(self, request: PlanRequest) -> tuple[Plan | None, Decision, float]:
+    def plan(self, request: PlanRequest) -> tuple[RewirePlan | None, Decision, float]:
         """A prepared plan, or None where the circuits stay; what was decided; and the least window (s) that deserves a rewire."""
         with self._lock:
             pairs = self.demanded if request.pairs is None else frozenset(request.pairs)
@@ -235,14 +156,14 @@ class Core:
             self.epochs = self.epochs.ready(plan.epoch)
             return self.epochs.plan(plan.epoch), decision, least
 
-    def abort(self, epoch: int) -> Plan:
+    def abort(self, epoch: int) -> RewirePlan:
         """Give up a plan that was not committed."""
         with self._lock:
             self.epochs = self.epochs.abort(epoch)
             self._changes.pop(epoch, None)
             return self.epochs.plan(epoch)
 
-    def commit(self, epoch: int) -> Plan:
+    def commit(self, epoch: int) -> RewirePlan:
         """Carry out a prepared plan; returns it ACTIVE, or raises RolledBackError with the last good circuits back."""
         requested = self.clock.now()
         with self._lock, _undisturbed():
@@ -290,31 +211,15 @@ class Core:
         why = f"explicit: {rewire.size} circuits change" if rewire else "circuits already fit"
         return Decision(rewire, why, wanted)
 
-    def _prepare(self, plan: Plan, pairs: frozenset[Pair]) -> Change:
+    def _prepare(self, plan: RewirePlan, pairs: frozenset[Pair]) -> Change:
         circuits = plan.rewire.apply(self.epochs.circuits)
         routes = Routes(self.fabric, circuits, self.routing)
-        change = self._change(self.table, self._table(circuits, routes, pairs), plan.epoch)
+        change = self._change(self.table, table_of(circuits, routes, pairs), plan.epoch)
         self._changes[plan.epoch] = routes, pairs, change
         return change
 
-    def _table(self, circuits: Circuits, routes: Routes, pairs: Iterable[Pair]) -> Table:
-        return {(r.switch, r.match): r for r in (*circuit_rules(circuits), *routes.rules(sorted(pairs)))}
-
     def _change(self, old: Table, new: Table, epoch: int) -> Change:
-        down, routes, up = defaultdict(list), defaultdict(list), defaultdict(list)
-        address = self._addresses.__getitem__
-        for key, rule in old.items():
-            if new.get(key) != rule:
-                node = self.fabric.node[rule.switch]
-                if node.kind == "ocs":
-                    down[node.dpid].append(flowmods.delete(rule, address))
-                elif key not in new:
-                    routes[node.dpid].append(flowmods.delete(rule, address))
-        for key, rule in new.items():
-            if old.get(key) != rule:
-                node = self.fabric.node[rule.switch]
-                (up if node.kind == "ocs" else routes)[node.dpid].append(flowmods.add(rule, address, epoch))
-        return Change(old, new, dict(down), dict(routes), dict(up))
+        return change_of(self.fabric, self._addresses, old, new, epoch)
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -372,14 +277,11 @@ class Core:
 
     def _verify(self, change: Change) -> None:
         """Compare the crossbars of the OCSes that changed with what was intended."""
-        wanted: dict[str, Crossbar] = defaultdict(dict)
-        for (switch, match), rule in change.new.items():
-            if match[0] == "port":
-                wanted[switch][match[1]] = rule.out
+        wanted = crossbars_of(change.new)
         found = self.switches.crossbars(sorted(change.ocses), self.epochs.timeout)
         for dpid in sorted(change.ocses):
             name = self.name_of[dpid]
-            want, have = wanted[name], found.get(dpid)
+            want, have = wanted.get(name, {}), found.get(dpid)
             if want == have:
                 continue
             self.synced.discard(name)
@@ -399,7 +301,7 @@ class Core:
         self._push_what_answers(back.up)
         self._changes.pop(epoch, None)
         with contextlib.suppress(RunError):  # it is tried again from time to time
-            self._heal({self.name_of[d] for d in change.touched})
+            self._restore({self.name_of[d] for d in change.touched})
         self.epochs = self.epochs.rolled_back(epoch)
         text = f"plan {epoch} failed: {why}; circuits of epoch {plan.base} are back"
         away = sorted(self.name_of[d] for d in change.touched if self.name_of[d] not in self.synced)
@@ -420,7 +322,7 @@ class Core:
         """Make `pairs` the pairs that have routes, under the circuits that count now."""
         if pairs == self.pairs:
             return
-        change = self._change(self.table, self._table(self.epochs.circuits, self.routes, pairs), self.epochs.active)
+        change = self._change(self.table, table_of(self.epochs.circuits, self.routes, pairs), self.epochs.active)
         self.pairs, self.table = pairs, change.new
         present = self.switches.present()
         self._push({d: w for d, w in change.routes.items() if d in present}, "adding routes")
@@ -438,7 +340,7 @@ class Core:
         if not push.ok:
             _log.error("rules not taken: %s", push)
 
-    def _heal(self, names: set[str]) -> None:
+    def _restore(self, names: set[str]) -> None:
         """Give all rules to those of these switches that are connected and failed before, if they answer now."""
         dpids = {self.fabric.node[n].dpid for n in names - self.synced} & self.switches.present()
         if dpids:
@@ -467,7 +369,7 @@ class Core:
         gone = sorted(self.name_of[d] for d in dpids - self.switches.present())
         if gone:
             raise UnavailableError(f"not connected: {', '.join(gone)}; wait until GET /health says ready")
-        self._heal({self.name_of[d] for d in dpids})
+        self._restore({self.name_of[d] for d in dpids})
         unfit = sorted(self.name_of[d] for d in dpids if self.name_of[d] not in self.synced)
         if unfit:
             raise UnavailableError(f"no answer from {', '.join(unfit)}; wait until GET /health says ready")

@@ -18,10 +18,11 @@ dark time is d times longer. The switch software is not slowed down with it, so 
 well (`programmed`, `usable`); or what it takes is told (`control`), and the old circuits stay until d times that is nearly over.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..errors import RFabricError
+from ..fabric import Port
 from ..optics import Circuits, Rewire
 
 TIMEOUT = 1.0  # s for the barriers of one step; a switch that has not answered by then is taken for dead
@@ -39,7 +40,15 @@ NEXT = {
     "ABORTED": (),
 }
 UNDER_WAY = ("PROGRAMMING", "DARK", "LIGHTING", "VERIFYING", "ROLLBACK")
-TIMED = ("PROGRAMMING", "LIGHTING", "VERIFYING")  # steps that wait for switches
+
+# Words of the ports whose circuits go down and come up, by the state of the plan under way.
+WORDS = {
+    "PROGRAMMING": ("PENDING_DISCONNECTION", "PENDING_CONNECTION"),
+    "DARK": ("DISCONNECTED", "PENDING_CONNECTION"),
+    "LIGHTING": ("DISCONNECTED", "PENDING_CONNECTION"),
+    "VERIFYING": ("DISCONNECTED", "CONNECTED"),
+    "ROLLBACK": ("PENDING_CONNECTION", ""),
+}
 
 
 class StateError(RFabricError):
@@ -51,7 +60,7 @@ class NotFoundError(RFabricError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class RewirePlan:
     """One rewire on its way; `base` is the epoch it was made in, `delay` (s) the dark time at dilation 1.
 
     control: s at dilation 1 from requested to programmed, at the least; None: what the switches take, which is `took` (s).
@@ -67,7 +76,6 @@ class Plan:
     phase: str = ""
     in_flight: str = "hold"
     state: str = "PLANNED"
-    since: float | None = None  # when the present step began
     requested: float | None = None
     took: float | None = None
     programmed: float | None = None
@@ -106,22 +114,23 @@ class Epochs:
 
     circuits: Circuits
     active: int = 0
-    plans: Mapping[int, Plan] = field(default_factory=dict)
+    plans: Mapping[int, RewirePlan] = field(default_factory=dict)
     timeout: float = TIMEOUT
 
-    def plan(self, epoch: int) -> Plan:
+    def plan(self, epoch: int) -> RewirePlan:
+        """Plan number `epoch`; NotFoundError where none was made."""
         if epoch not in self.plans:
             known = f"the last is {max(self.plans)}" if self.plans else "none was made yet"
             raise NotFoundError(f"no plan {epoch}; {known}: POST /plans makes one")
         return self.plans[epoch]
 
     @property
-    def under_way(self) -> Plan | None:
+    def under_way(self) -> RewirePlan | None:
         """The plan whose rewire is in progress."""
         return next((p for p in self.plans.values() if p.state in UNDER_WAY), None)
 
     @property
-    def last(self) -> Plan:
+    def last(self) -> RewirePlan:
         """The plan proposed last."""
         return self.plans[max(self.plans)]
 
@@ -134,7 +143,7 @@ class Epochs:
         if not rewire.down.items <= self.circuits.items or rewire.up.items & self.circuits.items:
             raise StateError(f"the plan was not made for the circuits of epoch {self.active}")
         rewire.apply(self.circuits)  # a port in two circuits is an error here
-        plan = Plan(max(self.plans, default=0) + 1, self.active, rewire, delay, dilation, control, **words)
+        plan = RewirePlan(max(self.plans, default=0) + 1, self.active, rewire, delay, dilation, control, **words)
         return replace(self, plans={**self.plans, plan.epoch: plan})
 
     def ready(self, epoch: int) -> "Epochs":
@@ -148,32 +157,32 @@ class Epochs:
             raise StateError(f"plan {epoch} must wait: plan {busy.epoch} is {busy.state}; commit again when it is done")
         if plan.state == "PREPARED" and plan.base != self.active:
             raise StateError(f"plan {epoch} was made in epoch {plan.base}, now is {self.active}; make a new plan")
-        return self._to(epoch, "PROGRAMMING", requested=now, since=now)
+        return self._to(epoch, "PROGRAMMING", requested=now)
 
     def programmed(self, epoch: int, now: float, lead: float = 0.0, took: float | None = None) -> "Epochs":
         """All old circuits are down: dark from here for the OCS delay. What ends it may be sent `lead` s ahead."""
         plan = self.plan(epoch)
         at = now if plan.requested is None else _dilated(plan, plan.requested, now, plan.control)
         ends = {"programmed": at, "dark_until": at + plan.dilation * plan.delay}
-        return self._to(epoch, "DARK", **ends, lead=lead, took=took, since=now)
+        return self._to(epoch, "DARK", **ends, lead=lead, took=took)
 
     def light(self, epoch: int, now: float) -> "Epochs":
         """The new circuits are being set up; not before the dark time is over but for the lead."""
         plan = self.plan(epoch)
         if plan.state == "DARK" and now < plan.dark_until - plan.lead:
             raise StateError(f"plan {epoch} is dark for another {plan.dark_until - plan.lead - now:.6f} s")
-        return self._to(epoch, "LIGHTING", since=now)
+        return self._to(epoch, "LIGHTING")
 
     def usable(self, epoch: int, now: float) -> "Epochs":
         """All new circuits and routes are in place; what the switches held is being read back."""
         plan = self.plan(epoch)
         told = None if plan.control is None else 0.0  # a control time that is told holds what setting up takes
         at = now if plan.dark_until is None else _dilated(plan, plan.dark_until, now, told)
-        return self._to(epoch, "VERIFYING", usable=at, since=now)
+        return self._to(epoch, "VERIFYING", usable=at)
 
     def verified(self, epoch: int, lost_bytes: int = 0) -> "Epochs":
         """The switches hold what was intended: the plan is the epoch now, and plans made before it are void."""
-        done = self._to(epoch, "ACTIVE", lost_bytes=lost_bytes, since=None)
+        done = self._to(epoch, "ACTIVE", lost_bytes=lost_bytes)
         plans = dict(done.plans)
         if self.active in plans:
             plans[self.active] = replace(plans[self.active], state="PAST")
@@ -188,7 +197,7 @@ class Epochs:
 
     def rolled_back(self, epoch: int) -> "Epochs":
         """The last good circuits are back."""
-        return self._to(epoch, "ABORTED", since=None)
+        return self._to(epoch, "ABORTED")
 
     def abort(self, epoch: int) -> "Epochs":
         """Give up a plan that has not begun."""
@@ -199,13 +208,6 @@ class Epochs:
             )
         return self._to(epoch, "ABORTED", error="aborted on request")
 
-    def expire(self, now: float) -> "Epochs":
-        """Fail the plan under way when its step has waited for switches longer than `timeout`."""
-        plan = self.under_way
-        if plan and plan.state in TIMED and now - plan.since > self.timeout:
-            return self.failed(plan.epoch, f"time-out: {plan.state} for more than {self.timeout:g} s")
-        return self
-
     def _to(self, epoch: int, state: str, **changes) -> "Epochs":
         plan = self.plan(epoch)
         if state not in NEXT[plan.state]:
@@ -214,9 +216,26 @@ class Epochs:
         return replace(self, plans={**self.plans, epoch: replace(plan, state=state, **changes)})
 
 
-def _dilated(plan: Plan, since: float, now: float, seconds: float | None) -> float:
+def _dilated(plan: RewirePlan, since: float, now: float, seconds: float | None) -> float:
     """When a step of `plan` ends that the switches were done with `now`: `seconds` of it are told, None: as many as it took."""
     return since + plan.dilation * (now - since) if seconds is None else max(since + plan.dilation * seconds, now)
+
+
+def port_words(epochs: Epochs, ocs: str, ports: Iterable[Port]) -> dict[Port, tuple[str, Port | None]]:
+    """State word and partner of each of the `ports` of an OCS.
+
+    By the circuits that count and, over them, what the plan under way does to them.
+    """
+    words: dict[Port, tuple[str, Port | None]] = dict.fromkeys(ports, ("DISCONNECTED", None))
+    layers = [("CONNECTED", epochs.circuits)]
+    if plan := epochs.under_way:
+        down, up = WORDS[plan.state]
+        layers += [(down, plan.rewire.down), *([(up, plan.rewire.up)] if up else [])]
+    for word, circuits in layers:
+        for circuit in circuits.of(ocs):
+            for port, other in (circuit, circuit[::-1]):
+                words[port] = (word, None if word == "DISCONNECTED" else other)
+    return words
 
 
 def violations(epochs: Epochs) -> list[str]:

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..fabric import Fabric, Port, host_ip
+from ..routing import walk
 from . import flowmods
-from .core import Crossbar
 from .seam import Push
+from .switches import Crossbar
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,11 @@ class FakeClock:
     step: float = 0.0
 
     def now(self) -> float:
+        """s; it is as late as somebody has slept."""
         return self.at
 
     def sleep_until(self, instant: float) -> None:
+        """It is `instant` (s) at once; an instant that has passed changes nothing."""
         self.at = max(self.at, instant)
 
 
@@ -84,27 +87,22 @@ class FakeSwitches:
         return {d: {m["in_port"]: out for m, out in entries[d] if "in_port" in m} for d in able}
 
     def received(self, dpid: int) -> Mapping[int, int]:
+        """Bytes by port, as they were counted last."""
         return self.counted.get(dpid, {})
 
     def where_lost(self, src: str, dst: str, size_bytes: int = 100) -> str:
         """Send one IPv4 packet from host to host: '' when it arrives, else where it ended and why."""
         fields = {"eth_type": flowmods.IPV4, "src": self._ip(src), "dst": self._ip(dst)}
-        port, seen = self.fabric.ports[src][0], set()
-        while True:
-            into = self.fabric.peer[port][1]
-            if into.node == dst:
-                return ""
-            if into in seen or into.node not in self.fabric.node or self.fabric.node[into.node].kind == "host":
-                return f"loop at {into}" if into in seen else f"delivered to {into}"
-            seen.add(into)
+
+        def leads(into: Port) -> int | str:
             self.arrived[into] += size_bytes
-            dpid = self.fabric.node[into.node].dpid
-            entry = lookup(self.tables[dpid].values(), {**fields, "in_port": into.number})
+            table = self.tables[self.fabric.node[into.node].dpid].values()
+            entry = lookup(table, {**fields, "in_port": into.number})
             if entry is None or entry.out is None:
-                return f"dropped at {into}"
-            if entry.out == flowmods.TO_CONTROLLER:
-                return f"asks the controller at {into}"
-            port = Port(into.node, entry.out)
+                return "dropped"
+            return entry.out if entry.out != flowmods.TO_CONTROLLER else "asks the controller"
+
+        return walk(self.fabric, src, dst, leads)
 
     def _take(self, dpid: int, wires: Sequence[bytes]) -> None:
         name = self.names[dpid]

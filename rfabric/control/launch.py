@@ -1,9 +1,15 @@
 """Start the controller: in this process (`rfabric control`), or as the command line of a child (the emulator)."""
 
 import argparse
+import importlib.util
+import logging
 import os
+import signal
+import socket
 import sys
+import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from ..errors import RFabricError
@@ -11,9 +17,19 @@ from ..fabric import parse_fabric
 from ..folders import data_dir
 from . import seam
 
+OFP_TCP_PORT = 6653  # IANA's number for OpenFlow
+
+# A switch is asked every second whether it is there, and given up after this many questions: a
+# killed one is seen at once by its closed connection, this is for a hung one. os-ken's native hub
+# notices a closed connection only by the next write, which is this one.
+ECHO_INTERVAL_S = 1.0
+ECHO_UNANSWERED = 15
+
+_log = logging.getLogger(__name__)
+
 
 def run(
-    topo: str = "", host: str = "", port: int = 0, sdn: str = "", ofp_port: int = seam.OFP_TCP_PORT, app: str = ""
+    topo: str = "", host: str = "", port: int = 0, sdn: str = "", ofp_port: int = OFP_TCP_PORT, app: str = ""
 ) -> NoReturn:
     """Run the controller of fabric `topo` ('': read from the switches) with REST at `host`:`port`, until told to stop.
 
@@ -28,11 +44,11 @@ def run(
     if _environment(python) != _environment(sys.executable):
         sys.stdout.flush()
         os.execv(python, [python, "-m", "rfabric.control", chosen, "--ofp-port", str(ofp_port)])
-    seam.run_apps([chosen], port=ofp_port)
+    run_apps([chosen], port=ofp_port)
 
 
 def command(
-    topo: str = "", host: str = "", port: int = 0, sdn: str = "", ofp_port: int = seam.OFP_TCP_PORT, app: str = ""
+    topo: str = "", host: str = "", port: int = 0, sdn: str = "", ofp_port: int = OFP_TCP_PORT, app: str = ""
 ) -> list[str]:
     """The argument list that runs the controller as a process of its own; the same words as `run`."""
     options = {"--topo": topo, "--host": host, "--port": port, "--sdn": sdn, "--ofp-port": ofp_port}
@@ -58,12 +74,84 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     parser.add_argument("--host", default="", help="REST address, default 127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="REST port, default 8080")
     parser.add_argument("--sdn", default="", choices=["", "ryu", "os-ken"], help="default: Ryu where it is installed")
-    parser.add_argument("--ofp-port", type=int, default=seam.OFP_TCP_PORT, help="OpenFlow port, on loopback")
+    parser.add_argument("--ofp-port", type=int, default=OFP_TCP_PORT, help="OpenFlow port, on loopback")
     try:
         run(**vars(parser.parse_args(arguments)))
     except RFabricError as error:
         print(f"rfabric: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def run_apps(apps: Sequence[str | Path], host: str = "127.0.0.1", port: int = OFP_TCP_PORT) -> NoReturn:
+    """Run app files, or modules by name, until told to stop (SIGTERM, SIGINT: exit code 0).
+
+    What `ryu-manager` does, for both frameworks, and listening on loopback alone. Once the apps are
+    loading it ends the process in every case: threads of os-ken's native hub cannot be ended
+    otherwise. RFabricError for an app that cannot be loaded, or a port that is taken.
+    """
+    names = [_checked(str(app)) for app in apps]
+    _check_free(host, port)
+    seam.prepare(seam.flavour()).patch()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: _exit(0))
+    try:
+        _run(names, [f"--ofp-listen-host={host}", f"--ofp-tcp-listen-port={port}"])
+    except RFabricError as error:
+        print(f"rfabric: {error}", file=sys.stderr)
+        _exit(2)
+    except BaseException:
+        traceback.print_exc()
+    _exit(1)
+
+
+def _run(names: list[str], options: list[str]) -> None:
+    stack = seam.framework()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    manager = stack.AppManager.get_instance()
+    manager.load_apps(names)
+    conf = stack.cfg.CONF
+    conf(args=options, project="rfabric", default_config_files=[])
+    conf.set_override("echo_request_interval", ECHO_INTERVAL_S)
+    conf.set_override("maximum_unreplied_echo_requests", ECHO_UNANSWERED)
+    services = manager.instantiate_apps(**manager.create_contexts())
+    _log.info("%s runs %s", seam.version(), ", ".join(names))
+    stack.hub.joinall(services)
+
+
+def _checked(app: str) -> str:
+    """An app's name, found to be a module or a file; the frameworks' own errors name no fault."""
+    if "," in app:
+        raise RFabricError(f"controller app {app!r}: a path with a comma cannot be loaded; rename it")
+    path = Path(app)
+    if path.is_file():
+        try:
+            compile(path.read_bytes(), app, "exec")
+        except SyntaxError as error:
+            raise RFabricError(f"controller app {app}, line {error.lineno}: {error.msg}") from None
+    elif path.suffix == ".py" or os.sep in app or importlib.util.find_spec(app) is None:
+        raise RFabricError(f"controller app {app}: no such file or module")
+    return app
+
+
+def _check_free(host: str, port: int) -> None:
+    """A listener that cannot bind dies unseen in both frameworks, so try first."""
+    if not 0 < port < 65536:
+        raise RFabricError(f"OpenFlow port {port}: choose one from 1 to 65535")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise RFabricError(f"OpenFlow address {host}:{port}: {error.strerror}; name another port") from None
+
+
+def _exit(code: int) -> NoReturn:
+    try:
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:  # a signal may have struck in the midst of a write
+        os._exit(code)
 
 
 def _environment(python: str) -> str:

@@ -30,12 +30,12 @@ from ..errors import RFabricError, RunError
 from ..optics import Circuits, Rewire
 from . import schema
 from .core import Core, RolledBackError, UnavailableError
-from .epochs import Epochs, NotFoundError, Plan, StateError
+from .epochs import Epochs, NotFoundError, RewirePlan, StateError
 
 _log = logging.getLogger(__name__)
 
 
-class Served(Protocol):
+class RestServer(Protocol):
     """What the handler finds as its `server`: the core once the fabric is known, and words for `GET /health`."""
 
     core: Core | None
@@ -51,10 +51,10 @@ class Answer:
     body: dict
 
 
-def answer(served: Served, method: str, path: str, body: bytes) -> Answer:
+def answer(server: RestServer, method: str, path: str, body: bytes) -> Answer:
     """The answer to one request; every error of rfabric becomes a status code and its text."""
     try:
-        return Answer(200, _dispatch(served, method, path.partition("?")[0].rstrip("/") or "/", body))
+        return Answer(200, _dispatch(server, method, path.partition("?")[0].rstrip("/") or "/", body))
     except NotFoundError as error:
         return _error(404, error)
     except StateError as error:
@@ -73,7 +73,7 @@ def answer(served: Served, method: str, path: str, body: bytes) -> Answer:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection of a client; `self.server` is a `Served`."""
+    """One connection of a client; `self.server` is a `RestServer`."""
 
     protocol_version = "HTTP/1.1"
     server_version = "rfabric"
@@ -125,10 +125,10 @@ def _plan(core: Core, body: object) -> dict:
     return _shown(plan, core.epochs) | about
 
 
-def _shown(plan: Plan | None, epochs: Epochs) -> dict:
+def _shown(plan: RewirePlan | None, epochs: Epochs) -> dict:
     """A plan, or where nothing is to be moved the present epoch as UNCHANGED."""
     if plan is None:
-        plan = Plan(epochs.active, epochs.active, Rewire(Circuits(), Circuits()), 0.0, state="UNCHANGED")
+        plan = RewirePlan(epochs.active, epochs.active, Rewire(Circuits(), Circuits()), 0.0, state="UNCHANGED")
     return plan.to_json()
 
 
@@ -245,18 +245,18 @@ PATHS: dict[str, dict[str, Callable[..., dict]]] = {
 }
 
 
-def _dispatch(served: Served, method: str, path: str, body: bytes) -> dict:
+def _dispatch(server: RestServer, method: str, path: str, body: bytes) -> dict:
     if (method, path) == ("GET", "/health"):
-        return served.health()
+        return server.health()
     for pattern, methods in PATHS.items():
         if match := re.fullmatch(pattern, path):
             if method not in methods:
                 raise _MethodError(f"{path} takes {' or '.join(methods)}, not {method}")
-            if served.core is None:
+            if server.core is None:
                 raise UnavailableError(
-                    f"the fabric is not known yet: {served.health()['trouble'] or 'no switch has connected'}"
+                    f"the fabric is not known yet: {server.health()['trouble'] or 'no switch has connected'}"
                 )
-            return methods[method](served.core, schema.parse_json(body), *match.groups())
+            return methods[method](server.core, schema.parse_json(body), *match.groups())
     raise NotFoundError(f"no path {path}; there are /health, {', '.join(p for p in PATHS if '(' not in p)}")
 
 

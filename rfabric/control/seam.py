@@ -1,10 +1,11 @@
 """The seam: one set of names for Ryu 4.34 and for os-ken, so that one app file runs unchanged on either.
 
     ryu-manager controller/ocs.py        Ryu loads the file, the file imports its names here
-    rfabric control controller/ocs.py    run_apps() loads it, under Ryu or os-ken (which has no launcher)
+    rfabric control controller/ocs.py    launch.run_apps() loads it, under Ryu or os-ken
 
 An app file says `from rfabric.control import seam` and derives one class from `seam.App`. Nothing of Ryu or
-os-ken is imported before the first such name is used, and nothing is monkey-patched but in `run_apps`.
+os-ken is imported before the first such name is used, and nothing is monkey-patched but in
+`launch.run_apps`.
 `RFABRIC_SDN=ryu|os-ken` forces the choice; else Ryu where it is installed. os-ken runs on eventlet too, where
 that is installed, unless `OSKEN_HUB_TYPE` says `native` (threads).
 
@@ -29,20 +30,18 @@ import importlib
 import importlib.util
 import logging
 import os
-import signal
 import socket
 import struct
 import sys
 import threading
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from ..errors import RFabricError, RunError
 
@@ -50,14 +49,6 @@ Result = TypeVar("Result")
 
 PACKAGES = {"ryu": "ryu", "os-ken": "os_ken"}
 BASES = {"ryu": "RyuApp", "os-ken": "OSKenApp"}
-OFP_TCP_PORT = 6653  # IANA's number for OpenFlow
-
-# A switch is asked every second whether it is there, and given up after this many questions: a killed one is
-# seen at once by its closed connection, this is for a hung one. os-ken's native hub notices a closed
-# connection only by the next write, which is this one.
-ECHO_INTERVAL_S = 1.0
-ECHO_UNANSWERED = 15
-
 MODULES = {
     "hub": "lib.hub",
     "cfg": "cfg",
@@ -107,7 +98,7 @@ def interpreter() -> str:
 
 def version() -> str:
     """What runs and on which hub, for provenance: `ryu 4.34 on eventlet 0.41.3`."""
-    stack = _stack()
+    stack = framework()
     package = sys.modules[PACKAGES[stack.name]]
     number = getattr(package, "__version__", None) or package.version
     hub = f"eventlet {sys.modules['eventlet'].__version__}" if stack.hub.HUB_TYPE == "eventlet" else "threads"
@@ -115,7 +106,7 @@ def version() -> str:
 
 
 @functools.cache
-def _prepare(name: str) -> Any:
+def prepare(name: str) -> Any:
     """The hub module of a framework, its environment mended first; nothing else of it may load before."""
     warnings.filterwarnings("ignore", r"\s*Eventlet is deprecated")
     if importlib.util.find_spec("eventlet"):
@@ -126,10 +117,10 @@ def _prepare(name: str) -> Any:
 
 
 @functools.cache
-def _stack() -> SimpleNamespace:
+def framework() -> SimpleNamespace:
     """Every name of the chosen framework under rfabric's name for it."""
     name = flavour()
-    _prepare(name)
+    prepare(name)
     package = PACKAGES[name]
     manager = importlib.import_module(f"{package}.base.app_manager")
     handler = importlib.import_module(f"{package}.controller.handler")
@@ -143,14 +134,14 @@ def __getattr__(name: str) -> Any:
     if name == "App":
         return _app_class()
     if name in MODULES or name in HANDLER_NAMES or name == "AppBase":
-        return getattr(_stack(), name)
+        return getattr(framework(), name)
     raise AttributeError(f"module {__name__} has no attribute {name}")
 
 
 # --- messages without a switch ------------------------------------------------------------------------------
 def offline() -> Any:
     """What a message maker takes for its datapath when there is no switch: OpenFlow 1.3's descriptor."""
-    return _stack().protocol.ProtocolDesc(_stack().ofproto.OFP_VERSION)
+    return framework().protocol.ProtocolDesc(framework().ofproto.OFP_VERSION)
 
 
 def wire(message: Any) -> bytes:
@@ -164,7 +155,7 @@ def wire(message: Any) -> bytes:
 def decode(data: bytes) -> Any:
     """The OpenFlow message in these bytes: the inverse of `wire`."""
     kind, size, xid = struct.unpack_from("!xBHI", data)
-    ofproto_parser = importlib.import_module(f"{PACKAGES[_stack().name]}.ofproto.ofproto_parser")
+    ofproto_parser = importlib.import_module(f"{PACKAGES[framework().name]}.ofproto.ofproto_parser")
     return ofproto_parser.msg(offline(), data[0], kind, size, xid, data)
 
 
@@ -211,7 +202,7 @@ class _Batch:
 
 
 @dataclass
-class _Work:
+class _Call:
     """A function for the event loop, and the queue in which its result is awaited."""
 
     fn: Callable[[], Any]
@@ -222,15 +213,15 @@ class _Work:
 
 def _here() -> Any:
     """What runs this line: the green thread under eventlet, the thread under native."""
-    if _stack().hub.HUB_TYPE == "eventlet":
+    if framework().hub.HUB_TYPE == "eventlet":
         return importlib.import_module("greenlet").getcurrent()
     return threading.get_ident()
 
 
 @functools.cache
 def _work_event() -> type:
-    """The event that carries a _Work to the event loop."""
-    return type("WorkEvent", (_stack().event.EventBase,), {})
+    """The event that carries a _Call to the event loop."""
+    return type("WorkEvent", (framework().event.EventBase,), {})
 
 
 class Doors:
@@ -260,12 +251,12 @@ class Doors:
         """
         if _here() == self._loop:
             return fn()
-        work, event = _Work(fn, _stack().hub.Queue()), _work_event()()
+        work, event = _Call(fn, framework().hub.Queue()), _work_event()()
         event.work = work
         self._send_event(event, None)
         try:
             result, error = work.answer.get(timeout=timeout_s)
-        except _stack().hub.QueueEmpty:
+        except framework().hub.QueueEmpty:
             work.given_up = True
             late = "began it, which goes on" if work.begun else "was busy with other work; this is dropped"
             raise RunError(f"controller {self.name}: no result in {timeout_s:g} s: its loop {late}") from None
@@ -280,13 +271,13 @@ class Doors:
         """
         if _here() == self._loop:
             raise RunError(f"controller {self.name}: push() waits for replies that its own loop must read")
-        answers, started_s = _stack().hub.Queue(), time.monotonic()
+        answers, started_s = framework().hub.Queue(), time.monotonic()
         batches = self.call(lambda: self._send(messages, answers), timeout_s)
         done, refused, waiting = {}, [], set(batches)
         while waiting and (left_s := started_s + timeout_s - time.monotonic()) > 0:
             try:
                 dpid, index, reason, at_s = answers.get(timeout=left_s)
-            except _stack().hub.QueueEmpty:
+            except framework().hub.QueueEmpty:
                 break
             if reason is not None:
                 refused.append((dpid, index, reason))
@@ -312,7 +303,7 @@ class Doors:
             ev.work.answer.put((None, error))
 
     def _send(self, messages: Mapping[int, Sequence[bytes]], answers: Any) -> dict[int, _Batch]:
-        barrier = wire(_stack().parser.OFPBarrierRequest(offline()))
+        barrier = wire(framework().parser.OFPBarrierRequest(offline()))
         present = {dpid: self.switches[dpid] for dpid in messages if dpid in self.switches}
         return {dpid: self._send_one(dp, [*messages[dpid], barrier], answers) for dpid, dp in present.items()}
 
@@ -345,7 +336,7 @@ class Doors:
             self._forget(ev.msg.datapath.id, batch)
 
     def _switch_refused(self, ev: Any) -> None:
-        msg, of = ev.msg, _stack().ofproto
+        msg, of = ev.msg, framework().ofproto
         reason = f"{of.ofp_error_type_to_str(msg.type)}, {of.ofp_error_code_to_str(msg.type, msg.code)}"
         batch = self._batch_of(msg)
         if batch is None:
@@ -355,7 +346,7 @@ class Doors:
 
     def _switch_changed(self, ev: Any) -> None:
         datapath = ev.datapath
-        if ev.state == _stack().MAIN_DISPATCHER:
+        if ev.state == framework().MAIN_DISPATCHER:
             self.switches[datapath.id] = datapath
             self.switch_up(datapath.id)
             return
@@ -371,7 +362,7 @@ class Doors:
 @functools.cache
 def _app_class() -> type:
     """`App`: the doors before the base class of whichever framework is there."""
-    stack = _stack()
+    stack = framework()
     connected, ready, dead = stack.CONFIG_DISPATCHER, stack.MAIN_DISPATCHER, stack.DEAD_DISPATCHER
     stack.set_ev_cls(stack.ofp_event.EventOFPBarrierReply, ready)(Doors._barrier_replied)
     stack.set_ev_cls(stack.ofp_event.EventOFPErrorMsg, [connected, ready])(Doors._switch_refused)
@@ -389,7 +380,7 @@ def serve_http(
     `handler` finds the app as `self.server`. http.server's own server class is not used: its selector is
     chosen when it is imported, and an eventlet patch made later does not reach it.
     """
-    hub = _stack().hub
+    hub = framework().hub
 
     def serve_one(connection: socket.socket, address: Any) -> None:
         try:
@@ -405,75 +396,3 @@ def serve_http(
         raise RFabricError(f"REST address {host}:{port}: {error.strerror}; name a free port") from None
     hub.spawn(server.serve_forever)
     return server.server.getsockname()[:2]
-
-
-# --- the launcher -------------------------------------------------------------------------------------------
-def run_apps(apps: Sequence[str | Path], host: str = "127.0.0.1", port: int = OFP_TCP_PORT) -> NoReturn:
-    """Run app files, or modules by name, until the process is told to stop (SIGTERM, SIGINT: exit code 0).
-
-    What `ryu-manager` does, for both frameworks, and listening on loopback alone. Once the apps are loading
-    it ends the process in every case: threads of os-ken's native hub cannot be ended otherwise.
-    """
-    names = [_checked(str(app)) for app in apps]
-    _check_free(host, port)
-    _prepare(flavour()).patch()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: _exit(0))
-    try:
-        _run(names, [f"--ofp-listen-host={host}", f"--ofp-tcp-listen-port={port}"])
-    except RFabricError as error:
-        print(f"rfabric: {error}", file=sys.stderr)
-        _exit(2)
-    except BaseException:
-        traceback.print_exc()
-    _exit(1)
-
-
-def _run(names: list[str], options: list[str]) -> None:
-    stack = _stack()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
-    manager = stack.AppManager.get_instance()
-    manager.load_apps(names)
-    conf = stack.cfg.CONF
-    conf(args=options, project="rfabric", default_config_files=[])
-    conf.set_override("echo_request_interval", ECHO_INTERVAL_S)
-    conf.set_override("maximum_unreplied_echo_requests", ECHO_UNANSWERED)
-    services = manager.instantiate_apps(**manager.create_contexts())
-    _log.info("%s runs %s", version(), ", ".join(names))
-    stack.hub.joinall(services)
-
-
-def _checked(app: str) -> str:
-    """An app's name, found to be a module or a file of Python; the frameworks' own errors name no fault."""
-    if "," in app:
-        raise RFabricError(f"controller app {app!r}: a path with a comma cannot be loaded; rename it")
-    path = Path(app)
-    if path.is_file():
-        try:
-            compile(path.read_bytes(), app, "exec")
-        except SyntaxError as error:
-            raise RFabricError(f"controller app {app}, line {error.lineno}: {error.msg}") from None
-    elif path.suffix == ".py" or os.sep in app or importlib.util.find_spec(app) is None:
-        raise RFabricError(f"controller app {app}: no such file or module")
-    return app
-
-
-def _check_free(host: str, port: int) -> None:
-    """A listener that cannot bind dies unseen in both frameworks, so try first."""
-    if not 0 < port < 65536:
-        raise RFabricError(f"OpenFlow port {port}: choose one from 1 to 65535")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise RFabricError(f"OpenFlow address {host}:{port}: {error.strerror}; name another port") from None
-
-
-def _exit(code: int) -> NoReturn:
-    try:
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:  # a signal may have struck in the midst of a write
-        os._exit(code)

@@ -17,7 +17,7 @@ from pathlib import Path
 from ..errors import RFabricError
 from ..fabric import Fabric, fat_tree
 from ..routing import Routes
-from .network import Network
+from .network import EmulatedNetwork
 from .sandbox import Sandbox, run, which
 from .wire import Wire
 
@@ -72,7 +72,7 @@ def packet_hops(sandbox: Sandbox, fabric: Fabric | None = None) -> float:
     fabric = fabric or fat_tree()
     fastest = max(link.rate for link in fabric.links)
     pairs = _across(fabric)
-    network = Network(sandbox, fabric, OVERLOAD / fastest, probe_host().datapath, pairs=pairs)
+    network = EmulatedNetwork(sandbox, fabric, OVERLOAD / fastest, probe_host().datapath, pairs=pairs)
     network.start()
     install_rules(network, [*pairs, *((dst, src) for src, dst in pairs)])
     wire = Wire(network)
@@ -89,7 +89,7 @@ def packet_hops(sandbox: Sandbox, fabric: Fabric | None = None) -> float:
         network.stop()
 
 
-def install_rules(network: Network, pairs: list[tuple[str, str]]) -> None:
+def install_rules(network: EmulatedNetwork, pairs: list[tuple[str, str]]) -> None:
     """Program the packet switches for these host pairs without a controller, by `ovs-ofctl`."""
     lines: dict[str, set[str]] = {}
     for rule in Routes(network.fabric).rules(pairs):

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..report.result import Pace
 from ..units import show_time, transfer_seconds
-from .network import MTU, Network, fastest_line
+from .network import MTU, EmulatedNetwork, fastest_line
 from .sandbox import Sandbox
 
 WAIT_LIMIT = 1.5  # packet times of the fastest cable outside servers that a packet may wait at a switch, in the mean over a sample
@@ -41,7 +41,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Load:
+class HostLoad:
     """The host over the whole run: shares of all processors, and packets lost or sent again."""
 
     busy: float
@@ -53,12 +53,12 @@ class Load:
 
 
 class Guard:
-    """Watches a started Network: `sample()` a few times a second, `verdict()` at the end.
+    """Watches a started EmulatedNetwork: `sample()` a few times a second, `verdict()` at the end.
 
     `may_drop` where a rewire policy drops what is under way, so that packets sent again are no sign of trouble.
     """
 
-    def __init__(self, sandbox: Sandbox, network: Network, may_drop: bool = False):
+    def __init__(self, sandbox: Sandbox, network: EmulatedNetwork, may_drop: bool = False):
         self.sandbox, self.network, self.may_drop = sandbox, network, may_drop
         self.packet_time = transfer_seconds(MTU, fastest_line(network.fabric) * network.bandwidth_scale)
         self.samples: list[Sample] = []
@@ -82,7 +82,7 @@ class Guard:
         """
         resent, sent = (b - a for a, b in zip(self._tcp, self._segments(), strict=True))
         shares, dropped = _shares(self._ticks, _cpu_ticks()), self._ports_counted()[1] - self._dropped
-        load = Load(*shares, _softnet_dropped() - self._softnet, dropped, resent, sent)
+        load = HostLoad(*shares, _softnet_dropped() - self._softnet, dropped, resent, sent)
         return judge(self.samples, load, self.packet_time, late, took, bandwidth_scale, self.may_drop)
 
     def _ports_counted(self) -> tuple[int, int]:
@@ -104,7 +104,7 @@ class Guard:
 
 
 def judge(
-    samples: Sequence[Sample], load: Load, packet_time: float, late: np.ndarray, took: np.ndarray,
+    samples: Sequence[Sample], load: HostLoad, packet_time: float, late: np.ndarray, took: np.ndarray,
     bandwidth_scale: float, may_drop: bool = False,
 ) -> Pace:  # fmt: skip
     """The verdict on what was sampled; `packet_time` (s) is the fastest cable's. Pure, so that it can be tested."""

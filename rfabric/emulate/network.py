@@ -22,7 +22,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..errors import RFabricError, RunError
@@ -69,7 +69,7 @@ EXPERIMENTAL = b"\x88\xb5"  # EtherType for local experiments (IEEE 802)
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 
 
-class Network:
+class EmulatedNetwork:
     """The emulated network of `fabric` inside an open Sandbox; every rate is the fabric's times `bandwidth_scale`.
 
     `datapath` is `user` or `kernel` (see `calibrate.probe_host`). Without `controller_port` no switch has a controller. Of
@@ -99,10 +99,14 @@ class Network:
         """bit/s of payload of the host's cable, as emulated."""
         return self.fabric.rate(self.fabric.ports[host][0]) * self.bandwidth_scale
 
-    def start(self, connect_timeout: float = 20.0) -> None:
-        """Build, start the switches, shape, and wait until every switch is connected to the controller."""
+    def start(self, connect_timeout: float = 20.0, until_listening: Callable[[], None] = lambda: None) -> None:
+        """Build, start the switches, shape, and wait until all are connected to the controller.
+
+        until_listening: waits for the controller, which may come up while cables are plugged.
+        """
         self._build()
         self._plug()
+        until_listening()
         self.mininet.start()
         self.sandbox.check()  # of a datapath that died meanwhile Mininet only logs
         self._check_bridges()
@@ -361,7 +365,7 @@ def _topo(fabric: Fabric, ip: dict[str, str], mac: dict[str, str], datapath: str
 
 
 def _mininet_classes() -> dict[str, type]:
-    """Mininet's extension points, filled with classes that record instead of forking; `Network._plug` does the work."""
+    """Mininet's extension points, with classes that record; `EmulatedNetwork._plug` does the work."""
     from mininet.link import Intf, Link
     from mininet.node import Host, RemoteController
 

@@ -11,95 +11,29 @@ given; nothing here knows of Mininet.
 
 import heapq
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..control.client import Committed, Planned
+from ..control.client import Committed
 from ..errors import RunError
 from ..fabric import Fabric
-from ..optics import Circuits, Decision, Demand, RewireRecord, Timing
+from ..optics import Circuits, Decision, RewireRecord, Timing
 from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Scale
 from ..routing.schemes import ECMP, Routing
-from ..trace import PLAN_AHEAD, Demands, Scene, Stage, Trace, begins, stages
-from ..trace.pairs import Pairs, PairWays
+from ..trace import PLAN_AHEAD, Scene, Stage, Trace, begins, stages
+from .clock import Clock
+from .planning import Answered, BothWays, Control, ScenePlanner
+from .sampling import samples_of
+from .wire import Arrival, Wire
 
 STALL = 20.0  # s of wall clock without a byte arriving while flows should be moving: something died
 POLL = 0.05  # s, the longest sleep: how late a broken run is noticed
 TOGETHER = 1e-6  # s between the begins of stages that ask together
 CONTROL_POLL = 5e-4  # virtual s, while a plan or a rewire is under way beside flows: how late its end is noticed
-
-
-class Arrival(Protocol):
-    """A flow is complete: `begun` and `at` are when its first `early` bytes and its last were read."""
-
-    flow: int
-    at: float
-    begun: float
-    early: int
-
-
-class Wire(Protocol):
-    """What carries flows: see `emulate.wire.Wire`. Times are CLOCK_MONOTONIC seconds."""
-
-    def send(self, flow: int, src: str, dst: str, nbytes: int) -> None: ...
-    def poll(self, timeout: float) -> list[Arrival]: ...
-    def pause(self, flows: list[int]) -> None: ...
-    def resume(self, flows: list[int]) -> None: ...
-    def unacked(self, flows: list[int]) -> int: ...
-    def progress(self, flow: int) -> tuple[int, int]: ...  # bytes sent and received so far, scaled
-
-    bytes_received: int
-
-
-class Control(Protocol):
-    """What rewires: see `emulate.worker`. Its calls block and may run in a thread."""
-
-    def plan(
-        self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: list[Demand], sending: list[Demand],
-        also: Sequence[Circuits],
-    ) -> Planned:  # fmt: skip
-        """Circuits for a demand, prepared; nothing moves yet."""
-
-    def plan_circuits(self, circuits: Circuits, pairs: list[tuple[str, str]]) -> Planned:
-        """These circuits, prepared."""
-
-    def abort(self, epoch: int) -> None:
-        """Give up what was prepared."""
-
-    def commit(self, epoch: int) -> Committed:
-        """Carry out what was prepared."""
-
-
-class Clock:
-    """Virtual seconds, `dilation` times slower than CLOCK_MONOTONIC, that can be moved forward, and stand still."""
-
-    def __init__(self, dilation: float):
-        self.dilation = dilation
-        self._wall, self._virtual = time.monotonic(), 0.0
-
-    def now(self) -> float:
-        """Virtual seconds."""
-        return self.at(time.monotonic())
-
-    def at(self, wall: float) -> float:
-        """The virtual time of a recent monotonic instant (after the last jump)."""
-        return self._virtual + (wall - self._wall) / self.dilation
-
-    def jump(self, virtual: float) -> None:
-        """Move forward to `virtual`; an instant already past leaves the clock as it is."""
-        now = self.now()
-        self._wall, self._virtual = time.monotonic(), max(virtual, now)
-
-    def stood(self, since: float) -> None:
-        """Take back what has passed since the virtual instant `since`: nothing happened in it that counts."""
-        self._wall, self._virtual = time.monotonic(), min(since, self.now())
 
 
 @dataclass
@@ -111,64 +45,8 @@ class Replayed:
     rewires: list[RewireRecord]
     epochs: list[tuple[float, Circuits]]
     late: np.ndarray | float = 0.0  # s of wall clock between due and started, by row
-    unsent: np.ndarray | float = (
-        0.0  # bytes by directed link that would have been carried had every repetition been sent
-    )
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """What came of a scene: the decision, the plan's epoch, and the ways after it."""
-
-    scene: Scene
-    decision: Decision
-    epoch: int
-    ways: tuple[PairWays, PairWays] | None
-
-
-@dataclass
-class _Card:
-    """What a network card received of a sample: bytes, the first `early` of them at `begun`, the last at `end` (s)."""
-
-    begun: float = np.inf
-    early: int = 0
-    bytes: int = 0
-    end: float = 0.0
-
-    def add(self, nbytes: int, begun: float, early: int, end: float) -> None:
-        if begun < self.begun:
-            self.begun, self.early = begun, early
-        self.bytes, self.end = self.bytes + nbytes, max(self.end, end)
-
-
-@dataclass
-class _Sample:
-    """Rows of one turn of a loop, of which a share goes out: their seconds, waits for circuits taken off, stand for the rest."""
-
-    rows: int
-    share: float
-    begin: float = np.inf
-    arrived: list[tuple[int, float]] = field(default_factory=list)
-    cards: dict[int, _Card] = field(default_factory=lambda: defaultdict(_Card))
-
-    def seconds(self, blur: float = 0.0) -> float:
-        """What the slowest card needs for its bytes, at the rate from its first packet to its last.
-
-        That leaves out how long packets are on their way: of the emulation's slow lines it is a good part of a short sample, and
-        of all repetitions next to nothing. Cards less than `blur` s faster than the slowest are no different from it but for the
-        turns of their packets: their mean counts.
-        """
-        each = np.array([
-            c.bytes * (c.end - c.begun) / (c.bytes - c.early) if c.bytes > c.early else c.end - self.begin
-            for c in self.cards.values()
-        ])  # fmt: skip
-        return float(each[each >= each.max() - blur].mean())
-
-    def stood(self, seconds: float) -> None:
-        """Its flows stood still for a rewire."""
-        self.begin += seconds
-        for card in self.cards.values():
-            card.begun += seconds
+    # bytes by directed link that would have been carried had every repetition been sent
+    unsent: np.ndarray | float = 0.0
 
 
 class Replay:
@@ -185,7 +63,7 @@ class Replay:
         self.share = np.ones(n) if share is None else share  # of each row's bytes that go out
         self.blur = blur  # s within which two cards that receive a sample are one as fast as the other
         self.bytes = np.ceil(trace.size * scale.bandwidth * self.share).astype(np.int64)
-        self.samples = self._samples()  # by row
+        self.samples = samples_of(trace, self.share)  # by row
         self.start, self.finish = np.full(n, np.nan), np.full(n, np.nan)
         self.unmet = np.diff(trace.after_offsets)
         offsets, self.followers = trace.followers
@@ -193,13 +71,13 @@ class Replay:
         self.due: list[tuple[float, int]] = []
         self.flying: set[int] = set()
         self.contract = Rewiring(fabric, timing, circuits)
-        self.routing, self.one_shot = routing, granularity == "one-shot"
+        self.planner = ScenePlanner(fabric, trace, control, routing, self.contract)
+        self.one_shot = granularity == "one-shot"
         self.waiting = stages(trace, granularity)  # stages that have not begun
         self.stage_of = begins(self.waiting)
         self.opens = sorted((float(trace.start[r]), r) for r in self.stage_of if not len(trace.waits_for(r)))
-        self.demands = Demands(trace, fabric)
         self.planning: tuple[Scene, Future] | None = None
-        self.answer: _Answer | None = None
+        self.answer: Answered | None = None
         self.commit: Future | None = None
         self.idle_since: float | None = None  # s, virtual: nothing has been in flight since, while a plan is made
         self.paused: list[int] = []
@@ -208,8 +86,7 @@ class Replay:
         self.unanswered: set[int] = set()  # rows of the stages that ask: they wait for the answer, which takes a moment
         self.sampled: list[int] = []  # rows sent in part since the ways changed
         self.unsent = np.zeros(2 * len(fabric.links))
-        self.pairs = Pairs(fabric, trace), Pairs(fabric, trace).back  # acknowledgements go the other way
-        self._take_ways(self._ways_under(circuits))
+        self._take_ways(self.planner.ways_under(circuits))
 
     def run(self) -> Replayed:
         """Replay to the end; RunError when the run broke, and whatever `watch` raises."""
@@ -326,17 +203,6 @@ class Replay:
             for other, arrived in sample.arrived:
                 self._has_finished(other, arrived + rest)
 
-    def _samples(self) -> dict[int, _Sample]:
-        """The turn of a loop that each row sent in part belongs to."""
-        trace, rows = self.trace, np.flatnonzero(self.share < 1)
-        if not len(rows):
-            return {}
-        turn = trace.loop_of[rows].astype(np.int64) << 16 | trace.looped.turn[trace.origin.rows[rows]]
-        found = {}
-        for part in (rows[turn == number].tolist() for number in np.unique(turn)):
-            found |= dict.fromkeys(part, _Sample(len(part), float(self.share[part[0]])))
-        return found
-
     def _has_finished(self, row: int, at: float) -> None:
         self.finish[row] = at
         self.flying.discard(row)
@@ -401,32 +267,7 @@ class Replay:
 
     def _plan(self, scene: Scene) -> None:
         self.answer = None
-        self.planning = scene, self.pool.submit(self._ask, scene, self.clock.now())
-
-    def _ask(self, scene: Scene, now: float) -> _Answer:
-        """The controller's plan and the ways after it, weighed; in a thread, as all of it takes a while."""
-        asked, sending, coming = self.demands.told(scene)
-        least = self.timing.least_window(self.fabric)
-        rows = np.concatenate([NONE, *(rows for rows, _ in scene.open.values())])
-        pairs, back = self.trace.pairs(rows), self.contract.back if asked.window > least else ()
-        plan = self.control.plan(asked, pairs, now, coming, sending, back)
-        wanted = plan.rewire.apply(scene.circuits)
-        decision = Decision(plan.rewire, plan.why, wanted, plan.later, plan.wait, plan.others)
-        if plan.wait:
-            return _Answer(scene, decision, plan.epoch, None)
-        ways = cache(lambda circuits: self.ways if circuits == scene.circuits else self._ways_under(circuits))
-        prospect = cache(lambda circuits: self.demands.prospect(scene, ways(circuits)[0]))
-        decision = self.contract.weigh(decision, back, prospect, scene.begins)
-        if plan.rewire and decision.circuits != wanted:
-            self.control.abort(plan.epoch)
-        if decision.rewire and decision.circuits != wanted:
-            plan = self.control.plan_circuits(decision.circuits, pairs)
-        return _Answer(scene, decision, plan.epoch, ways(decision.circuits) if decision.rewire else None)
-
-    def _ways_under(self, circuits: Circuits) -> tuple[PairWays, PairWays]:
-        """Of flows and of their acknowledgements."""
-        there, back = (PairWays(self.fabric, pairs, circuits, self.routing) for pairs in self.pairs)
-        return there, back
+        self.planning = scene, self.pool.submit(self.planner.answer, scene, self.clock.now(), self.ways)
 
     def _count_unsent(self) -> None:
         """What of the rows sent in part did not go out, on the cables of their ways."""
@@ -436,12 +277,11 @@ class Replay:
         self.unsent += np.bincount(links, left, minlength=len(self.unsent))[: len(self.unsent)]
         self.sampled = []
 
-    def _take_ways(self, ways: tuple[PairWays, PairWays]) -> None:
+    def _take_ways(self, ways: BothWays) -> None:
         sends = np.flatnonzero(self.trace.size > 0)
         self.ways, self.lost = ways, np.zeros(len(self.trace), bool)
-        self.lost[sends] = ways[0].lost(sends) | ways[1].lost(
-            sends
-        )  # rows without a way, or whose acknowledgements have none
+        # rows without a way, or whose acknowledgements have none
+        self.lost[sends] = ways[0].lost(sends) | ways[1].lost(sends)
 
     def _take_circuits(self) -> None:
         scene = self._scene(self.contract.asking)

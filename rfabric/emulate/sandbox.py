@@ -326,6 +326,7 @@ class Namespace:
         os.close(self._home)
 
     def close(self) -> None:
+        """Let go of it; it ends with its last process and socket."""
         os.close(self.fd)
 
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from ..errors import RFabricError, RunError
 from ..units import bytes_in
-from .network import PAYLOAD, WINDOW, Network
+from .network import PAYLOAD, WINDOW, EmulatedNetwork
 
 PORT = 5001  # iperf's, by habit; each host has its own namespace
 PACE = 1.0  # of the line rate: a lone sender hardly builds a queue
@@ -75,9 +75,12 @@ class Lane:
 
 
 class Wire:
-    """TCP between the hosts of a started Network. Times are time.monotonic() seconds, sizes bytes."""
+    """TCP between the hosts of a started EmulatedNetwork.
 
-    def __init__(self, network: Network):
+    Times are time.monotonic() seconds, sizes bytes.
+    """
+
+    def __init__(self, network: EmulatedNetwork):
         self.network = network
         self._epoll = select.epoll()
         self._listeners: dict[str, socket.socket] = {}

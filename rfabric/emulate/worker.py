@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..control.client import Client, Committed, Planned
+from ..control.client import Client, Committed, PlannedRewire
 from ..control.launch import command
 from ..errors import PaceError, RFabricError
 from ..fabric import Fabric
@@ -28,7 +28,7 @@ from ..routing.schemes import Routing
 from ..trace import Trace, read_trace, routing_of
 from ..trace.beforehand import first_circuits
 from . import calibrate, guard
-from .network import OVERHEAD, Network
+from .network import OVERHEAD, EmulatedNetwork
 from .replay import Replay
 from .sandbox import Sandbox
 from .scale import blur, shares
@@ -73,8 +73,8 @@ def replay(job: dict, folder: Path) -> dict:
         say({"stage": "build"})
         start_controller(box, fabric, folder, job["policy"], job["routing"])
         datapath = calibrate.probe_host().datapath
-        network = Network(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT, trace.pairs())
-        network.start()
+        network = EmulatedNetwork(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT, trace.pairs())
+        network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
         dark = scale.dilation * fabric.reconfig_delay
         rest = Client(
             f"http://127.0.0.1:{REST_PORT}", timeout=ANSWER_S + 2 * dark
@@ -85,7 +85,7 @@ def replay(job: dict, folder: Path) -> dict:
         wire = Wire(network)
         wire.open(lanes(trace))  # where more flows of a pair overlap it opens more
         wire.warm()
-        run = Run(fabric, trace, scale, timing, network, wire, routing)
+        run = EmulatedRun(fabric, trace, scale, timing, network, wire, routing)
         control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
         return run.replay(control, box, folder) | {"versions": versions(health)}
 
@@ -120,13 +120,12 @@ def lanes(trace: Trace) -> dict[tuple[str, str], int]:
 def start_controller(box: Sandbox, fabric: Fabric, folder: Path, *plugins: str) -> None:
     """Start the Ryu app of this fabric: the OCS app where there are circuits, else ECMP.
 
-    plugins: a policy and a routing that may stand in files, which the controller then runs.
+    It listens after a while. plugins: a policy and a routing that may stand in files, which the controller then runs.
     """
     spec = folder / "fabric.json"
     spec.write_text(json.dumps(fabric.to_json()))
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | listing(*plugins)
     box.start("controller", command(str(spec), "127.0.0.1", REST_PORT, ofp_port=OFP_PORT), env)
-    box.wait_port(OFP_PORT, "controller", READY_S)
 
 
 @dataclass(frozen=True)
@@ -141,11 +140,13 @@ class Controller:
     def plan(
         self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: Sequence[Demand],
         sending: Sequence[Demand] = (), also: Sequence[Circuits] = (),
-    ) -> Planned:  # fmt: skip
+    ) -> PlannedRewire:  # fmt: skip
+        """An intent; see `Client.plan`. `now` in s of the emulated clock."""
         words = self.scale.dilation, self.timing.in_flight, None, sending, also, self.timing.control
         return self.rest.plan(self.policy, demand, pairs, now, upcoming, *words)
 
-    def plan_circuits(self, circuits: Circuits, pairs: Sequence[tuple[str, str]], **words: float) -> Planned:
+    def plan_circuits(self, circuits: Circuits, pairs: Sequence[tuple[str, str]], **words: float) -> PlannedRewire:
+        """A plan for just these circuits; `words` as in `POST /plans`."""
         told = {
             "time_dilation": self.scale.dilation,
             "in_flight": self.timing.in_flight,
@@ -154,9 +155,11 @@ class Controller:
         return self.rest.plan_circuits(circuits, pairs=[list(pair) for pair in pairs], **told | words)
 
     def abort(self, epoch: int) -> None:
+        """Give up a plan that was not committed."""
         self.rest.abort(epoch)
 
     def commit(self, epoch: int) -> Committed:
+        """Carry out a plan; RunError where it was rolled back."""
         return self.rest.commit(epoch)
 
     def before_the_job(self, circuits: Circuits, pairs: Sequence[tuple[str, str]]) -> None:
@@ -171,14 +174,14 @@ class Controller:
 
 
 @dataclass(frozen=True)
-class Run:
+class EmulatedRun:
     """A network that is up, and what is to be replayed on it."""
 
     fabric: Fabric
     trace: Trace
     scale: Scale
     timing: Timing
-    network: Network
+    network: EmulatedNetwork
     wire: Wire
     routing: Routing
 
@@ -253,7 +256,7 @@ def before_others() -> Iterator[None]:
 class Watch:
     """Looks after a run: every child alive (each turn), the host's load (a few times a second)."""
 
-    def __init__(self, box: Sandbox, network: Network, scale: Scale, may_drop: bool):
+    def __init__(self, box: Sandbox, network: EmulatedNetwork, scale: Scale, may_drop: bool):
         self.box, self.guard, self.scale = box, guard.Guard(box, network, may_drop=may_drop), scale
         self.looked = time.monotonic()
 

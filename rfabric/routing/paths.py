@@ -11,7 +11,7 @@ That is the scheme `ecmp`; `schemes` has the others, which choose a whole way fo
 one Routes object: the simulator takes its links, the switches its rules.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 
@@ -243,10 +243,12 @@ def unreachable(routes: Routes, pairs: Iterable[tuple[str, str]]) -> list[tuple[
     return routes.lost(pairs)
 
 
-def where_lost(rules: Sequence[Rule], fabric: Fabric, circuits: Iterable[tuple[Port, Port]], src: str, dst: str) -> str:
-    """Walk a packet of (src, dst) through `rules` as an in-memory switch would; '' when it arrives, else what went wrong."""
-    table = {(r.switch, r.match): r for r in rules}
-    cross = {(x.node, x.number): y.number for a, b in circuits for x, y in ((a, b), (b, a))}
+def walk(fabric: Fabric, src: str, dst: str, leads: Callable[[Port], int | str]) -> str:
+    """Follow a packet from host to host: '' when it arrives, else where it ended and why.
+
+    leads(port): the port by which a packet leaves the switch it entered at `port`, or why it goes
+    no further.
+    """
     port, seen = fabric.ports[src][0], set()
     while True:
         into = fabric.peer[port][1]
@@ -254,15 +256,27 @@ def where_lost(rules: Sequence[Rule], fabric: Fabric, circuits: Iterable[tuple[P
             return ""
         if into in seen:
             return f"loop at {into}"
+        if fabric.node[into.node].kind == "host":
+            return f"delivered to {into}"
         seen.add(into)
-        if fabric.node[into.node].kind == "ocs":
-            out = cross.get((into.node, into.number))
-        else:
-            keys = (("to", dst), ("pair", src, dst))
-            out = next((table[into.node, k].out for k in keys if (into.node, k) in table), None)
-        if out is None:
-            return f"dropped at {into}"
+        out = leads(into)
+        if isinstance(out, str):
+            return f"{out} at {into}"
         port = Port(into.node, out)
+
+
+def where_lost(rules: Sequence[Rule], fabric: Fabric, circuits: Iterable[tuple[Port, Port]], src: str, dst: str) -> str:
+    """`walk` a packet of (src, dst) through `rules`, as in-memory switches would."""
+    table = {(r.switch, r.match): r for r in rules}
+    cross = {(x.node, x.number): y.number for a, b in circuits for x, y in ((a, b), (b, a))}
+
+    def leads(into: Port) -> int | str:
+        if fabric.node[into.node].kind == "ocs":
+            return cross.get((into.node, into.number), "dropped")
+        keys = ((into.node, ("to", dst)), (into.node, ("pair", src, dst)))
+        return next((table[key].out for key in keys if key in table), "dropped")
+
+    return walk(fabric, src, dst, leads)
 
 
 def mix(x: int) -> int:

@@ -67,7 +67,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Row:
+class Measurement:
     """One workload measured.
 
     lazy_s, full_s   CPU seconds of the peer's modes; None where it was not run, ran out of its patience, or longer
@@ -96,7 +96,7 @@ class Row:
 
 def measure(
     cases: Iterable[str] = CASES, *, peer_patience_s: float = 20.0, progress: Progress = lambda text: None
-) -> list[Row]:
+) -> list[Measurement]:
     """Measure each case; where SimGrid is there and patience is not 0, the same work with it (patience: CPU s a run)."""
     cases = list(dict.fromkeys(cases))
     for case in cases:
@@ -113,7 +113,7 @@ def measure(
             if peer and case in AGAINST_PEER:
                 tell = partial(_join, progress, f"{case}, {peer.name}")
                 row |= _peer_run(peer, case, row["cpu_s"], peer_patience_s, scratch, tell)
-            rows.append(Row(**row))
+            rows.append(Measurement(**row))
     return rows
 
 
@@ -124,12 +124,12 @@ def _join(progress: Progress, before: str, text: str) -> None:
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
-def write(rows: list[Row], folder: Path, command: str = "rfabric bench") -> None:
+def write(rows: list[Measurement], folder: Path, command: str = "rfabric bench") -> None:
     """engine.csv and engine.md in `folder`, each written beside and renamed."""
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / "engine.part"
     with beside.open("w", newline="") as out:
-        writer = csv.DictWriter(out, [f.name for f in fields(Row)])
+        writer = csv.DictWriter(out, [f.name for f in fields(Measurement)])
         writer.writeheader()
         writer.writerows(asdict(row) for row in rows)
     beside.replace(folder / "engine.csv")
@@ -137,7 +137,7 @@ def write(rows: list[Row], folder: Path, command: str = "rfabric bench") -> None
     beside.replace(folder / "engine.md")
 
 
-def tables(rows: list[Row]) -> list[compare.Table]:
+def tables(rows: list[Measurement]) -> list[compare.Table]:
     """Against SimGrid, alone, growth: those that have rows."""
     own = "flows", "CPU s", "flows/s", "peak MiB", "B/flow"
     peers = sorted({row.peer for row in rows} - {""})
@@ -184,12 +184,12 @@ def machine() -> str:
     return f"{names[0] if names else platform.machine()}, one core, Python {platform.python_version()}"
 
 
-def _own(row: Row) -> tuple[str, ...]:
+def _own(row: Measurement) -> tuple[str, ...]:
     per_flow = "" if row.bytes_per_flow is None else f"{row.bytes_per_flow:.0f}"
     return f"{row.flows:,}", f"{row.cpu_s:.3g}", _three(row.flows_per_s), f"{row.peak_mib:,.0f}", per_flow
 
 
-def _peers(row: Row) -> tuple[str, ...]:
+def _peers(row: Measurement) -> tuple[str, ...]:
     if not row.peer:
         return ("",) * 4
     limit = min(row.patience_s, row.lazy_s or row.patience_s)

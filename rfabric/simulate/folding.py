@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..report.result import Result, phase_floors
+from ..report.result import Folding, Result, phase_floors
 from ..routing.rows import begins, mixed, spread
 from ..routing.schemes import SPLIT, Routing
 from ..trace import PhaseKey, Trace
@@ -52,16 +52,28 @@ def error_bound(result: Result, routing: Routing) -> dict[PhaseKey, float] | Non
         return None
 
 
+def folding_of(result: Result, routing: Routing) -> Folding:
+    """What was folded in the trace of `result`, and how far the result may be off for it."""
+    looped = result.trace.origin.looped
+    loops, kinds = looped.loops, looped.communication()
+    names = dict.fromkeys(
+        f"{phase} {label}".strip() for (_, phase, label), rows in kinds.items() if looped.loop[rows].max() >= 0
+    )
+    collectives = sum(len(loop.between) for loop in loops)
+    repetitions = sum(loop.repeat * len(loop.between) for loop in loops)
+    return Folding(collectives, repetitions, tuple(names), error_bound(result, routing))
+
+
 def _bound(result: Result, routing: Routing) -> dict[PhaseKey, float]:
-    trace, parts = result.trace, _Parts.of(result.trace)
+    trace, segments = result.trace, _Segments.of(result.trace)
     seconds = result.finish - _begin(trace, result.ready)
-    meets = _meetings(result, routing, parts)
+    meets = _meetings(result, routing, segments)
     delay, sides = np.zeros(len(trace)), [(result.ready, result.finish)] * 2
     while (wider := meets.delays(*sides)).max(initial=0.0) > 0 and (wider > delay).any():
         delay = wider
         sides = [trace.times(seconds + sign * delay) for sign in (-1.0, 1.0)]
     floors = phase_floors(result.fabric, trace)
-    off = (_off(result, parts, trace.rows(key), delay, *sides, floors[key]) for key in trace.phase_keys)
+    off = (_off(result, segments, trace.rows(key), delay, *sides, floors[key]) for key in trace.phase_keys)
     return {key: most for key, most in zip(trace.phase_keys, off, strict=True) if most > 0}
 
 
@@ -70,34 +82,35 @@ def _begin(trace: Trace, ready: np.ndarray) -> np.ndarray:
 
 
 def _off(
-    result: Result, parts: "_Parts", rows: np.ndarray, delay: np.ndarray, early: Times, late: Times, floor: float
+    result: Result, segments: "_Segments", rows: np.ndarray, delay: np.ndarray, early: Times, late: Times, floor: float
 ) -> float:  # fmt: skip
     """s by which the phase of `rows` may be longer or shorter, where rows are ready and done between `early` and `late`.
 
     floor: s that it takes at least in any run.
     """
-    part = parts.of_row[rows]
-    if not delay[(parts.of_row >= part.min()) & (parts.of_row <= part.max())].any():
+    segment = segments.of_row[rows]
+    if not delay[(segments.of_row >= segment.min()) & (segments.of_row <= segment.max())].any():
         return 0.0
-    first = rows[part == part.min()]
-    since = [(ready[first].min() - parts.begin(done)[part.min()]) for ready, done in (early, late)]
-    until = [(done[rows].max() - parts.begin(done)[part.min()]) for _, done in (early, late)]
+    first = rows[segment == segment.min()]
+    since = [(ready[first].min() - segments.begin(done)[segment.min()]) for ready, done in (early, late)]
+    until = [(done[rows].max() - segments.begin(done)[segment.min()]) for _, done in (early, late)]
     took = result.finish[rows].max() - result.ready[rows].min()
     return float(max(until[1] - since[0] - took, took - max(until[0] - since[1], floor)))
 
 
 @dataclass(frozen=True, eq=False)
-class _Parts:
+class _Segments:
     """A trace cut at the rows that all others come before or after.
 
-    of_row: int64[n], the part of each row; cuts: the rows that end all parts but the last. Later rows wait for a cut in any run.
+    of_row: int64[n], the segment of each row; cuts: the rows that end all segments but the last.
+    Later rows wait for a cut in any run.
     """
 
     of_row: np.ndarray
     cuts: np.ndarray
 
     @classmethod
-    def of(cls, trace: Trace) -> "_Parts":
+    def of(cls, trace: Trace) -> "_Segments":
         n = len(trace)
         if trace.start.any():  # what starts by the clock follows no cut
             return cls(np.zeros(n, np.int64), np.zeros(0, np.int64))
@@ -120,7 +133,7 @@ class _Parts:
         return cls(of_row, order[cut])
 
     def begin(self, finish: np.ndarray) -> np.ndarray:
-        """When each part begins, by the finish of all rows."""
+        """When each segment begins, by the finish of all rows."""
         return np.append(0.0, finish[self.cuts])
 
 
@@ -128,13 +141,14 @@ class _Parts:
 class _Meetings:
     """Pairs of batches that share a cable: batch `one` is delayed by `other` for `seconds`, where they meet.
 
-    part: of each batch; batch: of each row, -1 where it sends nothing; spans: as in `trace.Origin`, of the first batches.
+    segment: of each batch; batch: of each row, -1 where it sends nothing; spans: as in
+    `trace.Origin`, of the first batches.
     """
 
     trace: Trace
-    parts: _Parts
+    segments: _Segments
     batch: np.ndarray
-    part: np.ndarray
+    segment: np.ndarray
     spans: np.ndarray
     one: np.ndarray
     other: np.ndarray
@@ -145,40 +159,42 @@ class _Meetings:
         first, last = self._first(*early), self._last(late[1])
         meet = (first[self.one] < last[self.other]) & (first[self.other] < last[self.one])
         one, other, seconds = self.one[meet], self.other[meet], self.seconds[meet]
-        folded = np.zeros(len(self.parts.cuts) + 1, bool)
-        folded[self.part[one[(one < len(self.spans)) | (other < len(self.spans))]]] = True
-        delay = np.bincount(one, seconds, minlength=len(self.part) + 1) * np.append(folded[self.part], False)
+        folded = np.zeros(len(self.segments.cuts) + 1, bool)
+        folded[self.segment[one[(one < len(self.spans)) | (other < len(self.spans))]]] = True
+        delay = np.bincount(one, seconds, minlength=len(self.segment) + 1) * np.append(folded[self.segment], False)
         found = np.where(self.batch >= len(self.spans), delay[self.batch], 0.0)
         found[self.spans[:, 1]] = delay[: len(self.spans)]
         return found
 
     def _first(self, ready: np.ndarray, finish: np.ndarray) -> np.ndarray:
-        """When the first of each batch may begin, s after its part."""
+        """When the first of each batch may begin, s after its segment."""
         begin, rows = _begin(self.trace, ready), np.flatnonzero(self.batch >= 0)
-        found = np.full(len(self.part), np.inf)
+        found = np.full(len(self.segment), np.inf)
         np.minimum.at(found, self.batch[rows], begin[rows])
         found[: len(self.spans)] = finish[self.spans[:, 0]]
-        return found - self.parts.begin(finish)[self.part]
+        return found - self.segments.begin(finish)[self.segment]
 
     def _last(self, finish: np.ndarray) -> np.ndarray:
         rows = np.flatnonzero(self.batch >= 0)
-        found = np.zeros(len(self.part))
+        found = np.zeros(len(self.segment))
         np.maximum.at(found, self.batch[rows], finish[rows])
         found[: len(self.spans)] = finish[self.spans[:, 1]]
-        return found - self.parts.begin(finish)[self.part]
+        return found - self.segments.begin(finish)[self.segment]
 
 
-def _meetings(result: Result, routing: Routing, parts: _Parts) -> _Meetings:
-    """Who could take something from whom, in parts with a loop and somebody else."""
+def _meetings(result: Result, routing: Routing, segments: _Segments) -> _Meetings:
+    """Who could take something from whom, in segments with a loop and somebody else."""
     trace, spans = result.trace, result.trace.origin.spans
     batch = _batches(trace)
-    part = np.zeros(int(batch.max(initial=-1)) + 1, np.int64)
-    part[batch[batch >= 0]] = parts.of_row[batch >= 0]
-    each, with_loops = (np.bincount(some, minlength=len(parts.cuts) + 1) for some in (part, part[: len(spans)]))
-    rows = np.flatnonzero((batch >= 0) & ((each > 1) & (with_loops > 0))[parts.of_row])
+    segment = np.zeros(int(batch.max(initial=-1)) + 1, np.int64)
+    segment[batch[batch >= 0]] = segments.of_row[batch >= 0]
+    each, with_loops = (
+        np.bincount(some, minlength=len(segments.cuts) + 1) for some in (segment, segment[: len(spans)])
+    )
+    rows = np.flatnonzero((batch >= 0) & ((each > 1) & (with_loops > 0))[segments.of_row])
     rates = np.repeat([link.rate for link in result.fabric.links], 2)
-    one, other, seconds = _taken(trace, batch, part, len(spans), *_crossed(result, routing, rows), rates)
-    return _Meetings(trace, parts, batch, part, spans, one, other, seconds)
+    one, other, seconds = _taken(trace, batch, segment, len(spans), *_crossed(result, routing, rows), rates)
+    return _Meetings(trace, segments, batch, segment, spans, one, other, seconds)
 
 
 def _batches(trace: Trace) -> np.ndarray:
@@ -199,11 +215,11 @@ def _crossed(result: Result, routing: Routing, rows: np.ndarray) -> tuple[np.nda
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
     for number in np.unique(epoch).tolist():
         mine = rows[epoch == number]
-        counts, parts = pairs.parts(mine)
+        counts, sent = pairs.parts(mine)
         offsets, links = PairWays(result.fabric, pairs, result.epochs[number][1], routing).of(mine)
         hops = np.diff(offsets)
         lit = links < 2 * len(result.fabric.links)  # else no way as it began: it meets nobody until circuits lead on
-        row, share = np.repeat(np.repeat(mine, counts), hops), np.repeat(pairs.share[parts], hops)
+        row, share = np.repeat(np.repeat(mine, counts), hops), np.repeat(pairs.share[sent], hops)
         found.append((row[lit], links[lit], share[lit]))
     row, link, share = map(np.concatenate, zip(*found, strict=True))
     return (row, link, share) if routing.scheme != SPLIT else _together(row, link, share)
@@ -217,15 +233,15 @@ def _together(row: np.ndarray, link: np.ndarray, share: np.ndarray) -> tuple[np.
 
 
 def _taken(
-    trace: Trace, batch: np.ndarray, part: np.ndarray, loops: int, row: np.ndarray, link: np.ndarray, share: np.ndarray,
+    trace: Trace, batch: np.ndarray, segment: np.ndarray, loops: int, row: np.ndarray, link: np.ndarray, share: np.ndarray,
     rates: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """(one, other, seconds): what batch `other` takes from batch `one` at the busiest link of both.
 
     A row of which a share is on a link counts there as so much of a flow: what shares a cable does so by weight.
     """
-    batches = len(part)
-    place = part[batch[row]] * len(rates) + link  # links of one part
+    batches = len(segment)
+    place = segment[batch[row]] * len(rates) + link  # links of one segment
     keys, which = np.unique(place * batches + batch[row], return_inverse=True)
     place, own = keys // batches, keys % batches
     sizes = trace.size[row]

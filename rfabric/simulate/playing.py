@@ -25,7 +25,7 @@ from ..trace.pairs import Pairs, PairWays
 from .flows import Engine
 
 
-class Play:
+class RunningRounds:
     """Rounds, the stages and rows that send in them, and how far they are: the present round `number`, and when it is over.
 
     weight: float64[rounds, rows]. until: s; None before a row of the round has started, inf while its last rows are waited for.
@@ -164,10 +164,10 @@ def _lights_of(fabric: Fabric, pairs: Pairs, circuits: Circuits, sent: np.ndarra
     return found
 
 
-def best_play(
+def best_rounds(
     contract: Rewiring, policy: Policy, trace: Trace, pairs: Pairs, routing: Routing,
     scene: Scene, mine: set[Stage], ends: np.ndarray, decision: Decision, coming: list[Demand],
-) -> Play | None:  # fmt: skip
+) -> RunningRounds | None:  # fmt: skip
     """The rounds for the stages `mine`, where all in flight is predicted to end sooner with them than by `decision`.
 
     ends: when each in the scene's line ends (s from now) if the decision is followed. None too where others in flight share racks
@@ -183,21 +183,21 @@ def best_play(
         return None
     others = np.bincount(pairs.of[rest], rest_left, minlength=len(pairs.src))
     made = [
-        Play(fabric, trace, pairs, rounds, stages, rows, left, routing, others)
+        RunningRounds(fabric, trace, pairs, rounds, stages, rows, left, routing, others)
         for rounds in decompositions(fabric, policy, demand, contract.circuits)
     ]
     turn, count, dark = fabric.reconfig_delay + timing.settle, waves(trace, rows), timing.takes(fabric)
 
-    def then(play: Play) -> np.ndarray:
+    def then(running: RunningRounds) -> np.ndarray:
         """When each stage ends with these rounds; others in flight as if the round that suits them least were on."""
-        wait = dark if play.rounds.circuits[0] != contract.circuits else 0.0
-        found = np.maximum(leads, wait) + play.lasts(turn, count)
+        wait = dark if running.rounds.circuits[0] != contract.circuits else 0.0
+        found = np.maximum(leads, wait) + running.lasts(turn, count)
         if len(rest):
-            loads = ([ways.load(*scene.open[s]) for s in beside] for ways in play.ways)
+            loads = ([ways.load(*scene.open[s]) for s in beside] for ways in running.ways)
             found[~playing] = np.max([Outlook.of_flows(fabric, some).ends for some in loads], axis=0)
         return found
 
-    best = min(made, key=lambda play: float(then(play).sum()), default=None)
+    best = min(made, key=lambda one: float(then(one).sum()), default=None)
     if best is None or best.meets(rest, contract.circuits):
         return None
     after = (Outlook.of_racks(fabric, circuits, coming) for circuits in (contract.circuits, best.rounds.circuits[-1]))

@@ -9,8 +9,8 @@ at the end of every slot in which something was sent; as the turn is known a slo
 Inside a collective circuits may turn in rounds (`playing`), where that is predicted to end sooner than any one set of circuits;
 a stage that begins meanwhile has all that is in flight decided anew.
 
-Under the routing `split` a row sends in parts, each on a way of its own (`trace.pairs`, `parts`): all else sees rows. A row of
-which one part meets the dark stands still as a whole.
+Under the routing `split` a row sends in parts, each on a way of its own (`trace.pairs`, `parted`):
+all else sees rows. A row of which one part meets the dark stands still as a whole.
 
 Loops of a trace are folded before (`Trace.folded`); its rows are simulated one by one. Of the 880,640 rows with bytes of
 `grpo-65536` no two are alike (ends, size, start, gap, what they wait for), so rows of weight n would save nothing. One ring
@@ -35,16 +35,14 @@ from ..optics.circuits import together
 from ..optics.planner import refuse_cut, turn
 from ..optics.policies import spelled
 from ..optics.rewiring import NONE, Rewiring
-from ..report.result import Folding, Result
-from ..routing.rows import offsets_of
+from ..report.result import Result
 from ..routing.schemes import DEFAULT_SCHEME, SPLIT, Routing
 from ..trace import PLAN_AHEAD, Demands, Scene, Stage, Trace, begins, routing_of, stages
 from ..trace.beforehand import first_circuits
 from ..trace.pairs import Pairs, PairWays
-from .flows import Engine
-from .folding import error_bound
-from .parts import PartedEngine
-from .playing import Play, best_play
+from .folding import folding_of
+from .loading import idle_engine, load
+from .playing import RunningRounds, best_rounds
 
 Progress = Callable[[dict], None]
 REPETITIONS = {"folded": "folded", "all": "unrolled", "whole": "whole"}
@@ -72,7 +70,7 @@ def simulate(
     RFabricError when the trace does not fit the fabric or a plan disconnects a pair with demand; RunError when flows can never
     finish, or something was done sooner than computing and network cards allow.
     """
-    policy, trace = spelled(policy, fabric), _played(trace, repetitions)
+    policy, trace = spelled(policy, fabric), _rows_played(trace, repetitions)
     world = _World(fabric, trace.fit(fabric), policy, routing, timing, progress or (lambda _: None))
     world.run()
     result, routing = world.result(traffic, seed), world.routing
@@ -83,19 +81,13 @@ def simulate(
 
 def _with_folding(result: Result, routing: Routing) -> Result:
     """The result of a folded trace, with how far it may be off."""
-    looped = result.trace.origin.looped
-    loops, kinds = looped.loops, looped.communication()
-    names = dict.fromkeys(
-        f"{phase} {label}".strip() for (_, phase, label), rows in kinds.items() if looped.loop[rows].max() >= 0
-    )
-    collectives = sum(len(loop.between) for loop in loops)
-    repetitions = sum(loop.repeat * len(loop.between) for loop in loops)
-    found = Folding(collectives, repetitions, tuple(names), error_bound(result, routing))
+    folding = folding_of(result, routing)
     name, exposed = result.fabric.spec or result.fabric.name, sum(phase.exposed for phase in result.phases)
-    return replace(result, folding=found, notes=(*result.notes, found.note(name, exposed, bool(result.rewires))))
+    note = folding.note(name, exposed, bool(result.rewires))
+    return replace(result, folding=folding, notes=(*result.notes, note))
 
 
-def _played(trace: Trace, repetitions: str) -> Trace:
+def _rows_played(trace: Trace, repetitions: str) -> Trace:
     """The rows that stand for `trace`."""
     if repetitions not in REPETITIONS:
         raise RFabricError(f"no way to play repetitions {repetitions!r}; there are {', '.join(REPETITIONS)}")
@@ -113,7 +105,9 @@ class _World:
         self.spelled, self.policy = policy, parse_policy(policy, fabric)
         self.routing = routing_of(routing, fabric, trace)
         self.pairs = Pairs(fabric, trace, self.routing)
-        self.engine = self._idle_engine()
+        tell = WeakMethod(self._tell)  # a circle would keep the world beyond its run
+        parted = self.routing.scheme == SPLIT
+        self.engine = idle_engine(fabric, trace, self.pairs, parted, lambda *_: tell()())
         self.phase, self.told = "", time.monotonic()
         self.slotted = self.policy.granularity == "time-slotted" and bool(fabric.ocses)
         self.in_rounds = self.policy.granularity == "intra-collective" and bool(fabric.ocses)
@@ -133,25 +127,14 @@ class _World:
         self.opens = sorted((float(trace.start[r]), r) for r in alone)
         self.demands = Demands(trace, fabric)
         self.wakes: list[float] = []  # when rows with a gap start, where slots or rounds turn
-        self.play: Play | None = None  # the rounds that are on
+        self.running: RunningRounds | None = None  # the rounds that are on
         self.before = start  # the circuits from which rounds were last begun
         self.cycle: list[Circuits] = []  # of the stage under way, where slots turn
         self.turn, self.next_slot = 0, np.inf  # the slot that ends next, while something is being sent
         self.known: dict[Circuits, PairWays] = {}
         self.ways = self._ways_under(start)
-        self._fill()
-
-    def _idle_engine(self) -> Engine | PartedEngine:
-        """The engine before the first row; its last link has no capacity: flows stand on it while their way is dark."""
-        rates = np.append(np.repeat([k.rate for k in self.fabric.links], 2), 0.0)
-        tell = WeakMethod(self._tell)  # a circle would keep the world beyond its run
-        engine = Engine(rates, progress=lambda *_: tell()())
-        if self.routing.scheme != SPLIT:
-            return engine
-        counts, sends = self.pairs.counts, self.trace.size > 0
-        share = np.ones(counts.sum())
-        share[np.repeat(sends, counts)] = self.pairs.share[self.pairs.parts(np.flatnonzero(sends))[1]]
-        return PartedEngine(engine, counts, share)
+        load(self.engine, fabric, trace, self.pairs, self.ways)
+        self._watch_begins()
 
     def result(self, traffic: str, seed: int) -> Result:
         """What came out, not yet checked."""
@@ -174,34 +157,23 @@ class _World:
             self.known[circuits] = PairWays(self.fabric, self.pairs, circuits, self.routing)
         return self.known[circuits]
 
-    def _fill(self) -> None:
-        trace, sends = self.trace, np.flatnonzero(self.trace.size > 0)
-        ends, links = self.ways.of(sends)
-        delay = np.append(np.repeat([k.delay for k in self.fabric.links], 2), 0.0)
-        row = np.repeat(np.arange(len(trace)), self.pairs.counts)  # of each part
-        counts, latency, sent = np.zeros(len(row), np.int64), np.zeros(len(row)), trace.size[row] > 0
-        counts[sent] = np.diff(ends)
-        latency[sent] = np.diff(np.concatenate(([0.0], np.cumsum(delay[links])))[ends])
-        if trace.origin:  # every repetition has it, also of those that one row sends
-            latency *= trace.origin.times[row]
-        alone = np.diff(trace.after_offsets) == 0  # the engine counts a gap from what a row waits for
-        self.engine.add(
-            path_offsets=offsets_of(counts), path_links=links, size=trace.size.astype(float),
-            start=trace.start + np.where(alone, trace.gap, 0.0), after_offsets=trace.after_offsets, after=trace.after,
-            gap=trace.gap, latency=latency,
-        )  # fmt: skip
-        watched = np.array(sorted(r for r in self.stage_of if not alone[r]), dtype=np.int64)
+    def _watch_begins(self) -> None:
+        """Stop where a stage begins that waits for rows; with slots, wherever something is sent."""
+        trace = self.trace
+        late = sorted(row for row in self.stage_of if len(trace.waits_for(row)))
+        watched = np.array(late, dtype=np.int64)
+        sends = np.flatnonzero(trace.size > 0)
         self.engine.watch(np.union1d(watched, sends) if self.slotted else watched)
 
     def run(self) -> None:
         """Advance from one decision to the next until nothing is left to do."""
         while True:
-            self._played()  # the clock of a round may have to start
+            self._turned_round()  # the clock of a round may have to start
             events = self.engine.run(min(self._until(), self.opens[0][0] if self.opens else np.inf))
             seen = events["flow"].tolist()
             while self.opens and self.opens[0][0] <= self.engine.now:
                 seen.append(self.opens.pop(0)[1])
-            if (self.slotted or self.play) and seen:
+            if (self.slotted or self.running) and seen:
                 self._wake(seen)
             for row in seen:
                 self.contract.finished(row)
@@ -219,7 +191,7 @@ class _World:
         """The next instant at which circuits or slots change."""
         if self.contract.under_way:
             return min(self.halt, self.times[-1] if self.times else np.inf)
-        round_end = self.play.until if self.play and self.play.until is not None else np.inf
+        round_end = self.running.until if self.running and self.running.until is not None else np.inf
         until = min(self.next_slot, round_end, self.wakes[0] if self.wakes else np.inf)
         return max(until, self.engine.now)  # a slot may have ended while circuits were dark
 
@@ -235,7 +207,7 @@ class _World:
             self._go_dark()
         elif not self.contract.under_way and now >= self.next_slot:
             self._turn()
-        elif self._played():
+        elif self._turned_round():
             pass
         elif self.wakes and now >= self.wakes[0]:
             self._wake([])
@@ -280,43 +252,43 @@ class _World:
 
     # --- rounds ------------------------------------------------------------------------------------------------------
 
-    def _play(self, play: Play) -> None:
+    def _begin_rounds(self, rounds: RunningRounds) -> None:
         """Begin with the first round."""
-        self.engine.watch(play.rows)
-        self.before = self.before if self.play else self.contract.circuits
-        self.play = play
+        self.engine.watch(rounds.rows)
+        self.before = self.before if self.running else self.contract.circuits
+        self.running = rounds
         self._to_round(0, control=self.timing.control)
 
-    def _played(self) -> bool:
+    def _turned_round(self) -> bool:
         """Whether the present round was over, or its clock has started or run out."""
-        if not self.play or self.contract.under_way or self.contract.asking:
+        if not self.running or self.contract.under_way or self.contract.asking:
             return False
-        play, until = self.play, self.play.until
-        if not play.is_over(self.engine):
-            return play.until != until
-        number = play.next_round(self.engine)
+        running, until = self.running, self.running.until
+        if not running.is_over(self.engine):
+            return running.until != until
+        number = running.next_round(self.engine)
         if number is None:
-            self._end_play()
+            self._end_rounds()
         else:
-            play.turn(number)
+            running.turn(number)
             self._to_round(number, control=0.0)
-        return self._played() or True
+        return self._turned_round() or True
 
     def _to_round(self, number: int, control: float) -> None:
-        play, circuits = self.play, self.contract.circuits
-        wanted, ways = play.rounds.circuits[number], play.ways[number]
+        running, circuits = self.running, self.contract.circuits
+        wanted, ways = running.rounds.circuits[number], running.ways[number]
         rewire = Rewire.between(circuits, wanted)
-        why = f"{self.policy.name}: round {number + 1} of {len(play.ways)}, {rewire.size} circuits change"
+        why = f"{self.policy.name}: round {number + 1} of {len(running.ways)}, {rewire.size} circuits change"
         if rewire:
             self._rewire(Decision(rewire, why, wanted), ways, control)
         else:
             self.contract.stay()
             self._take_ways(ways)
 
-    def _end_play(self) -> None:
+    def _end_rounds(self) -> None:
         """From now on every row takes its ordinary way."""
-        if self.play:
-            self.play = None
+        if self.running:
+            self.running = None
             self._take_ways(self._ways_under(self.contract.circuits))
 
     # --- stages and circuits -----------------------------------------------------------------------------------------
@@ -353,12 +325,12 @@ class _World:
         if self.slotted:
             self._new_cycle(scene)
             return
-        decision, play = self._chosen(scene)
-        if play:
-            self._play(play)
+        decision, rounds = self._chosen(scene)
+        if rounds:
+            self._begin_rounds(rounds)
         elif decision.rewire:
             self._rewire(decision, self._ways_under(decision.circuits))
-            self.play = None
+            self.running = None
         elif decision.wait:
             if not scene.sending:
                 refuse_cut(self.fabric, scene.circuits, self.demands.told(scene)[:1])
@@ -366,7 +338,7 @@ class _World:
             self.contract.wait()
         else:
             self.contract.stay()
-            self._end_play()
+            self._end_rounds()
 
     def _scene(self) -> Scene:
         """What there is to decide now."""
@@ -381,7 +353,7 @@ class _World:
         self.cycle = self.policy.cycle(together([demand, *sending]), scene.circuits) or self.cycle
         self.contract.stay()
 
-    def _chosen(self, scene: Scene) -> tuple[Decision, Play | None]:
+    def _chosen(self, scene: Scene) -> tuple[Decision, RunningRounds | None]:
         """What the policy asks for, weighed by the ways of every flow; and rounds, where they are better still."""
         demand, sending, coming = self.demands.told(scene)
         rounds, lasts = self.in_rounds, demand.window > self.timing.least_window(self.fabric)
@@ -397,9 +369,9 @@ class _World:
             return decision, None
         stay, after = (prospect(circuits).now for circuits in (scene.circuits, decision.circuits))
         ends = self.contract.ends(decision, stay, after, scene.begins.now)
-        mine = {*scene.asking, *(self.play.stages if self.play else ())}
+        mine = {*scene.asking, *(self.running.stages if self.running else ())}
         known = self.trace, self.pairs, self.routing
-        return decision, best_play(self.contract, self.policy, *known, scene, mine, ends, decision, coming)
+        return decision, best_rounds(self.contract, self.policy, *known, scene, mine, ends, decision, coming)
 
     def _open(self) -> dict[Stage, np.ndarray]:
         """Rows with bytes, not finished, of the stages that have begun."""
@@ -408,10 +380,10 @@ class _World:
     def _rewire(self, decision: Decision, after: PairWays, control: float | None = None) -> None:
         """The rewire is requested; `control`: s, where it is not the timing's. Rows in rounds stop by themselves."""
         asking = self.contract.asking
-        going = self.contract.take(decision, self.engine.now, self.play.stages if self.play else ())
+        going = self.contract.take(decision, self.engine.now, self.running.stages if self.running else ())
         self.after, self.control = after, self.timing.control if control is None else control
         rows = self._concerned()
-        turning = np.concatenate((self._rows_of(asking), self.play.rows if self.play else NONE))
+        turning = np.concatenate((self._rows_of(asking), self.running.rows if self.running else NONE))
         flying = np.isin(rows, self.engine.active()) & ~np.isin(rows, turning)
         self._stop(self.contract.concern(rows[flying], rows[~flying]))
         if going.waits_for:
@@ -453,8 +425,8 @@ class _World:
         self.engine.reroute(rows, *self.ways.dark(rows))
 
     def _reroute(self, rows: np.ndarray) -> None:
-        if self.play:
-            stands = self.play.stands(rows)
+        if self.running:
+            stands = self.running.stands(rows)
             self._stop(rows[stands])
             rows = rows[~stands]
         self.engine.reroute(rows, *self.ways.of(rows))

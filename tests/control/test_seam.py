@@ -19,13 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from rfabric.control import seam
+from rfabric.control import launch, seam
 from rfabric.errors import RFabricError
 
 ROOT = Path(__file__).parents[2]
 RYU_PYTHON = ROOT / ".venv-ryu/bin/python"
 WITHOUT_RYU = pytest.mark.skipif(not RYU_PYTHON.exists(), reason="no .venv-ryu: run `make setup` to test under Ryu")
-LAUNCH = "import sys; from rfabric.control.seam import run_apps as run; run([sys.argv[1]], port=int(sys.argv[2]))"
+LAUNCH = "import sys; from rfabric.control.launch import run_apps as run; run([sys.argv[1]], port=int(sys.argv[2]))"
 
 APP = """
 import json, os
@@ -370,7 +370,7 @@ def test_errors_name_the_way_out(tmp_path, monkeypatch):
             ),
         ):
             with pytest.raises(RFabricError, match=re.escape(text)):
-                seam.run_apps([app], **options)
+                launch.run_apps([app], **options)
     monkeypatch.setenv("RFABRIC_SDN", "pox")
     with pytest.raises(RFabricError, match="RFABRIC_SDN=pox: unknown; use ryu or os-ken"):
         seam.flavour()

@@ -33,7 +33,7 @@ def small_network(run_dir, rate=RATE):
 
     fabric = fat_tree(**SMALL)
     with sandbox.Sandbox(run_dir) as box:
-        net = network.Network(box, fabric, rate / 400e9)
+        net = network.EmulatedNetwork(box, fabric, rate / 400e9)
         net.start()
         calibrate.install_rules(net, [(a, b) for a in fabric.hosts for b in fabric.hosts if a != b])
         wire = Wire(net)
@@ -346,12 +346,12 @@ def test_cables_carry_their_rate_as_payload():
 
 def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     fabric = fat_tree(**SMALL)
-    some = network.Network(None, fabric, 1e-4, pairs=[("h1", "h3"), ("h2", "h3")])
+    some = network.EmulatedNetwork(None, fabric, 1e-4, pairs=[("h1", "h3"), ("h2", "h3")])
     sends, gets = some.turns
     assert sends["h1"] == {1 + 5 * 3} and gets["h3"] == {16, 17} and sends["h3"] == {3 + 5, 3 + 10} and not gets["h4"]
     lines = network.shaping("h3-eth0", 20e6, sends["h3"])
     assert [line.split("classid 1:")[1].split()[0] for line in lines if "classid" in line] == ["ffff", "1", "9", "e"]
-    assert network.Network(None, fabric, 1e-4).turns is None
+    assert network.EmulatedNetwork(None, fabric, 1e-4).turns is None
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0])
@@ -360,7 +360,7 @@ def test_a_scale_that_cannot_be_shaped_names_those_that_can(scale):
         network.check_rates(fat_tree(), scale)
 
 
-CALM = guard.Load(busy=0.6, steal=0.0, softnet_dropped=0, port_dropped=0, resent=0, sent=10_000)
+CALM = guard.HostLoad(busy=0.6, steal=0.0, softnet_dropped=0, port_dropped=0, resent=0, sent=10_000)
 PACKET = 3.6e-3  # s: 9000 bytes at 20 Mbit/s
 
 
@@ -393,7 +393,7 @@ def test_idle_samples_say_nothing_about_the_wait():
     ],
 )
 def test_each_sign_of_an_overrun_host_is_a_reason(change, lateness, reason):
-    load = guard.Load(**(vars(CALM) | change))
+    load = guard.HostLoad(**(vars(CALM) | change))
     pace = guard.judge(samples(0.5), load, PACKET, *late(lateness), 1e-4)
     assert not pace.ok and reason in pace.reasons[0] and pace.advice.endswith("or use --bandwidth-scale 7e-05")
 
@@ -404,7 +404,7 @@ def test_how_late_a_start_may_be_depends_on_what_its_flow_takes():
 
 
 def test_packets_sent_again_are_expected_where_a_rewire_drops():
-    resent = guard.Load(0.5, 0.0, 0, 0, 500, 10_000)
+    resent = guard.HostLoad(0.5, 0.0, 0, 0, 500, 10_000)
     assert guard.judge(samples(0.5), resent, PACKET, *late(0.0), 1e-4, may_drop=True).ok
 
 

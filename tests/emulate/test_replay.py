@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rfabric.control.client import Committed, Planned
+from rfabric.control.client import Committed, PlannedRewire
 from rfabric.emulate import replay as module
-from rfabric.emulate.replay import Clock, Replay
+from rfabric.emulate.clock import Clock
+from rfabric.emulate.replay import Replay
+from rfabric.emulate.sampling import LoopSample
 from rfabric.errors import RunError
 from rfabric.fabric import fat_tree, rfabric
 from rfabric.optics import Circuits, Rewire, Timing, intend, parse_policy
@@ -82,7 +84,7 @@ class FakeControl:
 
     def planned(self, rewire, *about):
         self.rewire = rewire
-        return Planned(len(self.wire.log) + 1, "PREPARED", rewire, about[0], 0.016, *about[1:])
+        return PlannedRewire(len(self.wire.log) + 1, "PREPARED", rewire, about[0], 0.016, *about[1:])
 
     def commit(self, epoch):
         if self.fail:
@@ -227,7 +229,7 @@ def test_progress_reports_phase_and_bytes():
 @pytest.mark.parametrize("packets", [2, 75])
 def test_a_sample_stands_for_the_rest_at_the_rate_of_its_slowest_card(latency, packets):
     """Packets of 1 s: one card gets one after another, another only every second of its own."""
-    sample = module._Sample(rows=2, share=0.1, begin=5.0)
+    sample = LoopSample(rows=2, share=0.1, begin=5.0)
     for card, each in ((0, 1.0), (1, 2.0)):
         first = 5.0 + latency + each
         sample.cards[card].add(9000 * packets, first, 9000, first + (packets - 1) * each)
@@ -238,6 +240,6 @@ def test_a_sample_stands_for_the_rest_at_the_rate_of_its_slowest_card(latency, p
 
 
 def test_of_a_sample_of_one_packet_only_its_time_is_known():
-    sample = module._Sample(rows=1, share=0.5, begin=5.0)
+    sample = LoopSample(rows=1, share=0.5, begin=5.0)
     sample.cards[0].add(800, 5.7, 800, 5.7)
     assert sample.seconds() == pytest.approx(0.7)

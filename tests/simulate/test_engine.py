@@ -560,9 +560,9 @@ def test_bench_tables_say_what_was_measured_and_what_was_not(tmp_path):
     own = {"flows": 2000, "cpu_s": 0.5, "flows_per_s": 4000.0, "peak_mib": 40.4, "bytes_per_flow": 120.2}
     peer = {"peer": "SimGrid 4.1", "patience_s": 20.0}
     rows = [
-        bench.Row("mix", "the mix", **own, **peer, lazy_s=None, full_s=5.0, ratio=10.0, worst_difference=1e-12),
-        bench.Row("a2a-512", "all to all", **own, **peer, ratio=40.0, at_least=True),
-        bench.Row("web-of-128-gpus", "web", **own, visits_per_flow=17.25),
+        bench.Measurement("mix", "the mix", **own, **peer, lazy_s=None, full_s=5.0, ratio=10.0, worst_difference=1e-12),
+        bench.Measurement("a2a-512", "all to all", **own, **peer, ratio=40.0, at_least=True),
+        bench.Measurement("web-of-128-gpus", "web", **own, visits_per_flow=17.25),
     ]
     bench.write(rows, tmp_path / "bench", "rfabric bench --patience 20s")
     page = (tmp_path / "bench/engine.md").read_text()
@@ -572,7 +572,7 @@ def test_bench_tables_say_what_was_measured_and_what_was_not(tmp_path):
     assert "| web | 2,000 | 0.5 | 4,000 | 40 | 120 | 17.2 |\n" in page and "## Alone" not in page
     with (tmp_path / "bench/engine.csv").open() as file:
         assert [r["case"] for r in csv.DictReader(file)] == ["mix", "a2a-512", "web-of-128-gpus"]
-    assert "SimGrid was not run" in bench.tables([bench.Row("mix", "the mix", **own)])[0].note
+    assert "SimGrid was not run" in bench.tables([bench.Measurement("mix", "the mix", **own)])[0].note
 
 
 @pytest.fixture(scope="module")

@@ -100,6 +100,14 @@ def test_alone_folded_is_exactly_all_and_twice_the_bytes_take_twice_as_long(data
     assert both(fabric, of(2))[0].step_seconds == pytest.approx(2 * folded.step_seconds, rel=1e-9)
 
 
+def test_the_note_names_the_fabric_as_it_was_asked_for():
+    trace = looped([Flows([0], [7], [5e9])], 3, (0.1,))
+    asked, given = parse_fabric("fat-tree,pods=2,tors=2,gpus=2"), replace(PACKET, spec="")
+    for fabric, name in ((asked, "fat-tree,pods=2,tors=2,gpus=2"), (given, PACKET.name)):
+        note = simulate(fabric, trace).notes[-1]
+        assert note.startswith(f"{name}: 3 repetitions of 1 collectives (training experts) were folded")
+
+
 # --- the bound -----------------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rfabric.errors import RFabricError, RunError
-from rfabric.fabric import fat_tree, rfabric
+from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.optics import Timing
 from rfabric.report.result import fidelity, union_seconds
 from rfabric.simulate.world import simulate
@@ -114,6 +114,30 @@ def test_a_flow_in_flight_is_held_and_keeps_its_bytes():
     assert held.phase == "b/0 late" and result.start[0] < held.requested < held.usable < result.finish[0]
     assert np.isfinite(result.finish).all()
     assert result.finish[0] > transfer_seconds(20e9, RATE) + 0.05
+
+
+def test_a_rewire_that_gains_nothing_by_the_ways_of_its_flows_is_not_taken():
+    """The policy sees racks, and would bring more circuits to one that its four cards cannot fill."""
+    fabric = rfabric(pods=2, tors=2, gpus=4, planes=4, delay="10ms", electrical="100Gbit/s")
+    b = TraceBuilder(fabric.hosts)
+    first = b.flows([8], [12], 1e9, phase="a", label="one")
+    b.flows([15, 3, 7, 0], [11, 7, 3, 4], 5e9, after=first, phase="b", label="four")
+    result = simulate(fabric, b.build(), "demand,granularity=per-phase")
+    assert result.rewires == ()
+    assert result.step_seconds == pytest.approx(transfer_seconds(6e9, RATE), rel=1e-3)
+
+
+def test_slots_rest_while_nothing_is_sent_and_go_on_in_step_with_the_clock():
+    rotor = parse_fabric("rotor,tors=4,gpus=1,planes=1")  # slots of 0.1 s, 20 us of dark between
+    b = TraceBuilder(rotor.hosts)
+    first = b.flows([0], [1], 1e9)
+    b.flows([0], [3], 1e9, after=first, gap=1.0)
+    result, size = simulate(rotor, b.build()), transfer_seconds(1e9, RATE)
+    lit = 0.2 + rotor.reconfig_delay  # the round of the tournament in which h1 meets h2, then h4
+    assert result.finish[0] == pytest.approx(lit + size, abs=1e-5)
+    assert result.start[1] == pytest.approx(result.finish[0] + 1.0, abs=1e-5)
+    assert [r.requested for r in result.rewires] == pytest.approx([0.1, 0.2, 1.3])
+    assert result.finish[1] == pytest.approx(1.3 + rotor.reconfig_delay + size, abs=1e-5)
 
 
 def test_no_path_at_all_is_refused_before_anything_moves():

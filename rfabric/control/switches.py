@@ -1,0 +1,46 @@
+"""What the controller needs of switches and of a clock: OpenFlow in `app`, memory in `fake`."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from .seam import Push
+
+Crossbar = dict[int, int]  # in-port -> out-port of one OCS
+# s: eventlet's sleep ends up to a millisecond late (epoll counts whole ones); the rest is waited
+# for awake
+SPIN = 1.5e-3
+
+
+class Switches(Protocol):
+    """What `Core` needs of the switches; all by datapath id.
+
+    `push` sends to all in a burst and waits for all their barriers.
+    `received` is what each port of a switch had received (bytes) when a `flowmods.count_ports()`
+    reached it last.
+    """
+
+    def present(self) -> set[int]: ...
+    def push(self, messages: Mapping[int, Sequence[bytes]], timeout_s: float) -> Push: ...
+    def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]: ...
+    def received(self, dpid: int) -> Mapping[int, int]: ...
+
+
+@dataclass(frozen=True)
+class SystemClock:
+    """CLOCK_MONOTONIC, and a sleep that ends on the instant rather than at the next tick.
+
+    `sleep` lets others run.
+    """
+
+    sleep: Callable[[float], None] = time.sleep
+
+    def now(self) -> float:
+        """s."""
+        return time.monotonic()
+
+    def sleep_until(self, instant: float) -> None:
+        """Return at `instant` (s of `now`), not before; at once where it has passed."""
+        while (left := instant - time.monotonic()) > 0:
+            self.sleep(left - SPIN if left > SPIN else 0)

@@ -1,0 +1,50 @@
+"""A trace into the flow engine: its links, and its rows with the ways of the start."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..fabric import Fabric
+from ..routing.rows import offsets_of
+from ..trace import Trace
+from ..trace.pairs import Pairs, PairWays
+from .flows import Engine
+from .parted import PartedEngine
+
+
+def idle_engine(
+    fabric: Fabric, trace: Trace, pairs: Pairs, parted: bool, progress: Callable[..., None]
+) -> Engine | PartedEngine:
+    """The engine before the first row.
+
+    Its last link has no capacity: flows stand on it while their way is dark.
+
+    parted: rows send in parts, each on a way of its own.
+    """
+    rates = np.append(np.repeat([k.rate for k in fabric.links], 2), 0.0)
+    engine = Engine(rates, progress=progress)
+    if not parted:
+        return engine
+    counts, sends = pairs.counts, trace.size > 0
+    share = np.ones(counts.sum())
+    share[np.repeat(sends, counts)] = pairs.share[pairs.parts(np.flatnonzero(sends))[1]]
+    return PartedEngine(engine, counts, share)
+
+
+def load(engine: Engine | PartedEngine, fabric: Fabric, trace: Trace, pairs: Pairs, ways: PairWays) -> None:
+    """Hand all rows to the engine; those that send go by `ways` and wait for their cables' delay."""
+    sends = np.flatnonzero(trace.size > 0)
+    ends, links = ways.of(sends)
+    delay = np.append(np.repeat([k.delay for k in fabric.links], 2), 0.0)
+    row = np.repeat(np.arange(len(trace)), pairs.counts)  # of each part
+    counts, latency, sent = np.zeros(len(row), np.int64), np.zeros(len(row)), trace.size[row] > 0
+    counts[sent] = np.diff(ends)
+    latency[sent] = np.diff(np.concatenate(([0.0], np.cumsum(delay[links])))[ends])
+    if trace.origin:  # every repetition has it, also of those that one row sends
+        latency *= trace.origin.times[row]
+    alone = np.diff(trace.after_offsets) == 0  # the engine counts a gap from what a row waits for
+    engine.add(
+        path_offsets=offsets_of(counts), path_links=links, size=trace.size.astype(float),
+        start=trace.start + np.where(alone, trace.gap, 0.0), after_offsets=trace.after_offsets,
+        after=trace.after, gap=trace.gap, latency=latency,
+    )  # fmt: skip
