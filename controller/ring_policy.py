@@ -23,7 +23,9 @@ class Ring(CircuitPolicy):
 
     skip: int = 0
 
-    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+    def decide(
+        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+    ) -> Circuits:
         """The same circuits for every demand, but for racks that would have no way at all."""
         joined = [self._half(turn, plane) for turn, plane in enumerate(planes(self.fabric))]
         return self.light(joined, demand, circuits)

@@ -1,8 +1,8 @@
 """rfabric: what a network fabric does to the time and cost of one RL post-training step.
 
 Mininet emulates a scaled GPU pod fabric whose aggregation and core layers are optical circuit
-switches (OCS) rewired by a Ryu controller; a flow-level simulator runs the same trace, the same plan
-and the same policy objects.
+switches (OCS) rewired by a Ryu controller; a flow-level simulator runs the same trace, the same
+plan and the same policy objects.
 
     run = rfabric.simulate("rfabric", "grpo-64", policy="demand")   words, as on the command line
     job = rfabric.recipe("grpo-64", "training.pp=2")                or objects
@@ -12,12 +12,13 @@ and the same policy objects.
     simulate emulate                      -> Outcome     to_pandas(), plot(), save(folder)
     compare read_run                      -> Comparison  likewise, of several runs
 
-All of it is loaded when it is first asked for. `fabric`, `trace`, `simulate` and `emulate` are rooms
-of the library as well: `rfabric.fabric("rfabric,pods=4")` is a Fabric, `rfabric.fabric.cost` a module.
+All of it is loaded when it is first asked for. `fabric`, `trace`, `simulate` and `emulate` are
+rooms of the library as well: `rfabric.fabric("rfabric,pods=4")` is a Fabric, `rfabric.fabric.cost`
+a module.
 
-    units, errors <- fabric <- routing <- optics <- trace     cables, ways of packets, circuits, flows
-    units <- compute;  compute, trace <- rl <- schedulers     what a job computes and when
-    simulate  emulate  control  report                        two worlds, the controller, what came out
+    units, errors <- fabric <- routing <- optics <- trace  cables, ways of packets, circuits, flows
+    units <- compute;  compute, trace <- rl <- schedulers  what a job computes and when
+    simulate  emulate  control  report                     two worlds, the controller, what came out
 """
 
 import sys

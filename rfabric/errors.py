@@ -3,15 +3,21 @@
 import difflib
 from collections.abc import Iterable
 
-LIKENESS = 0.6  # of two words, from 0 to 1, from which on one may have been meant by the other: difflib's own default
+# of two words, from 0 to 1, from which on one may have been meant by the other: difflib's own
+# default
+LIKENESS = 0.6
 
 
 class RFabricError(ValueError):
-    """Bad input or an impossible request; the command line prints the message and exits with code 2."""
+    """Bad input or an impossible request; the command line prints the message and exits with code
+    2.
+    """
 
 
 class PaceError(RFabricError):
-    """An emulation could not keep pace with its own clock; its figures must not be used (exit code 1)."""
+    """An emulation could not keep pace with its own clock; its figures must not be used (exit code
+    1).
+    """
 
 
 class RunError(RFabricError):

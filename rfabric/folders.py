@@ -16,4 +16,6 @@ def data_dir(name: str) -> Path:
     for base in (Path(__file__).parents[1], *(Path(p, "share/rfabric") for p in prefixes)):
         if (base / name).is_dir():
             return base / name
-    raise RFabricError(f"the folder {name}/ was not installed; run from a checkout or reinstall rfabric")
+    raise RFabricError(
+        f"the folder {name}/ was not installed; run from a checkout or reinstall rfabric"
+    )

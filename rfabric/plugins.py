@@ -63,7 +63,9 @@ def entry(head: str, kind: str) -> Callable:
     table = table_of(Path(path), kind)
     if name and name not in table:
         has = ", ".join(table)
-        raise RFabricError(f"{path} has no {KINDS[kind].word} {name!r}{meant(name, table)}; it has {has}")
+        raise RFabricError(
+            f"{path} has no {KINDS[kind].word} {name!r}{meant(name, table)}; it has {has}"
+        )
     return table[name] if name else next(iter(table.values()))
 
 

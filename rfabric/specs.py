@@ -17,7 +17,9 @@ from .units import parse_rate, parse_size, parse_time
 
 Reader = Callable[[str, str], Any]  # (what was written, what errors call it) -> value
 SUFFIXES: dict[str, Reader] = {"_s": parse_time, "_bps": parse_rate, "_bytes": parse_size}
-FLAGS = {"on": True, "yes": True, "true": True, "1": True} | dict.fromkeys(("off", "no", "false", "0"), False)
+FLAGS = {"on": True, "yes": True, "true": True, "1": True} | dict.fromkeys(
+    ("off", "no", "false", "0"), False
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,9 @@ def read_spec(text: str, kind: str = "", known: Iterable[str] | None = None) -> 
         if not equals:
             raise _no_setting(f"{kind} {head}".strip(), part, known)
         if key in settings:
-            raise RFabricError(f"{kind} {head}: a setting stands twice, {key}; keep one of each".strip())
+            raise RFabricError(
+                (f"{kind} {head}: a setting stands twice, {key}; keep one of each").strip()
+            )
         settings[key] = value
     return Spec(head, settings, kind)
 
@@ -141,7 +145,9 @@ def _number(text: str, name: str) -> float:
     value = _any_number(text, name)
     if isinstance(value, str) or not math.isfinite(value):
         example = f"{name.split()[-1]}=2"
-        raise RFabricError(f"{name}={text} is not a number; write it without a unit, such as {example}")
+        raise RFabricError(
+            f"{name}={text} is not a number; write it without a unit, such as {example}"
+        )
     return float(value)
 
 

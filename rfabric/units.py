@@ -1,12 +1,14 @@
 """Units at the border: everything inside rfabric is seconds, bytes and bit/s.
 
-    parse_rate("400Gbit/s") -> 4e11      parse_size("1 GiB") -> 1073741824      parse_time("10ms") -> 0.01
+    parse_rate("400Gbit/s") -> 4e11    parse_size("1 GiB") -> 1073741824  parse_time("10ms") -> 0.01
 
-Rates are decimal (1 Gbit/s = 1e9 bit/s, as on every port label); sizes know both kB (1e3) and KiB (2**10).
+Rates are decimal (1 Gbit/s = 1e9 bit/s, as on every port label); sizes know both kB (1e3) and KiB
+(2**10).
 
-Text carries its unit: who writes `delay=10` may mean ms, and gets an error that says so. 0 needs none. Python code passes
-floats of the base unit; a file whose column or key has the unit in its name (`start_s`, `size_bytes`) is read with `bare=True`.
-This module holds the only 8 of the project.
+Text carries its unit: who writes `delay=10` may mean ms, and gets an error that says so. 0 needs
+none. Python code passes floats of the base unit; a file whose column or key has the unit in its
+name (`start_s`, `size_bytes`) is read with `bare=True`. This module holds the only 8 of the
+project.
 """
 
 import math
@@ -31,7 +33,9 @@ _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)\
 
 @dataclass(frozen=True)
 class _Dimension:
-    """What a quantity may be: its units with their factors to the base unit, the usual ones, examples."""
+    """What a quantity may be: its units with their factors to the base unit, the usual ones,
+    examples.
+    """
 
     name: str
     units: dict[str, float]
@@ -40,7 +44,10 @@ class _Dimension:
 
 
 _RATE = _Dimension(
-    "rate", _RATES | {p: f for p, f in _DECIMAL.items() if p}, ("Gbit/s", "Mbit/s", "bit/s"), "400Gbit/s, 400G, 50GB/s"
+    "rate",
+    _RATES | {p: f for p, f in _DECIMAL.items() if p},
+    ("Gbit/s", "Mbit/s", "bit/s"),
+    "400Gbit/s, 400G, 50GB/s",
 )
 _SIZE = _Dimension("size", _SIZES, ("MB", "GiB", "B"), "64MB, 1GiB, 1500B")
 _TIME = _Dimension("time", _TIMES, ("ms", "s", "us"), "10ms, 25us, 1.5s")
@@ -48,17 +55,23 @@ _NAMED = {"rate": _RATES, "size": _SIZES, "time": _TIMES}
 
 
 def parse_rate(value: str | float, name: str = "rate", *, bare: bool = False) -> float:
-    """A rate in bit/s from `400Gbit/s`, `400G`, `50GB/s`, or from a float of bit/s; `bare`: from text without a unit too."""
+    """A rate in bit/s from `400Gbit/s`, `400G`, `50GB/s`, or from a float of bit/s; `bare`: from
+    text without a unit too.
+    """
     return _parse(value, name, _RATE, bare)
 
 
 def parse_size(value: str | float, name: str = "size", *, bare: bool = False) -> float:
-    """A size in bytes from `64MB`, `1GiB`, or from a float of bytes; `bare`: from text without a unit too."""
+    """A size in bytes from `64MB`, `1GiB`, or from a float of bytes; `bare`: from text without a
+    unit too.
+    """
     return _parse(value, name, _SIZE, bare)
 
 
 def parse_time(value: str | float, name: str = "time", *, bare: bool = False) -> float:
-    """A time in seconds from `10ms`, `25us`, `2min`, or from a float of seconds; `bare`: from text without a unit too."""
+    """A time in seconds from `10ms`, `25us`, `2min`, or from a float of seconds; `bare`: from text
+    without a unit too.
+    """
     return _parse(value, name, _TIME, bare)
 
 
@@ -66,13 +79,19 @@ def _parse(value: str | float, name: str, kind: _Dimension, bare: bool) -> float
     text = isinstance(value, str)
     match = _QUANTITY.fullmatch(value) if text else None
     if isinstance(value, bool) or not isinstance(value, (str, int, float)) or (text and not match):
-        raise RFabricError(f"{name}: {value!r} is not a quantity; write for example {kind.examples}")
+        raise RFabricError(
+            f"{name}: {value!r} is not a quantity; write for example {kind.examples}"
+        )
     number, unit = (float(match[1]), match[2]) if match else (float(value), "")
     result = number * kind.units.get(unit, 1.0)
     if not math.isfinite(result) or result < 0:
-        raise RFabricError(f"{name}: {value!r} must be finite and not negative; write for example {kind.examples}")
+        raise RFabricError(
+            f"{name}: {value!r} must be finite and not negative; write for example {kind.examples}"
+        )
     if unit and unit not in kind.units:
-        raise RFabricError(f"{name}: {_unknown(match[1], unit, value, kind)}; write for example {kind.examples}")
+        raise RFabricError(
+            f"{name}: {_unknown(match[1], unit, value, kind)}; write for example {kind.examples}"
+        )
     if text and not unit and number and not bare:
         raise RFabricError(_unitless(name, match[1], kind))
     return result
@@ -87,16 +106,29 @@ def _unitless(name: str, number: str, kind: _Dimension) -> str:
 def _unknown(number: str, unit: str, value: str, kind: _Dimension) -> str:
     """What is said of a unit that `kind` lacks: whose it is, and which may have been meant."""
     other = next((name for name, units in _NAMED.items() if unit in units), "")
-    said = f"{value!r} is a {other}, not a {kind.name}" if other else f"unknown unit {unit!r} in {value!r}"
+    said = (
+        f"{value!r} is a {other}, not a {kind.name}"
+        if other
+        else f"unknown unit {unit!r} in {value!r}"
+    )
     near = _near(unit, kind)
-    return said + (f", did you mean {number}{near}?" if near else "" if other else meant(unit, kind.units))
+    return said + (
+        (f", did you mean {number}{near}?") if near else "" if other else meant(unit, kind.units)
+    )
 
 
 def _near(unit: str, kind: _Dimension) -> str:
-    """The unit that differs in capitals or in a forgotten `/s` alone; empty where none does. `Gb` is of bits, `GB` of bytes."""
+    """The unit that differs in capitals or in a forgotten `/s` alone; empty where none does.
+
+    `Gb` is of bits, `GB` of bytes.
+    """
     folded = {known.casefold(): known for known in reversed(kind.units)}
     whole = f"{unit}/s"
-    return whole if whole in kind.units else folded.get(unit.casefold(), folded.get(whole.casefold(), ""))
+    return (
+        whole
+        if whole in kind.units
+        else folded.get(unit.casefold(), folded.get(whole.casefold(), ""))
+    )
 
 
 def show_rate(bps: float) -> str:
@@ -119,7 +151,9 @@ def show_time(seconds: float) -> str:
 
 
 def spell_rate(bps: float) -> str:
-    """The rate as a fabric's spec says it, read back without loss: `4e11 -> '400Gbit/s'`; 0 is `0`."""
+    """The rate as a fabric's spec says it, read back without loss: `4e11 -> '400Gbit/s'`; 0 is
+    `0`.
+    """
     return _spell(bps, {f"{p}bit/s": f for p, f in _DECIMAL.items() if p != "K"})
 
 
@@ -129,7 +163,9 @@ def spell_time(seconds: float) -> str:
 
 
 def _spell(value: float, units: dict[str, float]) -> str:
-    """In the largest of the ascending `units` that it is one or more of and that gives back the very number."""
+    """In the largest of the ascending `units` that it is one or more of and that gives back the
+    very number.
+    """
     for unit, factor in reversed(units.items()):
         text = f"{value / factor:.15g}"
         if value >= factor and float(text) * factor == value:

@@ -44,15 +44,14 @@ def why_not_root() -> str:
     namespace = subprocess.run(
         ["unshare", "--net", "--mount", "--pid", "--fork", "true"], capture_output=True, text=True
     )
-    return f"no namespaces for this root: {namespace.stderr.strip()}" if namespace.returncode else ""
+    return (
+        f"no namespaces for this root: {namespace.stderr.strip()}" if namespace.returncode else ""
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--write-slow",
-        type=float,
-        metavar="SECONDS",
-        help=f"write {SLOW.name}: what takes longer",
+        "--write-slow", type=float, metavar="SECONDS", help=f"write {SLOW.name}: what takes longer"
     )
 
 
@@ -88,9 +87,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    reasons = [r.longrepr[2] for r in terminalreporter.stats.get("skipped", []) if isinstance(r.longrepr, tuple)]
+    reasons = [
+        r.longrepr[2]
+        for r in terminalreporter.stats.get("skipped", [])
+        if isinstance(r.longrepr, tuple)
+    ]
     for reason, count in Counter(r.partition(SKIPPED)[2] for r in reasons if SKIPPED in r).items():
-        terminalreporter.write_line(f"ROOT TESTS NOT RUN: {count} ({reason})", yellow=True, bold=True)
+        terminalreporter.write_line(
+            (f"ROOT TESTS NOT RUN: {count} ({reason})"), yellow=True, bold=True
+        )
     least = terminalreporter.config.getoption("--write-slow")
     if least is not None:
         _write_slow(terminalreporter, least)

@@ -64,7 +64,10 @@ def test_imports_run_one_way(file):
 
 def test_no_circle_of_files():
     """Imports inside functions and for types alone count as well."""
-    files = {".".join(("rfabric", *f.relative_to(ROOT).with_suffix("").parts)): f for f in ROOT.rglob("*.py")}
+    files = {
+        ".".join(("rfabric", *f.relative_to(ROOT).with_suffix("").parts)): f
+        for f in ROOT.rglob("*.py")
+    }
     files = {name.removesuffix(".__init__"): file for name, file in files.items()}
     graph = nx.DiGraph()
     for name, file in files.items():
@@ -106,7 +109,9 @@ def test_every_folder_of_modules_is_a_package_that_an_installation_gets():
 
 def test_import_rfabric_is_light():
     code = "import sys, rfabric, rfabric.cli; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     heavy = {
         "scipy",
         "matplotlib",
@@ -126,7 +131,11 @@ def test_import_rfabric_is_light():
 def test_the_tree_of_the_readme_is_the_tree():
     readme = (ROOT.parent / "README.md").read_text(encoding="utf-8")
     drawn = readme.split("## The tree, in reading order")[1].split("```")[1]
-    named = {word.strip(",") for line in drawn.strip().splitlines() for word in line.split("  ")[0].split()}
+    named = {
+        word.strip(",")
+        for line in drawn.strip().splitlines()
+        for word in line.split("  ")[0].split()
+    }
     named |= {f"rfabric/{name}" for name in named if "/" not in name}
     assert not [name for name in named if "/" in name and not (ROOT.parent / name).exists()]
     there = {f"rfabric/{f.name}{'/' if f.is_dir() else ''}" for f in ROOT.iterdir()}

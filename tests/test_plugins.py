@@ -69,7 +69,9 @@ def test_a_scheduler_and_a_policy_of_ones_own_go_together(capsys, tmp_path):
     assert [run["scheduler"], run["policy"]] == both.split("+")
 
 
-@pytest.mark.parametrize("spec", ["rfabric", "rfabric,pods=1,tors=5,gpus=2", "topoopt,servers=6", "rfabric,planes=6"])
+@pytest.mark.parametrize(
+    "spec", ["rfabric", "rfabric,pods=1,tors=5,gpus=2", "topoopt,servers=6", "rfabric,planes=6"]
+)
 def test_the_ring_passes_every_rack_once(spec):
     """An even ring closes, an odd one stays open at one place; walked along, it meets all racks."""
     fabric = parse_fabric(spec)
@@ -106,7 +108,9 @@ def test_in_a_torus_a_way_is_as_long_as_around_both_corners(rows, columns):
 
 
 def test_longest_first_deals_the_same_responses_no_worse_than_its_bound():
-    """No replica has more than the average and one group: so Graham's rule, whatever the lengths."""
+    """No replica has more than the average and one group: so Graham's rule, whatever the
+    lengths.
+    """
     w = read_recipe("grpo-64")
     own, plain = (scheduled(w, 3, name) for name in (f"{LONGEST}:longest-first", "sync"))
     for mine, theirs in zip(own.steps, plain.steps, strict=True):
@@ -120,41 +124,75 @@ def test_longest_first_deals_the_same_responses_no_worse_than_its_bound():
 
 # --- files that are wrong ----------------------------------------------------------------------
 
-POLICY = "from dataclasses import dataclass\nfrom rfabric.optics import CircuitPolicy, Circuit, Circuits\n" + (
-    "class Mine(CircuitPolicy):\n    def decide(self, demand, circuits, now, plan=()):\n        {}\n"
-    "policies = {{'mine': Mine}}\n"
+POLICY = (
+    "from dataclasses import dataclass\nfrom rfabric.optics import CircuitPolicy, Circuit, "
+    "Circuits\n"
+) + (
+    "class Mine(CircuitPolicy):\n    def decide(self, demand, circuits, now, plan=()):\n       "
+    " {}\npolicies = {{'mine': Mine}}\n"
 )
 SCHEDULER = "def mine(w, seed, settings):\n    {}\nschedulers = {{'mine': mine}}\n"
-ROUTING = "import numpy as np\ndef mine(choices, sent, rack, to):\n    {}\nroutings = {{'mine': mine}}\n"
+ROUTING = (
+    "import numpy as np\ndef mine(choices, sent, rack, to):\n    {}\nroutings = {{'mine': mine}}\n"
+)
 WRONG = {
     "policy": [
-        ("import nosuch", "mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; mend the file"),
+        (
+            "import nosuch",
+            ("mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; mend the file"),
+        ),
         ("x = 1\n)", "mine.py, line 2: SyntaxError"),
         ("raise SystemExit(3)", "mine.py, line 1: SystemExit: 3; mend the file"),
-        ("fabrics = {}", "mine.py offers no policies = {name: class}; copy controller/ring_policy.py"),
+        (
+            "fabrics = {}",
+            ("mine.py offers no policies = {name: class}; copy controller/ring_policy.py"),
+        ),
         ("policies = {'mine': print}", "is no CircuitPolicy; see controller/ring_policy.py"),
         ("policies = {'other': dict}", "mine.py has no policy 'mine'; it has other"),
-        (POLICY.format("return 1 / 0"), "mine.py, line 5: ZeroDivisionError: division by zero; mend the file"),
-        (POLICY.format("return None"), "mine.py: mine returned None, no Circuits; see controller/ring_policy.py"),
-        (POLICY.format("return Circuits(frozenset([Circuit.parse('a1:1-a1:99')]))"), "mine.py:mine: "),
+        (
+            POLICY.format("return 1 / 0"),
+            ("mine.py, line 5: ZeroDivisionError: division by zero; mend the file"),
+        ),
+        (
+            POLICY.format("return None"),
+            ("mine.py: mine returned None, no Circuits; see controller/ring_policy.py"),
+        ),
+        (
+            POLICY.format("return Circuits(frozenset([Circuit.parse('a1:1-a1:99')]))"),
+            "mine.py:mine: ",
+        ),
     ],
     "scheduler": [
-        ("schedulers = {'mine': 3}", "mine.py offers no schedulers = {name: function}; copy traffic/longest_first.py"),
-        (SCHEDULER.format("return w.nothing"), "mine.py, line 2: AttributeError: 'Workload' object has no attribute"),
+        (
+            "schedulers = {'mine': 3}",
+            ("mine.py offers no schedulers = {name: function}; copy traffic/longest_first.py"),
+        ),
+        (
+            SCHEDULER.format("return w.nothing"),
+            ("mine.py, line 2: AttributeError: 'Workload' object has no attribute"),
+        ),
         (SCHEDULER.format("return w"), "no Scheduled; see traffic/longest_first.py"),
     ],
     "routing": [
         ("x = 1", "mine.py offers no routings = {name: function}; copy controller/one_path.py"),
         (ROUTING.format("return rack[0, 0]"), "mine.py, line 3: IndexError"),
-        (ROUTING.format("return None"), "mine returned None, no ndarray; see controller/one_path.py"),
-        (ROUTING.format("return np.zeros(3)"), "returned float64 of shape (3,), not whole numbers of shape ("),
+        (
+            ROUTING.format("return None"),
+            ("mine returned None, no ndarray; see controller/one_path.py"),
+        ),
+        (
+            ROUTING.format("return np.zeros(3)"),
+            ("returned float64 of shape (3,), not whole numbers of shape ("),
+        ),
         (ROUTING.format("return np.zeros((len(rack), 2), int)"), "is no way from rack "),
         (ROUTING.format("return np.full((len(rack), 1), 10**9)"), "is no way from rack "),
     ],
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(("kind", "text", "why"), [(k, *case) for k, cases in WRONG.items() for case in cases])
+@pytest.mark.parametrize(
+    ("kind", "text", "why"), [(k, *case) for k, cases in WRONG.items() for case in cases]
+)
 def test_a_file_that_breaks_is_told_by_its_line(kind, text, why, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(text)
@@ -174,7 +212,10 @@ def test_a_file_that_is_not_there_is_named(option, capsys):
 
 def test_settings_of_a_policy_of_ones_own_are_checked():
     fabric = rfabric()
-    with pytest.raises(RFabricError, match="'skp=2' is not a setting, did you mean skip.; .*granularity, slot, skip"):
+    with pytest.raises(
+        RFabricError,
+        match=("'skp=2' is not a setting, did you mean skip.; .*granularity, slot, skip"),
+    ):
         parse_policy(f"{RING}:ring,skp=2", fabric)
     with pytest.raises(RFabricError, match="skip=x must be a whole number"):
         parse_policy(f"{RING}:ring,skip=x", fabric)
@@ -186,7 +227,8 @@ def test_an_edited_file_is_read_anew(tmp_path):
     file = tmp_path / "mine.py"
     for value in (3, 4, 3):  # the same size in the same second
         file.write_text(
-            f"from rfabric.fabric import ideal\ndef mine():\n    return ideal({value})\nfabrics = {{'m': mine}}\n"
+            "from rfabric.fabric import ideal\ndef mine():\n    return "
+            f"ideal({value})\nfabrics = {{'m': mine}}\n"
         )
         assert len(parse_fabric(str(file)).hosts) == value
 
@@ -212,10 +254,16 @@ MIXED = SCHEDULER.format("return None") + "policies = {'ring': dict}\n"
         (SCHEDULER.format("return None"), "mine.py", "scheduler"),
     ],
 )
-def test_whether_a_file_schedules_or_chooses_circuits_is_read_from_its_tables(text, spec, found, tmp_path, monkeypatch):
+def test_whether_a_file_schedules_or_chooses_circuits_is_read_from_its_tables(
+    text, spec, found, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(text)
-    own = {"scheduler": Policies(spec, "own"), "circuits": Policies("", spec), "both": Policies("mine.py", "mine.py")}
+    own = {
+        "scheduler": Policies(spec, "own"),
+        "circuits": Policies("", spec),
+        "both": Policies("mine.py", "mine.py"),
+    }
     if found in own:
         assert parse_policies(spec) == own[found]
     else:
@@ -235,7 +283,8 @@ def test_a_controller_runs_the_files_it_was_started_with_and_no_others(monkeypat
     monkeypatch.delenv(plugins.LISTED, raising=False)
     for ask, data in ((plan_request, body), (pairs_request, pairs)):
         with pytest.raises(
-            RFabricError, match="a controller runs only files it was started with; start it with RFABRIC"
+            RFabricError,
+            match=("a controller runs only files it was started with; start it with RFABRIC"),
         ):
             ask(data, fabric)
     for key, value in plugins.listing(body["policy"], pairs["routing"]).items():
@@ -249,7 +298,11 @@ def test_a_controller_runs_the_files_it_was_started_with_and_no_others(monkeypat
 
 
 def test_names_of_ours_need_no_listing():
-    assert plugins.listing("demand", "placed", "orchestrrl+phase") == plugins.digests("demand", "fat-tree,k=4") == {}
+    assert (
+        plugins.listing("demand", "placed", "orchestrrl+phase")
+        == plugins.digests("demand", "fat-tree,k=4")
+        == {}
+    )
 
 
 # --- what there is -----------------------------------------------------------------------------
@@ -261,4 +314,6 @@ def test_what_there_is_comes_from_the_tables_with_a_line_each():
     assert set(every["policies"]) == {"own", *POLICIES}
     assert set(every["schedulers"]) == set(schedulers()) > set(SCHEDULERS)
     assert set(every["routing"]) == {*SCHEMES, SPLIT}
-    assert all(len(line) > 10 and "\n" not in line for lines in every.values() for line in lines.values())
+    assert all(
+        len(line) > 10 and "\n" not in line for lines in every.values() for line in lines.values()
+    )

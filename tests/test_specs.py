@@ -31,18 +31,37 @@ def values(text):
     return field_values(Everything, read_spec(text, "thing"))
 
 
-@given(WORD, st.dictionaries(WORD, st.sampled_from(["", "1", "a=b", "10ms", "=", "x/y.z"])), st.sampled_from(["", " "]))
+@given(
+    WORD,
+    st.dictionaries(WORD, st.sampled_from(["", "1", "a=b", "10ms", "=", "x/y.z"])),
+    st.sampled_from(["", " "]),
+)
 def test_what_is_written_is_what_is_read(head, settings, gap):
     text = f",{gap}".join([head, *(f"{key}={value}" for key, value in settings.items())])
     assert read_spec(text) == Spec(head, settings) and head_of(text) == head
 
 
 def test_a_dataclass_says_what_its_settings_are():
-    assert values("x,period=250ms,line=10G,buffer=2kB,count=3,share=1e-3,on=yes,word=a,slot=5s") == {
-        "period_s": 0.25, "line_bps": 1e10, "buffer_bytes": 2000, "count": 3, "share": 1e-3, "on": True, "word": "a",
+    assert values(
+        "x,period=250ms,line=10G,buffer=2kB,count=3,share=1e-3,on=yes,word=a,slot=5s"
+    ) == {
+        "period_s": 0.25,
+        "line_bps": 1e10,
+        "buffer_bytes": 2000,
+        "count": 3,
+        "share": 1e-3,
+        "on": True,
+        "word": "a",
         "slot": 5,
-    }  # fmt: skip
-    assert list(by_fields(Everything, "on", "word")) == ["period", "line", "buffer", "count", "share", "slot"]
+    }
+    assert list(by_fields(Everything, "on", "word")) == [
+        "period",
+        "line",
+        "buffer",
+        "count",
+        "share",
+        "slot",
+    ]
 
 
 def test_a_signature_says_what_its_settings_are():
@@ -50,19 +69,27 @@ def test_a_signature_says_what_its_settings_are():
         """A builder."""
 
     spec = read_spec("mine,pods=2,ratio=1.5,delay=5,rate=7,dense=on")
-    assert spec.values(by_signature(build)) == {"pods": 2, "ratio": 1.5, "delay": "5", "rate": "7", "dense": True}
+    assert spec.values(by_signature(build)) == {
+        "pods": 2,
+        "ratio": 1.5,
+        "delay": "5",
+        "rate": "7",
+        "dense": True,
+    }
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x,perod=1s", "thing x: 'perod=1s' is not a setting, did you mean period?; write KEY=VALUE with one of period, line"),
+        ("x,perod=1s", ("thing x: 'perod=1s' is not a setting, did you mean period?; write "
+                        "KEY=VALUE with one of period, line")),
         ("x,count", "thing x: 'count' is not a setting; write KEY=VALUE"),
         ("x,count=1,count=2", "thing x: a setting stands twice, count; keep one of each"),
         ("x,period=5", "thing x: period=5 has no unit; write period=5ms"),
         ("x,period=5GB", "thing x: period: '5GB' is a size, not a time"),
         ("x,count=2.5", "thing x: count=2.5 must be a whole number"),
-        ("x,share=nan", "thing x: share=nan is not a number; write it without a unit, such as share=2"),
+        ("x,share=nan", ("thing x: share=nan is not a number; write it without a unit, such as "
+                         "share=2")),
         ("x,on=maybe", "thing x: on=maybe must be on or off"),
     ],
 )  # fmt: skip

@@ -1,4 +1,6 @@
-"""Units at the border: what is read, what is refused, and that every place where a quantity is written refuses it alike."""
+"""Units at the border: what is read, what is refused, and that every place where a quantity is
+written refuses it alike.
+"""
 
 import dataclasses
 import re
@@ -72,7 +74,14 @@ def test_quantities_are_text_with_a_unit_or_floats_of_the_base_unit(parse, text,
         (parse_rate, float("inf"), "must be finite"),
         (parse_time, "-3", "must be finite and not negative; write for example 10ms"),
         (parse_time, "10", r"time=10 has no unit; write time=10ms \(or 10s, 10us\)"),
-        (parse_rate, "4e11", r"rate=4e11 has no unit; write rate=4e11Gbit/s \(or 4e11Mbit/s, 4e11bit/s\)"),
+        (
+            parse_rate,
+            "4e11",
+            (
+                r"rate=4e11 has no unit; write rate=4e11Gbit/s \(or 4e11Mbit/s, "
+                r"4e11bit/s\)"
+            ),
+        ),
         (parse_size, "64", r"size=64 has no unit; write size=64MB \(or 64GiB, 64B\)"),
         (parse_time, "10Gbit/s", "'10Gbit/s' is a rate, not a time; write for example 10ms"),
         (parse_rate, "10ms", "'10ms' is a time, not a rate"),
@@ -98,7 +107,9 @@ def test_a_unit_makes_the_difference(parse, number):
     assert parse(number) == parse(repr(number), bare=True) == number
     assert parse(f"{number!r}{unit}") == number * parse(f"1{unit}")
     if number:
-        with pytest.raises(RFabricError, match=re.escape(f"x={number!r} has no unit; write x={number!r}{unit}")):
+        with pytest.raises(
+            RFabricError, match=re.escape(f"x={number!r} has no unit; write x={number!r}{unit}")
+        ):
             parse(repr(number), "x")
     else:
         assert parse(repr(number)) == 0
@@ -111,7 +122,11 @@ def test_what_is_spelled_is_read_back_without_loss(value):
 
 def test_quantities_are_spelled_as_one_types_them():
     assert [spell_rate(r) for r in (4e11, 1.6e12, 0.0)] == ["400Gbit/s", "1.6Tbit/s", "0"]
-    assert [spell_time(parse_time(text)) for text in ("10ms", "25us", "2min")] == ["10ms", "25us", "120s"]
+    assert [spell_time(parse_time(text)) for text in ("10ms", "25us", "2min")] == [
+        "10ms",
+        "25us",
+        "120s",
+    ]
 
 
 def test_transfer_time_and_volume_are_inverse():
@@ -120,14 +135,22 @@ def test_transfer_time_and_volume_are_inverse():
 
 def test_shown_quantities_are_short():
     assert show_rate(4e11) == "400 Gbit/s"
-    assert [show_time(t) for t in (0.0103, 2.5e-5, 1.5, 92.34, 0)] == ["10.3 ms", "25 us", "1.5 s", "92.3 s", "0 s"]
+    assert [show_time(t) for t in (0.0103, 2.5e-5, 1.5, 92.34, 0)] == [
+        "10.3 ms",
+        "25 us",
+        "1.5 s",
+        "92.3 s",
+        "0 s",
+    ]
 
 
-# --- every place where a quantity is written -------------------------------------------------------------------------
+# --- every place where a quantity is written ------------------------------------------------------
 
 
 def quantities():
-    """(fabric, setting, unit that works) of every quantity of every builder, by the units in the names of its parameters."""
+    """(fabric, setting, unit that works) of every quantity of every builder, by the units in the
+    names of its parameters.
+    """
     for name, builder in BUILDERS.items():
         for key in builder().parameters:
             for suffix, unit in (("_bps", "Gbit/s"), ("_s", "ms")):
@@ -148,7 +171,9 @@ def test_a_fabric_takes_no_setting_without_its_unit(name, key, unit):
         if value or key != "delay":  # an empty delay is that of topoopt's optics
             with pytest.raises(RFabricError, match=f"^{key}(:|=)"):
                 parse_fabric(f"{name},{key}={value}")
-    with pytest.raises(RFabricError, match=re.escape(f"{key}=10 has no unit; write {key}=10{unit} (or ")):
+    with pytest.raises(
+        RFabricError, match=re.escape(f"{key}=10 has no unit; write {key}=10{unit} (or ")
+    ):
         parse_fabric(f"{name},{key}=10")
     parse = {"ms": parse_time, "Gbit/s": parse_rate}[unit]
     parameters = parse_fabric(f"{name},{key}=10{unit}").parameters
@@ -156,10 +181,15 @@ def test_a_fabric_takes_no_setting_without_its_unit(name, key, unit):
 
 
 @SETTINGS
-def test_mininet_makes_numbers_of_settings_and_they_are_refused_all_the_same(name, key, unit, capsys):
+def test_mininet_makes_numbers_of_settings_and_they_are_refused_all_the_same(
+    name, key, unit, capsys
+):
     with pytest.raises(SystemExit) as ended:
         mininet_topo(BUILDERS[name])(**{key: 10})
-    assert ended.value.code == 2 and f"{key}=10 has no unit; write {key}=10{unit}" in capsys.readouterr().err
+    assert (
+        ended.value.code == 2
+        and f"{key}=10 has no unit; write {key}=10{unit}" in capsys.readouterr().err
+    )
 
 
 def test_mininet_hands_positions_over_too(capsys):
@@ -192,7 +222,11 @@ def test_a_builder_of_ones_own_reads_quantities_as_they_were_written(tmp_path):
     [
         ("a,b,rate", "x,t,400", "line 2, column rate=400 has no unit; write rate=400Gbit/s"),
         ("a,b,rate,delay", "x,t,400G,1", "line 2, column delay=1 has no unit; write delay=1ms"),
-        ("a,b,rate,delay", "x,t,400G,1Gbit/s", "line 2, column delay: '1Gbit/s' is a rate, not a time"),
+        (
+            "a,b,rate,delay",
+            "x,t,400G,1Gbit/s",
+            ("line 2, column delay: '1Gbit/s' is a rate, not a time"),
+        ),
     ],
 )
 def test_a_network_from_a_file_needs_units(tmp_path, columns, row, why):
@@ -224,14 +258,17 @@ def test_a_recipe_takes_no_quantity_without_its_unit(key, unit, tmp_path):
         read_recipe("grpo-64", [f"{key}=400"])
     section, _, name = key.partition(".")
     text = re.sub(rf"^  {name}:.*\n", "", (ROOT / "traffic/grpo-64.yaml").read_text(), flags=re.M)
-    (tmp_path / "mine.yaml").write_text(text.replace(f"\n{section}:\n", f"\n{section}:\n  {name}: 400\n"))
+    (tmp_path / "mine.yaml").write_text(
+        text.replace(f"\n{section}:\n", f"\n{section}:\n  {name}: 400\n")
+    )
     with pytest.raises(RFabricError, match=refused):
         read_recipe(tmp_path / "mine.yaml")
     for nonsense in ("4.0e+11", ".nan", ".inf", "-1", "true", "[1]", f"-1{unit}", "10MB"):
         with pytest.raises(RFabricError, match=re.escape(key)):
             read_recipe("grpo-64", [f"{key}={nonsense}"])
     section = getattr(read_recipe("grpo-64", [f"{key}=400{unit}", "generation.turns=2"]), section)
-    assert dataclasses.replace(section) == section  # Python's floats of the base unit stay what they are
+    # Python's floats of the base unit stay what they are
+    assert dataclasses.replace(section) == section
 
 
 def test_the_recipe_has_quantities():
@@ -242,14 +279,19 @@ def test_the_recipe_has_quantities():
     ("name", "key"),
     [
         (name, item.name.removesuffix("_s"))
-        for name, settings in (("orchestrrl", orchestrrl.Tuning), ("rollart", rollart.RollartSettings))
+        for name, settings in (
+            ("orchestrrl", orchestrrl.Tuning),
+            ("rollart", rollart.RollartSettings),
+        )
         for item in dataclasses.fields(settings)
         if item.name.endswith("_s")
     ],
 )
 def test_a_scheduler_takes_no_time_without_its_unit(name, key):
     workload = read_recipe("grpo-64")
-    with pytest.raises(RFabricError, match=f"scheduler {name}: {key}=5 has no unit; write {key}=5ms"):
+    with pytest.raises(
+        RFabricError, match=(f"scheduler {name}: {key}=5 has no unit; write {key}=5ms")
+    ):
         scheduled(workload, 0, f"{name},{key}=5")
     for nonsense in ("nan", "-1s", "5Gbit/s", "5S"):
         with pytest.raises(RFabricError, match=f"scheduler {name}: {key}: "):
@@ -258,7 +300,9 @@ def test_a_scheduler_takes_no_time_without_its_unit(name, key):
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1s"])
 def test_a_scheduler_s_numbers_are_numbers(value):
-    with pytest.raises(RFabricError, match=f"scheduler rollart: redundancy={value} is not a number"):
+    with pytest.raises(
+        RFabricError, match=(f"scheduler rollart: redundancy={value} is not a number")
+    ):
         scheduled(read_recipe("grpo-64"), 0, f"rollart,redundancy={value}")
 
 
@@ -281,7 +325,8 @@ def test_a_slot_needs_its_unit(name):
         ("simulate --topo rfabric,delay=10", "delay=10 has no unit"),
         ("simulate --topo rfabric --policy rotor,slot=1", "slot=1 has no unit"),
         ("simulate --policy orchestrrl,period=5+demand", "period=5 has no unit"),
-        ("simulate --set cluster.nic=400", "cluster.nic=400 has no unit; write cluster.nic=400Gbit/s"),
+        ("simulate --set cluster.nic=400", ("cluster.nic=400 has no unit; write "
+                                            "cluster.nic=400Gbit/s")),
         ("trace grpo-64 --set generation.environment_latency=3", "generation.environment_latency=3 has no unit"),
         ("schedule --policy rollart,spread=3", "spread=3 has no unit"),
         ("compare --topo rfabric --topo rfabric,delay=10", "delay=10 has no unit"),
@@ -301,7 +346,9 @@ def test_the_command_line_ends_with_2_and_one_line(words, why, tmp_path, monkeyp
     assert why in said and said.count("\n") == 1
 
 
-@pytest.mark.parametrize("text", ["src,dst,size_bytes,start_s\nh1,h2,1500,0.5\n", "src,dst,size_bytes\nh1,h2,2kB\n"])
+@pytest.mark.parametrize(
+    "text", ["src,dst,size_bytes,start_s\nh1,h2,1500,0.5\n", "src,dst,size_bytes\nh1,h2,2kB\n"]
+)
 def test_columns_that_carry_their_unit_hold_bare_numbers(tmp_path, text):
     (tmp_path / "t.csv").write_text(text)
     assert read_trace(tmp_path / "t.csv").size[0] in (1500, 2000)

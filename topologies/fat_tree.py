@@ -1,23 +1,27 @@
 """Fat-Tree (Al-Fares, Loukissas, Vahdat, SIGCOMM 2008) of electrical packet switches.
 
-    c1 c2 c3 c4             core: one switch a plane, `tors` cables to each pod        defaults: pods=4,tors=4,gpus=4
-     |  |  |  |                                                                         64 hosts, 36 switches, 192 cables
-    a1 a2 a3 a4  | pod 2    aggregation: one switch per pod and plane                   16 ToRs + 16 aggregation + 4 core
+    c1 c2 c3 c4           core: one switch a plane, `tors` cables to each pod        defaults: pods=4,tors=4,gpus=4
+     |  |  |  |                                                                       64 hosts, 36 switches, 192 cables
+    a1 a2 a3 a4  | pod 2  aggregation: one switch per pod and plane                   16 ToRs + 16 aggregation + 4 core
      |\\ \\/ / /|  | ...
-    t1 t2 t3 t4             edge (ToR): `gpus` hosts below, gpus/oversubscription uplinks above, one to each plane
+    t1 t2 t3 t4           edge (ToR): `gpus` hosts below, gpus/oversubscription uplinks above, one
+                          to each plane
     |||| |||| ...
-    h1 .. h4  h5 .. h8      host: one GPU and its NIC
+    h1 .. h4  h5 .. h8    host: one GPU and its NIC
 
     rfabric simulate --topo fat-tree,pods=4,oversubscription=2 --traffic grpo-64
-    sudo mn --custom topologies/fat_tree.py --topo fat-tree,pods=2 --controller remote --switch ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/fat_tree.py --topo fat-tree,pods=2 --controller remote --switch
+    ovsk,protocols=OpenFlow13
 
-`k=4` gives the classic k-ary form: k pods of k/2 ToRs with k/2 hosts each. A core switch that would need more than `radix` ports
-(64 at 400 Gbit/s) is several, which share the up-cables of every pod; switches of 64 ports end at 65,536 GPUs.
+`k=4` gives the classic k-ary form: k pods of k/2 ToRs with k/2 hosts each. A core switch that would
+need more than `radix` ports (64 at 400 Gbit/s) is several, which share the up-cables of every pod;
+switches of 64 ports end at 65,536 GPUs.
 """
 
 import sys
 
-# mn executes this file without __file__; its name in the code object is all there is to find the checkout by.
+# mn executes this file without __file__; its name in the code object is all there is to find the
+# checkout by.
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 
 from rfabric.emulate.topo import mininet_topo  # noqa: E402
@@ -65,8 +69,14 @@ def fat_tree(
     cores = _cores(pods, tors, radix)
     sketch.planes(sketch.racks(pods, tors, gpus, bps), planes, "eps", bps, tors if k else cores)
     parameters = {
-        "pods": pods, "tors": tors, "gpus": gpus, "oversubscription": ratio, "rate_bps": bps, "k": k, "radix": radix,
-    }  # fmt: skip
+        "pods": pods,
+        "tors": tors,
+        "gpus": gpus,
+        "oversubscription": ratio,
+        "rate_bps": bps,
+        "k": k,
+        "radix": radix,
+    }
     return Fabric("fat-tree", sketch.nodes, sketch.links, 0.0, "", parameters)
 
 
@@ -77,8 +87,9 @@ def _cores(pods: int, tors: int, radix: int) -> int:
         near = nearest(tors, lambda n: core_switches(pods, n, radix, 1) is not None)
         way_out = f"the nearest that works is tors={near}" if near else f"use at most pods={radix}"
         raise RFabricError(
-            f"fat-tree: switches of {radix} ports do not join {pods} pods of tors={tors}, the limit is {radix} pods of "
-            f"{radix // 2}; {way_out}, or radix={max(pods, 2 * tors if pods > 1 else tors)}"
+            f"fat-tree: switches of {radix} ports do not join {pods} pods of tors={tors}, the "
+            f"limit is {radix} pods of {radix // 2}; {way_out}, or "
+            f"radix={max(pods, 2 * tors if pods > 1 else tors)}"
         )
     return found
 
@@ -90,7 +101,9 @@ def _classic(k: int, *given: int) -> tuple[int, int, int]:
         raise RFabricError(f"fat-tree: k={k} must be even; the nearest that works is k={k - 1}")
     made = k, k // 2, k // 2
     if any(value not in (4, own) for value, own in zip(given, made, strict=True)):
-        raise RFabricError(f"fat-tree: k={k} sets pods={k}, tors=gpus={k // 2}; leave these out, or k")
+        raise RFabricError(
+            f"fat-tree: k={k} sets pods={k}, tors=gpus={k // 2}; leave these out, or k"
+        )
     return made
 
 

@@ -1,26 +1,31 @@
-r"""MixNet (SIGCOMM 2025): part of every server's NICs on a regional OCS, the others on a packet-switched fabric.
+r"""MixNet (SIGCOMM 2025): part of every server's NICs on a regional OCS, the others on a
+packet-switched fabric.
 
-     c1 .. c16                     spine: one cable to every region's leaf              defaults: servers=8,gpus=8,region=4
-      |     |                                                                           64 hosts, 8 servers, 8 OCSes,
-     l1 ........... l2             leaf: the electrical NICs of its region              2 leaves, 16 spines, 160 cables,
-      | \            |                                                                  64 of them NVLink
-      |  \    a1..a4 |   a5..a8    regional OCS: optical NIC j of the region's servers; no light leaves a region
+     c1 .. c16                    spine: one cable to every region's leaf              defaults: servers=8,gpus=8,region=4
+      |     |                                                                          64 hosts, 8 servers, 8 OCSes,
+     l1 ........... l2            leaf: the electrical NICs of its region              2 leaves, 16 spines, 160 cables,
+      | \            |                                                                 64 of them NVLink
+      |  \    a1..a4 |   a5..a8   regional OCS: optical NIC j of the region's servers; no light
+                                  leaves a region
       |   \   :  :   |    :  :
-     s1 .. s4         s5 .. s8     server: `optical` NICs up to OCSes, the others to the leaf
-    |..|  |..|       |..|  |..|    inside: NVLink and PCIe, `inside` a GPU; no cable, no part
-    h1.. .. h32      h33.. ..h64   host: one GPU
+     s1 .. s4         s5 .. s8    server: `optical` NICs up to OCSes, the others to the leaf
+    |..|  |..|       |..|  |..|   inside: NVLink and PCIe, `inside` a GPU; no cable, no part
+    h1.. .. h32      h33.. ..h64  host: one GPU
 
     rfabric simulate --topo mixnet,optical=6,reinit=0s --traffic grpo-64
-    sudo mn --custom topologies/mixnet.py --topo mixnet,servers=4,region=2 --controller remote --switch ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/mixnet.py --topo mixnet,servers=4,region=2 --controller remote
+    --switch ovsk,protocols=OpenFlow13
 
-A circuit is dark for `delay` + `reinit`: the NIC at its end has to bring its link up anew. More regions than a spine has ports
-(`radix`, 64 at 400 Gbit/s), or `tiers=3`, as the paper counts, put spines b1.. of groups of leaves between these and the cores.
+A circuit is dark for `delay` + `reinit`: the NIC at its end has to bring its link up anew. More
+regions than a spine has ports (`radix`, 64 at 400 Gbit/s), or `tiers=3`, as the paper counts, put
+spines b1.. of groups of leaves between these and the cores.
 """
 
 import sys
 from dataclasses import replace
 
-# mn executes this file without __file__; its name in the code object is all there is to find the checkout by.
+# mn executes this file without __file__; its name in the code object is all there is to find the
+# checkout by.
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 
 from rfabric.emulate.topo import mininet_topo  # noqa: E402
@@ -47,7 +52,8 @@ from rfabric.fabric.builders import (  # noqa: E402
 )
 from rfabric.units import parse_rate, parse_time  # noqa: E402
 
-MIXNET = replace(CROSSBARS["mems"], delay=25e-3)  # the default (25) of MixNet's simulator, read as ms
+# the default (25) of MixNet's simulator, read as ms
+MIXNET = replace(CROSSBARS["mems"], delay=25e-3)
 REGION = 4  # servers below one regional OCS: 32 GPUs, the size of MixNet's prototype (SIGCOMM 2025)
 
 
@@ -77,15 +83,29 @@ def mixnet(
     brings the link up anew; `ocs`, a row of `ocs.csv`, sets delay and ports, 25 ms and 320;
     `delay` and `ocs_ports` win.
     """
-    servers, gpus, region = whole("servers", servers, 2), whole("gpus", gpus, 2), whole("region", region, 1)
+    servers, gpus, region = (
+        whole("servers", servers, 2),
+        whole("gpus", gpus, 2),
+        whole("region", region, 1),
+    )
     optical = whole("optical", optical, 0) or gpus // 2
     ocs_ports, seconds, optics = ocs_of("mixnet", ocs, MIXNET, delay, ocs_ports)
     _check_regions(servers, gpus, region, optical, ocs_ports)
     down, regions = region * (gpus - optical), servers // region
     up, ratio = uplinks("mixnet", down, oversubscription, "cables a leaf")
-    bps, within, again = parse_rate(rate, "rate"), parse_rate(inside, "inside"), parse_time(reinit, "reinit")
+    bps, within, again = (
+        parse_rate(rate, "rate"),
+        parse_rate(inside, "inside"),
+        parse_time(reinit, "reinit"),
+    )
     radix = radix_at(radix, bps)
-    narrow("mixnet", "a leaf", down + up * (regions > 1), "use a smaller region or more optical NICs", radix)
+    narrow(
+        "mixnet",
+        "a leaf",
+        down + up * (regions > 1),
+        ("use a smaller region or more optical NICs"),
+        radix,
+    )
     above = _above(regions, region, radix, tiers)
     sketch = Sketch()
     racks = sketch.racks(regions, region, gpus, within, "server")
@@ -94,9 +114,17 @@ def mixnet(
     if regions > 1:
         sketch.spines(leaves, above, up, bps, Spine("b", optical + 1, False))
     parameters = {
-        "servers": servers, "gpus": gpus, "region": region, "optical": optical, "oversubscription": ratio,
-        "reinit_s": again, "rate_bps": bps, "inside_bps": within, "radix": radix, "tiers": 3 if above.cores else 2,
-    } | optics  # fmt: skip
+        "servers": servers,
+        "gpus": gpus,
+        "region": region,
+        "optical": optical,
+        "oversubscription": ratio,
+        "reinit_s": again,
+        "rate_bps": bps,
+        "inside_bps": within,
+        "radix": radix,
+        "tiers": 3 if above.cores else 2,
+    } | optics
     return Fabric("mixnet", sketch.nodes, sketch.links, seconds + again, "", parameters)
 
 
@@ -106,13 +134,14 @@ def _above(regions: int, region: int, radix: int, tiers: int) -> Tiers:
         raise RFabricError(f"mixnet: tiers={tiers} is not 2 or 3, or 0 for as many as it takes")
     if tiers == 3 and regions < 2:
         raise RFabricError(
-            "mixnet: one region has nothing above its leaf; use tiers=2, or more servers than one region"
+            "mixnet: one region has nothing above its leaf; use tiers=2, or more servers than "
+            "one region"
         )
     found = joined("mixnet", "servers", regions, radix, unit=region, least=2 if tiers == 3 else 1)
     if tiers == 2 and found.cores:
         raise RFabricError(
-            f"mixnet: two tiers of switches of {radix} ports end at {radix} regions of {region} servers, there are {regions}; "
-            f"use tiers=3 or radix={regions}"
+            f"mixnet: two tiers of switches of {radix} ports end at {radix} regions of "
+            f"{region} servers, there are {regions}; use tiers=3 or radix={regions}"
         )
     return found
 
@@ -120,20 +149,25 @@ def _above(regions: int, region: int, radix: int, tiers: int) -> Tiers:
 def _check_regions(servers: int, gpus: int, region: int, optical: int, ocs_ports: int) -> None:
     if optical >= gpus:
         raise RFabricError(
-            f"mixnet: optical={optical} leaves no NIC for the packet switches; use optical={gpus - 1} at most"
+            f"mixnet: optical={optical} leaves no NIC for the packet switches; use "
+            f"optical={gpus - 1} at most"
         )
     if region > ocs_ports:
         raise RFabricError(
-            f"mixnet: a regional OCS has {ocs_ports} ports; the nearest that works is region={ocs_ports}"
+            f"mixnet: a regional OCS has {ocs_ports} ports; the nearest that works is "
+            f"region={ocs_ports}"
         )
     if servers % region:
         near = nearest(servers, lambda n: n >= 2 and not n % region)
         raise RFabricError(
-            f"mixnet: servers={servers} do not fill regions of {region}; the nearest that works is servers={near}"
+            f"mixnet: servers={servers} do not fill regions of {region}; the nearest that "
+            f"works is servers={near}"
         )
 
 
-def _leaf(sketch: Sketch, pod: int, servers: list[str], nics: int, optical: int, rate: float) -> str:
+def _leaf(
+    sketch: Sketch, pod: int, servers: list[str], nics: int, optical: int, rate: float
+) -> str:
     """The region's packet switch, `nics` cables to each server."""
     leaf = sketch.switch(f"l{pod + 1}", "eps", "aggregation", (pod, optical), pod)
     for server in servers:

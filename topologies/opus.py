@@ -1,23 +1,28 @@
-"""Photonic rails (Opus, arXiv 2602.12521): an OCS in place of each rail switch, and no packet switch.
+"""Photonic rails (Opus, arXiv 2602.12521): an OCS in place of each rail switch, and no packet
+switch.
 
-     a1 a2   a3 a4  ..  a15 a16    OCS: port 1 and port 2 of every NIC of a rail        defaults: servers=8,gpus=8,nic_ports=2
-      : :     : :        : :                                                            64 hosts, 8 servers, 16 OCSes,
-     rail 1  rail 2 ..  rail 8     rail i: the NICs of GPU i of every server            192 cables, 64 of them NVLink
+     a1 a2   a3 a4  ..  a15 a16  OCS: port 1 and port 2 of every NIC of a rail        defaults: servers=8,gpus=8,nic_ports=2
+      : :     : :        : :                                                          64 hosts, 8 servers, 16 OCSes,
+     rail 1  rail 2 ..  rail 8   rail i: the NICs of GPU i of every server            192 cables, 64 of them NVLink
       : :     : :        : :
-     s1         s2   ..   s8       server: the forwarding plane of its NICs, each split into `nic_ports`
-    |..|       |..|      |..|      inside: NVLink and PCIe, `inside` a GPU; no cable, no part
-    h1..h8     h9..h16   ..h64     host: one GPU
+     s1         s2   ..   s8     server: the forwarding plane of its NICs, each split into
+                                 `nic_ports`
+    |..|       |..|      |..|    inside: NVLink and PCIe, `inside` a GPU; no cable, no part
+    h1..h8     h9..h16   ..h64   host: one GPU
 
     rfabric simulate --topo opus,reinit=0s --traffic grpo-64
-    sudo mn --custom topologies/opus.py --topo opus,servers=4,gpus=2 --controller remote --switch ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/opus.py --topo opus,servers=4,gpus=2 --controller remote --switch
+    ovsk,protocols=OpenFlow13
 
-Two ports a NIC make a ring of the servers in every rail. A server's GPUs share its rails: what is to leave by another GPU's
-rail reaches it over NVLink. A circuit is dark for `delay` + `reinit`: the NIC at its end has to bring its link up anew.
+Two ports a NIC make a ring of the servers in every rail. A server's GPUs share its rails: what is
+to leave by another GPU's rail reaches it over NVLink. A circuit is dark for `delay` + `reinit`: the
+NIC at its end has to bring its link up anew.
 """
 
 import sys
 
-# mn executes this file without __file__; its name in the code object is all there is to find the checkout by.
+# mn executes this file without __file__; its name in the code object is all there is to find the
+# checkout by.
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 
 from rfabric.emulate.topo import mininet_topo  # noqa: E402
@@ -40,7 +45,11 @@ from rfabric.units import parse_rate, parse_time  # noqa: E402
 MEMS = CROSSBARS["mems"]
 
 
-@sized(lambda hosts, least=SMALLEST, given=NOTHING: servers_for(ocs_ports_of(given, MEMS), hosts, least, given))
+@sized(
+    lambda hosts, least=SMALLEST, given=NOTHING: servers_for(
+        ocs_ports_of(given, MEMS), hosts, least, given
+    )
+)
 def opus(
     servers: int = 8,
     gpus: int = 8,
@@ -59,13 +68,26 @@ def opus(
     `delay` + `reinit`, as the NIC at its end brings the link up anew. `ocs`, a row of `ocs.csv`,
     sets delay and ports, 10 ms and 320 of a 3D-MEMS; `delay` and `ocs_ports` win.
     """
-    servers, gpus, nic_ports = whole("servers", servers, 2), whole("gpus", gpus, 1), whole("nic_ports", nic_ports, 1)
+    servers, gpus, nic_ports = (
+        whole("servers", servers, 2),
+        whole("gpus", gpus, 1),
+        whole("nic_ports", nic_ports, 1),
+    )
     ocs_ports, seconds, optics = ocs_of("opus", ocs, MEMS, delay, ocs_ports)
-    bps, within, again = parse_rate(rate, "rate"), parse_rate(inside, "inside"), parse_time(reinit, "reinit")
+    bps, within, again = (
+        parse_rate(rate, "rate"),
+        parse_rate(inside, "inside"),
+        parse_time(reinit, "reinit"),
+    )
     sketch = direct("opus", servers, gpus, gpus * nic_ports, bps / nic_ports, within, ocs_ports)
     parameters = {
-        "servers": servers, "gpus": gpus, "nic_ports": nic_ports, "reinit_s": again, "rate_bps": bps, "inside_bps": within,
-    } | optics  # fmt: skip
+        "servers": servers,
+        "gpus": gpus,
+        "nic_ports": nic_ports,
+        "reinit_s": again,
+        "rate_bps": bps,
+        "inside_bps": within,
+    } | optics
     return Fabric("opus", sketch.nodes, sketch.links, seconds + again, "", parameters)
 
 

@@ -1,25 +1,32 @@
-"""RFabric (OrchestrRL, arXiv 2601.01209): electrical ToRs below optical aggregation and core, and a thin electrical path.
+"""RFabric (OrchestrRL, arXiv 2601.01209): electrical ToRs below optical aggregation and core, and a
+thin electrical path.
 
     c1  c2  c3  c4           core OCS: one a plane, `tors` cables to each pod           defaults: pods=4,tors=4,gpus=4
      :   :   :   :                                                                      64 hosts, 16 ToRs, 20 OCSes
     a1  a2  a3  a4  | pod 2  aggregation OCS: one per pod and plane                     and x1: 37 switches, 208 cables
      : .:. .:. .:   | ...    : is a cable that carries light only where a circuit joins it
-    t1  t2  t3  t4           edge (ToR): electrical; `gpus` hosts below, `planes` uplinks above, one to each plane
-    |||| ||||  \\__ x1 __     x1: electrical switch, one cable of rate `electrical` to every ToR, always on
+    t1  t2  t3  t4           edge (ToR): electrical; `gpus` hosts below, `planes` uplinks above, one
+                             to each plane
+    |||| ||||  \\__ x1 __     x1: electrical switch, one cable of rate `electrical` to every ToR,
+                              always on
     h1 .. h4  h5 .. h8       host: one GPU and its NIC
 
     rfabric simulate --topo rfabric,pods=4,delay=10ms --traffic grpo-64
-    sudo mn --custom topologies/rfabric.py --topo rfabric,pods=2 --controller remote --switch ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/rfabric.py --topo rfabric,pods=2 --controller remote --switch
+    ovsk,protocols=OpenFlow13
 
-In a plane the aggregation OCSes and the core OCS together can join any ToR to any other, in one pod or two: every matching
-of the ToRs is realisable. With four planes the ToRs form any graph of degree four that is the union of four matchings. No OCS has
-more than `ocs_ports`: a plane of more racks has several core OCSes, which share the up-cables of every pod. `ocs=piezo` takes
-ports and delay from rfabric/fabric/ocs.csv. Where there are more ToRs than x1 has ports (`radix`), x1.. are a small tree.
+In a plane the aggregation OCSes and the core OCS together can join any ToR to any other, in one pod
+or two: every matching of the ToRs is realisable. With four planes the ToRs form any graph of degree
+four that is the union of four matchings. No OCS has more than `ocs_ports`: a plane of more racks
+has several core OCSes, which share the up-cables of every pod. `ocs=piezo` takes ports and delay
+from rfabric/fabric/ocs.csv. Where there are more ToRs than x1 has ports (`radix`), x1.. are a small
+tree.
 """
 
 import sys
 
-# mn executes this file without __file__; its name in the code object is all there is to find the checkout by.
+# mn executes this file without __file__; its name in the code object is all there is to find the
+# checkout by.
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 
 from rfabric.emulate.topo import mininet_topo  # noqa: E402
@@ -47,7 +54,11 @@ from rfabric.units import parse_rate  # noqa: E402
 MEMS = CROSSBARS["mems"]
 
 
-@sized(lambda hosts, least=SMALLEST, given=NOTHING: pods_for(ocs_ports_of(given, MEMS), hosts, least, given))
+@sized(
+    lambda hosts, least=SMALLEST, given=NOTHING: pods_for(
+        ocs_ports_of(given, MEMS), hosts, least, given
+    )
+)
 def rfabric(
     pods: int = 4,
     tors: int = 4,
@@ -80,9 +91,14 @@ def rfabric(
     cores = core_switches(pods, tors, ocs_ports)
     if cores is None:
         near = nearest(tors, lambda n: core_switches(pods, n, ocs_ports) is not None, MAX_PORTS)
-        way_out = f"the nearest that works is tors={near}" if near else f"use at most pods={ocs_ports // 2}"
+        way_out = (
+            f"the nearest that works is tors={near}"
+            if near
+            else f"use at most pods={ocs_ports // 2}"
+        )
         raise RFabricError(
-            f"rfabric: OCSes of {ocs_ports} ports do not join {pods} pods of tors={tors}; {way_out}, or a larger ocs_ports"
+            f"rfabric: OCSes of {ocs_ports} ports do not join {pods} pods of tors={tors}; "
+            f"{way_out}, or a larger ocs_ports"
         )
     narrow("rfabric", "a ToR", gpus + planes + bool(thin), "use fewer GPUs a ToR or planes", radix)
     sketch = Sketch()
@@ -91,8 +107,14 @@ def rfabric(
     if thin:
         sketch.always_on([rack for pod in racks for rack in pod], thin, radix)
     parameters = {
-        "pods": pods, "tors": tors, "gpus": gpus, "planes": planes, "electrical_bps": thin, "rate_bps": bps, "radix": radix,
-    } | optics  # fmt: skip
+        "pods": pods,
+        "tors": tors,
+        "gpus": gpus,
+        "planes": planes,
+        "electrical_bps": thin,
+        "rate_bps": bps,
+        "radix": radix,
+    } | optics
     return Fabric("rfabric", sketch.nodes, sketch.links, seconds, "", parameters)
 
 

@@ -1,23 +1,27 @@
-"""RotorNet (SIGCOMM 2017), Opera (NSDI 2020): ToRs below rotor switches that step through fixed matchings, whatever the demand.
+"""RotorNet (SIGCOMM 2017), Opera (NSDI 2020): ToRs below rotor switches that step through fixed
+matchings, whatever the demand.
 
-     a1   a2   a3   a4         rotor switch j takes uplink j of every ToR               defaults: tors=16,gpus=4
-      :    :    :    :         : is a cable that carries light where the rotor stands   64 hosts, 16 ToRs, 4 rotors,
-      : .:.  .:.  .: :                                                                  128 cables
-     t1   t2   t3 .. t16       ToR: `gpus` hosts below, `planes` uplinks above; with `electrical`, a thin cable to x1
+     a1   a2   a3   a4       rotor switch j takes uplink j of every ToR               defaults: tors=16,gpus=4
+      :    :    :    :       : is a cable that carries light where the rotor stands   64 hosts, 16 ToRs, 4 rotors,
+      : .:.  .:.  .: :                                                                128 cables
+     t1   t2   t3 .. t16     ToR: `gpus` hosts below, `planes` uplinks above; with `electrical`, a
+                             thin cable to x1
     |||| |||| ||||  ||||
-    h1..h4 h5..h8 ..  ..h64    host: one GPU and its NIC
+    h1..h4 h5..h8 ..  ..h64  host: one GPU and its NIC
 
     rfabric simulate --topo rotor --traffic grpo-64 --policy static
-    sudo mn --custom topologies/rotor.py --topo rotor,tors=4 --controller remote --switch ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/rotor.py --topo rotor,tors=4 --controller remote --switch
+    ovsk,protocols=OpenFlow13
 
-The 15 rounds of a tournament of 16 ToRs join every pair once; the rotors show four of them at a time. What has no circuit now goes
-over a third ToR, or waits.
+The 15 rounds of a tournament of 16 ToRs join every pair once; the rotors show four of them at a
+time. What has no circuit now goes over a third ToR, or waits.
 """
 
 import sys
 from dataclasses import replace
 
-# mn executes this file without __file__; its name in the code object is all there is to find the checkout by.
+# mn executes this file without __file__; its name in the code object is all there is to find the
+# checkout by.
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 
 from rfabric.emulate.topo import mininet_topo  # noqa: E402
@@ -39,10 +43,15 @@ from rfabric.fabric.builders import (  # noqa: E402
 )
 from rfabric.units import parse_rate  # noqa: E402
 
-ROTOR = replace(CROSSBARS["rotor"], ports=512)  # RotorNet's design reaches far beyond the 128 ports of its prototype
+# RotorNet's design reaches far beyond the 128 ports of its prototype
+ROTOR = replace(CROSSBARS["rotor"], ports=512)
 
 
-@sized(lambda hosts, least=SMALLEST, given=NOTHING: rotors_for(ocs_ports_of(given, ROTOR), hosts, least, given))
+@sized(
+    lambda hosts, least=SMALLEST, given=NOTHING: rotors_for(
+        ocs_ports_of(given, ROTOR), hosts, least, given
+    )
+)
 def rotor(
     tors: int = 16,
     gpus: int = 4,
@@ -66,8 +75,8 @@ def rotor(
     ocs_ports, seconds, optics = ocs_of("rotor", ocs, ROTOR, delay, ocs_ports)
     if tors > ocs_ports:
         raise RFabricError(
-            f"rotor: {tors} ToRs are more than a rotor switch has ports, {ocs_ports}; the nearest that works is "
-            f"tors={ocs_ports}, or a larger ocs_ports"
+            f"rotor: {tors} ToRs are more than a rotor switch has ports, {ocs_ports}; the "
+            f"nearest that works is tors={ocs_ports}, or a larger ocs_ports"
         )
     bps, thin = parse_rate(rate, "rate"), parse_rate(electrical, "electrical")
     radix = radix_at(radix, bps, thin)
@@ -78,8 +87,13 @@ def rotor(
     if thin:
         sketch.always_on(racks[0], thin, radix)
     parameters = {
-        "tors": tors, "gpus": gpus, "planes": planes, "electrical_bps": thin, "rate_bps": bps, "radix": radix,
-    } | optics  # fmt: skip
+        "tors": tors,
+        "gpus": gpus,
+        "planes": planes,
+        "electrical_bps": thin,
+        "rate_bps": bps,
+        "radix": radix,
+    } | optics
     return Fabric("rotor", sketch.nodes, sketch.links, seconds, "", parameters)
 
 

@@ -33,7 +33,9 @@ def room(hosts: int, least: int = 64) -> dict[str, int]:
 
 
 @sized(room)
-def torus(rows: int = 4, columns: int = 4, gpus: int = 4, width: int = 1, rate: str | float = "400Gbit/s") -> Fabric:
+def torus(
+    rows: int = 4, columns: int = 4, gpus: int = 4, width: int = 1, rate: str | float = "400Gbit/s"
+) -> Fabric:
     """A torus of `rows` x `columns` ToRs of `gpus` hosts, `width` cables between neighbours."""
     rows, columns = whole("rows", rows, 2), whole("columns", columns, 2)
     gpus, width = whole("gpus", gpus, 1), whole("width", width, 1)

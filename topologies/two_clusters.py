@@ -1,4 +1,5 @@
-r"""Two clusters of their own size, GPU and link speed, joined by one slow link: H800 train, H20 generate.
+r"""Two clusters of their own size, GPU and link speed, joined by one slow link: H800 train, H20
+generate.
 
      c1 ------------ join ------------ c2      border switch of each cluster            defaults: training=32,generation=32,
     / | \                            / | \                                              gpus=8: 64 hosts, 26 switches,
@@ -6,19 +7,23 @@ r"""Two clusters of their own size, GPU and link speed, joined by one slow link:
     |\ /|                           |\ /|
    t1 .. t4                        t5 .. t8    leaf (ToR): `gpus` hosts of its cluster
    ||||  ||||                      ||||  ||||
-   h1 .. h32                       h33 .. h64  host: the training GPUs first, then those that generate
+   h1 .. h32                       h33 .. h64  host: the training GPUs first, then those that
+                                               generate
 
     rfabric simulate --topo two-clusters,join=20Gbit/s --traffic grpo-64
-    sudo mn --custom topologies/two_clusters.py --topo two-clusters --controller remote --switch ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/two_clusters.py --topo two-clusters --controller remote --switch
+    ovsk,protocols=OpenFlow13
 
-`rate` and `oversubscription` are the training cluster's, `generation_rate` and `generation_oversubscription` the other's.
-A cluster of more leaves than its spines have ports (`radix`, one of them the border's) has cores n1.. between spines and border.
+`rate` and `oversubscription` are the training cluster's, `generation_rate` and
+`generation_oversubscription` the other's. A cluster of more leaves than its spines have ports
+(`radix`, one of them the border's) has cores n1.. between spines and border.
 """
 
 import sys
 from itertools import product
 
-# mn executes this file without __file__; its name in the code object is all there is to find the checkout by.
+# mn executes this file without __file__; its name in the code object is all there is to find the
+# checkout by.
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 
 from rfabric.emulate.topo import mininet_topo  # noqa: E402
@@ -58,7 +63,10 @@ def two_clusters(
     fibre. A cluster of more leaves than its spines have ports (`radix`; 0: what is sold at the
     faster rate) gets a third tier.
     """
-    sizes, gpus = (whole("training", training, 1), whole("generation", generation, 1)), whole("gpus", gpus, 1)
+    sizes, gpus = (
+        (whole("training", training, 1), whole("generation", generation, 1)),
+        whole("gpus", gpus, 1),
+    )
     ratios = oversubscription, generation_oversubscription
     rates = parse_rate(rate, "rate"), parse_rate(generation_rate, "generation_rate")
     slow, far = parse_rate(join, "join"), parse_time(join_delay, "join_delay")
@@ -66,27 +74,46 @@ def two_clusters(
     sketch = Sketch()
     hosts = iter(sketch.hosts(sizes))
     floats = [
-        _cluster(sketch, p, hosts, *kind, gpus, radix) for p, kind in enumerate(zip(sizes, rates, ratios, strict=True))
+        _cluster(sketch, p, hosts, *kind, gpus, radix)
+        for p, kind in enumerate(zip(sizes, rates, ratios, strict=True))
     ]
     sketch.cable("c1", "c2", slow, far)
     parameters = {
-        "training": training, "generation": generation, "gpus": gpus, "oversubscription": floats[0],
-        "generation_oversubscription": floats[1], "rate_bps": rates[0], "generation_rate_bps": rates[1],
-        "join_bps": slow, "join_delay_s": far, "radix": radix,
-    }  # fmt: skip
+        "training": training,
+        "generation": generation,
+        "gpus": gpus,
+        "oversubscription": floats[0],
+        "generation_oversubscription": floats[1],
+        "rate_bps": rates[0],
+        "generation_rate_bps": rates[1],
+        "join_bps": slow,
+        "join_delay_s": far,
+        "radix": radix,
+    }
     return Fabric("two-clusters", sketch.nodes, sketch.links, 0.0, "", parameters)
 
 
 def _cluster(
-    sketch: Sketch, pod: int, hosts, size: int, rate: float, oversubscription: float, gpus: int, radix: int
+    sketch: Sketch,
+    pod: int,
+    hosts,
+    size: int,
+    rate: float,
+    oversubscription: float,
+    gpus: int,
+    radix: int,
 ) -> float:
     """Leaves, spines and the border switch of one cluster; its oversubscription as a float."""
     up, ratio = uplinks("two-clusters", gpus, oversubscription, "GPUs a leaf")
     leaves = -(-size // gpus)
     narrow("two-clusters", "a leaf", gpus + up, "use fewer GPUs a leaf", radix)
-    tiers = joined("two-clusters", ("training", "generation")[pod], leaves, radix, unit=gpus, spare=1)
+    tiers = joined(
+        "two-clusters", ("training", "generation")[pod], leaves, radix, unit=gpus, spare=1
+    )
     first = sketch.standing["edge"]
-    names = [sketch.switch(f"t{first + i + 1}", "eps", "edge", (pod, i), pod) for i in range(leaves)]
+    names = [
+        sketch.switch(f"t{first + i + 1}", "eps", "edge", (pod, i), pod) for i in range(leaves)
+    ]
     for i in range(size):
         sketch.cable(next(hosts), names[i // gpus], rate)
     tops = _tops(sketch, pod, names, tiers, up, rate)
@@ -96,12 +123,16 @@ def _cluster(
     return ratio
 
 
-def _tops(sketch: Sketch, pod: int, leaves: list[str], tiers: Tiers, up: int, rate: float) -> list[str]:
+def _tops(
+    sketch: Sketch, pod: int, leaves: list[str], tiers: Tiers, up: int, rate: float
+) -> list[str]:
     """The spines of a cluster or, where they are too few, the core switches above them."""
     before, size = sketch.standing["aggregation"], len(leaves) // tiers.groups
     spines = []
     for j in range(tiers.groups * up):
-        spines.append(sketch.switch(f"a{before + j + 1}", "eps", "aggregation", (pod, j), pod, j % up))
+        spines.append(
+            sketch.switch(f"a{before + j + 1}", "eps", "aggregation", (pod, j), pod, j % up)
+        )
         for leaf in leaves[j // up * size :][:size]:
             sketch.cable(leaf, spines[-1], rate)
     if not tiers.cores:

@@ -26,8 +26,12 @@ def longest_first(w: Workload, seed: int, settings: Settings) -> Scheduled:
 
 
 def dealt(w: Workload, step: Step) -> Step:
-    """The same responses on other replicas; those of a prompt share its prefill, and stay together."""
-    prompts, outputs = (np.concatenate(some) for some in (step.generated.prompts, step.generated.outputs))
+    """The same responses on other replicas; those of a prompt share its prefill, and stay
+    together.
+    """
+    prompts, outputs = (
+        np.concatenate(some) for some in (step.generated.prompts, step.generated.outputs)
+    )
     groups = np.arange(len(outputs)).reshape(-1, w.generation.group_size)
     parts = [groups[some].ravel() for some in balance(outputs[groups].sum(1), len(w.replicas))]
     seconds = steady_time if w.pipeline == "async" else replica_time

@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
-"""How long is a path dark? Numbered, timestamped packets through it at a small interval; the longest gap is the answer.
+"""How long is a path dark? Numbered, timestamped packets through it at a small interval; the
+longest gap is the answer.
 
     h1 --- probe.py send ---> t1 ... circuit ... t2 ---> probe.py listen --- h2
 
     mnexec -a PID_OF_H2 python3 traffic/probe.py listen --interface h2-eth1 --seconds 5 &
-    mnexec -a PID_OF_H1 python3 traffic/probe.py send --interface h1-eth1 --to-ip 10.0.0.2 --to-mac 00:00:00:00:00:02
+    mnexec -a PID_OF_H1 python3 traffic/probe.py send --interface h1-eth1 --to-ip 10.0.0.2 --to-mac
+    00:00:00:00:00:02
 
-A program of its own: it shares neither code nor clock readings with the controller whose rewires it judges. Each
-packet carries its number and the CLOCK_MONOTONIC instant it was sent. Where numbers are missing between two packets
-that arrived, the path was dark between their sending; the resolution is the interval. The listener prints JSON:
+A program of its own: it shares neither code nor clock readings with the controller whose rewires it
+judges. Each packet carries its number and the CLOCK_MONOTONIC instant it was sent. Where numbers
+are missing between two packets that arrived, the path was dark between their sending; the
+resolution is the interval. The listener prints JSON:
 
-    sent, received, lost, reordered      packets; `sent` is null when the sender's last word was lost as well
-    interval_s                           mean time between sendings: what was achieved, not what was asked for
-    longest_gap_s                        the longest dark stretch, 0 where nothing was lost
-    gaps                                 [{from_s, to_s, lost}], in CLOCK_MONOTONIC seconds: comparable on one machine
+    sent, received, lost, reordered  packets; `sent` is null when the sender's last word was lost as
+                                     well
+    interval_s                       mean time between sendings: what was achieved, not what was
+                                     asked for
+    longest_gap_s                    the longest dark stretch, 0 where nothing was lost
+    gaps                             [{from_s, to_s, lost}], in CLOCK_MONOTONIC seconds: comparable
+                                     on one machine
 
 Needs root (raw sockets) and, to send, scapy.
 """
@@ -35,13 +41,18 @@ FAREWELLS = 20  # the last word is said this often, 5 ms apart, in case the path
 
 def main() -> int:
     """Parse the arguments and probe."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     roles = parser.add_subparsers(dest="role", required=True)
     sender = roles.add_parser("send", help="send probes")
     sender.add_argument("--to-ip", required=True, help="IPv4 address of the listening host")
     sender.add_argument("--to-mac", required=True, help="its MAC address")
     sender.add_argument(
-        "--interval-ms", type=_positive, default=0.5, help="time between probes, default 0.5; less loads the host"
+        "--interval-ms",
+        type=_positive,
+        default=0.5,
+        help=("time between probes, default 0.5; less loads the host"),
     )
     listener = roles.add_parser("listen", help="listen for probes and print the JSON report")
     for role in (sender, listener):
@@ -56,7 +67,10 @@ def main() -> int:
             print(json.dumps(report(listen(given.interface, given.seconds))))
     except (OSError, ImportError) as error:
         print(
-            f"probe: {given.interface}: {error}; it needs root, an interface of this namespace, and scapy",
+            (
+                f"probe: {given.interface}: {error}; it needs root, an interface of this "
+                "namespace, and scapy"
+            ),
             file=sys.stderr,
         )
         return 2
@@ -70,12 +84,19 @@ def build(interface: str, to_ip: str, to_mac: str) -> bytearray:
     from scapy.layers.l2 import Ether
     from scapy.packet import Raw
 
-    network = IP(src=get_if_addr(interface), dst=to_ip) / UDP(sport=PORT, dport=PORT, chksum=0)  # 0: no checksum
-    return bytearray(bytes(Ether(src=get_if_hwaddr(interface), dst=to_mac) / network / Raw(STAMP.pack(MAGIC, 0, 0))))
+    # 0: no checksum
+    network = IP(src=get_if_addr(interface), dst=to_ip) / UDP(sport=PORT, dport=PORT, chksum=0)
+    return bytearray(
+        bytes(
+            Ether(src=get_if_hwaddr(interface), dst=to_mac) / network / Raw(STAMP.pack(MAGIC, 0, 0))
+        )
+    )
 
 
 def send(interface: str, frame: bytearray, interval: float, seconds: float) -> int:
-    """Send a probe every `interval` s for `seconds` s, then the last word; returns how many were sent."""
+    """Send a probe every `interval` s for `seconds` s, then the last word; returns how many were
+    sent.
+    """
     with _open(interface) as wire:
         began = due = time.monotonic()
         number = 0
@@ -84,7 +105,8 @@ def send(interface: str, frame: bytearray, interval: float, seconds: float) -> i
             STAMP.pack_into(frame, HEAD, MAGIC, number, time.monotonic_ns())
             wire.send(frame)
             number += 1
-            due = max(due + interval, time.monotonic())  # a late sender does not catch up in a burst
+            # a late sender does not catch up in a burst
+            due = max(due + interval, time.monotonic())
         for _ in range(FAREWELLS):
             STAMP.pack_into(frame, HEAD, END, number, time.monotonic_ns())
             wire.send(frame)
@@ -93,7 +115,9 @@ def send(interface: str, frame: bytearray, interval: float, seconds: float) -> i
 
 
 def listen(interface: str, seconds: float) -> tuple[list[tuple[int, int]], int | None]:
-    """(number, sent at, ns) of the probes in order of arrival, and how many were sent if the last word arrived."""
+    """(number, sent at, ns) of the probes in order of arrival, and how many were sent if the last
+    word arrived.
+    """
     seen: list[tuple[int, int]] = []
     with _open(interface) as wire:
         limit = time.monotonic() + seconds
@@ -116,7 +140,11 @@ def listen(interface: str, seconds: float) -> tuple[list[tuple[int, int]], int |
 
 def parse(frame: bytes) -> tuple[bytes, int, int] | None:
     """(magic, number, sent at in ns) of a probe; None for any other frame."""
-    if len(frame) < HEAD + STAMP.size or frame[12:15] != b"\x08\x00\x45" or frame[23] != socket.IPPROTO_UDP:
+    if (
+        len(frame) < HEAD + STAMP.size
+        or frame[12:15] != b"\x08\x00\x45"
+        or frame[23] != socket.IPPROTO_UDP
+    ):
         return None
     stamp = STAMP.unpack_from(frame, HEAD)
     ours = struct.unpack_from("!H", frame, 36)[0] == PORT and stamp[0] in (MAGIC, END)

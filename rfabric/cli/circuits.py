@@ -18,27 +18,41 @@ def circuits(args: argparse.Namespace) -> None:
     """rfabric plan: which circuits each stage gets."""
     several = max(len(set(args.topo)), 1) * max(len(set(args.policy)), 1)
     if args.png and several > 1:
-        raise RFabricError(f"--png draws one plan, {several} were asked for; give one --topo and one --policy")
+        raise RFabricError(
+            f"--png draws one plan, {several} were asked for; give one --topo and one --policy"
+        )
     with Talk(args.quiet) as talk:
         talk.tell(args.traffic, {"stage": "trace"})
         policies = asked_policies(args.policy)
         traffic = read_traffic(args.traffic, args.set, args.seed, one_scheduler(policies))
         found = []
-        for fabric in (traffic.needs.fabric(spec) for spec in dict.fromkeys(args.topo or ["rfabric"])):
+        for fabric in (
+            traffic.needs.fabric(spec) for spec in dict.fromkeys(args.topo or ["rfabric"])
+        ):
             traffic.trace.fit(fabric)
             for policy in dict.fromkeys(asked.circuits for asked in policies):
                 name = f"{fabric.spec or fabric.name} {policy}"
                 stages = planned(
-                    fabric, traffic.trace, policy, routing=args.routing, timing=Timing(in_flight=args.in_flight),
-                    repetitions=args.repetitions, progress=talk.of(name),
-                )  # fmt: skip
+                    fabric,
+                    traffic.trace,
+                    policy,
+                    routing=args.routing,
+                    timing=Timing(in_flight=args.in_flight),
+                    repetitions=args.repetitions,
+                    progress=talk.of(name),
+                )
                 found.append((fabric, policy, stages))
         if args.png:
             _draw(found, Path(args.png))
     if args.json:
         print(
             json.dumps(
-                {"traffic": traffic.name, "seed": args.seed, "routing": args.routing, "plans": _documents(found)},
+                {
+                    "traffic": traffic.name,
+                    "seed": args.seed,
+                    "routing": args.routing,
+                    "plans": _documents(found),
+                },
                 indent=1,
             )
         )

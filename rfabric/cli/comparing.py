@@ -1,4 +1,6 @@
-"""The verbs `compare`, `crossover` and `report`: grids of runs, resumable, and what they come to."""
+"""The verbs `compare`, `crossover` and `report`: grids of runs, resumable, and what they come
+to.
+"""
 
 import argparse
 import json
@@ -11,7 +13,15 @@ from ..errors import RFabricError, RunError
 from ..optics.policies import GRANULARITIES
 from ..report import crossover as crossover_report
 from ..report import grid as grid_report
-from ..report.folder import give_to_caller, new_folder, new_name, read_folder, write_folder, write_text, writing
+from ..report.folder import (
+    give_to_caller,
+    new_folder,
+    new_name,
+    read_folder,
+    write_folder,
+    write_text,
+    writing,
+)
 from ..report.html import can_draw_page, drawing, write_page, write_report
 from ..report.summary import host_versions, summary_of
 from ..schedulers.table import DEFAULT_CIRCUITS
@@ -57,14 +67,26 @@ def crossover(args: argparse.Namespace) -> None:
     asked = Sweep(
         tuple(args.topo) or ("rfabric", "mixnet,reinit=0s", "rotor"),
         tuple(args.against) or ("fat-tree", "fat-tree,oversubscription=2"),
-        tuple(args.granularity) or GRANULARITIES, _delays(args.delays), args.traffic, args.policy, args.routing, tuple(args.set),
-        args.seed, args.repetitions,
-    )  # fmt: skip
+        tuple(args.granularity) or GRANULARITIES,
+        _delays(args.delays),
+        args.traffic,
+        args.policy,
+        args.routing,
+        tuple(args.set),
+        args.seed,
+        args.repetitions,
+    )
     figures = drawing()
     with Talk(args.quiet) as talk, new_folder(args.out) as folder:
-        found = sweep(asked, folder.path / "cells", args.jobs, lambda news: talk.tell("crossover", news))
+        found = sweep(
+            asked, folder.path / "cells", args.jobs, lambda news: talk.tell("crossover", news)
+        )
         remove_cells(folder.path)
-        document = found.to_json() | {"command": args.command, "created": folder.created, "versions": host_versions()}
+        document = found.to_json() | {
+            "command": args.command,
+            "created": folder.created,
+            "versions": host_versions(),
+        }
         write_text(folder.path / "crossover.json", json.dumps(document, indent=2) + "\n")
         figures.png(crossover_report.figure(found, figures.PRINT), folder.path / "crossover.png")
         if args.png:
@@ -77,7 +99,9 @@ def crossover(args: argparse.Namespace) -> None:
 
 
 def _delays(text: str) -> tuple[float, ...]:
-    return tuple(sorted(parse_time(part, "--delays") for part in text.split(","))) if text else DELAYS
+    return (
+        tuple(sorted(parse_time(part, "--delays") for part in text.split(","))) if text else DELAYS
+    )
 
 
 def show(folder: Path, args: argparse.Namespace) -> None:
@@ -99,7 +123,9 @@ def report_many(folder: Path) -> None:
     """Make the table, the picture and the page of a comparison again."""
     grid = read_grid(folder)
     _finish_many(
-        grid, folder, sorted(path for path in (folder / "cells").iterdir() if (path / "summary.json").is_file())
+        grid,
+        folder,
+        sorted(path for path in (folder / "cells").iterdir() if (path / "summary.json").is_file()),
     )
 
 
@@ -132,14 +158,27 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
     if args.seeds:
         seeds = tuple(range(seeds[0], seeds[0] + args.seeds))
     talk.tell(traffics[0], {"stage": "trace"})
-    fabrics = tuple(dict.fromkeys(args.topo)) or default_fabrics(read_traffic(traffics[0], args.set, seeds[0]).needs)
+    fabrics = tuple(dict.fromkeys(args.topo)) or default_fabrics(
+        read_traffic(traffics[0], args.set, seeds[0]).needs
+    )
     policies = tuple(dict.fromkeys(args.policy)) or (DEFAULT_CIRCUITS,)
     if len(fabrics) == 1 and len(policies) < 2:
-        raise RFabricError("compare needs two fabrics or two policies: give --topo or --policy twice")
+        raise RFabricError(
+            "compare needs two fabrics or two policies: give --topo or --policy twice"
+        )
     grid = Grid(
-        fabrics, policies, traffics, seeds, args.engine, tuple(args.set), args.in_flight, command=args.command,
-        routing=args.routing, match=args.match, repetitions=args.repetitions,
-    )  # fmt: skip
+        fabrics,
+        policies,
+        traffics,
+        seeds,
+        args.engine,
+        tuple(args.set),
+        args.in_flight,
+        command=args.command,
+        routing=args.routing,
+        match=args.match,
+        repetitions=args.repetitions,
+    )
     return replace(grid, scale=_scale(grid, settings, talk)) if args.engine == "emulate" else grid
 
 
@@ -162,7 +201,9 @@ def _finish_one(grid: Grid, folder: Path, places: Sequence[Path]) -> None:
 
 
 def _finish_many(grid: Grid, folder: Path, places: Sequence[Path]) -> None:
-    summary = grid_report.grid_summary(entries_of(places), grid.to_json(), grid.command, _created(places))
+    summary = grid_report.grid_summary(
+        entries_of(places), grid.to_json(), grid.command, _created(places)
+    )
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
     if can_draw_page():
         grid_report.write_page(folder / "report.html", summary)

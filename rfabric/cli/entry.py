@@ -28,7 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _signals():
             args = parser().parse_args(arguments)
-            args.command = shlex.join(["rfabric", *(sys.argv[1:] if arguments is None else arguments)])
+            args.command = shlex.join(
+                ["rfabric", *(sys.argv[1:] if arguments is None else arguments)]
+            )
             _log(args)
             _note_renamed(args)
             code = args.run(args) or 0
@@ -40,7 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         return _say(f"interrupted; {str(error) or 'nothing of the run is left'}", INTERRUPTED)
     except Ended as signal_name:
-        return _say(f"ended by {signal_name}; nothing of the run is left", 128 + signal.Signals[str(signal_name)])
+        return _say(
+            (f"ended by {signal_name}; nothing of the run is left"),
+            128 + signal.Signals[str(signal_name)],
+        )
     except (PaceError, RunError) as error:
         return _say(f"error: {error}", BROKE)
     except RFabricError as error:
@@ -55,7 +60,11 @@ def _note_renamed(args: argparse.Namespace) -> None:
 
 
 def _log(args: argparse.Namespace) -> None:
-    level = logging.ERROR if args.quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(args.verbose, 2)]
+    level = (
+        logging.ERROR
+        if args.quiet
+        else (logging.WARNING, logging.INFO, logging.DEBUG)[min(args.verbose, 2)]
+    )
     logging.basicConfig(level=level, stream=sys.stderr, format="rfabric: %(message)s")
 
 

@@ -26,7 +26,10 @@ def doctor(args: argparse.Namespace) -> None:
     if args.json:
         print_json(facts)
     else:
-        rows = [Row(key.removesuffix("_bytes").replace("_", " "), (_fact(key, value),)) for key, value in facts.items()]
+        rows = [
+            Row(key.removesuffix("_bytes").replace("_", " "), (_fact(key, value),))
+            for key, value in facts.items()
+        ]
         show_tables([Table("This host", ("", ""), tuple(rows), words=(0, 1))])
 
 
@@ -39,7 +42,9 @@ def _fact(name: str, value: object) -> str:
         return ", ".join(map(str, value))
     if name.endswith("_bytes"):
         return show_size(value)
-    return "–" if value in (None, "") else f"{value:,.0f}" if isinstance(value, float) else str(value)
+    return (
+        "–" if value in (None, "") else f"{value:,.0f}" if isinstance(value, float) else str(value)
+    )
 
 
 def control(args: argparse.Namespace) -> None:
@@ -55,7 +60,9 @@ def clean(args: argparse.Namespace) -> None:
 
     found = end_emulations(args.out, args.run_id)
     if args.run_id and not found:
-        raise RFabricError(f"no run {args.run_id!r} in {args.out}; name its folder's parent with --out")
+        raise RFabricError(
+            f"no run {args.run_id!r} in {args.out}; name its folder's parent with --out"
+        )
     found += [path.name for path in sweep(args.out)] if not args.run_id else []
     if args.json:
         print_json({"cleaned": found})
@@ -64,7 +71,9 @@ def clean(args: argparse.Namespace) -> None:
 
 
 def bench(args: argparse.Namespace) -> None:
-    """CPU time of flow engine and planning on their benchmarks, beside SimGrid where that is installed and networkx."""
+    """CPU time of flow engine and planning on their benchmarks, beside SimGrid where that is
+    installed and networkx.
+    """
     from ..simulate import bench as measured
     from ..study import planning_bench as planned
 
@@ -73,7 +82,9 @@ def bench(args: argparse.Namespace) -> None:
     with Talk(args.quiet) as talk:
         tell = partial(_tell_stage, talk)
         plans = planned.measure(
-            [case for case in wanted if case.startswith("planning-")], peer=patience > 0, progress=tell
+            [case for case in wanted if case.startswith("planning-")],
+            peer=patience > 0,
+            progress=tell,
         )
         rest = [case for case in wanted if not case.startswith("planning-")]
         rows = measured.measure(rest, peer_patience_s=patience, progress=tell)
@@ -82,7 +93,9 @@ def bench(args: argparse.Namespace) -> None:
         measured.write(rows, folder, args.command)
     if args.json:
         rows = [asdict(row) for row in rows]
-        print_json({"machine": measured.machine(), "bench": rows, "planning": planned.to_json(plans)})
+        print_json(
+            {"machine": measured.machine(), "bench": rows, "planning": planned.to_json(plans)}
+        )
         return
     found = [*measured.tables(rows), planned.table(plans)]
     show_tables(found)

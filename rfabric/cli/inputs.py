@@ -54,7 +54,13 @@ def trace(args: argparse.Namespace) -> None:
 def _groups(found: Trace) -> list[dict]:
     """Flows and bytes of each communication phase."""
     return [
-        {"step": step, "phase": phase, "label": label, "flows": len(rows), "bytes": int(found.total[rows].sum())}
+        {
+            "step": step,
+            "phase": phase,
+            "label": label,
+            "flows": len(rows),
+            "bytes": int(found.total[rows].sum()),
+        }
         for (step, phase, label), rows in found.communication().items()
     ]
 
@@ -76,12 +82,22 @@ def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
     ]
     columns = "phase", "item", "count", "seconds", "bytes", "why"
     sent = [
-        Row(phase_text(f"{g['phase']}/{g['step']}"), (g["label"], f"{g['flows']:,}", show_size(g["bytes"])))
+        Row(
+            phase_text(f"{g['phase']}/{g['step']}"),
+            (g["label"], f"{g['flows']:,}", show_size(g["bytes"])),
+        )
         for g in groups
     ]
     tables = [Table("Where seconds and bytes come from", columns, tuple(rows), words=(0, 1, 5))]
     if sent:
-        tables.append(Table("What enters the fabric", ("phase", "label", "flows", "bytes"), tuple(sent), words=(0, 1)))
+        tables.append(
+            Table(
+                "What enters the fabric",
+                ("phase", "label", "flows", "bytes"),
+                tuple(sent),
+                words=(0, 1),
+            )
+        )
     show_tables(tables)
 
 
@@ -121,7 +137,10 @@ def _dot(fabric: Fabric) -> str:
     shapes = {"host": "point", "eps": "box", "ocs": "diamond"}
     lines = [f'graph "{fabric.name}" {{']
     lines += [f"  {n.name} [shape={shapes[n.kind]}];" for n in fabric.nodes]
-    lines += [f'  {k.a.node} -- {k.b.node} [tooltip="{k.a} - {k.b}, {show_rate(k.rate)}"];' for k in fabric.links]
+    lines += [
+        (f'  {k.a.node} -- {k.b.node} [tooltip="{k.a} - {k.b}, {show_rate(k.rate)}"];')
+        for k in fabric.links
+    ]
     return "\n".join([*lines, "}"])
 
 
@@ -170,7 +189,9 @@ def _trace_file(path: Path) -> str:
 def _topology(path: Path) -> str:
 
     built = {name: build() for name, build in load_topology(path).items()}
-    return "topology: " + ", ".join(f"{n} ({len(f.hosts)} GPUs, {len(f.switches)} switches)" for n, f in built.items())
+    return "topology: " + ", ".join(
+        (f"{n} ({len(f.hosts)} GPUs, {len(f.switches)} switches)") for n, f in built.items()
+    )
 
 
 def _json_file(path: Path) -> str:
@@ -197,6 +218,8 @@ def list_(args: argparse.Namespace) -> None:
         print_json(found)
         return
     show_tables(
-        Table(kind, ("", ""), tuple(Row(name, (what,)) for name, what in names.items()), words=(0, 1))
+        Table(
+            kind, ("", ""), tuple(Row(name, (what,)) for name, what in names.items()), words=(0, 1)
+        )
         for kind, names in found.items()
     )

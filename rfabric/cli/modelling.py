@@ -38,7 +38,10 @@ def import_(args: argparse.Namespace) -> None:
         with writing(args.output), replacing(Path(args.output)) as beside:
             beside.write_text(job.yaml(), encoding="utf-8")
     if args.json:
-        told = {key: getattr(job, key) for key in ("framework", "file", "assumed", "unmapped", "ignored")}
+        told = {
+            key: getattr(job, key)
+            for key in ("framework", "file", "assumed", "unmapped", "ignored")
+        }
         print(json.dumps(told | {"recipe": job.recipe(), "misfit": job.misfit}, indent=1))
         return
     if not args.output:
@@ -48,8 +51,8 @@ def import_(args: argparse.Namespace) -> None:
     for key in job.unmapped:
         print(f"not mapped: {key}", file=sys.stderr)
     print(
-        f"{len(job.values)} keys, {len(job.assumed)} of them assumed; settings not mapped: {len(job.unmapped)}; "
-        f"without effect on time and traffic: {len(job.ignored)}",
+        f"{len(job.values)} keys, {len(job.assumed)} of them assumed; settings not mapped: "
+        f"{len(job.unmapped)}; without effect on time and traffic: {len(job.ignored)}",
         file=sys.stderr,
     )
     if job.misfit:
@@ -58,7 +61,9 @@ def import_(args: argparse.Namespace) -> None:
 
 def model(args: argparse.Namespace) -> None:
     """rfabric model: what a model is made of and fits on."""
-    told = model_card(load_model(args.model), Split(args.tp, args.pp, args.ep), args.context, args.precision)
+    told = model_card(
+        load_model(args.model), Split(args.tp, args.pp, args.ep), args.context, args.precision
+    )
     if args.json:
         print(json.dumps(told, indent=1))
         return
@@ -70,15 +75,26 @@ def model(args: argparse.Namespace) -> None:
 def _of_model(told: dict) -> Table:
     """What a model comes to, one line a figure."""
     split, at = told["split"], f"at {told['context_tokens']:,} tokens"
-    where = f"on each GPU of tp {split['tp']} x pp {split['pp']}" + (f", ep {split['ep']}" if split["ep"] else "")
+    where = f"on each GPU of tp {split['tp']} x pp {split['pp']}" + (
+        f", ep {split['ep']}" if split["ep"] else ""
+    )
     lines = [
         ("parameters", _billions(told["parameters"])),
         ("passed by a token", _billions(told["active_parameters"])),
         ("in experts", _billions(told["expert_parameters"])),
-        ("in layers that predict further tokens, not counted above", _billions(told["mtp_parameters"])),
+        (
+            ("in layers that predict further tokens, not counted above"),
+            _billions(told["mtp_parameters"]),
+        ),
         (f"weights, {told['precision']}", show_size(told["weight_bytes"])),
-        (f"weights as published, {told['published_precision']}", show_size(told["published_weight_bytes"])),
-        *((f"a layer, {kind}", show_size(size)) for kind, size in told["layer_weight_bytes"].items()),
+        (
+            (f"weights as published, {told['published_precision']}"),
+            show_size(told["published_weight_bytes"]),
+        ),
+        *(
+            (f"a layer, {kind}", show_size(size))
+            for kind, size in told["layer_weight_bytes"].items()
+        ),
         ("KV cache of a token", show_size(told["kv_bytes_per_token"])),
         (f"KV cache of a sequence {at}", show_size(told["kv_bytes_at_context"])),
         (f"prefill, a token {at}", _flops(told["prefill_flops_per_token"])),
@@ -95,13 +111,21 @@ def _on_gpus(told: dict) -> Table:
     split, at = told["split"], f"{told['context_tokens']:,} tokens"
     title = f"Where it fits: weights in {told['precision']}, 90 % of HBM"
     cut = f"tp {split['tp']} x pp {split['pp']}"
-    columns = "GPU", "HBM", f"KV tokens, {cut}", f"GPUs to serve {at}", "GPUs to hold training states"
+    columns = (
+        "GPU",
+        "HBM",
+        f"KV tokens, {cut}",
+        f"GPUs to serve {at}",
+        "GPUs to hold training states",
+    )
     return Table(title, columns, tuple(Row(name, _fit(on)) for name, on in told["gpus"].items()))
 
 
 def _fit(on: dict) -> tuple[str, ...]:
     room = f"{on['kv_capacity_tokens']:,}" if on["kv_capacity_tokens"] else "does not fit"
-    fewest = (f"{n:,}" if n else "–" for n in (on["fewest_gpus_to_serve"], on["fewest_gpus_to_train"]))
+    fewest = (
+        f"{n:,}" if n else "–" for n in (on["fewest_gpus_to_serve"], on["fewest_gpus_to_train"])
+    )
     return show_size(on["hbm_bytes"]), room, *fewest
 
 
@@ -135,12 +159,19 @@ def _short(text: str) -> str:
 
 def _figures(groups: Sequence[PointGroup]) -> Table:
     """What a group says beside its errors."""
-    rows = [Row(_short(g.name), (name.replace("_", " "), f"{value:,.2f}")) for g in groups for name, value in g.extra]
+    rows = [
+        Row(_short(g.name), (name.replace("_", " "), f"{value:,.2f}"))
+        for g in groups
+        for name, value in g.extra
+    ]
     return Table("Beside the errors", ("group", "figure", "value"), tuple(rows), words=(0, 1))
 
 
 def _points(group: PointGroup) -> Table:
-    rows = [Row(p.name, (f"{p.measured:,.4g}", f"{p.modelled:,.4g}", p.unit, f"{p.error:+.1%}")) for p in group.points]
+    rows = [
+        Row(p.name, (f"{p.measured:,.4g}", f"{p.modelled:,.4g}", p.unit, f"{p.error:+.1%}"))
+        for p in group.points
+    ]
     columns = "row", "measured", "model", "unit", "error"
     return Table(f"{group.name} ({group.file})", columns, tuple(rows), group.note, (0, 3))
 

@@ -16,7 +16,9 @@ from .terminal import Talk, show_tables
 
 
 def cost(args: argparse.Namespace) -> None:
-    """Bills of the fabrics that were asked for; with several or `--sweep`, which price flips their order."""
+    """Bills of the fabrics that were asked for; with several or `--sweep`, which price flips their
+    order.
+    """
     prices = price_table(Path(args.prices)) if args.prices else ()
     metres = _metres(args.metres)
     if args.rate:
@@ -35,11 +37,17 @@ def cost(args: argparse.Namespace) -> None:
         print(json.dumps(one | {"fabrics": found} | sweep, indent=2))
         return
     several = [_overview(found)] if len(found) > 1 or args.step_s else []
-    show_tables([bill_table(_title(entry), bills[entry["spec"]]) for entry in found] + several + [_sweep(swept, bills)])
+    show_tables(
+        [bill_table(_title(entry), bills[entry["spec"]]) for entry in found]
+        + several
+        + [_sweep(swept, bills)]
+    )
 
 
 def _priced_fabric(spec: str, args: argparse.Namespace, talk: Talk) -> Fabric:
-    """The fabric of a spec, at the rate and size that were asked for where the spec leaves them open."""
+    """The fabric of a spec, at the rate and size that were asked for where the spec leaves them
+    open.
+    """
     talk.tell(spec, {"stage": "fabric"})
     if args.rate:
         spec = with_setting(spec, "rate", args.rate)
@@ -55,7 +63,9 @@ def _metres(settings: Sequence[str]) -> Mapping[str, float]:
         except ValueError:
             length = -1.0
         if tier not in METRES or not 0 <= length < float("inf"):
-            raise RFabricError(f"--metres {text!r}: write TIER=METRES with one of {', '.join(METRES)}")
+            raise RFabricError(
+                f"--metres {text!r}: write TIER=METRES with one of {', '.join(METRES)}"
+            )
         found[tier] = length
     return found
 
@@ -63,13 +73,26 @@ def _metres(settings: Sequence[str]) -> Mapping[str, float]:
 def _document(fabric: Fabric, priced: Bill, args: argparse.Namespace) -> dict:
     """What `--json` says of one fabric."""
     gpus = len(fabric.hosts)
-    found = {"fabric": fabric.name, "spec": fabric.spec, "gpus": gpus, "gpus_asked": args.gpus or gpus}
+    found = {
+        "fabric": fabric.name,
+        "spec": fabric.spec,
+        "gpus": gpus,
+        "gpus_asked": args.gpus or gpus,
+    }
     found |= priced.to_json() | {"usd_per_gpu": round(priced.usd / gpus, 2)}
     found["parts"] = [line.to_json() for line in priced.lines]
     if args.step_s:
-        one = Gpus(args.gpu_usd_per_hour, args.gpu_watts, args.price_holds if args.gpu_usd_per_hour else ())
-        paid = step_cost(args.step_s, one.times(gpus), priced, years=args.years, usd_per_kwh=args.usd_per_kwh)
-        found |= paid.to_json() | {"step_s": args.step_s, "years": args.years, "usd_per_kwh": args.usd_per_kwh}
+        one = Gpus(
+            args.gpu_usd_per_hour, args.gpu_watts, args.price_holds if args.gpu_usd_per_hour else ()
+        )
+        paid = step_cost(
+            args.step_s, one.times(gpus), priced, years=args.years, usd_per_kwh=args.usd_per_kwh
+        )
+        found |= paid.to_json() | {
+            "step_s": args.step_s,
+            "years": args.years,
+            "usd_per_kwh": args.usd_per_kwh,
+        }
     return found
 
 
@@ -81,23 +104,36 @@ def _overview(found: Sequence[dict]) -> Table:
     paid = "usd_per_step" in found[0]
     rows = [Row(e["spec"], (f"{e['gpus']:,}", *_sums(e), *_step(e, paid))) for e in found]
     columns = "fabric", "GPUs", "USD", "W", "USD a GPU"
-    return Table("Networks", columns + (("USD a step", *DOLLARS.values()) if paid else ()), tuple(rows), words=(0,))
+    return Table(
+        "Networks",
+        columns + (("USD a step", *DOLLARS.values()) if paid else ()),
+        tuple(rows),
+        words=(0,),
+    )
 
 
 def _sums(entry: dict) -> tuple[str, ...]:
     watts = entry["network_watts"]
-    return f"{entry['network_usd']:,.0f}", "–" if watts is None else f"{watts:,.0f}", f"{entry['usd_per_gpu']:,.0f}"
+    return (
+        f"{entry['network_usd']:,.0f}",
+        "–" if watts is None else f"{watts:,.0f}",
+        f"{entry['usd_per_gpu']:,.0f}",
+    )
 
 
 def _step(entry: dict, paid: bool) -> tuple[str, ...]:
     if not paid:
         return ()
     parts = (entry["usd_per_step_parts"][part] for part in DOLLARS)
-    return f"{entry['usd_per_step']:,.3f}", *("–" if part is None else f"{part:,.4f}" for part in parts)
+    return f"{entry['usd_per_step']:,.3f}", *(
+        "–" if part is None else f"{part:,.4f}" for part in parts
+    )
 
 
 def _sweep(swept: Sequence[Flip], bills: Mapping[str, Bill]) -> Table:
-    """Each price, by how much it would have to change for the dearer of two fabrics to be the cheaper."""
+    """Each price, by how much it would have to change for the dearer of two fabrics to be the
+    cheaper.
+    """
     rows = [Row(str(flip), (f"{flip.usd:,.4g}", *_flip(flip, bills))) for flip in swept]
     columns = "price", "USD", "cheaper now", "than", "equal at", "which is x"
     note = "A price that both use alike, or that cannot outweigh the others, never flips the order."

@@ -22,7 +22,8 @@ from ..study.run import RunSettings, asked_policies, cases_of, one_scheduler, pl
 from ..trace import TRACE_SUFFIXES, Traffic
 from .terminal import Talk, print_json, show_runs, show_tables
 
-LARGER = ("grpo-1024-235b", "grpo-4096-235b")  # what the default job stands for: beyond packets, so simulated
+# what the default job stands for: beyond packets, so simulated
+LARGER = ("grpo-1024-235b", "grpo-4096-235b")
 
 
 def emulate(args: argparse.Namespace) -> None:
@@ -40,7 +41,8 @@ def replay(args: argparse.Namespace) -> None:
     args.set = []
     if Path(args.traffic).suffix not in TRACE_SUFFIXES:
         raise RFabricError(
-            f"{args.traffic} is no trace file ({', '.join(TRACE_SUFFIXES)}); for a recipe say simulate or emulate"
+            f"{args.traffic} is no trace file ({', '.join(TRACE_SUFFIXES)}); for a recipe say "
+            "simulate or emulate"
         )
     _run(args, args.engine)
 
@@ -73,14 +75,18 @@ def _run(args: argparse.Namespace, engine: str) -> None:
 
 def settings_of(args: argparse.Namespace, engine: str, seed: int) -> RunSettings:
     """What the options of a run say."""
-    scale = (getattr(args, name, None) or 0.0 for name in ("bandwidth_scale", "time_dilation", "sample"))
+    scale = (
+        getattr(args, name, None) or 0.0 for name in ("bandwidth_scale", "time_dilation", "sample")
+    )
     timing = Timing(in_flight=args.in_flight)
     return RunSettings(engine, seed, args.routing, timing, args.repetitions, *scale, out=args.out)
 
 
 @contextmanager
 def _uncollected(wanted: bool) -> Iterator[None]:
-    """No search for cycles among what is made inside: of a large fabric's millions of objects all stay."""
+    """No search for cycles among what is made inside: of a large fabric's millions of objects all
+    stay.
+    """
     before = gc.isenabled()
     if wanted:
         gc.disable()
@@ -93,7 +99,10 @@ def _uncollected(wanted: bool) -> Iterator[None]:
 
 def _fabrics(specs: Sequence[str], traffic: Traffic) -> list[Fabric]:
     """The fabrics that were asked for, or the default ones."""
-    return [traffic.needs.fabric(spec) for spec in dict.fromkeys(specs) or default_fabrics(traffic.needs)]
+    return [
+        traffic.needs.fabric(spec)
+        for spec in dict.fromkeys(specs) or default_fabrics(traffic.needs)
+    ]
 
 
 def default_fabrics(needs: Needs) -> tuple[str, ...]:
@@ -107,7 +116,11 @@ def _is_default(args: argparse.Namespace) -> bool:
 
 
 def _larger(args: argparse.Namespace, fabrics: Sequence[Fabric], talk: Talk) -> list[dict]:
-    """The same fabrics at the sizes of LARGER, simulated: an entry a recipe and fabric, with its cost."""
+    """The same fabrics at the sizes of LARGER, simulated: an entry a recipe and fabric, with its
+    cost.
+    """
     grid = Grid(tuple(f.spec or f.name for f in fabrics), (DEFAULT_CIRCUITS,), LARGER, (args.seed,))
     with TemporaryDirectory() as folder:
-        return entries_of(run_grid(grid, Path(folder), progress=lambda news: talk.tell("at size", news)))
+        return entries_of(
+            run_grid(grid, Path(folder), progress=lambda news: talk.tell("at size", news))
+        )

@@ -43,10 +43,15 @@ def timeline(args: argparse.Namespace) -> None:
 
 
 def _asked(args: argparse.Namespace) -> tuple[dict, Timeline | None, list[Table]]:
-    """The document, the chart and the tables of what was asked for: jobs that arrive, jobs that share nodes, or one job."""
+    """The document, the chart and the tables of what was asked for: jobs that arrive, jobs that
+    share nodes, or one job.
+    """
     asked = parse_policies(args.policy).scheduler if args.policy else ""
     if args.policy and (not asked or "+" in args.policy):
-        raise RFabricError(f"timeline is about computing: --policy {args.policy} must name a compute scheduler alone")
+        raise RFabricError(
+            f"timeline is about computing: --policy {args.policy} must name a "
+            "compute scheduler alone"
+        )
     if args.jobs:
         return _arriving(args, asked or "weave")
     if Path(args.traffic).suffix in TRACE_SUFFIXES:
@@ -54,13 +59,24 @@ def _asked(args: argparse.Namespace) -> tuple[dict, Timeline | None, list[Table]
     if is_shared(args.traffic):
         found = read_shared(args.traffic, args.set, args.seed, asked)
         facts = found.trace.provenance
-        drawn = timeline_of_trace(f"{found.name}, {facts['scheduler']}", found.trace, facts["gpus_per_server"])
-        head = {"traffic": found.name, "policy": facts["scheduler"], "seed": args.seed, "gpus": found.gpus}
+        drawn = timeline_of_trace(
+            (f"{found.name}, {facts['scheduler']}"), found.trace, facts["gpus_per_server"]
+        )
+        head = {
+            "traffic": found.name,
+            "policy": facts["scheduler"],
+            "seed": args.seed,
+            "gpus": found.gpus,
+        }
         return head | _times(drawn), drawn, [_pools(drawn, None)]
     w = read_recipe(args.traffic, args.set)
     made = scheduled(w, args.seed, asked)
     drawn = Timeline(
-        f"{w.name}, {asked or 'as the recipe says'}", made.pools, made.spans, made.seconds, made.workload.steps
+        (f"{w.name}, {asked or 'as the recipe says'}"),
+        made.pools,
+        made.spans,
+        made.seconds,
+        made.workload.steps,
     )
     return (
         _document(args, asked, made, drawn),
@@ -73,32 +89,50 @@ def _arriving(args: argparse.Namespace, policy: str) -> tuple[dict, None, list[T
     """Days of jobs: what a policy for several jobs makes of them."""
     if args.png or args.perfetto:
         raise RFabricError(
-            "--jobs says what days of jobs cost; --png and --perfetto draw a recipe or a file of jobs: --traffic"
+            "--jobs says what days of jobs cost; --png and --perfetto draw a recipe or a file "
+            "of jobs: --traffic"
         )
     bill = run_jobs(read_jobs(args.jobs), policy, seed=args.seed)
     document = {
-        "jobs": len(bill.stays), "policy": policy, "seed": args.seed, "hours": bill.hours, "usd": bill.dollars,
-        "usd_per_hour": bill.dollars_per_hour, "slo_share": bill.attained, "rollout_idle_share": bill.idle("roll"),
-        "training_idle_share": bill.idle("train"), "peak_rollout_nodes": bill.peak_roll, "peak_training_nodes": bill.peak_train,
+        "jobs": len(bill.stays),
+        "policy": policy,
+        "seed": args.seed,
+        "hours": bill.hours,
+        "usd": bill.dollars,
+        "usd_per_hour": bill.dollars_per_hour,
+        "slo_share": bill.attained,
+        "rollout_idle_share": bill.idle("roll"),
+        "training_idle_share": bill.idle("train"),
+        "peak_rollout_nodes": bill.peak_roll,
+        "peak_training_nodes": bill.peak_train,
         "placed": bill.kinds,
-    }  # fmt: skip
+    }
     return document, None, [_bill(policy, bill)]
 
 
 def _bill(policy: str, bill: ClusterBill) -> Table:
     rows = (
-        ("jobs", f"{len(bill.stays):,}"), ("hours", f"{bill.hours:,.1f}"), ("cost", f"{bill.dollars:,.0f} USD"),
-        ("an hour", f"{bill.dollars_per_hour:,.2f} USD"), ("within their SLO", f"{bill.attained:.1%}"),
-        ("rollout nodes idle", f"{bill.idle('roll'):.1%}"), ("training nodes idle", f"{bill.idle('train'):.1%}"),
+        ("jobs", f"{len(bill.stays):,}"),
+        ("hours", f"{bill.hours:,.1f}"),
+        ("cost", f"{bill.dollars:,.0f} USD"),
+        ("an hour", (f"{bill.dollars_per_hour:,.2f} USD")),
+        ("within their SLO", f"{bill.attained:.1%}"),
+        ("rollout nodes idle", f"{bill.idle('roll'):.1%}"),
+        ("training nodes idle", f"{bill.idle('train'):.1%}"),
         ("nodes at the peak", f"{bill.peak_roll} + {bill.peak_train}"),
-    )  # fmt: skip
+    )
     return Table(f"Jobs under {policy}", ("", ""), tuple(Row(name, (text,)) for name, text in rows))
 
 
 def _document(args: argparse.Namespace, policy: str, made: Scheduled, drawn: Timeline) -> dict:
     """What `--json` says of one job: GPU time alone, on a network without delay."""
     hourly = made.workload.usd_per_hour
-    head = {"traffic": made.workload.name, "policy": policy, "seed": args.seed, "gpus": made.workload.gpus}
+    head = {
+        "traffic": made.workload.name,
+        "policy": policy,
+        "seed": args.seed,
+        "gpus": made.workload.gpus,
+    }
     paid = {"usd_per_hour": hourly, "usd_per_step": _per_step(drawn, hourly)}
     phases = [
         {
@@ -112,16 +146,31 @@ def _document(args: argparse.Namespace, policy: str, made: Scheduled, drawn: Tim
         for p in made.plan.phases
     ]
     spans = [
-        {"pool": s.pool, "first_gpu": s.gpus[0], "gpus": len(s.gpus), "start_s": s.start, "seconds": s.seconds, "what": s.what,
-         "step": s.step}
+        {
+            "pool": s.pool,
+            "first_gpu": s.gpus[0],
+            "gpus": len(s.gpus),
+            "start_s": s.start,
+            "seconds": s.seconds,
+            "what": s.what,
+            "step": s.step,
+        }
         for s in drawn.spans
-    ]  # fmt: skip
+    ]
     return head | _times(drawn) | paid | {"facts": made.facts, "phases": phases, "spans": spans}
 
 
 def _times(drawn: Timeline) -> dict:
-    pools = {pool: {"gpus": len(gpus), "idle_share": drawn.idle(pool)} for pool, gpus in drawn.pools.items()}
-    return {"steps": drawn.steps, "seconds": drawn.seconds, "step_s": drawn.seconds / drawn.steps, "pools": pools}
+    pools = {
+        pool: {"gpus": len(gpus), "idle_share": drawn.idle(pool)}
+        for pool, gpus in drawn.pools.items()
+    }
+    return {
+        "steps": drawn.steps,
+        "seconds": drawn.seconds,
+        "step_s": drawn.seconds / drawn.steps,
+        "pools": pools,
+    }
 
 
 def _per_step(drawn: Timeline, hourly: float | None) -> float | None:
@@ -130,17 +179,35 @@ def _per_step(drawn: Timeline, hourly: float | None) -> float | None:
 
 def _phases(made: Scheduled) -> Table:
     rows = [
-        Row(phase_text(f"{p.kind}/{p.step}"), (*map(show_time, (p.start, p.seconds, p.window)), f"{len(p.gpus)}"))
+        Row(
+            phase_text(f"{p.kind}/{p.step}"),
+            (*map(show_time, (p.start, p.seconds, p.window)), f"{len(p.gpus)}"),
+        )
         for p in sorted(made.plan.phases, key=lambda p: (p.start, p.step))
     ]
-    note = "Window: how long the phase is predicted to keep its demand, for the fabric's controller."
-    return Table("Phases, computing alone", ("phase", "start", "seconds", "window", "GPUs"), tuple(rows), note)
+    note = (
+        "Window: how long the phase is predicted to keep its demand, for the fabric's controller."
+    )
+    return Table(
+        ("Phases, computing alone"),
+        ("phase", "start", "seconds", "window", "GPUs"),
+        tuple(rows),
+        note,
+    )
 
 
 def _pools(drawn: Timeline, hourly: float | None) -> Table:
     """Bubbles by pool, and what a step costs."""
     rows = [
-        Row(pool, (f"{len(gpus):,}", show_time(drawn.seconds / drawn.steps), f"{drawn.idle(pool):.1%}", ""))
+        Row(
+            pool,
+            (
+                f"{len(gpus):,}",
+                show_time(drawn.seconds / drawn.steps),
+                f"{drawn.idle(pool):.1%}",
+                "",
+            ),
+        )
         for pool, gpus in drawn.pools.items()
     ]
     cost = "–" if hourly is None else f"{_per_step(drawn, hourly):,.2f} USD"
@@ -174,9 +241,16 @@ def _fact(value: object) -> str:
 def reproduce(args: argparse.Namespace) -> None:
     """rfabric reproduce: published experiments again."""
     with Talk(args.quiet) as talk:
-        rows = published.reproduce(args.paper, args.seed, lambda part: talk.tell(args.paper, {"stage": part}))
+        rows = published.reproduce(
+            args.paper, args.seed, lambda part: talk.tell(args.paper, {"stage": part})
+        )
     if args.json:
-        print(json.dumps({"paper": args.paper, "seed": args.seed, "rows": [row.to_json() for row in rows]}, indent=1))
+        print(
+            json.dumps(
+                {"paper": args.paper, "seed": args.seed, "rows": [row.to_json() for row in rows]},
+                indent=1,
+            )
+        )
         return
     if args.markdown:
         print("\n".join(_markdown(args.paper, args.seed, rows)))
@@ -191,21 +265,37 @@ def _tally(rows: Sequence[published.PaperRow]) -> str:
     near = [sum(distance <= limit for distance in apart) for limit in (0.1, 0.2)]
     not_run = sum(row.ours is None for row in rows)
     return (
-        f"{len(apart)} rows beside a published figure, {near[0]} within 10 %, {near[1]} within 20 %; {not_run} not run"
+        f"{len(apart)} rows beside a published figure, {near[0]} within 10 %, {near[1]} within "
+        f"20 %; {not_run} not run"
     )
 
 
 def _markdown(paper: str, seed: int, rows: Sequence[published.PaperRow]) -> Iterator[str]:
     """The table for a page, reasons in its last column."""
-    yield from (f"## {paper}", "", f"`rfabric reproduce {paper} --seed {seed}`: {_tally(rows)}.", "")
-    yield from ("| metric | paper | ours | ours / paper | trust | why |", "|---|--:|--:|--:|---|---|")
+    yield from (
+        f"## {paper}",
+        "",
+        (f"`rfabric reproduce {paper} --seed {seed}`: {_tally(rows)}."),
+        "",
+    )
+    yield from (
+        "| metric | paper | ours | ours / paper | trust | why |",
+        "|---|--:|--:|--:|---|---|",
+    )
     said: set[str] = set()
     for row in rows:
         ratio = "–" if row.ratio is None else f"{row.ratio:.2f}"
         why = "as above" if row.why in said else row.why
         said |= {row.why} - {""}
         unit = "" if row.unit in ("x", "share") else f" {row.unit}"
-        cells = row.metric, _text(row.paper, row.unit) + unit, _text(row.ours, row.unit) + unit, ratio, row.trust, why
+        cells = (
+            row.metric,
+            _text(row.paper, row.unit) + unit,
+            _text(row.ours, row.unit) + unit,
+            ratio,
+            row.trust,
+            why,
+        )
         yield f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
@@ -215,7 +305,10 @@ def _rows(paper: str, rows: Sequence[published.PaperRow]) -> Table:
     for row in rows:
         ratio = "–" if row.ratio is None else f"{row.ratio:.3g}"
         shown.append(
-            Row(row.metric, (_text(row.paper, row.unit), _text(row.ours, row.unit), row.unit, ratio, row.trust))
+            Row(
+                row.metric,
+                (_text(row.paper, row.unit), _text(row.ours, row.unit), row.unit, ratio, row.trust),
+            )
         )
     columns = "metric", "paper", "ours", "unit", "ours / paper", "trust"
     return Table(f"{paper}: published and run again", columns, tuple(shown), words=(0, 3, 5))
@@ -228,7 +321,10 @@ def _reasons(rows: Sequence[published.PaperRow]) -> Table:
         if row.why:
             firsts.setdefault(row.why, row.metric)
     return Table(
-        "Why", ("row", "assumed, or why not run"), tuple(Row(m, (why,)) for why, m in firsts.items()), words=(0, 1)
+        "Why",
+        ("row", ("assumed, or why not run")),
+        tuple(Row(m, (why,)) for why, m in firsts.items()),
+        words=(0, 1),
     )
 
 
@@ -238,4 +334,6 @@ def _text(value: published.Value | None, unit: str) -> str:
     if isinstance(value, tuple):
         low, high = (_text(one, unit) for one in value)
         return low if low == high else f"{low} to {high}"
-    return f"{value:.1%}" if unit == "share" else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
+    return (
+        f"{value:.1%}" if unit == "share" else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
+    )

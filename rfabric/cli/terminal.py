@@ -18,9 +18,11 @@ from ..report.summary import Run
 from ..units import show_size, show_time
 
 PATIENCE = 2.0  # s before progress is worth showing
-PROGRESS = (("done_bytes", "total_bytes"), ("done_cells", "cells"))  # keys of what is done, and of how much there is
+# keys of what is done, and of how much there is
+PROGRESS = (("done_bytes", "total_bytes"), ("done_cells", "cells"))
 PIPE_WIDTH = 200  # columns where stdout is no terminal: nothing is wrapped or cut
-SPACIOUS, LONG_WORD = 88, 24  # columns: of a terminal with room for wide gaps; of a word that may be broken
+# columns: of a terminal with room for wide gaps; of a word that may be broken
+SPACIOUS, LONG_WORD = 88, 24
 
 
 def print_json(document: dict) -> None:
@@ -43,12 +45,23 @@ def show_notes(notes: Iterable[str]) -> None:
 
 
 def _show(table: Table, room: int) -> None:
-    """In so many columns, with narrow gaps and broken headers if need be; it is wider rather than cut a figure."""
+    """In so many columns, with narrow gaps and broken headers if need be; it is wider rather than
+    cut a figure.
+    """
     heads, gap = table.columns, 2 if room > SPACIOUS else 1
     cells = _widths(table, broken=False)
-    if sum(max(width, cell_len(head)) + gap for head, width in zip(heads, cells, strict=True)) > room:
-        heads, gap = tuple(_broken(head, width) for head, width in zip(heads, cells, strict=True)), 1
-    least = [max(w, *map(cell_len, h.split("\n"))) for h, w in zip(heads, _widths(table, broken=True), strict=True)]
+    if (
+        sum(max(width, cell_len(head)) + gap for head, width in zip(heads, cells, strict=True))
+        > room
+    ):
+        heads, gap = (
+            tuple(_broken(head, width) for head, width in zip(heads, cells, strict=True)),
+            1,
+        )
+    least = [
+        max(w, *map(cell_len, h.split("\n")))
+        for h, w in zip(heads, _widths(table, broken=True), strict=True)
+    ]
     console = Console(highlight=False, width=max(room, sum(least) + gap * len(heads)))
     if table.title:  # not as the table's own: that would be broken at the table's width
         console.print(f"[bold]{_plain(table.title)}[/]")
@@ -58,7 +71,9 @@ def _show(table: Table, room: int) -> None:
         kind = {"justify": "left" if words else "right", "no_wrap": not (words and i)}
         shown.add_column(head, header_style="dim", overflow="fold", min_width=least[i], **kind)
     for row in table.rows:
-        cells = [f"[bold]{c}[/]" if i == row.best else c for i, c in enumerate(map(_plain, row.cells))]
+        cells = [
+            f"[bold]{c}[/]" if i == row.best else c for i, c in enumerate(map(_plain, row.cells))
+        ]
         shown.add_row("  " * row.indent + _plain(row.name), *cells)
     console.print(shown)
     console.print()
@@ -70,10 +85,16 @@ def _broken(head: str, width: int) -> str:
 
 
 def _widths(table: Table, broken: bool) -> list[int]:
-    """What the cells of each column need; `broken`: with text broken into words, except in the first column."""
+    """What the cells of each column need; `broken`: with text broken into words, except in the
+    first column.
+    """
     found = []
     for i in range(len(table.columns)):
-        cells = [row.cells[i - 1] if i else "  " * row.indent + row.name for row in table.rows if i <= len(row.cells)]
+        cells = [
+            row.cells[i - 1] if i else "  " * row.indent + row.name
+            for row in table.rows
+            if i <= len(row.cells)
+        ]
         if broken and i and i in table.words:
             cells = [word[:LONG_WORD] for cell in cells for word in cell.split()]
         found.append(max(map(cell_len, cells), default=0))
@@ -81,7 +102,9 @@ def _widths(table: Table, broken: bool) -> list[int]:
 
 
 def show_runs(runs: Sequence[Run], summary: dict, quiet: bool = False) -> None:
-    """What a run verb prints: comparison, rewires, emulated against simulated, how it was scaled."""
+    """What a run verb prints: comparison, rewires, emulated against simulated, how it was
+    scaled.
+    """
     show_tables([compare.comparison(summary), compare.rewires(summary), compare.fidelity(summary)])
     emulated = [entry for entry in summary["runs"] if entry["engine"] == "emulate"]
     for text in dict.fromkeys(scale_text(entry["scale"]) for entry in emulated):
@@ -89,22 +112,32 @@ def show_runs(runs: Sequence[Run], summary: dict, quiet: bool = False) -> None:
     for entry in emulated:
         pace = entry["pace"]
         control = f", control {show_time(pace['control_s'])} a rewire" if pace["control_s"] else ""
-        print(f"{entry['label']}: CPU {pace['cpu']:.0%}, latest start {show_time(pace['worst_lateness_s'])}{control}")
+        print(
+            f"{entry['label']}: CPU {pace['cpu']:.0%}, latest start "
+            f"{show_time(pace['worst_lateness_s'])}{control}"
+        )
     if not quiet:
         show_notes(note for entry in summary["runs"] for note in entry["notes"])
 
 
 def scale_text(scale: dict) -> str:
     """`bandwidth x 0.00021, time x 16`"""
-    sampled = f", {show_time(scale['sample_s'])} of each repeated collective sent" if scale["sample_s"] else ""
-    return f"bandwidth x {scale['bandwidth_scale']:.3g}, time x {scale['time_dilation']:.3g}{sampled}"
+    sampled = (
+        f", {show_time(scale['sample_s'])} of each repeated collective sent"
+        if scale["sample_s"]
+        else ""
+    )
+    return (
+        f"bandwidth x {scale['bandwidth_scale']:.3g}, time x {scale['time_dilation']:.3g}{sampled}"
+    )
 
 
 class Talk:
-    """Progress of a long verb on stderr: bars on a terminal, lines elsewhere, nothing when quiet or quickly done.
+    """Progress of a long verb on stderr: bars on a terminal, lines elsewhere, nothing when quiet or
+    quickly done.
 
-    `talk.of("rfabric")` is a progress function for one run; its dictionaries have keys stage, phase, done_bytes,
-    total_bytes, done_cells, cells, circuits, clock_s.
+    `talk.of("rfabric")` is a progress function for one run; its dictionaries have keys stage,
+    phase, done_bytes, total_bytes, done_cells, cells, circuits, clock_s.
     """
 
     def __init__(self, quiet: bool = False):

@@ -1,4 +1,7 @@
-"""How long things take: GPUs, models, memory, collectives, serving, training, weight sync. It knows no job."""
+"""How long things take: GPUs, models, memory, collectives, serving, training, weight sync.
+
+It knows no job.
+"""
 
 from .gpus import GPUS, Gpu
 from .layout import Layout

@@ -1,22 +1,27 @@
-"""How long collectives take, inside a server and across servers: alpha-beta terms per level, NCCL's algorithms and protocols.
+"""How long collectives take, inside a server and across servers: alpha-beta terms per level, NCCL's
+algorithms and protocols.
 
-    seconds = launch + base + hops x latency + bytes on the busiest link / its rate + own part / copy rate
+    seconds = launch + base + hops x latency + bytes on the busiest link / its rate + own part /
+    copy rate
 
-    kind             bytes S mean                     sent by each of n GPUs
-    all-reduce       the buffer each GPU holds        ring 2 (n-1)/n S    NVLS (n+1)/n S    tree 2 S
-    all-gather       the whole, when gathered         ring (n-1)/n S
-    reduce-scatter   the whole, before                ring (n-1)/n S
-    all-to-all       what each GPU holds              (n-1)/n S, or hierarchical: NVLink first, then one rail to each server
-    broadcast        the buffer                       chain, pipelined: S          reduce: the same way back
-    send-recv        what one GPU sends to another    S
+    kind            bytes S mean                   sent by each of n GPUs
+    all-reduce      the buffer each GPU holds      ring 2 (n-1)/n S    NVLS (n+1)/n S    tree 2 S
+    all-gather      the whole, when gathered       ring (n-1)/n S
+    reduce-scatter  the whole, before              ring (n-1)/n S
+    all-to-all      what each GPU holds            (n-1)/n S, or hierarchical: NVLink first, then
+                                                   one rail to each server
+    broadcast       the buffer                     chain, pipelined: S          reduce: the same way back
+    send-recv       what one GPU sends to another  S
 
-NCCL takes the fastest of its algorithms (ring, tree, NVLS, NVLS tree; halving-doubling on request: NCCL has none) and protocols
-by a model of its own, src/graph/tuning.cc and src/graph/topo.h of github.com/NVIDIA/nccl 2.27, whose constants are restated here:
+NCCL takes the fastest of its algorithms (ring, tree, NVLS, NVLS tree; halving-doubling on request:
+NCCL has none) and protocols by a model of its own, src/graph/tuning.cc and src/graph/topo.h of
+github.com/NVIDIA/nccl 2.27, whose constants are restated here:
 
-    LL       8-byte stores with a flag: half the rate, lowest latency          LL128  120 of 128 bytes; one NVLink hop 1.9 us
-    Simple   full rate, synchronised chunk by chunk
+    LL      8-byte stores with a flag: half the rate, lowest latency  LL128  120 of 128 bytes; one NVLink hop 1.9 us
+    Simple  full rate, synchronised chunk by chunk
 
-Rates are bytes/s, sizes bytes, times seconds. Two levels: NVLink among the GPUs that share it, one rail of NICs per GPU beyond.
+Rates are bytes/s, sizes bytes, times seconds. Two levels: NVLink among the GPUs that share it, one
+rail of NICs per GPU beyond.
 """
 
 from collections.abc import Sequence
@@ -28,24 +33,37 @@ from ..units import bytes_in
 from .gpus import Gpu
 
 US, GB = 1e-6, 1e9
-KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "send-recv")
+KINDS = (
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "broadcast",
+    "reduce",
+    "send-recv",
+)
 
-# tuning.cc: baseLat and hwLat (us) by algorithm, for LL, LL128, Simple. NET is a hop between servers.
+# tuning.cc: baseLat and hwLat (us) by algorithm, for LL, LL128, Simple. NET is a hop between
+# servers.
 BASE = {"ring": (6.6, 14.0, 8.4), "tree": (6.8, 14.0, 8.4)}
 NVLINK_HOP = {"ring": (0.6, 1.9, 3.4), "tree": (0.6, 1.25, 4.0)}
 NET_HOP = {"ring": (2.7, 4.0, 14.0), "tree": (5.0, 8.5, 14.0)}
 NVLS_NET_HOP = 18.0
-# tuning.cc: rate of a protocol as a share of the links' (LL128 moves 120 of 128 bytes; trees reduce on the way).
+# tuning.cc: rate of a protocol as a share of the links' (LL128 moves 120 of 128 bytes; trees reduce
+# on the way).
 RING_SHARE = (0.5, 0.92, 1.0)
 TREE_SHARE = (1 / 3.8, 7 / 9, 0.92)
 
 
 @dataclass(frozen=True)
 class NcclTuning:
-    """What NCCL knows of an architecture: NVLink share it plans with, LL's most bytes/s on 1, 2, more servers, NVLS share.
+    """What NCCL knows of an architecture: NVLink share it plans with, LL's most bytes/s on 1, 2,
+    more servers, NVLS share.
 
-    nvlink_share: topo.h SMxx_NVLINK_BW over the data sheet's rate of a link (20 of 25, 20.6 of 25, 40.1 of 50 GB/s);
-    ll_most: tuning.cc llMaxBws; nvls_share: tuning.cc nvlsEfficiency, 0 where the NVSwitch cannot reduce.
+    nvlink_share: topo.h SMxx_NVLINK_BW over the data sheet's rate of a link (20 of 25, 20.6 of 25,
+    40.1 of 50 GB/s);
+    ll_most: tuning.cc llMaxBws; nvls_share: tuning.cc nvlsEfficiency, 0 where the NVSwitch cannot
+    reduce.
     """
 
     nvlink_share: float
@@ -59,30 +77,37 @@ BLACKWELL = NcclTuning(40.1 / 50, (282 * GB, 90 * GB, 70 * GB), 0.74)
 
 
 def tuning_of(gpu: Gpu) -> NcclTuning:
-    """The architecture behind a GPU's name: A for Ampere and Ada, H for Hopper, B and GB for Blackwell."""
+    """The architecture behind a GPU's name: A for Ampere and Ada, H for Hopper, B and GB for
+    Blackwell.
+    """
     return {"H": HOPPER, "B": BLACKWELL, "G": BLACKWELL}.get(gpu.name[0].upper(), AMPERE)
 
 
-# Fitted on aiconfigurator's NCCL 2.27.3 table of 8 H100 (ai-dynamo/aiconfigurator systems/data/h100_sxm/comm/nccl):
+# Fitted on aiconfigurator's NCCL 2.27.3 table of 8 H100 (ai-dynamo/aiconfigurator
+# systems/data/h100_sxm/comm/nccl):
 REACHED = 0.97  # of the rate NCCL plans with, by any algorithm
-NVLS_START = 70 * US  # NCCL plans with 25; it is the rest of a time whose other part grows with the bytes
+# NCCL plans with 25; it is the rest of a time whose other part grows with the bytes
+NVLS_START = 70 * US
 P2P_START = {"LL": 6.6 * US, "Simple": 13 * US}  # a group of sends and receives, the all-to-all
 P2P_LL_RATE = 20 * GB  # ... and what LL moves there
-COPY_SHARE = 0.3  # of the HBM's peak: a rank's own part is read and written within its memory, by NCCL's few SMs
-# Of a NIC's line rate: slope of DeepEP's low-latency times on two servers, 47.2 to 49.7 of 50 GB/s (aiconfigurator
-# systems/data/h100_sxm/comm/sglang), headers included.
+# of the HBM's peak: a rank's own part is read and written within its memory, by NCCL's few SMs
+COPY_SHARE = 0.3
+# Of a NIC's line rate: slope of DeepEP's low-latency times on two servers, 47.2 to 49.7 of 50 GB/s
+# (aiconfigurator systems/data/h100_sxm/comm/sglang), headers included.
 NIC_REACHED = 0.95
-# ... and by one pair of GPUs through one NIC, one proxy thread and channel: 32 to 36 of 50 GB/s between 8 and 64 MB
-# (microsoft/vidur data/profiling/network/h100_dgx/send_recv.csv).
+# ... and by one pair of GPUs through one NIC, one proxy thread and channel: 32 to 36 of 50 GB/s
+# between 8 and 64 MB (microsoft/vidur data/profiling/network/h100_dgx/send_recv.csv).
 NIC_ONE_PAIR = 0.70
-# Calling NCCL from PyTorch and waiting on the host: what 8 H200 need beyond NCCL's own 15 us for 32 kB
-# (stas00/ml-engineering network, all_reduce_bench). Captured in a CUDA graph it is 0.
+# Calling NCCL from PyTorch and waiting on the host: what 8 H200 need beyond NCCL's own 15 us for 32
+# kB (stas00/ml-engineering network, all_reduce_bench). Captured in a CUDA graph it is 0.
 HOST_LAUNCH = 25 * US
 
 
 @dataclass(frozen=True)
 class Network:
-    """What joins GPUs: `domain` of them share NVLink, beyond it each has `nic_bps` of NICs; seconds of a `launch`."""
+    """What joins GPUs: `domain` of them share NVLink, beyond it each has `nic_bps` of NICs; seconds
+    of a `launch`.
+    """
 
     gpu: Gpu
     nic_bps: float
@@ -106,8 +131,12 @@ class Network:
         return self.gpu.hbm_bytes_per_s * COPY_SHARE
 
 
-def network(gpu: Gpu, nic_bps: float | None = None, domain: int | None = None, launch: float = 0.0) -> Network:
-    """The network of servers of `gpu` as in the catalog, or with other NICs (bit/s a GPU) or another NVLink domain."""
+def network(
+    gpu: Gpu, nic_bps: float | None = None, domain: int | None = None, launch: float = 0.0
+) -> Network:
+    """The network of servers of `gpu` as in the catalog, or with other NICs (bit/s a GPU) or
+    another NVLink domain.
+    """
     return Network(gpu, nic_bps or gpu.nic_bps, domain or gpu.nvlink_gpus, launch, tuning_of(gpu))
 
 
@@ -121,7 +150,8 @@ class RankGroup:
     def __post_init__(self):
         if not 1 <= self.servers <= self.gpus:
             raise RFabricError(
-                f"a group of {self.gpus} GPUs in {self.servers} servers: every server needs a GPU; use 1 to {self.gpus}"
+                f"a group of {self.gpus} GPUs in {self.servers} servers: every server needs a "
+                f"GPU; use 1 to {self.gpus}"
             )
 
     @property
@@ -131,7 +161,9 @@ class RankGroup:
 
 
 def group_of(gpus: int | Sequence[int] | RankGroup, net: Network) -> RankGroup:
-    """A count of GPUs that fill one NVLink domain after the other, or the GPU numbers themselves, as a RankGroup."""
+    """A count of GPUs that fill one NVLink domain after the other, or the GPU numbers themselves,
+    as a RankGroup.
+    """
     if isinstance(gpus, RankGroup):
         return gpus
     if isinstance(gpus, int):
@@ -140,9 +172,14 @@ def group_of(gpus: int | Sequence[int] | RankGroup, net: Network) -> RankGroup:
 
 
 def collective_seconds(
-    kind: str, size: float, gpus: int | Sequence[int] | RankGroup, net: Network, algorithm: str | None = None
+    kind: str,
+    size: float,
+    gpus: int | Sequence[int] | RankGroup,
+    net: Network,
+    algorithm: str | None = None,
 ) -> float:
-    """Seconds of one collective of `size` bytes, all ranks ready at once, nothing else on the links.
+    """Seconds of one collective of `size` bytes, all ranks ready at once, nothing else on the
+    links.
 
     algorithm: the fastest when None; else one of `algorithms(kind, ...)`.
     """
@@ -155,7 +192,9 @@ def collective_seconds(
     if algorithm is None:
         return net.launch + min(seconds_by[name] for name in seconds_by if name not in ON_REQUEST)
     if algorithm not in seconds_by:
-        raise RFabricError(f"{kind} has no algorithm {algorithm!r} for {group}; there are {', '.join(seconds_by)}")
+        raise RFabricError(
+            f"{kind} has no algorithm {algorithm!r} for {group}; there are {', '.join(seconds_by)}"
+        )
     return net.launch + seconds_by[algorithm]
 
 
@@ -185,11 +224,20 @@ def bus_factor(kind: str, gpus: int) -> float:
     1.75
     """
     share = (gpus - 1) / gpus
-    return {"all-reduce": 2 * share, "all-gather": share, "reduce-scatter": share, "all-to-all": share}.get(kind, 1.0)
+    return {
+        "all-reduce": 2 * share,
+        "all-gather": share,
+        "reduce-scatter": share,
+        "all-to-all": share,
+    }.get(kind, 1.0)
 
 
 def bus_bandwidth(
-    kind: str, size: float, gpus: int | Sequence[int] | RankGroup, net: Network, algorithm: str | None = None
+    kind: str,
+    size: float,
+    gpus: int | Sequence[int] | RankGroup,
+    net: Network,
+    algorithm: str | None = None,
 ) -> float:
     """Bytes/s of a collective as nccl-tests report them: bus bandwidth."""
     group = group_of(gpus, net)
@@ -201,7 +249,9 @@ def _all_reduce(size: float, group: RankGroup, net: Network) -> dict[str, float]
     seconds = {"ring": _ring(2, size, group, net), "tree": _tree(size, group, net)}
     steps = 2 * log2(group.gpus) * _hop("ring", 2, group)
     share = 2 * (group.gpus - 1) / group.gpus
-    seconds["halving-doubling"] = BASE["ring"][2] * US + steps + share * size / _ring_rate(group, net)
+    seconds["halving-doubling"] = (
+        BASE["ring"][2] * US + steps + share * size / _ring_rate(group, net)
+    )
     if net.tuning.nvls_share and group.local > 1:
         seconds["nvls" if group.servers == 1 else "nvls-tree"] = _nvls(size, group, net)
     return seconds
@@ -226,7 +276,9 @@ def _ring(rounds: int, size: float, group: RankGroup, net: Network) -> float:
 
 
 def _tree(size: float, group: RankGroup, net: Network) -> float:
-    """Double binary trees over servers, a chain inside each: two servers exchange once, more pass on to two others."""
+    """Double binary trees over servers, a chain inside each: two servers exchange once, more pass
+    on to two others.
+    """
     m = group.servers
     sent = 2 * size
     return min(
@@ -241,7 +293,9 @@ def _tree(size: float, group: RankGroup, net: Network) -> float:
 
 
 def _nvls(size: float, group: RankGroup, net: Network) -> float:
-    """The NVSwitch reduces and multicasts: a GPU sends its buffer once and its part of the sum once; then over rails."""
+    """The NVSwitch reduces and multicasts: a GPU sends its buffer once and its part of the sum
+    once; then over rails.
+    """
     inside = size * (1 + 1 / group.local) / (net.nvlink * net.tuning.nvls_share)
     if group.servers == 1:
         return NVLS_START + inside
@@ -269,13 +323,18 @@ def _all_to_all(size: float, group: RankGroup, net: Network) -> dict[str, float]
     start = P2P_START["Simple"] + NET_HOP["ring"][2] * US
     direct = start + max(inside / net.nvlink, outside / net.nic) + own
     gathered = (local - 1) / local * size / net.nvlink
-    return {"direct": direct, "hierarchical": start + NVLINK_HOP["ring"][2] * US + gathered + outside / net.nic + own}
+    return {
+        "direct": direct,
+        "hierarchical": start + NVLINK_HOP["ring"][2] * US + gathered + outside / net.nic + own,
+    }
 
 
 def _send(size: float, group: RankGroup, net: Network) -> dict[str, float]:
     if group.servers == 1:
         slow = P2P_START["LL"] + size / P2P_LL_RATE
-        return {"direct": min(slow, (BASE["ring"][2] + NVLINK_HOP["ring"][2]) * US + size / net.nvlink)}
+        return {
+            "direct": min(slow, (BASE["ring"][2] + NVLINK_HOP["ring"][2]) * US + size / net.nvlink)
+        }
     rate = bytes_in(net.nic_bps, 1) * NIC_ONE_PAIR
     return {"direct": (BASE["ring"][2] + NET_HOP["ring"][2]) * US + size / rate}
 

@@ -1,7 +1,8 @@
-"""The fields of a config under all their spellings, which were read, and what is wrong with those that were not.
+"""The fields of a config under all their spellings, which were read, and what is wrong with those
+that were not.
 
-SPELLINGS says under which names a fact is looked for. What changes an architecture and was not read is an error that names the
-field, whatever the model type.
+SPELLINGS says under which names a fact is looked for. What changes an architecture and was not read
+is an error that names the field, whatever the model type.
 """
 
 import json
@@ -16,26 +17,69 @@ SPELLINGS = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "hidden": ("hidden_size", "n_embd", "d_model", "n_embed"),
     "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", "multi_query_group_num"),
+    "kv_heads": (
+        "num_key_value_heads",
+        "num_kv_heads",
+        "n_head_kv",
+        "kv_n_heads",
+        "multi_query_group_num",
+    ),
     "head_dim": ("head_dim", "attention_head_dim", "kv_channels"),
     "intermediate": ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"),
     "vocab": ("vocab_size", "padded_vocab_size"),
-    "context": ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length",
-                "model_max_length", "n_ctx"),
+    "context": (
+        "max_position_embeddings",
+        "n_positions",
+        "max_seq_len",
+        "max_sequence_length",
+        "seq_length",
+        "model_max_length",
+        "n_ctx",
+    ),
     "experts": ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"),
-    "per_token": ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "moe_top_k", "moe_k"),
+    "per_token": (
+        "num_experts_per_tok",
+        "num_experts_per_token",
+        "experts_per_token",
+        "moe_topk",
+        "moe_top_k",
+        "moe_k",
+    ),
     "expert_columns": ("moe_intermediate_size", "expert_ffn_hidden_size"),
-    "shared_columns": ("shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size"),
-    "shared": ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts"),
+    "shared_columns": (
+        "shared_expert_intermediate_size",
+        "shared_intermediate_size",
+        "moe_shared_expert_intermediate_size",
+    ),
+    "shared": (
+        "n_shared_experts",
+        "num_shared_experts",
+        "num_shared_expert",
+        "moe_num_shared_experts",
+    ),
     "next_layers": ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_layers"),
     "dtype": ("dtype", "torch_dtype"),
-    "qkv_bias": ("attention_bias", "use_qkv_bias", "add_qkv_bias", "qkv_bias", "use_bias", "bias", "add_bias_linear"),
+    "qkv_bias": (
+        "attention_bias",
+        "use_qkv_bias",
+        "add_qkv_bias",
+        "qkv_bias",
+        "use_bias",
+        "bias",
+        "add_bias_linear",
+    ),
     "mlp_bias": ("mlp_bias", "use_bias", "bias", "add_bias_linear"),
-    "activation": ("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "ffn_act_fn"),
+    "activation": (
+        "hidden_act",
+        "hidden_activation",
+        "activation_function",
+        "mlp_hidden_act",
+        "ffn_act_fn",
+    ),
     "dense_columns": ("intermediate_size_mlp",),
     "qk_norm": ("use_qk_norm", "qk_layernorm"),
     "indexer": ("index_n_heads",),
-}  # fmt: skip
+}
 
 # Fields that change no shape: training, tokens, numerics, routing scores, positions.
 _HARMLESS = re.compile(
@@ -56,7 +100,8 @@ _HARMLESS = re.compile(
     .*expert_(bias|assignment)|initial_context_length|_?attn_logit.*|query_pre_attn_scalar|tie_word_embeddings|seq_aux|training_.*""",
     re.VERBOSE,
 )
-# Fields whose names tell that they change a shape: an error unless they were understood, also in known model types.
+# Fields whose names tell that they change a shape: an error unless they were understood, also in
+# known model types.
 _CHANGES = re.compile(
     r"""ssm|mamba|linear_|lightning|delta|rwkv|recurren|retention|hyena|conv_|cross_attention|encoder|lora_rank|expert|moe|index_|
     altup|laurel|per_layer|block_config|hybrid|pattern|hc_|engram|state_size|kv_share|shared_kv|type_list|memory|latent|num_.*layers|
@@ -91,7 +136,11 @@ class Fields:
     def said(self, fact: str) -> dict[str, object]:
         """The spellings of `fact` that the config has, with their values."""
         self.used.update(SPELLINGS[fact])
-        return {key: same_value(self.values[key]) for key in SPELLINGS[fact] if self.values.get(key) is not None}
+        return {
+            key: same_value(self.values[key])
+            for key in SPELLINGS[fact]
+            if self.values.get(key) is not None
+        }
 
     def get(self, fact: str, default: object = None) -> Any:
         """The value of `fact`; RFabricError where two spellings of it disagree."""
@@ -106,7 +155,8 @@ class Fields:
         value = self.get(fact, default)
         if value is None:
             raise RFabricError(
-                f"model {self.name}: its config lacks {SPELLINGS[fact][0]}; give the published config.json"
+                f"model {self.name}: its config lacks {SPELLINGS[fact][0]}; give the published "
+                "config.json"
             )
         if isinstance(value, bool) or not isinstance(value, int):
             key = next(iter(self.said(fact)))
@@ -122,43 +172,74 @@ class Fields:
 
 
 def _flat(config: dict) -> dict:
-    """A config with the part of its language model laid open, which multimodal models and some others nest."""
+    """A config with the part of its language model laid open, which multimodal models and some
+    others nest.
+    """
     for part in ("thinker_config", "text_config", "llm_config", "language_config"):
         inner = config.get(part)
         if isinstance(inner, dict):
             around = {key: config[key] for key in _AROUND if config.get(key) is not None}
-            config = around | {key: value for key, value in inner.items() if value is not None or key not in around}
+            config = around | {
+                key: value for key, value in inner.items() if value is not None or key not in around
+            }
     flat = dict(config)
     for part in ("attn_config", "ffn_config"):
         inner = flat.pop(part, None)
-        flat |= {key: value for key, value in inner.items() if key not in flat} if isinstance(inner, dict) else {}
+        flat |= (
+            {key: value for key, value in inner.items() if key not in flat}
+            if isinstance(inner, dict)
+            else {}
+        )
     return flat
 
 
-# What the class around a language model may say of it; the rest of its fields are those of encoders and of glue.
+# What the class around a language model may say of it; the rest of its fields are those of encoders
+# and of glue.
 _AROUND = (
-    "model_type", "tie_word_embeddings", "torch_dtype", "dtype", "quantization_config", "vocab_size", "max_position_embeddings",
+    "model_type",
+    "tie_word_embeddings",
+    "torch_dtype",
+    "dtype",
+    "quantization_config",
+    "vocab_size",
+    "max_position_embeddings",
     "text_config",
-)  # fmt: skip
+)
 
 
 def same_value(value: object) -> object:
     """The one value of a list that repeats it a layer, else the value as it is."""
-    return value[0] if isinstance(value, list) and value and all(v == value[0] for v in value) else value
+    return (
+        value[0]
+        if isinstance(value, list) and value and all(v == value[0] for v in value)
+        else value
+    )
 
 
 def check_understood(fields: Fields, kind: str, known: bool) -> tuple[str, ...]:
-    """RFabricError naming the fields that change a shape and were not understood; notes on what was passed over."""
-    rest = {k: v for k, v in fields.values.items() if k not in fields.used and v not in (None, False, 0, [], {}, "")}
-    rest = {k: v for k, v in rest.items() if not _HARMLESS.fullmatch(k) and same_value(v) not in (None, False)}
-    if kind.startswith("minimax") and same_value(rest.get("attn_type_list")) == 1:  # softmax attention in all layers
+    """RFabricError naming the fields that change a shape and were not understood; notes on what was
+    passed over.
+    """
+    rest = {
+        k: v
+        for k, v in fields.values.items()
+        if k not in fields.used and v not in (None, False, 0, [], {}, "")
+    }
+    rest = {
+        k: v
+        for k, v in rest.items()
+        if not _HARMLESS.fullmatch(k) and same_value(v) not in (None, False)
+    }
+    # softmax attention in all layers
+    if kind.startswith("minimax") and same_value(rest.get("attn_type_list")) == 1:
         del rest["attn_type_list"]
     bad = [key for key in rest if not known or _CHANGES.search(key)]
     if bad:
         said = ", ".join(f"{key} {_short(rest[key])}" for key in bad)
         raise RFabricError(
-            f"model {fields.name}: model_type {kind!r} with {said} is not modelled: what that changes is not known; "
-            f"{likely_families(kind)} are, with the fields of their published configs"
+            f"model {fields.name}: model_type {kind!r} with {said} is not modelled: what that "
+            f"changes is not known; {likely_families(kind)} are, with the fields of their "
+            "published configs"
         )
     return () if known else (f"model_type {kind} is not known by name: read as its fields say",)
 

@@ -1,10 +1,14 @@
-"""Published `config.json` files as `Model`s: the families of decoders in use and the spellings they give the same facts.
+"""Published `config.json` files as `Model`s: the families of decoders in use and the spellings they
+give the same facts.
 
-    model_of(config, name)    FAMILIES[model_type] says what the class of that name does and no field tells (biases, norms, gates);
-                              SPELLINGS says under which names a fact is looked for; all else is in the fields
+    model_of(config, name)  FAMILIES[model_type] says what the class of that name does and no field
+                            tells (biases, norms, gates);
+                            SPELLINGS says under which names a fact is looked for; all else is in
+                            the fields
 
-What changes an architecture and is not understood is an error that names the field, whatever the model type. An unknown model_type
-is read as its fields say if all of them are understood, and the model notes it. Source of FAMILIES: the classes in transformers.
+What changes an architecture and is not understood is an error that names the field, whatever the
+model type. An unknown model_type is read as its fields say if all of them are understood, and the
+model notes it. Source of FAMILIES: the classes in transformers.
 """
 
 import json
@@ -42,11 +46,16 @@ def model_of(config: dict, name: str) -> Model:
 
 
 def _notes(config: dict) -> tuple[str, ...]:
-    apart = [key.removesuffix("_config") for key in ("vision_config", "audio_config") if config.get(key)]
+    apart = [
+        key.removesuffix("_config") for key in ("vision_config", "audio_config") if config.get(key)
+    ]
     notes = (f"its parts for {' and '.join(apart)} are not counted",) if apart else ()
     if config.get("index_topk"):
         notes += (
-            f"attention counts all tokens before one, not only the {config['index_topk']} that its indexer picks",
+            (
+                f"attention counts all tokens before one, not only the {config['index_topk']} that "
+                "its indexer picks"
+            ),
         )
     return notes
 
@@ -54,17 +63,27 @@ def _notes(config: dict) -> tuple[str, ...]:
 def _published(fields: Fields) -> dict[str, float]:
     """The parameters that its maker states, which the configs in traffic/models carry."""
     said = fields.raw("_published", {})
-    return {f"published_{k.removeprefix('total_')}": v for k, v in said.items()} if isinstance(said, dict) else {}
+    return (
+        {f"published_{k.removeprefix('total_')}": v for k, v in said.items()}
+        if isinstance(said, dict)
+        else {}
+    )
 
 
 def _family(fields: Fields, kind: object) -> Family:
     if not isinstance(kind, str) or kind in OTHERS or fields.raw("is_encoder_decoder", False):
-        raise RFabricError(f"model {fields.name}: model_type {kind!r} is not modelled; {likely_families(kind)} are")
-    return _as_configured(fields, known_family(kind) or Family(gated=_is_gated(fields, kind), mixture=True))
+        raise RFabricError(
+            f"model {fields.name}: model_type {kind!r} is not modelled; {likely_families(kind)} are"
+        )
+    return _as_configured(
+        fields, known_family(kind) or Family(gated=_is_gated(fields, kind), mixture=True)
+    )
 
 
 def _is_gated(fields: Fields, kind: str) -> bool:
-    """Whether the MLP of an unknown class has a gate, which its activation tells: SiLU comes with one, ReLU without."""
+    """Whether the MLP of an unknown class has a gate, which its activation tells: SiLU comes with
+    one, ReLU without.
+    """
     activation = fields.get("activation", "")
     activation = str(activation.get("name") if isinstance(activation, dict) else activation).lower()
     if "glu" in activation or activation in ("silu", "swish"):
@@ -72,8 +91,8 @@ def _is_gated(fields: Fields, kind: str) -> bool:
     if activation.startswith("relu"):
         return False
     raise RFabricError(
-        f"model {fields.name}: model_type {kind!r} is not modelled, and hidden_act {activation!r} does not tell whether its "
-        f"MLP is gated; {likely_families(kind)} are"
+        f"model {fields.name}: model_type {kind!r} is not modelled, and hidden_act "
+        f"{activation!r} does not tell whether its MLP is gated; {likely_families(kind)} are"
     )
 
 
@@ -85,7 +104,9 @@ def _as_configured(fields: Fields, family: Family) -> Family:
         else fields.raw("attention_bias")
     )
     if on is not None:
-        family = replace(family, bias=(family.bias or _BIAS_KIND[_first_key(fields, "qkv_bias")]) if on else "")
+        family = replace(
+            family, bias=(family.bias or _BIAS_KIND[_first_key(fields, "qkv_bias")]) if on else ""
+        )
     mlp = fields.said("mlp_bias")
     if mlp:
         family = replace(family, mlp_bias=bool(next(iter(mlp.values()))))
@@ -93,7 +114,11 @@ def _as_configured(fields: Fields, family: Family) -> Family:
         family = replace(family, bias="all", mlp_bias=True, norm_bias=True)
     if fields.raw("learned_pos_emb") is False or fields.raw("alibi", False):
         family = replace(family, learned=None)
-    if fields.get("qk_norm") and not family.qk_norm and fields.raw("model_type") not in ("llama4", "llama4_text"):
+    if (
+        fields.get("qk_norm")
+        and not family.qk_norm
+        and fields.raw("model_type") not in ("llama4", "llama4_text")
+    ):
         family = replace(family, qk_norm="wide" if family.norms == 1 else "head")
     if fields.raw("scale_qk") is not None:
         raise RFabricError(f"model {fields.name}: scale_qk is not modelled; leave it out")
@@ -116,7 +141,9 @@ def _norms(fields: Fields, family: Family) -> int:
     new, beside = fields.raw("new_decoder_architecture"), fields.raw("parallel_attn")
     if fields.raw("model_type") != "falcon":
         return family.norms
-    return fields.number("num_ln_in_parallel_attn", 2) if new else 1 if beside or beside is None else 2
+    return (
+        fields.number("num_ln_in_parallel_attn", 2) if new else 1 if beside or beside is None else 2
+    )
 
 
 def _shape(fields: Fields) -> dict[str, int]:
@@ -126,13 +153,19 @@ def _shape(fields: Fields) -> dict[str, int]:
     for fact in ("hidden", "heads"):
         if not set(SPELLINGS[fact]) & set(fields.values):
             raise RFabricError(
-                f"model {fields.name}: its config lacks {SPELLINGS[fact][0]}; give the published config.json"
+                f"model {fields.name}: its config lacks {SPELLINGS[fact][0]}; give the "
+                "published config.json"
             )
     wrong = [v for v in (hidden, heads) if isinstance(v, bool) or not isinstance(v, int) or v < 1]
     if wrong:
-        raise RFabricError(f"model {fields.name}: hidden_size and num_attention_heads must be whole numbers above 0")
+        raise RFabricError(
+            f"model {fields.name}: hidden_size and num_attention_heads must be "
+            "whole numbers above 0"
+        )
     if fields.raw("word_embed_proj_dim", hidden) != hidden:
-        raise RFabricError(f"model {fields.name}: word_embed_proj_dim is not modelled beside hidden_size {hidden}")
+        raise RFabricError(
+            f"model {fields.name}: word_embed_proj_dim is not modelled beside hidden_size {hidden}"
+        )
     return {
         "layers": layers,
         "hidden": hidden,
@@ -156,7 +189,9 @@ def _kv_heads(fields: Fields, heads: int) -> int:
 
 
 def _columns(fields: Fields, hidden: int) -> int:
-    """Columns of the MLP; older models give a ratio, or mean four times as many as the hidden size."""
+    """Columns of the MLP; older models give a ratio, or mean four times as many as the hidden
+    size.
+    """
     expansion = fields.raw("expansion_ratio")
     if fields.get("dense_columns"):
         fields.get("intermediate")
@@ -173,16 +208,26 @@ def _windows(fields: Fields, family: Family, layers: int) -> dict[str, int]:
     kinds = fields.raw("layer_types", [])
     used = fields.raw("use_sliding_window", True)
     strange = (
-        sorted({str(kind) for kind in kinds} - {"full_attention", "attention", *_WINDOWED, *_LINEAR}) if kinds else []
+        sorted(
+            {str(kind) for kind in kinds} - {"full_attention", "attention", *_WINDOWED, *_LINEAR}
+        )
+        if kinds
+        else []
     )
     if strange or (_LINEAR & set(kinds) and not family.hybrid):
-        raise RFabricError(f"model {fields.name}: layer_types {', '.join(strange or _LINEAR)} is not modelled")
+        raise RFabricError(
+            f"model {fields.name}: layer_types {', '.join(strange or _LINEAR)} is not modelled"
+        )
     if not window or not used or isinstance(window, list):
         return {}
     if kinds:
         number = sum(kind in _WINDOWED for kind in kinds)
     else:
-        every = every if isinstance(every, int) and not isinstance(every, bool) and every else family.window_every
+        every = (
+            every
+            if isinstance(every, int) and not isinstance(every, bool) and every
+            else family.window_every
+        )
         number = layers if every == 1 else layers - layers // every
     return {"window": int(window), "windowed": number} if number else {}
 
@@ -193,11 +238,16 @@ _WINDOWED, _LINEAR = {"sliding_attention", "chunked_attention"}, {"linear_attent
 def _vectors(family: Family, m: Model) -> dict[str, int]:
     """Norms and biases: in all layers, outside of them, and rows of learned positions."""
     norm = m.hidden * (1 + family.norm_bias)
-    own = m.layers - (m.experts.layers if m.experts else 0) if m.mlp_layers is None else m.mlp_layers
+    own = (
+        m.layers - (m.experts.layers if m.experts else 0) if m.mlp_layers is None else m.mlp_layers
+    )
     mlp = ((1 + m.gated) * m.intermediate + m.hidden) * own if family.mlp_bias else 0
     return {
-        "vectors": m.layers * family.norms * norm + m.kv_layers * _attention_vectors(family, m) + mlp,
-        "once": norm * ((family.norms > 0) + family.embedding_norm) + (m.vocab if family.head_bias else 0),
+        "vectors": m.layers * family.norms * norm
+        + m.kv_layers * _attention_vectors(family, m)
+        + mlp,
+        "once": norm * ((family.norms > 0) + family.embedding_norm)
+        + (m.vocab if family.head_bias else 0),
         "positions": 0 if family.learned is None else m.context + family.learned,
     }
 

@@ -1,13 +1,18 @@
-"""How long tokens take to their experts and back: the dispatch and combine kernels of DeepEP, github.com/deepseek-ai/DeepEP.
+"""How long tokens take to their experts and back: the dispatch and combine kernels of DeepEP,
+github.com/deepseek-ai/DeepEP.
 
-    normal        a token crosses once to each server that holds one of its experts (NIC), then goes on over NVLink:
-                  seconds = start + max(NIC bytes / NIC, NIC bytes / what the SMs forward, NVLink bytes / NVLink)
-    low latency   a token goes straight to each of its experts: topk copies, over NVLink in the server, over the NIC beyond
+    normal       a token crosses once to each server that holds one of its experts (NIC), then goes
+                 on over NVLink:
+                 seconds = start + max(NIC bytes / NIC, NIC bytes / what the SMs forward, NVLink
+                 bytes / NVLink)
+    low latency  a token goes straight to each of its experts: topk copies, over NVLink in the
+                 server, over the NIC beyond
 
-Dispatch carries fp8 (one fp32 scale for 128 values), combine bf16. Experts are drawn evenly; DeepSeek-V3's routing keeps a
-token within 4 servers. Sizes bytes, times seconds. Source of the layout of times: aiconfigurator
-(ai-dynamo/aiconfigurator systems/data/h100_sxm/comm/sglang, 8 and 16 H100), on which the constants are fitted; the table of
-DeepEP's README (H800, 8 to 64 GPUs) is for checking.
+Dispatch carries fp8 (one fp32 scale for 128 values), combine bf16. Experts are drawn evenly;
+DeepSeek-V3's routing keeps a token within 4 servers. Sizes bytes, times seconds. Source of the
+layout of times: aiconfigurator (ai-dynamo/aiconfigurator systems/data/h100_sxm/comm/sglang, 8 and
+16 H100), on which the constants are fitted; the table of DeepEP's README (H800, 8 to 64 GPUs) is
+for checking.
 """
 
 from dataclasses import dataclass
@@ -43,14 +48,25 @@ class Exchange:
 
 
 def exchange_seconds(
-    what: Exchange, direction: str, group: RankGroup, net: Network, mode: str = "normal", sms: int = DEFAULT_SMS
+    what: Exchange,
+    direction: str,
+    group: RankGroup,
+    net: Network,
+    mode: str = "normal",
+    sms: int = DEFAULT_SMS,
 ) -> float:
-    """Seconds of one `dispatch` or `combine` in `normal` or `low-latency` mode, every GPU of `group` with as many tokens."""
+    """Seconds of one `dispatch` or `combine` in `normal` or `low-latency` mode, every GPU of
+    `group` with as many tokens.
+    """
     if (mode, direction) not in STARTS:
-        raise RFabricError(f"no exchange {mode!r} {direction!r}; there are {', '.join(' '.join(k) for k in STARTS)}")
+        raise RFabricError(
+            f"no exchange {mode!r} {direction!r}; there are "
+            f"{', '.join(' '.join(k) for k in STARTS)}"
+        )
     if what.experts < group.gpus:
         raise RFabricError(
-            f"{what.experts} experts on {group.gpus} GPUs leave some without; use {what.experts} at most"
+            f"{what.experts} experts on {group.gpus} GPUs leave some without; use "
+            f"{what.experts} at most"
         )
     start = STARTS[mode, direction][group.servers > 1]
     nvlink, nic = _copies(what, group, mode)

@@ -1,4 +1,5 @@
-"""The families of decoders in use: what the class of a model type does and no field of its config tells.
+"""The families of decoders in use: what the class of a model type does and no field of its config
+tells.
 
 Source: the classes in transformers.
 """
@@ -11,10 +12,14 @@ from dataclasses import dataclass, replace
 class Family:
     """What a class of models does where its config is silent.
 
-    bias: of `qkv`, of `all` four projections of attention, or none; a config may switch it. mlp_bias: so the MLP.
-    norms: a layer, each with a bias where `norm_bias`; qk_norm: one weight a column of a `head`, or of all heads (`wide`).
-    learned: a table of positions, so many rows longer than the context. window_every: each n-th layer sees all, 1: none does.
-    shared_gate, router_bias, sinks, attention_gate, head_bias, embedding_norm: parameters that only such classes have.
+    bias: of `qkv`, of `all` four projections of attention, or none; a config may switch it.
+    mlp_bias: so the MLP.
+    norms: a layer, each with a bias where `norm_bias`; qk_norm: one weight a column of a `head`, or
+    of all heads (`wide`).
+    learned: a table of positions, so many rows longer than the context. window_every: each n-th
+    layer sees all, 1: none does.
+    shared_gate, router_bias, sinks, attention_gate, head_bias, embedding_norm: parameters that only
+    such classes have.
     hybrid: what stands in the place of attention in some layers.
     """
 
@@ -47,7 +52,9 @@ _GEMMA3 = Family(norms=4, qk_norm="head", tied=True, window_every=6)
 _GLM = Family(bias="qkv", norms=4)
 
 FAMILIES = {
-    **dict.fromkeys(("llama", "mistral", "ministral", "granite", "smollm3", "baichuan", "yi", "phi3"), _LLAMA),
+    **dict.fromkeys(
+        ("llama", "mistral", "ministral", "granite", "smollm3", "baichuan", "yi", "phi3"), _LLAMA
+    ),
     **dict.fromkeys(("internlm2", "internlm3"), _LLAMA),
     **dict.fromkeys(("mixtral", "granitemoe", "granitemoeshared"), Family(mixture=True)),
     "seed_oss": Family(bias="qkv"),
@@ -55,7 +62,9 @@ FAMILIES = {
     "qwen2_moe": Family(bias="qkv", mixture=True, shared_gate=True),
     "qwen3": _QWEN3,
     "qwen3_moe": replace(_QWEN3, mixture=True),
-    "qwen3_next": Family(qk_norm="head", mixture=True, shared_gate=True, attention_gate=True, hybrid="delta"),
+    "qwen3_next": Family(
+        qk_norm="head", mixture=True, shared_gate=True, attention_gate=True, hybrid="delta"
+    ),
     **dict.fromkeys(("deepseek_v3", "kimi_k2", "kimi_k25"), _DEEPSEEK),
     **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), _DEEPSEEK),
     "deepseek_v2": replace(_DEEPSEEK, router_bias=False),
@@ -102,7 +111,7 @@ FAMILIES = {
     "bloom": replace(_GPT, learned=None, embedding_norm=True),
     "mpt": Family(gated=False, tied=True, learned=0),
     "falcon": Family(gated=False, norms=2, norm_bias=True, tied=True),
-}  # fmt: skip
+}
 # Not decoders of this shape, whatever their fields look like.
 OTHERS = (
     "jetmoe",
@@ -132,7 +141,9 @@ _FROM_VISION = {
 def known_family(kind: str) -> Family | None:
     """The family of a model type; None where no class of that name is known."""
     names = kind, kind.removesuffix("_text")
-    return next((found[name] for name in names for found in (FAMILIES, _FROM_VISION) if name in found), None)
+    return next(
+        (found[name] for name in names for found in (FAMILIES, _FROM_VISION) if name in found), None
+    )
 
 
 def likely_families(kind: object) -> str:

@@ -1,11 +1,14 @@
-"""GPUs as data: peaks, memory, links, prices. Facts restated from data sheets and public tables in `catalog.csv`, where every
+"""GPUs as data: peaks, memory, links, prices.
+
+Facts restated from data sheets and public tables in `catalog.csv`, where every
 row names its source and a note says where sources disagree.
 
 >>> GPUS["H100"].bf16_flops, find_gpu("NVIDIA H100 80GB HBM3").name
 (989000000000000.0, 'H100')
 
-FLOP/s are dense. A server is what has its own NICs and host; `nvlink_gpus` share NVLink: 8 in most servers, the 72 of 18 servers
-in an NVL72 rack. HBM bytes are those a driver reports: the 80 GB of a data sheet are 80 GiB.
+FLOP/s are dense. A server is what has its own NICs and host; `nvlink_gpus` share NVLink: 8 in most
+servers, the 72 of 18 servers in an NVL72 rack. HBM bytes are those a driver reports: the 80 GB of a
+data sheet are 80 GiB.
 """
 
 import csv
@@ -16,16 +19,19 @@ from pathlib import Path
 from ..errors import RFabricError
 
 PRECISIONS = ("bf16", "fp8", "fp4")  # of tensor cores
-# github.com/ai-dynamo/aiconfigurator systems/h100_sxm.yaml: mem_bw_empirical_scaling_factor, the share
-# of a data sheet's HBM rate that kernels reach, and mem_empirical_constant_latency, the least one takes.
+# github.com/ai-dynamo/aiconfigurator systems/h100_sxm.yaml: mem_bw_empirical_scaling_factor, the
+# share of a data sheet's HBM rate that kernels reach, and mem_empirical_constant_latency, the least
+# one takes.
 HBM_SHARE, KERNEL_S = 0.80, 3e-6
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One kind of GPU: dense FLOP/s, HBM bytes and bytes/s, NVLink bytes/s one way, NIC bit/s a GPU, GPUs a server.
+    """One kind of GPU: dense FLOP/s, HBM bytes and bytes/s, NVLink bytes/s one way, NIC bit/s a
+    GPU, GPUs a server.
 
-    `*_matmul_flops`: what a tuned matmul was measured to reach, where it was. None: it has none, or none is published.
+    `*_matmul_flops`: what a tuned matmul was measured to reach, where it was. None: it has none, or
+    none is published.
     """
 
     name: str
@@ -49,7 +55,9 @@ class Gpu:
     def peak(self, precision: str = "bf16") -> float:
         """Dense FLOP/s at `bf16`, `fp8` or `fp4`; RFabricError where its tensor cores lack that."""
         if precision not in PRECISIONS:
-            raise RFabricError(f"precision {precision!r} is not known; use one of {', '.join(PRECISIONS)}")
+            raise RFabricError(
+                f"precision {precision!r} is not known; use one of {', '.join(PRECISIONS)}"
+            )
         flops = getattr(self, f"{precision}_flops")
         if flops is None:
             has = ", ".join(p for p in PRECISIONS if getattr(self, f"{p}_flops"))
@@ -57,7 +65,9 @@ class Gpu:
         return flops
 
     def matmul_share(self, precision: str = "bf16") -> float:
-        """Share of the peak that a tuned matmul reaches: measured, else the median over the GPUs that were."""
+        """Share of the peak that a tuned matmul reaches: measured, else the median over the GPUs
+        that were.
+        """
         done = getattr(self, f"{precision}_matmul_flops", None)
         if done:
             return done / self.peak(precision)
@@ -72,7 +82,8 @@ class Gpu:
 
 
 def find_gpu(text: str) -> Gpu | None:
-    """The GPU that `text` names in whatever spelling: `h100_sxm`, `DGX-H100`, `NVIDIA A100-SXM4-40GB`, `h200_8gpu_busbw`.
+    """The GPU that `text` names in whatever spelling: `h100_sxm`, `DGX-H100`, `NVIDIA
+    A100-SXM4-40GB`, `h200_8gpu_busbw`.
 
     None where it names none; the first where it names several.
 
@@ -84,7 +95,11 @@ def find_gpu(text: str) -> Gpu | None:
     if not found:
         return None
     kinds = [gpu for gpu in GPUS.values() if gpu.name.upper().split("-")[0] == found[1]]
-    marked = (gpu for gpu in kinds if "-" in gpu.name and gpu.name.upper().split("-")[1].rstrip("B") in wanted)
+    marked = (
+        gpu
+        for gpu in kinds
+        if "-" in gpu.name and gpu.name.upper().split("-")[1].rstrip("B") in wanted
+    )
     return next(marked, GPUS[found[1]])
 
 
@@ -101,10 +116,13 @@ def _catalog() -> dict[str, Gpu]:
 def _gpu(row: dict[str, str]) -> Gpu:
     made = {"int": int, "float": float, "str": str}
     kinds = {f.name: made.get(getattr(f.type, "__name__", ""), float) for f in fields(Gpu)}
-    return Gpu(**{key: kinds[key](value) for key, value in row.items() if value or kinds[key] is str})
+    return Gpu(
+        **{key: kinds[key](value) for key, value in row.items() if value or kinds[key] is str}
+    )
 
 
 GPUS = _catalog()
-# Longest names first; a letter before the name would make it another one, but for the x of `8xH100` and `DGXH100`.
+# Longest names first; a letter before the name would make it another one, but for the x of `8xH100`
+# and `DGXH100`.
 _KINDS = sorted({name.upper().split("-")[0] for name in GPUS}, key=len, reverse=True)
 _NAMES = re.compile(rf"(?<![A-WYZ])({'|'.join(_KINDS)})(?![0-9])")

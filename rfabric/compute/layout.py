@@ -12,7 +12,9 @@ ALL_REDUCES_PER_LAYER = 2
 
 @dataclass(frozen=True)
 class Layout:
-    """How GPUs share a model: tensor, pipeline (vp chunks a stage), context, expert, data; `sharded`: FSDP, ZeRO-3."""
+    """How GPUs share a model: tensor, pipeline (vp chunks a stage), context, expert, data;
+    `sharded`: FSDP, ZeRO-3.
+    """
 
     tp: int = 1
     pp: int = 1
@@ -28,14 +30,19 @@ class Layout:
                 raise RFabricError(f"layout: {f.name} {getattr(self, f.name)} must be 1 or more")
         if self.tp * self.cp * self.dp % self.ep:
             raise RFabricError(
-                f"layout: ep {self.ep} does not divide tp {self.tp} x cp {self.cp} x dp {self.dp}; use a divisor"
+                f"layout: ep {self.ep} does not divide tp {self.tp} x cp {self.cp} x dp "
+                f"{self.dp}; use a divisor"
             )
 
     @classmethod
     def over(cls, gpus: int, tp: int = 1, pp: int = 1, ep: int = 1) -> "Layout":
-        """So many GPUs, in as many data-parallel ranks as tp and pp leave; RFabricError where they do not divide."""
+        """So many GPUs, in as many data-parallel ranks as tp and pp leave; RFabricError where they
+        do not divide.
+        """
         if gpus % (tp * pp):
-            raise RFabricError(f"layout: {gpus} GPUs are not a multiple of tp {tp} x pp {pp}; use a multiple")
+            raise RFabricError(
+                f"layout: {gpus} GPUs are not a multiple of tp {tp} x pp {pp}; use a multiple"
+            )
         return cls(tp=tp, pp=pp, ep=ep, dp=gpus // (tp * pp))
 
     @property
@@ -50,15 +57,19 @@ class Layout:
 
 
 _KINDS = "TP|PP|EP|DP|CP|FSDP"
-_DEGREE = re.compile(rf"(?<![A-Za-z])({_KINDS})[=:_-]?(\d+)|(?<![A-Za-z0-9])(\d+)-?({_KINDS})(?![A-Za-z])", re.I)
+_DEGREE = re.compile(
+    rf"(?<![A-Za-z])({_KINDS})[=:_-]?(\d+)|(?<![A-Za-z0-9])(\d+)-?({_KINDS})(?![A-Za-z])", re.I
+)
 _COUNT = re.compile(r"\s*(\d+)(?:\s*[x×*]\s*(\d+))?\s*(?=$|[(,;]|gpus?\b|[abhg]+\d)", re.I)
 _TIMES = re.compile(r"\s*(\d+)\s*[x×*]\s*(?=[A-Za-z])")
 
 
 def layout(text: str) -> Layout:
-    """`16 (TP8)`, `EP8xPP2`, `TP8xDP2`, `2x8`, `4xTP2`: GPUs are what is counted, else the product of the degrees.
+    """`16 (TP8)`, `EP8xPP2`, `TP8xDP2`, `2x8`, `4xTP2`: GPUs are what is counted, else the product
+    of the degrees.
 
-    Experts are dealt within tp x cp x dp, as in Megatron: EP8xTP4 are 8 GPUs. RFabricError where it says none.
+    Experts are dealt within tp x cp x dp, as in Megatron: EP8xTP4 are 8 GPUs. RFabricError where it
+    says none.
 
     >>> layout("EP8xPP2").gpus
     16
@@ -71,5 +82,7 @@ def layout(text: str) -> Layout:
     gpus = (int(times[1]) if times else 1) * pp * max(within, ep) if degrees else 0
     gpus = int(counted[1]) * int(counted[2] or 1) if counted else gpus
     if gpus < 1:
-        raise RFabricError(f"layout {text!r} says neither GPUs nor degrees; write for example 16 (TP8) or EP8xPP2")
+        raise RFabricError(
+            f"layout {text!r} says neither GPUs nor degrees; write for example 16 (TP8) or EP8xPP2"
+        )
     return Layout.over(gpus, tp, pp, ep)

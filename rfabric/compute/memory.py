@@ -1,9 +1,12 @@
-"""What fits in HBM: KV cache beside the weights of an engine; parameters, states and activations of a training rank.
+"""What fits in HBM: KV cache beside the weights of an engine; parameters, states and activations of
+a training rank.
 
-    engine:    weights / (tp pp), those of experts / (ep pp), + KV cache / its shards + what CUDA and NCCL hold
+    engine:    weights / (tp pp), those of experts / (ep pp), + KV cache / its shards + what CUDA
+               and NCCL hold
     training:  the same shards with gradients and Adam's states + activations of pp micro-batches
 
-Bytes on one GPU unless said otherwise. A latent (MLA) cache has no heads to cut, so all tp GPUs hold all of it.
+Bytes on one GPU unless said otherwise. A latent (MLA) cache has no heads to cut, so all tp GPUs
+hold all of it.
 """
 
 from .gpus import Gpu
@@ -17,21 +20,32 @@ UTILISATION = 0.9
 RESERVED_BYTES = 3_758_096_384
 # fp32 master copy and two Adam moments: Rajbhandari et al., ZeRO, arXiv 1910.02054.
 OPTIMIZER_BYTES = 12
-# Activations a token and layer, in hidden bytes / tp, with sequence parallelism: selective recomputation (or flash
-# attention) and full recomputation. Korthikanti et al., arXiv 2205.05198, Table 2.
+# Activations a token and layer, in hidden bytes / tp, with sequence parallelism: selective
+# recomputation (or flash attention) and full recomputation. Korthikanti et al., arXiv 2205.05198,
+# Table 2.
 ACTIVATION_BYTES = {"selective": 34, "full": 2}
 
 
 def kv_capacity_tokens(
-    model: Model, gpu: Gpu, tp: int, utilisation: float, pp: int = 1, ep: int | None = None, precision: str = "bf16"
+    model: Model,
+    gpu: Gpu,
+    tp: int,
+    utilisation: float,
+    pp: int = 1,
+    ep: int | None = None,
+    precision: str = "bf16",
 ) -> int:
-    """Tokens of KV cache that tp x pp GPUs hold beside the weights; negative when the weights do not fit."""
+    """Tokens of KV cache that tp x pp GPUs hold beside the weights; negative when the weights do
+    not fit.
+    """
     weights = engine_weight_bytes(model, tp, pp, ep, precision)
     return int(room_for_kv(gpu, utilisation, weights) // kv_bytes_per_gpu(model, tp, pp))
 
 
 def room_for_kv(gpu: Gpu, utilisation: float, weight_bytes: float) -> float:
-    """Bytes of HBM that an engine leaves its KV cache on one GPU; negative when the weights do not fit."""
+    """Bytes of HBM that an engine leaves its KV cache on one GPU; negative when the weights do not
+    fit.
+    """
     return gpu.hbm_bytes * utilisation - RESERVED_BYTES - weight_bytes
 
 
@@ -43,7 +57,9 @@ def engine_weight_bytes(
     precision: str = "bf16",
     expert_precision: str | None = None,
 ) -> float:
-    """Weights on one GPU of an engine; experts are cut or dealt to `ep` GPUs, those of its tp where not said."""
+    """Weights on one GPU of an engine; experts are cut or dealt to `ep` GPUs, those of its tp where
+    not said.
+    """
     experts = model.expert_parameters * STORED_BYTES[expert_precision or precision]
     others = model.weight_bytes_at(precision) - STORED_BYTES[precision] * model.expert_parameters
     return others / (tp * pp) + experts / ((ep or tp) * pp)
@@ -55,14 +71,17 @@ def kv_bytes_per_gpu(model: Model, tp: int, pp: int = 1) -> float:
 
 
 def kv_shards(model: Model, tp: int) -> int:
-    """In how many parts `tp` GPUs cut the KV cache: no finer than its heads, beyond which they are copied."""
+    """In how many parts `tp` GPUs cut the KV cache: no finer than its heads, beyond which they are
+    copied.
+    """
     return 1 if model.latent else min(tp, model.kv_heads)
 
 
 def fewest_gpus(
     model: Model, gpu: Gpu, tokens: int, utilisation: float = UTILISATION, precision: str = "bf16"
 ) -> int | None:
-    """The least power of two of GPUs that serve the model with room for so many tokens of KV cache; None: not 1,024 either.
+    """The least power of two of GPUs that serve the model with room for so many tokens of KV cache;
+    None: not 1,024 either.
 
     Tensor parallelism inside a server, then a pipeline over servers.
     """
@@ -77,9 +96,13 @@ def fewest_gpus(
 
 
 def fewest_training_gpus(model: Model, gpu: Gpu, grad_bytes: int = FP32_BYTES) -> int | None:
-    """The least power of two of GPUs whose HBM holds parameters, gradients and Adam's states, all sharded, without activations."""
+    """The least power of two of GPUs whose HBM holds parameters, gradients and Adam's states, all
+    sharded, without activations.
+    """
     states = (BF16_BYTES + grad_bytes + OPTIMIZER_BYTES) * model.parameters
-    return next((n for n in (2**i for i in range(17)) if states / n + RESERVED_BYTES <= gpu.hbm_bytes), None)
+    return next(
+        (n for n in (2**i for i in range(17)) if states / n + RESERVED_BYTES <= gpu.hbm_bytes), None
+    )
 
 
 def training_bytes(
@@ -90,9 +113,11 @@ def training_bytes(
     recompute: str = "selective",
     replicated: bool = False,
 ) -> dict[str, float]:
-    """Bytes on one training GPU, by what takes them; the first stage of a pipeline holds pp micro-batches at a time.
+    """Bytes on one training GPU, by what takes them; the first stage of a pipeline holds pp
+    micro-batches at a time.
 
-    micro_batch_tokens: of one context-parallel rank; replicated: every data-parallel rank holds all of Adam's states.
+    micro_batch_tokens: of one context-parallel rank; replicated: every data-parallel rank holds all
+    of Adam's states.
     """
     shards = training_shards(model, layout)
     shard = sum(size for size, _ in shards)
@@ -106,19 +131,23 @@ def training_bytes(
         "activations": activation * model.layers,  # pp micro-batches of layers / pp layers each
         "logits": FP32_BYTES * model.vocab * micro_batch_tokens / layout.tp,
         "reserved": RESERVED_BYTES,
-        # The layer that computes and the one that is gathered beside it, and a layer's gradients before they are scattered.
+        # The layer that computes and the one that is gathered beside it, and a layer's gradients
+        # before they are scattered.
         **({"gathered": (2 * BF16_BYTES + grad_bytes) * layer} if layout.sharded else {}),
     }
 
 
 def training_shards(model: Model, layout: Layout) -> list[tuple[float, int]]:
-    """(parameters on one training GPU, how many GPUs hold the same): of what all tokens pass, and of experts.
+    """(parameters on one training GPU, how many GPUs hold the same): of what all tokens pass, and
+    of experts.
 
-    Experts are dealt to `ep` GPUs and not cut by tp (Megatron's expert_tensor_parallel_size 1), so the GPUs of a stage hold
-    dp x cp x tp / ep copies.
+    Experts are dealt to `ep` GPUs and not cut by tp (Megatron's expert_tensor_parallel_size 1), so
+    the GPUs of a stage hold dp x cp x tp / ep copies.
     """
     ranks = layout.dp * layout.cp
     shards = [(model.dense_parameters / (layout.tp * layout.pp), ranks)]
     if model.experts:
-        shards.append((model.expert_parameters / (layout.ep * layout.pp), ranks * layout.tp // layout.ep))
+        shards.append(
+            (model.expert_parameters / (layout.ep * layout.pp), ranks * layout.tp // layout.ep)
+        )
     return shards

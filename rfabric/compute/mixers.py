@@ -1,4 +1,6 @@
-"""What mixes tokens and columns in the layers of a config: latent attention, experts, state-space layers in its place."""
+"""What mixes tokens and columns in the layers of a config: latent attention, experts, state-space
+layers in its place.
+"""
 
 from dataclasses import replace
 
@@ -9,7 +11,9 @@ from .models import Experts, Latent
 
 
 def mixers_of(fields: Fields, family: Family, shape: dict[str, int]) -> dict:
-    """What mixes tokens and columns in the layers: attention of one kind or another, experts, what stands in their places."""
+    """What mixes tokens and columns in the layers: attention of one kind or another, experts, what
+    stands in their places.
+    """
     experts, latent = _experts(fields, family, shape), _latent(fields)
     hybrid = _HYBRIDS[family.hybrid](fields, shape) if family.hybrid else {}
     sparse = hybrid.pop("sparse_layers", None)
@@ -20,7 +24,12 @@ def mixers_of(fields: Fields, family: Family, shape: dict[str, int]) -> dict:
     if latent:
         hybrid |= {"head_dim": latent.nope + latent.rope, "kv_heads": shape["heads"]}
     if family.attention_gate:
-        gates = hybrid.get("attention_layers", shape["layers"]) * shape["hidden"] * shape["heads"] * shape["head_dim"]
+        gates = (
+            hybrid.get("attention_layers", shape["layers"])
+            * shape["hidden"]
+            * shape["heads"]
+            * shape["head_dim"]
+        )
         hybrid["others"] = hybrid.get("others", 0) + gates
     return {"experts": experts, "latent": latent, **hybrid}
 
@@ -33,14 +42,18 @@ def _latent(fields: Fields) -> Latent | None:
         return None
     lacks = [key for key in _LATENT[1:] if not ranks[key]]
     if lacks:
-        raise RFabricError(f"model {fields.name}: its config has kv_lora_rank, but lacks {', '.join(lacks)}")
+        raise RFabricError(
+            f"model {fields.name}: its config has kv_lora_rank, but lacks {', '.join(lacks)}"
+        )
     return Latent(fields.number("q_lora_rank"), *ranks.values())
 
 
 def _indexer(fields: Fields, hidden: int, latent: Latent) -> int:
-    """Parameters of one layer's indexer, which picks the tokens that sparse attention (DeepSeek-V3.2) then looks at.
+    """Parameters of one layer's indexer, which picks the tokens that sparse attention
+    (DeepSeek-V3.2) then looks at.
 
-    Queries from the compressed ones, one key, a weight a head and a norm with bias: DeepSeek-V3.2-Exp inference/model.py, Indexer.
+    Queries from the compressed ones, one key, a weight a head and a norm with bias:
+    DeepSeek-V3.2-Exp inference/model.py, Indexer.
     """
     heads, width = fields.count("indexer"), fields.number("index_head_dim", 128)
     fields.raw("index_topk")
@@ -54,16 +67,23 @@ def _experts(fields: Fields, family: Family, shape: dict[str, int]) -> Experts |
     """The mixtures of a config, where it has some."""
     said = fields.get("experts")
     if said is None or (
-        said in (0, 1) and not isinstance(said, bool) and fields.raw("model_type") not in _ALWAYS_MIXED
+        said in (0, 1)
+        and not isinstance(said, bool)
+        and fields.raw("model_type") not in _ALWAYS_MIXED
     ):
         for fact in ("per_token", "expert_columns", "shared_columns", "shared"):
             fields.said(fact)
         return None
     if not family.mixture:
         keys = " and ".join(fields.said("experts"))
-        raise RFabricError(f"model {fields.name}: model_type {fields.raw('model_type')!r} with {keys} is not modelled")
+        raise RFabricError(
+            f"model {fields.name}: model_type {fields.raw('model_type')!r} with "
+            f"{keys} is not modelled"
+        )
     fields.number("n_group")
-    columns = fields.count("expert_columns", fields.count("intermediate", 0) or shape["intermediate"])
+    columns = fields.count(
+        "expert_columns", fields.count("intermediate", 0) or shape["intermediate"]
+    )
     sparse = _sparse_layers(fields, shape["layers"])
     return Experts(
         count=fields.count("experts"),
@@ -92,14 +112,23 @@ def _shared(fields: Fields, columns: int) -> int:
 
 
 def _sparse_layers(fields: Fields, layers: int) -> list[int]:
-    """Which layers have experts, told in one of five ways: transformers, the decoder layers of the families named."""
+    """Which layers have experts, told in one of five ways: transformers, the decoder layers of the
+    families named.
+    """
     step = fields.raw("decoder_sparse_step", 1)  # Qwen
     dense = fields.raw("mlp_only_layers", [])
-    if isinstance(step, bool) or not isinstance(step, int) or step < 1 or not isinstance(dense, list):
+    if (
+        isinstance(step, bool)
+        or not isinstance(step, int)
+        or step < 1
+        or not isinstance(dense, list)
+    ):
         raise RFabricError(
-            f"model {fields.name}: decoder_sparse_step {step!r} must be a whole number above 0, mlp_only_layers {dense!r} a list"
+            f"model {fields.name}: decoder_sparse_step {step!r} must be a whole number above "
+            f"0, mlp_only_layers {dense!r} a list"
         )
-    first = fields.number("first_k_dense_replace") or fields.number("moe_layer_start_index")  # DeepSeek, GLM, ERNIE
+    # DeepSeek, GLM, ERNIE
+    first = fields.number("first_k_dense_replace") or fields.number("moe_layer_start_index")
     last = fields.number("moe_layer_end_index", -1)
     every = same_value(fields.raw("moe_layer_freq", 1))
     if isinstance(every, list):  # a 1 for each layer with experts
@@ -110,22 +139,38 @@ def _sparse_layers(fields: Fields, layers: int) -> list[int]:
     if isinstance(listed, list) and listed:
         return listed
     ends = range(first, layers if last < 0 else min(layers, last + 1))
-    return [i for i in ends if (i + 1) % step == 0 and i not in dense and i % every == 0 and (i + 1) % apart == 0]
+    return [
+        i
+        for i in ends
+        if (i + 1) % step == 0 and i not in dense and i % every == 0 and (i + 1) % apart == 0
+    ]
 
 
 def _mamba(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
-    """Nemotron-H: one block a layer, which a letter tells: M for Mamba-2, * for attention, - for an MLP, E for experts."""
+    """Nemotron-H: one block a layer, which a letter tells: M for Mamba-2, * for attention, - for an
+    MLP, E for experts.
+    """
     pattern = str(fields.raw("hybrid_override_pattern", ""))
     if len(pattern) != shape["layers"] or set(pattern) - set("M*-E") or "*" not in pattern:
         raise RFabricError(
-            f"model {fields.name}: hybrid_override_pattern {pattern!r} must tell each of {shape['layers']} layers by M, *, - or "
-            f"E, and one at least by *"
+            f"model {fields.name}: hybrid_override_pattern {pattern!r} must tell each of "
+            f"{shape['layers']} layers by M, *, - or E, and one at least by *"
         )
     heads, state = fields.number("mamba_num_heads"), fields.number("ssm_state_size")
-    groups, kernel, expand = fields.number("n_groups", 1), fields.number("conv_kernel", 4), fields.raw("expand")
+    groups, kernel, expand = (
+        fields.number("n_groups", 1),
+        fields.number("conv_kernel", 4),
+        fields.raw("expand"),
+    )
     inner = heads * fields.number("mamba_head_dim") or int(expand or 2) * shape["hidden"]
     mixed = inner + 2 * groups * state  # what passes the convolution: x, B and C
-    one = shape["hidden"] * (inner + mixed + heads) + inner * shape["hidden"] + mixed * (kernel + 1) + 3 * heads + inner
+    one = (
+        shape["hidden"] * (inner + mixed + heads)
+        + inner * shape["hidden"]
+        + mixed * (kernel + 1)
+        + 3 * heads
+        + inner
+    )
     blocks = pattern.count("M")
     return {
         "attention_layers": pattern.count("*"),
@@ -139,15 +184,28 @@ def _mamba(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
 def _delta(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
     """Qwen3-Next: attention in each n-th layer, a gated delta net in the others."""
     kinds, layers = fields.raw("layer_types", []), shape["layers"]
-    attention = kinds.count("full_attention") if kinds else layers // fields.number("full_attention_interval", 4)
+    attention = (
+        kinds.count("full_attention")
+        if kinds
+        else layers // fields.number("full_attention_interval", 4)
+    )
     fields.raw("full_attention_interval")
     keys = fields.number("linear_num_key_heads") * fields.number("linear_key_head_dim")
     heads, width = fields.number("linear_num_value_heads"), fields.number("linear_value_head_dim")
     kernel, values = fields.number("linear_conv_kernel_dim"), heads * width
-    one = shape["hidden"] * (2 * keys + 3 * values + 2 * heads) + kernel * (2 * keys + values) + 2 * heads + width
+    one = (
+        shape["hidden"] * (2 * keys + 3 * values + 2 * heads)
+        + kernel * (2 * keys + values)
+        + 2 * heads
+        + width
+    )
     state = heads * fields.number("linear_key_head_dim") * width + kernel * (2 * keys + values)
     blocks = layers - attention
-    return {"attention_layers": attention, "others": blocks * one, "state_bytes": 2 * blocks * state}
+    return {
+        "attention_layers": attention,
+        "others": blocks * one,
+        "state_bytes": 2 * blocks * state,
+    }
 
 
 _HYBRIDS = {"mamba": _mamba, "delta": _delta}

@@ -1,11 +1,12 @@
-"""The card of a model: parameters, bytes and FLOPs, its share on each GPU of a split, and the GPUs it fits.
+"""The card of a model: parameters, bytes and FLOPs, its share on each GPU of a split, and the GPUs
+it fits.
 
 >>> from rfabric.compute.named import find_model
 >>> model_card(find_model("Qwen3-32B"), Split(tp=4), context=4096)["kv_bytes_per_token"]
 262144
 
-Keys carry their units. FLOPs of prefill and training are those of a token in a sequence of `context` tokens, on average; of decode
-those of the token after it.
+Keys carry their units. FLOPs of prefill and training are those of a token in a sequence of
+`context` tokens, on average; of decode those of the token after it.
 """
 
 from dataclasses import dataclass
@@ -20,15 +21,21 @@ DEFAULT_CONTEXT = 4096
 
 @dataclass(frozen=True)
 class Split:
-    """GPUs that an engine cuts a model over: tensor, pipeline, and those its experts are dealt to (those of `tp` when None)."""
+    """GPUs that an engine cuts a model over: tensor, pipeline, and those its experts are dealt to
+    (those of `tp` when None).
+    """
 
     tp: int = 1
     pp: int = 1
     ep: int | None = None
 
 
-def model_card(model: Model, split: Split = Split(), context: int | None = None, precision: str = "bf16") -> dict:
-    """All that is known of a model, as one JSON document; RFabricError where the split or the context does not suit it."""
+def model_card(
+    model: Model, split: Split = Split(), context: int | None = None, precision: str = "bf16"
+) -> dict:
+    """All that is known of a model, as one JSON document; RFabricError where the split or the
+    context does not suit it.
+    """
     tokens = context or min(DEFAULT_CONTEXT, model.context)
     check_split(model, split, tokens, precision)
     return {
@@ -59,25 +66,33 @@ def model_card(model: Model, split: Split = Split(), context: int | None = None,
 def check_split(model: Model, split: Split, tokens: int, precision: str) -> None:
     """RFabricError naming what of a split or context does not suit the model, and what does."""
     if precision not in STORED_BYTES:
-        raise RFabricError(f"precision {precision!r} is not known; use one of {', '.join(STORED_BYTES)}")
+        raise RFabricError(
+            f"precision {precision!r} is not known; use one of {', '.join(STORED_BYTES)}"
+        )
     if tokens > model.context:
         raise RFabricError(
-            f"context: {tokens} exceeds the {model.context} tokens of {model.name}; use {model.context} at most"
+            f"context: {tokens} exceeds the {model.context} tokens of {model.name}; use "
+            f"{model.context} at most"
         )
     if model.heads % split.tp:
         raise RFabricError(
-            f"tp: {split.tp} does not divide the {model.heads} heads of {model.name}; use {_near(split.tp, model.heads)}"
+            f"tp: {split.tp} does not divide the {model.heads} heads of {model.name}; use "
+            f"{_near(split.tp, model.heads)}"
         )
     if split.pp > model.layers:
         raise RFabricError(
-            f"pp: {split.pp} exceeds the {model.layers} layers of {model.name}; use {model.layers} at most"
+            f"pp: {split.pp} exceeds the {model.layers} layers of {model.name}; use "
+            f"{model.layers} at most"
         )
     if split.ep and model.experts is None:
-        raise RFabricError(f"ep: {split.ep}, but {model.name} has no experts to deal out; leave it out")
+        raise RFabricError(
+            f"ep: {split.ep}, but {model.name} has no experts to deal out; leave it out"
+        )
     if split.ep and model.experts.count % split.ep:
         near = _near(split.ep, model.experts.count)
         raise RFabricError(
-            f"ep: {split.ep} does not divide the {model.experts.count} experts of {model.name}; use {near}"
+            f"ep: {split.ep} does not divide the {model.experts.count} experts of "
+            f"{model.name}; use {near}"
         )
 
 
@@ -88,16 +103,19 @@ def _near(value: int, of: int) -> int:
 
 def _shape(m: Model) -> dict:
     told = {
-        key: getattr(m, key) for key in ("layers", "hidden", "intermediate", "heads", "kv_heads", "head_dim", "vocab")
+        key: getattr(m, key)
+        for key in ("layers", "hidden", "intermediate", "heads", "kv_heads", "head_dim", "vocab")
     }
     told |= {"context_tokens": m.context, "tied_embeddings": m.tied}
     if m.experts:
         told["experts"] = {
-            key: getattr(m.experts, key) for key in ("count", "per_token", "intermediate", "shared", "layers")
+            key: getattr(m.experts, key)
+            for key in ("count", "per_token", "intermediate", "shared", "layers")
         }
     if m.latent:
         told["latent_attention"] = {
-            key: getattr(m.latent, key) for key in ("query_rank", "kv_rank", "nope", "rope", "value")
+            key: getattr(m.latent, key)
+            for key in ("query_rank", "kv_rank", "nope", "rope", "value")
         }
     if m.windowed:
         told |= {"window_tokens": m.window, "windowed_layers": m.windowed}
@@ -109,11 +127,18 @@ def _shape(m: Model) -> dict:
 def _layers(m: Model, precision: str) -> dict[str, float]:
     """Bytes of a layer, of each kind the model has."""
     sparse = m.experts.layers if m.experts else 0
-    kinds = {"dense": sparse < m.layers and m.kv_layers == m.layers, "experts": sparse > 0 and m.kv_layers == m.layers}
+    kinds = {
+        "dense": sparse < m.layers and m.kv_layers == m.layers,
+        "experts": sparse > 0 and m.kv_layers == m.layers,
+    }
     if not any(kinds.values()):  # layers of several kinds: their mean
         return {"mean": STORED_BYTES[precision] * m.layer_mean}
     stored = STORED_BYTES["bf16" if precision == "mxfp4" else precision]
-    bytes_of = {kind: stored * m.layer_parameters(kind == "experts") for kind, there in kinds.items() if there}
+    bytes_of = {
+        kind: stored * m.layer_parameters(kind == "experts")
+        for kind, there in kinds.items()
+        if there
+    }
     if precision == "mxfp4" and kinds["experts"]:
         each = m.expert_parameters / sparse
         bytes_of["experts"] -= each * (stored - STORED_BYTES["mxfp4"])
@@ -132,8 +157,12 @@ def _share(m: Model, split: Split, precision: str) -> dict:
 
 
 def _on(m: Model, gpu: Gpu, split: Split, tokens: int, precision: str) -> dict:
-    """How the model fits one kind of GPU; 0 tokens of KV cache: its weights do not fit at this split."""
-    room = memory.kv_capacity_tokens(m, gpu, split.tp, memory.UTILISATION, split.pp, split.ep, precision)
+    """How the model fits one kind of GPU; 0 tokens of KV cache: its weights do not fit at this
+    split.
+    """
+    room = memory.kv_capacity_tokens(
+        m, gpu, split.tp, memory.UTILISATION, split.pp, split.ep, precision
+    )
     return {
         "hbm_bytes": gpu.hbm_bytes,
         "kv_capacity_tokens": max(room, 0),

@@ -1,10 +1,14 @@
-"""Language models as shapes: parameters, bytes of weights and KV cache, FLOPs. `configs` reads them from a config.json,
+"""Language models as shapes: parameters, bytes of weights and KV cache, FLOPs.
+
+`configs` reads them from a config.json,
 `named` finds them by name.
 
-    layer = attention (grouped-query, or latent: MLA) + MLP (gated or not), or a mixture of such MLPs (experts)
+    layer = attention (grouped-query, or latent: MLA) + MLP (gated or not), or a mixture of such
+    MLPs (experts)
 
-FLOPs count a multiply-add as two. Attention is causal: s tokens see s^2 / 2 pairs of tokens. Layers that predict further tokens
-(MTP) stand apart: published totals leave them out, and engines run them only when they speculate.
+FLOPs count a multiply-add as two. Attention is causal: s tokens see s^2 / 2 pairs of tokens. Layers
+that predict further tokens (MTP) stand apart: published totals leave them out, and engines run them
+only when they speculate.
 """
 
 from dataclasses import dataclass
@@ -12,8 +16,9 @@ from dataclasses import dataclass
 from ..errors import RFabricError
 
 BF16_BYTES, FP32_BYTES = 2, 4
-# Bytes a weight of the layers' matrices takes as it is stored, with its scales: blockwise fp8 with a float32 for 128 x 128 weights
-# (DeepSeek-V3, arXiv 2412.19437), MXFP4 a byte for 32 (OCP Microscaling 1.0), NVFP4 a byte for 16, int4 an fp16 for 128 (GPTQ).
+# Bytes a weight of the layers' matrices takes as it is stored, with its scales: blockwise fp8 with
+# a float32 for 128 x 128 weights (DeepSeek-V3, arXiv 2412.19437), MXFP4 a byte for 32 (OCP
+# Microscaling 1.0), NVFP4 a byte for 16, int4 an fp16 for 128 (GPTQ).
 STORED_BYTES = {
     "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_block": 1 + 4 / 128**2, "int8": 1.0,
     "mxfp4": 0.5 + 1 / 32, "nvfp4": 0.5 + 1 / 16, "int4": 0.5 + 2 / 128,
@@ -22,10 +27,13 @@ STORED_BYTES = {
 
 @dataclass(frozen=True)
 class Experts:
-    """The mixtures of a model: `layers` of its layers choose `per_token` of `count` MLPs of `intermediate` columns.
+    """The mixtures of a model: `layers` of its layers choose `per_token` of `count` MLPs of
+    `intermediate` columns.
 
-    `shared`: columns of the MLPs beside them that every token passes, with a gate of its own where `shared_gate`; 0: none.
-    `biased`: router and experts have biases. `router_bias`: the router alone has one, to balance loads.
+    `shared`: columns of the MLPs beside them that every token passes, with a gate of its own where
+    `shared_gate`; 0: none.
+    `biased`: router and experts have biases. `router_bias`: the router alone has one, to balance
+    loads.
     """
 
     count: int
@@ -40,9 +48,11 @@ class Experts:
 
 @dataclass(frozen=True)
 class Latent:
-    """Multi-head latent attention (MLA; DeepSeek-V2, arXiv 2405.04434): a token is cached as `kv_rank` + `rope` numbers a layer.
+    """Multi-head latent attention (MLA; DeepSeek-V2, arXiv 2405.04434): a token is cached as
+    `kv_rank` + `rope` numbers a layer.
 
-    A head's query and key have `nope` + `rope` columns, its value `value`. `query_rank` 0: queries are not compressed.
+    A head's query and key have `nope` + `rope` columns, its value `value`. `query_rank` 0: queries
+    are not compressed.
     """
 
     query_rank: int
@@ -56,15 +66,21 @@ class Latent:
 class Model:
     """Shape of a decoder; `context`: its longest sequence in tokens.
 
-    intermediate: columns of the MLP of the layers without experts; `gated`: it has a gate beside up and down.
+    intermediate: columns of the MLP of the layers without experts; `gated`: it has a gate beside up
+    and down.
     window, windowed: so many layers see no further back than `window` tokens.
-    attention_layers, mlp_layers: how many layers have attention, and an MLP of their own; None: all, and all without experts.
-    others: parameters beside these matrices that a token is multiplied with (state-space layers, gates of attention), in
-    all layers; state_bytes: what those layers hold for a sequence however long.
-    vectors: parameters of norms and biases in all layers; once: those outside of layers; positions: rows of a learned table.
-    next_layers: layers that predict further tokens (MTP), not counted in `layers` nor in any total but `mtp_parameters`.
-    stored: how its published weights are stored; notes: what of its config was read with a grain of salt; published_b: the
-    parameters that its maker states, in billions, where the config carries that.
+    attention_layers, mlp_layers: how many layers have attention, and an MLP of their own; None:
+    all, and all without experts.
+    others: parameters beside these matrices that a token is multiplied with (state-space layers,
+    gates of attention), in all layers; state_bytes: what those layers hold for a sequence however
+    long.
+    vectors: parameters of norms and biases in all layers; once: those outside of layers; positions:
+    rows of a learned table.
+    next_layers: layers that predict further tokens (MTP), not counted in `layers` nor in any total
+    but `mtp_parameters`.
+    stored: how its published weights are stored; notes: what of its config was read with a grain of
+    salt; published_b: the parameters that its maker states, in billions, where the config carries
+    that.
     """
 
     name: str
@@ -96,7 +112,16 @@ class Model:
     published_active_b: float | None = None
 
     def __post_init__(self):
-        for key in ("layers", "hidden", "intermediate", "heads", "kv_heads", "head_dim", "vocab", "context"):
+        for key in (
+            "layers",
+            "hidden",
+            "intermediate",
+            "heads",
+            "kv_heads",
+            "head_dim",
+            "vocab",
+            "context",
+        ):
             self._check_count(key, getattr(self, key))
         for key in ("count", "per_token", "intermediate", "layers") if self.experts else ():
             self._check_count(f"experts.{key}", getattr(self.experts, key))
@@ -104,20 +129,25 @@ class Model:
             self._check_count(f"latent.{key}", getattr(self.latent, key))
         if self.experts and self.experts.per_token > self.experts.count:
             raise RFabricError(
-                f"model {self.name}: a token cannot take {self.experts.per_token} of {self.experts.count} experts"
+                f"model {self.name}: a token cannot take {self.experts.per_token} of "
+                f"{self.experts.count} experts"
             )
         if self.heads % self.kv_heads:
-            raise RFabricError(f"model {self.name}: {self.kv_heads} KV heads do not divide {self.heads} heads")
+            raise RFabricError(
+                f"model {self.name}: {self.kv_heads} KV heads do not divide {self.heads} heads"
+            )
 
     def _check_count(self, key: str, value: object) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise RFabricError(f"model {self.name}: {key} {value!r} must be a whole number above 0")
 
-    # --- parameters ---------------------------------------------------------------------------------------------------
+    # --- parameters -------------------------------------------------------------------------------
 
     @property
     def parameters(self) -> int:
-        """All parameters, as published totals count them: without the layers that predict further tokens."""
+        """All parameters, as published totals count them: without the layers that predict further
+        tokens.
+        """
         return self._in_layers + self.expert_parameters + self._outside
 
     @property
@@ -133,12 +163,16 @@ class Model:
     @property
     def active_parameters(self) -> int:
         """Those that one token passes: with experts, only the chosen ones."""
-        chosen = self.experts.layers * self.experts.per_token * self._one_expert if self.experts else 0
+        chosen = (
+            self.experts.layers * self.experts.per_token * self._one_expert if self.experts else 0
+        )
         return self.dense_parameters + chosen
 
     @property
     def matmul_parameters(self) -> int:
-        """Active parameters that a token is multiplied with: all but the embedding that is only looked up."""
+        """Active parameters that a token is multiplied with: all but the embedding that is only
+        looked up.
+        """
         return self.active_parameters - self.looked_up_parameters
 
     @property
@@ -148,12 +182,22 @@ class Model:
 
     @property
     def mtp_parameters(self) -> int:
-        """Those of the layers that predict further tokens: each a layer like the last, and a matrix that joins two vectors."""
-        return self.next_layers * (self.layer_parameters(bool(self.experts)) + 2 * self.hidden**2 + 3 * self.hidden)
+        """Those of the layers that predict further tokens: each a layer like the last, and a matrix
+        that joins two vectors.
+        """
+        return self.next_layers * (
+            self.layer_parameters(bool(self.experts)) + 2 * self.hidden**2 + 3 * self.hidden
+        )
 
     def layer_parameters(self, sparse: bool = False) -> int:
-        """Parameters of one layer with attention: with all its experts where `sparse`, else with an MLP of its own."""
-        mlp = self._beside_experts + self.experts.count * self._one_expert if sparse else self._mlp(self.intermediate)
+        """Parameters of one layer with attention: with all its experts where `sparse`, else with an
+        MLP of its own.
+        """
+        mlp = (
+            self._beside_experts + self.experts.count * self._one_expert
+            if sparse
+            else self._mlp(self.intermediate)
+        )
         return self._attention + mlp + (self.vectors + self.others) // self.layers
 
     @property
@@ -168,7 +212,7 @@ class Model:
         """Parameters of a layer, the mean over kinds of layers."""
         return (self.parameters - self._outside) / self.layers
 
-    # --- bytes --------------------------------------------------------------------------------------------------------
+    # --- bytes ------------------------------------------------------------------------------------
 
     @property
     def weight_bytes(self) -> int:
@@ -181,15 +225,26 @@ class Model:
         return self.weight_bytes_at(self.stored)
 
     def weight_bytes_at(self, precision: str) -> float:
-        """Bytes of one copy whose layers' matrices are stored at `precision`, the rest in bf16; MXFP4 is for experts only."""
+        """Bytes of one copy whose layers' matrices are stored at `precision`, the rest in bf16;
+        MXFP4 is for experts only.
+        """
         if precision not in STORED_BYTES:
-            raise RFabricError(f"weights stored as {precision!r} are not known; use one of {', '.join(STORED_BYTES)}")
-        quantised = self.expert_parameters if precision == "mxfp4" else self.parameters - self._outside - self.vectors
+            raise RFabricError(
+                f"weights stored as {precision!r} are not known; use one of "
+                f"{', '.join(STORED_BYTES)}"
+            )
+        quantised = (
+            self.expert_parameters
+            if precision == "mxfp4"
+            else self.parameters - self._outside - self.vectors
+        )
         return BF16_BYTES * (self.parameters - quantised) + STORED_BYTES[precision] * quantised
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Keys and values of one token in all layers, bf16; of latent attention what it caches in their place."""
+        """Keys and values of one token in all layers, bf16; of latent attention what it caches in
+        their place.
+        """
         return self.kv_layers * self.kv_layer_bytes
 
     @property
@@ -205,17 +260,21 @@ class Model:
         return self.layers if self.attention_layers is None else self.attention_layers
 
     def kv_bytes(self, tokens: float) -> float:
-        """What a sequence of so many tokens holds: layers with a window keep only that, others of no attention a fixed state."""
+        """What a sequence of so many tokens holds: layers with a window keep only that, others of
+        no attention a fixed state.
+        """
         kept = self.windowed * min(tokens, self.window) + (self.kv_layers - self.windowed) * tokens
         return kept * self.kv_layer_bytes + self.state_bytes
 
-    # --- FLOPs --------------------------------------------------------------------------------------------------------
+    # --- FLOPs ------------------------------------------------------------------------------------
 
     @property
     def attention_flops_per_context_token(self) -> int:
-        """FLOPs of one new token attending to one token of context in decode: scores and values, in all layers.
+        """FLOPs of one new token attending to one token of context in decode: scores and values, in
+        all layers.
 
-        Latent attention decodes in the compressed space: a head's query and its sum have kv_rank columns.
+        Latent attention decodes in the compressed space: a head's query and its sum have kv_rank
+        columns.
         """
         if self.latent:
             return self.kv_layers * self.heads * 2 * (2 * self.latent.kv_rank + self.latent.rope)
@@ -223,19 +282,30 @@ class Model:
 
     @property
     def attention_flops_per_pair(self) -> int:
-        """FLOPs of one token attending to one before it in prefill and training: latents are expanded to keys and values."""
+        """FLOPs of one token attending to one before it in prefill and training: latents are
+        expanded to keys and values.
+        """
         if self.latent:
-            return self.kv_layers * self.heads * 2 * (self.latent.nope + self.latent.rope + self.latent.value)
+            return (
+                self.kv_layers
+                * self.heads
+                * 2
+                * (self.latent.nope + self.latent.rope + self.latent.value)
+            )
         return self.attention_flops_per_context_token
 
     def forward_flops(self, tokens: float, squares: float) -> float:
-        """FLOPs of a forward pass over sequences of `tokens` in all; `squares` adds up the squares of their lengths."""
+        """FLOPs of a forward pass over sequences of `tokens` in all; `squares` adds up the squares
+        of their lengths.
+        """
         return 2 * self.matmul_parameters * tokens + self.attention_flops_per_pair * squares / 2
 
     def decode_flops(self, context: float) -> float:
         """FLOPs of one new token after `context` tokens."""
         seen = 1 - (
-            self.windowed / self.kv_layers * (1 - min(1, self.window / context)) if self.windowed and context else 0
+            self.windowed / self.kv_layers * (1 - min(1, self.window / context))
+            if self.windowed and context
+            else 0
         )
         return 2 * self.matmul_parameters + self.attention_flops_per_context_token * context * seen
 
@@ -243,7 +313,7 @@ class Model:
         """FLOPs of forward and backward, which takes twice as many, without recomputation."""
         return 3 * self.forward_flops(tokens, squares)
 
-    # --- parts --------------------------------------------------------------------------------------------------------
+    # --- parts ------------------------------------------------------------------------------------
 
     @property
     def _in_layers(self) -> int:
@@ -272,7 +342,9 @@ class Model:
     @property
     def _one_expert(self) -> int:
         e = self.experts
-        return self._mlp(e.intermediate) + ((1 + self.gated) * e.intermediate + self.hidden if e.biased else 0)
+        return self._mlp(e.intermediate) + (
+            (1 + self.gated) * e.intermediate + self.hidden if e.biased else 0
+        )
 
     @property
     def _beside_experts(self) -> int:
@@ -288,6 +360,10 @@ class Model:
             return self.hidden * 2 * (self.heads + self.kv_heads) * self.head_dim
         m = self.latent
         queries = self.heads * (m.nope + m.rope)
-        compressed = self.hidden * m.query_rank + m.query_rank * queries if m.query_rank else self.hidden * queries
+        compressed = (
+            self.hidden * m.query_rank + m.query_rank * queries
+            if m.query_rank
+            else self.hidden * queries
+        )
         cached = self.hidden * (m.kv_rank + m.rope) + m.kv_rank * self.heads * (m.nope + m.value)
         return compressed + cached + self.heads * m.value * self.hidden

@@ -25,10 +25,11 @@ def read_model(path: str | Path) -> Model:
 
 
 def find_model(name: str, folders: Sequence[str | Path] = ()) -> Model | None:
-    """The model that `name` means in whatever spelling, from the *.json of `folders` first, then from traffic/models/.
+    """The model that `name` means in whatever spelling, from the *.json of `folders` first, then
+    from traffic/models/.
 
-    `Qwen/Qwen3-32B`, `qwen_qwen3_32b`, `LLAMA3.1_8B`, `Meta-Llama-3.1-8B-Instruct` and `Qwen3-235B-A22B-FP8` are found. None where
-    no config has the name.
+    `Qwen/Qwen3-32B`, `qwen_qwen3_32b`, `LLAMA3.1_8B`, `Meta-Llama-3.1-8B-Instruct` and
+    `Qwen3-235B-A22B-FP8` are found. None where no config has the name.
     """
     config = find_config(name, folders)
     return read_model(config) if config else None
@@ -41,7 +42,9 @@ def find_config(name: str, folders: Sequence[str | Path] = ()) -> Path | None:
 
 
 def load_model(text: str) -> Model:
-    """The model of a config file, of a folder that holds one, or of a name; RFabricError names those like it where it is none."""
+    """The model of a config file, of a folder that holds one, or of a name; RFabricError names
+    those like it where it is none.
+    """
     path = Path(text)
     file = path / "config.json" if path.is_dir() else path
     if file.suffix == ".json":
@@ -50,7 +53,8 @@ def load_model(text: str) -> Model:
     model = find_model(text)
     if model is None:
         raise RFabricError(
-            f"no model {text!r}; give a config.json or one of traffic/models/, which has {likely_models(text)}"
+            f"no model {text!r}; give a config.json or one of traffic/models/, which has "
+            f"{likely_models(text)}"
         )
     return model
 
@@ -70,7 +74,9 @@ def same_model(one: str, other: str) -> bool:
     """
     mine, its = _words(one), _words(other)
     short, long = sorted((mine, its), key=len)
-    return bool(short) and any(_joined(a) == _joined(b) for a, b in ((mine, its), (short, long[1:]), (short, long[2:])))
+    return bool(short) and any(
+        _joined(a) == _joined(b) for a, b in ((mine, its), (short, long[1:]), (short, long[2:]))
+    )
 
 
 # What a name says besides the shape: who made or packed it, how it was tuned, stored or dated.
@@ -99,15 +105,21 @@ def _in_folder(name: str, folder: Path) -> Path | None:
 
 
 def _is_like(key: str, known: str) -> bool:
-    """Whether a name that states a size lacks only the active parameters or the dots of a known one: Qwen3-30B, Llama31-8B."""
+    """Whether a name that states a size lacks only the active parameters or the dots of a known
+    one: Qwen3-30B, Llama31-8B.
+    """
     if not re.search(r"\db$", key):
         return False
-    return bool(re.fullmatch(re.escape(key) + r"a\d+b", known)) or key.replace("|", "") == known.replace("|", "")
+    return bool(re.fullmatch(re.escape(key) + r"a\d+b", known)) or key.replace(
+        "|", ""
+    ) == known.replace("|", "")
 
 
 @functools.lru_cache(maxsize=16)
 def _known(folder: Path, changed: int) -> dict[str, Path]:
-    """The configs of a folder under all their names; `changed`, when a file came or went there, keeps the cache true."""
+    """The configs of a folder under all their names; `changed`, when a file came or went there,
+    keeps the cache true.
+    """
     files = sorted(folder.glob("*.json"))
     also = {_joined(_words(name)): file for file in files for name in _other_names(file)}
     return also | {_joined(_words(file.stem)): file for file in files}

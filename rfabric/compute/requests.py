@@ -1,8 +1,10 @@
-"""What engines are asked for: requests as columns, all at once, in a closed loop, or in the turns of agents.
+"""What engines are asked for: requests as columns, all at once, in a closed loop, or in the turns
+of agents.
 
-    independent     all are there at the start; groups share their prompt
-    closed_loop     clients that each send the next request when the last is answered
-    in_turns        a rollout's answer in parts; between two an environment answers, and the context stays cached
+    independent  all are there at the start; groups share their prompt
+    closed_loop  clients that each send the next request when the last is answered
+    in_turns     a rollout's answer in parts; between two an environment answers, and the context
+                 stays cached
 
 Prompts, outputs and contexts are tokens, gaps seconds.
 """
@@ -16,10 +18,12 @@ from ..errors import RFabricError
 
 @dataclass(frozen=True, eq=False)
 class Requests:
-    """Columns of requests: `prompt` tokens of context before the first of `output` tokens (int64[n] both).
+    """Columns of requests: `prompt` tokens of context before the first of `output` tokens (int64[n]
+    both).
 
-    after: the request that each follows, -1 for none; gap: seconds from its end, or from 0 (float64[n]); cached: tokens of
-    its prompt that the one before left; group: whose prompt is the same, -1 for nobody's.
+    after: the request that each follows, -1 for none; gap: seconds from its end, or from 0
+    (float64[n]); cached: tokens of its prompt that the one before left; group: whose prompt is the
+    same, -1 for nobody's.
     """
 
     prompt: np.ndarray
@@ -41,7 +45,9 @@ class Requests:
             raise RFabricError("requests: there are none; give a prompt and an output at least")
         sizes = [len(getattr(self, name)) for name in ("output", "after", "gap", "cached", "group")]
         if any(size != n for size in sizes):
-            raise RFabricError(f"requests: {n} prompts, but columns of {sizes}; all must be as long")
+            raise RFabricError(
+                f"requests: {n} prompts, but columns of {sizes}; all must be as long"
+            )
         for name, low in (("prompt", 1), ("output", 1), ("cached", 0), ("gap", 0)):
             least = getattr(self, name).min()
             if not least >= low:
@@ -49,7 +55,9 @@ class Requests:
         if (self.after >= np.arange(n)).any() or (self.after < -1).any():
             raise RFabricError("requests: each must follow an earlier one, or -1 for none")
         if len(set(self.after[self.after >= 0])) < np.count_nonzero(self.after >= 0):
-            raise RFabricError("requests: two follow the same one; a turn has one next turn at most")
+            raise RFabricError(
+                "requests: two follow the same one; a turn has one next turn at most"
+            )
 
     def __len__(self) -> int:
         return len(self.prompt)
@@ -62,8 +70,11 @@ def independent(prompt: np.ndarray, output: np.ndarray, group_size: int = 1) -> 
     return Requests(prompt, output, np.full(n, -1), np.zeros(n), np.zeros(n), group)
 
 
-def closed_loop(concurrency: int, prompt: int, output: int, rounds: int, gap: float = 0.0) -> Requests:
-    """`concurrency` clients that each send `rounds` requests, the next `gap` s after the answer to the last.
+def closed_loop(
+    concurrency: int, prompt: int, output: int, rounds: int, gap: float = 0.0
+) -> Requests:
+    """`concurrency` clients that each send `rounds` requests, the next `gap` s after the answer to
+    the last.
 
     >>> closed_loop(2, prompt=100, output=10, rounds=3).after.tolist()
     [-1, -1, 0, 1, 2, 3]
@@ -75,11 +86,18 @@ def closed_loop(concurrency: int, prompt: int, output: int, rounds: int, gap: fl
 
 
 def in_turns(
-    prompt: np.ndarray, output: np.ndarray, turns: int, latency: float, observed: int, group_size: int = 1
+    prompt: np.ndarray,
+    output: np.ndarray,
+    turns: int,
+    latency: float,
+    observed: int,
+    group_size: int = 1,
 ) -> Requests:
-    """Rollouts that give their `output` tokens in `turns` parts; between two an environment takes `latency` s, says `observed`.
+    """Rollouts that give their `output` tokens in `turns` parts; between two an environment takes
+    `latency` s, says `observed`.
 
-    The context grows by both and stays cached; a rollout with fewer tokens than turns takes as many turns as tokens.
+    The context grows by both and stays cached; a rollout with fewer tokens than turns takes as many
+    turns as tokens.
     """
     n = len(prompt)
     if turns == 1:
@@ -88,7 +106,8 @@ def in_turns(
     parts = (output[rollout] * (turn + 1)) // turns - (output[rollout] * turn) // turns
     before = (output[rollout] * turn) // turns
     keep = parts > 0
-    took = np.cumsum(keep.reshape(turns, n), axis=0).ravel() - 1  # turns of the rollout before this one
+    # turns of the rollout before this one
+    took = np.cumsum(keep.reshape(turns, n), axis=0).ravel() - 1
     context = prompt[rollout] + before + observed * took
     number = np.cumsum(keep) - 1
     last = np.full(n, -1)

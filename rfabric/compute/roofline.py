@@ -1,21 +1,28 @@
-"""How long a step of an inference engine takes: rooflines of decode and prefill. Pure functions of model, GPU and token counts.
+"""How long a step of an inference engine takes: rooflines of decode and prefill.
 
-    one step of n responses with C tokens of context in all, and of p prompt tokens that make a pairs of tokens to attend:
+Pure functions of model, GPU and token counts.
+
+    one step of n responses with C tokens of context in all, and of p prompt tokens that make a
+    pairs of tokens to attend:
 
         max( weights + experts touched + C kv     over HBM,
              2 N (n + p) + attention (C + a)      over FLOP/s )
         + kernels + all-reduces + what is read and written between matmuls + the host's work
 
-    weights, N, attention and kv are cut by tp; a server of several attention replicas (dp) cuts its responses by dp and its
-    experts by tp x dp; stages (pp) pass batches of n / pp after one another.
+    weights, N, attention and kv are cut by tp; a server of several attention replicas (dp) cuts its
+    responses by dp and its experts by tp x dp; stages (pp) pass batches of n / pp after one
+    another.
 
-With experts, N is what a token passes and the weights are those that n + p tokens touch: each of E experts a layer is left
-out with probability (1 - k/E)^(n+p), as tokens choose evenly and independently.
+With experts, N is what a token passes and the weights are those that n + p tokens touch: each of E
+experts a layer is left out with probability (1 - k/E)^(n+p), as tokens choose evenly and
+independently.
 
-While n is constant C grows by n a step, so the steps between two events are one closed sum (`serving` plays the events).
+While n is constant C grows by n a step, so the steps between two events are one closed sum
+(`serving` plays the events).
 
-Constants: HBM and kernel latency are aiconfigurator's; matmul is the best measured one (catalog) times what an engine reaches
-of it; the host's two are fitted. Fitted means: on aiconfigurator's silicon_sample.csv, by hand, to two figures.
+Constants: HBM and kernel latency are aiconfigurator's; matmul is the best measured one (catalog)
+times what an engine reaches of it; the host's two are fitted. Fitted means: on aiconfigurator's
+silicon_sample.csv, by hand, to two figures.
 """
 
 from dataclasses import dataclass
@@ -30,24 +37,29 @@ from .layout import ALL_REDUCES_PER_LAYER
 from .memory import UTILISATION, engine_weight_bytes, kv_shards, room_for_kv
 from .models import BF16_BYTES, STORED_BYTES, Model
 
-# A layer has about seven kernels: two norms, QKV, attention, output, gate-and-up with its activation, down.
-# Routing adds four: router, choice, permutation and its inverse.
+# A layer has about seven kernels: two norms, QKV, attention, output, gate-and-up with its
+# activation, down. Routing adds four: router, choice, permutation and its inverse.
 LAYER_KERNELS, ROUTING_KERNELS = 7, 4
 # Of the best matmul a GPU was measured to do, what the matmuls of an engine reach together.
 MATMUL_SHARE = 0.80
-# What the host adds to a step that the GPU waits for: scheduling, inputs, sampling (fitted), and more for each response.
+# What the host adds to a step that the GPU waits for: scheduling, inputs, sampling (fitted), and
+# more for each response.
 HOST_STEP_S, HOST_RESPONSE_S = 1.5e-3, 30e-6
-# An engine's step of prefill: tokens of its slope of all-reduces, vLLM's and SGLang's default chunk on GPUs of 80 GB.
+# An engine's step of prefill: tokens of its slope of all-reduces, vLLM's and SGLang's default chunk
+# on GPUs of 80 GB.
 CHUNK_TOKENS = 8192
 
 
 @dataclass(frozen=True)
 class Server:
-    """GPUs that generate together: dp attention replicas of tp GPUs, pp stages of such; experts dealt to ep, else cut over all.
+    """GPUs that generate together: dp attention replicas of tp GPUs, pp stages of such; experts
+    dealt to ep, else cut over all.
 
-    weights, expert_weights: how they are stored, of models.STORED_BYTES; kv_bytes: of a number in the KV cache; utilisation:
-    share of HBM the engine may take; domain: GPUs that share NVLink (the GPU's own when None); hbm, matmul: shares of the peaks
-    reached; local: count only what all-reduces move inside a domain, as for a trace whose flows are the rest.
+    weights, expert_weights: how they are stored, of models.STORED_BYTES; kv_bytes: of a number in
+    the KV cache; utilisation:
+    share of HBM the engine may take; domain: GPUs that share NVLink (the GPU's own when None); hbm,
+    matmul: shares of the peaks reached; local: count only what all-reduces move inside a domain, as
+    for a trace whose flows are the rest.
     """
 
     model: Model
@@ -84,7 +96,12 @@ class Server:
     @property
     def kv_bytes_per_token(self) -> float:
         """Bytes of KV cache of a token on each GPU that holds it, in all stages."""
-        return self.model.kv_bytes_per_token * self.kv_bytes / BF16_BYTES / kv_shards(self.model, self.tp)
+        return (
+            self.model.kv_bytes_per_token
+            * self.kv_bytes
+            / BF16_BYTES
+            / kv_shards(self.model, self.tp)
+        )
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -95,14 +112,19 @@ class Server:
     def flops(self, stored: str) -> float:
         """FLOP/s of a GPU's matmuls with weights `stored` so."""
         precision = self.multiplied(stored)
-        return self.gpu.peak(precision) * (self.matmul or MATMUL_SHARE * self.gpu.matmul_share(precision))
+        return self.gpu.peak(precision) * (
+            self.matmul or MATMUL_SHARE * self.gpu.matmul_share(precision)
+        )
 
     def multiplied(self, stored: str) -> str:
-        """The precision of matmuls with weights `stored` so: bf16 where tensor cores lack the other, or activations stay bf16.
+        """The precision of matmuls with weights `stored` so: bf16 where tensor cores lack the
+        other, or activations stay bf16.
 
         Where tensor cores have fp4, MXFP4 weights meet fp8 activations.
         """
-        wanted = {"fp8": "fp8", "fp8_block": "fp8", "int8": "fp8", "nvfp4": "fp4"}.get(stored, "bf16")
+        wanted = {"fp8": "fp8", "fp8_block": "fp8", "int8": "fp8", "nvfp4": "fp4"}.get(
+            stored, "bf16"
+        )
         if stored == "mxfp4" and self.gpu.fp4_flops:
             wanted = "fp8"
         return wanted if getattr(self.gpu, f"{wanted}_flops") else "bf16"
@@ -110,14 +132,16 @@ class Server:
 
 @dataclass(frozen=True)
 class DecodeStep:
-    """Seconds of a step of n responses with C tokens of context, p prompt tokens and a pairs to attend: the sum of
+    """Seconds of a step of n responses with C tokens of context, p prompt tokens and a pairs to
+    attend: the sum of
 
     memory or computing, whichever takes longer
         memory      weights + experts (1 - missed^(n+p)) + kv C + window_kv W
         computing   matmul n + attention C + matmul_prompt p + attention_pair a + window_attention A
     overhead        overhead + overhead_per_token (n + p) + host n
 
-    where layers that see no further back than `window` tokens see W = min(C, n window) and A = min(a, p window).
+    where layers that see no further back than `window` tokens see W = min(C, n window) and A =
+    min(a, p window).
     `missed_share`: of the experts, those that one token leaves out.
     """
 
@@ -137,7 +161,8 @@ class DecodeStep:
     window: int = 0
 
     def seconds(self, n: int, context: float, steps: int = 1) -> float:
-        """Seconds of `steps` decode steps in a row; `context` is C at the first, and grows by n a step.
+        """Seconds of `steps` decode steps in a row; `context` is C at the first, and grows by n a
+        step.
 
         >>> step = DecodeStep(1.0, 0.5, 0.0, 0.0, overhead_s=0.25, overhead_s_per_token=0.0)
         >>> step.seconds(2, context=4, steps=2)  # C is 4, then 6
@@ -145,7 +170,11 @@ class DecodeStep:
         """
         if self.window_kv_s_per_token and context < n * self.window:  # windows fill on the way
             filling = min(steps, -int((context - n * self.window) // n))
-            rest = self._steps(n, context + n * filling, steps - filling, False) if steps > filling else 0.0
+            rest = (
+                self._steps(n, context + n * filling, steps - filling, False)
+                if steps > filling
+                else 0.0
+            )
             return self._steps(n, context, filling, True) + rest
         return self._steps(n, context, steps, False)
 
@@ -158,7 +187,9 @@ class DecodeStep:
         return _sum_of_max(memory, compute, steps) + steps * self._decode_overhead(n)
 
     def mixed(self, n: int, context: float, tokens: float, pairs: float) -> float:
-        """Seconds of one step that decodes n responses and prefills `tokens` that attend to `pairs`."""
+        """Seconds of one step that decodes n responses and prefills `tokens` that attend to
+        `pairs`.
+        """
         memory = self._weights(n + tokens) + self.kv_s_per_token * context
         memory += self.window_kv_s_per_token * min(context, n * self.window)
         compute = self._decoding(n, context) + self.matmul_s_per_prompt_token * tokens
@@ -175,7 +206,9 @@ class DecodeStep:
         return busy + self.overhead_s + (self.overhead_s_per_token + self.host_s_per_response) * n
 
     def shared(self, n: np.ndarray) -> np.ndarray:
-        """Seconds of a decode step that do not grow with its responses, but for the experts that n of them touch."""
+        """Seconds of a decode step that do not grow with its responses, but for the experts that n
+        of them touch.
+        """
         return self._weights(n) + self.overhead_s
 
     def _weights(self, tokens):
@@ -213,7 +246,8 @@ def step_of(s: Server) -> DecodeStep:
     """The roofline of one step of a server."""
     m, hbm = s.model, s.gpu.hbm_bytes_per_s * s.hbm
     chosen = m.active_parameters - m.dense_parameters
-    dense, head = m.matmul_parameters - chosen, m.vocab * m.hidden  # prefill needs the head for its last token alone
+    # prefill needs the head for its last token alone
+    dense, head = m.matmul_parameters - chosen, m.vocab * m.hidden
     once, per_token = _communication(s)
     experts = 2 * chosen / s.flops(s.expert_weights)
     share = s.ranks * s.pp  # responses are cut by dp and pp, their matmuls by tp
@@ -228,7 +262,9 @@ def step_of(s: Server) -> DecodeStep:
         overhead_s=kernels * KERNEL_S + once + HOST_STEP_S,
         overhead_s_per_token=(per_token + _between_matmuls(s) / hbm) / (s.dp * s.pp),
         experts_s=STORED_BYTES[s.expert_weights] * m.expert_parameters / s.ranks / hbm,
-        missed_share=(1 - m.experts.per_token / m.experts.count) ** (1 / s.pp) if m.experts else 1.0,
+        missed_share=(1 - m.experts.per_token / m.experts.count) ** (1 / s.pp)
+        if m.experts
+        else 1.0,
         matmul_s_per_prompt_token=(2 * (dense - head) / s.flops(s.weights) + experts) / share,
         attention_s_per_pair=m.attention_flops_per_pair * far / attention,
         host_s_per_response=HOST_RESPONSE_S / (s.dp * s.pp),
@@ -244,9 +280,11 @@ def _stored_bytes(s: Server) -> float:
 
 
 def _between_matmuls(s: Server) -> float:
-    """Bytes a GPU reads and writes for one token outside matmuls and attention: norms with residuals, rotation, activation.
+    """Bytes a GPU reads and writes for one token outside matmuls and attention: norms with
+    residuals, rotation, activation.
 
-    A norm reads and writes its input and the residual; fp8 and fp4 matmuls have their inputs read and written smaller.
+    A norm reads and writes its input and the residual; fp8 and fp4 matmuls have their inputs read
+    and written smaller.
     """
     m = s.model
     queries, keys = m.heads * m.head_dim / s.tp, 2 * m.kv_heads * m.head_dim / kv_shards(m, s.tp)
@@ -258,17 +296,20 @@ def _between_matmuls(s: Server) -> float:
 
 
 def _communication(s: Server) -> tuple[float, float]:
-    """(seconds a step, seconds a token of one attention replica): all-reduces of tp, and experts' all-to-all where dp > 1.
+    """(seconds a step, seconds a token of one attention replica): all-reduces of tp, and experts'
+    all-to-all where dp > 1.
 
-    With one replica all its GPUs hold all tokens, so its experts need the same all-reduce that a cut MLP does. With more, a
-    token goes to the GPUs of its experts and back; a stage of a pipeline sends its tokens on.
+    With one replica all its GPUs hold all tokens, so its experts need the same all-reduce that a
+    cut MLP does. With more, a token goes to the GPUs of its experts and back; a stage of a pipeline
+    sends its tokens on.
     """
     m, moved = s.model, s.model.hidden * BF16_BYTES
     once, per_token = _line("all-reduce", moved, s.tp, s)
     reduces = ALL_REDUCES_PER_LAYER * m.layers
     start, token = reduces * once, reduces * per_token
     if s.dp > 1 and m.experts:
-        # To each GPU that has a part of a chosen expert; the tp GPUs of a replica send a part of its tokens each.
+        # To each GPU that has a part of a chosen expert; the tp GPUs of a replica send a part of
+        # its tokens each.
         copies = min(m.experts.per_token, s.ep) * s.ranks / s.ep / s.tp
         once_all, per_copy = _line("all-to-all", moved * copies, s.ranks, s)
         start += m.experts.layers * (2 * once_all - once)
@@ -280,9 +321,13 @@ def _communication(s: Server) -> tuple[float, float]:
 
 
 def _line(kind: str, size: float, ranks: int, s: Server) -> tuple[float, float]:
-    """(seconds at no size, seconds a token) of a collective of `size` bytes a token: through one token and a chunk of them."""
+    """(seconds at no size, seconds a token) of a collective of `size` bytes a token: through one
+    token and a chunk of them.
+    """
     net = network(s.gpu, domain=s.domain or s.gpu.nvlink_gpus)
     start = collective_seconds(kind, size, ranks, net)
     ranks = min(ranks, net.domain) if s.local else ranks
-    once, chunk = (collective_seconds(kind, size * tokens, ranks, net) for tokens in (1, CHUNK_TOKENS))
+    once, chunk = (
+        collective_seconds(kind, size * tokens, ranks, net) for tokens in (1, CHUNK_TOKENS)
+    )
     return start, (chunk - once) / (CHUNK_TOKENS - 1)

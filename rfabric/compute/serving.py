@@ -1,17 +1,22 @@
-"""Continuous batching played event by event: what an engine does with requests that join and leave while it decodes.
+"""Continuous batching played event by event: what an engine does with requests that join and leave
+while it decodes.
 
-    waiting -> (slots? KV?) -> prefill in chunks -> decode, one token a step -> done -> the next turn, after its gap
+    waiting -> (slots? KV?) -> prefill in chunks -> decode, one token a step -> done -> the next
+    turn, after its gap
        ^--------- preempted: the KV cache is full; its tokens are recomputed --------'
 
-Between two events the batch stays as it is and its decode steps are one closed sum (`roofline.DecodeStep`), so a replica costs
-O(requests log requests), not O(tokens): 100,000 requests take seconds. Tokens, seconds; one server a play.
+Between two events the batch stays as it is and its decode steps are one closed sum
+(`roofline.DecodeStep`), so a replica costs O(requests log requests), not O(tokens): 100,000
+requests take seconds. Tokens, seconds; one server a play.
 
-A step holds `batched_tokens` at most. vLLM and TensorRT-LLM put a chunk of prefill and the decode of all others into one step;
-SGLang lets decode wait until all that could join is prefilled. TensorRT-LLM lets a request in when all the KV it may need
-fits, SGLang when 0.7 of it does (init_new_token_ratio), vLLM when its prompt does: it preempts the last that joined.
+A step holds `batched_tokens` at most. vLLM and TensorRT-LLM put a chunk of prefill and the decode
+of all others into one step; SGLang lets decode wait until all that could join is prefilled.
+TensorRT-LLM lets a request in when all the KV it may need fits, SGLang when 0.7 of it does
+(init_new_token_ratio), vLLM when its prompt does: it preempts the last that joined.
 
-Prefix caching: requests of one `group` share their prompt while one of them stays; a turn finds the context that the turn
-before it left, unless others needed the room meanwhile (the one unused longest goes first).
+Prefix caching: requests of one `group` share their prompt while one of them stays; a turn finds the
+context that the turn before it left, unless others needed the room meanwhile (the one unused
+longest goes first).
 """
 
 import heapq
@@ -29,9 +34,11 @@ from .roofline import CHUNK_TOKENS, DecodeStep
 
 @dataclass(frozen=True)
 class Batching:
-    """How an engine forms its steps; `reserve`: share of the tokens still to come that must fit for a request to join.
+    """How an engine forms its steps; `reserve`: share of the tokens still to come that must fit for
+    a request to join.
 
-    watermark: share of the KV cache that stays free when one joins others (vLLM's CacheConfig.watermark).
+    watermark: share of the KV cache that stays free when one joins others (vLLM's
+    CacheConfig.watermark).
     """
 
     batched_tokens: int = CHUNK_TOKENS
@@ -45,12 +52,14 @@ class Batching:
         for key in ("batched_tokens", "max_num_seqs"):
             if getattr(self, key) < 1:
                 raise RFabricError(
-                    f"{key}: {getattr(self, key)} must be 1 or more; engines use 2048 to 16384 and 256 to 2048"
+                    f"{key}: {getattr(self, key)} must be 1 or more; engines use 2048 to 16384 "
+                    "and 256 to 2048"
                 )
 
 
-# Defaults on GPUs of 80 GB: vLLM engine/arg_utils.py (OpenAI server), SGLang server_args.py and schedule_policy.py, TensorRT-LLM
-# llmapi (max_num_tokens, max_batch_size, GUARANTEED_NO_EVICT; chunked context off).
+# Defaults on GPUs of 80 GB: vLLM engine/arg_utils.py (OpenAI server), SGLang server_args.py and
+# schedule_policy.py, TensorRT-LLM llmapi (max_num_tokens, max_batch_size, GUARANTEED_NO_EVICT;
+# chunked context off).
 ENGINES = {
     "vllm": Batching(),
     "sglang": Batching(max_num_seqs=4096, prefill_first=True, reserve=0.7),
@@ -60,7 +69,9 @@ ENGINES = {
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """When each request came, gave its first token and ended (s, float64[n]); what the seconds went to."""
+    """When each request came, gave its first token and ended (s, float64[n]); what the seconds went
+    to.
+    """
 
     arrival: np.ndarray
     first: np.ndarray
@@ -89,19 +100,24 @@ class Served:
 
 
 def serve(step: DecodeStep, capacity: int, batching: Batching, requests: Requests) -> Served:
-    """Play `requests` on a server with `capacity` tokens of KV cache; RFabricError for one that never fits."""
+    """Play `requests` on a server with `capacity` tokens of KV cache; RFabricError for one that
+    never fits.
+    """
     most = int((requests.prompt + requests.output).max())
     if most > capacity:
         raise RFabricError(
-            f"requests: one needs {most} tokens of KV cache, the server holds {max(capacity, 0)}; use a larger tp, a higher "
-            f"memory_utilisation or lengths of {max(capacity, 0)} at most"
+            f"requests: one needs {most} tokens of KV cache, the server holds "
+            f"{max(capacity, 0)}; use a larger tp, a higher memory_utilisation or lengths of "
+            f"{max(capacity, 0)} at most"
         )
     return _Play(step, capacity, batching, requests).run()
 
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """Requests of a paused server: tokens before the next one, tokens still to come (int64[n] both), whether their KV is there."""
+    """Requests of a paused server: tokens before the next one, tokens still to come (int64[n]
+    both), whether their KV is there.
+    """
 
     context: np.ndarray
     left: np.ndarray
@@ -109,7 +125,10 @@ class Standing:
 
 
 class Session:
-    """A server that can be paused, so that requests go on elsewhere. `resident` (bool[n]): the KV of their prompts is there."""
+    """A server that can be paused, so that requests go on elsewhere.
+
+    `resident` (bool[n]): the KV of their prompts is there.
+    """
 
     def __init__(
         self,
@@ -149,7 +168,9 @@ class Session:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """One request on its way: tokens before its next token, tokens to come, tokens of its prompt already computed."""
+    """One request on its way: tokens before its next token, tokens to come, tokens of its prompt
+    already computed.
+    """
 
     number: int
     prompt: int
@@ -193,9 +214,11 @@ class _Play:
     inside: dict = field(default_factory=dict)  # those let in, by number, in order
     ends: list = field(default_factory=list)
     coming: list = field(default_factory=list)
-    left_behind: dict = field(default_factory=dict)  # request: tokens its context keeps in the cache
+    # request: tokens its context keeps in the cache
+    left_behind: dict = field(default_factory=dict)
     groups: dict = field(default_factory=dict)
-    resident: set = field(default_factory=set)  # requests whose prompt need not be prefilled but for its last token
+    # requests whose prompt need not be prefilled but for its last token
+    resident: set = field(default_factory=set)
 
     def __post_init__(self):
         r = self.requests
@@ -235,9 +258,16 @@ class _Play:
     def run(self) -> Served:
         self.advance(float("inf"))
         return Served(
-            self.arrival, self.first, self.end, self.requests.output, self.prefill, self.decode, self.idle, self.peak,
+            self.arrival,
+            self.first,
+            self.end,
+            self.requests.output,
+            self.prefill,
+            self.decode,
+            self.idle,
+            self.peak,
             self.preempted,
-        )  # fmt: skip
+        )
 
     def _arrive(self) -> None:
         prompt, output, group, cached, _ = self.columns
@@ -252,7 +282,9 @@ class _Play:
         limit = self.capacity * (1 - self.batching.watermark)
         while self.waiting and len(self.inside) < most:
             request = self.waiting[0]
-            tokens = request.prompt + 1 - (self._shared(request) if request.group in self.groups else 0)
+            tokens = (
+                request.prompt + 1 - (self._shared(request) if request.group in self.groups else 0)
+            )
             # Alone any request has room: `serve` has refused those that never fit.
             if self.inside and self.held + tokens + reserve * (self.to_come + request.left) > limit:
                 return
@@ -264,7 +296,9 @@ class _Play:
         return self.columns[0][request.number] if request.group >= 0 else 0
 
     def _take(self, request: _Request) -> None:
-        """Give it its KV: what its last turn left, what its group shares, and room for the rest and its first token."""
+        """Give it its KV: what its last turn left, what its group shares, and room for the rest and
+        its first token.
+        """
         before = int(self.requests.after[request.number])
         if request.cached and before in self.left_behind:
             self.kept -= self.left_behind.pop(before)
@@ -284,7 +318,9 @@ class _Play:
         self._make_room()
 
     def _make_room(self) -> None:
-        """Forget contexts that wait for their next turn, the oldest first, until what is held fits."""
+        """Forget contexts that wait for their next turn, the oldest first, until what is held
+        fits.
+        """
         while self.held + self.kept > self.capacity and self.left_behind:
             self.kept -= self.left_behind.pop(next(iter(self.left_behind)))
         self.peak = max(self.peak, self.held)
@@ -298,7 +334,9 @@ class _Play:
         while self.filling and tokens < budget:
             request = self.filling[0]
             if request.group >= 0 and self.groups[request.group].ready:
-                request.computed = max(request.computed, min(self._shared(request), request.prompt - 1))
+                request.computed = max(
+                    request.computed, min(self._shared(request), request.prompt - 1)
+                )
             need = request.prompt - request.computed
             if not self.batching.chunked and tokens and tokens + need > budget:
                 break
@@ -313,7 +351,9 @@ class _Play:
         self._pass(tokens, pairs, n, context, done)
 
     def _pass(self, tokens: int, pairs: float, n: int, context: int, done: list[_Request]) -> None:
-        """The step itself: `tokens` of prefill beside n that decode; `done` are prefilled and give a first token."""
+        """The step itself: `tokens` of prefill beside n that decode; `done` are prefilled and give
+        a first token.
+        """
         if n and self.held + n > self.capacity:
             self._preempt(n)
             n, context = self.decoding, self.context
@@ -339,7 +379,9 @@ class _Play:
         heapq.heappush(self.ends, (request.end, request.number))
 
     def _decode(self, until: float = float("inf")) -> None:
-        """Decode steps until the next response ends, the KV cache is full, it is `until`, or another request may join."""
+        """Decode steps until the next response ends, the KV cache is full, it is `until`, or
+        another request may join.
+        """
         if self.held + self.decoding > self.capacity:
             self._preempt(self.decoding)
         n = self.decoding
@@ -358,12 +400,18 @@ class _Play:
     def _until(self, seconds: float, most: int) -> int:
         """The fewest steps, `most` at most, that take so many seconds."""
         n, context = self.decoding, self.context
-        return 1 + bisect_left(range(1, most), seconds, key=lambda k: self.step.seconds(n, context, k))
+        return 1 + bisect_left(
+            range(1, most), seconds, key=lambda k: self.step.seconds(n, context, k)
+        )
 
     def _advance(self, steps: int) -> None:
         grown = self.decoding * steps
         self.clock += steps
-        self.context, self.held, self.to_come = self.context + grown, self.held + grown, self.to_come - grown
+        self.context, self.held, self.to_come = (
+            self.context + grown,
+            self.held + grown,
+            self.to_come - grown,
+        )
         if self.held + self.kept > self.capacity:
             self._make_room()
         self.peak = max(self.peak, self.held)
@@ -402,7 +450,11 @@ class _Play:
 
     def _leave(self, request: _Request, own: int, context: int) -> None:
         """Give back its KV and its place among those that decode."""
-        self.decoding, self.context, self.held = self.decoding - 1, self.context - context, self.held - own
+        self.decoding, self.context, self.held = (
+            self.decoding - 1,
+            self.context - context,
+            self.held - own,
+        )
         self._leave_group(request)
 
     def _leave_group(self, request: _Request) -> None:
@@ -414,7 +466,9 @@ class _Play:
                 del self.groups[request.group]
 
     def _preempt(self, need: int) -> None:
-        """Send back the last that were let in until `need` tokens of KV are free; all they had is computed again."""
+        """Send back the last that were let in until `need` tokens of KV are free; all they had is
+        computed again.
+        """
         self._make_room()
         while self.held + min(need, self.decoding) > self.capacity and len(self.inside) > 1:
             _, request = self.inside.popitem()
@@ -443,7 +497,9 @@ class _Play:
 
 
 class ReplicaTime(NamedTuple):
-    """Seconds a replica spends in prefill, in decode and waiting for environments; the most tokens of KV cache it held."""
+    """Seconds a replica spends in prefill, in decode and waiting for environments; the most tokens
+    of KV cache it held.
+    """
 
     prefill: float
     decode: float

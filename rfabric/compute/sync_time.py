@@ -1,19 +1,26 @@
-"""How long a weight sync takes: what systems do between two steps, from layouts, GPUs, network and transport. Seconds, bytes.
+"""How long a weight sync takes: what systems do between two steps, from layouts, GPUs, network and
+transport. Seconds, bytes.
 
-    seconds = set-up + tensors x cost of one + max(packing, wire) + unpacking or loading          S bytes, T tensors
+    seconds = set-up + tensors x cost of one + max(packing, wire) + unpacking or loading  S bytes, T tensors
 
-    transport    who does it                         senders        what limits it
-    broadcast    NCCL in buckets (verl, slime)       1 a stage      packing on the senders, then gathering and loading
-    tensors      NCCL tensor by tensor               1              packing and T calls; NVLink alone inside one server
-    store        NIXL, Mooncake, relays              1              as broadcast, but no NCCL group is built each time
-    host         checkpoint-engine: pinned memory    all            loading, S / LOAD: each GPU sees all of it
-                 -> broadcast -> engine
-    host-p2p     the same, from another's memory     all            ... after S through the NICs of a server
-    p2p          static, shard to shard              all            S / (senders x PACK), or bytes of the busiest NIC
-    delta        what changed, in buckets            1              as broadcast, of S x factor
+    transport  who does it                       senders    what limits it
+    broadcast  NCCL in buckets (verl, slime)     1 a stage  packing on the senders, then gathering
+                                                            and loading
+    tensors    NCCL tensor by tensor             1          packing and T calls; NVLink alone inside
+                                                            one server
+    store      NIXL, Mooncake, relays            1          as broadcast, but no NCCL group is built
+                                                            each time
+    host       checkpoint-engine: pinned memory  all        loading, S / LOAD: each GPU sees all of
+                                                            it
+               -> broadcast -> engine
+    host-p2p   the same, from another's memory   all        ... after S through the NICs of a server
+    p2p        static, shard to shard            all        S / (senders x PACK), or bytes of the
+                                                            busiest NIC
+    delta      what changed, in buckets          1          as broadcast, of S x factor
 
-S is a copy as it is sent; each rollout replica of p2p gets its own. PACK, UNPACK, LOAD and the rest are software: they are fitted
-once on the files named beside them, over models from 7 to 1026 B parameters, and take the place of an efficiency.
+S is a copy as it is sent; each rollout replica of p2p gets its own. PACK, UNPACK, LOAD and the rest
+are software: they are fitted once on the files named beside them, over models from 7 to 1026 B
+parameters, and take the place of an efficiency.
 """
 
 import math
@@ -24,38 +31,47 @@ from .communication import Network
 from .layout import Layout
 from .models import Model
 
-# Fitted on verl checkpoint_engine/README.md (30 B, received only): one sender gathers, casts, packs and sends so many bytes/s.
-# Not fitted: RollArt's Mooncake (arXiv 2512.22560) 6.5e9; each of Perplexity's 256 trainers, 2.05 TB in about 1.1 s, 7.3e9.
+# Fitted on verl checkpoint_engine/README.md (30 B, received only): one sender gathers, casts, packs
+# and sends so many bytes/s. Not fitted: RollArt's Mooncake (arXiv 2512.22560) 6.5e9; each of
+# Perplexity's 256 trainers, 2.05 TB in about 1.1 s, 7.3e9.
 PACK = 9.0e9
 # Fitted on verl docs/advance/delta_weight_sync.md (7 B to 72 B over 400 Gbit/s):
 UNPACK = 11e9  # of one sender's tensors: gathered there and loaded here, one bucket after the other
 GROUP_SETUP = 1.0  # building an NCCL group over servers and pausing engines, each sync
 OFFLOADED = 1.1e9  # bf16 bytes/s with which an offloaded shard comes back to its GPU, fp32 with it
-# One call, gathered and loaded: verl fully_async_policy/README.md, 339 tensors of 7 B in one server of H20 within 0.12 s.
+# One call, gathered and loaded: verl fully_async_policy/README.md, 339 tensors of 7 B in one server
+# of H20 within 0.12 s.
 TENSOR = 0.25e-3
 # Fitted on MoonshotAI/checkpoint-engine README (GLM-4.5-Air to Kimi-K2 on 8 H800 and 16 H20):
 LOAD = 75e9  # what engines take in from a broadcast, all seeing all of it
-# Of UNPACK an engine's loading takes 1 / LOAD. The rest is taken to be the trainer's, where each stage of a pipeline gathers its
-# own tensors: assumed, as UNPACK was fitted on trainers without one.
+# Of UNPACK an engine's loading takes 1 / LOAD. The rest is taken to be the trainer's, where each
+# stage of a pipeline gathers its own tensors: assumed, as UNPACK was fitted on trainers without
+# one.
 GATHER = 1 / (1 / UNPACK - 1 / LOAD)
 METADATA = 0.5  # gathering what goes where
-# Device memory to pageable host memory, where trainers are others than rollouts: assumed, a copy by one host thread.
+# Device memory to pageable host memory, where trainers are others than rollouts: assumed, a copy by
+# one host thread.
 STAGE = 25e9
 
-# SparrowRL (arXiv 2602.11456): about 1 % of the parameters change in a step, 79 times less is sent, without loss.
+# SparrowRL (arXiv 2602.11456): about 1 % of the parameters change in a step, 79 times less is sent,
+# without loss.
 DELTA_FACTOR = 1 / 79
 
-HELD = 0.75  # of the HBM, by weights of a replica at most: assumed, the rest is KV cache, activations and buffers
+# of the HBM, by weights of a replica at most: assumed, the rest is KV cache, activations and
+# buffers
+HELD = 0.75
 
 TRANSPORTS = ("broadcast", "tensors", "store", "host", "host-p2p", "p2p", "delta")
-_TENSORS_A_LAYER = 12  # of a decoder as Hugging Face saves it: q, k, v with biases, o, gate, up, down, two norms
+# of a decoder as Hugging Face saves it: q, k, v with biases, o, gate, up, down, two norms
+_TENSORS_A_LAYER = 12
 
 
 @dataclass(frozen=True)
 class Sync:
     """One weight sync: `size` bytes a copy in `tensors`, from `trainer` to `rollout` over `net`.
 
-    one_place: trainer and rollout are the same GPUs; offloaded: the trainer's weights wait in host memory;
+    one_place: trainer and rollout are the same GPUs; offloaded: the trainer's weights wait in host
+    memory;
     receive_only: groups stand, engines are paused already, and buckets are not unpacked.
     """
 
@@ -72,12 +88,18 @@ class Sync:
 
     def __post_init__(self):
         if self.transport not in TRANSPORTS:
-            raise RFabricError(f"weight sync: no transport {self.transport!r}; there are {', '.join(TRANSPORTS)}")
+            raise RFabricError(
+                f"weight sync: no transport {self.transport!r}; there are {', '.join(TRANSPORTS)}"
+            )
 
     @property
     def in_one_domain(self) -> bool:
         """Whether NVLink joins all its GPUs."""
-        gpus = max(self.trainer.gpus, self.rollout.gpus) if self.one_place else self.trainer.gpus + self.rollout.gpus
+        gpus = (
+            max(self.trainer.gpus, self.rollout.gpus)
+            if self.one_place
+            else self.trainer.gpus + self.rollout.gpus
+        )
         return gpus <= self.net.domain
 
     @property
@@ -96,9 +118,14 @@ def tensors_of(model: Model, precision: str = "bf16") -> int:
 def weight_sync_parts(sync: Sync) -> dict[str, float]:
     """Seconds of each part of a sync; they add up to `weight_sync_seconds`."""
     seconds = {
-        "broadcast": _broadcast, "tensors": _tensors, "store": _store, "host": _host, "host-p2p": _host, "p2p": _p2p,
+        "broadcast": _broadcast,
+        "tensors": _tensors,
+        "store": _store,
+        "host": _host,
+        "host-p2p": _host,
+        "p2p": _p2p,
         "delta": _broadcast,
-    }[sync.transport](sync)  # fmt: skip
+    }[sync.transport](sync)
     if sync.offloaded:
         seconds["onload"] = sync.size / sync.trainer.gpus / OFFLOADED
     return seconds
@@ -124,7 +151,9 @@ def _unpack(sync: Sync) -> dict[str, float]:
 
 
 def unpacking(size: float, stages: int) -> dict[str, float]:
-    """Seconds that the trainer gathers `size` bytes, its pipeline stages at once, and that an engine loads them."""
+    """Seconds that the trainer gathers `size` bytes, its pipeline stages at once, and that an
+    engine loads them.
+    """
     return {"gather": size / (GATHER * stages), "load": size / LOAD}
 
 
@@ -152,7 +181,9 @@ def _p2p(sync: Sync) -> dict[str, float]:
 
 
 def _copies(sync: Sync) -> int:
-    """Replicas of the rollout; where it counts GPUs alone, each as few of them, by powers of two, as hold a copy."""
+    """Replicas of the rollout; where it counts GPUs alone, each as few of them, by powers of two,
+    as hold a copy.
+    """
     rollout = sync.rollout
     if (rollout.tp, rollout.pp, rollout.ep) != (1, 1, 1):
         return rollout.replicas

@@ -1,16 +1,19 @@
-"""How long training computes: forward, backward, pipeline bubbles, the collectives that hide behind them, the optimizer.
+"""How long training computes: forward, backward, pipeline bubbles, the collectives that hide behind
+them, the optimizer.
 
-    matmul (m x k by k x n)    2 k (m n + WAVE x tile x SMs) / (tuned matmul x SUSTAINED)
-    attention                  FLOPs / what the stack's kernel reaches          (backward: 2.5 x, it computes scores again)
-    memory-bound operations    bytes read and written / HBM                     (norms, residuals, activations, loss, casts)
-    tensor, context, expert    collectives of `communication`, less what the stack hides
-    pipeline                   (pp - 1) / (vp x micro-batches) of bubble
-    data                       gradients and parameters, less the computing they run beside
+    matmul (m x k by k x n)  2 k (m n + WAVE x tile x SMs) / (tuned matmul x SUSTAINED)
+    attention                FLOPs / what the stack's kernel reaches          (backward: 2.5 x, it computes scores again)
+    memory-bound operations  bytes read and written / HBM                     (norms, residuals, activations, loss, casts)
+    tensor, context, expert  collectives of `communication`, less what the stack hides
+    pipeline                 (pp - 1) / (vp x micro-batches) of bubble
+    data                     gradients and parameters, less the computing they run beside
 
-    training_step(Trainer(model, GPUS["H100"], Layout(tp=4, pp=8, vp=5, dp=2)), sequences=128, length=8192).seconds
+    training_step(Trainer(model, GPUS["H100"], Layout(tp=4, pp=8, vp=5, dp=2)), sequences=128,
+    length=8192).seconds
 
-A time is one GPU's, of the average pipeline stage. Everything follows from the model's shape, the GPU's catalog row and the
-constants below; a recompute of all activations costs one more forward pass.
+A time is one GPU's, of the average pipeline stage. Everything follows from the model's shape, the
+GPU's catalog row and the constants below; a recompute of all activations costs one more forward
+pass.
 """
 
 from dataclasses import dataclass, fields
@@ -24,26 +27,33 @@ from .layout import ALL_REDUCES_PER_LAYER, Layout
 from .memory import OPTIMIZER_BYTES, RESERVED_BYTES, training_shards
 from .models import BF16_BYTES, FP32_BYTES, Model
 
-# Share of a tuned matmul's FLOP/s that training sustains: at full power clocks fall, and kernels are chosen, not tuned.
-# Fitted on llm-foundry's table of H100 (github.com/mosaicml/llm-foundry scripts/train/benchmarking), with FSDP's attention below.
+# Share of a tuned matmul's FLOP/s that training sustains: at full power clocks fall, and kernels
+# are chosen, not tuned. Fitted on llm-foundry's table of H100 (github.com/mosaicml/llm-foundry
+# scripts/train/benchmarking), with FSDP's attention below.
 SUSTAINED = 0.67
-# Share of the last wave of output tiles (128 x 256, one a streaming multiprocessor) that idles, and the share of the best matmul
-# that a single one reaches: fitted on the matmuls of microsoft/vidur data/profiling/compute/h100, Llama-2-70B.
+# Share of the last wave of output tiles (128 x 256, one a streaming multiprocessor) that idles, and
+# the share of the best matmul that a single one reaches: fitted on the matmuls of microsoft/vidur
+# data/profiling/compute/h100, Llama-2-70B.
 WAVE, SINGLE = 0.25, 0.90
 TILE, TILE_ROWS = 128 * 256, 128  # output elements, rows: CUTLASS's default for Hopper
 SMS = 132  # streaming multiprocessors, H100 SXM data sheet (A100 108, B200 148)
-CHANNELS = 24  # streaming multiprocessors that a collective beside computing takes: NCCL's channels on NVLink 4
+# streaming multiprocessors that a collective beside computing takes: NCCL's channels on NVLink 4
+CHANNELS = 24
 # Flash attention's backward pass has five matmuls, its forward pass two (Dao, arXiv 2307.08691).
 ATTENTION_BACKWARD = 2.5
-# Cross entropy: logits written, upcast, read by softmax, gradient written and cast (2 + 2+4 + 4 + 4 + 4+2 bytes, fp32).
+# Cross entropy: logits written, upcast, read by softmax, gradient written and cast (2 + 2+4 + 4 + 4
+# + 4+2 bytes, fp32).
 LOSS_BYTES = 22
-# A cast to 8 bits: bf16 read, one copy by rows and one by columns written (arXiv 2209.05433, the layouts Hopper needs).
+# A cast to 8 bits: bf16 read, one copy by rows and one by columns written (arXiv 2209.05433, the
+# layouts Hopper needs).
 CAST_BYTES = 4
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Software that trains. attention: share of the bf16 peak its kernel reaches, and FLOP/s it never exceeds;
+    """Software that trains.
+
+    attention: share of the bf16 peak its kernel reaches, and FLOP/s it never exceeds;
     hides_tensor: whether tensor-parallel collectives run beside their matmuls, chunk by chunk.
     """
 
@@ -53,21 +63,25 @@ class Stack:
     hides_tensor: bool
 
 
-# FlashAttention-3 and cuDNN, forward and backward together: 0.6 of the bf16 peak (arXiv 2407.08608, figures 5 and 6).
+# FlashAttention-3 and cuDNN, forward and backward together: 0.6 of the bf16 peak (arXiv 2407.08608,
+# figures 5 and 6).
 MEGATRON = Stack("Megatron-LM, tensor-parallel overlap", 0.6, float("inf"), True)
 # What RL frameworks start: the same kernels, Megatron's tp_comm_overlap left off.
 RL = Stack("Megatron-LM or FSDP under an RL framework", 0.6, float("inf"), False)
-# Triton's flash attention of that time has no Hopper path: 200 TFLOP/s at sequence 65,536 (fitted on llm-foundry's table).
+# Triton's flash attention of that time has no Hopper path: 200 TFLOP/s at sequence 65,536 (fitted
+# on llm-foundry's table).
 FSDP = Stack("PyTorch FSDP, llm-foundry", 0.6, 200e12, False)
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """A model in training on GPUs of one kind. recompute: `none` or `selective` (flash attention), `full`: all activations.
+    """A model in training on GPUs of one kind.
 
-    recomputed_share: of the layers, those whose activations do not fit and are recomputed all the same
-    (`share_recomputed`); expert_imbalance: how many times an even share of the tokens the busiest GPU's
-    experts take, for which the others of its group wait.
+    recompute: `none` or `selective` (flash attention), `full`: all activations.
+
+    recomputed_share: of the layers, those whose activations do not fit and are recomputed all the
+    same (`share_recomputed`); expert_imbalance: how many times an even share of the tokens the
+    busiest GPU's experts take, for which the others of its group wait.
     """
 
     model: Model
@@ -79,15 +93,20 @@ class Trainer:
     gradient_bytes: int = BF16_BYTES
     nic_bps: float | None = None
     gpus_per_server: int | None = None
-    between_servers: bool = True  # False: what tensor and expert ranks send between servers is left to a fabric
+    # False: what tensor and expert ranks send between servers is left to a fabric
+    between_servers: bool = True
     recomputed_share: float = 0.0
     expert_imbalance: float = 1.0
 
     def __post_init__(self):
         if self.precision not in PRECISIONS:
-            raise RFabricError(f"precision {self.precision!r} is not known; use one of {', '.join(PRECISIONS)}")
+            raise RFabricError(
+                f"precision {self.precision!r} is not known; use one of {', '.join(PRECISIONS)}"
+            )
         if self.recompute not in ("none", "selective", "full"):
-            raise RFabricError(f"recompute {self.recompute!r} is not known; use none, selective or full")
+            raise RFabricError(
+                f"recompute {self.recompute!r} is not known; use none, selective or full"
+            )
 
     @cached_property
     def network(self) -> Network:
@@ -96,7 +115,9 @@ class Trainer:
 
     @property
     def shards(self) -> list[tuple[float, int]]:
-        """(parameters on one GPU, how many GPUs hold the same): of what all tokens pass, and of experts."""
+        """(parameters on one GPU, how many GPUs hold the same): of what all tokens pass, and of
+        experts.
+        """
         return training_shards(self.model, self.layout)
 
     def matmul_flops(self, precision: str = "bf16") -> float:
@@ -116,7 +137,9 @@ class Trainer:
 
 @dataclass(frozen=True)
 class PassSeconds:
-    """Seconds of passes on one GPU, by what takes them; `tensor`, `context`, `experts`: what collectives add."""
+    """Seconds of passes on one GPU, by what takes them; `tensor`, `context`, `experts`: what
+    collectives add.
+    """
 
     matmul: float = 0.0
     attention: float = 0.0
@@ -137,7 +160,9 @@ class PassSeconds:
 
 
 def matmul_seconds(gpu: Gpu, m: int, k: int, n: int, precision: str = "bf16") -> float:
-    """Seconds of one matmul m x k by k x n alone on a cool GPU: its tiles, its bytes, its launch."""
+    """Seconds of one matmul m x k by k x n alone on a cool GPU: its tiles, its bytes, its
+    launch.
+    """
     flops = gpu.peak(precision) * gpu.matmul_share(precision) * SINGLE
     moved = BF16_BYTES * (m * k + k * n + m * n)
     computed = 2 * k * (m * n + WAVE * TILE * SMS) / flops
@@ -150,7 +175,9 @@ def moved_seconds(gpu: Gpu, size: float) -> float:
 
 
 def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -> PassSeconds:
-    """A forward pass over `tokens` of one data-parallel rank in so many micro-batches; `squares`: sum of lengths squared."""
+    """A forward pass over `tokens` of one data-parallel rank in so many micro-batches; `squares`:
+    sum of lengths squared.
+    """
     matmul, attention = _matmul(t, tokens, micro_batches), _attention(t, tokens, squares)
     return PassSeconds(
         matmul,
@@ -163,7 +190,9 @@ def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -
 
 
 def backward(t: Trainer, once: PassSeconds) -> PassSeconds:
-    """The backward pass of a forward pass: twice its matmuls and collectives; with full recomputation that pass again."""
+    """The backward pass of a forward pass: twice its matmuls and collectives; with full
+    recomputation that pass again.
+    """
     recomputed = 1.0 if t.recompute == "full" else t.recomputed_share
     return recomputed * once + PassSeconds(
         2 * once.matmul,
@@ -177,7 +206,9 @@ def backward(t: Trainer, once: PassSeconds) -> PassSeconds:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """Seconds of one optimizer step: the passes' parts, the pipeline's bubble, parameters and gradients, the optimizer."""
+    """Seconds of one optimizer step: the passes' parts, the pipeline's bubble, parameters and
+    gradients, the optimizer.
+    """
 
     passes: PassSeconds
     bubble: float
@@ -190,11 +221,14 @@ class Breakdown:
 
 
 def training_step(t: Trainer, sequences: int, length: int, micro_batch: int = 1) -> Breakdown:
-    """One optimizer step over `sequences` of `length` tokens, `micro_batch` of them at a time on a data-parallel rank."""
+    """One optimizer step over `sequences` of `length` tokens, `micro_batch` of them at a time on a
+    data-parallel rank.
+    """
     if sequences % (t.layout.dp * micro_batch):
         raise RFabricError(
-            f"training step: {sequences} sequences do not divide into {t.layout.dp} data-parallel ranks x micro-batches of "
-            f"{micro_batch}; use a multiple of {t.layout.dp * micro_batch}"
+            f"training step: {sequences} sequences do not divide into {t.layout.dp} "
+            f"data-parallel ranks x micro-batches of {micro_batch}; use a multiple of "
+            f"{t.layout.dp * micro_batch}"
         )
     micro = sequences // (t.layout.dp * micro_batch)
     each = micro_batch * length
@@ -206,7 +240,8 @@ def training_step(t: Trainer, sequences: int, length: int, micro_batch: int = 1)
 
 
 def bubble_share(layout: Layout, micro_batches: float) -> float:
-    """How much longer a pipeline takes than its work: pp - 1 micro-batches fill and drain it, cut by vp when interleaved.
+    """How much longer a pipeline takes than its work: pp - 1 micro-batches fill and drain it, cut
+    by vp when interleaved.
 
     >>> bubble_share(Layout(pp=4, vp=2), micro_batches=6)
     0.25
@@ -215,21 +250,26 @@ def bubble_share(layout: Layout, micro_batches: float) -> float:
 
 
 def data_seconds(t: Trainer, ahead: float, back: float, micro_batches: int) -> float:
-    """What parameters and gradients among data-parallel ranks add to a step whose micro-batch takes `ahead` + `back` s.
+    """What parameters and gradients among data-parallel ranks add to a step whose micro-batch takes
+    `ahead` + `back` s.
 
-    Sharded (FSDP): every micro-batch gathers parameters twice and scatters gradients. Else once a step: gradients beside the
-    last backward pass, parameters beside the first forward pass. One layer's worth is never hidden.
+    Sharded (FSDP): every micro-batch gathers parameters twice and scatters gradients. Else once a
+    step: gradients beside the last backward pass, parameters beside the first forward pass. One
+    layer's worth is never hidden.
     """
     layers = t.model.layers / t.layout.pp
     gather = sum(_among_data_ranks(t, "all-gather", BF16_BYTES))
     scatter = sum(_among_data_ranks(t, "reduce-scatter", t.gradient_bytes))
     if not t.layout.sharded:
         return _exposed(gather, ahead, layers) + _exposed(scatter, back, layers)
-    return micro_batches * (_exposed(gather, ahead, layers) + _exposed(gather + scatter, back, layers))
+    return micro_batches * (
+        _exposed(gather, ahead, layers) + _exposed(gather + scatter, back, layers)
+    )
 
 
 def optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
-    """Adam on one GPU's share, through HBM: gradient and states read, states and bf16 parameters written.
+    """Adam on one GPU's share, through HBM: gradient and states read, states and bf16 parameters
+    written.
 
     replicated: every data-parallel rank holds all states, none a part of them.
     """
@@ -238,9 +278,11 @@ def optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
 
 
 def share_recomputed(t: Trainer, micro_batch: float) -> float:
-    """Share of the layers that must recompute their activations, 0 to 1, so that a GPU's HBM holds the others'.
+    """Share of the layers that must recompute their activations, 0 to 1, so that a GPU's HBM holds
+    the others'.
 
-    micro_batch: tokens of one. It is Megatron's --recompute-method block, with no more layers than needed.
+    micro_batch: tokens of one. It is Megatron's --recompute-method block, with no more layers than
+    needed.
     """
     room = t.gpu.hbm_bytes - RESERVED_BYTES - state_bytes(t)
     kept = activation_bytes(t, micro_batch)
@@ -248,24 +290,35 @@ def share_recomputed(t: Trainer, micro_batch: float) -> float:
 
 
 def state_bytes(t: Trainer) -> float:
-    """Bytes on one GPU of parameters, gradients added up in fp32, and Adam's states, which data-parallel ranks share."""
+    """Bytes on one GPU of parameters, gradients added up in fp32, and Adam's states, which
+    data-parallel ranks share.
+    """
     full = BF16_BYTES + FP32_BYTES
-    return sum(size * (full / (ranks if t.layout.sharded else 1) + OPTIMIZER_BYTES / ranks) for size, ranks in t.shards)
+    return sum(
+        size * (full / (ranks if t.layout.sharded else 1) + OPTIMIZER_BYTES / ranks)
+        for size, ranks in t.shards
+    )
 
 
 def activation_bytes(t: Trainer, micro_batch: float) -> float:
-    """Bytes that the backward pass needs of the micro-batches on their way through the first stage of the pipeline.
+    """Bytes that the backward pass needs of the micro-batches on their way through the first stage
+    of the pipeline.
 
-    What matmuls, norms, flash attention and activations read, once each, 8-bit matmuls' inputs in 8 bits (the accounting of
-    arXiv 2205.05198); tokens copied for their experts; and the logits with their gradient.
+    What matmuls, norms, flash attention and activations read, once each, 8-bit matmuls' inputs in 8
+    bits (the accounting of arXiv 2205.05198); tokens copied for their experts; and the logits with
+    their gradient.
     """
     m, lay = t.model, t.layout
     (queries, keys), stored = attention_columns(m), BF16_BYTES if t.precision == "bf16" else 1
     copies = m.experts.per_token * m.experts.layers / m.layers if m.experts else 0
-    columns = 2 * BF16_BYTES * m.hidden + 2 * stored * m.hidden  # two norms, and what QKV and the MLP read
+    # two norms, and what QKV and the MLP read
+    columns = 2 * BF16_BYTES * m.hidden + 2 * stored * m.hidden
     columns += 2 * BF16_BYTES * (queries + keys)  # q, k, v and the output
-    columns += (3 if m.gated else 2) * BF16_BYTES * m.mlp_columns + copies * (2 * BF16_BYTES + stored) * m.hidden
-    # Micro-batches on their way through the first stage: pp; interleaved, a share (pp - 1) / (pp vp) more (the same paper).
+    columns += (3 if m.gated else 2) * BF16_BYTES * m.mlp_columns + copies * (
+        2 * BF16_BYTES + stored
+    ) * m.hidden
+    # Micro-batches on their way through the first stage: pp; interleaved, a share (pp - 1) / (pp
+    # vp) more (the same paper).
     waiting = lay.pp + ((lay.pp - 1) / lay.vp if lay.vp > 1 else 0)
     tokens = micro_batch / (lay.cp * lay.tp)
     return tokens * (columns * m.layers / lay.pp * waiting + 3 * BF16_BYTES * m.vocab)
@@ -274,7 +327,9 @@ def activation_bytes(t: Trainer, micro_batch: float) -> float:
 def attention_columns(model: Model) -> tuple[int, int]:
     """Columns of the queries of all heads, and of keys or values."""
     if model.latent:
-        return model.heads * (model.latent.nope + model.latent.rope), model.heads * model.latent.value
+        return model.heads * (
+            model.latent.nope + model.latent.rope
+        ), model.heads * model.latent.value
     return model.heads * model.head_dim, model.kv_heads * model.head_dim
 
 
@@ -286,12 +341,18 @@ def _matmul(t: Trainer, tokens: float, micro: int) -> float:
     queries, _ = attention_columns(m)
     depth = 2 * m.hidden + (queries + m.mlp_columns) / lay.tp  # k of its four matmuls
     waves = 2 * WAVE * TILE * SMS * depth * m.layers / lay.pp * micro
-    inside = 2 * (m.matmul_parameters - head - chosen) * tokens / ranks + waves + _expert_flops(t, tokens, micro)
+    inside = (
+        2 * (m.matmul_parameters - head - chosen) * tokens / ranks
+        + waves
+        + _expert_flops(t, tokens, micro)
+    )
     return inside / t.matmul_flops(t.precision) + 2 * head * tokens / ranks / t.matmul_flops()
 
 
 def _expert_flops(t: Trainer, tokens: float, micro: int) -> float:
-    """FLOPs of a GPU's experts, each a matmul of its own; its rows are filled up to whole tiles, half a tile on average."""
+    """FLOPs of a GPU's experts, each a matmul of its own; its rows are filled up to whole tiles,
+    half a tile on average.
+    """
     e, lay = t.model.experts, t.layout
     if not e:
         return 0.0
@@ -303,34 +364,54 @@ def _expert_flops(t: Trainer, tokens: float, micro: int) -> float:
 
 
 def _attention(t: Trainer, tokens: float, squares: float) -> float:
-    """Layers with a window leave out the pairs beyond it, of sequences as long as a token meets on average."""
+    """Layers with a window leave out the pairs beyond it, of sequences as long as a token meets on
+    average.
+    """
     m, lay = t.model, t.layout
     length = squares / tokens
     outside = m.windowed / m.kv_layers * max(0.0, 1 - 2 * m.window / length) if m.windowed else 0.0
-    return m.forward_flops(0, squares) * (1 - outside) / (lay.tp * lay.cp * lay.pp) / t.attention_flops
+    return (
+        m.forward_flops(0, squares) * (1 - outside) / (lay.tp * lay.cp * lay.pp) / t.attention_flops
+    )
 
 
 def _memory_bound(t: Trainer, tokens: float) -> float:
     m, lay = t.model, t.layout
     (queries, keys), mlp = attention_columns(m), m.mlp_columns
     copies = m.experts.per_token * m.experts.layers / m.layers if m.experts else 0
-    columns = 10 * m.hidden + 2 * (queries + keys)  # two norms, two residuals, rotation of queries and keys
+    # two norms, two residuals, rotation of queries and keys
+    columns = 10 * m.hidden + 2 * (queries + keys)
     columns += (3 if m.gated else 2) * mlp  # activation
-    columns += 4 * copies * m.hidden  # tokens sorted for their experts, sorted again where they arrive, and back
-    cast = CAST_BYTES * (2 * m.hidden + copies * m.hidden + queries + mlp) if t.precision != "bf16" else 0
-    loss = LOSS_BYTES * m.vocab / 3  # it comes once, a forward pass counts for itself and twice for the backward one
-    return (m.layers * (BF16_BYTES * columns + cast) + loss) * tokens / (lay.tp * lay.cp * lay.pp) / t.hbm
+    # tokens sorted for their experts, sorted again where they arrive, and back
+    columns += 4 * copies * m.hidden
+    cast = (
+        CAST_BYTES * (2 * m.hidden + copies * m.hidden + queries + mlp)
+        if t.precision != "bf16"
+        else 0
+    )
+    # it comes once, a forward pass counts for itself and twice for the backward one
+    loss = LOSS_BYTES * m.vocab / 3
+    return (
+        (m.layers * (BF16_BYTES * columns + cast) + loss)
+        * tokens
+        / (lay.tp * lay.cp * lay.pp)
+        / t.hbm
+    )
 
 
 def _kernels(t: Trainer) -> float:
-    """Kernels of a forward pass: 12 a layer, as many for routing and permuting, and three for each expert."""
+    """Kernels of a forward pass: 12 a layer, as many for routing and permuting, and three for each
+    expert.
+    """
     e = t.model.experts
     sparse = e.layers * (12 + 3 * e.count / t.layout.ep) if e else 0
     return (12 * t.model.layers + sparse) / t.layout.pp
 
 
 def _tensor(t: Trainer, tokens: float, micro: int, matmul: float) -> float:
-    """Two all-reduces a layer, one where experts follow attention (sequence parallel: gather and scatter, the same bytes)."""
+    """Two all-reduces a layer, one where experts follow attention (sequence parallel: gather and
+    scatter, the same bytes).
+    """
     m, lay = t.model, t.layout
     if lay.tp == 1:
         return 0.0
@@ -343,7 +424,9 @@ def _tensor(t: Trainer, tokens: float, micro: int, matmul: float) -> float:
 
 
 def _context(t: Trainer, tokens: float, micro: int) -> float:
-    """Keys and values of the other context ranks, ring by ring beside attention (ring attention, arXiv 2310.01889)."""
+    """Keys and values of the other context ranks, ring by ring beside attention (ring attention,
+    arXiv 2310.01889).
+    """
     m, lay = t.model, t.layout
     if lay.cp == 1:
         return 0.0
@@ -352,23 +435,35 @@ def _context(t: Trainer, tokens: float, micro: int) -> float:
 
 
 def _experts(t: Trainer, tokens: float, micro: int) -> float:
-    """Dispatch and combine of a forward pass, bf16 both ways, tokens dealt to tp x cp GPUs (sequence parallel)."""
+    """Dispatch and combine of a forward pass, bf16 both ways, tokens dealt to tp x cp GPUs
+    (sequence parallel).
+    """
     e, lay = t.model.experts, t.layout
     if not e or lay.ep == 1 or (lay.ep > t.network.domain and not t.between_servers):
         return 0.0
     what = Exchange(tokens / micro / (lay.tp * lay.cp), t.model.hidden, e.per_token, e.count)
     group = RankGroup(lay.ep, -(-lay.ep // t.network.domain))
-    return DISPATCH_AND_COMBINE * e.layers / lay.pp * micro * exchange_seconds(what, "combine", group, t.network)
+    return (
+        DISPATCH_AND_COMBINE
+        * e.layers
+        / lay.pp
+        * micro
+        * exchange_seconds(what, "combine", group, t.network)
+    )
 
 
 def _among_data_ranks(t: Trainer, kind: str, bytes_per_parameter: float) -> list[float]:
     lay = t.layout
     stage = lay.tp * lay.cp * lay.dp
-    return [collective_of(t, kind, size * bytes_per_parameter, ranks, stage) for size, ranks in t.shards]
+    return [
+        collective_of(t, kind, size * bytes_per_parameter, ranks, stage) for size, ranks in t.shards
+    ]
 
 
 def _exposed(communication: float, computing: float, pieces: float) -> float:
-    """What a collective in `pieces` beside computing adds: one piece at least, all that does not fit, and what it slows down."""
+    """What a collective in `pieces` beside computing adds: one piece at least, all that does not
+    fit, and what it slows down.
+    """
     if not communication:
         return 0.0
     left = max(communication / pieces, communication - computing)
@@ -377,4 +472,6 @@ def _exposed(communication: float, computing: float, pieces: float) -> float:
 
 def collective_of(t: Trainer, kind: str, size: float, ranks: int, span: int) -> float:
     """Seconds of a collective among `ranks` GPUs, evenly spaced over `span` GPUs in a row."""
-    return collective_seconds(kind, size, RankGroup(ranks, min(ranks, -(-span // t.network.domain))), t.network)
+    return collective_seconds(
+        kind, size, RankGroup(ranks, min(ranks, -(-span // t.network.domain))), t.network
+    )

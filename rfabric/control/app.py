@@ -1,11 +1,15 @@
-"""The Ryu (or os-ken) app: OpenFlow on one side, REST on the other, `Core` between. Apps derive from `FabricApp`.
+"""The Ryu (or os-ken) app: OpenFlow on one side, REST on the other, `Core` between.
 
-    switches --- connect, go, ask ---> event loop ---> inbox ---> worker thread ---> Core <--- REST threads
+Apps derive from `FabricApp`.
+
+    switches --- connect, go, ask ---> event loop ---> inbox ---> worker thread ---> Core <--- REST
+    threads
              <-- flow-mods, barriers ------------------------------------------------'
 
-The event loop never waits: it answers ARP, and puts everything that needs rules into the inbox. Environment:
-RFABRIC_TOPO (a fabric spec or a .json file; without it the fabric is read from the switches), RFABRIC_REST_HOST
-(127.0.0.1), RFABRIC_REST_PORT (8080).
+The event loop never waits: it answers ARP, and puts everything that needs rules into the inbox.
+Environment:
+RFABRIC_TOPO (a fabric spec or a .json file; without it the fabric is read from the switches),
+RFABRIC_REST_HOST (127.0.0.1), RFABRIC_REST_PORT (8080).
 """
 
 import functools
@@ -55,11 +59,13 @@ class Unknown:
 def _number_legibly() -> None:
     """Let transaction numbers of a connection start at 32, an ASCII blank, not at random.
 
-    Mininet's RemoteController looks with telnet whether a controller listens, and reads what it hears as UTF-8 in which
-    the bytes 1 and 127 are marks of its own. Both frameworks say hello at once with a random number, so that one `mn` in
-    ten died of a UnicodeDecodeError.
+    Mininet's RemoteController looks with telnet whether a controller listens, and reads what it
+    hears as UTF-8 in which the bytes 1 and 127 are marks of its own. Both frameworks say hello at
+    once with a random number, so that one `mn` in ten died of a UnicodeDecodeError.
     """
-    datapath = importlib.import_module(f"{seam.PACKAGES[seam.flavour()]}.controller.controller").Datapath
+    datapath = importlib.import_module(
+        f"{seam.PACKAGES[seam.flavour()]}.controller.controller"
+    ).Datapath
     begin = datapath.__init__
     if hasattr(begin, "__wrapped__"):
         return
@@ -73,7 +79,9 @@ def _number_legibly() -> None:
 
 
 class FabricApp(seam.App):
-    """One fabric under control; `FABRIC` is the kind it is taken for where RFABRIC_TOPO says nothing."""
+    """One fabric under control; `FABRIC` is the kind it is taken for where RFABRIC_TOPO says
+    nothing.
+    """
 
     FABRIC = "rfabric"
 
@@ -89,12 +97,15 @@ class FabricApp(seam.App):
         spec = os.environ.get("RFABRIC_TOPO", "")
         if spec:
             self._take(parse_fabric(spec))
-        host, port = os.environ.get("RFABRIC_REST_HOST", "127.0.0.1"), os.environ.get("RFABRIC_REST_PORT", "8080")
+        host, port = (
+            os.environ.get("RFABRIC_REST_HOST", "127.0.0.1"),
+            os.environ.get("RFABRIC_REST_PORT", "8080"),
+        )
         address = seam.serve_http(Handler, self, _port(port), host)
         self.logger.info("REST on http://%s:%d", *address)
         seam.hub.spawn(self._work)
 
-    # --- for REST ---------------------------------------------------------------------------------------------------
+    # --- for REST ---------------------------------------------------------------------------------
 
     def health(self) -> dict:
         """The answer to `GET /health`."""
@@ -110,14 +121,17 @@ class FabricApp(seam.App):
             "control": seam.version(),
         }
 
-    # --- Switches: what Core needs ----------------------------------------------------------------------------------
+    # --- Switches: what Core needs ----------------------------------------------------------------
 
     def present(self) -> set[int]:
         """Datapath ids of the switches that are connected."""
         return set(self.switches)
 
     def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]:
-        """What these OCSes hold. Replies come before that of the barrier: when `push` returns they are all here."""
+        """What these OCSes hold.
+
+        Replies come before that of the barrier: when `push` returns they are all here.
+        """
         wanted = list(dpids)
         self.call(lambda: [self._crossbars.pop(d, None) for d in wanted], timeout_s)
         request = seam.wire(seam.parser.OFPFlowStatsRequest(seam.offline()))
@@ -128,7 +142,7 @@ class FabricApp(seam.App):
         """Bytes by port of a switch, as it counted them last."""
         return self._received.get(dpid, {})
 
-    # --- in the event loop: never wait ------------------------------------------------------------------------------
+    # --- in the event loop: never wait ------------------------------------------------------------
 
     def switch_up(self, dpid: int) -> None:
         self._inbox.put(Up(dpid))
@@ -137,11 +151,14 @@ class FabricApp(seam.App):
         if self.core and dpid in self.core.name_of:
             name = self.core.name_of[dpid]
             self.core.disconnected(dpid)
-            self.logger.warning("switch %s (%#x) has gone; it gets all its rules when it comes back", name, dpid)
+            self.logger.warning(
+                ("switch %s (%#x) has gone; it gets all its rules when it comes back"), name, dpid
+            )
 
     @seam.set_ev_cls(seam.ofp_event.EventOFPFlowStatsReply, seam.MAIN_DISPATCHER)
     def _flows_told(self, ev) -> None:
-        crossbar = self._crossbars.setdefault(ev.msg.datapath.id, {})  # a long answer comes in parts
+        # a long answer comes in parts
+        crossbar = self._crossbars.setdefault(ev.msg.datapath.id, {})
         crossbar.update((e.match["in_port"], _out(e)) for e in ev.msg.body if "in_port" in e.match)
 
     @seam.set_ev_cls(seam.ofp_event.EventOFPPortStatsReply, seam.MAIN_DISPATCHER)
@@ -176,7 +193,7 @@ class FabricApp(seam.App):
         )
         datapath.send_msg(out)
 
-    # --- the worker: may wait ---------------------------------------------------------------------------------------
+    # --- the worker: may wait ---------------------------------------------------------------------
 
     def _work(self) -> None:
         while True:
@@ -214,7 +231,9 @@ class FabricApp(seam.App):
                 self.trouble = found.trouble
                 return
             self._take(found.fabric)
-            self.logger.info("the switches make up %s (default rates and OCS delay)", found.fabric.spec)
+            self.logger.info(
+                ("the switches make up %s (default rates and OCS delay)"), found.fabric.spec
+            )
             dpids = list(self.switches)
         self._check_fit()
         self.core.connected([d for d in dpids if d in self.core.name_of and d in self.switches])
@@ -238,14 +257,18 @@ class FabricApp(seam.App):
         self.trouble = f"{wrong}: {way_out}" if wrong else ""
 
     def _look_again(self) -> None:
-        """Compare the switches with the fabric once more; ports may have come after their switch."""
+        """Compare the switches with the fabric once more; ports may have come after their
+        switch.
+        """
         if self.core is not None:
             self._check_fit()
         elif infer(self.FABRIC, self._seen()).fabric is not None:
             self._switches_came(list(self.switches))
 
     def _complain(self) -> None:
-        """Nothing new for a while: say once what is missing or wrong, and bring back switches that had failed."""
+        """Nothing new for a while: say once what is missing or wrong, and bring back switches that
+        had failed.
+        """
         self._look_again()
         if self.core is not None:
             self.core.restore()
@@ -255,7 +278,9 @@ class FabricApp(seam.App):
 
     def _take(self, fabric: Fabric) -> None:
         if self.FABRIC != "rfabric" and fabric.ocses:
-            raise RFabricError(f"{fabric.spec or fabric.name} has optical switches; run controller/ocs.py")
+            raise RFabricError(
+                f"{fabric.spec or fabric.name} has optical switches; run controller/ocs.py"
+            )
         self.hosts = frames.Hosts(fabric)
         self.core = Core(fabric, self, SystemClock(seam.hub.sleep))
         gc.freeze()  # what was loaded stays: later collections need not walk it
@@ -263,7 +288,15 @@ class FabricApp(seam.App):
 
 def _out(entry) -> int:
     """The port a flow leads to; 0 where it leads nowhere."""
-    return next((a.port for i in entry.instructions for a in getattr(i, "actions", ()) if hasattr(a, "port")), 0)
+    return next(
+        (
+            a.port
+            for i in entry.instructions
+            for a in getattr(i, "actions", ())
+            if hasattr(a, "port")
+        ),
+        0,
+    )
 
 
 def _port(text: str) -> int:

@@ -1,4 +1,6 @@
-"""The REST client: what the emulator and scripts call. Standard library only; one connection a request.
+"""The REST client: what the emulator and scripts call.
+
+Standard library only; one connection a request.
 
     control = Client("http://127.0.0.1:8080")
     control.wait_ready(30)
@@ -6,8 +8,8 @@
     planned = control.plan("demand", demand, pairs, now_s)
     if planned.rewire: done = control.commit(planned.epoch)
 
-Bad input and wrong epochs (400, 404, 409) are RFabricErrors; a controller that is gone, or a rewire that was rolled
-back, RunErrors.
+Bad input and wrong epochs (400, 404, 409) are RFabricErrors; a controller that is gone, or a rewire
+that was rolled back, RunErrors.
 """
 
 import http.client
@@ -28,7 +30,9 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class PlannedRewire:
-    """The answer to an intent: what plan `epoch` would change (nothing where `rewire` is empty), and why."""
+    """The answer to an intent: what plan `epoch` would change (nothing where `rewire` is empty),
+    and why.
+    """
 
     epoch: int
     state: str
@@ -42,7 +46,9 @@ class PlannedRewire:
 
 @dataclass(frozen=True)
 class Committed:
-    """What a commit did, in CLOCK_MONOTONIC seconds; circuits torn down plus set up; bytes lost in the dark."""
+    """What a commit did, in CLOCK_MONOTONIC seconds; circuits torn down plus set up; bytes lost in
+    the dark.
+    """
 
     epoch: int
     requested: float
@@ -55,7 +61,9 @@ class Committed:
 
 @dataclass(frozen=True)
 class Client:
-    """The controller at `url`; `timeout` (s) bounds every request and must exceed the longest dark time."""
+    """The controller at `url`; `timeout` (s) bounds every request and must exceed the longest dark
+    time.
+    """
 
     url: str = "http://127.0.0.1:8080"
     timeout: float = 60.0
@@ -70,9 +78,11 @@ class Client:
         return self.get("/health")
 
     def wait_ready(self, timeout: float, check: Callable[[], None] | None = None) -> dict:
-        """Until every switch is connected and programmed; RunError with what is missing after `timeout` s.
+        """Until every switch is connected and programmed; RunError with what is missing after
+        `timeout` s.
 
-        `check` is called in every turn and may raise, for example when the controller's process has died.
+        `check` is called in every turn and may raise, for example when the controller's process has
+        died.
         """
         limit, state = time.monotonic() + timeout, "it does not answer"
         while time.monotonic() < limit:
@@ -101,23 +111,38 @@ class Client:
         """The number of the last rewire that was verified; 0 at the start."""
         return self.get("/epoch")["epoch"]
 
-    def put_pairs(self, pairs: Iterable[Pair], routing: Routing = ECMP, fabric: Fabric | None = None) -> dict:
-        """Have routes for these host pairs, and back, in every epoch; by a `routing` other than ECMP on this `fabric`."""
+    def put_pairs(
+        self, pairs: Iterable[Pair], routing: Routing = ECMP, fabric: Fabric | None = None
+    ) -> dict:
+        """Have routes for these host pairs, and back, in every epoch; by a `routing` other than
+        ECMP on this `fabric`.
+        """
         if routing.sent is not None and fabric is None:
             fabric = self.fabric()
         return self.put("/pairs", pairs_json(list(pairs), routing, fabric))
 
     def plan(
-        self, policy: str, demand: Demand, pairs: Iterable[Pair], now: float = 0.0, upcoming: Sequence[Demand] = (),
-        time_dilation: float = 1.0, in_flight: str = "hold", delay: float | None = None, sending: Sequence[Demand] = (),
-        also: Sequence[Circuits] = (), control: float | None = None,
-    ) -> PlannedRewire:  # fmt: skip
-        """State an intent: `demand` is about to be sent; `upcoming` are the Demands of later phases, `sending` those in flight.
+        self,
+        policy: str,
+        demand: Demand,
+        pairs: Iterable[Pair],
+        now: float = 0.0,
+        upcoming: Sequence[Demand] = (),
+        time_dilation: float = 1.0,
+        in_flight: str = "hold",
+        delay: float | None = None,
+        sending: Sequence[Demand] = (),
+        also: Sequence[Circuits] = (),
+        control: float | None = None,
+    ) -> PlannedRewire:
+        """State an intent: `demand` is about to be sent; `upcoming` are the Demands of later
+        phases, `sending` those in flight.
 
-        `pairs`: all host pairs that send, now or soon: none may be cut off. `also`: circuits to be weighed beside the policy's.
+        `pairs`: all host pairs that send, now or soon: none may be cut off. `also`: circuits to be
+        weighed beside the policy's.
 
-        `delay` (s) is how long the OCSes take, where it is not what the fabric says; `control` (s) how long a rewire takes to be
-        programmed, where it is not what the switches take.
+        `delay` (s) is how long the OCSes take, where it is not what the fabric says; `control` (s)
+        how long a rewire takes to be programmed, where it is not what the switches take.
         """
         request = {
             "policy": policy,
@@ -135,7 +160,9 @@ class Client:
         return _planned(self.post("/plans", request))
 
     def plan_circuits(self, circuits: Circuits, **options) -> PlannedRewire:
-        """A plan for explicit circuits; options: pairs, time_dilation, in_flight, delay_s, control_s."""
+        """A plan for explicit circuits; options: pairs, time_dilation, in_flight, delay_s,
+        control_s.
+        """
         return _planned(self.post("/plans", {"circuits": circuits.to_json(), **options}))
 
     def commit(self, epoch: int) -> Committed:
@@ -167,14 +194,20 @@ class Client:
     def ask(self, method: str, path: str, body: object = None) -> dict:
         """One request: the JSON of the answer, or an error with the controller's text."""
         address = urllib.parse.urlsplit(self.url)
-        connection = http.client.HTTPConnection(address.hostname, address.port or 80, timeout=self.timeout)
+        connection = http.client.HTTPConnection(
+            address.hostname, address.port or 80, timeout=self.timeout
+        )
         data = None if body is None else json.dumps(body, allow_nan=False).encode()
         try:
-            connection.request(method, path, data, {"Content-Type": "application/json", "Connection": "close"})
+            connection.request(
+                method, path, data, {"Content-Type": "application/json", "Connection": "close"}
+            )
             reply = connection.getresponse()
             status, answer = reply.status, json.loads(reply.read())
         except TimeoutError as error:
-            raise RunError(f"the controller at {self.url} did not answer {path} in {self.timeout:g} s") from error
+            raise RunError(
+                f"the controller at {self.url} did not answer {path} in {self.timeout:g} s"
+            ) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             said = error or type(error).__name__
             raise RunError(f"the controller at {self.url} is gone: {path}: {said}") from error
@@ -189,6 +222,12 @@ class Client:
 def _planned(data: dict) -> PlannedRewire:
     rewire = Rewire.from_json(data)
     return PlannedRewire(
-        data["epoch"], data["state"], rewire, data["why"], data["least_window_s"], data["later_s"], data["wait"],
+        data["epoch"],
+        data["state"],
+        rewire,
+        data["why"],
+        data["least_window_s"],
+        data["later_s"],
+        data["wait"],
         tuple(map(Circuits.from_json, data["others"])),
-    )  # fmt: skip
+    )

@@ -1,14 +1,15 @@
-"""The controller without OpenFlow: intents become plans, plans become batches of flow-mods in the right order and time.
+"""The controller without OpenFlow: intents become plans, plans become batches of flow-mods in the
+right order and time.
 
-    POST /plans            intent -> policy -> window rule -> rewire -> flow-mods, serialised             PREPARED
-    POST /plans/n/commit   old circuits deleted, barriers from all OCSes that change                    programmed
-                           routes of the packet switches changed, while it is dark                            dark
-                           after the OCS delay: new circuits, barriers                                      usable
-                           crossbars read back and compared                                      ACTIVE or rolled back
+    POST /plans           intent -> policy -> window rule -> rewire -> flow-mods, serialised           PREPARED
+    POST /plans/n/commit  old circuits deleted, barriers from all OCSes that change                  programmed
+                          routes of the packet switches changed, while it is dark                          dark
+                          after the OCS delay: new circuits, barriers                                    usable
+                          crossbars read back and compared                                    ACTIVE or rolled back
 
-`Core` is given a `Switches`, which is Ryu in `app.py` and memory in `fake.py`, and a clock. One lock serialises
-everything that sends; what is asked meanwhile (`GET`) is answered from immutable snapshots. Rules that stay are never
-sent again.
+`Core` is given a `Switches`, which is Ryu in `app.py` and memory in `fake.py`, and a clock. One
+lock serialises everything that sends; what is asked meanwhile (`GET`) is answered from immutable
+snapshots. Rules that stay are never sent again.
 """
 
 import contextlib
@@ -20,7 +21,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Port, host_ip
-from ..optics import Circuits, Decision, Demand, Rewire, Timing, intend, parse_policy, refuse_disconnection
+from ..optics import (
+    Circuits,
+    Decision,
+    Demand,
+    Rewire,
+    Timing,
+    intend,
+    parse_policy,
+    refuse_disconnection,
+)
 from ..routing import Routes
 from ..routing.schemes import ECMP, Routing
 from . import flowmods
@@ -38,7 +48,9 @@ class UnavailableError(RunError):
 
 
 class RolledBackError(RunError):
-    """A rewire failed and the last good circuits are back (HTTP 500); `plan` says what became of it."""
+    """A rewire failed and the last good circuits are back (HTTP 500); `plan` says what became of
+    it.
+    """
 
     def __init__(self, text: str, plan: RewirePlan):
         super().__init__(text)
@@ -48,7 +60,13 @@ class RolledBackError(RunError):
 class Core:
     """One fabric under control. Public methods may be called from any thread."""
 
-    def __init__(self, fabric: Fabric, switches: Switches, clock: SystemClock | None = None, timeout: float = TIMEOUT):
+    def __init__(
+        self,
+        fabric: Fabric,
+        switches: Switches,
+        clock: SystemClock | None = None,
+        timeout: float = TIMEOUT,
+    ):
         self.fabric, self.switches, self.clock = fabric, switches, clock or SystemClock()
         self.name_of = {n.dpid: n.name for n in fabric.switches}
         self._addresses = {h: host_ip(i) for i, h in enumerate(fabric.hosts)}
@@ -62,15 +80,20 @@ class Core:
         self.table: Table = table_of(circuits, self.routes, ())
         self.synced: set[str] = set()  # switches that hold what `table` says
         self._changes: dict[int, tuple[Routes, frozenset[Pair], Change]] = {}  # of prepared plans
-        self._took_s: tuple[float, float] | None = None  # to tear down and to set up the circuits of the last rewire
+        # to tear down and to set up the circuits of the last rewire
+        self._took_s: tuple[float, float] | None = None
 
-    # --- questions: no lock, no waiting -----------------------------------------------------------------------------
+    # --- questions: no lock, no waiting -----------------------------------------------------------
 
     @property
     def waiting_for(self) -> list[str]:
         """The switches that are not connected, or do not hold their rules yet."""
         present = self.switches.present()
-        return [n.name for n in self.fabric.switches if n.dpid not in present or n.name not in self.synced]
+        return [
+            n.name
+            for n in self.fabric.switches
+            if n.dpid not in present or n.name not in self.synced
+        ]
 
     @property
     def ready(self) -> bool:
@@ -80,9 +103,10 @@ class Core:
     def port_states(self, ocs: str) -> dict[Port, tuple[str, Port | None]]:
         """State word and partner of every cabled port of an OCS.
 
-        CONNECTED, DISCONNECTED, and while a rewire is under way PENDING_CONNECTION (dark, a circuit is on its way) or
-        PENDING_DISCONNECTION: the words of the OCP optical-circuit-switch model; UNKNOWN where the switch is not
-        connected.
+        CONNECTED, DISCONNECTED, and while a rewire is under way PENDING_CONNECTION (dark, a circuit
+        is on its way) or
+        PENDING_DISCONNECTION: the words of the OCP optical-circuit-switch model; UNKNOWN where the
+        switch is not connected.
         """
         self._ocs(ocs)
         if self.fabric.node[ocs].dpid not in self.switches.present():
@@ -90,11 +114,13 @@ class Core:
         return port_words(self.epochs, ocs, self.fabric.ports[ocs])
 
     def out_port(self, switch: str, src: str, dst: str) -> int | None:
-        """The port by which a packet switch sends a pair's packets; None where it has no rule for it."""
+        """The port by which a packet switch sends a pair's packets; None where it has no rule for
+        it.
+        """
         keys = ((switch, ("to", dst)), (switch, ("pair", src, dst)))
         return next((self.table[k].out for k in keys if k in self.table), None)
 
-    # --- orders -----------------------------------------------------------------------------------------------------
+    # --- orders -----------------------------------------------------------------------------------
 
     def connected(self, dpids: Iterable[int]) -> None:
         """Switches have (re)connected: give them all their rules, whatever they held before."""
@@ -114,7 +140,9 @@ class Core:
             self._restore(set(self.name_of.values()))
 
     def set_pairs(self, pairs: Iterable[Pair], routing: Routing = ECMP) -> dict:
-        """Keep routes for exactly these host pairs and their way back, in this epoch and all to come, as `routing` says."""
+        """Keep routes for exactly these host pairs and their way back, in this epoch and all to
+        come, as `routing` says.
+        """
         with self._lock:
             self.demanded, wanted = frozenset(pairs), _both_ways(pairs)
             if routing is not self.routing:
@@ -124,7 +152,9 @@ class Core:
             return {"pairs": len(self.demanded), "rules": len(self.table)}
 
     def learn(self, pairs: Iterable[Pair]) -> list[Pair]:
-        """Add routes for pairs seen on the wire; returns those that nothing connects: they are dropped for a second."""
+        """Add routes for pairs seen on the wire; returns those that nothing connects: they are
+        dropped for a second.
+        """
         with self._lock:
             lost = [p for p in pairs if not self.routes.path(*p)]
             self._route(self.pairs | (_both_ways(pairs) - set(lost)))
@@ -136,7 +166,9 @@ class Core:
             return lost
 
     def plan(self, request: PlanRequest) -> tuple[RewirePlan | None, Decision, float]:
-        """A prepared plan, or None where the circuits stay; what was decided; and the least window (s) that deserves a rewire."""
+        """A prepared plan, or None where the circuits stay; what was decided; and the least window
+        (s) that deserves a rewire.
+        """
         with self._lock:
             pairs = self.demanded if request.pairs is None else frozenset(request.pairs)
             control = Timing.control if request.control is None else request.control
@@ -150,7 +182,9 @@ class Core:
             delay = self.fabric.reconfig_delay if request.delay is None else request.delay
             dilation = request.time_dilation
             words = {"why": decision.why, "phase": phase, "in_flight": request.in_flight}
-            self.epochs = self.epochs.propose(decision.rewire, delay, dilation, request.control, **words)
+            self.epochs = self.epochs.propose(
+                decision.rewire, delay, dilation, request.control, **words
+            )
             plan = self.epochs.last
             self._prepare(plan, self.pairs | _both_ways(pairs))
             self.epochs = self.epochs.ready(plan.epoch)
@@ -164,7 +198,9 @@ class Core:
             return self.epochs.plan(epoch)
 
     def commit(self, epoch: int) -> RewirePlan:
-        """Carry out a prepared plan; returns it ACTIVE, or raises RolledBackError with the last good circuits back."""
+        """Carry out a prepared plan; returns it ACTIVE, or raises RolledBackError with the last
+        good circuits back.
+        """
         requested = self.clock.now()
         with self._lock, _undisturbed():
             began = self.epochs.commit(epoch, requested)
@@ -183,7 +219,7 @@ class Core:
             self.table, self._changes = change.new, {}
             return self.epochs.plan(epoch)
 
-    # --- planning ---------------------------------------------------------------------------------------------------
+    # --- planning ---------------------------------------------------------------------------------
 
     def _decide(self, request: PlanRequest, timing: Timing, pairs: frozenset[Pair]) -> Decision:
         circuits = self.epochs.circuits
@@ -192,16 +228,26 @@ class Core:
             policy = parse_policy(i.policy, self.fabric)
             some = sorted(pairs)
             return intend(
-                self.fabric, policy, i.demand, circuits, i.now, i.upcoming, timing, i.sending, some, request.delay,
+                self.fabric,
+                policy,
+                i.demand,
+                circuits,
+                i.now,
+                i.upcoming,
+                timing,
+                i.sending,
+                some,
+                request.delay,
                 also=i.also,
-            )  # fmt: skip
+            )
         wanted = request.circuits
         if request.ocs:  # only this switch changes
             self._ocs(request.ocs)
             stranger = next((c for c in wanted if c.a.node != request.ocs), None)
             if stranger:
                 raise RFabricError(
-                    f"circuit {stranger} is not on {request.ocs}; PUT it to /ocs/{stranger.a.node}/circuits"
+                    f"circuit {stranger} is not on {request.ocs}; PUT it to "
+                    f"/ocs/{stranger.a.node}/circuits"
                 )
             wanted = Circuits((circuits.items - circuits.of(request.ocs).items) | wanted.items)
         wanted.check(self.fabric)
@@ -221,23 +267,28 @@ class Core:
     def _change(self, old: Table, new: Table, epoch: int) -> Change:
         return change_of(self.fabric, self._addresses, old, new, epoch)
 
-    # --- sending ----------------------------------------------------------------------------------------------------
+    # --- sending ----------------------------------------------------------------------------------
 
     def _carry_out(self, epoch: int, change: Change) -> int:
-        """Old circuits down, routes while it is dark, new circuits up, each with barriers; returns the bytes lost."""
+        """Old circuits down, routes while it is dark, new circuits up, each with barriers; returns
+        the bytes lost.
+        """
         plan, order = self.epochs.plan(epoch), self._in_order(change.ocses)
         counted = {d: [flowmods.count_ports()] for d in order}
-        # Senders that go on lose most in the first instant: ports are counted in the same message as circuits go.
-        # Where senders were stopped before, counting waits until it delays nobody: reading counters takes a switch
-        # longer than its rules do.
+        # Senders that go on lose most in the first instant: ports are counted in the same message
+        # as circuits go. Where senders were stopped before, counting waits until it delays nobody:
+        # reading counters takes a switch longer than its rules do.
         within = counted if plan.in_flight == "drop" else dict.fromkeys(order, ())
         torn_down, set_up = self._took_s or (0.0, None)
         if plan.control is not None:  # the old circuits carry until then
             self.clock.sleep_until(plan.requested + plan.dilation * plan.control - torn_down)
         # OCSes that only gain circuits answer as well: programmed means that all know what to do.
-        push = self._push({d: [*within[d], *change.down.get(d, ())] for d in order}, "tearing down circuits")
-        # What comes up is sent ahead by what that took last time (this way down, the first time), so that a circuit is
-        # dark for the OCS delay and not for that and two ways through the switch software.
+        push = self._push(
+            {d: [*within[d], *change.down.get(d, ())] for d in order}, "tearing down circuits"
+        )
+        # What comes up is sent ahead by what that took last time (this way down, the first time),
+        # so that a circuit is dark for the OCS delay and not for that and two ways through the
+        # switch software.
         torn_down = push.programmed_s - push.started_s
         lead = min(torn_down if set_up is None else set_up, plan.dilation * plan.delay / 2)
         self.epochs = self.epochs.programmed(epoch, self.clock.now(), lead, torn_down)
@@ -245,12 +296,15 @@ class Core:
             self._push(counted, "counting")
         before = {d: self.switches.received(d) for d in order}
         self._push(change.routes, "changing routes")
-        # With a dilation d the switch software does not run d times slower with the clock: `programmed` and `usable`
-        # count the control time measured d times, and the app waits for the part that did not pass by itself.
+        # With a dilation d the switch software does not run d times slower with the clock:
+        # `programmed` and `usable` count the control time measured d times, and the app waits for
+        # the part that did not pass by itself.
         dark_until = self.epochs.plan(epoch).dark_until
         self.clock.sleep_until(dark_until - lead)
         self.epochs = self.epochs.light(epoch, self.clock.now())
-        push = self._push({d: [*change.up.get(d, ()), *within[d]] for d in order}, "setting up circuits")
+        push = self._push(
+            {d: [*change.up.get(d, ()), *within[d]] for d in order}, "setting up circuits"
+        )
         self._took_s = torn_down, push.programmed_s - push.started_s
         self.epochs = self.epochs.usable(epoch, max(self.clock.now(), dark_until))
         if within is not counted:
@@ -259,17 +313,29 @@ class Core:
         return self._lost(epoch, before)
 
     def _in_order(self, ocses: set[int]) -> list[int]:
-        """Plane by plane: no light path crosses two planes, so the OCSes of a path are told close together."""
-        return [n.dpid for n in sorted(self.fabric.ocses, key=lambda n: (n.plane, n.dpid)) if n.dpid in ocses]
+        """Plane by plane: no light path crosses two planes, so the OCSes of a path are told close
+        together.
+        """
+        return [
+            n.dpid
+            for n in sorted(self.fabric.ocses, key=lambda n: (n.plane, n.dpid))
+            if n.dpid in ocses
+        ]
 
     def _lost(self, epoch: int, before: Mapping[int, Mapping[int, int]]) -> int:
         """Bytes that arrived at the ports that were dark, while they were.
 
-        Not the counter of the table-miss rule: Open vSwitch adds packets to its rules up to a second late, and then
-        to those that are there by then, so a second of good traffic would count as lost and what was lost as good.
+        Not the counter of the table-miss rule: Open vSwitch adds packets to its rules up to a
+        second late, and then to those that are there by then, so a second of good traffic would
+        count as lost and what was lost as good.
         """
         rewire, lost = self.epochs.plan(epoch).rewire, 0
-        dark = {port for circuits in (rewire.down, rewire.up) for circuit in circuits for port in circuit}
+        dark = {
+            port
+            for circuits in (rewire.down, rewire.up)
+            for circuit in circuits
+            for port in circuit
+        }
         for node, number in dark:
             dpid = self.fabric.node[node].dpid
             lost += self.switches.received(dpid).get(number, 0) - before[dpid].get(number, 0)
@@ -288,16 +354,24 @@ class Core:
             if have is None:
                 raise RunError(f"{name} did not say what it holds within {self.epochs.timeout:g} s")
             ports = sorted(p for p in want.keys() | have if want.get(p) != have.get(p))
-            raise RunError(f"{name} does not hold what was intended at ports {', '.join(map(str, ports[:8]))}")
+            raise RunError(
+                f"{name} does not hold what was intended at ports {', '.join(map(str, ports[:8]))}"
+            )
 
     def _roll_back(self, epoch: int, change: Change, why: str) -> RolledBackError:
-        """Back to the circuits before; switches that do not answer get all their rules when they are back."""
+        """Back to the circuits before; switches that do not answer get all their rules when they
+        are back.
+        """
         self.epochs = self.epochs.failed(epoch, why)
-        back, plan = self._change(change.new, change.old, self.epochs.active), self.epochs.plan(epoch)
+        back, plan = (
+            self._change(change.new, change.old, self.epochs.active),
+            self.epochs.plan(epoch),
+        )
         _log.error("plan %d: %s; rolling back to epoch %d", epoch, why, self.epochs.active)
         self._push_what_answers(back.down)
         self._push_what_answers(back.routes)
-        self.clock.sleep_until(self.clock.now() + plan.dilation * plan.delay)  # mirrors take their time back, too
+        # mirrors take their time back, too
+        self.clock.sleep_until(self.clock.now() + plan.dilation * plan.delay)
         self._push_what_answers(back.up)
         self._changes.pop(epoch, None)
         with contextlib.suppress(RunError):  # it is tried again from time to time
@@ -322,26 +396,35 @@ class Core:
         """Make `pairs` the pairs that have routes, under the circuits that count now."""
         if pairs == self.pairs:
             return
-        change = self._change(self.table, table_of(self.epochs.circuits, self.routes, pairs), self.epochs.active)
+        change = self._change(
+            self.table, table_of(self.epochs.circuits, self.routes, pairs), self.epochs.active
+        )
         self.pairs, self.table = pairs, change.new
         present = self.switches.present()
         self._push({d: w for d, w in change.routes.items() if d in present}, "adding routes")
 
     def _resync(self, names: Sequence[str]) -> None:
         rules: dict[str, list[bytes]] = {
-            n: [flowmods.delete_all(), *flowmods.base(self.fabric.node[n].kind, self.epochs.active)] for n in names
+            n: [flowmods.delete_all(), *flowmods.base(self.fabric.node[n].kind, self.epochs.active)]
+            for n in names
         }
         for rule in self.table.values():
             if rule.switch in rules:
-                rules[rule.switch].append(flowmods.add(rule, self._addresses.__getitem__, self.epochs.active))
-        push = self.switches.push({self.fabric.node[n].dpid: w for n, w in rules.items()}, 10 * self.epochs.timeout)
+                rules[rule.switch].append(
+                    flowmods.add(rule, self._addresses.__getitem__, self.epochs.active)
+                )
+        push = self.switches.push(
+            {self.fabric.node[n].dpid: w for n, w in rules.items()}, 10 * self.epochs.timeout
+        )
         refused = {dpid for dpid, _, _ in push.refused}
         self.synced |= {self.name_of[d] for d in push.done_s if d not in refused}
         if not push.ok:
             _log.error("rules not taken: %s", push)
 
     def _restore(self, names: set[str]) -> None:
-        """Give all rules to those of these switches that are connected and failed before, if they answer now."""
+        """Give all rules to those of these switches that are connected and failed before, if they
+        answer now.
+        """
         dpids = {self.fabric.node[n].dpid for n in names - self.synced} & self.switches.present()
         if dpids:
             alive = self.switches.push({d: [] for d in sorted(dpids)}, self.epochs.timeout).done_s
@@ -362,17 +445,24 @@ class Core:
 
     def _said(self, push: Push) -> str:
         said = [f"{self.name_of[d]} refused: {reason}" for d, _, reason in push.refused]
-        said += [f"{self.name_of[d]} did not answer within {self.epochs.timeout:g} s" for d in push.silent]
+        said += [
+            (f"{self.name_of[d]} did not answer within {self.epochs.timeout:g} s")
+            for d in push.silent
+        ]
         return "; ".join(said[:8])
 
     def _require(self, dpids: set[int]) -> None:
         gone = sorted(self.name_of[d] for d in dpids - self.switches.present())
         if gone:
-            raise UnavailableError(f"not connected: {', '.join(gone)}; wait until GET /health says ready")
+            raise UnavailableError(
+                f"not connected: {', '.join(gone)}; wait until GET /health says ready"
+            )
         self._restore({self.name_of[d] for d in dpids})
         unfit = sorted(self.name_of[d] for d in dpids if self.name_of[d] not in self.synced)
         if unfit:
-            raise UnavailableError(f"no answer from {', '.join(unfit)}; wait until GET /health says ready")
+            raise UnavailableError(
+                f"no answer from {', '.join(unfit)}; wait until GET /health says ready"
+            )
 
     def _ocs(self, name: str) -> None:
         if name not in self.fabric.node or self.fabric.node[name].kind != "ocs":

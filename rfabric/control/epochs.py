@@ -1,21 +1,25 @@
-"""Epochs: what state each plan is in, and which circuits count. Pure: time is an argument, nothing is sent from here.
+"""Epochs: what state each plan is in, and which circuits count.
+
+Pure: time is an argument, nothing is sent from here.
 
     propose         ready             commit          programmed      light        usable       verified
-    -------> PLANNED ---> PREPARED ---------> PROGRAMMING ---> DARK ---> LIGHTING ---> VERIFYING ---> ACTIVE ---> PAST
+    -------> PLANNED ---> PREPARED ---------> PROGRAMMING ---> DARK ---> LIGHTING ---> VERIFYING
+    ---> ACTIVE ---> PAST
                  |            |                    |             |          |             |
                  `--- abort --'                    `--- failed: an error, a mismatch, time-out
                         |                                             |
                         v             rolled_back                     v
                      ABORTED <----------------------------------- ROLLBACK
 
-Epoch 0 is what was lit at the start; plan n, once verified, is epoch n. At most one plan is between PROGRAMMING and
-VERIFYING (or in ROLLBACK). A plan holds only for the epoch it was made in: when another becomes active, it is
-aborted. Until a plan is verified the circuits of the epoch before are the ones that count, and the ones a rollback
-returns to.
+Epoch 0 is what was lit at the start; plan n, once verified, is epoch n. At most one plan is between
+PROGRAMMING and VERIFYING (or in ROLLBACK). A plan holds only for the epoch it was made in: when
+another becomes active, it is aborted. Until a plan is verified the circuits of the epoch before are
+the ones that count, and the ones a rollback returns to.
 
-Times are CLOCK_MONOTONIC seconds. With a time dilation d one second of the emulated network takes d seconds here: the
-dark time is d times longer. The switch software is not slowed down with it, so every control time counts d times as
-well (`programmed`, `usable`); or what it takes is told (`control`), and the old circuits stay until d times that is nearly over.
+Times are CLOCK_MONOTONIC seconds. With a time dilation d one second of the emulated network takes d
+seconds here: the dark time is d times longer. The switch software is not slowed down with it, so
+every control time counts d times as well (`programmed`, `usable`); or what it takes is told
+(`control`), and the old circuits stay until d times that is nearly over.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +29,8 @@ from ..errors import RFabricError
 from ..fabric import Port
 from ..optics import Circuits, Rewire
 
-TIMEOUT = 1.0  # s for the barriers of one step; a switch that has not answered by then is taken for dead
+# s for the barriers of one step; a switch that has not answered by then is taken for dead
+TIMEOUT = 1.0
 
 NEXT = {
     "PLANNED": ("PREPARED", "ABORTED"),
@@ -61,9 +66,11 @@ class NotFoundError(RFabricError):
 
 @dataclass(frozen=True)
 class RewirePlan:
-    """One rewire on its way; `base` is the epoch it was made in, `delay` (s) the dark time at dilation 1.
+    """One rewire on its way; `base` is the epoch it was made in, `delay` (s) the dark time at
+    dilation 1.
 
-    control: s at dilation 1 from requested to programmed, at the least; None: what the switches take, which is `took` (s).
+    control: s at dilation 1 from requested to programmed, at the least; None: what the switches
+    take, which is `took` (s).
     """
 
     epoch: int
@@ -110,7 +117,10 @@ class RewirePlan:
 
 @dataclass(frozen=True)
 class Epochs:
-    """All plans and the circuits that count. Each verb returns the Epochs after it, or raises StateError."""
+    """All plans and the circuits that count.
+
+    Each verb returns the Epochs after it, or raises StateError.
+    """
 
     circuits: Circuits
     active: int = 0
@@ -135,7 +145,12 @@ class Epochs:
         return self.plans[max(self.plans)]
 
     def propose(
-        self, rewire: Rewire, delay: float, dilation: float = 1.0, control: float | None = None, **words: str
+        self,
+        rewire: Rewire,
+        delay: float,
+        dilation: float = 1.0,
+        control: float | None = None,
+        **words: str,
     ) -> "Epochs":
         """A new plan for the present epoch; `words`: why, phase, in_flight."""
         if not rewire:
@@ -143,7 +158,9 @@ class Epochs:
         if not rewire.down.items <= self.circuits.items or rewire.up.items & self.circuits.items:
             raise StateError(f"the plan was not made for the circuits of epoch {self.active}")
         rewire.apply(self.circuits)  # a port in two circuits is an error here
-        plan = RewirePlan(max(self.plans, default=0) + 1, self.active, rewire, delay, dilation, control, **words)
+        plan = RewirePlan(
+            max(self.plans, default=0) + 1, self.active, rewire, delay, dilation, control, **words
+        )
         return replace(self, plans={**self.plans, plan.epoch: plan})
 
     def ready(self, epoch: int) -> "Epochs":
@@ -154,13 +171,23 @@ class Epochs:
         """The rewire begins."""
         plan, busy = self.plan(epoch), self.under_way
         if busy and busy is not plan:
-            raise StateError(f"plan {epoch} must wait: plan {busy.epoch} is {busy.state}; commit again when it is done")
+            raise StateError(
+                f"plan {epoch} must wait: plan {busy.epoch} is {busy.state}; "
+                "commit again when it is done"
+            )
         if plan.state == "PREPARED" and plan.base != self.active:
-            raise StateError(f"plan {epoch} was made in epoch {plan.base}, now is {self.active}; make a new plan")
+            raise StateError(
+                f"plan {epoch} was made in epoch {plan.base}, now is {self.active}; make a new plan"
+            )
         return self._to(epoch, "PROGRAMMING", requested=now)
 
-    def programmed(self, epoch: int, now: float, lead: float = 0.0, took: float | None = None) -> "Epochs":
-        """All old circuits are down: dark from here for the OCS delay. What ends it may be sent `lead` s ahead."""
+    def programmed(
+        self, epoch: int, now: float, lead: float = 0.0, took: float | None = None
+    ) -> "Epochs":
+        """All old circuits are down: dark from here for the OCS delay.
+
+        What ends it may be sent `lead` s ahead.
+        """
         plan = self.plan(epoch)
         at = now if plan.requested is None else _dilated(plan, plan.requested, now, plan.control)
         ends = {"programmed": at, "dark_until": at + plan.dilation * plan.delay}
@@ -170,18 +197,23 @@ class Epochs:
         """The new circuits are being set up; not before the dark time is over but for the lead."""
         plan = self.plan(epoch)
         if plan.state == "DARK" and now < plan.dark_until - plan.lead:
-            raise StateError(f"plan {epoch} is dark for another {plan.dark_until - plan.lead - now:.6f} s")
+            raise StateError(
+                f"plan {epoch} is dark for another {plan.dark_until - plan.lead - now:.6f} s"
+            )
         return self._to(epoch, "LIGHTING")
 
     def usable(self, epoch: int, now: float) -> "Epochs":
         """All new circuits and routes are in place; what the switches held is being read back."""
         plan = self.plan(epoch)
-        told = None if plan.control is None else 0.0  # a control time that is told holds what setting up takes
+        # a control time that is told holds what setting up takes
+        told = None if plan.control is None else 0.0
         at = now if plan.dark_until is None else _dilated(plan, plan.dark_until, now, told)
         return self._to(epoch, "VERIFYING", usable=at)
 
     def verified(self, epoch: int, lost_bytes: int = 0) -> "Epochs":
-        """The switches hold what was intended: the plan is the epoch now, and plans made before it are void."""
+        """The switches hold what was intended: the plan is the epoch now, and plans made before it
+        are void.
+        """
         done = self._to(epoch, "ACTIVE", lost_bytes=lost_bytes)
         plans = dict(done.plans)
         if self.active in plans:
@@ -189,7 +221,9 @@ class Epochs:
         for n, plan in plans.items():
             if plan.state in ("PLANNED", "PREPARED"):
                 plans[n] = replace(plan, state="ABORTED", error=f"plan {epoch} became active first")
-        return replace(done, active=epoch, circuits=plans[epoch].rewire.apply(self.circuits), plans=plans)
+        return replace(
+            done, active=epoch, circuits=plans[epoch].rewire.apply(self.circuits), plans=plans
+        )
 
     def failed(self, epoch: int, why: str) -> "Epochs":
         """A switch refused, kept silent or holds something else: back to the last good circuits."""
@@ -204,7 +238,8 @@ class Epochs:
         plan = self.plan(epoch)
         if plan.state in UNDER_WAY:
             raise StateError(
-                f"plan {epoch} is {plan.state}: a rewire that has begun ends by itself, ACTIVE or rolled back"
+                f"plan {epoch} is {plan.state}: a rewire that has begun ends by itself, ACTIVE "
+                "or rolled back"
             )
         return self._to(epoch, "ABORTED", error="aborted on request")
 
@@ -217,11 +252,19 @@ class Epochs:
 
 
 def _dilated(plan: RewirePlan, since: float, now: float, seconds: float | None) -> float:
-    """When a step of `plan` ends that the switches were done with `now`: `seconds` of it are told, None: as many as it took."""
-    return since + plan.dilation * (now - since) if seconds is None else max(since + plan.dilation * seconds, now)
+    """When a step of `plan` ends that the switches were done with `now`: `seconds` of it are told,
+    None: as many as it took.
+    """
+    return (
+        since + plan.dilation * (now - since)
+        if seconds is None
+        else max(since + plan.dilation * seconds, now)
+    )
 
 
-def port_words(epochs: Epochs, ocs: str, ports: Iterable[Port]) -> dict[Port, tuple[str, Port | None]]:
+def port_words(
+    epochs: Epochs, ocs: str, ports: Iterable[Port]
+) -> dict[Port, tuple[str, Port | None]]:
     """State word and partner of each of the `ports` of an OCS.
 
     By the circuits that count and, over them, what the plan under way does to them.
@@ -248,9 +291,15 @@ def violations(epochs: Epochs) -> list[str]:
     if active != ([epochs.active] if epochs.active else []):
         found.append(f"plans {active} are ACTIVE, the epoch is {epochs.active}")
     for plan in epochs.plans.values():
-        times = [t for t in (plan.requested, plan.programmed, plan.dark_until, plan.usable) if t is not None]
+        times = [
+            t
+            for t in (plan.requested, plan.programmed, plan.dark_until, plan.usable)
+            if t is not None
+        ]
         if times != sorted(times):
             found.append(f"plan {plan.epoch}: its times {times} run backwards")
         if plan.state in ("PLANNED", "PREPARED") and plan.base != epochs.active:
-            found.append(f"plan {plan.epoch} for epoch {plan.base} is still open in epoch {epochs.active}")
+            found.append(
+                f"plan {plan.epoch} for epoch {plan.base} is still open in epoch {epochs.active}"
+            )
     return found

@@ -1,8 +1,10 @@
-"""In-memory switches that read the same OpenFlow bytes as real ones and answer: where does this packet go?
+"""In-memory switches that read the same OpenFlow bytes as real ones and answer: where does this
+packet go?
 
-For tests of the controller without root, and for trying a policy on a laptop. A switch can be told to misbehave:
-`silent` takes nothing and answers nothing, `refusing` answers with errors, `forgetful` takes everything and then
-holds nothing new.
+For tests of the controller without root, and for trying a policy on a laptop. A switch can be told
+to misbehave:
+`silent` takes nothing and answers nothing, `refusing` answers with errors, `forgetful` takes
+everything and then holds nothing new.
 """
 
 import socket
@@ -21,7 +23,9 @@ from .switches import Crossbar
 
 @dataclass(frozen=True)
 class Entry:
-    """One flow of a table: what it matches (of in_port, eth_type, src, dst) and the port it leads to."""
+    """One flow of a table: what it matches (of in_port, eth_type, src, dst) and the port it leads
+    to.
+    """
 
     priority: int
     match: tuple[tuple[str, int | str], ...]
@@ -47,7 +51,10 @@ class FakeClock:
 
 @dataclass
 class FakeSwitches:
-    """All switches of a fabric. `sent` counts the flow-mods each has taken, `arrived` the bytes at each port."""
+    """All switches of a fabric.
+
+    `sent` counts the flow-mods each has taken, `arrived` the bytes at each port.
+    """
 
     fabric: Fabric
     clock: FakeClock = field(default_factory=FakeClock)
@@ -82,7 +89,11 @@ class FakeSwitches:
 
     def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]:
         """What the OCSes among them hold; nothing of those that are silent."""
-        able = [d for d in dpids if self.names[d] not in self.away and self.moods.get(self.names[d]) != "silent"]
+        able = [
+            d
+            for d in dpids
+            if self.names[d] not in self.away and self.moods.get(self.names[d]) != "silent"
+        ]
         entries = {d: [(dict(e.match), e.out) for e in self.tables[d].values()] for d in able}
         return {d: {m["in_port"]: out for m, out in entries[d] if "in_port" in m} for d in able}
 
@@ -91,7 +102,9 @@ class FakeSwitches:
         return self.counted.get(dpid, {})
 
     def where_lost(self, src: str, dst: str, size_bytes: int = 100) -> str:
-        """Send one IPv4 packet from host to host: '' when it arrives, else where it ended and why."""
+        """Send one IPv4 packet from host to host: '' when it arrives, else where it ended and
+        why.
+        """
         fields = {"eth_type": flowmods.IPV4, "src": self._ip(src), "dst": self._ip(dst)}
 
         def leads(into: Port) -> int | str:
@@ -157,7 +170,10 @@ def _fields(data: bytes) -> Iterable[tuple[str, int | str]]:
     while data:
         name, size = names[data[2] >> 1], data[3]
         value = data[4 : 4 + size]
-        yield name, socket.inet_ntoa(value) if name in ("src", "dst") else int.from_bytes(value, "big")
+        yield (
+            name,
+            socket.inet_ntoa(value) if name in ("src", "dst") else int.from_bytes(value, "big"),
+        )
         data = data[4 + size :]
 
 

@@ -1,8 +1,9 @@
-"""Rules as OpenFlow 1.3 bytes (ONF TS-006), packed with struct: no framework, no switch, a few microseconds each.
+"""Rules as OpenFlow 1.3 bytes (ONF TS-006), packed with struct: no framework, no switch, a few
+microseconds each.
 
-Ryu's classes take some 0.15 ms for one flow-mod; the routes of a rewire of 64 hosts are thousands. The tests hold
-these bytes equal to what Ryu's classes make. Transaction numbers are set when messages are sent. The cookie is the
-epoch that set the rule.
+Ryu's classes take some 0.15 ms for one flow-mod; the routes of a rewire of 64 hosts are thousands.
+The tests hold these bytes equal to what Ryu's classes make. Transaction numbers are set when
+messages are sent. The cookie is the epoch that set the rule.
 
     crossbar (OCS)          in_port -> output                                     priority 100
     packet switch           IPv4 to a local host -> output                        300
@@ -33,8 +34,12 @@ Address = Callable[[str], str]
 
 
 def add(rule: Rule, address: Address, epoch: int = 0) -> bytes:
-    """The flow-mod that installs `rule`, over one with the same match; `address(host)` is its IPv4 address."""
-    return _flow_mod(ADD, rule.priority, _match(rule.match, address), _output(rule.out), cookie=epoch)
+    """The flow-mod that installs `rule`, over one with the same match; `address(host)` is its IPv4
+    address.
+    """
+    return _flow_mod(
+        ADD, rule.priority, _match(rule.match, address), _output(rule.out), cookie=epoch
+    )
 
 
 def delete(rule: Rule, address: Address) -> bytes:
@@ -48,7 +53,9 @@ def delete_all() -> bytes:
 
 
 def base(kind: str, epoch: int = 0) -> list[bytes]:
-    """What a switch holds besides rules: the table-miss drop, and on an `eps` the way to the controller."""
+    """What a switch holds besides rules: the table-miss drop, and on an `eps` the way to the
+    controller.
+    """
     wires = [_flow_mod(ADD, MISS_PRIORITY, _oxm(), cookie=epoch)]
     if kind == "eps":
         ask = _output(TO_CONTROLLER, WHOLE_PACKET)
@@ -64,8 +71,12 @@ def count_ports() -> bytes:
 
 
 def unreachable(src: str, dst: str, address: Address) -> bytes:
-    """The flow-mod that drops a pair for a second, so that a pair without a path does not ask at its full rate."""
-    return _flow_mod(ADD, UNREACHABLE_PRIORITY, _match(("pair", src, dst), address), hard_timeout=UNREACHABLE_S)
+    """The flow-mod that drops a pair for a second, so that a pair without a path does not ask at
+    its full rate.
+    """
+    return _flow_mod(
+        ADD, UNREACHABLE_PRIORITY, _match(("pair", src, dst), address), hard_timeout=UNREACHABLE_S
+    )
 
 
 def _match(match: tuple, address: Address) -> bytes:
@@ -78,7 +89,10 @@ def _match(match: tuple, address: Address) -> bytes:
 
 
 def _oxm(*fields: tuple[int, bytes]) -> bytes:
-    body = b"".join(struct.pack("!HBB", OPENFLOW_BASIC, field << 1, len(value)) + value for field, value in fields)
+    body = b"".join(
+        struct.pack("!HBB", OPENFLOW_BASIC, field << 1, len(value)) + value
+        for field, value in fields
+    )
     size = 4 + len(body)
     return struct.pack("!HH", 1, size) + body + bytes(-size % 8)
 
@@ -97,6 +111,19 @@ def _flow_mod(
     table: int = 0,
     hard_timeout: int = 0,
 ) -> bytes:
-    body = struct.pack("!QQBBHHHIIIH2x", cookie, 0, table, command, 0, hard_timeout, priority, NO_BUFFER, ANY, ANY, 0)
+    body = struct.pack(
+        "!QQBBHHHIIIH2x",
+        cookie,
+        0,
+        table,
+        command,
+        0,
+        hard_timeout,
+        priority,
+        NO_BUFFER,
+        ANY,
+        ANY,
+        0,
+    )
     size = 8 + len(body) + len(match) + len(instructions)
     return struct.pack("!BBHI", VERSION, FLOW_MOD, size, 0) + body + match + instructions

@@ -1,4 +1,6 @@
-"""The few bytes of Ethernet, ARP and IPv4 the controller reads and writes itself (RFC 826, RFC 791)."""
+"""The few bytes of Ethernet, ARP and IPv4 the controller reads and writes itself (RFC 826, RFC
+791).
+"""
 
 import socket
 import struct
@@ -12,7 +14,9 @@ ARP_REQUEST, ARP_REPLY = 1, 2
 
 @dataclass(frozen=True)
 class Packet:
-    """What the controller needs of a frame: kind and IPv4 addresses, for ARP the sender's and the one asked for."""
+    """What the controller needs of a frame: kind and IPv4 addresses, for ARP the sender's and the
+    one asked for.
+    """
 
     kind: int
     src: str
@@ -27,10 +31,18 @@ def parse(frame: bytes) -> Packet | None:
         return None
     kind = struct.unpack_from("!H", frame, 12)[0]
     if kind == IPV4:
-        return Packet(kind, socket.inet_ntoa(frame[26:30]), socket.inet_ntoa(frame[30:34]), frame[6:12])
+        return Packet(
+            kind, socket.inet_ntoa(frame[26:30]), socket.inet_ntoa(frame[30:34]), frame[6:12]
+        )
     if kind == ARP and len(frame) >= 42:
         request = struct.unpack_from("!H", frame, 20)[0] == ARP_REQUEST
-        return Packet(kind, socket.inet_ntoa(frame[28:32]), socket.inet_ntoa(frame[38:42]), frame[22:28], request)
+        return Packet(
+            kind,
+            socket.inet_ntoa(frame[28:32]),
+            socket.inet_ntoa(frame[38:42]),
+            frame[22:28],
+            request,
+        )
     return None
 
 
@@ -39,7 +51,11 @@ def arp_reply(mac: str, ip: str, to_mac: bytes, to_ip: str) -> bytes:
     own = bytes.fromhex(mac.replace(":", ""))
     head = to_mac + own + struct.pack("!H", ARP)
     body = (
-        struct.pack("!HHBBH", 1, IPV4, 6, 4, ARP_REPLY) + own + socket.inet_aton(ip) + to_mac + socket.inet_aton(to_ip)
+        struct.pack("!HHBBH", 1, IPV4, 6, 4, ARP_REPLY)
+        + own
+        + socket.inet_aton(ip)
+        + to_mac
+        + socket.inet_aton(to_ip)
     )
     return head + body + bytes(60 - len(head) - len(body))  # the least Ethernet frame
 

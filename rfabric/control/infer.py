@@ -1,11 +1,13 @@
-"""Which fabric is it? Read from the switches that connect, so that `ryu-manager controller/ocs.py` needs no settings.
+"""Which fabric is it? Read from the switches that connect, so that `ryu-manager controller/ocs.py`
+needs no settings.
 
-A datapath id says tier, pod and number (0x<tier><pod, 3 digits><index, 3 digits>, see `fabric.builders`), a port list
-how many cables a switch has. Two kinds are read, rfabric and fat-tree, each where its app runs; any other must be named
-(`rfabric control --topo`, RFABRIC_TOPO), but for a rotor fabric, which is cabled as one pod of rfabric. Port counts tell
-a complete fabric from one that is still connecting: a ToR's uplinks say how many aggregation switches there must be,
-those how many core switches, those how many pods. Rates and the OCS delay cannot be seen: the defaults are taken, and
-RFABRIC_TOPO says otherwise.
+A datapath id says tier, pod and number (0x<tier><pod, 3 digits><index, 3 digits>, see
+`fabric.builders`), a port list how many cables a switch has. Two kinds are read, rfabric and
+fat-tree, each where its app runs; any other must be named (`rfabric control --topo`, RFABRIC_TOPO),
+but for a rotor fabric, which is cabled as one pod of rfabric. Port counts tell a complete fabric
+from one that is still connecting: a ToR's uplinks say how many aggregation switches there must be,
+those how many core switches, those how many pods. Rates and the OCS delay cannot be seen: the
+defaults are taken, and RFABRIC_TOPO says otherwise.
 """
 
 from collections.abc import Mapping, Set
@@ -22,7 +24,9 @@ NAME_IT = "name the fabric to the controller as to mn: `rfabric control --topo N
 
 @dataclass(frozen=True)
 class Inferred:
-    """The fabric, or None while the switches seen do not make one up; `trouble` says what is missing or wrong."""
+    """The fabric, or None while the switches seen do not make one up; `trouble` says what is
+    missing or wrong.
+    """
 
     fabric: Fabric | None
     trouble: str = ""
@@ -36,28 +40,34 @@ def infer(kind: str, seen: Seen) -> Inferred:
     if strangers:
         return Inferred(
             None,
-            f"switch {strangers[0]:#x} is not of an rfabric topology (ids there read 0x<tier><pod><index>): start mn "
-            f"with --custom topologies/{kind.replace('-', '_')}.py --topo {kind}, or {NAME_IT}",
+            f"switch {strangers[0]:#x} is not of an rfabric topology (ids there read "
+            "0x<tier><pod><index>): start mn with --custom "
+            f"topologies/{kind.replace('-', '_')}.py --topo {kind}, or {NAME_IT}",
         )
     servers = sorted(d for d in seen if TIERS[d >> 24] == "server")
     if servers:
         return Inferred(
             None,
-            f"switch {servers[0]:#x} forwards for a server: fabrics cabled to servers, such as mixnet, opus and topoopt, are "
-            f"not read from their switches; {NAME_IT}",
+            f"switch {servers[0]:#x} forwards for a server: fabrics cabled to servers, such as "
+            f"mixnet, opus and topoopt, are not read from their switches; {NAME_IT}",
         )
     values = _values(kind, seen)
     spec = ",".join([kind, *(f"{k}={v}" for k, v in values.items())])
     try:
         fabric = replace(BUILDERS[kind](**values), spec=spec)
     except (RFabricError, TypeError):  # what it says is of settings that nobody gave
-        return Inferred(None, f"{len(seen)} switches so far do not make up a {kind} fabric; {_way_out(kind)}")
+        return Inferred(
+            None, (f"{len(seen)} switches so far do not make up a {kind} fabric; {_way_out(kind)}")
+        )
     wrong = contradiction(fabric, seen, complete=True)
     return Inferred(None, f"{wrong}; {_way_out(kind)}") if wrong else Inferred(fabric)
 
 
 def contradiction(fabric: Fabric, seen: Seen, complete: bool = False) -> str:
-    """What the switches seen say against `fabric`, or ''. `complete`: missing switches count as well."""
+    """What the switches seen say against `fabric`, or ''.
+
+    `complete`: missing switches count as well.
+    """
     nodes = {n.dpid: n for n in fabric.switches}
     for dpid, ports in sorted(seen.items()):
         if dpid not in nodes:
@@ -91,7 +101,8 @@ def _values(kind: str, seen: Seen) -> dict[str, int | float]:
     if kind == "fat-tree":
         if cores > 1 and cores == tors and (pods, planes) == (2 * tors, tors):
             return {"k": pods}
-        several = {"radix": max(map(len, seen.values()))} if cores > 1 else {}  # as many as make so many core switches
+        # as many as make so many core switches
+        several = {"radix": max(map(len, seen.values()))} if cores > 1 else {}
         return _packet(pods, tors, gpus, planes) | several
     values = {"pods": pods, "tors": tors, "gpus": gpus, "planes": planes}
     values |= {"radix": max(widest("edge"), widest("electrical"))} if thin > 1 else {}
@@ -107,8 +118,8 @@ def _packet(pods: int, tors: int, gpus: int, planes: int) -> dict[str, int | flo
 def _way_out(kind: str) -> str:
     other = "ecmp.py" if kind == "rfabric" else "ocs.py"
     return (
-        f"wait for all switches, run controller/{other} if it is the other kind, or, for all but rfabric and fat-tree, "
-        f"{NAME_IT}"
+        f"wait for all switches, run controller/{other} if it is the other kind, or, for all "
+        f"but rfabric and fat-tree, {NAME_IT}"
     )
 
 

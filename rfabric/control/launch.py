@@ -1,4 +1,6 @@
-"""Start the controller: in this process (`rfabric control`), or as the command line of a child (the emulator)."""
+"""Start the controller: in this process (`rfabric control`), or as the command line of a child (the
+emulator).
+"""
 
 import argparse
 import importlib.util
@@ -29,15 +31,27 @@ _log = logging.getLogger(__name__)
 
 
 def run(
-    topo: str = "", host: str = "", port: int = 0, sdn: str = "", ofp_port: int = OFP_TCP_PORT, app: str = ""
+    topo: str = "",
+    host: str = "",
+    port: int = 0,
+    sdn: str = "",
+    ofp_port: int = OFP_TCP_PORT,
+    app: str = "",
 ) -> NoReturn:
-    """Run the controller of fabric `topo` ('': read from the switches) with REST at `host`:`port`, until told to stop.
+    """Run the controller of fabric `topo` ('': read from the switches) with REST at `host`:`port`,
+    until told to stop.
 
-    `sdn` is ryu or os-ken ('': Ryu where it is installed); `app` a file of the user's own instead of
-    controller/ocs.py or ecmp.py. What is not given is taken from RFABRIC_TOPO, RFABRIC_REST_HOST, RFABRIC_REST_PORT
-    and RFABRIC_SDN. Where another Python has the framework, this process becomes that Python.
+    `sdn` is ryu or os-ken ('': Ryu where it is installed); `app` a file of the user's own instead
+    of controller/ocs.py or ecmp.py. What is not given is taken from RFABRIC_TOPO,
+    RFABRIC_REST_HOST, RFABRIC_REST_PORT and RFABRIC_SDN. Where another Python has the framework,
+    this process becomes that Python.
     """
-    given = {"RFABRIC_TOPO": topo, "RFABRIC_REST_HOST": host, "RFABRIC_REST_PORT": str(port or ""), "RFABRIC_SDN": sdn}
+    given = {
+        "RFABRIC_TOPO": topo,
+        "RFABRIC_REST_HOST": host,
+        "RFABRIC_REST_PORT": str(port or ""),
+        "RFABRIC_SDN": sdn,
+    }
     os.environ.update({name: value for name, value in given.items() if value})
     chosen = app or app_file(os.environ.get("RFABRIC_TOPO", ""))
     python = seam.interpreter()
@@ -48,16 +62,25 @@ def run(
 
 
 def command(
-    topo: str = "", host: str = "", port: int = 0, sdn: str = "", ofp_port: int = OFP_TCP_PORT, app: str = ""
+    topo: str = "",
+    host: str = "",
+    port: int = 0,
+    sdn: str = "",
+    ofp_port: int = OFP_TCP_PORT,
+    app: str = "",
 ) -> list[str]:
-    """The argument list that runs the controller as a process of its own; the same words as `run`."""
+    """The argument list that runs the controller as a process of its own; the same words as
+    `run`.
+    """
     options = {"--topo": topo, "--host": host, "--port": port, "--sdn": sdn, "--ofp-port": ofp_port}
     words = [word for key, value in options.items() if value for word in (key, str(value))]
     return [sys.executable, "-m", "rfabric.control", *([app] if app else []), *words]
 
 
 def app_file(topo: str) -> str:
-    """controller/ocs.py where the fabric has optical switches or is not named, else controller/ecmp.py."""
+    """controller/ocs.py where the fabric has optical switches or is not named, else
+    controller/ecmp.py.
+    """
     optical = not topo or bool(parse_fabric(topo).ocses)
     return str(data_dir("controller") / ("ocs.py" if optical else "ecmp.py"))
 
@@ -66,15 +89,27 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """`python -m rfabric.control`: what `command` calls."""
     parser = argparse.ArgumentParser(prog="python -m rfabric.control", description=__doc__)
     parser.add_argument(
-        "app", nargs="?", default="", help="app file; default: controller/ocs.py or ecmp.py, as the fabric needs"
+        "app",
+        nargs="?",
+        default="",
+        help=("app file; default: controller/ocs.py or ecmp.py, as the fabric needs"),
     )
     parser.add_argument(
-        "--topo", default="", help="fabric, e.g. rfabric,pods=2 or FILE.json; default: read from the switches"
+        "--topo",
+        default="",
+        help=("fabric, e.g. rfabric,pods=2 or FILE.json; default: read from the switches"),
     )
     parser.add_argument("--host", default="", help="REST address, default 127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="REST port, default 8080")
-    parser.add_argument("--sdn", default="", choices=["", "ryu", "os-ken"], help="default: Ryu where it is installed")
-    parser.add_argument("--ofp-port", type=int, default=OFP_TCP_PORT, help="OpenFlow port, on loopback")
+    parser.add_argument(
+        "--sdn",
+        default="",
+        choices=["", "ryu", "os-ken"],
+        help="default: Ryu where it is installed",
+    )
+    parser.add_argument(
+        "--ofp-port", type=int, default=OFP_TCP_PORT, help="OpenFlow port, on loopback"
+    )
     try:
         run(**vars(parser.parse_args(arguments)))
     except RFabricError as error:
@@ -82,7 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(2)
 
 
-def run_apps(apps: Sequence[str | Path], host: str = "127.0.0.1", port: int = OFP_TCP_PORT) -> NoReturn:
+def run_apps(
+    apps: Sequence[str | Path], host: str = "127.0.0.1", port: int = OFP_TCP_PORT
+) -> NoReturn:
     """Run app files, or modules by name, until told to stop (SIGTERM, SIGINT: exit code 0).
 
     What `ryu-manager` does, for both frameworks, and listening on loopback alone. Once the apps are
@@ -121,7 +158,9 @@ def _run(names: list[str], options: list[str]) -> None:
 def _checked(app: str) -> str:
     """An app's name, found to be a module or a file; the frameworks' own errors name no fault."""
     if "," in app:
-        raise RFabricError(f"controller app {app!r}: a path with a comma cannot be loaded; rename it")
+        raise RFabricError(
+            f"controller app {app!r}: a path with a comma cannot be loaded; rename it"
+        )
     path = Path(app)
     if path.is_file():
         try:
@@ -142,7 +181,9 @@ def _check_free(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise RFabricError(f"OpenFlow address {host}:{port}: {error.strerror}; name another port") from None
+            raise RFabricError(
+                f"OpenFlow address {host}:{port}: {error.strerror}; name another port"
+            ) from None
 
 
 def _exit(code: int) -> NoReturn:
@@ -155,5 +196,7 @@ def _exit(code: int) -> NoReturn:
 
 
 def _environment(python: str) -> str:
-    """The environment a Python belongs to: the links in venvs all lead to the same program, their folders differ."""
+    """The environment a Python belongs to: the links in venvs all lead to the same program, their
+    folders differ.
+    """
     return os.path.dirname(os.path.abspath(python))

@@ -1,21 +1,23 @@
 """REST, as people and the emulator ask: JSON in and out, on loopback unless told otherwise.
 
-    GET  /health                 is every switch connected, programmed?     GET  /epoch      the epoch and its circuits
-    GET  /fabric  /switches      what is cabled; what is connected          GET  /circuits   what is lit, per OCS
-    PUT  /pairs                  host pairs to keep routes for              GET  /pairs
-    POST /plans                  an intent or explicit circuits -> plan n   GET  /plans  /plans/n
-    POST /plans/n/commit         rewire; answers when verified or rolled back  POST /plans/n/abort
-    GET  /ocs                    every port with its state word             GET  /ocs/NAME  /ocs/NAME/circuits
-    PUT  /ocs/NAME/circuits      plan and commit the circuits of one OCS
+    GET  /health             is every switch connected, programmed?     GET  /epoch      the epoch and its circuits
+    GET  /fabric  /switches  what is cabled; what is connected          GET  /circuits   what is lit, per OCS
+    PUT  /pairs              host pairs to keep routes for              GET  /pairs
+    POST /plans              an intent or explicit circuits -> plan n   GET  /plans  /plans/n
+    POST /plans/n/commit     rewire; answers when verified or rolled back  POST /plans/n/abort
+    GET  /ocs                every port with its state word             GET  /ocs/NAME  /ocs/NAME/circuits
+    PUT  /ocs/NAME/circuits  plan and commit the circuits of one OCS
 
-PUT /pairs takes {"pairs": [["h1", "h5"], ...], "routing": SCHEME}; `placed` needs "bytes" beside: a row for each kind of
-communication, in it a number for each pair. POST /plans takes {"policy", "demand"} or {"circuits"}, and where wanted
-"pairs", "in_flight", "time_dilation", "delay_s", the OCS delay of this plan alone, and "control_s", the seconds from
-requested to programmed that are emulated (else those count that the switches take). With a demand go "now_s", the demands
-"upcoming" and "sending", and "also": lists of circuits to weigh beside the policy's; the answer's "others" are its next best.
+PUT /pairs takes {"pairs": [["h1", "h5"], ...], "routing": SCHEME}; `placed` needs "bytes" beside: a
+row for each kind of communication, in it a number for each pair. POST /plans takes {"policy",
+"demand"} or {"circuits"}, and where wanted "pairs", "in_flight", "time_dilation", "delay_s", the
+OCS delay of this plan alone, and "control_s", the seconds from requested to programmed that are
+emulated (else those count that the switches take). With a demand go "now_s", the demands "upcoming"
+and "sending", and "also": lists of circuits to weigh beside the policy's; the answer's "others" are
+its next best.
 
-Errors are {"error": text}: 400 bad input, 403 asked by a web page, 404 no such thing, 409 wrong state or epoch,
-500 rolled back, 503 switches missing.
+Errors are {"error": text}: 400 bad input, 403 asked by a web page, 404 no such thing, 409 wrong
+state or epoch, 500 rolled back, 503 switches missing.
 """
 
 import json
@@ -36,7 +38,9 @@ _log = logging.getLogger(__name__)
 
 
 class RestServer(Protocol):
-    """What the handler finds as its `server`: the core once the fabric is known, and words for `GET /health`."""
+    """What the handler finds as its `server`: the core once the fabric is known, and words for `GET
+    /health`.
+    """
 
     core: Core | None
 
@@ -54,7 +58,9 @@ class Answer:
 def answer(server: RestServer, method: str, path: str, body: bytes) -> Answer:
     """The answer to one request; every error of rfabric becomes a status code and its text."""
     try:
-        return Answer(200, _dispatch(server, method, path.partition("?")[0].rstrip("/") or "/", body))
+        return Answer(
+            200, _dispatch(server, method, path.partition("?")[0].rstrip("/") or "/", body)
+        )
     except NotFoundError as error:
         return _error(404, error)
     except StateError as error:
@@ -86,16 +92,26 @@ class Handler(BaseHTTPRequestHandler):
     do_PUT = do_POST = do_DELETE = do_GET
 
     def _serve(self) -> None:
-        if self.headers.get("Origin"):  # a page in the user's browser; loopback does not keep it out
+        # a page in the user's browser; loopback does not keep it out
+        if self.headers.get("Origin"):
             self.close_connection = True
             self._send(
-                _error(403, RFabricError("requests from web pages are refused; use curl or rfabric.control.client"))
+                _error(
+                    403,
+                    RFabricError(
+                        "requests from web pages are refused; use curl or rfabric.control.client"
+                    ),
+                )
             )
             return
         size = self.headers.get("Content-Length", "0")
         if not size.isdigit() or int(size) > schema.MAX_BODY:
             self.close_connection = True
-            self._send(_error(400, f"Content-Length {size!r}: a number up to {schema.MAX_BODY} is expected"))
+            self._send(
+                _error(
+                    400, (f"Content-Length {size!r}: a number up to {schema.MAX_BODY} is expected")
+                )
+            )
             return
         self._send(answer(self.server, self.command, self.path, self.rfile.read(int(size))))
 
@@ -104,14 +120,15 @@ class Handler(BaseHTTPRequestHandler):
         head = f"HTTP/1.1 {reply.status} {self.responses[reply.status][0]}\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n"
         head += "Connection: close\r\n\r\n" if self.close_connection else "\r\n"
-        self.wfile.write(head.encode() + data)  # one segment, so that no delayed acknowledgement comes between
+        # one segment, so that no delayed acknowledgement comes between
+        self.wfile.write(head.encode() + data)
 
     def log_message(self, form: str, *args: object) -> None:
         """Requests go to the log, not to stderr."""
         _log.debug("%s " + form, self.client_address, *args)
 
 
-# --- what each path does --------------------------------------------------------------------------------------------
+# --- what each path does --------------------------------------------------------------------------
 
 
 class _MethodError(RFabricError):
@@ -120,7 +137,12 @@ class _MethodError(RFabricError):
 
 def _plan(core: Core, body: object) -> dict:
     plan, decision, least = core.plan(schema.plan_request(body, core.fabric))
-    about = {"why": decision.why, "least_window_s": least, "later_s": decision.later, "wait": decision.wait}
+    about = {
+        "why": decision.why,
+        "least_window_s": least,
+        "later_s": decision.later,
+        "wait": decision.wait,
+    }
     about["others"] = [circuits.to_json() for circuits in decision.others]
     return _shown(plan, core.epochs) | about
 
@@ -128,7 +150,9 @@ def _plan(core: Core, body: object) -> dict:
 def _shown(plan: RewirePlan | None, epochs: Epochs) -> dict:
     """A plan, or where nothing is to be moved the present epoch as UNCHANGED."""
     if plan is None:
-        plan = RewirePlan(epochs.active, epochs.active, Rewire(Circuits(), Circuits()), 0.0, state="UNCHANGED")
+        plan = RewirePlan(
+            epochs.active, epochs.active, Rewire(Circuits(), Circuits()), 0.0, state="UNCHANGED"
+        )
     return plan.to_json()
 
 
@@ -197,7 +221,14 @@ def _ocs(core: Core, _: object, ocs: str) -> dict:
         }
         for port, (word, other) in states.items()
     ]
-    return {"name": ocs, "dpid": node.dpid, "tier": node.tier, "pod": node.pod, "plane": node.plane, "ports": ports}
+    return {
+        "name": ocs,
+        "dpid": node.dpid,
+        "tier": node.tier,
+        "pod": node.pod,
+        "plane": node.plane,
+        "ports": ports,
+    }
 
 
 def _all_ocs(core: Core, _: object) -> dict:
@@ -254,10 +285,13 @@ def _dispatch(server: RestServer, method: str, path: str, body: bytes) -> dict:
                 raise _MethodError(f"{path} takes {' or '.join(methods)}, not {method}")
             if server.core is None:
                 raise UnavailableError(
-                    f"the fabric is not known yet: {server.health()['trouble'] or 'no switch has connected'}"
+                    "the fabric is not known yet: "
+                    f"{server.health()['trouble'] or 'no switch has connected'}"
                 )
             return methods[method](server.core, schema.parse_json(body), *match.groups())
-    raise NotFoundError(f"no path {path}; there are /health, {', '.join(p for p in PATHS if '(' not in p)}")
+    raise NotFoundError(
+        f"no path {path}; there are /health, {', '.join(p for p in PATHS if '(' not in p)}"
+    )
 
 
 def _error(status: int, error: object, more: dict | None = None) -> Answer:

@@ -1,4 +1,6 @@
-"""What REST requests may say: JSON in, checked nouns out; whatever else a request holds is an error naming it."""
+"""What REST requests may say: JSON in, checked nouns out; whatever else a request holds is an error
+naming it.
+"""
 
 import json
 import math
@@ -17,7 +19,8 @@ MAX_BODY = 64 << 20  # bytes: the demand of 1,024 racks is some 10 MB of JSON
 
 @dataclass(frozen=True)
 class Intent:
-    """What will be sent, and the policy that shall choose the circuits for it, beside what others are `sending`.
+    """What will be sent, and the policy that shall choose the circuits for it, beside what others
+    are `sending`.
 
     also: circuits to be weighed beside those of the policy.
     """
@@ -32,7 +35,9 @@ class Intent:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """A plan to be made: from an intent, or for explicit circuits (of the whole fabric, or of one `ocs` alone)."""
+    """A plan to be made: from an intent, or for explicit circuits (of the whole fabric, or of one
+    `ocs` alone).
+    """
 
     intent: Intent | None = None
     circuits: Circuits | None = None
@@ -76,21 +81,31 @@ def plan_request(data: object, fabric: Fabric) -> PlanRequest:
 def ocs_request(data: object, ocs: str, fabric: Fabric) -> PlanRequest:
     """The body of `PUT /ocs/NAME/circuits`."""
     data = _object(
-        data, "circuits of one OCS", ("circuits",), ("pairs", "time_dilation", "in_flight", "delay_s", "control_s")
+        data,
+        "circuits of one OCS",
+        ("circuits",),
+        ("pairs", "time_dilation", "in_flight", "delay_s", "control_s"),
     )
     return PlanRequest(circuits=circuits(data["circuits"]), ocs=ocs, **_common(data, fabric))
 
 
 def pairs_request(data: object, fabric: Fabric) -> tuple[tuple[Pair, ...], Routing]:
-    """The body of `PUT /pairs`: `pairs`, and the `routing` scheme; `placed` needs `bytes`, a row a kind, a number a pair."""
+    """The body of `PUT /pairs`: `pairs`, and the `routing` scheme; `placed` needs `bytes`, a row a
+    kind, a number a pair.
+    """
     data = _object(data, "pairs", ("pairs",), ("routing", "bytes"))
     found, scheme = pairs(data["pairs"], fabric), _text(data.get("routing", "ecmp"), "routing")
     refuse_unlisted(scheme)
     if one_way(scheme) != "placed":
         return found, Routing(scheme)
-    kinds = [[_number(x, "bytes") for x in _list(row, "bytes")] for row in _list(data.get("bytes"), "bytes")]
+    kinds = [
+        [_number(x, "bytes") for x in _list(row, "bytes")]
+        for row in _list(data.get("bytes"), "bytes")
+    ]
     if not kinds or [len(row) for row in kinds] != [len(found)] * len(kinds):
-        raise RFabricError(f"bytes must be rows of {len(found)} numbers, one a pair, for routing placed")
+        raise RFabricError(
+            f"bytes must be rows of {len(found)} numbers, one a pair, for routing placed"
+        )
     ends = ([fabric.host_index[pair[end]] for pair in found] for end in (0, 1))
     return found, Routing(scheme, Sent(*ends, kinds))
 
@@ -113,35 +128,58 @@ def nothing(data: object) -> None:
 
 
 def _demands(data: Mapping, name: str, fabric: Fabric) -> tuple[Demand, ...]:
-    return tuple(demand(d, fabric, f"{name}[{i}]") for i, d in enumerate(_list(data.get(name, []), name)))
+    return tuple(
+        demand(d, fabric, f"{name}[{i}]") for i, d in enumerate(_list(data.get(name, []), name))
+    )
 
 
 def demand(data: object, fabric: Fabric, where: str) -> Demand:
-    """`{racks, bytes, window_s, phase, floor_s, lead_s, ahead_s, follows}`: bytes as rows by rack, in the fabric's order; window_s
+    """`{racks, bytes, window_s, phase, floor_s, lead_s, ahead_s, follows}`: bytes as rows by rack,
+    in the fabric's order; window_s
     null: unknown; follows a list, empty: nothing.
     """
-    data = _object(data, where, ("racks", "bytes"), ("window_s", "phase", "floor_s", "lead_s", "ahead_s", "follows"))
+    data = _object(
+        data,
+        where,
+        ("racks", "bytes"),
+        ("window_s", "phase", "floor_s", "lead_s", "ahead_s", "follows"),
+    )
     racks = tuple(_list(data["racks"], f"{where}.racks"))
     if racks != fabric.racks:
-        raise RFabricError(f"{where}.racks must be the fabric's racks in order: {', '.join(fabric.racks[:4])}, ...")
+        raise RFabricError(
+            f"{where}.racks must be the fabric's racks in order: {', '.join(fabric.racks[:4])}, ..."
+        )
     rows = _list(data["bytes"], f"{where}.bytes")
     numbers = [[_number(x, f"{where}.bytes") for x in _list(row, f"{where}.bytes")] for row in rows]
     if [len(row) for row in numbers] != [len(racks)] * len(racks):
         raise RFabricError(f"{where}.bytes must be {len(racks)} rows of {len(racks)} numbers")
     window = data.get("window_s")
     seconds = math.inf if window is None else _number(window, f"{where}.window_s")
-    times = (_number(data.get(name, 0.0), f"{where}.{name}") for name in ("floor_s", "lead_s", "ahead_s"))
-    follows = tuple(int(_number(k, f"{where}.follows")) for k in _list(data.get("follows", [1]), f"{where}.follows"))
-    return Demand(racks, numbers, seconds, _text(data.get("phase", ""), f"{where}.phase"), *times, follows)
+    times = (
+        _number(data.get(name, 0.0), f"{where}.{name}") for name in ("floor_s", "lead_s", "ahead_s")
+    )
+    follows = tuple(
+        int(_number(k, f"{where}.follows"))
+        for k in _list(data.get("follows", [1]), f"{where}.follows")
+    )
+    return Demand(
+        racks, numbers, seconds, _text(data.get("phase", ""), f"{where}.phase"), *times, follows
+    )
 
 
 def demand_json(wanted: Demand) -> dict:
     """The inverse of `demand`."""
     window = None if math.isinf(wanted.window) else wanted.window
     return {
-        "racks": list(wanted.racks), "bytes": wanted.bytes.tolist(), "window_s": window, "phase": wanted.phase,
-        "floor_s": wanted.floor, "lead_s": wanted.lead, "ahead_s": wanted.ahead, "follows": list(wanted.follows),
-    }  # fmt: skip
+        "racks": list(wanted.racks),
+        "bytes": wanted.bytes.tolist(),
+        "window_s": window,
+        "phase": wanted.phase,
+        "floor_s": wanted.floor,
+        "lead_s": wanted.lead,
+        "ahead_s": wanted.ahead,
+        "follows": list(wanted.follows),
+    }
 
 
 def circuits(data: object) -> Circuits:
@@ -159,7 +197,8 @@ def pairs(data: object, fabric: Fabric) -> tuple[Pair, ...]:
         for host in pair:
             if not isinstance(host, str) or host not in fabric.rack_of:
                 raise RFabricError(
-                    f"pair {item!r}: {host!r} is not a host of {fabric.name}; there are h1 to h{len(fabric.hosts)}"
+                    f"pair {item!r}: {host!r} is not a host of {fabric.name}; there are h1 to "
+                    f"h{len(fabric.hosts)}"
                 )
         found.append(pair)
     return tuple(found)
@@ -168,14 +207,22 @@ def pairs(data: object, fabric: Fabric) -> tuple[Pair, ...]:
 def _common(data: Mapping, fabric: Fabric) -> dict:
     dilation = _number(data.get("time_dilation", 1.0), "time_dilation")
     if dilation < 1:
-        raise RFabricError(f"time_dilation {dilation:g} must be 1 or more: 2 runs the emulated clock at half speed")
+        raise RFabricError(
+            f"time_dilation {dilation:g} must be 1 or more: 2 runs the emulated clock at half speed"
+        )
     in_flight = data.get("in_flight", "hold")
     if in_flight not in IN_FLIGHT:
         raise RFabricError(f"in_flight {in_flight!r} is not one of {', '.join(IN_FLIGHT)}")
     chosen = pairs(data["pairs"], fabric) if data.get("pairs") is not None else None
     delay = None if data.get("delay_s") is None else _number(data["delay_s"], "delay_s")
     control = None if data.get("control_s") is None else _number(data["control_s"], "control_s")
-    return {"pairs": chosen, "time_dilation": dilation, "in_flight": in_flight, "delay": delay, "control": control}
+    return {
+        "pairs": chosen,
+        "time_dilation": dilation,
+        "in_flight": in_flight,
+        "delay": delay,
+        "control": control,
+    }
 
 
 def _object(data: object, what: str, required: Sequence[str], optional: Sequence[str]) -> dict:
@@ -184,7 +231,8 @@ def _object(data: object, what: str, required: Sequence[str], optional: Sequence
     unknown = sorted(set(data) - {*required, *optional})
     if unknown:
         raise RFabricError(
-            f"{what}: unknown key {unknown[0]!r}; it takes {', '.join((*required, *optional)) or 'none'}"
+            f"{what}: unknown key {unknown[0]!r}; it takes "
+            f"{', '.join((*required, *optional)) or 'none'}"
         )
     missing = [key for key in required if key not in data]
     if missing:
@@ -205,7 +253,12 @@ def _text(data: object, what: str) -> str:
 
 
 def _number(data: object, what: str) -> float:
-    if isinstance(data, bool) or not isinstance(data, (int, float)) or not math.isfinite(data) or data < 0:
+    if (
+        isinstance(data, bool)
+        or not isinstance(data, (int, float))
+        or not math.isfinite(data)
+        or data < 0
+    ):
         raise RFabricError(f"{what}: {data!r} must be a number, finite and not negative")
     return float(data)
 
@@ -215,4 +268,7 @@ def _kind(data: object) -> str:
 
 
 def _no_constant(name: str) -> float:
-    raise RFabricError(f"the request body holds {name}; JSON has finite numbers only, write null for an unknown window")
+    raise RFabricError(
+        f"the request body holds {name}; JSON has finite numbers only, write "
+        "null for an unknown window"
+    )

@@ -1,16 +1,18 @@
-"""The seam: one set of names for Ryu 4.34 and for os-ken, so that one app file runs unchanged on either.
+"""The seam: one set of names for Ryu 4.34 and for os-ken, so that one app file runs unchanged on
+either.
 
     ryu-manager controller/ocs.py        Ryu loads the file, the file imports its names here
     rfabric control controller/ocs.py    launch.run_apps() loads it, under Ryu or os-ken
 
-An app file says `from rfabric.control import seam` and derives one class from `seam.App`. Nothing of Ryu or
-os-ken is imported before the first such name is used, and nothing is monkey-patched but in
-`launch.run_apps`.
-`RFABRIC_SDN=ryu|os-ken` forces the choice; else Ryu where it is installed. os-ken runs on eventlet too, where
-that is installed, unless `OSKEN_HUB_TYPE` says `native` (threads).
+An app file says `from rfabric.control import seam` and derives one class from `seam.App`. Nothing
+of Ryu or os-ken is imported before the first such name is used, and nothing is monkey-patched but
+in `launch.run_apps`.
+`RFABRIC_SDN=ryu|os-ken` forces the choice; else Ryu where it is installed. os-ken runs on eventlet
+too, where that is installed, unless `OSKEN_HUB_TYPE` says `native` (threads).
 
-Threads. All state of an app belongs to its event loop. A REST request runs in a thread of its own (a green
-one under eventlet) and reaches in by two doors; both wait with a time limit that holds under every hub:
+Threads. All state of an app belongs to its event loop. A REST request runs in a thread of its own
+(a green one under eventlet) and reaches in by two doors; both wait with a time limit that holds
+under every hub:
 
     REST thread                           event loop of the app                     switch
     app.call(fn)     -- fn ------------>  fn() reads and changes the state
@@ -19,9 +21,9 @@ one under eventlet) and reaches in by two doors; both wait with a time limit tha
                                           barrier reply, errors          <---------
                      <-- Push ----------  (times are time.monotonic())
 
-`hub.Event` is not one of the doors: under os-ken's native hub its wait() has no working time limit and can
-miss a set(). Names: `App`, `AppBase`, `hub`, `set_ev_cls`, the four `*_DISPATCHER`, `ofp_event`, `event`,
-`ofproto` and `parser` (OpenFlow 1.3).
+`hub.Event` is not one of the doors: under os-ken's native hub its wait() has no working time limit
+and can miss a set(). Names: `App`, `AppBase`, `hub`, `set_ev_cls`, the four `*_DISPATCHER`,
+`ofp_event`, `event`, `ofproto` and `parser` (OpenFlow 1.3).
 """
 
 import contextlib
@@ -69,7 +71,7 @@ HANDLER_NAMES = (
 _log = logging.getLogger(__name__)
 
 
-# --- which of the two ---------------------------------------------------------------------------------------
+# --- which of the two -----------------------------------------------------------------------------
 def flavour() -> str:
     """Which framework this interpreter offers, `ryu` or `os-ken`; RFABRIC_SDN forces one."""
     wanted = os.environ.get("RFABRIC_SDN", "")
@@ -79,13 +81,16 @@ def flavour() -> str:
         if importlib.util.find_spec(PACKAGES[name]):
             return name
     raise RFabricError(
-        f"{sys.executable} has no {wanted or 'Ryu and no os-ken'}: run the controller from the environment "
-        f"that `make setup` builds (.venv-ryu), or add os-ken with: pip install 'rfabric[control]'"
+        f"{sys.executable} has no {wanted or 'Ryu and no os-ken'}: run the controller from the "
+        "environment that `make setup` builds (.venv-ryu), or add os-ken with: pip install "
+        "'rfabric[control]'"
     )
 
 
 def interpreter() -> str:
-    """The Python to run the controller: RFABRIC_CONTROL_PYTHON, the checkout's .venv-ryu, or this one."""
+    """The Python to run the controller: RFABRIC_CONTROL_PYTHON, the checkout's .venv-ryu, or this
+    one.
+    """
     named = os.environ.get("RFABRIC_CONTROL_PYTHON")
     if named:
         return named
@@ -101,18 +106,25 @@ def version() -> str:
     stack = framework()
     package = sys.modules[PACKAGES[stack.name]]
     number = getattr(package, "__version__", None) or package.version
-    hub = f"eventlet {sys.modules['eventlet'].__version__}" if stack.hub.HUB_TYPE == "eventlet" else "threads"
+    hub = (
+        f"eventlet {sys.modules['eventlet'].__version__}"
+        if stack.hub.HUB_TYPE == "eventlet"
+        else "threads"
+    )
     return f"{stack.name} {number} on {hub}"
 
 
 @functools.cache
 def prepare(name: str) -> Any:
-    """The hub module of a framework, its environment mended first; nothing else of it may load before."""
+    """The hub module of a framework, its environment mended first; nothing else of it may load
+    before.
+    """
     warnings.filterwarnings("ignore", r"\s*Eventlet is deprecated")
     if importlib.util.find_spec("eventlet"):
         os.environ.setdefault("OSKEN_HUB_TYPE", "eventlet")
         wsgi = importlib.import_module("eventlet.wsgi")
-        vars(wsgi).setdefault("ALREADY_HANDLED", b"")  # dropped by eventlet 0.30.3, imported by Ryu 4.34
+        # dropped by eventlet 0.30.3, imported by Ryu 4.34
+        vars(wsgi).setdefault("ALREADY_HANDLED", b"")
     return importlib.import_module(f"{PACKAGES[name]}.lib.hub")
 
 
@@ -124,8 +136,12 @@ def framework() -> SimpleNamespace:
     package = PACKAGES[name]
     manager = importlib.import_module(f"{package}.base.app_manager")
     handler = importlib.import_module(f"{package}.controller.handler")
-    stack = SimpleNamespace(name=name, AppManager=manager.AppManager, AppBase=getattr(manager, BASES[name]))
-    vars(stack).update({key: importlib.import_module(f"{package}.{path}") for key, path in MODULES.items()})
+    stack = SimpleNamespace(
+        name=name, AppManager=manager.AppManager, AppBase=getattr(manager, BASES[name])
+    )
+    vars(stack).update(
+        {key: importlib.import_module(f"{package}.{path}") for key, path in MODULES.items()}
+    )
     vars(stack).update({key: getattr(handler, key) for key in HANDLER_NAMES})
     return stack
 
@@ -138,14 +154,18 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__} has no attribute {name}")
 
 
-# --- messages without a switch ------------------------------------------------------------------------------
+# --- messages without a switch --------------------------------------------------------------------
 def offline() -> Any:
-    """What a message maker takes for its datapath when there is no switch: OpenFlow 1.3's descriptor."""
+    """What a message maker takes for its datapath when there is no switch: OpenFlow 1.3's
+    descriptor.
+    """
     return framework().protocol.ProtocolDesc(framework().ofproto.OFP_VERSION)
 
 
 def wire(message: Any) -> bytes:
-    """One OpenFlow message as it goes over the wire; its transaction number is set when it is sent."""
+    """One OpenFlow message as it goes over the wire; its transaction number is set when it is
+    sent.
+    """
     if message.xid is None:
         message.set_xid(0)
     message.serialize()
@@ -159,13 +179,14 @@ def decode(data: bytes) -> Any:
     return ofproto_parser.msg(offline(), data[0], kind, size, xid, data)
 
 
-# --- the app ------------------------------------------------------------------------------------------------
+# --- the app --------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Push:
     """What became of messages pushed to switches. Times are `time.monotonic()`.
 
-    `done_s` holds for each datapath id when its barrier reply came; `refused` the switches' errors as (id,
-    index of the message, reason); `silent` the ids that are not connected, went away, or were late.
+    `done_s` holds for each datapath id when its barrier reply came; `refused` the switches' errors
+    as (id, index of the message, reason); `silent` the ids that are not connected, went away, or
+    were late.
     """
 
     started_s: float
@@ -186,14 +207,19 @@ class Push:
     def __str__(self) -> str:
         if self.ok:
             return f"{len(self.done_s)} switches in {(self.programmed_s - self.started_s) * 1e3:.1f} ms"
-        said = [f"switch {dpid:#x} refused message {index}: {reason}" for dpid, index, reason in self.refused]
+        said = [
+            (f"switch {dpid:#x} refused message {index}: {reason}")
+            for dpid, index, reason in self.refused
+        ]
         said += [f"switch {dpid:#x} did not answer" for dpid in self.silent]
         return "; ".join(said)
 
 
 @dataclass(eq=False)
 class _Batch:
-    """What one push sent one switch: transaction numbers first..last, the last being the barrier's."""
+    """What one push sent one switch: transaction numbers first..last, the last being the
+    barrier's.
+    """
 
     datapath: Any
     first: int
@@ -227,8 +253,8 @@ def _work_event() -> type:
 class Doors:
     """An OpenFlow 1.3 app with the two doors of the seam; derive one class a file from it.
 
-    `switches` maps datapath ids to connected switches. `switch_up` and `switch_down` are called in the event
-    loop.
+    `switches` maps datapath ids to connected switches. `switch_up` and `switch_down` are called in
+    the event loop.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -245,7 +271,8 @@ class Doors:
         """A switch has gone. For the app to override."""
 
     def call(self, fn: Callable[[], Result], timeout_s: float = 5.0) -> Result:
-        """Run `fn()` in the app's event loop, from any thread; returns its result or raises what it raised.
+        """Run `fn()` in the app's event loop, from any thread; returns its result or raises what it
+        raised.
 
         Raises RunError when there is no result in time; `fn` is then dropped, unless it has begun.
         """
@@ -258,19 +285,29 @@ class Doors:
             result, error = work.answer.get(timeout=timeout_s)
         except framework().hub.QueueEmpty:
             work.given_up = True
-            late = "began it, which goes on" if work.begun else "was busy with other work; this is dropped"
-            raise RunError(f"controller {self.name}: no result in {timeout_s:g} s: its loop {late}") from None
+            late = (
+                "began it, which goes on"
+                if work.begun
+                else "was busy with other work; this is dropped"
+            )
+            raise RunError(
+                f"controller {self.name}: no result in {timeout_s:g} s: its loop {late}"
+            ) from None
         if error is not None:
             raise error
         return result
 
     def push(self, messages: Mapping[int, Sequence[bytes]], timeout_s: float = 5.0) -> Push:
-        """Send each switch (by datapath id) its messages (from `wire`) and a barrier; wait for all replies.
+        """Send each switch (by datapath id) its messages (from `wire`) and a barrier; wait for all
+        replies.
 
-        Not from the event loop, which must read the replies. Never raises for what a switch does: see Push.
+        Not from the event loop, which must read the replies. Never raises for what a switch does:
+        see Push.
         """
         if _here() == self._loop:
-            raise RunError(f"controller {self.name}: push() waits for replies that its own loop must read")
+            raise RunError(
+                f"controller {self.name}: push() waits for replies that its own loop must read"
+            )
         answers, started_s = framework().hub.Queue(), time.monotonic()
         batches = self.call(lambda: self._send(messages, answers), timeout_s)
         done, refused, waiting = {}, [], set(batches)
@@ -305,7 +342,10 @@ class Doors:
     def _send(self, messages: Mapping[int, Sequence[bytes]], answers: Any) -> dict[int, _Batch]:
         barrier = wire(framework().parser.OFPBarrierRequest(offline()))
         present = {dpid: self.switches[dpid] for dpid in messages if dpid in self.switches}
-        return {dpid: self._send_one(dp, [*messages[dpid], barrier], answers) for dpid, dp in present.items()}
+        return {
+            dpid: self._send_one(dp, [*messages[dpid], barrier], answers)
+            for dpid, dp in present.items()
+        }
 
     def _send_one(self, datapath: Any, wires: list[bytes], answers: Any) -> _Batch:
         if datapath.xid + len(wires) > datapath.ofproto.MAX_XID:
@@ -325,7 +365,11 @@ class Doors:
     def _batch_of(self, msg: Any) -> _Batch | None:
         batches = self._pending.get(msg.datapath.id, ())
         return next(
-            (b for b in tuple(batches) if b.datapath is msg.datapath and b.first <= msg.xid <= b.last),
+            (
+                b
+                for b in tuple(batches)
+                if b.datapath is msg.datapath and b.first <= msg.xid <= b.last
+            ),
             None,
         )
 
@@ -337,7 +381,9 @@ class Doors:
 
     def _switch_refused(self, ev: Any) -> None:
         msg, of = ev.msg, framework().ofproto
-        reason = f"{of.ofp_error_type_to_str(msg.type)}, {of.ofp_error_code_to_str(msg.type, msg.code)}"
+        reason = (
+            f"{of.ofp_error_type_to_str(msg.type)}, {of.ofp_error_code_to_str(msg.type, msg.code)}"
+        )
         batch = self._batch_of(msg)
         if batch is None:
             self.logger.warning("switch %#x: %s", msg.datapath.id or 0, reason)
@@ -367,18 +413,23 @@ def _app_class() -> type:
     stack.set_ev_cls(stack.ofp_event.EventOFPBarrierReply, ready)(Doors._barrier_replied)
     stack.set_ev_cls(stack.ofp_event.EventOFPErrorMsg, [connected, ready])(Doors._switch_refused)
     stack.set_ev_cls(stack.ofp_event.EventOFPStateChange, [ready, dead])(Doors._switch_changed)
-    own = {"OFP_VERSIONS": [stack.ofproto.OFP_VERSION], "__doc__": Doors.__doc__, "__module__": __name__}
+    own = {
+        "OFP_VERSIONS": [stack.ofproto.OFP_VERSION],
+        "__doc__": Doors.__doc__,
+        "__module__": __name__,
+    }
     return type("App", (Doors, stack.AppBase), own)
 
 
-# --- REST ---------------------------------------------------------------------------------------------------
+# --- REST -----------------------------------------------------------------------------------------
 def serve_http(
     handler: type[BaseHTTPRequestHandler], app: Any, port: int = 0, host: str = "127.0.0.1"
 ) -> tuple[str, int]:
-    """Serve HTTP in the app's process, each connection in a thread of the hub; returns the address bound.
+    """Serve HTTP in the app's process, each connection in a thread of the hub; returns the address
+    bound.
 
-    `handler` finds the app as `self.server`. http.server's own server class is not used: its selector is
-    chosen when it is imported, and an eventlet patch made later does not reach it.
+    `handler` finds the app as `self.server`. http.server's own server class is not used: its
+    selector is chosen when it is imported, and an eventlet patch made later does not reach it.
     """
     hub = framework().hub
 
@@ -393,6 +444,8 @@ def serve_http(
     try:
         server = hub.StreamServer((host, port), serve_one)
     except OSError as error:
-        raise RFabricError(f"REST address {host}:{port}: {error.strerror}; name a free port") from None
+        raise RFabricError(
+            f"REST address {host}:{port}: {error.strerror}; name a free port"
+        ) from None
     hub.spawn(server.serve_forever)
     return server.server.getsockname()[:2]

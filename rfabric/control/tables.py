@@ -44,10 +44,14 @@ class Change:
 
 def table_of(circuits: Circuits, routes: Routes, pairs: Iterable[Pair]) -> Table:
     """The crossbar rules of `circuits`, and the rules that `routes` gives the pairs."""
-    return {(r.switch, r.match): r for r in (*circuit_rules(circuits), *routes.rules(sorted(pairs)))}
+    return {
+        (r.switch, r.match): r for r in (*circuit_rules(circuits), *routes.rules(sorted(pairs)))
+    }
 
 
-def change_of(fabric: Fabric, address: Mapping[str, str], old: Table, new: Table, epoch: int) -> Change:
+def change_of(
+    fabric: Fabric, address: Mapping[str, str], old: Table, new: Table, epoch: int
+) -> Change:
     """What takes the switches from `old` to `new`; rules that stay are not touched.
 
     address: IPv4 address by host; epoch: the cookie of new rules.

@@ -1,8 +1,9 @@
-"""What this host can carry: facts read from it, and packet-hops a second measured on its own datapath.
+"""What this host can carry: facts read from it, and packet-hops a second measured on its own
+datapath.
 
-The calibration builds the default 64-host fabric in a private world, asks every cable for more than any host moves,
-and counts what the switch ports got for two seconds. The number of ports matters, for the user-space datapath looks at
-every port in turn: a short chain would promise too much.
+The calibration builds the default 64-host fabric in a private world, asks every cable for more than
+any host moves, and counts what the switch ports got for two seconds. The number of ports matters,
+for the user-space datapath looks at every port in turn: a short chain would promise too much.
 """
 
 import os
@@ -21,7 +22,8 @@ from .network import EmulatedNetwork
 from .sandbox import Sandbox, run, which
 from .wire import Wire
 
-OVERLOAD = 200e6  # bit/s a cable: 32 flows over 5 switches then ask for some millions of packet-hops a second
+# bit/s a cable: 32 flows over 5 switches then ask for some millions of packet-hops a second
+OVERLOAD = 200e6
 WARM_UP, MEASURE = 0.7, 2.0  # s
 VERSIONS = {
     "mn": ("mn", "--version"),
@@ -37,7 +39,9 @@ QDISCS = ("htb", "tbf", "bfifo", "netem", "fq", "fq_codel")
 
 @dataclass(frozen=True)
 class Host:
-    """What was found: `datapath` is `kernel` or `user`; `programs` gives versions by name, '' where one is missing."""
+    """What was found: `datapath` is `kernel` or `user`; `programs` gives versions by name, '' where
+    one is missing.
+    """
 
     root: bool
     cores: int
@@ -51,7 +55,9 @@ class Host:
 
 
 def probe_host() -> Host:
-    """Read the facts; tc kinds are tried in a namespace of their own, and only as root (else none are listed)."""
+    """Read the facts; tc kinds are tried in a namespace of their own, and only as root (else none
+    are listed).
+    """
     root = os.geteuid() == 0
     qdiscs = tuple(kind for kind in QDISCS if root and _has_qdisc(kind))
     return Host(
@@ -62,17 +68,23 @@ def probe_host() -> Host:
         datapath="kernel" if Path("/sys/module/openvswitch").is_dir() else "user",
         netem="netem" in qdiscs,
         qdiscs=qdiscs,
-        congestion=tuple(Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()),
+        congestion=tuple(
+            Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text().split()
+        ),
         programs={name: _version(argv) for name, argv in VERSIONS.items()},
     )
 
 
 def packet_hops(sandbox: Sandbox, fabric: Fabric | None = None) -> float:
-    """Packets a second that the switch ports of `fabric` (default: 64 hosts) take together when asked for too many."""
+    """Packets a second that the switch ports of `fabric` (default: 64 hosts) take together when
+    asked for too many.
+    """
     fabric = fabric or fat_tree()
     fastest = max(link.rate for link in fabric.links)
     pairs = _across(fabric)
-    network = EmulatedNetwork(sandbox, fabric, OVERLOAD / fastest, probe_host().datapath, pairs=pairs)
+    network = EmulatedNetwork(
+        sandbox, fabric, OVERLOAD / fastest, probe_host().datapath, pairs=pairs
+    )
     network.start()
     install_rules(network, [*pairs, *((dst, src) for src, dst in pairs)])
     wire = Wire(network)
@@ -95,10 +107,16 @@ def install_rules(network: EmulatedNetwork, pairs: list[tuple[str, str]]) -> Non
     for rule in Routes(network.fabric).rules(pairs):
         kind, *hosts = rule.match
         fields = ("nw_dst",) if kind == "to" else ("nw_src", "nw_dst")
-        match = ",".join(f"{field}={network.ip[host]}" for field, host in zip(fields, hosts, strict=True))
-        lines.setdefault(rule.switch, set()).add(f"priority={rule.priority},ip,{match},actions=output:{rule.out}")
+        match = ",".join(
+            f"{field}={network.ip[host]}" for field, host in zip(fields, hosts, strict=True)
+        )
+        lines.setdefault(rule.switch, set()).add(
+            f"priority={rule.priority},ip,{match},actions=output:{rule.out}"
+        )
     for switch, rules in lines.items():
-        run(["ovs-ofctl", "-OOpenFlow13", "add-flows", switch, "-"], "\n".join(sorted(rules)) + "\n")
+        run(
+            ["ovs-ofctl", "-OOpenFlow13", "add-flows", switch, "-"], "\n".join(sorted(rules)) + "\n"
+        )
 
 
 def _across(fabric: Fabric) -> list[tuple[str, str]]:
@@ -117,8 +135,21 @@ def _received(fabric: Fabric) -> int:
 
 
 def _has_qdisc(kind: str) -> bool:
-    """Whether the kernel has it, or a module of it to load: tried on the loopback of a namespace of its own."""
-    argv = ["unshare", "--net", "--", which("tc") or "tc", "qdisc", "add", "dev", "lo", "root", kind]
+    """Whether the kernel has it, or a module of it to load: tried on the loopback of a namespace of
+    its own.
+    """
+    argv = [
+        "unshare",
+        "--net",
+        "--",
+        which("tc") or "tc",
+        "qdisc",
+        "add",
+        "dev",
+        "lo",
+        "root",
+        kind,
+    ]
     argv += {"tbf": ["rate", "1mbit", "burst", "9000", "limit", "9000"]}.get(kind, [])
     try:
         return subprocess.run(argv, capture_output=True).returncode == 0

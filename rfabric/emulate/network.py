@@ -1,18 +1,23 @@
-"""A Mininet network from a Fabric: unmodified Mininet 2.3, built in a few batches instead of one fork per setting.
+"""A Mininet network from a Fabric: unmodified Mininet 2.3, built in a few batches instead of one
+fork per setting.
 
-    Fabric (400 Gbit/s cables) x bandwidth_scale -> veth pairs, HTB on every interface -> Open vSwitch bridges, hosts
+    Fabric (400 Gbit/s cables) x bandwidth_scale -> veth pairs, HTB on every interface -> Open
+    vSwitch bridges, hosts
 
 What makes it behave like the fabric of a GPU cluster rather than like the Internet:
 - A cable's rate is the rate of its *payload*: HTB gets the Ethernet, IP and TCP headers on top.
-- A port serves the flows in it in turn, a packet each. That is max-min fairness, what congestion control in a GPU fabric
-  aims at. With one queue, flows behind two busy cables took up to twice their fair time.
-- Nothing is lost to a full queue, as on a lossless (RoCE) fabric: a lane has at most WINDOW packets under way, and queues
-  hold them all.
-- Offloads of the hosts are off: the user-space datapath would otherwise forward packets without a checksum.
+- A port serves the flows in it in turn, a packet each. That is max-min fairness, what congestion
+  control in a GPU fabric aims at. With one queue, flows behind two busy cables took up to twice
+  their fair time.
+- Nothing is lost to a full queue, as on a lossless (RoCE) fabric: a lane has at most WINDOW packets
+  under way, and queues hold them all.
+- Offloads of the hosts are off: the user-space datapath would otherwise forward packets without a
+  checksum.
 
-Measured against max-min sharing, 64 hosts, 36 switches, 192 cables of 8 Mbit/s, random permutations and 4:1 incasts of
-1 s flows: median error of a flow 0.4 to 1 %, worst 12 %, of the last flow 1 %, as long as the datapath keeps up (see
-`guard`). A lone flow, a ring of four or two flows on one uplink take 0.97 to 1.01 of the ideal.
+Measured against max-min sharing, 64 hosts, 36 switches, 192 cables of 8 Mbit/s, random permutations
+and 4:1 incasts of 1 s flows: median error of a flow 0.4 to 1 %, worst 12 %, of the last flow 1 %,
+as long as the datapath keeps up (see `guard`). A lone flow, a ring of four or two flows on one
+uplink take 0.97 to 1.01 of the ideal.
 """
 
 import array
@@ -30,25 +35,31 @@ from ..fabric import Fabric, host_ip, host_mac
 from ..units import show_rate, transfer_seconds
 from .sandbox import DATAPATH, Namespace, Sandbox, run, sysctl
 
-MTU = 9000  # bytes of IP packet; jumbo frames, as GPU fabrics use, and the datapath's cost is per packet
+# bytes of IP packet; jumbo frames, as GPU fabrics use, and the datapath's cost is per packet
+MTU = 9000
 ETHERNET = 14  # bytes of header that HTB counts on top of the IP packet
 HEADERS = 20 + 20 + 12  # IPv4, TCP, timestamp option
 PAYLOAD = MTU - HEADERS
 OVERHEAD = (MTU + ETHERNET) / PAYLOAD
-BURST = 2 * (MTU + ETHERNET)  # HTB bucket: one packet makes bursts late, many make rates untrue for short flows
-# Bytes a lane may have under way. TCP can offer this much with a window scale of 1; the scale is fixed when a connection
-# opens, so it lasts, while the kernel lifts other limits (cwnd clamp, window clamp) as it learns. More makes sharing
-# slower to settle, less breaks lone flows when a busy host delays packets.
+# HTB bucket: one packet makes bursts late, many make rates untrue for short flows
+BURST = 2 * (MTU + ETHERNET)
+# Bytes a lane may have under way. TCP can offer this much with a window scale of 1; the scale is
+# fixed when a connection opens, so it lasts, while the kernel lifts other limits (cwnd clamp,
+# window clamp) as it learns. More makes sharing slower to settle, less breaks lone flows when a
+# busy host delays packets.
 RECEIVE_WINDOW = 131070
 WINDOW = RECEIVE_WINDOW // PAYLOAD  # packets
-TURNS = 64  # classes a port serves in turn; a power of two. Two flows of different hosts share one once in 64
+# classes a port serves in turn; a power of two. Two flows of different hosts share one once in 64
+TURNS = 64
 ALL_TURNS = range(TURNS)
-# Least retransmission time-out: s, and packet times of the line, for many flows may share it. Measured after a dark
-# time that swallowed the window: 50 ms recovers in 40 to 80 ms; 5 ms backs off into 30 to 380 ms; 200 ms: 40 to 210 ms.
+# Least retransmission time-out: s, and packet times of the line, for many flows may share it.
+# Measured after a dark time that swallowed the window: 50 ms recovers in 40 to 80 ms; 5 ms backs
+# off into 30 to 380 ms; 200 ms: 40 to 210 ms.
 RTO_MIN_S, RTO_MIN_PACKETS = 0.05, 20
 OVS_SEND_BUFFER = 256 << 20  # bytes for all queues together: OVS sends through one packet socket
 OVS_RECEIVE_BUFFER = 32 << 20  # bytes per port, for the time the datapath thread is busy elsewhere
-MIN_RATE, MAX_RATE = 2.5e5, 2e9  # bit/s that HTB shapes here to about a percent (0.4 % at 240 kbit/s)
+# bit/s that HTB shapes here to about a percent (0.4 % at 240 kbit/s)
+MIN_RATE, MAX_RATE = 2.5e5, 2e9
 
 TCP = {
     "net/ipv4/tcp_slow_start_after_idle": 0,
@@ -63,18 +74,21 @@ TCP = {
 }
 
 SIOCETHTOOL = 0x8946  # linux/sockios.h
-ETHTOOL_OFF = {"tx-checksum": 0x17, "scatter-gather": 0x19, "tso": 0x1F, "gso": 0x24, "gro": 0x2C}  # linux/ethtool.h
+# linux/ethtool.h
+ETHTOOL_OFF = {"tx-checksum": 0x17, "scatter-gather": 0x19, "tso": 0x1F, "gso": 0x24, "gro": 0x2C}
 PIDFD_GETFD = 438  # the system call's number, the same on every architecture (asm-generic/unistd.h)
 EXPERIMENTAL = b"\x88\xb5"  # EtherType for local experiments (IEEE 802)
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 
 
 class EmulatedNetwork:
-    """The emulated network of `fabric` inside an open Sandbox; every rate is the fabric's times `bandwidth_scale`.
+    """The emulated network of `fabric` inside an open Sandbox; every rate is the fabric's times
+    `bandwidth_scale`.
 
-    `datapath` is `user` or `kernel` (see `calibrate.probe_host`). Without `controller_port` no switch has a controller. Of
-    `pairs`, the host pairs that will talk, the cables of hosts need no more turns than these take: the kernel takes a time to
-    set up that grows with the square of all classes. Without it every pair may talk.
+    `datapath` is `user` or `kernel` (see `calibrate.probe_host`). Without `controller_port` no
+    switch has a controller. Of `pairs`, the host pairs that will talk, the cables of hosts need no
+    more turns than these take: the kernel takes a time to set up that grows with the square of all
+    classes. Without it every pair may talk.
     """
 
     def __init__(
@@ -99,7 +113,9 @@ class EmulatedNetwork:
         """bit/s of payload of the host's cable, as emulated."""
         return self.fabric.rate(self.fabric.ports[host][0]) * self.bandwidth_scale
 
-    def start(self, connect_timeout: float = 20.0, until_listening: Callable[[], None] = lambda: None) -> None:
+    def start(
+        self, connect_timeout: float = 20.0, until_listening: Callable[[], None] = lambda: None
+    ) -> None:
         """Build, start the switches, shape, and wait until all are connected to the controller.
 
         until_listening: waits for the controller, which may come up while cables are plugged.
@@ -118,26 +134,39 @@ class EmulatedNetwork:
             self._wait_connected(connect_timeout)
 
     def stop(self) -> None:
-        """Close the namespaces. The rest dies with the world: `mininet.stop()` would delete each cable by a fork."""
+        """Close the namespaces.
+
+        The rest dies with the world: `mininet.stop()` would delete each cable by a fork.
+        """
         for namespace in self.namespaces.values():
             namespace.close()
         self.namespaces.clear()
 
     def _build(self) -> None:
-        """Mininet's own objects: shells, nodes, ports. Cables are collected, `_plug` makes them in one batch."""
+        """Mininet's own objects: shells, nodes, ports.
+
+        Cables are collected, `_plug` makes them in one batch.
+        """
         from mininet.net import Mininet
 
         classes = _mininet_classes()
-        Mininet.inited = True  # its init() raises limits of the whole machine by sysctl; the Sandbox set what is needed
+        # its init() raises limits of the whole machine by sysctl; the Sandbox set what is needed
+        Mininet.inited = True
         topo = _topo(self.fabric, self.ip, self.mac, self.datapath)
-        self.mininet = Mininet(topo, host=classes["host"], link=classes["link"], controller=None, build=False)
+        self.mininet = Mininet(
+            topo, host=classes["host"], link=classes["link"], controller=None, build=False
+        )
         if self.controller_port:
-            self.mininet.addController("c0", classes["controller"], ip="127.0.0.1", port=self.controller_port)
+            self.mininet.addController(
+                "c0", classes["controller"], ip="127.0.0.1", port=self.controller_port
+            )
         self.mininet.build()
         self.namespaces = {h: Namespace(self.mininet[h].pid) for h in self.fabric.hosts}
 
     def _plug(self) -> None:
-        """Make all veth pairs in one `ip -batch`, then set up each host with one batch in its namespace."""
+        """Make all veth pairs in one `ip -batch`, then set up each host with one batch in its
+        namespace.
+        """
         kinds, lines = self.fabric.node, []
         for link in self.fabric.links:
             a, b = (link.a, link.b) if kinds[link.b.node].kind == "host" else (link.b, link.a)
@@ -179,7 +208,9 @@ class EmulatedNetwork:
         _offloads_off([name])
 
     def _shape(self) -> None:
-        """HTB on every switch port, after OVS took them over (it clears a port's queueing discipline)."""
+        """HTB on every switch port, after OVS took them over (it clears a port's queueing
+        discipline).
+        """
         lines = []
         for port in self._switch_ports():
             host = self.fabric.peer[port][1].node
@@ -187,19 +218,24 @@ class EmulatedNetwork:
             lines += shaping(port.interface, self.fabric.rate(port) * self.bandwidth_scale, turns)
         run(["tc", "-batch", "-"], "\n".join(lines) + "\n")
 
-    def _turns(self, pairs: Iterable[tuple[str, str]]) -> tuple[dict[str, set[int]], dict[str, set[int]]]:
+    def _turns(
+        self, pairs: Iterable[tuple[str, str]]
+    ) -> tuple[dict[str, set[int]], dict[str, set[int]]]:
         """The turns of what each host sends and of what it gets, acknowledgements too."""
         number = {host: i + 1 for i, host in enumerate(self.fabric.hosts)}
         sends, gets = ({host: set() for host in self.fabric.hosts} for _ in range(2))
         for a, b in pairs:
             for src, dst in ((a, b), (b, a)):
-                turn = (number[src] + 5 * number[dst]) % TURNS  # as TURN_OF_PACKET counts: addresses go up by one
+                # as TURN_OF_PACKET counts: addresses go up by one
+                turn = (number[src] + 5 * number[dst]) % TURNS
                 sends[src].add(turn)
                 gets[dst].add(turn)
         return sends, gets
 
     def _open_sending_socket(self) -> None:
-        """Have OVS send one frame that means nothing: it opens its sending socket when it sends for the first time."""
+        """Have OVS send one frame that means nothing: it opens its sending socket when it sends for
+        the first time.
+        """
         port = self._switch_ports()[0]
         frame = b"\xff" * 6 + bytes(6) + EXPERIMENTAL + bytes(46)
         out = f"in_port=controller packet={frame.hex()} actions=output:{port.number}"
@@ -209,13 +245,17 @@ class EmulatedNetwork:
         return [port for node in self.fabric.switches for port in self.fabric.ports[node.name]]
 
     def _check_bridges(self) -> None:
-        """Every port must have got the number the fabric gave it; Mininet only logs what ovs-vsctl refuses."""
+        """Every port must have got the number the fabric gave it; Mininet only logs what ovs-vsctl
+        refuses.
+        """
         text = ask_ovs("--columns=name,ofport", "list", "Interface")
         numbers = dict(line.replace('"', "").split(",") for line in text.splitlines())
         for port in self._switch_ports():
             if numbers.get(port.interface) != str(port.number):
                 got = numbers.get(port.interface, "nothing")
-                raise RunError(f"Open vSwitch gave port {port} the number {got}; see logs/ovs-vswitchd.log")
+                raise RunError(
+                    f"Open vSwitch gave port {port} the number {got}; see logs/ovs-vswitchd.log"
+                )
 
     def _wait_connected(self, timeout: float) -> None:
         limit = time.monotonic() + timeout
@@ -227,8 +267,8 @@ class EmulatedNetwork:
                 return
             if time.monotonic() > limit:
                 raise RunError(
-                    f"{connected} of {len(self.fabric.switches)} switches reached the controller in {timeout:g} s; "
-                    f"see logs/controller.log"
+                    f"{connected} of {len(self.fabric.switches)} switches reached the "
+                    f"controller in {timeout:g} s; see logs/controller.log"
                 )
             time.sleep(0.1)
 
@@ -242,7 +282,9 @@ def ask_ovs(*arguments: str) -> str:
 
 
 def _bytecode() -> str:
-    """Classic BPF for tc: class 1:(1 + (src + 5 dst) mod TURNS) by IPv4 address; no two flows to (or from) one host meet."""
+    """Classic BPF for tc: class 1:(1 + (src + 5 dst) mod TURNS) by IPv4 address; no two flows to
+    (or from) one host meet.
+    """
     program = [
         (0x20, 30),  # A = destination address: bytes 30 to 33 of the frame
         (0x24, 5),  # A *= 5
@@ -253,16 +295,20 @@ def _bytecode() -> str:
         (0x04, 0x10001),  # A += class 1:1
         (0x16, 0),  # return A
     ]
-    return f'"{len(program)},' + ",".join(f"{code} 0 0 {operand}" for code, operand in program) + '"'
+    return (
+        f'"{len(program)},' + ",".join(f"{code} 0 0 {operand}" for code, operand in program) + '"'
+    )
 
 
 TURN_OF_PACKET = _bytecode()
 
 
 def fastest_line(fabric: Fabric) -> float:
-    """bit/s of the fastest cable outside servers: what a flow's pipeline and a switch's backlog are measured by.
+    """bit/s of the fastest cable outside servers: what a flow's pipeline and a switch's backlog are
+    measured by.
 
-    What joins the GPUs of a server to its NICs is NVLink, several times as fast so that it holds nobody up.
+    What joins the GPUs of a server to its NICs is NVLink, several times as fast so that it holds
+    nobody up.
     """
     node = fabric.node
     inside = {"host", "server"}
@@ -277,24 +323,32 @@ def check_rates(fabric: Fabric, bandwidth_scale: float) -> None:
     if not low <= bandwidth_scale <= high:
         raise RFabricError(
             f"bandwidth_scale / time_dilation is {bandwidth_scale:.3g}: cables would be shaped to "
-            f"{show_rate(min(rates) * bandwidth_scale)} to {show_rate(max(rates) * bandwidth_scale)}; "
-            f"choose the two so that it lies between {low:.3g} and {high:.3g}"
+            f"{show_rate(min(rates) * bandwidth_scale)} to "
+            f"{show_rate(max(rates) * bandwidth_scale)}; choose the two so that it lies "
+            f"between {low:.3g} and {high:.3g}"
         )
 
 
 def shaping(interface: str, rate: float, turns: Iterable[int] = ALL_TURNS) -> list[str]:
-    """The lines for `tc -batch` that give `interface` a payload rate of `rate` bit/s, shared fairly by the flows in it.
+    """The lines for `tc -batch` that give `interface` a payload rate of `rate` bit/s, shared fairly
+    by the flows in it.
 
-    One HTB class owns the rate; below it a leaf class for each of `turns` owns next to nothing and borrows it in turn, a packet
-    each. What belongs to none of them goes with the first turn.
+    One HTB class owns the rate; below it a leaf class for each of `turns` owns next to nothing and
+    borrows it in turn, a packet each. What belongs to none of them goes with the first turn.
     """
     bits = round(rate * OVERHEAD)
     full = f"ceil {bits}bit cburst {BURST}b quantum {MTU + ETHERNET} mtu {MTU + ETHERNET}"
     return [
         f"qdisc replace dev {interface} root handle 1: htb default 1 r2q 1",
-        f"class add dev {interface} parent 1: classid 1:ffff htb rate {bits}bit burst {BURST}b {full}",
+        (
+            f"class add dev {interface} parent 1: classid 1:ffff htb rate {bits}bit burst {BURST}b "
+            f"{full}"
+        ),
         *(
-            f"class add dev {interface} parent 1:ffff classid 1:{turn + 1:x} htb rate 1kbit burst 10b {full}"
+            (
+                f"class add dev {interface} parent 1:ffff classid 1:{turn + 1:x} htb rate 1kbit "
+                f"burst 10b {full}"
+            )
             for turn in sorted({0, *turns})
         ),
         f"filter add dev {interface} parent 1: protocol ip prio 1 bpf bytecode {TURN_OF_PACKET}",
@@ -302,12 +356,13 @@ def shaping(interface: str, rate: float, turns: Iterable[int] = ALL_TURNS) -> li
 
 
 def deepen_packet_sockets(pid: int) -> int:
-    """Give the packet sockets of ovs-vswitchd `pid` buffers that hold the run's queues; returns how many sockets.
+    """Give the packet sockets of ovs-vswitchd `pid` buffers that hold the run's queues; returns how
+    many sockets.
 
-    The user-space datapath sends every packet through one AF_PACKET socket, and the kernel charges queued packets to it.
-    The default of 212992 bytes is about 12 jumbo packets in *all* queues of *all* switches, the rest is dropped and no
-    counter tells. The limit could be raised by a sysctl of the whole machine; reaching for the run's own sockets
-    (pidfd_getfd) changes nothing else.
+    The user-space datapath sends every packet through one AF_PACKET socket, and the kernel charges
+    queued packets to it. The default of 212992 bytes is about 12 jumbo packets in *all* queues of
+    *all* switches, the rest is dropped and no counter tells. The limit could be raised by a sysctl
+    of the whole machine; reaching for the run's own sockets (pidfd_getfd) changes nothing else.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     pidfd = os.pidfd_open(pid)
@@ -333,7 +388,9 @@ def deepen_packet_sockets(pid: int) -> int:
 
 
 def _offloads_off(interfaces: Iterable[str]) -> None:
-    """`ethtool -K IF tx off sg off tso off gso off gro off` for interfaces of this namespace, without forks."""
+    """`ethtool -K IF tx off sg off tso off gso off gro off` for interfaces of this namespace,
+    without forks.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for name in interfaces:
             for command in ETHTOOL_OFF.values():
@@ -342,7 +399,9 @@ def _offloads_off(interfaces: Iterable[str]) -> None:
                 try:
                     fcntl.ioctl(sock, SIOCETHTOOL, request.ljust(40, b"\0"))
                 except OSError as error:
-                    raise RunError(f"cannot switch offloads of {name} off: {error.strerror}") from error
+                    raise RunError(
+                        f"cannot switch offloads of {name} off: {error.strerror}"
+                    ) from error
 
 
 def _topo(fabric: Fabric, ip: dict[str, str], mac: dict[str, str], datapath: str):
@@ -356,16 +415,23 @@ def _topo(fabric: Fabric, ip: dict[str, str], mac: dict[str, str], datapath: str
             topo.addHost(node.name, ip=f"{ip[node.name]}/8", mac=mac[node.name])
         else:
             topo.addSwitch(
-                node.name, cls=OVSSwitch, dpid=f"{node.dpid:016x}", datapath=datapath, failMode="secure",
-                protocols="OpenFlow13", reconnectms=1000,
-            )  # fmt: skip
+                node.name,
+                cls=OVSSwitch,
+                dpid=f"{node.dpid:016x}",
+                datapath=datapath,
+                failMode="secure",
+                protocols="OpenFlow13",
+                reconnectms=1000,
+            )
     for link in fabric.links:
         topo.addLink(link.a.node, link.b.node, port1=link.a.number, port2=link.b.number)
     return topo
 
 
 def _mininet_classes() -> dict[str, type]:
-    """Mininet's extension points, with classes that record; `EmulatedNetwork._plug` does the work."""
+    """Mininet's extension points, with classes that record; `EmulatedNetwork._plug` does the
+    work.
+    """
     from mininet.link import Intf, Link
     from mininet.node import Host, RemoteController
 

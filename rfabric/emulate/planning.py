@@ -22,9 +22,14 @@ class Control(Protocol):
     """What rewires: see `emulate.worker`. Its calls block and may run in a thread."""
 
     def plan(
-        self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: list[Demand], sending: list[Demand],
+        self,
+        demand: Demand,
+        pairs: list[tuple[str, str]],
+        now: float,
+        upcoming: list[Demand],
+        sending: list[Demand],
         also: Sequence[Circuits],
-    ) -> PlannedRewire: ...  # fmt: skip
+    ) -> PlannedRewire: ...
     def plan_circuits(self, circuits: Circuits, pairs: list[tuple[str, str]]) -> PlannedRewire: ...
     def abort(self, epoch: int) -> None: ...
     def commit(self, epoch: int) -> Committed: ...
@@ -44,11 +49,23 @@ class ScenePlanner:
     """Asks the controller what to do in a scene of a trace; `contract` says what is in force."""
 
     def __init__(
-        self, fabric: Fabric, trace: Trace, control: Control | None, routing: Routing, contract: Rewiring
-    ):  # fmt: skip
-        self.fabric, self.trace, self.control, self.routing, self.contract = fabric, trace, control, routing, contract
+        self,
+        fabric: Fabric,
+        trace: Trace,
+        control: Control | None,
+        routing: Routing,
+        contract: Rewiring,
+    ):
+        self.fabric, self.trace, self.control, self.routing, self.contract = (
+            fabric,
+            trace,
+            control,
+            routing,
+            contract,
+        )
         self.demands = Demands(trace, fabric)
-        self.pairs = Pairs(fabric, trace), Pairs(fabric, trace).back  # acknowledgements go the other way
+        # acknowledgements go the other way
+        self.pairs = Pairs(fabric, trace), Pairs(fabric, trace).back
 
     def answer(self, scene: Scene, now: float, present: BothWays) -> Answered:
         """The controller's plan at `now` (s) and the ways after it, weighed. It takes a while.
@@ -64,14 +81,18 @@ class ScenePlanner:
         decision = Decision(plan.rewire, plan.why, wanted, plan.later, plan.wait, plan.others)
         if plan.wait:
             return Answered(scene, decision, plan.epoch, None)
-        ways = cache(lambda circuits: present if circuits == scene.circuits else self.ways_under(circuits))
+        ways = cache(
+            lambda circuits: present if circuits == scene.circuits else self.ways_under(circuits)
+        )
         prospect = cache(lambda circuits: self.demands.prospect(scene, ways(circuits)[0]))
         decision = self.contract.weigh(decision, back, prospect, scene.begins)
         if plan.rewire and decision.circuits != wanted:
             self.control.abort(plan.epoch)
         if decision.rewire and decision.circuits != wanted:
             plan = self.control.plan_circuits(decision.circuits, pairs)
-        return Answered(scene, decision, plan.epoch, ways(decision.circuits) if decision.rewire else None)
+        return Answered(
+            scene, decision, plan.epoch, ways(decision.circuits) if decision.rewire else None
+        )
 
     def ways_under(self, circuits: Circuits) -> BothWays:
         """Of flows and of their acknowledgements."""

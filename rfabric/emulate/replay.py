@@ -1,12 +1,14 @@
-"""The replay: a trace's rows started on the wire when they are due, on a virtual clock that skips what needs no packets.
+"""The replay: a trace's rows started on the wire when they are due, on a virtual clock that skips
+what needs no packets.
 
     virtual time   |== compute ==|-- flows --|== compute ==|- rewire -|-- flows --|
-    wall clock                   |-- flows --|             |- rewire -|-- flows --|      x time dilation
+    wall clock                   |-- flows --|             |- rewire -|-- flows --|  x time dilation
 
-Compute rows cost no wall time: when no flow is in flight and nothing is being planned or rewired, the clock jumps to the next
-row that is due. Of a folded loop only a share of the repetitions may go out: a row's seconds on the wire stand for those of all,
-and what waits for it waits so much longer, on a clock that jumps. The wire, the control plane and the watch over the host are
-given; nothing here knows of Mininet.
+Compute rows cost no wall time: when no flow is in flight and nothing is being planned or rewired,
+the clock jumps to the next row that is due. Of a folded loop only a share of the repetitions may go
+out: a row's seconds on the wire stand for those of all, and what waits for it waits so much longer,
+on a clock that jumps. The wire, the control plane and the watch over the host are given; nothing
+here knows of Mininet.
 """
 
 import heapq
@@ -33,7 +35,8 @@ from .wire import Arrival, Wire
 STALL = 20.0  # s of wall clock without a byte arriving while flows should be moving: something died
 POLL = 0.05  # s, the longest sleep: how late a broken run is noticed
 TOGETHER = 1e-6  # s between the begins of stages that ask together
-CONTROL_POLL = 5e-4  # virtual s, while a plan or a rewire is under way beside flows: how late its end is noticed
+# virtual s, while a plan or a rewire is under way beside flows: how late its end is noticed
+CONTROL_POLL = 5e-4
 
 
 @dataclass
@@ -53,15 +56,37 @@ class Replay:
     """One replay of one trace on one wire; `run` does it once and returns what was measured."""
 
     def __init__(
-        self, fabric: Fabric, trace: Trace, wire: Wire, control: Control | None, circuits: Circuits, scale: Scale,
-        timing: Timing = Timing(), progress: Callable[[dict], None] | None = None, watch: Callable[[], None] | None = None,
-        routing: Routing = ECMP, granularity: str = "per-phase", share: np.ndarray | None = None, blur: float = 0.0,
-    ):  # fmt: skip
-        self.fabric, self.trace, self.wire, self.control, self.timing = fabric, trace, wire, control, timing
-        self.scale, self.progress, self.watch = scale, progress or (lambda _: None), watch or (lambda: None)
+        self,
+        fabric: Fabric,
+        trace: Trace,
+        wire: Wire,
+        control: Control | None,
+        circuits: Circuits,
+        scale: Scale,
+        timing: Timing = Timing(),
+        progress: Callable[[dict], None] | None = None,
+        watch: Callable[[], None] | None = None,
+        routing: Routing = ECMP,
+        granularity: str = "per-phase",
+        share: np.ndarray | None = None,
+        blur: float = 0.0,
+    ):
+        self.fabric, self.trace, self.wire, self.control, self.timing = (
+            fabric,
+            trace,
+            wire,
+            control,
+            timing,
+        )
+        self.scale, self.progress, self.watch = (
+            scale,
+            progress or (lambda _: None),
+            watch or (lambda: None),
+        )
         n = len(trace)
         self.share = np.ones(n) if share is None else share  # of each row's bytes that go out
-        self.blur = blur  # s within which two cards that receive a sample are one as fast as the other
+        # s within which two cards that receive a sample are one as fast as the other
+        self.blur = blur
         self.bytes = np.ceil(trace.size * scale.bandwidth * self.share).astype(np.int64)
         self.samples = samples_of(trace, self.share)  # by row
         self.start, self.finish = np.full(n, np.nan), np.full(n, np.nan)
@@ -75,15 +100,19 @@ class Replay:
         self.one_shot = granularity == "one-shot"
         self.waiting = stages(trace, granularity)  # stages that have not begun
         self.stage_of = begins(self.waiting)
-        self.opens = sorted((float(trace.start[r]), r) for r in self.stage_of if not len(trace.waits_for(r)))
+        self.opens = sorted(
+            (float(trace.start[r]), r) for r in self.stage_of if not len(trace.waits_for(r))
+        )
         self.planning: tuple[Scene, Future] | None = None
         self.answer: Answered | None = None
         self.commit: Future | None = None
-        self.idle_since: float | None = None  # s, virtual: nothing has been in flight since, while a plan is made
+        # s, virtual: nothing has been in flight since, while a plan is made
+        self.idle_since: float | None = None
         self.paused: list[int] = []
         self.parked: list[int] = []  # rows that are due and wait for their circuits
         self.late, self.done_bytes = np.zeros(n), 0
-        self.unanswered: set[int] = set()  # rows of the stages that ask: they wait for the answer, which takes a moment
+        # rows of the stages that ask: they wait for the answer, which takes a moment
+        self.unanswered: set[int] = set()
         self.sampled: list[int] = []  # rows sent in part since the ways changed
         self.unsent = np.zeros(2 * len(fabric.links))
         self._take_ways(self.planner.ways_under(circuits))
@@ -101,10 +130,13 @@ class Replay:
                 self._is_ready(row, float(self.trace.start[row]))
             self._loop()
         finally:
-            self.pool.shutdown(wait=False, cancel_futures=True)  # a call to a dead controller must not hold up the end
+            # a call to a dead controller must not hold up the end
+            self.pool.shutdown(wait=False, cancel_futures=True)
         contract = self.contract
         self._count_unsent()
-        return Replayed(self.start, self.finish, contract.records, contract.epochs, self.late, self.unsent)
+        return Replayed(
+            self.start, self.finish, contract.records, contract.epochs, self.late, self.unsent
+        )
 
     def _loop(self) -> None:
         received, moved_at, total = -1, time.monotonic(), int(self.trace.size.sum())
@@ -117,7 +149,11 @@ class Replay:
             for arrival in self._arrivals():
                 self._has_arrived(arrival)
             self.watch()
-            if (now_received := self.wire.bytes_received) != received or not self.flying or self.contract.under_way:
+            if (
+                (now_received := self.wire.bytes_received) != received
+                or not self.flying
+                or self.contract.under_way
+            ):
                 received, moved_at = now_received, time.monotonic()
             elif time.monotonic() - moved_at > STALL:
                 raise RunError(self._stalled())
@@ -137,22 +173,31 @@ class Replay:
     def _is_ready(self, row: int, at: float) -> None:
         if len(self.trace.waits_for(row)):
             self._begin_stages(row)
-        heapq.heappush(self.due, (max(float(self.trace.start[row]), at + float(self.trace.gap[row])), row))
+        heapq.heappush(
+            self.due, (max(float(self.trace.start[row]), at + float(self.trace.gap[row])), row)
+        )
 
     def _begin_stages(self, row: int) -> None:
-        """The stages of an entry row begin: when what it waits for is done, or at its `start` if it waits for nothing."""
+        """The stages of an entry row begin: when what it waits for is done, or at its `start` if it
+        waits for nothing.
+        """
         for stage in self.stage_of.get(row, ()):
             if stage in self.waiting:
                 self.waiting.remove(stage)
                 asks = bool(self.control) and not self.one_shot
-                self.contract.begin(stage, stage.rows[self.trace.size[stage.rows] > 0], self.clock.now(), asks)
+                self.contract.begin(
+                    stage, stage.rows[self.trace.size[stage.rows] > 0], self.clock.now(), asks
+                )
                 if asks:
                     self.unanswered.update(stage.rows.tolist())
 
     def _start_due(self) -> None:
-        """Start what is due. Compute rows finish at the very instant they were due, however late the loop looks.
+        """Start what is due.
 
-        They go first: stages that begin at one instant ask for circuits together, before the first of them sends.
+        Compute rows finish at the very instant they were due, however late the loop looks.
+
+        They go first: stages that begin at one instant ask for circuits together, before the first
+        of them sends.
         """
         flows = []
         while self.opens and self.opens[0][0] <= self.clock.now():
@@ -184,10 +229,14 @@ class Replay:
         if self.share[row] < 1:
             self.sampled.append(row)
         hosts = self.trace.hosts
-        self.wire.send(row, hosts[self.trace.src[row]], hosts[self.trace.dst[row]], int(self.bytes[row]))
+        self.wire.send(
+            row, hosts[self.trace.src[row]], hosts[self.trace.dst[row]], int(self.bytes[row])
+        )
 
     def _has_arrived(self, arrival: Arrival) -> None:
-        """All that went out of a row is there; rows of which a sample went out finish together, when all would be through."""
+        """All that went out of a row is there; rows of which a sample went out finish together,
+        when all would be through.
+        """
         row, at = arrival.flow, self.clock.at(arrival.at)
         sample = self.samples.get(row)
         if sample is None:
@@ -208,7 +257,9 @@ class Replay:
         self.flying.discard(row)
         self.contract.finished(row)
         self.done_bytes += int(self.trace.size[row])
-        for follower in self.followers[self.follower_offsets[row] : self.follower_offsets[row + 1]].tolist():
+        for follower in self.followers[
+            self.follower_offsets[row] : self.follower_offsets[row + 1]
+        ].tolist():
             self.unmet[follower] -= 1
             if not self.unmet[follower]:
                 self._is_ready(follower, float(self.finish[self.trace.waits_for(follower)].max()))
@@ -226,7 +277,10 @@ class Replay:
         if self.contract.asking and not self.planning:
             self._take_circuits()
         if self.contract.quiet and not self.commit and self._is_quiet():
-            self.ordered, self.commit = self.clock.now(), self.pool.submit(self.control.commit, self.answer.epoch)
+            self.ordered, self.commit = (
+                self.clock.now(),
+                self.pool.submit(self.control.commit, self.answer.epoch),
+            )
         if self.commit and self.commit.done():
             done, self.commit = self.commit.result(), None
             self._usable(done)
@@ -235,7 +289,8 @@ class Replay:
         """What is to be decided for those who ask, when the rows of `after` will have finished."""
         found, now = {}, max([self.clock.now(), *(s.begin for s in asking)])
         for stage, rows in (
-            self.contract.open(self.finish) | {s: s.rows[self.trace.size[s.rows] > 0] for s in asking}
+            self.contract.open(self.finish)
+            | {s: s.rows[self.trace.size[s.rows] > 0] for s in asking}
         ).items():
             rows = rows[[row not in after for row in rows.tolist()]] if after else rows
             if len(rows):
@@ -249,14 +304,18 @@ class Replay:
         return float(self.trace.size[row]) * (1 - sent / max(int(self.bytes[row]), 1))
 
     def _plan_ahead(self) -> None:
-        """Ask for the plan of the stage to come while the present one runs: the schedule is known."""
+        """Ask for the plan of the stage to come while the present one runs: the schedule is
+        known.
+        """
         if self.control and self.waiting and not self.planning and not self.one_shot:
             soon = min(stage.begin for stage in self.waiting) + TOGETHER
             asking = tuple(stage for stage in self.waiting if stage.begin <= soon)
             self._plan(self._scene(asking, self._unfinished_before(asking)))
 
     def _unfinished_before(self, some: tuple[Stage, ...]) -> frozenset[int]:
-        """The rows, not finished yet, that these stages wait for: when they begin those have sent everything."""
+        """The rows, not finished yet, that these stages wait for: when they begin those have sent
+        everything.
+        """
         found, open_ = set(), [row for stage in some for row in stage.entries.tolist()]
         while open_:
             waits = self.trace.waits_for(open_.pop())
@@ -267,7 +326,10 @@ class Replay:
 
     def _plan(self, scene: Scene) -> None:
         self.answer = None
-        self.planning = scene, self.pool.submit(self.planner.answer, scene, self.clock.now(), self.ways)
+        self.planning = (
+            scene,
+            self.pool.submit(self.planner.answer, scene, self.clock.now(), self.ways),
+        )
 
     def _count_unsent(self) -> None:
         """What of the rows sent in part did not go out, on the cables of their ways."""
@@ -289,7 +351,8 @@ class Replay:
             self._plan(scene)
             self.idle_since = None if self.flying else self.clock.now()
             return
-        if self.idle_since is not None:  # what comes is known, so planning takes none of the network's time
+        # what comes is known, so planning takes none of the network's time
+        if self.idle_since is not None:
             self.clock.stood(self.idle_since)
             self.idle_since = None
         decision = self.answer.decision
@@ -323,15 +386,17 @@ class Replay:
                 self._send(row, self.clock.now())
 
     def _is_quiet(self) -> bool:
-        """Whether held senders have emptied what they hold, and those that ended have their last acknowledgements."""
+        """Whether held senders have emptied what they hold, and those that ended have their last
+        acknowledgements.
+        """
         return not self.wire.unacked([row for row in self.paused if row in self.flying])
 
     def _usable(self, done: Committed) -> None:
         if self.timing.in_flight == "drop":
             flying = [row for row in self.flying if self.concerned[row]]
             self.contract.concern(NONE, np.array(flying, dtype=np.int64), dark=True)
-        # With nothing in flight the order's way to the controller does not count, nor what comes after circuits are usable: they
-        # are verified while flows use them.
+        # With nothing in flight the order's way to the controller does not count, nor what comes
+        # after circuits are usable: they are verified while flows use them.
         told = 0.0 if self.flying else self.clock.at(done.requested) - self.ordered
         times = (self.clock.at(t) - told for t in (done.programmed, done.dark_until, done.usable))
         usable = self.contract.done(*times, self.start, done.lost_bytes, self.answer.epoch).usable
@@ -352,8 +417,8 @@ class Replay:
             sample.stood(stood)
 
     def _must_wait(self, row: int) -> bool:
-        """Whether a row that is due cannot be sent yet: its stage waits for an answer, a rewire under way concerns it, or it has
-        no way at all.
+        """Whether a row that is due cannot be sent yet: its stage waits for an answer, a rewire
+        under way concerns it, or it has no way at all.
         """
         some = np.array([row])
         if row in self.unanswered:
@@ -363,7 +428,9 @@ class Replay:
         return bool(self.lost[row])
 
     def _concerned(self) -> np.ndarray:
-        """Rows whose way, or that of their acknowledgements, now or after, crosses a cable of the rewire under way: bool[rows]."""
+        """Rows whose way, or that of their acknowledgements, now or after, crosses a cable of the
+        rewire under way: bool[rows].
+        """
         found, sends = np.zeros(len(self.trace), bool), np.flatnonzero(self.trace.size > 0)
         for ways in (*self.ways, *self.answer.ways):
             found[sends] |= ways.crossing(sends, self.contract.under_way.cables)
@@ -376,13 +443,17 @@ class Replay:
             self.clock.jump(min(queue[0][0] for queue in (self.due, self.opens) if queue))
 
     def _arrivals(self) -> list[Arrival]:
-        """What arrives until the loop must look again; with nothing in flight, that is when the controller has answered.
+        """What arrives until the loop must look again; with nothing in flight, that is when the
+        controller has answered.
 
-        To look again and again would take the processor from the controller and the switches, for which all wait.
+        To look again and again would take the processor from the controller and the switches, for
+        which all wait.
         """
         asked = self.commit or (self.planning and self.planning[1])
         if self.flying or not asked:
-            return self.wire.poll(self._patience(CONTROL_POLL * self.scale.dilation if self._steering() else POLL))
+            return self.wire.poll(
+                self._patience(CONTROL_POLL * self.scale.dilation if self._steering() else POLL)
+            )
         wait([asked], self._patience(POLL))
         return self.wire.poll(0.0)
 
@@ -393,7 +464,11 @@ class Replay:
 
     def _current(self) -> str:
         row = next(iter(self.flying), None)
-        return f"{self.trace.phases[self.trace.phase[row]]}/{self.trace.step[row]}" if row is not None else ""
+        return (
+            f"{self.trace.phases[self.trace.phase[row]]}/{self.trace.step[row]}"
+            if row is not None
+            else ""
+        )
 
     def _stranded(self) -> str:
         ends = (self.trace.hosts[side[self.parked[0]]] for side in (self.trace.src, self.trace.dst))
@@ -403,6 +478,7 @@ class Replay:
         row = min(self.flying)
         ends = f"{self.trace.hosts[self.trace.src[row]]} -> {self.trace.hosts[self.trace.dst[row]]}"
         return (
-            f"no byte arrived for {STALL:g} s while {len(self.flying)} flows are in flight (first: row {row}, {ends}); "
-            f"a switch, the controller or a link of this run has stopped"
+            f"no byte arrived for {STALL:g} s while {len(self.flying)} flows are in flight "
+            f"(first: row {row}, {ends}); a switch, the controller or a link of this run has "
+            "stopped"
         )

@@ -44,14 +44,18 @@ class LoopSample:
         """What the slowest card needs for its bytes, at the rate from its first packet to its last.
 
         That leaves out how long packets are on their way: of the emulation's slow lines it is a
-        good part of a short sample, and of all repetitions next to nothing. Cards less than `blur` s
-        faster than the slowest are no different from it but for the turns of their packets: their
+        good part of a short sample, and of all repetitions next to nothing. Cards less than `blur`
+        s faster than the slowest are no different from it but for the turns of their packets: their
         mean counts.
         """
-        each = np.array([
-            c.bytes * (c.end - c.begun) / (c.bytes - c.early) if c.bytes > c.early else c.end - self.begin
-            for c in self.cards.values()
-        ])  # fmt: skip
+        each = np.array(
+            [
+                c.bytes * (c.end - c.begun) / (c.bytes - c.early)
+                if c.bytes > c.early
+                else c.end - self.begin
+                for c in self.cards.values()
+            ]
+        )
         return float(each[each >= each.max() - blur].mean())
 
     def stood(self, seconds: float) -> None:

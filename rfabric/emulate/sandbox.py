@@ -1,12 +1,17 @@
-"""One run, one private world: its own processes, network, mounts and Open vSwitch; nothing of the host is touched.
+"""One run, one private world: its own processes, network, mounts and Open vSwitch; nothing of the
+host is touched.
 
-    outside (the CLI)                          inside (the worker is process 1 of the new pid namespace)
-    launch(argv, run_dir) ---- setpriv/unshare ----> with Sandbox(run_dir, controller=[...]) as box: ...
-      kill -9 of the CLI kills unshare, which kills      ovsdb-server, ovs-vswitchd, controller, host shells
+    outside (the CLI)                          inside (the worker is process 1 of the new pid
+                                               namespace)
+    launch(argv, run_dir) ---- setpriv/unshare ----> with Sandbox(run_dir, controller=[...]) as box:
+    ...
+      kill -9 of the CLI kills unshare, which kills      ovsdb-server, ovs-vswitchd, controller,
+                                                         host shells
       process 1, and with it everything inside
 
-The network namespace goes with its last process, the tmpfs with the mount namespace. What stays is the run folder, with
-`run.state.json` (run id, pid, start time of that pid) as long as the run lives: `clean` ends a run by its id.
+The network namespace goes with its last process, the tmpfs with the mount namespace. What stays is
+the run folder, with `run.state.json` (run id, pid, start time of that pid) as long as the run
+lives: `clean` ends a run by its id.
 """
 
 import ctypes
@@ -26,22 +31,39 @@ from ..control.seam import interpreter
 from ..errors import RFabricError, RunError
 
 STATE_FILE = "run.state.json"
-COVERS = ("/dev/shm", "/mnt", "/media")  # one is hidden by a tmpfs inside; they exist, so no mount point is left over
-SCHEMAS = ("/usr/share/openvswitch/vswitch.ovsschema", "/usr/local/share/openvswitch/vswitch.ovsschema")
+# one is hidden by a tmpfs inside; they exist, so no mount point is left over
+COVERS = ("/dev/shm", "/mnt", "/media")
+SCHEMAS = (
+    "/usr/share/openvswitch/vswitch.ovsschema",
+    "/usr/local/share/openvswitch/vswitch.ovsschema",
+)
 PACKAGES = {
-    "unshare": "util-linux", "setpriv": "util-linux", "mount": "mount", "ip": "iproute2", "tc": "iproute2",
-    "mnexec": "mininet", "ovsdb-tool": "openvswitch-common", "ovsdb-server": "openvswitch-switch",
-    "ovs-vswitchd": "openvswitch-switch", "ovs-vsctl": "openvswitch-switch", "ovs-ofctl": "openvswitch-common",
-}  # fmt: skip
+    "unshare": "util-linux",
+    "setpriv": "util-linux",
+    "mount": "mount",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "mnexec": "mininet",
+    "ovsdb-tool": "openvswitch-common",
+    "ovsdb-server": "openvswitch-switch",
+    "ovs-vswitchd": "openvswitch-switch",
+    "ovs-vsctl": "openvswitch-switch",
+    "ovs-ofctl": "openvswitch-common",
+}
 CLONE_NEWNET = 0x40000000  # linux/sched.h
-# The user-space datapath allocates 32 packet buffers at every look at every port, and frees what it did not fill. glibc
-# would give that memory back to the kernel each time.
-MALLOC = {"GLIBC_TUNABLES": f"glibc.malloc.trim_threshold={1 << 30}:glibc.malloc.top_pad={64 << 20}"}
+# The user-space datapath allocates 32 packet buffers at every look at every port, and frees what it
+# did not fill. glibc would give that memory back to the kernel each time.
+MALLOC = {
+    "GLIBC_TUNABLES": f"glibc.malloc.trim_threshold={1 << 30}:glibc.malloc.top_pad={64 << 20}"
+}
 DATAPATH = "ovs-vswitchd"
-NICE, NICE_DATAPATH = -5, -10  # of the world and its datapath: a packet that waits for the processor is late
+# of the world and its datapath: a packet that waits for the processor is late
+NICE, NICE_DATAPATH = -5, -10
 IDLE_MS = 24 * 3600 * 1000  # ms the datapath keeps what it learned about a flow that is silent
 CTL_TIMEOUT = (
-    30  # s that ovs-vsctl waits for ovs-vswitchd; for ever where nothing is said (ovs-vsctl(8), OVS_CTL_TIMEOUT)
+    # s that ovs-vsctl waits for ovs-vswitchd; for ever where nothing is said (ovs-vsctl(8),
+    # OVS_CTL_TIMEOUT)
+    30
 )
 PF_EXITING = 4  # include/linux/sched.h; the flags are field 9 of /proc/PID/stat
 TCP_LISTEN = "0A"  # include/net/tcp_states.h
@@ -51,7 +73,7 @@ ADMIN_PATHS = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-# --- outside: start, end and find runs -----------------------------------------------------------------------------
+# --- outside: start, end and find runs ------------------------------------------------------------
 
 
 def require() -> None:
@@ -70,60 +92,95 @@ def _lacks() -> Iterator[str]:
         yield f"missing programs: {', '.join(missing)}; install them: apt-get install {packages}"
     if find_spec("mininet") is None:
         yield (
-            f"{sys.executable} has no mininet, which is Debian's package: apt-get install mininet, and "
-            "put rfabric in an environment of that Python: "
+            f"{sys.executable} has no mininet, which is Debian's package: apt-get install "
+            f"mininet, and put rfabric in an environment of that Python: "
             "/usr/bin/python3 -m venv --system-site-packages FOLDER"
         )
 
 
 def which(program: str) -> str | None:
     """Where `program` is, also in the administrators' directories that a user's PATH lacks."""
-    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *ADMIN_PATHS)))
+    return shutil.which(
+        program, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *ADMIN_PATHS))
+    )
 
 
-def launch(argv: Sequence[str], run_dir: str | Path, env: Mapping[str, str] | None = None, **popen) -> subprocess.Popen:
+def launch(
+    argv: Sequence[str], run_dir: str | Path, env: Mapping[str, str] | None = None, **popen
+) -> subprocess.Popen:
     """Start `argv` as process 1 of a private world; it dies with the thread that calls this.
 
-    It has a session of its own, so that Ctrl-C reaches the caller alone, who then decides (see `end`). Writes the state
-    file of the run. `popen`: stdin, stdout, text... as for `subprocess.Popen`.
+    It has a session of its own, so that Ctrl-C reaches the caller alone, who then decides (see
+    `end`). Writes the state file of the run. `popen`: stdin, stdout, text... as for
+    `subprocess.Popen`.
     """
     require()
     run_dir = Path(run_dir).resolve()
     command = [
-        "setpriv", "--pdeathsig", "KILL",
-        "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--net", "--mount", "--ipc", "--", *argv,
-    ]  # fmt: skip
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        "unshare",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount-proc",
+        "--net",
+        "--mount",
+        "--ipc",
+        "--",
+        *argv,
+    ]
     surroundings = dict(os.environ if env is None else env)
     surroundings["PATH"] = os.pathsep.join((surroundings.get("PATH", os.defpath), *ADMIN_PATHS))
     process = subprocess.Popen(command, env=surroundings, start_new_session=True, **popen)
-    state = {"run_id": run_dir.name, "pid": process.pid, "pid_start_ticks": _start_ticks(process.pid)}
+    state = {
+        "run_id": run_dir.name,
+        "pid": process.pid,
+        "pid_start_ticks": _start_ticks(process.pid),
+    }
     _write(run_dir / STATE_FILE, json.dumps(state) + "\n")
     return process
 
 
 def end(process: subprocess.Popen, run_dir: str | Path, patience: float = 0.0) -> int:
-    """End a launched run: wait `patience` s, then kill its world; remove the state file. Returns the exit code."""
+    """End a launched run: wait `patience` s, then kill its world; remove the state file.
+
+    Returns the exit code.
+    """
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:
-        process.kill()  # unshare; --kill-child takes process 1 along, and with it the whole pid namespace
+        # unshare; --kill-child takes process 1 along, and with it the whole pid namespace
+        process.kill()
         process.wait()
     (Path(run_dir) / STATE_FILE).unlink(missing_ok=True)
     return process.returncode
 
 
 def runs(root: str | Path) -> dict[str, bool]:
-    """Run ids below `root` that have a state file, and whether each is alive (False: stale, its world is gone)."""
+    """Run ids below `root` that have a state file, and whether each is alive (False: stale, its
+    world is gone).
+    """
     return {state["run_id"]: _alive(state) for state in _states(root).values()}
 
 
 def clean(root: str | Path, run_id: str | None = None) -> list[str]:
-    """Forget stale runs below `root`; with `run_id`, end that run even if it lives. Returns the ids of both."""
+    """Forget stale runs below `root`; with `run_id`, end that run even if it lives.
+
+    Returns the ids of both.
+    """
     states = _states(root)
-    chosen = {path: s for path, s in states.items() if (s["run_id"] == run_id if run_id else not _alive(s))}
+    chosen = {
+        path: s
+        for path, s in states.items()
+        if (s["run_id"] == run_id if run_id else not _alive(s))
+    }
     if run_id and not chosen:
         known = ", ".join(sorted(s["run_id"] for s in states.values())) or "none"
-        raise RFabricError(f"no unfinished run {run_id!r} in {root}; unfinished runs there: {known}")
+        raise RFabricError(
+            f"no unfinished run {run_id!r} in {root}; unfinished runs there: {known}"
+        )
     for path, state in chosen.items():
         _kill_world(state)
         path.unlink(missing_ok=True)
@@ -143,7 +200,8 @@ def _states(root: str | Path) -> dict[Path, dict]:
                 "pid_start_ticks": int(state["pid_start_ticks"]),
             }
         except (ValueError, KeyError, TypeError, OSError):
-            found[path] = {"run_id": path.parent.name, "pid": 0, "pid_start_ticks": -1}  # broken: stale
+            # broken: stale
+            found[path] = {"run_id": path.parent.name, "pid": 0, "pid_start_ticks": -1}
     return found
 
 
@@ -160,19 +218,24 @@ def _kill_world(state: dict) -> None:
     except OSError:
         return
     try:
-        if _alive(state):  # checked after the pidfd was taken, so the signal cannot hit another process
+        # checked after the pidfd was taken, so the signal cannot hit another process
+        if _alive(state):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
             for _ in range(200):
                 if not _alive(state):
                     return
                 time.sleep(0.02)
-            raise RunError(f"run {state['run_id']}: process {state['pid']} does not end; look at it with ps")
+            raise RunError(
+                f"run {state['run_id']}: process {state['pid']} does not end; look at it with ps"
+            )
     finally:
         os.close(pidfd)
 
 
 def _start_ticks(pid: int) -> int:
-    """When `pid` started, in clock ticks since boot (field 22 of /proc/PID/stat); 0 where it is gone or a zombie."""
+    """When `pid` started, in clock ticks since boot (field 22 of /proc/PID/stat); 0 where it is
+    gone or a zombie.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -187,19 +250,28 @@ def _write(path: Path, text: str) -> None:
         beside.write_text(text)
         beside.replace(path)
     except OSError as error:
-        raise RFabricError(f"cannot write {path}: {error.strerror}; choose another run folder") from error
+        raise RFabricError(
+            f"cannot write {path}: {error.strerror}; choose another run folder"
+        ) from error
 
 
-# --- inside: Open vSwitch and the controller of one run ------------------------------------------------------------
+# --- inside: Open vSwitch and the controller of one run -------------------------------------------
 
 
 class Sandbox:
-    """The inside of a private world: lo up, private OVS directories, ovsdb-server, ovs-vswitchd, and named children.
+    """The inside of a private world: lo up, private OVS directories, ovsdb-server, ovs-vswitchd,
+    and named children.
 
-    `check()` raises RunError naming the first child that died and the end of its log. Logs go to `run_dir/logs`.
+    `check()` raises RunError naming the first child that died and the end of its log. Logs go to
+    `run_dir/logs`.
     """
 
-    def __init__(self, run_dir: str | Path, controller: Sequence[str] | None = None, controller_port: int = 6653):
+    def __init__(
+        self,
+        run_dir: str | Path,
+        controller: Sequence[str] | None = None,
+        controller_port: int = 6653,
+    ):
         self.run_dir = Path(run_dir).resolve()
         self.controller = controller
         self.controller_port = controller_port
@@ -207,7 +279,9 @@ class Sandbox:
 
     def __enter__(self) -> "Sandbox":
         if os.getpid() != 1:
-            raise RFabricError("Sandbox opens inside a world made by launch(); process 1 is expected here")
+            raise RFabricError(
+                "Sandbox opens inside a world made by launch(); process 1 is expected here"
+            )
         try:
             self._prepare()
             self._start_ovs()
@@ -243,30 +317,44 @@ class Sandbox:
     def _start_ovs(self) -> None:
         schema = next((s for s in SCHEMAS if os.path.exists(s)), None)
         if schema is None:
-            raise RFabricError(f"no Open vSwitch schema at {' or '.join(SCHEMAS)}; apt-get install openvswitch-switch")
+            raise RFabricError(
+                f"no Open vSwitch schema at {' or '.join(SCHEMAS)}; apt-get "
+                "install openvswitch-switch"
+            )
         database, sock = self.private / "conf.db", self.private / "db.sock"
         run(["ovsdb-tool", "create", str(database), schema])
-        self.start("ovsdb-server", ["ovsdb-server", str(database), f"--remote=punix:{sock}", "--no-chdir"])
+        self.start(
+            "ovsdb-server", ["ovsdb-server", str(database), f"--remote=punix:{sock}", "--no-chdir"]
+        )
         self._wait("ovsdb-server", sock.exists, 15.0)
-        # One thread each for upcalls and revalidation: the packets of a user-space datapath need the cores. What opening the
-        # lanes has taught the datapath lasts: with the default of 10 s the first packets of a collective stood still for it.
+        # One thread each for upcalls and revalidation: the packets of a user-space datapath need
+        # the cores. What opening the lanes has taught the datapath lasts: with the default of 10 s
+        # the first packets of a collective stood still for it.
         settings = (
             "other_config:n-handler-threads=1", "other_config:n-revalidator-threads=1",
             f"other_config:max-idle={IDLE_MS}",
         )  # fmt: skip
         run(["ovs-vsctl", "--no-wait", "init", "--", "set", "Open_vSwitch", ".", *settings])
-        self.start(DATAPATH, ["ovs-vswitchd", f"unix:{sock}", "--no-chdir"], dict(os.environ, **MALLOC))
+        self.start(
+            DATAPATH, ["ovs-vswitchd", f"unix:{sock}", "--no-chdir"], dict(os.environ, **MALLOC)
+        )
         os.setpriority(os.PRIO_PROCESS, self.children[DATAPATH].pid, NICE_DATAPATH)
         self._wait(DATAPATH, lambda: any(self.private.glob("ovs-vswitchd.*.ctl")), 15.0)
 
-    def start(self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen:
+    def start(
+        self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen:
         """Start a child whose death ends the run; its output goes to `logs/NAME.log`."""
         with open(self.logs / f"{name}.log", "wb") as log:
             try:
                 child = subprocess.Popen(
-                    list(argv), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=env,
+                    list(argv),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env=env,
                     start_new_session=True,
-                )  # fmt: skip
+                )
             except OSError as error:
                 raise RFabricError(f"cannot start {name} ({argv[0]}): {error.strerror}") from error
         self.children[name] = child
@@ -277,7 +365,13 @@ class Sandbox:
         for name, child in self.children.items():
             code = child.poll()
             if code is not None or _is_dying(child.pid):
-                how = "died" if code is None else f"was killed by signal {-code}" if code < 0 else f"exited with {code}"
+                how = (
+                    "died"
+                    if code is None
+                    else f"was killed by signal {-code}"
+                    if code < 0
+                    else f"exited with {code}"
+                )
                 raise RunError(f"{name} {how} in mid-run; its last lines:\n{self.tail(name)}")
 
     def tail(self, name: str, lines: int = 8) -> str:
@@ -286,7 +380,9 @@ class Sandbox:
         return "\n".join(text.splitlines()[-lines:])
 
     def wait_port(self, port: int, name: str, timeout: float) -> None:
-        """Until something listens on 127.0.0.1:`port`, or RunError when child `name` dies or `timeout` s pass."""
+        """Until something listens on 127.0.0.1:`port`, or RunError when child `name` dies or
+        `timeout` s pass.
+        """
         self._wait(name, lambda: _listens(port), timeout)
 
     def _wait(self, name: str, ready, timeout: float) -> None:
@@ -294,11 +390,16 @@ class Sandbox:
         while not ready():
             self.check()
             if time.monotonic() > limit:
-                raise RunError(f"{name} is not ready after {timeout:g} s; its last lines:\n{self.tail(name)}")
+                raise RunError(
+                    f"{name} is not ready after {timeout:g} s; its last lines:\n{self.tail(name)}"
+                )
             time.sleep(0.02)
 
     def close(self) -> None:
-        """Kill the children. A polite end would save nothing: database and datapath are private and on tmpfs."""
+        """Kill the children.
+
+        A polite end would save nothing: database and datapath are private and on tmpfs.
+        """
         for child in self.children.values():
             if child.poll() is None:
                 child.kill()
@@ -308,7 +409,8 @@ class Sandbox:
 
 
 class Namespace:
-    """The network namespace of a process, kept by its file descriptor; `with namespace:` moves this thread into it.
+    """The network namespace of a process, kept by its file descriptor; `with namespace:` moves this
+    thread into it.
 
     Sockets made inside belong to it for ever, also after the thread went back.
     """
@@ -337,15 +439,21 @@ def _setns(fd: int) -> None:
 
 
 def run(argv: Sequence[str], text: str | None = None) -> str:
-    """Run a program to its end and return what it printed; a failure is a RunError that says what it said."""
+    """Run a program to its end and return what it printed; a failure is a RunError that says what
+    it said.
+    """
     done = subprocess.run(list(argv), input=text, capture_output=True, text=True)
     if done.returncode != 0:
-        raise RunError(f"{' '.join(argv)[:200]} failed: {(done.stderr or done.stdout).strip()[:600]}")
+        raise RunError(
+            f"{' '.join(argv)[:200]} failed: {(done.stderr or done.stdout).strip()[:600]}"
+        )
     return done.stdout
 
 
 def sysctl(key: str, value: object, optional: bool = False) -> None:
-    """Set one sysctl of the network namespace this thread is in; `optional` where older kernels do not have it."""
+    """Set one sysctl of the network namespace this thread is in; `optional` where older kernels do
+    not have it.
+    """
     try:
         Path("/proc/sys", key).write_text(f"{value}\n")
     except OSError as error:
@@ -354,12 +462,17 @@ def sysctl(key: str, value: object, optional: bool = False) -> None:
 
 
 def _cover(run_dir: Path) -> Path:
-    """The directory to hide under the private tmpfs: not one that holds the run folder, this program or Python."""
+    """The directory to hide under the private tmpfs: not one that holds the run folder, this
+    program or Python.
+    """
     needed = [run_dir, Path.cwd(), Path(sys.prefix).resolve(), Path(__file__).resolve()]
     for candidate in map(Path, COVERS):
         if candidate.is_dir() and not any(candidate in (path, *path.parents) for path in needed):
             return candidate
-    raise RFabricError(f"the run needs one of {', '.join(COVERS)} for its private files; put the run folder elsewhere")
+    raise RFabricError(
+        f"the run needs one of {', '.join(COVERS)} for its private files; put "
+        "the run folder elsewhere"
+    )
 
 
 def _raise_open_files() -> None:
@@ -372,15 +485,21 @@ def _raise_open_files() -> None:
 
 
 def _is_dying(pid: int) -> bool:
-    """Whether a process is on its way out: closing hundreds of packet sockets takes seconds until it can be waited for."""
+    """Whether a process is on its way out: closing hundreds of packet sockets takes seconds until
+    it can be waited for.
+    """
     try:
-        return bool(int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6]) & PF_EXITING)
+        return bool(
+            int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[6]) & PF_EXITING
+        )
     except OSError:
         return True
 
 
 def _listens(port: int) -> bool:
-    """Whether a socket of this namespace listens on TCP `port`; read from /proc, so that nothing connects to it."""
+    """Whether a socket of this namespace listens on TCP `port`; read from /proc, so that nothing
+    connects to it.
+    """
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             rows = [line.split() for line in Path(table).read_text().splitlines()[1:]]

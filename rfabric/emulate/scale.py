@@ -1,12 +1,16 @@
 """How small and how slow an emulation must be for its host to carry it.
 
-Three numbers decide: what the datapath moves (packet-hops a second, calibrated), what the trace asks for at its busiest
-(byte-hops a second, from its simulation) and how long one is ready to wait.
+Three numbers decide: what the datapath moves (packet-hops a second, calibrated), what the trace
+asks for at its busiest (byte-hops a second, from its simulation) and how long one is ready to wait.
 
-    sample                                          seconds of each loop, so few that time can be dilated at all
-    rate factor = bandwidth_scale / time_dilation   so small that the busiest moment takes SHARE of the datapath
-    time_dilation                                   as large as the patience allows: longer flows are truer flows
-    bandwidth_scale = rate factor x time_dilation   bytes shrink with it, so times stay what they were, x dilation
+    sample                                         seconds of each loop, so few that time can be
+                                                   dilated at all
+    rate factor = bandwidth_scale / time_dilation  so small that the busiest moment takes SHARE of
+                                                   the datapath
+    time_dilation                                  as large as the patience allows: longer flows are
+                                                   truer flows
+    bandwidth_scale = rate factor x time_dilation  bytes shrink with it, so times stay what they
+                                                   were, x dilation
 """
 
 from collections.abc import Sequence
@@ -26,19 +30,25 @@ ACKS = 1.5  # packets per data packet: one acknowledgement for every two
 PATIENCE = 40.0  # s of wall clock that the traffic of one fabric may take
 MAX_DILATION = 64.0
 LEAST_SAMPLE = 0.02  # s of a loop at least: at DILATION still hundreds of packets a card
-MOST_SAMPLED = 0.5  # of a loop: what is done before the last of its sample must not be over in the whole loop by then
-DILATION = 16.0  # below it control and pipelines blur flows: repetitions are left out before time is dilated less
+# of a loop: what is done before the last of its sample must not be over in the whole loop by then
+MOST_SAMPLED = 0.5
+# below it control and pipelines blur flows: repetitions are left out before time is dilated less
+DILATION = 16.0
 WAY = 6  # cables of the longest way through three tiers
 PIPELINE = 24  # packets of line rate: below it a flow's time is the pipeline's, not its bytes'
 
 
 def choose_sample(expected: Sequence[Result], patience: float = PATIENCE) -> float:
-    """Seconds of each loop that are sent, for all runs of a comparison, inf for all of them: what patience allows at DILATION."""
+    """Seconds of each loop that are sent, for all runs of a comparison, inf for all of them: what
+    patience allows at DILATION.
+    """
     return min((_sample(result, patience / DILATION) for result in expected), default=np.inf)
 
 
 def _sample(result: Result, awake: float) -> float:
-    """The most seconds of each loop with which all that is sent takes `awake` s; no less than LEAST_SAMPLE."""
+    """The most seconds of each loop with which all that is sent takes `awake` s; no less than
+    LEAST_SAMPLE.
+    """
     others, least = _seconds_awake(result), np.sort(loop_seconds(result.trace, result.fabric))
     left = awake - others
     if not len(least) or least.sum() <= left:
@@ -52,37 +62,52 @@ def _sample(result: Result, awake: float) -> float:
 
 
 def loop_seconds(trace: Trace, fabric: Fabric) -> np.ndarray:
-    """float64[loops]: what the busiest network card needs for all repetitions of each loop that `trace` plays."""
+    """float64[loops]: what the busiest network card needs for all repetitions of each loop that
+    `trace` plays.
+    """
     rows = np.flatnonzero(trace.loop_of >= 0)
     host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
     nic = cabling_of(fabric).rate[cabling_of(fabric).host_link[host]]
     loops, hosts = len(trace.looped.loops), len(trace.hosts)
     cards = (
-        np.bincount(trace.loop_of[rows] * hosts + ends[rows], trace.size[rows], minlength=loops * hosts).reshape(loops, hosts)
+        np.bincount(
+            trace.loop_of[rows] * hosts + ends[rows], trace.size[rows], minlength=loops * hosts
+        ).reshape(loops, hosts)
         for ends in (trace.src, trace.dst)
-    )  # fmt: skip
+    )
     return np.maximum(*(transfer_seconds(load, nic).max(axis=1, initial=0.0) for load in cards))
 
 
 def choose_scale(
-    expected: Sequence[Result], packet_hops: float, patience: float = PATIENCE, sample: float = np.inf
+    expected: Sequence[Result],
+    packet_hops: float,
+    patience: float = PATIENCE,
+    sample: float = np.inf,
 ) -> Scale:
-    """One scale for all runs of a comparison, from their simulations and the host's `packet_hops` (1/s).
+    """One scale for all runs of a comparison, from their simulations and the host's `packet_hops`
+    (1/s).
 
     RFabricError when no scale fits: the cables would be too slow to shape.
     """
     busiest = max(_byte_hops(result) for result in expected)
-    longest = max(_seconds_awake(r) + _seconds_sent(loop_seconds(r.trace, r.fabric), sample) for r in expected)
+    longest = max(
+        _seconds_awake(r) + _seconds_sent(loop_seconds(r.trace, r.fabric), sample) for r in expected
+    )
     rates = [link.rate for result in expected for link in result.fabric.links]
     _check_span(min(rates), max(rates))
-    factor = min(SHARE * packet_hops / ACKS * PAYLOAD / busiest if busiest else np.inf, MAX_RATE / max(rates))
+    factor = min(
+        SHARE * packet_hops / ACKS * PAYLOAD / busiest if busiest else np.inf, MAX_RATE / max(rates)
+    )
     if factor * min(rates) < MIN_RATE:
         raise RFabricError(
-            f"this host moves {packet_hops:.3g} packet-hops/s; the slowest cable would be shaped to "
-            f"{show_rate(factor * min(rates))}, the least is {show_rate(MIN_RATE)}: use a smaller fabric or trace"
+            f"this host moves {packet_hops:.3g} packet-hops/s; the slowest cable would be "
+            f"shaped to {show_rate(factor * min(rates))}, the least is {show_rate(MIN_RATE)}: "
+            f"use a smaller fabric or trace"
         )
     dilation = float(np.clip(patience / longest if longest else 1.0, 1.0, MAX_DILATION))
-    return Scale(bandwidth=_two_digits(factor * dilation), dilation=_two_digits(dilation), sample=sample)
+    return Scale(
+        bandwidth=_two_digits(factor * dilation), dilation=_two_digits(dilation), sample=sample
+    )
 
 
 def _seconds_sent(loops: np.ndarray, sample: float) -> float:
@@ -91,7 +116,8 @@ def _seconds_sent(loops: np.ndarray, sample: float) -> float:
 
 
 def shares(trace: Trace, fabric: Fabric, sample: float) -> np.ndarray:
-    """float64[rows]: the share of each row's bytes that is sent: whole repetitions, one of a loop at least, `sample` s of each.
+    """float64[rows]: the share of each row's bytes that is sent: whole repetitions, one of a loop
+    at least, `sample` s of each.
 
     A loop of which that would be more than MOST_SAMPLED is sent in full.
     """
@@ -105,21 +131,28 @@ def shares(trace: Trace, fabric: Fabric, sample: float) -> np.ndarray:
 
 
 def _check_span(slowest: float, fastest: float) -> None:
-    """All cables of a comparison are shaped by one factor: the slowest must not fall below what HTB shapes at any."""
+    """All cables of a comparison are shaped by one factor: the slowest must not fall below what HTB
+    shapes at any.
+    """
     if slowest * MAX_RATE < fastest * MIN_RATE:
         raise RFabricError(
-            f"cables from {show_rate(slowest)} to {show_rate(fastest)} cannot be shaped by one factor to between "
-            f"{show_rate(MIN_RATE)} and {show_rate(MAX_RATE)}: the fastest may be {MAX_RATE / MIN_RATE:g} times the slowest"
+            f"cables from {show_rate(slowest)} to {show_rate(fastest)} cannot be shaped by one "
+            f"factor to between {show_rate(MIN_RATE)} and {show_rate(MAX_RATE)}: the fastest "
+            f"may be {MAX_RATE / MIN_RATE:g} times the slowest"
         )
 
 
 def resolution(result: Result) -> float:
-    """The shortest communication (s, virtual) that an emulation at the result's scale resolves: its pipeline of packets."""
+    """The shortest communication (s, virtual) that an emulation at the result's scale resolves: its
+    pipeline of packets.
+    """
     return PIPELINE * transfer_seconds(MTU, fastest_line(result.fabric) * result.scale.bandwidth)
 
 
 def blur(fabric: Fabric, scale: Scale) -> float:
-    """Seconds (virtual) that a packet takes through WAY cables, one after the other: no two ends can be told apart closer."""
+    """Seconds (virtual) that a packet takes through WAY cables, one after the other: no two ends
+    can be told apart closer.
+    """
     return WAY * transfer_seconds(MTU, fastest_line(fabric) * scale.bandwidth)
 
 
@@ -136,9 +169,13 @@ def _byte_hops(result: Result) -> float:
 
 
 def _seconds_awake(result: Result) -> float:
-    """What the clock cannot skip beside loops: other flows, and the dark time of rewires, a second where NICs come up anew."""
+    """What the clock cannot skip beside loops: other flows, and the dark time of rewires, a second
+    where NICs come up anew.
+    """
     looped, groups = result.trace.loop_of >= 0, result.trace.communication()
-    alone = (seconds for key, seconds in result.communication.items() if not looped[groups[key]].any())
+    alone = (
+        seconds for key, seconds in result.communication.items() if not looped[groups[key]].any()
+    )
     return sum(alone) + result.dark_seconds
 
 

@@ -1,9 +1,10 @@
-"""A Fabric as a Mininet topology: the same names, ports, addresses and datapath ids as everywhere in rfabric.
+"""A Fabric as a Mininet topology: the same names, ports, addresses and datapath ids as everywhere
+in rfabric.
 
     topos = {"rfabric": mininet_topo(rfabric)}            in a file for `mn --custom`
 
-Mininet is imported when `mn` calls, not before, and nothing else but the standard library: `mn` runs under Debian's
-Python.
+Mininet is imported when `mn` calls, not before, and nothing else but the standard library: `mn`
+runs under Debian's Python.
 """
 
 import inspect
@@ -22,7 +23,8 @@ def mininet_topo(builder: Callable[..., Fabric]) -> Callable:
         try:
             return topo_of(builder(**_as_written(builder, args, settings)))
         except (RFabricError, TypeError) as error:
-            # An exception would make mn run its machine-wide clean-up (killing processes by name); an exit does not.
+            # An exception would make mn run its machine-wide clean-up (killing processes by name);
+            # an exit does not.
             print(f"rfabric: {error}", file=sys.stderr)
             sys.exit(2)
 
@@ -31,13 +33,17 @@ def mininet_topo(builder: Callable[..., Fabric]) -> Callable:
 
 
 def _as_written(builder: Callable[..., Fabric], args: tuple, settings: dict) -> dict:
-    """The settings of `mn --topo`, of which `mn` has made numbers where it could: `delay=10` has no unit here either."""
+    """The settings of `mn --topo`, of which `mn` has made numbers where it could: `delay=10` has no
+    unit here either.
+    """
     given = inspect.signature(builder).bind(*args, **settings).arguments
     return {key: str(value) if takes_text(builder, key) else value for key, value in given.items()}
 
 
 def topo_of(fabric: Fabric):
-    """The `mininet.topo.Topo` of a fabric; cables have no rate of their own here (`rfabric emulate` shapes them)."""
+    """The `mininet.topo.Topo` of a fabric; cables have no rate of their own here (`rfabric emulate`
+    shapes them).
+    """
     from mininet.topo import Topo
 
     topo = Topo()

@@ -1,13 +1,15 @@
 """The endpoints: every host's TCP connections in one process and one event loop, on one clock.
 
-    wire.open({("h1", "h5"): 2})      two lanes (TCP connections), made inside the hosts' namespaces beforehand
+    wire.open({("h1", "h5"): 2})      two lanes (TCP connections), made inside the hosts' namespaces
+                                      beforehand
     wire.send(7, "h1", "h5", nbytes)  flow 7 starts now on a free lane
-    wire.poll(0.01)                   -> [Arrival(flow=7, at=..., begun=..., early=...)]: its last byte was read at h5
+    wire.poll(0.01)                   -> [Arrival(flow=7, at=..., begun=..., early=...)]: its last
+                                      byte was read at h5
 
-A lane carries one flow at a time, so bytes need no framing: both ends count them, and the counts must agree. They are
-zeros that the kernel copies in and discards at the far end (MSG_TRUNC). A sender keeps little unsent data in the
-kernel, so that a paused one stops within milliseconds; a receiver is woken when a good piece, or the rest of the flow,
-has arrived.
+A lane carries one flow at a time, so bytes need no framing: both ends count them, and the counts
+must agree. They are zeros that the kernel copies in and discards at the far end (MSG_TRUNC). A
+sender keeps little unsent data in the kernel, so that a paused one stops within milliseconds; a
+receiver is woken when a good piece, or the rest of the flow, has arrived.
 """
 
 import contextlib
@@ -45,7 +47,9 @@ SIOCOUTQ = termios.TIOCOUTQ
 
 @dataclass(frozen=True)
 class Arrival:
-    """Flow `flow` is complete: the receiver read its last byte `at`, the first `early` bytes `begun` (s, time.monotonic)."""
+    """Flow `flow` is complete: the receiver read its last byte `at`, the first `early` bytes
+    `begun` (s, time.monotonic).
+    """
 
     flow: int
     at: float
@@ -55,7 +59,10 @@ class Arrival:
 
 @dataclass(eq=False, slots=True)
 class Lane:
-    """One TCP connection and the flow it carries now (`flow` is None while it is free). Byte counts are the flow's."""
+    """One TCP connection and the flow it carries now (`flow` is None while it is free).
+
+    Byte counts are the flow's.
+    """
 
     src: str
     dst: str
@@ -86,7 +93,8 @@ class Wire:
         self._listeners: dict[str, socket.socket] = {}
         self._accepted: dict[tuple[str, tuple[str, int]], socket.socket] = {}
         self._free: dict[tuple[str, str], list[Lane]] = defaultdict(list)
-        self._by_fd: dict[int, tuple[Lane, bool]] = {}  # (lane, whether the descriptor is its sender)
+        # (lane, whether the descriptor is its sender)
+        self._by_fd: dict[int, tuple[Lane, bool]] = {}
         self._flows: dict[int, Lane] = {}
         self._ended: set[Lane] = set()  # lanes whose last flow may still lack an acknowledgement
         self._scratch = bytearray(SCRATCH)
@@ -95,10 +103,12 @@ class Wire:
         self.bytes_sent = 0
         self.bytes_received = 0
 
-    # --- lanes -------------------------------------------------------------------------------------------------------
+    # --- lanes ------------------------------------------------------------------------------------
 
     def open(self, lanes: Mapping[tuple[str, str], int], timeout: float = 10.0) -> None:
-        """Open so many lanes for each ordered host pair, all at once; RunError names a pair that does not connect."""
+        """Open so many lanes for each ordered host pair, all at once; RunError names a pair that
+        does not connect.
+        """
         self._check_files(sum(lanes.values()))
         waiting: dict[int, tuple[str, str, socket.socket]] = {}
         for src, dst in lanes:
@@ -121,12 +131,14 @@ class Wire:
                 if waiting and time.monotonic() >= limit:
                     src, dst, _ = next(iter(waiting.values()))
                     raise RunError(
-                        f"{len(waiting)} connections are not up after {timeout:g} s, the first is {src} -> {dst}; "
-                        f"do the switches have rules for both directions of the pair?"
+                        f"{len(waiting)} connections are not up after {timeout:g} s, the first "
+                        f"is {src} -> {dst}; do the switches have rules for both directions of "
+                        "the pair?"
                     )
 
     def warm(self, timeout: float = 30.0) -> None:
-        """Send a few packets through every free lane: what TCP and switches learn of a way with its first, they know then.
+        """Send a few packets through every free lane: what TCP and switches learn of a way with its
+        first, they know then.
 
         RunError where something does not arrive within `timeout` s.
         """
@@ -138,7 +150,10 @@ class Wire:
             arrived += len(self.poll(0.1))
             if time.monotonic() > limit and (left := self.in_flight()):
                 lane = self._flows[left[0]]
-                raise RunError(f"{len(left)} lanes carry nothing after {timeout:g} s, first {lane.src} -> {lane.dst}")
+                raise RunError(
+                    f"{len(left)} lanes carry nothing after {timeout:g} s, first "
+                    f"{lane.src} -> {lane.dst}"
+                )
 
     def _check_files(self, lanes: int) -> None:
         """Two sockets a lane, a listener and a namespace a host, and some to spare."""
@@ -146,8 +161,8 @@ class Wire:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if needed > limit:
             raise RFabricError(
-                f"{lanes} connections more need {needed} open files, the limit is {limit}; raise it (ulimit -Hn), or use "
-                f"a smaller fabric or a trace with fewer host pairs"
+                f"{lanes} connections more need {needed} open files, the limit is {limit}; "
+                f"raise it (ulimit -Hn), or use a smaller fabric or a trace with fewer host pairs"
             )
 
     def _check_pair(self, src: str, dst: str) -> None:
@@ -172,7 +187,11 @@ class Wire:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, TCP_CONGESTION, b"cubic")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, round(bytes_in(self.network.rate(src) * PACE, 1.0)))
+        sock.setsockopt(
+            socket.SOL_SOCKET,
+            SO_MAX_PACING_RATE,
+            round(bytes_in(self.network.rate(src) * PACE, 1.0)),
+        )
         code = sock.connect_ex((self.network.ip[dst], PORT))
         if code not in (0, errno.EINPROGRESS):
             raise RunError(f"{src} -> {dst}: {errno.errorcode[code]}")
@@ -196,20 +215,26 @@ class Wire:
         self._free[src, dst].append(lane)
 
     def _accept(self, host: str, peer: tuple[str, int]) -> socket.socket:
-        """The receiving end of the connection from `peer`; the others that wait are kept for their own turn."""
+        """The receiving end of the connection from `peer`; the others that wait are kept for their
+        own turn.
+        """
         while (host, peer) not in self._accepted:
             try:
                 sock, address = self._listeners[host].accept()
             except TimeoutError as error:
                 way = f"{peer[0]} -> {host}"
-                raise RunError(f"{way}: no acknowledgement in {HANDSHAKE:g} s; is the way still up?") from error
+                raise RunError(
+                    f"{way}: no acknowledgement in {HANDSHAKE:g} s; is the way still up?"
+                ) from error
             self._accepted[host, address] = sock
         return self._accepted.pop((host, peer))
 
-    # --- flows -------------------------------------------------------------------------------------------------------
+    # --- flows ------------------------------------------------------------------------------------
 
     def send(self, flow: int, src: str, dst: str, nbytes: int) -> None:
-        """Start flow `flow` of `nbytes` now, on a free lane of the pair; opens one more where all are busy."""
+        """Start flow `flow` of `nbytes` now, on a free lane of the pair; opens one more where all
+        are busy.
+        """
         if flow in self._flows:
             raise RFabricError(f"flow {flow} is already under way")
         if nbytes < 1:
@@ -238,7 +263,9 @@ class Wire:
                 return done
 
     def pause(self, flows: Iterable[int]) -> None:
-        """Hand no more bytes of these flows to the kernel; what it holds goes out (see `unacked`)."""
+        """Hand no more bytes of these flows to the kernel; what it holds goes out (see
+        `unacked`).
+        """
         for lane in self._lanes(flows):
             lane.paused = True
             self._watch(lane, False)
@@ -255,25 +282,36 @@ class Wire:
         return list(self._flows)
 
     def unacked(self, flows: Iterable[int]) -> int:
-        """Bytes of these flows, and of those that have ended, the senders' kernels still hold: unsent, or sent and not
-        acknowledged (SIOCOUTQ).
+        """Bytes of these flows, and of those that have ended, the senders' kernels still hold:
+        unsent, or sent and not acknowledged (SIOCOUTQ).
 
-        Asks the receivers to acknowledge what they have: they hold the acknowledgement of a last odd packet for 40 ms.
+        Asks the receivers to acknowledge what they have: they hold the acknowledgement of a last
+        odd packet for 40 ms.
         """
-        held = {lane: held for lane in (*self._lanes(flows), *self._ended) if (held := _outq(lane.sender))}
+        held = {
+            lane: held
+            for lane in (*self._lanes(flows), *self._ended)
+            if (held := _outq(lane.sender))
+        }
         for lane in held:
             lane.receiver.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         self._ended &= held.keys()
         return sum(held.values())
 
     def progress(self, flow: int) -> tuple[int, int]:
-        """(bytes handed to the kernel at the source, bytes read at the destination) of a flow under way."""
+        """(bytes handed to the kernel at the source, bytes read at the destination) of a flow under
+        way.
+        """
         lane = self._flows[flow]
         return lane.sent, lane.received
 
     def counted(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """(bytes handed to the kernel, bytes read), int64[n], of completed flows 0 to n-1; 0 where none was sent."""
-        counts = np.array([self._counts.get(flow, (0, 0)) for flow in range(n)], dtype=np.int64).reshape(n, 2)
+        """(bytes handed to the kernel, bytes read), int64[n], of completed flows 0 to n-1; 0 where
+        none was sent.
+        """
+        counts = np.array(
+            [self._counts.get(flow, (0, 0)) for flow in range(n)], dtype=np.int64
+        ).reshape(n, 2)
         return counts[:, 0], counts[:, 1]
 
     def close(self) -> None:
@@ -300,7 +338,9 @@ class Wire:
             self._watch(lane, True)
             return
         except OSError as error:
-            raise RunError(f"flow {lane.flow} {lane.src} -> {lane.dst}: sending failed: {error.strerror}") from error
+            raise RunError(
+                f"flow {lane.flow} {lane.src} -> {lane.dst}: sending failed: {error.strerror}"
+            ) from error
         self._watch(lane, False)
 
     def _watch(self, lane: Lane, on: bool) -> None:
@@ -314,7 +354,9 @@ class Wire:
         except BlockingIOError:
             return
         except OSError as error:
-            raise RunError(f"flow {lane.flow} {lane.src} -> {lane.dst}: receiving failed: {error.strerror}") from error
+            raise RunError(
+                f"flow {lane.flow} {lane.src} -> {lane.dst}: receiving failed: {error.strerror}"
+            ) from error
         now = time.monotonic()
         if not lane.received:
             lane.begun, lane.early = now, count
@@ -322,8 +364,8 @@ class Wire:
         self.bytes_received += count
         if lane.flow is None or count == 0 or lane.received > lane.sent:
             raise RunError(
-                f"lane {lane.src} -> {lane.dst}, flow {lane.flow}: {lane.sent} bytes sent but {lane.received} received"
-                f"{' and the connection closed' if count == 0 else ''}"
+                f"lane {lane.src} -> {lane.dst}, flow {lane.flow}: {lane.sent} bytes sent but "
+                f"{lane.received} received{' and the connection closed' if count == 0 else ''}"
             )
         if lane.received == lane.size:
             self._done.append(Arrival(lane.flow, now, lane.begun, lane.early))
@@ -336,7 +378,9 @@ class Wire:
             self._set_wake(lane)
 
     def _set_wake(self, lane: Lane) -> None:
-        """Wake the receiver at the first packet, then after a piece or at the flow's end, whichever comes first."""
+        """Wake the receiver at the first packet, then after a piece or at the flow's end, whichever
+        comes first.
+        """
         want = min(lane.piece, lane.size - lane.received) if lane.received else 1
         if want != lane.wake_at:
             lane.wake_at = want

@@ -1,6 +1,8 @@
-"""Process 1 of a private world: builds the network, runs the controller, replays the trace, writes what it measured.
+"""Process 1 of a private world: builds the network, runs the controller, replays the trace, writes
+what it measured.
 
-Started by `world` with a folder that holds job.json and trace.csv; talks JSON lines on stdout: progress, then one last word.
+Started by `world` with a folder that holds job.json and trace.csv; talks JSON lines on stdout:
+progress, then one last word.
 """
 
 import contextlib
@@ -73,7 +75,9 @@ def replay(job: dict, folder: Path) -> dict:
         say({"stage": "build"})
         start_controller(box, fabric, folder, job["policy"], job["routing"])
         datapath = calibrate.probe_host().datapath
-        network = EmulatedNetwork(box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT, trace.pairs())
+        network = EmulatedNetwork(
+            box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT, trace.pairs()
+        )
         network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
         dark = scale.dilation * fabric.reconfig_delay
         rest = Client(
@@ -101,14 +105,19 @@ TASKS = {"replay": replay, "calibrate": calibration}
 
 
 def lanes(trace: Trace) -> dict[tuple[str, str], int]:
-    """How many flows of each host pair could start at one instant on a network without delay: to open one then takes too long.
+    """How many flows of each host pair could start at one instant on a network without delay: to
+    open one then takes too long.
 
-    And one to spare where a pair sends again: on a network that takes its time one may meet the next.
+    And one to spare where a pair sends again: on a network that takes its time one may meet the
+    next.
     """
     ready, _ = trace.compute_only()
     rows = np.flatnonzero(trace.size > 0)
     start = np.maximum(ready + trace.gap, trace.start)[rows].round(6)
-    ends = [(trace.hosts[a], trace.hosts[b]) for a, b in zip(trace.src[rows], trace.dst[rows], strict=True)]
+    ends = [
+        (trace.hosts[a], trace.hosts[b])
+        for a, b in zip(trace.src[rows], trace.dst[rows], strict=True)
+    ]
     at_once = Counter(zip(ends, start.tolist(), trace.label[rows].tolist(), strict=True))
     found: dict[tuple[str, str], int] = {}
     for (pair, _, _), several in at_once.items():
@@ -120,7 +129,8 @@ def lanes(trace: Trace) -> dict[tuple[str, str], int]:
 def start_controller(box: Sandbox, fabric: Fabric, folder: Path, *plugins: str) -> None:
     """Start the Ryu app of this fabric: the OCS app where there are circuits, else ECMP.
 
-    It listens after a while. plugins: a policy and a routing that may stand in files, which the controller then runs.
+    It listens after a while. plugins: a policy and a routing that may stand in files, which the
+    controller then runs.
     """
     spec = folder / "fabric.json"
     spec.write_text(json.dumps(fabric.to_json()))
@@ -145,14 +155,18 @@ class Controller:
         words = self.scale.dilation, self.timing.in_flight, None, sending, also, self.timing.control
         return self.rest.plan(self.policy, demand, pairs, now, upcoming, *words)
 
-    def plan_circuits(self, circuits: Circuits, pairs: Sequence[tuple[str, str]], **words: float) -> PlannedRewire:
+    def plan_circuits(
+        self, circuits: Circuits, pairs: Sequence[tuple[str, str]], **words: float
+    ) -> PlannedRewire:
         """A plan for just these circuits; `words` as in `POST /plans`."""
         told = {
             "time_dilation": self.scale.dilation,
             "in_flight": self.timing.in_flight,
             "control_s": self.timing.control,
         }
-        return self.rest.plan_circuits(circuits, pairs=[list(pair) for pair in pairs], **told | words)
+        return self.rest.plan_circuits(
+            circuits, pairs=[list(pair) for pair in pairs], **told | words
+        )
 
     def abort(self, epoch: int) -> None:
         """Give up a plan that was not committed."""
@@ -163,7 +177,9 @@ class Controller:
         return self.rest.commit(epoch)
 
     def before_the_job(self, circuits: Circuits, pairs: Sequence[tuple[str, str]]) -> None:
-        """One plan, in force before the job begins: nobody waits for the OCSes, even a patch panel."""
+        """One plan, in force before the job begins: nobody waits for the OCSes, even a patch
+        panel.
+        """
         plan = self.plan_circuits(circuits, pairs, delay_s=0.0)
         if plan.rewire:
             self.commit(plan.epoch)
@@ -195,14 +211,27 @@ class EmulatedRun:
         before = port_bytes(self.fabric)
         watch = Watch(box, self.network, self.scale, may_drop=self.timing.in_flight == "drop")
         run = Replay(
-            self.fabric, self.trace, self.wire, control, circuits, self.scale, self.timing, Lines(), watch, self.routing,
-            policy.granularity, self.share, blur(self.fabric, self.scale),
-        )  # fmt: skip
+            self.fabric,
+            self.trace,
+            self.wire,
+            control,
+            circuits,
+            self.scale,
+            self.timing,
+            Lines(),
+            watch,
+            self.routing,
+            policy.granularity,
+            self.share,
+            blur(self.fabric, self.scale),
+        )
         with before_others():
             done = run.run()
         pace = watch.verdict(done.late, (done.finish - done.start) * self.scale.dilation)
         plans = control.done() if done.rewires else {}
-        pace = replace(pace, control=float(np.median([p["took_s"] for p in plans.values()])) if plans else 0.0)
+        pace = replace(
+            pace, control=float(np.median([p["took_s"] for p in plans.values()])) if plans else 0.0
+        )
         whole = OVERHEAD * self.scale.bandwidth  # frames of this run to bytes of what it stands for
         sent, received = (self._unscaled(counted) for counted in self.wire.counted(len(self.trace)))
         carried = (port_bytes(self.fabric) - before) / whole + done.unsent
@@ -210,15 +239,20 @@ class EmulatedRun:
         np.savez(folder / "measured.npz", start=done.start, finish=done.finish, **columns)
         return {
             "rewires": [
-                r.to_json() | {"lost_bytes": round(plans[r.epoch]["lost_bytes"] / whole)} for r in done.rewires
+                r.to_json() | {"lost_bytes": round(plans[r.epoch]["lost_bytes"] / whole)}
+                for r in done.rewires
             ],
-            "epochs": [{"time_s": at, "circuits": circuits.to_json()} for at, circuits in done.epochs],
+            "epochs": [
+                {"time_s": at, "circuits": circuits.to_json()} for at, circuits in done.epochs
+            ],
             "pace": pace.to_json(),
             "notes": [*NOTES, *self._sampled()],
         }
 
     def _unscaled(self, counted: np.ndarray) -> np.ndarray:
-        """Counted bytes as bytes of the trace: a row whose every scaled byte was counted is whole."""
+        """Counted bytes as bytes of the trace: a row whose every scaled byte was counted is
+        whole.
+        """
         scaled = self.scale.bandwidth * self.share
         exact = counted == np.ceil(self.trace.size * scaled)
         return np.where(exact, self.trace.size, np.round(counted / scaled)).astype(np.int64)
@@ -233,7 +267,10 @@ class EmulatedRun:
             return []
         whole, sent = self.trace.size[left].sum(), (self.trace.size * self.share)[left].sum()
         return [
-            f"of repeated collectives {sent / whole:.1%} of the bytes were sent; their seconds stand for all repetitions"
+            (
+                f"of repeated collectives {sent / whole:.1%} of the bytes were sent; their seconds "
+                "stand for all repetitions"
+            )
         ]
 
 
@@ -241,7 +278,8 @@ class EmulatedRun:
 def before_others() -> Iterator[None]:
     """Let this thread run whenever it wants to, where the host allows it; threads it starts do not.
 
-    It starts many flows at one instant: where the switches, which each first packet wakes, take its processor, most are late.
+    It starts many flows at one instant: where the switches, which each first packet wakes, take its
+    processor, most are late.
     """
     usual = os.sched_getscheduler(0), os.sched_getparam(0)
     with contextlib.suppress(OSError):
@@ -267,7 +305,8 @@ class Watch:
             self.guard.sample()
 
     def verdict(self, late: np.ndarray, took: np.ndarray) -> Pace:
-        """The pace of the whole run, from how late each row started and how long it took (s of wall clock).
+        """The pace of the whole run, from how late each row started and how long it took (s of wall
+        clock).
 
         PaceError when the host could not keep it.
         """
@@ -290,7 +329,9 @@ class Lines:
 
 
 def port_bytes(fabric: Fabric) -> np.ndarray:
-    """Frame bytes per directed link so far, read at the switch end: what the port sent, or what it received from a host."""
+    """Frame bytes per directed link so far, read at the switch end: what the port sent, or what it
+    received from a host.
+    """
     counted = np.zeros(2 * len(fabric.links))
     for node in fabric.switches:
         for port in fabric.ports[node.name]:
@@ -309,8 +350,16 @@ def versions(health: dict) -> dict:
     """What carried the packets and what steered them."""
     from mininet.net import VERSION
 
-    words = subprocess.run(["ovs-vswitchd", "--version"], capture_output=True, text=True).stdout.split("\n")[0].split()
-    return {"mininet": VERSION, "openvswitch": words[-1] if words else "", "controller": health["control"]}
+    words = (
+        subprocess.run(["ovs-vswitchd", "--version"], capture_output=True, text=True)
+        .stdout.split("\n")[0]
+        .split()
+    )
+    return {
+        "mininet": VERSION,
+        "openvswitch": words[-1] if words else "",
+        "controller": health["control"],
+    }
 
 
 if __name__ == "__main__":

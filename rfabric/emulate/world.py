@@ -1,4 +1,5 @@
-"""A trace on a fabric under a policy, in the Mininet world: real packets, real OpenFlow, a private world per run.
+"""A trace on a fabric under a policy, in the Mininet world: real packets, real OpenFlow, a private
+world per run.
 
     this process                       process 1 of a private world (pid, network, mount namespaces)
     emulate(...) -- job folder ------> worker: Open vSwitch, Ryu, Mininet, the replay
@@ -52,18 +53,21 @@ def emulate(
     progress: Progress | None = None,
     out: str | Path = "runs",
 ) -> Result:
-    """Replay `trace` on `fabric` with real packets. `policy` is what `optics.parse_policy` reads, `routing` one of
+    """Replay `trace` on `fabric` with real packets.
+
+    `policy` is what `optics.parse_policy` reads, `routing` one of
     `fabric.schemes.SCHEMES`: one way a pair; `scale` comes from `choose_scale`.
 
-    Of `timing` nothing settles here: a circuit is usable with its light. RFabricError for what cannot be emulated,
-    PaceError when the host could not keep pace, RunError when the run broke. Nothing of the run is left on the host in any
-    of these cases.
+    Of `timing` nothing settles here: a circuit is usable with its light. RFabricError for what
+    cannot be emulated, PaceError when the host could not keep pace, RunError when the run broke.
+    Nothing of the run is left on the host in any of these cases.
     """
     one_way(routing)
     policy, played = emulatable(fabric, policy), trace.whole()
     if timing.settle:
         raise RFabricError(
-            f"settling, {show_time(timing.settle)}, is not emulated; add it to the OCS delay of the fabric"
+            f"settling, {show_time(timing.settle)}, is not emulated; add it to the OCS delay "
+            "of the fabric"
         )
     job = {
         "task": "replay",
@@ -77,43 +81,66 @@ def emulate(
         write_trace(trace.fit(fabric), folder / "trace.csv")
         done = _in_world(job, folder, progress or (lambda _: None))
         with np.load(folder / "measured.npz", allow_pickle=False) as columns:
-            measured = {name: columns[name] for name in ("start", "finish", "sent", "received", "link_bytes")}
+            measured = {
+                name: columns[name]
+                for name in ("start", "finish", "sent", "received", "link_bytes")
+            }
     return Result(
-        engine="emulate", fabric=fabric, policy=policy if fabric.ocses else "ecmp", routing=routing, trace=played,
-        traffic=traffic, seed=seed,
+        engine="emulate",
+        fabric=fabric,
+        policy=policy if fabric.ocses else "ecmp",
+        routing=routing,
+        trace=played,
+        traffic=traffic,
+        seed=seed,
         rewires=tuple(_record(r) for r in done["rewires"]),
         epochs=tuple((e["time_s"], Circuits.from_json(e["circuits"])) for e in done["epochs"]),
-        scale=scale, pace=Pace.from_json(done["pace"]), versions=done["versions"], notes=tuple(done["notes"]), **measured,
-    ).check()  # fmt: skip
+        scale=scale,
+        pace=Pace.from_json(done["pace"]),
+        versions=done["versions"],
+        notes=tuple(done["notes"]),
+        **measured,
+    ).check()
 
 
 def emulatable(fabric: Fabric, policy: str) -> str:
-    """The policy, spelled out, that an emulation of `fabric` follows; RFabricError where circuits turn in slots or rounds."""
+    """The policy, spelled out, that an emulation of `fabric` follows; RFabricError where circuits
+    turn in slots or rounds.
+    """
     policy = spelled(policy, fabric)
     found = parse_policy(policy, fabric)
     if fabric.ocses and found.granularity == "time-slotted":
         raise RFabricError(
-            f"fabric {fabric.name}, policy {policy}: its circuits turn every {show_time(found.slot)} whatever is under way, an "
-            f"emulation changes them where a phase or collective begins; `rfabric simulate` follows the slots, or emulate "
-            f"the same cables with --policy demand,granularity=per-phase or --policy static"
+            f"fabric {fabric.name}, policy {policy}: its circuits turn every "
+            f"{show_time(found.slot)} whatever is under way, an emulation changes them where a "
+            "phase or collective begins; `rfabric simulate` follows the slots, or emulate the "
+            f"same cables with --policy demand,granularity=per-phase or --policy static"
         )
     if fabric.ocses and found.granularity == "intra-collective":
         raise RFabricError(
-            f"fabric {fabric.name}, policy {policy}: in rounds flows send a share at a time and pause, an emulation changes "
-            f"circuits where a phase or collective begins; `rfabric simulate` plays the rounds, or emulate the same cables "
-            f"with --policy demand,granularity=per-collective"
+            f"fabric {fabric.name}, policy {policy}: in rounds flows send a share at a time "
+            "and pause, an emulation changes circuits where a phase or collective begins; "
+            "`rfabric simulate` plays the rounds, or emulate the same cables with --policy "
+            "demand,granularity=per-collective"
         )
     return policy
 
 
 def calibrate(*, progress: Progress | None = None, out: str | Path = "runs") -> float:
-    """Packet-hops a second that this host's datapath moves, measured in a private world in a few seconds."""
+    """Packet-hops a second that this host's datapath moves, measured in a private world in a few
+    seconds.
+    """
     with _job_folder(out) as folder:
-        return float(_in_world({"task": "calibrate"}, folder, progress or (lambda _: None))["packet_hops"])
+        return float(
+            _in_world({"task": "calibrate"}, folder, progress or (lambda _: None))["packet_hops"]
+        )
 
 
 def sweep(out: str | Path, run_id: str | None = None) -> list[str]:
-    """Remove what broken emulations left under `out`; with `run_id`, end that one even if it lives. Returns their ids."""
+    """Remove what broken emulations left under `out`; with `run_id`, end that one even if it lives.
+
+    Returns their ids.
+    """
     cleaned = sandbox.clean(out, run_id) if Path(out).is_dir() else []
     for name in cleaned:
         if JOB_FOLDER.fullmatch(name):
@@ -123,7 +150,9 @@ def sweep(out: str | Path, run_id: str | None = None) -> list[str]:
 
 @contextlib.contextmanager
 def _job_folder(out: str | Path) -> Iterator[Path]:
-    """A folder of its own for one world, gone afterwards; what broken runs left there goes first."""
+    """A folder of its own for one world, gone afterwards; what broken runs left there goes
+    first.
+    """
     sandbox.require()
     sweep(out)
     folder = Path(out).resolve() / f"emulation-{os.getpid()}-{secrets.token_hex(2)}"
@@ -131,7 +160,9 @@ def _job_folder(out: str | Path) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        raise RFabricError(f"cannot write {folder}: {error.strerror}; give another place with --out") from error
+        raise RFabricError(
+            f"cannot write {folder}: {error.strerror}; give another place with --out"
+        ) from error
     try:
         yield folder
     finally:
@@ -164,7 +195,8 @@ def _in_world(job: dict, folder: Path, progress: Progress) -> dict:
         code = process.wait()
         listener.join(1.0)
         raise RunError(
-            f"the emulation ended without a result (exit code {code}): {''.join(talk[-5:]).strip() or 'no message'}"
+            f"the emulation ended without a result (exit code {code}): "
+            f"{''.join(talk[-5:]).strip() or 'no message'}"
         )
     finally:
         sandbox.end(process, folder, patience)
@@ -172,6 +204,14 @@ def _in_world(job: dict, folder: Path, progress: Progress) -> dict:
 
 def _record(data: dict) -> RewireRecord:
     return RewireRecord(
-        data["epoch"], data["phase"], data["requested_s"], data["programmed_s"], data["dark_until_s"], data["usable_s"],
-        data["circuits_changed"], data["lost_bytes"], data["why"], data["exposed_s"],
-    )  # fmt: skip
+        data["epoch"],
+        data["phase"],
+        data["requested_s"],
+        data["programmed_s"],
+        data["dark_until_s"],
+        data["usable_s"],
+        data["circuits_changed"],
+        data["lost_bytes"],
+        data["why"],
+        data["exposed_s"],
+    )

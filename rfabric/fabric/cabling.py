@@ -1,7 +1,7 @@
 """A fabric as arrays.
 
-A port is named by the directed link that leaves it: 2i at end a of cable i, 2i + 1 at end b. The port at the other end of its
-cable is then p ^ 1, and p ^ 1 is the link that comes back.
+A port is named by the directed link that leaves it: 2i at end a of cable i, 2i + 1 at end b. The
+port at the other end of its cable is then p ^ 1, and p ^ 1 is the link that comes back.
 """
 
 import numpy as np
@@ -19,9 +19,11 @@ def cabling_of(fabric: Fabric) -> "Cabling":
 class Cabling:
     """A fabric's ports, nodes and hosts by number.
 
-    node, number: int64[2m], owner (index into `nodes`) and OpenFlow number of each port; rate: float64[2m] bit/s; is_ocs:
-    bool[nodes]; packet_ports: the ports of hosts and packet switches, ascending as Ports; row: int64[nodes], which packet
-    switch a node is, -1 for others; host_link: the link that leaves each host; host_rack: the number of its rack.
+    node, number: int64[2m], owner (index into `nodes`) and OpenFlow number of each port; rate:
+    float64[2m] bit/s; is_ocs:
+    bool[nodes]; packet_ports: the ports of hosts and packet switches, ascending as Ports; row:
+    int64[nodes], which packet switch a node is, -1 for others; host_link: the link that leaves each
+    host; host_rack: the number of its rack.
     """
 
     def __init__(self, fabric: Fabric):

@@ -1,18 +1,25 @@
-"""What a fabric costs to buy (USD) and to run (W): parts counted from its cables, priced by `prices.csv`.
+"""What a fabric costs to buy (USD) and to run (W): parts counted from its cables, priced by
+`prices.csv`.
 
-    NIC               one a host cable; in a server whose NICs are cabled to OCSes, one a cable that leaves the server (one for
-                      `nic_ports` of them where a NIC is split)
-    electrical port   one a cabled port of a packet switch
-    OCS port          one a cabled port of an optical circuit switch; of a patch panel, a patch-panel port
-    transceiver       one at each cable end in a NIC or a packet switch, by rate and reach; an OCS passes light and has none; the
-                      ports of a split NIC share one, whose fibres part (a DR4 module has four lanes of its own)
-    fibre             metres of cable: METRES by tier, or what a cable's own delay says at 5 ns/m
-    copper cable      with `copper`: one for two transceivers and the fibre, where a host cable is short enough
+    NIC              one a host cable; in a server whose NICs are cabled to OCSes, one a cable that
+                     leaves the server (one for
+                     `nic_ports` of them where a NIC is split)
+    electrical port  one a cabled port of a packet switch
+    OCS port         one a cabled port of an optical circuit switch; of a patch panel, a patch-panel
+                     port
+    transceiver      one at each cable end in a NIC or a packet switch, by rate and reach; an OCS
+                     passes light and has none; the
+                     ports of a split NIC share one, whose fibres part (a DR4 module has four lanes
+                     of its own)
+    fibre            metres of cable: METRES by tier, or what a cable's own delay says at 5 ns/m
+    copper cable     with `copper`: one for two transceivers and the fibre, where a host cable is
+                     short enough
 
     a k-ary Fat-Tree: k^3/4 NICs, 5 k^3/4 electrical ports (five a NIC), 6 k^3/4 transceivers
 
-Counted are the network's parts alone: no GPUs, no racks, no labour. NVLink and PCIe in a server are no parts of it. Every price
-has a source in the table. A rate the table lacks is bought at the next higher one; above the highest it is refused.
+Counted are the network's parts alone: no GPUs, no racks, no labour. NVLink and PCIe in a server are
+no parts of it. Every price has a source in the table. A rate the table lacks is bought at the next
+higher one; above the highest it is refused.
 """
 
 import csv
@@ -33,12 +40,23 @@ from .model import TIERS, Fabric
 TABLE = Path(__file__).with_name("prices.csv")
 COLUMNS = ("item", "rate_gbps", "usd", "watts", "usd_source", "watts_source")
 S_PER_METRE = 5e-9  # light in fibre
-REACHES = (100, 500, 2000, 10000, 40000)  # m: what SR, DR, FR, LR and ER optics are specified for (IEEE 802.3)
-THROUGH_OCS = 500  # m: light through OCSes crosses up to four cables and needs single-mode optics, DR at least
-COPPER_METRES = 3.0  # passive copper at 100 Gbit/s a lane reaches 2 to 3 m (IEEE 802.3ck; vendors' data sheets)
-# Cable lengths by the tier of the lower end, lowest first, in m: an assumption. A rack is 2 m high, a row of racks some 30 m
-# long, a hall some 100 m (the delay the builders give every cable). Rail switches stand at the end of the row, not in the rack.
-METRES = {"host": 3.0, "server": 30.0, "edge": 30.0, "aggregation": 100.0, "core": 100.0, "electrical": 100.0}
+# m: what SR, DR, FR, LR and ER optics are specified for (IEEE 802.3)
+REACHES = (100, 500, 2000, 10000, 40000)
+# m: light through OCSes crosses up to four cables and needs single-mode optics, DR at least
+THROUGH_OCS = 500
+# passive copper at 100 Gbit/s a lane reaches 2 to 3 m (IEEE 802.3ck; vendors' data sheets)
+COPPER_METRES = 3.0
+# Cable lengths by the tier of the lower end, lowest first, in m: an assumption. A rack is 2 m high,
+# a row of racks some 30 m long, a hall some 100 m (the delay the builders give every cable). Rail
+# switches stand at the end of the row, not in the rack.
+METRES = {
+    "host": 3.0,
+    "server": 30.0,
+    "edge": 30.0,
+    "aggregation": 100.0,
+    "core": 100.0,
+    "electrical": 100.0,
+}
 RAIL_METRES = 30.0
 
 
@@ -50,13 +68,20 @@ class Part(NamedTuple):
     reach: float = 0.0
 
     def __str__(self) -> str:
-        words = [self.item, show_rate(self.rate) if self.rate else "", f"to {self.reach:g} m" if self.reach else ""]
+        words = [
+            self.item,
+            show_rate(self.rate) if self.rate else "",
+            f"to {self.reach:g} m" if self.reach else "",
+        ]
         return " ".join(word for word in words if word)
 
 
 @dataclass(frozen=True)
 class Price:
-    """One row of the table: USD and W of one part; None where no source was found. `reach` is inf where it does not matter."""
+    """One row of the table: USD and W of one part; None where no source was found.
+
+    `reach` is inf where it does not matter.
+    """
 
     item: str
     rate: float
@@ -98,10 +123,13 @@ class Line:
     def to_json(self) -> dict:
         count = int(self.count) if self.count == int(self.count) else self.count
         return {
-            "part": str(self.part), "count": count, "unit_usd": self.price.usd, "source": self.price.usd_source,
+            "part": str(self.part),
+            "count": count,
+            "unit_usd": self.price.usd,
+            "source": self.price.usd_source,
             "unit_watts": self.power.watts if self.power else None,
             "watts_source": self.power.watts_source if self.power else "",
-        }  # fmt: skip
+        }
 
 
 @dataclass(frozen=True)
@@ -117,7 +145,9 @@ class Bill:
 
     @property
     def watts(self) -> float | None:
-        """Electrical power of switches and transceivers, without NICs; None where the figure of a part is missing."""
+        """Electrical power of switches and transceivers, without NICs; None where the figure of a
+        part is missing.
+        """
         watts = [line.watts for line in self.lines if line.item != "nic"]
         return None if None in watts else sum(watts)
 
@@ -135,10 +165,11 @@ class Bill:
 
 @dataclass(frozen=True)
 class Flip:
-    """The factor on one price at which fabrics `a` and `b` (labels) cost the same; None where no factor does that.
+    """The factor on one price at which fabrics `a` and `b` (labels) cost the same; None where no
+    factor does that.
 
-    `prices` are the rows of one item that cost the same, such as the OCS port of every rate: they change together. Beyond
-    the factor the dearer of the two fabrics is the cheaper.
+    `prices` are the rows of one item that cost the same, such as the OCS port of every rate: they
+    change together. Beyond the factor the dearer of the two fabrics is the cheaper.
     """
 
     prices: tuple[Price, ...]
@@ -156,19 +187,28 @@ class Flip:
         return " ".join([self.prices[0].item, " or ".join(map(show_rate, rates))]).rstrip()
 
 
-# --- bills -----------------------------------------------------------------------------------------------------------
+# --- bills ----------------------------------------------------------------------------------------
 
 
 def bill(
-    fabric: Fabric, prices: Iterable[Price] = (), *, copper: bool = False, metres: Mapping[str, float] = METRES
+    fabric: Fabric,
+    prices: Iterable[Price] = (),
+    *,
+    copper: bool = False,
+    metres: Mapping[str, float] = METRES,
 ) -> Bill:
-    """The bill of `fabric`, at `prices` (default: the table). RFabricError for a rate above the highest priced."""
+    """The bill of `fabric`, at `prices` (default: the table).
+
+    RFabricError for a rate above the highest priced.
+    """
     table = tuple(prices) or price_table()
     counted = parts(fabric, copper=copper, metres=metres)
     return Bill(tuple(_line(table, part, count) for part, count in sorted(counted.items())))
 
 
-def parts(fabric: Fabric, *, copper: bool = False, metres: Mapping[str, float] = METRES) -> Counter[Part]:
+def parts(
+    fabric: Fabric, *, copper: bool = False, metres: Mapping[str, float] = METRES
+) -> Counter[Part]:
     """How many of each part the fabric is made of; `metres` by tier of a cable's lower end."""
     key = "parts", copper, tuple(sorted(metres.items()))
     if key not in fabric.memo:
@@ -178,18 +218,23 @@ def parts(fabric: Fabric, *, copper: bool = False, metres: Mapping[str, float] =
 
 
 def _sold(fabric: Fabric) -> None:
-    """Refuse packet switches of more ports than are sold: the ideal switch of a large fabric; an imported network has its own."""
+    """Refuse packet switches of more ports than are sold: the ideal switch of a large fabric; an
+    imported network has its own.
+    """
     limit = fabric.parameters.get("radix", MAX_PORTS)
     for node in fabric.switches:
         if node.kind == "eps" and node.tier != "server" and len(fabric.ports[node.name]) > limit:
             raise RFabricError(
-                f"{fabric.name}: a packet switch of {len(fabric.ports[node.name]):,} ports such as {node.name} is not sold, "
-                f"the limit is {limit}: it is a bound without a price"
+                f"{fabric.name}: a packet switch of {len(fabric.ports[node.name]):,} ports "
+                f"such as {node.name} is not sold, the limit is {limit}: it is a bound without "
+                "a price"
             )
 
 
 class _Ends:
-    """The ports of a fabric as masks, in the order of `cabling_of(fabric)`; `metres` of the cable at each."""
+    """The ports of a fabric as masks, in the order of `cabling_of(fabric)`; `metres` of the cable
+    at each.
+    """
 
     def __init__(self, fabric: Fabric, metres: Mapping[str, float]):
         import numpy as np
@@ -219,14 +264,20 @@ def _parts(fabric: Fabric, copper: bool, metres: Mapping[str, float]) -> Counter
         ("electrical-port", ends.cable & ~ends.nic & ~ends.optical, 1),
         (f"{fabric.parameters.get('optics', 'ocs')}-port", ends.optical, 1),
     ):
-        count.update({Part(item, rate * per): number // per for rate, number in _by(ends.rate[which])})
+        count.update(
+            {Part(item, rate * per): number // per for rate, number in _by(ends.rate[which])}
+        )
     _every_end(fabric, count, int(ends.cable.sum()), split)
     lit = ends.cable & ~ends.optical & ~short
     for which, per in ((lit & ends.nic, split), (lit & ~ends.nic, 1)):
         for rate, _ in _by(ends.rate[which]):
             reaches = _by(ends.reach[which & (ends.rate == rate)])
-            count.update({Part("transceiver", rate * per, reach): number // per for reach, number in reaches})
-    count.update({Part("copper-cable", rate): number // 2 for rate, number in _by(ends.rate[short])})
+            count.update(
+                {Part("transceiver", rate * per, reach): number // per for reach, number in reaches}
+            )
+    count.update(
+        {Part("copper-cable", rate): number // 2 for rate, number in _by(ends.rate[short])}
+    )
     fibre = ends.metres[ends.cable & ~short].sum() / 2  # both ends of a cable have its length
     count[Part("fibre-metre", 0.0)] = round(float(fibre), 6)
     return +count
@@ -247,36 +298,47 @@ def _by(values) -> list[tuple[float, int]]:
 
 
 def _lengths(fabric: Fabric, tier, far, metres: Mapping[str, float]):
-    """Metres of the cable at every port: a builder's cable by the tier of its lower end, any other by its own delay."""
+    """Metres of the cable at every port: a builder's cable by the tier of its lower end, any other
+    by its own delay.
+    """
     import numpy as np
 
     missing = set(TIERS) - set(metres)
     if missing:
-        raise RFabricError(f"no cable length for {', '.join(sorted(missing))}; there are {', '.join(METRES)}")
+        raise RFabricError(
+            f"no cable length for {', '.join(sorted(missing))}; there are {', '.join(METRES)}"
+        )
     known = dict(metres)
     if fabric.name == "rail-optimized" and known["host"] == METRES["host"]:
         known["host"] = RAIL_METRES
     height = np.array([list(METRES).index(name) for name in TIERS])
     lower = np.where(height[tier] <= height[tier[far]], tier, tier[far])
     delay = np.repeat([link.delay for link in fabric.links], 2)
-    return np.where(delay == CABLE_DELAY, np.array([known[name] for name in TIERS])[lower], delay / S_PER_METRE)
+    return np.where(
+        delay == CABLE_DELAY, np.array([known[name] for name in TIERS])[lower], delay / S_PER_METRE
+    )
 
 
 def _line(table: tuple[Price, ...], part: Part, count: float) -> Line:
-    fits = (p for p in table if p.item == part.item and p.rate >= part.rate and p.reach >= part.reach)
+    fits = (
+        p for p in table if p.item == part.item and p.rate >= part.rate and p.reach >= part.reach
+    )
     enough = sorted(fits, key=lambda p: (p.rate, p.reach))
     price = next((p for p in enough if p.usd is not None), None)
     if price is None:
-        highest = max((p.rate for p in table if p.item == part.item and p.usd is not None), default=None)
+        highest = max(
+            (p.rate for p in table if p.item == part.item and p.usd is not None), default=None
+        )
         ends = "has none" if highest is None else f"ends at {show_rate(highest)}"
         raise RFabricError(
-            f"no price for a {part.item} of {show_rate(part.rate)}{f' and {part.reach:g} m' if part.reach else ''}; "
-            f"the table {TABLE.name} {ends}: add a row to a copy and name it with --prices"
+            f"no price for a {part.item} of "
+            f"{show_rate(part.rate)}{f' and {part.reach:g} m' if part.reach else ''}; the "
+            f"table {TABLE.name} {ends}: add a row to a copy and name it with --prices"
         )
     return Line(part, count, price, next((p for p in enough if p.watts is not None), None))
 
 
-# --- prices ----------------------------------------------------------------------------------------------------------
+# --- prices ---------------------------------------------------------------------------------------
 
 
 @cache
@@ -286,14 +348,21 @@ def price_table(path: Path = TABLE) -> tuple[Price, ...]:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise RFabricError(f"price table {path}: {error}") from error
-    lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip() and not line.startswith("#")]
+    lines = [
+        (n, line)
+        for n, line in enumerate(text.splitlines(), 1)
+        if line.strip() and not line.startswith("#")
+    ]
     rows = csv.DictReader(line for _, line in lines)
     missing = [column for column in COLUMNS if column not in (rows.fieldnames or ())]
     if missing:
         raise RFabricError(
-            f"price table {path}: column {missing[0]} is missing; it has {', '.join(rows.fieldnames or ())}"
+            f"price table {path}: column {missing[0]} is missing; it has "
+            f"{', '.join(rows.fieldnames or ())}"
         )
-    return tuple(_price(row, f"{path}, line {n}") for (n, _), row in zip(lines[1:], rows, strict=True))
+    return tuple(
+        _price(row, f"{path}, line {n}") for (n, _), row in zip(lines[1:], rows, strict=True)
+    )
 
 
 def _price(row: dict, where: str) -> Price:
@@ -303,7 +372,15 @@ def _price(row: dict, where: str) -> Price:
         if value is not None and not row[f"{figure}_source"]:
             raise RFabricError(f"{name}: {figure} has no source")
     rate = parse_rate(f"{row['rate_gbps']}Gbit/s", row["item"])
-    return Price(row["item"], rate, usd, watts, row["usd_source"] or "", row["watts_source"] or "", reach or math.inf)
+    return Price(
+        row["item"],
+        rate,
+        usd,
+        watts,
+        row["usd_source"] or "",
+        row["watts_source"] or "",
+        reach or math.inf,
+    )
 
 
 def _figure(text: str | None, key: str, name: str) -> float | None:
@@ -318,17 +395,21 @@ def _figure(text: str | None, key: str, name: str) -> float | None:
     return value
 
 
-# --- what follows from bills -----------------------------------------------------------------------------------------
+# --- what follows from bills ----------------------------------------------------------------------
 
 
 def flips(bills: Mapping[str, Bill]) -> list[Flip]:
-    """For each pair of bills (by label) and each price used, the factor at which their order flips; the nearest to 1 first."""
+    """For each pair of bills (by label) and each price used, the factor at which their order flips;
+    the nearest to 1 first.
+    """
     found = [flip for a, b in combinations(bills, 2) for flip in _flips(a, b, bills)]
     return sorted(found, key=lambda flip: abs(math.log(flip.factor)) if flip.factor else math.inf)
 
 
 def _flips(a: str, b: str, bills: Mapping[str, Bill]) -> list[Flip]:
-    """The total of a bill is a straight line over the factor on one price; two lines cross once or never."""
+    """The total of a bill is a straight line over the factor on one price; two lines cross once or
+    never.
+    """
     gap = bills[b].usd - bills[a].usd
     found = []
     for prices in _alike(bills[a].lines + bills[b].lines):

@@ -1,14 +1,16 @@
-"""Dollars a step: what GPUs, network and electricity cost for the time of one step, every part named, nothing counted twice.
+"""Dollars a step: what GPUs, network and electricity cost for the time of one step, every part
+named, nothing counted twice.
 
-    gpus            GPUs at their hourly price, less what that price holds already and is named below
-    gpu_power       their electricity, at the power a data sheet allows them: an upper bound
-    nics            the NICs of the bill, spread over their life
-    network         switches, optics and fibre of the bill, spread over their life
-    network_power   the electricity of these
+    gpus           GPUs at their hourly price, less what that price holds already and is named below
+    gpu_power      their electricity, at the power a data sheet allows them: an upper bound
+    nics           the NICs of the bill, spread over their life
+    network        switches, optics and fibre of the bill, spread over their life
+    network_power  the electricity of these
 
-A GPU is rented with the server around it: the price holds its electricity and its NICs (`RENTED`), so these are taken out of
-the price before they are named. Whether it holds a network too no cloud says: if so, every total is too high by that network,
-the same on every fabric, and differences between fabrics are right.
+A GPU is rented with the server around it: the price holds its electricity and its NICs (`RENTED`),
+so these are taken out of the price before they are named. Whether it holds a network too no cloud
+says: if so, every total is too high by that network, the same on every fabric, and differences
+between fabrics are right.
 """
 
 import math
@@ -19,15 +21,19 @@ from ..errors import RFabricError, RunError
 from .cost import Bill
 
 SECONDS_AN_HOUR, HOURS_A_YEAR = 3600, 8766
-KWH_USD = 0.08  # U.S. industrial average of 2023 (Energy Information Administration); no cooling on top
-YEARS = 4.0  # straight-line life of network equipment: an assumption; clouds write servers off in 4 to 6 years
+# U.S. industrial average of 2023 (Energy Information Administration); no cooling on top
+KWH_USD = 0.08
+# straight-line life of network equipment: an assumption; clouds write servers off in 4 to 6 years
+YEARS = 4.0
 HOLDABLE = ("power", "nics")  # what the hourly price of a GPU may hold
 RENTED = HOLDABLE
 
 
 @dataclass(frozen=True)
 class Gpus:
-    """The GPUs of a job: USD an hour and W of all together, None where not published; `holds`: what that price pays for."""
+    """The GPUs of a job: USD an hour and W of all together, None where not published; `holds`: what
+    that price pays for.
+    """
 
     usd_per_hour: float
     watts: float | None = None
@@ -41,7 +47,8 @@ class Gpus:
         strange = set(self.holds) - set(HOLDABLE)
         if strange:
             raise RFabricError(
-                f"GPUs: a price holds {', '.join(HOLDABLE)} or nothing, not {', '.join(sorted(strange))}"
+                f"GPUs: a price holds {', '.join(HOLDABLE)} or nothing, not "
+                f"{', '.join(sorted(strange))}"
             )
 
     def times(self, number: int) -> "Gpus":
@@ -52,7 +59,9 @@ class Gpus:
 
 @dataclass(frozen=True)
 class StepCost:
-    """USD of one step by part; a part is None where its watts are not known, and then not in the sum."""
+    """USD of one step by part; a part is None where its watts are not known, and then not in the
+    sum.
+    """
 
     gpus: float
     gpu_power: float | None
@@ -68,7 +77,9 @@ class StepCost:
     @property
     def parts(self) -> dict[str, float]:
         """The parts that are known, by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None}
+        return {
+            f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) is not None
+        }
 
     def to_json(self) -> dict:
         """`usd_per_step`, and `usd_per_step_parts` with None for what is not known."""
@@ -87,7 +98,9 @@ def step_cost(
     usd_per_kwh: float = KWH_USD,
     busy: float = 1.0,
 ) -> StepCost:
-    """What one step of `step_s` costs on a network that is written off over `years`, of which it is `busy` a share."""
+    """What one step of `step_s` costs on a network that is written off over `years`, of which it is
+    `busy` a share.
+    """
     for name, value in (("step_s", step_s), ("usd_per_kwh", usd_per_kwh)):
         if not 0 <= value < math.inf:
             raise RFabricError(f"{name}={value} must be a number, 0 or more")
@@ -101,14 +114,17 @@ def step_cost(
     own = gpus.usd_per_hour * hours - sum(named[what] for what in gpus.holds)
     if own < 0:
         raise RFabricError(
-            f"{gpus.usd_per_hour:g} USD an hour do not pay for the {' and '.join(gpus.holds)} that this price of GPUs is "
-            f"said to hold; say that it holds less"
+            f"{gpus.usd_per_hour:g} USD an hour do not pay for the {' and '.join(gpus.holds)} "
+            f"that this price of GPUs is said to hold; say that it holds less"
         )
     found = StepCost(own, power, named["nics"], (network.usd - nics) * hours / life, drawn)
-    beside = sum(part for what, part in named.items() if what not in gpus.holds)  # of what a GPU's price may hold
+    # of what a GPU's price may hold
+    beside = sum(part for what, part in named.items() if what not in gpus.holds)
     paid = gpus.usd_per_hour * hours + beside + (network.usd - nics) * hours / life + (drawn or 0.0)
     if not math.isclose(found.usd, paid, rel_tol=1e-9):
-        raise RunError(f"the parts of a step cost {found.usd:.9g} USD, all that is paid {paid:.9g} USD")
+        raise RunError(
+            f"the parts of a step cost {found.usd:.9g} USD, all that is paid {paid:.9g} USD"
+        )
     return found
 
 

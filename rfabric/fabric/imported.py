@@ -2,14 +2,18 @@
 
 Two forms, told apart by the header:
 
-    ip,ToR,agg,core                        one row a host; agg and core may hold several names, by blanks or `;`
-    10.1.0.1,leaf-a,agg-1 agg-2,core-1     cables: host-ToR, ToR to each agg, each agg to each core of the row, each once
+    ip,ToR,agg,core                     one row a host; agg and core may hold several names, by
+                                        blanks or `;`
+    10.1.0.1,leaf-a,agg-1 agg-2,core-1  cables: host-ToR, ToR to each agg, each agg to each core of
+                                        the row, each once
 
-    a,b,rate[,delay]                       one row a cable; a name with a single cable is a host
-    10.1.0.1,leaf-a,400Gbit/s,500ns        the switches that hold hosts are ToRs; one cable from a ToR is aggregation
+    a,b,rate[,delay]                 one row a cable; a name with a single cable is a host
+    10.1.0.1,leaf-a,400Gbit/s,500ns  the switches that hold hosts are ToRs; one cable from a ToR is
+                                     aggregation
 
-Hosts become h1, h2, ... in the order they appear, switches t1.., a1.., c1..; `parameters["names"]` keeps what they were called.
-Empty lines and lines that begin with `#` are skipped. Every complaint names file, line and column.
+Hosts become h1, h2, ... in the order they appear, switches t1.., a1.., c1..; `parameters["names"]`
+keeps what they were called. Empty lines and lines that begin with `#` are skipped. Every complaint
+names file, line and column.
 """
 
 import csv
@@ -39,8 +43,14 @@ class _Cable:
     delay: float
 
 
-def import_fabric(file: str, rate: str | float = "400Gbit/s", uplink_rate: str | float = "") -> Fabric:
-    """The fabric in `file`. `rate` is that of host cables, `uplink_rate` of the others (default: `rate`), where rows give none."""
+def import_fabric(
+    file: str, rate: str | float = "400Gbit/s", uplink_rate: str | float = ""
+) -> Fabric:
+    """The fabric in `file`.
+
+    `rate` is that of host cables, `uplink_rate` of the others (default: `rate`), where rows give
+    none.
+    """
     host = parse_rate(rate, "rate")
     above = parse_rate(uplink_rate, "uplink_rate") if uplink_rate != "" else host
     header, rows = _read(file)
@@ -54,7 +64,9 @@ def import_fabric(file: str, rate: str | float = "400Gbit/s", uplink_rate: str |
 def is_network(file: str) -> bool:
     """Whether a CSV holds cables, by its header: a trace of flows is a CSV too."""
     with open(file, encoding="utf-8-sig", errors="replace") as lines:
-        first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+        first = next(
+            (line for line in lines if line.strip() and not line.lstrip().startswith("#")), ""
+        )
     return _header(first) in HEADERS
 
 
@@ -68,12 +80,16 @@ def _read(file: str) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]]]]
         lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise RFabricError(f"fabric file {file}: {error}") from error
-    kept = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")]
+    kept = [
+        (n, line)
+        for n, line in enumerate(lines, 1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
     header = _header(kept[0][1]) if kept else ()
     if header not in HEADERS:
         raise RFabricError(
-            f"{file}, line {kept[0][0] if kept else 1}: the header must be ip,ToR,agg,core or a,b,rate[,delay]; "
-            f"it is {','.join(header) or 'missing'}"
+            f"{file}, line {kept[0][0] if kept else 1}: the header must be ip,ToR,agg,core or "
+            f"a,b,rate[,delay]; it is {','.join(header) or 'missing'}"
         )
     return header, [(n, _cells(file, n, line, header)) for n, line in kept[1:]]
 
@@ -81,11 +97,15 @@ def _read(file: str) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]]]]
 def _cells(file: str, number: int, line: str, header: tuple[str, ...]) -> dict[str, str]:
     cells = [cell.strip() for cell in next(csv.reader([line]))]
     if len(cells) != len(header):
-        raise RFabricError(f"{file}, line {number}: {len(cells)} cells, the header has {len(header)}")
+        raise RFabricError(
+            f"{file}, line {number}: {len(cells)} cells, the header has {len(header)}"
+        )
     return dict(zip(header, cells, strict=True))
 
 
-def _by_host(file: str, rows: list, host: float, above: float) -> tuple[list[str], dict[str, str], list[_Cable]]:
+def _by_host(
+    file: str, rows: list, host: float, above: float
+) -> tuple[list[str], dict[str, str], list[_Cable]]:
     """Hosts, the tier of each switch, cables each once, of rows `ip,ToR,agg,core`."""
     tiers: dict[str, str] = {}
     hosts: dict[str, None] = {}
@@ -93,19 +113,30 @@ def _by_host(file: str, rows: list, host: float, above: float) -> tuple[list[str
     for n, row in rows:
         ip, tor = (_one(file, n, column, row[column]) for column in ("ip", "tor"))
         if ip in hosts or ip in tiers:
-            raise RFabricError(f"{file}, line {n}, column ip: {ip} stands in an earlier row; a host has one row")
+            raise RFabricError(
+                f"{file}, line {n}, column ip: {ip} stands in an earlier row; a host has one row"
+            )
         hosts[ip] = None
         aggs, cores = _names(row["agg"]), _names(row.get("core", ""))
         if cores and not aggs:
             raise RFabricError(
-                f"{file}, line {n}, column agg: empty, but column core names {cores[0]}; what joins them?"
+                f"{file}, line {n}, column agg: empty, but column core names {cores[0]}; what "
+                "joins them?"
             )
-        for tier, column, found in (("edge", "tor", [tor]), ("aggregation", "agg", aggs), ("core", "core", cores)):
+        for tier, column, found in (
+            ("edge", "tor", [tor]),
+            ("aggregation", "agg", aggs),
+            ("core", "core", cores),
+        ):
             for name in found:
                 if name in hosts or tiers.setdefault(name, tier) != tier:
-                    raise RFabricError(f"{file}, line {n}, column {column}: {name} stands in another column before")
+                    raise RFabricError(
+                        f"{file}, line {n}, column {column}: {name} stands in another column before"
+                    )
         pairs |= {(ip, tor): host}
-        pairs |= dict.fromkeys([(tor, agg) for agg in aggs] + [(agg, core) for agg in aggs for core in cores], above)
+        pairs |= dict.fromkeys(
+            [(tor, agg) for agg in aggs] + [(agg, core) for agg in aggs for core in cores], above
+        )
     return list(hosts), tiers, [_Cable(*pair, rate, CABLE_DELAY) for pair, rate in pairs.items()]
 
 
@@ -117,7 +148,8 @@ def _by_pairs(file: str, rows: list) -> tuple[list[str], dict[str, str], list[_C
     for (n, _), cable in zip(rows, cables, strict=True):
         if count[cable.a] == count[cable.b] == 1:
             raise RFabricError(
-                f"{file}, line {n}, column b: {cable.a} and {cable.b} are joined to nothing else; a ToR is missing"
+                f"{file}, line {n}, column b: {cable.a} and {cable.b} are joined to nothing "
+                "else; a ToR is missing"
             )
     return hosts, _tiers(cables, hosts), cables
 
@@ -127,7 +159,9 @@ def _pair(file: str, n: int, row: dict[str, str]) -> _Cable:
     if a == b:
         raise RFabricError(f"{file}, line {n}, column b: {b} is joined to itself")
     rate = _quantity(file, n, "rate", row["rate"], parse_rate)
-    delay = _quantity(file, n, "delay", row["delay"], parse_time) if row.get("delay") else CABLE_DELAY
+    delay = (
+        _quantity(file, n, "delay", row["delay"], parse_time) if row.get("delay") else CABLE_DELAY
+    )
     return _Cable(a, b, rate, delay)
 
 
@@ -165,7 +199,9 @@ def _names(text: str) -> list[str]:
     return list(dict.fromkeys(re.findall(r"[^\s;]+", text)))
 
 
-def _fabric(file: str, hosts: list[str], tiers: dict[str, str], cables: list[_Cable], parameters: dict) -> Fabric:
+def _fabric(
+    file: str, hosts: list[str], tiers: dict[str, str], cables: list[_Cable], parameters: dict
+) -> Fabric:
     if not hosts:
         raise RFabricError(f"{file}: it has no host")
     sketch, short = Sketch(), {}
@@ -177,7 +213,9 @@ def _fabric(file: str, hosts: list[str], tiers: dict[str, str], cables: list[_Ca
     for cable in cables:
         sketch.cable(short[cable.a], short[cable.b], cable.rate, cable.delay)
     names = {new: old for old, new in short.items()}
-    return Fabric(Path(file).stem, sketch.nodes, sketch.links, 0.0, "", parameters | {"names": names})
+    return Fabric(
+        Path(file).stem, sketch.nodes, sketch.links, 0.0, "", parameters | {"names": names}
+    )
 
 
 def _numbered(tiers: dict[str, str]) -> Iterator[tuple[str, str, int]]:

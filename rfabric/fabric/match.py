@@ -1,9 +1,10 @@
 """Fair company: the variant of a fabric whose cost, or bandwidth, comes nearest to another's.
 
-    matched(fat_tree(), to=rfabric(), by="cost")         -> fat-tree,oversubscription=2, 1.01 of rfabric's cost
+    matched(fat_tree(), to=rfabric(), by="cost")  -> fat-tree,oversubscription=2, 1.01 of rfabric's
+                                                  cost
 
-A fabric is made cheaper or dearer by the one setting that thins it: uplinks of its racks (oversubscription, planes, NICs).
-GPUs, their racks and the NIC rate stay.
+A fabric is made cheaper or dearer by the one setting that thins it: uplinks of its racks
+(oversubscription, planes, NICs). GPUs, their racks and the NIC rate stay.
 """
 
 import inspect
@@ -30,7 +31,8 @@ class Match:
 
 
 def matched(fabric: Fabric, to: Fabric, by: str) -> Match:
-    """The variant of `fabric` nearest to `to` by `cost` (USD of the network) or `bandwidth` (bit/s a GPU out of its rack).
+    """The variant of `fabric` nearest to `to` by `cost` (USD of the network) or `bandwidth` (bit/s
+    a GPU out of its rack).
 
     Both grow with the uplinks, so that a search by halves finds it among many without building all.
     """
@@ -69,10 +71,13 @@ def bandwidth(fabric: Fabric) -> float:
 
 
 def variants(fabric: Fabric) -> list[BuilderSettings]:
-    """The settings of every way to thin `fabric` that its builder knows, by uplinks, up or down; its own among them."""
+    """The settings of every way to thin `fabric` that its builder knows, by uplinks, up or down;
+    its own among them.
+    """
     if fabric.name not in BUILDERS:
         raise RFabricError(
-            f"{fabric.name}: only the fabrics {', '.join(BUILDERS)} can be matched; name its company with --topo"
+            f"{fabric.name}: only the fabrics {', '.join(BUILDERS)} can be matched; name its "
+            "company with --topo"
         )
     given = settings_of(fabric)
     return [given | changes for changes in KNOBS.get(fabric.name, _as_it_is)(given)]
@@ -81,41 +86,60 @@ def variants(fabric: Fabric) -> list[BuilderSettings]:
 def settings_of(fabric: Fabric) -> BuilderSettings:
     """The settings that build `fabric` again: its parameters without their units."""
     known = inspect.signature(BUILDERS[fabric.name]).parameters
-    bare = {key.removesuffix("_bps").removesuffix("_s"): value for key, value in fabric.parameters.items()}
+    bare = {
+        key.removesuffix("_bps").removesuffix("_s"): value
+        for key, value in fabric.parameters.items()
+    }
     return {key: value for key, value in bare.items() if key in known}
 
 
 def build(name: str, settings: Mapping[str, int | float | str]) -> Fabric:
-    """The fabric of a builder, with the spec that says so: settings that differ from the builder's own alone."""
+    """The fabric of a builder, with the spec that says so: settings that differ from the builder's
+    own alone.
+    """
     usual, made = settings_of(BUILDERS[name]()), BUILDERS[name](**settings)
-    told = [f"{key}={_spelled(made, key, value)}" for key, value in settings.items() if value != usual.get(key)]
+    told = [
+        f"{key}={_spelled(made, key, value)}"
+        for key, value in settings.items()
+        if value != usual.get(key)
+    ]
     return replace(made, spec=",".join([name, *told]))
 
 
 def equal_cost_fat_tree(fabric: Fabric) -> tuple[Fabric, float]:
-    """The Fat-Tree of as many GPUs whose cost comes nearest to `fabric`'s, and its cost relative to it.
+    """The Fat-Tree of as many GPUs whose cost comes nearest to `fabric`'s, and its cost relative to
+    it.
 
-    It has the pods and racks of `fabric` where that has any that a Fat-Tree of its packet switches can join. Candidates are
-    the oversubscription ratios that leave each ToR a whole number of uplinks.
+    It has the pods and racks of `fabric` where that has any that a Fat-Tree of its packet switches
+    can join. Candidates are the oversubscription ratios that leave each ToR a whole number of
+    uplinks.
     """
     given, known = fabric.parameters, fabric.name in BUILDERS
     missing = [key for key in (*SHAPE, "rate_bps") if key not in given]
     if missing and not known:
         raise RFabricError(
-            f"{fabric.name}: without {', '.join(missing)} no Fat-Tree can be fitted; name one with --topo"
+            f"{fabric.name}: without {', '.join(missing)} no Fat-Tree can be fitted; name one "
+            "with --topo"
         )
     same = {"rate": given["rate_bps"]} | ({"radix": given["radix"]} if "radix" in given else {})
-    fits = not missing and core_switches(given["pods"], given["tors"], radix_of(same), 1) is not None
+    fits = (
+        not missing and core_switches(given["pods"], given["tors"], radix_of(same), 1) is not None
+    )
     room = BUILDERS["fat-tree"].room  # type: ignore[attr-defined] # set by `sized`
     size = {k: given[k] for k in SHAPE} if fits else room(len(fabric.hosts), 1, same)
     found = matched(build("fat-tree", size | same), fabric, "cost")
     return found.fabric, found.share
 
 
-def _ratios(down: Callable[[BuilderSettings], int]) -> Callable[[BuilderSettings], list[BuilderSettings]]:
-    """Every oversubscription that leaves a whole number of uplinks for so many cables below, as far as there are ports."""
+def _ratios(
+    down: Callable[[BuilderSettings], int],
+) -> Callable[[BuilderSettings], list[BuilderSettings]]:
+    """Every oversubscription that leaves a whole number of uplinks for so many cables below, as far
+    as there are ports.
+    """
     return lambda given: [
-        {"oversubscription": down(given) / up} for up in range(min(down(given), given["radix"] - down(given)), 0, -1)
+        {"oversubscription": down(given) / up}
+        for up in range(min(down(given), given["radix"] - down(given)), 0, -1)
     ]
 
 
@@ -123,7 +147,11 @@ def _counts(key: str) -> Callable[[BuilderSettings], list[BuilderSettings]]:
     """From one uplink a rack to as many as GPUs, as far as a ToR has ports."""
 
     def counts(given: BuilderSettings) -> list[BuilderSettings]:
-        free = given["radix"] - given["gpus"] - bool(given["electrical"]) if "radix" in given else given["gpus"]
+        free = (
+            given["radix"] - given["gpus"] - bool(given["electrical"])
+            if "radix" in given
+            else given["gpus"]
+        )
         return [{key: count} for count in range(1, max(min(given["gpus"], free), given[key]) + 1)]
 
     return counts

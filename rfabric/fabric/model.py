@@ -3,11 +3,12 @@
     h1 --- t1 === a1 === c1 === a2 === t2 --- h5        --- host cable   === uplink cable
            `----------- x1 -----------'                 thin always-on electrical path
 
-A host is one GPU with its own NIC. An `eps` is an electrical packet switch; an `ocs` is an optical circuit switch: a
-crossbar that joins port to port and reads no header. A rack is what hosts hang on: a ToR, or, where OCSes are cabled to
-servers, the server: the forwarding plane of its NICs, its GPUs below it over NVLink and PCIe, which is no cable. Cables never
-move; what an OCS connects is a set of Circuits (room `optics`). Port numbers are OpenFlow port numbers everywhere, and
-interface names are Mininet's (`t1-eth3`).
+A host is one GPU with its own NIC. An `eps` is an electrical packet switch; an `ocs` is an optical
+circuit switch: a crossbar that joins port to port and reads no header. A rack is what hosts hang
+on: a ToR, or, where OCSes are cabled to servers, the server: the forwarding plane of its NICs, its
+GPUs below it over NVLink and PCIe, which is no cable. Cables never move; what an OCS connects is a
+set of Circuits (room `optics`). Port numbers are OpenFlow port numbers everywhere, and interface
+names are Mininet's (`t1-eth3`).
 """
 
 import json
@@ -27,7 +28,10 @@ MAX_NAME = 8  # Linux interface names hold 15 characters: name + "-eth" + three 
 
 
 class Port(NamedTuple):
-    """Port `number` of `node`; prints as `o2:3`. The number is the OpenFlow port number and starts at 1."""
+    """Port `number` of `node`; prints as `o2:3`.
+
+    The number is the OpenFlow port number and starts at 1.
+    """
 
     node: str
     number: int
@@ -53,8 +57,9 @@ class Port(NamedTuple):
 class Node:
     """A host (one GPU and its NIC) or a switch.
 
-    `pod` counts from 0, -1 where a node belongs to no pod; `plane` likewise (a plane is one slice of the fabric: one
-    uplink of every ToR, one aggregation switch per pod, one core switch). `dpid` is 0 for hosts.
+    `pod` counts from 0, -1 where a node belongs to no pod; `plane` likewise (a plane is one slice
+    of the fabric: one uplink of every ToR, one aggregation switch per pod, one core switch). `dpid`
+    is 0 for hosts.
     """
 
     name: str
@@ -71,12 +76,19 @@ class Node:
             or not self.name.isascii()
             or len(self.name) > MAX_NAME
         ):
-            raise RFabricError(f"node name {self.name!r}: use 1 to {MAX_NAME} ASCII letters and digits")
+            raise RFabricError(
+                f"node name {self.name!r}: use 1 to {MAX_NAME} ASCII letters and digits"
+            )
         if self.kind not in KINDS or self.tier not in TIERS:
-            raise RFabricError(f"node {self.name}: kind {self.kind!r} / tier {self.tier!r} not in {KINDS} / {TIERS}")
+            raise RFabricError(
+                f"node {self.name}: kind {self.kind!r} / tier {self.tier!r} not "
+                f"in {KINDS} / {TIERS}"
+            )
         for key in ("pod", "plane", "dpid"):
             if type(getattr(self, key)) is not int:
-                raise RFabricError(f"node {self.name}: {key} {getattr(self, key)!r} must be a whole number")
+                raise RFabricError(
+                    f"node {self.name}: {key} {getattr(self, key)!r} must be a whole number"
+                )
 
 
 @dataclass(frozen=True)
@@ -91,8 +103,8 @@ class Link:
     def __post_init__(self):
         if not LEAST_RATE <= self.rate < float("inf") or not 0 <= self.delay < float("inf"):
             raise RFabricError(
-                f"cable {self.a}-{self.b}: rate {self.rate:g} bit/s must be {LEAST_RATE:g} or more, "
-                f"and delay {self.delay:g} s 0 or more"
+                f"cable {self.a}-{self.b}: rate {self.rate:g} bit/s must be {LEAST_RATE:g} or "
+                f"more, and delay {self.delay:g} s 0 or more"
             )
 
 
@@ -100,10 +112,12 @@ class Link:
 class Fabric:
     """Nodes, cables and the OCS reconfiguration delay; immutable, checked on construction.
 
-    `spec` is what a user typed (`rfabric,pods=4`), `reconfig_delay` (s) the time a circuit stays dark after the switch was
-    told to move. Which GPUs share a server (NVLink) is the workload's business, not the fabric's.
+    `spec` is what a user typed (`rfabric,pods=4`), `reconfig_delay` (s) the time a circuit stays
+    dark after the switch was told to move. Which GPUs share a server (NVLink) is the workload's
+    business, not the fabric's.
 
-    Directed links are numbered: cable i carries a->b as link 2i and b->a as link 2i+1. Both worlds use these numbers.
+    Directed links are numbered: cable i carries a->b as link 2i and b->a as link 2i+1. Both worlds
+    use these numbers.
     """
 
     name: str
@@ -117,7 +131,9 @@ class Fabric:
         object.__setattr__(self, "nodes", tuple(self.nodes))
         object.__setattr__(self, "links", tuple(self.links))
         if not 0 <= self.reconfig_delay < float("inf"):
-            raise RFabricError(f"fabric {self.name}: reconfiguration delay {self.reconfig_delay} s must be >= 0")
+            raise RFabricError(
+                f"fabric {self.name}: reconfiguration delay {self.reconfig_delay} s must be >= 0"
+            )
         if len(self.node) != len(self.nodes):
             raise RFabricError(f"fabric {self.name}: two nodes share a name")
         if len({n.dpid for n in self.switches}) != len(self.switches):
@@ -136,7 +152,8 @@ class Fabric:
             if len(ends) != 1 or ends[0].tier not in RACKS or ends[0].kind != "eps":
                 found = ", ".join(node.name for node in ends) or "nothing"
                 raise RFabricError(
-                    f"host {host} is cabled to {found}; it needs one cable, to a ToR (tier edge, kind eps)"
+                    f"host {host} is cabled to {found}; it needs one cable, to a ToR (tier "
+                    "edge, kind eps)"
                 )
 
     def __repr__(self) -> str:
@@ -211,7 +228,9 @@ class Fabric:
         return 1 + max((n.pod for n in self.nodes), default=-1)
 
     def named(self, spec: str) -> "Fabric":
-        """The same fabric with this `spec`, which changes nothing that would have to be checked again."""
+        """The same fabric with this `spec`, which changes nothing that would have to be checked
+        again.
+        """
         found = copy(self)
         found.__dict__.pop("memo", None)
         object.__setattr__(found, "spec", spec)
@@ -224,13 +243,16 @@ class Fabric:
     def graph(self, circuits: Iterable[tuple[Port, Port]] = ()):
         """The effective network as a `networkx.MultiDiGraph` of hosts and electrical switches.
 
-        Every cable between them, and every way through OCSes that `circuits` completes, is an edge with `rate` (the slowest
-        cable on it), `links` (tuple of directed link numbers, in order) and `out` (port it leaves from).
+        Every cable between them, and every way through OCSes that `circuits` completes, is an edge
+        with `rate` (the slowest cable on it), `links` (tuple of directed link numbers, in order)
+        and `out` (port it leaves from).
         """
         import networkx as nx
 
         graph = nx.MultiDiGraph(name=self.name)
-        graph.add_nodes_from((n.name, {"tier": n.tier, "pod": n.pod}) for n in self.nodes if n.kind != "ocs")
+        graph.add_nodes_from(
+            (n.name, {"tier": n.tier, "pod": n.pod}) for n in self.nodes if n.kind != "ocs"
+        )
         joined = {x: y for a, b in circuits for x, y in ((a, b), (b, a))}
         for out in sorted(port for port in self.peer if port.node in graph):
             links, end = self._followed(out, joined)
@@ -240,7 +262,9 @@ class Fabric:
         return graph
 
     def _followed(self, out: Port, joined: dict[Port, Port]) -> tuple[tuple[int, ...], Port | None]:
-        """The directed links of the light that leaves port `out`, and the electrical port where it ends; None: it is dark."""
+        """The directed links of the light that leaves port `out`, and the electrical port where it
+        ends; None: it is dark.
+        """
         links: list[int] = []
         leaves: Port | None = out
         while leaves is not None:
@@ -259,7 +283,10 @@ class Fabric:
             "reconfig_delay_s": self.reconfig_delay,
             "parameters": self.parameters,
             "nodes": [dict(vars(n)) for n in self.nodes],
-            "links": [{"a": str(k.a), "b": str(k.b), "rate_bps": k.rate, "delay_s": k.delay} for k in self.links],
+            "links": [
+                {"a": str(k.a), "b": str(k.b), "rate_bps": k.rate, "delay_s": k.delay}
+                for k in self.links
+            ],
         }
 
     @classmethod
@@ -269,19 +296,35 @@ class Fabric:
         try:
             nodes = tuple(Node(**n) for n in data["nodes"])
             links = tuple(
-                Link(Port.parse(k["a"]), Port.parse(k["b"]), float(k["rate_bps"]), float(k["delay_s"]))
+                Link(
+                    Port.parse(k["a"]),
+                    Port.parse(k["b"]),
+                    float(k["rate_bps"]),
+                    float(k["delay_s"]),
+                )
                 for k in data["links"]
             )
             parameters = dict(data["parameters"])
-            return cls(str(data["name"]), nodes, links, data["reconfig_delay_s"], str(data["spec"]), parameters)
+            return cls(
+                str(data["name"]),
+                nodes,
+                links,
+                data["reconfig_delay_s"],
+                str(data["spec"]),
+                parameters,
+            )
         except KeyError as error:
             raise RFabricError(f"fabric file: {error} is missing") from error
         except (TypeError, ValueError) as error:
-            raise error if isinstance(error, RFabricError) else RFabricError(f"fabric file: {error}") from error
+            raise (
+                error if isinstance(error, RFabricError) else RFabricError(f"fabric file: {error}")
+            ) from error
 
 
 def host_ip(index: int) -> str:
-    """The IPv4 address of host `index` (0-based), 10.0.0.1 upwards, as Mininet gives it with ipBase 10.0.0.0/8."""
+    """The IPv4 address of host `index` (0-based), 10.0.0.1 upwards, as Mininet gives it with ipBase
+    10.0.0.0/8.
+    """
     return f"10.{(index + 1) >> 16 & 255}.{(index + 1) >> 8 & 255}.{(index + 1) & 255}"
 
 

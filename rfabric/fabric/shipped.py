@@ -52,14 +52,17 @@ def builder_of(head: str) -> Builder:
     """The builder that NAME or FILE.py[:NAME] names."""
     if is_file(head):
         path, _, name = head.partition(":")
-        return _checked(Path(path), name or next(iter(table_of(Path(path), "fabrics"))), entry(head, "fabrics"))
+        return _checked(
+            Path(path), name or next(iter(table_of(Path(path), "fabrics"))), entry(head, "fabrics")
+        )
     likely = [_file(head)] if _file(head).is_file() else []
     for file in [*likely, *sorted(data_dir("topologies").glob("*.py"))]:
         if head in (table := load_topology(file)):
             return table[head]
     names = fabric_names()
     raise RFabricError(
-        f"no fabric named {head!r}{meant(head, names)}; there are {', '.join(names)}, or give a FILE.py or FILE.csv"
+        f"no fabric named {head!r}{meant(head, names)}; there are {', '.join(names)}, or give "
+        "a FILE.py or FILE.csv"
     )
 
 

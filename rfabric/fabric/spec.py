@@ -1,7 +1,7 @@
 """From `--topo rfabric,pods=4` to a Fabric, as Mininet's `--topo tree,depth=2` does.
 
-The name is one of `topologies/*.py`, or a path to a file of the user's own: Python that offers `fabrics = {name: builder}`,
-a fabric as JSON, or the cables of a network as CSV (`imported`).
+The name is one of `topologies/*.py`, or a path to a file of the user's own: Python that offers
+`fabrics = {name: builder}`, a fabric as JSON, or the cables of a network as CSV (`imported`).
 """
 
 import inspect
@@ -21,7 +21,9 @@ from .shipped import Builder, builder_of
 
 @dataclass(frozen=True)
 class Needs:
-    """What a job asks of a fabric that leaves it open: GPUs, those of one server, bit/s of a network card; 0: it says nothing."""
+    """What a job asks of a fabric that leaves it open: GPUs, those of one server, bit/s of a
+    network card; 0: it says nothing.
+    """
 
     gpus: int = 0
     server: int = 0
@@ -32,13 +34,17 @@ class Needs:
         return parse_fabric(spec, self.gpus, server=self.server, nic=self.nic)
 
 
-def parse_fabric(spec: str, hosts: int = 0, least: int = SMALLEST, *, server: int = 0, nic: float = 0.0) -> Fabric:
-    """The fabric that `spec` names: `NAME[,KEY=VALUE...]`, `FILE.py[:NAME][,KEY=VALUE...]`, `FILE.csv[,...]` or a `.json` file.
+def parse_fabric(
+    spec: str, hosts: int = 0, least: int = SMALLEST, *, server: int = 0, nic: float = 0.0
+) -> Fabric:
+    """The fabric that `spec` names: `NAME[,KEY=VALUE...]`, `FILE.py[:NAME][,KEY=VALUE...]`,
+    `FILE.csv[,...]` or a `.json` file.
 
-    Rates and times carry their unit, `delay=10ms`: what a builder takes as text (`takes_text`) reaches it as it was written.
-    Where the spec says nothing of size, the fabric is given room for `hosts` GPUs, and for `least` anyhow, by its builder's own
-    `room`; 0: its own default. Fabrics whose racks are servers get servers of `server` GPUs; 0: eight.
-    Where it says nothing of `rate` and the usual one is the builder's default, network cards have `nic` (bit/s); 0: the usual.
+    Rates and times carry their unit, `delay=10ms`: what a builder takes as text (`takes_text`)
+    reaches it as it was written. Where the spec says nothing of size, the fabric is given room for
+    `hosts` GPUs, and for `least` anyhow, by its builder's own `room`; 0: its own default. Fabrics
+    whose racks are servers get servers of `server` GPUs; 0: eight. Where it says nothing of `rate`
+    and the usual one is the builder's default, network cards have `nic` (bit/s); 0: the usual.
     """
     if (head := head_of(spec)).endswith(".json"):
         return _from_file(head)
@@ -80,7 +86,9 @@ def _builder(head: str) -> Builder:
 
 
 def _room(builder: Callable[..., Fabric]) -> Room | None:
-    """How the builder is sized: its own way, or by `shape_for` where it takes pods, tors and gpus."""
+    """How the builder is sized: its own way, or by `shape_for` where it takes pods, tors and
+    gpus.
+    """
     return getattr(builder, "room", shape_for if set(SHAPE) <= set(by_signature(builder)) else None)
 
 

@@ -2,8 +2,24 @@
 
 from .circuits import Circuit, Circuits, Demand, Rewire, clashes, joined, optical_paths
 from .planes import light, planes, regions
-from .planner import IN_FLIGHT, Decision, RewireRecord, Timing, changed_cables, intend, refuse_disconnection
-from .policies import DEFAULT_SLOT, GRANULARITIES, POLICIES, CircuitPolicy, Policy, completion, parse_policy
+from .planner import (
+    IN_FLIGHT,
+    Decision,
+    RewireRecord,
+    Timing,
+    changed_cables,
+    intend,
+    refuse_disconnection,
+)
+from .policies import (
+    DEFAULT_SLOT,
+    GRANULARITIES,
+    POLICIES,
+    CircuitPolicy,
+    Policy,
+    completion,
+    parse_policy,
+)
 
 __all__ = [
     "DEFAULT_SLOT", "GRANULARITIES", "IN_FLIGHT", "POLICIES", "Circuit", "CircuitPolicy",

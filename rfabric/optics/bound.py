@@ -1,14 +1,17 @@
-"""How fast a demand could be sent at best: bounds that no plan of circuits on the same hardware can beat.
+"""How fast a demand could be sent at best: bounds that no plan of circuits on the same hardware can
+beat.
 
     maximise  L = 1 / T
-    so that   every rack's traffic, L times the demand, flows from rack to rack over circuits and cables as a fluid,
+    so that   every rack's traffic, L times the demand, flows from rack to rack over circuits and
+              cables as a fluid,
               a circuit carries its rate each way, a cable its own,
               at a rack the circuits of a plane add up to one at most,
               and no network card sends or receives longer than T
 
-Circuits are fractions: a bound on everything, also on plans that rewire without delay all the time. With whole circuits
-(`whole=True`, a mixed-integer program) it is the best that one setting of the switches can do. HiGHS solves both. Where the
-program would be too large (MOST_VARIABLES) the cuts around each rack are the bound: bytes out (or in) over all that leaves it.
+Circuits are fractions: a bound on everything, also on plans that rewire without delay all the time.
+With whole circuits (`whole=True`, a mixed-integer program) it is the best that one setting of the
+switches can do. HiGHS solves both. Where the program would be too large (MOST_VARIABLES) the cuts
+around each rack are the bound: bytes out (or in) over all that leaves it.
 """
 
 from dataclasses import dataclass
@@ -27,14 +30,20 @@ MOST_VARIABLES = 30_000  # HiGHS takes some seconds for them on one core
 
 @dataclass(frozen=True)
 class Bound:
-    """The least seconds a demand can take, and what says so: `nic`, `cut`, `lp`, `milp` or `nothing` (no demand)."""
+    """The least seconds a demand can take, and what says so: `nic`, `cut`, `lp`, `milp` or
+    `nothing` (no demand).
+    """
 
     seconds: float
     why: str
 
 
-def bound(fabric: Fabric, demand: Demand, *, whole: bool = False, most: int = MOST_VARIABLES) -> Bound:
-    """The least time in which this fabric's hardware can send `demand`; the best of the bounds that apply."""
+def bound(
+    fabric: Fabric, demand: Demand, *, whole: bool = False, most: int = MOST_VARIABLES
+) -> Bound:
+    """The least time in which this fabric's hardware can send `demand`; the best of the bounds that
+    apply.
+    """
     if demand.idle and not demand.floor:
         return Bound(0.0, "nothing")
     found = [Bound(demand.floor, "nic"), Bound(cut_seconds(fabric, demand), "cut")]
@@ -45,13 +54,17 @@ def bound(fabric: Fabric, demand: Demand, *, whole: bool = False, most: int = MO
 
 
 def fluid_seconds(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
-    """The least time under these circuits, every rack's traffic split at will over all ways; inf where no way leads."""
+    """The least time under these circuits, every rack's traffic split at will over all ways; inf
+    where no way leads.
+    """
     program = _Program(fabric, demand)
     return max(program.seconds(lit=circuits), demand.floor) if not demand.idle else demand.floor
 
 
 def cut_seconds(fabric: Fabric, demand: Demand) -> float:
-    """What leaves or enters each rack over the rate of all its cables to other switches, the slowest rack."""
+    """What leaves or enters each rack over the rate of all its cables to other switches, the
+    slowest rack.
+    """
     able = thin_rates(fabric) + _optical_rates(fabric).sum(0)
     rows, columns, sent = demand.sent
     busier = np.maximum(*(np.bincount(ends, sent, minlength=len(able)) for ends in (rows, columns)))
@@ -72,9 +85,12 @@ def _optical_rates(fabric: Fabric) -> np.ndarray:
 
 
 class _Program:
-    """The linear program as sparse matrices. Columns: L; flow of each source on each arc; circuits of each class and pair.
+    """The linear program as sparse matrices.
 
-    Planes that join the same racks at the same rates are a class. Rates are in units of the fastest, bytes of the largest.
+    Columns: L; flow of each source on each arc; circuits of each class and pair.
+
+    Planes that join the same racks at the same rates are a class. Rates are in units of the
+    fastest, bytes of the largest.
     """
 
     def __init__(self, fabric: Fabric, demand: Demand):
@@ -109,7 +125,8 @@ class _Program:
         self.tail, self.head = every // self.nodes, every % self.nodes
         self.cable = np.zeros(len(every))
         self.cable[np.searchsorted(every, codes)] = fixed
-        self.arc_of = np.searchsorted(every, pair_codes).reshape(2, len(self.pairs))  # of each pair, both directions
+        # of each pair, both directions
+        self.arc_of = np.searchsorted(every, pair_codes).reshape(2, len(self.pairs))
         self.racks = racks
 
     def seconds(self, whole: bool = False, lit: Circuits | None = None) -> float:
@@ -134,7 +151,9 @@ class _Program:
         return float(transfer_seconds(self.scale, self.unit * done.x[0]))
 
     def _conservation(self):
-        """For each source and each node but itself: what comes in less what goes out is L times what the node wants."""
+        """For each source and each node but itself: what comes in less what goes out is L times
+        what the node wants.
+        """
         from scipy.sparse import coo_array
 
         arcs, sources = len(self.tail), len(self.sources)
@@ -144,10 +163,15 @@ class _Program:
         values = np.concatenate((np.ones(len(s)), -np.ones(len(s))))
         columns = np.tile(column, 2)
         wants = np.flatnonzero(self.wanted.ravel())
-        rows, columns = np.concatenate((rows, wants)), np.concatenate((columns, np.zeros(len(wants), np.int64)))
+        rows, columns = (
+            np.concatenate((rows, wants)),
+            np.concatenate((columns, np.zeros(len(wants), np.int64))),
+        )
         values = np.concatenate((values, -self.wanted.ravel()[wants]))
         keep = rows % self.nodes != self.start[rows // self.nodes]
-        return coo_array((values[keep], (rows[keep], columns[keep])), shape=(sources * self.nodes, self.size)).tocsr()
+        return coo_array(
+            (values[keep], (rows[keep], columns[keep])), shape=(sources * self.nodes, self.size)
+        ).tocsr()
 
     def _capacity(self, lit: Circuits | None):
         """Each arc carries at most its cables and its circuits."""

@@ -1,12 +1,16 @@
-"""The checker beside planner and routing: does every demanded pair arrive, in an epoch and while a rewire is under way?
+"""The checker beside planner and routing: does every demanded pair arrive, in an epoch and while a
+rewire is under way?
 
-faults          every circuit on cabled ports of one OCS, no port twice; every rule out of a cabled port; a packet of every
-                pair, walked from switch to switch by the rules, arrives, passes no switch twice, and is not dropped
-faults_during   the same while circuits that change are dark, for the pairs that are not held: whose way, before and after,
-                avoids them; their packets arrive by the old rules and by the new ones
+faults         every circuit on cabled ports of one OCS, no port twice; every rule out of a cabled
+               port; a packet of every
+               pair, walked from switch to switch by the rules, arrives, passes no switch twice, and
+               is not dropped
+faults_during  the same while circuits that change are dark, for the pairs that are not held: whose
+               way, before and after,
+               avoids them; their packets arrive by the old rules and by the new ones
 
-Pairs that take several ways at once (`split`) are walked once a way, by the rules that would lead along it, and are held where one
-of their ways is dark.
+Pairs that take several ways at once (`split`) are walked once a way, by the rules that would lead
+along it, and are held where one of their ways is dark.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +27,9 @@ from .planner import changed_cables
 Pair = tuple[str, str]
 
 
-def faults(fabric: Fabric, circuits: Circuits, pairs: Iterable[Pair], routing: Routing = ECMP) -> list[str]:
+def faults(
+    fabric: Fabric, circuits: Circuits, pairs: Iterable[Pair], routing: Routing = ECMP
+) -> list[str]:
     """What is wrong in one epoch, in words; [] where nothing is."""
     try:
         circuits.check(fabric)
@@ -39,11 +45,17 @@ def faults(fabric: Fabric, circuits: Circuits, pairs: Iterable[Pair], routing: R
 def faults_during(
     fabric: Fabric, old: Circuits, new: Circuits, pairs: Iterable[Pair], routing: Routing = ECMP
 ) -> tuple[list[Pair], list[str]]:
-    """The pairs that are held while `old` becomes `new`, and what is wrong for the others meanwhile."""
+    """The pairs that are held while `old` becomes `new`, and what is wrong for the others
+    meanwhile.
+    """
     cables = changed_cables(fabric, Rewire.between(old, new))
     pairs = list(pairs)
     ways = [_ways(fabric, circuits, pairs, routing) for circuits in (old, new)]
-    held = [pair for pair, *both in zip(pairs, *ways, strict=True) if any(_crosses(some, cables) for some in both)]
+    held = [
+        pair
+        for pair, *both in zip(pairs, *ways, strict=True)
+        if any(_crosses(some, cables) for some in both)
+    ]
     flowing = sorted(set(pairs) - set(held))
     lit = Circuits(old.items & new.items)
     return held, [
@@ -54,29 +66,43 @@ def faults_during(
     ]
 
 
-def _ways(fabric: Fabric, circuits: Circuits, pairs: Sequence[Pair], routing: Routing) -> list[list[tuple[int, ...]]]:
+def _ways(
+    fabric: Fabric, circuits: Circuits, pairs: Sequence[Pair], routing: Routing
+) -> list[list[tuple[int, ...]]]:
     """The directed links of every way of each pair; [] where nothing connects it."""
     routes = routes_of(fabric, circuits, routing)
     if routing.scheme != SPLIT:
         routes.ask(pairs)
         return [[links] if links else [] for links in (routes.links(*pair) for pair in pairs)]
-    src, dst = np.array([[fabric.host_index[host] for host in pair] for pair in pairs], dtype=np.int64).reshape(-1, 2).T
+    src, dst = (
+        np.array([[fabric.host_index[host] for host in pair] for pair in pairs], dtype=np.int64)
+        .reshape(-1, 2)
+        .T
+    )
     found = split(routes.choices, src, dst)
-    links = [tuple(way.tolist()) for way in np.split(found.links, found.offsets[1:-1])][: len(found.share)]
+    links = [tuple(way.tolist()) for way in np.split(found.links, found.offsets[1:-1])][
+        : len(found.share)
+    ]
     return [links[begin:end] for begin, end in zip(found.first[:-1], found.first[1:], strict=True)]
 
 
 def _ruled(
     fabric: Fabric, circuits: Circuits, pairs: Sequence[Pair], routing: Routing
 ) -> Iterator[tuple[Sequence[Pair], list[Rule]]]:
-    """Pairs and the rules that lead them; of pairs with several ways once with the first of each, once with the second, ..."""
+    """Pairs and the rules that lead them; of pairs with several ways once with the first of each,
+    once with the second, ...
+    """
     if routing.scheme != SPLIT:
         yield pairs, routes_of(fabric, circuits, routing).rules(pairs)
         return
     routes, ways = routes_of(fabric, circuits), _ways(fabric, circuits, pairs, routing)
     below = routes.rules(())
     for turn in range(max(map(len, ways), default=0)):
-        some = [(pair, found[turn]) for pair, found in zip(pairs, ways, strict=True) if len(found) > turn]
+        some = [
+            (pair, found[turn])
+            for pair, found in zip(pairs, ways, strict=True)
+            if len(found) > turn
+        ]
         rules = [rule for pair, links in some for rule in routes.rules_along(*pair, links)]
         yield [pair for pair, _ in some], below + rules
     yield [pair for pair, found in zip(pairs, ways, strict=True) if not found], below
@@ -89,17 +115,24 @@ def _crosses(ways: Sequence[tuple[int, ...]], cables: frozenset[int]) -> bool:
 
 def _bad_ports(fabric: Fabric, rules: Sequence[Rule]) -> list[str]:
     bad = [rule for rule in rules if Port(rule.switch, rule.out) not in fabric.peer]
-    return [f"rule {rule.match} of {rule.switch} sends out of port {rule.out}, which has no cable" for rule in bad]
+    return [
+        (f"rule {rule.match} of {rule.switch} sends out of port {rule.out}, which has no cable")
+        for rule in bad
+    ]
 
 
-def _lost(fabric: Fabric, rules: Sequence[Rule], circuits: Circuits, pairs: Iterable[Pair]) -> list[str]:
+def _lost(
+    fabric: Fabric, rules: Sequence[Rule], circuits: Circuits, pairs: Iterable[Pair]
+) -> list[str]:
     table = {(rule.switch, rule.match): rule.out for rule in rules}
     cross = {a: b for c in circuits for a, b in ((c.a, c.b), (c.b, c.a))}
     walked = ((pair, _walk(fabric, table, cross, *pair)) for pair in pairs)
     return [f"{src} -> {dst}: {what}" for (src, dst), what in walked if what]
 
 
-def _walk(fabric: Fabric, table: dict[tuple, int], cross: dict[Port, Port], src: str, dst: str) -> str:
+def _walk(
+    fabric: Fabric, table: dict[tuple, int], cross: dict[Port, Port], src: str, dst: str
+) -> str:
     """'' when a packet arrives, else where it is dropped or meets a packet switch again."""
     port, seen = fabric.ports[src][0], set()
     while True:

@@ -1,6 +1,7 @@
 """What the OCSes connect now.
 
-A Circuit joins two ports of one OCS, Circuits are a matching, a Rewire leads from one set of circuits to the next.
+A Circuit joins two ports of one OCS, Circuits are a matching, a Rewire leads from one set of
+circuits to the next.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,10 @@ from ..routing.ways import Entries
 
 
 class Circuit(NamedTuple):
-    """Two ports of one OCS, joined both ways; stored in ascending port order. Prints as `a1:3-a1:7`."""
+    """Two ports of one OCS, joined both ways; stored in ascending port order.
+
+    Prints as `a1:3-a1:7`.
+    """
 
     a: Port
     b: Port
@@ -30,7 +34,9 @@ class Circuit(NamedTuple):
     def of(cls, a: Port, b: Port) -> "Circuit":
         """The circuit between two ports; they must differ and belong to one switch."""
         if a.node != b.node or a == b:
-            raise RFabricError(f"circuit {a}-{b}: a circuit joins two different ports of one switch")
+            raise RFabricError(
+                f"circuit {a}-{b}: a circuit joins two different ports of one switch"
+            )
         return cls(a, b) if a < b else cls(b, a)
 
     @classmethod
@@ -51,7 +57,9 @@ class Circuits:
         object.__setattr__(self, "items", frozenset(self.items))
         if len({port for circuit in self.items for port in circuit}) < 2 * len(self.items):
             port, holder, late = clashes(self.items)[0]
-            raise RFabricError(f"port {port} is already in circuit {holder}; tear it down before {late}")
+            raise RFabricError(
+                f"port {port} is already in circuit {holder}; tear it down before {late}"
+            )
 
     def __repr__(self) -> str:
         return f"<Circuits: {len(self.items)} lit>"
@@ -80,18 +88,23 @@ class Circuits:
     def check(self, fabric: Fabric) -> "Circuits":
         """Self, when every port is a cabled port of an OCS of `fabric`; else an RFabricError."""
         if "ocs ports" not in fabric.memo:
-            fabric.memo["ocs ports"] = {port for node in fabric.ocses for port in fabric.ports[node.name]}
+            fabric.memo["ocs ports"] = {
+                port for node in fabric.ocses for port in fabric.ports[node.name]
+            }
         ports = fabric.memo["ocs ports"]
         if all(a in ports and b in ports for a, b in self.items):
             return self
         for circuit in self:
             node = fabric.node.get(circuit.a.node)
             if node is None or node.kind != "ocs":
-                raise RFabricError(f"circuit {circuit}: {circuit.a.node} is not an OCS of {fabric.name}")
+                raise RFabricError(
+                    f"circuit {circuit}: {circuit.a.node} is not an OCS of {fabric.name}"
+                )
             for port in circuit:
                 if port not in fabric.peer:
                     raise RFabricError(
-                        f"circuit {circuit}: no cable at {port}; {node.name} has {len(fabric.ports[node.name])}"
+                        f"circuit {circuit}: no cable at {port}; {node.name} has "
+                        f"{len(fabric.ports[node.name])}"
                     )
         return self
 
@@ -105,10 +118,14 @@ class Circuits:
 
     @classmethod
     def from_json(cls, data: Iterable[str]) -> "Circuits":
-        """Read what `to_json` wrote; RFabricError for text that is no circuit, or one listed twice."""
+        """Read what `to_json` wrote; RFabricError for text that is no circuit, or one listed
+        twice.
+        """
         circuits = [Circuit.parse(text) for text in data]
         if len(set(circuits)) != len(circuits):
-            raise RFabricError(f"circuit {next(c for c in circuits if circuits.count(c) > 1)} is listed twice")
+            raise RFabricError(
+                f"circuit {next(c for c in circuits if circuits.count(c) > 1)} is listed twice"
+            )
         return cls(frozenset(circuits))
 
 
@@ -146,7 +163,9 @@ class Rewire:
 
     @classmethod
     def from_json(cls, data: Mapping) -> "Rewire":
-        """Read what `to_json` wrote, other keys beside it or not; RFabricError for what no circuit is."""
+        """Read what `to_json` wrote, other keys beside it or not; RFabricError for what no circuit
+        is.
+        """
         return cls(*(Circuits.from_json(data[key]) for key in ("circuits_down", "circuits_up")))
 
     def __bool__(self) -> bool:
@@ -160,15 +179,18 @@ class Rewire:
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """Bytes between racks over a `window` (s): `sent`, given as a matrix (racks x racks, from rack i to rack j) or its entries.
+    """Bytes between racks over a `window` (s): `sent`, given as a matrix (racks x racks, from rack
+    i to rack j) or its entries.
 
-    Few of thousands of racks send to each other: the entries are kept, and `bytes` makes the matrix anew for who wants to see it.
-    `window` is the time the phase that sends them is predicted to keep this demand, `inf` when nobody knows.
-    `phase` names it (`generation`, `training`, `weight_sync` or what the trace says). `floor` (s) is what the busiest network
-    card needs for it: no circuits make it shorter, so what goes below is not worth a rewire. `lead` (s) is what is computed
-    before the first of it is sent: so much of a rewire is hidden. Of what is to come `follows` says how many places before it in
-    line, behind what is in flight, stands each that it waits for (none: it waits for nothing that is sent), and `ahead` (s) how
-    long after they have all ended, or from now, it begins.
+    Few of thousands of racks send to each other: the entries are kept, and `bytes` makes the matrix
+    anew for who wants to see it. `window` is the time the phase that sends them is predicted to
+    keep this demand, `inf` when nobody knows. `phase` names it (`generation`, `training`,
+    `weight_sync` or what the trace says). `floor` (s) is what the busiest network card needs for
+    it: no circuits make it shorter, so what goes below is not worth a rewire. `lead` (s) is what is
+    computed before the first of it is sent: so much of a rewire is hidden. Of what is to come
+    `follows` says how many places before it in line, behind what is in flight, stands each that it
+    waits for (none: it waits for nothing that is sent), and `ahead` (s) how long after they have
+    all ended, or from now, it begins.
     """
 
     racks: tuple[str, ...]
@@ -188,12 +210,16 @@ class Demand:
                 raise RFabricError(f"demand {name} {getattr(self, name)} s must be finite and >= 0")
         for places in self.follows:
             if places < 1:
-                raise RFabricError(f"demand follows what stands {places} places before it: at least 1, or none")
+                raise RFabricError(
+                    f"demand follows what stands {places} places before it: at least 1, or none"
+                )
 
     def _entries(self, matrix: np.ndarray) -> Entries:
         n = len(self.racks)
         if matrix.shape != (n, n) or not np.isfinite(matrix).all() or (matrix < 0).any():
-            raise RFabricError(f"demand must be {n} x {n} finite, non-negative bytes; got shape {matrix.shape}")
+            raise RFabricError(
+                f"demand must be {n} x {n} finite, non-negative bytes; got shape {matrix.shape}"
+            )
         return Entries.of(matrix)
 
     @classmethod
@@ -224,9 +250,13 @@ class Demand:
 
     @cached_property
     def joint(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(rack, higher rack, what the busier direction sends) of racks that send to each other; by rack, then the other."""
+        """(rack, higher rack, what the busier direction sends) of racks that send to each other; by
+        rack, then the other.
+        """
         n, (rows, columns, sent) = len(self.racks), self.sent
-        codes, which = np.unique(np.minimum(rows, columns) * n + np.maximum(rows, columns), return_inverse=True)
+        codes, which = np.unique(
+            np.minimum(rows, columns) * n + np.maximum(rows, columns), return_inverse=True
+        )
         busier = np.zeros(len(codes))
         np.maximum.at(busier, which, sent)
         return codes // n, codes % n, busier
@@ -239,15 +269,21 @@ class Demand:
 
 
 def together(demands: Sequence[Demand]) -> Demand:
-    """What several demands ask at once; its window is the longest, its lead the shortest, its floor the highest of them."""
+    """What several demands ask at once; its window is the longest, its lead the shortest, its floor
+    the highest of them.
+    """
     first, *others = demands
     if not others:
         return first
     columns = (np.concatenate(column) for column in zip(*(d.sent for d in demands), strict=True))
     return Demand(
-        first.racks, Entries.summed(*columns, len(first.racks)), max(d.window for d in demands), first.phase,
-        max(d.floor for d in demands), min(d.lead for d in demands),
-    )  # fmt: skip
+        first.racks,
+        Entries.summed(*columns, len(first.racks)),
+        max(d.window for d in demands),
+        first.phase,
+        max(d.floor for d in demands),
+        min(d.lead for d in demands),
+    )
 
 
 def joined(fabric: Fabric, circuits: Iterable[Circuit]) -> dict[frozenset[str], int]:

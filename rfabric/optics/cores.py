@@ -4,9 +4,10 @@
            : :  : :
          c1     c2   every set of pairs in which no pod stands more than `tors` times can be dealt
 
-Why it always works (Petersen 1891, Koenig 1916): walk the pairs along closed tours and each pod is left as often as entered,
-at most tors/2 times; left and entered sides form a bipartite graph of that degree, whose edges take as many colours;
-pairs of one colour meet a pod twice at most, so a core with a share of 2q cables carries q colours.
+Why it always works (Petersen 1891, Koenig 1916): walk the pairs along closed tours and each pod is
+left as often as entered, at most tors/2 times; left and entered sides form a bipartite graph of
+that degree, whose edges take as many colours; pairs of one colour meet a pod twice at most, so a
+core with a share of 2q cables carries q colours.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,9 @@ def cores_of(pairs: Sequence[Edge], cables: int, cores: int) -> list[int]:
 
 
 def _oriented(pairs: Sequence[Edge]) -> list[Edge]:
-    """The pairs, each turned so that every pod is left and entered equally often, give or take one."""
+    """The pairs, each turned so that every pod is left and entered equally often, give or take
+    one.
+    """
     edges = [*pairs, *_evening(pairs)]
     at: dict[int, list[int]] = {}
     for i, (a, b) in enumerate(edges):
@@ -44,7 +47,9 @@ def _oriented(pairs: Sequence[Edge]) -> list[Edge]:
 
 
 def _evening(pairs: Sequence[Edge]) -> list[Edge]:
-    """Pairs of the pods that stand in an odd number of pairs: with them every pod stands in an even number."""
+    """Pairs of the pods that stand in an odd number of pairs: with them every pod stands in an even
+    number.
+    """
     count: dict[int, int] = {}
     for pair in pairs:
         for pod in pair:
@@ -54,7 +59,9 @@ def _evening(pairs: Sequence[Edge]) -> list[Edge]:
 
 
 def _coloured(edges: Sequence[Edge], colours: int) -> list[int]:
-    """A colour for each directed edge: none twice out of a pod, none twice into one (Koenig, by alternating chains)."""
+    """A colour for each directed edge: none twice out of a pod, none twice into one (Koenig, by
+    alternating chains).
+    """
     colour = [-1] * len(edges)
     used: dict[tuple[str, int], dict[int, int]] = {}  # by side and pod: colour -> edge
     for i, (a, b) in enumerate(edges):
@@ -68,8 +75,12 @@ def _coloured(edges: Sequence[Edge], colours: int) -> list[int]:
     return colour
 
 
-def _flip(edges: Sequence[Edge], colour: list[int], used: dict, at: tuple[str, int], a: int, b: int) -> None:
-    """Swap colours `a` and `b` along the chain that begins at a place where `a` is used and `b` is free."""
+def _flip(
+    edges: Sequence[Edge], colour: list[int], used: dict, at: tuple[str, int], a: int, b: int
+) -> None:
+    """Swap colours `a` and `b` along the chain that begins at a place where `a` is used and `b` is
+    free.
+    """
     chain, want = [], a
     while want in used[at]:
         edge = used[at][want]

@@ -1,15 +1,17 @@
-"""What stages that send at once may expect of a set of circuits: how long each takes, and what a rewire would change.
+"""What stages that send at once may expect of a set of circuits: how long each takes, and what a
+rewire would change.
 
-    seconds[i, l]    what stage i asks of directed link l: its bytes there over the link's rate
-    alone            its busiest link, or `least`, whichever is longer
-    ends             beside the others: on each of its links what all of them ask, of each at most as much as stage i itself
-                     (equal shares: who asks less has gone before), the busiest of its links
+    seconds[i, l]  what stage i asks of directed link l: its bytes there over the link's rate
+    alone          its busiest link, or `least`, whichever is longer
+    ends           beside the others: on each of its links what all of them ask, of each at most as
+                   much as stage i itself
+                   (equal shares: who asks less has gone before), the busiest of its links
 
-What comes is told of as well (`Prospect`), and when (`Begins`): what is dark as it wants to send keeps it waiting, and it gains by
-circuits lit before only what a rewire of its own would cost it.
+What comes is told of as well (`Prospect`), and when (`Begins`): what is dark as it wants to send
+keeps it waiting, and it gains by circuits lit before only what a rewire of its own would cost it.
 
-An outlook is made of rack demands, split evenly over equal ways (what a controller knows), or of the ways that routing chose for
-every flow (what a world knows).
+An outlook is made of rack demands, split evenly over equal ways (what a controller knows), or of
+the ways that routing chose for every flow (what a world knows).
 """
 
 from collections.abc import Sequence
@@ -29,10 +31,11 @@ SLIGHT = 0.01  # of what all gain: where the last ends later by less, they gain 
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """What a stage still sends, flow by flow: CSR ways (`offsets`, directed `links`), bytes, and the `kind` of each flow.
+    """What a stage still sends, flow by flow: CSR ways (`offsets`, directed `links`), bytes, and
+    the `kind` of each flow.
 
-    Kinds (labels of collectives) follow one another, so that their times add up. A flow on a link beyond the fabric's has no way;
-    one of several ways stands here once a way.
+    Kinds (labels of collectives) follow one another, so that their times add up. A flow on a link
+    beyond the fabric's has no way; one of several ways stands here once a way.
     """
 
     offsets: np.ndarray
@@ -43,7 +46,9 @@ class Load:
 
 @dataclass(frozen=True, eq=False)
 class Outlook:
-    """float64 `seconds[stages, directed links]` and `least[stages]`, s: inf for a stage that has no way."""
+    """float64 `seconds[stages, directed links]` and `least[stages]`, s: inf for a stage that has no
+    way.
+    """
 
     seconds: np.ndarray
     least: np.ndarray
@@ -59,7 +64,9 @@ class Outlook:
             if np.isinf(load).any():
                 least[i] = NEVER
                 continue
-            on_links = np.bincount(lit.links, np.repeat(load, np.diff(lit.offsets)), minlength=len(rate))
+            on_links = np.bincount(
+                lit.links, np.repeat(load, np.diff(lit.offsets)), minlength=len(rate)
+            )
             seconds[i], least[i] = transfer_seconds(on_links, rate), demand.floor
         return cls(seconds, least)
 
@@ -76,7 +83,9 @@ class Outlook:
             sizes, kinds = np.repeat(load.size, counts), np.repeat(load.kind, counts)
             for kind in np.unique(load.kind):
                 some = kinds == kind
-                asked = transfer_seconds(np.bincount(load.links[some], sizes[some], minlength=len(rate)), rate)
+                asked = transfer_seconds(
+                    np.bincount(load.links[some], sizes[some], minlength=len(rate)), rate
+                )
                 seconds[i] += asked
                 least[i] += asked.max(initial=0.0)
         return cls(seconds, least)
@@ -92,9 +101,12 @@ class Outlook:
         return self._beside(np.ones((len(self.least), len(self.least))))
 
     def ends_from(self, begins: np.ndarray) -> np.ndarray:
-        """Seconds until each stage ends when it begins after so many: float64[stages]. They share links while both send.
+        """Seconds until each stage ends when it begins after so many: float64[stages].
 
-        Of a stage that began before, another meets what is left as it begins itself, where each sends evenly till its end.
+        They share links while both send.
+
+        Of a stage that began before, another meets what is left as it begins itself, where each
+        sends evenly till its end.
         """
         ends = begins + self.ends
         if (begins == begins[:1]).all():
@@ -106,7 +118,9 @@ class Outlook:
         return ends
 
     def _beside(self, left: np.ndarray) -> np.ndarray:
-        """Seconds of each stage beside the others; `left[i, j]`: the share that i still has to send as j begins."""
+        """Seconds of each stage beside the others; `left[i, j]`: the share that i still has to send
+        as j begins.
+        """
         found = self.least.copy()
         for i, own in enumerate(self.seconds):
             used = own > 0
@@ -117,9 +131,12 @@ class Outlook:
 
 @dataclass(frozen=True, eq=False)
 class Begins:
-    """When stages send their first byte. float64 `now`: s from now, of those that send or ask, in line; of those to come behind
-    them `follows`: the places in line of the stages it waits for, `ahead`: s from the end of them all, or from now where there are
-    none, until it begins, and `lead`: s from then on to its first byte.
+    """When stages send their first byte.
+
+    float64 `now`: s from now, of those that send or ask, in line; of those to come behind
+    them `follows`: the places in line of the stages it waits for, `ahead`: s from the end of them
+    all, or from now where there are none, until it begins, and `lead`: s from then on to its first
+    byte.
     """
 
     now: np.ndarray
@@ -131,13 +148,17 @@ class Begins:
     def of(cls, demands: Sequence[Demand], coming: Sequence[Demand]) -> "Begins":
         """In line stand first `demands`, then what is `coming`."""
         places = range(len(demands), len(demands) + len(coming))
-        follows = tuple(tuple(i - k for k in d.follows if k <= i) for i, d in zip(places, coming, strict=True))
+        follows = tuple(
+            tuple(i - k for k in d.follows if k <= i) for i, d in zip(places, coming, strict=True)
+        )
         ahead, lead = ([getattr(d, name) for d in coming] for name in ("ahead", "lead"))
         return cls(np.array([d.lead for d in demands]), np.array(ahead), np.array(lead), follows)
 
-    def ends(self, now: np.ndarray, seconds: np.ndarray, waits: np.ndarray | float = 0.0) -> np.ndarray:
-        """When each stage to come has sent everything, which takes it `seconds`, where those in flight end after `now` s and it
-        cannot send before `waits` s: float64[coming], s from now.
+    def ends(
+        self, now: np.ndarray, seconds: np.ndarray, waits: np.ndarray | float = 0.0
+    ) -> np.ndarray:
+        """When each stage to come has sent everything, which takes it `seconds`, where those in
+        flight end after `now` s and it cannot send before `waits` s: float64[coming], s from now.
         """
         line, waits = now.tolist(), np.broadcast_to(waits, seconds.shape)
         for ahead, lead, before, takes, wait in zip(
@@ -148,7 +169,9 @@ class Begins:
         return np.array(line[len(now) :])
 
     def waited(self, line: np.ndarray) -> np.ndarray:
-        """When what each stage to come waits for has ended, where those in `line` end after so many s: float64[coming]."""
+        """When what each stage to come waits for has ended, where those in `line` end after so many
+        s: float64[coming].
+        """
         return np.array([max((line[i] for i in before), default=0.0) for before in self.follows])
 
 
@@ -172,45 +195,62 @@ class Prospect:
 
 @dataclass(frozen=True)
 class Gain:
-    """Seconds that all in flight and to come end sooner in all; `later`: how many of them are of what comes."""
+    """Seconds that all in flight and to come end sooner in all; `later`: how many of them are of
+    what comes.
+    """
 
     seconds: float
     later: float = 0.0
 
 
-def ends_after(before: Outlook, after: Outlook, leads: np.ndarray, cables: np.ndarray, dark: float) -> np.ndarray:
-    """Seconds from now until each stage ends, when cables of the mask are dark for `dark` s, then `after` holds: float64[stages].
+def ends_after(
+    before: Outlook, after: Outlook, leads: np.ndarray, cables: np.ndarray, dark: float
+) -> np.ndarray:
+    """Seconds from now until each stage ends, when cables of the mask are dark for `dark` s, then
+    `after` holds: float64[stages].
 
-    `leads`: when each begins to send. Stages whose flows cross a cable that goes dark stand still meanwhile, others go on.
+    `leads`: when each begins to send. Stages whose flows cross a cable that goes dark stand still
+    meanwhile, others go on.
     """
     waits = dark * (_crosses(before, cables) | _crosses(after, cables))
     return after.ends_from(np.maximum(leads, waits))
 
 
 def gained(now: np.ndarray, then: np.ndarray) -> float:
-    """Seconds that stages sending at once end sooner in all, where they end after `then` instead of `now` seconds.
+    """Seconds that stages sending at once end sooner in all, where they end after `then` instead of
+    `now` seconds.
 
-    Where the last of them ends later, and not just slightly, nothing is gained: its delay counts (negative). -inf where one has no
-    way then, inf where one has none now.
+    Where the last of them ends later, and not just slightly, nothing is gained: its delay counts
+    (negative). -inf where one has no way then, inf where one has none now.
     """
     if np.isinf(then).any():
         return -NEVER
     if np.isinf(now).any():
         return NEVER
-    return _unless_last(float((now - then).sum()), float(now.max(initial=0.0) - then.max(initial=0.0)))
+    return _unless_last(
+        float((now - then).sum()), float(now.max(initial=0.0) - then.max(initial=0.0))
+    )
 
 
 def _unless_last(total: float, last: float) -> float:
-    """What all gain, `total` s, where the last of them gains `last` s: a delay of the last is a delay of all."""
+    """What all gain, `total` s, where the last of them gains `last` s: a delay of the last is a
+    delay of all.
+    """
     return total if last >= -SLIGHT * total else min(total, last)
 
 
-def gain(before: Prospect, after: Prospect, begins: Begins, cables: np.ndarray, dark: float) -> Gain:
-    """What is `gained` by going dark for `dark` s on the cables of the mask, and having `after` from then on.
+def gain(
+    before: Prospect, after: Prospect, begins: Begins, cables: np.ndarray, dark: float
+) -> Gain:
+    """What is `gained` by going dark for `dark` s on the cables of the mask, and having `after`
+    from then on.
 
     What comes counts with what it adds to the end of the stages it follows.
     """
-    now, then = before.now.ends_from(begins.now), ends_after(before.now, after.now, begins.now, cables, dark)
+    now, then = (
+        before.now.ends_from(begins.now),
+        ends_after(before.now, after.now, begins.now, cables, dark),
+    )
     soon = gained(now, then)
     if np.isinf(soon) or not len(begins.lead):
         return Gain(soon)
@@ -233,16 +273,22 @@ def gain_later(before: Outlook, after: Outlook, leads: np.ndarray, dark: float) 
 
 
 def _suited(now: np.ndarray, then: np.ndarray, stake: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of stages to come under either circuits, where each may have those that suit it at the price of `stake` s.
+    """Seconds of stages to come under either circuits, where each may have those that suit it at
+    the price of `stake` s.
 
-    A rewire of their own costs what of the dark time is not hidden: no more is at stake. 0 where neither has a way.
+    A rewire of their own costs what of the dark time is not hidden: no more is at stake. 0 where
+    neither has a way.
     """
     none = np.isinf(now) & np.isinf(then)
-    return np.where(none, 0.0, np.minimum(now, then + stake)), np.where(none, 0.0, np.minimum(then, now + stake))
+    return np.where(none, 0.0, np.minimum(now, then + stake)), np.where(
+        none, 0.0, np.minimum(then, now + stake)
+    )
 
 
 def _left(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """float64[i, j]: what share stage i has left as j begins, sent evenly from begin to end; all if it never ends."""
+    """float64[i, j]: what share stage i has left as j begins, sent evenly from begin to end; all if
+    it never ends.
+    """
     lasts = np.where((ends > begins) & np.isfinite(ends), ends - begins, np.inf)[:, None]
     passed = np.where(np.isinf(lasts), 0.0, begins[None, :] - begins[:, None])
     return np.clip(1.0 - passed / lasts, 0.0, 1.0)

@@ -1,10 +1,11 @@
 """From "join these racks in this plane" to circuits of the OCSes on the way.
 
-In one plane of RFabric a ToR has one uplink, to its pod's aggregation OCS. Two ToRs of a pod are joined by one circuit there; two
-ToRs of different pods by three: aggregation, core, aggregation. There are as many cables to the core as ToRs in a pod, so
-every matching of ToRs can be lit; the up-cable is the ToR's own number, hence lighting one pair never moves another. Where a
-plane needs several core OCSes, `cores` says which pair crosses which. A fabric may hold OCSes that nothing joins (one per
-region): `regions` says which racks a plane can join at all.
+In one plane of RFabric a ToR has one uplink, to its pod's aggregation OCS. Two ToRs of a pod are
+joined by one circuit there; two ToRs of different pods by three: aggregation, core, aggregation.
+There are as many cables to the core as ToRs in a pod, so every matching of ToRs can be lit; the
+up-cable is the ToR's own number, hence lighting one pair never moves another. Where a plane needs
+several core OCSes, `cores` says which pair crosses which. A fabric may hold OCSes that nothing
+joins (one per region): `regions` says which racks a plane can join at all.
 """
 
 from collections.abc import Iterable
@@ -24,7 +25,9 @@ def planes(fabric: Fabric) -> list[int]:
 
 
 def light(fabric: Fabric, matchings: dict[int, Iterable[Pair]]) -> Circuits:
-    """The circuits that join, in each plane, the pairs of racks of its matching; each rack at most once a plane."""
+    """The circuits that join, in each plane, the pairs of racks of its matching; each rack at most
+    once a plane.
+    """
     circuits: list[Circuit] = []
     every = uplinks(fabric)
     for plane, pairs in matchings.items():
@@ -34,44 +37,59 @@ def light(fabric: Fabric, matchings: dict[int, Iterable[Pair]]) -> Circuits:
         far = [(a, b) for a, b in pairs if uplink[a].port.node != uplink[b].port.node]
         circuits += [Circuit.of(uplink[a].port, uplink[b].port) for a, b in near]
         if len(cores) > 1:
-            circuits += _through_cores(fabric, [(uplink[a].port, uplink[b].port) for a, b in sorted(far)], cores)
+            circuits += _through_cores(
+                fabric, [(uplink[a].port, uplink[b].port) for a, b in sorted(far)], cores
+            )
         else:
             circuits += [circuit for a, b in far for circuit in _join(uplink[a], uplink[b])]
     return Circuits(frozenset(circuits))
 
 
 def regions(fabric: Fabric) -> dict[int, dict[str, int]]:
-    """By plane and rack, the number of the optical network its uplink leads to: only racks of one number can be joined there."""
+    """By plane and rack, the number of the optical network its uplink leads to: only racks of one
+    number can be joined there.
+    """
     if "regions" not in fabric.memo:
-        fabric.memo["regions"] = {plane: _regions(fabric, racks) for plane, racks in uplinks(fabric).items()}
+        fabric.memo["regions"] = {
+            plane: _regions(fabric, racks) for plane, racks in uplinks(fabric).items()
+        }
     return fabric.memo["regions"]
 
 
 def _regions(fabric: Fabric, racks: dict[str, "Uplink"]) -> dict[str, int]:
-    """An OCS without a way up is an optical network of its own; those with one meet in the core, of one OCS or several."""
+    """An OCS without a way up is an optical network of its own; those with one meet in the core, of
+    one OCS or several.
+    """
     first = {rack: "" if up.core else up.port.node for rack, up in racks.items()}
     number = {name: i for i, name in enumerate(dict.fromkeys(first.values()))}
     return {rack: number[name] for rack, name in first.items()}
 
 
 def _checked(fabric: Fabric, plane: int, pairs: Iterable[Pair]) -> list[Pair]:
-    """The pairs, when every rack has an uplink in the plane, stands once, and can reach its partner."""
+    """The pairs, when every rack has an uplink in the plane, stands once, and can reach its
+    partner.
+    """
     used: set[str] = set()
     region, pairs = regions(fabric).get(plane, {}), list(pairs)
     for a, b in pairs:
         for rack in (a, b):
             if rack in used or rack not in region:
-                raise RFabricError(f"plane {plane}: rack {rack} has one uplink, it cannot be joined twice")
+                raise RFabricError(
+                    f"plane {plane}: rack {rack} has one uplink, it cannot be joined twice"
+                )
             used.add(rack)
         if region[a] != region[b]:
             raise RFabricError(
-                f"plane {plane}: no OCS joins {a} and {b}; they lie in different regions (optics.regions)"
+                f"plane {plane}: no OCS joins {a} and {b}; they lie in different regions "
+                "(optics.regions)"
             )
     return pairs
 
 
 class Uplink(NamedTuple):
-    """A rack's way up in one plane: its port at the aggregation OCS; with a core, the circuit up and the core's port."""
+    """A rack's way up in one plane: its port at the aggregation OCS; with a core, the circuit up
+    and the core's port.
+    """
 
     port: Port
     up: Circuit | None
@@ -79,7 +97,11 @@ class Uplink(NamedTuple):
 
 
 def uplinks(fabric: Fabric) -> dict[int, dict[str, Uplink]]:
-    """By plane and rack. The core-facing port kept for a ToR: ToR ports and core ports of an aggregation OCS pair up in order."""
+    """By plane and rack.
+
+    The core-facing port kept for a ToR: ToR ports and core ports of an aggregation OCS pair up in
+    order.
+    """
     if "uplinks" not in fabric.memo:
         fabric.memo["uplinks"] = _uplinks(fabric)
     return fabric.memo["uplinks"]
@@ -104,14 +126,18 @@ def _join(a: Uplink, b: Uplink) -> tuple[Circuit, ...]:
 
 
 def _cores(fabric: Fabric) -> dict[int, dict[str, dict[str, list[Port]]]]:
-    """By plane, core OCS and aggregation OCS: the ports of the latter whose cables lead to that core."""
+    """By plane, core OCS and aggregation OCS: the ports of the latter whose cables lead to that
+    core.
+    """
     if "cores" not in fabric.memo:
         found: dict[int, dict[str, dict[str, list[Port]]]] = {}
         for node in fabric.ocses:
             for port in fabric.ports[node.name]:
                 peer = fabric.peer[port][1].node
                 if node.tier == "aggregation" and fabric.node[peer].kind == "ocs":
-                    found.setdefault(node.plane, {}).setdefault(peer, {}).setdefault(node.name, []).append(port)
+                    found.setdefault(node.plane, {}).setdefault(peer, {}).setdefault(
+                        node.name, []
+                    ).append(port)
         fabric.memo["cores"] = found
     return fabric.memo["cores"]
 
@@ -120,10 +146,15 @@ def _through_cores(
     fabric: Fabric, pairs: list[tuple[Port, Port]], cores: dict[str, dict[str, list[Port]]]
 ) -> list[Circuit]:
     """Circuits through several core OCSes, for rack-facing ports of different aggregation OCSes."""
-    number = {agg: i for i, agg in enumerate(dict.fromkeys(agg for below in cores.values() for agg in below))}
+    number = {
+        agg: i
+        for i, agg in enumerate(dict.fromkeys(agg for below in cores.values() for agg in below))
+    }
     names = list(cores)
     cables = sum(len(below[next(iter(number))]) for below in cores.values())
-    free = {core: {agg: list(ports) for agg, ports in below.items()} for core, below in cores.items()}
+    free = {
+        core: {agg: list(ports) for agg, ports in below.items()} for core, below in cores.items()
+    }
     found = []
     chosen = cores_of([(number[a.node], number[b.node]) for a, b in pairs], cables, len(names))
     for (a, b), i in zip(pairs, chosen, strict=True):

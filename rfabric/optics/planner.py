@@ -1,4 +1,5 @@
-"""When to rewire: one decision for all that sends, begins and comes; and the record of what a rewire did.
+"""When to rewire: one decision for all that sends, begins and comes; and the record of what a
+rewire did.
 
     intent -> plan (epoch n) -> prepare -> commit -> verify
 
@@ -6,9 +7,10 @@
         |---- control ----|------ OCS delay -----|---- settling -----|
                           `------ the circuits that change are dark ------
 
-A rewire is worth its time only where the stages that begin are predicted to keep their demand longer than control + OCS delay +
-settling + guard, and where all that is in flight and begins is predicted to end sooner (`outlook`); else the circuits stay. No
-racks that send are cut off from each other, whatever the policy.
+A rewire is worth its time only where the stages that begin are predicted to keep their demand
+longer than control + OCS delay + settling + guard, and where all that is in flight and begins is
+predicted to end sooner (`outlook`); else the circuits stay. No racks that send are cut off from
+each other, whatever the policy.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,17 +30,21 @@ from .policies import Policy
 Pair = tuple[str, str]  # host names
 IN_FLIGHT = ("hold", "drain", "drop")
 MOST_RACKS_AHEAD = (
-    256  # up to so many racks circuits are also sought for what begins and comes together: a solver's run more
+    # up to so many racks circuits are also sought for what begins and comes together: a solver's
+    # run more
+    256
 )
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds a rewire takes beside the OCS delay: `control` (flow-mods and barriers), `settle` (light to usable), `guard`.
+    """Seconds a rewire takes beside the OCS delay: `control` (flow-mods and barriers), `settle`
+    (light to usable), `guard`.
 
-    `control` is what a controller is taken to need, in both worlds; Ryu and Open vSwitch took 2 to 14 ms at 36 switches, and what
-    they take stands with every emulation. `in_flight` says what happens to traffic under way on circuits that change: senders
-    pause and the network empties (`hold`), flows finish first (`drain`), or senders go on and lose what they send (`drop`).
+    `control` is what a controller is taken to need, in both worlds; Ryu and Open vSwitch took 2 to
+    14 ms at 36 switches, and what they take stands with every emulation. `in_flight` says what
+    happens to traffic under way on circuits that change: senders pause and the network empties
+    (`hold`), flows finish first (`drain`), or senders go on and lose what they send (`drop`).
     """
 
     control: float = 5e-3
@@ -48,7 +54,9 @@ class Timing:
 
     def __post_init__(self):
         if self.in_flight not in IN_FLIGHT:
-            raise RFabricError(f"in-flight policy {self.in_flight!r} is not one of {', '.join(IN_FLIGHT)}")
+            raise RFabricError(
+                f"in-flight policy {self.in_flight!r} is not one of {', '.join(IN_FLIGHT)}"
+            )
 
     def takes(self, fabric: Fabric) -> float:
         """Seconds from request to usable, as predicted."""
@@ -61,9 +69,11 @@ class Timing:
 
 @dataclass(frozen=True)
 class Decision:
-    """What the planner made of intents: the rewire (empty when the circuits stay), why, and the circuits after it.
+    """What the planner made of intents: the rewire (empty when the circuits stay), why, and the
+    circuits after it.
 
-    later: seconds that stages to come are predicted to gain; wait: what begins has no way until something in flight has ended;
+    later: seconds that stages to come are predicted to gain; wait: what begins has no way until
+    something in flight has ended;
     others: circuits that are predicted to gain less, the best first.
     """
 
@@ -92,11 +102,13 @@ def intend(
     in_turn: bool = False,
     also: Sequence[Circuits] = (),
 ) -> Decision:
-    """Ask `policy` for circuits for `demand`, which begins, beside what others are `sending`, and decide.
+    """Ask `policy` for circuits for `demand`, which begins, beside what others are `sending`, and
+    decide.
 
-    `coming` are the demands of stages that follow; `dark` is how long (s) a rewire keeps flows waiting, where it is not what
-    `timing` and the fabric say: 0 before the job begins. RFabricError when what comes out disconnects racks that send or a pair of
-    `pairs`; with `in_turn` the decision says `wait` instead, as rounds may join them one after another. `also`: circuits to be
+    `coming` are the demands of stages that follow; `dark` is how long (s) a rewire keeps flows
+    waiting, where it is not what `timing` and the fabric say: 0 before the job begins. RFabricError
+    when what comes out disconnects racks that send or a pair of `pairs`; with `in_turn` the
+    decision says `wait` instead, as rounds may join them one after another. `also`: circuits to be
     weighed beside those of the policy.
     """
     if not fabric.ocses:
@@ -110,7 +122,9 @@ def intend(
         stay = Prospect.of_racks(fabric, circuits, every, coming)
         decision = Decision(STAY, "circuits already fit", circuits)
         if _at_stake(stay, every, coming, dark) > guard:
-            found = dict.fromkeys([*_candidates(fabric, policy, demand, circuits, now, coming, sending), *also])
+            found = dict.fromkeys(
+                [*_candidates(fabric, policy, demand, circuits, now, coming, sending), *also]
+            )
             decision = _best(fabric, policy.name, found, every, coming, circuits, stay, dark, guard)
     if decision.wait and (sending or in_turn):
         return decision
@@ -120,10 +134,17 @@ def intend(
 
 
 def _candidates(
-    fabric: Fabric, policy: Policy, demand: Demand, circuits: Circuits, now: float, coming: Sequence[Demand],
+    fabric: Fabric,
+    policy: Policy,
+    demand: Demand,
+    circuits: Circuits,
+    now: float,
+    coming: Sequence[Demand],
     sending: Sequence[Demand],
-) -> list[Circuits]:  # fmt: skip
-    """What the policy would light: for all in flight and what begins; for that and what comes; for what begins alone."""
+) -> list[Circuits]:
+    """What the policy would light: for all in flight and what begins; for that and what comes; for
+    what begins alone.
+    """
     asked = [[demand, *sending]]
     if coming and len(fabric.racks) <= MOST_RACKS_AHEAD:
         asked.append([demand, *sending, *coming])
@@ -134,11 +155,23 @@ def _candidates(
 
 
 def _best(
-    fabric: Fabric, who: str, found: Iterable[Circuits], demands: Sequence[Demand], coming: Sequence[Demand],
-    circuits: Circuits, stay: Prospect, dark: float, guard: float,
-) -> Decision:  # fmt: skip
-    """The candidate that gains most over the circuits as they are; they stay where none gains more than `guard` s."""
-    others, blocked = [wanted for wanted in found if wanted != circuits], bool(np.isinf(stay.now.least).any())
+    fabric: Fabric,
+    who: str,
+    found: Iterable[Circuits],
+    demands: Sequence[Demand],
+    coming: Sequence[Demand],
+    circuits: Circuits,
+    stay: Prospect,
+    dark: float,
+    guard: float,
+) -> Decision:
+    """The candidate that gains most over the circuits as they are; they stay where none gains more
+    than `guard` s.
+    """
+    others, blocked = (
+        [wanted for wanted in found if wanted != circuits],
+        bool(np.isinf(stay.now.least).any()),
+    )
     if not others:
         return Decision(STAY, "circuits already fit", circuits, wait=blocked)
     begins, gains = Begins.of(demands, coming), []
@@ -147,8 +180,13 @@ def _best(
         gains.append(gain(stay, after, begins, cable_mask(fabric, circuits, wanted), dark))
     (most, wanted), *rest = sorted(zip(gains, others, strict=True), key=lambda one: -one[0].seconds)
     if most.seconds > guard:
-        rewire, less = Rewire.between(circuits, wanted), tuple(lit for found, lit in rest if found.seconds > guard)
-        return Decision(rewire, f"{who}: {rewire.size} circuits change", wanted, most.later, others=less)
+        rewire, less = (
+            Rewire.between(circuits, wanted),
+            tuple(lit for found, lit in rest if found.seconds > guard),
+        )
+        return Decision(
+            rewire, (f"{who}: {rewire.size} circuits change"), wanted, most.later, others=less
+        )
     return Decision(STAY, refusal(most.seconds), circuits, wait=blocked)
 
 
@@ -159,28 +197,45 @@ def refusal(seconds: float) -> str:
     return f"predicted to end {show_time(abs(seconds))} {'later' if seconds < 0 else 'sooner'}: circuits stay"
 
 
-def _at_stake(stay: Prospect, demands: Sequence[Demand], coming: Sequence[Demand], dark: float) -> float:
-    """Seconds that no rewire could gain more than: the network cards need their time under any circuits."""
+def _at_stake(
+    stay: Prospect, demands: Sequence[Demand], coming: Sequence[Demand], dark: float
+) -> float:
+    """Seconds that no rewire could gain more than: the network cards need their time under any
+    circuits.
+    """
     soon = sum(max(end - d.floor, 0.0) for end, d in zip(stay.now.ends, demands, strict=True))
     waits = (max(dark - d.lead, 0.0) for d in coming)
     each = zip(stay.later.alone, coming, waits, strict=True)
     return float(soon + sum(min(max(end - d.floor, 0.0), wait) for end, d, wait in each))
 
 
-def turn(fabric: Fabric, who: str, wanted: Circuits, slot: float, circuits: Circuits, timing: Timing) -> Decision:
-    """The turn to the next circuits of a cycle, which nobody weighs, where a slot (s) is longer than it takes."""
+def turn(
+    fabric: Fabric, who: str, wanted: Circuits, slot: float, circuits: Circuits, timing: Timing
+) -> Decision:
+    """The turn to the next circuits of a cycle, which nobody weighs, where a slot (s) is longer
+    than it takes.
+    """
     rewire, least = Rewire.between(circuits, wanted), timing.least_window(fabric)
     if rewire and slot <= least:
-        return Decision(STAY, f"window {show_time(slot)} is not above {show_time(least)}: circuits stay", circuits)
-    return Decision(rewire, f"{who}: {rewire.size} circuits change" if rewire else "circuits already fit", wanted)
+        return Decision(
+            STAY,
+            (f"window {show_time(slot)} is not above {show_time(least)}: circuits stay"),
+            circuits,
+        )
+    return Decision(
+        rewire,
+        (f"{who}: {rewire.size} circuits change") if rewire else "circuits already fit",
+        wanted,
+    )
 
 
 def refuse_cut(fabric: Fabric, circuits: Circuits, demands: Sequence[Demand]) -> None:
     """RFabricError when `circuits` leave two racks that send to each other without any path."""
     if cut := _cut(fabric, circuits, demands):
         raise RFabricError(
-            f"the plan disconnects {len(cut)} pairs of racks with demand, first {' -> '.join(cut[0])}; "
-            f"give the ToRs an electrical path (electrical=100Gbit/s) or join their racks"
+            f"the plan disconnects {len(cut)} pairs of racks with demand, first "
+            f"{' -> '.join(cut[0])}; give the ToRs an electrical path (electrical=100Gbit/s) "
+            "or join their racks"
         )
 
 
@@ -191,10 +246,15 @@ def _cut(fabric: Fabric, circuits: Circuits, demands: Sequence[Demand]) -> list[
         return []
     rows, columns, _ = together(demands).sent
     cut = np.isinf(routes.ways.cost(cabling_of(fabric).rack_row[rows], columns))
-    return [(fabric.racks[a], fabric.racks[b]) for a, b in zip(rows[cut].tolist(), columns[cut].tolist(), strict=True)]
+    return [
+        (fabric.racks[a], fabric.racks[b])
+        for a, b in zip(rows[cut].tolist(), columns[cut].tolist(), strict=True)
+    ]
 
 
-def refuse_disconnection(fabric: Fabric, circuits: Circuits, pairs: Iterable[tuple[str, str]]) -> None:
+def refuse_disconnection(
+    fabric: Fabric, circuits: Circuits, pairs: Iterable[tuple[str, str]]
+) -> None:
     """RFabricError when `circuits` leave a demanded host pair without any path."""
     routes = routes_of(fabric, circuits)
     lost = [] if routes.joins_all else unreachable(routes, pairs)
@@ -208,7 +268,12 @@ def refuse_disconnection(fabric: Fabric, circuits: Circuits, pairs: Iterable[tup
 
 def changed_cables(fabric: Fabric, rewire: Rewire) -> frozenset[int]:
     """The cables at the ports that a rewire touches: what is dark while it lasts."""
-    ports = {port for circuits in (rewire.down, rewire.up) for circuit in circuits.items for port in circuit}
+    ports = {
+        port
+        for circuits in (rewire.down, rewire.up)
+        for circuit in circuits.items
+        for port in circuit
+    }
     return frozenset(fabric.peer[port][0] // 2 for port in ports)
 
 
@@ -220,10 +285,11 @@ def cable_mask(fabric: Fabric, old: Circuits, new: Circuits) -> np.ndarray:
 
 @dataclass(frozen=True)
 class RewireRecord:
-    """One rewire as it happened, on the run's clock (s): the four timestamps, circuits torn down plus set up, what was lost.
+    """One rewire as it happened, on the run's clock (s): the four timestamps, circuits torn down
+    plus set up, what was lost.
 
-    `exposed` is how long, from request to usable, some flow that was ready stood still for it; the rest was hidden: beside
-    compute, or beside flows on circuits that stayed.
+    `exposed` is how long, from request to usable, some flow that was ready stood still for it; the
+    rest was hidden: beside compute, or beside flows on circuits that stayed.
     """
 
     epoch: int

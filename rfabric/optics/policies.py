@@ -1,16 +1,21 @@
-"""Policies: which circuits to have next. Pure: no clock, no I/O; the same object decides in the simulator and in Ryu.
+"""Policies: which circuits to have next.
+
+Pure: no clock, no I/O; the same object decides in the simulator and in Ryu.
 
     decide(demand, circuits, now, plan) -> Circuits
 
-`demand` is what the stage that begins will send, `circuits` what is lit, `now` in s, `plan` the Demands of the stages to come.
-Whether the answer is worth a rewire is the planner's question (`planner.intend`), not the policy's.
+`demand` is what the stage that begins will send, `circuits` what is lit, `now` in s, `plan` the
+Demands of the stages to come. Whether the answer is worth a rewire is the planner's question
+(`planner.intend`), not the policy's.
 
 `ABOUT` says what each of ours does; `CircuitPolicy` is the base of one of your own.
 
-`NAME,granularity=WHEN` says when a policy is asked: `one-shot` (before the job, for the sum of all it sends), `per-phase`,
-`per-collective` (as a communication phase begins), `intra-collective` (likewise, and circuits may change in rounds inside it:
-`rounds`) or `time-slotted` (`slot=100ms`: a decomposition of the phase's demand, one part after the other). Where nothing is
-said, `demand` is asked per collective, `rotor` by the slot, the others per phase.
+`NAME,granularity=WHEN` says when a policy is asked: `one-shot` (before the job, for the sum of all
+it sends), `per-phase`, `per-collective` (as a communication phase begins), `intra-collective`
+(likewise, and circuits may change in rounds inside it:
+`rounds`) or `time-slotted` (`slot=100ms`: a decomposition of the phase's demand, one part after the
+other). Where nothing is said, `demand` is asked per collective, `rotor` by the slot, the others per
+phase.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,9 +40,11 @@ from .solvers import slots as decomposed
 from .templates import Matchings
 
 GRANULARITIES = ("one-shot", "per-phase", "per-collective", "intra-collective", "time-slotted")
-SLOT_DELAYS = 10  # a slot lasts so many reconfiguration delays, so that nine tenths of the time is light
+# a slot lasts so many reconfiguration delays, so that nine tenths of the time is light
+SLOT_DELAYS = 10
 DEFAULT_SLOT = 0.1  # s, at least: ten times the delay of a 3D-MEMS switch
-MOST_RACKS_COMPARED = 256  # `demand` asks both solvers up to so many racks, beyond them the matching alone
+# `demand` asks both solvers up to so many racks, beyond them the matching alone
+MOST_RACKS_COMPARED = 256
 SAME = 1e-6  # two times that differ by a smaller share are the same
 MOST_PARTNERS = 2  # and up to so many partners an uplink
 KEPT = 8  # what was asked last and is not worked out again: a job's stages repeat
@@ -45,13 +52,17 @@ T = TypeVar("T")
 
 
 class Policy(Protocol):
-    """What every policy offers; `name` is what `--policy` calls it, `granularity` and `slot` (s) when it is asked."""
+    """What every policy offers; `name` is what `--policy` calls it, `granularity` and `slot` (s)
+    when it is asked.
+    """
 
     name: str
     granularity: str
     slot: float
 
-    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+    def decide(
+        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+    ) -> Circuits:
         """The circuits wanted at `now` (s) for what is sent."""
 
     def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
@@ -93,7 +104,9 @@ class CircuitPolicy:
     granularity: str = "per-phase"
     slot: float = field(default=DEFAULT_SLOT, metadata={"parse": parse_time})
 
-    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+    def decide(
+        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+    ) -> Circuits:
         """The circuits to have for `demand`."""
         raise NotImplementedError
 
@@ -103,14 +116,18 @@ class CircuitPolicy:
         No rack stands twice in a list. As many of `circuits` stay as can. Where pairs that send
         would have no way at all, the last planes join them instead.
         """
-        return _lit(self.fabric, _least_moved(self.fabric, bridged(self.fabric, joined, demand), circuits))
+        return _lit(
+            self.fabric, _least_moved(self.fabric, bridged(self.fabric, joined, demand), circuits)
+        )
 
     def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         """What the policy chooses among, for who can weigh it better, by the ways of every flow."""
         return [self.decide(demand, circuits, 0.0)]
 
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
-        """The circuits of slot after slot, then from the first again: what a demand decomposes into."""
+        """The circuits of slot after slot, then from the first again: what a demand decomposes
+        into.
+        """
         if demand.idle:
             return []
         found, lit = [], circuits
@@ -120,9 +137,11 @@ class CircuitPolicy:
         return found
 
     def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
-        """Decompositions of a demand, to choose from: circuits lit one after another until every pair was joined that can be.
+        """Decompositions of a demand, to choose from: circuits lit one after another until every
+        pair was joined that can be.
 
-        Nobody relays in a round, so circuits need not hold all racks together, as those of `cycle` do.
+        Nobody relays in a round, so circuits need not hold all racks together, as those of `cycle`
+        do.
         """
         partners, count = demand.partners, len(planes(self.fabric))
         most = int(partners.max(initial=0))
@@ -133,7 +152,10 @@ class CircuitPolicy:
         turns = range(_even_turns(len(every), count))
         parts.append([[every[(i * count + j) % len(every)] for j in range(count)] for i in turns])
         if len(demand.racks) <= MOST_RACKS_COMPARED:
-            parts += [decomposed(demand, self.fabric, every=True, least=n) for n in (0, _even_turns(most, count))]
+            parts += [
+                decomposed(demand, self.fabric, every=True, least=n)
+                for n in (0, _even_turns(most, count))
+            ]
         return [self._in_turn(some, circuits) for some in parts if 1 < len(some) <= MOST_SLOTS]
 
     def _in_turn(self, parts: list[Matchings], circuits: Circuits) -> list[Circuits]:
@@ -154,7 +176,9 @@ class CircuitPolicy:
 class Static(CircuitPolicy):
     """One topology for the whole run: a mesh of all racks, lit at the start."""
 
-    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+    def decide(
+        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+    ) -> Circuits:
         if len(circuits) or not self.fabric.ocses:
             return circuits
         return _lit(self.fabric, templates.mesh_of_all(self.fabric))
@@ -167,22 +191,32 @@ class Static(CircuitPolicy):
 
 
 class BySolver(CircuitPolicy):
-    """Circuits for the demand. They stay where the network cards need as long anyhow, or where others would be no better."""
+    """Circuits for the demand.
 
-    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+    They stay where the network cards need as long anyhow, or where others would be no better.
+    """
+
+    def decide(
+        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+    ) -> Circuits:
         if demand.idle:
             return circuits
         before = completion(self.fabric, circuits, demand)
         if before <= demand.floor * (1 + SAME):
             return circuits
-        best = min((self._plan(s, demand, circuits) for s in self._solvers(demand)), key=lambda plan: plan[0])
+        best = min(
+            (self._plan(s, demand, circuits) for s in self._solvers(demand)),
+            key=lambda plan: plan[0],
+        )
         return best[2] if best[0] < before * (1 - SAME) else circuits
 
     def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         return [self._plan(solver, demand, circuits)[2] for solver in self._solvers(demand)]
 
     def _solvers(self, demand: Demand) -> tuple[str, ...]:
-        """Whole circuits per pair (bvn) are worth a try only where racks have not many more partners than uplinks."""
+        """Whole circuits per pair (bvn) are worth a try only where racks have not many more
+        partners than uplinks.
+        """
         if self.name in SOLVERS:
             return (self.name,)
         few = (
@@ -193,7 +227,11 @@ class BySolver(CircuitPolicy):
 
     def _plan(self, solver: str, demand: Demand, circuits: Circuits) -> tuple[float, int, Circuits]:
         asked = solver, *(column.tobytes() for column in demand.sent)
-        found = _kept(self.fabric, asked, lambda: bridged(self.fabric, SOLVERS[solver](demand, self.fabric), demand))
+        found = _kept(
+            self.fabric,
+            asked,
+            lambda: bridged(self.fabric, SOLVERS[solver](demand, self.fabric), demand),
+        )
         lit = _lit(self.fabric, _least_moved(self.fabric, found, circuits))
         return completion(self.fabric, lit, demand), Rewire.between(circuits, lit).size, lit
 
@@ -201,7 +239,9 @@ class BySolver(CircuitPolicy):
 class ByTemplate(CircuitPolicy):
     """One template, whatever is sent, among the racks that talk."""
 
-    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+    def decide(
+        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+    ) -> Circuits:
         found = self._template(self.name, demand)
         if found is None:
             return circuits
@@ -222,8 +262,12 @@ class ByTemplate(CircuitPolicy):
             return templates.mesh(list(racks[sends | receives]), count)
         return _best_rounds(demand, list(racks[sends | receives]), count)
 
-    def _levels(self, racks: np.ndarray, sends: np.ndarray, receives: np.ndarray) -> tuple[list[str], ...]:
-        """Sources, relays and leaves of a tree: relays pass on what they get; where none does, they are the first pod's."""
+    def _levels(
+        self, racks: np.ndarray, sends: np.ndarray, receives: np.ndarray
+    ) -> tuple[list[str], ...]:
+        """Sources, relays and leaves of a tree: relays pass on what they get; where none does, they
+        are the first pod's.
+        """
         sources, relays, leaves = (
             list(racks[some]) for some in (sends & ~receives, sends & receives, receives & ~sends)
         )
@@ -235,15 +279,21 @@ class ByTemplate(CircuitPolicy):
 
 
 class ByPhase(ByTemplate):
-    """The template of each phase; where what is sent does not follow it, the solver's circuits if they send it sooner.
+    """The template of each phase; where what is sent does not follow it, the solver's circuits if
+    they send it sooner.
 
-    Training's rings follow the mesh of tournament rounds only where both number racks alike. Other phases, such as those of an
-    imported trace, get the rounds that carry most.
+    Training's rings follow the mesh of tournament rounds only where both number racks alike. Other
+    phases, such as those of an imported trace, get the rounds that carry most.
     """
 
-    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+    def decide(
+        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+    ) -> Circuits:
         if demand.phase == "generation":
-            return _lit(self.fabric, _least_moved(self.fabric, self._bridged("isolated-pod", demand), circuits))
+            return _lit(
+                self.fabric,
+                _least_moved(self.fabric, self._bridged("isolated-pod", demand), circuits),
+            )
         if demand.idle:
             return circuits
         shape = "tree" if demand.phase == "weight_sync" else "rounds"
@@ -257,22 +307,38 @@ class ByPhase(ByTemplate):
 
 
 class Rotor(CircuitPolicy):
-    """Rounds of a tournament of all racks, as many at a time as there are planes, slot after slot."""
+    """Rounds of a tournament of all racks, as many at a time as there are planes, slot after
+    slot.
+    """
 
-    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+    def decide(
+        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+    ) -> Circuits:
         every = self.cycle(demand, circuits)
         return every[int(now / self.slot) % len(every)] if every else circuits
 
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         count, every = len(planes(self.fabric)), templates.rounds(self.fabric.racks)
-        parts = [[every[(i + j) % len(every)] for j in range(count)] for i in range(0, len(every), max(count, 1))]
+        parts = [
+            [every[(i + j) % len(every)] for j in range(count)]
+            for i in range(0, len(every), max(count, 1))
+        ]
         return [_lit(self.fabric, _joinable(self.fabric, part)) for part in parts] if count else []
 
 
 POLICIES: dict[str, type[CircuitPolicy]] = {
-    "static": Static, "demand": BySolver, "phase": ByPhase, "greedy": BySolver, "matching": BySolver, "bvn": BySolver,
-    "mesh": ByTemplate, "isolated-pod": ByTemplate, "bipartite": ByTemplate, "tree": ByTemplate, "rotor": Rotor,
-}  # fmt: skip
+    "static": Static,
+    "demand": BySolver,
+    "phase": ByPhase,
+    "greedy": BySolver,
+    "matching": BySolver,
+    "bvn": BySolver,
+    "mesh": ByTemplate,
+    "isolated-pod": ByTemplate,
+    "bipartite": ByTemplate,
+    "tree": ByTemplate,
+    "rotor": Rotor,
+}
 ABOUT = {  # what `--policy NAME` does
     "own": "what the fabric was designed for: `rotor` for rotor, one set of circuits for the whole "
     "job for topoopt, one a phase for opus, `demand` for the others",
@@ -295,8 +361,13 @@ USUAL = {
 }  # when a policy is asked where nothing is said; others: per phase
 
 
-# Opus rewires where phases begin (arXiv 2602.12521): without packet switches, the rings of all collectives must hold together.
-OWN = {"topoopt": "demand,granularity=one-shot", "opus": "demand,granularity=per-phase", "rotor": "rotor"}
+# Opus rewires where phases begin (arXiv 2602.12521): without packet switches, the rings of all
+# collectives must hold together.
+OWN = {
+    "topoopt": "demand,granularity=one-shot",
+    "opus": "demand,granularity=per-phase",
+    "rotor": "rotor",
+}
 
 
 def spelled(spec: str, fabric: Fabric) -> str:
@@ -326,11 +397,15 @@ def _class_of(head: str) -> type[CircuitPolicy]:
     """The class that is called so, or stands in a file."""
     if not is_file(head):
         if head not in POLICIES:
-            raise RFabricError(f"no policy named {head!r}; there are own, {', '.join(POLICIES)}, or give a FILE.py")
+            raise RFabricError(
+                f"no policy named {head!r}; there are own, {', '.join(POLICIES)}, or give a FILE.py"
+            )
         return POLICIES[head]
     found = entry(head, "policies")
     if not (isinstance(found, type) and issubclass(found, CircuitPolicy)):
-        raise RFabricError(f"{head}: {found!r} is no CircuitPolicy; see {KINDS['policies'].example}")
+        raise RFabricError(
+            f"{head}: {found!r} is no CircuitPolicy; see {KINDS['policies'].example}"
+        )
     return found
 
 
@@ -341,7 +416,9 @@ def _timed(policy: CircuitPolicy, told: bool) -> CircuitPolicy:
         hint, every = meant(policy.granularity, GRANULARITIES), ", ".join(GRANULARITIES)
         raise RFabricError(f"{who}: no granularity {policy.granularity!r}{hint}; there are {every}")
     if policy.granularity != "time-slotted" and told:
-        raise RFabricError(f"{who}: slot goes with granularity=time-slotted; leave it out of {policy.granularity}")
+        raise RFabricError(
+            f"{who}: slot goes with granularity=time-slotted; leave it out of {policy.granularity}"
+        )
     if policy.granularity == "time-slotted" and not policy.slot > dark:
         wanted = f"must be longer than the reconfiguration delay, {dark:g} s"
         raise RFabricError(f"{who}: slot {policy.slot:g} s {wanted}")
@@ -354,7 +431,9 @@ class GuardedPolicy(CircuitPolicy):
 
     own: CircuitPolicy | None = None
 
-    def decide(self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()) -> Circuits:
+    def decide(
+        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
+    ) -> Circuits:
         return self._fits(self._asked("decide", demand, circuits, now, plan))
 
     def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
@@ -364,7 +443,10 @@ class GuardedPolicy(CircuitPolicy):
         return [self._fits(answer) for answer in self._asked("cycle", demand, circuits)]
 
     def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
-        return [[self._fits(answer) for answer in turns] for turns in self._asked("rounds", demand, circuits)]
+        return [
+            [self._fits(answer) for answer in turns]
+            for turns in self._asked("rounds", demand, circuits)
+        ]
 
     def _asked(self, method: str, *args) -> Any:
         with running(file_of(self.name)):
@@ -379,24 +461,33 @@ class GuardedPolicy(CircuitPolicy):
 
 
 def completion(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
-    """Seconds that `demand` takes at least under `circuits`: at the busiest light path, or at the busiest network card."""
+    """Seconds that `demand` takes at least under `circuits`: at the busiest light path, or at the
+    busiest network card.
+    """
     return max(drain_seconds(fabric, circuits, demand), demand.floor)
 
 
 def drain_seconds(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:
-    """Seconds until the busiest light path has carried `demand`, split evenly over equal ways; inf where no way leads."""
+    """Seconds until the busiest light path has carried `demand`, split evenly over equal ways; inf
+    where no way leads.
+    """
     routes = routes_of(fabric, circuits)
     load = routes.ways.loads(demand.sent)
     return float(transfer_seconds(load, routes.lights.rate).max(initial=0.0))
 
 
 def _best_rounds(demand: Demand, racks: list[str], count: int) -> Matchings:
-    """Of the tournament rounds of `racks`, the `count` that carry the most demand, all different while there are enough."""
+    """Of the tournament rounds of `racks`, the `count` that carry the most demand, all different
+    while there are enough.
+    """
     name, (rows, columns, sent) = np.array(demand.racks, dtype=object), demand.sent
     bytes_of = dict(zip(zip(name[rows], name[columns], strict=True), sent.tolist(), strict=True))
 
     def carried(turn: int) -> float:
-        return sum(bytes_of.get((a, b), 0.0) + bytes_of.get((b, a), 0.0) for a, b in templates.round_of(racks, turn))
+        return sum(
+            bytes_of.get((a, b), 0.0) + bytes_of.get((b, a), 0.0)
+            for a, b in templates.round_of(racks, turn)
+        )
 
     turns = sorted(range(templates.turns(len(racks))), key=carried, reverse=True)
     return [templates.round_of(racks, turns[j % len(turns)]) if turns else [] for j in range(count)]
@@ -410,12 +501,16 @@ def _even_turns(matchings: int, count: int) -> int:
 def _lit(fabric: Fabric, found: Matchings) -> Circuits:
     wanted = tuple(map(tuple, found))
     return _kept(
-        fabric, wanted, lambda: light(fabric, dict(zip(planes(fabric), _joinable(fabric, found), strict=True)))
+        fabric,
+        wanted,
+        lambda: light(fabric, dict(zip(planes(fabric), _joinable(fabric, found), strict=True))),
     )
 
 
 def _kept(fabric: Fabric, question: tuple, answer: Callable[[], T]) -> T:
-    """The answer, which the question alone decides; those to the last KEPT questions are kept, as stages that repeat ask again."""
+    """The answer, which the question alone decides; those to the last KEPT questions are kept, as
+    stages that repeat ask again.
+    """
     known = fabric.memo.setdefault("policies", {})
     known[question] = found = known.pop(question) if question in known else answer()
     if len(known) > KEPT:
@@ -435,7 +530,8 @@ def _joinable(fabric: Fabric, found: Matchings) -> Matchings:
 
 
 def _least_moved(fabric: Fabric, found: Matchings, circuits: Circuits) -> Matchings:
-    """The same matchings dealt to planes so that as many circuits as possible stay, and free racks keep the ones they have.
+    """The same matchings dealt to planes so that as many circuits as possible stay, and free racks
+    keep the ones they have.
 
     Only planes that join the same racks may swap their matchings.
     """

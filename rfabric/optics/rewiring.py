@@ -1,21 +1,25 @@
 """The rewire contract as a state machine: what both worlds follow, each on its own clock.
 
-    begin(stage)          a stage begins: it asks for its circuits, with all that began since the last decision
-    asking                the stages to be decided together; none while a rewire is under way
-    open                  the rows of stages that have begun and not finished
-        stay, wait        the circuits stay; or a stage has no way until something in flight has ended, and asks again then
-        take(decision)    the rewire is under way: whom it makes stand still, whom it waits for
-    quiet                 nobody is waited for: the circuits may go dark
-    done(times)           the new circuits are in force, with a record of what it took and whom it kept waiting
+    begin(stage)        a stage begins: it asks for its circuits, with all that began since the last
+                        decision
+    asking              the stages to be decided together; none while a rewire is under way
+    open                the rows of stages that have begun and not finished
+        stay, wait      the circuits stay; or a stage has no way until something in flight has
+                        ended, and asks again then
+        take(decision)  the rewire is under way: whom it makes stand still, whom it waits for
+    quiet               nobody is waited for: the circuits may go dark
+    done(times)         the new circuits are in force, with a record of what it took and whom it
+                        kept waiting
 
     in flight     flows on circuits that change        flows that become ready meanwhile
     hold          stand still                          wait
     drain         are waited for                       wait
     drop          go on, and lose what meets the dark  go on
 
-A flow is concerned when its way, before or after, crosses a cable that goes dark, or when it has none: routes change while it is
-dark. What the stages that ask would send at this instant has not left yet: nobody drains it. Nothing here reads a clock, sends
-or knows what a row is beyond its number.
+A flow is concerned when its way, before or after, crosses a cable that goes dark, or when it has
+none: routes change while it is dark. What the stages that ask would send at this instant has not
+left yet: nobody drains it. Nothing here reads a clock, sends or knows what a row is beyond its
+number.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -33,7 +37,9 @@ NONE = np.zeros(0, np.int64)
 
 @dataclass
 class UnderWay:
-    """A rewire between request and usable: for which stages, the cables it darkens (mask), the rows that stand still for it."""
+    """A rewire between request and usable: for which stages, the cables it darkens (mask), the rows
+    that stand still for it.
+    """
 
     stages: tuple
     decision: Decision
@@ -49,20 +55,23 @@ class UnderWay:
 
 
 class Rewiring:
-    """Which circuits are in force, which stages ask for others, and the rewire under way; `epochs` and `records` so far."""
+    """Which circuits are in force, which stages ask for others, and the rewire under way; `epochs`
+    and `records` so far.
+    """
 
     def __init__(self, fabric: Fabric, timing: Timing, circuits: Circuits):
         self.fabric, self.timing, self.circuits = fabric, timing, circuits
         self.epochs: list[tuple[float, Circuits]] = [(0.0, circuits)]
         self.records: list[RewireRecord] = []
         self.under_way: UnderWay | None = None
-        self.begun: dict[Hashable, np.ndarray] = {}  # rows with bytes, not known to have finished, of stages that have
+        # rows with bytes, not known to have finished, of stages that have
+        self.begun: dict[Hashable, np.ndarray] = {}
         self.since: dict[Hashable, float] = {}  # s: when each of them began
         self.blocked: list[Hashable] = []  # stages that have no way until another ends
         self._beside: frozenset[Hashable] = frozenset()  # what was open as they were blocked
         self._asking: list[Hashable] = []
 
-    # --- intents -----------------------------------------------------------------------------------------------------
+    # --- intents ----------------------------------------------------------------------------------
 
     def begin(self, stage: Hashable, rows: np.ndarray, now: float, asks: bool = True) -> None:
         """A stage begins, of which `rows` send; where it `asks`, it waits for its circuits."""
@@ -71,7 +80,9 @@ class Rewiring:
             self._asking.append(stage)
 
     def open(self, finish: np.ndarray) -> dict[Hashable, np.ndarray]:
-        """Rows with bytes of the stages that have begun and not finished; `finish`: s by row, nan or inf: not yet."""
+        """Rows with bytes of the stages that have begun and not finished; `finish`: s by row, nan
+        or inf: not yet.
+        """
         left = {stage: rows[~np.isfinite(finish[rows])] for stage, rows in self.begun.items()}
         self.begun = {stage: rows for stage, rows in left.items() if len(rows)}
         return self.begun
@@ -87,14 +98,18 @@ class Rewiring:
 
     def wait(self) -> None:
         """Those who asked have no way yet: they ask again when a stage has ended."""
-        self.blocked, self._asking, self._beside = [*self.blocked, *self._asking], [], frozenset(self.begun)
+        self.blocked, self._asking, self._beside = (
+            [*self.blocked, *self._asking],
+            [],
+            frozenset(self.begun),
+        )
 
     def ask_again(self, finish: np.ndarray) -> None:
         """Stages that had no way ask again where others have ended since."""
         if self.blocked and not self.under_way and not self._beside <= self.open(finish).keys():
             self._asking, self.blocked = [*self.blocked, *self._asking], []
 
-    # --- the rewire --------------------------------------------------------------------------------------------------
+    # --- the rewire -------------------------------------------------------------------------------
 
     @property
     def back(self) -> tuple[Circuits, ...]:
@@ -103,17 +118,28 @@ class Rewiring:
         return tuple(circuits for circuits in found if circuits != self.circuits)
 
     def weigh(
-        self, decision: Decision, also: Iterable[Circuits], prospect: Callable[[Circuits], Prospect], begins: Begins
+        self,
+        decision: Decision,
+        also: Iterable[Circuits],
+        prospect: Callable[[Circuits], Prospect],
+        begins: Begins,
     ) -> Decision:
-        """What gains most by the ways of every flow (`prospect`): the decision, one of `also`; else its next best, or to stay.
+        """What gains most by the ways of every flow (`prospect`): the decision, one of `also`; else
+        its next best, or to stay.
 
-        A policy and its forecast know racks alone: what they propose may harm, and what harmed they may not undo.
+        A policy and its forecast know racks alone: what they propose may harm, and what harmed they
+        may not undo.
         """
         first = [*([decision.circuits] if decision.rewire else ()), *also]
         refused = decision
         for some in (first, *([circuits] for circuits in decision.others)):
-            gains = [(self._gain(circuits, prospect, begins), circuits) for circuits in dict.fromkeys(some)]
-            most, best = max(gains, key=lambda one: one[0].seconds, default=(Gain(0.0), self.circuits))
+            gains = [
+                (self._gain(circuits, prospect, begins), circuits)
+                for circuits in dict.fromkeys(some)
+            ]
+            most, best = max(
+                gains, key=lambda one: one[0].seconds, default=(Gain(0.0), self.circuits)
+            )
             if most.seconds > self.timing.guard:
                 rewire = Rewire.between(self.circuits, best)
                 who = "back" if best in also else decision.why.partition(":")[0]
@@ -122,23 +148,39 @@ class Rewiring:
                 refused = Decision(STAY, refusal(most.seconds), self.circuits)
         return refused
 
-    def _gain(self, wanted: Circuits, prospect: Callable[[Circuits], Prospect], begins: Begins) -> Gain:
-        cables, dark = cable_mask(self.fabric, self.circuits, wanted), self.timing.takes(self.fabric)
+    def _gain(
+        self, wanted: Circuits, prospect: Callable[[Circuits], Prospect], begins: Begins
+    ) -> Gain:
+        cables, dark = (
+            cable_mask(self.fabric, self.circuits, wanted),
+            self.timing.takes(self.fabric),
+        )
         return gain(prospect(self.circuits), prospect(wanted), begins, cables, dark)
 
-    def ends(self, decision: Decision, before: Outlook, after: Outlook, leads: np.ndarray) -> np.ndarray:
-        """Seconds until each stage ends by the ways of its flows, if the decision is followed: float64[stages]; inf: never."""
-        cables, dark = cable_mask(self.fabric, self.circuits, decision.circuits), self.timing.takes(self.fabric)
+    def ends(
+        self, decision: Decision, before: Outlook, after: Outlook, leads: np.ndarray
+    ) -> np.ndarray:
+        """Seconds until each stage ends by the ways of its flows, if the decision is followed:
+        float64[stages]; inf: never.
+        """
+        cables, dark = (
+            cable_mask(self.fabric, self.circuits, decision.circuits),
+            self.timing.takes(self.fabric),
+        )
         return ends_after(before, after, leads, cables, dark)
 
     def take(self, decision: Decision, now: float, stages: tuple = ()) -> UnderWay:
         """The rewire is requested for all who asked; where none did, a turn for `stages`."""
         stages, self._asking = tuple(self._asking) or stages, []
-        self.under_way = UnderWay(stages, decision, now, cable_mask(self.fabric, self.circuits, decision.circuits))
+        self.under_way = UnderWay(
+            stages, decision, now, cable_mask(self.fabric, self.circuits, decision.circuits)
+        )
         return self.under_way
 
     def concern(self, flying: np.ndarray, ready: np.ndarray, dark: bool = False) -> np.ndarray:
-        """Of rows the rewire concerns, those the world stops now: in flight before it was asked for, or about to be sent."""
+        """Of rows the rewire concerns, those the world stops now: in flight before it was asked
+        for, or about to be sent.
+        """
         going = self.under_way
         if self.timing.in_flight == "drop" and not dark:
             return NONE
@@ -159,17 +201,33 @@ class Rewiring:
         return self.under_way is not None and not self.under_way.waits_for
 
     def done(
-        self, programmed: float, dark_until: float, usable: float, start: np.ndarray, lost: int = 0, epoch: int = 0
+        self,
+        programmed: float,
+        dark_until: float,
+        usable: float,
+        start: np.ndarray,
+        lost: int = 0,
+        epoch: int = 0,
     ) -> RewireRecord:
-        """The new circuits are in force; `start`: when each row of the run was ready to send (s, nan or inf: not yet)."""
+        """The new circuits are in force; `start`: when each row of the run was ready to send (s,
+        nan or inf: not yet).
+        """
         going, self.under_way = self.under_way, None
         self.circuits = going.decision.circuits
         halt = programmed if self.timing.in_flight == "drop" else going.requested
         since = max(float(np.fmin.reduce(start[going.rows], initial=np.inf)), halt)
         record = RewireRecord(
-            epoch or len(self.records) + 1, str(going.stages[0]) if going.stages else "", going.requested, programmed,
-            dark_until, usable, going.decision.rewire.size, lost, going.decision.why, max(usable - since, 0.0),
-        )  # fmt: skip
+            epoch or len(self.records) + 1,
+            str(going.stages[0]) if going.stages else "",
+            going.requested,
+            programmed,
+            dark_until,
+            usable,
+            going.decision.rewire.size,
+            lost,
+            going.decision.why,
+            max(usable - since, 0.0),
+        )
         self.records.append(record)
         self.epochs.append((usable, self.circuits))
         return record

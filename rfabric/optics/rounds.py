@@ -1,16 +1,19 @@
-"""Rounds: a demand met by sets of circuits lit one after another, where a rack has more partners than uplinks.
+"""Rounds: a demand met by sets of circuits lit one after another, where a rack has more partners
+than uplinks.
 
     round 0                    round 1                    round 2
-    t1=t2 t3=t4  |-- delay --| t1=t3 t2=t4  |-- delay --| t1=t4 t2=t3        one uplink a rack, six pairs
+    t1=t2 t3=t4  |-- delay --| t1=t3 t2=t4  |-- delay --| t1=t4 t2=t3   one uplink a rack, six pairs
 
-A pair of racks that some round joins sends in those rounds only, its bytes split over them as its circuits are; nobody relays. A
-pair that none joins sends on ordinary ways, in each round that has one for it. A round lasts until its shares are sent; what
-comes next is known ahead, so a turn takes no control time, only the OCS delay and settling. The idea of rewiring inside a
-collective is that of SWOT (arXiv 2510.19322).
+A pair of racks that some round joins sends in those rounds only, its bytes split over them as its
+circuits are; nobody relays. A pair that none joins sends on ordinary ways, in each round that has
+one for it. A round lasts until its shares are sent; what comes next is known ahead, so a turn takes
+no control time, only the OCS delay and settling. The idea of rewiring inside a collective is that
+of SWOT (arXiv 2510.19322).
 
-All planes turn together. In the fluid model planes that turn each for itself gain nothing on an even all-to-all: each plane has
-the same rounds to light and as many turns to make, and one that turns meanwhile sends nothing. In the exchanges of grpo-64-moe
-with ep 16 and 32 and pp 2, on 4 planes and on 2, they would have saved less than 0.02 % of the time that rounds send.
+All planes turn together. In the fluid model planes that turn each for itself gain nothing on an
+even all-to-all: each plane has the same rounds to light and as many turns to make, and one that
+turns meanwhile sends nothing. In the exchanges of grpo-64-moe with ep 16 and 32 and pp 2, on 4
+planes and on 2, they would have saved less than 0.02 % of the time that rounds send.
 """
 
 from dataclasses import dataclass
@@ -26,15 +29,23 @@ from .policies import Policy
 
 @dataclass(frozen=True, eq=False)
 class Rounds:
-    """Circuits of round after round; `weight` float64[rounds, racks, racks]: in which of them a pair sends, and how much."""
+    """Circuits of round after round; `weight` float64[rounds, racks, racks]: in which of them a
+    pair sends, and how much.
+    """
 
     circuits: tuple[Circuits, ...]
     weight: np.ndarray
 
 
-def decompositions(fabric: Fabric, policy: Policy, demand: Demand, circuits: Circuits) -> list[Rounds]:
-    """The ways in which `policy` would play a demand in rounds, those left out in which a pair could never send."""
-    found = (_weighted(fabric, tuple(lit)) for lit in policy.rounds(demand, circuits) if len(lit) > 1)
+def decompositions(
+    fabric: Fabric, policy: Policy, demand: Demand, circuits: Circuits
+) -> list[Rounds]:
+    """The ways in which `policy` would play a demand in rounds, those left out in which a pair
+    could never send.
+    """
+    found = (
+        _weighted(fabric, tuple(lit)) for lit in policy.rounds(demand, circuits) if len(lit) > 1
+    )
     rows, columns, _ = demand.sent
     return [rounds for rounds in found if rounds.weight[:, rows, columns].any(axis=0).all()]
 
@@ -54,9 +65,12 @@ def joins(fabric: Fabric, circuits: Circuits) -> np.ndarray:
 
 
 def direct(fabric: Fabric, circuits: Circuits) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The optical light paths between racks: from which rack, to which, and the number of the light path."""
+    """The optical light paths between racks: from which rack, to which, and the number of the light
+    path.
+    """
     c, lit = cabling_of(fabric), routes_of(fabric, circuits).lights
-    rack_of = np.full(int(c.row.max(initial=-1)) + 2, -1)  # the last is for what is no packet switch, row -1
+    # the last is for what is no packet switch, row -1
+    rack_of = np.full(int(c.row.max(initial=-1)) + 2, -1)
     rack_of[c.rack_row] = np.arange(len(c.rack_row))
     src, dst = (rack_of[c.row[c.node[ports]]] for ports in (lit.out, lit.into))
     some = np.flatnonzero((np.diff(lit.offsets) > 1) & (src >= 0) & (dst >= 0))

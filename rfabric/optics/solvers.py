@@ -1,13 +1,17 @@
 """Which racks to join for a demand: solvers that return matchings, a list of rack pairs per plane.
 
-    greedy      heaviest pair first, any plane with both uplinks free (MixNet, SIGCOMM 2025, gives circuits this way)
-    matching    plane by plane a maximum-weight matching of what the planes before it leave worst served
-    bvn         whole circuits per pair for the least time T: k(a, b) = ceil(bytes / (rate T)), at most as many at a rack as
-                it has uplinks, less what the electrical path takes in T; then coloured into planes (an integer
-                Birkhoff-von Neumann decomposition; the time-slotted one is `slots`)
+    greedy    heaviest pair first, any plane with both uplinks free (MixNet, SIGCOMM 2025, gives
+              circuits this way)
+    matching  plane by plane a maximum-weight matching of what the planes before it leave worst
+              served
+    bvn       whole circuits per pair for the least time T: k(a, b) = ceil(bytes / (rate T)), at
+              most as many at a rack as
+              it has uplinks, less what the electrical path takes in T; then coloured into planes
+              (an integer Birkhoff-von Neumann decomposition; the time-slotted one is `slots`)
 
-A circuit is duplex, so a pair weighs what its busier direction sends. A pair's weight falls with the circuits it has, as in
-D'Hondt's apportionment: the next circuit goes where it shortens the longest transfer.
+A circuit is duplex, so a pair weighs what its busier direction sends. A pair's weight falls with
+the circuits it has, as in D'Hondt's apportionment: the next circuit goes where it shortens the
+longest transfer.
 """
 
 from dataclasses import dataclass
@@ -29,7 +33,9 @@ from .planes import Pair, planes, regions, uplinks
 from .templates import Matchings
 
 WEIGHT_STEPS = 10**9  # resolution of a matching's weights: the library wants whole numbers
-PAIRS_MORE = 2  # a rack's heaviest pairs beyond one an uplink that are looked at; lighter ones get no circuit anyway
+# a rack's heaviest pairs beyond one an uplink that are looked at; lighter ones get no circuit
+# anyway
+PAIRS_MORE = 2
 MOST_SLOTS = 32
 HALVINGS = 14  # of the interval of T: to 1/16,384 of it
 
@@ -38,8 +44,8 @@ HALVINGS = 14  # of the interval of T: to 1/16,384 of it
 class Asked:
     """A demand as edges: pair i joins racks rows[i] < columns[i] and weighs wanted[i] bytes.
 
-    `region[j]`: the region of each rack in plane j, -1 for none. `rate`: bit/s of a circuit. `thin`: bit/s of each rack's cables
-    to other packet switches.
+    `region[j]`: the region of each rack in plane j, -1 for none. `rate`: bit/s of a circuit.
+    `thin`: bit/s of each rack's cables to other packet switches.
     """
 
     racks: tuple[str, ...]
@@ -62,17 +68,27 @@ class Asked:
 
     def named(self, edges: np.ndarray) -> list[Pair]:
         """Edges as pairs of rack names."""
-        return [(self.racks[a], self.racks[b]) for a, b in zip(self.rows[edges], self.columns[edges], strict=True)]
+        return [
+            (self.racks[a], self.racks[b])
+            for a, b in zip(self.rows[edges], self.columns[edges], strict=True)
+        ]
 
 
 def asked(fabric: Fabric, demand: Demand, every: bool = False) -> Asked:
-    """The edges a solver looks at: what can be joined at all, each rack's heaviest or `every` one."""
+    """The edges a solver looks at: what can be joined at all, each rack's heaviest or `every`
+    one.
+    """
     region = region_table(fabric)
     rows, columns, busier = (column[_joinable(region, demand)] for column in demand.joint)
     most = len(demand.racks) if every else len(region) + PAIRS_MORE
     some = _heaviest(rows, columns, busier, len(demand.racks), most) & (rows < columns)
-    rate = min((fabric.rate(up.port) for plane in uplinks(fabric).values() for up in plane.values()), default=0.0)
-    return Asked(demand.racks, region, rate, thin_rates(fabric), rows[some], columns[some], busier[some])
+    rate = min(
+        (fabric.rate(up.port) for plane in uplinks(fabric).values() for up in plane.values()),
+        default=0.0,
+    )
+    return Asked(
+        demand.racks, region, rate, thin_rates(fabric), rows[some], columns[some], busier[some]
+    )
 
 
 def _joinable(region: np.ndarray, demand: Demand) -> np.ndarray:
@@ -84,7 +100,9 @@ def _joinable(region: np.ndarray, demand: Demand) -> np.ndarray:
     return found
 
 
-def _heaviest(rows: np.ndarray, columns: np.ndarray, busier: np.ndarray, racks: int, most: int) -> np.ndarray:
+def _heaviest(
+    rows: np.ndarray, columns: np.ndarray, busier: np.ndarray, racks: int, most: int
+) -> np.ndarray:
     """Which pairs are among the `most` heaviest of one of their racks: a mask."""
     order = np.argsort(np.concatenate((rows, columns)), kind="stable")
     count = np.bincount(rows, minlength=racks) + np.bincount(columns, minlength=racks)
@@ -101,7 +119,9 @@ def _heaviest(rows: np.ndarray, columns: np.ndarray, busier: np.ndarray, racks: 
 
 
 def region_table(fabric: Fabric) -> np.ndarray:
-    """int64[planes, racks]: racks of one number can be joined in that plane; -1 where a rack has no uplink."""
+    """int64[planes, racks]: racks of one number can be joined in that plane; -1 where a rack has no
+    uplink.
+    """
     if "region table" not in fabric.memo:
         by_plane, racks = regions(fabric), fabric.racks
         rows = [[by_plane[plane].get(rack, -1) for rack in racks] for plane in planes(fabric)]
@@ -110,11 +130,15 @@ def region_table(fabric: Fabric) -> np.ndarray:
 
 
 def thin_rates(fabric: Fabric) -> np.ndarray:
-    """float64[racks]: bit/s of each rack's cables to other packet switches: what leaves it without a circuit."""
+    """float64[racks]: bit/s of each rack's cables to other packet switches: what leaves it without
+    a circuit.
+    """
     if "thin rates" not in fabric.memo:
         c = cabling_of(fabric)
         packet = (c.row[c.node] >= 0) & (c.row[c.node[np.arange(len(c.node)) ^ 1]] >= 0)
-        sums = np.bincount(c.row[c.node[packet]], c.rate[packet], minlength=int(c.row.max(initial=-1)) + 1)
+        sums = np.bincount(
+            c.row[c.node[packet]], c.rate[packet], minlength=int(c.row.max(initial=-1)) + 1
+        )
         fabric.memo["thin rates"] = sums[c.rack_row]
     return fabric.memo["thin rates"]
 
@@ -152,14 +176,17 @@ def matching(demand: Demand, fabric: Fabric) -> Matchings:
 
 
 def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
-    """bvn: whole circuits per pair for the least time, coloured into planes; uplinks left over go where they help most."""
+    """bvn: whole circuits per pair for the least time, coloured into planes; uplinks left over go
+    where they help most.
+    """
     a = asked(fabric, demand)
     left, given, found = _whole_circuits(a), np.zeros(len(a.wanted)), []
     for plane in range(len(a.region)):
         edges = np.flatnonzero(a.open_in(plane))
         rest = a.uplinks.max(initial=0) - plane
         load = np.bincount(a.rows, left, len(a.racks)) + np.bincount(a.columns, left, len(a.racks))
-        urgent = (load >= rest).astype(float)  # a rack that needs every plane to come must be in this matching
+        # a rack that needs every plane to come must be in this matching
+        urgent = (load >= rest).astype(float)
         owed = left[edges] * (1 + 4 * (urgent[a.rows[edges]] + urgent[a.columns[edges]]))
         extra = a.wanted[edges] / (given[edges] + np.maximum(left[edges], 0) + 1)
         weight = owed + 0.5 * extra / extra.max(initial=1e-300)
@@ -171,10 +198,12 @@ def decomposition(demand: Demand, fabric: Fabric) -> Matchings:
 
 
 def slots(demand: Demand, fabric: Fabric, every: bool = False, least: int = 0) -> list[Matchings]:
-    """The demand as configurations of all planes, to be lit one after another, until every edge had its share.
+    """The demand as configurations of all planes, to be lit one after another, until every edge had
+    its share.
 
-    As `matching`, going on after the last plane: what a configuration carries counts for those after it. As many as the busiest
-    rack needs to meet all its partners once, or `least`; then edges that had none come first, at most MOST_SLOTS in all.
+    As `matching`, going on after the last plane: what a configuration carries counts for those
+    after it. As many as the busiest rack needs to meet all its partners once, or `least`; then
+    edges that had none come first, at most MOST_SLOTS in all.
     `every`: edges are all pairs that send, not each rack's heaviest.
     """
     a = asked(fabric, demand, every)
@@ -197,10 +226,14 @@ SOLVERS = {"greedy": greedy, "matching": matching, "bvn": decomposition}
 
 
 def _whole_circuits(a: Asked) -> np.ndarray:
-    """How many circuits each edge needs for the least T in which all is sent: float64[edges], whole numbers."""
+    """How many circuits each edge needs for the least T in which all is sent: float64[edges], whole
+    numbers.
+    """
     if not len(a.wanted):
         return np.zeros(0)
-    total = np.bincount(a.rows, a.wanted, len(a.racks)) + np.bincount(a.columns, a.wanted, len(a.racks))
+    total = np.bincount(a.rows, a.wanted, len(a.racks)) + np.bincount(
+        a.columns, a.wanted, len(a.racks)
+    )
     able = np.maximum(a.uplinks, 1) * a.rate + a.thin
     low = float(transfer_seconds(total, able).max())
     high = float(transfer_seconds(total, np.maximum(a.rate, a.thin)).max()) + low
@@ -214,14 +247,22 @@ def _whole_circuits(a: Asked) -> np.ndarray:
 
 
 def _circuits_within(a: Asked, seconds: float) -> np.ndarray | None:
-    """Circuits per edge that send all within `seconds`, what is least beyond whole circuits on the electrical path; or None."""
+    """Circuits per edge that send all within `seconds`, what is least beyond whole circuits on the
+    electrical path; or None.
+    """
     per = bytes_in(a.rate, seconds)  # bytes a circuit carries
     need = np.ceil(a.wanted / per - 1e-9)
     beyond = a.wanted - (need - 1) * per
-    over = np.bincount(a.rows, need, len(a.racks)) + np.bincount(a.columns, need, len(a.racks)) - a.uplinks
+    over = (
+        np.bincount(a.rows, need, len(a.racks))
+        + np.bincount(a.columns, need, len(a.racks))
+        - a.uplinks
+    )
     budget = bytes_in(a.thin, seconds)
     thin = beyond <= np.minimum(budget[a.rows], budget[a.columns])
-    able = np.bincount(a.rows[thin], minlength=len(over)) + np.bincount(a.columns[thin], minlength=len(over))
+    able = np.bincount(a.rows[thin], minlength=len(over)) + np.bincount(
+        a.columns[thin], minlength=len(over)
+    )
     if (over > able).any():
         return None
     left, spare = over.tolist(), budget.tolist()
@@ -237,12 +278,16 @@ def _circuits_within(a: Asked, seconds: float) -> np.ndarray | None:
 
 
 def best_matching(a: Asked, edges: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Positions in `edges` of a matching of maximum weight, ascending: part by part of what edges join, equal parts once."""
+    """Positions in `edges` of a matching of maximum weight, ascending: part by part of what edges
+    join, equal parts once.
+    """
     if not len(edges):
         return np.zeros(0, np.int64)
     shares = (weight / weight.max(initial=1e-300) * WEIGHT_STEPS).astype(np.int64)
     n, (rows, columns) = len(a.racks), (a.rows[edges], a.columns[edges])
-    part = connected_components(coo_array((np.ones(len(edges)), (rows, columns)), (n, n)), directed=False)[1]
+    part = connected_components(
+        coo_array((np.ones(len(edges)), (rows, columns)), (n, n)), directed=False
+    )[1]
     order = np.argsort(part, kind="stable")
     local = np.empty(n, np.int64)  # the number of a rack within its part
     local[order] = np.arange(n) - np.searchsorted(part[order], part[order])
@@ -270,14 +315,16 @@ def _matched(edges: np.ndarray) -> np.ndarray:
     return np.array([place[min(pair), max(pair)] for pair in pairs], dtype=np.int64)
 
 
-# --- what a plan must not break ----------------------------------------------------------------------------------------
+# --- what a plan must not break -------------------------------------------------------------------
 
 
 def bridged(fabric: Fabric, found: Matchings, demand: Demand) -> Matchings:
-    """`found`, changed in its last planes where demanded pairs would have no way: a tree of circuits over the parts they lie in.
+    """`found`, changed in its last planes where demanded pairs would have no way: a tree of
+    circuits over the parts they lie in.
 
-    A pair without a circuit of its own needs some way, over other racks or the electrical path. Where `found` leaves none, the
-    last plane's circuits give way to ones that join the parts, then those before it; what of them still fits stays.
+    A pair without a circuit of its own needs some way, over other racks or the electrical path.
+    Where `found` leaves none, the last plane's circuits give way to ones that join the parts, then
+    those before it; what of them still fits stays.
     """
     if not _apart(fabric, found, demand):
         return found
@@ -290,8 +337,12 @@ def bridged(fabric: Fabric, found: Matchings, demand: Demand) -> Matchings:
     return found
 
 
-def _joining(fabric: Fabric, kept: Matchings, plane: int, demand: Demand, were: list[Pair]) -> list[Pair]:
-    """The matching of a plane that joins as many parts as its uplinks reach, largest first, then what fits of `were`."""
+def _joining(
+    fabric: Fabric, kept: Matchings, plane: int, demand: Demand, were: list[Pair]
+) -> list[Pair]:
+    """The matching of a plane that joins as many parts as its uplinks reach, largest first, then
+    what fits of `were`.
+    """
     part, region = _parts(fabric, kept), region_table(fabric)[plane]
     wanted = _apart(fabric, kept, demand)
     members: dict[int, list[int]] = {}
@@ -323,7 +374,9 @@ def _parts(fabric: Fabric, found: Matchings) -> np.ndarray:
     graph = rustworkx.PyGraph()
     graph.add_nodes_from(range(len(fabric.racks)))
     calm = _calm_parts(fabric)
-    graph.add_edges_from_no_data([(int(first), i) for i, first in enumerate(calm.tolist()) if first != i])
+    graph.add_edges_from_no_data(
+        [(int(first), i) for i, first in enumerate(calm.tolist()) if first != i]
+    )
     index = fabric.rack_index
     graph.add_edges_from_no_data([(index[a], index[b]) for pairs in found for a, b in pairs])
     part = np.zeros(len(fabric.racks), np.int64)

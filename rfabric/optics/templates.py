@@ -1,6 +1,7 @@
 """Circuit templates: which racks to join in each plane, before any demand is looked at.
 
-Every template returns matchings, a list of rack pairs per plane; `planes.light` turns them into circuits.
+Every template returns matchings, a list of rack pairs per plane; `planes.light` turns them into
+circuits.
 
     mesh           union of disjoint perfect matchings of the racks: high bisection, few hops
     isolated pods  a mesh inside each pod, nothing between pods
@@ -17,7 +18,9 @@ Matchings = list[list[Pair]]
 
 
 def rounds(racks: Sequence[str]) -> Matchings:
-    """The n-1 (n even) or n (n odd) rounds of a round-robin tournament: disjoint matchings that together join every pair."""
+    """The n-1 (n even) or n (n odd) rounds of a round-robin tournament: disjoint matchings that
+    together join every pair.
+    """
     return [round_of(racks, turn) for turn in range(turns(len(racks)))]
 
 
@@ -27,7 +30,9 @@ def turns(racks: int) -> int:
 
 
 def round_of(racks: Sequence[str], turn: int) -> list[Pair]:
-    """One round: the first rack keeps its seat, the others have moved `turn` seats on; an odd one out rests."""
+    """One round: the first rack keeps its seat, the others have moved `turn` seats on; an odd one
+    out rests.
+    """
     first, *others = [*racks, *[None] * (len(racks) % 2)]
     seats = [first, *others[len(others) - turn :], *others[: len(others) - turn]]
     n = len(seats)
@@ -43,7 +48,10 @@ def mesh(racks: Sequence[str], count: int) -> Matchings:
 def mesh_of_all(fabric: Fabric) -> Matchings:
     """The mesh of all racks; where planes join racks of one region only, a mesh in each region."""
     every, found = planes(fabric), []
-    if all(set(regions(fabric)[p].values()) == {0} and len(regions(fabric)[p]) == len(fabric.racks) for p in every):
+    if all(
+        set(regions(fabric)[p].values()) == {0} and len(regions(fabric)[p]) == len(fabric.racks)
+        for p in every
+    ):
         return mesh(fabric.racks, len(every))
     for turn, plane in enumerate(every):
         groups: dict[int, list[str]] = {}
@@ -71,10 +79,14 @@ def isolated_pods(fabric: Fabric, count: int) -> Matchings:
     return [[pair for m in meshes for pair in m[j]] for j in range(count)]
 
 
-def tree(sources: Sequence[str], relays: Sequence[str], leaves: Sequence[str], count: int) -> Matchings:
-    """Two levels: `sources` feed the `relays` in half of the planes, those feed the `leaves` in the rest.
+def tree(
+    sources: Sequence[str], relays: Sequence[str], leaves: Sequence[str], count: int
+) -> Matchings:
+    """Two levels: `sources` feed the `relays` in half of the planes, those feed the `leaves` in the
+    rest.
 
-    Ports the tree leaves free (sources without a child, leaves in the first half) are joined straight from source to leaf.
+    Ports the tree leaves free (sources without a child, leaves in the first half) are joined
+    straight from source to leaf.
     """
     upper = (count + 1) // 2 if leaves else count
     found = []
@@ -89,7 +101,9 @@ def tree(sources: Sequence[str], relays: Sequence[str], leaves: Sequence[str], c
 
 
 def _zip(parents: Sequence[str], children: Sequence[str], turn: int) -> list[Pair]:
-    """Pair the shorter list with as many of the longer, which goes on with every `turn` so that none is left out."""
+    """Pair the shorter list with as many of the longer, which goes on with every `turn` so that
+    none is left out.
+    """
     n = min(len(parents), len(children))
     if len(parents) >= len(children):
         return [(parents[(i + turn) % len(parents)], children[i]) for i in range(n)]

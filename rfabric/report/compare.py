@@ -1,6 +1,7 @@
 """Runs side by side, as tables that the terminal and the HTML page both print.
 
-A Table is text: rows of cells, ready to be aligned. Numbers of one row share a unit, so they can be compared by eye.
+A Table is text: rows of cells, ready to be aligned. Numbers of one row share a unit, so they can be
+compared by eye.
 """
 
 import re
@@ -23,18 +24,29 @@ TIER_NAMES = {
     "electrical": "electrical path",
     "server": "servers",
 }
-PHASE_NAMES = {"generation": "generation", "training": "training", "weight_sync": "weight sync", "flows": "flows"}
+PHASE_NAMES = {
+    "generation": "generation",
+    "training": "training",
+    "weight_sync": "weight sync",
+    "flows": "flows",
+}
 # a part of dollars a step (`fabric.dollars`): what it is called
 DOLLARS = {
-    "gpus": "GPUs' other rent", "gpu_power": "GPUs' electricity", "nics": "NICs", "network": "network",
+    "gpus": "GPUs' other rent",
+    "gpu_power": "GPUs' electricity",
+    "nics": "NICs",
+    "network": "network",
     "network_power": "network's electricity",
-}  # fmt: skip
-_PHASE_KEY = re.compile(r"(.*?)/(\d+)(?: (.*))?")  # `training/0`, or with the label of a communication phase
+}
+# `training/0`, or with the label of a communication phase
+_PHASE_KEY = re.compile(r"(.*?)/(\d+)(?: (.*))?")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row: `best` is the column (counted from 0 without the row's name) to be emphasised, -1 for none."""
+    """One row: `best` is the column (counted from 0 without the row's name) to be emphasised, -1
+    for none.
+    """
 
     name: str
     cells: tuple[str, ...]
@@ -44,7 +56,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A titled table: `columns` names the first column and the others, `words` says which of them hold text.
+    """A titled table: `columns` names the first column and the others, `words` says which of them
+    hold text.
 
     `note` explains what is not obvious.
     """
@@ -66,7 +79,13 @@ def comparison(summary: dict) -> Table:
     rows.append(_seconds("exposed communication", exposed))
     rows += _phase_rows(runs, names, "exposed_s")
     if len(runs) > 1 and exposed[0] > 0:
-        rows.append(Row(f"against {runs[0]['label']}", tuple(f"{e / exposed[0]:.2f} x" for e in exposed), indent=1))
+        rows.append(
+            Row(
+                f"against {runs[0]['label']}",
+                tuple((f"{e / exposed[0]:.2f} x") for e in exposed),
+                indent=1,
+            )
+        )
     rows.append(Row("rewires", tuple(str(len(r["rewires"])) for r in runs)))
     rows.append(_seconds("dark time", [r["dark_s"] for r in runs], rank=False))
     rows.append(Row("bytes lost", tuple(show_size(r["lost_bytes"]) for r in runs)))
@@ -77,16 +96,21 @@ def comparison(summary: dict) -> Table:
 
 
 def at_size(runs: Sequence[dict]) -> Table:
-    """Runs of several recipes: step, exposed communication, the network's price and dollars a step, a line a fabric."""
+    """Runs of several recipes: step, exposed communication, the network's price and dollars a step,
+    a line a fabric.
+    """
     recipes = list(dict.fromkeys(run["traffic"] for run in runs))
     found: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
     for run in runs:
         exposed = sum(phase["exposed_s"] for phase in run["phases"].values())
         price, paid = (run["cost"][key] for key in ("network_usd", "usd_per_step"))
         cells = (
-            f"{run['gpus']:,}", f"{run['step_s']:.1f} s", show_time(exposed), f"{price / 1e3:,.0f} k$" if price else "–",
+            f"{run['gpus']:,}",
+            f"{run['step_s']:.1f} s",
+            show_time(exposed),
+            f"{price / 1e3:,.0f} k$" if price else "–",
             f"{paid:,.2f} $" if paid else "–",
-        )  # fmt: skip
+        )
         found.setdefault(run["traffic"], []).append((run["fabric"], cells))
     rows = [Row(fabric, (name, *cells)) for name in recipes for fabric, cells in found[name]]
     columns = "fabric", "recipe", "GPUs", "step", "exposed", "network", "a step"
@@ -99,12 +123,25 @@ def rewires(summary: dict) -> Table:
     rows = []
     for run in summary["runs"]:
         for r in run["rewires"]:
-            delays = [r[key] - r["requested_s"] for key in ("programmed_s", "dark_until_s", "usable_s")]
+            delays = [
+                r[key] - r["requested_s"] for key in ("programmed_s", "dark_until_s", "usable_s")
+            ]
             times = (f"{r['requested_s']:.4f} s", *(f"+{1e3 * delay:.2f} ms" for delay in delays))
             cells = (str(r["epoch"]), phase_text(r["phase"]), *times, str(r["circuits_changed"]))
             exposed = f"{1e3 * r['exposed_s']:.2f} ms" if "exposed_s" in r else "–"
             rows.append(Row(run["label"], (*cells, exposed, show_size(r["lost_bytes"]))))
-    columns = "fabric", "#", "phase", "requested", "programmed", "dark until", "usable", "changed", "exposed", "lost"
+    columns = (
+        "fabric",
+        "#",
+        "phase",
+        "requested",
+        "programmed",
+        "dark until",
+        "usable",
+        "changed",
+        "exposed",
+        "lost",
+    )
     note = "#: epoch. Delays count from the request. Changed: circuits down and up. Exposed: waited for by some flow."
     return Table("Rewires", columns, tuple(rows), note, words=(0, 2))
 
@@ -114,7 +151,8 @@ def fidelity(summary: dict) -> Table:
     rows, short = [], set()
     for run in (r for r in summary["runs"] if r["fidelity"]):
         short |= {
-            f"{name} (below {show_time(run['fidelity']['resolution_s'])})" for name in run["fidelity"]["unresolved"]
+            (f"{name} (below {show_time(run['fidelity']['resolution_s'])})")
+            for name in run["fidelity"]["unresolved"]
         }
         for name, phase in run["fidelity"]["phases"].items():
             times = (f"{phase[key] * 1e3:.2f} ms" for key in ("emulated_s", "simulated_s"))
@@ -133,8 +171,16 @@ def bills(runs: Sequence[Run]) -> list[Table]:
 
 def bill_table(title: str, priced: Bill) -> Table:
     """The lines of one bill and their sum."""
-    rows = [Row(str(line.part), (f"{line.count:,.0f}", f"{line.usd:,.0f}", _watts(line))) for line in priced.lines]
-    rows.append(Row("sum", ("", f"{priced.usd:,.0f}", "–" if priced.watts is None else f"{priced.watts:,.0f}")))
+    rows = [
+        Row(str(line.part), (f"{line.count:,.0f}", f"{line.usd:,.0f}", _watts(line)))
+        for line in priced.lines
+    ]
+    rows.append(
+        Row(
+            "sum",
+            ("", f"{priced.usd:,.0f}", "–" if priced.watts is None else f"{priced.watts:,.0f}"),
+        )
+    )
     return Table(title, ("part", "count", "USD", "W"), tuple(rows))
 
 
@@ -143,13 +189,21 @@ def fabric_table(fabric: Fabric) -> Table:
     tiers = list(dict.fromkeys((n.tier, n.kind) for n in fabric.nodes))
     rows = []
     for tier, kind in tiers:
-        ports = [len(fabric.ports[n.name]) for n in fabric.nodes if (n.tier, n.kind) == (tier, kind)]
+        ports = [
+            len(fabric.ports[n.name]) for n in fabric.nodes if (n.tier, n.kind) == (tier, kind)
+        ]
         rows.append(Row(TIER_NAMES[tier], (KIND_NAMES[kind], f"{len(ports):,}", f"{max(ports)}")))
     for rate in sorted({link.rate for link in fabric.links}, reverse=True):
-        rows.append(Row("cables", (show_rate(rate), f"{sum(link.rate == rate for link in fabric.links):,}", "")))
+        rows.append(
+            Row(
+                "cables",
+                (show_rate(rate), f"{sum(link.rate == rate for link in fabric.links):,}", ""),
+            )
+        )
     delay = f"; a circuit is dark for {show_time(fabric.reconfig_delay)}" if fabric.ocses else ""
     title = (
-        f"{fabric.spec or fabric.name}: {len(fabric.hosts):,} GPUs in {fabric.pods} pod{'s' * (fabric.pods > 1)}{delay}"
+        f"{fabric.spec or fabric.name}: {len(fabric.hosts):,} GPUs in {fabric.pods} "
+        f"pod{'s' * (fabric.pods > 1)}{delay}"
     )
     return Table(title, ("", "", "count", "ports each"), tuple(rows), words=(0, 1))
 
@@ -171,7 +225,9 @@ def _priced(runs: Sequence[Run]) -> list[tuple[str, Bill]]:
 
 
 def phase_text(key: str) -> str:
-    """`weight_sync/0` -> `weight sync`, `training/1 all-gather` -> `training all-gather, step 1`; the first step is not named."""
+    """`weight_sync/0` -> `weight sync`, `training/1 all-gather` -> `training all-gather, step 1`;
+    the first step is not named.
+    """
     found = _PHASE_KEY.fullmatch(key)
     phase, step, label = found.groups() if found else (key, "0", "")
     name = " ".join(filter(None, (PHASE_NAMES.get(phase, phase) or "flows", label)))
@@ -186,7 +242,9 @@ def _phase_rows(runs: list[dict], names: list[str], key: str) -> list[Row]:
     rows = []
     for name in names:
         values = [r["phases"].get(name, {}).get(key) for r in runs]
-        if key == "exposed_s" and max(v or 0.0 for v in values) <= NEGLIGIBLE * max(r["step_s"] for r in runs):
+        if key == "exposed_s" and max(v or 0.0 for v in values) <= NEGLIGIBLE * max(
+            r["step_s"] for r in runs
+        ):
             continue
         rows.append(_seconds(PHASE_NAMES.get(name, name), values, indent=1))
     return rows
@@ -197,16 +255,25 @@ def _fidelity_rows(runs: list[dict]) -> list[Row]:
     if not any(checked):
         return []
     rows = []
-    for name, key in (("error against simulation, median", "median_error"), ("worst", "worst_error")):
+    for name, key in (
+        (("error against simulation, median"), "median_error"),
+        ("worst", "worst_error"),
+    ):
         values = [f.get(key) for f in checked]
         rows.append(
-            Row(name, tuple("–" if v is None else f"{v:.1%}" for v in values), indent=int(key != "median_error"))
+            Row(
+                name,
+                tuple("–" if v is None else f"{v:.1%}" for v in values),
+                indent=int(key != "median_error"),
+            )
         )
     return rows
 
 
 def _cost_rows(runs: list[dict]) -> list[Row]:
-    usd, watts, joules = ([r["cost"].get(k) for r in runs] for k in ("network_usd", "network_watts", "step_joules"))
+    usd, watts, joules = (
+        [r["cost"].get(k) for r in runs] for k in ("network_usd", "network_watts", "step_joules")
+    )
     if not any(usd):
         return []
     return [
@@ -240,7 +307,12 @@ def _job_rows(runs: list[dict]) -> list[Row]:
     by_job = [r["cost"].get("usd_per_step_jobs") or {} for r in runs]
     names = dict.fromkeys(name for jobs in by_job for name in jobs)
     return [
-        _row(f"a step of {name}, by GPU time", [jobs.get(name) for jobs in by_job], lambda v: f"{v:,.4f} $", indent=1)
+        _row(
+            (f"a step of {name}, by GPU time"),
+            [jobs.get(name) for jobs in by_job],
+            lambda v: f"{v:,.4f} $",
+            indent=1,
+        )
         for name in names
     ]
 
@@ -248,7 +320,9 @@ def _job_rows(runs: list[dict]) -> list[Row]:
 def _joules(name: str, values: Sequence[float | None]) -> Row:
     """Kilojoules, or joules where the largest of the row is small."""
     largest = max((v for v in values if v is not None), default=0.0)
-    factor, unit, digits = (1.0, "J", 1) if largest < 1e3 else (1e-3, "kJ", 2 if largest < 1e5 else 0)
+    factor, unit, digits = (
+        (1.0, "J", 1) if largest < 1e3 else (1e-3, "kJ", 2 if largest < 1e5 else 0)
+    )
     return _row(name, values, lambda v: f"{v * factor:,.{digits}f} {unit}")
 
 

@@ -1,4 +1,6 @@
-"""Step time against the reconfiguration delay: what a sweep found, as a table, a picture and a document."""
+"""Step time against the reconfiguration delay: what a sweep found, as a table, a picture and a
+document.
+"""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -46,23 +48,36 @@ class Crossover:
 
     def to_json(self) -> dict[str, Any]:
         """Stable keys with units."""
-        lines = [asdict(line) | {"label": line.label, "delays_s": line.delays} for line in self.lines]
+        lines = [
+            asdict(line) | {"label": line.label, "delays_s": line.delays} for line in self.lines
+        ]
         for line in lines:
             del line["delays"]
         return {
-            "traffic": self.traffic, "seed": self.seed, "lines": lines,
+            "traffic": self.traffic,
+            "seed": self.seed,
+            "lines": lines,
             "flat": [{"fabric": name, "step_s": step} for name, step in self.levels],
             "break_evens": [asdict(b) for b in self.break_evens],
-        }  # fmt: skip
+        }
 
 
 def tables(found: Crossover) -> list[Table]:
     """Step time by delay, one row a line; break-even points."""
     least = [min(steps) for steps in zip(*(line.step_s for line in found.lines), strict=True)]
-    rows = [Row(line.label, tuple(map(_seconds, line.step_s)), _first_best(line, least)) for line in found.lines]
+    rows = [
+        Row(line.label, tuple(map(_seconds, line.step_s)), _first_best(line, least))
+        for line in found.lines
+    ]
     rows += [Row(name, tuple(_seconds(step) for _ in least)) for name, step in found.levels]
-    columns = ("fabric, granularity", *(show_time(delay).replace(" ", "") for delay in found.lines[0].delays))
-    meets = [Row(b.line, (b.against, show_time(b.delay_s) if b.delay_s else "–", b.what)) for b in found.break_evens]
+    columns = (
+        "fabric, granularity",
+        *(show_time(delay).replace(" ", "") for delay in found.lines[0].delays),
+    )
+    meets = [
+        Row(b.line, (b.against, show_time(b.delay_s) if b.delay_s else "–", b.what))
+        for b in found.break_evens
+    ]
     return [
         Table(f"{found.traffic}: step time (s) by reconfiguration delay", columns, tuple(rows)),
         Table("Break-even", ("line", "against", "delay", ""), tuple(meets), words=(0, 1, 3)),
@@ -79,7 +94,9 @@ def _first_best(line: DelayCurve, least: Sequence[float]) -> int:
 
 
 def figure(found: Crossover, theme=None):
-    """A panel a fabric: step time over the delay, one line a granularity; packet fabrics dashed; dots where they meet."""
+    """A panel a fabric: step time over the delay, one line a granularity; packet fabrics dashed;
+    dots where they meet.
+    """
     from matplotlib.figure import Figure
 
     from . import figures
@@ -91,9 +108,13 @@ def figure(found: Crossover, theme=None):
     for axes, fabric in zip(panels, fabrics, strict=True):
         _panel(axes, [line for line in found.lines if line.fabric == fabric], found, theme)
     panels[0].set_ylabel("step time (s)", size=9, color=theme.muted)
-    lines = {line.get_label(): line for axes in panels for line in axes.get_legend_handles_labels()[0]}
+    lines = {
+        line.get_label(): line for axes in panels for line in axes.get_legend_handles_labels()[0]
+    }
     place = {"loc": "lower center", "ncols": len(lines), "columnspacing": 1.6, "handlelength": 1.6}
-    drawn.legend(lines.values(), lines.keys(), frameon=False, fontsize=8.5, labelcolor=theme.ink, **place)
+    drawn.legend(
+        lines.values(), lines.keys(), frameon=False, fontsize=8.5, labelcolor=theme.ink, **place
+    )
     drawn.subplots_adjust(left=0.08, right=0.985, top=0.93, bottom=0.2, wspace=0.06)
     return drawn
 
@@ -110,9 +131,14 @@ def _panel(axes, lines: Sequence[DelayCurve], found: Crossover, theme) -> None:
     from .figures import PLANE_COLOURS, bare
 
     axes.set_xscale("log")
-    colours = {line.label: PLANE_COLOURS[_names(found).index(_name(line)) % len(PLANE_COLOURS)] for line in lines}
+    colours = {
+        line.label: PLANE_COLOURS[_names(found).index(_name(line)) % len(PLANE_COLOURS)]
+        for line in lines
+    }
     for line in lines:
-        axes.plot(line.delays, line.step_s, "-", color=colours[line.label], lw=1.8, label=_name(line))
+        axes.plot(
+            line.delays, line.step_s, "-", color=colours[line.label], lw=1.8, label=_name(line)
+        )
     for name, level in found.levels:
         axes.axhline(level, color=theme.muted, lw=0.9, ls=(0, (4, 3)))
         axes.annotate(

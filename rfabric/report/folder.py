@@ -4,11 +4,12 @@
         summary.json   report.html   trace.csv   trace-looped.csv   inputs/grpo-64.yaml
         emulate-rfabric/  fabric.json  flows.csv  links.csv  rewires.csv  circuits.json
 
-trace.csv has the rows that were played, those of flows.csv. Where they stand for repetitions, trace-looped.csv is the trace with
-its loops: the one to edit and to replay.
+trace.csv has the rows that were played, those of flows.csv. Where they stand for repetitions,
+trace-looped.csv is the trace with its loops: the one to edit and to replay.
 
-It is filled under a hidden name and renamed when complete: a folder one sees is whole. Columns are the same for both
-worlds; `read_folder` gives back what `write_folder` was given, so a report can be made again.
+It is filled under a hidden name and renamed when complete: a folder one sees is whole. Columns are
+the same for both worlds; `read_folder` gives back what `write_folder` was given, so a report can be
+made again.
 """
 
 import csv
@@ -34,8 +35,18 @@ from .result import Folding, Pace, Result, Scale
 from .summary import Run, labels, read_summary
 
 FLOW_COLUMNS = (
-    "id", "src", "dst", "size_bytes", "start_s", "finish_s", "step", "phase", "label", "sent_bytes", "received_bytes",
-)  # fmt: skip
+    "id",
+    "src",
+    "dst",
+    "size_bytes",
+    "start_s",
+    "finish_s",
+    "step",
+    "phase",
+    "label",
+    "sent_bytes",
+    "received_bytes",
+)
 LINK_COLUMNS = ("link", "a", "b", "rate_bps", "bytes", "utilisation")
 REWIRE_COLUMNS = (
     "epoch", "phase", "requested_s", "programmed_s", "dark_until_s", "usable_s", "circuits_changed",
@@ -63,10 +74,15 @@ def new_name() -> str:
 
 @contextmanager
 def new_folder(out: str | Path, name: str = "") -> Iterator[RunFolder]:
-    """A run folder under `out`, renamed into place when whole, else removed. Under sudo it becomes the caller's."""
+    """A run folder under `out`, renamed into place when whole, else removed.
+
+    Under sudo it becomes the caller's.
+    """
     out, created = Path(out), datetime.now().astimezone()
     name = name or new_name()
-    folder = RunFolder(out / f".{name}.{os.getpid()}.part", out / name, created.isoformat(timespec="seconds"))
+    folder = RunFolder(
+        out / f".{name}.{os.getpid()}.part", out / name, created.isoformat(timespec="seconds")
+    )
     made = [p for p in (out, *out.parents) if not p.exists()]
     try:
         with writing(out):
@@ -84,23 +100,33 @@ def new_folder(out: str | Path, name: str = "") -> Iterator[RunFolder]:
 
 @contextmanager
 def writing(where: str | Path) -> Iterator[None]:
-    """Turns an OSError of what is written inside into an RFabricError that names the file, why, and the way out."""
+    """Turns an OSError of what is written inside into an RFabricError that names the file, why, and
+    the way out.
+    """
     try:
         yield
     except OSError as error:
         name = error.filename or where
-        raise RFabricError(f"cannot write {name}: {error.strerror}; choose another place, or make room") from error
+        raise RFabricError(
+            f"cannot write {name}: {error.strerror}; choose another place, or make room"
+        ) from error
 
 
 def sweep(out: str | Path) -> list[Path]:
     """Remove the unfinished folders under `out` whose process is gone; says which."""
-    found = [p for p in Path(out).glob(".*.part") if (m := UNFINISHED.fullmatch(p.name)) and not _alive(int(m[1]))]
+    found = [
+        p
+        for p in Path(out).glob(".*.part")
+        if (m := UNFINISHED.fullmatch(p.name)) and not _alive(int(m[1]))
+    ]
     for path in found:
         shutil.rmtree(path, ignore_errors=True)
     return found
 
 
-def write_folder(folder: Path, runs: Sequence[Run], summary: dict, inputs: Iterable[Path] = ()) -> None:
+def write_folder(
+    folder: Path, runs: Sequence[Run], summary: dict, inputs: Iterable[Path] = ()
+) -> None:
     """Write trace, inputs, the files of each run and summary.json under `folder`."""
     if len({id(run.result.trace) for run in runs}) != 1:
         raise RFabricError("a run folder holds the runs of one trace")
@@ -126,9 +152,15 @@ def read_folder(folder: str | Path) -> tuple[list[Run], dict]:
     trace = _read_played(folder, summary)
     names = [_slug(entry["engine"], entry["label"]) for entry in summary["runs"]]
     try:
-        return [_read_run(folder / n, trace, e) for n, e in zip(names, summary["runs"], strict=True)], summary
+        return [
+            _read_run(folder / n, trace, e) for n, e in zip(names, summary["runs"], strict=True)
+        ], summary
     except (OSError, KeyError, ValueError, IndexError) as error:
-        raise error if isinstance(error, RFabricError) else RFabricError(f"{folder}: incomplete: {error}") from error
+        raise (
+            error
+            if isinstance(error, RFabricError)
+            else RFabricError(f"{folder}: incomplete: {error}")
+        ) from error
 
 
 def _read_played(folder: Path, summary: dict) -> Trace:
@@ -143,7 +175,9 @@ def _read_played(folder: Path, summary: dict) -> Trace:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to; it takes the place of `path` at the end, and vanishes on an error."""
+    """A name beside `path` to write to; it takes the place of `path` at the end, and vanishes on an
+    error.
+    """
     beside = path.with_name(path.name + ".part")
     try:
         yield beside
@@ -190,24 +224,42 @@ def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[str]) -> None:
 
 def _flow_lines(result: Result) -> Iterator[str]:
     trace = result.trace
-    hosts, phases, labels_ = (np.array(list(map(quoted, n)), object) for n in (trace.hosts, trace.phases, trace.labels))
+    hosts, phases, labels_ = (
+        np.array(list(map(quoted, n)), object) for n in (trace.hosts, trace.phases, trace.labels)
+    )
     for rows in blocks(len(trace)):
         numbers = (trace.size, result.start, result.finish, trace.step)
         yield from lines(
-            map(str, range(rows.start, rows.stop)), hosts[trace.src[rows]], hosts[trace.dst[rows]],
-            *(texts(column[rows]) for column in numbers), phases[trace.phase[rows]], labels_[trace.label[rows]],
-            texts(result.sent[rows]), texts(result.received[rows]),
-        )  # fmt: skip
+            map(str, range(rows.start, rows.stop)),
+            hosts[trace.src[rows]],
+            hosts[trace.dst[rows]],
+            *(texts(column[rows]) for column in numbers),
+            phases[trace.phase[rows]],
+            labels_[trace.label[rows]],
+            texts(result.sent[rows]),
+            texts(result.received[rows]),
+        )
 
 
 def flow_columns(result: Result) -> dict[str, np.ndarray]:
     """The columns of flows.csv, in memory."""
     trace = result.trace
-    hosts, phases, labels_ = (np.array(names, object) for names in (trace.hosts, trace.phases, trace.labels))
+    hosts, phases, labels_ = (
+        np.array(names, object) for names in (trace.hosts, trace.phases, trace.labels)
+    )
     columns = (
-        np.arange(len(trace)), hosts[trace.src], hosts[trace.dst], trace.size, result.start, result.finish,
-        trace.step, phases[trace.phase], labels_[trace.label], result.sent, result.received,
-    )  # fmt: skip
+        np.arange(len(trace)),
+        hosts[trace.src],
+        hosts[trace.dst],
+        trace.size,
+        result.start,
+        result.finish,
+        trace.step,
+        phases[trace.phase],
+        labels_[trace.label],
+        result.sent,
+        result.received,
+    )
     return dict(zip(FLOW_COLUMNS, columns, strict=True))
 
 
@@ -221,7 +273,9 @@ def _link_lines(result: Result) -> Iterable[str]:
 
 
 def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
-    flows, links, rewires = (_columns(folder / f"{name}.csv") for name in ("flows", "links", "rewires"))
+    flows, links, rewires = (
+        _columns(folder / f"{name}.csv") for name in ("flows", "links", "rewires")
+    )
     scale = entry["scale"]
     result = Result(
         engine=entry["engine"],
@@ -235,7 +289,9 @@ def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
         sent=np.array(flows["sent_bytes"], dtype=np.int64),
         received=np.array(flows["received_bytes"], dtype=np.int64),
         link_bytes=np.array(links["bytes"], dtype=float),
-        rewires=tuple(_rewire(row) for row in zip(*(rewires[c] for c in REWIRE_COLUMNS), strict=True)),
+        rewires=tuple(
+            _rewire(row) for row in zip(*(rewires[c] for c in REWIRE_COLUMNS), strict=True)
+        ),
         epochs=_epochs(folder / "circuits.json"),
         scale=Scale.from_json(scale),
         pace=Pace.from_json(entry["pace"]),
@@ -244,7 +300,9 @@ def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
         folding=_folding(entry.get("repetitions")),
     )
     if len(result.start) != len(trace):
-        raise RFabricError(f"{folder}: flows.csv has {len(result.start)} rows, the trace {len(trace)}")
+        raise RFabricError(
+            f"{folder}: flows.csv has {len(result.start)} rows, the trace {len(trace)}"
+        )
     return Run(result, entry["fidelity"])
 
 
@@ -260,7 +318,9 @@ def _columns(path: Path) -> dict[str, list[str]]:
 
 def _rewire(cells: Sequence[str]) -> RewireRecord:
     epoch, phase, *times, changed, lost, why, _, exposed = cells
-    return RewireRecord(int(epoch), phase, *map(float, times), int(changed), int(lost), why, float(exposed))
+    return RewireRecord(
+        int(epoch), phase, *map(float, times), int(changed), int(lost), why, float(exposed)
+    )
 
 
 def _epochs(path: Path) -> tuple[tuple[float, Circuits], ...]:

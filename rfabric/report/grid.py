@@ -1,7 +1,9 @@
-"""A comparison of fabrics x policies x recipes x seeds: one table, one picture, one document, one page.
+"""A comparison of fabrics x policies x recipes x seeds: one table, one picture, one document, one
+page.
 
-A row is a fabric under a policy on a recipe; its seeds become a mean with the least and the most beside it. A row is on the Pareto
-front of its recipe when no other is both cheaper and faster. The ideal switch is a bound and stands on no front.
+A row is a fabric under a policy on a recipe; its seeds become a mean with the least and the most
+beside it. A row is on the Pareto front of its recipe when no other is both cheaper and faster. The
+ideal switch is a bound and stands on no front.
 """
 
 import re
@@ -17,7 +19,8 @@ MEASURES = ("step_s", "exposed_s", "comm_s", "dark_s")
 
 
 def grid_summary(entries: Sequence[dict], grid: dict, command: str, created: str) -> dict:
-    """The document of a comparison: every run (as in a run's summary), and `rows`, the seeds of each made one.
+    """The document of a comparison: every run (as in a run's summary), and `rows`, the seeds of
+    each made one.
 
     Keys are never renamed, only added.
     """
@@ -28,16 +31,27 @@ def grid_summary(entries: Sequence[dict], grid: dict, command: str, created: str
     for entry in entries:
         versions |= entry.get("versions", {})
     return {
-        "version": VERSION, "created": created, "command": command, "versions": versions, "grid": grid,
-        "fairness": fairness(entries, grid), "rows": rows, "runs": [entry | {"label": _label(entry)} for entry in entries],
-    }  # fmt: skip
+        "version": VERSION,
+        "created": created,
+        "command": command,
+        "versions": versions,
+        "grid": grid,
+        "fairness": fairness(entries, grid),
+        "rows": rows,
+        "runs": [entry | {"label": _label(entry)} for entry in entries],
+    }
 
 
 def fairness(entries: Sequence[dict], grid: dict) -> list[str]:
     """What is equal among the runs that are compared, and what is not, in words."""
     several = len({entry.get("scheduler", "") for entry in entries}) > 1
     same = "recipe, seed and compute scheduler" if several else "recipe and seed"
-    said = [f"Runs of one {same} replay the same trace; hashes and placements are drawn from the same seed."]
+    said = [
+        (
+            f"Runs of one {same} replay the same trace; hashes and placements are drawn from "
+            "the same seed."
+        )
+    ]
     rates = {rate for entry in entries for rate in entry["nic_bps"]}
     if len(rates) == 1:
         said.append(f"Every fabric has NICs of {show_rate(rates.pop())}.")
@@ -45,7 +59,8 @@ def fairness(entries: Sequence[dict], grid: dict) -> list[str]:
         said.append(f"NICs differ: {', '.join(map(show_rate, sorted(rates)))}.")
     if grid.get("match"):
         said.append(
-            f"Fabrics were fitted to the same {grid['match']} as {grid['fabrics'][0]}, as near as whole ports allow."
+            f"Fabrics were fitted to the same {grid['match']} as {grid['fabrics'][0]}, as near "
+            "as whole ports allow."
         )
     else:
         said.append("Fabrics are not of the same cost: compare by $ per step, or say --match cost.")
@@ -55,7 +70,10 @@ def fairness(entries: Sequence[dict], grid: dict) -> list[str]:
 def tables(summary: dict) -> list[Table]:
     """One table a recipe: fabric by fabric, the fastest and the cheapest step marked."""
     traffics = list(dict.fromkeys(row["traffic"] for row in summary["rows"]))
-    return [_table(traffic, [r for r in summary["rows"] if r["traffic"] == traffic]) for traffic in traffics]
+    return [
+        _table(traffic, [r for r in summary["rows"] if r["traffic"] == traffic])
+        for traffic in traffics
+    ]
 
 
 def figure(summary: dict, theme=None):
@@ -70,11 +88,20 @@ def figure(summary: dict, theme=None):
     lines = -(-len(traffics) // columns)
     drawn = Figure(figsize=(figures.PAGE_WIDTH, 4.2 * lines))
     for i, traffic in enumerate(traffics):
-        rows = [r for r in summary["rows"] if r["traffic"] == traffic and (r["network_usd"] or _is_bound(r))]
+        rows = [
+            r
+            for r in summary["rows"]
+            if r["traffic"] == traffic and (r["network_usd"] or _is_bound(r))
+        ]
         axes = drawn.add_subplot(lines, columns, i + 1)
         _scatter(axes, rows, traffic, theme)
     drawn.subplots_adjust(
-        left=0.08, right=0.98, top=1 - 0.4 / (4.2 * lines), bottom=0.6 / (4.2 * lines), wspace=0.2, hspace=0.35
+        left=0.08,
+        right=0.98,
+        top=1 - 0.4 / (4.2 * lines),
+        bottom=0.6 / (4.2 * lines),
+        wspace=0.2,
+        hspace=0.35,
     )
     return drawn
 
@@ -104,9 +131,9 @@ def _groups(entries: Sequence[dict]) -> list[list[dict]]:
     """Entries that differ by their seed alone."""
     found: dict[tuple, list[dict]] = {}
     for entry in entries:
-        found.setdefault(tuple(entry.get(key, "") for key in ("traffic", "fabric", "scheduler", "policy")), []).append(
-            entry
-        )
+        found.setdefault(
+            tuple(entry.get(key, "") for key in ("traffic", "fabric", "scheduler", "policy")), []
+        ).append(entry)
     return list(found.values())
 
 
@@ -115,9 +142,16 @@ def _row(group: list[dict]) -> dict:
     values = {name: [_measure(entry, name) for entry in group] for name in MEASURES}
     row = {key: first[key] for key in ("traffic", "fabric", "policy", "engine", "gpus")}
     row |= {"scheduler": first.get("scheduler", ""), "label": _label(first)}
-    row |= {"seeds": [entry["seed"] for entry in group], "rewires": sum(len(e["rewires"]) for e in group) / len(group)}
+    row |= {
+        "seeds": [entry["seed"] for entry in group],
+        "rewires": sum(len(e["rewires"]) for e in group) / len(group),
+    }
     for name, found in values.items():
-        row |= {name: sum(found) / len(found), f"{name}_least": min(found), f"{name}_most": max(found)}
+        row |= {
+            name: sum(found) / len(found),
+            f"{name}_least": min(found),
+            f"{name}_most": max(found),
+        }
     row |= {key: first["cost"].get(key) for key in ("network_usd", "network_watts")}
     paid = [entry["cost"].get("usd_per_step") for entry in group]
     return row | {"usd_per_step": None if None in paid else sum(paid) / len(paid)}
@@ -130,7 +164,9 @@ def _measure(entry: dict, name: str) -> float:
 
 
 def _label(entry: dict) -> str:
-    """The fabric as it was asked for, who schedules its computing, and its circuit policy where that is not its own."""
+    """The fabric as it was asked for, who schedules its computing, and its circuit policy where
+    that is not its own.
+    """
     name, policy = entry["fabric"].partition(",")[0], entry["policy"]
     usual = policy in ("ecmp", OWN.get(name, "demand"))
     words = entry.get("scheduler", ""), "" if usual else policy
@@ -139,7 +175,9 @@ def _label(entry: dict) -> str:
 
 
 def _on_front(row: dict, rows: Sequence[dict]) -> bool:
-    """Whether no other row is at least as cheap and as fast, and better in one; faster by next to nothing is as fast."""
+    """Whether no other row is at least as cheap and as fast, and better in one; faster by next to
+    nothing is as fast.
+    """
     if row["network_usd"] is None or _is_bound(row):
         return False
     mine = row["network_usd"], row["step_s"]
@@ -149,7 +187,9 @@ def _on_front(row: dict, rows: Sequence[dict]) -> bool:
         if r is not row and r["network_usd"] is not None and not _is_bound(r)
     ]
     enough = mine[1] * (1 + NEGLIGIBLE)
-    return not any((o[0] < mine[0] and o[1] <= enough) or (o[0] <= mine[0] and o[1] < mine[1]) for o in others)
+    return not any(
+        (o[0] < mine[0] and o[1] <= enough) or (o[0] <= mine[0] and o[1] < mine[1]) for o in others
+    )
 
 
 def _is_bound(row: dict) -> bool:
@@ -164,7 +204,17 @@ def _table(traffic: str, rows: Sequence[dict]) -> Table:
         for key in ("step_s", "exposed_s", "usd_per_step")
     }
     found = [Row(r["label"], tuple(_cells(r, rows[0], several)), _best(r, best)) for r in rows]
-    columns = "fabric, policy", "step", "exposed", "against first", "rewires", "network k$", "kW", "$ a step", "Pareto"
+    columns = (
+        "fabric, policy",
+        "step",
+        "exposed",
+        "against first",
+        "rewires",
+        "network k$",
+        "kW",
+        "$ a step",
+        "Pareto",
+    )
     seeds = (
         f", mean of seeds {', '.join(map(str, rows[0]['seeds']))} [least .. most]"
         if several
@@ -177,7 +227,14 @@ def _table(traffic: str, rows: Sequence[dict]) -> Table:
 def _best(row: dict, best: dict) -> int:
     """The column to mark: the first in which this row is the best of all."""
     columns = {"step_s": 0, "exposed_s": 1, "usd_per_step": 6}
-    return next((column for key, column in columns.items() if row[key] is not None and row[key] == best[key]), -1)
+    return next(
+        (
+            column
+            for key, column in columns.items()
+            if row[key] is not None and row[key] == best[key]
+        ),
+        -1,
+    )
 
 
 def _cells(row: dict, first: dict, several: bool):
@@ -219,7 +276,13 @@ def _scatter(axes, rows: Sequence[dict], traffic: str, theme) -> None:
         if len(row["seeds"]) > 1:
             axes.plot([x, x], [row["step_s_least"], row["step_s_most"]], color=colour, lw=1.0)
         axes.plot(
-            x, y, "o", color=colour, ms=8 if row["pareto"] else 6, mfc=colour if row["pareto"] else "none", zorder=3
+            x,
+            y,
+            "o",
+            color=colour,
+            ms=8 if row["pareto"] else 6,
+            mfc=colour if row["pareto"] else "none",
+            zorder=3,
         )
     axes.margins(x=0.22, y=0.16)
     _name_points(axes, rows, theme)
@@ -227,17 +290,31 @@ def _scatter(axes, rows: Sequence[dict], traffic: str, theme) -> None:
 
 
 def _name_points(axes, rows: Sequence[dict], theme) -> None:
-    """Names beside their points, where neither a point nor another name is: right, left, then higher and lower."""
+    """Names beside their points, where neither a point nor another name is: right, left, then
+    higher and lower.
+    """
     axes.autoscale_view()
-    spot = [tuple(axes.transData.transform((row["network_usd"] / 1e3, row["step_s"]))) for row in rows]
+    spot = [
+        tuple(axes.transData.transform((row["network_usd"] / 1e3, row["step_s"]))) for row in rows
+    ]
     left = axes.bbox.x0
     taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in spot]
     for row, (x, y) in sorted(zip(rows, spot, strict=True), key=lambda pair: pair[1]):
         width = LETTER * len(row["label"])
-        places = [(side, lift) for lift in (0, 12, -12, 24, -24, 36, -36, 48) for side in (9, -9 - width)]
-        boxes = {(side, lift): (x + side, y + lift - 5, x + side + width, y + lift + 5) for side, lift in places}
+        places = [
+            (side, lift) for lift in (0, 12, -12, 24, -24, 36, -36, 48) for side in (9, -9 - width)
+        ]
+        boxes = {
+            (side, lift): (x + side, y + lift - 5, x + side + width, y + lift + 5)
+            for side, lift in places
+        }
         side, lift = next(
-            (p for p, box in boxes.items() if box[0] > left and not any(_meet(box, b) for b in taken)), places[0]
+            (
+                p
+                for p, box in boxes.items()
+                if box[0] > left and not any(_meet(box, b) for b in taken)
+            ),
+            places[0],
         )
         taken.append(boxes[side, lift])
         at = axes.transData.inverted().transform((x + side, y + lift))

@@ -1,4 +1,6 @@
-"""report.html: one page for people that needs nothing else: no script, no network; light or dark as the system is."""
+"""report.html: one page for people that needs nothing else: no script, no network; light or dark as
+the system is.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -56,10 +58,16 @@ def page(runs: Sequence[Run], summary: dict) -> str:
 
     first = runs[0].result
     names = labels(runs)
-    distinct = {run.result.fabric.spec or run.result.fabric.name: (n, run) for n, run in zip(names, runs, strict=True)}
+    distinct = {
+        run.result.fabric.spec or run.result.fabric.name: (n, run)
+        for n, run in zip(names, runs, strict=True)
+    }
     return render(
         "template.html",
-        title=f"{first.traffic or 'trace'} on {' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}",
+        title=(
+            f"{first.traffic or 'trace'} on "
+            f"{' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}"
+        ),
         headline=headline(summary),
         summary=summary,
         runs=summary["runs"],
@@ -74,8 +82,14 @@ def page(runs: Sequence[Run], summary: dict) -> str:
         close_ups=draw(figures.close_ups(runs)),
         demand=draw(figures.demand(first.trace, first.fabric)),
         load=draw(figures.load(runs)),
-        topologies=[(name, draw(figures.topology(run.result.fabric))) for name, run in distinct.values()],
-        circuits=[(n, draw(figures.circuits(r.result))) for n, r in zip(names, runs, strict=True) if r.result.epochs],
+        topologies=[
+            (name, draw(figures.topology(run.result.fabric))) for name, run in distinct.values()
+        ],
+        circuits=[
+            (n, draw(figures.circuits(r.result)))
+            for n, r in zip(names, runs, strict=True)
+            if r.result.epochs
+        ],
         timelines=[(n, draw(figures.timeline(r.result))) for n, r in zip(names, runs, strict=True)],
     )
 
@@ -87,9 +101,12 @@ def render(template: str, **values) -> str:
     except ImportError as error:
         raise RFabricError(f"the report needs {error.name}; install rfabric[report]") from error
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
+    )
     environment.globals |= {"size": show_size, "seconds": show_time}
     return environment.get_template(template).render(**values)
 
@@ -97,5 +114,8 @@ def render(template: str, **values) -> str:
 def headline(summary: dict) -> str:
     """One sentence: what each fabric makes the GPUs wait."""
     runs = summary["runs"]
-    waits = [f"{show_time(sum(p['exposed_s'] for p in r['phases'].values()))} on {r['label']}" for r in runs]
+    waits = [
+        (f"{show_time(sum(p['exposed_s'] for p in r['phases'].values()))} on {r['label']}")
+        for r in runs
+    ]
     return f"In a step of {show_time(runs[0]['step_s'])} the GPUs wait for the network {', '.join(waits)}."

@@ -15,7 +15,18 @@ from .folder import RunFolder, flow_columns, new_folder, write_folder
 from .html import drawing, write_page
 from .summary import Run, labels, run_summary, summary_of
 
-COLUMNS = ("label", "fabric", "policy", "scheduler", "routing", "engine", "traffic", "seed", "gpus", "step_s")
+COLUMNS = (
+    "label",
+    "fabric",
+    "policy",
+    "scheduler",
+    "routing",
+    "engine",
+    "traffic",
+    "seed",
+    "gpus",
+    "step_s",
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,7 +73,8 @@ class Comparison(Sequence[Outcome]):
 
     def __repr__(self) -> str:
         steps = ", ".join(
-            f"{label} {run.step_seconds:.3f} s" for label, run in zip(labels(self.runs), self.runs, strict=True)
+            (f"{label} {run.step_seconds:.3f} s")
+            for label, run in zip(labels(self.runs), self.runs, strict=True)
         )
         return f"<Comparison of {self.runs[0].result.traffic or 'a trace'}: {steps}>"
 
@@ -90,7 +102,10 @@ class Comparison(Sequence[Outcome]):
         return made.final
 
     def write(
-        self, folder: RunFolder, command: str = "", tell: Callable[[str, dict], None] = lambda *_: None
+        self,
+        folder: RunFolder,
+        command: str = "",
+        tell: Callable[[str, dict], None] = lambda *_: None,
     ) -> tuple[dict, bool]:
         """Fill `folder`; returns the summary, and whether there is a page as well."""
         tell("report", {"stage": "write"})
@@ -104,8 +119,14 @@ def _row(entry: dict) -> dict:
     """One line of a table from an entry of a summary."""
     row = {name: entry[name] for name in COLUMNS}
     row["exposed_s"] = sum(phase["exposed_s"] for phase in entry["phases"].values())
-    row |= {"rewires": len(entry["rewires"]), "dark_s": entry["dark_s"], "lost_bytes": entry["lost_bytes"]}
-    row |= {name: entry["cost"].get(name) for name in ("network_usd", "network_watts", "usd_per_step")}
+    row |= {
+        "rewires": len(entry["rewires"]),
+        "dark_s": entry["dark_s"],
+        "lost_bytes": entry["lost_bytes"],
+    }
+    row |= {
+        name: entry["cost"].get(name) for name in ("network_usd", "network_watts", "usd_per_step")
+    }
     for name, phase in entry["phases"].items():
         row |= {f"{name}_s": phase["seconds"], f"{name}_exposed_s": phase["exposed_s"]}
     return row

@@ -1,11 +1,14 @@
-"""A plan as a table, as JSON and as a picture: for each stage its demand as a heat map, its circuits on a circle below.
+"""A plan as a table, as JSON and as a picture: for each stage its demand as a heat map, its
+circuits on a circle below.
 
-training reduce-scatter   weight sync weights
-+---------+               +---------+            from rack (rows) to rack (columns), darkest: the largest
-| demand  |               | demand  |
-+---------+               +---------+
-  circuits                  circuits             ToRs on a circle, a chord per light path, coloured by plane
-  0.78 s, bound 0.78 s      0.30 s, bound 0.30 s
+training reduce-scatter  weight sync weights
++---------+              +---------+            from rack (rows) to rack (columns), darkest: the
+                                                largest
+| demand  |              | demand  |
++---------+              +---------+
+  circuits                 circuits             ToRs on a circle, a chord per light path, coloured
+                                                by plane
+  0.78 s, bound 0.78 s     0.30 s, bound 0.30 s
 """
 
 from collections.abc import Sequence
@@ -23,8 +26,9 @@ MOST_STAGES = 12  # in one picture
 
 @dataclass(frozen=True, eq=False)
 class StageCircuits:
-    """One stage of a plan: what it sends between racks, its circuits, the seconds it is predicted to take on them beside others
-    (`completion`), those it took in the simulator, the least there could be, its rewires.
+    """One stage of a plan: what it sends between racks, its circuits, the seconds it is predicted
+    to take on them beside others (`completion`), those it took in the simulator, the least there
+    could be, its rewires.
     """
 
     stage: str
@@ -62,7 +66,8 @@ class StageCircuits:
             "bytes": float(sent.bytes.sum()),
             "rack_pairs": len(sent.bytes),
             "demand": [
-                {"from": racks[i], "to": racks[j], "bytes": float(size)} for i, j, size in zip(*sent, strict=True)
+                {"from": racks[i], "to": racks[j], "bytes": float(size)}
+                for i, j, size in zip(*sent, strict=True)
             ],
             "circuits": self.circuits.to_json(),
             "light_paths": sum(joined(fabric, self.circuits).values()) if fabric.ocses else 0,
@@ -104,22 +109,41 @@ def plan_table(found: Sequence[StageCircuits], fabric: Fabric) -> Table:
     delays = (show_time(whole["delay_hidden_s"]), show_time(whole["delay_exposed_s"]))
     rows.append(Row("sum", ("", "", "", *times, f"{whole['rewires']} rewires", *delays)))
     columns = (
-        "stage", "bytes", "rack pairs", "light paths", "completion", "simulated", "bound", "by", "gap", "changed", "hidden",
+        "stage",
+        "bytes",
+        "rack pairs",
+        "light paths",
+        "completion",
+        "simulated",
+        "bound",
+        "by",
+        "gap",
+        "changed",
+        "hidden",
         "exposed",
-    )  # fmt: skip
+    )
     note = (
-        "Completion: seconds in flight beside all else, as predicted from compute, circuits and ways; against the simulated ones "
-        f"{whole['median_error']:.1%} off in the median, {whole['worst_error']:.1%} at the worst. Bound: the least on this "
-        "hardware, by its network cards, the cut around a rack, or a linear program. Hidden and exposed: the delay of the "
-        "rewire beside compute, or waited for."
+        "Completion: seconds in flight beside all else, as predicted from compute, circuits "
+        f"and ways; against the simulated ones {whole['median_error']:.1%} off in the median, "
+        f"{whole['worst_error']:.1%} at the worst. Bound: the least on this hardware, by its "
+        "network cards, the cut around a rack, or a linear program. Hidden and exposed: the "
+        "delay of the rewire beside compute, or waited for."
     )
     return Table(f"Plan of {fabric.spec or fabric.name}", columns, tuple(rows), note, (0, 7))
 
 
 def _cells(p: StageCircuits, fabric: Fabric) -> tuple[str, ...]:
     light = sum(joined(fabric, p.circuits).values()) if fabric.ocses else 0
-    head = show_size(p.demand.sent.bytes.sum()), f"{len(p.demand.sent.bytes):,}", f"{light:,}" if light else "–"
-    times = (*map(show_time, (p.completion, p.simulated, p.bound.seconds)), p.bound.why, f"{p.gap:+.1%}")
+    head = (
+        show_size(p.demand.sent.bytes.sum()),
+        f"{len(p.demand.sent.bytes):,}",
+        f"{light:,}" if light else "–",
+    )
+    times = (
+        *map(show_time, (p.completion, p.simulated, p.bound.seconds)),
+        p.bound.why,
+        f"{p.gap:+.1%}",
+    )
     delays = (show_time(p.hidden), show_time(p.exposed)) if p.rewires else ("", "")
     return (*head, *times, str(p.changed), *delays)
 
@@ -145,10 +169,15 @@ def picture(found: Sequence[StageCircuits], fabric: Fabric):
             _circuits(axes, p, fabric, PRINT, len(fabric.racks) <= MOST_RACKS)
     left_out = f"; {len(found) - len(shown)} more stages" if len(found) > len(shown) else ""
     figure.suptitle(
-        f"{fabric.spec or fabric.name}: demand from rack to rack, circuits below{left_out}", size=11, color=PRINT.ink
+        (f"{fabric.spec or fabric.name}: demand from rack to rack, circuits below{left_out}"),
+        size=11,
+        color=PRINT.ink,
     )
     figure.subplots_adjust(
-        left=0.05, right=0.98, top=1 - 0.75 / figure.get_figheight(), bottom=0.45 / figure.get_figheight()
+        left=0.05,
+        right=0.98,
+        top=1 - 0.75 / figure.get_figheight(),
+        bottom=0.45 / figure.get_figheight(),
     )
     return figure
 
@@ -173,5 +202,9 @@ def _circuits(axes, p: StageCircuits, fabric: Fabric, theme, few: bool) -> None:
 
     (rack_circle if few or fabric.pods < 2 else pod_circle)(axes, fabric, p.circuits, theme)
     changed = f"{p.changed} changed" if p.rewires else "unchanged"
-    text = f"{show_time(p.completion)}, bound {show_time(p.bound.seconds)} ({p.gap:+.1%}); {changed}"
-    axes.text(0.5, -0.02, text, transform=axes.transAxes, ha="center", va="top", size=8, color=theme.muted)
+    text = (
+        f"{show_time(p.completion)}, bound {show_time(p.bound.seconds)} ({p.gap:+.1%}); {changed}"
+    )
+    axes.text(
+        0.5, -0.02, text, transform=axes.transAxes, ha="center", va="top", size=8, color=theme.muted
+    )

@@ -4,9 +4,9 @@
     sent, received  int64[n]    bytes counted at both ends (the trace's bytes, before any scale)
     link_bytes      float64[2m] bytes per directed link of the fabric
 
-Phase times follow from them: a phase lasts from the instant its first row may start to its last finish; `comm` is the
-time in which at least one of its flows is in flight; `exposed` is what the phase takes beyond its compute on a network
-without delay.
+Phase times follow from them: a phase lasts from the instant its first row may start to its last
+finish; `comm` is the time in which at least one of its flows is in flight; `exposed` is what the
+phase takes beyond its compute on a network without delay.
 """
 
 from dataclasses import dataclass, field
@@ -22,16 +22,17 @@ from ..trace import PhaseKey, Trace
 from ..units import show_time, transfer_seconds
 
 ROUNDING = 1e-12  # of the time of day: what differences of two of them are off by
-SLACK = {"simulate": 1e-6, "emulate": 0.01}  # share by which a run may be sooner than its bound: rounding, a clock
+# share by which a run may be sooner than its bound: rounding, a clock
+SLACK = {"simulate": 1e-6, "emulate": 0.01}
 
 
 @dataclass(frozen=True)
 class Scale:
     """How an emulation is smaller and slower than what it stands for; 1 and 1 for a simulation.
 
-    Emulated bytes = bytes x `bandwidth`; emulated rates = rates x `bandwidth` / `dilation`; a second takes `dilation`
-    seconds. Of a loop's repetitions only so many are sent as take `sample` s on idle network cards, one at least; their seconds
-    stand for those of all.
+    Emulated bytes = bytes x `bandwidth`; emulated rates = rates x `bandwidth` / `dilation`; a
+    second takes `dilation` seconds. Of a loop's repetitions only so many are sent as take `sample`
+    s on idle network cards, one at least; their seconds stand for those of all.
     """
 
     bandwidth: float = 1.0
@@ -40,18 +41,27 @@ class Scale:
 
     def to_json(self) -> dict:
         sample = self.sample if self.sample < float("inf") else None
-        return {"bandwidth_scale": self.bandwidth, "time_dilation": self.dilation, "sample_s": sample}
+        return {
+            "bandwidth_scale": self.bandwidth,
+            "time_dilation": self.dilation,
+            "sample_s": sample,
+        }
 
     @classmethod
     def from_json(cls, data: dict) -> "Scale":
         """What `to_json` wrote."""
         sample = data.get("sample_s")
-        return cls(data["bandwidth_scale"], data["time_dilation"], float("inf") if sample is None else sample)
+        return cls(
+            data["bandwidth_scale"],
+            data["time_dilation"],
+            float("inf") if sample is None else sample,
+        )
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Whether a run kept pace: CPU share used (0..1), worst lateness (s, wall), and what to do if not.
+    """Whether a run kept pace: CPU share used (0..1), worst lateness (s, wall), and what to do if
+    not.
 
     control: s that the switches took to program a rewire, in the median; 0 without one.
     """
@@ -76,17 +86,24 @@ class Pace:
     @classmethod
     def from_json(cls, data: dict) -> "Pace":
         """What `to_json` wrote."""
-        words = data["ok"], data["cpu"], data["worst_lateness_s"], tuple(data["reasons"]), data["advice"]
+        words = (
+            data["ok"],
+            data["cpu"],
+            data["worst_lateness_s"],
+            tuple(data["reasons"]),
+            data["advice"],
+        )
         return cls(*words, data.get("control_s", 0.0))
 
 
 @dataclass(frozen=True)
 class Folding:
-    """A run in which each turn of a loop was sent once for all: how many collectives, for how many repetitions of them.
+    """A run in which each turn of a loop was sent once for all: how many collectives, for how many
+    repetitions of them.
 
     names: their phases and labels, each once.
-    off: s by which the exposed communication of a phase may differ from playing all; phases that cannot differ are left out;
-    None where too many flows meet to say.
+    off: s by which the exposed communication of a phase may differ from playing all; phases that
+    cannot differ are left out; None where too many flows meet to say.
     """
 
     collectives: int
@@ -100,33 +117,47 @@ class Folding:
         return None if self.off is None else sum(self.off.values())
 
     def note(self, name: str, exposed: float, rewired: bool) -> str:
-        """What a reader of the run `name` must know, where `exposed` s are exposed in it and circuits changed, or not."""
+        """What a reader of the run `name` must know, where `exposed` s are exposed in it and
+        circuits changed, or not.
+        """
         names = ", ".join(self.names)
         what = f"{name}: {self.repetitions:,} repetitions of {self.collectives:,} collectives ({names}) were folded"
         if self.seconds is None:
             return f"{what}; too many other flows meet them to say how far that is from playing all (--repetitions all)"
-        given = "under the same circuits " if rewired else ""  # decisions at other times may be others
+        # decisions at other times may be others
+        given = "under the same circuits " if rewired else ""
         if not self.seconds:
             return f"{what}; no other flow meets them, so playing all exposes {given}the same communication"
         if (
             self.seconds >= exposed
-        ):  # says nothing: less than nothing is not exposed, and more than twice as much is no figure
+            # says nothing: less than nothing is not exposed, and more than twice as much is no
+            # figure
+        ):
             return f"{what}; how far that is from playing all is not bounded: play all with --repetitions all"
         most = f"{show_time(self.seconds)} ({self.seconds / exposed:.1%})"
         return f"{what}; exposed communication differs {given}from playing all by at most {most}"
 
     def to_json(self) -> dict:
-        phases = None if self.off is None else {str(key): seconds for key, seconds in self.off.items()}
+        phases = (
+            None if self.off is None else {str(key): seconds for key, seconds in self.off.items()}
+        )
         return {
-            "collectives": self.collectives, "repetitions": self.repetitions, "names": list(self.names),
-            "exposed_off_s": self.seconds, "phases": phases,
-        }  # fmt: skip
+            "collectives": self.collectives,
+            "repetitions": self.repetitions,
+            "names": list(self.names),
+            "exposed_off_s": self.seconds,
+            "phases": phases,
+        }
 
     @classmethod
     def from_json(cls, data: dict) -> "Folding":
         """The Folding that `to_json` wrote."""
         phases = data["phases"]
-        off = None if phases is None else {PhaseKey.of(key): seconds for key, seconds in phases.items()}
+        off = (
+            None
+            if phases is None
+            else {PhaseKey.of(key): seconds for key, seconds in phases.items()}
+        )
         return cls(data["collectives"], data["repetitions"], tuple(data["names"]), off)
 
 
@@ -148,7 +179,10 @@ class PhaseTime:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """One run of one trace on one fabric. `epochs` lists (time s, circuits) as they came into force, the first at 0."""
+    """One run of one trace on one fabric.
+
+    `epochs` lists (time s, circuits) as they came into force, the first at 0.
+    """
 
     engine: str
     fabric: Fabric
@@ -182,7 +216,9 @@ class Result:
 
     @property
     def exposed_seconds(self) -> float:
-        """What communication adds: what phases take beyond their compute on a network without delay."""
+        """What communication adds: what phases take beyond their compute on a network without
+        delay.
+        """
         return sum(phase.exposed for phase in self.phases)
 
     @property
@@ -197,12 +233,16 @@ class Result:
 
     @cached_property
     def ready(self) -> np.ndarray:
-        """When each row was ready: the last finish of what it waits for, or its `start` where it waits for nothing."""
+        """When each row was ready: the last finish of what it waits for, or its `start` where it
+        waits for nothing.
+        """
         ready = self.trace.start.copy()
         counts = np.diff(self.trace.after_offsets)
         some = counts > 0
         if some.any():
-            ready[some] = np.maximum.reduceat(self.finish[self.trace.after], self.trace.after_offsets[:-1][some])
+            ready[some] = np.maximum.reduceat(
+                self.finish[self.trace.after], self.trace.after_offsets[:-1][some]
+            )
         return ready
 
     @cached_property
@@ -218,14 +258,18 @@ class Result:
             comm = union_seconds(self.start[sending], self.finish[sending])
             exposed = end - begin - compute
             exposed = exposed if abs(exposed) > ROUNDING * end else 0.0
-            found.append(PhaseTime(key, begin, end, comm, exposed, int(self.trace.total[rows].sum())))
+            found.append(
+                PhaseTime(key, begin, end, comm, exposed, int(self.trace.total[rows].sum()))
+            )
         return tuple(found)
 
     @cached_property
     def communication(self) -> dict[tuple[int, str, str], float]:
         """Seconds with a flow in flight of each communication phase (step, phase, label)."""
         groups = self.trace.communication()
-        return {key: union_seconds(self.start[rows], self.finish[rows]) for key, rows in groups.items()}
+        return {
+            key: union_seconds(self.start[rows], self.finish[rows]) for key, rows in groups.items()
+        }
 
     @property
     def busy_seconds(self) -> float:
@@ -241,7 +285,9 @@ class Result:
         return transfer_seconds(self.link_bytes, rates) / busy if busy else np.zeros(len(rates))
 
     def check(self) -> "Result":
-        """Self, when all rows finished, all bytes sent arrived and the step is no shorter than its computing; else a RunError."""
+        """Self, when all rows finished, all bytes sent arrived and the step is no shorter than its
+        computing; else a RunError.
+        """
         late = np.flatnonzero(~np.isfinite(self.finish))
         if len(late):
             row = late[0]
@@ -251,40 +297,48 @@ class Result:
         if len(lost):
             row = lost[0]
             raise RunError(
-                f"row {row}: {self.sent[row]} bytes sent, {self.received[row]} received ({len(lost)} such rows)"
+                f"row {row}: {self.sent[row]} bytes sent, {self.received[row]} received "
+                f"({len(lost)} such rows)"
             )
         _, computed = self.trace.compute_only()
         step, alone = self.step_seconds, float(computed.max(initial=0.0))
         if step < alone * (1 - SLACK[self.engine]):
-            raise RunError(f"the step took {step:.9g} s, but {alone:.9g} s on a network that takes no time")
+            raise RunError(
+                f"the step took {step:.9g} s, but {alone:.9g} s on a network that takes no time"
+            )
         return self
 
     def check_floor(self) -> "Result":
-        """Self, when nothing was sooner than computing and network cards allow, whatever the network; else a RunError."""
+        """Self, when nothing was sooner than computing and network cards allow, whatever the
+        network; else a RunError.
+        """
         trace = self.trace
         soonest = trace.times(card_seconds(self.fabric, trace))[1]
         early = np.flatnonzero(self.finish < soonest * (1 - SLACK[self.engine]))
         if len(early):
             row = early[0]
             raise RunError(
-                f"row {row} was done at {self.finish[row]:.9g} s, but computing and network cards need {soonest[row]:.9g} s "
-                f"({len(early)} such rows)"
+                f"row {row} was done at {self.finish[row]:.9g} s, but computing and network "
+                f"cards need {soonest[row]:.9g} s ({len(early)} such rows)"
             )
         floors = phase_floors(self.fabric, trace)
         for phase in self.phases:
             least = floors[phase.key]
             if phase.seconds < least - SLACK[self.engine] * self.step_seconds:
                 raise RunError(
-                    f"{phase.key} took {phase.seconds:.9g} s, but computing and network cards need {least:.9g} s for it"
+                    f"{phase.key} took {phase.seconds:.9g} s, but computing and network cards "
+                    f"need {least:.9g} s for it"
                 )
         return self
 
 
 def phase_floors(fabric: Fabric, trace: Trace) -> dict[PhaseKey, float]:
-    """Seconds that each phase takes at least, on any network between these cards, whatever else is sent beside it.
+    """Seconds that each phase takes at least, on any network between these cards, whatever else is
+    sent beside it.
 
-    Rows compute and send one after the other at the rate of their cards; and what one host sends, or gets, does not begin before
-    the first row of it can, and takes all these bytes at the rate of its card.
+    Rows compute and send one after the other at the rate of their cards; and what one host sends,
+    or gets, does not begin before the first row of it can, and takes all these bytes at the rate of
+    its card.
     """
     own, rate = card_seconds(fabric, trace), _card_rates(fabric, trace)
     _, finish = trace.times(own, apart=True)
@@ -296,14 +350,18 @@ def phase_floors(fabric: Fabric, trace: Trace) -> dict[PhaseKey, float]:
             begin = np.full(len(rate), np.inf)
             np.minimum.at(begin, ends, (finish - own)[rows])
             busy = np.isfinite(begin)
-            seconds = transfer_seconds(np.bincount(ends, trace.size[rows], minlength=len(rate)), rate)
+            seconds = transfer_seconds(
+                np.bincount(ends, trace.size[rows], minlength=len(rate)), rate
+            )
             least = max(least, float((begin + seconds)[busy].max(initial=0.0)))
         found[key] = least
     return found
 
 
 def card_seconds(fabric: Fabric, trace: Trace) -> np.ndarray:
-    """Seconds that the bytes of each row take at the rate of the slower of its two network cards: float64[n]."""
+    """Seconds that the bytes of each row take at the rate of the slower of its two network cards:
+    float64[n].
+    """
     rate = _card_rates(fabric, trace)
     return transfer_seconds(trace.size, np.minimum(rate[trace.src], rate[trace.dst]))
 
@@ -326,9 +384,11 @@ def union_seconds(start: np.ndarray, finish: np.ndarray) -> float:
 
 
 def fidelity(emulated: Result, simulated: Result, resolution: float = 0.0) -> dict:
-    """Relative error of each communication phase, emulated against simulated: how far to trust a run.
+    """Relative error of each communication phase, emulated against simulated: how far to trust a
+    run.
 
-    Communication phases shorter than `resolution` (s) in the simulation are listed under `unresolved`, not scored.
+    Communication phases shorter than `resolution` (s) in the simulation are listed under
+    `unresolved`, not scored.
     """
     expected = simulated.communication
     phases, unresolved = {}, []

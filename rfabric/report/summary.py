@@ -1,9 +1,10 @@
 """summary.json: one document that says what came out, for programs (`--json`) and for the report.
 
-    {"command", "created", "versions", "runs": [{fabric, policy, engine, traffic, seed, gpus, step_s,
+    {"command", "created", "versions", "runs": [{fabric, policy, engine, traffic, seed, gpus,
+    step_s,
       phases: {generation|training|weight_sync: {seconds, comm_s, exposed_s, bytes}},
-      rewires: [{epoch, requested_s, programmed_s, dark_until_s, usable_s, circuits_changed, lost_bytes}],
-      dark_s, lost_bytes, scale, fidelity, pace, cost}]}
+      rewires: [{epoch, requested_s, programmed_s, dark_until_s, usable_s, circuits_changed,
+      lost_bytes}], dark_s, lost_bytes, scale, fidelity, pace, cost}]}
 
 Phases of one name add up over the steps of a trace. Keys are never renamed, only added.
 """
@@ -30,14 +31,29 @@ from .result import Result
 VERSION = 1
 KEYS = ("version", "created", "command", "versions", "runs")
 RUN_KEYS = (
-    "fabric", "policy", "engine", "traffic", "seed", "gpus", "step_s", "phases", "rewires", "dark_s", "lost_bytes",
-    "scale", "fidelity", "pace", "cost",
-)  # fmt: skip
+    "fabric",
+    "policy",
+    "engine",
+    "traffic",
+    "seed",
+    "gpus",
+    "step_s",
+    "phases",
+    "rewires",
+    "dark_s",
+    "lost_bytes",
+    "scale",
+    "fidelity",
+    "pace",
+    "cost",
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """One result and, where it was emulated, its distance from the simulation of the same trace (`result.fidelity`)."""
+    """One result and, where it was emulated, its distance from the simulation of the same trace
+    (`result.fidelity`).
+    """
 
     result: Result
     fidelity: dict | None = None
@@ -46,13 +62,23 @@ class Run:
         return repr(self.result)
 
 
-def summary_of(runs: Sequence[Run], command: str, created: str, versions: dict | None = None) -> dict:
+def summary_of(
+    runs: Sequence[Run], command: str, created: str, versions: dict | None = None
+) -> dict:
     """The document of these runs; `created` is ISO 8601."""
     known = host_versions() | (versions or {})
     for run in runs:
         known |= run.result.versions | _files(run.result)
-    found = [run_summary(run) | {"label": label} for run, label in zip(runs, labels(runs), strict=True)]
-    return {"version": VERSION, "created": created, "command": command, "versions": known, "runs": found}
+    found = [
+        run_summary(run) | {"label": label} for run, label in zip(runs, labels(runs), strict=True)
+    ]
+    return {
+        "version": VERSION,
+        "created": created,
+        "command": command,
+        "versions": known,
+        "runs": found,
+    }
 
 
 def _files(result: Result) -> dict[str, str]:
@@ -89,7 +115,9 @@ def run_summary(run: Run) -> dict:
 
 
 def played_of(result: Result) -> dict | None:
-    """How the loops of its trace were played, and where folded by how much that may be off; None of a trace without loops."""
+    """How the loops of its trace were played, and where folded by how much that may be off; None of
+    a trace without loops.
+    """
     origin = result.trace.origin
     if origin is None:
         return None
@@ -97,36 +125,49 @@ def played_of(result: Result) -> dict | None:
 
 
 def nic_rates(fabric: Fabric) -> list[float]:
-    """bit/s of the NICs of a GPU, each rate once: of the hosts' cables, or where a server stands above, a share of its."""
+    """bit/s of the NICs of a GPU, each rate once: of the hosts' cables, or where a server stands
+    above, a share of its.
+    """
     below, above = Counter(), Counter()
     kinds = {n.name: n.tier for n in fabric.nodes}
     for cable in fabric.links:
         for end, other in ((cable.a.node, cable.b.node), (cable.b.node, cable.a.node)):
             if kinds[end] == "server":
-                (below if kinds[other] == "host" else above)[end] += 1 if kinds[other] == "host" else cable.rate
+                (below if kinds[other] == "host" else above)[end] += (
+                    1 if kinds[other] == "host" else cable.rate
+                )
             elif kinds[end] == "host" and kinds[other] != "server":
                 below[end], above[end] = 1, cable.rate
     return sorted({rate / below[name] for name, rate in above.items() if below[name]})
 
 
 def phase_sums(result: Result) -> dict[str, dict]:
-    """Seconds, seconds with a flow in flight, exposed seconds and bytes of each phase name, steps added up."""
+    """Seconds, seconds with a flow in flight, exposed seconds and bytes of each phase name, steps
+    added up.
+    """
     sums: dict[str, dict] = {}
     for phase in result.phases:
         entry = sums.setdefault(
-            phase.key.phase or "flows", {"seconds": 0.0, "comm_s": 0.0, "exposed_s": 0.0, "bytes": 0}
+            phase.key.phase or "flows",
+            {"seconds": 0.0, "comm_s": 0.0, "exposed_s": 0.0, "bytes": 0},
         )
-        for key, value in zip(entry, (phase.seconds, phase.comm, phase.exposed, phase.bytes), strict=True):
+        for key, value in zip(
+            entry, (phase.seconds, phase.comm, phase.exposed, phase.bytes), strict=True
+        ):
             entry[key] += value
     return sums
 
 
 def cost(result: Result) -> dict:
-    """What the fabric costs, the energy its network takes over the run, and dollars a step; None and why where it has no price."""
+    """What the fabric costs, the energy its network takes over the run, and dollars a step; None
+    and why where it has no price.
+    """
     try:
         priced = bill(result.fabric)
     except RFabricError as error:
-        unknown = dict.fromkeys(("network_usd", "network_watts", "step_joules", "usd_per_step", "usd_per_step_parts"))
+        unknown = dict.fromkeys(
+            ("network_usd", "network_watts", "step_joules", "usd_per_step", "usd_per_step_parts")
+        )
         return unknown | {"why": str(error)}
     joules = None if priced.watts is None else round(priced.watts * result.step_seconds, 1)
     paid = dollars(result, priced)
@@ -137,7 +178,9 @@ def cost(result: Result) -> dict:
 
 
 def dollars(result: Result, priced: Bill) -> StepCost | None:
-    """Dollars a step, the mean of the run's steps; None where the trace does not say what its GPUs cost."""
+    """Dollars a step, the mean of the run's steps; None where the trace does not say what its GPUs
+    cost.
+    """
     said = result.trace.provenance
     if said.get("gpus_usd_per_hour") is None:
         return None
@@ -147,9 +190,11 @@ def dollars(result: Result, priced: Bill) -> StepCost | None:
 
 
 def dollars_of_jobs(result: Result, mean: StepCost) -> dict[str, float]:
-    """Dollars a step of each of several jobs, `mean` being that of a step of any: all that is paid, by share of GPU time.
+    """Dollars a step of each of several jobs, `mean` being that of a step of any: all that is paid,
+    by share of GPU time.
 
-    A job's GPU time is that of its phases, on the nodes they hold, at the price of these; nodes that idle are paid by all alike.
+    A job's GPU time is that of its phases, on the nodes they hold, at the price of these; nodes
+    that idle are paid by all alike.
     """
     held: dict[str, dict[str, float]] = result.trace.provenance["held"]
     names, time, steps = list(held), Counter(), Counter()
@@ -166,8 +211,14 @@ def labels(runs: Sequence[Run]) -> list[str]:
     names = [_name(run.result, [r.result for r in runs]) for run in runs]
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:  # the same fabric under several policies
-        names = [f"{n} {r.result.policy}" if n in repeated else n for n, r in zip(names, runs, strict=True)]
-    return [f"{name} #{names[:i].count(name) + 1}" if name in names[:i] else name for i, name in enumerate(names)]
+        names = [
+            f"{n} {r.result.policy}" if n in repeated else n
+            for n, r in zip(names, runs, strict=True)
+        ]
+    return [
+        f"{name} #{names[:i].count(name) + 1}" if name in names[:i] else name
+        for i, name in enumerate(names)
+    ]
 
 
 def _name(result: Result, every: Sequence[Result]) -> str:
@@ -185,7 +236,9 @@ def _setting(key: str, value: object) -> str:
         shown = {"_bps": show_rate, "_s": show_time}
         for unit, show in shown.items():
             if key.endswith(unit):
-                return f"{key.removesuffix(unit)}={show(value).replace(' ', '').removesuffix('bit/s')}"
+                return (
+                    f"{key.removesuffix(unit)}={show(value).replace(' ', '').removesuffix('bit/s')}"
+                )
         return f"{key}={value:g}"
     return f"{key}={value}"
 
@@ -193,7 +246,11 @@ def _setting(key: str, value: object) -> str:
 def host_versions() -> dict:
     """What ran: rfabric, Python, the libraries that decide figures, the kernel."""
     libraries = {name: metadata.version(name) for name in ("numpy", "networkx")}
-    return {"rfabric": __version__, "python": platform.python_version()} | libraries | {"kernel": platform.release()}
+    return (
+        {"rfabric": __version__, "python": platform.python_version()}
+        | libraries
+        | {"kernel": platform.release()}
+    )
 
 
 def read_summary(path: str | Path) -> dict:
@@ -212,7 +269,9 @@ def check_summary(data: object, name: str) -> dict:
         raise RFabricError(f"{name}: a summary is an object with {', '.join(KEYS)}")
     _has(data, KEYS, name)
     if data["version"] != VERSION:
-        raise RFabricError(f"{name}: summary version {data['version']!r}; this rfabric reads version {VERSION}")
+        raise RFabricError(
+            f"{name}: summary version {data['version']!r}; this rfabric reads version {VERSION}"
+        )
     if not isinstance(data["runs"], list):
         raise RFabricError(f"{name}: runs must be a list")
     for i, run in enumerate(data["runs"]):

@@ -1,10 +1,12 @@
-"""What each GPU computes over time: a Gantt chart, how long each pool stands idle, a file for chrome://tracing or Perfetto.
+"""What each GPU computes over time: a Gantt chart, how long each pool stands idle, a file for
+chrome://tracing or Perfetto.
 
-    training      |            ##### train #####          |   a row a GPU, a bar a replica or all GPUs of a phase
-    generation    | ## tp2 ## |# tp8 #|                   |
+    training    |            ##### train #####  |  a row a GPU, a bar a replica or all GPUs of a
+                                                   phase
+    generation  | ## tp2 ## |# tp8 #|           |
 
-Computing alone: what a network without delay would leave. A *bubble* is time in which a GPU of a pool neither computes nor
-takes part in a weight sync.
+Computing alone: what a network without delay would leave. A *bubble* is time in which a GPU of a
+pool neither computes nor takes part in a weight sync.
 """
 
 import json
@@ -49,13 +51,17 @@ class Timeline:
 
 
 def timeline_of_trace(name: str, trace: Trace, server: int) -> Timeline:
-    """Several jobs on one fabric, phase by phase: a phase holds the servers whose GPUs compute in it, or exchange weights."""
+    """Several jobs on one fabric, phase by phase: a phase holds the servers whose GPUs compute in
+    it, or exchange weights.
+    """
     ready, finish = trace.compute_only()
     spans = []
     for key in trace.phase_keys:
         rows = trace.rows(key)
         works = rows[
-            (trace.gap[rows] > 0) | (trace.loop[rows] >= 0) | ((trace.size[rows] > 0) & (key.phase == WEIGHT_SYNC))
+            (trace.gap[rows] > 0)
+            | (trace.loop[rows] >= 0)
+            | ((trace.size[rows] > 0) & (key.phase == WEIGHT_SYNC))
         ]
         held = np.unique(np.concatenate((trace.src[works], trace.dst[works])) // server).tolist()
         gpus = tuple(server * s + i for s in held for i in range(server))
@@ -68,17 +74,29 @@ def timeline_of_trace(name: str, trace: Trace, server: int) -> Timeline:
 
 
 def perfetto(timeline: Timeline) -> dict:
-    """The document that chrome://tracing and ui.perfetto.dev read: a process a pool, a thread a replica."""
+    """The document that chrome://tracing and ui.perfetto.dev read: a process a pool, a thread a
+    replica.
+    """
     lanes = {pool: i for i, pool in enumerate((*timeline.pools, "weight sync"), 1)}
     events = [_named("process_name", pid, 0, pool) for pool, pid in lanes.items()]
     threads = {(_lane(timeline, s), s.gpus[0]) for s in timeline.spans if s.gpus}
-    events += [_named("thread_name", lanes[lane], gpu, f"GPU {gpu}") for lane, gpu in sorted(threads)]
+    events += [
+        _named("thread_name", lanes[lane], gpu, f"GPU {gpu}") for lane, gpu in sorted(threads)
+    ]
     for s in sorted(timeline.spans, key=lambda s: (s.start, s.gpus)):
         if s.gpus:
-            events.append({
-                "name": s.what, "cat": s.what.partition(" ")[0], "ph": "X", "pid": lanes[_lane(timeline, s)], "tid": s.gpus[0],
-                "ts": round(s.start * US, 3), "dur": round(s.seconds * US, 3), "args": {"step": s.step, "gpus": len(s.gpus)},
-            })  # fmt: skip
+            events.append(
+                {
+                    "name": s.what,
+                    "cat": s.what.partition(" ")[0],
+                    "ph": "X",
+                    "pid": lanes[_lane(timeline, s)],
+                    "tid": s.gpus[0],
+                    "ts": round(s.start * US, 3),
+                    "dur": round(s.seconds * US, 3),
+                    "args": {"step": s.step, "gpus": len(s.gpus)},
+                }
+            )
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"name": timeline.name}}
 
 
@@ -88,7 +106,9 @@ def write_perfetto(path: Path, timeline: Timeline) -> None:
 
 
 def _lane(timeline: Timeline, s: Span) -> str:
-    """Weight sync has a lane of its own: it may come while replicas generate, and events of a thread must nest."""
+    """Weight sync has a lane of its own: it may come while replicas generate, and events of a
+    thread must nest.
+    """
     return (
         "weight sync"
         if s.what.endswith(WEIGHT_SYNC)
@@ -102,7 +122,7 @@ def _named(kind: str, pid: int, tid: int, name: str) -> dict:
     return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-# --- the chart -------------------------------------------------------------------------------------------------------
+# --- the chart ------------------------------------------------------------------------------------
 
 CUTS = ("#b9d0f6", "#86adf0", "#4f86e8", "#2b5cb8")  # generation, from narrow replicas to wide ones
 JOBS = ("#4f86e8", "#e8912d", "#2fa678", "#8f7fd6", "#3aa9c4", "#d6568c", "#b58a3c", "#7c8a99")
@@ -124,9 +144,13 @@ def figure(timeline: Timeline, theme=None):
     for axes, pool in zip(panels, pools, strict=True):
         _gantt(axes, timeline, pool, colours, theme)
     panels[-1].set_xlabel("seconds", size=9, color=theme.muted)
-    drawn.suptitle(timeline.name, x=0.08, y=1 - 0.1 / height, ha="left", va="top", size=10.5, color=theme.ink)
+    drawn.suptitle(
+        timeline.name, x=0.08, y=1 - 0.1 / height, ha="left", va="top", size=10.5, color=theme.ink
+    )
     _legend(drawn, colours, theme)
-    drawn.subplots_adjust(left=0.08, right=0.98, top=1 - 0.62 / height, bottom=0.85 / height, hspace=0.28)
+    drawn.subplots_adjust(
+        left=0.08, right=0.98, top=1 - 0.62 / height, bottom=0.85 / height, hspace=0.28
+    )
     return drawn
 
 
@@ -141,10 +165,14 @@ def _gantt(axes, timeline: Timeline, pool: str, colours: Mapping[str, str], them
     for s in timeline.spans:
         for first, count in _runs(sorted(row[gpu] for gpu in s.gpus if gpu in row)):
             gap = min(0.12 * count, 0.25)
-            bars.setdefault(s.what, []).append(Rectangle((s.start, first + gap / 2), s.seconds, count - gap))
+            bars.setdefault(s.what, []).append(
+                Rectangle((s.start, first + gap / 2), s.seconds, count - gap)
+            )
     for what in sorted(bars, key=lambda what: what.endswith(WEIGHT_SYNC)):
         alpha = 0.75 if what.endswith(WEIGHT_SYNC) else 1.0
-        axes.add_collection(PatchCollection(bars[what], facecolor=colours[what], edgecolor="none", alpha=alpha))
+        axes.add_collection(
+            PatchCollection(bars[what], facecolor=colours[what], edgecolor="none", alpha=alpha)
+        )
     axes.set_xlim(0, timeline.seconds or 1.0)
     axes.set_ylim(len(row), 0)
     axes.set_yticks([0, len(row)], [str(timeline.pools[pool][0]), str(timeline.pools[pool][-1])])
@@ -185,7 +213,13 @@ def _legend(drawn, colours: Mapping[str, str], theme) -> None:
     handles = [Rectangle((0, 0), 1, 1, fc=colours[name]) for name in names]
     texts = [name.replace("_", " ") for name in names]
     drawn.legend(
-        handles, texts, loc="lower center", ncol=min(len(names), 7), fontsize=8, frameon=False, labelcolor=theme.ink
+        handles,
+        texts,
+        loc="lower center",
+        ncol=min(len(names), 7),
+        fontsize=8,
+        frameon=False,
+        labelcolor=theme.ink,
     )
 
 

@@ -1,4 +1,6 @@
-"""Whether a job fits its GPUs: parallelism divides, sequences fit the context, model and states fit the HBM."""
+"""Whether a job fits its GPUs: parallelism divides, sequences fit the context, model and states fit
+the HBM.
+"""
 
 import math
 from dataclasses import fields, replace
@@ -9,13 +11,16 @@ from ..errors import RFabricError
 from .popularity import check_skew
 from .setup import Setup
 
-MOST_RESPONSES = 10**7  # each is drawn and played; a step of this many takes about a minute and a gigabyte
+# each is drawn and played; a step of this many takes about a minute and a gigabyte
+MOST_RESPONSES = 10**7
 
 SLOWEST_NIC = 1e6  # bit/s: less is a number without its unit
 
 
 def check(workload: Setup) -> None:
-    """RFabricError naming the first thing that does not fit, its limit and the nearest setting that does."""
+    """RFabricError naming the first thing that does not fit, its limit and the nearest setting that
+    does.
+    """
     _check_pipeline(workload)
     _check_split(workload)
     _check_batch(workload)
@@ -25,25 +30,28 @@ def check(workload: Setup) -> None:
 def _check_pipeline(w: Setup) -> None:
     if w.staleness is not None and w.pipeline not in ("bounded-staleness", "async"):
         raise RFabricError(
-            f"staleness: {w.staleness} has no meaning with pipeline {w.pipeline}, which is {w.steps_ahead} updates behind; "
-            f"leave it out, or use pipeline bounded-staleness or async"
+            f"staleness: {w.staleness} has no meaning with pipeline {w.pipeline}, which is "
+            f"{w.steps_ahead} updates behind; leave it out, or use pipeline bounded-staleness "
+            "or async"
         )
     if not w.colocated:
         return
     if w.pipeline != "sync":
         raise RFabricError(
-            f"placement: colocated GPUs train and generate in turn, so pipeline {w.pipeline} gains nothing there; use "
-            f"pipeline sync, or placement disaggregated"
+            f"placement: colocated GPUs train and generate in turn, so pipeline {w.pipeline} "
+            f"gains nothing there; use pipeline sync, or placement disaggregated"
         )
     if w.generation_gpu is not w.gpu:
         raise RFabricError(
-            f"generation.gpu: {w.generation.gpu} cannot be where placement is colocated, as the {w.gpu.name} that train generate "
-            f"too; leave it out, or use placement disaggregated"
+            f"generation.gpu: {w.generation.gpu} cannot be where placement is colocated, as "
+            f"the {w.gpu.name} that train generate too; leave it out, or use placement "
+            "disaggregated"
         )
     if w.cluster.generation_gpus != w.cluster.training_gpus:
         raise RFabricError(
-            f"cluster.generation_gpus: {w.cluster.generation_gpus} must be the {w.cluster.training_gpus} training_gpus where "
-            f"placement is colocated, as they are the same GPUs; use {w.cluster.training_gpus}"
+            f"cluster.generation_gpus: {w.cluster.generation_gpus} must be the "
+            f"{w.cluster.training_gpus} training_gpus where placement is colocated, as they "
+            f"are the same GPUs; use {w.cluster.training_gpus}"
         )
 
 
@@ -51,8 +59,9 @@ def _check_split(w: Setup) -> None:
     server, c, t, g = w.gpus_per_server, w.cluster, w.training, w.generation
     if c.training_gpus % server:
         raise RFabricError(
-            f"cluster.training_gpus: {c.training_gpus} is not a multiple of {server} GPUs a server, so a server would "
-            f"train and generate; use {_multiple(c.training_gpus, server)}"
+            f"cluster.training_gpus: {c.training_gpus} is not a multiple of {server} GPUs a "
+            "server, so a server would train and generate; use "
+            f"{_multiple(c.training_gpus, server)}"
         )
     cut = _columns(w.model)
     kept = cut[:-1] if w.model.experts else cut  # in training, experts are dealt to ep GPUs whole
@@ -60,34 +69,40 @@ def _check_split(w: Setup) -> None:
         _check_tensor(name, tp, w.model, columns, server)
     if c.generation_gpus % g.tp:
         raise RFabricError(
-            f"cluster.generation_gpus: {c.generation_gpus} is not a multiple of generation.tp {g.tp}; "
-            f"use {_multiple(c.generation_gpus, g.tp)}"
+            f"cluster.generation_gpus: {c.generation_gpus} is not a multiple of generation.tp "
+            f"{g.tp}; use {_multiple(c.generation_gpus, g.tp)}"
         )
     product = t.tp * t.cp * t.pp
     if c.training_gpus % product:
         raise RFabricError(
-            f"cluster.training_gpus: {c.training_gpus} is not a multiple of tp {t.tp} x cp {t.cp} x pp {t.pp} = "
-            f"{product}; use {_multiple(c.training_gpus, product)}"
+            f"cluster.training_gpus: {c.training_gpus} is not a multiple of tp {t.tp} x cp "
+            f"{t.cp} x pp {t.pp} = {product}; use {_multiple(c.training_gpus, product)}"
         )
     _check_experts(w)
     check_skew(w)
     if t.pp * t.vp > w.model.layers:
         raise RFabricError(
-            f"training.pp: {t.pp} stages x vp {t.vp} leave some without any of the {w.model.layers} layers of {w.model.name}; "
-            f"use {w.model.layers} at most for both together"
+            f"training.pp: {t.pp} stages x vp {t.vp} leave some without any of the "
+            f"{w.model.layers} layers of {w.model.name}; use {w.model.layers} at most for both "
+            "together"
         )
     if t.vp > 1 and t.pp == 1:
-        raise RFabricError(f"training.vp: {t.vp} chunks a stage, but there is one stage (pp 1); leave it out")
+        raise RFabricError(
+            f"training.vp: {t.vp} chunks a stage, but there is one stage (pp 1); leave it out"
+        )
     w.gpu.peak(t.precision)  # an error where its tensor cores lack that
     if t.cp > 1 and server % (t.tp * t.cp):
         raise RFabricError(
-            f"training.cp: tp {t.tp} x cp {t.cp} = {t.tp * t.cp} GPUs do not divide a server of {server}; context "
-            f"parallelism is modelled inside a server only: use a smaller cp or tp"
+            f"training.cp: tp {t.tp} x cp {t.cp} = {t.tp * t.cp} GPUs do not divide a server "
+            f"of {server}; context parallelism is modelled inside a server only: use a smaller "
+            "cp or tp"
         )
 
 
 def _columns(model: Model) -> list[tuple[int, str]]:
-    """The columns that tensor parallelism cuts and whose they are; those of experts, which only generation cuts, last."""
+    """The columns that tensor parallelism cuts and whose they are; those of experts, which only
+    generation cuts, last.
+    """
     experts = model.experts
     if experts is None:
         return [(model.intermediate, "MLP")]
@@ -100,27 +115,37 @@ def _check_experts(w: Setup) -> None:
     t, experts = w.training, w.model.experts
     if experts is None:
         if t.ep > 1:
-            raise RFabricError(f"training.ep: {t.ep}, but {w.model.name} has no experts to deal out; leave it out")
+            raise RFabricError(
+                f"training.ep: {t.ep}, but {w.model.name} has no experts to deal out; leave it out"
+            )
         return
     if experts.count % t.ep:
         raise RFabricError(
-            f"training.ep: {t.ep} does not divide the {experts.count} experts of {w.model.name}; use a divisor"
+            f"training.ep: {t.ep} does not divide the {experts.count} experts of "
+            f"{w.model.name}; use a divisor"
         )
     if w.stage_gpus % t.ep:
         raise RFabricError(
-            f"training.ep: {t.ep} does not divide the tp {t.tp} x cp {t.cp} x {w.dp} data-parallel ranks = "
-            f"{w.stage_gpus} GPUs of a pipeline stage; use a divisor of {math.gcd(experts.count, w.stage_gpus)}"
+            f"training.ep: {t.ep} does not divide the tp {t.tp} x cp {t.cp} x {w.dp} "
+            f"data-parallel ranks = {w.stage_gpus} GPUs of a pipeline stage; use a divisor of "
+            f"{math.gcd(experts.count, w.stage_gpus)}"
         )
 
 
-def _check_tensor(name: str, tp: int, model: Model, columns: list[tuple[int, str]], server: int) -> None:
+def _check_tensor(
+    name: str, tp: int, model: Model, columns: list[tuple[int, str]], server: int
+) -> None:
     wrong = {
         f"does not divide the {model.heads} heads of {model.name}": lambda n: model.heads % n,
         **{
-            f"does not divide the {width} columns of {model.name}'s {what}": lambda n, width=width: width % n
+            (
+                f"does not divide the {width} columns of {model.name}'s {what}"
+            ): lambda n, width=width: width % n
             for width, what in columns
         },
-        f"neither divides nor is a multiple of a server's {server} GPUs": lambda n: server % n and n % server,
+        (f"neither divides nor is a multiple of a server's {server} GPUs"): lambda n: (
+            server % n and n % server
+        ),
     }
     fits = [n for n in range(1, 65) if not any(is_wrong(n) for is_wrong in wrong.values())]
     for why, is_wrong in wrong.items():
@@ -133,65 +158,76 @@ def _check_batch(w: Setup) -> None:
     longest = g.longest
     if w.nic_bps < SLOWEST_NIC:
         raise RFabricError(
-            f"cluster.nic: {w.nic_bps:g} bit/s is no NIC of a GPU; write its unit, such as {w.nic_bps:g}Gbit/s"
+            f"cluster.nic: {w.nic_bps:g} bit/s is no NIC of a GPU; write its unit, such as "
+            f"{w.nic_bps:g}Gbit/s"
         )
     least = float(g.lengths.tokens.min())
     if least > g.max_response:
         raise RFabricError(
-            f"generation.max_response: {g.max_response} cuts every response, the shortest of lengths {g.lengths.name} has "
-            f"{least:g} tokens; use {least:g} at least, or other lengths"
+            f"generation.max_response: {g.max_response} cuts every response, the shortest of "
+            f"lengths {g.lengths.name} has {least:g} tokens; use {least:g} at least, or other "
+            "lengths"
         )
     if g.responses > MOST_RESPONSES:
         raise RFabricError(
-            f"generation.batch: {g.batch} prompts x group_size {g.group_size} are {g.responses:,} responses a step; "
-            f"{MOST_RESPONSES:,} at most are drawn, use a smaller batch"
+            f"generation.batch: {g.batch} prompts x group_size {g.group_size} are "
+            f"{g.responses:,} responses a step; {MOST_RESPONSES:,} at most are drawn, use a "
+            "smaller batch"
         )
     if longest > w.model.context:
         raise RFabricError(
-            f"generation.max_response: {g.max_response} after a prompt of {g.max_prompt}{_observed(w)} exceeds the context of "
-            f"{w.model.name}, {w.model.context} tokens; use {w.model.context} at most for both together"
+            f"generation.max_response: {g.max_response} after a prompt of "
+            f"{g.max_prompt}{_observed(w)} exceeds the context of {w.model.name}, "
+            f"{w.model.context} tokens; use {w.model.context} at most for both together"
         )
     if longest > t.micro_batch_tokens * t.cp:
         raise RFabricError(
-            f"training.micro_batch_tokens: {t.micro_batch_tokens} x cp {t.cp} cannot hold a sequence of {longest} "
-            f"tokens (max_prompt + max_response); use {-(-longest // t.cp)} at least"
+            f"training.micro_batch_tokens: {t.micro_batch_tokens} x cp {t.cp} cannot hold a "
+            f"sequence of {longest} tokens (max_prompt + max_response); use "
+            f"{-(-longest // t.cp)} at least"
         )
     if g.batch % t.mini_batches:
         raise RFabricError(
-            f"training.mini_batches: {t.mini_batches} does not divide generation.batch {g.batch}; use a divisor"
+            f"training.mini_batches: {t.mini_batches} does not divide generation.batch "
+            f"{g.batch}; use a divisor"
         )
     each = g.responses // t.mini_batches
     if each < w.dp:
         raise RFabricError(
-            f"training.mini_batches: {t.mini_batches} leaves {each} responses an update for {w.dp} data-parallel "
-            f"ranks; use a larger generation.batch or fewer mini_batches"
+            f"training.mini_batches: {t.mini_batches} leaves {each} responses an update for "
+            f"{w.dp} data-parallel ranks; use a larger generation.batch or fewer mini_batches"
         )
     if g.batch < len(w.replicas):
         raise RFabricError(
-            f"generation.batch: {g.batch} prompts leave some of the {len(w.replicas)} replicas idle; "
-            f"use {len(w.replicas)} at least, or a larger generation.tp"
+            f"generation.batch: {g.batch} prompts leave some of the {len(w.replicas)} replicas "
+            f"idle; use {len(w.replicas)} at least, or a larger generation.tp"
         )
 
 
 def _observed(w: Setup) -> str:
     """What environments say, as the errors on lengths put it."""
     g = w.generation
-    return f" and {g.turns - 1} observations of {g.observation}" if g.longest > g.max_prompt + g.max_response else ""
+    return (
+        f" and {g.turns - 1} observations of {g.observation}"
+        if g.longest > g.max_prompt + g.max_response
+        else ""
+    )
 
 
 def _check_memory(w: Setup) -> None:
     g, longest = w.generation, w.generation.longest
     if w.kv_capacity_tokens < longest:
         raise RFabricError(
-            f"generation.tp: {g.tp} {w.generation_gpu.name} {_held(w)}, one sequence may need {longest}; {_more_cache(w, longest)}"
+            f"generation.tp: {g.tp} {w.generation_gpu.name} {_held(w)}, one sequence may need "
+            f"{longest}; {_more_cache(w, longest)}"
         )
     need = w.training_bytes
     total = sum(need.values())
     if total > w.gpu.hbm_bytes:
         parts = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in need.items())
         raise RFabricError(
-            f"training: {w.model.name} needs {total / 1e9:.1f} GB a GPU ({parts}), a {w.gpu.name} has "
-            f"{w.gpu.hbm_bytes / 1e9:.0f} GB; {_more_memory(w)}"
+            f"training: {w.model.name} needs {total / 1e9:.1f} GB a GPU ({parts}), a "
+            f"{w.gpu.name} has {w.gpu.hbm_bytes / 1e9:.0f} GB; {_more_memory(w)}"
         )
 
 
@@ -202,8 +238,9 @@ def _held(w: Setup) -> str:
         return f"hold {w.model.name} and {w.kv_capacity_tokens} tokens of KV cache"
     weights = memory.engine_weight_bytes(w.model, g.tp, precision=g.precision)
     return (
-        f"give an engine {gpu.hbm_bytes * g.memory_utilisation / 1e9:.1f} GB of HBM each ({memory.RESERVED_BYTES / 1e9:.1f} of it "
-        f"reserved), the weights of {w.model.name} alone take {weights / 1e9:.1f} GB: no KV cache is left"
+        f"give an engine {gpu.hbm_bytes * g.memory_utilisation / 1e9:.1f} GB of HBM each "
+        f"({memory.RESERVED_BYTES / 1e9:.1f} of it reserved), the weights of {w.model.name} "
+        f"alone take {weights / 1e9:.1f} GB: no KV cache is left"
     )
 
 
@@ -218,7 +255,9 @@ def _more_cache(w: Setup, longest: int) -> str:
 
 
 def _more_memory(w: Setup) -> str:
-    """The nearest settings with which a job fits that does not: one changed, else one beside full recomputation."""
+    """The nearest settings with which a job fits that does not: one changed, else one beside full
+    recomputation.
+    """
     for also in ({}, {"recompute": "full"}):
         ways = [also] if also and _holds(w, also) else []
         for key in () if ways else ("tp", "ep", "pp"):
@@ -227,7 +266,8 @@ def _more_memory(w: Setup) -> str:
         if ways:
             return "use " + " or ".join(map(_settings, ways))
     return (
-        f"use a larger training.tp{', training.ep' if w.model.experts else ''} or training.pp with more training_gpus"
+        f"use a larger training.tp{', training.ep' if w.model.experts else ''} or training.pp "
+        "with more training_gpus"
     )
 
 

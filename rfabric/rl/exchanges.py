@@ -1,16 +1,19 @@
-"""What training sends while it computes, layer by layer, as loops: plan, lowering and explanation read the same.
+"""What training sends while it computes, layer by layer, as loops: plan, lowering and explanation
+read the same.
 
-    tensor          all-reduces of activations, where tp is wider than a server             computing, then the collective
-    all-to-all      tokens to their experts and back, where ep is wider than a server       as that; beside, with overlap_batches
-    all-gather,     parameters and gradients of a layer, where the optimizer is sharded     beside computing, in a loop of its own
+    tensor          all-reduces of activations, where tp is wider than a server          computing, then the collective
+    all-to-all      tokens to their experts and back, where ep is wider than a server    as that; beside, with overlap_batches
+    all-gather,     parameters and gradients of a layer, where the optimizer is sharded  beside computing, in a loop of its own
     reduce-scatter
 
-    an update of M micro-batches    |..first pieces and micro-batches, piece 1 of the last backward..|..piece 2..|..piece 3..|
-                                     loop 1: M x layers x passes, less what follows                   loop 2      loop 3
-    gradients                                                                           bucket 1 ---> bucket 2 -> bucket 3 ->
+    an update of M micro-batches  |..first pieces and micro-batches, piece 1 of the last
+                                  backward..|..piece 2..|..piece 3..|
+                                   loop 1: M x layers x passes, less what follows                   loop 2      loop 3
+    gradients                                                                         bucket 1 ---> bucket 2 -> bucket 3 ->
 
-Each layer of each pass exchanges: forward, backward, and forward again where activations are recomputed. Stages and groups keep
-step, so that a loop is all that the training GPUs send at once; the computing of their slowest is dealt evenly over its turns.
+Each layer of each pass exchanges: forward, backward, and forward again where activations are
+recomputed. Stages and groups keep step, so that a loop is all that the training GPUs send at once;
+the computing of their slowest is dealt evenly over its turns.
 """
 
 from collections.abc import Sequence
@@ -40,7 +43,8 @@ class Turn:
 
 @dataclass(frozen=True, eq=False)
 class Repeated:
-    """Turns that run `repeat` times, and `seconds` of computing in all, dealt over them: before each turn, or beside it.
+    """Turns that run `repeat` times, and `seconds` of computing in all, dealt over them: before
+    each turn, or beside it.
 
     repeat 0: nothing is sent, there is only the computing.
     """
@@ -56,17 +60,26 @@ class Repeated:
 
     def exposed(self, w: Workload) -> float:
         """What the bytes add to the computing when nothing but NICs limits them (s)."""
-        hidden = ((turn, self.each(turn) if self.beside else 0.0) for turn in self.turns if self.repeat)
-        return self.repeat * sum(max(0.0, flows.wire_seconds(w, turn.flows) - beside) for turn, beside in hidden)
+        hidden = (
+            (turn, self.each(turn) if self.beside else 0.0) for turn in self.turns if self.repeat
+        )
+        return self.repeat * sum(
+            max(0.0, flows.wire_seconds(w, turn.flows) - beside) for turn, beside in hidden
+        )
 
     def idle(self, w: Workload) -> float:
         """While it runs, how long NICs send nothing of it (s)."""
-        return self.seconds + self.exposed(w) - self.repeat * sum(flows.wire_seconds(w, t.flows) for t in self.turns)
+        return (
+            self.seconds
+            + self.exposed(w)
+            - self.repeat * sum(flows.wire_seconds(w, t.flows) for t in self.turns)
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class _Body:
-    """The turns of a body by label, with the bytes of all repetitions; `once`: repetitions in one pass of one micro-batch.
+    """The turns of a body by label, with the bytes of all repetitions; `once`: repetitions in one
+    pass of one micro-batch.
 
     `once` is not whole where layers do not divide by stages, or by the layers told apart.
     """
@@ -74,14 +87,18 @@ class _Body:
     turns: tuple[tuple[str, Flows], ...]
     once: float
 
-    def repeated(self, w: Workload, passes: int, micro_batches: int) -> tuple[tuple[Turn, ...], int]:
+    def repeated(
+        self, w: Workload, passes: int, micro_batches: int
+    ) -> tuple[tuple[Turn, ...], int]:
         """Turns with the bytes of one repetition, and how many there are in so many passes."""
         halved = w.training.overlap_batches
         repeat = max(1, round(self.once * passes * micro_batches * (HALVES if halved else 1)))
         compute = [not halved or label == EXPERTS for label, _ in self.turns]
         shares = [one / sum(compute) for one in compute]
         turns = (Turn(*turn, share) for turn, share in zip(self.turns, shares, strict=True))
-        return tuple(Turn(one.label, _scaled(one.flows, 1 / repeat), one.share) for one in turns), repeat
+        return tuple(
+            Turn(one.label, _scaled(one.flows, 1 / repeat), one.share) for one in turns
+        ), repeat
 
 
 def training_passes(w: Workload) -> int:
@@ -100,31 +117,42 @@ def of_log_probs(w: Workload, trained: Trained) -> Repeated | None:
 
 
 def of_update(w: Workload, batch: MiniBatch, routing: np.ndarray | None) -> list[Repeated]:
-    """What an update exchanges, by the bucket of gradients that leaves after it; none where nothing leaves a server."""
+    """What an update exchanges, by the bucket of gradients that leaves after it; none where nothing
+    leaves a server.
+    """
     passes, pieces = training_passes(w), w.training.buckets
     body = _body(w, batch.tokens, passes, routing)
     if not body:
         return []
     turns, repeat = body.repeated(w, passes, batch.micro_batches)
-    last = round(repeat * (passes - 1) / (passes * batch.micro_batches))  # of them in the last backward pass
+    # of them in the last backward pass
+    last = round(repeat * (passes - 1) / (passes * batch.micro_batches))
     cuts = [repeat - last + last * i // pieces for i in range(1, pieces + 1)]
     counts = [b - a for a, b in zip([0, *cuts[:-1]], cuts, strict=True)]
     seconds = [float(batch.first.max()) + batch.piece, *[batch.piece] * (pieces - 1)]
-    return [Repeated(turns, n, s, w.training.overlap_batches) for n, s in zip(counts, seconds, strict=True)]
+    return [
+        Repeated(turns, n, s, w.training.overlap_batches)
+        for n, s in zip(counts, seconds, strict=True)
+    ]
 
 
 def of_sharded(w: Workload, batch: MiniBatch) -> Repeated | None:
-    """Parameters gathered for each layer, forward and backward, and its gradients scattered, in every micro-batch.
+    """Parameters gathered for each layer, forward and backward, and its gradients scattered, in
+    every micro-batch.
 
-    All run beside the computing of a neighbouring layer. The first gather of a pass has none before it: one in `layers`, left out.
+    All run beside the computing of a neighbouring layer. The first gather of a pass has none before
+    it: one in `layers`, left out.
     """
-    gathered, scattered = flows.sharded(w) if w.training.optimizer == "sharded" else (flows.NONE, flows.NONE)
+    gathered, scattered = (
+        flows.sharded(w) if w.training.optimizer == "sharded" else (flows.NONE, flows.NONE)
+    )
     if not gathered.src:
         return None
     repeat = max(1, round(batch.micro_batches * w.model.layers / w.training.pp))
     gather, scatter = (_scaled(one, batch.micro_batches / repeat) for one in (gathered, scattered))
     gathers, scatters = (flows.wire_seconds(w, one) for one in (gather, scatter))
-    back = (1 - batch.forward_share) / (gathers + scatters)  # in proportion: the two of a layer hide behind it together
+    # in proportion: the two of a layer hide behind it together
+    back = (1 - batch.forward_share) / (gathers + scatters)
     turns = (
         Turn("all-gather", gather, batch.forward_share),
         Turn("all-gather", gather, back * gathers),
@@ -133,22 +161,32 @@ def of_sharded(w: Workload, batch: MiniBatch) -> Repeated | None:
     return Repeated(turns, repeat, batch.seconds(w.training.buckets), beside=True)
 
 
-def _body(w: Workload, tokens: Sequence[float], passes: int, routing: np.ndarray | None) -> _Body | None:
-    """What `passes` passes over `tokens` (one count a data-parallel rank) exchange between servers; None: nothing.
+def _body(
+    w: Workload, tokens: Sequence[float], passes: int, routing: np.ndarray | None
+) -> _Body | None:
+    """What `passes` passes over `tokens` (one count a data-parallel rank) exchange between servers;
+    None: nothing.
 
-    Where routing is even, the dispatch and combine of all layers are alike, so that one turn stands for either.
+    Where routing is even, the dispatch and combine of all layers are alike, so that one turn stands
+    for either.
     """
     t, m = w.training, w.model
     tensor = flows.tensor_training(w, tokens, passes)
     even = flows.experts_training(w, tokens, passes)
     if not even.src:
-        return _Body((("tensor", tensor),), ALL_REDUCES_PER_LAYER * m.layers / t.pp) if tensor.src else None
+        return (
+            _Body((("tensor", tensor),), ALL_REDUCES_PER_LAYER * m.layers / t.pp)
+            if tensor.src
+            else None
+        )
     if routing is None and not tensor.src:
         return _Body(((EXPERTS, even),), DISPATCH_AND_COMBINE * m.experts.layers / t.pp)
     told_apart = [None] if routing is None else list(routing)
     turns: list[tuple[str, Flows]] = []
     for shares in told_apart:
-        there, back = (_sending(flows.dispatch(w, tokens, passes, shares, way)) for way in (False, True))
+        there, back = (
+            _sending(flows.dispatch(w, tokens, passes, shares, way)) for way in (False, True)
+        )
         turns += [("tensor", tensor), (EXPERTS, there), (EXPERTS, back)]
     turns = [(label, _scaled(one, 1 / len(told_apart))) for label, one in turns if one.src]
     return _Body(tuple(turns), m.experts.layers / t.pp / len(told_apart))

@@ -1,4 +1,6 @@
-"""Where a step's seconds and bytes come from: one row an item, with the formula or the source of its numbers."""
+"""Where a step's seconds and bytes come from: one row an item, with the formula or the source of
+its numbers.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
@@ -21,7 +23,9 @@ from .workload import Workload
 
 @dataclass(frozen=True)
 class Item:
-    """One contribution to a phase: how many, seconds (of the slowest; at NIC rate for bytes), bytes, and why."""
+    """One contribution to a phase: how many, seconds (of the slowest; at NIC rate for bytes),
+    bytes, and why.
+    """
 
     phase: str
     item: str
@@ -44,18 +48,33 @@ def explain(workload: Workload, seed: int = 0) -> list[Item]:
 
 def _pipeline(w: Workload, step: Step) -> Item:
     """How the phases of this step add up to the time from one step to the next."""
-    windows = (sum(phase_seconds(w, step, kind)) for kind in ("generation", "training", "weight_sync"))
+    windows = (
+        sum(phase_seconds(w, step, kind)) for kind in ("generation", "training", "weight_sync")
+    )
     period = step_period(w, *windows)
     return Item(
-        "step", w.pipeline, w.steps_ahead, period, 0, f"{_ADDS[w.pipeline]}; {w.placement}, communication included"
+        "step",
+        w.pipeline,
+        w.steps_ahead,
+        period,
+        0,
+        (f"{_ADDS[w.pipeline]}; {w.placement}, communication included"),
     )
 
 
 _ADDS = {
     "sync": "generation + training + weight sync, one after the other",
-    "one-step-off": "the longer of generation and training, and the weight sync, for which replicas stop",
-    "bounded-staleness": "the longer of generation and training with its weight sync; weights come while replicas generate",
-    "async": "the longer of generation and training with its weight sync; responses go on over weight updates",
+    "one-step-off": (
+        "the longer of generation and training, and the weight sync, for which replicas stop"
+    ),
+    "bounded-staleness": (
+        "the longer of generation and training with its weight sync; weights "
+        "come while replicas generate"
+    ),
+    "async": (
+        "the longer of generation and training with its weight sync; responses go on over "
+        "weight updates"
+    ),
 }
 
 
@@ -76,35 +95,63 @@ def _generation(w: Workload, step: Step) -> list[Item]:
     tensor, experience = flows.join(sent.tensor), flows.join(sent.experience)
     return [
         Item(
-            "generation", "prefill", g.batch, slowest.prefill, 0,
-            f"slowest of {len(seconds)} replicas; 2 N tokens + attention at {server_of(w).matmul:.0%} of peak; "
-            f"{g.prompt_lengths.name}, cut at {g.max_prompt}",
+            "generation",
+            "prefill",
+            g.batch,
+            slowest.prefill,
+            0,
+            f"slowest of {len(seconds)} replicas; 2 N tokens + attention at "
+            f"{server_of(w).matmul:.0%} of peak; {g.prompt_lengths.name}, cut at {g.max_prompt}",
         ),
         Item(
-            "generation", "decode", int(outputs.sum()), slowest.decode, 0,
-            f"slowest replica (fastest {min(seconds):.1f} s, median {np.median(seconds):.1f} s); one response alone "
-            f"{1e3 * one.seconds(1, g.max_prompt):.2f} ms a token: weights / tp at {w.efficiency.hbm:.0%} of HBM",
+            "generation",
+            "decode",
+            int(outputs.sum()),
+            slowest.decode,
+            0,
+            f"slowest replica (fastest {min(seconds):.1f} s, median {np.median(seconds):.1f} "
+            f"s); one response alone {1e3 * one.seconds(1, g.max_prompt):.2f} ms a token: "
+            f"weights / tp at {w.efficiency.hbm:.0%} of HBM",
         ),
         *_environment(w, slowest.idle),
         Item(
-            "generation", "lengths", g.responses, 0.0, 0,
-            f"{g.lengths.name}: mean {outputs.mean():.0f}, median {np.median(outputs):.0f}, max {outputs.max()} "
-            f"tokens, {np.count_nonzero(outputs == g.max_response)} cut at {g.max_response}",
+            "generation",
+            "lengths",
+            g.responses,
+            0.0,
+            0,
+            f"{g.lengths.name}: mean {outputs.mean():.0f}, median {np.median(outputs):.0f}, "
+            f"max {outputs.max()} tokens, {np.count_nonzero(outputs == g.max_response)} cut at "
+            f"{g.max_response}",
         ),
         Item(
-            "generation", "KV cache", w.kv_capacity_tokens, 0.0, m.kv_bytes_per_token * w.kv_capacity_tokens,
-            f"tokens a replica holds; at most {max(t.peak_kv_tokens for t in made.times)} were reserved",
+            "generation",
+            "KV cache",
+            w.kv_capacity_tokens,
+            0.0,
+            m.kv_bytes_per_token * w.kv_capacity_tokens,
+            (
+                f"tokens a replica holds; at most {max(t.peak_kv_tokens for t in made.times)} were "
+                "reserved"
+            ),
         ),
         *_sent(w, "generation", "tensor", [tensor], "all-reduces of replicas wider than a server"),
-        *_sent(w, "generation", "experience", [experience], f"{flows.EXPERIENCE_BYTES_PER_TOKEN} B a token"),
-    ]  # fmt: skip
+        *_sent(
+            w,
+            "generation",
+            "experience",
+            [experience],
+            f"{flows.EXPERIENCE_BYTES_PER_TOKEN} B a token",
+        ),
+    ]
 
 
 def _environment(w: Workload, idle: float) -> list[Item]:
     """What the slowest replica waits for environments between turns, where there are any."""
     g = w.generation
     why = (
-        f"nothing to decode while environments answer: {g.turns} turns, {show_time(g.environment_latency)} between two"
+        f"nothing to decode while environments answer: {g.turns} turns, "
+        f"{show_time(g.environment_latency)} between two"
     )
     return [Item("generation", "environment", g.turns, idle, 0, why)] if g.turns > 1 else []
 
@@ -140,10 +187,23 @@ def _training(w: Workload, step: Step) -> list[Item]:
             0,
             f"{again}{bubble}: {_shares(w, batches[0].passes)}",
         ),
-        Item("training", "optimizer", updates, updates * trained.optimizer, 0, "Adam states through HBM"),
+        Item(
+            "training",
+            "optimizer",
+            updates,
+            updates * trained.optimizer,
+            0,
+            "Adam states through HBM",
+        ),
         *_sent(w, "training", "pipeline", pipeline, "activations between stages, beside computing"),
         *_looped(w, sent.loops, trained.routing),
-        *_sent(w, "training", flows.gradient_collective(w), gradients, f"{ring_of}; {t.grad_dtype}, {hidden}"),
+        *_sent(
+            w,
+            "training",
+            flows.gradient_collective(w),
+            gradients,
+            f"{ring_of}; {t.grad_dtype}, {hidden}",
+        ),
         *_sent(w, "training", "all-gather", parameters, f"{ring_of}; bf16 parameters"),
     ]
 
@@ -167,11 +227,16 @@ def _shares(w: Workload, parts: PassSeconds) -> str:
 
 
 def _looped(w: Workload, loops: list[Repeated], routing: np.ndarray | None) -> Iterator[Item]:
-    """One item a label of what layers exchange: the flows of all loops, what their bytes take and how often they go."""
+    """One item a label of what layers exchange: the flows of all loops, what their bytes take and
+    how often they go.
+    """
     t = w.training
     where = "beside the other half of a micro-batch" if t.overlap_batches else "between computing"
     chosen = (
-        f"by Zipf's law, exponent {t.skew:g}: the busiest GPU takes {imbalance(routing):.2g} x an even share"
+        (
+            f"by Zipf's law, exponent {t.skew:g}: the busiest GPU takes {imbalance(routing):.2g} x "
+            "an even share"
+        )
         if t.skew
         else "evenly"
     )
@@ -182,33 +247,56 @@ def _looped(w: Workload, loops: list[Repeated], routing: np.ndarray | None) -> I
         "reduce-scatter": f"{t.grad_dtype} gradients, layer by layer, beside computing",
     }
     for label, text in why.items():
-        turns = [(loop.repeat, turn.flows) for loop in loops for turn in loop.turns if turn.label == label]
+        turns = [
+            (loop.repeat, turn.flows)
+            for loop in loops
+            for turn in loop.turns
+            if turn.label == label
+        ]
         if turns:
             seconds = sum(repeat * flows.wire_seconds(w, sent) for repeat, sent in turns)
             size = int(sum(repeat * sum(sent.size) for repeat, sent in turns))
             runs, rows = sum(repeat for repeat, _ in turns), sum(len(sent.src) for _, sent in turns)
-            yield Item("training", label, rows, seconds, size, f"{text}; {runs:,} times; {show_rate(w.nic_bps)} NICs")
+            yield Item(
+                "training",
+                label,
+                rows,
+                seconds,
+                size,
+                (f"{text}; {runs:,} times; {show_rate(w.nic_bps)} NICs"),
+            )
 
 
 def _weight_sync(w: Workload) -> list[Item]:
     strategy = "colocated" if w.colocated else w.weight_sync.strategy
-    items = [Item("weight_sync", what, 1, seconds, 0, _HANDOVER[what]) for what, seconds in handover(w).items()]
+    items = [
+        Item("weight_sync", what, 1, seconds, 0, _HANDOVER[what])
+        for what, seconds in handover(w).items()
+    ]
     each = sync_bytes(w) / w.model.parameters
     for level in weight_levels(w):
         why = (
             f"rings of {w.dp * w.training.cp} ranks; sharded parameters, whole before they are sent"
             if level.label == "gather"
-            else f"{strategy}: {w.model.parameters / 1e9:.2f} B parameters x {each:.3g} B to {len(w.replicas)} replicas"
+            else (
+                f"{strategy}: {w.model.parameters / 1e9:.2f} B parameters x {each:.3g} B to "
+                f"{len(w.replicas)} replicas"
+            )
         )
         items += _sent(w, "weight_sync", level.label, [flows.leaving(w, level.flows)], why)
     return items
 
 
 def _sent(w: Workload, phase: str, item: str, turns: Iterable[Flows], why: str) -> list[Item]:
-    """One item for flows that go out in `turns`, one after the other; none when they stay inside servers."""
+    """One item for flows that go out in `turns`, one after the other; none when they stay inside
+    servers.
+    """
     turns = [turn for turn in turns if turn.src]
     if not turns:
         return []
-    seconds, size = sum(flows.wire_seconds(w, turn) for turn in turns), sum(sum(turn.size) for turn in turns)
+    seconds, size = (
+        sum(flows.wire_seconds(w, turn) for turn in turns),
+        sum(sum(turn.size) for turn in turns),
+    )
     why = f"{why}; {show_rate(w.nic_bps)} NICs"
     return [Item(phase, item, sum(len(turn.src) for turn in turns), seconds, int(size), why)]

@@ -1,4 +1,5 @@
-"""What each operation of a job sends between servers: flows, with repeated identical transfers of a phase merged.
+"""What each operation of a job sends between servers: flows, with repeated identical transfers of a
+phase merged.
 
 By label:
 
@@ -7,11 +8,14 @@ By label:
                     sharded: in every micro-batch, parameters twice
     all-reduce      gradients, where the optimizer is replicated           2 (n-1)/n x gradient bytes
     tensor          all-reduces of activations, where tp is wider than a server
-    all-to-all      tokens to the GPUs of their experts and back, forward and backward, where ep is wider than a server
-    pipeline        activations and their gradients between stages, where stages stand in two servers
+    all-to-all      tokens to the GPUs of their experts and back, forward and backward, where ep is
+                    wider than a server
+    pipeline        activations and their gradients between stages, where stages stand in two
+                    servers
     experience      tokens and log-probabilities from a replica to a training server
     gather          parameters, where they are sharded, before a weight sync sends them
-    weights         where generation is colocated: the parts of a replica's weights that no GPU of its server trains
+    weights         where generation is colocated: the parts of a replica's weights that no GPU of
+                    its server trains
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,13 +31,16 @@ from .timing import all_reduce_bytes_per_token
 from .workload import Workload
 
 NONE = Flows([], [], [])
-# int64 token id and fp32 log-probability: what verl's DataProto carries for each token of a response.
+# int64 token id and fp32 log-probability: what verl's DataProto carries for each token of a
+# response.
 EXPERIENCE_BYTES_PER_TOKEN = 12
 
 
 @lru_cache(2)  # the same for every bucket of every update
 def gradients(w: Workload) -> Flows:
-    """One of the `buckets` in which the gradients of an update leave; none where every micro-batch scatters them."""
+    """One of the `buckets` in which the gradients of an update leave; none where every micro-batch
+    scatters them.
+    """
     if w.training.optimizer == "sharded":
         return NONE
     return _among_data_ranks(w, gradient_collective(w), w.training.grad_bytes / w.training.buckets)
@@ -47,38 +54,52 @@ def gradient_collective(w: Workload) -> str:
 @lru_cache(2)
 def parameters(w: Workload) -> Flows:
     """The all-gather of bf16 parameters after an update, where the optimizer is distributed."""
-    return _among_data_ranks(w, "all-gather", BF16_BYTES) if w.training.optimizer == "distributed" else NONE
+    return (
+        _among_data_ranks(w, "all-gather", BF16_BYTES)
+        if w.training.optimizer == "distributed"
+        else NONE
+    )
 
 
 def gathered(w: Workload) -> Flows:
-    """The all-gather of sharded parameters before a weight sync sends them, as verl's; none where ranks hold them whole."""
+    """The all-gather of sharded parameters before a weight sync sends them, as verl's; none where
+    ranks hold them whole.
+    """
     return sharded(w)[0] if w.training.optimizer == "sharded" else NONE
 
 
 @lru_cache(2)
 def sharded(w: Workload) -> tuple[Flows, Flows]:
-    """The all-gather of all parameters of a stage, and the reduce-scatter of their gradients, as a micro-batch needs them."""
+    """The all-gather of all parameters of a stage, and the reduce-scatter of their gradients, as a
+    micro-batch needs them.
+    """
     gathered = _among_data_ranks(w, "all-gather", BF16_BYTES)
     return gathered, _among_data_ranks(w, "reduce-scatter", w.training.grad_bytes)
 
 
 def pipeline(w: Workload, tokens: Sequence[float], forward: int, backward: int) -> Flows:
-    """Activations of `tokens` (one count a data-parallel rank) between stages, so often forward and backward."""
+    """Activations of `tokens` (one count a data-parallel rank) between stages, so often forward and
+    backward.
+    """
     t = w.training
     sent = []
     for stage in range(t.pp - 1):
         for d, count in enumerate(tokens):
-            size = count * w.model.hidden * BF16_BYTES / (t.tp * t.cp)  # sequence parallel: a rank sends its part
+            # sequence parallel: a rank sends its part
+            size = count * w.model.hidden * BF16_BYTES / (t.tp * t.cp)
             pairs = [(a, a + w.rank(1, 0)) for a in w.model_ranks(stage, d)]
             if forward:
                 sent.append(point_to_point(pairs, size * forward, w.gpus_per_server))
             if backward:
-                sent.append(point_to_point([(b, a) for a, b in pairs], size * backward, w.gpus_per_server))
+                sent.append(
+                    point_to_point([(b, a) for a, b in pairs], size * backward, w.gpus_per_server)
+                )
     return join(sent)
 
 
 def tensor_training(w: Workload, tokens: Sequence[float], passes: float) -> Flows:
-    """All-reduces of `passes` passes over `tokens` (one count a data-parallel rank), where tp leaves a server.
+    """All-reduces of `passes` passes over `tokens` (one count a data-parallel rank), where tp
+    leaves a server.
 
     After experts, which tp does not cut here, there is none: their tokens are dealt instead.
     """
@@ -86,7 +107,13 @@ def tensor_training(w: Workload, tokens: Sequence[float], passes: float) -> Flow
     dealt = experts.layers * w.model.hidden * BF16_BYTES if experts else 0
     per_token = passes * (all_reduce_bytes_per_token(w) - dealt) / (t.cp * t.pp)
     return join(
-        ring("all-reduce", w.tensor_group(stage, d, c), count * per_token, w.gpus_per_server, turn=d % 2)
+        ring(
+            "all-reduce",
+            w.tensor_group(stage, d, c),
+            count * per_token,
+            w.gpus_per_server,
+            turn=d % 2,
+        )
         for stage in range(t.pp)
         for d, count in enumerate(tokens)
         for c in range(t.cp)
@@ -94,11 +121,13 @@ def tensor_training(w: Workload, tokens: Sequence[float], passes: float) -> Flow
 
 
 def experts_training(w: Workload, tokens: Sequence[float], passes: float) -> Flows:
-    """Tokens to their experts and back in `passes` passes over `tokens` (one count a data-parallel rank).
+    """Tokens to their experts and back in `passes` passes over `tokens` (one count a data-parallel
+    rank).
 
-    Each GPU sends every token of its own to `per_token` experts, which stand evenly on the ep GPUs of its group, and gets
-    the results back: between two GPUs goes what one dispatches and what it returns to the other. Sequence parallel: the
-    tp x cp GPUs of a data-parallel rank hold equal parts of its tokens. One flow a pair stands for all layers of a stage.
+    Each GPU sends every token of its own to `per_token` experts, which stand evenly on the ep GPUs
+    of its group, and gets the results back: between two GPUs goes what one dispatches and what it
+    returns to the other. Sequence parallel: the tp x cp GPUs of a data-parallel rank hold equal
+    parts of its tokens. One flow a pair stands for all layers of a stage.
     """
     there = dispatch(w, tokens, passes)
     back = dispatch(w, tokens, passes, back=True)
@@ -106,11 +135,17 @@ def experts_training(w: Workload, tokens: Sequence[float], passes: float) -> Flo
 
 
 def dispatch(
-    w: Workload, tokens: Sequence[float], passes: float, shares: np.ndarray | None = None, back: bool = False
+    w: Workload,
+    tokens: Sequence[float],
+    passes: float,
+    shares: np.ndarray | None = None,
+    back: bool = False,
 ) -> Flows:
-    """Tokens to their experts in `passes` passes, and the results back where `back`: as `experts_training`, one way.
+    """Tokens to their experts in `passes` passes, and the results back where `back`: as
+    `experts_training`, one way.
 
-    shares: of all tokens, by stage, what the experts of each GPU of a group take (float64[pp, ep]); left out: even.
+    shares: of all tokens, by stage, what the experts of each GPU of a group take (float64[pp, ep]);
+    left out: even.
     """
     t, m = w.training, w.model
     if not m.experts or t.ep == 1:
@@ -138,40 +173,56 @@ def tensor_generation(w: Workload, replica: int, tokens: int) -> Flows:
 
 
 def experience(w: Workload, replica: int, tokens: int) -> Flows:
-    """A replica's responses to the training server whose turn it is: replicas are dealt to servers one by one."""
+    """A replica's responses to the training server whose turn it is: replicas are dealt to servers
+    one by one.
+    """
     servers = w.cluster.training_gpus // w.gpus_per_server
     sink = replica % servers * w.gpus_per_server + replica // servers % w.gpus_per_server
     return point_to_point(
-        [(w.replicas[replica][0], sink)], float(tokens) * EXPERIENCE_BYTES_PER_TOKEN, w.gpus_per_server
+        [(w.replicas[replica][0], sink)],
+        float(tokens) * EXPERIENCE_BYTES_PER_TOKEN,
+        w.gpus_per_server,
     )
 
 
 def reshard(w: Workload) -> Flows:
-    """Weights that colocated replicas gather from other servers: each GPU its tp-th of every stage, of every expert.
+    """Weights that colocated replicas gather from other servers: each GPU its tp-th of every stage,
+    of every expert.
 
-    A server whose GPUs train a part gets it over NVLink; other parts come from the GPU at the same place in their stage, or in
-    turn from the servers that hold its experts. Sharded parameters are gathered by all that train, as verl does.
+    A server whose GPUs train a part gets it over NVLink; other parts come from the GPU at the same
+    place in their stage, or in turn from the servers that hold its experts. Sharded parameters are
+    gathered by all that train, as verl does.
     """
     each = BF16_BYTES / (w.generation.tp * w.training.pp)
-    parts = [_stage_weights(w, stage, each * w.model.dense_parameters) for stage in range(w.training.pp)]
+    parts = [
+        _stage_weights(w, stage, each * w.model.dense_parameters) for stage in range(w.training.pp)
+    ]
     if w.model.experts:
-        parts += [_expert_weights(w, stage, each * w.model.expert_parameters) for stage in range(w.training.pp)]
+        parts += [
+            _expert_weights(w, stage, each * w.model.expert_parameters)
+            for stage in range(w.training.pp)
+        ]
     return join([*parts, gathered(w)])
 
 
 def _stage_weights(w: Workload, stage: int, size: float) -> Flows:
     server, first = w.gpus_per_server, w.rank(stage, 0)
     held = range(first // server, -(-(first + w.stage_gpus) // server))
-    pairs = [(first + gpu % w.stage_gpus, gpu) for gpu in range(w.gpus) if gpu // server not in held]
+    pairs = [
+        (first + gpu % w.stage_gpus, gpu) for gpu in range(w.gpus) if gpu // server not in held
+    ]
     return point_to_point(pairs, size, server)
 
 
 def _expert_weights(w: Workload, stage: int, size: float) -> Flows:
     server, first, ep = w.gpus_per_server, w.rank(stage, 0), w.training.ep
-    homes = range(0, ep, server)  # one GPU in each server of the first group of experts; groups are dealt in turn
+    # one GPU in each server of the first group of experts; groups are dealt in turn
+    homes = range(0, ep, server)
     groups = max(1, w.stage_gpus // ep)
     pairs = [
-        (first + gpu // ep % groups * ep + home + gpu % min(server, ep), gpu) for gpu in range(w.gpus) for home in homes
+        (first + gpu // ep % groups * ep + home + gpu % min(server, ep), gpu)
+        for gpu in range(w.gpus)
+        for home in homes
     ]
     return point_to_point(pairs, size / len(homes), server)
 
@@ -179,7 +230,9 @@ def _expert_weights(w: Workload, stage: int, size: float) -> Flows:
 def join(parts: Iterable[Flows]) -> Flows:
     """All the flows of `parts`, in order."""
     parts = list(parts)
-    return Flows(*(list(chain.from_iterable(getattr(p, column) for p in parts)) for column in Flows._fields))
+    return Flows(
+        *(list(chain.from_iterable(getattr(p, column) for p in parts)) for column in Flows._fields)
+    )
 
 
 def leaves(w: Workload, src: int, dst: int) -> bool:
@@ -194,7 +247,9 @@ def leaving(w: Workload, flows: Flows) -> Flows:
 
 
 def wire_seconds(w: Workload, flows: Flows) -> float:
-    """Seconds `flows` take when nothing but the NICs limits them: the most bytes that a GPU sends or receives."""
+    """Seconds `flows` take when nothing but the NICs limits them: the most bytes that a GPU sends
+    or receives.
+    """
     if not flows.src:
         return 0.0
     busiest = max(np.bincount(ends, flows.size).max() for ends in (flows.src, flows.dst))
@@ -202,7 +257,9 @@ def wire_seconds(w: Workload, flows: Flows) -> float:
 
 
 def _among_data_ranks(w: Workload, kind: str, bytes_per_parameter: float) -> Flows:
-    """A ring collective in every data-parallel group at once, neighbouring groups opposite ways round."""
+    """A ring collective in every data-parallel group at once, neighbouring groups opposite ways
+    round.
+    """
     t, m = w.training, w.model
     kinds = [(w.data_groups, bytes_per_parameter * m.dense_parameters / (t.tp * t.pp))]
     if m.experts:

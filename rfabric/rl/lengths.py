@@ -1,15 +1,19 @@
-"""How long prompts and responses are: a distribution of token counts from a CSV, drawn by its inverse CDF.
+"""How long prompts and responses are: a distribution of token counts from a CSV, drawn by its
+inverse CDF.
 
-    quantile,tokens                              inverse CDF, linear between rows, from quantile 0 to 1
-    tokens                                       samples, one a row
-    output_tokens,expected_requests[,cdf]        counts, as ServeGen writes them (input_tokens for prompts)
-    ContextTokens,GeneratedTokens,...            requests, one a row: Azure's LLM inference traces
-    input_length,output_length,...               Mooncake's, as CSV or as JSON lines
-    in_tokens,out_tokens,...                     calls of coding agents (kv-cache-tester)
-    chunk-N-dataset.json                         ServeGen's own: shares of tokens by window, by the rates in chunk-N-trace.csv
+    quantile,tokens                        inverse CDF, linear between rows, from quantile 0 to 1
+    tokens                                 samples, one a row
+    output_tokens,expected_requests[,cdf]  counts, as ServeGen writes them (input_tokens for
+                                           prompts)
+    ContextTokens,GeneratedTokens,...      requests, one a row: Azure's LLM inference traces
+    input_length,output_length,...         Mooncake's, as CSV or as JSON lines
+    in_tokens,out_tokens,...               calls of coding agents (kv-cache-tester)
+    chunk-N-dataset.json                   ServeGen's own: shares of tokens by window, by the rates
+                                           in chunk-N-trace.csv
 
-Bring your own CSV in any of these forms; lines that begin with # are comments. Where a file has prompts and responses, `side` says
-which are meant. Where only statistics of a step are known, `of_moments` makes a distribution that has them.
+Bring your own CSV in any of these forms; lines that begin with # are comments. Where a file has
+prompts and responses, `side` says which are meant. Where only statistics of a step are known,
+`of_moments` makes a distribution that has them.
 """
 
 import ast
@@ -25,14 +29,20 @@ from ..errors import RFabricError
 
 _TOKENS = ("tokens", "output_tokens", "input_tokens")
 _KNOWN = (*_TOKENS, "quantile", "expected_requests", "cdf")
-# Traces with a request a row, prompts and responses: Azure/AzurePublicDataset, kvcache-ai/Mooncake, callanjfox/kv-cache-tester.
-_PAIRS = (("ContextTokens", "GeneratedTokens"), ("input_length", "output_length"), ("in_tokens", "out_tokens"))
+# Traces with a request a row, prompts and responses: Azure/AzurePublicDataset, kvcache-ai/Mooncake,
+# callanjfox/kv-cache-tester.
+_PAIRS = (
+    ("ContextTokens", "GeneratedTokens"),
+    ("input_length", "output_length"),
+    ("in_tokens", "out_tokens"),
+)
 SIDES = ("prompt", "output")
 
 
 @dataclass(frozen=True, eq=False)
 class Lengths:
-    """Inverse CDF of token counts: `tokens` (float64[n], ascending, >= 1) at `quantile` (float64[n], 0 to 1).
+    """Inverse CDF of token counts: `tokens` (float64[n], ascending, >= 1) at `quantile`
+    (float64[n], 0 to 1).
 
     `source` is what the comments of its file say.
     """
@@ -46,19 +56,30 @@ class Lengths:
         for key in ("quantile", "tokens"):
             object.__setattr__(self, key, np.asarray(getattr(self, key), dtype=float))
         if len(self.tokens) != len(self.quantile) or len(self.tokens) < 2:
-            raise RFabricError(f"lengths {self.name}: needs as many quantiles as tokens, two rows at least")
-        if not ((self.tokens >= 1) & (self.tokens < 1e12)).all() or (np.diff(self.tokens) < 0).any():
+            raise RFabricError(
+                f"lengths {self.name}: needs as many quantiles as tokens, two rows at least"
+            )
+        if (
+            not ((self.tokens >= 1) & (self.tokens < 1e12)).all()
+            or (np.diff(self.tokens) < 0).any()
+        ):
             raise RFabricError(f"lengths {self.name}: tokens must ascend and be 1 or more")
         ends = self.quantile[0] == 0 and self.quantile[-1] == 1
         if not (ends and (np.diff(self.quantile) >= 0).all()):
-            raise RFabricError(f"lengths {self.name}: quantiles must ascend from 0 to 1; add the missing rows")
+            raise RFabricError(
+                f"lengths {self.name}: quantiles must ascend from 0 to 1; add the missing rows"
+            )
 
     @classmethod
     def read(cls, path: str | Path, side: str = "output") -> "Lengths":
-        """The distribution in a file of one of the forms above; `side`: prompt or output, of files that have both."""
+        """The distribution in a file of one of the forms above; `side`: prompt or output, of files
+        that have both.
+        """
         path = Path(path)
         if side not in SIDES:
-            raise RFabricError(f"lengths {path}: side {side!r} is not known; use one of {', '.join(SIDES)}")
+            raise RFabricError(
+                f"lengths {path}: side {side!r} is not known; use one of {', '.join(SIDES)}"
+            )
         try:
             lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
             if path.suffix == ".json":
@@ -78,11 +99,15 @@ class Lengths:
 
     @classmethod
     def of_samples(cls, name: str, tokens, weights=None, source: str = "") -> "Lengths":
-        """The distribution that takes exactly the values `tokens`, each as often as its weight says."""
+        """The distribution that takes exactly the values `tokens`, each as often as its weight
+        says.
+        """
         tokens = np.asarray(tokens, dtype=float)
         weights = np.ones(len(tokens)) if weights is None else np.asarray(weights, dtype=float)
         if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
-            raise RFabricError(f"lengths {name}: the counts must be finite, not negative and not all 0")
+            raise RFabricError(
+                f"lengths {name}: the counts must be finite, not negative and not all 0"
+            )
         order = np.argsort(tokens, kind="stable")
         upper = np.cumsum(weights[order]) / weights.sum()
         upper[-1] = 1.0
@@ -91,18 +116,24 @@ class Lengths:
 
     @classmethod
     def of_moments(cls, name: str, mean: float, least: float, most: float, count: int) -> "Lengths":
-        """The log-normal cut to `least` .. `most` whose mean is `mean` and of which the largest of `count` draws is `most`.
+        """The log-normal cut to `least` ..
+
+        `most` whose mean is `mean` and of which the largest of `count` draws is `most`.
 
         The largest is taken at its median quantile, 2^(-1/count).
         """
         if not 1 <= least <= mean <= most:
-            raise RFabricError(f"lengths {name}: mean {mean:g} must lie between {least:g} and {most:g}, both 1 or more")
+            raise RFabricError(
+                f"lengths {name}: mean {mean:g} must lie between {least:g} and "
+                f"{most:g}, both 1 or more"
+            )
         if count < 2 or least == most:
             return cls.of_samples(name, [mean])
         if mean < least + (most - least) / count:
             low = least + (most - least) / count
             raise RFabricError(
-                f"lengths {name}: {count} draws, one of {most:g}, have a mean of {low:g} at least, not {mean:g}"
+                f"lengths {name}: {count} draws, one of {most:g}, have a mean of {low:g} at "
+                f"least, not {mean:g}"
             )
         quantile = np.linspace(0, 1, 1001)
         normal = NormalDist()
@@ -116,14 +147,21 @@ class Lengths:
         for _ in range(50):  # the mean falls as sigma grows
             sigma = (low + high) / 2
             low, high = (sigma, high) if _mean(quantile, drawn(sigma)) > mean else (low, sigma)
-        return cls(name, quantile, drawn(low), f"log-normal of mean {mean:g}, largest of {count} {most:g}")
+        return cls(
+            name,
+            quantile,
+            drawn(low),
+            (f"log-normal of mean {mean:g}, largest of {count} {most:g}"),
+        )
 
     def at(self, quantile: float | np.ndarray) -> np.ndarray:
         """Whole tokens (int64) at `quantile` (0..1)."""
         return np.ceil(np.interp(quantile, self.quantile, self.tokens) - 1e-9).astype(np.int64)
 
     def sample(self, random: np.random.Generator, count: int, limit: int) -> np.ndarray:
-        """`count` lengths (int64); longer ones are cut at `limit`, as an engine ends a response at its maximum."""
+        """`count` lengths (int64); longer ones are cut at `limit`, as an engine ends a response at
+        its maximum.
+        """
         return np.minimum(self.at(random.random(count)), limit)
 
 
@@ -138,47 +176,69 @@ def _rows(path: Path, lines: list[str]) -> list[dict]:
         return list(csv.DictReader(kept, strict=True))
     rows = [json.loads(line) for line in kept if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
-        raise RFabricError(f"lengths {path}: each line must hold an object, such as {{'input_length': 6758, ...}}")
+        raise RFabricError(
+            f"lengths {path}: each line must hold an object, such as {{'input_length': 6758, ...}}"
+        )
     return rows
 
 
-def _requests(cls: type[Lengths], path: Path, rows: list[dict], column: str, source: str) -> Lengths:
+def _requests(
+    cls: type[Lengths], path: Path, rows: list[dict], column: str, source: str
+) -> Lengths:
     """Lengths of requests; those without a token are left out, and counted in the source."""
     tokens = _numbers(path, rows, column)
     kept = tokens[tokens != 0]
     if not len(kept):
-        raise RFabricError(f"lengths {path}: all {len(tokens)} rows of {column} are 0; a length is 1 or more")
+        raise RFabricError(
+            f"lengths {path}: all {len(tokens)} rows of {column} are 0; a length is 1 or more"
+        )
     without = (
-        f"; {len(tokens) - len(kept)} of {len(tokens)} without a token left out" if len(kept) < len(tokens) else ""
+        (f"; {len(tokens) - len(kept)} of {len(tokens)} without a token left out")
+        if len(kept) < len(tokens)
+        else ""
     )
     return cls.of_samples(path.stem, kept, source=f"{source}{column} of {path.name}{without}")
 
 
 def _servegen(cls: type[Lengths], path: Path, text: str, side: str) -> Lengths:
-    """A client of ServeGen: shares of tokens by window of a day, weighted by the rates in the trace beside it."""
+    """A client of ServeGen: shares of tokens by window of a day, weighted by the rates in the trace
+    beside it.
+    """
     windows, column = json.loads(text), {"prompt": "input_tokens", "output": "output_tokens"}[side]
     rates = _servegen_rates(path)
     tokens, weights = [], []
-    starts = sorted((float(start) for start in windows), reverse=True) if isinstance(windows, dict) else []
+    starts = (
+        sorted((float(start) for start in windows), reverse=True)
+        if isinstance(windows, dict)
+        else []
+    )
     for start, window in windows.items() if starts else ():
         try:
             shares = ast.literal_eval(window[column])
         except (KeyError, TypeError, ValueError, SyntaxError) as error:
-            raise RFabricError(f"lengths {path}: window {start} has no {column} such as '{{45: 0.01}}'") from error
+            raise RFabricError(
+                f"lengths {path}: window {start} has no {column} such as '{{45: 0.01}}'"
+            ) from error
         rate = (
             1.0
             if rates is None
-            else sum(r for at, r in rates if next((s for s in starts if s <= at), None) == float(start))
+            else sum(
+                r for at, r in rates if next((s for s in starts if s <= at), None) == float(start)
+            )
         )
         tokens += list(shares)
         weights += [share * rate for share in shares.values()]
     if not tokens:
-        raise RFabricError(f"lengths {path}: holds no windows of {column}; give ServeGen's chunk-N-dataset.json")
+        raise RFabricError(
+            f"lengths {path}: holds no windows of {column}; give ServeGen's chunk-N-dataset.json"
+        )
     return cls.of_samples(path.stem, tokens, weights, f"ServeGen {path.name}, {column}")
 
 
 def _servegen_rates(path: Path) -> list[tuple[float, float]] | None:
-    """(start, requests/s) of ServeGen's trace beside a data set; None where there is none or it is all 0."""
+    """(start, requests/s) of ServeGen's trace beside a data set; None where there is none or it is
+    all 0.
+    """
     trace = path.with_name(path.name.replace("-dataset.json", "-trace.csv"))
     if trace == path or not trace.is_file():
         return None
@@ -197,7 +257,9 @@ def _numbers(path: Path, rows: list[dict], key: str) -> np.ndarray:
 def _columns(path: Path, rows: list[dict]) -> dict[str, np.ndarray]:
     unknown = [key for key in rows[0] if key not in _KNOWN]
     if unknown:
-        raise RFabricError(f"lengths {path}: unknown columns {unknown}; there are {', '.join(_KNOWN)}")
+        raise RFabricError(
+            f"lengths {path}: unknown columns {unknown}; there are {', '.join(_KNOWN)}"
+        )
     return {key: _numbers(path, rows, key) for key in rows[0]}
 
 
@@ -205,7 +267,9 @@ def _from_columns(name: str, columns: dict[str, np.ndarray], source: str, side: 
     order = _TOKENS if side == "output" else (_TOKENS[0], *_TOKENS[:0:-1])
     tokens = next((columns[key] for key in order if key in columns), None)
     if tokens is None:
-        raise RFabricError(f"lengths {name}: no column of tokens; name it one of {', '.join(_TOKENS)}")
+        raise RFabricError(
+            f"lengths {name}: no column of tokens; name it one of {', '.join(_TOKENS)}"
+        )
     if "quantile" in columns:
         return Lengths(name, columns["quantile"], tokens, source)
     counts = columns.get("expected_requests")

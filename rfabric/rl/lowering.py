@@ -1,14 +1,17 @@
 """From a Workload to its Trace: computing as gaps, communication as flows, order as `after`.
 
-    generation    replica computes -> [tensor] -> experience ---.
-    training      log-prob (rank by rank) ---------------------' -> for each update:
-                  forward and backward -> backward piece 1 -> piece 2 -> ...  -> optimizer -> all-gather
-                                              `-> bucket 1 ---> bucket 2 --> ... --'
-                  where layers exchange something between servers, forward, backward and pieces are loops: `exchanges`
-    weight sync   the levels of the strategy; colocated: weights change hands inside servers, then what comes from others
+    generation   replica computes -> [tensor] -> experience ---.
+    training     log-prob (rank by rank) ---------------------' -> for each update:
+                 forward and backward -> backward piece 1 -> piece 2 -> ...  -> optimizer -> all-gather
+                                             `-> bucket 1 ---> bucket 2 --> ... --'
+                 where layers exchange something between servers, forward, backward and pieces are
+                 loops: `exchanges`
+    weight sync  the levels of the strategy; colocated: weights change hands inside servers, then
+                 what comes from others
 
 Which phase waits for which is the pipeline's: `plan.waits`.
-Rows without bytes stand for computing (gap = its seconds) and for barriers (gap 0), so that edges grow as rows do.
+Rows without bytes stand for computing (gap = its seconds) and for barriers (gap 0), so that edges
+grow as rows do.
 """
 
 import dataclasses
@@ -24,30 +27,58 @@ from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained, handover, step_of
 from .plan import Plan, phase_order, plan_of_steps, waits
 from .totals import check_bytes
-from .traffic import LogProbTraffic, UpdateTraffic, generation_traffic, training_traffic, weight_levels
+from .traffic import (
+    LogProbTraffic,
+    UpdateTraffic,
+    generation_traffic,
+    training_traffic,
+    weight_levels,
+)
 from .weight_sync import Level
 from .workload import Workload
 
 MERGED = (
     "a ring's identical steps are one flow an edge",
     "the gradient buckets of an update are merged into training.buckets",
-    "gradients of all micro-batches but the last are summed locally and never sent, unless parameters are sharded",
-    "pipeline activations of an update are one flow a pair of ranks and direction, beside its computing",
-    "tensor-parallel all-reduces that leave a server: in generation those of all layers and tokens of a replica are one ring "
-    "after its computing, without their latencies; in training a loop over layers, passes and micro-batches, computing dealt "
-    "evenly between; all stages keep step",
+    (
+        "gradients of all micro-batches but the last are summed locally and never sent, unless "
+        "parameters are sharded"
+    ),
+    (
+        "pipeline activations of an update are one flow a pair of ranks and direction, beside its "
+        "computing"
+    ),
+    "tensor-parallel all-reduces that leave a server: in generation those of all layers and "
+    "tokens of a replica are one ring after its computing, without their latencies; in "
+    "training a loop over layers, passes and micro-batches, computing dealt evenly between; "
+    "all stages keep step",
 )
 MERGED_SHARDED = (
-    "sharded parameters and gradients: a loop over layers and micro-batches, beside computing dealt evenly",
-    "a weight sync gathers sharded parameters in one all-gather before it sends them; in p2p a part of the weights that several "
-    "data-parallel ranks hold in shards is one flow, from each of them in turn",
+    (
+        "sharded parameters and gradients: a loop over layers and micro-batches, beside computing "
+        "dealt evenly"
+    ),
+    "a weight sync gathers sharded parameters in one all-gather before it sends them; in p2p a "
+    "part of the weights that several data-parallel ranks hold in shards is one flow, from "
+    "each of them in turn",
 )
 MERGED_EXPERTS = (
-    "tokens to and from experts: a loop over layers, passes and micro-batches, computing of the slowest rank dealt evenly over "
-    "it; all groups and stages keep step; a token goes once to each of its experts",
+    "tokens to and from experts: a loop over layers, passes and micro-batches, computing of "
+    "the slowest rank dealt evenly over it; all groups and stages keep step; a token goes once "
+    "to each of its experts",
 )
-EVEN = ("experts are chosen evenly: the dispatch and combine of all layers are alike, a turn of one loop",)
-SKEWED = ("experts are chosen by Zipf's law: training.skew_layers layers of a stage take turns at standing for all",)
+EVEN = (
+    (
+        "experts are chosen evenly: the dispatch and combine of all layers are alike, a turn "
+        "of one loop"
+    ),
+)
+SKEWED = (
+    (
+        "experts are chosen by Zipf's law: training.skew_layers layers of a stage take turns "
+        "at standing for all"
+    ),
+)
 
 
 def trace_of(workload: Workload, seed: int = 0) -> Trace:
@@ -61,16 +92,23 @@ SAME = 1e-9  # of seconds worked out twice: sums in another order
 
 
 def trace_of_steps(
-    w: Workload, steps: Sequence[Step], plan: Plan, seed: int = 0, parts: Mapping[str, PhaseLowering] | None = None
+    w: Workload,
+    steps: Sequence[Step],
+    plan: Plan,
+    seed: int = 0,
+    parts: Mapping[str, PhaseLowering] | None = None,
 ) -> Trace:
     """The trace of steps that are already drawn, with the windows of `plan`.
 
-    parts: how a scheduler lowers a kind of phase its own way: (rows so far, step, rows to wait for) -> the last row.
-    RunError where trace and plan differ in seconds of computing, or trace and formula in bytes (of kinds without such a way).
+    parts: how a scheduler lowers a kind of phase its own way: (rows so far, step, rows to wait for)
+    -> the last row. RunError where trace and plan differ in seconds of computing, or trace and
+    formula in bytes (of kinds without such a way).
     """
     out = _Rows(w)
     done: dict[PhaseKey, int] = {}
-    lower = {"generation": _generation, "training": _training, "weight_sync": _weight_sync} | dict(parts or {})
+    lower = {"generation": _generation, "training": _training, "weight_sync": _weight_sync} | dict(
+        parts or {}
+    )
     for key in phase_order(w):
         before = [done[other] for other in waits(w, key)]
         done[key] = lower[key.phase](out, steps[key.step], before)
@@ -81,15 +119,18 @@ def trace_of_steps(
 
 
 def _check_seconds(trace: Trace, plan: Plan, done: Mapping[PhaseKey, int]) -> None:
-    """RunError where the plan has a phase end at another second than the trace does on a network that takes no time."""
+    """RunError where the plan has a phase end at another second than the trace does on a network
+    that takes no time.
+    """
     _, finish = trace.compute_only()
     for phase in plan.phases:
-        row = done.get(PhaseKey(phase.step, phase.kind))  # none: a scheduler's own phase, beside those of the pipeline
+        # none: a scheduler's own phase, beside those of the pipeline
+        row = done.get(PhaseKey(phase.step, phase.kind))
         planned = phase.start + phase.seconds
         if row is not None and not math.isclose(finish[row], planned, rel_tol=SAME, abs_tol=SAME):
             raise RunError(
-                f"{phase.kind}/{phase.step}: without communication the trace ends it at {finish[row]:.9g} s, the plan at "
-                f"{planned:.9g} s"
+                f"{phase.kind}/{phase.step}: without communication the trace ends it at "
+                f"{finish[row]:.9g} s, the plan at {planned:.9g} s"
             )
 
 
@@ -111,13 +152,17 @@ class _Rows:
         return self.compute(gpu, 0.0, "barrier", after)
 
     def repeat(self, what: Repeated, after: list[int]) -> int:
-        """A loop, or its computing where nothing is sent: the row to wait for, which stands for all of the loop."""
+        """A loop, or its computing where nothing is sent: the row to wait for, which stands for all
+        of the loop.
+        """
         if not what.repeat:
             return self.compute(0, what.seconds, "backward", after)
         each, none = [what.each(turn) for turn in what.turns], [0.0] * len(what.turns)
         between, beside = (none, each) if what.beside else (each, none)
         sent, labels = [turn.flows for turn in what.turns], [turn.label for turn in what.turns]
-        return self.builder.loop(sent, what.repeat, between, beside, after=after, label=labels, **self.kind)[0]
+        return self.builder.loop(
+            sent, what.repeat, between, beside, after=after, label=labels, **self.kind
+        )[0]
 
     def send(self, what: Flows, label: str, after: list[int]) -> list[int]:
         return self.builder.flows(*what, after=after, label=label, **self.kind)
@@ -148,8 +193,12 @@ def _log_probs(out: _Rows, trained: Trained, sent: LogProbTraffic, before: list[
     return out.barrier(0, rows + out.send(sent.pipeline, "pipeline", before))
 
 
-def _update(out: _Rows, batch: MiniBatch, sent: UpdateTraffic, optimizer: float, before: int) -> int:
-    """Forward and backward; buckets of gradients beside the last backward pieces; optimizer; parameters."""
+def _update(
+    out: _Rows, batch: MiniBatch, sent: UpdateTraffic, optimizer: float, before: int
+) -> int:
+    """Forward and backward; buckets of gradients beside the last backward pieces; optimizer;
+    parameters.
+    """
     w = out.workload
     beside = [out.repeat(sent.sharded, [before])] if sent.sharded else []
     if sent.loops:  # these compute what comes before the last backward pass as well
@@ -186,18 +235,27 @@ def _weight_sync(out: _Rows, step: Step, before: list[int]) -> int:
 
 
 def _level(out: _Rows, level: Level, before: list[int]) -> list[int]:
-    """A row for each flow of a level, so that the next can wait for it; inside a server, over NVLink, a row without bytes."""
+    """A row for each flow of a level, so that the next can wait for it; inside a server, over
+    NVLink, a row without bytes.
+    """
     if level.waits is None:
         ready = before if len(before) == 1 else [out.barrier(out.workload.replicas[0][0], before)]
         waits = [ready] * len(level.flows.src)
     else:
         waits = [[before[wait]] for wait in level.waits]
-    stays = [not flows.leaves(out.workload, a, b) for a, b in zip(level.flows.src, level.flows.dst, strict=True)]
+    stays = [
+        not flows.leaves(out.workload, a, b)
+        for a, b in zip(level.flows.src, level.flows.dst, strict=True)
+    ]
     if level.waits is None and not any(stays):
         return out.send(level.flows, level.label, waits[0] if waits else before)
     rows = []
     for stay, src, dst, size, wait in zip(stays, *level.flows, waits, strict=True):
-        rows += [out.barrier(dst, wait)] if stay else out.send(Flows([src], [dst], [size]), level.label, wait)
+        rows += (
+            [out.barrier(dst, wait)]
+            if stay
+            else out.send(Flows([src], [dst], [size]), level.label, wait)
+        )
     return rows
 
 
@@ -234,4 +292,8 @@ def _model(model: Model) -> dict:
     facts = dataclasses.asdict(model)
     experts = facts.pop("experts")
     facts["parameters"] = model.parameters
-    return facts | {"experts": experts, "active_parameters": model.active_parameters} if experts else facts
+    return (
+        facts | {"experts": experts, "active_parameters": model.active_parameters}
+        if experts
+        else facts
+    )

@@ -1,7 +1,9 @@
-"""What one RL step computes and how long each part takes: responses drawn, dealt to replicas and to training ranks.
+"""What one RL step computes and how long each part takes: responses drawn, dealt to replicas and to
+training ranks.
 
-The reward is a rule and takes no time; lengths within a group are drawn independently. With pipeline `async` responses go on
-over weight updates, others take the place of those that end, and a replica's step takes what its tokens take at a full batch:
+The reward is a rule and takes no time; lengths within a group are drawn independently. With
+pipeline `async` responses go on over weight updates, others take the place of those that end, and a
+replica's step takes what its tokens take at a full batch:
 
     seconds = prefill + tokens x decode step of n responses / n
 """
@@ -17,17 +19,21 @@ from .timing import decode_step, passes_of, prefill_seconds, replica_time, train
 from .weight_sync import software_seconds
 from .workload import Workload
 
-# Weights that colocated GPUs take over from training, bytes/s a GPU: 26.6 GB in 3.47 s and 58.8 GB in 6.22 s on 8 H800
-# (github.com/MoonshotAI/checkpoint-engine README, GLM-4.5-Air and Qwen3-235B-A22B).
+# Weights that colocated GPUs take over from training, bytes/s a GPU: 26.6 GB in 3.47 s and 58.8 GB
+# in 6.22 s on 8 H800 (github.com/MoonshotAI/checkpoint-engine README, GLM-4.5-Air and
+# Qwen3-235B-A22B).
 RESHARD_BYTES_PER_S = 8.5e9
-# Training states that leave the HBM for generation and come back, bytes/s a GPU: 4.1 GB to and fro make a weight sync 3.7 s
-# longer (verl delta_weight_sync, Qwen2.5-32B on 16 H100, offload on and off).
+# Training states that leave the HBM for generation and come back, bytes/s a GPU: 4.1 GB to and fro
+# make a weight sync 3.7 s longer (verl delta_weight_sync, Qwen2.5-32B on 16 H100, offload on and
+# off).
 OFFLOAD_BYTES_PER_S = 2.2e9
 
 
 @dataclass(frozen=True, eq=False)
 class Generated:
-    """One step's responses, by replica: `prompts[r]`, `outputs[r]` tokens (int64), and the time of each replica."""
+    """One step's responses, by replica: `prompts[r]`, `outputs[r]` tokens (int64), and the time of
+    each replica.
+    """
 
     prompts: list[np.ndarray]
     outputs: list[np.ndarray]
@@ -43,7 +49,9 @@ class Generated:
         return int(self.outputs[replica].sum())
 
     def computed_tokens(self, replica: int, group_size: int) -> int:
-        """Tokens a replica passed through the model: each group's prompt once, and every response."""
+        """Tokens a replica passed through the model: each group's prompt once, and every
+        response.
+        """
         return int(self.prompts[replica][::group_size].sum()) + self.response_tokens(replica)
 
 
@@ -51,8 +59,9 @@ class Generated:
 class MiniBatch:
     """One optimizer update, by data-parallel rank: seconds `first` and `tokens` (float64[dp] both).
 
-    `first` ends where the backward pass of the last micro-batch begins, which takes all ranks the same and comes in
-    `buckets` pieces of `piece` s. `passes`: what the average rank's are made of; `forward_share`: of their seconds.
+    `first` ends where the backward pass of the last micro-batch begins, which takes all ranks the
+    same and comes in `buckets` pieces of `piece` s. `passes`: what the average rank's are made of;
+    `forward_share`: of their seconds.
     """
 
     first: np.ndarray
@@ -70,7 +79,8 @@ class MiniBatch:
 class Trained:
     """One step's training: log-probabilities, then mini-batches and their optimizer steps.
 
-    log_prob (s), log_prob_tokens: float64[dp]; log_prob_pass: one of the average rank, by what takes it;
+    log_prob (s), log_prob_tokens: float64[dp]; log_prob_pass: one of the average rank, by what
+    takes it;
     log_prob_micro_batches: of one pass; routing: who takes the tokens, see `popularity.routing`.
     """
 
@@ -98,15 +108,20 @@ class Step:
 
 
 def step_of(w: Workload, seed: int, number: int) -> Step:
-    """Draw the responses of step `number` and work out its computing; a (seed, step) always gives the same."""
+    """Draw the responses of step `number` and work out its computing; a (seed, step) always gives
+    the same.
+    """
     prompts, outputs = responses(w, seed, number)
-    said = w.generation.longest - w.generation.max_prompt - w.generation.max_response  # by environments, trained on too
+    # by environments, trained on too
+    said = w.generation.longest - w.generation.max_prompt - w.generation.max_response
     trained = trained_on(w, (prompts + outputs + said).astype(float), routing(w, seed, number))
     return Step(number, _generate(w, prompts, outputs), trained)
 
 
 def responses(w: Workload, seed: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of the prompt and of the response of each sequence of step `number` (int64[responses] both)."""
+    """Tokens of the prompt and of the response of each sequence of step `number` (int64[responses]
+    both).
+    """
     random = np.random.default_rng([seed, number])
     g = w.generation
     prompts = np.repeat(g.prompt_lengths.sample(random, g.batch, g.max_prompt), g.group_size)
@@ -124,21 +139,31 @@ def _generate(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Generate
 
 
 def steady_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> ReplicaTime:
-    """These responses on a replica whose batch never runs dry: as many decode at once as are asked for, fit, and have slots."""
-    context = float((outputs * (prompts + outputs / 2)).sum() / outputs.sum())  # of a response met while it decodes
+    """These responses on a replica whose batch never runs dry: as many decode at once as are asked
+    for, fit, and have slots.
+    """
+    # of a response met while it decodes
+    context = float((outputs * (prompts + outputs / 2)).sum() / outputs.sum())
     n = max(1, min(len(outputs), w.generation.max_num_seqs, int(w.kv_capacity_tokens / context)))
     decode = float((outputs - 1).sum()) * decode_step(w).seconds(n, n * context) / n
-    prefill = sum(prefill_seconds(w, float(prompt)) for prompt in prompts[:: w.generation.group_size])
+    prefill = sum(
+        prefill_seconds(w, float(prompt)) for prompt in prompts[:: w.generation.group_size]
+    )
     return ReplicaTime(prefill, decode, int(n * context))
 
 
 def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = None) -> Trained:
-    """The training of one step on sequences of `lengths` tokens (float64[responses]); `shares`: a `popularity.routing`."""
+    """The training of one step on sequences of `lengths` tokens (float64[responses]); `shares`: a
+    `popularity.routing`.
+    """
     ranks, micro = _ranks(w, lengths)
     ahead, _ = _passes(w, ranks, micro, imbalance(shares))
     passes = w.training.log_prob_passes
     log_prob = passes * ranks.seconds(ahead) * (1 + bubble_share(trainer_of(w).layout, micro))
-    updates = [_mini_batch(w, part, imbalance(shares)) for part in np.split(lengths, w.training.mini_batches)]
+    updates = [
+        _mini_batch(w, part, imbalance(shares))
+        for part in np.split(lengths, w.training.mini_batches)
+    ]
     optimizer = optimizer_seconds(trainer_of(w), w.training.optimizer == "replicated")
     return Trained(log_prob, ranks.tokens, ahead, micro, updates, optimizer, shares)
 
@@ -147,7 +172,9 @@ def _mini_batch(w: Workload, lengths: np.ndarray, hottest: float) -> MiniBatch:
     ranks, micro = _ranks(w, lengths)
     ahead, back = _passes(w, ranks, micro, hottest)
     last = float(ranks.seconds(back).min()) / micro
-    whole = (ranks.seconds(ahead) + ranks.seconds(back)) * (1 + bubble_share(trainer_of(w).layout, micro))
+    whole = (ranks.seconds(ahead) + ranks.seconds(back)) * (
+        1 + bubble_share(trainer_of(w).layout, micro)
+    )
     passes = ahead + back
     piece, forward_share = last / w.training.buckets, ahead.seconds / passes.seconds
     return MiniBatch(whole - last, piece, ranks.tokens, micro, passes, forward_share)
@@ -161,28 +188,39 @@ class _Ranks:
     squares: np.ndarray
 
     def seconds(self, average: PassSeconds) -> np.ndarray:
-        """A pass by rank, from that of the average one: attention goes with the squares, all else with the tokens."""
+        """A pass by rank, from that of the average one: attention goes with the squares, all else
+        with the tokens.
+        """
         others = average.seconds - average.attention
-        return others * self.tokens / self.tokens.mean() + average.attention * self.squares / self.squares.mean()
+        return (
+            others * self.tokens / self.tokens.mean()
+            + average.attention * self.squares / self.squares.mean()
+        )
 
 
 def _ranks(w: Workload, lengths: np.ndarray) -> tuple[_Ranks, int]:
-    """Sequences dealt to data-parallel ranks, and how many micro-batches the fullest of them needs."""
+    """Sequences dealt to data-parallel ranks, and how many micro-batches the fullest of them
+    needs.
+    """
     dealt = balance(lengths, w.dp)
     tokens = np.array([lengths[rank].sum() for rank in dealt])
     squares = np.array([(lengths[rank] ** 2).sum() for rank in dealt])
-    return _Ranks(tokens, squares), int(-(-tokens.max() // (w.training.micro_batch_tokens * w.training.cp)))
+    return _Ranks(tokens, squares), int(
+        -(-tokens.max() // (w.training.micro_batch_tokens * w.training.cp))
+    )
 
 
-def _passes(w: Workload, ranks: _Ranks, micro: int, hottest: float) -> tuple[PassSeconds, PassSeconds]:
+def _passes(
+    w: Workload, ranks: _Ranks, micro: int, hottest: float
+) -> tuple[PassSeconds, PassSeconds]:
     return passes_of(w, float(ranks.tokens.mean()), float(ranks.squares.mean()), micro, hottest)
 
 
 def handover(w: Workload) -> dict[str, float]:
     """Seconds of a weight sync beside the wire, by what takes them.
 
-    Colocated: training states leave the HBM and come back, each GPU takes over its part of the weights. Else: gathering, packing
-    and loading.
+    Colocated: training states leave the HBM and come back, each GPU takes over its part of the
+    weights. Else: gathering, packing and loading.
     """
     if not w.colocated:
         return {"load": software_seconds(w)}
@@ -195,7 +233,8 @@ def handover(w: Workload) -> dict[str, float]:
 
 
 def balance(lengths: np.ndarray, ranks: int) -> list[np.ndarray]:
-    """Sequences dealt to ranks, longest first to the rank with fewest tokens: verl's balance_batch does the like.
+    """Sequences dealt to ranks, longest first to the rank with fewest tokens: verl's balance_batch
+    does the like.
 
     >>> [rank.tolist() for rank in balance(np.array([10.0, 40.0, 20.0, 30.0]), ranks=2)]
     [[1, 0], [3, 2]]

@@ -1,4 +1,5 @@
-"""The Plan: what the compute scheduler decides, phase by phase, and the window each phase is predicted to last.
+"""The Plan: what the compute scheduler decides, phase by phase, and the window each phase is
+predicted to last.
 
 Each phase waits for others (`waits`); = is communication alone:
 
@@ -92,7 +93,9 @@ def waits(w: Workload, phase: PhaseKey) -> list[PhaseKey]:
 
 
 def step_period(w: Workload, generation: float, training: float, weight_sync: float) -> float:
-    """Seconds from one step to the next, once the pipeline is full, of phases that take so long (s) in every step."""
+    """Seconds from one step to the next, once the pipeline is full, of phases that take so long (s)
+    in every step.
+    """
     if w.pipeline == "sync":
         return generation + training + weight_sync
     if w.pipeline == "one-step-off":
@@ -106,16 +109,24 @@ def plan_of(workload: Workload, seed: int = 0) -> Plan:
 
 
 def plan_of_steps(w: Workload, steps: Sequence[Step], lasts: PhaseTimes | None = None) -> Plan:
-    """The plan of steps that are already drawn; `lasts` says what a phase takes where a scheduler has its own way."""
+    """The plan of steps that are already drawn; `lasts` says what a phase takes where a scheduler
+    has its own way.
+    """
     lasts = lasts or phase_seconds
     train = tuple(range(w.cluster.training_gpus))
     generate = tuple(range(w.first_generation_gpu, w.gpus))
-    gpus = {"generation": generate, "training": train, "weight_sync": train if w.colocated else train + generate}
+    gpus = {
+        "generation": generate,
+        "training": train,
+        "weight_sync": train if w.colocated else train + generate,
+    }
     phases: dict[PhaseKey, Phase] = {}
     for key in phase_order(w):
         before = [phases[other] for other in waits(w, key)]
         start = max((phase.start + phase.seconds for phase in before), default=0.0)
-        phases[key] = Phase(key.phase, key.step, gpus[key.phase], start, *lasts(w, steps[key.step], key.phase))
+        phases[key] = Phase(
+            key.phase, key.step, gpus[key.phase], start, *lasts(w, steps[key.step], key.phase)
+        )
     return Plan(tuple(phases.values()))
 
 
@@ -129,7 +140,9 @@ def phase_seconds(w: Workload, step: Step, kind: str) -> tuple[float, float]:
 
 
 def generation_comm(w: Workload, step: Step) -> float:
-    """What the slowest replica sends when it is done: its all-reduces between servers, and its experience (s)."""
+    """What the slowest replica sends when it is done: its all-reduces between servers, and its
+    experience (s).
+    """
     times, sent = step.generated.times, generation_traffic(w, step)
     ends = [
         time.seconds + flows.wire_seconds(w, tensor) + flows.wire_seconds(w, experience)
@@ -147,7 +160,9 @@ def training_comm(w: Workload, step: Step) -> float:
 
 
 def _update_comm(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> float:
-    """Exchanges of an update and the gradients behind them, or the layers gathered beside, whichever takes longer; parameters."""
+    """Exchanges of an update and the gradients behind them, or the layers gathered beside,
+    whichever takes longer; parameters.
+    """
     idle = [loop.idle(w) for loop in sent.loops] or [batch.piece] * w.training.buckets
     in_turn = sum(loop.exposed(w) for loop in sent.loops) + _exposed_gradients(w, idle)
     beside = sent.sharded.exposed(w) if sent.sharded else 0.0
@@ -162,7 +177,8 @@ def weight_sync_comm(w: Workload) -> float:
 def _exposed_gradients(w: Workload, idle: Sequence[float]) -> float:
     """Seconds from the end of the backward pass until the last bucket has been summed.
 
-    idle: seconds that NICs have for the buckets of before while a piece computes and exchanges, which goes first.
+    idle: seconds that NICs have for the buckets of before while a piece computes and exchanges,
+    which goes first.
     """
     bucket, left = flows.wire_seconds(w, flows.gradients(w)), 0.0
     for seconds in idle:

@@ -1,10 +1,14 @@
-"""Which experts tokens choose: by Zipf's law, every layer with ranks of its own, which drift from step to step.
+"""Which experts tokens choose: by Zipf's law, every layer with ranks of its own, which drift from
+step to step.
 
-    weight of the expert of rank r    1 / r^skew; a token goes to an expert once at most, so none takes more than 1 / per_token
-    drift                             that share of the experts change ranks among themselves between two steps
+    weight of the expert of rank r  1 / r^skew; a token goes to an expert once at most, so none
+                                    takes more than 1 / per_token
+    drift                           that share of the experts change ranks among themselves between
+                                    two steps
 
-That popularity follows Zipf's law, and which exponents occur, is an assumption: no measurement of it is known here. Capacity
-limits and losses that balance experts are what makes a small exponent; 0 is even.
+That popularity follows Zipf's law, and which exponents occur, is an assumption: no measurement of
+it is known here. Capacity limits and losses that balance experts are what makes a small exponent; 0
+is even.
 """
 
 import numpy as np
@@ -32,7 +36,8 @@ def popularity(count: int, per_token: int, skew: float) -> np.ndarray:
 
 
 def routing(w: Setup, seed: int, step: int) -> np.ndarray | None:
-    """Share of all tokens that the experts of each GPU of a group take in step `step`: float64[skew_layers, pp, ep].
+    """Share of all tokens that the experts of each GPU of a group take in step `step`:
+    float64[skew_layers, pp, ep].
 
     None where all are chosen as often, or there are none. The same (seed, step) gives the same.
     """
@@ -50,7 +55,9 @@ def routing(w: Setup, seed: int, step: int) -> np.ndarray | None:
 
 
 def _ranks(random: np.random.Generator, count: int, moved: int, step: int) -> np.ndarray:
-    """The rank of each expert in step `step`: drawn once, then `moved` of them swap theirs in a ring, step by step."""
+    """The rank of each expert in step `step`: drawn once, then `moved` of them swap theirs in a
+    ring, step by step.
+    """
     ranks = random.permutation(count)
     for _ in range(step):
         some = random.choice(count, moved, replace=False)
@@ -64,7 +71,9 @@ def moving(w: Setup) -> int:
 
 
 def imbalance(shares: np.ndarray | None) -> float:
-    """How many times an even share the busiest GPU of a group takes, the mean over layers: all others wait for it."""
+    """How many times an even share the busiest GPU of a group takes, the mean over layers: all
+    others wait for it.
+    """
     return 1.0 if shares is None else float(shares.max(axis=2).mean()) * shares.shape[2]
 
 
@@ -73,22 +82,26 @@ def check_skew(w: Setup) -> None:
     t, experts = w.training, w.model.experts
     for key in ("skew", "drift", "overlap_batches"):
         if getattr(t, key) and not experts:
-            raise RFabricError(f"training.{key}: {getattr(t, key)}, but {w.model.name} has no experts; leave it out")
+            raise RFabricError(
+                f"training.{key}: {getattr(t, key)}, but {w.model.name} has no "
+                "experts; leave it out"
+            )
     if not experts:
         return
     if t.overlap_batches and t.ep <= w.gpus_per_server:
         raise RFabricError(
-            f"training.overlap_batches: experts on ep {t.ep} GPUs stay in a server of {w.gpus_per_server}, so no exchange "
-            f"enters the fabric; leave it out, or use a larger training.ep"
+            f"training.overlap_batches: experts on ep {t.ep} GPUs stay in a server of "
+            f"{w.gpus_per_server}, so no exchange enters the fabric; leave it out, or use a "
+            "larger training.ep"
         )
     layers = max(1, experts.layers // t.pp)
     if t.skew and t.skew_layers > layers:
         raise RFabricError(
-            f"training.skew_layers: {t.skew_layers}, but a pipeline stage of {w.model.name} has {layers} layers with experts; use "
-            f"{layers} at most"
+            f"training.skew_layers: {t.skew_layers}, but a pipeline stage of {w.model.name} "
+            f"has {layers} layers with experts; use {layers} at most"
         )
     if t.drift and moving(w) < 2:
         raise RFabricError(
-            f"training.drift: {t.drift:g} of {experts.count} experts moves fewer than two, which have no rank to swap; use "
-            f"{2 / experts.count:.2g} at least, or 0"
+            f"training.drift: {t.drift:g} of {experts.count} experts moves fewer than two, "
+            f"which have no rank to swap; use {2 / experts.count:.2g} at least, or 0"
         )

@@ -1,7 +1,8 @@
-"""Recipe files: YAML with safe tags, no key twice, no aliases, every key known; an error names key, value, limit and way out.
+"""Recipe files: YAML with safe tags, no key twice, no aliases, every key known; an error names key,
+value, limit and way out.
 
-A section of a recipe is a frozen dataclass whose fields are made by `key(parse, default)`: what it may hold is said
-once, and checked on construction, from a file and from Python alike.
+A section of a recipe is a frozen dataclass whose fields are made by `key(parse, default)`: what it
+may hold is said once, and checked on construction, from a file and from Python alike.
 """
 
 import difflib
@@ -18,7 +19,9 @@ from ..units import parse_rate, parse_time
 
 
 class Section:
-    """Base of a recipe's sections: parses each field by its own rule, so that no instance holds a bad value."""
+    """Base of a recipe's sections: parses each field by its own rule, so that no instance holds a
+    bad value.
+    """
 
     section = ""
 
@@ -26,11 +29,15 @@ class Section:
         for item in fields(self):
             value = getattr(self, item.name)
             if value is not None or item.default is not None:
-                object.__setattr__(self, item.name, item.metadata["parse"](value, f"{self.section}{item.name}"))
+                object.__setattr__(
+                    self, item.name, item.metadata["parse"](value, f"{self.section}{item.name}")
+                )
 
 
 def key(parse: Callable[[Any, str], Any], default: Any = MISSING) -> Any:
-    """A field of a section: how its value is parsed, and what it is when left out (None: derived from other keys)."""
+    """A field of a section: how its value is parsed, and what it is when left out (None: derived
+    from other keys).
+    """
     return field(default=default, metadata={"parse": parse})
 
 
@@ -43,7 +50,9 @@ def fraction(value: Any, name: str) -> float:
     """A number above 0, 1 at most."""
     number = _number(value, name)
     if not 0 < number <= 1:
-        raise RFabricError(f"{name}: {value!r} must lie above 0 and be 1 at most; write for example 0.9")
+        raise RFabricError(
+            f"{name}: {value!r} must lie above 0 and be 1 at most; write for example 0.9"
+        )
     return number
 
 
@@ -86,7 +95,9 @@ def make(cls: type[Section], values: Any) -> Section:
     """The section `cls` from a mapping; unknown and missing keys are errors."""
     where = cls.section.rstrip(".")
     if not isinstance(values, dict):
-        raise RFabricError(f"{where}: {values!r} is not a mapping; its keys are {', '.join(known_keys(cls))}")
+        raise RFabricError(
+            f"{where}: {values!r} is not a mapping; its keys are {', '.join(known_keys(cls))}"
+        )
     refuse_unknown(values, known_keys(cls), cls.section)
     missing = [f.name for f in fields(cls) if f.default is MISSING and f.name not in values]
     if missing:
@@ -96,8 +107,12 @@ def make(cls: type[Section], values: Any) -> Section:
 
 
 def _as_written(value: Any, parse: Callable[[Any, str], Any]) -> Any:
-    """A number where a quantity stands is text without a unit; only Python code may leave the unit out."""
-    bare = isinstance(value, (int, float)) and not isinstance(value, bool) and parse in (rate, seconds)
+    """A number where a quantity stands is text without a unit; only Python code may leave the unit
+    out.
+    """
+    bare = (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and parse in (rate, seconds)
+    )
     return f"{value:.15g}" if bare else value
 
 
@@ -142,26 +157,36 @@ def override(values: dict, settings: Iterable[str]) -> dict:
         path, equals, text = setting.partition("=")
         *outer, last = path.strip().split(".")
         if not equals or not last or len(outer) > 1:
-            raise RFabricError(f"{setting!r} is not a setting; write SECTION.KEY=VALUE, such as training.tp=2")
+            raise RFabricError(
+                f"{setting!r} is not a setting; write SECTION.KEY=VALUE, such as training.tp=2"
+            )
         target = result.setdefault(outer[0], {}) if outer else result
         if not isinstance(target, dict):
-            raise RFabricError(f"{setting!r}: {outer[0]} is {target!r}, no section; write {outer[0]}=VALUE")
+            raise RFabricError(
+                f"{setting!r}: {outer[0]} is {target!r}, no section; write {outer[0]}=VALUE"
+            )
         try:
             target[last] = yaml.load(text, Loader=_OneOfEachKey)  # noqa: S506  derived from SafeLoader
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise RFabricError(f"{setting!r} has no value: {' '.join(str(error).split())}") from error
+            raise RFabricError(
+                f"{setting!r} has no value: {' '.join(str(error).split())}"
+            ) from error
     return result
 
 
 class _OneOfEachKey(yaml.SafeLoader):
-    """YAML's safe loader, except that a key given twice is an error and not the last one's win, and so is an alias.
+    """YAML's safe loader, except that a key given twice is an error and not the last one's win, and
+    so is an alias.
 
     A few aliases of aliases stand for gigabytes.
     """
 
     def compose_node(self, parent, index):
         if self.check_event(yaml.AliasEvent):
-            raise ValueError(f"line {self.peek_event().start_mark.line + 1}: aliases are not read; write the value out")
+            raise ValueError(
+                f"line {self.peek_event().start_mark.line + 1}: aliases are not "
+                "read; write the value out"
+            )
         return super().compose_node(parent, index)
 
 
@@ -179,7 +204,9 @@ _OneOfEachKey.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _m
 
 def _count(value: Any, name: str, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise RFabricError(f"{name}: {value!r} is not a whole number; write one such as 8, without a unit")
+        raise RFabricError(
+            f"{name}: {value!r} is not a whole number; write one such as 8, without a unit"
+        )
     if not low <= value <= high:
         raise RFabricError(f"{name}: {value} must be {low} or more and {high:,} at most")
     return value
@@ -200,11 +227,16 @@ def _between(value: Any, name: str, low: float, high: float) -> float:
 
 def _choice(value: Any, name: str, options: tuple[str, ...]) -> str:
     if value not in options:
-        raise RFabricError(f"{name}: {value!r} is not known{meant(value, options)}; use one of {', '.join(options)}")
+        raise RFabricError(
+            f"{name}: {value!r} is not known{meant(value, options)}; use one of "
+            f"{', '.join(options)}"
+        )
     return value
 
 
 def _instance(value: Any, name: str, kind: type) -> Any:
     if not isinstance(value, kind):
-        raise RFabricError(f"{name}: {value!r} is no {kind.__name__}; make it with {kind.__name__}.read")
+        raise RFabricError(
+            f"{name}: {value!r} is no {kind.__name__}; make it with {kind.__name__}.read"
+        )
     return value

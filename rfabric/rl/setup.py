@@ -3,16 +3,18 @@
 Where things stand:
 
     GPU 0 .. training_gpus - 1 train, the next generation_gpus generate; GPU i is host h(i+1).
-    Training ranks follow Megatron's order: tensor fastest, then context, data, pipeline; experts of a stage: expert
-    fastest, then data.
-    Generation replicas are runs of tp consecutive GPUs. Where generation is colocated, they stand on the training GPUs.
+    Training ranks follow Megatron's order: tensor fastest, then context, data, pipeline; experts of
+    a stage: expert fastest, then data.
+    Generation replicas are runs of tp consecutive GPUs. Where generation is colocated, they stand
+    on the training GPUs.
 
 How steps follow one another:
 
-    sync                 a step generates with the weights of the step before
-    one-step-off         generation is one step ahead of training; replicas stop while weights come
-    bounded-staleness    up to `staleness` steps ahead; weights come while replicas generate
-    async                as that, and responses go on over weight updates (partial rollouts): no replica waits for the longest
+    sync               a step generates with the weights of the step before
+    one-step-off       generation is one step ahead of training; replicas stop while weights come
+    bounded-staleness  up to `staleness` steps ahead; weights come while replicas generate
+    async              as that, and responses go on over weight updates (partial rollouts): no
+                       replica waits for the longest
 """
 
 from dataclasses import dataclass, field
@@ -29,12 +31,17 @@ from ..fabric import Needs
 from .lengths import Lengths
 from .recipe import Section, choice, count, flag, fraction, instance, key, number, rate, seconds
 
-SYNC_STRATEGIES = ("flat", "tree", "scatter", "rank0", "relay", "p2p", "delta")  # weight_sync.py says what they do
+# weight_sync.py says what they do
+SYNC_STRATEGIES = ("flat", "tree", "scatter", "rank0", "relay", "p2p", "delta")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster(Section):
-    """The GPUs. `nic` (bit/s a GPU) and `gpus_per_server` default to the GPU's own, a pod to half of the generation."""
+    """The GPUs.
+
+    `nic` (bit/s a GPU) and `gpus_per_server` default to the GPU's own, a pod to half of the
+    generation.
+    """
 
     section = "cluster."
     gpu: str = key(choice(*GPUS))
@@ -47,12 +54,14 @@ class Cluster(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Generation(Section):
-    """`batch` prompts x `group_size` responses a step, on replicas of `tp` GPUs; lengths in tokens, cut at maxima.
+    """`batch` prompts x `group_size` responses a step, on replicas of `tp` GPUs; lengths in tokens,
+    cut at maxima.
 
     memory_utilisation: share of HBM the engine may take (vLLM's gpu_memory_utilization);
-    max_num_seqs: responses a replica decodes at once (verl's rollout.max_num_seqs); precision: of weights and matmuls;
-    turns: parts that a response comes in; between two, an environment takes `environment_latency` and says `observation`
-    tokens, which the next turn reads;
+    max_num_seqs: responses a replica decodes at once (verl's rollout.max_num_seqs); precision: of
+    weights and matmuls;
+    turns: parts that a response comes in; between two, an environment takes `environment_latency`
+    and says `observation` tokens, which the next turn reads;
     gpu: what generates, where that is not `cluster.gpu`.
     """
 
@@ -79,7 +88,9 @@ class Generation(Section):
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence: prompt, response and what environments say between turns."""
+        """Tokens of the longest sequence: prompt, response and what environments say between
+        turns.
+        """
         return self.max_prompt + self.max_response + self.observation * (self.turns - 1)
 
 
@@ -87,18 +98,24 @@ class Generation(Section):
 class Training(Section):
     """Parallelism and schedule of the update; data parallelism is what the GPUs leave.
 
-    ep: GPUs that the experts of a layer are dealt to; experts are not cut by tp, and ep divides tp x cp x data ranks;
-    micro_batch_tokens: tokens of a micro-batch on each context-parallel rank (verl's ppo_max_token_len_per_gpu);
+    ep: GPUs that the experts of a layer are dealt to; experts are not cut by tp, and ep divides tp
+    x cp x data ranks;
+    micro_batch_tokens: tokens of a micro-batch on each context-parallel rank (verl's
+    ppo_max_token_len_per_gpu);
     mini_batches: optimizer updates a step;
-    optimizer: `distributed` reduce-scatters gradients, shards states and all-gathers bf16 parameters, `replicated`
-    all-reduces gradients, `sharded` shards parameters and gradients as well (FSDP, ZeRO-3): every layer is gathered, and its
-    gradients scattered, in every micro-batch; buckets: in how many pieces the gradients leave, where they are not sharded;
-    log_prob_passes: forward passes over the batch before the first update (old policy, reference policy);
-    vp: chunks of layers a pipeline stage holds (Megatron's interleaved schedule); precision: of the matmuls;
-    overlap_batches: tokens travel to experts and back beside the computing of the other half of a micro-batch (DeepSeek's
-    two-batch overlap);
-    skew: exponent of Zipf's law by which experts are chosen, 0: all as often; drift: share of the experts whose rank in it
-    changes from one step to the next; skew_layers: layers of a stage whose ranks are told apart.
+    optimizer: `distributed` reduce-scatters gradients, shards states and all-gathers bf16
+    parameters, `replicated` all-reduces gradients, `sharded` shards parameters and gradients as
+    well (FSDP, ZeRO-3): every layer is gathered, and its gradients scattered, in every micro-batch;
+    buckets: in how many pieces the gradients leave, where they are not sharded;
+    log_prob_passes: forward passes over the batch before the first update (old policy, reference
+    policy);
+    vp: chunks of layers a pipeline stage holds (Megatron's interleaved schedule); precision: of the
+    matmuls;
+    overlap_batches: tokens travel to experts and back beside the computing of the other half of a
+    micro-batch (DeepSeek's two-batch overlap);
+    skew: exponent of Zipf's law by which experts are chosen, 0: all as often; drift: share of the
+    experts whose rank in it changes from one step to the next; skew_layers: layers of a stage whose
+    ranks are told apart.
     """
 
     section = "training."
@@ -132,8 +149,9 @@ class WeightSync(Section):
 
     precision: in which the weights are sent (fp8: with a scale for 128 x 128 of them);
     delta_factor: share of the bytes that `delta` sends;
-    efficiency: share of the NICs' rate that a sync reaches in all, such as 0.13 for RollArt's over 400 Gbit/s or 0.84 for
-    Weave's over 20; left out: set-up, packing and unpacking as calibrated in sync_time.py.
+    efficiency: share of the NICs' rate that a sync reaches in all, such as 0.13 for RollArt's over
+    400 Gbit/s or 0.84 for Weave's over 20; left out: set-up, packing and unpacking as calibrated in
+    sync_time.py.
     """
 
     section = "weight_sync."
@@ -148,9 +166,10 @@ class Efficiency(Section):
     """Shares of the data sheet's peaks that are reached.
 
     hbm: of its rate.
-    matmul: best bf16 matmul measured on H100, 794.5 of 989 TFLOPS, github.com/stas00/ml-engineering (MAMF); an engine
-    reaches roofline.MATMUL_SHARE of that in turn.
-    training: left out, the model of `training` says how long passes take; given, they take their FLOPs at that share.
+    matmul: best bf16 matmul measured on H100, 794.5 of 989 TFLOPS, github.com/stas00/ml-engineering
+    (MAMF); an engine reaches roofline.MATMUL_SHARE of that in turn.
+    training: left out, the model of `training` says how long passes take; given, they take their
+    FLOPs at that share.
     """
 
     section = "efficiency."
@@ -164,7 +183,8 @@ PIPELINES = ("sync", "one-step-off", "bounded-staleness", "async")
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """A job as it was asked for: model, cluster and recipe, and where everything stands; a Workload is one that fits.
+    """A job as it was asked for: model, cluster and recipe, and where everything stands; a Workload
+    is one that fits.
 
     `recipe` is the mapping it was read from, `files` where it stands and what it names.
     """
@@ -185,7 +205,8 @@ class Setup:
 
     def __repr__(self) -> str:
         return (
-            f"<{type(self).__name__} {self.name}: {self.model.name} on {self.gpus} {self.cluster.gpu}, {self.pipeline}>"
+            f"<{type(self).__name__} {self.name}: {self.model.name} on {self.gpus} "
+            f"{self.cluster.gpu}, {self.pipeline}>"
         )
 
     @property
@@ -251,7 +272,9 @@ class Setup:
     @property
     def dp(self) -> int:
         """Data-parallel ranks in training."""
-        return self.cluster.training_gpus // (self.training.tp * self.training.pp * self.training.cp)
+        return self.cluster.training_gpus // (
+            self.training.tp * self.training.pp * self.training.cp
+        )
 
     @property
     def layout(self) -> Layout:
@@ -264,7 +287,12 @@ class Setup:
         """Bytes on one training GPU, by what takes them."""
         t = self.training
         return memory.training_bytes(
-            self.model, self.layout, t.micro_batch_tokens, t.grad_bytes, t.recompute, t.optimizer == "replicated"
+            self.model,
+            self.layout,
+            t.micro_batch_tokens,
+            t.grad_bytes,
+            t.recompute,
+            t.optimizer == "replicated",
         )
 
     @cached_property
@@ -275,10 +303,15 @@ class Setup:
 
     @cached_property
     def pods(self) -> list[list[list[int]]]:
-        """The replicas of each generation pod: of a pod of the cluster, or of either half when pods are not given."""
+        """The replicas of each generation pod: of a pod of the cluster, or of either half when pods
+        are not given.
+        """
         size, origin = self.cluster.gpus_per_pod, 0
         if size is None:
-            size, origin = -(-len(self.replicas) // 2) * self.generation.tp, self.first_generation_gpu
+            size, origin = (
+                -(-len(self.replicas) // 2) * self.generation.tp,
+                self.first_generation_gpu,
+            )
         pods: dict[int, list[list[int]]] = {}
         for replica in self.replicas:
             pods.setdefault((replica[0] - origin) // size, []).append(replica)
@@ -302,7 +335,10 @@ class Setup:
     def data_groups(self, pp: int) -> list[list[int]]:
         """The GPUs of stage `pp` that hold the same parameters: one group for each tensor rank."""
         t = self.training
-        return [[self.rank(pp, d, c, tp) for d in range(self.dp) for c in range(t.cp)] for tp in range(t.tp)]
+        return [
+            [self.rank(pp, d, c, tp) for d in range(self.dp) for c in range(t.cp)]
+            for tp in range(t.tp)
+        ]
 
     @property
     def stage_gpus(self) -> int:
@@ -312,7 +348,10 @@ class Setup:
     def expert_groups(self, pp: int) -> list[list[int]]:
         """The GPUs of stage `pp` that hold the same experts: one group for each expert rank."""
         first = self.rank(pp, 0)
-        return [list(range(first + e, first + self.stage_gpus, self.training.ep)) for e in range(self.training.ep)]
+        return [
+            list(range(first + e, first + self.stage_gpus, self.training.ep))
+            for e in range(self.training.ep)
+        ]
 
     @property
     def kv_capacity_tokens(self) -> int:

@@ -14,12 +14,22 @@ from .workload import Workload
 
 
 def server_of(w: Workload) -> Server:
-    """A generation replica of `w`; what its all-reduces send between servers are flows of its trace, not seconds here."""
+    """A generation replica of `w`; what its all-reduces send between servers are flows of its
+    trace, not seconds here.
+    """
     g = w.generation
     return Server(
-        w.model, w.generation_gpu, g.tp, weights=g.precision, expert_weights=g.precision, utilisation=g.memory_utilisation,
-        domain=w.gpus_per_server, hbm=w.efficiency.hbm, matmul=w.efficiency.matmul * MATMUL_SHARE, local=True,
-    )  # fmt: skip
+        w.model,
+        w.generation_gpu,
+        g.tp,
+        weights=g.precision,
+        expert_weights=g.precision,
+        utilisation=g.memory_utilisation,
+        domain=w.gpus_per_server,
+        hbm=w.efficiency.hbm,
+        matmul=w.efficiency.matmul * MATMUL_SHARE,
+        local=True,
+    )
 
 
 def decode_step(w: Workload) -> DecodeStep:
@@ -38,18 +48,28 @@ def all_reduce_bytes_per_token(w: Workload) -> int:
 
 
 def replica_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> ReplicaTime:
-    """Continuous batching of responses with `prompts` and `outputs` tokens (int64[n]) on one replica of `w`.
+    """Continuous batching of responses with `prompts` and `outputs` tokens (int64[n]) on one
+    replica of `w`.
 
-    All are there at the start, groups in a row; with generation.turns, an environment answers between the turns of each.
+    All are there at the start, groups in a row; with generation.turns, an environment answers
+    between the turns of each.
     """
     g = w.generation
-    requests = in_turns(prompts, outputs, g.turns, g.environment_latency, g.observation, g.group_size)
-    served = serve(decode_step(w), w.kv_capacity_tokens, Batching(max_num_seqs=g.max_num_seqs), requests)
-    return ReplicaTime(served.prefill, served.decode, served.peak_kv_tokens, served.idle, served.preempted)
+    requests = in_turns(
+        prompts, outputs, g.turns, g.environment_latency, g.observation, g.group_size
+    )
+    served = serve(
+        decode_step(w), w.kv_capacity_tokens, Batching(max_num_seqs=g.max_num_seqs), requests
+    )
+    return ReplicaTime(
+        served.prefill, served.decode, served.peak_kv_tokens, served.idle, served.preempted
+    )
 
 
 def trainer_of(w: Workload) -> Trainer:
-    """The training ranks of a job; what they send between servers are flows of its trace, not seconds here."""
+    """The training ranks of a job; what they send between servers are flows of its trace, not
+    seconds here.
+    """
     t = w.training
     return Trainer(
         w.model,
@@ -68,9 +88,11 @@ def trainer_of(w: Workload) -> Trainer:
 def passes_of(
     w: Workload, tokens: float, squares: float, micro_batches: int, imbalance: float = 1.0
 ) -> tuple[PassSeconds, PassSeconds]:
-    """A job's forward and backward pass over these tokens on one data-parallel rank; `imbalance`: see Trainer.
+    """A job's forward and backward pass over these tokens on one data-parallel rank; `imbalance`:
+    see Trainer.
 
-    With `efficiency.training` given they take their FLOPs at that share of the peak, and nothing else.
+    With `efficiency.training` given they take their FLOPs at that share of the peak, and nothing
+    else.
     """
     t = replace(trainer_of(w), expert_imbalance=imbalance)
     if not w.efficiency.training:

@@ -1,14 +1,21 @@
-"""Bytes that each label of a step sends between servers, by closed form: what a trace must come to, worked out without a flow.
+"""Bytes that each label of a step sends between servers, by closed form: what a trace must come to,
+worked out without a flow.
 
-    collective of n ranks in m servers, m > 1    factor (n-1)/n S on each of m server to server edges: m factor (n-1)/n S
-    pipeline          (tokens x hidden x 2 bytes) / (tp cp) for each GPU whose next stage is in another server, there and back
-    all-to-all        tokens x experts a token x hidden x 2 bytes, there and back, of what goes to experts outside the server
+    collective of n ranks in m servers, m > 1    factor (n-1)/n S on each of m server to server
+                                                 edges: m factor (n-1)/n S
+    pipeline          (tokens x hidden x 2 bytes) / (tp cp) for each GPU whose next stage is in
+                      another server, there and back
+    all-to-all        tokens x experts a token x hidden x 2 bytes, there and back, of what goes to
+                      experts outside the server
     experience        12 bytes a token of each replica whose sink is in another server
-    gather            sharded parameters, gathered before they are sent: a collective of S / (tp pp) in each data-parallel group
-    weights           flat, delta, p2p: R x S; tree: the first pod's replicas x S; rank0, scatter: S; relay: pods x S
+    gather            sharded parameters, gathered before they are sent: a collective of S / (tp pp)
+                      in each data-parallel group
+    weights           flat, delta, p2p: R x S; tree: the first pod's replicas x S; rank0, scatter:
+                      S; relay: pods x S
     fan-out           what replicas, or servers, pass on to other servers
 
-S, R: bytes of a copy, replicas. Where stages of a pipeline share a server, what colocated replicas take over has no closed form.
+S, R: bytes of a copy, replicas. Where stages of a pipeline share a server, what colocated replicas
+take over has no closed form.
 """
 
 from collections import Counter
@@ -33,13 +40,21 @@ GATHERS = 2  # of sharded parameters in a micro-batch, forward and backward
 
 
 def check_bytes(trace: Trace, w: Workload, steps: Sequence[Step], phases: Iterable[str]) -> None:
-    """RunError where a label of one of `phases` sends in some step other than its formula says, sizes rounded up to bytes."""
-    kinds = {"generation": generation_bytes, "training": training_bytes, "weight_sync": sync_bytes_of}
+    """RunError where a label of one of `phases` sends in some step other than its formula says,
+    sizes rounded up to bytes.
+    """
+    kinds = {
+        "generation": generation_bytes,
+        "training": training_bytes,
+        "weight_sync": sync_bytes_of,
+    }
     sent = trace.communication()
     for step in steps:
         for phase in phases:
             said = kinds[phase](w, step)
-            labels = {label for number, kind, label in sent if (number, kind) == (step.number, phase)}
+            labels = {
+                label for number, kind, label in sent if (number, kind) == (step.number, phase)
+            }
             for label in labels | said.keys():
                 rows = sent.get((step.number, phase, label), np.zeros(0, np.int64))
                 _same(f"{phase}/{step.number} {label}", said.get(label, 0.0), trace, rows)
@@ -71,7 +86,10 @@ def training_bytes(w: Workload, step: Step) -> dict[str, float]:
     """Of each label of training, all updates together."""
     t, trained, sent = w.training, step.trained, Counter()
     ahead, updates = t.log_prob_passes, len(trained.mini_batches)
-    both = [(trained.log_prob_tokens, ahead, ahead), *((b.tokens, training_passes(w), 2) for b in trained.mini_batches)]
+    both = [
+        (trained.log_prob_tokens, ahead, ahead),
+        *((b.tokens, training_passes(w), 2) for b in trained.mini_batches),
+    ]
     for tokens, passes, hops in both:
         sent["pipeline"] += hops * _between_stages(w, tokens)
         sent["tensor"] += passes * _tensor(w, tokens)
@@ -89,7 +107,9 @@ def training_bytes(w: Workload, step: Step) -> dict[str, float]:
 
 
 def sync_bytes_of(w: Workload, step: Step) -> dict[str, float | None]:
-    """Of each label of a weight sync, the same in every step; None where there is no closed form."""
+    """Of each label of a weight sync, the same in every step; None where there is no closed
+    form.
+    """
     if w.colocated:
         return {"weights": _taken_over(w)}
     gathers = w.training.optimizer == "sharded" and w.weight_sync.strategy != "p2p"
@@ -101,16 +121,27 @@ def _copies(w: Workload) -> dict[str, float]:
     size, replicas, strategy = sync_bytes(w), w.replicas, w.weight_sync.strategy
     each = size / w.generation.tp
     if strategy == "scatter":
-        return {"weights": size, "fan-out": _ring(w, "all-gather", range(w.first_generation_gpu, w.gpus), size)}
+        return {
+            "weights": size,
+            "fan-out": _ring(w, "all-gather", range(w.first_generation_gpu, w.gpus), size),
+        }
     if strategy == "relay":
-        apart = sum(_servers(w, [gpu, pod[0][0]]) - 1 for pod in w.pods for replica in pod for gpu in replica)
+        apart = sum(
+            _servers(w, [gpu, pod[0][0]]) - 1
+            for pod in w.pods
+            for replica in pod
+            for gpu in replica
+        )
         return {"weights": len(w.pods) * size, "fan-out": apart * each}
     if strategy == "tree":
         first, *others = w.pods
         fed = [(first[i % len(first)], replica) for pod in others for i, replica in enumerate(pod)]
         return {"weights": len(first) * size, "fan-out": _apart(w, fed) * each}
-    if strategy == "rank0":  # in each level, replica i of those that have it feeds the i-th of those that have not
-        fed = [(replicas[i - (1 << i.bit_length() - 1)], replicas[i]) for i in range(1, len(replicas))]
+    # in each level, replica i of those that have it feeds the i-th of those that have not
+    if strategy == "rank0":
+        fed = [
+            (replicas[i - (1 << i.bit_length() - 1)], replicas[i]) for i in range(1, len(replicas))
+        ]
         return {"weights": size, "fan-out": _apart(w, fed) * each}
     return {"weights": len(replicas) * size}
 
@@ -139,7 +170,9 @@ def _data_parallel(w: Workload, kind: str, bytes_per_parameter: float) -> float:
             (w.expert_groups, m.expert_parameters, t.ep),
         ):
             size = bytes_per_parameter * parameters / (ways * t.pp)
-            total += sum(_ring(w, kind, group, size) for group in groups(stage)) if parameters else 0.0
+            total += (
+                sum(_ring(w, kind, group, size) for group in groups(stage)) if parameters else 0.0
+            )
     return total
 
 
@@ -159,7 +192,10 @@ def _tensor(w: Workload, tokens: np.ndarray) -> float:
     reduces = ALL_REDUCES_PER_LAYER * m.layers - (m.experts.layers if m.experts else 0)
     each = reduces * m.hidden * BF16_BYTES / (t.cp * t.pp)
     ranks = ((stage, d, c) for stage in range(t.pp) for d in range(w.dp) for c in range(t.cp))
-    return sum(_ring(w, "all-reduce", w.tensor_group(*rank), float(tokens[rank[1]]) * each) for rank in ranks)
+    return sum(
+        _ring(w, "all-reduce", w.tensor_group(*rank), float(tokens[rank[1]]) * each)
+        for rank in ranks
+    )
 
 
 def _to_experts(w: Workload, tokens: np.ndarray, trained: Trained) -> float:
@@ -171,9 +207,12 @@ def _to_experts(w: Workload, tokens: np.ndarray, trained: Trained) -> float:
     own = np.repeat(tokens / (t.tp * t.cp), t.tp * t.cp)
     place = np.arange(w.stage_gpus)
     leaving = 0.0
-    for stage, share in enumerate(shares.mean(axis=0)):  # of all tokens, what the experts of each GPU of a group take
+    # of all tokens, what the experts of each GPU of a group take
+    for stage, share in enumerate(shares.mean(axis=0)):
         gpu = place + w.rank(stage, 0)
-        beside, here = np.unique(place // t.ep * w.gpus + gpu // w.gpus_per_server, return_inverse=True)
+        beside, here = np.unique(
+            place // t.ep * w.gpus + gpu // w.gpus_per_server, return_inverse=True
+        )
         stays = np.bincount(here, share[place % t.ep], minlength=len(beside))[here]
         leaving += float((own * (1 - stays)).sum())
     layers = experts.layers / t.pp
@@ -188,6 +227,9 @@ def _taken_over(w: Workload) -> float | None:
     each, total = BF16_BYTES / (w.generation.tp * t.pp), 0.0
     total += t.pp * (w.gpus - w.stage_gpus) * each * m.dense_parameters
     if m.experts:
-        homes = -(-t.ep // server)  # servers over which the experts of a stage lie: one of them is a GPU's own
+        # servers over which the experts of a stage lie: one of them is a GPU's own
+        homes = -(-t.ep // server)
         total += (t.pp * w.gpus - w.gpus / homes) * each * m.expert_parameters
-    return total + (_data_parallel(w, "all-gather", BF16_BYTES) if t.optimizer == "sharded" else 0.0)
+    return total + (
+        _data_parallel(w, "all-gather", BF16_BYTES) if t.optimizer == "sharded" else 0.0
+    )

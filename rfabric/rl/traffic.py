@@ -1,4 +1,5 @@
-"""All that a step sends between servers, worked out once: plan, lowering and explanation read the same.
+"""All that a step sends between servers, worked out once: plan, lowering and explanation read the
+same.
 
     training_traffic(workload, step).updates[0].loops
 
@@ -15,7 +16,8 @@ from .phases import MiniBatch, Step, Trained
 from .weight_sync import STRATEGIES, Level
 from .workload import Workload
 
-STEPS_KEPT = 4  # plan, lowering and explanation of a step follow one another; more would hold memory
+# plan, lowering and explanation of a step follow one another; more would hold memory
+STEPS_KEPT = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +30,9 @@ class GenerationTraffic:
 
 @dataclass(frozen=True, eq=False)
 class LogProbTraffic:
-    """What the forward passes before the first update exchange (None: nothing), and activations between stages."""
+    """What the forward passes before the first update exchange (None: nothing), and activations
+    between stages.
+    """
 
     loop: Repeated | None
     pipeline: Flows
@@ -36,7 +40,9 @@ class LogProbTraffic:
 
 @dataclass(frozen=True, eq=False)
 class UpdateTraffic:
-    """Of one update: a loop a bucket of gradients (none: layers exchange nothing), sharded layers, activations."""
+    """Of one update: a loop a bucket of gradients (none: layers exchange nothing), sharded layers,
+    activations.
+    """
 
     loops: tuple[Repeated, ...]
     sharded: Repeated | None
@@ -45,7 +51,9 @@ class UpdateTraffic:
 
 @dataclass(frozen=True, eq=False)
 class TrainingTraffic:
-    """What training sends, but for what is the same in each step: `flows.gradients`, `flows.parameters`."""
+    """What training sends, but for what is the same in each step: `flows.gradients`,
+    `flows.parameters`.
+    """
 
     log_probs: LogProbTraffic
     updates: tuple[UpdateTraffic, ...]
@@ -61,7 +69,9 @@ class TrainingTraffic:
 
 @lru_cache(STEPS_KEPT)
 def generation_traffic(w: Workload, step: Step) -> GenerationTraffic:
-    """What the replicas of a step send; the step's `generated` must be dealt to the replicas of this very workload."""
+    """What the replicas of a step send; the step's `generated` must be dealt to the replicas of
+    this very workload.
+    """
     made, group, replicas = step.generated, w.generation.group_size, range(len(w.replicas))
     return GenerationTraffic(
         tuple(flows.tensor_generation(w, r, made.computed_tokens(r, group)) for r in replicas),
@@ -79,9 +89,11 @@ def training_traffic(w: Workload, step: Step) -> TrainingTraffic:
 
 @lru_cache(2)
 def weight_levels(w: Workload) -> tuple[Level, ...]:
-    """What a weight sync sends: the levels of the strategy; where generation is colocated, what resharding moves.
+    """What a weight sync sends: the levels of the strategy; where generation is colocated, what
+    resharding moves.
 
-    Sharded parameters are gathered by all that train before any leaves; in p2p each rank sends its own.
+    Sharded parameters are gathered by all that train before any leaves; in p2p each rank sends its
+    own.
     """
     if w.colocated:
         return (Level("weights", flows.reshard(w)),)

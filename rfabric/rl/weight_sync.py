@@ -1,27 +1,33 @@
-"""Weight sync: how the new weights reach the generation replicas, as levels of flows. One interface, a name a strategy.
+"""Weight sync: how the new weights reach the generation replicas, as levels of flows.
 
-    flat      training ====> every replica                      each pulls its own copy (verl)    R x S bytes
-    tree      training ====> pod 1 ====> pod 2, pod 3, ...      RFabric, arXiv 2601.01209         R x S
-    scatter   training ----> S/n to each GPU, then all-gather   Weave, OSDI'26: one copy crosses  S + servers (n-1)/n S
-    rank0     DP rank 0 ===> replica 1, which and who has it    StreamRL, arXiv 2504.15930        R x S, S of it crosses
-              ====> another, doubling each time
-    relay     training ----> one server's memory in each pod    RollArt, arXiv 2512.22560;        pods x S, then what
-              ====> replicas pull when it is whole              Laminar, arXiv 2510.12633         replicas elsewhere pull
-    p2p       each shard straight from a GPU that holds it      Perplexity, le.qun.ch 2025-09-17  R x S
-    delta     as flat, but only what changed                    SparrowRL, arXiv 2602.11456       R x S x delta_factor
+One interface, a name a strategy.
 
-R replicas, S bytes of one copy, n generation GPUs in several servers. A level begins flow by flow, when what it passes on has
-arrived. A stage of the pipeline has its own layers and, where experts or tensors are dealt to more than one server, a server its
-own part of them: every byte comes from a GPU that holds it. Shards that ranks of one server hold are made whole over NVLink
-first, which costs the fabric nothing (not in p2p, where each rank sends what it holds). Parameters that training shards over
-servers are gathered by a level of their own before these (`traffic.weight_levels`).
+    flat     training ====> every replica                     each pulls its own copy (verl)    R x S bytes
+    tree     training ====> pod 1 ====> pod 2, pod 3, ...     RFabric, arXiv 2601.01209         R x S
+    scatter  training ----> S/n to each GPU, then all-gather  Weave, OSDI'26: one copy crosses  S + servers (n-1)/n S
+    rank0    DP rank 0 ===> replica 1, which and who has it   StreamRL, arXiv 2504.15930        R x S, S of it crosses
+             ====> another, doubling each time
+    relay    training ----> one server's memory in each pod   RollArt, arXiv 2512.22560;        pods x S, then what
+             ====> replicas pull when it is whole             Laminar, arXiv 2510.12633         replicas elsewhere pull
+    p2p      each shard straight from a GPU that holds it     Perplexity, le.qun.ch 2025-09-17  R x S
+    delta    as flat, but only what changed                   SparrowRL, arXiv 2602.11456       R x S x delta_factor
+
+R replicas, S bytes of one copy, n generation GPUs in several servers. A level begins flow by flow,
+when what it passes on has arrived. A stage of the pipeline has its own layers and, where experts or
+tensors are dealt to more than one server, a server its own part of them: every byte comes from a
+GPU that holds it. Shards that ranks of one server hold are made whole over NVLink first, which
+costs the fabric nothing (not in p2p, where each rank sends what it holds). Parameters that training
+shards over servers are gathered by a level of their own before these (`traffic.weight_levels`).
 
 Besides the wire there is software, calibrated in sync_time:
 
     seconds = set-up + max(wire, packing) + unpacking
-    packing      S / PACK by one sender a pipeline stage; by all training GPUs together in scatter and p2p
-    unpacking    S / UNPACK of a trainer without pipeline, of which engines' loading takes S / LOAD and each stage gathers its
-                 own part of the rest; an n-th of S / UNPACK in scatter; none in p2p, which writes in place
+    packing    S / PACK by one sender a pipeline stage; by all training GPUs together in scatter and
+               p2p
+    unpacking  S / UNPACK of a trainer without pipeline, of which engines' loading takes S / LOAD
+               and each stage gathers its
+               own part of the rest; an n-th of S / UNPACK in scatter; none in p2p, which writes in
+               place
 """
 
 from dataclasses import dataclass
@@ -35,8 +41,8 @@ from .workload import Workload
 
 @dataclass(frozen=True)
 class Level:
-    """Flows that go out together: flow i begins after flow `waits[i]` of the level before, which brought what it passes on or
-    kept its sender busy; None: after all of them.
+    """Flows that go out together: flow i begins after flow `waits[i]` of the level before, which
+    brought what it passes on or kept its sender busy; None: after all of them.
     """
 
     label: str
@@ -53,40 +59,56 @@ class HeldShare:
 
 
 def flat(w: Workload) -> list[Level]:
-    """Every replica pulls its own copy: each GPU its tensor shard from GPUs that hold it, sources spread evenly."""
+    """Every replica pulls its own copy: each GPU its tensor shard from GPUs that hold it, sources
+    spread evenly.
+    """
     return [Level("weights", _pull(w, w.replicas, held_shares(w)))]
 
 
 def tree(w: Workload) -> list[Level]:
-    """The replicas of the first generation pod pull; each passes its shards on to replicas of the other pods."""
+    """The replicas of the first generation pod pull; each passes its shards on to replicas of the
+    other pods.
+    """
     first, others = w.pods[0], w.pods[1:]
     held = held_shares(w)
     fed = [(i % len(first), replica) for pod in others for i, replica in enumerate(pod)]
     pulled = len(first) * w.generation.tp
-    return [Level("weights", _pull(w, first, held)), *_pass_on(w, held, [(first[i], r, i) for i, r in fed], pulled)]
+    return [
+        Level("weights", _pull(w, first, held)),
+        *_pass_on(w, held, [(first[i], r, i) for i, r in fed], pulled),
+    ]
 
 
 def scatter(w: Workload) -> list[Level]:
-    """Every generation GPU receives its own n-th of the weights; a ring all-gather of their servers the rest."""
+    """Every generation GPU receives its own n-th of the weights; a ring all-gather of their servers
+    the rest.
+    """
     gpus = [gpu for replica in w.replicas for gpu in replica]
     local = ring("all-gather", gpus, sync_bytes(w), w.gpus_per_server)
     return [Level("weights", _dealt(w, gpus))] + ([Level("fan-out", local)] if local.src else [])
 
 
 def rank0(w: Workload) -> list[Level]:
-    """Data-parallel rank 0 sends one copy; those replicas that have it pass it on, twice as many each time."""
+    """Data-parallel rank 0 sends one copy; those replicas that have it pass it on, twice as many
+    each time.
+    """
     held, done, pulled = held_shares(w, first_rank=True), 1, w.generation.tp
     levels = [Level("weights", _pull(w, w.replicas[:1], held))]
     while done < len(w.replicas):
         fed = w.replicas[done : 2 * done]
-        before = max(done // 2, 1)  # replica i sends after it received from, or sent to, the pair i of the level before
-        levels += _pass_on(w, held, [(w.replicas[i], r, i % before) for i, r in enumerate(fed)], pulled)
+        # replica i sends after it received from, or sent to, the pair i of the level before
+        before = max(done // 2, 1)
+        levels += _pass_on(
+            w, held, [(w.replicas[i], r, i % before) for i, r in enumerate(fed)], pulled
+        )
         done, pulled = done + len(fed), len(fed) * w.generation.tp
     return levels
 
 
 def relay(w: Workload) -> list[Level]:
-    """One copy goes to a server's memory in each pod, over all its NICs; replicas on other servers pull from there."""
+    """One copy goes to a server's memory in each pod, over all its NICs; replicas on other servers
+    pull from there.
+    """
     pushed, pulled = [], []
     for pod in w.pods:
         store = _server_mates(w, pod[0][0])
@@ -97,26 +119,46 @@ def relay(w: Workload) -> list[Level]:
 
 
 def p2p(w: Workload) -> list[Level]:
-    """Every training rank sends what it holds of each shard straight to the GPU that needs it; ranks take turns."""
-    shards = [_shards(w, r, k, gpu) for r, replica in enumerate(w.replicas) for k, gpu in enumerate(replica)]
+    """Every training rank sends what it holds of each shard straight to the GPU that needs it;
+    ranks take turns.
+    """
+    shards = [
+        _shards(w, r, k, gpu)
+        for r, replica in enumerate(w.replicas)
+        for k, gpu in enumerate(replica)
+    ]
     return [Level("weights", join(shards))]
 
 
 STRATEGIES = {
-    "flat": flat, "tree": tree, "scatter": scatter, "rank0": rank0, "relay": relay, "p2p": p2p, "delta": flat,
-}  # fmt: skip
+    "flat": flat,
+    "tree": tree,
+    "scatter": scatter,
+    "rank0": rank0,
+    "relay": relay,
+    "p2p": p2p,
+    "delta": flat,
+}
 
 
 def sync_bytes(w: Workload) -> float:
-    """Bytes of one copy as it is sent: at the precision of weight_sync, only what changed where the strategy is `delta`."""
+    """Bytes of one copy as it is sent: at the precision of weight_sync, only what changed where the
+    strategy is `delta`.
+    """
     sync = w.weight_sync
-    size = w.model.weight_bytes if sync.precision == "bf16" else w.model.weight_bytes_at("fp8_block")
+    size = (
+        w.model.weight_bytes if sync.precision == "bf16" else w.model.weight_bytes_at("fp8_block")
+    )
     return size * (sync.delta_factor if sync.strategy == "delta" else 1)
 
 
 def software_seconds(w: Workload) -> float:
-    """What set-up, packing and unpacking add to the seconds on the wire; what the recipe's efficiency leaves, where it has one."""
-    wire = sum(wire_seconds(w, leaving(w, level.flows)) for level in STRATEGIES[w.weight_sync.strategy](w))
+    """What set-up, packing and unpacking add to the seconds on the wire; what the recipe's
+    efficiency leaves, where it has one.
+    """
+    wire = sum(
+        wire_seconds(w, leaving(w, level.flows)) for level in STRATEGIES[w.weight_sync.strategy](w)
+    )
     if w.weight_sync.efficiency:
         return wire * (1 / w.weight_sync.efficiency - 1)
     setup, packing, unpacking = _software(w)
@@ -137,17 +179,25 @@ def _software(w: Workload) -> tuple[float, float, float]:
 
 
 def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
-    """The weights by who holds them: stage by stage, and server by server where tp or ep is wider than one.
+    """The weights by who holds them: stage by stage, and server by server where tp or ep is wider
+    than one.
 
     first_rank: only the GPUs of data-parallel rank 0.
     """
     t, m, share_of = w.training, w.model, {}
     for stage in range(t.pp):
         for size, wide in ((m.dense_parameters, t.tp), (m.expert_parameters, t.ep)):
-            gpus = range(w.rank(stage, 0), w.rank(stage, 0) + (max(wide, t.tp * t.cp) if first_rank else w.stage_gpus))
+            gpus = range(
+                w.rank(stage, 0),
+                w.rank(stage, 0) + (max(wide, t.tp * t.cp) if first_rank else w.stage_gpus),
+            )
             servers = -(-wide // w.gpus_per_server)
             for server in range(servers) if size else ():
-                key = tuple(g for g in gpus if servers == 1 or (g - gpus[0]) % wide // w.gpus_per_server == server)
+                key = tuple(
+                    g
+                    for g in gpus
+                    if servers == 1 or (g - gpus[0]) % wide // w.gpus_per_server == server
+                )
                 share_of[key] = share_of.get(key, 0.0) + size / m.parameters / t.pp / servers
     return [HeldShare(share, gpus) for gpus, share in share_of.items()]
 
@@ -155,13 +205,17 @@ def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
 def _pull(w: Workload, replicas: list[list[int]], held: list[HeldShare]) -> Flows:
     """Each GPU of `replicas` its shard, part by part."""
     gpus = [gpu for replica in replicas for gpu in replica]
-    return join(Flows(_evenly(part.gpus, len(gpus)), gpus, [_shard(w) * part.share] * len(gpus)) for part in held)
+    return join(
+        Flows(_evenly(part.gpus, len(gpus)), gpus, [_shard(w) * part.share] * len(gpus))
+        for part in held
+    )
 
 
 def _pass_on(
     w: Workload, held: list[HeldShare], pairs: list[tuple[list[int], list[int], int]], before: int
 ) -> list[Level]:
-    """The level in which replica a passes its shards on to b for each (a, b, i), i being a's place in the level before.
+    """The level in which replica a passes its shards on to b for each (a, b, i), i being a's place
+    in the level before.
 
     HeldShare by part, as each arrived: `before` flows of the level before carry one part.
     """
@@ -189,7 +243,9 @@ def _dealt(w: Workload, gpus: list[int]) -> Flows:
 
 
 def _from_store(w: Workload, store: list[int], replica: list[int]) -> Flows:
-    """What the GPUs of a replica pull from a server whose GPU i has the i-th slice behind its NIC; none on that server."""
+    """What the GPUs of a replica pull from a server whose GPU i has the i-th slice behind its NIC;
+    none on that server.
+    """
     n, tp, size = len(store), len(replica), sync_bytes(w)
     pulls = [
         (store[i], gpu, (min((i + 1) / n, (k + 1) / tp) - max(i / n, k / tp)) * size)
@@ -207,7 +263,9 @@ def _server_mates(w: Workload, gpu: int) -> list[int]:
 
 
 def _shards(w: Workload, replica: int, k: int, gpu: int) -> Flows:
-    """What GPU `k` of a replica gets: its part of the tensors of each stage, and of every expert from who holds it."""
+    """What GPU `k` of a replica gets: its part of the tensors of each stage, and of every expert
+    from who holds it.
+    """
     t, m, tp = w.training, w.model, w.generation.tp
     size = sync_bytes(w) / m.parameters / t.pp
     src, sizes = [], []
@@ -216,7 +274,11 @@ def _shards(w: Workload, replica: int, k: int, gpu: int) -> Flows:
         of = first + replica % (w.stage_gpus // t.tp) * t.tp
         for j in range(k * t.tp // tp, -(-(k + 1) * t.tp // tp)):
             src.append(of + j)
-            sizes.append((min((j + 1) / t.tp, (k + 1) / tp) - max(j / t.tp, k / tp)) * m.dense_parameters * size)
+            sizes.append(
+                (min((j + 1) / t.tp, (k + 1) / tp) - max(j / t.tp, k / tp))
+                * m.dense_parameters
+                * size
+            )
         if m.experts:
             of = first + replica % (w.stage_gpus // t.ep) * t.ep
             src += range(of, of + t.ep)

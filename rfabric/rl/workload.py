@@ -1,4 +1,7 @@
-"""An RL post-training job: model, cluster and recipe, checked when it is made. You cannot hold one that does not fit."""
+"""An RL post-training job: model, cluster and recipe, checked when it is made.
+
+You cannot hold one that does not fit.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +18,9 @@ from .setup import PIPELINES, Cluster, Efficiency, Generation, Setup, Training, 
 
 @dataclass(frozen=True, eq=False)
 class Workload(Setup):
-    """A job that fits its GPUs; RFabricError names the first thing that does not, its limit and the nearest setting that does."""
+    """A job that fits its GPUs; RFabricError names the first thing that does not, its limit and the
+    nearest setting that does.
+    """
 
     __repr__ = Setup.__repr__
 
@@ -38,7 +43,9 @@ _SECTIONS = {
 
 
 def read_recipe(name_or_path: str | Path, overrides: Iterable[str] = ()) -> Workload:
-    """The workload of a recipe in traffic/ or at a path, with settings such as `training.tp=2` put over it."""
+    """The workload of a recipe in traffic/ or at a path, with settings such as `training.tp=2` put
+    over it.
+    """
     path = _recipe_path(str(name_or_path))
     values = override(read_yaml(path), overrides)
     try:
@@ -60,7 +67,8 @@ def _recipe_path(name: str) -> Path:
         jobs = (file.stem for file in (data_dir("traffic") / "jobs").glob("*.yaml"))
         hint = meant(name, [*recipe_names(), *jobs])
         raise RFabricError(
-            f"no recipe named {name!r}{hint}; there are {', '.join(recipe_names())}, or give a FILE.yaml"
+            f"no recipe named {name!r}{hint}; there are {', '.join(recipe_names())}, or give a "
+            "FILE.yaml"
         )
     return data_dir("traffic") / f"{name}.yaml"
 
@@ -74,8 +82,12 @@ def _workload(path: Path, values: dict) -> Workload:
     files = {"recipe": path, "model": _data(path, "models", "model", values["model"])}
     if isinstance(generation, dict):
         files |= {k: _data(path, "lengths", k, generation[k]) for k in _LENGTHS if k in generation}
-        generation = generation | {k: Lengths.read(file, _LENGTHS[k]) for k, file in files.items() if k in _LENGTHS}
-    sections = {k: make(cls, values[k]) for k, cls in _SECTIONS.items() if k in values and k != "generation"}
+        generation = generation | {
+            k: Lengths.read(file, _LENGTHS[k]) for k, file in files.items() if k in _LENGTHS
+        }
+    sections = {
+        k: make(cls, values[k]) for k, cls in _SECTIONS.items() if k in values and k != "generation"
+    }
     return Workload(
         name=path.stem,
         model=read_model(files["model"]),
@@ -94,7 +106,9 @@ _LENGTHS = {"lengths": "output", "prompt_lengths": "prompt"}
 def _data(recipe: Path, folder: str, key_name: str, value: object) -> Path:
     """The file that a recipe names: one of its own, beside it, or a name from traffic/`folder`."""
     if not isinstance(value, str) or not value:
-        raise RFabricError(f"{key_name}: {value!r} is not a name; name a file or one in traffic/{folder}/")
+        raise RFabricError(
+            f"{key_name}: {value!r} is not a name; name a file or one in traffic/{folder}/"
+        )
     shipped = {path.stem: path for path in sorted((data_dir("traffic") / folder).iterdir())}
     if value in shipped:
         return shipped[value]
@@ -104,4 +118,6 @@ def _data(recipe: Path, folder: str, key_name: str, value: object) -> Path:
     if config:
         return config
     there = likely_models(value) if folder == "models" else ", ".join(shipped)
-    raise RFabricError(f"{key_name}: no file {value!r} beside the recipe; traffic/{folder}/ has {there}")
+    raise RFabricError(
+        f"{key_name}: no file {value!r} beside the recipe; traffic/{folder}/ has {there}"
+    )

@@ -1,7 +1,27 @@
-"""Where packets go: light paths, cheapest ways, the schemes that choose among them, the rules of switches."""
+"""Where packets go: light paths, cheapest ways, the schemes that choose among them, the rules of
+switches.
+"""
 
-from .paths import LightPath, Routes, Rule, circuit_rules, light_paths, routes_of, unreachable, walk, where_lost
+from .paths import (
+    LightPath,
+    Routes,
+    Rule,
+    circuit_rules,
+    light_paths,
+    routes_of,
+    unreachable,
+    walk,
+    where_lost,
+)
 
 __all__ = [
-    "LightPath", "Routes", "Rule", "circuit_rules", "light_paths", "routes_of", "unreachable", "walk", "where_lost",
-]  # fmt: skip
+    "LightPath",
+    "Routes",
+    "Rule",
+    "circuit_rules",
+    "light_paths",
+    "routes_of",
+    "unreachable",
+    "walk",
+    "where_lost",
+]

@@ -1,7 +1,8 @@
 """The ways that a scheme may choose among, for many pairs of racks at once, as rows of bundles.
 
-t1 ===== a1 ===== c1 ----- a3 ----- t5      === a bundle: light paths side by side      --- a bundle of one
-   `---- a2 ----- c2 ----- a4 -----'        A way is a row of bundles; the switches on it are all different.
+t1 ===== a1 ===== c1 ----- a3 ----- t5  === a bundle: light paths side by side      --- a bundle of one
+   `---- a2 ----- c2 ----- a4 -----'    A way is a row of bundles; the switches on it are all
+                                        different.
 """
 
 from dataclasses import dataclass
@@ -11,14 +12,17 @@ import numpy as np
 from .rows import begins, mixed, offsets_of, ranks, spread
 from .ways import Ways
 
-MOST_WAYS = 128  # ways looked at for one pair of racks: a ToR has no more uplinks in the fabrics built here
+# ways looked at for one pair of racks: a ToR has no more uplinks in the fabrics built here
+MOST_WAYS = 128
 
 
 class Bundles:
-    """Light paths between packet switches, side by side: `leaves`, `leads` rows; arcs of bundle b: first[b] to first[b + 1].
+    """Light paths between packet switches, side by side: `leaves`, `leads` rows; arcs of bundle b:
+    first[b] to first[b + 1].
 
-    `rate` float64[bundles] is that of one light path (the slowest), `width` how many there are; `path` is the light path of each
-    arc, `arc_rate` its rate. `nowhere`, one more than the last bundle, stands where a shorter way has no more.
+    `rate` float64[bundles] is that of one light path (the slowest), `width` how many there are;
+    `path` is the light path of each arc, `arc_rate` its rate. `nowhere`, one more than the last
+    bundle, stands where a shorter way has no more.
     """
 
     def __init__(self, ways: Ways):
@@ -43,7 +47,9 @@ class Bundles:
 
 @dataclass(frozen=True, eq=False)
 class Offers:
-    """Ways of pairs of racks: pair i has the rows first[i] to first[i + 1] of `rows` (bundles, int64[ways, longest])."""
+    """Ways of pairs of racks: pair i has the rows first[i] to first[i + 1] of `rows` (bundles,
+    int64[ways, longest]).
+    """
 
     first: np.ndarray
     rows: np.ndarray
@@ -55,18 +61,24 @@ class Offers:
 
 
 class Choices:
-    """The ways between racks under one set of circuits; `calm` are the ways of the same fabric, all dark."""
+    """The ways between racks under one set of circuits; `calm` are the ways of the same fabric, all
+    dark.
+    """
 
     def __init__(self, ways: Ways, calm: Ways | None = None):
         self.ways, self.calm = ways, calm
         self.bundles = Bundles(ways)
 
     def cheapest(self, rack: np.ndarray, to: np.ndarray, most: int = MOST_WAYS) -> Offers:
-        """The cheapest ways from racks to racks (numbers); where there are more than `most`, those a fixed hash picks."""
+        """The cheapest ways from racks to racks (numbers); where there are more than `most`, those
+        a fixed hash picks.
+        """
         return self._offers(len(rack), most, self._descend(self.ways, rack, to, most))
 
     def direct(self, rack: np.ndarray, to: np.ndarray) -> Offers:
-        """The cheapest ways, and those that pass no third rack: the direct circuits, the electrical path."""
+        """The cheapest ways, and those that pass no third rack: the direct circuits, the electrical
+        path.
+        """
         every, near = self.every(rack, to), self.cheapest(rack, to).counts
         third = np.append(np.isin(self.bundles.leads, self.ways.cabling.rack_row), False)
         passed = third[every.rows].sum(1) > 1  # the last rack on a way is the destination
@@ -75,7 +87,9 @@ class Choices:
         return Offers(offsets_of(np.bincount(key[keep], minlength=len(rack))), every.rows[keep])
 
     def every(self, rack: np.ndarray, to: np.ndarray, most: int = MOST_WAYS) -> Offers:
-        """The cheapest ways, all of one or two bundles, and the cheapest on cables alone; each once, at most `most`."""
+        """The cheapest ways, all of one or two bundles, and the cheapest on cables alone; each
+        once, at most `most`.
+        """
         found = [self._descend(self.ways, rack, to, most), self._short(rack, to)]
         if self.calm is not None:
             found.append(self._descend(self.calm, rack, to, most))
@@ -97,10 +111,14 @@ class Choices:
         return Offers(offsets_of(np.bincount(key[order], minlength=count)), rows[order])
 
     def _padded(self, rows: np.ndarray, longest: int) -> np.ndarray:
-        return np.pad(rows, ((0, 0), (0, longest - rows.shape[1])), constant_values=self.bundles.nowhere)
+        return np.pad(
+            rows, ((0, 0), (0, longest - rows.shape[1])), constant_values=self.bundles.nowhere
+        )
 
     def _short(self, rack: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(key, row) of the ways of one or two bundles: straight to the rack, or over any one switch."""
+        """(key, row) of the ways of one or two bundles: straight to the rack, or over any one
+        switch.
+        """
         some, c = self.bundles, self.ways.cabling
         start, end = c.rack_row[rack], c.rack_row[to]
         counts = some.out[start + 1] - some.out[start]
@@ -112,8 +130,12 @@ class Choices:
         order = np.lexsort((rows[:, 1] < some.nowhere, key))  # the straight one first
         return key[order], rows[order]
 
-    def _descend(self, ways: Ways, rack: np.ndarray, to: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """(key, row of bundles) of the cheapest ways of `ways`, switch by switch; none that leads where `self.ways` do not."""
+    def _descend(
+        self, ways: Ways, rack: np.ndarray, to: np.ndarray, most: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(key, row of bundles) of the cheapest ways of `ways`, switch by switch; none that leads
+        where `self.ways` do not.
+        """
         start, end = (ways.cabling.rack_row[ends] for ends in (rack, to))
         key, walked, found = np.arange(len(rack)), start[:, None], []
         while len(key):
@@ -131,7 +153,9 @@ class Choices:
             keys[hops + 1], rows[-1] = keys[hops + 1][whole], rows[-1][whole]
         return np.concatenate(keys), np.concatenate(rows)
 
-    def _onward(self, ways: Ways, row: np.ndarray, rack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _onward(
+        self, ways: Ways, row: np.ndarray, rack: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(which of the given, next switch) on the cheapest ways from row[i] to rack[i]."""
         racks = len(ways.cabling.rack_row)
         spots, which = np.unique(row * racks + rack, return_inverse=True)
@@ -147,7 +171,9 @@ class Choices:
 
 
 def _some(key: np.ndarray, most: int) -> np.ndarray:
-    """Of the rows of each key `most`, spread evenly over the hash order: no corner of the fabric is preferred."""
+    """Of the rows of each key `most`, spread evenly over the hash order: no corner of the fabric is
+    preferred.
+    """
     rank = ranks(key)
     if not (rank >= most).any():
         return np.arange(len(key))

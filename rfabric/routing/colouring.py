@@ -1,15 +1,21 @@
-"""Edges of a bipartite multigraph dealt to colours so that every vertex has equally many of each, give or take one.
+"""Edges of a bipartite multigraph dealt to colours so that every vertex has equally many of each,
+give or take one.
 
-    racks that send    racks that receive        An edge is a pair of hosts, a colour the spine (plane, core) it crosses.
-         a ===.    .--- x                        Where no vertex has more edges than there are colours, none has two of one
-         b ----+--<---- y                        colour (Koenig 1916); with more, none has more than its share, rounded up
-         c ---'    `=== z                        (de Werra 1971).
+    racks that send    racks that receive  An edge is a pair of hosts, a colour the spine (plane,
+                                           core) it crosses.
+         a ===.    .--- x                  Where no vertex has more edges than there are colours,
+                                           none has two of one
+         b ----+--<---- y                  colour (Koenig 1916); with more, none has more than its
+                                           share, rounded up
+         c ---'    `=== z                  (de Werra 1971).
 
-Split in two, again and again (Euler): at each vertex the edges are paired; from mate to mate on one side, then on the other, they
-form rings of even length, and every second edge of a ring goes to the other half. Then every vertex has its edges halved, and so
-has each of its groups whose edges were paired among themselves: those of one size, of one kind. An odd number of colours begins
-with any deal; the edges of two colours of which a vertex has two more of one than of the other are split anew. Each time the
-sum of the squares falls, so it ends. All of it is arrays: a split takes time linear in edges but for a logarithm.
+Split in two, again and again (Euler): at each vertex the edges are paired; from mate to mate on one
+side, then on the other, they form rings of even length, and every second edge of a ring goes to the
+other half. Then every vertex has its edges halved, and so has each of its groups whose edges were
+paired among themselves: those of one size, of one kind. An odd number of colours begins with any
+deal; the edges of two colours of which a vertex has two more of one than of the other are split
+anew. Each time the sum of the squares falls, so it ends. All of it is arrays: a split takes time
+linear in edges but for a logarithm.
 """
 
 from collections.abc import Sequence
@@ -20,7 +26,8 @@ from .rows import begins, ranks
 
 
 class _Side:
-    """One side of the graph: its edges by vertex, then by group, coarse groups first, and how they pair.
+    """One side of the graph: its edges by vertex, then by group, coarse groups first, and how they
+    pair.
 
     columns: int64[n] each, the last ones that which should be paired first.
     """
@@ -35,11 +42,15 @@ class _Side:
         return order[np.argsort(part[order], kind="stable")]
 
     def mates(self, part: np.ndarray, some: np.ndarray) -> np.ndarray:
-        """int64[n + 1]: mates of the edges of a mask, as alike as can be; n that of one left over, others their own."""
+        """int64[n + 1]: mates of the edges of a mask, as alike as can be; n that of one left over,
+        others their own.
+        """
         mate, rest = np.arange(len(part) + 1), self.sorted(part, some)
         columns = (np.zeros_like(part), part, *self.columns)
         for depth in range(len(columns), 0, -1):
-            new, rank = (of(*(column[rest] for column in columns[:depth])) for of in (begins, ranks))
+            new, rank = (
+                of(*(column[rest] for column in columns[:depth])) for of in (begins, ranks)
+            )
             first = np.flatnonzero((rank % 2 == 0)[:-1] & ~new[1:])
             mate[rest[first]], mate[rest[first + 1]] = rest[first + 1], rest[first]
             rest = np.delete(rest, np.concatenate((first, first + 1)))
@@ -48,17 +59,23 @@ class _Side:
         return mate
 
 
-def coloured(left: np.ndarray, right: np.ndarray, colours: int, groups: Sequence[np.ndarray] = ()) -> np.ndarray:
-    """int64[n]: the colour, 0 to `colours` - 1, of each edge left[i] - right[i] (numbers of vertices).
+def coloured(
+    left: np.ndarray, right: np.ndarray, colours: int, groups: Sequence[np.ndarray] = ()
+) -> np.ndarray:
+    """int64[n]: the colour, 0 to `colours` - 1, of each edge left[i] - right[i] (numbers of
+    vertices).
 
-    groups: int64[n] each, coarse first; the edges of a vertex that share the first of them are spread evenly too.
+    groups: int64[n] each, coarse first; the edges of a vertex that share the first of them are
+    spread evenly too.
     """
     sides = _Side((left, *groups, right)), _Side((right, *groups, left))
     part, every, odd = np.zeros(len(left), np.int16), np.ones(len(left), bool), colours
     while odd % 2 == 0:
         part = (2 * part + _halves(sides, part, every)).astype(np.int16)
         odd //= 2
-    return part.astype(np.int64) * odd + _dealt(sides, part, odd) if odd > 1 else part.astype(np.int64)
+    return (
+        part.astype(np.int64) * odd + _dealt(sides, part, odd) if odd > 1 else part.astype(np.int64)
+    )
 
 
 def _halves(sides: Sequence[_Side], part: np.ndarray, some: np.ndarray) -> np.ndarray:
@@ -77,7 +94,9 @@ def _halves(sides: Sequence[_Side], part: np.ndarray, some: np.ndarray) -> np.nd
 
 
 def _dealt(sides: Sequence[_Side], part: np.ndarray, colours: int) -> np.ndarray:
-    """The same within each part, for any number of colours: dealt by turns, then pairs of colours split anew."""
+    """The same within each part, for any number of colours: dealt by turns, then pairs of colours
+    split anew.
+    """
     every = np.ones(len(part), bool)
     order = sides[0].sorted(part, every)
     colour = np.empty(len(part), np.int64)
@@ -94,10 +113,14 @@ def _dealt(sides: Sequence[_Side], part: np.ndarray, colours: int) -> np.ndarray
 
 
 def _to_split(groups: Sequence[np.ndarray], colour: np.ndarray, colours: int) -> np.ndarray:
-    """int64[colours]: with which other colour each is to be split, -1 for none; most unequal groups first."""
+    """int64[colours]: with which other colour each is to be split, -1 for none; most unequal groups
+    first.
+    """
     votes = np.zeros((colours, colours), np.int64)
     for group in groups:
-        counts = np.bincount(group * colours + colour, minlength=(group.max(initial=-1) + 1) * colours)
+        counts = np.bincount(
+            group * colours + colour, minlength=(group.max(initial=-1) + 1) * colours
+        )
         counts = counts.reshape(-1, colours)
         most, least = counts.argmax(1), counts.argmin(1)
         uneven = np.flatnonzero(counts.max(1) - counts.min(1) > 1)

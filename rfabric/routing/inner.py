@@ -1,4 +1,5 @@
-"""The inner loops of `ways` and `placing` in the compiled core (`ways.cpp`), through ctypes: arrays in, arrays out.
+"""The inner loops of `ways` and `placing` in the compiled core (`ways.cpp`), through ctypes: arrays
+in, arrays out.
 
 They do what Python does there, to the last bit; `loops()` is None where the core was never built.
 """
@@ -25,7 +26,11 @@ def loops() -> ctypes.CDLL | None:
         ("rf_fitting", COUNT, [ARRAY, COUNT, *[ARRAY] * 4]),
         ("rf_join", None, [COUNT, *[ARRAY] * 3, COUNT, ARRAY, ARRAY]),
         ("rf_evenly", ctypes.c_int, [ARRAY, COUNT, ARRAY, ARRAY, ARRAY, COUNT, COUNT, ARRAY]),
-        ("rf_cheapest", None, [ARRAY, COUNT, *[ARRAY] * 5, COUNT, ARRAY, COUNT, ARRAY, COUNT, *[ARRAY] * 4]),
+        (
+            "rf_cheapest",
+            None,
+            [ARRAY, COUNT, *[ARRAY] * 5, COUNT, ARRAY, COUNT, ARRAY, COUNT, *[ARRAY] * 4],
+        ),
         ("rf_lay", None, [ARRAY, COUNT, ARRAY, ARRAY, COUNT, ctypes.c_double]),
         ("rf_lateness", None, [ARRAY, COUNT, ARRAY, ARRAY, COUNT, ARRAY, ARRAY, ARRAY]),
     ):
@@ -39,14 +44,20 @@ def at(array: np.ndarray | None) -> int | None:
     return None if array is None else array.ctypes.data
 
 
-def join(front: np.ndarray, new: np.ndarray, rows: np.ndarray, first: np.ndarray, leads: np.ndarray) -> None:
-    """front[rows[i]] |= new[l] for every l of leads[first[i]:first[i + 1]] (rows of 64-bit words)."""
+def join(
+    front: np.ndarray, new: np.ndarray, rows: np.ndarray, first: np.ndarray, leads: np.ndarray
+) -> None:
+    """front[rows[i]] |= new[l] for every l of leads[first[i]:first[i + 1]] (rows of 64-bit
+    words).
+    """
     ends = np.append(first, len(leads))
     loops().rf_join(len(rows), at(rows), at(ends), at(leads), new.shape[1], at(new), at(front))
 
 
 class _Held:
-    """A struct of one count and pointers to columns, which it keeps alive; `handle` is what the core takes."""
+    """A struct of one count and pointers to columns, which it keeps alive; `handle` is what the
+    core takes.
+    """
 
     def __init__(self, count: int, columns: Sequence[tuple[np.ndarray, type]]):
         self._columns = [np.ascontiguousarray(column, kind) for column, kind in columns]
@@ -55,7 +66,9 @@ class _Held:
 
 
 class Net(_Held):
-    """Arcs by switch, and `rings` (uint16[switches, racks], float64 cost of each): see `ways.Ways`."""
+    """Arcs by switch, and `rings` (uint16[switches, racks], float64 cost of each): see
+    `ways.Ways`.
+    """
 
     def __init__(self, first, path, leads, step, rings: tuple[np.ndarray, np.ndarray]):
         ring, cost = rings
@@ -69,41 +82,74 @@ class Net(_Held):
         )
         super().__init__(ring.shape[1], columns)
 
-    def fitting(self, row: np.ndarray, rack: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    def fitting(
+        self, row: np.ndarray, rack: np.ndarray, most: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """`Ways._fitting`, which looks at `most` arcs."""
         row, rack = (np.ascontiguousarray(ends, np.int64) for ends in (row, rack))
         owner, arcs = np.empty(most, np.int64), np.empty(most, np.int64)
         n = loops().rf_fitting(self.handle, len(row), at(row), at(rack), at(owner), at(arcs))
         return owner[:n].copy(), arcs[:n].copy()
 
-    def evenly(self, row: np.ndarray, rack: np.ndarray, sent: np.ndarray, paths: int, most: int) -> np.ndarray:
-        """`Ways._evenly`: the load of so many light paths; sums are formed in parts of `most` candidates."""
+    def evenly(
+        self, row: np.ndarray, rack: np.ndarray, sent: np.ndarray, paths: int, most: int
+    ) -> np.ndarray:
+        """`Ways._evenly`: the load of so many light paths; sums are formed in parts of `most`
+        candidates.
+        """
         row, rack = (np.ascontiguousarray(ends, np.int64) for ends in (row, rack))
         sent, load = np.ascontiguousarray(sent, float), np.zeros(paths)
-        done = loops().rf_evenly(self.handle, len(row), at(row), at(rack), at(sent), paths, most, at(load))
+        done = loops().rf_evenly(
+            self.handle, len(row), at(row), at(rack), at(sent), paths, most, at(load)
+        )
         if done == NO_MEMORY:
             raise MemoryError(f"no memory to spread what {len(row)} pairs of racks send")
         return np.full(paths, np.inf) if done == NO_WAY else load
 
 
 class Sent(_Held):
-    """What pairs send, and what lies on arcs: `first`, `kind`, `bytes`, `seconds_a_byte` and `load` of `placing.Placer`."""
+    """What pairs send, and what lies on arcs: `first`, `kind`, `bytes`, `seconds_a_byte` and `load`
+    of `placing.Placer`.
+    """
 
     def __init__(self, first, kind, bytes, seconds_a_byte, load: np.ndarray):
         super().__init__(
-            load.shape[1], ((first, np.int64), (kind, np.int64), (bytes, float), (seconds_a_byte, float), (load, float))
+            load.shape[1],
+            (
+                (first, np.int64),
+                (kind, np.int64),
+                (bytes, float),
+                (seconds_a_byte, float),
+                (load, float),
+            ),
         )
 
     def cheapest(self, pairs, signature, key, offers, best, now) -> tuple[np.ndarray, np.ndarray]:
         """`Placer._cheapest`."""
         pairs, key = (np.ascontiguousarray(column, np.int64) for column in (pairs, key))
-        first, rows = (np.ascontiguousarray(column, np.int64) for column in (offers.first, offers.rows))
+        first, rows = (
+            np.ascontiguousarray(column, np.int64) for column in (offers.first, offers.rows)
+        )
         cost, arcs = np.empty(len(pairs)), np.empty((len(pairs), rows.shape[1]), np.int64)
         way, need = np.empty(rows.shape[1], np.int64), np.empty(rows.shape[1])
         loops().rf_cheapest(
-            self.handle, len(pairs), at(pairs), at(signature), at(key), at(first), at(rows), rows.shape[1], at(best),
-            best.shape[1], at(now), 0 if now is None else now.shape[1], at(way), at(need), at(cost), at(arcs),
-        )  # fmt: skip
+            self.handle,
+            len(pairs),
+            at(pairs),
+            at(signature),
+            at(key),
+            at(first),
+            at(rows),
+            rows.shape[1],
+            at(best),
+            best.shape[1],
+            at(now),
+            0 if now is None else now.shape[1],
+            at(way),
+            at(need),
+            at(cost),
+            at(arcs),
+        )
         return cost, arcs
 
     def lay(self, pairs: np.ndarray, arcs: np.ndarray, sign: int) -> None:
@@ -111,9 +157,20 @@ class Sent(_Held):
         pairs, arcs = (np.ascontiguousarray(column, np.int64) for column in (pairs, arcs))
         loops().rf_lay(self.handle, len(pairs), at(pairs), at(arcs), arcs.shape[1], sign)
 
-    def lateness(self, pairs: np.ndarray, arcs: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def lateness(
+        self, pairs: np.ndarray, arcs: np.ndarray, limit: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """`Placer._lateness`."""
         pairs, limit = np.ascontiguousarray(pairs, np.int64), np.ascontiguousarray(limit, float)
         late, arc = np.empty(len(pairs)), np.empty(len(pairs), np.int64)
-        loops().rf_lateness(self.handle, len(pairs), at(pairs), at(arcs), arcs.shape[1], at(limit), at(late), at(arc))
+        loops().rf_lateness(
+            self.handle,
+            len(pairs),
+            at(pairs),
+            at(arcs),
+            arcs.shape[1],
+            at(limit),
+            at(late),
+            at(arc),
+        )
         return late, arc

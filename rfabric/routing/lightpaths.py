@@ -18,8 +18,9 @@ from .rows import offsets_of
 class Lights:
     """Light paths, ordered by the port they leave from.
 
-    out, into: int64[n] ports; offsets: int64[n+1], links: int64, CSR of the directed links in order; rate: float64[n], bit/s
-    of the slowest. cross: int64[2m], the port that a circuit joins to each port, -1 where none does.
+    out, into: int64[n] ports; offsets: int64[n+1], links: int64, CSR of the directed links in
+    order; rate: float64[n], bit/s of the slowest. cross: int64[2m], the port that a circuit joins
+    to each port, -1 where none does.
     """
 
     out: np.ndarray
@@ -40,7 +41,8 @@ def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights
     path, port = np.arange(len(c.packet_ports)), c.packet_ports
     into = np.full(len(path), -1, dtype=np.int64)
     paths, ports = [path], [port]
-    for _ in range(len(fabric.links)):  # longer than any path; a ring of circuits would go on for ever
+    # longer than any path; a ring of circuits would go on for ever
+    for _ in range(len(fabric.links)):
         optical = c.is_ocs[c.node[port ^ 1]]
         into[path[~optical]] = port[~optical] ^ 1
         path, port = path[optical], cross[port[optical] ^ 1]

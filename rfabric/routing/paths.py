@@ -1,14 +1,18 @@
-"""Where packets go: light paths through the OCSes, shortest paths over them, ECMP by one hash for both worlds.
+"""Where packets go: light paths through the OCSes, shortest paths over them, ECMP by one hash for
+both worlds.
 
-A *light path* leaves an electrical port (of a ToR, a packet switch or a host), crosses any number of OCSes through circuits, and
-ends at the next electrical port. A plain cable is the light path that crosses none. Packets choose among light paths:
+A *light path* leaves an electrical port (of a ToR, a packet switch or a host), crosses any number
+of OCSes through circuits, and ends at the next electrical port. A plain cable is the light path
+that crosses none. Packets choose among light paths:
 
-    cost of a light path = reference rate / its rate     (as OSPF does), so a thin electrical path loses to fast circuits
+    cost of a light path = reference rate / its rate     (as OSPF does), so a thin electrical path
+                                                         loses to fast circuits
     next hops            = all light paths on a cheapest way to the destination rack
-    choice               = hash(src, dst, switch) mod number of next hops, the same in the simulator and in the switches
+    choice               = hash(src, dst, switch) mod number of next hops, the same in the simulator
+                         and in the switches
 
-That is the scheme `ecmp`; `schemes` has the others, which choose a whole way for a pair. Either way a pair's way comes out of
-one Routes object: the simulator takes its links, the switches its rules.
+That is the scheme `ecmp`; `schemes` has the others, which choose a whole way for a pair. Either way
+a pair's way comes out of one Routes object: the simulator takes its links, the switches its rules.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -28,7 +32,9 @@ from .ways import Ways
 
 @dataclass(frozen=True)
 class LightPath:
-    """From port `out` to port `into`: directed `links` in order, and the slowest `rate` (bit/s) among them."""
+    """From port `out` to port `into`: directed `links` in order, and the slowest `rate` (bit/s)
+    among them.
+    """
 
     out: Port
     into: Port
@@ -40,8 +46,8 @@ class LightPath:
 class Rule:
     """What one switch does with a packet; `controller/` turns it into a flow-mod.
 
-    `match` is `("port", number)` for a crossbar, `("pair", src host, dst host)` or `("to", dst host)` for a packet switch.
-    `out` is a port number of the same switch.
+    `match` is `("port", number)` for a crossbar, `("pair", src host, dst host)` or `("to", dst
+    host)` for a packet switch. `out` is a port number of the same switch.
     """
 
     switch: str
@@ -53,37 +59,58 @@ class Rule:
 PAIR_PRIORITY, HOST_PRIORITY, CIRCUIT_PRIORITY = 200, 300, 100
 
 
-def light_paths(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> tuple[LightPath, ...]:
-    """Every light path that `circuits` complete, both directions, ordered by the port it leaves from."""
+def light_paths(
+    fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()
+) -> tuple[LightPath, ...]:
+    """Every light path that `circuits` complete, both directions, ordered by the port it leaves
+    from.
+    """
     routes = Routes(fabric, circuits)
     return tuple(map(routes.light_path, range(len(routes.lights))))
 
 
-def routes_of(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = (), routing: "Routing | None" = None) -> "Routes":
-    """The Routes of hashable `circuits`, the last few of a fabric kept: policy, planner and world ask for the same ones."""
+def routes_of(
+    fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = (), routing: "Routing | None" = None
+) -> "Routes":
+    """The Routes of hashable `circuits`, the last few of a fabric kept: policy, planner and world
+    ask for the same ones.
+    """
     if "routes" not in fabric.memo:
         fabric.memo["routes"] = lru_cache(8)(partial(_routes, fabric))
     return fabric.memo["routes"](circuits, routing)
 
 
-def _routes(fabric: Fabric, circuits: Iterable[tuple[Port, Port]], routing: "Routing | None") -> "Routes":
-    return Routes(fabric, circuits, routing, None if routing is None else routes_of(fabric, circuits))
+def _routes(
+    fabric: Fabric, circuits: Iterable[tuple[Port, Port]], routing: "Routing | None"
+) -> "Routes":
+    return Routes(
+        fabric, circuits, routing, None if routing is None else routes_of(fabric, circuits)
+    )
 
 
 class Routes:
-    """The ways of one fabric under one set of circuits and one Routing; worked out when they are asked for.
+    """The ways of one fabric under one set of circuits and one Routing; worked out when they are
+    asked for.
 
-    `routes_of` keeps the last few. `path` answers for one pair of hosts, `links_of` for many at once. `alike`:
+    `routes_of` keeps the last few. `path` answers for one pair of hosts, `links_of` for many at
+    once. `alike`:
     Routes of the same circuits, whose light paths and cheapest ways are these.
     """
 
     def __init__(
-        self, fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = (), routing: "Routing | None" = None,
+        self,
+        fabric: Fabric,
+        circuits: Iterable[tuple[Port, Port]] = (),
+        routing: "Routing | None" = None,
         alike: "Routes | None" = None,
-    ):  # fmt: skip
+    ):
         self.fabric, self.routing = fabric, routing
         self.lights = alike.lights if alike else lights(fabric, circuits)
-        self.ways = alike.ways if alike else Ways(fabric, self.lights, max((k.rate for k in fabric.links), default=1.0))
+        self.ways = (
+            alike.ways
+            if alike
+            else Ways(fabric, self.lights, max((k.rate for k in fabric.links), default=1.0))
+        )
         self._seen: dict[int, LightPath] = {}
         self._hops: dict[tuple[str, str], list[LightPath]] = {}
         self._asked: Chosen | None = None  # the pairs asked for last, where a hash chooses
@@ -98,7 +125,9 @@ class Routes:
         return self._seen[number]
 
     def next_hops(self, node: str, rack: str) -> list[LightPath]:
-        """The light paths on the cheapest ways from switch `node` to `rack`, in order of their ports; [] where none leads."""
+        """The light paths on the cheapest ways from switch `node` to `rack`, in order of their
+        ports; [] where none leads.
+        """
         key = node, rack
         if key not in self._hops:
             row = int(cabling_of(self.fabric).row[self._index[node]])
@@ -108,10 +137,16 @@ class Routes:
 
     def cost(self, node: str, rack: str) -> float:
         """The cost of the cheapest way from switch `node` to `rack`; inf where none leads."""
-        return float(self.ways.cost(cabling_of(self.fabric).row[self._index[node]], self.fabric.rack_index[rack]))
+        return float(
+            self.ways.cost(
+                cabling_of(self.fabric).row[self._index[node]], self.fabric.rack_index[rack]
+            )
+        )
 
     def path(self, src: str, dst: str) -> tuple[LightPath, ...]:
-        """The light paths a packet from host `src` to host `dst` takes, or () where nothing connects them."""
+        """The light paths a packet from host `src` to host `dst` takes, or () where nothing
+        connects them.
+        """
         up, down = (self._cable(host) for host in (src, dst))
         last = LightPath(down.into, down.out, (down.links[0] ^ 1,), down.rate)
         node, rack = up.into.node, down.into.node
@@ -127,7 +162,9 @@ class Routes:
         return (*taken, last)
 
     def _chosen_alone(self, src: str, dst: str) -> list[int] | None:
-        """The light paths that the scheme has chosen for one pair; None where the hash picks at every switch."""
+        """The light paths that the scheme has chosen for one pair; None where the hash picks at
+        every switch.
+        """
         if self.routing is None or self.routing.scheme == "ecmp":
             return None
         hops, known = self._chosen(np.array([self._host(src) << 32 | self._host(dst)]))
@@ -138,14 +175,18 @@ class Routes:
         return tuple(link for hop in self.path(src, dst) for link in hop.links)
 
     def links_of(self, src: "np.ndarray", dst: "np.ndarray") -> "tuple[np.ndarray, np.ndarray]":
-        """CSR (int64 offsets, int32 directed links) of the ways of host pairs (numbers); empty where nothing connects one."""
+        """CSR (int64 offsets, int32 directed links) of the ways of host pairs (numbers); empty
+        where nothing connects one.
+        """
         if self.routing is None or self.routing.scheme == "ecmp":
             return self.ways.links(src, dst)
         hops, known = self._chosen(src.astype("int64") << 32 | dst)
         return self.ways.links_along(src, dst, hops, ~known)
 
     def _chosen(self, codes: "np.ndarray") -> "tuple[np.ndarray, np.ndarray]":
-        """The light paths that the scheme has chosen for pairs (src << 32 | dst), and which it knows: others take the hash."""
+        """The light paths that the scheme has chosen for pairs (src << 32 | dst), and which it
+        knows: others take the hash.
+        """
         one_way(self.routing.scheme)
         if self.routing.sent is not None:
             return self._placed.of(codes)
@@ -156,9 +197,15 @@ class Routes:
         return self._asked.of(codes)
 
     def ask(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Work out the ways of many pairs at once, which costs little more than those of one; `path` knows them then."""
+        """Work out the ways of many pairs at once, which costs little more than those of one;
+        `path` knows them then.
+        """
         if self.routing is not None and self.routing.scheme != "ecmp":
-            self._chosen(np.array([self._host(src) << 32 | self._host(dst) for src, dst in pairs], dtype=np.int64))
+            self._chosen(
+                np.array(
+                    [self._host(src) << 32 | self._host(dst) for src, dst in pairs], dtype=np.int64
+                )
+            )
 
     @cached_property
     def _placed(self):
@@ -174,12 +221,16 @@ class Routes:
         return Choices(self.ways, calm)
 
     def choice(self, src: str, dst: str, node: str, n: int) -> int:
-        """Which of `n` equal next hops `node` gives the pair: the hash both worlds share (splitmix64 over the triple)."""
+        """Which of `n` equal next hops `node` gives the pair: the hash both worlds share
+        (splitmix64 over the triple).
+        """
         pair = mix(self._host(src) << 32 | self._host(dst))
         return mix(pair ^ mix(self._index[node] + 1)) % n
 
     def rules(self, pairs: Iterable[tuple[str, str]]) -> list[Rule]:
-        """Rules of the packet switches for these ordered host pairs, and for every host below its own ToR."""
+        """Rules of the packet switches for these ordered host pairs, and for every host below its
+        own ToR.
+        """
         rules = [
             Rule(rack, ("to", host), self._cable(host).into.number, HOST_PRIORITY)
             for host, rack in self.fabric.rack_of.items()
@@ -192,7 +243,9 @@ class Routes:
         return rules
 
     def rules_along(self, src: str, dst: str, links: Sequence[int]) -> list[Rule]:
-        """Rules of the packet switches that send a pair along these directed links, from host to host."""
+        """Rules of the packet switches that send a pair along these directed links, from host to
+        host.
+        """
         ports = map(self._port, links[1:])
         return [
             Rule(port.node, ("pair", src, dst), port.number, PAIR_PRIORITY)
@@ -208,12 +261,16 @@ class Routes:
     def lost(self, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         """The host pairs that no path connects."""
         pairs = [pair for pair in pairs if pair[0] != pair[1]]
-        numbers = np.array([[self._host(host) for host in pair] for pair in pairs], dtype=np.int64).reshape(-1, 2)
+        numbers = np.array(
+            [[self._host(host) for host in pair] for pair in pairs], dtype=np.int64
+        ).reshape(-1, 2)
         return [pairs[i] for i in np.flatnonzero(~self.ways.reaches(*numbers.T)).tolist()]
 
     def _cable(self, host: str) -> LightPath:
         link = int(cabling_of(self.fabric).host_link[self._host(host)])
-        return LightPath(self._port(link), self._port(link ^ 1), (link,), self.fabric.links[link // 2].rate)
+        return LightPath(
+            self._port(link), self._port(link ^ 1), (link,), self.fabric.links[link // 2].rate
+        )
 
     def _port(self, leaving: int) -> Port:
         """The port that a directed link leaves."""
@@ -234,7 +291,9 @@ class Routes:
 def circuit_rules(circuits: Iterable[tuple[Port, Port]]) -> list[Rule]:
     """Two crossbar rules per circuit: in-port to out-port, both ways; no header is read."""
     return [
-        Rule(x.node, ("port", x.number), y.number, CIRCUIT_PRIORITY) for a, b in circuits for x, y in ((a, b), (b, a))
+        Rule(x.node, ("port", x.number), y.number, CIRCUIT_PRIORITY)
+        for a, b in circuits
+        for x, y in ((a, b), (b, a))
     ]
 
 
@@ -265,7 +324,9 @@ def walk(fabric: Fabric, src: str, dst: str, leads: Callable[[Port], int | str])
         port = Port(into.node, out)
 
 
-def where_lost(rules: Sequence[Rule], fabric: Fabric, circuits: Iterable[tuple[Port, Port]], src: str, dst: str) -> str:
+def where_lost(
+    rules: Sequence[Rule], fabric: Fabric, circuits: Iterable[tuple[Port, Port]], src: str, dst: str
+) -> str:
     """`walk` a packet of (src, dst) through `rules`, as in-memory switches would."""
     table = {(r.switch, r.match): r for r in rules}
     cross = {(x.node, x.number): y.number for a, b in circuits for x, y in ((a, b), (b, a))}

@@ -1,13 +1,18 @@
-"""Pairs of hosts placed on ways, all of them, in time near linear in pairs: what the scheme `placed` does.
+"""Pairs of hosts placed on ways, all of them, in time near linear in pairs: what the scheme
+`placed` does.
 
-    1  through tiers of packet switches   planes and cores are dealt by colouring (`tiers`): no uplink has more than its share
-    2  elsewhere                          heaviest first, each on the way whose busiest cable is least loaded then
-    3  everywhere                         pairs move off cables that need longer than network cards and racks do anyway
+    1  through tiers of packet switches  planes and cores are dealt by colouring (`tiers`): no
+                                         uplink has more than its share
+    2  elsewhere                         heaviest first, each on the way whose busiest cable is
+                                         least loaded then
+    3  everywhere                        pairs move off cables that need longer than network cards
+                                         and racks do anyway
 
-What a way costs a pair: for each kind that the pair sends in, the seconds that the busiest arc of the way would then need, added
-up. Pairs that send in the same kinds share a *signature*, and with it the least loaded arc of each bundle. Steps 2 and 3 go by
-rounds: in a round each rack places one pair (step 3: each overfull arc gives some up), all at once, and of pairs that
-want the same arc the first gets it; others wait a round, a few times at most.
+What a way costs a pair: for each kind that the pair sends in, the seconds that the busiest arc of
+the way would then need, added up. Pairs that send in the same kinds share a *signature*, and with
+it the least loaded arc of each bundle. Steps 2 and 3 go by
+rounds: in a round each rack places one pair (step 3: each overfull arc gives some up), all at once,
+and of pairs that want the same arc the first gets it; others wait a round, a few times at most.
 """
 
 from collections.abc import Callable
@@ -22,22 +27,29 @@ from .inner import loops
 from .rows import begins, mixed, offsets_of, ranks, spread
 from .tiers import tiered
 
-MOST_ROUNDS = 12  # times that the pairs on overfull cables are looked at, while the busiest cables gain by it
-# Ways looked at for all pairs together, down to so many a pair: the more pairs, the better few ways each even out. The busiest
-# cable of 20,000 pairs on 1,024 GPUs was the same with 26 ways each as with 128, on rfabric, topoopt and opus.
+# times that the pairs on overfull cables are looked at, while the busiest cables gain by it
+MOST_ROUNDS = 12
+# Ways looked at for all pairs together, down to so many a pair: the more pairs, the better few ways
+# each even out. The busiest cable of 20,000 pairs on 1,024 GPUs was the same with 26 ways each as
+# with 128, on rfabric, topoopt and opus.
 MOST_ROWS, LEAST_WAYS = 1 << 19, 16
-ALL_ROWS = 3 << 19  # beyond 100,000 pairs fewer: on 65,536 GPUs 200,000 pairs took as long with 6 ways each as with 16
-MOST_PARTS = 64  # rounds in one such time: where more pairs than this share a cable, several move at once
-SIZES = 4  # pairs whose bytes differ by less than the fourth root of two are placed as equally heavy
+# beyond 100,000 pairs fewer: on 65,536 GPUs 200,000 pairs took as long with 6 ways each as with 16
+ALL_ROWS = 3 << 19
+# rounds in one such time: where more pairs than this share a cable, several move at once
+MOST_PARTS = 64
+# pairs whose bytes differ by less than the fourth root of two are placed as equally heavy
+SIZES = 4
 PATIENCE = 3  # rounds that a pair waits for others that want the same arc
-UNEVEN = 0.05  # where colouring leaves no kind later than this share, placing one after another is not tried too
+# where colouring leaves no kind later than this share, placing one after another is not tried too
+UNEVEN = 0.05
 GAIN = 1e-3  # a pair moves where that shortens its own busiest cable by more than this share
 
 
 class Placer:
     """Places pairs from rack[i] to to[i] (numbers), which send `sent` (bytes, kinds x pairs).
 
-    Its state: `load` bytes[kind, arc]; `arcs` of each pair, `nowhere` beyond the last; `best` arc[signature, bundle].
+    Its state: `load` bytes[kind, arc]; `arcs` of each pair, `nowhere` beyond the last; `best`
+    arc[signature, bundle].
     """
 
     def __init__(self, choices: Choices, sent: np.ndarray, rack: np.ndarray, to: np.ndarray):
@@ -58,9 +70,11 @@ class Placer:
         self._every: tuple[np.ndarray, Offers] | None = None
 
     def run(self, enough: np.ndarray) -> np.ndarray:
-        """int64[pairs, longest]: the light paths of every pair, -1 beyond the last; `enough` s of each kind are no hurry.
+        """int64[pairs, longest]: the light paths of every pair, -1 beyond the last; `enough` s of
+        each kind are no hurry.
 
-        Where colouring leaves a kind late, as pairs of many sizes and kinds may be, placing one after another is tried too.
+        Where colouring leaves a kind late, as pairs of many sizes and kinds may be, placing one
+        after another is tried too.
         """
         enough, rows, least = np.maximum(enough, self._rack_seconds), self._tiered(), np.inf
         for start in (rows, rows[:, :0]) if (rows < self.bundles.nowhere).any(1).all() else (rows,):
@@ -72,7 +86,9 @@ class Placer:
         return np.append(self.bundles.path, -1)[found]
 
     def _place(self, rows: np.ndarray, enough: np.ndarray) -> None:
-        """Place every pair: on its row of bundles where it has one, one after another where not; then off the busiest arcs."""
+        """Place every pair: on its row of bundles where it has one, one after another where not;
+        then off the busiest arcs.
+        """
         self.load = np.zeros((len(self.sent), self.nowhere + 1))
         self._laid = self._in_core()
         self.best = np.tile(np.append(self.bundles.first[:-1], self.nowhere), (len(self.kinds), 1))
@@ -88,17 +104,23 @@ class Placer:
 
     def _in_core(self) -> Laid | None:
         """The state as the compiled core takes it; None where that was never built."""
-        return Laid(self.first, self.kind, self.bytes, self.seconds_a_byte, self.load) if loops() else None
+        return (
+            Laid(self.first, self.kind, self.bytes, self.seconds_a_byte, self.load)
+            if loops()
+            else None
+        )
 
     @property
     def _seconds(self) -> np.ndarray:
         """Seconds of each kind at its busiest arc."""
         return (self.load * self.seconds_a_byte).max(1)
 
-    # --- tiers of packet switches ----------------------------------------------------------------------------------------------
+    # --- tiers of packet switches -----------------------------------------------------------------
 
     def _tiered(self) -> np.ndarray:
-        """Rows of bundles of the pairs that colouring can place: those whose cheapest ways all lead up through tiers."""
+        """Rows of bundles of the pairs that colouring can place: those whose cheapest ways all lead
+        up through tiers.
+        """
         ways, some = self.choices.ways, self.bundles
         row, end = (ways.cabling.rack_row[ends] for ends in (self.rack, self.to))
         up = np.flatnonzero(~self._level[self.pair_key])
@@ -114,7 +136,9 @@ class Placer:
 
     @cached_property
     def _level(self) -> np.ndarray:
-        """bool, by pair of racks: whether a cheapest way begins with a light path to another rack."""
+        """bool, by pair of racks: whether a cheapest way begins with a light path to another
+        rack.
+        """
         ways, some = self.choices.ways, self.bundles
         rack, to = self.racks >> 32, self.racks & 0xFFFFFFFF
         row = ways.cabling.rack_row[rack]
@@ -138,7 +162,7 @@ class Placer:
             arcs[order, hop] = some.first[b] + ranks(b) % some.width[b]
         self._put(pairs, arcs)
 
-    # --- one after another -----------------------------------------------------------------------------------------------------
+    # --- one after another ------------------------------------------------------------------------
 
     def _greedy(self, pairs: np.ndarray) -> None:
         """Place pairs on their cheapest ways, each rack's heaviest first."""
@@ -163,10 +187,12 @@ class Placer:
         tried[some[~free]] += 1
         return some[~free]
 
-    # --- off the busiest cables ------------------------------------------------------------------------------------------------
+    # --- off the busiest cables -------------------------------------------------------------------
 
     def _move(self, enough: np.ndarray) -> int:
-        """Move pairs off arcs that need longer than `enough`, off the worse half of those; how many moved."""
+        """Move pairs off arcs that need longer than `enough`, off the worse half of those; how many
+        moved.
+        """
         limit = np.maximum(enough * (1 + GAIN), (enough + self._seconds) / 2)
         late, arc = self._lateness(np.arange(len(self.rack)), limit)
         pairs = np.flatnonzero(late > 0)
@@ -197,7 +223,9 @@ class Placer:
         return len(moving)
 
     def _lateness(self, pairs: np.ndarray, limit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """By what share the busiest arc of each pair needs longer than `limit`, in its worst kind, and which arc that is."""
+        """By what share the busiest arc of each pair needs longer than `limit`, in its worst kind,
+        and which arc that is.
+        """
         if self._laid:
             return self._laid.lateness(pairs, self.arcs, limit)
         entry, owner = self._entries(pairs)
@@ -213,29 +241,43 @@ class Placer:
 
     @cached_property
     def _rack_seconds(self) -> np.ndarray:
-        """Seconds of each kind that the busiest rack needs if it spreads over all its arcs what leaves it, or what comes."""
+        """Seconds of each kind that the busiest rack needs if it spreads over all its arcs what
+        leaves it, or what comes.
+        """
         row, some = self.choices.ways.cabling.rack_row, self.bundles
         entry, owner = self._entries(np.arange(len(self.rack)))
         found = np.zeros(len(self.sent))
         for ends, sides in ((self.rack, some.leaves), (self.to, some.leads)):
-            rate = np.bincount(np.repeat(sides, some.width), some.arc_rate, minlength=some.switches)[row]
+            rate = np.bincount(
+                np.repeat(sides, some.width), some.arc_rate, minlength=some.switches
+            )[row]
             code = self.kind[entry] * len(row) + ends[owner]
-            load = np.bincount(code, self.bytes[entry], minlength=found.size * len(row)).reshape(-1, len(row))
+            load = np.bincount(code, self.bytes[entry], minlength=found.size * len(row)).reshape(
+                -1, len(row)
+            )
             lit = rate > 0  # racks without an arc send nothing
             found = np.maximum(found, transfer_seconds(load[:, lit], rate[lit]).max(1, initial=0.0))
         return found
 
-    # --- what they share -------------------------------------------------------------------------------------------------------
+    # --- what they share --------------------------------------------------------------------------
 
-    def _offered(self, pairs: np.ndarray, offered: Callable[..., Offers]) -> tuple[Offers, np.ndarray]:
+    def _offered(
+        self, pairs: np.ndarray, offered: Callable[..., Offers]
+    ) -> tuple[Offers, np.ndarray]:
         """The ways of the racks of these pairs, and which of them are each pair's."""
         keys, key = np.unique(self.pair_key[pairs], return_inverse=True)
         return offered(self.racks[keys] >> 32, self.racks[keys] & 0xFFFFFFFF, self.most), key
 
     def _alternatives(self, pairs: np.ndarray) -> tuple[Offers, np.ndarray]:
-        """Every way of the racks of these pairs; what was asked for before is kept, as who is late now was late before."""
+        """Every way of the racks of these pairs; what was asked for before is kept, as who is late
+        now was late before.
+        """
         wanted = np.unique(self.pair_key[pairs])
-        new = wanted if self._every is None else np.setdiff1d(wanted, self._every[0], assume_unique=True)
+        new = (
+            wanted
+            if self._every is None
+            else np.setdiff1d(wanted, self._every[0], assume_unique=True)
+        )
         if len(new):
             racks = self.racks[new]
             found = new, self.choices.every(racks >> 32, racks & 0xFFFFFFFF, self.most)
@@ -247,20 +289,31 @@ class Placer:
         longest, nowhere = max(offers.rows.shape[1] for _, offers in some), self.bundles.nowhere
         wide = (((0, 0), (0, longest - offers.rows.shape[1])) for _, offers in some)
         rows = np.concatenate(
-            [np.pad(o.rows, w, constant_values=nowhere) for (_, o), w in zip(some, wide, strict=True)]
+            [
+                np.pad(o.rows, w, constant_values=nowhere)
+                for (_, o), w in zip(some, wide, strict=True)
+            ]
         )
-        keys, counts = (np.concatenate(parts) for parts in zip(*((k, o.counts) for k, o in some), strict=True))
+        keys, counts = (
+            np.concatenate(parts) for parts in zip(*((k, o.counts) for k, o in some), strict=True)
+        )
         order = np.argsort(keys)
         row = spread(offsets_of(counts)[:-1][order], counts[order])
         return keys[order], Offers(offsets_of(counts[order]), rows[row])
 
     def _entries(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What these pairs send, kind by kind (places in `kind` and `bytes`), and which of them each is of."""
+        """What these pairs send, kind by kind (places in `kind` and `bytes`), and which of them
+        each is of.
+        """
         counts = self.first[pairs + 1] - self.first[pairs]
         return spread(self.first[pairs], counts), np.repeat(np.arange(len(pairs)), counts)
 
-    def _cheapest(self, pairs, offers: Offers, key, now: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """(cost, arcs) of the cheapest way of each pair; where its bytes lie already (`now`), they count once."""
+    def _cheapest(
+        self, pairs, offers: Offers, key, now: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(cost, arcs) of the cheapest way of each pair; where its bytes lie already (`now`), they
+        count once.
+        """
         if self._laid:
             return self._laid.cheapest(pairs, self.signature, key, offers, self.best, now)
         counts = offers.counts[key]
@@ -272,8 +325,12 @@ class Placer:
         least = least[begins(owner[least])]
         return cost[least], arcs[least]
 
-    def _cost(self, pairs: np.ndarray, arcs: np.ndarray, own: np.ndarray | None = None) -> np.ndarray:
-        """Seconds that arcs[i] cost pairs[i], its bytes on them; those arcs of `own`[i] have them already."""
+    def _cost(
+        self, pairs: np.ndarray, arcs: np.ndarray, own: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Seconds that arcs[i] cost pairs[i], its bytes on them; those arcs of `own`[i] have them
+        already.
+        """
         entry, owner = self._entries(pairs)
         more = self.bytes[entry][:, None]
         if own is not None:
@@ -305,20 +362,35 @@ class Placer:
         self._add(pairs, arcs, 1)
 
     def _add(self, pairs: np.ndarray, arcs: np.ndarray, sign: int) -> None:
-        """Add (or take away) the bytes of pairs, and see which arcs of these bundles are the least loaded now."""
+        """Add (or take away) the bytes of pairs, and see which arcs of these bundles are the least
+        loaded now.
+        """
         entry, owner = self._entries(pairs)
         if self._laid:
             self._laid.lay(pairs, arcs, sign)
         else:
-            np.add.at(self.load, (self.kind[entry][:, None], arcs[owner]), sign * self.bytes[entry][:, None])
+            np.add.at(
+                self.load,
+                (self.kind[entry][:, None], arcs[owner]),
+                sign * self.bytes[entry][:, None],
+            )
         if self.wide and arcs.size:
-            bundles = np.unique(np.searchsorted(self.bundles.first, arcs[arcs < self.nowhere], side="right") - 1)
-            self._least_loaded(bundles[self.bundles.width[bundles] > 1], np.unique(self.kind[entry]))
+            bundles = np.unique(
+                np.searchsorted(self.bundles.first, arcs[arcs < self.nowhere], side="right") - 1
+            )
+            self._least_loaded(
+                bundles[self.bundles.width[bundles] > 1], np.unique(self.kind[entry])
+            )
 
     def _least_loaded(self, bundles: np.ndarray, kinds: np.ndarray) -> None:
-        """Find the least loaded arcs of bundles anew, for the signatures that have one of these kinds."""
+        """Find the least loaded arcs of bundles anew, for the signatures that have one of these
+        kinds.
+        """
         width = self.bundles.width[bundles]
-        arcs, owner = spread(self.bundles.first[bundles], width), np.repeat(np.arange(len(bundles)), width)
+        arcs, owner = (
+            spread(self.bundles.first[bundles], width),
+            np.repeat(np.arange(len(bundles)), width),
+        )
         first = offsets_of(width)[:-1]
         for signature, own in enumerate(self.kinds):
             if len(arcs) and np.isin(own, kinds).any():
@@ -328,6 +400,8 @@ class Placer:
 
 
 def _parts(*columns: np.ndarray) -> list[np.ndarray]:
-    """Which entries are alike but for the first column: by the last column, then the one before; each by the first."""
+    """Which entries are alike but for the first column: by the last column, then the one before;
+    each by the first.
+    """
     every = np.lexsort(columns)
     return np.split(every, np.flatnonzero(begins(*(column[every] for column in columns[1:])))[1:])

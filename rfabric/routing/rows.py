@@ -12,13 +12,18 @@ def offsets_of(counts: np.ndarray) -> np.ndarray:
 
 
 def summed(codes: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(codes, each once, ascending; float64, the values of each added up in the order in which they stand)."""
+    """(codes, each once, ascending; float64, the values of each added up in the order in which they
+    stand).
+    """
     codes, which = np.unique(codes, return_inverse=True)
     return codes, np.bincount(which, values, minlength=len(codes))
 
 
 def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """first[0], first[0] + 1, ... counts[0] times, then from first[1], and so on: the entries of CSR rows."""
+    """first[0], first[0] + 1, ...
+
+    counts[0] times, then from first[1], and so on: the entries of CSR rows.
+    """
     ends = np.cumsum(counts, dtype=np.int64)
     return np.repeat(first - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
 

@@ -1,12 +1,14 @@
-"""Which way each pair of hosts takes, where hashing over the cheapest ways is not enough: the routing schemes.
+"""Which way each pair of hosts takes, where hashing over the cheapest ways is not enough: the
+routing schemes.
 
 `SCHEMES` and `SEVERAL` say what each does. Several ways at once are what packet spraying and
 multi-path RDMA come to: the rules of a switch do not say it, the simulator alone carries it.
 
-A *way* is a row of light paths from a source's ToR to the destination's; switches on it are all different, so a way is free of
-loops by construction. Between two switches several light paths may run side by side: a *bundle*. Schemes choose among
-bundles first, then a light path of each bundle. The choice for a pair is a pure function of fabric, circuits and what all
-pairs send, and becomes rules for that pair: simulator and switches take it from the same object.
+A *way* is a row of light paths from a source's ToR to the destination's; switches on it are all
+different, so a way is free of loops by construction. Between two switches several light paths may
+run side by side: a *bundle*. Schemes choose among bundles first, then a light path of each bundle.
+The choice for a pair is a pure function of fabric, circuits and what all pairs send, and becomes
+rules for that pair: simulator and switches take it from the same object.
 """
 
 from collections.abc import Callable, Iterable
@@ -41,15 +43,19 @@ def known_scheme(scheme: str, names: Iterable[str]) -> str:
     if is_file(scheme):
         entry(scheme, "routings")
     elif scheme not in names:
-        raise RFabricError(f"no routing {scheme!r}{meant(scheme, names)}; there are {', '.join(names)}")
+        raise RFabricError(
+            f"no routing {scheme!r}{meant(scheme, names)}; there are {', '.join(names)}"
+        )
     return scheme
 
 
 @dataclass(frozen=True, eq=False)
 class Sent:
-    """What host pairs send: `bytes[kind, i]` go from host src[i] to dst[i] (numbers) in each kind of communication.
+    """What host pairs send: `bytes[kind, i]` go from host src[i] to dst[i] (numbers) in each kind
+    of communication.
 
-    What is of one kind is sent at one time (the reduce-scatters of training); pairs are distinct, ascending.
+    What is of one kind is sent at one time (the reduce-scatters of training); pairs are distinct,
+    ascending.
     """
 
     src: np.ndarray
@@ -59,8 +65,15 @@ class Sent:
     def __post_init__(self):
         src, dst = (np.asarray(ends, dtype=np.int64) for ends in (self.src, self.dst))
         sent = np.atleast_2d(np.asarray(self.bytes, dtype=float))
-        if src.shape != dst.shape or sent.shape[1:] != src.shape or not np.isfinite(sent).all() or (sent < 0).any():
-            raise RFabricError(f"sent: {len(src)} pairs need finite bytes >= 0 per kind; got shape {sent.shape}")
+        if (
+            src.shape != dst.shape
+            or sent.shape[1:] != src.shape
+            or not np.isfinite(sent).all()
+            or (sent < 0).any()
+        ):
+            raise RFabricError(
+                f"sent: {len(src)} pairs need finite bytes >= 0 per kind; got shape {sent.shape}"
+            )
         order = np.argsort(src << 32 | dst, kind="stable")
         for name, value in (("src", src[order]), ("dst", dst[order]), ("bytes", sent[:, order])):
             object.__setattr__(self, name, value)
@@ -75,7 +88,9 @@ class Sent:
 
 @dataclass(frozen=True, eq=False)
 class Routing:
-    """A scheme and, for `placed`, what it places; the same object gives the simulator its ways and the switches their rules."""
+    """A scheme and, for `placed`, what it places; the same object gives the simulator its ways and
+    the switches their rules.
+    """
 
     scheme: str = "ecmp"
     sent: Sent | None = None
@@ -90,18 +105,22 @@ ECMP = Routing()
 
 
 def one_way(scheme: str) -> str:
-    """The scheme, when it gives every pair one way, which the rules of switches can say; else an RFabricError."""
+    """The scheme, when it gives every pair one way, which the rules of switches can say; else an
+    RFabricError.
+    """
     if scheme == SPLIT:
         raise RFabricError(
-            f"routing {SPLIT}: a pair takes several ways at once, which the rules of a switch do not say; "
-            f"simulate it, or choose one of {', '.join(SCHEMES)}"
+            f"routing {SPLIT}: a pair takes several ways at once, which the rules of a switch "
+            f"do not say; simulate it, or choose one of {', '.join(SCHEMES)}"
         )
     return known_scheme(scheme, SCHEMES)
 
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The ways of pairs: `codes` int64[n] ascending, `hops` int32[n, longest] light paths, -1 beyond the last."""
+    """The ways of pairs: `codes` int64[n] ascending, `hops` int32[n, longest] light paths, -1
+    beyond the last.
+    """
 
     codes: np.ndarray
     hops: np.ndarray
@@ -117,14 +136,24 @@ class Chosen:
 
 
 def chosen(choices: Choices, scheme: str, sent: Sent) -> Chosen:
-    """The light paths of all pairs of `sent` under a scheme other than ecmp; none inside a rack, and where none leads."""
+    """The light paths of all pairs of `sent` under a scheme other than ecmp; none inside a rack,
+    and where none leads.
+    """
     c = choices.ways.cabling
     racks = c.host_rack[sent.src], c.host_rack[sent.dst]
     some = np.flatnonzero((racks[0] != racks[1]) & choices.ways.reaches(sent.src, sent.dst))
     if not len(some):
         return Chosen(sent.codes, np.full((len(sent.codes), 0), -1, np.int32))
-    asked = Sent(sent.src[some], sent.dst[some], sent.bytes[:, some]), racks[0][some], racks[1][some]
-    found = _from_file(scheme, choices, *asked) if is_file(scheme) else CHOOSERS[scheme](choices, *asked)
+    asked = (
+        Sent(sent.src[some], sent.dst[some], sent.bytes[:, some]),
+        racks[0][some],
+        racks[1][some],
+    )
+    found = (
+        _from_file(scheme, choices, *asked)
+        if is_file(scheme)
+        else CHOOSERS[scheme](choices, *asked)
+    )
     hops = np.full((len(sent.codes), found.shape[1]), -1, np.int32)
     hops[some] = found
     return Chosen(sent.codes, hops)
@@ -132,10 +161,11 @@ def chosen(choices: Choices, scheme: str, sent: Sent) -> Chosen:
 
 @dataclass(frozen=True, eq=False)
 class SplitPairs:
-    """Pairs of hosts that spread every flow over several ways at once, as packet spraying and multi-path RDMA do.
+    """Pairs of hosts that spread every flow over several ways at once, as packet spraying and
+    multi-path RDMA do.
 
-    Pair i has the ways first[i] to first[i + 1] (int64[n + 1]); `share` float64[ways] of its bytes takes each, they add up to 1;
-    the directed links of way w are links[offsets[w]:offsets[w + 1]].
+    Pair i has the ways first[i] to first[i + 1] (int64[n + 1]); `share` float64[ways] of its bytes
+    takes each, they add up to 1; the directed links of way w are links[offsets[w]:offsets[w + 1]].
     """
 
     first: np.ndarray
@@ -145,11 +175,16 @@ class SplitPairs:
 
 
 def split(choices: Choices, src: np.ndarray, dst: np.ndarray) -> SplitPairs:
-    """All cheapest ways of host pairs (numbers), every light path of their bundles alike; no way where nothing connects a pair."""
+    """All cheapest ways of host pairs (numbers), every light path of their bundles alike; no way
+    where nothing connects a pair.
+    """
     some, c, ways = choices.bundles, choices.ways.cabling, choices.ways
     racks = c.host_rack[src], c.host_rack[dst]
     offers, key = _by_racks(choices.cheapest, *racks)
-    row, pair = spread(offers.first[key], offers.counts[key]), np.repeat(np.arange(len(src)), offers.counts[key])
+    row, pair = (
+        spread(offers.first[key], offers.counts[key]),
+        np.repeat(np.arange(len(src)), offers.counts[key]),
+    )
     rows, width = offers.rows[row], np.append(some.width, 1)
     beside = np.lcm.reduce(width[rows], axis=1) if rows.size else np.ones(len(rows), np.int64)
     turn = spread(np.zeros(len(rows), np.int64), beside)
@@ -162,22 +197,30 @@ def split(choices: Choices, src: np.ndarray, dst: np.ndarray) -> SplitPairs:
     return SplitPairs(offsets_of(np.bincount(pair, minlength=len(src))), share, offsets, links)
 
 
-# --- the schemes: light paths of each pair (int64[pairs, longest], -1 beyond the last) -----------------------------------
+# --- the schemes: light paths of each pair (int64[pairs, longest], -1 beyond the last) ------------
 
 
 def _weighted(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> np.ndarray:
-    """wcmp: a way is chosen as often as it is wide, a light path of a bundle as often as any other of it."""
+    """wcmp: a way is chosen as often as it is wide, a light path of a bundle as often as any other
+    of it.
+    """
     some, (offers, key) = choices.bundles, _by_racks(choices.direct, rack, to)
     wide = np.append(some.rate * some.width, np.inf)[offers.rows].min(1)
     upto = np.concatenate(([0.0], np.cumsum(wide)))
     begin, end = upto[offers.first[key]], upto[offers.first[key + 1]]
     wanted = begin + _hashed(sent.codes, 0) / 2**64 * (end - begin)
-    row = np.clip(np.searchsorted(upto, wanted, side="right") - 1, offers.first[key], offers.first[key + 1] - 1)
+    row = np.clip(
+        np.searchsorted(upto, wanted, side="right") - 1,
+        offers.first[key],
+        offers.first[key + 1] - 1,
+    )
     return _hashed_paths(some, offers.rows[row], sent.codes)
 
 
 def _two_hops(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> np.ndarray:
-    """valiant: over a rack the hash picks, where both halves together pass no switch twice; else over the next one."""
+    """valiant: over a rack the hash picks, where both halves together pass no switch twice; else
+    over the next one.
+    """
     some, racks = choices.bundles, len(choices.ways.cabling.rack_row)
     start = (_hashed(sent.codes, 0) % np.uint64(racks)).astype(np.int64)
     rows = np.full((len(rack), 0), some.nowhere)
@@ -202,8 +245,12 @@ def _laid(rows: np.ndarray, at: np.ndarray, found: np.ndarray, fill: int) -> np.
     return rows
 
 
-def _over(choices: Choices, rack: np.ndarray, middle: np.ndarray, to: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Rows of bundles from racks over others, each half one of the cheapest ways; `nowhere` where there is no such row."""
+def _over(
+    choices: Choices, rack: np.ndarray, middle: np.ndarray, to: np.ndarray, codes: np.ndarray
+) -> np.ndarray:
+    """Rows of bundles from racks over others, each half one of the cheapest ways; `nowhere` where
+    there is no such row.
+    """
     some, here, c = choices.bundles, (middle != rack) & (middle != to), choices.ways.cabling
     halves = []
     for i, (a, b) in enumerate(((rack, middle), (middle, to))):
@@ -222,8 +269,12 @@ def _over(choices: Choices, rack: np.ndarray, middle: np.ndarray, to: np.ndarray
     return np.take_along_axis(found, np.argsort(found == some.nowhere, axis=1, kind="stable"), 1)
 
 
-def _by_racks(offered: Callable[..., Offers], rack: np.ndarray, to: np.ndarray) -> tuple[Offers, np.ndarray]:
-    """What is offered between the racks of pairs, each two racks asked once, and which of the offers are each pair's."""
+def _by_racks(
+    offered: Callable[..., Offers], rack: np.ndarray, to: np.ndarray
+) -> tuple[Offers, np.ndarray]:
+    """What is offered between the racks of pairs, each two racks asked once, and which of the
+    offers are each pair's.
+    """
     keys, key = np.unique(rack << 32 | to, return_inverse=True)
     return offered(keys >> 32, keys & 0xFFFFFFFF), key
 
@@ -232,7 +283,9 @@ def _hashed_paths(some: Bundles, rows: np.ndarray, codes: np.ndarray) -> np.ndar
     """A light path of each bundle of rows, by the hash of the pair."""
     width, found = np.append(some.width, 1).astype(np.uint64), np.empty_like(rows)
     for hop, bundle in enumerate(rows.T):
-        found[:, hop] = some.first[bundle] + (_hashed(codes, 100 + hop) % width[bundle]).astype(np.int64)
+        found[:, hop] = some.first[bundle] + (_hashed(codes, 100 + hop) % width[bundle]).astype(
+            np.int64
+        )
     return np.append(some.path, -1)[found]
 
 
@@ -241,39 +294,49 @@ def _hashed(codes: np.ndarray, salt: int) -> np.ndarray:
 
 
 def _placed(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> np.ndarray:
-    """placed: see `placing`. A cable that needs no longer than the busiest network card of its kind holds nobody up."""
+    """placed: see `placing`.
+
+    A cable that needs no longer than the busiest network card of its kind holds nobody up.
+    """
     c = choices.ways.cabling
     nic = c.rate[c.host_link]
     cards = [
-        max(transfer_seconds(np.bincount(ends, kind, minlength=len(nic)), nic).max() for ends in (sent.src, sent.dst))
+        max(
+            transfer_seconds(np.bincount(ends, kind, minlength=len(nic)), nic).max()
+            for ends in (sent.src, sent.dst)
+        )
         for kind in sent.bytes
     ]
     return Placer(choices, sent.bytes, rack, to).run(np.array(cards))
 
 
-# A chooser, as `routings` of a FILE.py holds them: (choices, sent, rack, to) -> int64[pairs, longest].
-# Pair i goes from a host of rack[i] to one of to[i] (numbers); sent.codes[i] names the two hosts, for
-# a hash. What they send is known to `placed` alone: sent.bytes are 0 elsewhere. `choices` offers the
-# ways as rows of bundles (`choices.Offers`: cheapest, direct, every); the answer has a row of light
-# paths a pair (choices.bundles.path), -1 beyond the last. It is a pure function: simulator and
-# switches ask it apart.
+# A chooser, as `routings` of a FILE.py holds them: (choices, sent, rack, to) -> int64[pairs,
+# longest]. Pair i goes from a host of rack[i] to one of to[i] (numbers); sent.codes[i] names the
+# two hosts, for a hash. What they send is known to `placed` alone: sent.bytes are 0 elsewhere.
+# `choices` offers the ways as rows of bundles (`choices.Offers`: cheapest, direct, every); the
+# answer has a row of light paths a pair (choices.bundles.path), -1 beyond the last. It is a pure
+# function: simulator and switches ask it apart.
 Chooser = Callable[[Choices, Sent, np.ndarray, np.ndarray], np.ndarray]
 CHOOSERS: dict[str, Chooser] = {"wcmp": _weighted, "valiant": _two_hops, "placed": _placed}
 
 
-def _from_file(scheme: str, choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> np.ndarray:
+def _from_file(
+    scheme: str, choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray
+) -> np.ndarray:
     """What a stranger's chooser answers, when every row is a way without a loop."""
     found = called(scheme, "routings", np.ndarray, choices, sent, rack, to)
     example = KINDS["routings"].example
     if found.ndim != 2 or len(found) != len(rack) or not np.issubdtype(found.dtype, np.integer):
         wanted = f"whole numbers of shape ({len(rack)}, longest)"
-        raise RFabricError(f"{scheme}: returned {found.dtype} of shape {found.shape}, not {wanted}; see {example}")
+        raise RFabricError(
+            f"{scheme}: returned {found.dtype} of shape {found.shape}, not {wanted}; see {example}"
+        )
     wrong = np.flatnonzero(~_leads(choices, found, rack, to))
     if len(wrong):
         i = int(wrong[0])
         raise RFabricError(
-            f"{scheme}: row {i}, {found[i].tolist()}, is no way from rack {rack[i]} to rack {to[i]} "
-            f"(numbers) that passes no switch twice; see {example}"
+            f"{scheme}: row {i}, {found[i].tolist()}, is no way from rack {rack[i]} to rack "
+            f"{to[i]} (numbers) that passes no switch twice; see {example}"
         )
     return found
 

@@ -1,11 +1,16 @@
-"""Ways up and down through tiers of packet switches: which plane, then which core, a pair of hosts crosses.
+"""Ways up and down through tiers of packet switches: which plane, then which core, a pair of hosts
+crosses.
 
-    tier 0    t1      t5         Without the tier that the pairs have reached, what is above falls apart: into planes above the
-    tier 1   a1 a2   a3 a4       racks, into single cores above the aggregation of a plane. Both ends of a pair go up into the
-    tier 2     c1  c2            same part, so the parts colour the graph of who sends to whom, tier by tier (`colouring`).
+    tier 0   t1      t5    Without the tier that the pairs have reached, what is above falls apart:
+                           into planes above the
+    tier 1  a1 a2   a3 a4  racks, into single cores above the aggregation of a plane. Both ends of a
+                           pair go up into the
+    tier 2    c1  c2       same part, so the parts colour the graph of who sends to whom, tier by
+                           tier (`colouring`).
 
-Where a switch of a tier has one bundle to each part, all of one rate, every colouring that is fair at each switch is as good as
-any routing can be, for pairs of one size. Pairs of other shapes of fabric are left to who asked.
+Where a switch of a tier has one bundle to each part, all of one rate, every colouring that is fair
+at each switch is as good as any routing can be, for pairs of one size. Pairs of other shapes of
+fabric are left to who asked.
 """
 
 import numpy as np
@@ -15,8 +20,11 @@ from .colouring import coloured
 from .rows import ranks
 
 
-def tiered(bundles: Bundles, start: np.ndarray, end: np.ndarray, groups: tuple[np.ndarray, ...]) -> np.ndarray:
-    """int64[pairs, longest]: bundles from switch start[i] to end[i] (rows), `nowhere` beyond their end and where none fits.
+def tiered(
+    bundles: Bundles, start: np.ndarray, end: np.ndarray, groups: tuple[np.ndarray, ...]
+) -> np.ndarray:
+    """int64[pairs, longest]: bundles from switch start[i] to end[i] (rows), `nowhere` beyond their
+    end and where none fits.
 
     groups: int64[pairs] each, coarse first: pairs alike, which are spread evenly among themselves.
     """
@@ -31,7 +39,9 @@ def tiered(bundles: Bundles, start: np.ndarray, end: np.ndarray, groups: tuple[n
         lost, going = going[~fits], going[fits]
         at[lost] = to[lost] = -1
         up, down = (np.full(len(start), bundles.nowhere) for _ in range(2))
-        up[going], down[going] = parts.crossed(at[going], to[going], tuple(group[going] for group in groups))
+        up[going], down[going] = parts.crossed(
+            at[going], to[going], tuple(group[going] for group in groups)
+        )
         ups.append(up)
         downs.append(down)
         at[going], to[going] = bundles.leads[up[going]], bundles.leaves[down[going]]
@@ -43,10 +53,12 @@ def tiered(bundles: Bundles, start: np.ndarray, end: np.ndarray, groups: tuple[n
 
 
 class _Parts:
-    """The parts of a fabric above a tier of switches, and by which bundles those are joined to them.
+    """The parts of a fabric above a tier of switches, and by which bundles those are joined to
+    them.
 
-    ports[row] is how many parts a switch reaches; its bundles up to them stand in `up` from first[row] on, by part; those down
-    in `down` alike. `shape` is equal for switches that reach the same parts, -1 where their bundles differ.
+    ports[row] is how many parts a switch reaches; its bundles up to them stand in `up` from
+    first[row] on, by part; those down in `down` alike. `shape` is equal for switches that reach the
+    same parts, -1 where their bundles differ.
     """
 
     def __init__(self, bundles: Bundles, below: np.ndarray, tier: np.ndarray):
@@ -60,12 +72,18 @@ class _Parts:
         self.ports = np.diff(self.first)
         self.down = bundles.across(bundles.leads[self.up], leaves)
         rate = bundles.rate[self.up] * bundles.width[self.up]
-        odd = (ranks(leaves, of) > 0) | (rate != rate[self.first[leaves]]) | (self.down == bundles.nowhere)
+        odd = (
+            (ranks(leaves, of) > 0)
+            | (rate != rate[self.first[leaves]])
+            | (self.down == bundles.nowhere)
+        )
         self.shape = self._shapes(of)
         self.shape[leaves[odd]] = -1
 
     def _shapes(self, of: np.ndarray) -> np.ndarray:
-        """int64[switches]: the lowest switch that reaches the same parts; -1 for switches that reach none."""
+        """int64[switches]: the lowest switch that reaches the same parts; -1 for switches that
+        reach none.
+        """
         names: dict[bytes, int] = {}
         shape = np.full(len(self.ports), -1)
         for row in np.flatnonzero(self.ports).tolist():
@@ -73,15 +91,23 @@ class _Parts:
         return shape
 
     def alike(self, at: np.ndarray, to: np.ndarray) -> np.ndarray:
-        """Which pairs of switches reach the same parts, over one bundle each, all of one rate: a mask."""
+        """Which pairs of switches reach the same parts, over one bundle each, all of one rate: a
+        mask.
+        """
         return (self.shape[at] == self.shape[to]) & (self.shape[at] >= 0)
 
-    def crossed(self, at: np.ndarray, to: np.ndarray, groups: tuple[np.ndarray, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """The bundles up from at[i] and down to to[i]: the parts are dealt evenly at every switch."""
+    def crossed(
+        self, at: np.ndarray, to: np.ndarray, groups: tuple[np.ndarray, ...]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The bundles up from at[i] and down to to[i]: the parts are dealt evenly at every
+        switch.
+        """
         colour = np.zeros(len(at), np.int64)
         for count in np.unique(self.ports[at]).tolist():
             some = np.flatnonzero(self.ports[at] == count)
-            colour[some] = coloured(at[some], to[some], count, tuple(group[some] for group in groups))
+            colour[some] = coloured(
+                at[some], to[some], count, tuple(group[some] for group in groups)
+            )
         return self.up[self.first[at] + colour], self.down[self.first[to] + colour]
 
 

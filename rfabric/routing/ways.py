@@ -19,13 +19,17 @@ from .rows import mixed, offsets_of, spread, summed
 MOST_CANDIDATES = (
     1 << 17
 )  # (hop, destination) candidates looked at in one go: they stay in the cache, four times as fast as 2^22
-MOST_RINGS = 1 << 27  # bytes of rings kept for one fabric, whatever the circuits: those of 4,096 racks take 36 MB
-KEPT_LOADS = 8  # what a planner asks of one set of circuits comes again: the same stages, instant after instant
+# bytes of rings kept for one fabric, whatever the circuits: those of 4,096 racks take 36 MB
+MOST_RINGS = 1 << 27
+# what a planner asks of one set of circuits comes again: the same stages, instant after instant
+KEPT_LOADS = 8
 FAR = (1 << 16) - 1  # the ring of switches from which no way leads
 
 
 class Entries(NamedTuple):
-    """Bytes from rack to rack: a matrix as its entries, int64 `rows` and `columns`, by row, then column; float64 `bytes` > 0."""
+    """Bytes from rack to rack: a matrix as its entries, int64 `rows` and `columns`, by row, then
+    column; float64 `bytes` > 0.
+    """
 
     rows: np.ndarray
     columns: np.ndarray
@@ -38,8 +42,12 @@ class Entries(NamedTuple):
         return cls(rows, columns, matrix[rows, columns])
 
     @classmethod
-    def summed(cls, rows: np.ndarray, columns: np.ndarray, bytes: np.ndarray, racks: int) -> "Entries":
-        """Bytes at the same place added up, in the order in which they stand; places of none left out."""
+    def summed(
+        cls, rows: np.ndarray, columns: np.ndarray, bytes: np.ndarray, racks: int
+    ) -> "Entries":
+        """Bytes at the same place added up, in the order in which they stand; places of none left
+        out.
+        """
         codes, sent = summed(rows * racks + columns, bytes)
         codes, sent = codes[sent > 0], sent[sent > 0]
         return cls(codes // racks, codes % racks, sent)
@@ -52,14 +60,17 @@ class Entries(NamedTuple):
 
 
 class Ways:
-    """Cheapest ways of many host pairs at once, over `lights`; `reference` (bit/s) over a light path's rate is its cost."""
+    """Cheapest ways of many host pairs at once, over `lights`; `reference` (bit/s) over a light
+    path's rate is its cost.
+    """
 
     def __init__(self, fabric: Fabric, lit: Lights, reference: float):
         c = cabling_of(fabric)
         self.cabling, self.lights = c, lit
         leaves, leads = c.row[c.node[lit.out]], c.row[c.node[lit.into]]
         arcs = np.flatnonzero((leaves >= 0) & (leads >= 0))
-        self.path = arcs[np.argsort(leaves[arcs], kind="stable")]  # light path of each arc, arcs by switch, then port
+        # light path of each arc, arcs by switch, then port
+        self.path = arcs[np.argsort(leaves[arcs], kind="stable")]
         self.leaves, self.leads = leaves[self.path], leads[self.path]
         self.step = reference / lit.rate[self.path]
         self.switches = int(c.row.max(initial=-1)) + 1
@@ -67,10 +78,13 @@ class Ways:
         self.salt = mixed(np.flatnonzero(c.row >= 0).astype(np.uint64) + np.uint64(1))
         self._loads: dict[tuple[bytes, ...], np.ndarray] = {}
         self._around: tuple[np.ndarray, np.ndarray] | None = None
-        self._recent: dict[Ways, None] = fabric.memo.setdefault("rings", {})  # who has rings, the last asked last
+        # who has rings, the last asked last
+        self._recent: dict[Ways, None] = fabric.memo.setdefault("rings", {})
 
     def cost(self, row: np.ndarray, rack: np.ndarray) -> np.ndarray:
-        """What the cheapest way from packet switch row[i] to rack[i] costs (float64); inf without one."""
+        """What the cheapest way from packet switch row[i] to rack[i] costs (float64); inf without
+        one.
+        """
         ring, costs = self._rings
         return costs[ring[row, rack]]
 
@@ -86,7 +100,10 @@ class Ways:
 
     @property
     def _rings(self) -> tuple[np.ndarray, np.ndarray]:
-        """See `_found_rings`. They are large and soon found: of many sets of circuits only those asked last keep theirs."""
+        """See `_found_rings`.
+
+        They are large and soon found: of many sets of circuits only those asked last keep theirs.
+        """
         found = self._around = self._around or self._found_rings()
         self._recent.pop(self, None)
         self._recent[self] = None
@@ -97,10 +114,12 @@ class Ways:
         return found
 
     def _found_rings(self) -> tuple[np.ndarray, np.ndarray]:
-        """uint16[switches, racks], the ring each switch stands on around each rack, FAR where no way leads; float64, its cost.
+        """uint16[switches, racks], the ring each switch stands on around each rack, FAR where no
+        way leads; float64, its cost.
 
-        Dijkstra from all racks at once, by rings of equal cost: a ring settled at cost D reaches, over the light paths of one
-        rate, the ring at D + their cost. A fabric has few rates, hence few rings; a set of racks is a row of bits.
+        Dijkstra from all racks at once, by rings of equal cost: a ring settled at cost D reaches,
+        over the light paths of one rate, the ring at D + their cost. A fabric has few rates, hence
+        few rings; a set of racks is a row of bits.
         """
         racks, costs = len(self.cabling.rack_row), np.full(FAR + 1, np.inf)
         found = np.full((self.switches, racks), FAR, np.uint16)
@@ -115,7 +134,9 @@ class Ways:
             if not new.any():
                 continue
             if number == FAR:
-                raise RFabricError(f"ways of more than {FAR} different costs; give the links fewer different rates")
+                raise RFabricError(
+                    f"ways of more than {FAR} different costs; give the links fewer different rates"
+                )
             seen |= new
             np.copyto(found, np.uint16(number), where=_unpacked(new, racks))
             costs[number], number = at, number + 1
@@ -129,7 +150,9 @@ class Ways:
 
     @cached_property
     def _joins(self) -> dict[float, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """By cost of a light path: the switches it leaves, where their part of `leads` begins, the switches it leads to."""
+        """By cost of a light path: the switches it leaves, where their part of `leads` begins, the
+        switches it leads to.
+        """
         found = {}
         for step in np.unique(self.step).tolist():
             some = self.step == step
@@ -139,7 +162,9 @@ class Ways:
         return found
 
     def onward(self, row: int, rack: int) -> np.ndarray:
-        """The light paths on the cheapest ways from switch `row` to a rack, in order of their ports."""
+        """The light paths on the cheapest ways from switch `row` to a rack, in order of their
+        ports.
+        """
         return self.path[self.fitting(row, rack)]
 
     def fitting(self, row: int, rack: int) -> np.ndarray:
@@ -147,12 +172,18 @@ class Ways:
         return self._fitting(np.array([row]), np.array([rack]))[1]
 
     def fitting_many(self, row: np.ndarray, rack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(which of the given, arc) of every arc on a cheapest way from switch row[i] to rack[i], by i, then by port."""
+        """(which of the given, arc) of every arc on a cheapest way from switch row[i] to rack[i],
+        by i, then by port.
+        """
         found = [(part, *self._fitting(row[part], rack[part])) for part in self._batches(row)]
-        return np.concatenate([part[owner] for part, owner, _ in found]), np.concatenate([arcs for *_, arcs in found])
+        return np.concatenate([part[owner] for part, owner, _ in found]), np.concatenate(
+            [arcs for *_, arcs in found]
+        )
 
     def links(self, src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """CSR (int64 offsets, int32 directed links) of the ways of host pairs (numbers); empty where nothing connects one."""
+        """CSR (int64 offsets, int32 directed links) of the ways of host pairs (numbers); empty
+        where nothing connects one.
+        """
         c, lit = self.cabling, self.lights
         at, rack, pair = c.rack_row[c.host_rack[src]], c.host_rack[dst], mixed(_coded(src, dst))
         target, joined = c.rack_row[rack], np.ones(len(src), bool)
@@ -172,7 +203,9 @@ class Ways:
     def links_along(
         self, src: np.ndarray, dst: np.ndarray, chosen: np.ndarray, hashed: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same where a scheme has chosen: chosen[i] are the light paths of pair i, -1 beyond; a mask is left to the hash."""
+        """The same where a scheme has chosen: chosen[i] are the light paths of pair i, -1 beyond; a
+        mask is left to the hash.
+        """
         c, hashed = self.cabling, np.flatnonzero(hashed)
         offsets, links = self.links(src[hashed], dst[hashed])
         joined = (c.host_rack[src] == c.host_rack[dst]) | (chosen >= 0).any(1)
@@ -192,7 +225,9 @@ class Ways:
         return every, found
 
     def _laid(self, src, dst, joined, hops, taken) -> tuple[np.ndarray, np.ndarray]:
-        """CSR of links: the source's cable, the light paths hop by hop (`taken` links each), the destination's cable."""
+        """CSR of links: the source's cable, the light paths hop by hop (`taken` links each), the
+        destination's cable.
+        """
         c, lit = self.cabling, self.lights
         offsets = offsets_of(sum(taken) + 2 * joined if hops else 2 * joined)
         links, place = np.empty(offsets[-1], np.int32), offsets[:-1].copy()
@@ -210,7 +245,8 @@ class Ways:
         return np.isfinite(self.cost(c.rack_row[c.host_rack[src]], c.host_rack[dst]))
 
     def loads(self, sent: Entries) -> np.ndarray:
-        """Bytes on each light path (float64[n]) when racks send each other `sent`, split evenly over equal ways.
+        """Bytes on each light path (float64[n]) when racks send each other `sent`, split evenly
+        over equal ways.
 
         All inf where nothing joins two of them. The last few answers are kept.
         """
@@ -223,16 +259,21 @@ class Ways:
         if len(self._loads) > KEPT_LOADS:
             self._loads.pop(next(iter(self._loads)))
         found = np.full(len(self.lights), 0.0 if load.ndim else np.inf)
-        found[self.path] = load  # the others are the hosts' own, most of them, and carry nothing here
+        # the others are the hosts' own, most of them, and carry nothing here
+        found[self.path] = load
         return found
 
     def _evenly(self, sent: Entries) -> np.ndarray:
-        """See `loads`. From the farthest inwards: what waits at a switch has all come when its turn is."""
+        """See `loads`.
+
+        From the farthest inwards: what waits at a switch has all come when its turn is.
+        """
         load, racks = np.zeros(len(self.lights)), len(self.cabling.rack_row)
         if loops():
             rows = self.cabling.rack_row[sent.rows]
             return self._net.evenly(rows, sent.columns, sent.bytes, len(load), MOST_CANDIDATES)
-        waiting: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}  # by ring: (switch and rack as one number, bytes)
+        # by ring: (switch and rack as one number, bytes)
+        waiting: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
         self._queue(waiting, self.cabling.rack_row[sent.rows] * racks + sent.columns, sent.bytes)
         if FAR in waiting:
             return np.full(len(load), np.inf)
@@ -260,7 +301,9 @@ class Ways:
         return np.split(np.arange(len(row)), np.flatnonzero(np.diff(cuts)) + 1)
 
     def _chosen(self, row: np.ndarray, rack: np.ndarray, pair: np.ndarray) -> np.ndarray:
-        """The arc that each pair takes at its switch, -1 where none leads on: the hash of the pair picks among equals."""
+        """The arc that each pair takes at its switch, -1 where none leads on: the hash of the pair
+        picks among equals.
+        """
         racks = len(self.cabling.rack_row)
         keys, which = np.unique(row * racks + rack, return_inverse=True)
         arc = np.full(len(row), -1, dtype=np.int64)
@@ -275,7 +318,9 @@ class Ways:
         return arc
 
     def _fitting(self, row: np.ndarray, rack: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(which of the given, arc) of every arc that leaves row[i] on a cheapest way to rack[i], by i, then by port."""
+        """(which of the given, arc) of every arc that leaves row[i] on a cheapest way to rack[i],
+        by i, then by port.
+        """
         counts = self.first[row + 1] - self.first[row]
         if loops():
             return self._net.fitting(row, rack, int(counts.sum()))

@@ -1,4 +1,5 @@
-"""What a compute scheduler is: a function (workload, seed, settings) -> Scheduled, and what they share.
+"""What a compute scheduler is: a function (workload, seed, settings) -> Scheduled, and what they
+share.
 
 steps    drawn responses and how long their parts take (rl.phases.Step)
 plan     which GPUs compute what from when to when (rl.plan.Plan)
@@ -22,7 +23,8 @@ Settings = Mapping[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """What a scheduler made of a job: the job as it runs, its steps, plan and trace; `spans` draw it.
+    """What a scheduler made of a job: the job as it runs, its steps, plan and trace; `spans` draw
+    it.
 
     facts: what it decided, for people and `--json`; keys carry their units.
     """
@@ -38,8 +40,15 @@ class Scheduled:
     def pools(self) -> dict[str, tuple[int, ...]]:
         """The GPUs of each pool."""
         w = self.workload
-        every = {TRAINING: range(w.cluster.training_gpus), GENERATION: range(w.first_generation_gpu, w.gpus)}
-        return {name: tuple(gpus) for name, gpus in every.items() if not (w.colocated and name == GENERATION)}
+        every = {
+            TRAINING: range(w.cluster.training_gpus),
+            GENERATION: range(w.first_generation_gpu, w.gpus),
+        }
+        return {
+            name: tuple(gpus)
+            for name, gpus in every.items()
+            if not (w.colocated and name == GENERATION)
+        }
 
     @property
     def seconds(self) -> float:
@@ -47,10 +56,10 @@ class Scheduled:
         return max(self.plan.seconds, max((s.start + s.seconds for s in self.spans), default=0.0))
 
 
-# scheduler(workload, seed, settings) -> Scheduled, as `schedulers` of a FILE.py holds them. It reads
-# its own settings, as they were written (`settings_of`, `refuse_settings`), draws steps with `step_of`
-# and gives them to `of_steps`, which makes plan, trace and spans; whoever orders the computing anew
-# makes these as well. The same job, seed and settings give the same answer.
+# scheduler(workload, seed, settings) -> Scheduled, as `schedulers` of a FILE.py holds them. It
+# reads its own settings, as they were written (`settings_of`, `refuse_settings`), draws steps with
+# `step_of` and gives them to `of_steps`, which makes plan, trace and spans; whoever orders the
+# computing anew makes these as well. The same job, seed and settings give the same answer.
 Scheduler = Callable[[Workload, int, Settings], Scheduled]
 
 
@@ -60,19 +69,33 @@ def as_it_stands(w: Workload, seed: int) -> Scheduled:
 
 
 def of_steps(w: Workload, steps: Sequence[Step], seed: int, facts: dict | None = None) -> Scheduled:
-    """Steps that are already drawn, in the pipeline of the workload, every replica as the recipe says."""
+    """Steps that are already drawn, in the pipeline of the workload, every replica as the recipe
+    says.
+    """
     plan = plan_of_steps(w, steps)
-    return Scheduled(w, tuple(steps), plan, trace_of_steps(w, steps, plan, seed), spans_of(w, steps, plan), facts or {})
+    return Scheduled(
+        w,
+        tuple(steps),
+        plan,
+        trace_of_steps(w, steps, plan, seed),
+        spans_of(w, steps, plan),
+        facts or {},
+    )
 
 
 def spans_of(w: Workload, steps: Sequence[Step], plan: Plan) -> tuple[Span, ...]:
-    """Each replica while it generates, the training GPUs while they train, both while weights change hands."""
+    """Each replica while it generates, the training GPUs while they train, both while weights
+    change hands.
+    """
     found = []
     for phase in plan.phases:
         pool = TRAINING if w.colocated or phase.kind == TRAINING else GENERATION
         if phase.kind == GENERATION:
             times = zip(w.replicas, steps[phase.step].generated.times, strict=True)
-            found += [Span(pool, tuple(r), phase.start, t.seconds, GENERATION, phase.step) for r, t in times]
+            found += [
+                Span(pool, tuple(r), phase.start, t.seconds, GENERATION, phase.step)
+                for r, t in times
+            ]
         else:
             found.append(Span(pool, phase.gpus, phase.start, phase.seconds, phase.kind, phase.step))
     return tuple(found)

@@ -1,4 +1,6 @@
-"""The plain pipelines, without a scheduler of their own: in turn, colocated, one step ahead, or several."""
+"""The plain pipelines, without a scheduler of their own: in turn, colocated, one step ahead, or
+several.
+"""
 
 from dataclasses import replace
 
@@ -27,7 +29,9 @@ def partial_rollouts(w: Workload, seed: int, settings: Settings) -> Scheduled:
     refuse_settings("async", settings, "staleness")
     text = settings.get("staleness", str(w.staleness or 1))
     if not text.isdigit() or not int(text):
-        raise RFabricError(f"async: staleness {text!r} must be a whole number of weight updates, 1 or more")
+        raise RFabricError(
+            f"async: staleness {text!r} must be a whole number of weight updates, 1 or more"
+        )
     return as_it_stands(_apart(w, "async", int(text)), seed)
 
 
@@ -36,13 +40,15 @@ def colocated(w: Workload, seed: int, settings: Settings) -> Scheduled:
     refuse_settings("colocated", settings)
     every = w.cluster.training_gpus if w.colocated else w.gpus
     cluster = replace(w.cluster, training_gpus=every, generation_gpus=every)
-    return as_it_stands(replace(w, cluster=cluster, placement="colocated", pipeline="sync", staleness=None), seed)
+    return as_it_stands(
+        replace(w, cluster=cluster, placement="colocated", pipeline="sync", staleness=None), seed
+    )
 
 
 def _apart(w: Workload, pipeline: str, staleness: int | None = None) -> Workload:
     if w.colocated:
         raise RFabricError(
-            f"pipeline {pipeline} needs a pool for each side, but placement is colocated; use scheduler colocated, or placement "
-            f"disaggregated"
+            f"pipeline {pipeline} needs a pool for each side, but placement is colocated; use "
+            f"scheduler colocated, or placement disaggregated"
         )
     return replace(w, pipeline=pipeline, staleness=staleness)

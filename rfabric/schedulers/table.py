@@ -1,11 +1,15 @@
-"""Compute schedulers: who computes what and when. Each makes a job's steps, its plan and its trace; `--policy` names one.
+"""Compute schedulers: who computes what and when.
 
-    --policy demand              the recipe as it stands; `demand` chooses the circuits
-    --policy orchestrrl          a compute scheduler; circuits by the default policy
-    --policy orchestrrl+phase    both; settings follow each: orchestrrl,period=5s+demand,granularity=per-collective
-    --policy mine.py:longest     one of your own: `base.Scheduler` says what it must be
+Each makes a job's steps, its plan and its trace; `--policy` names one.
 
-A new one stands in SCHEDULERS. Traffic that several jobs make together has schedulers of its own: those of `weave`.
+    --policy demand            the recipe as it stands; `demand` chooses the circuits
+    --policy orchestrrl        a compute scheduler; circuits by the default policy
+    --policy orchestrrl+phase  both; settings follow each:
+                               orchestrrl,period=5s+demand,granularity=per-collective
+    --policy mine.py:longest   one of your own: `base.Scheduler` says what it must be
+
+A new one stands in SCHEDULERS. Traffic that several jobs make together has schedulers of its own:
+those of `weave`.
 """
 
 from dataclasses import dataclass
@@ -28,7 +32,10 @@ SCHEDULERS: dict[str, Scheduler] = {
 
 
 def scheduled(w: Workload, seed: int = 0, policy: str = "") -> Scheduled:
-    """What the scheduler `NAME[,KEY=VALUE...]` makes of a job; none: the recipe as it stands. Its trace names who made it."""
+    """What the scheduler `NAME[,KEY=VALUE...]` makes of a job; none: the recipe as it stands.
+
+    Its trace names who made it.
+    """
     if not policy:
         return as_it_stands(w, seed)
     spec = read_spec(policy, "scheduler")
@@ -42,23 +49,32 @@ def scheduled(w: Workload, seed: int = 0, policy: str = "") -> Scheduled:
 
 def _scheduler(name: str) -> Scheduler:
     if name not in SCHEDULERS:
-        several = "; it is for a file of jobs, such as weave-2jobs" if name in schedulers() else meant(name, SCHEDULERS)
+        several = (
+            "; it is for a file of jobs, such as weave-2jobs"
+            if name in schedulers()
+            else meant(name, SCHEDULERS)
+        )
         raise RFabricError(
-            f"no compute scheduler named {name!r} for one job{several}; there are {', '.join(SCHEDULERS)}"
+            f"no compute scheduler named {name!r} for one job{several}; there are "
+            f"{', '.join(SCHEDULERS)}"
         )
     return SCHEDULERS[name]
 
 
 @dataclass(frozen=True)
 class Policies:
-    """What `--policy` says: a compute scheduler ('' for the recipe as it stands) and a circuit policy, with their settings."""
+    """What `--policy` says: a compute scheduler ('' for the recipe as it stands) and a circuit
+    policy, with their settings.
+    """
 
     scheduler: str
     circuits: str
 
 
 def parse_policies(text: str) -> Policies:
-    """`SCHEDULER`, `CIRCUITS` or `SCHEDULER+CIRCUITS`; who is not a scheduler is left to `optics.parse_policy`."""
+    """`SCHEDULER`, `CIRCUITS` or `SCHEDULER+CIRCUITS`; who is not a scheduler is left to
+    `optics.parse_policy`.
+    """
     first, plus, second = (part.strip() for part in text.partition("+"))
     schedules = _schedules(first, not plus)
     if not plus and schedules:
@@ -68,7 +84,9 @@ def parse_policies(text: str) -> Policies:
         return Policies("", first)
     if not schedules:
         known = ", ".join(schedulers())
-        raise RFabricError(f"policy {text}: {first!r} is no compute scheduler; before the + stands one of {known}")
+        raise RFabricError(
+            f"policy {text}: {first!r} is no compute scheduler; before the + stands one of {known}"
+        )
     _refuse_unknown(second)
     return Policies(first, second)
 
@@ -80,8 +98,8 @@ def _refuse_unknown(circuits: str) -> None:
     elif name not in (DEFAULT_CIRCUITS, *POLICIES):
         hint = meant(name, (DEFAULT_CIRCUITS, *POLICIES, *schedulers()))
         raise RFabricError(
-            f"no policy named {name!r}{hint}; circuits are chosen by {DEFAULT_CIRCUITS}, {', '.join(POLICIES)}, computing is "
-            f"scheduled by {', '.join(schedulers())}"
+            f"no policy named {name!r}{hint}; circuits are chosen by {DEFAULT_CIRCUITS}, "
+            f"{', '.join(POLICIES)}, computing is scheduled by {', '.join(schedulers())}"
         )
 
 
@@ -98,5 +116,7 @@ def _schedules(text: str, alone: bool) -> bool:
     name = head.partition(":")[2]
     own, circuits = (offered(head, kind) for kind in ("schedulers", "policies"))
     if alone and own and circuits and (not name or name in own and name in circuits):
-        raise RFabricError(f"policy {head}: the file holds schedulers and circuit policies; name one of them")
+        raise RFabricError(
+            f"policy {head}: the file holds schedulers and circuit policies; name one of them"
+        )
     return bool(own) and not (alone and circuits and name not in own)

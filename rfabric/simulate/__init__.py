@@ -1,5 +1,16 @@
-"""The flow-level world: the same trace, plan and policies as the emulator, as max-min fair fluids, at any scale."""
+"""The flow-level world: the same trace, plan and policies as the emulator, as max-min fair fluids,
+at any scale.
+"""
 
 from .flows import EVENTS, FINISHED, READY, Deadlock, Engine, completion_times, deadlock, engine
 
-__all__ = ["EVENTS", "FINISHED", "READY", "Deadlock", "Engine", "completion_times", "deadlock", "engine"]
+__all__ = [
+    "EVENTS",
+    "FINISHED",
+    "READY",
+    "Deadlock",
+    "Engine",
+    "completion_times",
+    "deadlock",
+    "engine",
+]

@@ -1,14 +1,16 @@
-"""How fast the flow engine is: workloads, SimGrid beside it, whole RL steps, and growth from 128 to 65,536 GPUs.
+"""How fast the flow engine is: workloads, SimGrid beside it, whole RL steps, and growth from 128 to
+65,536 GPUs.
 
-    rows = measure(peer_patience_s=60)      # every run in a process of its own, CPU seconds, one core
-    write(rows, Path("bench"))              # engine.csv and engine.md
+    rows = measure(peer_patience_s=60)    # every run in a process of its own, CPU seconds, one core
+    write(rows, Path("bench"))            # engine.csv and engine.md
 
-The peer is SimGrid (https://simgrid.org; Debian's libsimgrid-dev, or a prefix named by SIMGRID_PREFIX), driven by
-`peer.cpp` on exactly the same links, paths, sizes, starts and dependencies, in its lazy and its full mode: the better
-one counts. Ours is the median of several runs and includes the checks of the input and the taking of the results; the
-peer's is its simulation alone. For the comparison of results its precision is raised: by default it takes events
-within 1 ns as one. Read the version beside the ratio: SimGrid 3 walks a list of all communications whenever one ends,
-SimGrid 4 does not.
+The peer is SimGrid (https://simgrid.org; Debian's libsimgrid-dev, or a prefix named by
+SIMGRID_PREFIX), driven by `peer.cpp` on exactly the same links, paths, sizes, starts and
+dependencies, in its lazy and its full mode: the better one counts. Ours is the median of several
+runs and includes the checks of the input and the taking of the results; the peer's is its
+simulation alone. For the comparison of results its precision is raised: by default it takes events
+within 1 ns as one. Read the version beside the ratio: SimGrid 3 walks a list of all communications
+whenever one ends, SimGrid 4 does not.
 """
 
 import csv
@@ -60,7 +62,8 @@ STEPS = {
 }  # the verb `simulate`, whole
 CASES = (*AGAINST_PEER, *ALONE, *STEPS, *GROWTH)
 
-EXACT = ("precision/timing:1e-14", "precision/work-amount:1e-12")  # SimGrid 4; before it, other names
+# SimGrid 4; before it, other names
+EXACT = ("precision/timing:1e-14", "precision/work-amount:1e-12")
 EXACT_BEFORE_4 = ("surf/precision:1e-14", "maxmin/precision:1e-12")
 
 Progress = Callable[[str], None]
@@ -70,9 +73,11 @@ Progress = Callable[[str], None]
 class Measurement:
     """One workload measured.
 
-    lazy_s, full_s   CPU seconds of the peer's modes; None where it was not run, ran out of its patience, or longer
-                     than the other
-    ratio            the better of them over ours; a lower bound (`at_least`) where both ran out of patience
+    lazy_s, full_s  CPU seconds of the peer's modes; None where it was not run, ran out of its
+                    patience, or longer
+                    than the other
+    ratio           the better of them over ours; a lower bound (`at_least`) where both ran out of
+                    patience
     """
 
     case: str
@@ -82,7 +87,8 @@ class Measurement:
     flows_per_s: float
     peak_mib: float
     bytes_per_flow: float | None = None
-    visits_per_flow: float | None = None  # flows looked at inside the core: what time would follow if memory were free
+    # flows looked at inside the core: what time would follow if memory were free
+    visits_per_flow: float | None = None
     links: int | None = None
     makespan_s: float | None = None
     peer: str = ""
@@ -91,13 +97,19 @@ class Measurement:
     full_s: float | None = None
     ratio: float | None = None
     at_least: bool = False
-    worst_difference: float | None = None  # relative, of any finish time, to the peer at raised precision
+    # relative, of any finish time, to the peer at raised precision
+    worst_difference: float | None = None
 
 
 def measure(
-    cases: Iterable[str] = CASES, *, peer_patience_s: float = 20.0, progress: Progress = lambda text: None
+    cases: Iterable[str] = CASES,
+    *,
+    peer_patience_s: float = 20.0,
+    progress: Progress = lambda text: None,
 ) -> list[Measurement]:
-    """Measure each case; where SimGrid is there and patience is not 0, the same work with it (patience: CPU s a run)."""
+    """Measure each case; where SimGrid is there and patience is not 0, the same work with it
+    (patience: CPU s a run).
+    """
     cases = list(dict.fromkeys(cases))
     for case in cases:
         if case not in CASES:
@@ -106,7 +118,9 @@ def measure(
     rows = []
     with tempfile.TemporaryDirectory(prefix="rfabric-bench-") as folder:
         scratch = Path(folder)
-        peer = build_peer(scratch) if peer_patience_s > 0 and set(cases) & set(AGAINST_PEER) else None
+        peer = (
+            build_peer(scratch) if peer_patience_s > 0 and set(cases) & set(AGAINST_PEER) else None
+        )
         for case in cases:
             progress(case)
             row = _step(case, scratch) if case in STEPS else _own_run(case)
@@ -121,7 +135,7 @@ def _join(progress: Progress, before: str, text: str) -> None:
     progress(f"{before} {text}")
 
 
-# --- tables ---------------------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def write(rows: list[Measurement], folder: Path, command: str = "rfabric bench") -> None:
@@ -150,17 +164,28 @@ def tables(rows: list[Measurement]) -> list[compare.Table]:
             "Against SimGrid",
             ("work", *own, lazy, "full", "ratio", "difference"),
             tuple(compare.Row(row.work, (*_own(row), *_peers(row))) for row in beside),
-            note=f"CPU seconds of one core on both sides; ratio: the better of {' and '.join(peers)}'s modes over ours; "
-            "difference: the largest relative one of a finish time, the peer at raised precision."
+            note="CPU seconds of one core on both sides; ratio: the better of "
+            f"{' and '.join(peers)}'s modes over ours; difference: the largest relative one of "
+            "a finish time, the peer at raised precision."
             if peers
-            else "SimGrid was not run: install Debian's libsimgrid-dev, or name a prefix by SIMGRID_PREFIX.",
+            else (
+                "SimGrid was not run: install Debian's libsimgrid-dev, or name a prefix by "
+                "SIMGRID_PREFIX."
+            ),
         ),
-        compare.Table("Alone", ("work", *own), tuple(compare.Row(row.work, _own(row)) for row in alone)),
+        compare.Table(
+            "Alone", ("work", *own), tuple(compare.Row(row.work, _own(row)) for row in alone)
+        ),
         compare.Table(
             "Growth",
             ("work", *own, "visits/flow"),
-            tuple(compare.Row(row.work, (*_own(row), _three(row.visits_per_flow))) for row in growth),
-            note="visits: how many flows the engine looks at for one flow from start to end; the rest is memory's latency.",
+            tuple(
+                compare.Row(row.work, (*_own(row), _three(row.visits_per_flow))) for row in growth
+            ),
+            note=(
+                "visits: how many flows the engine looks at for one flow from start to end; "
+                "the rest is memory's latency."
+            ),
         ),
     ]
     return [table for table in found if table.rows]
@@ -181,12 +206,20 @@ def machine() -> str:
     """Processor, system and Python, in one line."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()}, one core, Python {platform.python_version()}"
+    return (
+        f"{names[0] if names else platform.machine()}, one core, Python {platform.python_version()}"
+    )
 
 
 def _own(row: Measurement) -> tuple[str, ...]:
     per_flow = "" if row.bytes_per_flow is None else f"{row.bytes_per_flow:.0f}"
-    return f"{row.flows:,}", f"{row.cpu_s:.3g}", _three(row.flows_per_s), f"{row.peak_mib:,.0f}", per_flow
+    return (
+        f"{row.flows:,}",
+        f"{row.cpu_s:.3g}",
+        _three(row.flows_per_s),
+        f"{row.peak_mib:,.0f}",
+        per_flow,
+    )
 
 
 def _peers(row: Measurement) -> tuple[str, ...]:
@@ -203,7 +236,7 @@ def _three(value: float) -> str:
     return f"{float(f'{value:.3g}'):,.{0 if value >= 100 else 1}f}"
 
 
-# --- our side -------------------------------------------------------------------------------------------------------
+# --- our side -------------------------------------------------------------------------------------
 
 
 def _own_run(case: str) -> dict:
@@ -222,7 +255,10 @@ def work_of(case: str) -> w.Work:
 
 def _inside(case: str) -> dict:
     work = work_of(case)
-    completion_times(capacity=[1.0], path_offsets=[0, 1], path_links=[0], size=[1.0], core="compiled")  # load the core
+    # load the core
+    completion_times(
+        capacity=[1.0], path_offsets=[0, 1], path_links=[0], size=[1.0], core="compiled"
+    )
     before = _resident_bytes()
     times, grown = [], 0
     while sum(times) + 0.05 * len(times) < 1.0:  # small ones several times
@@ -239,17 +275,36 @@ def _inside(case: str) -> dict:
         raise RFabricError(f"{case}: {np.isinf(finish).sum()} flows never finish")
     cpu_s = median(times)
     return {
-        "case": case, "work": work.name, "links": len(work.capacity), "flows": work.flows, "cpu_s": cpu_s,
-        "flows_per_s": work.flows / cpu_s, "peak_mib": _peak_mib(), "bytes_per_flow": grown / work.flows,
-        "visits_per_flow": visits / work.flows, "makespan_s": float(finish.max()),
-    }  # fmt: skip
+        "case": case,
+        "work": work.name,
+        "links": len(work.capacity),
+        "flows": work.flows,
+        "cpu_s": cpu_s,
+        "flows_per_s": work.flows / cpu_s,
+        "peak_mib": _peak_mib(),
+        "bytes_per_flow": grown / work.flows,
+        "visits_per_flow": visits / work.flows,
+        "makespan_s": float(finish.max()),
+    }
 
 
 def _step(case: str, scratch: Path) -> dict:
     """A whole RL step as the user gets it: recipe, lowering, rewires, simulation, run folder."""
-    words = ["simulate", "--topo", "rfabric", "--traffic", STEPS[case], "--out", str(scratch / case), "--json", "-q"]
+    words = [
+        "simulate",
+        "--topo",
+        "rfabric",
+        "--traffic",
+        STEPS[case],
+        "--out",
+        str(scratch / case),
+        "--json",
+        "-q",
+    ]
     with (scratch / "step.json").open("w+") as out, (scratch / "step.err").open("w+") as err:
-        process = subprocess.Popen([sys.executable, "-m", "rfabric", *words], stdout=out, stderr=err)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "rfabric", *words], stdout=out, stderr=err
+        )
         try:
             _, status, used = os.wait4(process.pid, 0)
         except BaseException:
@@ -265,9 +320,14 @@ def _step(case: str, scratch: Path) -> dict:
         flows = sum(1 for _ in lines) - 2
     cpu_s = used.ru_utime + used.ru_stime
     return {
-        "case": case, "work": f"rfabric simulate --topo rfabric --traffic {STEPS[case]}", "flows": flows, "cpu_s": cpu_s,
-        "flows_per_s": flows / cpu_s, "peak_mib": used.ru_maxrss / 1024, "makespan_s": summary["runs"][0]["step_s"],
-    }  # fmt: skip
+        "case": case,
+        "work": (f"rfabric simulate --topo rfabric --traffic {STEPS[case]}"),
+        "flows": flows,
+        "cpu_s": cpu_s,
+        "flows_per_s": flows / cpu_s,
+        "peak_mib": used.ru_maxrss / 1024,
+        "makespan_s": summary["runs"][0]["step_s"],
+    }
 
 
 def _resident_bytes() -> int:
@@ -279,7 +339,7 @@ def _peak_mib() -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
-# --- the peer -------------------------------------------------------------------------------------------------------
+# --- the peer -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -300,16 +360,30 @@ def build_peer(folder: Path) -> Peer | None:
     version = header.read_text().split('SIMGRID_VERSION_STRING "SimGrid version ')[1].split('"')[0]
     program = folder / "peer"
     command = [
-        *compiler(), "-std=c++17", "-O3", f"-I{prefix}/include", str(Path(__file__).with_name("peer.cpp")),
-        "-o", str(program), f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", "-lsimgrid",
-    ]  # fmt: skip
+        *compiler(),
+        "-std=c++17",
+        "-O3",
+        f"-I{prefix}/include",
+        str(Path(__file__).with_name("peer.cpp")),
+        "-o",
+        str(program),
+        f"-L{prefix}/lib",
+        f"-Wl,-rpath,{prefix}/lib",
+        "-lsimgrid",
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        raise RFabricError(f"the SimGrid driver does not compile against {prefix}:\n{done.stderr[-2000:]}")
-    return Peer(program, f"SimGrid {version}", EXACT if int(version.split(".")[0]) >= 4 else EXACT_BEFORE_4)
+        raise RFabricError(
+            f"the SimGrid driver does not compile against {prefix}:\n{done.stderr[-2000:]}"
+        )
+    return Peer(
+        program, f"SimGrid {version}", EXACT if int(version.split(".")[0]) >= 4 else EXACT_BEFORE_4
+    )
 
 
-def _peer_run(peer: Peer, case: str, own_s: float, patience_s: float, scratch: Path, progress: Progress) -> dict:
+def _peer_run(
+    peer: Peer, case: str, own_s: float, patience_s: float, scratch: Path, progress: Progress
+) -> dict:
     work, file = work_of(case), scratch / "peer.work"
     work.columns["size"] = np.rint(work.columns["size"])  # SimGrid's sizes are whole bytes
     write_work(work, file)
@@ -320,7 +394,12 @@ def _peer_run(peer: Peer, case: str, own_s: float, patience_s: float, scratch: P
         limit = min(
             limit, math.ceil(taken[mode] or limit)
         )  # the better one is wanted: no mode runs longer than the other
-    found = {"peer": peer.name, "patience_s": patience_s, "lazy_s": taken["Lazy"], "full_s": taken["Full"]}
+    found = {
+        "peer": peer.name,
+        "patience_s": patience_s,
+        "lazy_s": taken["Lazy"],
+        "full_s": taken["Full"],
+    }
     ended = {mode: seconds for mode, seconds in taken.items() if seconds is not None}
     if not ended:
         return found | {"ratio": patience_s / own_s, "at_least": True}
@@ -340,10 +419,18 @@ def _peer_run(peer: Peer, case: str, own_s: float, patience_s: float, scratch: P
 def peer_time(
     peer: Peer, file: Path, flows: int, mode: str, patience_s: float, exact: tuple[str, ...] = ()
 ) -> tuple[float | None, np.ndarray | None]:
-    """CPU seconds of the simulation and the finish times; (None, None) when patience, in CPU seconds, ran out."""
+    """CPU seconds of the simulation and the finish times; (None, None) when patience, in CPU
+    seconds, ran out.
+    """
     out = file.with_suffix(".times")
     options = ["network/model:CM02", "network/crosstraffic:0", f"network/optim:{mode}", *exact]
-    command = [str(peer.program), str(file), str(out), f"{patience_s:g}", *[f"--cfg={o}" for o in options]]
+    command = [
+        str(peer.program),
+        str(file),
+        str(out),
+        f"{patience_s:g}",
+        *[f"--cfg={o}" for o in options],
+    ]
     done = subprocess.run([*command, "--log=root.thresh:error"], capture_output=True, text=True)
     if done.returncode == -signal.SIGXCPU:
         return None, None
@@ -351,7 +438,9 @@ def peer_time(
         raise RFabricError(f"{peer.name} failed on {file.name}:\n{done.stderr.strip()[-2000:]}")
     times = np.fromfile(out)
     if len(times) != flows or (times < 0).any():
-        raise RFabricError(f"{peer.name} left {np.sum(times < 0)} of {flows} flows unfinished on {file.name}")
+        raise RFabricError(
+            f"{peer.name} left {np.sum(times < 0)} of {flows} flows unfinished on {file.name}"
+        )
     return float(done.stdout), times
 
 

@@ -24,8 +24,14 @@ WAYS = Path(__file__).with_name("ways.cpp")
 
 BASE = ("-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-Wall", "-Wextra")
 FAST = ("-O3", "-DNDEBUG")
-CHECKED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-D_GLIBCXX_ASSERTIONS",
-           "-D_GLIBCXX_SANITIZE_VECTOR")  # fmt: skip
+CHECKED = (
+    "-O1",
+    "-g",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-D_GLIBCXX_ASSERTIONS",
+    "-D_GLIBCXX_SANITIZE_VECTOR",
+)
 
 
 def build(output: Path = LIBRARY, sanitize: bool = False) -> Path:
@@ -63,7 +69,9 @@ def compiler() -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     """Build as the words of the command say; exit code 2 where that fails."""
     parser = argparse.ArgumentParser(prog="python -m rfabric.simulate.build", description=__doc__)
-    parser.add_argument("--sanitize", action="store_true", help="address and undefined-behaviour checks, slow")
+    parser.add_argument(
+        "--sanitize", action="store_true", help=("address and undefined-behaviour checks, slow")
+    )
     parser.add_argument("--output", type=Path, default=LIBRARY)
     options = parser.parse_args(argv)
     try:

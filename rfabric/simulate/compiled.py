@@ -1,4 +1,6 @@
-"""The compiled core (`core.cpp`) behind the engine's interface, through ctypes: arrays in, arrays out."""
+"""The compiled core (`core.cpp`) behind the engine's interface, through ctypes: arrays in, arrays
+out.
+"""
 
 import ctypes
 from functools import cache
@@ -73,16 +75,25 @@ class CompiledEngine:
 
     def add(self, batch: Batch) -> None:
         columns = (
-            batch.path_offsets, batch.path_links, batch.size, batch.start, batch.after_offsets, batch.after,
-            batch.gap, batch.latency, batch.weight,
-        )  # fmt: skip
+            batch.path_offsets,
+            batch.path_links,
+            batch.size,
+            batch.start,
+            batch.after_offsets,
+            batch.after,
+            batch.gap,
+            batch.latency,
+            batch.weight,
+        )
         _done(self._core.rf_add(self._handle, len(batch), *map(_at, columns)))
 
     def watch(self, flows: np.ndarray) -> None:
         _done(self._core.rf_watch(self._handle, len(flows), _at(flows)))
 
     def run(self, until: float, breath=None) -> np.ndarray:
-        """Events, as the reference gives them; `breath()` is called now and then, and Ctrl-C is heard."""
+        """Events, as the reference gives them; `breath()` is called now and then, and Ctrl-C is
+        heard.
+        """
         while _done(self._core.rf_run(self._handle, until)) == BREATHES:
             if breath:
                 breath()
@@ -98,7 +109,11 @@ class CompiledEngine:
         _done(self._core.rf_set_capacity(self._handle, len(links), _at(links), _at(bps)))
 
     def reroute(self, flows: np.ndarray, path_offsets: np.ndarray, path_links: np.ndarray) -> None:
-        _done(self._core.rf_reroute(self._handle, len(flows), _at(flows), _at(path_offsets), _at(path_links)))
+        _done(
+            self._core.rf_reroute(
+                self._handle, len(flows), _at(flows), _at(path_offsets), _at(path_links)
+            )
+        )
 
     def active(self) -> np.ndarray:
         flows = np.empty(_done(self._core.rf_active(self._handle, None)), np.int32)
@@ -131,7 +146,9 @@ class CompiledEngine:
         return busy
 
     def counters(self) -> dict[str, int]:
-        """How much work the run was: instants, level evaluations and changes, full solves, flow visits, ..."""
+        """How much work the run was: instants, level evaluations and changes, full solves, flow
+        visits, ...
+        """
         out = np.empty(len(COUNTERS), np.int64)
         self._core.rf_counters(self._handle, _at(out))
         return dict(zip(COUNTERS, out.tolist(), strict=True))
@@ -143,5 +160,8 @@ def _at(array: np.ndarray | None) -> int | None:
 
 def _done(code: int) -> int:
     if code == NO_MEMORY:
-        raise MemoryError("the flow engine ran out of memory: simulate fewer flows at once, or fold identical ones")
+        raise MemoryError(
+            "the flow engine ran out of memory: simulate fewer flows at once, or "
+            "fold identical ones"
+        )
     return code

@@ -6,13 +6,14 @@
     engine.finish_times()                                                # [1.6, 1.6] s
 
 A flow is a fluid: at every moment it runs at the max-min fair rate of its path. It starts at
-``max(start, max(finish of its after) + gap)`` and its finish is the instant its last byte leaves plus its `latency`.
-A row of size 0 moves nothing and finishes at its start (plus latency): a marker, a barrier, a piece of compute.
-Its path may be empty. `weight` makes one row stand for so many identical flows; `size` is that of one of them.
+``max(start, max(finish of its after) + gap)`` and its finish is the instant its last byte leaves
+plus its `latency`. A row of size 0 moves nothing and finishes at its start (plus latency): a
+marker, a barrier, a piece of compute. Its path may be empty. `weight` makes one row stand for so
+many identical flows; `size` is that of one of them.
 
-Units: bit/s for capacities, bytes for sizes, seconds for times. Ids count from 0 in the order of adding.
-Two implementations share this interface and agree to 1e-9: the compiled core, and a numpy reference that is a few
-hundred times slower and serves where the core was not built.
+Units: bit/s for capacities, bytes for sizes, seconds for times. Ids count from 0 in the order of
+adding. Two implementations share this interface and agree to 1e-9: the compiled core, and a numpy
+reference that is a few hundred times slower and serves where the core was not built.
 """
 
 import logging
@@ -39,14 +40,23 @@ class Deadlock(UserWarning):
 
 
 class Engine:
-    """Flows on directed links, event by event; between two runs the network and the flows may change.
+    """Flows on directed links, event by event; between two runs the network and the flows may
+    change.
 
-    `capacity` in bit/s, one value a directed link; 0 is a dark link. `tolerance`: relative rate changes below it are
-    ignored (0: exact). `core`: "compiled", "reference", or "auto" for the first that is there. `progress(now, finished,
-    known)` is called about ten times a second while a run lasts.
+    `capacity` in bit/s, one value a directed link; 0 is a dark link. `tolerance`: relative rate
+    changes below it are ignored (0: exact). `core`: "compiled", "reference", or "auto" for the
+    first that is there. `progress(now, finished, known)` is called about ten times a second while a
+    run lasts.
     """
 
-    def __init__(self, capacity, *, tolerance: float = 0.0, core: str = "auto", progress: Progress | None = None):
+    def __init__(
+        self,
+        capacity,
+        *,
+        tolerance: float = 0.0,
+        core: str = "auto",
+        progress: Progress | None = None,
+    ):
         checked = inputs.capacities(capacity)
         self.links = len(checked)
         self.flows = 0
@@ -63,58 +73,90 @@ class Engine:
         return float(self._engine.now)
 
     def add(
-        self, *, path_offsets, path_links, size, start=None, after_offsets=None, after=None, gap=None,
-        latency=None, weight=None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        path_offsets,
+        path_links,
+        size,
+        start=None,
+        after_offsets=None,
+        after=None,
+        gap=None,
+        latency=None,
+        weight=None,
+    ) -> None:
         """Add flows: CSR paths (offsets, directed link ids), bytes, and optionally
 
         start          earliest start, s (default 0; a time already past means now)
         after_offsets  CSR: the flows each one waits for, of this batch or an earlier one
         after
-        gap            s between the last finish among `after` and the start; without `after` it means nothing
+        gap            s between the last finish among `after` and the start; without `after` it
+                       means nothing
         latency        s added to the finish
         weight         how many identical flows the row stands for (default 1)
         """
         batch = inputs.batch(
-            first=self.flows, n_links=self.links, path_offsets=path_offsets, path_links=path_links, size=size,
-            start=start, after_offsets=after_offsets, after=after, gap=gap, latency=latency, weight=weight,
-        )  # fmt: skip
+            first=self.flows,
+            n_links=self.links,
+            path_offsets=path_offsets,
+            path_links=path_links,
+            size=size,
+            start=start,
+            after_offsets=after_offsets,
+            after=after,
+            gap=gap,
+            latency=latency,
+            weight=weight,
+        )
         self._engine.add(batch)
         self.flows += len(batch)
 
     def watch(self, flows) -> None:
-        """Let run() stop when one of these becomes ready (all of its `after` finished, its gap not begun) or finishes.
+        """Let run() stop when one of these becomes ready (all of its `after` finished, its gap not
+        begun) or finishes.
 
-        A flow that is ready already, but not started, is reported by the next run. Each kind is reported once.
+        A flow that is ready already, but not started, is reported by the next run. Each kind is
+        reported once.
         """
         self._engine.watch(inputs.ids("flows", flows, self.flows, "flows"))
 
     def run(self, until: float = np.inf) -> np.ndarray:
-        """Advance to `until` (s), or to the end of the first instant with an event of a watched flow.
+        """Advance to `until` (s), or to the end of the first instant with an event of a watched
+        flow.
 
-        Returns the events of that instant as records (time, flow, kind: READY or FINISHED), by flow; none if `until`
-        was reached (`now` is then `until`) or if nothing more can happen (then `now` is the last instant at which
-        something did, or `until` where that is finite).
+        Returns the events of that instant as records (time, flow, kind: READY or FINISHED), by
+        flow; none if `until` was reached (`now` is then `until`) or if nothing more can happen
+        (then `now` is the last instant at which something did, or `until` where that is finite).
         """
         if not until >= self.now:
-            raise RFabricError(f"run(until={until:g}): the time is {self.now:g} s already; time does not go back")
+            raise RFabricError(
+                f"run(until={until:g}): the time is {self.now:g} s already; time does not go back"
+            )
         if self.core == "reference":
             return self._engine.run(float(until))
         return self._engine.run(float(until), self._breathe if self._progress else None)
 
     def set_capacity(self, links, bps) -> None:
-        """From now on these links carry so much, bit/s; 0 makes one dark. Give all links of one rewire in one call."""
+        """From now on these links carry so much, bit/s; 0 makes one dark.
+
+        Give all links of one rewire in one call.
+        """
         links = inputs.ids("links", links, self.links, "links")
         self._capacity[links] = bps = inputs.capacities(bps, len(links))
         self._engine.set_capacity(links, bps)
 
     def reroute(self, flows, path_offsets, path_links) -> None:
-        """From now on these flows take these paths; what is left to send is kept. Finished ones are left alone."""
+        """From now on these flows take these paths; what is left to send is kept.
+
+        Finished ones are left alone.
+        """
         flows = inputs.ids("flows", flows, self.flows, "flows")
         offsets, links = inputs.paths(path_offsets, path_links, self.links, len(flows))
         bare = (np.diff(offsets) == 0) & (self._engine.remaining(flows) > 0)
         if bare.any():
-            raise RFabricError(f"flow {flows[np.argmax(bare)]} has bytes to send: it cannot be given an empty path")
+            raise RFabricError(
+                f"flow {flows[np.argmax(bare)]} has bytes to send: it cannot be given an empty path"
+            )
         self._engine.reroute(flows, offsets, links)
 
     def active(self) -> np.ndarray:
@@ -140,11 +182,13 @@ class Engine:
         return self._engine.link_bytes()
 
     def utilisation(self, edges) -> np.ndarray:
-        """Run on through the times `edges` (s, ascending); how full was each link between one and the next?
+        """Run on through the times `edges` (s, ascending); how full was each link between one and
+        the next?
 
-        Array (len(edges) - 1, links): the mean share of its capacity that a link carried; 0 for a dark one. Watched
-        flows do not stop this run, and what happens to them is not told. A bin costs one look at every flow in flight and
-        every link: nothing beside the many events of a bin, but as much as a tenth of a collective that moves in lockstep.
+        Array (len(edges) - 1, links): the mean share of its capacity that a link carried; 0 for a
+        dark one. Watched flows do not stop this run, and what happens to them is not told. A bin
+        costs one look at every flow in flight and every link: nothing beside the many events of a
+        bin, but as much as a tenth of a collective that moves in lockstep.
         """
         edges = inputs.edges(edges, self.now)
         carried = np.empty((len(edges), self.links))
@@ -160,7 +204,9 @@ class Engine:
         return self._engine.busy_time()
 
     def counters(self) -> dict[str, int]:
-        """Work done inside the compiled core so far (level evaluations, full solves, ...); empty for the reference."""
+        """Work done inside the compiled core so far (level evaluations, full solves, ...); empty
+        for the reference.
+        """
         return self._engine.counters() if self.core == "compiled" else {}
 
     def close(self) -> None:
@@ -177,19 +223,39 @@ engine = Engine
 
 
 def completion_times(
-    *, capacity, path_offsets, path_links, size, start=None, after_offsets=None, after=None, gap=None,
-    latency=None, weight=None, tolerance: float = 0.0, core: str = "auto", progress: Progress | None = None,
-) -> np.ndarray:  # fmt: skip
-    """Finish time of every flow, s; inf, with a Deadlock warning that names them, for flows that can never finish.
+    *,
+    capacity,
+    path_offsets,
+    path_links,
+    size,
+    start=None,
+    after_offsets=None,
+    after=None,
+    gap=None,
+    latency=None,
+    weight=None,
+    tolerance: float = 0.0,
+    core: str = "auto",
+    progress: Progress | None = None,
+) -> np.ndarray:
+    """Finish time of every flow, s; inf, with a Deadlock warning that names them, for flows that
+    can never finish.
 
-    `capacity` is bit/s per directed link, paths are CSR (int64 offsets, int32 links), `size` bytes, `start` s; the
-    other columns are those of `Engine.add`, the options those of `Engine`.
+    `capacity` is bit/s per directed link, paths are CSR (int64 offsets, int32 links), `size` bytes,
+    `start` s; the other columns are those of `Engine.add`, the options those of `Engine`.
     """
     run = Engine(capacity, tolerance=tolerance, core=core, progress=progress)
     run.add(
-        path_offsets=path_offsets, path_links=path_links, size=size, start=start, after_offsets=after_offsets,
-        after=after, gap=gap, latency=latency, weight=weight,
-    )  # fmt: skip
+        path_offsets=path_offsets,
+        path_links=path_links,
+        size=size,
+        start=start,
+        after_offsets=after_offsets,
+        after=after,
+        gap=gap,
+        latency=latency,
+        weight=weight,
+    )
     run.run()
     finish = run.finish_times()
     stuck = deadlock(run)
@@ -224,8 +290,19 @@ def _choose(core: str) -> str:
     missing = f"the compiled core {native.LIBRARY} is missing: run python -m rfabric.simulate.build"
     if core == "compiled":
         raise RFabricError(missing)
-    warnings.warn(f"{missing}; the numpy reference runs instead, hundreds of times slower", stacklevel=4)
+    warnings.warn(
+        (f"{missing}; the numpy reference runs instead, hundreds of times slower"), stacklevel=4
+    )
     return "reference"
 
 
-__all__ = ["EVENTS", "FINISHED", "READY", "Deadlock", "Engine", "completion_times", "deadlock", "engine"]
+__all__ = [
+    "EVENTS",
+    "FINISHED",
+    "READY",
+    "Deadlock",
+    "Engine",
+    "completion_times",
+    "deadlock",
+    "engine",
+]

@@ -1,25 +1,32 @@
-"""How far a folded run may be from one that plays every repetition: seconds of exposed communication, at most.
+"""How far a folded run may be from one that plays every repetition: seconds of exposed
+communication, at most.
 
-A loop that shares no cable with anybody takes as long folded as in full (`Trace.folded`). What differs is competition: a flow that
-meets a turn sent once, long, would have met many short ones with computing between. Max-min fair sharing bounds what two that
-compete take from each other. While a flow f waits behind others, its bottleneck cable carries at most as much of each as of f:
+A loop that shares no cable with anybody takes as long folded as in full (`Trace.folded`). What
+differs is competition: a flow that meets a turn sent once, long, would have met many short ones
+with computing between. Max-min fair sharing bounds what two that compete take from each other.
+While a flow f waits behind others, its bottleneck cable carries at most as much of each as of f:
 
-    f is delayed by others of which n cross one cable with f, with B bytes in all, by at most min(n x bytes of f, B) / rate
+    f is delayed by others of which n cross one cable with f, with B bytes in all, by at most min(n
+    x bytes of f, B) / rate
 
-Rows that start together are one batch, whose competition among itself is the same in both runs; the blocks of
-a loop that fold several repetitions are one too, while a repetition that stands by itself plays as in full. A batch is
-delayed by each other at the busiest cable they share, by all others in turn. So each row's seconds in the full run lie within a
-delay of its seconds in the folded one, and the longest path through the trace, with all delays and with none of what was seen,
-bounds the run from both sides. It is done segment by segment: a row that all others come before or after shifts what follows as a
-whole. Segments in which no loop meets anybody are exact. Who meets whom is read from the run, widened by the delays themselves
-until nobody new is met. No phase of any run is shorter than computing and network cards allow, which bounds the rest.
+Rows that start together are one batch, whose competition among itself is the same in both runs; the
+blocks of a loop that fold several repetitions are one too, while a repetition that stands by itself
+plays as in full. A batch is delayed by each other at the busiest cable they share, by all others in
+turn. So each row's seconds in the full run lie within a delay of its seconds in the folded one, and
+the longest path through the trace, with all delays and with none of what was seen, bounds the run
+from both sides. It is done segment by segment: a row that all others come before or after shifts
+what follows as a whole. Segments in which no loop meets anybody are exact. Who meets whom is read
+from the run, widened by the delays themselves until nobody new is met. No phase of any run is
+shorter than computing and network cards allow, which bounds the rest.
 
-The bound is wide: it takes every meeting as if nothing of it had been seen in the folded run, where flows meet as well and take
-nearly as much from each other. In 22 runs (experts, wide tensors, sharded parameters, pipelines; fat-tree 1:1 and 2:1, rfabric;
-`static`) exposed communication was 1.2 % from playing all at most, but 4.5 % where wide tensors met sharded parameters.
-Where the bound is no less than what is exposed, it says nothing, and the note says so.
+The bound is wide: it takes every meeting as if nothing of it had been seen in the folded run, where
+flows meet as well and take nearly as much from each other. In 22 runs (experts, wide tensors,
+sharded parameters, pipelines; fat-tree 1:1 and 2:1, rfabric; `static`) exposed communication was
+1.2 % from playing all at most, but 4.5 % where wide tensors met sharded parameters. Where the bound
+is no less than what is exposed, it says nothing, and the note says so.
 
-Circuits and ways are taken as they were in the folded run; a policy that decides otherwise, as it sees other times, is beyond it.
+Circuits and ways are taken as they were in the folded run; a policy that decides otherwise, as it
+sees other times, is beyond it.
 """
 
 from dataclasses import dataclass
@@ -42,7 +49,8 @@ class _TooMany(Exception):
 
 
 def error_bound(result: Result, routing: Routing) -> dict[PhaseKey, float] | None:
-    """s by which exposed communication of each phase may differ from playing all; phases that cannot differ are left out.
+    """s by which exposed communication of each phase may differ from playing all; phases that
+    cannot differ are left out.
 
     None where more than MOST_PAIRS batches meet: the bound is not known.
     """
@@ -57,7 +65,9 @@ def folding_of(result: Result, routing: Routing) -> Folding:
     looped = result.trace.origin.looped
     loops, kinds = looped.loops, looped.communication()
     names = dict.fromkeys(
-        f"{phase} {label}".strip() for (_, phase, label), rows in kinds.items() if looped.loop[rows].max() >= 0
+        f"{phase} {label}".strip()
+        for (_, phase, label), rows in kinds.items()
+        if looped.loop[rows].max() >= 0
     )
     collectives = sum(len(loop.between) for loop in loops)
     repetitions = sum(loop.repeat * len(loop.between) for loop in loops)
@@ -73,7 +83,10 @@ def _bound(result: Result, routing: Routing) -> dict[PhaseKey, float]:
         delay = wider
         sides = [trace.times(seconds + sign * delay) for sign in (-1.0, 1.0)]
     floors = phase_floors(result.fabric, trace)
-    off = (_off(result, segments, trace.rows(key), delay, *sides, floors[key]) for key in trace.phase_keys)
+    off = (
+        _off(result, segments, trace.rows(key), delay, *sides, floors[key])
+        for key in trace.phase_keys
+    )
     return {key: most for key, most in zip(trace.phase_keys, off, strict=True) if most > 0}
 
 
@@ -82,9 +95,16 @@ def _begin(trace: Trace, ready: np.ndarray) -> np.ndarray:
 
 
 def _off(
-    result: Result, segments: "_Segments", rows: np.ndarray, delay: np.ndarray, early: Times, late: Times, floor: float
-) -> float:  # fmt: skip
-    """s by which the phase of `rows` may be longer or shorter, where rows are ready and done between `early` and `late`.
+    result: Result,
+    segments: "_Segments",
+    rows: np.ndarray,
+    delay: np.ndarray,
+    early: Times,
+    late: Times,
+    floor: float,
+) -> float:
+    """s by which the phase of `rows` may be longer or shorter, where rows are ready and done
+    between `early` and `late`.
 
     floor: s that it takes at least in any run.
     """
@@ -92,7 +112,9 @@ def _off(
     if not delay[(segments.of_row >= segment.min()) & (segments.of_row <= segment.max())].any():
         return 0.0
     first = rows[segment == segment.min()]
-    since = [(ready[first].min() - segments.begin(done)[segment.min()]) for ready, done in (early, late)]
+    since = [
+        (ready[first].min() - segments.begin(done)[segment.min()]) for ready, done in (early, late)
+    ]
     until = [(done[rows].max() - segments.begin(done)[segment.min()]) for _, done in (early, late)]
     took = result.finish[rows].max() - result.ready[rows].min()
     return float(max(until[1] - since[0] - took, took - max(until[0] - since[1], floor)))
@@ -139,7 +161,8 @@ class _Segments:
 
 @dataclass(frozen=True, eq=False)
 class _Meetings:
-    """Pairs of batches that share a cable: batch `one` is delayed by `other` for `seconds`, where they meet.
+    """Pairs of batches that share a cable: batch `one` is delayed by `other` for `seconds`, where
+    they meet.
 
     segment: of each batch; batch: of each row, -1 where it sends nothing; spans: as in
     `trace.Origin`, of the first batches.
@@ -155,13 +178,17 @@ class _Meetings:
     seconds: np.ndarray
 
     def delays(self, early: Times, late: Times) -> np.ndarray:
-        """s that each row may be off, where rows are ready and done between these times; a loop as a whole, at its end."""
+        """s that each row may be off, where rows are ready and done between these times; a loop as
+        a whole, at its end.
+        """
         first, last = self._first(*early), self._last(late[1])
         meet = (first[self.one] < last[self.other]) & (first[self.other] < last[self.one])
         one, other, seconds = self.one[meet], self.other[meet], self.seconds[meet]
         folded = np.zeros(len(self.segments.cuts) + 1, bool)
         folded[self.segment[one[(one < len(self.spans)) | (other < len(self.spans))]]] = True
-        delay = np.bincount(one, seconds, minlength=len(self.segment) + 1) * np.append(folded[self.segment], False)
+        delay = np.bincount(one, seconds, minlength=len(self.segment) + 1) * np.append(
+            folded[self.segment], False
+        )
         found = np.where(self.batch >= len(self.spans), delay[self.batch], 0.0)
         found[self.spans[:, 1]] = delay[: len(self.spans)]
         return found
@@ -189,72 +216,109 @@ def _meetings(result: Result, routing: Routing, segments: _Segments) -> _Meeting
     segment = np.zeros(int(batch.max(initial=-1)) + 1, np.int64)
     segment[batch[batch >= 0]] = segments.of_row[batch >= 0]
     each, with_loops = (
-        np.bincount(some, minlength=len(segments.cuts) + 1) for some in (segment, segment[: len(spans)])
+        np.bincount(some, minlength=len(segments.cuts) + 1)
+        for some in (segment, segment[: len(spans)])
     )
     rows = np.flatnonzero((batch >= 0) & ((each > 1) & (with_loops > 0))[segments.of_row])
     rates = np.repeat([link.rate for link in result.fabric.links], 2)
-    one, other, seconds = _taken(trace, batch, segment, len(spans), *_crossed(result, routing, rows), rates)
+    one, other, seconds = _taken(
+        trace, batch, segment, len(spans), *_crossed(result, routing, rows), rates
+    )
     return _Meetings(trace, segments, batch, segment, spans, one, other, seconds)
 
 
 def _batches(trace: Trace) -> np.ndarray:
-    """The batch of each row that sends, -1 of others: the folded part of its loop, or rows that wait for the same."""
+    """The batch of each row that sends, -1 of others: the folded part of its loop, or rows that
+    wait for the same.
+    """
     batch = np.where(trace.size > 0, trace.origin.folded, -1)
     alone = np.flatnonzero((trace.size > 0) & (batch < 0))
-    sums = np.concatenate(([np.uint64(0)], np.cumsum(mixed(trace.after.astype(np.uint64)), dtype=np.uint64)))
+    sums = np.concatenate(
+        ([np.uint64(0)], np.cumsum(mixed(trace.after.astype(np.uint64)), dtype=np.uint64))
+    )
     waits = sums[trace.after_offsets[1:]] - sums[trace.after_offsets[:-1]]
-    alike = mixed(waits[alone] ^ mixed(trace.start[alone].view(np.uint64) ^ mixed(trace.gap[alone].view(np.uint64))))
+    alike = mixed(
+        waits[alone]
+        ^ mixed(trace.start[alone].view(np.uint64) ^ mixed(trace.gap[alone].view(np.uint64)))
+    )
     batch[alone] = len(trace.origin.spans) + np.unique(alike, return_inverse=True)[1]
     return batch
 
 
-def _crossed(result: Result, routing: Routing, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(row, directed link, share of its bytes there) of the ways of `rows`, by the circuits in force as each began."""
+def _crossed(
+    result: Result, routing: Routing, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(row, directed link, share of its bytes there) of the ways of `rows`, by the circuits in
+    force as each began.
+    """
     pairs = Pairs(result.fabric, result.trace, routing)
-    epoch = np.searchsorted([time for time, _ in result.epochs[1:]], result.start[rows], side="right")
+    epoch = np.searchsorted(
+        [time for time, _ in result.epochs[1:]], result.start[rows], side="right"
+    )
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
     for number in np.unique(epoch).tolist():
         mine = rows[epoch == number]
         counts, sent = pairs.parts(mine)
         offsets, links = PairWays(result.fabric, pairs, result.epochs[number][1], routing).of(mine)
         hops = np.diff(offsets)
-        lit = links < 2 * len(result.fabric.links)  # else no way as it began: it meets nobody until circuits lead on
+        # else no way as it began: it meets nobody until circuits lead on
+        lit = links < 2 * len(result.fabric.links)
         row, share = np.repeat(np.repeat(mine, counts), hops), np.repeat(pairs.share[sent], hops)
         found.append((row[lit], links[lit], share[lit]))
     row, link, share = map(np.concatenate, zip(*found, strict=True))
     return (row, link, share) if routing.scheme != SPLIT else _together(row, link, share)
 
 
-def _together(row: np.ndarray, link: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _together(
+    row: np.ndarray, link: np.ndarray, share: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Parts of one row on one link as one, their shares added up."""
     order = np.lexsort((link, row))
     first = np.flatnonzero(begins(row[order], link[order]))
-    return row[order][first], link[order][first], np.add.reduceat(share[order], first) if len(first) else share
+    return (
+        row[order][first],
+        link[order][first],
+        np.add.reduceat(share[order], first) if len(first) else share,
+    )
 
 
 def _taken(
-    trace: Trace, batch: np.ndarray, segment: np.ndarray, loops: int, row: np.ndarray, link: np.ndarray, share: np.ndarray,
+    trace: Trace,
+    batch: np.ndarray,
+    segment: np.ndarray,
+    loops: int,
+    row: np.ndarray,
+    link: np.ndarray,
+    share: np.ndarray,
     rates: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(one, other, seconds): what batch `other` takes from batch `one` at the busiest link of both.
 
-    A row of which a share is on a link counts there as so much of a flow: what shares a cable does so by weight.
+    A row of which a share is on a link counts there as so much of a flow: what shares a cable does
+    so by weight.
     """
     batches = len(segment)
     place = segment[batch[row]] * len(rates) + link  # links of one segment
     keys, which = np.unique(place * batches + batch[row], return_inverse=True)
     place, own = keys // batches, keys % batches
     sizes = trace.size[row]
-    count, load, most = np.bincount(which, share), np.bincount(which, share * sizes), np.zeros(len(own))
+    count, load, most = (
+        np.bincount(which, share),
+        np.bincount(which, share * sizes),
+        np.zeros(len(own)),
+    )
     np.maximum.at(most, which, sizes)
-    most = np.where(own < loops, np.bincount(which, sizes), most)  # what waits in a loop is all of it, turn by turn
+    # what waits in a loop is all of it, turn by turn
+    most = np.where(own < loops, np.bincount(which, sizes), most)
     first, many = np.unique(place, return_index=True, return_counts=True)[1:]
     if (many**2).sum() > MOST_PAIRS:
         raise _TooMany
     partners = np.repeat(many, many)
     a, b = np.repeat(np.arange(len(own)), partners), spread(np.repeat(first, many), partners)
     a, b = (side[own[a] != own[b]] for side in (a, b))
-    seconds = transfer_seconds(np.minimum(count[b] * most[a], load[b]), rates[place[a] % len(rates)])
+    seconds = transfer_seconds(
+        np.minimum(count[b] * most[a], load[b]), rates[place[a] % len(rates)]
+    )
     pairs, which = np.unique(own[a] * batches + own[b], return_inverse=True)
     worst = np.zeros(len(pairs))
     np.maximum.at(worst, which, seconds)

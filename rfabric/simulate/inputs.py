@@ -1,8 +1,10 @@
-"""What the flow engine accepts: every check of its input, in one place, before either implementation is entered.
+"""What the flow engine accepts: every check of its input, in one place, before either
+implementation is entered.
 
-The compiled core trusts its arrays: an index that passed here is in range, a size is a finite number of bytes, the
-dependencies end. So each function takes what a user gave, and returns contiguous arrays of the one right dtype, or
-raises an ``RFabricError`` naming the argument, the index and the value.
+The compiled core trusts its arrays: an index that passed here is in range, a size is a finite
+number of bytes, the dependencies end. So each function takes what a user gave, and returns
+contiguous arrays of the one right dtype, or raises an ``RFabricError`` naming the argument, the
+index and the value.
 """
 
 from dataclasses import dataclass
@@ -16,7 +18,9 @@ LONGEST_PATH = 1024  # the compiled core keeps room for the longest path beside 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Flows that may be handed to an engine: checked columns, one row a flow (SI units, bytes, CSR for ragged ones)."""
+    """Flows that may be handed to an engine: checked columns, one row a flow (SI units, bytes, CSR
+    for ragged ones).
+    """
 
     path_offsets: np.ndarray  # int64[n+1]
     path_links: np.ndarray  # int32
@@ -51,7 +55,9 @@ def edges(values, now: float) -> np.ndarray:
     down = np.flatnonzero(edges[1:] <= edges[:-1])
     if len(down):
         i = int(down[0]) + 1
-        raise RFabricError(f"edges[{i}] is {edges[i]:g} after {edges[i - 1]:g}: edges of bins must ascend")
+        raise RFabricError(
+            f"edges[{i}] is {edges[i]:g} after {edges[i - 1]:g}: edges of bins must ascend"
+        )
     return edges
 
 
@@ -70,7 +76,8 @@ def paths(offsets, links, n_links: int, n: int | None = None) -> tuple[np.ndarra
     long = np.flatnonzero(np.diff(offsets) > LONGEST_PATH)
     if len(long):
         raise RFabricError(
-            f"the path of flow {long[0]} has {np.diff(offsets)[long[0]]} links: the limit is {LONGEST_PATH}"
+            f"the path of flow {long[0]} has {np.diff(offsets)[long[0]]} links: the limit is "
+            f"{LONGEST_PATH}"
         )
     links = np.ascontiguousarray(links, np.int32)
     _no_link_twice(offsets, links)
@@ -78,17 +85,32 @@ def paths(offsets, links, n_links: int, n: int | None = None) -> tuple[np.ndarra
 
 
 def batch(
-    *, first: int, n_links: int, path_offsets, path_links, size, start=None, after_offsets=None, after=None,
-    gap=None, latency=None, weight=None,
-) -> Batch:  # fmt: skip
-    """The flows of one `add`: ids `first`, `first` + 1, ...; `after` may name these and all earlier ones."""
+    *,
+    first: int,
+    n_links: int,
+    path_offsets,
+    path_links,
+    size,
+    start=None,
+    after_offsets=None,
+    after=None,
+    gap=None,
+    latency=None,
+    weight=None,
+) -> Batch:
+    """The flows of one `add`: ids `first`, `first` + 1, ...; `after` may name these and all earlier
+    ones.
+    """
     size = _numbers("size", size, None, minimum=0.0)
     n = len(size)
     path_offsets, path_links = paths(path_offsets, path_links, n_links, n)
     bare = np.flatnonzero((np.diff(path_offsets) == 0) & (size > 0))
     if len(bare):
         f = bare[0]
-        raise RFabricError(f"flow {f} has size {size[f]:g} B and an empty path: give it links, or size 0 (a marker)")
+        raise RFabricError(
+            f"flow {f} has size {size[f]:g} B and an empty path: give it links, "
+            "or size 0 (a marker)"
+        )
     start = np.zeros(n) if start is None else _numbers("start", start, n, minimum=None)
     if (after is None) != (after_offsets is None):
         raise RFabricError("after and after_offsets go together: give both or neither")
@@ -99,20 +121,29 @@ def batch(
         after = np.ascontiguousarray(after, np.int32)
         _no_cycle(first, after_offsets, after)
     if first + n >= 2**31 - 1:
-        raise RFabricError(f"{first + n} flows in one engine: the limit is {2**31 - 2}; split the trace")
+        raise RFabricError(
+            f"{first + n} flows in one engine: the limit is {2**31 - 2}; split the trace"
+        )
     return Batch(
-        path_offsets, path_links, size, start, after_offsets, after,
+        path_offsets,
+        path_links,
+        size,
+        start,
+        after_offsets,
+        after,
         None if gap is None else _numbers("gap", gap, n, minimum=0.0),
         None if latency is None else _numbers("latency", latency, n, minimum=0.0),
         None if weight is None else _weights(weight, n),
-    )  # fmt: skip
+    )
 
 
 def _weights(weight, n: int) -> np.ndarray:
     weight = _numbers("weight", weight, n, minimum=0.0)
     zero = np.flatnonzero(weight == 0)
     if len(zero):
-        raise RFabricError(f"weight[{zero[0]}] is 0: a row stands for at least one flow; leave it out instead")
+        raise RFabricError(
+            f"weight[{zero[0]}] is 0: a row stands for at least one flow; leave it out instead"
+        )
     return weight
 
 
@@ -123,7 +154,9 @@ def _numbers(name: str, values, n: int | None, minimum: float | None) -> np.ndar
     if n is not None and array.ndim == 0:
         array = np.full(n, array)
     if array.ndim != 1:
-        raise RFabricError(f"{name} has {array.ndim} dimensions: one is needed, a value for each row")
+        raise RFabricError(
+            f"{name} has {array.ndim} dimensions: one is needed, a value for each row"
+        )
     if n is not None and len(array) != n:
         raise RFabricError(f"{name} has {len(array)} values for {n} rows: one each is needed")
     array = np.ascontiguousarray(array, np.float64)
@@ -142,7 +175,9 @@ def _integers(name: str, values) -> np.ndarray:
     if array.size == 0:
         return np.zeros(0, np.int64)
     if array.dtype.kind not in "iu":
-        raise RFabricError(f"{name} has dtype {array.dtype}: whole numbers are needed (int32 or int64)")
+        raise RFabricError(
+            f"{name} has dtype {array.dtype}: whole numbers are needed (int32 or int64)"
+        )
     return array
 
 
@@ -156,15 +191,24 @@ def _array(name: str, values) -> np.ndarray:
 def _offsets(name: str, values, end: int, n: int | None) -> np.ndarray:
     offsets = np.ascontiguousarray(_integers(name, values).ravel(), np.int64)
     if n is not None and len(offsets) != n + 1:
-        raise RFabricError(f"{name} has {len(offsets)} values for {n} rows: {n + 1} are needed (CSR)")
+        raise RFabricError(
+            f"{name} has {len(offsets)} values for {n} rows: {n + 1} are needed (CSR)"
+        )
     if not len(offsets) or offsets[0] != 0:
-        raise RFabricError(f"{name}[0] is {offsets[0] if len(offsets) else 'missing'}: CSR offsets begin with 0")
+        raise RFabricError(
+            f"{name}[0] is {offsets[0] if len(offsets) else 'missing'}: CSR offsets begin with 0"
+        )
     down = np.flatnonzero(offsets[1:] < offsets[:-1])
     if len(down):
         i = int(down[0]) + 1
-        raise RFabricError(f"{name}[{i}] is {offsets[i]} after {offsets[i - 1]}: CSR offsets must ascend")
+        raise RFabricError(
+            f"{name}[{i}] is {offsets[i]} after {offsets[i - 1]}: CSR offsets must ascend"
+        )
     if offsets[-1] != end:
-        raise RFabricError(f"{name}[{len(offsets) - 1}] is {offsets[-1]}: the last offset must be {end}, the length")
+        raise RFabricError(
+            f"{name}[{len(offsets) - 1}] is {offsets[-1]}: the last offset must "
+            f"be {end}, the length"
+        )
     return offsets
 
 
@@ -196,11 +240,16 @@ def _no_link_twice(offsets: np.ndarray, links: np.ndarray) -> None:
 def _refuse_twice(rows: np.ndarray, links: np.ndarray, same: np.ndarray) -> None:
     if same.any():
         row, hop = np.argwhere(same)[0]
-        raise RFabricError(f"the path of flow {rows[row]} crosses link {links[row, hop]} twice: remove the loop")
+        raise RFabricError(
+            f"the path of flow {rows[row]} crosses link {links[row, hop]} twice: remove the loop"
+        )
 
 
 def _no_cycle(first: int, offsets: np.ndarray, after: np.ndarray) -> None:
-    """Refuse flows that wait for themselves. Earlier batches cannot wait for this one, so only its own ids count."""
+    """Refuse flows that wait for themselves.
+
+    Earlier batches cannot wait for this one, so only its own ids count.
+    """
     n = len(offsets) - 1
     owner = np.repeat(np.arange(first, first + n, dtype=np.int32), np.diff(offsets))
     if (after < owner).all():
@@ -220,11 +269,16 @@ def _no_cycle(first: int, offsets: np.ndarray, after: np.ndarray) -> None:
                 stack.append(follower)
                 left -= 1
     if left:
-        raise RFabricError(f"flows wait for each other in a circle: {_name_cycle(first, owner, before, waits)}")
+        raise RFabricError(
+            f"flows wait for each other in a circle: {_name_cycle(first, owner, before, waits)}"
+        )
 
 
 def _name_cycle(first: int, owner: np.ndarray, before: np.ndarray, waits: np.ndarray) -> str:
-    """One cycle as text, e.g. "3 after 5 after 3": walk back along blocked flows until one repeats."""
+    """One cycle as text, e.g.
+
+    "3 after 5 after 3": walk back along blocked flows until one repeats.
+    """
     blocked = waits > 0
     keep = blocked[owner] & blocked[before]
     cause = dict(zip(owner[keep].tolist(), before[keep].tolist(), strict=True))

@@ -31,8 +31,12 @@ def idle_engine(
     return PartedEngine(engine, counts, share)
 
 
-def load(engine: Engine | PartedEngine, fabric: Fabric, trace: Trace, pairs: Pairs, ways: PairWays) -> None:
-    """Hand all rows to the engine; those that send go by `ways` and wait for their cables' delay."""
+def load(
+    engine: Engine | PartedEngine, fabric: Fabric, trace: Trace, pairs: Pairs, ways: PairWays
+) -> None:
+    """Hand all rows to the engine; those that send go by `ways` and wait for their cables'
+    delay.
+    """
     sends = np.flatnonzero(trace.size > 0)
     ends, links = ways.of(sends)
     delay = np.append(np.repeat([k.delay for k in fabric.links], 2), 0.0)
@@ -44,7 +48,12 @@ def load(engine: Engine | PartedEngine, fabric: Fabric, trace: Trace, pairs: Pai
         latency *= trace.origin.times[row]
     alone = np.diff(trace.after_offsets) == 0  # the engine counts a gap from what a row waits for
     engine.add(
-        path_offsets=offsets_of(counts), path_links=links, size=trace.size.astype(float),
-        start=trace.start + np.where(alone, trace.gap, 0.0), after_offsets=trace.after_offsets,
-        after=trace.after, gap=trace.gap, latency=latency,
-    )  # fmt: skip
+        path_offsets=offsets_of(counts),
+        path_links=links,
+        size=trace.size.astype(float),
+        start=trace.start + np.where(alone, trace.gap, 0.0),
+        after_offsets=trace.after_offsets,
+        after=trace.after,
+        gap=trace.gap,
+        latency=latency,
+    )

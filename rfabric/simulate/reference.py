@@ -1,7 +1,7 @@
 """Max-min fair sharing in plain numpy: slow, and short enough to be seen to be right.
 
-It is the oracle of the tests, and what runs (with a loud warning) where the compiled core is missing. Rates are
-solved anew, for all flows, at every instant at which anything changes:
+It is the oracle of the tests, and what runs (with a loud warning) where the compiled core is
+missing. Rates are solved anew, for all flows, at every instant at which anything changes:
 
     raise all rates together until a link is full; its flows keep that rate; go on with the others.
 
@@ -19,7 +19,9 @@ EVENTS = np.dtype([("time", "f8"), ("flow", "i8"), ("kind", "i1")])
 
 
 def max_min_rates(capacity, path_offsets, path_links, weight=None) -> np.ndarray:
-    """Max-min fair rate of each flow, in the unit of `capacity`; a weight w stands for w identical flows."""
+    """Max-min fair rate of each flow, in the unit of `capacity`; a weight w stands for w identical
+    flows.
+    """
     n = len(path_offsets) - 1
     weight = np.ones(n) if weight is None else weight
     owner = np.repeat(np.arange(n), np.diff(path_offsets))
@@ -40,7 +42,9 @@ def max_min_rates(capacity, path_offsets, path_links, weight=None) -> np.ndarray
 
 
 class ReferenceEngine:
-    """The engine's interface (see `rfabric.simulate.flows.Engine`), without its checks, in numpy."""
+    """The engine's interface (see `rfabric.simulate.flows.Engine`), without its checks, in
+    numpy.
+    """
 
     def __init__(self, capacity: np.ndarray, tolerance: float = 0.0):
         self.capacity = capacity.copy()  # bit/s
@@ -50,7 +54,9 @@ class ReferenceEngine:
         self.watched: set[tuple[int, int]] = set()
         self.stale = True  # rates must be solved before time may pass
         empty = np.zeros(0)
-        self.size, self.earliest, self.gap, self.latency, self.weight = (empty.copy() for _ in range(5))
+        self.size, self.earliest, self.gap, self.latency, self.weight = (
+            empty.copy() for _ in range(5)
+        )
         self.left, self.rate = empty.copy(), empty.copy()  # bytes, bit/s
         self.start, self.finish, self.ready = empty.copy(), empty.copy(), empty.copy()
         self.state = np.zeros(0, np.int8)
@@ -62,14 +68,22 @@ class ReferenceEngine:
         zero = np.zeros(n)
         self.paths += np.split(batch.path_links, batch.path_offsets[1:-1]) if n else []
         none = [np.zeros(0, np.int32)] * n
-        self.after += none if batch.after is None or not n else np.split(batch.after, batch.after_offsets[1:-1])
+        self.after += (
+            none
+            if batch.after is None or not n
+            else np.split(batch.after, batch.after_offsets[1:-1])
+        )
         for name, values in (
             ("size", batch.size), ("left", batch.size), ("earliest", batch.start), ("gap", batch.gap),
             ("latency", batch.latency), ("weight", zero + 1 if batch.weight is None else batch.weight),
             ("rate", zero), ("start", zero + np.nan), ("finish", zero + np.inf), ("ready", zero + np.inf),
             ("state", np.zeros(n, np.int8)),
         ):  # fmt: skip
-            setattr(self, name, np.concatenate([getattr(self, name), zero if values is None else values]))
+            setattr(
+                self,
+                name,
+                np.concatenate([getattr(self, name), zero if values is None else values]),
+            )
 
     def watch(self, flows: np.ndarray) -> None:
         for flow in flows.tolist():
@@ -119,7 +133,9 @@ class ReferenceEngine:
         pass
 
     def _settle(self) -> list[tuple[float, int, int]]:
-        """Let everything happen that is due now, to the last zero-size flow; return what was watched."""
+        """Let everything happen that is due now, to the last zero-size flow; return what was
+        watched.
+        """
         due = self.now * (1 + SAME_INSTANT)
         changed = True
         while changed:
@@ -162,7 +178,9 @@ class ReferenceEngine:
     def _next_event(self) -> float:
         flying = self.active()
         if self.stale:
-            self.rate[flying] = max_min_rates(self.capacity, *self._csr(flying), self.weight[flying])
+            self.rate[flying] = max_min_rates(
+                self.capacity, *self._csr(flying), self.weight[flying]
+            )
             self.stale = False
         moving = flying[self.rate[flying] > 0]
         soonest = [self.now + self.left[moving] * 8 / self.rate[moving]]
@@ -175,12 +193,16 @@ class ReferenceEngine:
         flying, passed = self.active(), time - self.now
         offsets, links = self._csr(flying)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ends = np.where(self.rate[flying] > 0, self.now + self.left[flying] * 8 / self.rate[flying], np.inf)
+            ends = np.where(
+                self.rate[flying] > 0, self.now + self.left[flying] * 8 / self.rate[flying], np.inf
+            )
         landing = ends <= time * (1 + SAME_INSTANT)
         moved = np.where(landing, self.left[flying], self.rate[flying] / 8 * passed)
         self.left[flying] -= moved
         owner = np.repeat(np.arange(len(flying)), np.diff(offsets))
-        self.carried += np.bincount(links, (moved * self.weight[flying])[owner], minlength=len(self.carried))
+        self.carried += np.bincount(
+            links, (moved * self.weight[flying])[owner], minlength=len(self.carried)
+        )
         self.busy[np.unique(links)] += passed
         self.now = time
         for flow in flying[landing].tolist():

@@ -1,4 +1,5 @@
-"""Flow workloads on fat-trees, for benchmarks: columns of `Engine.add`, made by array arithmetic alone.
+"""Flow workloads on fat-trees, for benchmarks: columns of `Engine.add`, made by array arithmetic
+alone.
 
 k-ary fat-tree (Al-Fares et al., SIGCOMM 2008), k^3/4 hosts, six groups of k^3/4 directed links:
 host->edge  edge->host  edge->aggregation  aggregation->edge  aggregation->core  core->aggregation
@@ -8,12 +9,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-# Web-search flow sizes (bytes, cumulative probability): Alizadeh et al., "pFabric", SIGCOMM 2013, figure 4, taken from
-# the cluster of "Data Center TCP (DCTCP)", SIGCOMM 2010.
+# Web-search flow sizes (bytes, cumulative probability): Alizadeh et al., "pFabric", SIGCOMM 2013,
+# figure 4, taken from the cluster of "Data Center TCP (DCTCP)", SIGCOMM 2010.
 WEB_SEARCH = np.array(
-    [[0, 0], [6e3, 0.15], [13e3, 0.2], [19e3, 0.3], [33e3, 0.4], [53e3, 0.53], [133e3, 0.6], [667e3, 0.7],
-     [1333e3, 0.8], [3333e3, 0.9], [6667e3, 0.97], [20e6, 1.0]]
-)  # fmt: skip
+    [
+        [0, 0],
+        [6e3, 0.15],
+        [13e3, 0.2],
+        [19e3, 0.3],
+        [33e3, 0.4],
+        [53e3, 0.53],
+        [133e3, 0.6],
+        [667e3, 0.7],
+        [1333e3, 0.8],
+        [3333e3, 0.9],
+        [6667e3, 0.97],
+        [20e6, 1.0],
+    ]
+)
 RATE_BPS = 100e9
 
 
@@ -73,15 +86,23 @@ class FatTree:
 
 
 def ecmp(src, dst, salt=0) -> np.ndarray:
-    """A hash of the pair, the same on every machine (the finaliser of MurmurHash3, Appleby 2011)."""
-    h = np.asarray(src, np.uint64) * np.uint64(1000003) + np.asarray(dst, np.uint64) + np.uint64(salt)
+    """A hash of the pair, the same on every machine (the finaliser of MurmurHash3, Appleby
+    2011).
+    """
+    h = (
+        np.asarray(src, np.uint64) * np.uint64(1000003)
+        + np.asarray(dst, np.uint64)
+        + np.uint64(salt)
+    )
     for shift, factor in ((33, 0xFF51AFD7ED558CCD), (33, 0xC4CEB9FE1A85EC53)):
         h = (h ^ (h >> np.uint64(shift))) * np.uint64(factor)
     return ((h ^ (h >> np.uint64(33))) % np.uint64(2**31)).astype(np.int64)
 
 
 def ring_steps(rings: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray, dict]:
-    """src, dst, dependencies of ring collectives: `rings` is (ring, member) -> host; a step waits for the one before."""
+    """src, dst, dependencies of ring collectives: `rings` is (ring, member) -> host; a step waits
+    for the one before.
+    """
     count, n = rings.shape
     src = np.tile(rings.ravel(), steps)
     dst = np.tile(np.roll(rings, -1, axis=1).ravel(), steps)
@@ -98,12 +119,21 @@ def disjoint_rings(rings: int = 1024, members: int = 8, steps: int = 20, seed: i
     src, dst, columns = ring_steps(np.arange(n).reshape(rings, members), steps)
     links = np.stack([src, n + dst], axis=1).astype(np.int32)
     size = 1e6 * np.random.default_rng(seed).lognormal(0, 1, len(src))
-    columns |= {"path_offsets": np.arange(0, 2 * len(src) + 1, 2), "path_links": links.ravel(), "size": size}
+    columns |= {
+        "path_offsets": np.arange(0, 2 * len(src) + 1, 2),
+        "path_links": links.ravel(),
+        "size": size,
+    }
     return Work(f"{rings} disjoint {members}-rings x {steps}", n, np.full(2 * n, RATE_BPS), columns)
 
 
-def all_to_all(k: int, hosts: int, *, spread: str = "ecmp", jitter: float = 0.0, seed: int = 1) -> Work:
-    """One synchronous all-to-all, 1 MB a pair. `spread`: "ecmp" by pair, or "balanced" (equal load everywhere)."""
+def all_to_all(
+    k: int, hosts: int, *, spread: str = "ecmp", jitter: float = 0.0, seed: int = 1
+) -> Work:
+    """One synchronous all-to-all, 1 MB a pair.
+
+    `spread`: "ecmp" by pair, or "balanced" (equal load everywhere).
+    """
     tree = FatTree(k)
     src, dst = (a.ravel() for a in np.indices((hosts, hosts)))
     src, dst = src[src != dst], dst[src != dst]
@@ -111,7 +141,12 @@ def all_to_all(k: int, hosts: int, *, spread: str = "ecmp", jitter: float = 0.0,
     offsets, links = tree.paths(src, dst, choice)
     size = 1e6 * (1 + jitter * np.random.default_rng(seed).uniform(-1, 1, len(src)))
     name = f"{hosts}-host all-to-all, {spread}" + (f", sizes +-{jitter:.0%}" if jitter else "")
-    return Work(name, tree.hosts, tree.capacity(), {"path_offsets": offsets, "path_links": links, "size": size})
+    return Work(
+        name,
+        tree.hosts,
+        tree.capacity(),
+        {"path_offsets": offsets, "path_links": links, "size": size},
+    )
 
 
 def web_search(k: int, flows: int, load: float = 0.5, seed: int = 1) -> Work:
@@ -128,24 +163,32 @@ def web_search(k: int, flows: int, load: float = 0.5, seed: int = 1) -> Work:
 
 
 def overloaded_mix(k: int = 8, steps: int = 40, permutations: int = 100, seed: int = 1) -> Work:
-    """Rings over scattered hosts and, on top, random permutations that arrive faster than they leave."""
+    """Rings over scattered hosts and, on top, random permutations that arrive faster than they
+    leave.
+    """
     tree, rng = FatTree(k), np.random.default_rng(seed)
     src, dst, columns = ring_steps(rng.permutation(tree.hosts).reshape(-1, 8), steps)
     rows = len(src)
     many = np.concatenate([rng.permutation(tree.hosts) for _ in range(permutations)])
     to = np.concatenate([rng.permutation(tree.hosts) for _ in range(permutations)])
     many, to = many[many != to], to[many != to]
-    start = np.concatenate([np.zeros(rows), np.sort(rng.uniform(0, 2e-3 * permutations / 2, len(many)))])
+    start = np.concatenate(
+        [np.zeros(rows), np.sort(rng.uniform(0, 2e-3 * permutations / 2, len(many)))]
+    )
     size = np.concatenate([np.full(rows, 4e6), 8e6 * rng.lognormal(0, 1, len(many))])
     src, dst = np.concatenate([src, many]), np.concatenate([dst, to])
     offsets, links = tree.paths(src, dst, ecmp(src, dst))
-    columns["after_offsets"] = np.concatenate([columns["after_offsets"], np.full(len(many), len(columns["after"]))])
+    columns["after_offsets"] = np.concatenate(
+        [columns["after_offsets"], np.full(len(many), len(columns["after"]))]
+    )
     columns |= {"path_offsets": offsets, "path_links": links, "size": size, "start": start}
     return Work(f"overloaded mix, k={k}", tree.hosts, tree.capacity(), columns)
 
 
 def rings_on_fat_tree(k: int, members: int = 64, steps: int = 20, packed: bool = True) -> Work:
-    """Rings over the whole fat-tree, hashed by pair: members side by side, or (not packed) spread over all pods."""
+    """Rings over the whole fat-tree, hashed by pair: members side by side, or (not packed) spread
+    over all pods.
+    """
     tree = FatTree(k)
     rings = tree.hosts // members
     hosts = np.arange(rings * members)
@@ -154,7 +197,12 @@ def rings_on_fat_tree(k: int, members: int = 64, steps: int = 20, packed: bool =
     offsets, links = tree.paths(src, dst, ecmp(src, dst))
     columns |= {"path_offsets": offsets, "path_links": links, "size": np.full(len(src), 1e6)}
     how = "packed" if packed else "spread"
-    return Work(f"{how} rings of {members} x {steps}, {tree.hosts} GPUs", tree.hosts, tree.capacity(), columns)
+    return Work(
+        (f"{how} rings of {members} x {steps}, {tree.hosts} GPUs"),
+        tree.hosts,
+        tree.capacity(),
+        columns,
+    )
 
 
 def expert_groups(k: int, members: int = 64) -> Work:
@@ -167,4 +215,9 @@ def expert_groups(k: int, members: int = 64) -> Work:
     src, dst = base + np.tile(a, groups), base + np.tile(b, groups)
     offsets, links = tree.paths(src, dst, ecmp(src, dst))
     columns = {"path_offsets": offsets, "path_links": links, "size": np.full(len(src), 1e6)}
-    return Work(f"{groups} expert groups of {members}, {tree.hosts} GPUs", tree.hosts, tree.capacity(), columns)
+    return Work(
+        (f"{groups} expert groups of {members}, {tree.hosts} GPUs"),
+        tree.hosts,
+        tree.capacity(),
+        columns,
+    )

@@ -1,23 +1,28 @@
-"""A trace on a fabric under a policy, in the flow-level world: what the emulator does, without packets.
+"""A trace on a fabric under a policy, in the flow-level world: what the emulator does, without
+packets.
 
-    stage begins -> policy decides -> planner applies the window rule -> circuits go dark -> routes follow -> flows go on
+    stage begins -> policy decides -> planner applies the window rule -> circuits go dark -> routes
+    follow -> flows go on
 
-A stage is a phase, or what the policy's granularity makes of the trace (`trace.stages`); it begins when the first of its rows is
-ready. Its flows take the routes of the circuits in force; while a rewire is under way, flows whose way, before it or after,
-leads over a circuit that changes stand still, others go on. Time-slotted policies turn to the next circuits of the stage's cycle
-at the end of every slot in which something was sent; as the turn is known a slot ahead, it takes no control time and no guard.
-Inside a collective circuits may turn in rounds (`playing`), where that is predicted to end sooner than any one set of circuits;
-a stage that begins meanwhile has all that is in flight decided anew.
+A stage is a phase, or what the policy's granularity makes of the trace (`trace.stages`); it begins
+when the first of its rows is ready. Its flows take the routes of the circuits in force; while a
+rewire is under way, flows whose way, before it or after, leads over a circuit that changes stand
+still, others go on. Time-slotted policies turn to the next circuits of the stage's cycle at the end
+of every slot in which something was sent; as the turn is known a slot ahead, it takes no control
+time and no guard. Inside a collective circuits may turn in rounds (`playing`), where that is
+predicted to end sooner than any one set of circuits; a stage that begins meanwhile has all that is
+in flight decided anew.
 
 Under the routing `split` a row sends in parts, each on a way of its own (`trace.pairs`, `parted`):
 all else sees rows. A row of which one part meets the dark stands still as a whole.
 
-Loops of a trace are folded before (`Trace.folded`); its rows are simulated one by one. Of the 880,640 rows with bytes of
-`grpo-65536` no two are alike (ends, size, start, gap, what they wait for), so rows of weight n would save nothing. One ring
-for n disjoint ones would be exact only while they share no cable with anything, on cables of one rate, and begin together;
-barriers, hashed routes and rewires tie them, and to prove it row by row costs what the engine does, which takes a tenth of such
-a run: in lockstep a step of a ring takes over the rates of the one before. Who knows that flows are identical says so by the
-`weight` of `Engine.add`.
+Loops of a trace are folded before (`Trace.folded`); its rows are simulated one by one. Of the
+880,640 rows with bytes of `grpo-65536` no two are alike (ends, size, start, gap, what they wait
+for), so rows of weight n would save nothing. One ring for n disjoint ones would be exact only while
+they share no cable with anything, on cables of one rate, and begin together; barriers, hashed
+routes and rewires tie them, and to prove it row by row costs what the engine does, which takes a
+tenth of such a run: in lockstep a step of a ring takes over the rates of the one before. Who knows
+that flows are identical says so by the `weight` of `Engine.add`.
 """
 
 import time
@@ -62,13 +67,15 @@ def simulate(
     repetitions: str = "folded",
     progress: Progress | None = None,
 ) -> Result:
-    """Run `trace` on `fabric` with max-min fair sharing; `policy` is what `optics.parse_policy` reads, `routing` a scheme.
+    """Run `trace` on `fabric` with max-min fair sharing; `policy` is what `optics.parse_policy`
+    reads, `routing` a scheme.
 
-    Loops of the trace are played `folded` in blocks, `all` of their repetitions, or `whole`, as packets do; the result is of the
-    played trace.
+    Loops of the trace are played `folded` in blocks, `all` of their repetitions, or `whole`, as
+    packets do; the result is of the played trace.
 
-    RFabricError when the trace does not fit the fabric or a plan disconnects a pair with demand; RunError when flows can never
-    finish, or something was done sooner than computing and network cards allow.
+    RFabricError when the trace does not fit the fabric or a plan disconnects a pair with demand;
+    RunError when flows can never finish, or something was done sooner than computing and network
+    cards allow.
     """
     policy, trace = spelled(policy, fabric), _rows_played(trace, repetitions)
     world = _World(fabric, trace.fit(fabric), policy, routing, timing, progress or (lambda _: None))
@@ -76,13 +83,20 @@ def simulate(
     result, routing = world.result(traffic, seed), world.routing
     del world  # the engine and the ways under each set of circuits are larger than all that follows
     result.check().check_floor()
-    return _with_folding(result, routing) if trace.origin and trace.origin.how != "unrolled" else result
+    return (
+        _with_folding(result, routing)
+        if trace.origin and trace.origin.how != "unrolled"
+        else result
+    )
 
 
 def _with_folding(result: Result, routing: Routing) -> Result:
     """The result of a folded trace, with how far it may be off."""
     folding = folding_of(result, routing)
-    name, exposed = result.fabric.spec or result.fabric.name, sum(phase.exposed for phase in result.phases)
+    name, exposed = (
+        result.fabric.spec or result.fabric.name,
+        sum(phase.exposed for phase in result.phases),
+    )
     note = folding.note(name, exposed, bool(result.rewires))
     return replace(result, folding=folding, notes=(*result.notes, note))
 
@@ -90,7 +104,9 @@ def _with_folding(result: Result, routing: Routing) -> Result:
 def _rows_played(trace: Trace, repetitions: str) -> Trace:
     """The rows that stand for `trace`."""
     if repetitions not in REPETITIONS:
-        raise RFabricError(f"no way to play repetitions {repetitions!r}; there are {', '.join(REPETITIONS)}")
+        raise RFabricError(
+            f"no way to play repetitions {repetitions!r}; there are {', '.join(REPETITIONS)}"
+        )
     return trace.played(REPETITIONS[repetitions])
 
 
@@ -99,8 +115,14 @@ KNOWN = 8  # sets of circuits whose ways are kept: phases come back to the same 
 
 class _World:
     def __init__(
-        self, fabric: Fabric, trace: Trace, policy: str, routing: str, timing: Timing, progress: Progress
-    ):  # fmt: skip
+        self,
+        fabric: Fabric,
+        trace: Trace,
+        policy: str,
+        routing: str,
+        timing: Timing,
+        progress: Progress,
+    ):
         self.fabric, self.trace, self.progress = fabric, trace, progress
         self.spelled, self.policy = policy, parse_policy(policy, fabric)
         self.routing = routing_of(routing, fabric, trace)
@@ -113,13 +135,15 @@ class _World:
         self.in_rounds = self.policy.granularity == "intra-collective" and bool(fabric.ocses)
         if self.in_rounds and routing == SPLIT:
             raise RFabricError(
-                f"policy {policy}: in a round a pair sends on the circuit that joins it, routing {SPLIT} on all ways; choose "
-                f"another routing (placed), or granularity=per-collective"
+                f"policy {policy}: in a round a pair sends on the circuit that joins it, "
+                f"routing {SPLIT} on all ways; choose another routing (placed), or "
+                "granularity=per-collective"
             )
         self.timing = replace(timing, control=0.0, guard=0.0) if self.slotted else timing
         start = first_circuits(fabric, trace, self.policy, self.routing)
         self.contract = Rewiring(fabric, self.timing, start)
-        self.times: tuple[float, ...] = ()  # of the rewire under way: programmed, dark until, usable
+        # of the rewire under way: programmed, dark until, usable
+        self.times: tuple[float, ...] = ()
         self.halt = np.inf  # when senders that were not told to pause come to a halt
         self.waiting = stages(trace, self.policy.granularity)  # stages that have not begun
         self.stage_of = begins(self.waiting)
@@ -130,7 +154,8 @@ class _World:
         self.running: RunningRounds | None = None  # the rounds that are on
         self.before = start  # the circuits from which rounds were last begun
         self.cycle: list[Circuits] = []  # of the stage under way, where slots turn
-        self.turn, self.next_slot = 0, np.inf  # the slot that ends next, while something is being sent
+        # the slot that ends next, while something is being sent
+        self.turn, self.next_slot = 0, np.inf
         self.known: dict[Circuits, PairWays] = {}
         self.ways = self._ways_under(start)
         load(self.engine, fabric, trace, self.pairs, self.ways)
@@ -140,11 +165,22 @@ class _World:
         """What came out, not yet checked."""
         engine, trace, contract = self.engine, self.trace, self.contract
         return Result(
-            engine="simulate", fabric=self.fabric, policy=self.spelled if self.fabric.ocses else "ecmp", trace=trace,
-            traffic=traffic, seed=seed, routing=self.routing.scheme, start=engine.start_times(),
-            finish=engine.finish_times(), link_bytes=engine.link_bytes()[:-1], sent=trace.size, received=trace.size,
-            rewires=tuple(contract.records), epochs=tuple(contract.epochs), notes=self.notes(),
-        )  # fmt: skip
+            engine="simulate",
+            fabric=self.fabric,
+            policy=self.spelled if self.fabric.ocses else "ecmp",
+            trace=trace,
+            traffic=traffic,
+            seed=seed,
+            routing=self.routing.scheme,
+            start=engine.start_times(),
+            finish=engine.finish_times(),
+            link_bytes=engine.link_bytes()[:-1],
+            sent=trace.size,
+            received=trace.size,
+            rewires=tuple(contract.records),
+            epochs=tuple(contract.epochs),
+            notes=self.notes(),
+        )
 
     def notes(self) -> tuple[str, ...]:
         """What a reader must know: what is not modelled."""
@@ -152,7 +188,8 @@ class _World:
 
     def _ways_under(self, circuits: Circuits) -> PairWays:
         if circuits not in self.known:
-            while len(self.known) >= KNOWN and not self.slotted:  # a cycle comes back to all of its circuits
+            # a cycle comes back to all of its circuits
+            while len(self.known) >= KNOWN and not self.slotted:
                 self.known.pop(next(iter(self.known)))
             self.known[circuits] = PairWays(self.fabric, self.pairs, circuits, self.routing)
         return self.known[circuits]
@@ -191,7 +228,9 @@ class _World:
         """The next instant at which circuits or slots change."""
         if self.contract.under_way:
             return min(self.halt, self.times[-1] if self.times else np.inf)
-        round_end = self.running.until if self.running and self.running.until is not None else np.inf
+        round_end = (
+            self.running.until if self.running and self.running.until is not None else np.inf
+        )
         until = min(self.next_slot, round_end, self.wakes[0] if self.wakes else np.inf)
         return max(until, self.engine.now)  # a slot may have ended while circuits were dark
 
@@ -220,12 +259,17 @@ class _World:
         if len(stuck):
             hosts, row = self.trace.hosts, int(stuck[0])
             pair = f"{hosts[self.trace.src[row]]} -> {hosts[self.trace.dst[row]]}"
-            raise RunError(f"{len(stuck)} rows can never finish, first row {row} ({pair}): no path carries them")
+            raise RunError(
+                f"{len(stuck)} rows can never finish, first row {row} ({pair}): no "
+                "path carries them"
+            )
 
-    # --- slots -------------------------------------------------------------------------------------------------------
+    # --- slots ------------------------------------------------------------------------------------
 
     def _wake(self, rows: list[int]) -> None:
-        """Slots count while something is sent: `rows` are ready or done; one that waits for its gap wakes us after it."""
+        """Slots count while something is sent: `rows` are ready or done; one that waits for its gap
+        wakes us after it.
+        """
         now, trace = self.engine.now, self.trace
         starts = {max(now, float(trace.start[r])) + float(trace.gap[r]) for r in rows}
         self.wakes = sorted(t for t in {*self.wakes, *starts} if t > now)
@@ -236,7 +280,9 @@ class _World:
         return self.policy.slot * (np.floor(self.engine.now / self.policy.slot + 1e-9) + 1)
 
     def _turn(self) -> None:
-        """A slot ends: on to the next circuits of the cycle, if something is being sent; else slots rest."""
+        """A slot ends: on to the next circuits of the cycle, if something is being sent; else slots
+        rest.
+        """
         if not len(self.engine.active()):
             self.next_slot = np.inf
             return
@@ -245,12 +291,17 @@ class _World:
             self.turn += 1
             wanted = self.cycle[self.turn % len(self.cycle)]
             decision = turn(
-                self.fabric, self.policy.name, wanted, self.policy.slot, self.contract.circuits, self.timing
+                self.fabric,
+                self.policy.name,
+                wanted,
+                self.policy.slot,
+                self.contract.circuits,
+                self.timing,
             )
             if decision.rewire:
                 self._rewire(decision, self._ways_under(decision.circuits))
 
-    # --- rounds ------------------------------------------------------------------------------------------------------
+    # --- rounds -----------------------------------------------------------------------------------
 
     def _begin_rounds(self, rounds: RunningRounds) -> None:
         """Begin with the first round."""
@@ -291,7 +342,7 @@ class _World:
             self.running = None
             self._take_ways(self._ways_under(self.contract.circuits))
 
-    # --- stages and circuits -----------------------------------------------------------------------------------------
+    # --- stages and circuits ----------------------------------------------------------------------
 
     def _begin(self, stage: Stage) -> None:
         self.waiting.remove(stage)
@@ -303,7 +354,9 @@ class _World:
         self.contract.begin(stage, rows, self.engine.now, self.policy.granularity != "one-shot")
         stands = self._concerned(rows)
         if len(stands):
-            stands = self.contract.concern(NONE, stands, dark=bool(self.times) and np.isinf(self.halt))
+            stands = self.contract.concern(
+                NONE, stands, dark=bool(self.times) and np.isinf(self.halt)
+            )
             self._stop(stands)
         self._reroute(rows[~np.isin(rows, stands)])
 
@@ -314,10 +367,16 @@ class _World:
         self.told, engine = time.monotonic(), self.engine
         sizes = self.trace.size
         done = int(sizes[np.isfinite(engine.finish_times())].sum())
-        self.progress({
-            "stage": "run", "phase": self.phase, "clock_s": engine.now, "circuits": len(self.contract.circuits),
-            "done_bytes": done, "total_bytes": int(sizes.sum()),
-        })  # fmt: skip
+        self.progress(
+            {
+                "stage": "run",
+                "phase": self.phase,
+                "clock_s": engine.now,
+                "circuits": len(self.contract.circuits),
+                "done_bytes": done,
+                "total_bytes": int(sizes.sum()),
+            }
+        )
 
     def _decide(self) -> None:
         """Answer the stages that ask, all at once."""
@@ -344,7 +403,9 @@ class _World:
         """What there is to decide now."""
         open_ = {stage: (rows, self.engine.remaining(rows)) for stage, rows in self._open().items()}
         contract, coming = self.contract, tuple(self.waiting[:PLAN_AHEAD])
-        return Scene(contract.asking, open_, coming, contract.circuits, self.engine.now, contract.since)
+        return Scene(
+            contract.asking, open_, coming, contract.circuits, self.engine.now, contract.since
+        )
 
     def _new_cycle(self, scene: Scene) -> None:
         """The cycle meets all who send, not those alone who begin."""
@@ -354,14 +415,24 @@ class _World:
         self.contract.stay()
 
     def _chosen(self, scene: Scene) -> tuple[Decision, RunningRounds | None]:
-        """What the policy asks for, weighed by the ways of every flow; and rounds, where they are better still."""
+        """What the policy asks for, weighed by the ways of every flow; and rounds, where they are
+        better still.
+        """
         demand, sending, coming = self.demands.told(scene)
         rounds, lasts = self.in_rounds, demand.window > self.timing.least_window(self.fabric)
         back = (*((self.before,) if rounds else ()), *self.contract.back) if lasts else ()
         decision = intend(
-            self.fabric, self.policy, demand, scene.circuits, scene.now, coming, self.timing, sending, in_turn=rounds,
+            self.fabric,
+            self.policy,
+            demand,
+            scene.circuits,
+            scene.now,
+            coming,
+            self.timing,
+            sending,
+            in_turn=rounds,
             also=back,
-        )  # fmt: skip
+        )
         prospect = cache(lambda circuits: self.demands.prospect(scene, self._ways_under(circuits)))
         if not decision.wait:
             decision = self.contract.weigh(decision, back, prospect, scene.begins)
@@ -371,19 +442,28 @@ class _World:
         ends = self.contract.ends(decision, stay, after, scene.begins.now)
         mine = {*scene.asking, *(self.running.stages if self.running else ())}
         known = self.trace, self.pairs, self.routing
-        return decision, best_rounds(self.contract, self.policy, *known, scene, mine, ends, decision, coming)
+        return decision, best_rounds(
+            self.contract, self.policy, *known, scene, mine, ends, decision, coming
+        )
 
     def _open(self) -> dict[Stage, np.ndarray]:
         """Rows with bytes, not finished, of the stages that have begun."""
         return self.contract.open(self.engine.finish_times())
 
     def _rewire(self, decision: Decision, after: PairWays, control: float | None = None) -> None:
-        """The rewire is requested; `control`: s, where it is not the timing's. Rows in rounds stop by themselves."""
+        """The rewire is requested; `control`: s, where it is not the timing's.
+
+        Rows in rounds stop by themselves.
+        """
         asking = self.contract.asking
-        going = self.contract.take(decision, self.engine.now, self.running.stages if self.running else ())
+        going = self.contract.take(
+            decision, self.engine.now, self.running.stages if self.running else ()
+        )
         self.after, self.control = after, self.timing.control if control is None else control
         rows = self._concerned()
-        turning = np.concatenate((self._rows_of(asking), self.running.rows if self.running else NONE))
+        turning = np.concatenate(
+            (self._rows_of(asking), self.running.rows if self.running else NONE)
+        )
         flying = np.isin(rows, self.engine.active()) & ~np.isin(rows, turning)
         self._stop(self.contract.concern(rows[flying], rows[~flying]))
         if going.waits_for:
@@ -396,13 +476,17 @@ class _World:
         return np.concatenate([NONE, *(begun[s] for s in some if s in begun)])
 
     def _concerned(self, rows: np.ndarray | None = None) -> np.ndarray:
-        """Those of `rows` (all that are open) whose way, now or after, the rewire under way darkens."""
+        """Those of `rows` (all that are open) whose way, now or after, the rewire under way
+        darkens.
+        """
         going = self.contract.under_way
         if rows is None:
             rows = self._rows_of(tuple(self._open()))
         if not going:
             return rows[:0]
-        return rows[self.ways.crossing(rows, going.cables) | self.after.crossing(rows, going.cables)]
+        return rows[
+            self.ways.crossing(rows, going.cables) | self.after.crossing(rows, going.cables)
+        ]
 
     def _go_dark(self) -> None:
         programmed = self.engine.now + self.control

@@ -1,1 +1,3 @@
-"""Experiments on top of everything else: the model against measurements (`validate`), rfabric against papers (`reproduce`)."""
+"""Experiments on top of everything else: the model against measurements (`validate`), rfabric
+against papers (`reproduce`).
+"""

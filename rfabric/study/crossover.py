@@ -1,10 +1,12 @@
-"""Where reconfiguring stops to pay: step time against the reconfiguration delay, by fabric and by how often circuits change.
+"""Where reconfiguring stops to pay: step time against the reconfiguration delay, by fabric and by
+how often circuits change.
 
     lines    optical fabric x granularity, one step for each delay, 10 us to 1 s
     flat     packet fabrics, which no delay touches
 
-A line breaks even with a flat fabric at the delay where their step times meet: between two delays of the sweep it is taken as
-straight over the logarithm of the delay, and it is searched from the longest delay down: below it the line never loses again.
+A line breaks even with a flat fabric at the delay where their step times meet: between two delays
+of the sweep it is taken as straight over the logarithm of the delay, and it is searched from the
+longest delay down: below it the line never loses again.
 """
 
 import math
@@ -25,7 +27,9 @@ NATIVE = {"rotor": "rotor"}  # fabrics that turn by themselves, and the policy t
 
 @dataclass(frozen=True)
 class Sweep:
-    """What to sweep: optical fabrics, packet fabrics to hold them against, granularities, delays (s)."""
+    """What to sweep: optical fabrics, packet fabrics to hold them against, granularities, delays
+    (s).
+    """
 
     optical: tuple[str, ...]
     flat: tuple[str, ...]
@@ -41,12 +45,14 @@ class Sweep:
     def __post_init__(self):
         if len(self.delays) < 2 or min(self.delays) <= 0:
             raise RFabricError(
-                f"a sweep needs two delays above 0; {', '.join(map(show_time, self.delays)) or 'none'} were given"
+                "a sweep needs two delays above 0; "
+                f"{', '.join(map(show_time, self.delays)) or 'none'} were given"
             )
         for name in self.granularities:
             if name not in GRANULARITIES:
                 raise RFabricError(
-                    f"no granularity {name!r}{meant(name, GRANULARITIES)}; there are {', '.join(GRANULARITIES)}"
+                    f"no granularity {name!r}{meant(name, GRANULARITIES)}; there are "
+                    f"{', '.join(GRANULARITIES)}"
                 )
 
     def lines(self) -> list[tuple[str, str]]:
@@ -62,41 +68,67 @@ class Sweep:
         return found
 
 
-def sweep(asked: Sweep, folder: Path, jobs: int = 0, progress: Callable[[dict], None] = lambda _: None) -> Crossover:
-    """Run the sweep with its cells under `folder`; each line is a grid that a second call takes up where it stopped."""
+def sweep(
+    asked: Sweep, folder: Path, jobs: int = 0, progress: Callable[[dict], None] = lambda _: None
+) -> Crossover:
+    """Run the sweep with its cells under `folder`; each line is a grid that a second call takes up
+    where it stopped.
+    """
     _check(asked)
     steps = [(f, p, tuple(f"{f},delay={_text(d)}" for d in asked.delays)) for f, p in asked.lines()]
     total = len(steps) * len(asked.delays) + len(asked.flat)
     base = Grid(
-        (), ("demand",), (asked.traffic,), (asked.seed,), settings=asked.settings, routing=asked.routing,
+        (),
+        ("demand",),
+        (asked.traffic,),
+        (asked.seed,),
+        settings=asked.settings,
+        routing=asked.routing,
         repetitions=asked.repetitions,
-    )  # fmt: skip
+    )
     told = _Told(total, progress)
-    flat = _entries(replace(base, fabrics=asked.flat), folder / "flat", jobs, told) if asked.flat else []
+    flat = (
+        _entries(replace(base, fabrics=asked.flat), folder / "flat", jobs, told)
+        if asked.flat
+        else []
+    )
     lines = []
     for number, (fabric, policy, specs) in enumerate(steps):
-        found = _entries(replace(base, fabrics=specs, policies=(policy,)), folder / f"line-{number}", jobs, told)
+        found = _entries(
+            replace(base, fabrics=specs, policies=(policy,)), folder / f"line-{number}", jobs, told
+        )
         lines.append(
             DelayCurve(
-                fabric, policy, asked.delays, tuple(e["step_s"] for e in found), tuple(len(e["rewires"]) for e in found)
+                fabric,
+                policy,
+                asked.delays,
+                tuple(e["step_s"] for e in found),
+                tuple(len(e["rewires"]) for e in found),
             )
         )
     levels = tuple((e["fabric"], e["step_s"]) for e in flat)
-    return Crossover(asked.traffic, asked.seed, tuple(lines), levels, tuple(break_evens(lines, levels)))
+    return Crossover(
+        asked.traffic, asked.seed, tuple(lines), levels, tuple(break_evens(lines, levels))
+    )
 
 
 def _check(asked: Sweep) -> None:
-    """RFabricError where a fabric is none, or one to be swept has no delay, before anything runs."""
+    """RFabricError where a fabric is none, or one to be swept has no delay, before anything
+    runs.
+    """
     for spec in asked.flat:
         parse_fabric(spec)
     for spec in asked.optical:
         if not parse_fabric(spec).ocses:
             raise RFabricError(
-                f"{spec} has no optical switch whose delay could be swept; compare with it: --against {spec}"
+                f"{spec} has no optical switch whose delay could be swept; compare with it: "
+                f"--against {spec}"
             )
 
 
-def break_evens(lines: Sequence[DelayCurve], levels: Sequence[tuple[str, float]]) -> list[BreakEven]:
+def break_evens(
+    lines: Sequence[DelayCurve], levels: Sequence[tuple[str, float]]
+) -> list[BreakEven]:
     """Where each line meets each flat fabric."""
     return [
         BreakEven(line.label, name, *crossing(line.delays, line.step_s, level))
@@ -105,8 +137,12 @@ def break_evens(lines: Sequence[DelayCurve], levels: Sequence[tuple[str, float]]
     ]
 
 
-def crossing(delays: Sequence[float], steps: Sequence[float], level: float) -> tuple[float | None, str]:
-    """(delay in s, what it says): the longest delay up to which the line is not above `level`; None where it never meets it."""
+def crossing(
+    delays: Sequence[float], steps: Sequence[float], level: float
+) -> tuple[float | None, str]:
+    """(delay in s, what it says): the longest delay up to which the line is not above `level`; None
+    where it never meets it.
+    """
     above = [step > level * (1 + 1e-9) for step in steps]
     if not any(above):
         return None, "never slower"
@@ -115,7 +151,10 @@ def crossing(delays: Sequence[float], steps: Sequence[float], level: float) -> t
     last = max(i for i, over in enumerate(above) if not over)
     if last == len(above) - 1:
         return None, "faster at the longest delay"
-    (a, b), (low, high) = (math.log(delays[i]) for i in (last, last + 1)), (steps[last], steps[last + 1])
+    (a, b), (low, high) = (
+        (math.log(delays[i]) for i in (last, last + 1)),
+        (steps[last], steps[last + 1]),
+    )
     share = (level - low) / (high - low)
     return math.exp(a + share * (b - a)), "breaks even"
 

@@ -1,8 +1,9 @@
 """What `import rfabric` does: the verbs of the command line, in Python, for words and for objects.
 
-    fabric    words of --topo (`rfabric,pods=4`, FILE.py, FILE.csv), or a Fabric
-    traffic   words of --traffic (a recipe, FILE.yaml, a trace file), a Workload, Trace or Traffic
-    policy    words of --policy (`demand`, `orchestrrl+phase`), or an object (`optics.policies.Policy`)
+    fabric   words of --topo (`rfabric,pods=4`, FILE.py, FILE.csv), or a Fabric
+    traffic  words of --traffic (a recipe, FILE.yaml, a trace file), a Workload, Trace or Traffic
+    policy   words of --policy (`demand`, `orchestrrl+phase`), or an object
+             (`optics.policies.Policy`)
 
 RFabricError where something cannot be run, RunError and PaceError where a run broke.
 """
@@ -28,7 +29,9 @@ AnyPolicy = str | Policy
 
 
 def fabric(words: AnyFabric, gpus: int = 0) -> Fabric:
-    """The fabric of these words, with room for `gpus` where they name no size (0: the usual one)."""
+    """The fabric of these words, with room for `gpus` where they name no size (0: the usual
+    one).
+    """
     return _fabric(words, Needs(gpus))
 
 
@@ -72,12 +75,15 @@ def emulate(
     out: str | Path = "runs",
     tell: Tell = lambda *_: None,
 ) -> Outcome:
-    """One run with real packets (root), and its distance from the simulation; 0: what the host can carry.
+    """One run with real packets (root), and its distance from the simulation; 0: what the host can
+    carry.
 
     sample: s of each repeated collective that are sent. out: where its folder is while it lasts.
     """
     scale = bandwidth_scale, time_dilation, sample
-    settings = RunSettings("emulate", seed, routing, Timing(in_flight=in_flight), "folded", *scale, out)
+    settings = RunSettings(
+        "emulate", seed, routing, Timing(in_flight=in_flight), "folded", *scale, out
+    )
     return _compared([fabric], traffic, [policy], settings, tell)[0]
 
 
@@ -92,7 +98,9 @@ def compare(
     repetitions: str = "folded",
     tell: Tell = lambda *_: None,
 ) -> Comparison:
-    """One trace on several fabrics, under one or several circuit policies each, simulated in turn."""
+    """One trace on several fabrics, under one or several circuit policies each, simulated in
+    turn.
+    """
     settings = RunSettings("simulate", seed, routing, Timing(in_flight=in_flight), repetitions)
     return _compared(_several(fabrics), traffic, _several(policy), settings, tell)
 
@@ -133,10 +141,14 @@ def _traffic(source: AnyTraffic, settings: Sequence[str], seed: int, scheduler: 
     if isinstance(source, (str, Path)):
         return read_traffic(str(source), settings, seed, scheduler)
     if settings:
-        raise RFabricError(f"{settings[0]}: settings go over the name of a recipe: recipe(NAME, {settings[0]!r})")
+        raise RFabricError(
+            f"{settings[0]}: settings go over the name of a recipe: recipe(NAME, {settings[0]!r})"
+        )
     if isinstance(source, Workload):
         made = scheduled(source, seed, scheduler).trace
         return Traffic(made, source.name, source.files, source.needs)
     if scheduler:
-        raise RFabricError(f"policy {scheduler} schedules recipes; a trace is given, whose schedule is made")
+        raise RFabricError(
+            f"policy {scheduler} schedules recipes; a trace is given, whose schedule is made"
+        )
     return source if isinstance(source, Traffic) else Traffic(source, "trace", ())

@@ -1,17 +1,23 @@
-"""When the rows of a trace would be sent under given rewires, worked out wave by wave: what a plan says before it is run.
+"""When the rows of a trace would be sent under given rewires, worked out wave by wave: what a plan
+says before it is run.
 
-    wave     rows of one stage and label that begin to send at one instant, taken as a whole: they are done together
-    link     serves the waves that are on it at once, each in proportion to its flows there, whatever holds them up elsewhere
-    end      a wave ends when the last of its links has served it; beside others, q of whose flows have v seconds each on link l:
+    wave   rows of one stage and label that begin to send at one instant, taken as a whole: they are
+           done together
+    link   serves the waves that are on it at once, each in proportion to its flows there, whatever
+           holds them up elsewhere
+    end    a wave ends when the last of its links has served it; beside others, q of whose flows
+           have v seconds each on link l:
 
-                 max over l of  sum over waves j there  q[j, l] x min(v[j, l], own v[l])        (its busiest link, where alone)
+                 max over l of  sum over waves j there  q[j, l] x min(v[j, l], own v[l])  (its busiest link, where alone)
 
-    then     rows that waited for it go on: computing takes what the trace says, sending makes the next wave
+    then   rows that waited for it go on: computing takes what the trace says, sending makes the
+           next wave
 
-Nothing here asks the flow-level world: no row has a rate of its own, and no instant comes from a run. What is taken as known is
-the plan itself, which stage has which circuits lit. A rewire is asked for as its stage begins, after the one under way and not
-while it would cut off somebody who sends; rows on circuits that change stand still until it is usable (`hold`), until those in
-flight are done and it is usable (`drain`), or from when it goes dark (`drop`).
+Nothing here asks the flow-level world: no row has a rate of its own, and no instant comes from a
+run. What is taken as known is the plan itself, which stage has which circuits lit. A rewire is
+asked for as its stage begins, after the one under way and not while it would cut off somebody who
+sends; rows on circuits that change stand still until it is usable (`hold`), until those in flight
+are done and it is usable (`drain`), or from when it goes dark (`drop`).
 """
 
 import heapq
@@ -45,7 +51,9 @@ class StageRewire:
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """float64[rows] s at which each row is predicted to start and to finish, inf: never; (requested, usable) of each turn, s."""
+    """float64[rows] s at which each row is predicted to start and to finish, inf: never;
+    (requested, usable) of each turn, s.
+    """
 
     start: np.ndarray
     finish: np.ndarray
@@ -61,7 +69,9 @@ def forecast(
     turns: Sequence[StageRewire] = (),
     timing: Timing = Timing(),
 ) -> Forecast:
-    """What becomes of a trace without loops, cut into `stages` (of every row that sends, the first it is in), from `lit` on."""
+    """What becomes of a trace without loops, cut into `stages` (of every row that sends, the first
+    it is in), from `lit` on.
+    """
     return _Walk(fabric, trace, routing, stages, lit, turns, timing).run()
 
 
@@ -69,7 +79,8 @@ def forecast(
 class _Wave:
     """Rows that began together. left: bytes of each; goes: those that do not stand still.
 
-    Of each directed link they go by: seconds that it has still to serve, as it was `asked` at last, and how many flows are there.
+    Of each directed link they go by: seconds that it has still to serve, as it was `asked` at last,
+    and how many flows are there.
     """
 
     rows: np.ndarray
@@ -87,7 +98,8 @@ class _Wave:
 
 @dataclass(eq=False)
 class _UnderWay:
-    """A turn between request and usable; rows whose way crosses `cables`, now or `after`, stand from `dark` on.
+    """A turn between request and usable; rows whose way crosses `cables`, now or `after`, stand
+    from `dark` on.
 
     Waves that `drain` go on; it is not known when it will be usable while there are any.
     """
@@ -107,7 +119,8 @@ class _Links:
     def __init__(self, waves: Sequence[_Wave]):
         self.wave = np.repeat(np.arange(len(waves)), [len(w.links) for w in waves])
         links, self.seconds, self.flows = (
-            np.concatenate([NONE, *(getattr(w, name) for w in waves)]) for name in ("links", "seconds", "flows")
+            np.concatenate([NONE, *(getattr(w, name) for w in waves)])
+            for name in ("links", "seconds", "flows")
         )
         self.link = np.unique(links, return_inverse=True)[1]
         self.ends = self._ends()
@@ -115,13 +128,17 @@ class _Links:
         np.maximum.at(self.wave_ends, self.wave, self.ends)
 
     def _ends(self) -> np.ndarray:
-        """Seconds until each wave has been served by each of its links, shares by flows: who asks less a flow is done before."""
+        """Seconds until each wave has been served by each of its links, shares by flows: who asks
+        less a flow is done before.
+        """
         each = self.seconds / self.flows
         order = np.lexsort((each, self.link))
         link, flows = self.link[order], self.flows[order]
         first = np.concatenate((NONE, np.flatnonzero(np.diff(link, prepend=-1))))
         before = _running(self.seconds[order], first, link)
-        after = np.bincount(link, flows)[link] - _running(flows, first, link) if len(link) else flows
+        after = (
+            np.bincount(link, flows)[link] - _running(flows, first, link) if len(link) else flows
+        )
         ends = np.empty(len(link))
         ends[order] = before + each[order] * after
         return ends
@@ -144,9 +161,15 @@ def _running(values: np.ndarray, first: np.ndarray, link: np.ndarray) -> np.ndar
 
 class _Walk:
     def __init__(
-        self, fabric: Fabric, trace: Trace, routing: Routing, stages: Sequence[Stage], lit: Circuits,
-        turns: Sequence[StageRewire], timing: Timing,
-    ):  # fmt: skip
+        self,
+        fabric: Fabric,
+        trace: Trace,
+        routing: Routing,
+        stages: Sequence[Stage],
+        lit: Circuits,
+        turns: Sequence[StageRewire],
+        timing: Timing,
+    ):
         self.fabric, self.trace, self.routing, self.timing = fabric, trace, routing, timing
         self.pairs, self.rate = Pairs(fabric, trace, routing), cabling_of(fabric).rate
         self.lit, self.ways = lit, PairWays(fabric, self.pairs, lit, routing)
@@ -160,7 +183,8 @@ class _Walk:
                 self.opens.setdefault(row, []).append(number)
         self.unmet, self.ready = np.diff(trace.after_offsets), trace.start.copy()
         self.start, self.finish = (np.full(len(trace), NEVER) for _ in range(2))
-        self.due: list[tuple[float, int, np.ndarray]] = []  # heap: s, a number that no other has, rows that start then
+        # heap: s, a number that no other has, rows that start then
+        self.due: list[tuple[float, int, np.ndarray]] = []
         self.pushed = 0
         self.waves: list[_Wave] = []
         self.ends = np.zeros(0)  # s at which each wave ends if nothing changes
@@ -175,7 +199,9 @@ class _Walk:
         return stage * len(self.trace.labels) + self.trace.label
 
     def _latency(self) -> np.ndarray:
-        """Seconds that the last byte of each row is on its way, in all the repetitions it stands for."""
+        """Seconds that the last byte of each row is on its way, in all the repetitions it stands
+        for.
+        """
         found, sends = np.zeros(len(self.trace)), np.flatnonzero(self.trace.size > 0)
         if not len(sends):
             return found
@@ -198,11 +224,17 @@ class _Walk:
                 self._look()
         return Forecast(self.start, self.finish, tuple(self.times))
 
-    # --- time --------------------------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
     def _next(self) -> float:
         going = self.under_way
-        return min([going.usable if going else NEVER, *(one[0] for one in self.due[:1]), *self.ends.tolist()])
+        return min(
+            [
+                going.usable if going else NEVER,
+                *(one[0] for one in self.due[:1]),
+                *self.ends.tolist(),
+            ]
+        )
 
     def _is_due(self, time: float) -> bool:
         return time <= self.now * (1 + SAME_INSTANT)
@@ -227,7 +259,7 @@ class _Walk:
             wave.seconds = seconds
         self.links = None
 
-    # --- rows --------------------------------------------------------------------------------------------------------
+    # --- rows -------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         """Rows that are due: computing is done at once (its gap is over), sending makes waves."""
@@ -275,9 +307,13 @@ class _Walk:
     def _met(self, rows: np.ndarray) -> None:
         """All that these rows wait for is known."""
         ready = self.ready[rows]
-        begin, which = np.unique(np.maximum(self.trace.start[rows], ready + self.trace.gap[rows]), return_inverse=True)
+        begin, which = np.unique(
+            np.maximum(self.trace.start[rows], ready + self.trace.gap[rows]), return_inverse=True
+        )
         order = np.argsort(which, kind="stable")
-        for time, some in zip(begin.tolist(), np.split(rows[order], np.cumsum(np.bincount(which))), strict=False):
+        for time, some in zip(
+            begin.tolist(), np.split(rows[order], np.cumsum(np.bincount(which))), strict=False
+        ):
             self._wake(time, some)
         for row, time in zip(rows.tolist(), ready.tolist(), strict=True) if self.opens else ():
             for number in self.opens.get(row, ()):
@@ -285,16 +321,19 @@ class _Walk:
                 self.begun[number] = min(self.begun[number], time)
                 self._wake(time)
 
-    # --- ways --------------------------------------------------------------------------------------------------------
+    # --- ways -------------------------------------------------------------------------------------
 
     def _load(self, wave: _Wave) -> None:
         """Lay what is left of a wave on its links."""
         wave.goes = ~self._stand(wave)
         rows, left = wave.rows[wave.goes], wave.left[wave.goes]
         load = self.ways.load(rows, left)
-        share = self.pairs.share[self.pairs.parts(rows)[1]] * (load.size > 0)  # a part counts as so much of a flow
+        # a part counts as so much of a flow
+        share = self.pairs.share[self.pairs.parts(rows)[1]] * (load.size > 0)
         sizes, flows = (np.repeat(some, np.diff(load.offsets)) for some in (load.size, share))
-        asked = transfer_seconds(np.bincount(load.links, sizes, minlength=len(self.rate)), self.rate)
+        asked = transfer_seconds(
+            np.bincount(load.links, sizes, minlength=len(self.rate)), self.rate
+        )
         wave.links = np.flatnonzero(asked)
         wave.seconds = wave.asked = asked[wave.links]
         wave.flows = np.bincount(load.links, flows, minlength=len(self.rate))[wave.links]
@@ -307,7 +346,9 @@ class _Walk:
         return stand
 
     def _concerned(self, going: _UnderWay, wave: _Wave) -> np.ndarray:
-        return self.ways.crossing(wave.rows, going.cables) | going.after.crossing(wave.rows, going.cables)
+        return self.ways.crossing(wave.rows, going.cables) | going.after.crossing(
+            wave.rows, going.cables
+        )
 
     def _unload(self, wave: _Wave) -> None:
         """Take what is left off the links again: of each row as much as where it is served last."""
@@ -318,12 +359,16 @@ class _Walk:
         share[wave.links] = wave.seconds / wave.asked
         offsets, links = self.ways.of(rows)
         parts = np.maximum.reduceat(share[links], offsets[:-1])
-        wave.left[wave.goes] *= np.maximum.reduceat(parts, offsets_of(self.pairs.parts(rows)[0])[:-1])
+        wave.left[wave.goes] *= np.maximum.reduceat(
+            parts, offsets_of(self.pairs.parts(rows)[0])[:-1]
+        )
 
-    # --- rewires -----------------------------------------------------------------------------------------------------
+    # --- rewires ----------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        """The first of the plan's turns whose stage has begun is asked for, unless it cuts off somebody who sends."""
+        """The first of the plan's turns whose stage has begun is asked for, unless it cuts off
+        somebody who sends.
+        """
         if self.under_way:
             return
         for number, turn in self.waiting.items():
@@ -335,13 +380,17 @@ class _Walk:
 
     def _cut_off(self, after: PairWays) -> bool:
         """Whether somebody who sends has a way now and none by `after`."""
-        return any((after.lost(w.rows) & ~self.ways.lost(w.rows) & (w.left > 0)).any() for w in self.waves)
+        return any(
+            (after.lost(w.rows) & ~self.ways.lost(w.rows) & (w.left > 0)).any() for w in self.waves
+        )
 
     def _request(self, number: int, circuits: Circuits, after: PairWays) -> None:
         del self.waiting[number]
         drops = self.timing.in_flight == "drop"
         cables = cable_mask(self.fabric, self.lit, circuits)
-        going = _UnderWay(number, circuits, after, cables, self.now + drops * self.timing.control, NEVER, [])
+        going = _UnderWay(
+            number, circuits, after, cables, self.now + drops * self.timing.control, NEVER, []
+        )
         if self.timing.in_flight == "drain":  # what begins at this instant has not left yet
             flying = (w for w in self.waves if self.start[w.rows[0]] < self.now)
             going.drain = [w for w in flying if self._concerned(going, w).any()]

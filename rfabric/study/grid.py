@@ -1,12 +1,14 @@
-"""Fabrics x policies x recipes x seeds: one run a cell, in parallel over cores, each into a run folder of its own.
+"""Fabrics x policies x recipes x seeds: one run a cell, in parallel over cores, each into a run
+folder of its own.
 
     runs/20250721-143005-9f3a/
         grid.json                 what was asked for; `resume` needs nothing else
         cells/000-fat-tree.../    a run folder a cell, renamed into place when whole
         summary.json report.html  when all cells are there
 
-A grid that was interrupted, killed or that broke in one cell is taken up again where it stopped: cells that are whole stay.
-Each cell is made from its own words alone, so the order and the number of processes change nothing.
+A grid that was interrupted, killed or that broke in one cell is taken up again where it stopped:
+cells that are whole stay. Each cell is made from its own words alone, so the order and the number
+of processes change nothing.
 """
 
 import json
@@ -64,16 +66,22 @@ class Grid:
     repetitions: str = "folded"
 
     def fabric(self, spec: str, needs: Needs) -> Fabric:
-        """The fabric `spec` as a job needs it; with `match`, its variant nearest to the first one's cost or bandwidth."""
+        """The fabric `spec` as a job needs it; with `match`, its variant nearest to the first one's
+        cost or bandwidth.
+        """
         return _fabric(spec, needs, self.fabrics[0] if self.match else "", self.match)
 
     def cells(self) -> list[Cell]:
-        """Every run, fabrics innermost; a fabric without OCS is run once a compute scheduler: no circuit policy can act on it."""
+        """Every run, fabrics innermost; a fabric without OCS is run once a compute scheduler: no
+        circuit policy can act on it.
+        """
         found = []
         for traffic, seed, fabric in product(self.traffics, self.seeds, self.fabrics):
             optical = bool(self.fabric(fabric, _needs(traffic, self.settings)).ocses)
             first = {parse_policies(p).scheduler: p for p in reversed(self.policies)}.values()
-            found += [Cell(fabric, p, traffic, seed) for p in self.policies if optical or p in first]
+            found += [
+                Cell(fabric, p, traffic, seed) for p in self.policies if optical or p in first
+            ]
         return found
 
     @property
@@ -83,7 +91,9 @@ class Grid:
 
     def traffic(self, cell: Cell) -> Traffic:
         """What the job of a cell sends."""
-        return _traffic(cell.traffic, self.settings, cell.seed, parse_policies(cell.policy).scheduler)
+        return _traffic(
+            cell.traffic, self.settings, cell.seed, parse_policies(cell.policy).scheduler
+        )
 
     def to_json(self) -> dict:
         return {"version": VERSION} | asdict(self)
@@ -91,7 +101,9 @@ class Grid:
     @classmethod
     def from_json(cls, data: dict) -> "Grid":
         """The grid that `to_json` wrote."""
-        values = {k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "version"}
+        values = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in data.items() if k != "version"
+        }
         return cls(**values)
 
 
@@ -101,7 +113,10 @@ def read_grid(folder: str | Path) -> Grid:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data.get("version") != VERSION:
-            raise RFabricError(f"{path}: grid version {data.get('version')!r}; this rfabric reads version {VERSION}")
+            raise RFabricError(
+                f"{path}: grid version {data.get('version')!r}; this rfabric "
+                f"reads version {VERSION}"
+            )
         return Grid.from_json(data)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise RFabricError(f"{folder} is no folder of a comparison to resume: {error}") from error
@@ -118,17 +133,22 @@ def begin(grid: Grid, folder: Path) -> None:
     write_text(folder / "grid.json", json.dumps(grid.to_json(), indent=2) + "\n")
 
 
-def run(grid: Grid, folder: Path, jobs: int = 0, progress: Callable[[dict], None] = lambda _: None) -> list[Path]:
-    """Run the cells of `folder` that are missing and return the run folders of all, in the order of `grid.cells()`.
+def run(
+    grid: Grid, folder: Path, jobs: int = 0, progress: Callable[[dict], None] = lambda _: None
+) -> list[Path]:
+    """Run the cells of `folder` that are missing and return the run folders of all, in the order of
+    `grid.cells()`.
 
-    `jobs` processes (0: as many as cores; emulation measures real time and has one). RunError where a cell broke: the others
-    are finished first, and stay.
+    `jobs` processes (0: as many as cores; emulation measures real time and has one). RunError where
+    a cell broke: the others are finished first, and stay.
     """
     sweep(folder / "cells")
     cells = grid.cells()
     places = [folder / "cells" / _slug(i, cell) for i, cell in enumerate(cells)]
     missing = [
-        (cell, place) for cell, place in zip(cells, places, strict=True) if not (place / "summary.json").is_file()
+        (cell, place)
+        for cell, place in zip(cells, places, strict=True)
+        if not (place / "summary.json").is_file()
     ]
     done = len(cells) - len(missing)
     broken = []
@@ -137,10 +157,20 @@ def run(grid: Grid, folder: Path, jobs: int = 0, progress: Callable[[dict], None
         done += 1
         if error:
             broken.append((cell, error))
-        progress({"stage": "run", "phase": f"{cell.fabric} {cell.traffic}", "done_cells": done, "cells": len(cells)})
+        progress(
+            {
+                "stage": "run",
+                "phase": (f"{cell.fabric} {cell.traffic}"),
+                "done_cells": done,
+                "cells": len(cells),
+            }
+        )
     if broken:
         cell, error = broken[0]
-        raise RunError(f"{len(broken)} of {len(cells)} cells broke, first {cell.fabric} under {cell.policy}: {error}")
+        raise RunError(
+            f"{len(broken)} of {len(cells)} cells broke, first {cell.fabric} under "
+            f"{cell.policy}: {error}"
+        )
     return places
 
 
@@ -153,7 +183,10 @@ def runs_of(places: Sequence[Path]) -> list[Run]:
 
 def entries_of(places: Sequence[Path]) -> list[dict]:
     """The summaries of these cells."""
-    return [json.loads((place / "summary.json").read_text(encoding="utf-8"))["runs"][0] for place in places]
+    return [
+        json.loads((place / "summary.json").read_text(encoding="utf-8"))["runs"][0]
+        for place in places
+    ]
 
 
 def remove_cells(folder: Path) -> None:
@@ -165,7 +198,12 @@ def remove_cells(folder: Path) -> None:
 def run_settings(grid: Grid, cell: Cell, out: str | Path = "runs") -> RunSettings:
     """How a cell is played; its emulation, if it is one, has its folder under `out`."""
     settings = RunSettings(
-        grid.engine, cell.seed, grid.routing, Timing(in_flight=grid.in_flight), grid.repetitions, out=out
+        grid.engine,
+        cell.seed,
+        grid.routing,
+        Timing(in_flight=grid.in_flight),
+        grid.repetitions,
+        out=out,
     )
     return settings.at(Scale.from_json(grid.scale)) if grid.scale else settings
 
@@ -189,23 +227,29 @@ def _slug(index: int, cell: Cell) -> str:
     return f"{index:03d}-{name.strip('-.')[:80]}"
 
 
-def _outcomes(grid: Grid, missing: Sequence[tuple[Cell, Path]], jobs: int) -> Iterator[tuple[Cell, str]]:
+def _outcomes(
+    grid: Grid, missing: Sequence[tuple[Cell, Path]], jobs: int
+) -> Iterator[tuple[Cell, str]]:
     """(cell, what went wrong or nothing) as cells are done."""
     jobs = min(jobs or default_jobs(grid), len(missing))
     if jobs <= 1 or grid.engine == "emulate":
         yield from ((cell, _tried(grid, cell, place)) for cell, place in missing)
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_leave_interrupts) as pool:
+    with ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=_leave_interrupts
+    ) as pool:
         futures = {pool.submit(_tried, grid, cell, place): cell for cell, place in missing}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
         except BrokenProcessPool as error:
             raise RunError(
-                f"a process of the comparison was killed, by lack of memory perhaps; use --jobs 1: {error}"
+                "a process of the comparison was killed, by lack of memory perhaps; use "
+                f"--jobs 1: {error}"
             ) from error
         except BaseException:
-            for process in list(pool._processes.values()):  # do not wait for cells that nobody wants any more
+            # do not wait for cells that nobody wants any more
+            for process in list(pool._processes.values()):
                 process.terminate()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -228,7 +272,9 @@ def _run(grid: Grid, cell: Cell, place: Path) -> None:
     traffic = grid.traffic(cell)
     runs = play([case_of(grid, cell)], traffic, run_settings(grid, cell, place.parent))
     with new_folder(place.parent, place.name) as folder:
-        write_folder(folder.path, runs, summary_of(runs, grid.command, folder.created), traffic.inputs)
+        write_folder(
+            folder.path, runs, summary_of(runs, grid.command, folder.created), traffic.inputs
+        )
 
 
 @lru_cache(1)  # the cells of one trace come one after another

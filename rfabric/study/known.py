@@ -23,7 +23,9 @@ def known(kinds: Iterable[str] = ()) -> Known:
     asked = list(kinds) or list(KINDS)
     for kind in asked:
         if kind not in KINDS:
-            raise RFabricError(f"no kind {kind!r}{meant(kind, KINDS)}; there are {', '.join(KINDS)}")
+            raise RFabricError(
+                f"no kind {kind!r}{meant(kind, KINDS)}; there are {', '.join(KINDS)}"
+            )
     return {kind: KINDS[kind]() for kind in asked}
 
 
@@ -41,7 +43,10 @@ def _policies() -> dict[str, str]:
 
 def _schedulers() -> dict[str, str]:
     one = {name: _first_line(scheduler) for name, scheduler in SCHEDULERS.items()}
-    return one | {name: f"Several jobs that share nodes: {_first_line(p)}" for name, p in weave.POLICIES.items()}
+    return one | {
+        name: (f"Several jobs that share nodes: {_first_line(p)}")
+        for name, p in weave.POLICIES.items()
+    }
 
 
 def _routing() -> dict[str, str]:
@@ -67,11 +72,16 @@ def _models() -> dict[str, str]:
 
 def _sizes(name: str) -> str:
     model = load_model(name)
-    return f"{model.parameters / 1e9:,.1f} B parameters, {model.active_parameters / 1e9:,.1f} B active"
+    return (
+        f"{model.parameters / 1e9:,.1f} B parameters, {model.active_parameters / 1e9:,.1f} B active"
+    )
 
 
 def _gpus() -> dict[str, str]:
-    return {g.name: f"{g.hbm_bytes / 1e9:,.0f} GB, {g.bf16_flops / 1e12:,.0f} TFLOP/s in bf16" for g in GPUS.values()}
+    return {
+        g.name: (f"{g.hbm_bytes / 1e9:,.0f} GB, {g.bf16_flops / 1e12:,.0f} TFLOP/s in bf16")
+        for g in GPUS.values()
+    }
 
 
 KINDS: dict[str, Callable[[], dict[str, str]]] = {

@@ -1,14 +1,18 @@
-"""What a plan is worth: stage by stage, the time its circuits and ways need, beside what the hardware could do at best.
+"""What a plan is worth: stage by stage, the time its circuits and ways need, beside what the
+hardware could do at best.
 
-completion   seconds with a flow of the stage in flight beside all others, its rewires' delay taken off, as predicted from what is
-             computed and sent, the circuits of each stage, and the ways that routing chose (`forecast`)
-simulated    the same seconds, as the flow-level world had them
-bound        the least time of this fabric's hardware (`optics.bound`); of a fabric without OCS, its cut and card bounds
-gap          completion / bound - 1
-delay        of the stage's rewires, as simulated: hidden beside compute and other flows, or exposed
+completion  seconds with a flow of the stage in flight beside all others, its rewires' delay taken
+            off, as predicted from what is
+            computed and sent, the circuits of each stage, and the ways that routing chose
+            (`forecast`)
+simulated   the same seconds, as the flow-level world had them
+bound       the least time of this fabric's hardware (`optics.bound`); of a fabric without OCS, its
+            cut and card bounds
+gap         completion / bound - 1
+delay       of the stage's rewires, as simulated: hidden beside compute and other flows, or exposed
 
-Every stage is proved (`optics.check`): each pair that sends arrives without a loop under its circuits, and during its rewire too,
-unless it is held. RunError where one does not.
+Every stage is proved (`optics.check`): each pair that sends arrives without a loop under its
+circuits, and during its rewire too, unless it is held. RunError where one does not.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,15 +49,25 @@ def plan(
     """Every stage that sends or was rewired for, in the order in which stages begin."""
     asked = parse_policy(policy, fabric)
     if asked.granularity == "time-slotted":
-        raise RFabricError(f"policy {policy}: a plan shows one set of circuits a stage; `rfabric simulate` turns slots")
+        raise RFabricError(
+            f"policy {policy}: a plan shows one set of circuits a stage; "
+            "`rfabric simulate` turns slots"
+        )
     if asked.granularity == "intra-collective":
         raise RFabricError(
-            f"policy {policy}: a plan shows one set of circuits a stage; `rfabric simulate` plays rounds, and --policy "
-            f"demand,granularity=per-collective shows the set that they are weighed against"
+            f"policy {policy}: a plan shows one set of circuits a stage; `rfabric simulate` "
+            "plays rounds, and --policy demand,granularity=per-collective shows the set that "
+            "they are weighed against"
         )
     result = simulate(
-        fabric, trace, policy, routing=routing, timing=timing, repetitions=repetitions, progress=progress
-    )  # fmt: skip
+        fabric,
+        trace,
+        policy,
+        routing=routing,
+        timing=timing,
+        repetitions=repetitions,
+        progress=progress,
+    )
     trace = result.trace
     chosen = routing_of(routing, fabric, trace)
     every = stages(trace, asked.granularity)
@@ -70,18 +84,27 @@ def plan(
 
 
 def _turns(result: Result, every: Sequence[Stage]) -> list[StageRewire]:
-    """The rewires of a run, each for the stage of its name that had begun last as it was requested."""
+    """The rewires of a run, each for the stage of its name that had begun last as it was
+    requested.
+    """
     begun = [float(result.ready[stage.entries].min(initial=np.inf)) for stage in every]
     found = []
     for record, (_, circuits) in zip(result.rewires, result.epochs[1:], strict=True):
         named = [i for i, stage in enumerate(every) if str(stage) == record.phase]
         before = [i for i in named if begun[i] <= record.requested + INSTANT]
-        found.append(StageRewire(max(before, key=begun.__getitem__) if before else named[0], circuits))
+        found.append(
+            StageRewire(max(before, key=begun.__getitem__) if before else named[0], circuits)
+        )
     return found
 
 
-def _planned(result: Result, routing: Routing, stage: Stage, turns: Sequence[int], foreseen: Forecast) -> StageCircuits:
-    """One stage; `turns`: numbers of its rewires. RunError where its circuits do not carry what it sends."""
+def _planned(
+    result: Result, routing: Routing, stage: Stage, turns: Sequence[int], foreseen: Forecast
+) -> StageCircuits:
+    """One stage; `turns`: numbers of its rewires.
+
+    RunError where its circuits do not carry what it sends.
+    """
     fabric, trace = result.fabric, result.trace
     rows = stage.rows[trace.size[stage.rows] > 0]
     rewires = tuple(result.rewires[k] for k in turns)
@@ -91,15 +114,24 @@ def _planned(result: Result, routing: Routing, stage: Stage, turns: Sequence[int
     _prove(fabric, str(stage), pairs, routing, circuits, before)
     demand = stage_demand(trace, fabric, stage)
     return StageCircuits(
-        str(stage), demand, circuits,
+        str(stage),
+        demand,
+        circuits,
         in_flight(foreseen.start[rows], foreseen.finish[rows], [foreseen.turns[k] for k in turns]),
-        in_flight(result.start[rows], result.finish[rows], [(r.requested, r.usable) for r in rewires]),
-        bound(fabric, demand), rewires,
-    )  # fmt: skip
+        in_flight(
+            result.start[rows], result.finish[rows], [(r.requested, r.usable) for r in rewires]
+        ),
+        bound(fabric, demand),
+        rewires,
+    )
 
 
-def in_flight(start: np.ndarray, finish: np.ndarray, rewires: Sequence[tuple[float, float]] = ()) -> float:
-    """Seconds in which one of the flows was in flight, but those between `requested` and `usable` of `rewires`."""
+def in_flight(
+    start: np.ndarray, finish: np.ndarray, rewires: Sequence[tuple[float, float]] = ()
+) -> float:
+    """Seconds in which one of the flows was in flight, but those between `requested` and `usable`
+    of `rewires`.
+    """
     if not np.isfinite(finish).all():
         return float("inf")
     dark = (union_seconds(start.clip(*times), finish.clip(*times)) for times in rewires)
@@ -114,7 +146,9 @@ def _prove(
     circuits: Circuits,
     before: Circuits | None,
 ) -> None:
-    """RunError where a pair of the stage does not arrive, under its circuits or while they come about."""
+    """RunError where a pair of the stage does not arrive, under its circuits or while they come
+    about.
+    """
     wrong = faults(fabric, circuits, pairs, routing)
     if before is not None:
         wrong += faults_during(fabric, before, circuits, pairs, routing)[1]
@@ -126,8 +160,12 @@ def _lit_at(epochs: Sequence[tuple[float, Circuits]], time: float) -> Circuits:
     return next((circuits for at, circuits in reversed(epochs) if at <= time + INSTANT), Circuits())
 
 
-def busiest_seconds(fabric: Fabric, circuits: Circuits, routing: Routing, trace: Trace, rows: np.ndarray) -> float:
-    """Seconds that the busiest directed link needs for all bytes of `rows` on the ways that `routing` chose."""
+def busiest_seconds(
+    fabric: Fabric, circuits: Circuits, routing: Routing, trace: Trace, rows: np.ndarray
+) -> float:
+    """Seconds that the busiest directed link needs for all bytes of `rows` on the ways that
+    `routing` chose.
+    """
     ways = PairWays(fabric, Pairs(fabric, trace, routing), circuits, routing)
     load = ways.load(rows, trace.size[rows].astype(float), np.zeros(len(rows), np.int64))
     return float(Outlook.of_flows(fabric, [load]).alone[0])

@@ -1,12 +1,15 @@
-"""How long planning takes, beside networkx's matching as the peer: one core, CPU seconds, median of several.
+"""How long planning takes, beside networkx's matching as the peer: one core, CPU seconds, median of
+several.
 
-    decide    a policy's whole answer on a fabric whose circuits are a mesh: solver, connection of stranded pairs, circuits with
+    decide    a policy's whole answer on a fabric whose circuits are a mesh: solver, connection of
+              stranded pairs, circuits with
               as few moves as possible, the time they need
-    one plane the maximum-weight matching of the heaviest edges alone, ours (rustworkx) and networkx's on the same edges; equal
+    one plane the maximum-weight matching of the heaviest edges alone, ours (rustworkx) and
+    networkx's on the same edges; equal
               weight is checked
 
-Demands: `rings` is what data-parallel training sends (each rack to racks 1, 2, 4 and 8 further on), `all-to-all` a log-normal
-amount between every two racks, the worst a planner can be asked.
+Demands: `rings` is what data-parallel training sends (each rack to racks 1, 2, 4 and 8 further on),
+`all-to-all` a log-normal amount between every two racks, the worst a planner can be asked.
 """
 
 import time
@@ -33,7 +36,9 @@ CASES = tuple(f"planning-{racks}-{kind}" for racks in SHAPES for kind in ("rings
 
 @dataclass(frozen=True)
 class PlanningRow:
-    """One policy on one case: CPU seconds of `decide`; of one plane's matching, ours and the peer's (None: not run)."""
+    """One policy on one case: CPU seconds of `decide`; of one plane's matching, ours and the peer's
+    (None: not run).
+    """
 
     case: str
     racks: int
@@ -46,7 +51,10 @@ class PlanningRow:
 
 
 def measure(
-    cases: Iterable[str] = CASES, *, peer: bool = True, progress: Callable[[str], None] = lambda text: None
+    cases: Iterable[str] = CASES,
+    *,
+    peer: bool = True,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> list[PlanningRow]:
     """Every policy on each case; the peer beside `matching`."""
     rows = []
@@ -90,7 +98,9 @@ def _measured(case: str, fabric: Fabric, wanted: Demand, name: str, peer: bool) 
     times, found = _timed(anew)
     plane = _one_plane(fabric, wanted, peer) if name == "matching" else (None, None)
     changed = len(found.items ^ start.items)
-    return PlanningRow(case, len(fabric.racks), len(wanted.sent.bytes), name, times, changed, *plane)
+    return PlanningRow(
+        case, len(fabric.racks), len(wanted.sent.bytes), name, times, changed, *plane
+    )
 
 
 def _fresh(fabric: Fabric) -> None:
@@ -108,12 +118,16 @@ def _one_plane(fabric: Fabric, wanted: Demand, peer: bool) -> tuple[float, float
 
     graph = nx.Graph()
     graph.add_weighted_edges_from(
-        zip(a.rows[edges].tolist(), a.columns[edges].tolist(), a.wanted[edges].tolist(), strict=True)
+        zip(
+            a.rows[edges].tolist(), a.columns[edges].tolist(), a.wanted[edges].tolist(), strict=True
+        )
     )
     theirs, pairs = _timed(lambda: nx.max_weight_matching(graph), 1)
     weight = sum(graph.edges[pair]["weight"] for pair in pairs)
     if abs(weight - a.wanted[edges][best].sum()) > 1e-6 * weight:
-        raise RFabricError(f"matchings differ: networkx {weight:.9g} bytes, ours {a.wanted[edges][best].sum():.9g}")
+        raise RFabricError(
+            f"matchings differ: networkx {weight:.9g} bytes, ours {a.wanted[edges][best].sum():.9g}"
+        )
     return ours, theirs
 
 
@@ -131,11 +145,26 @@ def table(rows: Iterable[PlanningRow]) -> Table:
     cells = [
         Row(
             f"{r.racks:,} ToRs x {PLANES} planes",
-            (r.case.split("-", 2)[2], f"{r.rack_pairs:,}", r.policy, f"{r.circuits_changed:,}", *map(_ms, _times(r))),
+            (
+                r.case.split("-", 2)[2],
+                f"{r.rack_pairs:,}",
+                r.policy,
+                f"{r.circuits_changed:,}",
+                *map(_ms, _times(r)),
+            ),
         )
         for r in rows
     ]
-    columns = "fabric", "demand", "rack pairs", "policy", "changed", "decide", "one plane", "networkx"
+    columns = (
+        "fabric",
+        "demand",
+        "rack pairs",
+        "policy",
+        "changed",
+        "decide",
+        "one plane",
+        "networkx",
+    )
     note = "CPU time of one core. One plane: one maximum-weight matching, ours and networkx's on the same edges."
     return Table("Planning", columns, tuple(cells), note, (0, 1, 3))
 

@@ -68,7 +68,9 @@ class Case:
 
 def asked_policies(words: Sequence[str]) -> list[Policies]:
     """What `--policy` was given as, each once; the default where nothing was given."""
-    return [parse_policies(text) for text in dict.fromkeys(words)] or [parse_policies(DEFAULT_CIRCUITS)]
+    return [parse_policies(text) for text in dict.fromkeys(words)] or [
+        parse_policies(DEFAULT_CIRCUITS)
+    ]
 
 
 def one_scheduler(asked: Sequence[Policies]) -> str:
@@ -77,7 +79,8 @@ def one_scheduler(asked: Sequence[Policies]) -> str:
     if len(found) > 1:
         names = " and ".join(name or "the recipe's own" for name in found)
         raise RFabricError(
-            f"one run has one compute scheduler, not {names}; `rfabric compare` puts several side by side"
+            f"one run has one compute scheduler, not {names}; `rfabric compare` puts several "
+            "side by side"
         )
     return found[0]
 
@@ -96,10 +99,13 @@ def cases_of(fabrics: Sequence[Fabric], policies: Sequence[str | Policy]) -> lis
     return [Case(f, p) for f in fabrics for p in (policies if f.ocses else policies[:1])]
 
 
-def play(cases: Sequence[Case], traffic: Traffic, settings: RunSettings, tell: Tell = lambda *_: None) -> list[Outcome]:
+def play(
+    cases: Sequence[Case], traffic: Traffic, settings: RunSettings, tell: Tell = lambda *_: None
+) -> list[Outcome]:
     """Every case, simulated; or emulated, all at one scale, each with its distance from simulation.
 
-    RFabricError for what cannot be run, before anything is; RunError and PaceError where a run broke.
+    RFabricError for what cannot be run, before anything is; RunError and PaceError where a run
+    broke.
     """
     for case in cases:
         check(case, settings.engine)
@@ -118,13 +124,15 @@ def check(case: Case, engine: str) -> None:
 
         if not isinstance(case.policy, str):
             raise RFabricError(
-                f"policy {case.policy_name} is an object of this process, an emulation is decided in "
-                "another; simulate it"
+                f"policy {case.policy_name} is an object of this process, an emulation is "
+                f"decided in another; simulate it"
             )
         emulatable(case.fabric, case.policy)
 
 
-def simulated(case: Case, traffic: Traffic, settings: RunSettings, tell: Tell = lambda *_: None) -> Result:
+def simulated(
+    case: Case, traffic: Traffic, settings: RunSettings, tell: Tell = lambda *_: None
+) -> Result:
     """The case in the flow-level world; loops as packets play them where it is to be emulated."""
     name = f"simulate {case.fabric_name}"
     result = simulate(
@@ -136,31 +144,49 @@ def simulated(case: Case, traffic: Traffic, settings: RunSettings, tell: Tell = 
     return result if isinstance(result.policy, str) else replace(result, policy=case.policy_name)
 
 
-def emulated(expected: Result, traffic: Traffic, settings: RunSettings, tell: Tell = lambda *_: None) -> Outcome:
-    """With real packets what `expected` simulated, at the scale of `settings`; and their distance."""
+def emulated(
+    expected: Result, traffic: Traffic, settings: RunSettings, tell: Tell = lambda *_: None
+) -> Outcome:
+    """With real packets what `expected` simulated, at the scale of `settings`; and their
+    distance.
+    """
     from ..emulate.scale import resolution
     from ..emulate.world import emulate
 
     case = Case(expected.fabric, expected.policy if expected.fabric.ocses else DEFAULT_CIRCUITS)
     result = emulate(
-        case.fabric, traffic.trace, case.policy,
+        case.fabric,
+        traffic.trace,
+        case.policy,
         scale=Scale(settings.bandwidth, settings.dilation, settings.sample),
-        routing=expected.routing, timing=settings.timing, traffic=expected.traffic, seed=expected.seed, out=settings.out,
+        routing=expected.routing,
+        timing=settings.timing,
+        traffic=expected.traffic,
+        seed=expected.seed,
+        out=settings.out,
         progress=lambda news: tell(case.fabric_name, news),
-    )  # fmt: skip
+    )
     return Outcome(result, fidelity(result, expected, resolution(result)), traffic.inputs)
 
 
-def chosen_scale(expected: Sequence[Result], settings: RunSettings, tell: Tell = lambda *_: None) -> Scale:
+def chosen_scale(
+    expected: Sequence[Result], settings: RunSettings, tell: Tell = lambda *_: None
+) -> Scale:
     """The scale that was asked for; what it leaves open is what the calibrated host can carry."""
     from ..emulate.scale import choose_sample, choose_scale
     from ..emulate.world import calibrate
 
-    bandwidth, dilation, sample = settings.bandwidth, settings.dilation, settings.sample or choose_sample(expected)
+    bandwidth, dilation, sample = (
+        settings.bandwidth,
+        settings.dilation,
+        settings.sample or choose_sample(expected),
+    )
     if bandwidth and dilation:
         return Scale(bandwidth, dilation, sample)
     carries = calibrate(progress=lambda news: tell("calibrate", news), out=settings.out)
     chosen = choose_scale(expected, carries, sample=sample)
     if dilation:  # the same shaped rates
-        return replace(chosen, bandwidth=chosen.bandwidth * dilation / chosen.dilation, dilation=dilation)
+        return replace(
+            chosen, bandwidth=chosen.bandwidth * dilation / chosen.dilation, dilation=dilation
+        )
     return replace(chosen, bandwidth=bandwidth) if bandwidth else chosen

@@ -1,4 +1,6 @@
-"""What must be sent: traces of flows, collectives lowered to flows, readers and writers of formats."""
+"""What must be sent: traces of flows, collectives lowered to flows, readers and writers of
+formats.
+"""
 
 from .builder import TraceBuilder
 from .collectives import Flows, all_to_all, by_server, point_to_point, ring, scatter

@@ -1,9 +1,11 @@
-"""What is lit before a job begins, in both worlds: nobody waits for circuits then, however slow the OCSes are.
+"""What is lit before a job begins, in both worlds: nobody waits for circuits then, however slow the
+OCSes are.
 
-mesh of all racks          every policy starts with it
-one-shot                   the policy is asked for the sum of all that the job sends, for what each phase sends, and for the
-                           heaviest collectives; of all it offers and the mesh that is lit with which the job is predicted
-                           to spend least time sending, by the ways of all flows
+mesh of all racks  every policy starts with it
+one-shot           the policy is asked for the sum of all that the job sends, for what each phase
+                   sends, and for the
+                   heaviest collectives; of all it offers and the mesh that is lit with which the
+                   job is predicted to spend least time sending, by the ways of all flows
 """
 
 from dataclasses import replace
@@ -20,24 +22,36 @@ from .model import Trace
 from .pairs import Pairs, PairWays
 
 MOST_COLLECTIVES = (
-    4  # heaviest kinds of collectives that circuits are sought for: training has reduce, gather, all-to-all
+    # heaviest kinds of collectives that circuits are sought for: training has reduce, gather,
+    # all-to-all
+    4
 )
 REST = (
-    1e-3  # beside the part that circuits are sought for, the rest of the job counts so much: none of it may be cut off
+    # beside the part that circuits are sought for, the rest of the job counts so much: none of it
+    # may be cut off
+    1e-3
 )
 
 
 def first_circuits(fabric: Fabric, trace: Trace, policy: Policy, routing: Routing) -> Circuits:
-    """What is lit as the job begins. RFabricError when a policy asked one-shot finds nothing that joins all who send."""
+    """What is lit as the job begins.
+
+    RFabricError when a policy asked one-shot finds nothing that joins all who send.
+    """
     if not fabric.ocses:
         return Circuits()
     mesh = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
     if policy.granularity != "one-shot":
         return mesh
-    answers = [lit.check(fabric) for demand in _asked(fabric, trace) for lit in policy.options(demand, mesh)]
+    answers = [
+        lit.check(fabric)
+        for demand in _asked(fabric, trace)
+        for lit in policy.options(demand, mesh)
+    ]
     rows, pairs = np.flatnonzero(trace.size > 0), Pairs(fabric, trace, routing)
     best = min(
-        dict.fromkeys([mesh, *answers]), key=lambda lit: _seconds(trace, rows, PairWays(fabric, pairs, lit, routing))
+        dict.fromkeys([mesh, *answers]),
+        key=lambda lit: _seconds(trace, rows, PairWays(fabric, pairs, lit, routing)),
     )
     refuse_cut(fabric, best, [trace.demand_of(fabric, rows)])
     refuse_disconnection(fabric, best, trace.pairs())
@@ -45,7 +59,9 @@ def first_circuits(fabric: Fabric, trace: Trace, policy: Policy, routing: Routin
 
 
 def _asked(fabric: Fabric, trace: Trace) -> list[Demand]:
-    """What one set of circuits might be made for: the whole job, each phase, the heaviest collectives; steps added up."""
+    """What one set of circuits might be made for: the whole job, each phase, the heaviest
+    collectives; steps added up.
+    """
     parts: dict[tuple[str, ...], list[np.ndarray]] = {}
     for (_, phase, label), rows in trace.communication().items():
         for name in ((phase,), (phase, label)):
@@ -71,7 +87,9 @@ def _beside(part: Demand, whole: Demand) -> Entries:
 
 
 def _seconds(trace: Trace, rows: np.ndarray, ways: PairWays) -> float:
-    """Seconds that the job sends at least: the busiest link of each kind of collective, one kind after another; inf: no way."""
+    """Seconds that the job sends at least: the busiest link of each kind of collective, one kind
+    after another; inf: no way.
+    """
     kinds = trace.phase[rows].astype(np.int64) << 16 | trace.label[rows]
     load = ways.load(rows, trace.size[rows].astype(float), kinds)
     return float(Outlook.of_flows(ways.routes.fabric, [load]).alone[0])

@@ -1,4 +1,6 @@
-"""Making a trace row by row: what is added together shares step, phase, label, and what it waits for."""
+"""Making a trace row by row: what is added together shares step, phase, label, and what it waits
+for.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +13,8 @@ from .collectives import Flows
 from .loops import Loop
 from .model import MOST_BYTES, PhaseKey, Trace
 
-SHARED = ("start", "gap", "step", "phase", "label", "loop", "turn")  # columns in which rows added together are the same
+# columns in which rows added together are the same
+SHARED = ("start", "gap", "step", "phase", "label", "loop", "turn")
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,10 @@ class _Batch:
 
 
 class TraceBuilder:
-    """Collects rows; `build` makes the Trace. Every method returns row numbers to use in `after`."""
+    """Collects rows; `build` makes the Trace.
+
+    Every method returns row numbers to use in `after`.
+    """
 
     def __init__(self, hosts: Sequence[str]):
         self.hosts = tuple(hosts)
@@ -51,8 +57,12 @@ class TraceBuilder:
         phase: str = "",
         label: str = "",
     ) -> list[int]:
-        """Rows src[i] -> dst[i] (host indices) of size[i] bytes (rounded up), all after the same rows."""
-        return self._add(src, dst, size, after, phase, label, start=start, gap=gap, step=step, loop=-1, turn=0)
+        """Rows src[i] -> dst[i] (host indices) of size[i] bytes (rounded up), all after the same
+        rows.
+        """
+        return self._add(
+            src, dst, size, after, phase, label, start=start, gap=gap, step=step, loop=-1, turn=0
+        )
 
     def loop(
         self,
@@ -68,12 +78,15 @@ class TraceBuilder:
         phase: str = "",
         label: str | Sequence[str] = "",
     ) -> list[int]:
-        """Rows of a Loop whose turn t sends turns[t] (src, dst, size as in `flows`); `label`: one of each turn, or one of all."""
+        """Rows of a Loop whose turn t sends turns[t] (src, dst, size as in `flows`); `label`: one
+        of each turn, or one of all.
+        """
         made = Loop(repeat, tuple(between), tuple(beside))
         labels = [label] * len(turns) if isinstance(label, str) else list(label)
         if not len(turns) == len(labels) == len(made.between):
             raise RFabricError(
-                f"loop: {len(turns)} turns, {len(made.between)} between, {len(labels)} labels; give one each"
+                f"loop: {len(turns)} turns, {len(made.between)} between, {len(labels)} labels; "
+                "give one each"
             )
         self._loops.append(made)
         shared = {"start": start, "gap": gap, "step": step, "loop": len(self._loops) - 1}
@@ -82,20 +95,34 @@ class TraceBuilder:
             found = self._add(*one, after, phase, name, **shared, turn=turn)
             if not found:
                 raise RFabricError(
-                    f"loop: turn {turn} sends nothing; leave it out, and compute its seconds between others"
+                    f"loop: turn {turn} sends nothing; leave it out, and compute its seconds "
+                    "between others"
                 )
             rows += found
         return rows
 
     def _add(
-        self, src: Iterable[int], dst: Iterable[int], size: Iterable[float] | float, after: Sequence[int],
-        phase: str, label: str, **shared: float,
-    ) -> list[int]:  # fmt: skip
-        src, dst = (np.asarray(ends if isinstance(ends, np.ndarray) else list(ends)) for ends in (src, dst))
+        self,
+        src: Iterable[int],
+        dst: Iterable[int],
+        size: Iterable[float] | float,
+        after: Sequence[int],
+        phase: str,
+        label: str,
+        **shared: float,
+    ) -> list[int]:
+        src, dst = (
+            np.asarray(ends if isinstance(ends, np.ndarray) else list(ends)) for ends in (src, dst)
+        )
         sizes = [size] * len(src) if isinstance(size, (int, float)) else list(size)
         if not len(src) == len(dst) == len(sizes):
-            raise RFabricError(f"flows: {len(src)} sources, {len(dst)} destinations, {len(sizes)} sizes")
-        codes = {kind: names.setdefault(name, len(names)) for kind, name, names in self._named(phase, label)}
+            raise RFabricError(
+                f"flows: {len(src)} sources, {len(dst)} destinations, {len(sizes)} sizes"
+            )
+        codes = {
+            kind: names.setdefault(name, len(names))
+            for kind, name, names in self._named(phase, label)
+        }
         self._batches.append(_Batch(src, dst, whole_bytes(sizes), shared | codes, tuple(after)))
         self._rows += len(src)
         return list(range(self._rows - len(src), self._rows))
@@ -104,7 +131,9 @@ class TraceBuilder:
         """One row that sends nothing and takes `seconds` on `host`."""
         return self.flows([host], [host], 0, gap=seconds, **kind)[0]
 
-    def build(self, windows: dict[PhaseKey, float] | None = None, provenance: dict | None = None) -> Trace:
+    def build(
+        self, windows: dict[PhaseKey, float] | None = None, provenance: dict | None = None
+    ) -> Trace:
         """The trace of all batches so far."""
         batches = self._batches
         rows = np.array([len(b.src) for b in batches], dtype=np.int64)
@@ -118,11 +147,17 @@ class TraceBuilder:
         entries = np.fromiter((row for b in batches for row in b.after), np.int64, int(waits.sum()))
         counts = np.repeat(waits, rows)
         return Trace(
-            self.hosts, **own, **shared, after_offsets=offsets_of(counts),
-            after=entries[spread(np.repeat(first, rows), counts)], phases=tuple(self._names["phase"]),
-            labels=tuple(self._names["label"]), windows=windows or {}, provenance=provenance or {},
+            self.hosts,
+            **own,
+            **shared,
+            after_offsets=offsets_of(counts),
+            after=entries[spread(np.repeat(first, rows), counts)],
+            phases=tuple(self._names["phase"]),
+            labels=tuple(self._names["label"]),
+            windows=windows or {},
+            provenance=provenance or {},
             loops=tuple(self._loops),
-        )  # fmt: skip
+        )
 
     def _named(self, phase: str, label: str) -> Iterable[tuple[str, str, dict[str, int]]]:
         return (("phase", phase, self._names["phase"]), ("label", label, self._names["label"]))
@@ -136,5 +171,8 @@ def whole_bytes(sizes: list) -> np.ndarray:
     column = np.ceil(column.astype(float))
     bad = np.flatnonzero(~(np.abs(column) < MOST_BYTES))
     if len(bad):
-        raise RFabricError(f"flows: {sizes[bad[0]]} bytes are no number, or more than {MOST_BYTES:g}; split the flow")
+        raise RFabricError(
+            f"flows: {sizes[bad[0]]} bytes are no number, or more than "
+            f"{MOST_BYTES:g}; split the flow"
+        )
     return column.astype(np.int64)

@@ -1,8 +1,9 @@
 """Collectives lowered to the flows that leave servers: who sends how many bytes to whom.
 
-GPUs of one server talk over NVLink, so only the edges between servers become flows. A ring over n GPUs in m servers runs as g
-channels, one per GPU that a server has in the group, as NCCL does with a NIC per GPU; neighbouring channels run opposite ways
-round, so both directions of every cable carry. The 2(n-1) identical steps of a ring are merged into one flow per edge.
+GPUs of one server talk over NVLink, so only the edges between servers become flows. A ring over n
+GPUs in m servers runs as g channels, one per GPU that a server has in the group, as NCCL does with
+a NIC per GPU; neighbouring channels run opposite ways round, so both directions of every cable
+carry. The 2(n-1) identical steps of a ring are merged into one flow per edge.
 
     ring all-reduce      each edge carries 2 (n-1)/n S        reduce-scatter, all-gather: (n-1)/n S
     all-to-all           each ordered pair of GPUs carries S/n
@@ -29,7 +30,9 @@ class Flows(NamedTuple):
 
 
 def ring(kind: str, gpus: Sequence[int], size: float, gpus_per_server: int, turn: int = 0) -> Flows:
-    """A ring collective of `size` bytes among `gpus`; `turn` 1 runs channel 0 the other way round."""
+    """A ring collective of `size` bytes among `gpus`; `turn` 1 runs channel 0 the other way
+    round.
+    """
     if kind not in RING_FACTOR:
         raise RFabricError(f"no ring collective {kind!r}; there are {', '.join(RING_FACTOR)}")
     servers = by_server(gpus, gpus_per_server)
@@ -53,7 +56,9 @@ def scatter(sources: Sequence[int], gpus: Sequence[int], size: float) -> Flows:
 
 def all_to_all(gpus: Sequence[int], size: float, gpus_per_server: int) -> Flows:
     """Every GPU sends size/n bytes to every other; pairs within a server stay on NVLink."""
-    pairs = [(a, b) for a, b in permutations(gpus, 2) if a // gpus_per_server != b // gpus_per_server]
+    pairs = [
+        (a, b) for a, b in permutations(gpus, 2) if a // gpus_per_server != b // gpus_per_server
+    ]
     return Flows([a for a, _ in pairs], [b for _, b in pairs], [size / len(gpus)] * len(pairs))
 
 

@@ -1,4 +1,5 @@
-"""Trace files that people read and edit: CSV and JSON lines of our own, and the `src dst bytes start_ns` text of htsim and Opera.
+"""Trace files that people read and edit: CSV and JSON lines of our own, and the `src dst bytes
+start_ns` text of htsim and Opera.
 
     # rfabric-trace 1
     # provenance: {"recipe": "grpo-64", "seed": 1}
@@ -7,9 +8,10 @@
     0,h1,h1,0,0,,12.5,0,training,backward
     1,h1,h9,6400000000,0,0,0,0,training,reduce-scatter
 
-Units stand in the names of columns; windows are seconds. `after` holds ids separated by blanks. `id`, `start_s`, `after`,
-`gap_s`, `step`, `phase`, `label` may be left out. The same keys make a JSON line; its first line may be
-{"rfabric-trace": 1, "provenance": {...}, "windows": {"training/0": 31.2}}.
+Units stand in the names of columns; windows are seconds. `after` holds ids separated by blanks.
+`id`, `start_s`, `after`, `gap_s`, `step`, `phase`, `label` may be left out. The same keys make a
+JSON line; its first line may be {"rfabric-trace": 1, "provenance": {...}, "windows": {"training/0":
+31.2}}.
 
 Rows that run again and again have five columns more:
 
@@ -18,9 +20,10 @@ Rows that run again and again have five columns more:
     2,h9,h1,4000000,0,dispatch,experts,0,,,
     3,h1,h9,4000000,0,combine,experts,1,,0,0.001
 
-`loop` is a name or a number; rows of one loop differ only in ends, bytes, label and turn. Its turns run in order (left out: 0),
-all `repeat` times: `between_s` of computing, then all rows of the turn at once beside `beside_s` of computing. `repeat` is said
-once a loop, `between_s` and `beside_s` once a turn (left out: 0), or again with the same value. `size_bytes` is of one repetition.
+`loop` is a name or a number; rows of one loop differ only in ends, bytes, label and turn. Its turns
+run in order (left out: 0), all `repeat` times: `between_s` of computing, then all rows of the turn
+at once beside `beside_s` of computing. `repeat` is said once a loop, `between_s` and `beside_s`
+once a turn (left out: 0), or again with the same value. `size_bytes` is of one repetition.
 """
 
 import csv
@@ -50,22 +53,30 @@ BEYOND = None  # the key of cells for which the header has no name
 
 
 def read_trace(path: str | Path) -> Trace:
-    """Read a trace by its suffix: .csv, .jsonl, or .txt/.htsim/.flows for `src dst bytes start_ns`."""
+    """Read a trace by its suffix: .csv, .jsonl, or .txt/.htsim/.flows for `src dst bytes
+    start_ns`.
+    """
     path = Path(path)
     if path.suffix not in TRACE_SUFFIXES:
-        raise RFabricError(f"{path}: unknown trace suffix {path.suffix!r}; use one of {', '.join(TRACE_SUFFIXES)}")
+        raise RFabricError(
+            f"{path}: unknown trace suffix {path.suffix!r}; use one of {', '.join(TRACE_SUFFIXES)}"
+        )
     readers = {".csv": _read_csv, ".jsonl": _read_jsonl}
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:  # spreadsheets put a mark before the header
+        # spreadsheets put a mark before the header
+        with open(path, newline="", encoding="utf-8-sig") as file:
             records, head = readers.get(path.suffix, _read_htsim)(file)
         if not records:
             raise RFabricError("holds no flow")
-        return _trace(records, {"source": path.name} | _object(head, "provenance"), _object(head, "windows"))
+        return _trace(
+            records, {"source": path.name} | _object(head, "provenance"), _object(head, "windows")
+        )
     except RFabricError as error:
         raise RFabricError(f"{path}: {error}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise RFabricError(f"{path}: cannot be read: {error}") from error
-    except (csv.Error, ValueError, RecursionError) as error:  # numbers of thousands of digits, lists within lists
+    # numbers of thousands of digits, lists within lists
+    except (csv.Error, ValueError, RecursionError) as error:
         raise RFabricError(f"{path}: not a valid {path.suffix[1:]} file: {error}") from error
 
 
@@ -92,7 +103,8 @@ def _read_csv(file) -> tuple[list[dict], dict]:
             _head_line(line[1:].strip(), head)
         elif line.strip():
             body.append(line)
-    before = csv.field_size_limit(1 << 30)  # a barrier waits for tens of thousands of rows, all in one cell
+    # a barrier waits for tens of thousands of rows, all in one cell
+    before = csv.field_size_limit(1 << 30)
     try:
         return _rows(csv.DictReader(body, restkey=BEYOND, strict=True)), head
     finally:
@@ -100,7 +112,9 @@ def _read_csv(file) -> tuple[list[dict], dict]:
 
 
 def _rows(reader: csv.DictReader) -> list[dict]:
-    """The rows below the header, whose names each stand once and are as many as any row has cells."""
+    """The rows below the header, whose names each stand once and are as many as any row has
+    cells.
+    """
     header = reader.fieldnames or []
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
@@ -141,9 +155,19 @@ def _read_htsim(file) -> tuple[list[dict], dict]:
         if not words:
             continue
         if len(words) != 4 or not all(re.fullmatch(r"\d+", w) for w in words):
-            raise RFabricError(f"line {number}: {line.strip()!r} is not `src dst bytes start_ns`, four whole numbers")
+            raise RFabricError(
+                f"line {number}: {line.strip()!r} is not `src dst bytes "
+                "start_ns`, four whole numbers"
+            )
         src, dst, size, start = map(int, words)
-        records.append({"src": f"h{src + 1}", "dst": f"h{dst + 1}", "size_bytes": size, "start_s": f"{start}ns"})
+        records.append(
+            {
+                "src": f"h{src + 1}",
+                "dst": f"h{dst + 1}",
+                "size_bytes": size,
+                "start_s": f"{start}ns",
+            }
+        )
     return records, {"provenance": {"format": "htsim: src dst bytes start_ns; host n is h(n+1)"}}
 
 
@@ -171,7 +195,8 @@ def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
     index = {name: i for i, name in enumerate(hosts)}
     size, seconds = partial(parse_size, bare=True), SECONDS
     parsers = {"size_bytes": size, "gap_s": seconds, "start_s": seconds, "step": _whole}
-    parsed: dict[str, dict] = {column: {} for column in parsers}  # the same text means the same number
+    # the same text means the same number
+    parsed: dict[str, dict] = {column: {} for column in parsers}
     columns: dict[str, list] = {column: [] for column in parsers}
     names: dict[str, dict[str, int]] = {"phase": {}, "label": {}}
     codes: dict[str, list[int]] = {column: [] for column in names}
@@ -188,23 +213,37 @@ def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
             codes[column].append(seen.setdefault(str(record.get(column) or ""), len(seen)))
         after.append([_row(rows, text, row) for text in _ids(record.get("after"))])
     return Trace(
-        hosts, [index[r["src"]] for r in records], [index[r["dst"]] for r in records], whole_bytes(columns["size_bytes"]),
-        columns["start_s"], columns["gap_s"], offsets_of(list(map(len, after))), list(chain.from_iterable(after)),
-        columns["step"], codes["phase"], codes["label"], tuple(names["phase"]), tuple(names["label"]),
-        {_key(k): seconds(v, f"window {k}") for k, v in windows.items()}, provenance,
+        hosts,
+        [index[r["src"]] for r in records],
+        [index[r["dst"]] for r in records],
+        whole_bytes(columns["size_bytes"]),
+        columns["start_s"],
+        columns["gap_s"],
+        offsets_of(list(map(len, after))),
+        list(chain.from_iterable(after)),
+        columns["step"],
+        codes["phase"],
+        codes["label"],
+        tuple(names["phase"]),
+        tuple(names["label"]),
+        {_key(k): seconds(v, f"window {k}") for k, v in windows.items()},
+        provenance,
         *(_loops(records) if there & set(LOOP_COLUMNS) else ()),
-    )  # fmt: skip
+    )
 
 
 def _loops(records: list[dict]) -> tuple[list[int], list[int], tuple[Loop, ...]]:
     """Columns loop and turn, and the loops in the order in which rows name them."""
-    names, said, last = {}, {}, {}  # numbers by name; what rows say, by loop, column and turn; the last turn by loop
+    # numbers by name; what rows say, by loop, column and turn; the last turn by loop
+    names, said, last = {}, {}, {}
     loop, turn = [], []
     for i, record in enumerate(records):
         name, row = str(_cell(record, "loop", "")), f"row {record.get('id', i)}"
         there = {c: record[c] for c in LOOP_COLUMNS[1:] if _cell(record, c, None) is not None}
         if there and not name:
-            raise RFabricError(f"{row}: {next(iter(there))} without a loop; name its loop, or leave it empty")
+            raise RFabricError(
+                f"{row}: {next(iter(there))} without a loop; name its loop, or leave it empty"
+            )
         number = names.setdefault(name, len(names)) if name else -1
         loop.append(number)
         turn.append(_whole(there.pop("turn", 0), f"{row}: turn", 2**15))
@@ -214,15 +253,25 @@ def _loops(records: list[dict]) -> tuple[list[int], list[int], tuple[Loop, ...]]
             value = (SECONDS if column != "repeat" else _whole)(cell, f"{row}: {column}")
             if said.setdefault(key, value) != value:
                 raise RFabricError(
-                    f"{row}: {column} {value} differs from {said[key]} of its loop {name!r}; say it once"
+                    f"{row}: {column} {value} differs from {said[key]} of its loop {name!r}; "
+                    "say it once"
                 )
-    return loop, turn, tuple(_loop(name, number, said, last[number]) for name, number in names.items())
+    return (
+        loop,
+        turn,
+        tuple(_loop(name, number, said, last[number]) for name, number in names.items()),
+    )
 
 
 def _loop(name: str, number: int, said: dict[tuple, float], last: int) -> Loop:
     if (number, "repeat", 0) not in said:
-        raise RFabricError(f"loop {name!r}: repeat is missing; say in one of its rows how often it runs")
-    seconds = (tuple(said.get((number, key, t), 0.0) for t in range(last + 1)) for key in ("between_s", "beside_s"))
+        raise RFabricError(
+            f"loop {name!r}: repeat is missing; say in one of its rows how often it runs"
+        )
+    seconds = (
+        tuple(said.get((number, key, t), 0.0) for t in range(last + 1))
+        for key in ("between_s", "beside_s")
+    )
     try:
         return Loop(said[number, "repeat", 0], *seconds)
     except RFabricError as error:
@@ -233,19 +282,33 @@ def _hosts(records: list[dict]) -> set[str]:
     for i, record in enumerate(records):
         for column in ("src", "dst"):
             if not isinstance(record.get(column), str) or not record[column]:
-                raise RFabricError(f"row {record.get('id', i)}: {column} is missing; name a host such as h1")
+                raise RFabricError(
+                    f"row {record.get('id', i)}: {column} is missing; name a host such as h1"
+                )
         if record.get("size_bytes") in (None, ""):
-            raise RFabricError(f"row {record.get('id', i)}: size_bytes is missing; 0 makes a compute row")
+            raise RFabricError(
+                f"row {record.get('id', i)}: size_bytes is missing; 0 makes a compute row"
+            )
     return {record[column] for record in records for column in ("src", "dst")}
 
 
 def _cell(record: dict, column: str, default):
     value = record.get(column)
-    return default if value is None or value == "" else value.strip() if isinstance(value, str) else value
+    return (
+        default
+        if value is None or value == ""
+        else value.strip()
+        if isinstance(value, str)
+        else value
+    )
 
 
 def _ids(after) -> list[str]:
-    return [str(a) for a in after] if isinstance(after, list) else str(after if after is not None else "").split()
+    return (
+        [str(a) for a in after]
+        if isinstance(after, list)
+        else str(after if after is not None else "").split()
+    )
 
 
 def _row(rows: dict[str, int], after: str, name: str) -> int:
@@ -278,14 +341,23 @@ def _natural(name: str) -> list:
 def _cells(trace: Trace) -> Iterable[tuple]:
     for i in range(len(trace)):
         yield (
-            i, trace.hosts[trace.src[i]], trace.hosts[trace.dst[i]], int(trace.size[i]), float(trace.start[i]),
-            " ".join(map(str, trace.waits_for(i))), float(trace.gap[i]), int(trace.step[i]),
-            trace.phases[trace.phase[i]], trace.labels[trace.label[i]],
-        )  # fmt: skip
+            i,
+            trace.hosts[trace.src[i]],
+            trace.hosts[trace.dst[i]],
+            int(trace.size[i]),
+            float(trace.start[i]),
+            " ".join(map(str, trace.waits_for(i))),
+            float(trace.gap[i]),
+            int(trace.step[i]),
+            trace.phases[trace.phase[i]],
+            trace.labels[trace.label[i]],
+        )
 
 
 def _loop_cells(trace: Trace) -> dict[str, list]:
-    """Columns of loops, for people: `repeat` in the first row of a loop, seconds in the first of a turn; else None."""
+    """Columns of loops, for people: `repeat` in the first row of a loop, seconds in the first of a
+    turn; else None.
+    """
     cells = {column: [None] * len(trace) for column in LOOP_COLUMNS if trace.loops}
     seen = set()
     for row in np.flatnonzero(trace.loop >= 0).tolist():
@@ -307,20 +379,35 @@ def _csv_lines(trace: Trace) -> Iterable[str]:
         yield f"# window {key}: {seconds!r}"
     more = _loop_cells(trace)
     yield ",".join((*COLUMNS, *more))
-    hosts, phases, labels = (np.array(list(map(quoted, n)), object) for n in (trace.hosts, trace.phases, trace.labels))
+    hosts, phases, labels = (
+        np.array(list(map(quoted, n)), object) for n in (trace.hosts, trace.phases, trace.labels)
+    )
     for rows in blocks(len(trace)):
         yield from lines(
-            map(str, range(rows.start, rows.stop)), hosts[trace.src[rows]], hosts[trace.dst[rows]], texts(trace.size[rows]),
-            texts(trace.start[rows]), _after_texts(trace, rows), texts(trace.gap[rows]), texts(trace.step[rows]),
-            phases[trace.phase[rows]], labels[trace.label[rows]],
-            *(["" if cell is None else str(cell) for cell in cells[rows]] for cells in more.values()),
-        )  # fmt: skip
+            map(str, range(rows.start, rows.stop)),
+            hosts[trace.src[rows]],
+            hosts[trace.dst[rows]],
+            texts(trace.size[rows]),
+            texts(trace.start[rows]),
+            _after_texts(trace, rows),
+            texts(trace.gap[rows]),
+            texts(trace.step[rows]),
+            phases[trace.phase[rows]],
+            labels[trace.label[rows]],
+            *(
+                ["" if cell is None else str(cell) for cell in cells[rows]]
+                for cells in more.values()
+            ),
+        )
 
 
 def _after_texts(trace: Trace, rows: slice) -> list[str]:
     first, last = (trace.after_offsets[i : rows.stop + i][rows.start :] for i in (0, 1))
     known = texts(trace.after[first[0] : last[-1]])
-    return [" ".join(known[a:b]) for a, b in zip((first - first[0]).tolist(), (last - first[0]).tolist(), strict=True)]
+    return [
+        " ".join(known[a:b])
+        for a, b in zip((first - first[0]).tolist(), (last - first[0]).tolist(), strict=True)
+    ]
 
 
 def blocks(rows: int, most: int = 1 << 16) -> Iterable[slice]:

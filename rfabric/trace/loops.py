@@ -1,13 +1,17 @@
-"""Repetitions as data: a loop says once what a job sends again and again, and this file makes rows of it.
+"""Repetitions as data: a loop says once what a job sends again and again, and this file makes rows
+of it.
 
-    one run of turn t     computes between[t] s, then sends all rows of the turn at once and computes beside[t] s meanwhile
-    the body              its turns in order; the loop is the body `repeat` times, one after the other
+    one run of turn t  computes between[t] s, then sends all rows of the turn at once and computes
+                       beside[t] s meanwhile
+    the body           its turns in order; the loop is the body `repeat` times, one after the other
 
-    unrolled   head -> [gate -> flows, beside]... -> barrier -> [gate -> flows, beside]... -> barrier    every repetition
-    folded     the same, each block of repetitions as one, with all their bytes and computing: 1, 1, 2, 4, ... of them
-    whole      all repetitions in one block
+    unrolled  head -> [gate -> flows, beside]... -> barrier -> [gate -> flows, beside]... -> barrier  every repetition
+    folded    the same, each block of repetitions as one, with all their bytes and computing: 1, 1,
+              2, 4, ... of them
+    whole     all repetitions in one block
 
-A gate is a row that computes what stands between, a barrier one that takes no time; both send nothing.
+A gate is a row that computes what stands between, a barrier one that takes no time; both send
+nothing.
 """
 
 from collections.abc import Sequence
@@ -19,8 +23,10 @@ from ..errors import RFabricError
 from ..routing.rows import offsets_of, spread
 
 MOST_SECONDS = 1e9  # so that times keep microseconds
-MOST_FOLDED = 1 << 19  # rows a folded trace may have more than it must: what plays and is written in seconds
-MOST_PLAYED = 1 << 26  # rows: about 30 GB, at some 300 bytes a flow in the engine and 150 in a trace
+# rows a folded trace may have more than it must: what plays and is written in seconds
+MOST_FOLDED = 1 << 19
+# rows: about 30 GB, at some 300 bytes a flow in the engine and 150 in a trace
+MOST_PLAYED = 1 << 26
 HELPERS = ("computing", "computing beside", "barrier")  # labels of rows that no file names
 BETWEEN, BESIDE, BARRIER = range(len(HELPERS))
 LOOPED = ("step", "phase", "start", "gap")  # columns in which the rows of a loop are the same
@@ -30,8 +36,8 @@ LOOPED = ("step", "phase", "start", "gap")  # columns in which the rows of a loo
 class Loop:
     """A body of turns that runs `repeat` times.
 
-    between: s of computing before each turn, while the loop sends nothing; beside: s of computing beside each turn, which is over
-    when both its flows and this are done (none given: none).
+    between: s of computing before each turn, while the loop sends nothing; beside: s of computing
+    beside each turn, which is over when both its flows and this are done (none given: none).
     """
 
     repeat: int
@@ -40,22 +46,28 @@ class Loop:
 
     def __post_init__(self):
         object.__setattr__(self, "between", tuple(map(float, self.between)))
-        object.__setattr__(self, "beside", tuple(map(float, self.beside)) or (0.0,) * len(self.between))
+        object.__setattr__(
+            self, "beside", tuple(map(float, self.beside)) or (0.0,) * len(self.between)
+        )
         if self.repeat != int(self.repeat) or self.repeat < 1:
             raise RFabricError(f"loop: repeat {self.repeat} must be 1 or more, a whole number")
         object.__setattr__(self, "repeat", int(self.repeat))
         if not self.between or len(self.between) != len(self.beside):
             raise RFabricError(
-                f"loop: {len(self.between)} turns with computing between, {len(self.beside)} with computing beside; "
-                "give both for every turn, at least one"
+                f"loop: {len(self.between)} turns with computing between, {len(self.beside)} "
+                f"with computing beside; give both for every turn, at least one"
             )
         for name in ("between", "beside"):
             bad = [seconds for seconds in getattr(self, name) if not 0 <= seconds <= MOST_SECONDS]
             if bad:
-                raise RFabricError(f"loop: {name} {bad[0]} s must be finite and not negative, at most {MOST_SECONDS:g}")
+                raise RFabricError(
+                    f"loop: {name} {bad[0]} s must be finite and not negative, "
+                    f"at most {MOST_SECONDS:g}"
+                )
         if not self.compute_seconds <= MOST_SECONDS:
             raise RFabricError(
-                f"loop: repeat {self.repeat} takes {self.compute_seconds:g} s of computing, at most {MOST_SECONDS:g}"
+                f"loop: repeat {self.repeat} takes {self.compute_seconds:g} s of computing, at "
+                f"most {MOST_SECONDS:g}"
             )
 
     @property
@@ -64,8 +76,12 @@ class Loop:
         return self.repeat * (sum(self.between) + sum(self.beside))
 
 
-def check_loops(loops: Sequence[Loop], columns: dict[str, np.ndarray], offsets: np.ndarray, after: np.ndarray) -> None:
-    """RFabricError where rows do not make the loops they say they belong to; `columns` are a trace's, by name."""
+def check_loops(
+    loops: Sequence[Loop], columns: dict[str, np.ndarray], offsets: np.ndarray, after: np.ndarray
+) -> None:
+    """RFabricError where rows do not make the loops they say they belong to; `columns` are a
+    trace's, by name.
+    """
     loop, turn, size = columns["loop"], columns["turn"], columns["size"]
     beyond = np.flatnonzero((loop < -1) | (loop >= len(loops)))
     if len(beyond):
@@ -77,18 +93,24 @@ def check_loops(loops: Sequence[Loop], columns: dict[str, np.ndarray], offsets: 
             raise RFabricError(f"loop {number} has no rows; leave it out")
         if turns[number] != list(range(len(one.between))):
             raise RFabricError(
-                f"loop {number}: its rows have turns {', '.join(map(str, turns[number]))}; it has {len(one.between)}, "
-                f"numbered from 0, and each must send something"
+                f"loop {number}: its rows have turns {', '.join(map(str, turns[number]))}; it "
+                f"has {len(one.between)}, numbered from 0, and each must send something"
             )
     silent = rows[size[rows] == 0]
     if len(silent):
-        raise RFabricError(f"trace row {silent[0]}: size 0 in a loop; give what computes as between or beside")
+        raise RFabricError(
+            f"trace row {silent[0]}: size 0 in a loop; give what computes as between or beside"
+        )
     if len(rows):
         _alike(rows, columns, offsets, after)
 
 
-def _alike(rows: np.ndarray, columns: dict[str, np.ndarray], offsets: np.ndarray, after: np.ndarray) -> None:
-    """RFabricError where rows of one loop differ in what a loop has once, or wait for their own loop."""
+def _alike(
+    rows: np.ndarray, columns: dict[str, np.ndarray], offsets: np.ndarray, after: np.ndarray
+) -> None:
+    """RFabricError where rows of one loop differ in what a loop has once, or wait for their own
+    loop.
+    """
     loop = columns["loop"]
     first = np.full(loop[rows].max() + 1, -1, dtype=np.int64)
     first[loop[rows[::-1]]] = rows[::-1]
@@ -101,7 +123,10 @@ def _alike(rows: np.ndarray, columns: dict[str, np.ndarray], offsets: np.ndarray
     mine, other = (after[spread(offsets[which], counts[rows])] for which in (rows, first))
     own = np.flatnonzero(loop[mine] == loop[owner])
     if len(own):
-        raise RFabricError(f"trace row {owner[own[0]]} waits for row {mine[own[0]]} of its own loop; turns go in order")
+        raise RFabricError(
+            f"trace row {owner[own[0]]} waits for row {mine[own[0]]} of its own "
+            "loop; turns go in order"
+        )
     differ = mine[np.lexsort((mine, owner))] != other[np.lexsort((other, owner))]
     _same(owner, np.repeat(first, counts[rows]), differ, "after")
 
@@ -110,7 +135,8 @@ def _same(rows: np.ndarray, first: np.ndarray, differ: np.ndarray, name: str) ->
     bad = np.flatnonzero(differ)
     if len(bad):
         raise RFabricError(
-            f"trace row {rows[bad[0]]}: {name} differs from that of row {first[bad[0]]} of the same loop; a loop has one"
+            f"trace row {rows[bad[0]]}: {name} differs from that of row {first[bad[0]]} of the "
+            "same loop; a loop has one"
         )
 
 
@@ -124,12 +150,14 @@ def rows_of_loops(loop: np.ndarray) -> dict[int, np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class Played:
-    """Rows of a trace with its loops played: n rows, by what they stand for in the trace they come from.
+    """Rows of a trace with its loops played: n rows, by what they stand for in the trace they come
+    from.
 
-    origin: int64[n] row, -1 of a helper; like: int64[n] the row whose sender, step and phase a helper shares; kind: int8[n] of a
-    helper, into HELPERS; folded: int64[n] the loop of whose folded blocks a row is part, -1 for none; spans:
-    int64[loops that fold, 2] the row after which the first such block begins, and the last row; times: int64[n] bytes are so many
-    times the row's; gap, start: float64[n] s; after as CSR.
+    origin: int64[n] row, -1 of a helper; like: int64[n] the row whose sender, step and phase a
+    helper shares; kind: int8[n] of a helper, into HELPERS; folded: int64[n] the loop of whose
+    folded blocks a row is part, -1 for none; spans:
+    int64[loops that fold, 2] the row after which the first such block begins, and the last row;
+    times: int64[n] bytes are so many times the row's; gap, start: float64[n] s; after as CSR.
     """
 
     origin: np.ndarray
@@ -146,7 +174,10 @@ class Played:
 
 @dataclass(frozen=True, eq=False)
 class _Body:
-    """One repetition: n rows, numbered from 0; -1 is the row before it. owner, entry: which row waits for which."""
+    """One repetition: n rows, numbered from 0; -1 is the row before it.
+
+    owner, entry: which row waits for which.
+    """
 
     origin: np.ndarray
     like: np.ndarray
@@ -160,11 +191,17 @@ class _Body:
 
 
 def play(
-    loops: Sequence[Loop], columns: dict[str, np.ndarray], offsets: np.ndarray, after: np.ndarray, how: str
+    loops: Sequence[Loop],
+    columns: dict[str, np.ndarray],
+    offsets: np.ndarray,
+    after: np.ndarray,
+    how: str,
 ) -> Played:
-    """The rows of a trace with every repetition of its loops as rows (unrolled), blocks of them (folded), or all as one (whole).
+    """The rows of a trace with every repetition of its loops as rows (unrolled), blocks of them
+    (folded), or all as one (whole).
 
-    A loop takes the place of its first row. What waits for a row of a loop waits for the loop's end.
+    A loop takes the place of its first row. What waits for a row of a loop waits for the loop's
+    end.
     """
     loop = columns["loop"]
     parts = rows_of_loops(loop)
@@ -176,7 +213,9 @@ def play(
         turns = len(blocks(loops[k].repeat, most)) if most else loops[k].repeat
         width[rows[0]] = 1 + turns * len(bodies[k])
     if width.sum() > MOST_PLAYED:
-        raise RFabricError(f"the repetitions are {int(width.sum()):,} rows, more than {MOST_PLAYED:,}; fold them")
+        raise RFabricError(
+            f"the repetitions are {int(width.sum()):,} rows, more than {MOST_PLAYED:,}; fold them"
+        )
     runs = {k: blocks(loops[k].repeat, most) for k in parts}
     place = np.cumsum(width) - width
     ends = place.copy()  # of each row the one whose finish is its own
@@ -192,16 +231,19 @@ def play(
 
 
 def blocks(repeat: int, most: int) -> np.ndarray:
-    """How many repetitions each block folds, int64: one at first, then ever more, in at most so many blocks; 0: each by itself.
+    """How many repetitions each block folds, int64: one at first, then ever more, in at most so
+    many blocks; 0: each by itself.
 
-    What a loop meets as it begins (the rewire for it, the tail of what came before) it meets as it would in full; what runs
-    beside it for long meets blocks that are short against it.
+    What a loop meets as it begins (the rewire for it, the tail of what came before) it meets as it
+    would in full; what runs beside it for long meets blocks that are short against it.
     """
     if not most:
         return np.ones(repeat, np.int64)
     count = min(most, 1 + int(np.ceil(np.log2(repeat)))) if repeat > 1 else 1
     steps = np.arange(count) / max(count - 1, 1)
-    ends = np.unique(np.append(np.round(repeat**steps).astype(np.int64)[:-1] if count > 1 else [], repeat))
+    ends = np.unique(
+        np.append(np.round(repeat**steps).astype(np.int64)[:-1] if count > 1 else [], repeat)
+    )
     return np.diff(ends, prepend=0).astype(np.int64)
 
 
@@ -230,7 +272,11 @@ def _body(loop: Loop, rows: np.ndarray, turn: np.ndarray) -> _Body:
         if beside:
             before = np.append(before, helper(BESIDE, like, beside, gate))
     helper(BARRIER, like, 0.0, before)
-    return _Body(*map(np.concatenate, zip(*columns, strict=True)), np.concatenate(owners), np.concatenate(entries))
+    return _Body(
+        *map(np.concatenate, zip(*columns, strict=True)),
+        np.concatenate(owners),
+        np.concatenate(entries),
+    )
 
 
 class _Out:
@@ -283,6 +329,14 @@ class _Out:
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=len(self.origin))
         return Played(
-            self.origin, self.like, self.kind, self.folded, spans, self.times, self.gap, self.start, offsets_of(counts),
+            self.origin,
+            self.like,
+            self.kind,
+            self.folded,
+            spans,
+            self.times,
+            self.gap,
+            self.start,
+            offsets_of(counts),
             entry[order],
-        )  # fmt: skip
+        )

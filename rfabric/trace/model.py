@@ -1,19 +1,21 @@
 """What must be sent: flows with dependencies (closed loop) or start times (open loop), as columns.
 
-    row  src  dst  size_bytes  after     gap_s   phase     label
-    0    h1   h1   0                     12.5    training  backward          a compute row: nothing is sent, 12.5 s pass
-    1    h1   h9   6.4e9       0         0       training  reduce-scatter    starts when row 0 is done
-    2    h9   h1   6.4e9       0         0       training  reduce-scatter
-    3    h1   h1   0           1 2       0.8     training  optimizer         starts when both are done, takes 0.8 s
+    row  src  dst  size_bytes  after  gap_s  phase     label
+    0    h1   h1   0                  12.5   training  backward        a compute row: nothing is sent, 12.5 s pass
+    1    h1   h9   6.4e9       0      0      training  reduce-scatter  starts when row 0 is done
+    2    h9   h1   6.4e9       0      0      training  reduce-scatter
+    3    h1   h1   0           1 2    0.8    training  optimizer       starts when both are done, takes 0.8 s
 
-A row is ready when everything in `after` has finished (where it waits for nothing: at its `start`). It starts `gap` seconds
-later, not before its `start`, and finishes when its last byte has arrived; a row of size 0 finishes when it starts.
-Rows of one (step, phase) are a phase; rows of one (step, phase, label) that send bytes are a *communication phase*, the
-unit in which the two worlds are compared.
+A row is ready when everything in `after` has finished (where it waits for nothing: at its `start`).
+It starts `gap` seconds later, not before its `start`, and finishes when its last byte has arrived;
+a row of size 0 finishes when it starts. Rows of one (step, phase) are a phase; rows of one (step,
+phase, label) that send bytes are a *communication phase*, the unit in which the two worlds are
+compared.
 
-Rows of a *loop* run again and again (`loops.Loop`): `turn` by `turn`, all rows of a turn at once. Their `size` is what one
-repetition sends, `total` what all do; `after`, `gap` and `start` say when the loop begins. What waits for a row of a loop waits
-for the whole loop. Such a trace is not run itself but played: `folded`, `unrolled` or `whole`.
+Rows of a *loop* run again and again (`loops.Loop`): `turn` by `turn`, all rows of a turn at once.
+Their `size` is what one repetition sends, `total` what all do; `after`, `gap` and `start` say when
+the loop begins. What waits for a row of a loop waits for the whole loop. Such a trace is not run
+itself but played: `folded`, `unrolled` or `whole`.
 """
 
 from dataclasses import dataclass, field, replace
@@ -59,11 +61,13 @@ class PhaseKey:
 class Trace:
     """Columns of n rows; ids in `after` are row numbers.
 
-    hosts: names; src, dst: int32[n] into hosts; size: int64[n] bytes; start: float64[n] s; gap: float64[n] s;
-    after_offsets: int64[n+1], after: int64 (CSR); step: int32[n]; phase: int16[n] into phases; label: int16[n] into labels;
-    loop: int32[n] into loops, -1 of a row that runs once; turn: int16[n], which turn of its loop a row belongs to.
-    `windows` gives the predicted seconds of a phase where its maker knows them. `provenance` says where all this comes from,
-    `origin` which looped trace it plays.
+    hosts: names; src, dst: int32[n] into hosts; size: int64[n] bytes; start: float64[n] s; gap:
+    float64[n] s;
+    after_offsets: int64[n+1], after: int64 (CSR); step: int32[n]; phase: int16[n] into phases;
+    label: int16[n] into labels;
+    loop: int32[n] into loops, -1 of a row that runs once; turn: int16[n], which turn of its loop a
+    row belongs to. `windows` gives the predicted seconds of a phase where its maker knows them.
+    `provenance` says where all this comes from, `origin` which looped trace it plays.
     """
 
     hosts: tuple[str, ...]
@@ -92,13 +96,24 @@ class Trace:
 
     def __post_init__(self):
         types = {
-            "src": np.int32, "dst": np.int32, "size": np.int64, "start": float, "gap": float, "after_offsets": np.int64,
-            "after": np.int64, "step": np.int32, "phase": np.int16, "label": np.int16, "loop": np.int32, "turn": np.int16,
-        }  # fmt: skip
+            "src": np.int32,
+            "dst": np.int32,
+            "size": np.int64,
+            "start": float,
+            "gap": float,
+            "after_offsets": np.int64,
+            "after": np.int64,
+            "step": np.int32,
+            "phase": np.int16,
+            "label": np.int16,
+            "loop": np.int32,
+            "turn": np.int16,
+        }
         for name in ("phases", "labels"):
             if len(getattr(self, name)) > MOST_NAMES:
                 raise RFabricError(
-                    f"trace: {len(getattr(self, name)):,} {name}, at most {MOST_NAMES:,}; let rows share them"
+                    f"trace: {len(getattr(self, name)):,} {name}, at most {MOST_NAMES:,}; let "
+                    "rows share them"
                 )
         for name, value in (("loop", -1), ("turn", 0)):
             if getattr(self, name) is None:
@@ -111,13 +126,16 @@ class Trace:
         n = len(self)
         for name in ("src", "dst", "start", "gap", "step", "phase", "label", "loop", "turn"):
             if getattr(self, name).shape != (n,):
-                raise RFabricError(f"trace: column {name} has {len(getattr(self, name))} rows, size has {n}")
+                raise RFabricError(
+                    f"trace: column {name} has {len(getattr(self, name))} rows, size has {n}"
+                )
         for name, most in (("size", MOST_BYTES), ("start", MOST_SECONDS), ("gap", MOST_SECONDS)):
             column = getattr(self, name)
             bad = np.flatnonzero(~((column >= 0) & (column <= most)))
             if len(bad):
                 raise RFabricError(
-                    f"trace row {bad[0]}: {name} {column[bad[0]]} must be finite and not negative, at most {most:g}"
+                    f"trace row {bad[0]}: {name} {column[bad[0]]} must be finite and not "
+                    f"negative, at most {most:g}"
                 )
         for name, limit in (("src", len(self.hosts)), ("dst", len(self.hosts)), ("after", n)):
             column = getattr(self, name)
@@ -126,11 +144,14 @@ class Trace:
                 raise RFabricError(f"trace: {name} names {column[bad[0]]}, there are {limit}")
         same = np.flatnonzero((self.src == self.dst) & (self.size > 0))
         if len(same):
-            raise RFabricError(f"trace row {same[0]}: {self.hosts[self.src[same[0]]]} sends to itself")
+            raise RFabricError(
+                f"trace row {same[0]}: {self.hosts[self.src[same[0]]]} sends to itself"
+            )
         check_loops(self.loops, self._columns, self.after_offsets, self.after)
         if (self.size.astype(float) * self.times_sent).sum() > MOST_BYTES:
             raise RFabricError(f"trace: more than {MOST_BYTES:g} bytes in all; split it")
-        if (self.after >= self.owner).any():  # else every row waits for earlier ones, which is no cycle
+        # else every row waits for earlier ones, which is no cycle
+        if (self.after >= self.owner).any():
             self.levels  # noqa: B018  a cycle raises here
 
     def __len__(self) -> int:
@@ -139,7 +160,10 @@ class Trace:
     @property
     def _columns(self) -> dict[str, np.ndarray]:
         """What loops are made from."""
-        return {name: getattr(self, name) for name in ("loop", "turn", "size", "step", "phase", "start", "gap")}
+        return {
+            name: getattr(self, name)
+            for name in ("loop", "turn", "size", "step", "phase", "start", "gap")
+        }
 
     @property
     def times_sent(self) -> np.ndarray:
@@ -155,7 +179,9 @@ class Trace:
 
     @cached_property
     def loop_of(self) -> np.ndarray:
-        """The loop each row belongs to, of this trace or of the one it plays; -1 for none: int32[n]."""
+        """The loop each row belongs to, of this trace or of the one it plays; -1 for none:
+        int32[n].
+        """
         if self.origin is None:
             return self.loop
         return np.where(self.origin.rows >= 0, self.origin.looped.loop[self.origin.rows], -1)
@@ -166,11 +192,13 @@ class Trace:
         return self.size * self.times_sent
 
     def folded(self) -> "Trace":
-        """Blocks of repetitions, each as one with the bytes and the computing of them all: what plays fast.
+        """Blocks of repetitions, each as one with the bytes and the computing of them all: what
+        plays fast.
 
-        Exact where nobody else shares a cable with the loop while it runs: max-min fair shares do not depend on how much is
-        left to send, so that a turn of r times the bytes ends after r times its seconds, and the order of turns changes no sum.
-        Order and mean load are kept as they are; what differs is only the competition with flows outside the loop.
+        Exact where nobody else shares a cable with the loop while it runs: max-min fair shares do
+        not depend on how much is left to send, so that a turn of r times the bytes ends after r
+        times its seconds, and the order of turns changes no sum. Order and mean load are kept as
+        they are; what differs is only the competition with flows outside the loop.
         """
         return self.played("folded")
 
@@ -183,7 +211,9 @@ class Trace:
         return self.played("whole")
 
     def played(self, how: str) -> "Trace":
-        """`folded`, `unrolled` or `whole`; self where nothing is repeated, else the same object each time: runs share it."""
+        """`folded`, `unrolled` or `whole`; self where nothing is repeated, else the same object
+        each time: runs share it.
+        """
         if how not in PLAYS:
             raise RFabricError(f"a trace is not played {how!r}; there are {', '.join(PLAYS)}")
         if not self.loops:
@@ -202,16 +232,29 @@ class Trace:
         labels = (*self.labels, *(name for name in HELPERS if name not in self.labels))
         names = np.array([labels.index(name) for name in HELPERS])
         return replace(
-            self, src=self.src[like], dst=np.where(helps, self.src[like], self.dst[like]),
-            size=np.where(helps, 0, self.size[like] * made.times), start=made.start, gap=made.gap,
-            after_offsets=made.after_offsets, after=made.after, step=self.step[like], phase=self.phase[like],
-            label=np.where(helps & (made.kind >= 0), names[made.kind], self.label[like]), labels=labels,
-            loop=None, turn=None, loops=(), origin=Origin(self, made.origin, made.folded, made.spans, how, made.times),
-        )  # fmt: skip
+            self,
+            src=self.src[like],
+            dst=np.where(helps, self.src[like], self.dst[like]),
+            size=np.where(helps, 0, self.size[like] * made.times),
+            start=made.start,
+            gap=made.gap,
+            after_offsets=made.after_offsets,
+            after=made.after,
+            step=self.step[like],
+            phase=self.phase[like],
+            label=np.where(helps & (made.kind >= 0), names[made.kind], self.label[like]),
+            labels=labels,
+            loop=None,
+            turn=None,
+            loops=(),
+            origin=Origin(self, made.origin, made.folded, made.spans, how, made.times),
+        )
 
     @cached_property
     def levels(self) -> tuple[np.ndarray, ...]:
-        """Rows by depth: each level waits for rows of earlier levels only; a cycle is an RFabricError naming a row."""
+        """Rows by depth: each level waits for rows of earlier levels only; a cycle is an
+        RFabricError naming a row.
+        """
         offsets, followers = self.followers
         unmet = np.diff(self.after_offsets)
         level, found = np.flatnonzero(unmet == 0), []
@@ -249,10 +292,14 @@ class Trace:
 
     def rows(self, key: PhaseKey) -> np.ndarray:
         """The rows of one phase."""
-        return np.flatnonzero((self.step == key.step) & (self.phase == self.phases.index(key.phase)))
+        return np.flatnonzero(
+            (self.step == key.step) & (self.phase == self.phases.index(key.phase))
+        )
 
     def entries(self, key: PhaseKey) -> np.ndarray:
-        """The rows of a phase that wait for no row of the same phase: the phase begins when the first of them may start."""
+        """The rows of a phase that wait for no row of the same phase: the phase begins when the
+        first of them may start.
+        """
         inside = np.zeros(len(self), bool)
         inside[self.rows(key)] = True
         follows = np.bincount(self.owner[inside[self.after]], minlength=len(self)) > 0
@@ -267,12 +314,21 @@ class Trace:
 
     def demand(self, fabric: Fabric, key: PhaseKey) -> Demand:
         """Rack to rack bytes of one phase and the window it is predicted to last."""
-        return self.demand_of(fabric, self.rows(key), self.windows.get(key, float("inf")), key.phase)
+        return self.demand_of(
+            fabric, self.rows(key), self.windows.get(key, float("inf")), key.phase
+        )
 
     def demand_of(
-        self, fabric: Fabric, rows: np.ndarray, window: float = float("inf"), phase: str = "", left: np.ndarray | None = None
-    ) -> Demand:  # fmt: skip
-        """Rack to rack bytes of these rows (`left`: what each still sends), and what the busiest network card needs for them."""
+        self,
+        fabric: Fabric,
+        rows: np.ndarray,
+        window: float = float("inf"),
+        phase: str = "",
+        left: np.ndarray | None = None,
+    ) -> Demand:
+        """Rack to rack bytes of these rows (`left`: what each still sends), and what the busiest
+        network card needs for them.
+        """
         size = self.total[rows] if left is None else left
         host = np.array([fabric.host_index[name] for name in self.hosts], dtype=np.int64)
         rack, n = cabling_of(fabric).host_rack[host], len(fabric.racks)
@@ -285,13 +341,21 @@ class Trace:
         return Demand(fabric.racks, sent, window, phase, floor)
 
     def sent(self, fabric: Fabric) -> Sent:
-        """What host pairs send, by communication phase (phase, label), steps added up: what routing places."""
+        """What host pairs send, by communication phase (phase, label), steps added up: what routing
+        places.
+        """
         rows = np.flatnonzero(self.size > 0)
         host = np.array([fabric.host_index[name] for name in self.hosts], dtype=np.int64)
-        pairs, which = np.unique(host[self.src[rows]] << 32 | host[self.dst[rows]], return_inverse=True)
-        names, kind = np.unique(self.phase[rows].astype(np.int64) << 16 | self.label[rows], return_inverse=True)
+        pairs, which = np.unique(
+            host[self.src[rows]] << 32 | host[self.dst[rows]], return_inverse=True
+        )
+        names, kind = np.unique(
+            self.phase[rows].astype(np.int64) << 16 | self.label[rows], return_inverse=True
+        )
         shape = len(names), len(pairs)
-        sent = np.bincount(kind * len(pairs) + which, self.total[rows], minlength=shape[0] * shape[1]).reshape(shape)
+        sent = np.bincount(
+            kind * len(pairs) + which, self.total[rows], minlength=shape[0] * shape[1]
+        ).reshape(shape)
         return Sent(pairs >> 32, pairs & 0xFFFFFFFF, sent)
 
     def fit(self, fabric: Fabric) -> "Trace":
@@ -299,13 +363,15 @@ class Trace:
         missing = [h for h in self.hosts if h not in fabric.rack_of]
         if missing:
             raise RFabricError(
-                f"the trace names {len(missing)} hosts that {fabric.spec or fabric.name} lacks, first {missing[0]}; "
-                f"the fabric has {len(fabric.hosts)} hosts, {fabric.hosts[0]} to {fabric.hosts[-1]}"
+                f"the trace names {len(missing)} hosts that {fabric.spec or fabric.name} "
+                f"lacks, first {missing[0]}; the fabric has {len(fabric.hosts)} hosts, "
+                f"{fabric.hosts[0]} to {fabric.hosts[-1]}"
             )
         return self
 
     def compute_only(self) -> tuple[np.ndarray, np.ndarray]:
-        """(ready, finish) of every row on a network that takes no time: what the step costs without any communication.
+        """(ready, finish) of every row on a network that takes no time: what the step costs without
+        any communication.
 
         Rows of a loop are ready when it is, and finish with it.
         """
@@ -334,22 +400,27 @@ class Trace:
         return ready, finish
 
     def latest(self, numbers: np.ndarray) -> np.ndarray:
-        """For each row the largest of `numbers` (int64[n], -1: none) of all rows it waits for, at any remove; -1 where there are
-        none.
+        """For each row the largest of `numbers` (int64[n], -1: none) of all rows it waits for, at
+        any remove; -1 where there are none.
         """
         found = np.full(len(self), -1, np.int64)
         for level in self.levels[1:]:
             counts = np.diff(self.after_offsets)[level]
             before = self.after[spread(self.after_offsets[level], counts)]
-            found[level] = np.maximum.reduceat(np.maximum(found[before], numbers[before]), np.cumsum(counts) - counts)
+            found[level] = np.maximum.reduceat(
+                np.maximum(found[before], numbers[before]), np.cumsum(counts) - counts
+            )
         return found
 
     def nearest(self, numbers: np.ndarray) -> np.ndarray:
-        """For each row which of `numbers` (int64[n], from 0, -1: none) it waits for with no other between: uint64[n, words] of
-        bits, number k bit k % 64 of word k // 64.
+        """For each row which of `numbers` (int64[n], from 0, -1: none) it waits for with no other
+        between: uint64[n, words] of bits, number k bit k % 64 of word k // 64.
         """
         words = int(numbers.max(initial=0)) // WORD + 1
-        found, own = np.zeros((len(self), words), np.uint64), np.zeros((len(self), words), np.uint64)
+        found, own = (
+            np.zeros((len(self), words), np.uint64),
+            np.zeros((len(self), words), np.uint64),
+        )
         some = np.flatnonzero(numbers >= 0)
         own[some, numbers[some] // WORD] = np.uint64(1) << (numbers[some] % WORD).astype(np.uint64)
         for level in self.levels[1:]:
@@ -366,14 +437,20 @@ class Trace:
     @cached_property
     def _communication(self) -> dict[tuple[int, str, str], np.ndarray]:
         rows = np.flatnonzero(self.size > 0)
-        codes = self.step[rows].astype(np.int64) << 32 | self.phase[rows].astype(np.int64) << 16 | self.label[rows]
+        codes = (
+            self.step[rows].astype(np.int64) << 32
+            | self.phase[rows].astype(np.int64) << 16
+            | self.label[rows]
+        )
         kinds, first, which = np.unique(codes, return_index=True, return_inverse=True)
         order = np.argsort(which, kind="stable")
         parts = np.split(rows[order], np.cumsum(np.bincount(which))[:-1]) if len(rows) else []
         found = {}
         for i in np.argsort(first):
             code = int(kinds[i])
-            found[code >> 32, self.phases[code >> 16 & 0xFFFF], self.labels[code & 0xFFFF]] = parts[i]
+            found[code >> 32, self.phases[code >> 16 & 0xFFFF], self.labels[code & 0xFFFF]] = parts[
+                i
+            ]
         return found
 
 
@@ -381,9 +458,10 @@ class Trace:
 class Origin:
     """Where the rows of a played trace come from.
 
-    rows: int64[n] rows of `looped`, -1 of those that only compute or wait for the loop; folded: int64[n] the loop of
-    whose folded blocks a row is part, -1 for none; spans: int64[loops that fold, 2] the row after which the first such block
-    begins, and the last row; how: folded, unrolled or whole; times: int64[n] repetitions whose bytes and computing a row holds.
+    rows: int64[n] rows of `looped`, -1 of those that only compute or wait for the loop; folded:
+    int64[n] the loop of whose folded blocks a row is part, -1 for none; spans: int64[loops that
+    fold, 2] the row after which the first such block begins, and the last row; how: folded,
+    unrolled or whole; times: int64[n] repetitions whose bytes and computing a row holds.
     """
 
     looped: Trace

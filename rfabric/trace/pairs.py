@@ -1,9 +1,11 @@
-"""The ways of a trace's host pairs under one set of circuits, found once a pair: both worlds read them.
+"""The ways of a trace's host pairs under one set of circuits, found once a pair: both worlds read
+them.
 
-A pair sends in *parts*: one, or under the routing `split` several at once. A part is a fixed piece of every flow of its pair, as
-the bytes of a flow are dealt before circuits change under it; under any circuits it takes the way on which its middle falls when
-the ways lie side by side, each as wide as its share. Without OCSes the parts are the ways, and all is exact; with them there are
-PARTS equal ones, and what a way carries is off by less than one.
+A pair sends in *parts*: one, or under the routing `split` several at once. A part is a fixed piece
+of every flow of its pair, as the bytes of a flow are dealt before circuits change under it; under
+any circuits it takes the way on which its middle falls when the ways lie side by side, each as wide
+as its share. Without OCSes the parts are the ways, and all is exact; with them there are PARTS
+equal ones, and what a way carries is off by less than one.
 """
 
 from collections.abc import Iterator
@@ -21,21 +23,27 @@ from ..routing.rows import offsets_of, spread
 from ..routing.schemes import ECMP, SPLIT, Routing, SplitPairs, split
 from .model import Trace
 
-PARTS = 24  # 1, 2, 3, 4, 6, 8, 12 and 24 equal ways share them evenly; 5 and 7 are off by 4 and 17 % on their busiest
+# 1, 2, 3, 4, 6, 8, 12 and 24 equal ways share them evenly; 5 and 7 are off by 4 and 17 % on their
+# busiest
+PARTS = 24
 MOST_PARTS = 1 << 23  # of all flows together: some 5 GB in all
 AT_ONCE = 1 << 12  # pairs whose ways are laid out together: at most 128 each
 
 
 class Pairs:
-    """The host pairs that send in a trace: numbers of both ends in the fabric, and which pair each row is (-1: no bytes).
+    """The host pairs that send in a trace: numbers of both ends in the fabric, and which pair each
+    row is (-1: no bytes).
 
-    Pair i sends in the parts first[i] to first[i + 1] (int64[n + 1]); `share` float64[parts] of its bytes is in each.
+    Pair i sends in the parts first[i] to first[i + 1] (int64[n + 1]); `share` float64[parts] of its
+    bytes is in each.
     """
 
     def __init__(self, fabric: Fabric, trace: Trace, routing: Routing = ECMP):
         host = np.array([fabric.host_index[name] for name in trace.hosts], dtype=np.int64)
         sends = np.flatnonzero(trace.size > 0)
-        codes, which = np.unique(host[trace.src[sends]] << 32 | host[trace.dst[sends]], return_inverse=True)
+        codes, which = np.unique(
+            host[trace.src[sends]] << 32 | host[trace.dst[sends]], return_inverse=True
+        )
         self.src, self.dst = codes >> 32, codes & 0xFFFFFFFF
         self.label = trace.label
         self.of = np.full(len(trace), -1, dtype=np.int64)
@@ -51,8 +59,9 @@ class Pairs:
             total += int(rows[some] @ found)
             if total > MOST_PARTS:
                 raise RFabricError(
-                    f"routing {SPLIT}: the {rows.sum()} flows of this trace take more than {MOST_PARTS} ways on fabric "
-                    f"{fabric.name}, each a flow of its own; choose a routing of one way a pair (placed), or a smaller job"
+                    f"routing {SPLIT}: the {rows.sum()} flows of this trace take more than "
+                    f"{MOST_PARTS} ways on fabric {fabric.name}, each a flow of its own; "
+                    f"choose a routing of one way a pair (placed), or a smaller job"
                 )
             counts.append(found)
             shares.append(share)
@@ -67,7 +76,9 @@ class Pairs:
 
     @property
     def counts(self) -> np.ndarray:
-        """int64[rows]: how many parts each row of the trace has; one, of no bytes, where it sends nothing."""
+        """int64[rows]: how many parts each row of the trace has; one, of no bytes, where it sends
+        nothing.
+        """
         found = np.ones(len(self.of), np.int64)
         sends = self.of >= 0
         found[sends] = np.diff(self.first)[self.of[sends]]
@@ -80,8 +91,12 @@ class Pairs:
         return counts, spread(first, counts)
 
 
-def _deal(fabric: Fabric, routing: Routing, pairs: Pairs) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(pairs, how many parts each has, shares of these parts), batch by batch: by the ways, or evenly where ways change."""
+def _deal(
+    fabric: Fabric, routing: Routing, pairs: Pairs
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(pairs, how many parts each has, shares of these parts), batch by batch: by the ways, or
+    evenly where ways change.
+    """
     if fabric.ocses:
         rack = cabling_of(fabric).host_rack
         found = np.where(rack[pairs.src] == rack[pairs.dst], 1, PARTS)
@@ -94,7 +109,9 @@ def _deal(fabric: Fabric, routing: Routing, pairs: Pairs) -> Iterator[tuple[np.n
         yield some, found + dark, np.insert(ways.share, ways.first[:-1][dark], 1.0)
 
 
-def _laid_out(routes: Routes, pairs: Pairs, which: np.ndarray) -> Iterator[tuple[np.ndarray, SplitPairs]]:
+def _laid_out(
+    routes: Routes, pairs: Pairs, which: np.ndarray
+) -> Iterator[tuple[np.ndarray, SplitPairs]]:
     """All ways of pairs, AT_ONCE pairs at a time."""
     for begin in range(0, len(which), AT_ONCE):
         some = which[begin : begin + AT_ONCE]
@@ -102,10 +119,13 @@ def _laid_out(routes: Routes, pairs: Pairs, which: np.ndarray) -> Iterator[tuple
 
 
 def _taken(ways: SplitPairs, first: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """The way that each part (CSR `first`, `share`) of each pair takes, -1 where nothing connects it."""
+    """The way that each part (CSR `first`, `share`) of each pair takes, -1 where nothing connects
+    it.
+    """
     of_way, of_part = (np.repeat(np.arange(len(f) - 1), np.diff(f)) for f in (ways.first, first))
     ends = _upto(ways.first, ways.share) + of_way
-    ends[ways.first[1:][np.diff(ways.first) > 0] - 1] = np.unique(of_way) + 1.0  # sums of shares are off by an ulp
+    # sums of shares are off by an ulp
+    ends[ways.first[1:][np.diff(ways.first) > 0] - 1] = np.unique(of_way) + 1.0
     middle = _upto(first, share) - share / 2 + of_part
     way = np.searchsorted(ends, middle, side="right")
     return np.where(np.diff(ways.first)[of_part] > 0, way, -1)
@@ -118,7 +138,9 @@ def _upto(first: np.ndarray, share: np.ndarray) -> np.ndarray:
 
 
 class PairWays:
-    """The directed links of host pairs under one set of circuits, part by part; link `nowhere` where nothing connects one."""
+    """The directed links of host pairs under one set of circuits, part by part; link `nowhere`
+    where nothing connects one.
+    """
 
     def __init__(self, fabric: Fabric, pairs: Pairs, circuits: Circuits, routing: Routing):
         self.routes, self.pairs = routes_of(fabric, circuits, routing), pairs
@@ -160,12 +182,16 @@ class PairWays:
             return
         for some, ways in _laid_out(self.routes, self.pairs, pairs):
             counts = np.diff(self.pairs.first)[some]
-            way = _taken(ways, offsets_of(counts), self.pairs.share[spread(self.pairs.first[some], counts)])
+            way = _taken(
+                ways, offsets_of(counts), self.pairs.share[spread(self.pairs.first[some], counts)]
+            )
             long = np.append(np.diff(ways.offsets), 0)[way]
             yield some, offsets_of(long), ways.links[spread(ways.offsets[way], long)]
 
     def crossing(self, rows: np.ndarray, cables: np.ndarray) -> np.ndarray:
-        """Which of `rows` cross one of `cables` (a mask) with some part, or have no way, as a mask."""
+        """Which of `rows` cross one of `cables` (a mask) with some part, or have no way, as a
+        mask.
+        """
         offsets, links = self.of(rows)
         hit = np.append(cables, True)[links // 2]
         ends = offsets[offsets_of(self.pairs.parts(rows)[0])]
@@ -177,7 +203,13 @@ class PairWays:
         return links[offsets[offsets_of(self.pairs.parts(rows)[0])[:-1]]] == self.nowhere
 
     def load(self, rows: np.ndarray, left: np.ndarray, kind: np.ndarray | None = None) -> Load:
-        """What `rows` still send (`left`, bytes; of every part alike) on their ways; `kind` of each, else its label."""
+        """What `rows` still send (`left`, bytes; of every part alike) on their ways; `kind` of
+        each, else its label.
+        """
         counts, parts = self.pairs.parts(rows)
         sizes = np.repeat(left, counts) * self.pairs.share[parts]
-        return Load(*self.of(rows), sizes, np.repeat(self.pairs.label[rows] if kind is None else kind, counts))
+        return Load(
+            *self.of(rows),
+            sizes,
+            np.repeat(self.pairs.label[rows] if kind is None else kind, counts),
+        )

@@ -1,9 +1,10 @@
-"""What is decided at one instant: the stages that ask, what sends and what comes, as racks know it and as flows do.
+"""What is decided at one instant: the stages that ask, what sends and what comes, as racks know it
+and as flows do.
 
     in line    those that send, those that ask, those to come
 
-Both worlds make a `Scene` of what they know as stages ask; what a policy sees of it (`Demands.told`) and what its answer is
-weighed by (`Demands.prospect`) are made here, once.
+Both worlds make a `Scene` of what they know as stages ask; what a policy sees of it
+(`Demands.told`) and what its answer is weighed by (`Demands.prospect`) are made here, once.
 """
 
 from dataclasses import dataclass, field, replace
@@ -22,8 +23,8 @@ from .stages import Stage, stage_demand
 
 @dataclass(frozen=True)
 class Scene:
-    """Who asks, and, by stage, the rows that still send and the bytes each has left; who comes; the circuits; `now`, s; and
-    when each began that has, s.
+    """Who asks, and, by stage, the rows that still send and the bytes each has left; who comes; the
+    circuits; `now`, s; and when each began that has, s.
     """
 
     asking: tuple[Stage, ...]
@@ -49,7 +50,9 @@ class Scene:
         places = {stage.number: i for i, stage in enumerate((*self.line, *self.coming))}
         leads = [self.lead(stage) for stage in self.line]
         follows = tuple(tuple(places[k] for k in s.follows if k in places) for s in self.coming)
-        ahead = [self.ahead(s, bool(before)) for s, before in zip(self.coming, follows, strict=True)]
+        ahead = [
+            self.ahead(s, bool(before)) for s, before in zip(self.coming, follows, strict=True)
+        ]
         return Begins(*map(np.array, (leads, ahead, [s.lead for s in self.coming])), follows)
 
     def lead(self, stage: Stage) -> float:
@@ -57,11 +60,15 @@ class Scene:
         return max(self.since.get(stage, self.now) + stage.lead - self.now, 0.0)
 
     def ahead(self, stage: Stage, follows: bool) -> float:
-        """Seconds until a stage to come begins, after what it follows in line; else from now, at least."""
+        """Seconds until a stage to come begins, after what it follows in line; else from now, at
+        least.
+        """
         return stage.gap if follows else max(stage.begin - self.now, 0.0)
 
     def fits(self, other: "Scene") -> bool:
-        """Whether a plan for this one will do: the same stages ask, and nobody sends whom it did not count with."""
+        """Whether a plan for this one will do: the same stages ask, and nobody sends whom it did
+        not count with.
+        """
         same = self.asking == other.asking and self.circuits == other.circuits
         return same and other.open.keys() <= self.open.keys()
 
@@ -80,16 +87,21 @@ class Demands:
         return self._whole[stage]
 
     def told(self, scene: Scene) -> tuple[Demand, list[Demand], list[Demand]]:
-        """What a policy sees, rack to rack: what all who ask are about to send, what others still send, and what comes."""
+        """What a policy sees, rack to rack: what all who ask are about to send, what others still
+        send, and what comes.
+        """
         sending = [
-            replace(stage_demand(self.trace, self.fabric, s, *scene.open[s]), lead=scene.lead(s)) for s in scene.sending
+            replace(stage_demand(self.trace, self.fabric, s, *scene.open[s]), lead=scene.lead(s))
+            for s in scene.sending
         ]
         places = {s.number: i for i, s in enumerate(scene.sending)}
         places |= dict.fromkeys((s.number for s in scene.asking), len(sending))
         places |= {s.number: len(sending) + 1 + i for i, s in enumerate(scene.coming)}
         coming = []
         for stage in scene.coming:
-            follows = tuple(sorted({places[stage.number] - places[k] for k in stage.follows if k in places}))
+            follows = tuple(
+                sorted({places[stage.number] - places[k] for k in stage.follows if k in places})
+            )
             ahead = scene.ahead(stage, bool(follows))
             coming.append(replace(self.whole(stage), ahead=ahead, follows=follows))
         asking = [replace(self.whole(s), lead=scene.lead(s)) for s in scene.asking]
@@ -99,4 +111,6 @@ class Demands:
         """What the line and those to come may expect of `ways`, by the ways of every flow."""
         rows = (s.rows[self.trace.size[s.rows] > 0] for s in scene.coming)
         coming = [ways.load(some, self.trace.total[some].astype(float)) for some in rows]
-        return Prospect.of_flows(self.fabric, [ways.load(*scene.open[s]) for s in scene.line], coming)
+        return Prospect.of_flows(
+            self.fabric, [ways.load(*scene.open[s]) for s in scene.line], coming
+        )

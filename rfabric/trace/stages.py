@@ -1,15 +1,19 @@
-"""The parts of a trace for which circuits are chosen at once, by granularity. Both worlds ask their policy as a stage begins.
+"""The parts of a trace for which circuits are chosen at once, by granularity.
+
+Both worlds ask their policy as a stage begins.
 
     one-shot         the whole trace, decided before it begins
     per-phase        a phase of a step (training/0)
-    per-collective   a communication phase in turn: rows of a phase in the order in which they could start on a network without
-                     delay, cut where the label changes (all-to-all, reduce-scatter, all-gather, all-to-all, ...); all
-                     repetitions of a loop are one, as the circuits that serve the first serve the others
+    per-collective   a communication phase in turn: rows of a phase in the order in which they could
+                     start on a network without
+                     delay, cut where the label changes (all-to-all, reduce-scatter, all-gather,
+                     all-to-all, ...); all repetitions of a loop are one, as the circuits that serve
+                     the first serve the others
     intra-collective as per-collective; rounds may turn inside a stage
     time-slotted     as per-phase; slots turn inside a stage
 
-A stage's window is the time it is predicted to keep its demand: a phase's is what the trace says; a collective's lasts until
-the next one could start, beside its own time at the busiest network card.
+A stage's window is the time it is predicted to keep its demand: a phase's is what the trace says; a
+collective's lasts until the next one could start, beside its own time at the busiest network card.
 """
 
 from dataclasses import dataclass, replace
@@ -28,12 +32,15 @@ PLAN_AHEAD = 4  # stages to come that a policy is told of
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """Rows that share their circuits; it begins when the first of `entries` is ready. `label` is of a collective, else ''.
+    """Rows that share their circuits; it begins when the first of `entries` is ready.
 
-    A collective begins with the compute right before it, which hides the rewire: what it waits for has been sent by then. `lead`
-    is how long that computing takes: from `begin` to the first byte, s on a network without delay. `number` is its place among the
-    stages of its trace, `follows` are those that its first byte waits for with no other between; `gap` is what is computed between
-    the last byte of them all and `begin`, s.
+    `label` is of a collective, else ''.
+
+    A collective begins with the compute right before it, which hides the rewire: what it waits for
+    has been sent by then. `lead` is how long that computing takes: from `begin` to the first byte,
+    s on a network without delay. `number` is its place among the stages of its trace, `follows` are
+    those that its first byte waits for with no other between; `gap` is what is computed between the
+    last byte of them all and `begin`, s.
     """
 
     key: PhaseKey
@@ -52,18 +59,32 @@ class Stage:
 
 
 def stages(trace: Trace, granularity: str) -> list[Stage]:
-    """The stages of `trace` that send bytes or are phases, in the order in which they could begin."""
+    """The stages of `trace` that send bytes or are phases, in the order in which they could
+    begin.
+    """
     if granularity not in GRANULARITIES:
         raise RFabricError(f"no granularity {granularity!r}; there are {', '.join(GRANULARITIES)}")
     if granularity == "one-shot":
         every = np.arange(len(trace))
-        return [Stage(PhaseKey(int(trace.step.min(initial=0)), "all"), "", every, _entries(trace, every))]
+        return [
+            Stage(
+                PhaseKey(int(trace.step.min(initial=0)), "all"), "", every, _entries(trace, every)
+            )
+        ]
     ready, finish = trace.compute_only()
     if granularity in ("per-collective", "intra-collective"):
         return _in_line(trace, _collectives(trace, ready), finish)
     found = ((key, trace.rows(key), trace.entries(key)) for key in trace.phase_keys)
     phases = [
-        Stage(key, "", rows, entries, None, _lead(trace, ready, rows, entries), float(ready[entries].min()))
+        Stage(
+            key,
+            "",
+            rows,
+            entries,
+            None,
+            _lead(trace, ready, rows, entries),
+            float(ready[entries].min()),
+        )
         for key, rows, entries in found
     ]
     level = _levels(trace)
@@ -72,11 +93,16 @@ def stages(trace: Trace, granularity: str) -> list[Stage]:
 
 
 def stage_demand(
-    trace: Trace, fabric: Fabric, stage: Stage, rows: np.ndarray | None = None, left: np.ndarray | None = None
+    trace: Trace,
+    fabric: Fabric,
+    stage: Stage,
+    rows: np.ndarray | None = None,
+    left: np.ndarray | None = None,
 ) -> Demand:
     """Rack to rack bytes of a stage, what the network cards need for them, its window and its lead.
 
-    rows, left: those of its rows that still send, and the bytes each has left; it has begun then, its lead is the caller's.
+    rows, left: those of its rows that still send, and the bytes each has left; it has begun then,
+    its lead is the caller's.
     """
     window = trace.windows.get(stage.key, float("inf"))
     if rows is not None:
@@ -88,7 +114,9 @@ def stage_demand(
 
 
 def waves(trace: Trace, rows: np.ndarray) -> int:
-    """At how many instants some of `rows` begin to send on a network without delay; rows that follow others count anew."""
+    """At how many instants some of `rows` begin to send on a network without delay; rows that
+    follow others count anew.
+    """
     ready, _ = trace.compute_only()
     first = np.maximum(ready[rows] + trace.gap[rows], trace.start[rows]).round(INSTANT)
     level = _levels(trace)
@@ -120,7 +148,8 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
         loop = trace.loop_of[rows]
         order = np.lexsort((loop, _first_ready(ready[rows], loop)))
         rows, loop = rows[order], loop[order]
-        changed = np.where(loop[1:] >= 0, 0, np.diff(trace.label[rows]))  # turns of a loop may differ in label
+        # turns of a loop may differ in label
+        changed = np.where(loop[1:] >= 0, 0, np.diff(trace.label[rows]))
         cuts = np.flatnonzero(changed | np.diff(loop)) + 1
         found += [
             (float(ready[part[0]]), key, trace.labels[trace.label[part[0]]], np.sort(part))
@@ -128,8 +157,10 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
             if len(part)
         ]
     level = _levels(trace)
-    found.sort(key=lambda one: (one[0], level[one[3]].min()))  # of those at one instant, what others wait for is first
-    ends = [*(begin for begin, *_ in found[1:]), float("inf")][: len(found)]  # none where nothing is sent
+    # of those at one instant, what others wait for is first
+    found.sort(key=lambda one: (one[0], level[one[3]].min()))
+    # none where nothing is sent
+    ends = [*(begin for begin, *_ in found[1:]), float("inf")][: len(found)]
     stages = []
     for (begin, key, label, rows), end in zip(found, ends, strict=True):
         entries = _before(trace, _entries(trace, rows))
@@ -138,17 +169,24 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
             loop := int(trace.loop_of[rows[0]])
         ) >= 0:  # folded or not, one repetition's computing comes before its first byte
             lead = min(lead, trace.looped.loops[loop].between[0])
-        stages.append(Stage(key, label, rows, entries, end - begin, lead, float(ready[entries].min())))
+        stages.append(
+            Stage(key, label, rows, entries, end - begin, lead, float(ready[entries].min()))
+        )
     return stages
 
 
 def _in_line(trace: Trace, every: list[Stage], finish: np.ndarray) -> list[Stage]:
-    """The same, told which of them it follows; `finish`: s, of each row on a network without delay."""
+    """The same, told which of them it follows; `finish`: s, of each row on a network without
+    delay.
+    """
     numbers = np.full(len(trace), -1, np.int64)
     for i, stage in enumerate(every):
         numbers[stage.rows] = np.where(trace.size[stage.rows] > 0, i, -1)
     latest, nearest = trace.latest(numbers), trace.nearest(numbers)
-    ends = [float(finish[stage.rows].max(initial=0.0, where=trace.size[stage.rows] > 0)) for stage in every]
+    ends = [
+        float(finish[stage.rows].max(initial=0.0, where=trace.size[stage.rows] > 0))
+        for stage in every
+    ]
     found = []
     for i, stage in enumerate(every):
         sends = stage.rows[trace.size[stage.rows] > 0]
@@ -161,11 +199,15 @@ def _in_line(trace: Trace, every: list[Stage], finish: np.ndarray) -> list[Stage
 
 def _numbers(bits: np.ndarray) -> list[int]:
     """The numbers whose bits are set in words of 64."""
-    return np.flatnonzero(np.unpackbits(bits.astype("<u8").view(np.uint8), bitorder="little")).tolist()
+    return np.flatnonzero(
+        np.unpackbits(bits.astype("<u8").view(np.uint8), bitorder="little")
+    ).tolist()
 
 
 def _first_ready(ready: np.ndarray, loop: np.ndarray) -> np.ndarray:
-    """When each row is ready; all rows of a loop (-1: none) with its first, so that nothing comes between its repetitions."""
+    """When each row is ready; all rows of a loop (-1: none) with its first, so that nothing comes
+    between its repetitions.
+    """
     found, some = ready.copy(), loop >= 0
     if some.any():
         first = np.full(loop.max() + 1, np.inf)
@@ -184,7 +226,9 @@ def begins(every: list[Stage]) -> dict[int, list[Stage]]:
 
 
 def _before(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    """The compute rows right before `rows`, past rows that take no time; where a row waits for bytes or nothing, the row."""
+    """The compute rows right before `rows`, past rows that take no time; where a row waits for
+    bytes or nothing, the row.
+    """
     found, seen = set(), set(rows.tolist())
     open_ = [(row, row) for row in sorted(seen)]
     while open_:
@@ -202,13 +246,17 @@ def _before(trace: Trace, rows: np.ndarray) -> np.ndarray:
 
 
 def _entries(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    """Rows that wait for no other of `rows`; of those that wait for the same rows and start at one time the first alone."""
+    """Rows that wait for no other of `rows`; of those that wait for the same rows and start at one
+    time the first alone.
+    """
     inside = np.zeros(len(trace), bool)
     inside[rows] = True
     follows = np.bincount(trace.owner[inside[trace.after]], minlength=len(trace)) > 0
     first = rows[~follows[rows]]
     counts = np.diff(trace.after_offsets)
-    sums = np.concatenate(([np.uint64(0)], np.cumsum(mixed(trace.after.astype(np.uint64)), dtype=np.uint64)))
+    sums = np.concatenate(
+        ([np.uint64(0)], np.cumsum(mixed(trace.after.astype(np.uint64)), dtype=np.uint64))
+    )
     waits = (sums[trace.after_offsets[1:]] - sums[trace.after_offsets[:-1]])[first]
     alike = np.stack((waits, counts[first].astype(np.uint64), trace.start[first].view(np.uint64)))
     return np.sort(first[np.unique(alike, axis=1, return_index=True)[1]])

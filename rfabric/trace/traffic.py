@@ -9,7 +9,9 @@ from .model import Trace
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """A trace, what to call it, the files it came from, and what its job asks of a fabric: nothing where it is a trace file."""
+    """A trace, what to call it, the files it came from, and what its job asks of a fabric: nothing
+    where it is a trace file.
+    """
 
     trace: Trace
     name: str

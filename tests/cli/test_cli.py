@@ -65,7 +65,9 @@ def here(tmp_path, monkeypatch):
 
 
 def run(*words, **settings):
-    return subprocess.run([sys.executable, "-m", "rfabric", *words], capture_output=True, text=True, **settings)
+    return subprocess.run(
+        [sys.executable, "-m", "rfabric", *words], capture_output=True, text=True, **settings
+    )
 
 
 def failure(capsys, *words):
@@ -76,7 +78,7 @@ def failure(capsys, *words):
     return err
 
 
-# --- runs ------------------------------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------
 
 
 def test_replay_prints_the_comparison_and_leaves_a_folder(here, capsys):
@@ -110,7 +112,12 @@ def test_json_is_one_document_on_stdout(here, capsys):
 def test_the_default_step_runs_on_four_fabrics_two_of_about_equal_cost(here, capsys):
     assert main(["simulate", "--json"]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
-    assert [r["fabric"] for r in runs] == ["fat-tree", "fat-tree,oversubscription=2", "leaf-spine", "rfabric"]
+    assert [r["fabric"] for r in runs] == [
+        "fat-tree",
+        "fat-tree,oversubscription=2",
+        "leaf-spine",
+        "rfabric",
+    ]
     assert {r["traffic"] for r in runs} == {"grpo-64-moe"} and {r["gpus"] for r in runs} == {64}
     equal, _, optical = (r["cost"]["network_usd"] for r in runs[1:])
     assert abs(equal / optical - 1) < 0.05
@@ -129,16 +136,30 @@ def test_settings_reach_the_recipe(here, capsys):
         main(["simulate", "--topo", "fat-tree", "--traffic", "grpo-64", "--json", *words])
         return json.loads(capsys.readouterr().out)["runs"][0]["phases"]["training"]["bytes"]
 
-    assert bytes_sent("--set", "training.mini_batches=8") == pytest.approx(2 * bytes_sent(), rel=1e-6)
+    assert bytes_sent("--set", "training.mini_batches=8") == pytest.approx(
+        2 * bytes_sent(), rel=1e-6
+    )
 
 
 def test_policies_multiply_optical_fabrics_alone(here, capsys):
-    words = ["compare", "--traffic", "mine.csv", *SMALL, "--policy", "static", "--policy", "demand", "--json"]
+    words = [
+        "compare",
+        "--traffic",
+        "mine.csv",
+        *SMALL,
+        "--policy",
+        "static",
+        "--policy",
+        "demand",
+        "--json",
+    ]
     assert main(words) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [(r["label"], r["policy"]) for r in runs] == [
-        ("fat-tree", "ecmp"), ("rfabric static", "static"), ("rfabric demand", "demand"),
-    ]  # fmt: skip
+        ("fat-tree", "ecmp"),
+        ("rfabric static", "static"),
+        ("rfabric demand", "demand"),
+    ]
 
 
 def test_report_makes_the_page_again(here, capsys):
@@ -153,11 +174,24 @@ def test_report_makes_the_page_again(here, capsys):
 
 def test_in_flight_reaches_the_simulator(here, capsys):
     """Draining waits for the flows of the phase before; holding does not."""
-    lines = TRACE.splitlines()[:2] + ["0,h1,h9,4e10,0,,0,0,training,a", "1,h1,h13,4e10,0.1,,0,0,weight_sync,b"]
+    lines = TRACE.splitlines()[:2] + [
+        "0,h1,h9,4e10,0,,0,0,training,a",
+        "1,h1,h13,4e10,0.1,,0,0,weight_sync,b",
+    ]
     Path("overlap.csv").write_text("\n".join(lines) + "\n")
 
     def waits(way):
-        main(["replay", "overlap.csv", "--topo", "rfabric,pods=2,tors=2,planes=1", "--in-flight", way, "--json"])
+        main(
+            [
+                "replay",
+                "overlap.csv",
+                "--topo",
+                "rfabric,pods=2,tors=2,planes=1",
+                "--in-flight",
+                way,
+                "--json",
+            ]
+        )
         run = json.loads(capsys.readouterr().out)["runs"][0]
         return max(r["programmed_s"] - r["requested_s"] for r in run["rewires"])
 
@@ -166,8 +200,11 @@ def test_in_flight_reaches_the_simulator(here, capsys):
 
 @pytest.mark.root
 def test_emulate_measures_with_real_packets_beside_the_simulation(here):
-    """A few seconds on four racks: every byte arrives, the run is compared, the folder is whole, nothing is left."""
-    scale = ["--bandwidth-scale", "0.0003", "--time-dilation", "20"]  # small enough for a busy machine
+    """A few seconds on four racks: every byte arrives, the run is compared, the folder is whole,
+    nothing is left.
+    """
+    # small enough for a busy machine
+    scale = ["--bandwidth-scale", "0.0003", "--time-dilation", "20"]
     done = run("emulate", "--traffic", "mine.csv", *SMALL[2:], *scale, "--json")
     assert done.returncode == 0, done.stderr
     document = check_summary(json.loads(done.stdout), "stdout")
@@ -190,7 +227,7 @@ def test_doctor_calibrates_and_leaves_nothing(here):
     assert not (here / "runs").exists()
 
 
-# --- traces, fabrics, files ------------------------------------------------------------------------------------------
+# --- traces, fabrics, files -----------------------------------------------------------------------
 
 
 def test_trace_tells_and_writes(here, capsys):
@@ -202,12 +239,20 @@ def test_trace_tells_and_writes(here, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["rows"] == len(written)
     assert sum(g["bytes"] for g in document["flows"]) == written.size.sum()
-    assert {i["phase"] for i in document["items"]} == {"generation", "training", "weight_sync", "step"}
+    assert {i["phase"] for i in document["items"]} == {
+        "generation",
+        "training",
+        "weight_sync",
+        "step",
+    }
     assert main(["trace", "grpo-64", "--explain"]) == 0
     out = capsys.readouterr().out
     assert "matmul at" in out and "What enters the fabric" not in out
     assert main(["trace", "out.jsonl", "--explain"]) == 2
-    assert "a trace file, which says nothing of what it was made from; give a recipe" in capsys.readouterr().err
+    assert (
+        "a trace file, which says nothing of what it was made from; give a recipe"
+        in capsys.readouterr().err
+    )
 
 
 def test_trace_reads_trace_files_too(here, capsys):
@@ -218,12 +263,19 @@ def test_trace_reads_trace_files_too(here, capsys):
 def test_topo_tells_draws_and_hands_over(here, capsys):
     assert main(["topo", "rfabric,pods=2", "--png", "r.png"]) == 0
     out = capsys.readouterr().out
-    assert "optical circuit switch" in out and "sum" in out and Path("r.png").read_bytes()[1:4] == b"PNG"
+    assert (
+        "optical circuit switch" in out
+        and "sum" in out
+        and Path("r.png").read_bytes()[1:4] == b"PNG"
+    )
     assert main(["topo", "rfabric,pods=2", "--json"]) == 0
     assert Fabric.from_json(capsys.readouterr().out) == parse_fabric("rfabric,pods=2")
     assert main(["topo", "rfabric,pods=2", "--dot"]) == 0
     dot = capsys.readouterr().out
-    assert dot.count(" -- ") == len(parse_fabric("rfabric,pods=2").links) and "a1 [shape=diamond]" in dot
+    assert (
+        dot.count(" -- ") == len(parse_fabric("rfabric,pods=2").links)
+        and "a1 [shape=diamond]" in dot
+    )
 
 
 def test_check_names_what_is_sound_and_what_is_not(here, capsys):
@@ -235,7 +287,13 @@ def test_check_names_what_is_sound_and_what_is_not(here, capsys):
     main(["replay", "mine.csv", *SMALL])
     folder = Path(capsys.readouterr().out.split()[-1]).parent
     repository = Path(__file__).parents[2]
-    good = ["mine.csv", "fabric.json", str(folder), str(folder / "summary.json"), str(folder / "trace.csv")]
+    good = [
+        "mine.csv",
+        "fabric.json",
+        str(folder),
+        str(folder / "summary.json"),
+        str(folder / "trace.csv"),
+    ]
     good += [str(repository / "traffic/grpo-64.yaml"), str(repository / "topologies/rfabric.py")]
     assert main(["check", *good]) == 0
     assert all(": OK, " in line for line in capsys.readouterr().out.splitlines())
@@ -254,7 +312,12 @@ def test_bench_measures(here, capsys):
     document = json.loads(capsys.readouterr().out)
     (row,) = document["bench"]
     assert row["flows"] == 2560 and row["cpu_s"] > 0 and row["peak_mib"] > 0 and document["machine"]
-    assert (here / "mine/bench/engine.csv").read_text().splitlines()[1].startswith("rings-of-128-gpus,")
+    assert (
+        (here / "mine/bench/engine.csv")
+        .read_text()
+        .splitlines()[1]
+        .startswith("rings-of-128-gpus,")
+    )
     assert f"`rfabric {' '.join(words)} --json`" in (here / "mine/bench/engine.md").read_text()
     assert main(words) == 0
     out = capsys.readouterr().out
@@ -273,7 +336,7 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
     assert capsys.readouterr().out == "nothing to clean\n"
 
 
-# --- errors ----------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -286,17 +349,20 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
         (["simulate", "--seed", "-1"], "--seed"),
         (["simulate", "--seed", "x"], "'x' must be a whole number"),
         (["emulate", "--time-dilation", "0"], "scale '0' must be a number above 0"),
-        (["simulate", "--topo", "fat-tre"], "no fabric named 'fat-tre', did you mean fat-tree?; there are"),
+        (["simulate", "--topo", "fat-tre"], ("no fabric named 'fat-tre', did you mean "
+                                             "fat-tree?; there are")),
         (["simulate", "--topo", "rfabric,pod=3"], "'pod=3' is not a setting"),
         (["simulate", "--topo", "rfabric,pods=1"], "lacks"),
         (["simulate", "--traffic", "grpo-65"], "no recipe named 'grpo-65', did you mean grpo-64?"),
         (["simulate", "--traffic", "weave-2job"], "did you mean weave-2jobs?"),
         (["simulate", "--set", "cluster.gpu=H80"], "'H80' is not known, did you mean H800?"),
         (["simulate", "--policy", "demnd"], "no policy named 'demnd', did you mean demand?"),
-        (["simulate", "--policy", "orchestrrl,perid=3s"], "'perid=3s' is not a setting, did you mean period?"),
+        (["simulate", "--policy", "orchestrrl,perid=3s"], ("'perid=3s' is not a setting, did "
+                                                           "you mean period?")),
         (["simulate", "--policy", "demand,granularity=per-colective"], "did you mean per-collective?"),
         (["plan", "--png", "none/x.png"], "cannot write none/x.png: there is no folder none"),
-        (["schedule", "--perfetto", "none/x.json"], "cannot write none/x.json: there is no folder none"),
+        (["schedule", "--perfetto", "none/x.json"], ("cannot write none/x.json: there is no "
+                                                     "folder none")),
         (["crossover", "--png", "."], "cannot write .: it is a folder"),
         (["simulate", "--policy", "best"], "no policy named 'best'"),
         (["simulate", "--set", "training.tpp=2"], "tpp"),
@@ -306,7 +372,8 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
         (["replay", "grpo-64"], "is no trace file"),
         (["replay", "none.csv"], "none.csv: cannot be read"),
         (["compare", "--topo", "rfabric"], "two fabrics or two policies"),
-        (["list", "polices"], "no kind 'polices', did you mean policies?; there are fabrics, policies"),
+        (["list", "polices"], ("no kind 'polices', did you mean policies?; there are fabrics, "
+                               "policies")),
         (["topo", "rfabric", "--png", "none/x.png"], "cannot write none/x.png"),
         (["trace", "grpo-64", "-o", "x.xml"], "a trace is written as .csv or .jsonl"),
         (["trace", "grpo-64", "-o", "none/x.csv"], "cannot write none/x.csv"),
@@ -334,13 +401,20 @@ def test_every_verb_helps_with_examples_that_parse(verb, capsys):
     with pytest.raises(SystemExit) as stopped:
         parser().parse_args([verb, "--help"])
     assert stopped.value.code == 0
-    examples = re.findall(r"^  (?:sudo )?rfabric (.*?)(?:   .*| \|.*)?$", capsys.readouterr().out, re.M)
+    examples = re.findall(
+        (
+            r"^  (?:sudo )?rfabric (.*?)(?:   .*| "
+            r"\|.*)?$"
+        ),
+        capsys.readouterr().out,
+        re.M,
+    )
     assert examples
     for example in examples:
         assert parser().parse_args(example.split()).verb == verb
 
 
-# --- manners ---------------------------------------------------------------------------------------------------------
+# --- manners --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -368,9 +442,16 @@ def test_list_says_what_there_is_from_the_tables_that_parse_it(capsys):
     assert tuple(everything) == KINDS == tuple(known.KINDS)
     assert all(what for names in everything.values() for what in names.values())
     assert list(everything["fabrics"]) == fabric_names()
-    assert set(everything["policies"]) == {"own", *POLICIES} and set(everything["schedulers"]) == set(schedulers())
-    assert set(everything["routing"]) == set(ROUTINGS) and {"grpo-64", "weave-2jobs"} <= set(everything["recipes"])
-    assert "H800" in everything["gpus"] and "30.5 B parameters" in everything["models"]["Qwen3-30B-A3B"]
+    assert set(everything["policies"]) == {"own", *POLICIES} and set(
+        everything["schedulers"]
+    ) == set(schedulers())
+    assert set(everything["routing"]) == set(ROUTINGS) and {"grpo-64", "weave-2jobs"} <= set(
+        everything["recipes"]
+    )
+    assert (
+        "H800" in everything["gpus"]
+        and "30.5 B parameters" in everything["models"]["Qwen3-30B-A3B"]
+    )
     assert main(["list", "policies"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("policies\n") and "rotor" in out and "H800" not in out
@@ -403,13 +484,18 @@ sys.exit(main(["replay", "mine.csv", "--topo", "rfabric,pods=2,tors=2"]))
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "said"), [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "SIGTERM"), ("SIGHUP", 129, "SIGHUP")]
+    ("number", "code", "said"),
+    [("SIGINT", 130, "interrupted"), ("SIGTERM", 143, "SIGTERM"), ("SIGHUP", 129, "SIGHUP")],
 )
 def test_told_to_stop_it_cleans_up_and_says_so(here, number, code, said):
     process = subprocess.Popen(
-        [sys.executable, "-c", WAITING], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(getattr(signal, number), signal.SIG_DFL),  # a shell's background jobs ignore SIGINT
-    )  # fmt: skip
+        [sys.executable, "-c", WAITING],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # a shell's background jobs ignore SIGINT
+        preexec_fn=lambda: signal.signal(getattr(signal, number), signal.SIG_DFL),
+    )
     assert process.stdout.readline() == "ready\n"
     process.send_signal(getattr(signal, number))
     assert process.wait(10) == code
@@ -429,13 +515,22 @@ def test_what_kill_9_leaves_goes_with_the_next_run(here):
 
 
 def test_two_runs_at_once_do_not_meet(here):
-    words = [sys.executable, "-m", "rfabric", "replay", "mine.csv", "--topo", "rfabric,pods=2,tors=2", "-q"]
+    words = [
+        sys.executable,
+        "-m",
+        "rfabric",
+        "replay",
+        "mine.csv",
+        "--topo",
+        "rfabric,pods=2,tors=2",
+        "-q",
+    ]
     both = [subprocess.Popen(words, stdout=subprocess.DEVNULL) for _ in range(2)]
     assert [p.wait() for p in both] == [0, 0]
     assert len(list(Path("runs").glob("*/summary.json"))) == 2
 
 
-# --- progress --------------------------------------------------------------------------------------------------------
+# --- progress -------------------------------------------------------------------------------------
 
 
 def test_progress_off_a_terminal_is_a_line_a_phase(capsys, monkeypatch):
@@ -444,8 +539,12 @@ def test_progress_off_a_terminal_is_a_line_a_phase(capsys, monkeypatch):
     monkeypatch.setattr(terminal, "PATIENCE", 0.0)
     with terminal.Talk() as talk:
         for done in (0, 5, 10):
-            talk.of("rfabric")({"stage": "run", "phase": "training/0", "done_bytes": done, "total_bytes": 10})
-        talk.of("rfabric")({"stage": "run", "phase": "weight_sync/0", "done_bytes": 10, "total_bytes": 10})
+            talk.of("rfabric")(
+                {"stage": "run", "phase": "training/0", "done_bytes": done, "total_bytes": 10}
+            )
+        talk.of("rfabric")(
+            {"stage": "run", "phase": "weight_sync/0", "done_bytes": 10, "total_bytes": 10}
+        )
     out, err = capsys.readouterr()
     assert out == "" and err == "rfabric: run training/0\nrfabric: run weight_sync/0\n"
 
@@ -470,7 +569,14 @@ def test_progress_on_a_terminal_is_a_bar(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     with terminal.Talk() as talk:
         talk.tell(
-            "rfabric", {"stage": "run", "phase": "training/0", "done_bytes": 5e9, "total_bytes": 1e10, "circuits": 33}
+            "rfabric",
+            {
+                "stage": "run",
+                "phase": "training/0",
+                "done_bytes": 5e9,
+                "total_bytes": 1e10,
+                "circuits": 33,
+            },
         )
         time.sleep(0.3)
     err = capsys.readouterr().err
@@ -479,7 +585,9 @@ def test_progress_on_a_terminal_is_a_bar(capsys, monkeypatch):
 
 @pytest.mark.parametrize("columns", [20, 60, 80, 100, 160])
 def test_no_terminal_is_too_narrow_for_a_figure(columns, capsys, monkeypatch):
-    cells = [(f"{1234.5 * i:,.1f} ms", "words that may be broken", f"+{i}.00 x") for i in range(1, 4)]
+    cells = [
+        (f"{1234.5 * i:,.1f} ms", ("words that may be broken"), f"+{i}.00 x") for i in range(1, 4)
+    ]
     rows = tuple(Row(f"fabric-{i},oversubscription=2", c, best=0) for i, c in enumerate(cells))
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "dumb")
@@ -494,7 +602,10 @@ def test_no_terminal_is_too_narrow_for_a_figure(columns, capsys, monkeypatch):
     assert columns < 80 or title in shown
     if columns >= 100:
         assert max(map(len, shown.splitlines())) <= columns
-    assert " ".join(shown.split()).endswith("note: said twice and said once") and shown.count("note:") == 1
+    assert (
+        " ".join(shown.split()).endswith("note: said twice and said once")
+        and shown.count("note:") == 1
+    )
 
 
 def without_matplotlib(*arguments):
@@ -510,6 +621,11 @@ def test_without_the_libraries_that_draw_tables_are_made_and_pictures_refused(tm
     topo = ["--topo", "fat-tree,pods=2,tors=2,gpus=2", "--topo", "rfabric,pods=2,tors=2,gpus=2"]
     code, said = without_matplotlib("compare", *topo, *job, "--seeds", "2", "--jobs", "1")
     assert code == 0 and "no report.html without matplotlib: install rfabric[report]" in said
-    assert not list(tmp_path.rglob("report.html")) and len(list(tmp_path.glob("runs/*/summary.json"))) == 1
-    code, said = without_matplotlib("crossover", "--topo", "rfabric,pods=2,tors=2,gpus=2", "--delays", "1ms,1s", *job)
+    assert (
+        not list(tmp_path.rglob("report.html"))
+        and len(list(tmp_path.glob("runs/*/summary.json"))) == 1
+    )
+    code, said = without_matplotlib(
+        "crossover", "--topo", "rfabric,pods=2,tors=2,gpus=2", "--delays", "1ms,1s", *job
+    )
     assert code == 2 and "drawing needs matplotlib; install rfabric[report]" in said

@@ -1,4 +1,6 @@
-"""`import rfabric`: the face of the library; words and objects are both taken, and mean the same."""
+"""`import rfabric`: the face of the library; words and objects are both taken, and mean the
+same.
+"""
 
 import re
 import subprocess
@@ -46,7 +48,9 @@ def test_every_name_of_the_face_is_there_and_says_what_it_is():
         _ = rfabric.fabrik
 
 
-@pytest.mark.parametrize("first", ["import rfabric.fabric", "from rfabric.trace import Trace", "pass"])
+@pytest.mark.parametrize(
+    "first", ["import rfabric.fabric", ("from rfabric.trace import Trace"), "pass"]
+)
 def test_a_room_is_a_verb_whenever_it_was_imported(first):
     nouns = "rfabric.fabric.Node.__name__, rfabric.trace.Trace.__name__"
     code = f"import rfabric; {first}\nprint(rfabric.fabric('{SMALL}').spec, {nouns})"
@@ -61,7 +65,11 @@ def test_words_and_objects_mean_the_same(mine):
     words = rfabric.simulate(SMALL, str(mine), "demand", seed=3)
     objects = rfabric.simulate(fabric, trace, parse_policy("demand", fabric), seed=3)
     assert np.array_equal(words.result.finish, objects.result.finish)
-    assert (words.result.policy, words.result.seed) == (objects.result.policy, objects.result.seed) == ("demand", 3)
+    assert (
+        (words.result.policy, words.result.seed)
+        == (objects.result.policy, objects.result.seed)
+        == ("demand", 3)
+    )
 
 
 def test_a_policy_of_ones_own_decides(mine):
@@ -84,14 +92,20 @@ def test_a_recipe_by_name_or_object_is_one_job():
     job = rfabric.recipe("grpo-64", "training.pp=2")
     assert rfabric.recipe(job) is job and job.training.pp == 2
     by_name, by_object = rfabric.trace("grpo-64", "training.pp=2"), rfabric.trace(job)
-    assert np.array_equal(by_name.size, by_object.size) and np.array_equal(by_name.start, by_object.start)
+    assert np.array_equal(by_name.size, by_object.size) and np.array_equal(
+        by_name.start, by_object.start
+    )
 
 
 def test_each_says_in_a_line_what_came_out(compared):
     for shown in (compared[2], compared[2].result, compared):
         assert repr(shown).count("\n") == 0 and "mine" in repr(shown)
     assert re.fullmatch(
-        r"<simulate mine on rfabric.*, policy demand, seed 0: step \d+\.\d{3} s, .*\d+ rewires>", repr(compared[2])
+        (
+            r"<simulate mine on rfabric.*, policy demand, seed 0: step \d+\.\d{3} s, .*\d+ "
+            r"rewires>"
+        ),
+        repr(compared[2]),
     )
     assert "fat-tree" in repr(compared) and "rfabric demand" in repr(compared)
 
@@ -100,7 +114,9 @@ def test_tables_hold_the_figures_of_the_run(compared):
     rows = list(compared.rows())
     assert [row["label"] for row in rows] == ["fat-tree", "rfabric static", "rfabric demand"]
     for row, run in zip(rows, compared, strict=True):
-        assert row["step_s"] == run.step_seconds and row["exposed_s"] == pytest.approx(run.exposed_seconds)
+        assert row["step_s"] == run.step_seconds and row["exposed_s"] == pytest.approx(
+            run.exposed_seconds
+        )
         assert {"training_s", "weight_sync_exposed_s", "network_usd"} <= set(row)
 
 
@@ -143,7 +159,10 @@ def test_pictures_are_figures(compared):
         (lambda t: rfabric.trace(t, scheduler="orchestrrl"), "schedules recipes; a trace is given"),
         (lambda t: rfabric.trace(t, "training.pp=2"), r"recipe\(NAME, 'training.pp=2'\)"),
         (lambda t: rfabric.simulate("fat-tree", t, "best"), "no policy named 'best'"),
-        (lambda t: rfabric.compare("fat-tree", "grpo-64", ["sync", "async"]), "one run has one compute scheduler"),
+        (
+            lambda t: rfabric.compare("fat-tree", "grpo-64", ["sync", "async"]),
+            "one run has one compute scheduler",
+        ),
         (lambda t: rfabric.simulate("fat-tree,pods=2,tors=1,gpus=1", t), "the fabric has 2 hosts"),
     ],
 )
@@ -156,7 +175,9 @@ def test_an_object_decides_in_its_own_process_alone(mine):
     from rfabric.study.run import Case, check
 
     fabric = rfabric.fabric(SMALL)
-    with pytest.raises(RFabricError, match="policy demand is an object of this process.*simulate it"):
+    with pytest.raises(
+        RFabricError, match=("policy demand is an object of this process.*simulate it")
+    ):
         check(Case(fabric, parse_policy("demand", fabric)), "emulate")
 
 
@@ -164,6 +185,8 @@ def test_the_script_of_the_readme_runs(tmp_path):
     """Its block in Python, in an empty folder."""
     (script,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
     assert script.count("\n") <= 10
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert "<Comparison of grpo-64" in done.stdout and (tmp_path / "mine/summary.json").is_file()

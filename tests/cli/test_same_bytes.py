@@ -1,7 +1,8 @@
-"""Same inputs, same bytes: every verb that writes, twice, in processes and folders of their own and with other hash seeds.
+"""Same inputs, same bytes: every verb that writes, twice, in processes and folders of their own and
+with other hash seeds.
 
-Only the name of a run folder and the moment it was made may differ. What a set or a dictionary of objects is walked through
-decides nothing, nor does the place where it runs.
+Only the name of a run folder and the moment it was made may differ. What a set or a dictionary of
+objects is walked through decides nothing, nor does the place where it runs.
 """
 
 import os
@@ -39,12 +40,18 @@ OPTICAL = "--topo rfabric,pods=2,tors=2,planes=1"
 SMALL = f"--topo fat-tree,pods=2,tors=2 {OPTICAL}"
 WRITES = [
     f"replay flows.csv {SMALL}",
-    "simulate --topo rfabric --topo mixnet --traffic grpo-64 --policy demand,granularity=per-collective",
+    (
+        "simulate --topo rfabric --topo mixnet --traffic grpo-64 --policy "
+        "demand,granularity=per-collective"
+    ),
     "simulate --topo opus --topo topoopt --traffic grpo-64 --routing split --json",
     "simulate --topo rotor --traffic grpo-64 --seed 5 --json",
     "simulate --topo leaf-spine --traffic weave-2jobs --policy random --json",
     f"compare {SMALL} --traffic flows.csv --seeds 2 --jobs 2 --policy bvn --policy matching --json",
-    "crossover --topo rfabric --against fat-tree --traffic grpo-64 --granularity per-phase --delays 1ms,10ms --jobs 2 --png c.png",
+    (
+        "crossover --topo rfabric --against fat-tree --traffic grpo-64 --granularity per-phase "
+        "--delays 1ms,10ms --jobs 2 --png c.png"
+    ),
     f"plan {OPTICAL} --traffic flows.csv --policy greedy --png p.png",
     "schedule --policy orchestrrl --traffic grpo-64 --png g.png --perfetto g.json",
     "schedule --policy rollpacker --traffic grpo-64 --json",
@@ -59,7 +66,10 @@ WRITES = [
     "reproduce opus --json",
     "simulate --policy demnd",
 ]
-VARIES = re.compile(rb"\d{8}-\d{6}-[0-9a-f]{4}|\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:[+-]\d\d:\d\d)?")
+VARIES = re.compile(
+    rb"\d{8}-\d{6}-[0-9a-f]{4}|\d{4}-\d\d-\d\d[T "
+    rb"]\d\d:\d\d(?::\d\d)?(?:[+-]\d\d:\d\d)?"
+)
 
 
 def begun(words: str, folder: Path, seed: int) -> subprocess.Popen:
@@ -68,16 +78,26 @@ def begun(words: str, folder: Path, seed: int) -> subprocess.Popen:
     for name, text in INPUTS.items():
         (folder / name).write_text(text)
     settings = os.environ | {"PYTHONHASHSEED": str(seed), "PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, "-m", "rfabric", *words.split(), "--quiet"]  # progress is told only where it is slow
-    return subprocess.Popen(command, cwd=folder, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    # progress is told only where it is slow
+    command = [sys.executable, "-m", "rfabric", *words.split(), "--quiet"]
+    return subprocess.Popen(
+        command, cwd=folder, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
 
 
 def left(process: subprocess.Popen, folder: Path) -> dict[str, bytes]:
     """What it said, and every file it left by name; names of run folders and dates aside."""
     out, err = process.communicate()
-    files = {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
     said = {"exit code": str(process.returncode).encode(), "stdout": out, "stderr": err}
-    return {VARIES.sub(b"-", name.encode()).decode(): VARIES.sub(b"-", data) for name, data in (said | files).items()}
+    return {
+        VARIES.sub(b"-", name.encode()).decode(): VARIES.sub(b"-", data)
+        for name, data in (said | files).items()
+    }
 
 
 @pytest.mark.parametrize("words", WRITES)

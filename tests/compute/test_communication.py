@@ -1,4 +1,6 @@
-"""Collectives: their seconds against closed forms and measurements, their flows against what each rank must end with."""
+"""Collectives: their seconds against closed forms and measurements, their flows against what each
+rank must end with.
+"""
 
 from pathlib import Path
 
@@ -21,18 +23,26 @@ from rfabric.compute.expert_exchange import Exchange, exchange_seconds, reached
 from rfabric.compute.gpus import GPUS
 from rfabric.compute.layout import Layout, layout
 from rfabric.compute.named import find_model
-from rfabric.compute.sync_time import TRANSPORTS, Sync, tensors_of, weight_sync_parts, weight_sync_seconds
+from rfabric.compute.sync_time import (
+    TRANSPORTS,
+    Sync,
+    tensors_of,
+    weight_sync_parts,
+    weight_sync_seconds,
+)
 from rfabric.errors import RFabricError
 from rfabric.study.validate import allreduce, deepep, nccl, vidur, weight_sync
 from rfabric.trace import scatter
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
-measured = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data, the measured tables")
+measured = pytest.mark.skipif(
+    not SHARED.is_dir(), reason=("needs ../shared/data, the measured tables")
+)
 H100, A100 = network(GPUS["H100"]), network(GPUS["A100"])
 BIG = 2**40
 
 
-# --- seconds ---------------------------------------------------------------------------------------------------------------
+# --- seconds --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("gpus", [2, 4, 8])
@@ -41,21 +51,28 @@ def test_a_large_ring_moves_its_share_at_the_rate_of_nvlink(gpus):
     own = BIG / gpus / A100.copy
     found = collective_seconds("all-reduce", BIG, gpus, A100, "ring")
     assert found == pytest.approx(2 * share * BIG / A100.nvlink + own, rel=1e-4)
-    assert collective_seconds("all-gather", BIG, gpus, A100) == pytest.approx(share * BIG / A100.nvlink + own, rel=1e-4)
+    assert collective_seconds("all-gather", BIG, gpus, A100) == pytest.approx(
+        share * BIG / A100.nvlink + own, rel=1e-4
+    )
 
 
 def test_over_servers_the_nics_of_all_ranks_carry_a_ring_together():
     group = RankGroup(32, 4)
     found = bus_bandwidth("all-gather", BIG, group, A100)
     assert found == pytest.approx(8 * A100.nic, rel=0.04)  # 190 GB/s below NVLink's 233
-    assert bus_bandwidth("all-gather", BIG, RankGroup(4, 4), A100) == pytest.approx(A100.nic, rel=0.04)
+    assert bus_bandwidth("all-gather", BIG, RankGroup(4, 4), A100) == pytest.approx(
+        A100.nic, rel=0.04
+    )
 
 
 def test_a_switch_that_reduces_sends_less_than_a_ring():
     assert "nvls" in algorithms("all-reduce", BIG, RankGroup(8), H100)
     assert "nvls" not in algorithms("all-reduce", BIG, RankGroup(8), A100)
     ring, nvls = (collective_seconds("all-reduce", BIG, 8, H100, a) for a in ("ring", "nvls"))
-    assert nvls == pytest.approx(BIG * (9 / 8) / (H100.nvlink * H100.tuning.nvls_share), rel=1e-3) and nvls < ring
+    assert (
+        nvls == pytest.approx(BIG * (9 / 8) / (H100.nvlink * H100.tuning.nvls_share), rel=1e-3)
+        and nvls < ring
+    )
 
 
 def test_halving_doubling_is_known_but_never_chosen():
@@ -64,7 +81,8 @@ def test_halving_doubling_is_known_but_never_chosen():
         v for k, v in found.items() if k != "halving-doubling"
     )
     assert (
-        collective_seconds("all-reduce", 4096, RankGroup(64, 64), H100, "halving-doubling") == found["halving-doubling"]
+        collective_seconds("all-reduce", 4096, RankGroup(64, 64), H100, "halving-doubling")
+        == found["halving-doubling"]
     )
 
 
@@ -87,7 +105,9 @@ def test_more_bytes_never_take_less_and_links_bound_all(kind, size, gpu, shape):
     net, group = network(GPUS[gpu]), RankGroup(*shape)
     found = collective_seconds(kind, size, group, net)
     assert 0 < found <= collective_seconds(kind, 2 * size, group, net)
-    least = {"all-reduce": 1, "broadcast": 1, "reduce": 1, "send-recv": 1}.get(kind, (group.gpus - 1) / group.gpus)
+    least = {"all-reduce": 1, "broadcast": 1, "reduce": 1, "send-recv": 1}.get(
+        kind, (group.gpus - 1) / group.gpus
+    )
     assert found > least * size / max(net.gpu.nvlink_bytes_per_s, group.local * net.nic_bps / 8)
     assert collective_seconds(kind.replace("-", "_"), size, group, net) == found
 
@@ -96,23 +116,44 @@ def test_groups_are_counts_numbers_or_shapes():
     assert group_of(16, H100) == group_of(range(16), H100) == RankGroup(16, 2)
     assert group_of([0, 8, 16], H100) == RankGroup(3, 3)
     assert group_of(64, network(GPUS["GB200"])) == RankGroup(64, 1)  # one NVL72 rack
-    assert collective_seconds("all-reduce", 1e9, 1, H100) == collective_seconds("all-reduce", 0, 8, H100) == 0
-    assert [tuning_of(GPUS[name]).nvls_share for name in ("A100", "H20", "B200", "GB200")] == [0, 0.85, 0.74, 0.74]
+    assert (
+        collective_seconds("all-reduce", 1e9, 1, H100)
+        == collective_seconds("all-reduce", 0, 8, H100)
+        == 0
+    )
+    assert [tuning_of(GPUS[name]).nvls_share for name in ("A100", "H20", "B200", "GB200")] == [
+        0,
+        0.85,
+        0.74,
+        0.74,
+    ]
 
 
 def test_a_launch_is_added_once():
-    assert collective_seconds("all-reduce", 1e6, 8, network(GPUS["H100"], launch=1e-3)) == pytest.approx(
-        1e-3 + collective_seconds("all-reduce", 1e6, 8, H100)
-    )
+    assert collective_seconds(
+        "all-reduce", 1e6, 8, network(GPUS["H100"], launch=1e-3)
+    ) == pytest.approx(1e-3 + collective_seconds("all-reduce", 1e6, 8, H100))
 
 
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: collective_seconds("gossip", 1, 8, H100), "no collective 'gossip'; there are all-reduce, all-gather"),
-        (lambda: collective_seconds("all-reduce", -1, 8, H100), "all-reduce: -1 bytes must not be negative"),
-        (lambda: collective_seconds("all-gather", 1, 8, H100, "tree"), "all-gather has no algorithm 'tree'"),
-        (lambda: RankGroup(4, 5), "a group of 4 GPUs in 5 servers: every server needs a GPU; use 1 to 4"),
+        (
+            lambda: collective_seconds("gossip", 1, 8, H100),
+            ("no collective 'gossip'; there are all-reduce, all-gather"),
+        ),
+        (
+            lambda: collective_seconds("all-reduce", -1, 8, H100),
+            ("all-reduce: -1 bytes must not be negative"),
+        ),
+        (
+            lambda: collective_seconds("all-gather", 1, 8, H100, "tree"),
+            "all-gather has no algorithm 'tree'",
+        ),
+        (
+            lambda: RankGroup(4, 5),
+            ("a group of 4 GPUs in 5 servers: every server needs a GPU; use 1 to 4"),
+        ),
         (
             lambda: exchange_seconds(Exchange(1, 8, 1, 4), "dispatch", RankGroup(8), H100),
             "4 experts on 8 GPUs leave some",
@@ -137,7 +178,7 @@ def test_bad_input(call, text):
     assert text in str(error.value)
 
 
-# --- experts ---------------------------------------------------------------------------------------------------------------
+# --- experts --------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
@@ -150,7 +191,12 @@ def test_bad_input(call, text):
 def test_an_exchange_grows_with_tokens_and_shrinks_with_sms(tokens, servers, direction, mode):
     def seconds(count, sms=24):
         return exchange_seconds(
-            Exchange(count, 7168, 8, 256), direction, RankGroup(8 * servers, servers), H100, mode, sms
+            Exchange(count, 7168, 8, 256),
+            direction,
+            RankGroup(8 * servers, servers),
+            H100,
+            mode,
+            sms,
         )
 
     assert 0 < seconds(tokens) <= seconds(2 * tokens)
@@ -164,7 +210,7 @@ def test_a_token_reaches_as_many_gpus_as_even_draws_hit():
     assert reached(Exchange(1, 1, 8, 256), RankGroup(128, 16))[1] < 4  # kept within four servers
 
 
-# --- flows -----------------------------------------------------------------------------------------------------------------
+# --- flows ----------------------------------------------------------------------------------------
 
 
 @given(n=st.integers(1, 40), sources=st.integers(1, 20), size=st.floats(1, 1e9))
@@ -175,7 +221,7 @@ def test_a_scatter_deals_equal_parts_from_even_sources(n, sources, size):
     assert counts.max() - counts.min() <= 1
 
 
-# --- weight sync -----------------------------------------------------------------------------------------------------------
+# --- weight sync ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -198,7 +244,9 @@ def test_layouts(text, expected):
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_sync_takes_longer_with_more_bytes_and_its_parts_add_up(transport):
-    one, two = (Sync(s, 700, Layout.over(16, 8), Layout.over(16, 8), H100, transport) for s in (60e9, 120e9))
+    one, two = (
+        Sync(s, 700, Layout.over(16, 8), Layout.over(16, 8), H100, transport) for s in (60e9, 120e9)
+    )
     assert weight_sync_seconds(one) == pytest.approx(sum(weight_sync_parts(one).values()))
     assert weight_sync_seconds(two) > weight_sync_seconds(one)
 
@@ -210,9 +258,9 @@ def test_many_senders_pack_faster_than_one_and_slow_links_bound_both():
     }
     assert fast["p2p"] < fast["broadcast"] / 4
     slow = network(GPUS["H100"], 20e9)
-    assert weight_sync_seconds(Sync(60e9, 700, Layout.over(16), Layout.over(16, 8), slow, "broadcast")) > 60e9 / (
-        20e9 / 8
-    )
+    assert weight_sync_seconds(
+        Sync(60e9, 700, Layout.over(16), Layout.over(16, 8), slow, "broadcast")
+    ) > 60e9 / (20e9 / 8)
 
 
 def test_tensors_are_those_of_a_checkpoint():
@@ -220,7 +268,7 @@ def test_tensors_are_those_of_a_checkpoint():
     assert tensors_of(find_model("Qwen3-30B-A3B")) == pytest.approx(18_867, rel=0.02)
 
 
-# --- validation ------------------------------------------------------------------------------------------------------------
+# --- validation -----------------------------------------------------------------------------------
 
 
 def written(tmp_path, name, text):
@@ -253,7 +301,9 @@ def test_columns_of_an_all_reduce_table_say_gpu_and_size(tmp_path):
     text = f"{columns}\n17179869184,360,600,350,1\n"
     large, _ = allreduce.check(written(tmp_path, "allreduce_busbw.csv", text), tmp_path)
     assert [p.name.split()[0].split("_")[0] for p in large.points] == ["h100", "b200", "h20"]
-    assert large.unmodelled == ("row 2 h100_busbw_GBps: says neither GPUs nor nodes, such as _8gpu_ or _4node_",)
+    assert large.unmodelled == (
+        ("row 2 h100_busbw_GBps: says neither GPUs nor nodes, such as _8gpu_ or _4node_"),
+    )
     four, b200, h20 = (p.modelled for p in large.points)
     assert 300 < four < 400 and 500 < b200 < 722 and 340 < h20 < 371
 
@@ -262,7 +312,9 @@ def test_eight_nodes_of_an_expert_exchange(tmp_path):
     head = "device,op_name,node_num,hidden_size,num_token,num_topk,num_experts,"
     head += "dispatch_sms,dispatch_transmit_us,dispatch_notify_us\n"
     row = "NVIDIA H100,normal,{},7168,4096,8,256,24,700,50\n"
-    groups = deepep.check(written(tmp_path, "deepep_x.csv", head + row.format(2) + row.format(8)), tmp_path)
+    groups = deepep.check(
+        written(tmp_path, "deepep_x.csv", head + row.format(2) + row.format(8)), tmp_path
+    )
     two, eight = next(iter(groups)).points
     assert two.measured == 750 and eight.modelled > 2 * two.modelled
 
@@ -292,7 +344,11 @@ def test_an_empty_table_is_an_error(tmp_path):
     ("module", "file", "most"),
     [
         (nccl, "measured/nccl_h100_sxm.csv", {">= 1 MiB": 0.15, "< 1 MiB": 0.15}),
-        (allreduce, "measured/allreduce_busbw_single_node.csv", {">= 1 MiB": 0.15, "< 1 MiB": 0.20}),
+        (
+            allreduce,
+            "measured/allreduce_busbw_single_node.csv",
+            {">= 1 MiB": 0.15, "< 1 MiB": 0.20},
+        ),
         (deepep, "measured/deepep_ll_h100_nodes.csv", {"low-latency": 0.15}),
         (deepep, "measured/deepep_normal_h100_nodes.csv", {"normal": 0.15}),
         (deepep, "measured/deepep_v1_h800.csv", {"normal": 0.15, "low-latency": 0.20}),

@@ -9,7 +9,9 @@ import pytest
 import rfabric
 
 ROOT = Path(rfabric.__file__).parent
-FILES = sorted(f for room in ("compute", "rl") for f in (ROOT / room).rglob("*.py") if ">>> " in f.read_text())
+FILES = sorted(
+    f for room in ("compute", "rl") for f in (ROOT / room).rglob("*.py") if ">>> " in f.read_text()
+)
 
 
 def test_there_are_examples():

@@ -1,4 +1,6 @@
-"""Continuous batching: events agree with a token-by-token oracle, closed forms hold, measured serving is within its bounds."""
+"""Continuous batching: events agree with a token-by-token oracle, closed forms hold, measured
+serving is within its bounds.
+"""
 
 import csv
 import dataclasses
@@ -21,7 +23,9 @@ from rfabric.rl.timing import decode_step, prefill_seconds, replica_time, server
 from rfabric.study.validate import rl_logs, serving
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
-needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the measured inputs do not lie beside the checkout")
+needs_data = pytest.mark.skipif(
+    not DATA.is_dir(), reason=("the measured inputs do not lie beside the checkout")
+)
 STEP = DecodeStep(
     weights_s=1e-2,
     kv_s_per_token=1e-6,
@@ -38,11 +42,13 @@ STEP = DecodeStep(
 @pytest.mark.parametrize("engine", sorted(ENGINES))
 @pytest.mark.parametrize(("prompt", "output"), [(9, 1), (5, 5), (1, 9)])
 def test_a_request_that_fills_the_cache_alone_is_served(engine, prompt, output):
-    served = serve(STEP, prompt + output, ENGINES[engine], independent(np.full(3, prompt), np.full(3, output)))
+    served = serve(
+        STEP, prompt + output, ENGINES[engine], independent(np.full(3, prompt), np.full(3, output))
+    )
     assert (served.end > 0).all() and served.peak_kv_tokens <= prompt + output
 
 
-# --- the step -------------------------------------------------------------------------------------------------------
+# --- the step -------------------------------------------------------------------------------------
 
 
 @settings(deadline=None)
@@ -53,11 +59,15 @@ def test_steps_with_windows_are_the_sum_of_single_steps(n, context, steps, windo
     weights, kv, window_kv = step.weights_s, step.kv_s_per_token, step.window_kv_s_per_token
     matmul, attention = step.matmul_s_per_response, step.attention_s_per_token
     single = sum(
-        max(weights + kv * c + window_kv * min(c, n * window), matmul * n + attention * c) + overhead
+        max(weights + kv * c + window_kv * min(c, n * window), matmul * n + attention * c)
+        + overhead
         for c in range(context, context + n * steps, n)
     )
-    # Where a window fills within a step, that step counts as either all growing or all full: at most n tokens.
-    assert step.seconds(n, context, steps) == pytest.approx(single, rel=1e-9, abs=step.window_kv_s_per_token * n)
+    # Where a window fills within a step, that step counts as either all growing or all full: at
+    # most n tokens.
+    assert step.seconds(n, context, steps) == pytest.approx(
+        single, rel=1e-9, abs=step.window_kv_s_per_token * n
+    )
 
 
 def test_a_step_without_prefill_is_a_decode_step():
@@ -79,10 +89,14 @@ def test_prefill_of_a_long_prompt_takes_its_flops():
 @pytest.mark.parametrize("name", ["Qwen3-32B", "Qwen3-30B-A3B", "DeepSeek-V3", "gpt-oss-120b"])
 def test_more_gpus_and_smaller_weights_decode_faster(name):
     model = find_model(name)
-    times = [step_of(Server(model, GPUS["H200"], tp=tp)).seconds(64, 64 * 2000) for tp in (1, 2, 4, 8)]
+    times = [
+        step_of(Server(model, GPUS["H200"], tp=tp)).seconds(64, 64 * 2000) for tp in (1, 2, 4, 8)
+    ]
     assert times == sorted(times, reverse=True)
     small = Server(model, GPUS["H200"], tp=8, weights="fp8", expert_weights="fp8")
-    assert step_of(small).seconds(1, 100) < step_of(Server(model, GPUS["H200"], tp=8)).seconds(1, 100)
+    assert step_of(small).seconds(1, 100) < step_of(Server(model, GPUS["H200"], tp=8)).seconds(
+        1, 100
+    )
     assert small.kv_capacity_tokens > Server(model, GPUS["H200"], tp=8).kv_capacity_tokens
 
 
@@ -107,7 +121,9 @@ def test_a_pipeline_reads_all_weights_and_deals_out_responses():
     server = Server(find_model("Qwen3-32B"), GPUS["H100"], tp=2)
     staged = dataclasses.replace(server, pp=2)
     assert step_of(staged).weights_s == step_of(server).weights_s
-    assert step_of(staged).matmul_s_per_response == pytest.approx(step_of(server).matmul_s_per_response / 2)
+    assert step_of(staged).matmul_s_per_response == pytest.approx(
+        step_of(server).matmul_s_per_response / 2
+    )
     assert step_of(staged).overhead_s > step_of(server).overhead_s
     assert staged.kv_capacity_tokens > 2 * server.kv_capacity_tokens
 
@@ -124,11 +140,14 @@ def test_a_replica_holds_the_kv_that_its_recipe_is_checked_by():
     assert server_of(w).kv_capacity_tokens == w.kv_capacity_tokens
 
 
-# --- batching -------------------------------------------------------------------------------------------------------
+# --- batching -------------------------------------------------------------------------------------
 
 
 def token_by_token(step: DecodeStep, capacity: int, b: Batching, requests: Requests):
-    """The oracle: the same rules played one step at a time, every token by hand. (first, end) by request."""
+    """The oracle: the same rules played one step at a time, every token by hand.
+
+    (first, end) by request.
+    """
     n = len(requests)
     prompt, group = requests.prompt.tolist(), requests.group.tolist()
     target = [p + o for p, o in zip(prompt, requests.output.tolist(), strict=True)]
@@ -145,7 +164,11 @@ def token_by_token(step: DecodeStep, capacity: int, b: Batching, requests: Reque
     while any(e is None for e in end):
         while waiting and len(inside) < b.max_num_seqs:
             i = waiting[0]
-            new = made[i] + 1 - (prompt[i] if group[i] >= 0 and any(group[j] == group[i] for j in inside) else 0)
+            new = (
+                made[i]
+                + 1
+                - (prompt[i] if group[i] >= 0 and any(group[j] == group[i] for j in inside) else 0)
+            )
             to_come = sum(target[j] - made[j] for j in [*inside, i])
             if held() + new + b.reserve * to_come > capacity * (1 - b.watermark * bool(inside)):
                 break
@@ -184,7 +207,11 @@ def token_by_token(step: DecodeStep, capacity: int, b: Batching, requests: Reque
             send_back(0)
         old = [i for i in old if i in decoding]
         context = sum(made[i] for i in old)
-        now += step.mixed(len(old), context, tokens, pairs) if tokens else step.seconds(len(old), context)
+        now += (
+            step.mixed(len(old), context, tokens, pairs)
+            if tokens
+            else step.seconds(len(old), context)
+        )
         for i in old:
             made[i], room[i] = made[i] + 1, room[i] + 1
         for i in done:
@@ -212,8 +239,12 @@ def token_by_token(step: DecodeStep, capacity: int, b: Batching, requests: Reque
     st.sampled_from([0.0, 0.5, 1.0]),
     st.sampled_from([1, 2, 4]),
 )
-def test_events_take_what_tokens_take(pairs, capacity, most, budget, alone, chunked, reserve, group):
-    """Preemption, chunks, shared prompts and reservations, as one step after the other gives them."""
+def test_events_take_what_tokens_take(
+    pairs, capacity, most, budget, alone, chunked, reserve, group
+):
+    """Preemption, chunks, shared prompts and reservations, as one step after the other gives
+    them.
+    """
     prompt, output = np.array(pairs).T
     prompt = prompt[np.arange(len(prompt)) // group * group]  # of a group, the same
     batching = Batching(budget, most, alone, chunked, reserve)
@@ -237,7 +268,8 @@ def test_a_request_alone_takes_its_prefill_and_its_steps():
 def test_a_full_cache_preempts_and_a_reservation_does_not():
     prompt, output = np.full(8, 100), np.full(8, 400)
     eager, careful = (
-        serve(STEP, 1000, Batching(reserve=reserve), independent(prompt, output)) for reserve in (0.0, 1.0)
+        serve(STEP, 1000, Batching(reserve=reserve), independent(prompt, output))
+        for reserve in (0.0, 1.0)
     )
     assert eager.preempted > 0 and careful.preempted == 0
     assert eager.prefill > careful.prefill  # what was sent back is computed again
@@ -248,7 +280,9 @@ def test_a_full_cache_preempts_and_a_reservation_does_not():
 
 def test_a_group_computes_its_prompt_once():
     prompt, output = np.full(8, 1000), np.full(8, 10)
-    grouped, alone = (serve(STEP, 10**6, Batching(), independent(prompt, output, size)) for size in (8, 1))
+    grouped, alone = (
+        serve(STEP, 10**6, Batching(), independent(prompt, output, size)) for size in (8, 1)
+    )
     assert grouped.peak_kv_tokens == 1000 + 8 * 10
     assert alone.peak_kv_tokens == 8 * 1010
     assert grouped.prefill < alone.prefill / 4
@@ -282,7 +316,9 @@ def test_turns_wait_for_their_environment_and_find_their_context():
 def test_contexts_that_wait_give_way_and_are_computed_again():
     prompt, output = np.full(6, 500), np.full(6, 60)
     requests = in_turns(prompt, output, 2, 5.0, 10)
-    roomy, tight = (serve(STEP, capacity, Batching(max_num_seqs=2), requests) for capacity in (10**6, 1200))
+    roomy, tight = (
+        serve(STEP, capacity, Batching(max_num_seqs=2), requests) for capacity in (10**6, 1200)
+    )
     assert tight.prefill > 1.5 * roomy.prefill
     assert tight.peak_kv_tokens <= 1200
 
@@ -300,8 +336,14 @@ def test_a_replica_takes_what_its_recipe_says():
     prompts, outputs = np.repeat([300, 700], 8), np.arange(100, 1700, 100)
     found = replica_time(w, prompts, outputs)
     requests = independent(prompts, outputs, w.generation.group_size)
-    assert found.seconds == serve(decode_step(w), w.kv_capacity_tokens, Batching(), requests).seconds
-    said = ["generation.turns=4", "generation.environment_latency=30s", "generation.observation=100"]
+    assert (
+        found.seconds == serve(decode_step(w), w.kv_capacity_tokens, Batching(), requests).seconds
+    )
+    said = [
+        "generation.turns=4",
+        "generation.environment_latency=30s",
+        "generation.observation=100",
+    ]
     asked = read_recipe("grpo-64", [*said, "training.micro_batch_tokens=20000"])
     turned = replica_time(asked, prompts, outputs)
     assert turned.idle > 0 and turned.seconds > found.seconds
@@ -328,12 +370,30 @@ def test_requests_cost_events_not_tokens(monkeypatch):
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (lambda: Batching(batched_tokens=0), "batched_tokens: 0 must be 1 or more; engines use 2048"),
-        (lambda: independent(np.array([]), np.array([])), "requests: there are none; give a prompt"),
+        (
+            lambda: Batching(batched_tokens=0),
+            ("batched_tokens: 0 must be 1 or more; engines use 2048"),
+        ),
+        (
+            lambda: independent(np.array([]), np.array([])),
+            ("requests: there are none; give a prompt"),
+        ),
         (lambda: independent(np.array([5]), np.array([0])), "requests: output 0 must be 1 or more"),
-        (lambda: Requests([1], [1, 2], [-1], [0], [0], [-1]), r"requests: 1 prompts, but columns of \[2, 1, 1, 1, 1\]"),
-        (lambda: Requests([1, 1], [1, 1], [1, -1], [0, 0], [0, 0], [-1, -1]), "each must follow an earlier one"),
-        (lambda: Requests([1] * 3, [1] * 3, [-1, 0, 0], [0] * 3, [0] * 3, [-1] * 3), "two follow the same one"),
+        (
+            lambda: Requests([1], [1, 2], [-1], [0], [0], [-1]),
+            (
+                r"requests: 1 prompts, but "
+                r"columns of \[2, 1, 1, 1, 1\]"
+            ),
+        ),
+        (
+            lambda: Requests([1, 1], [1, 1], [1, -1], [0, 0], [0, 0], [-1, -1]),
+            "each must follow an earlier one",
+        ),
+        (
+            lambda: Requests([1] * 3, [1] * 3, [-1, 0, 0], [0] * 3, [0] * 3, [-1] * 3),
+            "two follow the same one",
+        ),
         (
             lambda: serve(STEP, 100, Batching(), independent(np.array([90]), np.array([20]))),
             "one needs 110 tokens of KV cache, the server holds 100; use a larger tp",
@@ -353,7 +413,7 @@ def test_what_cannot_be_served_is_refused(broken, message):
         broken()
 
 
-# --- lengths --------------------------------------------------------------------------------------------------------
+# --- lengths --------------------------------------------------------------------------------------
 
 
 @needs_data
@@ -375,11 +435,18 @@ def test_published_traces_are_read_as_they_are(name, side, mean):
 
 
 FORMS = {
-    "azure.csv": "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n2023-11-16 18:15:50.99,396,0\n",
+    "azure.csv": (
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 "
+        "18:15:46.68,374,44\n2023-11-16 18:15:50.99,396,0\n"
+    ),
     "mooncake.csv": "timestamp_ms,input_length,output_length,n_hash_blocks\n0,374,44,14\n",
-    "mooncake.jsonl": '{"timestamp": 0, "input_length": 374, "output_length": 44, "hash_ids": [1, 2]}\n',
+    "mooncake.jsonl": (
+        '{"timestamp": 0, "input_length": 374, "output_length": 44, "hash_ids": [1, 2]}\n'
+    ),
     "agents.csv": "trace,agent,t_s,in_tokens,out_tokens,think_time_s\na,main,0,374,44,3.0\n",
-    "chunk-3-dataset.json": '{"0": {"input_tokens": "{374: 0.9, 999: 0.1}", "output_tokens": "{44: 1.0}"}}',
+    "chunk-3-dataset.json": (
+        '{"0": {"input_tokens": "{374: 0.9, 999: 0.1}", "output_tokens": "{44: 1.0}"}}'
+    ),
 }
 
 
@@ -391,7 +458,9 @@ def test_each_form_gives_prompts_and_responses(tmp_path, name):
 
 
 def test_windows_of_servegen_begin_at_numbers(tmp_path):
-    (file := tmp_path / "chunk-1-dataset.json").write_text('{"noon": {"output_tokens": "{5: 1.0}"}}')
+    (file := tmp_path / "chunk-1-dataset.json").write_text(
+        '{"noon": {"output_tokens": "{5: 1.0}"}}'
+    )
     with pytest.raises(RFabricError, match="could not convert string to float: 'noon'"):
         Lengths.read(file)
 
@@ -409,7 +478,11 @@ def test_windows_of_servegen_count_by_their_rates(tmp_path):
     [
         ("a.csv", "", "holds no rows; a length a row is needed"),
         ("a.csv", "input_length,output_length\n", "holds no rows"),
-        ("a.csv", "input_length,output_length\n5,0\n", "all 1 rows of output_length are 0; a length is 1 or more"),
+        (
+            "a.csv",
+            "input_length,output_length\n5,0\n",
+            ("all 1 rows of output_length are 0; a length is 1 or more"),
+        ),
         ("a.csv", "input_length,output_length\n5,many\n", "column output_length must hold numbers"),
         ("a.jsonl", "5\n", "each line must hold an object"),
         ("a.jsonl", "{\n", "Expecting property name"),
@@ -437,15 +510,21 @@ def test_lengths_of_moments_have_them(least, share, most, count):
 def test_moments_that_contradict_are_refused():
     with pytest.raises(RFabricError, match="mean 600 must lie between 5 and 512, both 1 or more"):
         Lengths.of_moments("x", 600, 5, 512, 64)
-    with pytest.raises(RFabricError, match="64 draws, one of 512, have a mean of 12.9219 at least, not 9"):
+    with pytest.raises(
+        RFabricError, match=("64 draws, one of 512, have a mean of 12.9219 at least, not 9")
+    ):
         Lengths.of_moments("x", 9, 5, 512, 64)
 
 
 def recorded(path):
-    """Calls of recorded agents: each after its gap on the one before it, whose context is cached where it has grown."""
+    """Calls of recorded agents: each after its gap on the one before it, whose context is cached
+    where it has grown.
+    """
     with path.open(newline="", encoding="utf-8") as file:
         calls = [call for call in csv.DictReader(file) if int(call["out_tokens"])]
-    prompt, output = (np.array([int(call[key]) for call in calls]) for key in ("in_tokens", "out_tokens"))
+    prompt, output = (
+        np.array([int(call[key]) for call in calls]) for key in ("in_tokens", "out_tokens")
+    )
     gap = np.array([float(call["think_time_s"] or 0) for call in calls])
     after, last = np.full(len(calls), -1), {}
     for i, call in enumerate(calls):
@@ -454,7 +533,9 @@ def recorded(path):
         last[agent] = i
     context = np.where(after >= 0, prompt[after] + output[after], 0)
     cached = np.where(context <= prompt, context, 0)
-    return Requests(prompt, output, after, np.where(after >= 0, gap, 0), cached, np.full(len(calls), -1))
+    return Requests(
+        prompt, output, after, np.where(after >= 0, gap, 0), cached, np.full(len(calls), -1)
+    )
 
 
 @needs_data
@@ -462,17 +543,23 @@ def test_recorded_agents_can_be_served():
     found = recorded(DATA / "traces" / "agentic_coding_requests.csv")
     server = Server(find_model("Qwen3-30B-A3B"), GPUS["H200"], tp=8)
     served = serve(step_of(server), server.kv_capacity_tokens, Batching(), found)
-    assert (served.end > served.arrival).all() and served.peak_kv_tokens <= server.kv_capacity_tokens
+    assert (
+        served.end > served.arrival
+    ).all() and served.peak_kv_tokens <= server.kv_capacity_tokens
     follows = found.after >= 0
     gaps = served.arrival[follows] - served.end[found.after[follows]]
     assert gaps == pytest.approx(found.gap[follows]) and found.gap.max() <= 300
-    few = Requests(*(getattr(found, f.name)[:500] for f in dataclasses.fields(found)))  # their contexts fit all at once
+    # their contexts fit all at once
+    few = Requests(*(getattr(found, f.name)[:500] for f in dataclasses.fields(found)))
     forgetful = dataclasses.replace(few, cached=np.zeros(len(few)))
-    kept, again = (serve(step_of(server), server.kv_capacity_tokens, Batching(), r).prefill for r in (few, forgetful))
+    kept, again = (
+        serve(step_of(server), server.kv_capacity_tokens, Batching(), r).prefill
+        for r in (few, forgetful)
+    )
     assert again > 5 * kept  # what prefix caching is worth to agents
 
 
-# --- against measurement --------------------------------------------------------------------------------------------
+# --- against measurement --------------------------------------------------------------------------
 
 COLUMNS = "id,backend,model_path,system,mode,isl,osl,batch_size,conc,tp_size,precision,silicon_ttft_ms,silicon_tpot_ms"
 
@@ -501,8 +588,13 @@ def test_rows_that_cannot_be_modelled_are_named(tmp_path):
     assert [p.name for p in tpot.points] == ["good"]
     reasons = dict(text.split(": ", 1) for text in tpot.unmodelled)
     assert set(reasons) == {"unknown", "gpu", "engine", "tight", "idle", "apart", "odd", "blank"}
-    assert "no config of Nobody/None-1B" in reasons["unknown"] and "no GPU 'abacus'" in reasons["gpu"]
-    assert "backend 'other' is not modelled" in reasons["engine"] and "tokens of KV cache" in reasons["tight"]
+    assert (
+        "no config of Nobody/None-1B" in reasons["unknown"] and "no GPU 'abacus'" in reasons["gpu"]
+    )
+    assert (
+        "backend 'other' is not modelled" in reasons["engine"]
+        and "tokens of KV cache" in reasons["tight"]
+    )
     assert "conc nor batch_size" in reasons["idle"] and "prefill_num_workers" in reasons["apart"]
     assert "precision 'base3'" in reasons["odd"] and reasons["blank"] == "no silicon_tpot_ms"
     assert len(groups["serving TTFT"].points) == 2
@@ -521,24 +613,34 @@ def test_rows_that_cannot_be_modelled_are_named(tmp_path):
     ],
 )
 def test_names_of_precisions_are_understood(name, stored):
-    assert serving.precisions({"gemm_quant_mode": name, "moe_quant_mode": name}, find_model("Qwen3-32B")) == (
-        stored,
-        stored,
+    assert serving.precisions(
+        {"gemm_quant_mode": name, "moe_quant_mode": name}, find_model("Qwen3-32B")
+    ) == (stored, stored)
+    assert serving.precisions({"model_path": "Qwen/Qwen3-32B-FP8"}, find_model("Qwen3-32B")) == (
+        "fp8",
+        "fp8",
     )
-    assert serving.precisions({"model_path": "Qwen/Qwen3-32B-FP8"}, find_model("Qwen3-32B")) == ("fp8", "fp8")
     oss = find_model("gpt-oss-120b")
-    assert serving.precisions({"moe_quant_mode": "fp8"}, oss)[1] == "mxfp4"  # published smaller than that
+    # published smaller than that
+    assert serving.precisions({"moe_quant_mode": "fp8"}, oss)[1] == "mxfp4"
 
 
 def test_disaggregated_rows_obey_littles_law(tmp_path):
-    sides = [f"{side}_{key}" for side in ("prefill", "decode") for key in ("batch_size", "num_workers", "tp_size")]
+    sides = [
+        f"{side}_{key}"
+        for side in ("prefill", "decode")
+        for key in ("batch_size", "num_workers", "tp_size")
+    ]
     columns = ",".join([COLUMNS, *sides])
     row = "d,trtllm,Qwen/Qwen3-32B,h100_sxm,disagg,4000,500,,{},,fp8,500,12,1,{},2,64,2,4\n"
     ttft, tpot = {}, {}
     for name, clients, workers in (("few", 4, 2), ("many", 128, 1), ("wide", 128, 4)):
         groups = serving_groups(tmp_path, row.format(clients, workers), columns)
-        ttft[name], tpot[name] = (groups[f"serving {x}"].points[0].modelled for x in ("TTFT", "TPOT"))
-    assert ttft["few"] <= ttft["wide"] < ttft["many"]  # one worker of prefill is the bottleneck: requests queue there
+        ttft[name], tpot[name] = (
+            groups[f"serving {x}"].points[0].modelled for x in ("TTFT", "TPOT")
+        )
+    # one worker of prefill is the bottleneck: requests queue there
+    assert ttft["few"] <= ttft["wide"] < ttft["many"]
     assert tpot["few"] < tpot["wide"] and tpot["many"] < tpot["wide"]
 
 
@@ -552,7 +654,11 @@ def measured():
 def test_measured_serving_is_within_the_bounds(measured):
     tpot, ttft = measured["serving TPOT"], measured["serving TTFT"]
     assert not tpot.unmodelled and len(tpot.points) == 464
-    assert tpot.median_error <= 0.20 and tpot.p90_error <= 0.40 and dict(tpot.extra)["tp_order"] >= 0.90
+    assert (
+        tpot.median_error <= 0.20
+        and tpot.p90_error <= 0.40
+        and dict(tpot.extra)["tp_order"] >= 0.90
+    )
     assert ttft.median_error <= 0.35
 
 
@@ -560,7 +666,17 @@ def test_measured_serving_is_within_the_bounds(measured):
 def test_no_engine_and_no_model_carries_the_others(measured):
     """Medians of parts of the table that differ in model, GPU, precision and engine."""
     points = measured["serving TPOT"].points
-    for part in ("gpt_oss", "llama", "_sglang_", "_trtllm_", "_vllm_", "_tp1_", "_tp2_", "_tp4_", "_tp8_"):
+    for part in (
+        "gpt_oss",
+        "llama",
+        "_sglang_",
+        "_trtllm_",
+        "_vllm_",
+        "_tp1_",
+        "_tp2_",
+        "_tp4_",
+        "_tp8_",
+    ):
         errors = [abs(p.error) for p in points if part in p.name]
         assert len(errors) > 40 and np.median(errors) <= 0.20, part
 
@@ -572,7 +688,9 @@ def test_a_log_is_followed_step_by_step(tmp_path):
     (tmp_path / "rl_logs").mkdir()
     path = tmp_path / "rl_logs" / "Qwen2.5-0.5B-bsz64_2-prompt1024.steps.csv"
     means = [100 + 10 * (i % 17) for i in range(60)]
-    path.write_text(LOG + "".join(f"{i},{3 + m / 50},{m},512,{5},{90}\n" for i, m in enumerate(means)))
+    path.write_text(
+        LOG + "".join(f"{i},{3 + m / 50},{m},512,{5},{90}\n" for i, m in enumerate(means))
+    )
     (group,) = rl_logs.check(path, tmp_path)
     extra = dict(group.extra)
     assert len(group.points) == 60 and not group.unmodelled
@@ -584,7 +702,10 @@ def test_a_log_is_followed_step_by_step(tmp_path):
         "step,gen_s,response_mean,prompt_mean\n1,3.0,200,90\n2,,200,90\n"
     )
     (short,) = rl_logs.check(path.with_name("gemma-2-2b-ppo.steps.csv"), tmp_path)
-    assert "neither the file's name" in short.unmodelled[0] and "generation seconds" in short.unmodelled[1]
+    assert (
+        "neither the file's name" in short.unmodelled[0]
+        and "generation seconds" in short.unmodelled[1]
+    )
 
 
 @needs_data

@@ -1,4 +1,6 @@
-"""The training model: closed forms, what makes it slower, errors, and the published tables it is held against."""
+"""The training model: closed forms, what makes it slower, errors, and the published tables it is
+held against.
+"""
 
 import csv
 import dataclasses
@@ -45,15 +47,19 @@ def trainer(name="Llama-3.1-8B", gpu="H100", **changes) -> Trainer:
     return Trainer(model(name), GPUS[gpu], Layout(**layout), **changes)
 
 
-# --- one pass -------------------------------------------------------------------------------------------------------
+# --- one pass -------------------------------------------------------------------------------------
 
 
 def test_large_matmuls_reach_the_tuned_rate_and_small_ones_the_memory():
     gpu = GPUS["H100"]
     rate = 794.5e12 * training.SINGLE
-    assert matmul_seconds(gpu, 8192, 8192, 65536) == pytest.approx(2 * 8192 * 8192 * 65536 / rate, rel=0.01)
+    assert matmul_seconds(gpu, 8192, 8192, 65536) == pytest.approx(
+        2 * 8192 * 8192 * 65536 / rate, rel=0.01
+    )
     weights = 2 * 8192 * 28672 / (3.35e12 * training.HBM_SHARE)
-    assert matmul_seconds(gpu, 1, 8192, 28672) == pytest.approx(weights + training.KERNEL_S, rel=0.01)
+    assert matmul_seconds(gpu, 1, 8192, 28672) == pytest.approx(
+        weights + training.KERNEL_S, rel=0.01
+    )
 
 
 def test_a_pass_takes_its_matmuls_at_the_sustained_rate_and_its_attention_at_the_kernels():
@@ -85,7 +91,11 @@ def test_backward_computes_twice_as_much_and_all_again_with_full_recomputation()
     t = trainer(tp=4)
     once = forward(t, 1e6, 4e9)
     back = backward(t, once)
-    assert back.matmul == 2 * once.matmul and back.attention == 2.5 * once.attention and back.tensor == 2 * once.tensor
+    assert (
+        back.matmul == 2 * once.matmul
+        and back.attention == 2.5 * once.attention
+        and back.tensor == 2 * once.tensor
+    )
     again = backward(dataclasses.replace(t, recompute="full"), once)
     assert again.seconds == pytest.approx(back.seconds + once.seconds)
 
@@ -123,14 +133,17 @@ def test_experts_cost_their_exchange_and_small_ones_their_tiles():
 
 def test_windows_leave_pairs_out():
     windowed = trainer("gpt-oss-120b")
-    full = dataclasses.replace(windowed, model=dataclasses.replace(windowed.model, windowed=0, window=0))
+    full = dataclasses.replace(
+        windowed, model=dataclasses.replace(windowed.model, windowed=0, window=0)
+    )
     short, long = 100, 8192
     assert forward(windowed, short, short**2).attention == forward(full, short, short**2).attention
     ratio = forward(windowed, long, long**2).attention / forward(full, long, long**2).attention
-    assert ratio == pytest.approx(0.5 + 0.5 * 2 * 128 / 8192, rel=0.01)  # every other layer sees 128 tokens
+    # every other layer sees 128 tokens
+    assert ratio == pytest.approx(0.5 + 0.5 * 2 * 128 / 8192, rel=0.01)
 
 
-# --- one step -------------------------------------------------------------------------------------------------------
+# --- one step -------------------------------------------------------------------------------------
 
 
 def test_the_bubble_is_the_closed_form():
@@ -143,7 +156,9 @@ def test_adam_moves_its_states_through_memory():
     t = trainer(dp=8)
     share = t.model.parameters / 8
     assert training.optimizer_seconds(t) == pytest.approx(share * (2 + 24 + 2) / (3.35e12 * 0.8))
-    assert training.optimizer_seconds(t, replicated=True) == pytest.approx(8 * training.optimizer_seconds(t))
+    assert training.optimizer_seconds(t, replicated=True) == pytest.approx(
+        8 * training.optimizer_seconds(t)
+    )
 
 
 def test_collectives_beside_computing_leave_one_piece_at_least():
@@ -154,7 +169,10 @@ def test_collectives_beside_computing_leave_one_piece_at_least():
 
 
 def test_what_leaves_a_server_is_left_to_the_fabric():
-    w = read_recipe("grpo-64", ["model=Qwen2.5-72B", "training.tp=16", "training.recompute=full", "generation.tp=8"])
+    w = read_recipe(
+        "grpo-64",
+        ["model=Qwen2.5-72B", "training.tp=16", "training.recompute=full", "generation.tp=8"],
+    )
     t = timing.trainer_of(w)
     inside = forward(dataclasses.replace(t, layout=Layout(tp=8, dp=2)), 1e5, 1e9)
     assert forward(t, 1e5, 1e9).tensor == pytest.approx(inside.tensor)
@@ -172,11 +190,26 @@ def test_a_recipe_may_say_what_share_of_the_peak_is_reached():
     ("make", "message"),
     [
         (lambda: Layout(tp=0), "layout: tp 0 must be 1 or more"),
-        (lambda: Layout(tp=2, ep=3), "layout: ep 3 does not divide tp 2 x cp 1 x dp 1; use a divisor"),
-        (lambda: trainer(precision="int3"), "precision 'int3' is not known; use one of bf16, fp8, fp4"),
-        (lambda: trainer(recompute="some"), "recompute 'some' is not known; use none, selective or full"),
-        (lambda: training_step(trainer(dp=3), 32, 4096), "32 sequences do not divide into 3 .* use a multiple of 3"),
-        (lambda: training_step(trainer(gpu="A100", precision="fp8"), 32, 4096), "GPU A100 has no fp8 matmul"),
+        (
+            lambda: Layout(tp=2, ep=3),
+            ("layout: ep 3 does not divide tp 2 x cp 1 x dp 1; use a divisor"),
+        ),
+        (
+            lambda: trainer(precision="int3"),
+            ("precision 'int3' is not known; use one of bf16, fp8, fp4"),
+        ),
+        (
+            lambda: trainer(recompute="some"),
+            ("recompute 'some' is not known; use none, selective or full"),
+        ),
+        (
+            lambda: training_step(trainer(dp=3), 32, 4096),
+            ("32 sequences do not divide into 3 .* use a multiple of 3"),
+        ),
+        (
+            lambda: training_step(trainer(gpu="A100", precision="fp8"), 32, 4096),
+            "GPU A100 has no fp8 matmul",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(make, message):
@@ -184,7 +217,7 @@ def test_what_cannot_be_is_refused(make, message):
         make()
 
 
-# --- tables ---------------------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 
 
 def test_throughput_is_that_of_the_published_table():
@@ -201,7 +234,9 @@ def test_the_fit_holds_on_sizes_it_was_not_made_on(monkeypatch):
     errors = {}
     for sustained in np.linspace(0.55, 0.8, 11):
         monkeypatch.setattr(training, "SUSTAINED", sustained)
-        errors[sustained] = np.array([point.error for point in next(iter(check(path, DATA))).points])
+        errors[sustained] = np.array(
+            [point.error for point in next(iter(check(path, DATA))).points]
+        )
     left_out = []
     for size in set(sizes):
         out = np.array([s == size for s in sizes])
@@ -235,9 +270,12 @@ def test_a_table_of_megatron_rows_is_read_and_what_cannot_be_modelled_is_named(t
     (group,) = check(path, tmp_path)
     assert len(group.points) == 3 and all(3000 < p.modelled < 60000 for p in group.points)
     reasons = (
-        "GPU A100 has no fp8 matmul", "no config of Nobody-9B", "no GPU is known by 'Abacus'",
-        "12 GPUs are no multiple of tp 8 x pp 1 x cp 1", "a global batch of 4 is less than dp 8 x micro-batch 1",
-    )  # fmt: skip
+        "GPU A100 has no fp8 matmul",
+        "no config of Nobody-9B",
+        "no GPU is known by 'Abacus'",
+        "12 GPUs are no multiple of tp 8 x pp 1 x cp 1",
+        ("a global batch of 4 is less than dp 8 x micro-batch 1"),
+    )
     assert len(group.unmodelled) == len(reasons)
     for told, reason in zip(group.unmodelled, reasons, strict=True):
         assert reason in told and "seq 8192" in told
@@ -257,9 +295,7 @@ def test_asynchronous_steps_of_verl_gain_what_was_measured():
     assert dict(gain.extra)["sign_right"] == 1 and gain.median_error <= 0.25
 
 
-NEMO_COLUMNS = (
-    "version,system,precision,model,policy,max_seq,avg_seq,gpus,gen_gbs,train_gbs,gen_tp_pp,train_parallel,step_time_s"
-)
+NEMO_COLUMNS = "version,system,precision,model,policy,max_seq,avg_seq,gpus,gen_gbs,train_gbs,gen_tp_pp,train_parallel,step_time_s"
 
 
 def test_rows_of_nemo_rl_without_a_recipe_or_a_known_model_are_modelled_or_named(tmp_path):
@@ -268,12 +304,57 @@ def test_rows_of_nemo_rl_without_a_recipe_or_a_known_model_are_modelled_or_named
         out = csv.writer(file)
         out.writerow(NEMO_COLUMNS.split(","))
         both = ["v9", "DGX-H100", "BF16"]
-        out.writerow([*both, "Qwen3-30B3A", "On policy", 4096, 3196, 32, 2048, 512, "[2 1]", "[1 1 8 1 n/a]", 200])
-        out.writerow([*both, "Nobody-9B", "On policy", 4096, 3196, 32, 2048, 512, "[2 1]", "[1 1 8 1 n/a]", 200])
-        out.writerow([*both, "Qwen3-32B", "1-step Off", 4096, 3196, 64, 2048, 512, "[3 1]", "[4 1 1 4 n/a]", 200])
+        out.writerow(
+            [
+                *both,
+                "Qwen3-30B3A",
+                "On policy",
+                4096,
+                3196,
+                32,
+                2048,
+                512,
+                "[2 1]",
+                "[1 1 8 1 n/a]",
+                200,
+            ]
+        )
+        out.writerow(
+            [
+                *both,
+                "Nobody-9B",
+                "On policy",
+                4096,
+                3196,
+                32,
+                2048,
+                512,
+                "[2 1]",
+                "[1 1 8 1 n/a]",
+                200,
+            ]
+        )
+        out.writerow(
+            [
+                *both,
+                "Qwen3-32B",
+                "1-step Off",
+                4096,
+                3196,
+                64,
+                2048,
+                512,
+                "[3 1]",
+                "[4 1 1 4 n/a]",
+                200,
+            ]
+        )
     step, _ = nemo_rl.check(path, tmp_path)
     assert [p.name for p in step.points] == ["v9 DGX-H100 Qwen3-30B3A On policy 32 BF16"]
-    assert "no model is known by 'Nobody-9B'" in step.unmodelled[0] and "generation.tp: 3" in step.unmodelled[1]
+    assert (
+        "no model is known by 'Nobody-9B'" in step.unmodelled[0]
+        and "generation.tp: 3" in step.unmodelled[1]
+    )
 
 
 @settings(deadline=None, max_examples=40)

@@ -1,4 +1,6 @@
-"""The controller: epochs, flow-mods, fake switches, REST, inference; as root with Ryu, Open vSwitch and mn."""
+"""The controller: epochs, flow-mods, fake switches, REST, inference; as root with Ryu, Open vSwitch
+and mn.
+"""
 
 import contextlib
 import dataclasses
@@ -73,7 +75,7 @@ def other_circuits(fabric, pairs=(("t1", "t2"), ("t3", "t4"))):
     return light(fabric, dict.fromkeys(planes(fabric), pairs))
 
 
-# --- epochs ---------------------------------------------------------------------------------------------------------
+# --- epochs ---------------------------------------------------------------------------------------
 
 A, B, C = (Circuit.parse(f"a1:{text}") for text in ("1-2", "3-4", "1-3"))
 
@@ -88,30 +90,50 @@ def began(epochs):
 
 def test_a_plan_runs_through_its_states_and_becomes_the_epoch():
     start = Epochs(Circuits(frozenset([A])))
-    one = began(start).programmed(1, 5.002).light(1, 5.012).usable(1, 5.013).verified(1, lost_bytes=7)
+    one = (
+        began(start).programmed(1, 5.002).light(1, 5.012).usable(1, 5.013).verified(1, lost_bytes=7)
+    )
     plan = one.plan(1)
     assert (one.active, plan.state, plan.lost_bytes) == (1, "ACTIVE", 7)
     assert set(one.circuits) == {C} and set(start.circuits) == {A}
-    assert (plan.requested, plan.programmed, plan.dark_until, plan.usable) == pytest.approx((5, 5.002, 5.012, 5.013))
-    two = one.propose(rewire([C], [A]), 0.01).ready(2).commit(2, 6).programmed(2, 6).light(2, 6.01).usable(2, 6.01)
+    assert (plan.requested, plan.programmed, plan.dark_until, plan.usable) == pytest.approx(
+        (5, 5.002, 5.012, 5.013)
+    )
+    two = (
+        one.propose(rewire([C], [A]), 0.01)
+        .ready(2)
+        .commit(2, 6)
+        .programmed(2, 6)
+        .light(2, 6.01)
+        .usable(2, 6.01)
+    )
     assert two.verified(2).plan(1).state == "PAST"
 
 
 def test_a_control_time_that_is_told_stands_for_the_one_of_the_switches_unless_they_take_longer():
     epochs = (
-        Epochs(Circuits(frozenset([A]))).propose(rewire([A], [C]), 0.01, 10, control=0.005).ready(1).commit(1, now=1.0)
+        Epochs(Circuits(frozenset([A])))
+        .propose(rewire([A], [C]), 0.01, 10, control=0.005)
+        .ready(1)
+        .commit(1, now=1.0)
     )
     done = epochs.programmed(1, 1.048, took=0.008)
-    assert done.plan(1).programmed == pytest.approx(1.05) and done.plan(1).dark_until == pytest.approx(1.15)
+    assert done.plan(1).programmed == pytest.approx(1.05) and done.plan(
+        1
+    ).dark_until == pytest.approx(1.15)
     done = done.light(1, 1.151).usable(1, 1.152)
     assert done.plan(1).usable == pytest.approx(1.152) and done.plan(1).took == 0.008
     assert epochs.programmed(1, 1.07).plan(1).programmed == 1.07
 
 
 def test_time_dilation_stretches_dark_and_control_time():
-    epochs = Epochs(Circuits(frozenset([A]))).propose(rewire([A], [C]), delay=0.01, dilation=10).ready(1)
+    epochs = (
+        Epochs(Circuits(frozenset([A]))).propose(rewire([A], [C]), delay=0.01, dilation=10).ready(1)
+    )
     epochs = epochs.commit(1, now=1.0).programmed(1, 1.003)
-    assert epochs.plan(1).programmed == pytest.approx(1.03) and epochs.plan(1).dark_until == pytest.approx(1.13)
+    assert epochs.plan(1).programmed == pytest.approx(1.03) and epochs.plan(
+        1
+    ).dark_until == pytest.approx(1.13)
     epochs = epochs.light(1, 1.13).usable(1, 1.131)
     assert epochs.plan(1).usable == pytest.approx(1.14)
 
@@ -128,18 +150,26 @@ def test_a_failure_rolls_back_to_the_circuits_before():
     epochs = began(Epochs(Circuits(frozenset([A])))).failed(1, "a1 kept silent")
     assert epochs.under_way.state == "ROLLBACK" and set(epochs.circuits) == {A}
     done = epochs.rolled_back(1)
-    assert done.under_way is None and done.plan(1).state == "ABORTED" and done.plan(1).error == "a1 kept silent"
+    assert (
+        done.under_way is None
+        and done.plan(1).state == "ABORTED"
+        and done.plan(1).error == "a1 kept silent"
+    )
 
 
 def test_what_does_not_fit_the_state_is_refused_and_says_what_does():
     start = Epochs(Circuits(frozenset([A])))
     open_ = start.propose(rewire([A], [C]), 0.01)
-    with pytest.raises(StateError, match="plan 1 is PLANNED and can become PREPARED or ABORTED, not PROGRAMMING"):
+    with pytest.raises(
+        StateError, match=("plan 1 is PLANNED and can become PREPARED or ABORTED, not PROGRAMMING")
+    ):
         open_.commit(1, 0)
     two = open_.ready(1).propose(rewire([], [B]), 0.01).ready(2).commit(1, 0)
     with pytest.raises(StateError, match="plan 2 must wait: plan 1 is PROGRAMMING"):
         two.commit(2, 0)
-    with pytest.raises(StateError, match="plan 1 is PROGRAMMING: a rewire that has begun ends by itself"):
+    with pytest.raises(
+        StateError, match=("plan 1 is PROGRAMMING: a rewire that has begun ends by itself")
+    ):
         two.abort(1)
     done = two.programmed(1, 0).light(1, 1).usable(1, 1).verified(1)
     assert done.plan(2).error == "plan 1 became active first"
@@ -149,11 +179,24 @@ def test_what_does_not_fit_the_state_is_refused_and_says_what_does():
         done.commit(9, 0)
     with pytest.raises(StateError, match="not made for the circuits of epoch 0"):
         start.propose(rewire([B], [C]), 0.01)
-    with pytest.raises(RFabricError, match="port a1:1 is already in circuit a1:1-a1:2; tear it down"):
+    with pytest.raises(
+        RFabricError, match=("port a1:1 is already in circuit a1:1-a1:2; tear it down")
+    ):
         start.propose(rewire([], [C]), 0.01)
 
 
-VERBS = ("propose", "ready", "commit", "programmed", "light", "usable", "verified", "failed", "rolled_back", "abort")
+VERBS = (
+    "propose",
+    "ready",
+    "commit",
+    "programmed",
+    "light",
+    "usable",
+    "verified",
+    "failed",
+    "rolled_back",
+    "abort",
+)
 
 
 @settings(max_examples=200, deadline=None)
@@ -168,9 +211,13 @@ def test_whatever_happens_the_books_stay_in_order(script, rng):
             if verb == "propose":
                 rng.shuffle(everything)
                 chosen = [
-                    c for i, c in enumerate(everything[:3]) if not set(c) & {p for d in everything[:i] for p in d}
+                    c
+                    for i, c in enumerate(everything[:3])
+                    if not set(c) & {p for d in everything[:i] for p in d}
                 ]
-                epochs = epochs.propose(Rewire.between(epochs.circuits, Circuits(frozenset(chosen))), 0.01)
+                epochs = epochs.propose(
+                    Rewire.between(epochs.circuits, Circuits(frozenset(chosen))), 0.01
+                )
             elif verb in ("commit", "programmed", "light", "usable"):
                 epochs = getattr(epochs, verb)(n, now)
             else:
@@ -179,7 +226,8 @@ def test_whatever_happens_the_books_stay_in_order(script, rng):
             assert epochs is before
         assert not violations(epochs)
         good.setdefault(epochs.active, epochs.circuits.items)
-        assert epochs.circuits.items == good[epochs.active]  # the circuits that count change with the epoch alone
+        # the circuits that count change with the epoch alone
+        assert epochs.circuits.items == good[epochs.active]
         assert epochs.active >= before.active or before.plan(before.active).state == "ACTIVE"
 
 
@@ -189,7 +237,7 @@ def test_the_checker_finds_books_that_are_wrong():
     assert len(violations(wrong)) == 2
 
 
-# --- flow-mods ------------------------------------------------------------------------------------------------------
+# --- flow-mods ------------------------------------------------------------------------------------
 
 RULES = [
     Rule("a1", ("port", 3), 7, 100),
@@ -206,14 +254,29 @@ def by_the_framework(rule, command, cookie):
     """The same flow-mod, made by Ryu's or os-ken's own classes."""
     of, make = seam.offline(), seam.parser
     kind, *values = rule.match
-    match = {"port": lambda: {"in_port": values[0]}, "to": lambda: {"eth_type": 0x800, "ipv4_dst": address(values[0])}}
-    match["pair"] = lambda: {"eth_type": 0x800, "ipv4_src": address(values[0]), "ipv4_dst": address(values[1])}
-    act = [make.OFPInstructionActions(of.ofproto.OFPIT_APPLY_ACTIONS, [make.OFPActionOutput(rule.out)])]
+    match = {
+        "port": lambda: {"in_port": values[0]},
+        "to": lambda: {"eth_type": 0x800, "ipv4_dst": address(values[0])},
+    }
+    match["pair"] = lambda: {
+        "eth_type": 0x800,
+        "ipv4_src": address(values[0]),
+        "ipv4_dst": address(values[1]),
+    }
+    act = [
+        make.OFPInstructionActions(of.ofproto.OFPIT_APPLY_ACTIONS, [make.OFPActionOutput(rule.out)])
+    ]
     instructions = act if command == flowmods.ADD else []
     anywhere = {"out_port": of.ofproto.OFPP_ANY, "out_group": of.ofproto.OFPG_ANY}
     fields = make.OFPMatch(**match[kind]())
     mod = make.OFPFlowMod(
-        of, cookie=cookie, command=command, priority=rule.priority, match=fields, instructions=instructions, **anywhere
+        of,
+        cookie=cookie,
+        command=command,
+        priority=rule.priority,
+        match=fields,
+        instructions=instructions,
+        **anywhere,
     )
     return seam.wire(mod)
 
@@ -234,7 +297,11 @@ def test_the_other_messages_say_to_the_framework_what_they_should():
         assert (action.port, action.max_len) == (ofproto.OFPP_CONTROLLER, ofproto.OFPCML_NO_BUFFER)
     assert len(flowmods.base("ocs")) == 1
     dropped = seam.decode(flowmods.unreachable("h1", "h2", address))
-    assert (dropped.instructions, dropped.hard_timeout, dropped.match["ipv4_dst"]) == ([], 1, "10.0.0.2")
+    assert (dropped.instructions, dropped.hard_timeout, dropped.match["ipv4_dst"]) == (
+        [],
+        1,
+        "10.0.0.2",
+    )
     wiped = seam.decode(flowmods.delete_all())
     assert (wiped.command, wiped.table_id) == (ofproto.OFPFC_DELETE, ofproto.OFPTT_ALL)
     asked = seam.parser.OFPPortStatsRequest(seam.offline(), 0, ofproto.OFPP_ANY)
@@ -244,7 +311,12 @@ def test_the_other_messages_say_to_the_framework_what_they_should():
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.match[0])
 def test_fake_switches_read_what_was_packed(rule):
     kind, entry = decode(flowmods.add(rule, address, epoch=9))
-    assert (kind, entry.priority, entry.out, entry.cookie) == (flowmods.ADD, rule.priority, rule.out, 9)
+    assert (kind, entry.priority, entry.out, entry.cookie) == (
+        flowmods.ADD,
+        rule.priority,
+        rule.out,
+        9,
+    )
     expected = {"port": {"in_port": 3}, "to": {"eth_type": 2048, "dst": "10.0.0.2"}}
     expected["pair"] = {"eth_type": 2048, "src": "10.0.0.1", "dst": "10.1.17.112"}
     assert dict(entry.match) == expected[rule.match[0]]
@@ -252,9 +324,14 @@ def test_fake_switches_read_what_was_packed(rule):
         decode(flowmods.add(rule, address) + b"x")
 
 
-# --- core and fake switches -----------------------------------------------------------------------------------------
+# --- core and fake switches -----------------------------------------------------------------------
 
-FABRICS = [SMALL, rfabric(pods=2, tors=2, gpus=2, electrical=0), rfabric(pods=1, tors=4, gpus=1), fat_tree(k=4)]
+FABRICS = [
+    SMALL,
+    rfabric(pods=2, tors=2, gpus=2, electrical=0),
+    rfabric(pods=1, tors=4, gpus=1),
+    fat_tree(k=4),
+]
 
 
 @pytest.mark.parametrize("fabric", FABRICS, ids=["rfabric", "no-electrical", "one-pod", "fat-tree"])
@@ -265,12 +342,18 @@ def test_every_pair_arrives_with_the_circuits_of_the_start(fabric):
     reached = [p for p in all_pairs(fabric) if not switches.where_lost(*p)]
     assert reached == [p for p in all_pairs(fabric) if core.routes.path(*p)]
     assert (
-        len(reached) == len(all_pairs(fabric)) or fabric.name == "rfabric" and not fabric.parameters["electrical_bps"]
+        len(reached) == len(all_pairs(fabric))
+        or fabric.name == "rfabric"
+        and not fabric.parameters["electrical_bps"]
     )
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(["demand", "phase"]), st.integers(0, 999)), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["demand", "phase"]), st.integers(0, 999)), min_size=1, max_size=4
+    )
+)
 def test_every_pair_arrives_after_every_epoch(intents):
     core, switches = controlled()
     for policy, seed in intents:
@@ -288,15 +371,25 @@ def test_what_stays_is_not_touched():
     core.set_pairs(all_pairs(SMALL))
     keep = core.epochs.circuits.of("a2")
     switches.sent.clear()
-    circuits = (core.epochs.circuits.items - core.epochs.circuits.of("a1").items) | {Circuit.parse("a1:1-a1:2")}
+    circuits = (core.epochs.circuits.items - core.epochs.circuits.of("a1").items) | {
+        Circuit.parse("a1:1-a1:2")
+    }
     plan, _, _ = core.plan(explicit(circuits))
     assert not switches.sent  # a plan sends nothing
     core.commit(plan.epoch)
     touched = {n for n, count in switches.sent.items() if count}
     assert touched & {n.name for n in SMALL.ocses} == {"a1"}
-    crossed = {dict(e.match)["in_port"]: e.cookie for e in switches.tables[SMALL.node["a2"].dpid].values() if e.match}
+    crossed = {
+        dict(e.match)["in_port"]: e.cookie
+        for e in switches.tables[SMALL.node["a2"].dpid].values()
+        if e.match
+    }
     assert len(crossed) == 2 * len(keep) and set(crossed.values()) == {0}
-    changed = {dict(e.match)["in_port"]: e.cookie for e in switches.tables[SMALL.node["a1"].dpid].values() if e.match}
+    changed = {
+        dict(e.match)["in_port"]: e.cookie
+        for e in switches.tables[SMALL.node["a1"].dpid].values()
+        if e.match
+    }
     assert changed == {1: 1, 2: 1}
     again, decision, _ = core.plan(explicit(circuits))
     assert again is None and decision.why == "circuits already fit"
@@ -310,7 +403,9 @@ def test_old_circuits_go_before_new_ones_come_and_it_is_dark_between():
     def watched(messages, timeout_s):
         done = push(messages, timeout_s)
         if any(SMALL.node[switches.names[d]].kind == "ocs" for d in messages):
-            held = sum("in_port" in dict(e.match) for t in switches.tables.values() for e in t.values())
+            held = sum(
+                "in_port" in dict(e.match) for t in switches.tables.values() for e in t.values()
+            )
             seen.append((round(done.started_s, 6), held, core.port_states("a1")))
         return done
 
@@ -322,8 +417,13 @@ def test_old_circuits_go_before_new_ones_come_and_it_is_dark_between():
     down, counted, up, _ = seen
     assert down[1] == counted[1] == kept and up[1] == 2 * len(after)
     lead = 1e-3  # what the barriers of the way down took
-    assert up[0] == pytest.approx(done.dark_until - lead) and done.dark_until == pytest.approx(done.programmed + 0.01)
-    assert done.requested < done.programmed < done.dark_until <= done.usable and least == pytest.approx(0.016)
+    assert up[0] == pytest.approx(done.dark_until - lead) and done.dark_until == pytest.approx(
+        done.programmed + 0.01
+    )
+    assert (
+        done.requested < done.programmed < done.dark_until <= done.usable
+        and least == pytest.approx(0.016)
+    )
     words = {word for word, _ in counted[2].values()}
     assert "PENDING_CONNECTION" in words and "PENDING_DISCONNECTION" not in words
     assert {word for word, _ in down[2].values()} >= {"PENDING_CONNECTION", "PENDING_DISCONNECTION"}
@@ -361,7 +461,9 @@ def test_old_circuits_carry_until_the_control_time_that_was_told_is_over():
     for wanted in circuits:
         plan = core.plan(explicit(wanted, time_dilation=4, control=0.02))[0]
         done = core.commit(plan.epoch)
-        assert done.programmed - done.requested == pytest.approx(0.08, abs=1.1e-3) and done.took == pytest.approx(1e-3)
+        assert done.programmed - done.requested == pytest.approx(
+            0.08, abs=1.1e-3
+        ) and done.took == pytest.approx(1e-3)
     assert down == pytest.approx([0.08, 0.079])  # a way down took 1 ms
 
 
@@ -380,7 +482,10 @@ def test_an_ocs_delay_of_its_own_stands_for_the_fabrics_in_one_plan():
     done = core.commit(plan.epoch)
     assert done.dark_until == done.programmed and done.state == "ACTIVE"
     request = schema.plan_request({"circuits": [], "delay_s": 0.25}, SMALL)
-    assert request.delay == 0.25 and schema.plan_request({"circuits": [], "delay_s": None}, SMALL).delay is None
+    assert (
+        request.delay == 0.25
+        and schema.plan_request({"circuits": [], "delay_s": None}, SMALL).delay is None
+    )
     with pytest.raises(RFabricError, match="delay_s: -1 must be a number, finite and not negative"):
         schema.plan_request({"circuits": [], "delay_s": -1}, SMALL)
 
@@ -388,7 +493,8 @@ def test_an_ocs_delay_of_its_own_stands_for_the_fabrics_in_one_plan():
 def test_servers_that_forward_are_not_taken_for_tors():
     ports = {n.dpid: {1} for n in parse_fabric("opus,servers=2,gpus=2").switches}
     assert (
-        "forwards for a server" in (said := infer("rfabric", ports).trouble) and "`rfabric control --topo NAME" in said
+        "forwards for a server" in (said := infer("rfabric", ports).trouble)
+        and "`rfabric control --topo NAME" in said
     )
 
 
@@ -404,7 +510,8 @@ def test_bytes_that_meet_the_dark_are_counted_and_good_ones_are_not():
         return done
 
     switches.push = sending
-    # h1 and h2 keep their circuit but lose it for the time of the rewire: down and up by way of two epochs
+    # h1 and h2 keep their circuit but lose it for the time of the rewire: down and up by way of two
+    # epochs
     plan, _, _ = core.plan(explicit([], in_flight="drop", pairs=()))
     done = core.commit(plan.epoch)
     assert done.lost_bytes == 500 * sum("dropped at a1" in lost for lost in sent[:2]) > 0
@@ -427,7 +534,8 @@ def test_a_plan_that_disconnects_demand_is_refused_and_nothing_happens():
     core, switches = controlled(fabric)
     core.set_pairs([("h1", "h4")])
     with pytest.raises(
-        RFabricError, match="the plan disconnects 1 pairs with demand, first h1 -> h4; give the ToRs an"
+        RFabricError,
+        match=("the plan disconnects 1 pairs with demand, first h1 -> h4; give the ToRs an"),
     ):
         core.plan(explicit(other_circuits(fabric)))
     assert not core.epochs.plans
@@ -437,7 +545,9 @@ def test_a_plan_that_disconnects_demand_is_refused_and_nothing_happens():
 
 def test_the_window_rule_keeps_circuits():
     core, _ = controlled()
-    plan, decision, least = core.plan(PlanRequest(Intent("demand", inside_pods(window=0.01)), pairs=()))
+    plan, decision, least = core.plan(
+        PlanRequest(Intent("demand", inside_pods(window=0.01)), pairs=())
+    )
     assert (
         plan is None
         and decision.why == "window 10 ms is not above 16 ms: circuits stay"
@@ -467,14 +577,22 @@ def test_a_switch_that_fails_brings_the_last_good_circuits_back(mood, step):
 
     switches.push, switches.crossbars = failing, reading
     plan, _, _ = core.plan(explicit(other_circuits(SMALL)))
-    with pytest.raises(RolledBackError, match="plan 1 failed: .*a1.*; circuits of epoch 0 are back") as failed:
+    with pytest.raises(
+        RolledBackError, match=("plan 1 failed: .*a1.*; circuits of epoch 0 are back")
+    ) as failed:
         core.commit(plan.epoch)
-    assert failed.value.plan.state == "ABORTED" and core.epochs.circuits == before and core.epochs.under_way is None
+    assert (
+        failed.value.plan.state == "ABORTED"
+        and core.epochs.circuits == before
+        and core.epochs.under_way is None
+    )
     switches.push, switches.crossbars = push, crossbars
     switches.moods.clear()
     core.synced.discard("a1")
     core.restore()
-    assert core.ready and [switches.where_lost(*p) for p in all_pairs(SMALL)] == [""] * len(all_pairs(SMALL))
+    assert core.ready and [switches.where_lost(*p) for p in all_pairs(SMALL)] == [""] * len(
+        all_pairs(SMALL)
+    )
     again, _, _ = core.plan(explicit(other_circuits(SMALL)))
     assert core.commit(again.epoch).state == "ACTIVE"
 
@@ -483,11 +601,15 @@ def test_a_time_out_takes_as_long_as_it_says_and_names_the_switch():
     core, switches = controlled()
     plan, _, _ = core.plan(explicit(other_circuits(SMALL)))
     switches.moods["c1"] = "silent"
-    with pytest.raises(RolledBackError, match="tearing down circuits: c1 did not answer within 1 s"):
+    with pytest.raises(
+        RolledBackError, match=("tearing down circuits: c1 did not answer within 1 s")
+    ):
         core.commit(plan.epoch)
     assert core.waiting_for == ["c1"]
     other, _, _ = core.plan(explicit(other_circuits(SMALL)))
-    with pytest.raises(UnavailableError, match="no answer from c1; wait until GET /health says ready"):
+    with pytest.raises(
+        UnavailableError, match=("no answer from c1; wait until GET /health says ready")
+    ):
         core.commit(other.epoch)
     assert core.epochs.plan(other.epoch).state == "PREPARED"
     switches.moods.clear()
@@ -532,7 +654,7 @@ def test_plans_survive_pairs_learned_after_them():
         assert switches.where_lost(*pair) == ""
 
 
-# --- REST -----------------------------------------------------------------------------------------------------------
+# --- REST -----------------------------------------------------------------------------------------
 
 
 class Served:
@@ -556,12 +678,23 @@ def ask(served, method, path, body=None):
 
 
 def test_rest_from_plan_to_epoch(served):
-    status, plan = ask(served, "POST", "/plans", {"circuits": other_circuits(SMALL).to_json(), "pairs": [["h1", "h8"]]})
-    assert status == 200 and (plan["epoch"], plan["state"]) == (1, "PREPARED") and plan["least_window_s"] > 0
+    status, plan = ask(
+        served,
+        "POST",
+        "/plans",
+        {"circuits": other_circuits(SMALL).to_json(), "pairs": [["h1", "h8"]]},
+    )
+    assert (
+        status == 200
+        and (plan["epoch"], plan["state"]) == (1, "PREPARED")
+        and plan["least_window_s"] > 0
+    )
     assert ask(served, "GET", "/epoch")[1]["epoch"] == 0
     status, done = ask(served, "POST", "/plans/1/commit", {})
     assert (
-        status == 200 and done["state"] == "ACTIVE" and done["usable_s"] >= done["dark_until_s"] > done["programmed_s"]
+        status == 200
+        and done["state"] == "ACTIVE"
+        and done["usable_s"] >= done["dark_until_s"] > done["programmed_s"]
     )
     assert ask(served, "GET", "/plans/1")[1] == done == ask(served, "GET", "/plans")[1]["plans"][0]
     assert ask(served, "GET", "/epoch")[1]["epoch"] == 1
@@ -573,22 +706,39 @@ def test_rest_rewires_one_ocs(served):
     status, done = ask(served, "PUT", "/ocs/a1/circuits", {"circuits": ["a1:1-a1:2"]})
     assert status == 200 and done["circuits"] == ["a1:1-a1:2"] and done["epoch"] == 1
     assert ask(served, "GET", "/ocs/a1/circuits")[1]["circuits"] == ["a1:1-a1:2"]
-    assert ask(served, "PUT", "/ocs/a1/circuits", {"circuits": ["a1:2-1"]})[1]["state"] == "UNCHANGED"
-    ports = {p["port"]: (p["state"], p["connected_to"], p["cable"]) for p in ask(served, "GET", "/ocs/a1")[1]["ports"]}
-    assert ports["a1:1"] == ("CONNECTED", "a1:2", "t1:3") and ports["a1:3"] == ("DISCONNECTED", None, "c1:1")
+    assert (
+        ask(served, "PUT", "/ocs/a1/circuits", {"circuits": ["a1:2-1"]})[1]["state"] == "UNCHANGED"
+    )
+    ports = {
+        p["port"]: (p["state"], p["connected_to"], p["cable"])
+        for p in ask(served, "GET", "/ocs/a1")[1]["ports"]
+    }
+    assert ports["a1:1"] == ("CONNECTED", "a1:2", "t1:3") and ports["a1:3"] == (
+        "DISCONNECTED",
+        None,
+        "c1:1",
+    )
 
 
 def test_rest_shows_fabric_switches_pairs_and_ports(served):
     assert ask(served, "GET", "/fabric")[1] == SMALL.to_json()
     assert ask(served, "PUT", "/pairs", {"pairs": [["h1", "h8"]]})[1]["pairs"] == 1
-    assert ask(served, "GET", "/pairs/")[1] == {"pairs": [("h1", "h8")], "routed": [("h1", "h8"), ("h8", "h1")]}
+    assert ask(served, "GET", "/pairs/")[1] == {
+        "pairs": [("h1", "h8")],
+        "routed": [("h1", "h8"), ("h8", "h1")],
+    }
     shown = ask(served, "GET", "/switches")[1]["switches"]
-    assert [s["name"] for s in shown] == [n.name for n in SMALL.switches] and all(s["programmed"] for s in shown)
+    assert [s["name"] for s in shown] == [n.name for n in SMALL.switches] and all(
+        s["programmed"] for s in shown
+    )
     assert len(ask(served, "GET", "/ocs")[1]["ocs"]) == len(SMALL.ocses)
     assert ask(served, "GET", "/health")[1]["ready"]
 
 
-PLAN = {"policy": "demand", "demand": {"racks": list(SMALL.racks), "bytes": demand_of(SMALL).bytes.tolist()}}
+PLAN = {
+    "policy": "demand",
+    "demand": {"racks": list(SMALL.racks), "bytes": demand_of(SMALL).bytes.tolist()},
+}
 
 
 def changed(**keys):
@@ -602,18 +752,66 @@ def with_demand(**keys):
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "text"),
     [
-        ("POST", "/plans", changed(polcy="x"), 400, "unknown key 'polcy'; it takes policy, demand, pairs"),
+        (
+            "POST",
+            "/plans",
+            changed(polcy="x"),
+            400,
+            ("unknown key 'polcy'; it takes policy, demand, pairs"),
+        ),
         ("POST", "/plans", {"policy": "demand"}, 400, "'demand' is missing"),
-        ("POST", "/plans", changed(policy="best"), 400, "no policy named 'best'; there are own, static, demand, phase"),
-        ("POST", "/plans", changed(pairs=[["h1", "h99"]]), 400, "'h99' is not a host of rfabric; there are h1 to h8"),
+        (
+            "POST",
+            "/plans",
+            changed(policy="best"),
+            400,
+            ("no policy named 'best'; there are own, static, demand, phase"),
+        ),
+        (
+            "POST",
+            "/plans",
+            changed(pairs=[["h1", "h99"]]),
+            400,
+            ("'h99' is not a host of rfabric; there are h1 to h8"),
+        ),
         ("POST", "/plans", changed(pairs=[["h1", "h1"]]), 400, "must be two different hosts"),
         ("POST", "/plans", changed(time_dilation=0.5), 400, "time_dilation 0.5 must be 1 or more"),
-        ("POST", "/plans", changed(in_flight="keep"), 400, "in_flight 'keep' is not one of hold, drain, drop"),
-        ("POST", "/plans", changed(now_s=-1), 400, "now_s: -1 must be a number, finite and not negative"),
+        (
+            "POST",
+            "/plans",
+            changed(in_flight="keep"),
+            400,
+            ("in_flight 'keep' is not one of hold, drain, drop"),
+        ),
+        (
+            "POST",
+            "/plans",
+            changed(now_s=-1),
+            400,
+            ("now_s: -1 must be a number, finite and not negative"),
+        ),
         ("POST", "/plans", changed(upcoming=[{}]), 400, r"upcoming\[0\]: 'racks' is missing"),
-        ("POST", "/plans", with_demand(racks=["t1"]), 400, "demand.racks must be the fabric's racks in order: t1, t2"),
-        ("POST", "/plans", with_demand(bytes=[[0]]), 400, "demand.bytes must be 4 rows of 4 numbers"),
-        ("POST", "/plans", with_demand(bytes=[["1GB"] * 4] * 4), 400, "demand.bytes: '1GB' must be a number"),
+        (
+            "POST",
+            "/plans",
+            with_demand(racks=["t1"]),
+            400,
+            ("demand.racks must be the fabric's racks in order: t1, t2"),
+        ),
+        (
+            "POST",
+            "/plans",
+            with_demand(bytes=[[0]]),
+            400,
+            ("demand.bytes must be 4 rows of 4 numbers"),
+        ),
+        (
+            "POST",
+            "/plans",
+            with_demand(bytes=[["1GB"] * 4] * 4),
+            400,
+            ("demand.bytes: '1GB' must be a number"),
+        ),
         (
             "POST",
             "/plans",
@@ -629,15 +827,39 @@ def with_demand(**keys):
             400,
             "port a1:2 is already in circuit a1:1-a1:2; tear it",
         ),
-        ("POST", "/plans", {"circuits": ["a1:1-2", "a1:2-1"]}, 400, "circuit a1:1-a1:2 is listed twice"),
+        (
+            "POST",
+            "/plans",
+            {"circuits": ["a1:1-2", "a1:2-1"]},
+            400,
+            ("circuit a1:1-a1:2 is listed twice"),
+        ),
         ("POST", "/plans", {"circuits": ["t1:1-2"]}, 400, "t1 is not an OCS of rfabric"),
         ("POST", "/plans", {"circuits": ["a1:1-99"]}, 400, "no cable at a1:99; a1 has 4"),
         ("POST", "/plans", [], 400, "expected a JSON object, got list"),
-        ("PUT", "/ocs/a1/circuits", {"circuits": ["a2:1-2"]}, 400, "circuit a2:1-a2:2 is not on a1; PUT it to /ocs/a2"),
-        ("PUT", "/ocs/a9/circuits", {"circuits": []}, 404, "no OCS 'a9' in rfabric; there are a1, a2"),
+        (
+            "PUT",
+            "/ocs/a1/circuits",
+            {"circuits": ["a2:1-2"]},
+            400,
+            ("circuit a2:1-a2:2 is not on a1; PUT it to /ocs/a2"),
+        ),
+        (
+            "PUT",
+            "/ocs/a9/circuits",
+            {"circuits": []},
+            404,
+            ("no OCS 'a9' in rfabric; there are a1, a2"),
+        ),
         ("GET", "/ocs/t1", None, 404, "no OCS 't1'"),
         ("PUT", "/pairs", {"pairs": [["h1"]]}, 400, "must be two different hosts"),
-        ("POST", "/plans/1/commit", None, 404, "no plan 1; none was made yet: POST /plans makes one"),
+        (
+            "POST",
+            "/plans/1/commit",
+            None,
+            404,
+            ("no plan 1; none was made yet: POST /plans makes one"),
+        ),
         ("POST", "/plans/1/abort", {"now": 1}, 400, "unknown key 'now'; it takes none"),
         ("DELETE", "/plans", None, 405, "/plans takes GET or POST, not DELETE"),
         ("GET", "/nothing", None, 404, "no path /nothing; there are /health, /epoch"),
@@ -651,7 +873,9 @@ def test_bad_requests_are_named_and_change_nothing(served, method, path, body, s
     assert not served.core.epochs.plans
 
 
-@pytest.mark.parametrize("body", [b"{", b"\xff", b'{"circuits": NaN}', b'{"circuits": [1]}', b"null"])
+@pytest.mark.parametrize(
+    "body", [b"{", b"\xff", b'{"circuits": NaN}', b'{"circuits": [1]}', b"null"]
+)
 def test_broken_bodies_are_bad_requests(served, body):
     assert answer(served, "POST", "/plans", body).status == 400
 
@@ -722,7 +946,9 @@ def test_plans_and_routing_without_bytes_say_no_more_than_they_know():
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from(["policy", "demand", "circuits", "pairs", "racks", "bytes"]), inner, max_size=4
+                st.sampled_from(["policy", "demand", "circuits", "pairs", "racks", "bytes"]),
+                inner,
+                max_size=4,
             )
         ),
         max_leaves=12,
@@ -749,7 +975,8 @@ def server():
 
 def test_a_web_page_cannot_ask(server):
     asked = urllib.request.Request(
-        f"http://127.0.0.1:{server.server_address[1]}/epoch", headers={"Origin": "http://evil.example"}
+        f"http://127.0.0.1:{server.server_address[1]}/epoch",
+        headers={"Origin": "http://evil.example"},
     )
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(asked, timeout=5)
@@ -761,7 +988,13 @@ def test_the_client_drives_a_rewire(server):
     client.put_pairs(all_pairs(SMALL))
     demand = inside_pods(phase="training")
     planned = client.plan(
-        "demand", demand, all_pairs(SMALL), 1.0, upcoming=[demand], time_dilation=2, in_flight="drain"
+        "demand",
+        demand,
+        all_pairs(SMALL),
+        1.0,
+        upcoming=[demand],
+        time_dilation=2,
+        in_flight="drain",
     )
     assert planned.rewire and planned.why.startswith("demand:") and planned.state == "PREPARED"
     done = client.commit(planned.epoch)
@@ -780,7 +1013,9 @@ def test_the_client_tells_bad_input_from_a_broken_run(server):
     assert not isinstance(error.value, RunError)
     planned = client.plan_circuits(other_circuits(SMALL))
     server.served.switches.moods["a2"] = "refusing"
-    with pytest.raises(RunError, match="plan 1 failed: tearing down circuits: a2 refused: FLOW_MOD_FAILED"):
+    with pytest.raises(
+        RunError, match=("plan 1 failed: tearing down circuits: a2 refused: FLOW_MOD_FAILED")
+    ):
         client.commit(planned.epoch)
     with pytest.raises(RunError, match="is not ready after 0.2 s: waiting for a2"):
         client.wait_ready(0.2)
@@ -806,9 +1041,13 @@ def test_what_is_asked_while_it_is_dark_is_answered_at_once(server):
     commit.join()
 
 
-# --- what fabric is it? ---------------------------------------------------------------------------------------------
+# --- what fabric is it? ---------------------------------------------------------------------------
 
-SHAPES = ["rfabric,pods=2", "rfabric,pods=1,tors=3,gpus=2", "rfabric,pods=3,tors=2,gpus=4,planes=2,electrical=0"]
+SHAPES = [
+    "rfabric,pods=2",
+    "rfabric,pods=1,tors=3,gpus=2",
+    "rfabric,pods=3,tors=2,gpus=4,planes=2,electrical=0",
+]
 SHAPES += [
     "fat-tree,k=4",
     "fat-tree,pods=2,tors=3,gpus=4,oversubscription=2",
@@ -830,7 +1069,10 @@ def test_a_fabric_is_known_when_its_last_switch_connects_and_not_before(spec):
             seen[dpid] = ports[dpid]
             assert infer(fabric.name, seen).fabric is None and infer(fabric.name, seen).trouble
         found = infer(fabric.name, ports).fabric
-        assert (found.nodes, [(k.a, k.b) for k in found.links]) == (fabric.nodes, [(k.a, k.b) for k in fabric.links])
+        assert (found.nodes, [(k.a, k.b) for k in found.links]) == (
+            fabric.nodes,
+            [(k.a, k.b) for k in fabric.links],
+        )
         assert parse_fabric(found.spec).nodes == fabric.nodes
 
 
@@ -842,16 +1084,21 @@ def test_switches_that_contradict_the_fabric_are_named_with_the_way_out():
     assert "run controller/ocs.py if it is the other kind" in wrong and "RFABRIC_TOPO=NAME" in wrong
     assert contradiction(SMALL, ports) == ""
     fewer = {**ports, SMALL.node["t1"].dpid: {1, 2}}
-    assert contradiction(SMALL, fewer) == "switch t1 (0x1000000) has ports 1..2, in the fabric rfabric it has 1..5"
+    assert (
+        contradiction(SMALL, fewer)
+        == "switch t1 (0x1000000) has ports 1..2, in the fabric rfabric it has 1..5"
+    )
     assert contradiction(SMALL, {0x1009000: {1}}) == "switch 0x1009000 is not in the fabric rfabric"
 
 
-# --- frames, launcher, topology files -------------------------------------------------------------------------------
+# --- frames, launcher, topology files -------------------------------------------------------------
 
 
 def test_arp_is_read_and_answered():
     asker, target = bytes.fromhex("000000000001"), host_mac(7)
-    request = b"\xff" * 6 + asker + bytes.fromhex("08060001080006040001") + asker + bytes([10, 0, 0, 1])
+    request = (
+        b"\xff" * 6 + asker + bytes.fromhex("08060001080006040001") + asker + bytes([10, 0, 0, 1])
+    )
     request += bytes(6) + bytes([10, 0, 0, 8])
     packet = frames.parse(request)
     assert (packet.src, packet.dst, packet.request) == ("10.0.0.1", "10.0.0.8", True)
@@ -861,13 +1108,27 @@ def test_arp_is_read_and_answered():
     back = frames.parse(reply)
     assert len(reply) == 60 and reply[:6] == asker and not back.request
     assert (back.src, back.dst, back.src_mac.hex(":")) == ("10.0.0.8", "10.0.0.1", target)
-    assert frames.parse(request[:30]) is None and frames.parse(b"\x00" * 12 + b"\x86\xdd" + bytes(60)) is None
+    assert (
+        frames.parse(request[:30]) is None
+        and frames.parse(b"\x00" * 12 + b"\x86\xdd" + bytes(60)) is None
+    )
 
 
 def test_the_launcher_picks_the_app_the_fabric_needs():
-    assert app_file("rfabric,pods=2").endswith("controller/ocs.py") and app_file("").endswith("controller/ocs.py")
+    assert app_file("rfabric,pods=2").endswith("controller/ocs.py") and app_file("").endswith(
+        "controller/ocs.py"
+    )
     assert app_file("fat-tree,k=4").endswith("controller/ecmp.py")
-    options = ["--topo", "rfabric,pods=2", "--port", "8181", "--sdn", "os-ken", "--ofp-port", "6653"]
+    options = [
+        "--topo",
+        "rfabric,pods=2",
+        "--port",
+        "8181",
+        "--sdn",
+        "os-ken",
+        "--ofp-port",
+        "6653",
+    ]
     argv = command("rfabric,pods=2", port=8181, sdn="os-ken")
     assert argv == [sys.executable, "-m", "rfabric.control", *options]
 
@@ -878,7 +1139,10 @@ def test_the_launcher_picks_the_app_the_fabric_needs():
         (["--topo", "nowhere"], "no fabric named 'nowhere'"),
         (["/nowhere/app.py"], "controller app /nowhere/app.py: no such file or module"),
         (["--port", "70000"], "RFABRIC_REST_PORT='70000': choose a port from 1 to 65535"),
-        (["--topo", "rfabric,pods=1", str(ROOT / "controller/ecmp.py")], "has optical switches; run controller/ocs.py"),
+        (
+            ["--topo", "rfabric,pods=1", str(ROOT / "controller/ecmp.py")],
+            "has optical switches; run controller/ocs.py",
+        ),
     ],
 )
 def test_a_controller_that_cannot_start_says_why(options, text):
@@ -889,25 +1153,37 @@ def test_a_controller_that_cannot_start_says_why(options, text):
 
 @pytest.mark.parametrize("sdn", [pytest.param("ryu", marks=WITHOUT_RYU), "os-ken"])
 def test_the_hello_is_text_to_mininet(sdn, tmp_path):
-    """Mininet 2.3 looks for a controller with telnet: it fails on what is not UTF-8, and waits for ever after a byte 1."""
+    """Mininet 2.3 looks for a controller with telnet: it fails on what is not UTF-8, and waits for
+    ever after a byte 1.
+    """
     port, rest = free_port(), free_port()
-    with child(command("rfabric,pods=1", port=rest, sdn=sdn, ofp_port=port), tmp_path / "control.out") as controller:
+    with child(
+        command("rfabric,pods=1", port=rest, sdn=sdn, ofp_port=port), tmp_path / "control.out"
+    ) as controller:
         until(lambda: listens(port) or controller.poll() is not None, "the controller to listen")
         for _ in range(8):
             with socket.create_connection(("127.0.0.1", port), timeout=10) as telnet:
                 heard = telnet.recv(64)
-                assert heard.startswith(b"\x04\x00\x00\x08\x00\x00\x00 ") and max(heard) < 127 and 1 not in heard
+                assert (
+                    heard.startswith(b"\x04\x00\x00\x08\x00\x00\x00 ")
+                    and max(heard) < 127
+                    and 1 not in heard
+                )
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "topologies").glob("*.py")), ids=lambda f: f.stem)
 def test_topology_files_load_as_mn_loads_them(file):
-    """mn executes them without __file__, under a Python without numpy; it would clean up after an exception."""
+    """mn executes them without __file__, under a Python without numpy; it would clean up after an
+    exception.
+    """
     code = (
-        "import sys; names = {}; exec(compile(open(sys.argv[1]).read(), sys.argv[1], 'exec'), names, names)\n"
-        "print(sorted(names['topos']), [m for m in ('numpy', 'networkx', 'mininet') if m in sys.modules])\n"
-        "list(names['topos'].values())[0](-1)"
+        "import sys; names = {}; exec(compile(open(sys.argv[1]).read(), sys.argv[1], 'exec'), "
+        "names, names)\nprint(sorted(names['topos']), [m for m in ('numpy', 'networkx', "
+        "'mininet') if m in sys.modules])\nlist(names['topos'].values())[0](-1)"
     )
-    ran = subprocess.run([sys.executable, "-S", "-c", code, str(file)], capture_output=True, text=True)
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", code, str(file)], capture_output=True, text=True
+    )
     assert ran.returncode == 2 and "=-1 must be a whole number" in ran.stderr, ran.stderr
     assert ran.stdout.strip().endswith("[]")
 
@@ -922,16 +1198,19 @@ def test_the_mininet_topology_has_the_fabrics_numbers():
     assert (host["ip"], host["mac"]) == ("10.0.0.3/8", "00:00:00:00:00:03")
     assert int(topo.nodeInfo("a2")["dpid"], 16) == SMALL.node["a2"].dpid
     joined = {
-        tuple(sorted([(i["node1"], i["port1"]), (i["node2"], i["port2"])])) for *_, i in topo.links(withInfo=True)
+        tuple(sorted([(i["node1"], i["port1"]), (i["node2"], i["port2"])]))
+        for *_, i in topo.links(withInfo=True)
     }
     assert joined == {tuple(sorted([tuple(k.a), tuple(k.b)])) for k in SMALL.links}
 
 
-# --- as root: Ryu, Open vSwitch and Mininet in namespaces of their own ----------------------------------------------
+# --- as root: Ryu, Open vSwitch and Mininet in namespaces of their own ----------------------------
 
 
 def prepare_namespace():
-    """lo up, this namespace's own /sys, no IPv6 chatter; and no way for mn to raise limits of the whole machine."""
+    """lo up, this namespace's own /sys, no IPv6 chatter; and no way for mn to raise limits of the
+    whole machine.
+    """
     for argv in (
         ["ip", "link", "set", "lo", "up"],
         ["mount", "--make-rprivate", "/"],
@@ -957,24 +1236,44 @@ def child(argv, log, **env):
 
 
 def in_namespace(function, *arguments):
-    """Run a function of a test file as process 1 of private namespaces; what it printed last, as JSON."""
+    """Run a function of a test file as process 1 of private namespaces; what it printed last, as
+    JSON.
+    """
     module, name = function.__module__, function.__name__
     code = f"import sys; sys.path.insert(0, sys.argv[1]); import {module} as t; t.{name}(*sys.argv[2:])"
-    argv = [*NAMESPACE, sys.executable, "-c", code, str(Path(__file__).parent), *map(str, arguments)]
+    argv = [
+        *NAMESPACE,
+        sys.executable,
+        "-c",
+        code,
+        str(Path(__file__).parent),
+        *map(str, arguments),
+    ]
     ran = subprocess.run(argv, capture_output=True, text=True, timeout=120)
-    logs = "".join(f"--- {p.name}\n{p.read_text()[-3000:]}" for p in sorted(Path(arguments[0]).glob("*.out")))
+    logs = "".join(
+        f"--- {p.name}\n{p.read_text()[-3000:]}" for p in sorted(Path(arguments[0]).glob("*.out"))
+    )
     assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-3000:] + logs
     return json.loads(ran.stdout.splitlines()[-1])
 
 
 def mn_and_ryu_manager(folder, app, file, topo, named=""):
-    """The two commands of a user: ryu-manager on an app, mn on a topology file; every host pings every other.
+    """The two commands of a user: ryu-manager on an app, mn on a topology file; every host pings
+    every other.
 
     The app is told what fabric it steers where `named` is not empty.
     """
     prepare_namespace()
     ryu = [str(RYU_PYTHON), "-m", "ryu.cmd.manager", str(ROOT / "controller" / app)]
-    mn = ["mn", "--custom", str(ROOT / "topologies" / file), "--topo", topo, "--controller", "remote"]
+    mn = [
+        "mn",
+        "--custom",
+        str(ROOT / "topologies" / file),
+        "--topo",
+        topo,
+        "--controller",
+        "remote",
+    ]
     harmless = Path(folder, "bin")  # mn cleans up machine-wide after an exception: not from a test
     harmless.mkdir()
     for program in ("rm", "pkill", "killall"):
@@ -984,11 +1283,17 @@ def mn_and_ryu_manager(folder, app, file, topo, named=""):
         os.environ.update(env, PATH=os.environ["PATH"])
         until(lambda: listens(6653), "ryu-manager to listen")
         ran = subprocess.run(
-            [*mn, "--switch", "ovs,datapath=user", "--test", "pingall"], capture_output=True, text=True
+            [*mn, "--switch", "ovs,datapath=user", "--test", "pingall"],
+            capture_output=True,
+            text=True,
         )
         said = ran.stdout + ran.stderr
         assert "Results:" in said, said
-        print(json.dumps({"mn": said, "fabric": Client().health()["fabric"], "left": Client().get("/pairs")}))
+        print(
+            json.dumps(
+                {"mn": said, "fabric": Client().health()["fabric"], "left": Client().get("/pairs")}
+            )
+        )
 
 
 @WITHOUT_RYU
@@ -1028,7 +1333,9 @@ DELAY = 0.1  # s: long enough that a loaded machine cannot hide it
 
 
 def rewire_with_probes(folder, sdn):
-    """A small fabric under the controller: rewires that probes look at, a frozen switch, a killed controller."""
+    """A small fabric under the controller: rewires that probes look at, a frozen switch, a killed
+    controller.
+    """
     prepare_namespace()
     from mininet.net import Mininet
     from mininet.node import OVSSwitch, RemoteController
@@ -1037,7 +1344,10 @@ def rewire_with_probes(folder, sdn):
 
     spec = f"rfabric,pods=2,tors=2,gpus=1,delay={DELAY * 1e3:g}ms"
     fabric = parse_fabric(spec)
-    with private_ovs(Path(folder)) as env, child(command(spec, sdn=sdn), f"{folder}/control.out") as controller:
+    with (
+        private_ovs(Path(folder)) as env,
+        child(command(spec, sdn=sdn), f"{folder}/control.out") as controller,
+    ):
         os.environ.update(env)
         until(lambda: listens(6653) or controller.poll() is not None, "the controller to listen")
         Mininet.inited = True
@@ -1055,11 +1365,15 @@ def rewire_with_probes(folder, sdn):
         if first.rewire:
             client.commit(first.epoch)
         told = {"lossless": ping(net, fabric)}
-        told["probed"] = [probed(net, client, circuits) for circuits in (crossed(fabric, straight), straight)]
+        told["probed"] = [
+            probed(net, client, circuits) for circuits in (crossed(fabric, straight), straight)
+        ]
         told["meanwhile"] = asked_meanwhile(client, crossed(fabric, straight), straight)
         told["frozen"] = frozen(folder, client, crossed(fabric, straight))
         told["after"] = ping(net, fabric)
-        told["held"] = crossbar("a1") == {p.number: q.number for c in straight.of("a1") for p, q in (c, c[::-1])}
+        told["held"] = crossbar("a1") == {
+            p.number: q.number for c in straight.of("a1") for p, q in (c, c[::-1])
+        }
         controller.kill()
         controller.wait()
         with pytest.raises(RunError) as gone:
@@ -1090,10 +1404,22 @@ def ping(net, fabric):
 
 
 def probed(net, client, circuits):
-    """A rewire with probes through it from h1 to h4: the controller's record and the probes' report."""
+    """A rewire with probes through it from h1 to h4: the controller's record and the probes'
+    report.
+    """
     source, sink = net["h1"], net["h4"]
     probe = [sys.executable, str(ROOT / "traffic/probe.py")]
-    listen = ["mnexec", "-a", str(sink.pid), *probe, "listen", "--interface", "h4-eth1", "--seconds", "20"]
+    listen = [
+        "mnexec",
+        "-a",
+        str(sink.pid),
+        *probe,
+        "listen",
+        "--interface",
+        "h4-eth1",
+        "--seconds",
+        "20",
+    ]
     send = [
         "mnexec",
         "-a",
@@ -1108,7 +1434,9 @@ def probed(net, client, circuits):
         "1",
     ]
     planned = client.plan_circuits(circuits, in_flight="drop")
-    with subprocess.Popen(listen, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as listener:
+    with subprocess.Popen(
+        listen, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as listener:
         listener.stderr.readline()
         seen = "/sys/class/net/t1-eth1/statistics/rx_packets"
         before = int(Path(seen).read_text())
@@ -1121,7 +1449,9 @@ def probed(net, client, circuits):
 
 
 def asked_meanwhile(client, *both):
-    """States seen by other requests during a rewire that takes five times as long, there and back."""
+    """States seen by other requests during a rewire that takes five times as long, there and
+    back.
+    """
     seen = set()
     for circuits in both:
         planned = client.plan_circuits(circuits, time_dilation=5)
@@ -1134,8 +1464,13 @@ def asked_meanwhile(client, *both):
 
 
 def frozen(folder, client, circuits):
-    """A commit while ovs-vswitchd stands still; the error, and the state of the plan once it goes on."""
-    planned, vswitchd = client.plan_circuits(circuits), int((Path(folder) / "ovs-vswitchd.pid").read_text())
+    """A commit while ovs-vswitchd stands still; the error, and the state of the plan once it goes
+    on.
+    """
+    planned, vswitchd = (
+        client.plan_circuits(circuits),
+        int((Path(folder) / "ovs-vswitchd.pid").read_text()),
+    )
     os.kill(vswitchd, signal.SIGSTOP)
     try:
         with pytest.raises(RunError) as error:
@@ -1143,7 +1478,11 @@ def frozen(folder, client, circuits):
     finally:
         os.kill(vswitchd, signal.SIGCONT)
     client.wait_ready(30)
-    return {"error": str(error.value), "state": client.get(f"/plans/{planned.epoch}")["state"], "epoch": client.epoch()}
+    return {
+        "error": str(error.value),
+        "state": client.get(f"/plans/{planned.epoch}")["state"],
+        "epoch": client.epoch(),
+    }
 
 
 def crossbar(bridge):
@@ -1163,12 +1502,17 @@ def test_a_rewire_with_real_switches(sdn, run_dir):
         done, probe = run["commit"], run["probe"]
         longest = max(probe["gaps"], key=lambda gap: gap["to_s"] - gap["from_s"])
         assert done["dark_until"] - done["programmed"] == pytest.approx(DELAY)
-        # Dark as long as configured: not shorter but for the lead of the commands, not longer than the rewire.
+        # Dark as long as configured: not shorter but for the lead of the commands, not longer than
+        # the rewire.
         assert probe["longest_gap_s"] > 0.8 * DELAY
-        assert longest["from_s"] > done["requested"] - 0.05 and longest["to_s"] < done["usable"] + 0.05
+        assert (
+            longest["from_s"] > done["requested"] - 0.05 and longest["to_s"] < done["usable"] + 0.05
+        )
         frame = 14 + 20 + 8 + 20
         assert done["lost_bytes"] == pytest.approx(frame * longest["lost"], rel=0.3)
-    assert "did not answer within 1 s; circuits of epoch" in said["frozen"]["error"].replace("; a2", "")
+    assert "did not answer within 1 s; circuits of epoch" in said["frozen"]["error"].replace(
+        "; a2", ""
+    )
     assert {"DARK", "PENDING_CONNECTION", "CONNECTED"} <= set(said["meanwhile"])
     assert said["frozen"]["state"] == "ABORTED" and said["held"]
     assert "the controller at http://127.0.0.1:8080 is gone" in said["gone"]

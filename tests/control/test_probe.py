@@ -1,4 +1,6 @@
-"""The dark-time probe: its packets and its arithmetic, and as root a path that is cut for a known time."""
+"""The dark-time probe: its packets and its arithmetic, and as root a path that is cut for a known
+time.
+"""
 
 import importlib.util
 import json
@@ -47,8 +49,14 @@ def test_scapy_builds_what_the_listener_reads(probe, monkeypatch):
     monkeypatch.setattr(scapy.arch, "get_if_hwaddr", lambda interface: "00:00:00:00:00:01")
     frame = probe.build("h1-eth1", "10.0.0.2", "00:00:00:00:00:02")
     probe.STAMP.pack_into(frame, probe.HEAD, probe.MAGIC, 5, 99)
-    assert len(frame) == probe.HEAD + probe.STAMP.size and probe.parse(frame) == (probe.MAGIC, 5, 99)
-    assert frame[:6] == bytes([0, 0, 0, 0, 0, 2]) and frame[26:34] == bytes([10, 0, 0, 1, 10, 0, 0, 2])
+    assert len(frame) == probe.HEAD + probe.STAMP.size and probe.parse(frame) == (
+        probe.MAGIC,
+        5,
+        99,
+    )
+    assert frame[:6] == bytes([0, 0, 0, 0, 0, 2]) and frame[26:34] == bytes(
+        [10, 0, 0, 1, 10, 0, 0, 2]
+    )
 
 
 def test_the_longest_gap_is_the_dark_time(probe):
@@ -56,8 +64,15 @@ def test_the_longest_gap_is_the_dark_time(probe):
     sent = [(n, n * ms) for n in range(100)]
     heard = [s for s in sent if not 20 <= s[0] < 25 and not 60 <= s[0] < 72]
     report = probe.report((heard, 100))
-    assert (report["sent"], report["received"], report["lost"], report["reordered"]) == (100, 83, 17, 0)
-    assert report["longest_gap_s"] == pytest.approx(0.013) and report["interval_s"] == pytest.approx(0.001)
+    assert (report["sent"], report["received"], report["lost"], report["reordered"]) == (
+        100,
+        83,
+        17,
+        0,
+    )
+    assert report["longest_gap_s"] == pytest.approx(0.013) and report[
+        "interval_s"
+    ] == pytest.approx(0.001)
     assert [(g["from_s"], g["to_s"], g["lost"]) for g in report["gaps"]] == [
         (pytest.approx(0.019), pytest.approx(0.025), 5),
         (pytest.approx(0.059), pytest.approx(0.072), 12),
@@ -67,12 +82,22 @@ def test_the_longest_gap_is_the_dark_time(probe):
 def test_late_duplicate_and_reordered_probes_are_no_gap(probe):
     heard = [(0, 0), (2, 2_000_000), (1, 1_000_000), (2, 2_000_000), (3, 9_000_000)]
     report = probe.report((heard, 4))
-    assert report["gaps"] == [] and report["longest_gap_s"] == 0 and report["reordered"] == 1 and report["lost"] == 0
+    assert (
+        report["gaps"] == []
+        and report["longest_gap_s"] == 0
+        and report["reordered"] == 1
+        and report["lost"] == 0
+    )
 
 
 def test_without_any_probe_there_is_nothing_to_say_but_that(probe):
     report = probe.report(([], None))
-    assert (report["sent"], report["received"], report["interval_s"], report["gaps"]) == (None, 0, None, [])
+    assert (report["sent"], report["received"], report["interval_s"], report["gaps"]) == (
+        None,
+        0,
+        None,
+        [],
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,9 +117,12 @@ def test_the_probe_stands_alone(probe):
     """It runs inside host namespaces: the standard library, and scapy inside one function."""
     code = (
         "import runpy, sys; before = set(sys.modules); runpy.run_path(sys.argv[1]); "
-        "print([m for m in set(sys.modules) - before if m.split('.')[0] not in sys.stdlib_module_names])"
+        "print([m for m in set(sys.modules) - before if m.split('.')[0] not in "
+        "sys.stdlib_module_names])"
     )
-    ran = subprocess.run([sys.executable, "-c", code, str(PROBE)], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(PROBE)], capture_output=True, text=True, check=True
+    )
     assert ran.stdout.strip() == "[]"
 
 
@@ -117,11 +145,25 @@ def cut_path(folder):
     run("tc qdisc add dev a1 ingress")
     run(f"tc filter add {redirect}")
     listen = [sys.executable, str(PROBE), "listen", "--interface", "b0", "--seconds", "20"]
-    send = [sys.executable, str(PROBE), "send", "--interface", "a0", "--to-ip", "10.0.0.2", "--interval-ms", "1"]
+    send = [
+        sys.executable,
+        str(PROBE),
+        "send",
+        "--interface",
+        "a0",
+        "--to-ip",
+        "10.0.0.2",
+        "--interval-ms",
+        "1",
+    ]
     counter = Path("/sys/class/net/b0/statistics/rx_packets")
-    with subprocess.Popen(listen, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as listener:
+    with subprocess.Popen(
+        listen, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as listener:
         listener.stderr.readline()
-        with subprocess.Popen([*send, "--to-mac", "00:00:00:00:00:02", "--seconds", "1.5"]) as sender:
+        with subprocess.Popen(
+            [*send, "--to-mac", "00:00:00:00:00:02", "--seconds", "1.5"]
+        ) as sender:
             while int(counter.read_text()) < 200:
                 time.sleep(0.01)
             before = time.monotonic()
@@ -142,6 +184,11 @@ def test_a_cut_of_known_length_is_measured(run_dir):
     said = in_namespace(cut_path, run_dir)
     report, (before, cut, mended, after) = said["report"], said["times"]
     longest = max(report["gaps"], key=lambda gap: gap["to_s"] - gap["from_s"])
-    assert report["received"] + report["lost"] == report["sent"] and report["lost"] >= longest["lost"] > 0
+    assert (
+        report["received"] + report["lost"] == report["sent"]
+        and report["lost"] >= longest["lost"] > 0
+    )
     assert before - 0.05 < longest["from_s"] < cut and mended < longest["to_s"] < after + 0.05
-    assert CUT < report["longest_gap_s"] == longest["to_s"] - longest["from_s"] < after - before + 0.1
+    assert (
+        CUT < report["longest_gap_s"] == longest["to_s"] - longest["from_s"] < after - before + 0.1
+    )

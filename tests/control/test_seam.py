@@ -1,4 +1,6 @@
-"""The seam under Ryu 4.34 and os-ken on both its hubs: real controllers, switches played by threads."""
+"""The seam under Ryu 4.34 and os-ken on both its hubs: real controllers, switches played by
+threads.
+"""
 
 import contextlib
 import json
@@ -24,7 +26,9 @@ from rfabric.errors import RFabricError
 
 ROOT = Path(__file__).parents[2]
 RYU_PYTHON = ROOT / ".venv-ryu/bin/python"
-WITHOUT_RYU = pytest.mark.skipif(not RYU_PYTHON.exists(), reason="no .venv-ryu: run `make setup` to test under Ryu")
+WITHOUT_RYU = pytest.mark.skipif(
+    not RYU_PYTHON.exists(), reason=("no .venv-ryu: run `make setup` to test under Ryu")
+)
 LAUNCH = "import sys; from rfabric.control.launch import run_apps as run; run([sys.argv[1]], port=int(sys.argv[2]))"
 
 APP = """
@@ -95,7 +99,9 @@ class Rest(BaseHTTPRequestHandler):
 
 
 class FakeSwitch:
-    """A switch of OpenFlow 1.3: `willing`, `refusing` (table full), `silent` or `closing` at a barrier."""
+    """A switch of OpenFlow 1.3: `willing`, `refusing` (table full), `silent` or `closing` at a
+    barrier.
+    """
 
     def __init__(self, port: int, dpid: int, mood: str = "willing"):
         self.dpid, self.mood, self.rules = dpid, mood, []
@@ -151,13 +157,20 @@ class Controller:
             json.dumps({"what": what, **details}).encode(),
             method="POST",
         )
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as reply:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            request, timeout=30
+        ) as reply:
             return json.load(reply)
 
     def connect(self, *moods: str, first: int = 1) -> list[FakeSwitch]:
-        """Fake switches of these moods, numbered from `first`, all of them seen by the controller."""
+        """Fake switches of these moods, numbered from `first`, all of them seen by the
+        controller.
+        """
         switches = [FakeSwitch(self.ofp_port, first + i, mood) for i, mood in enumerate(moods)]
-        until(lambda: {s.dpid for s in switches} <= set(self.ask("switches")["result"]), "switches to be up")
+        until(
+            lambda: {s.dpid for s in switches} <= set(self.ask("switches")["result"]),
+            "switches to be up",
+        )
         return switches
 
 
@@ -186,7 +199,11 @@ def running(name: str, folder: Path, app: str = APP) -> Iterator[Controller]:
     """A controller process of one of FLAVOURS around an app file."""
     file, ofp_port, rest_port = folder / "small_app.py", free_port(), free_port()
     file.write_text(app)
-    env = {**os.environ, "REST_PORT": str(rest_port), "RFABRIC_SDN": "os-ken" if "os-ken" in name else "ryu"}
+    env = {
+        **os.environ,
+        "REST_PORT": str(rest_port),
+        "RFABRIC_SDN": "os-ken" if "os-ken" in name else "ryu",
+    }
     env["OSKEN_HUB_TYPE"] = name.removeprefix("os-ken ") if "os-ken" in name else ""
     command = [
         sys.executable if "os-ken" in name else str(RYU_PYTHON),
@@ -202,7 +219,9 @@ def running(name: str, folder: Path, app: str = APP) -> Iterator[Controller]:
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
     try:
         for port in (ofp_port, rest_port):
-            until(lambda port=port: process.poll() is not None or listens(port), f"{name} to listen")
+            until(
+                lambda port=port: process.poll() is not None or listens(port), f"{name} to listen"
+            )
         assert process.poll() is None, (folder / "log").read_text()
         yield Controller(process, ofp_port, rest_port, name)
     finally:
@@ -219,7 +238,9 @@ FLAVOURS = [
 
 
 @pytest.fixture(scope="module", params=FLAVOURS)
-def controller(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]:
+def controller(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Controller]:
     with running(request.param, tmp_path_factory.mktemp("controller")) as started:
         yield started
 
@@ -250,7 +271,9 @@ def test_call_gives_up_in_time_and_drops_the_work(controller):
         nap = pool.submit(controller.ask, "nap", seconds=1.0)
         time.sleep(0.3)
         late = controller.ask("mark", timeout_s=0.2)
-        assert late["error"].startswith("RunError: controller Small: no result in 0.2 s: its loop was busy")
+        assert late["error"].startswith(
+            "RunError: controller Small: no result in 0.2 s: its loop was busy"
+        )
         assert nap.result() == {"result": None}
     assert "mark" not in controller.ask("seen")["result"]
     assert "began it" in controller.ask("nap", seconds=0.3, timeout_s=0.1)["error"]
@@ -269,7 +292,9 @@ def test_push_reaches_every_switch_in_order(controller, switches):
 
 def test_pushes_at_once_do_not_mix(controller, switches):
     with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(controller.ask, "push", dpids=[n % 6 + 1], rules=10) for n in range(24)]
+        asked = [
+            pool.submit(controller.ask, "push", dpids=[n % 6 + 1], rules=10) for n in range(24)
+        ]
         assert all(a.result()["result"]["ok"] for a in asked)
     assert [len(s.rules) for s in switches] == [40] * 6
 
@@ -283,7 +308,10 @@ def test_push_names_the_switches_that_refuse_stay_silent_or_are_absent(controlle
     assert [r[:2] for r in report["refused"]] == [[0x11, 0], [0x11, 1]]
     assert "FLOW_MOD_FAILED" in report["refused"][0][2] and "TABLE_FULL" in report["refused"][0][2]
     assert report["silent"] == [0x12, 0x99]
-    assert "switch 0x99 did not answer" in report["text"] and "switch 0x11 refused message 1" in report["text"]
+    assert (
+        "switch 0x99 did not answer" in report["text"]
+        and "switch 0x11 refused message 1" in report["text"]
+    )
 
 
 def test_push_does_not_wait_for_a_switch_that_goes_away(controller, switches):
@@ -324,15 +352,23 @@ def test_ryu_and_os_ken_make_the_same_bytes():
     code = (
         "from rfabric.control import seam; d = seam.offline(); p = seam.parser; "
         "print(seam.wire(p.OFPFlowMod(d, priority=9, "
-        "match=p.OFPMatch(in_port=3, eth_type=0x800, ipv4_dst=('10.1.0.0', '255.255.0.0')), instructions="
-        "[p.OFPInstructionActions(4, [p.OFPActionOutput(5)])])).hex(), seam.version())"
+        "match=p.OFPMatch(in_port=3, eth_type=0x800, ipv4_dst=('10.1.0.0', '255.255.0.0')), "
+        "instructions=[p.OFPInstructionActions(4, [p.OFPActionOutput(5)])])).hex(), seam.version())"
     )
     said = []
     for python, name in ((sys.executable, "os-ken"), (str(RYU_PYTHON), "ryu")):
         env = {**os.environ, "RFABRIC_SDN": name}
-        said.append(subprocess.run([python, "-c", code], env=env, capture_output=True, text=True, check=True).stdout)
+        said.append(
+            subprocess.run(
+                [python, "-c", code], env=env, capture_output=True, text=True, check=True
+            ).stdout
+        )
     (os_ken, _, os_ken_version), (ryu, _, ryu_version) = (line.partition(" ") for line in said)
-    assert os_ken == ryu and os_ken_version.startswith("os-ken ") and ryu_version.startswith("ryu 4.34")
+    assert (
+        os_ken == ryu
+        and os_ken_version.startswith("os-ken ")
+        and ryu_version.startswith("ryu 4.34")
+    )
 
 
 def test_wire_and_decode_are_inverse():
@@ -345,7 +381,9 @@ def test_wire_and_decode_are_inverse():
 
 
 def test_importing_the_seam_imports_no_framework():
-    code = "import sys, rfabric.control.seam; print({'ryu', 'os_ken', 'eventlet'} & set(sys.modules))"
+    code = (
+        "import sys, rfabric.control.seam; print({'ryu', 'os_ken', 'eventlet'} & set(sys.modules))"
+    )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "set()"
 
@@ -388,13 +426,15 @@ def test_the_interpreter_for_the_controller_can_be_named(monkeypatch):
     assert seam.interpreter() == sys.executable
 
 
-# --- real switches: a private user-space Open vSwitch in namespaces of its own ------------------------------
+# --- real switches: a private user-space Open vSwitch in namespaces of its own --------------------
 NAMESPACE = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--mount"]
 
 
 @contextlib.contextmanager
 def private_ovs(folder: Path) -> Iterator[dict[str, str]]:
-    """An ovsdb-server and ovs-vswitchd of this folder's own; yields the environment that leads to them."""
+    """An ovsdb-server and ovs-vswitchd of this folder's own; yields the environment that leads to
+    them.
+    """
     env = {
         **os.environ,
         **{f"OVS_{kind}": str(folder) for kind in ("RUNDIR", "LOGDIR", "DBDIR", "SYSCONFDIR")},
@@ -415,13 +455,25 @@ def private_ovs(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def push_through_ovs(name: str, folder: str, bridges: int, rules: int, times: int) -> None:
-    """Inside the namespaces: push rules to bridges; print the reports and what the first bridge holds."""
+    """Inside the namespaces: push rules to bridges; print the reports and what the first bridge
+    holds.
+    """
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     with private_ovs(Path(folder)) as env, running(name, Path(folder)) as controller:
         add = ["ovs-vsctl", "--timeout=60"]
         for n in range(1, bridges + 1):
             other = f"other_config:datapath-id={n:016x}"
-            add += ["--", "add-br", f"b{n}", "--", "set", "bridge", f"b{n}", "datapath_type=netdev", other]
+            add += [
+                "--",
+                "add-br",
+                f"b{n}",
+                "--",
+                "set",
+                "bridge",
+                f"b{n}",
+                "datapath_type=netdev",
+                other,
+            ]
             add += ["protocols=OpenFlow13", "fail_mode=secure"]
             add += ["--", "set-controller", f"b{n}", f"tcp:127.0.0.1:{controller.ofp_port}"]
         subprocess.run(add, env=env, check=True)
@@ -440,9 +492,19 @@ def test_push_programs_open_vswitch(name, run_dir):
         "import sys; sys.path.insert(0, sys.argv[1]); import test_seam; "
         "test_seam.push_through_ovs(*sys.argv[2:4], bridges=4, rules=10, times=3)"
     )
-    command = [*NAMESPACE, sys.executable, "-c", code, str(Path(__file__).parent), name, str(run_dir)]
+    command = [
+        *NAMESPACE,
+        sys.executable,
+        "-c",
+        code,
+        str(Path(__file__).parent),
+        name,
+        str(run_dir),
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=90)
     assert ran.returncode == 0, ran.stderr
     said = json.loads(ran.stdout)
     assert all(report["ok"] for report in said["reports"]), said["reports"]
-    assert sorted(said["flows"]) == sorted(f"priority={n},in_port={n} actions=output:{n + 1}" for n in range(1, 11))
+    assert sorted(said["flows"]) == sorted(
+        (f"priority={n},in_port={n} actions=output:{n + 1}") for n in range(1, 11)
+    )

@@ -1,4 +1,6 @@
-"""The Mininet world end to end: real packets, real OpenFlow, against the simulator; and every way in which a run can break."""
+"""The Mininet world end to end: real packets, real OpenFlow, against the simulator; and every way
+in which a run can break.
+"""
 
 import contextlib
 import os
@@ -25,7 +27,8 @@ from rfabric.trace import TraceBuilder, ring, write_trace
 
 SCALE = Scale(1e-4, 2.0)  # 20 Mbit/s cables
 SMALL = {"pods": 2, "tors": 2, "gpus": 2}
-LONGER = Scale(3e-4, 10.0)  # 12 Mbit/s; flows of hundreds of packets, whose own time is not their pipeline's
+# 12 Mbit/s; flows of hundreds of packets, whose own time is not their pipeline's
+LONGER = Scale(3e-4, 10.0)
 UNEVEN = """a,b,rate
 s1,leaf-a,400Gbit/s
 s2,leaf-a,400Gbit/s
@@ -39,34 +42,50 @@ leaf-b,spine-1,200Gbit/s
 leaf-b,spine-2,400Gbit/s
 leaf-c,spine-2,400Gbit/s
 """
-PATIENCE_BUSY = 150.0  # s: a machine that does other work beside may take ten times as long as an idle one
+# s: a machine that does other work beside may take ten times as long as an idle one
+PATIENCE_BUSY = 150.0
 
 
 def step(fabric, size=2e9):
-    """An all-reduce among the first half of the hosts and weight sync to the other half, with compute around."""
+    """An all-reduce among the first half of the hosts and weight sync to the other half, with
+    compute around.
+    """
     half = len(fabric.hosts) // 2
     b = TraceBuilder(fabric.hosts)
     work = b.compute(0, 20.0, phase="training", label="backward")
-    sends = b.flows(*ring("all-reduce", range(half), size, 1), after=[work], phase="training", label="all-reduce")
+    sends = b.flows(
+        *ring("all-reduce", range(half), size, 1),
+        after=[work],
+        phase="training",
+        label="all-reduce",
+    )
     done = b.compute(0, 5.0, after=sends, phase="training", label="optimizer")
-    b.flows(range(half), range(half, 2 * half), size, after=[done], phase="weight_sync", label="weights")
+    b.flows(
+        range(half), range(half, 2 * half), size, after=[done], phase="weight_sync", label="weights"
+    )
     return b.build()
 
 
 def collectives(fabric):
-    """Three collectives of 16 hosts, each among other racks: two behind compute, one right behind the other."""
+    """Three collectives of 16 hosts, each among other racks: two behind compute, one right behind
+    the other.
+    """
     b = TraceBuilder(fabric.hosts)
     t1, t2, t3, t4 = (range(i, i + 4) for i in range(0, 16, 4))
     work = b.compute(0, 2.0, phase="training", label="forward")
     sent = b.flows([*t1, *t2], [*t2, *t1], 4e9, after=[work], phase="training", label="all-to-all")
     work = b.compute(0, 1.0, after=sent, phase="training", label="backward")
-    sent = b.flows([*t1, *t3], [*t3, *t1], 4e9, after=[work], phase="training", label="reduce-scatter")
+    sent = b.flows(
+        [*t1, *t3], [*t3, *t1], 4e9, after=[work], phase="training", label="reduce-scatter"
+    )
     b.flows(t1, t4, 4e9, after=sent, phase="weight_sync", label="weights")
     return b.build()
 
 
 def emulated(fabric, trace, policy="own", scale=LONGER, **kind):
-    """An emulation; at half the rates where it says that it was disturbed, as by another suite on the same machine."""
+    """An emulation; at half the rates where it says that it was disturbed, as by another suite on
+    the same machine.
+    """
     for _ in range(2):
         try:
             return world.emulate(fabric, trace, policy, scale=scale, **kind)
@@ -81,7 +100,7 @@ def same_ways(result, expected):
     return bool((np.abs(ours - theirs) <= 0.06 * theirs + 0.03 * theirs.max()).all())
 
 
-# --- the scale ---------------------------------------------------------------------------------------------------------
+# --- the scale ------------------------------------------------------------------------------------
 
 
 def test_scale_keeps_the_busiest_moment_below_the_datapath_and_the_run_within_patience():
@@ -90,17 +109,25 @@ def test_scale_keeps_the_busiest_moment_below_the_datapath_and_the_run_within_pa
     in_flight = max(sum(r.communication.values()) for r in results)
     assert scale.dilation >= 1 and in_flight * scale.dilation <= PATIENCE * 1.06
     half = choose_scale(results, 1e5)
-    assert half.bandwidth == pytest.approx(scale.bandwidth / 2, rel=0.06) and half.dilation == scale.dilation
+    assert (
+        half.bandwidth == pytest.approx(scale.bandwidth / 2, rel=0.06)
+        and half.dilation == scale.dilation
+    )
 
 
 def test_a_host_too_slow_for_the_fabric_is_told_so():
-    with pytest.raises(RFabricError, match="this host moves 1e.03 packet-hops/s.*use a smaller fabric or trace"):
+    with pytest.raises(
+        RFabricError, match=("this host moves 1e.03 packet-hops/s.*use a smaller fabric or trace")
+    ):
         choose_scale([simulate(rfabric(), step(rfabric()))], 1e3)
 
 
 def test_cables_of_very_different_rates_cannot_be_shaped_by_one_factor():
     far = parse_fabric("two-clusters,training=4,generation=4,gpus=2,join=40Mbit/s")
-    with pytest.raises(RFabricError, match="40 Mbit/s to 400 Gbit/s cannot be shaped .* may be 8000 times the slowest"):
+    with pytest.raises(
+        RFabricError,
+        match=("40 Mbit/s to 400 Gbit/s cannot be shaped .* may be 8000 times the slowest"),
+    ):
         choose_scale([simulate(far, step(far))], 2e5)
 
 
@@ -108,7 +135,9 @@ def test_the_scale_keeps_the_slowest_cable_of_unequal_ones_above_what_can_be_sha
     two = parse_fabric("two-clusters,training=4,generation=4,gpus=2,join=10Gbit/s")
     scale = choose_scale([simulate(two, step(two))], 2e5)
     assert 10e9 * scale.bandwidth / scale.dilation >= 0.95e6  # two digits
-    with pytest.raises(RFabricError, match="this host moves 5e.03 packet-hops/s; the slowest cable"):
+    with pytest.raises(
+        RFabricError, match=("this host moves 5e.03 packet-hops/s; the slowest cable")
+    ):
         choose_scale([simulate(two, step(two))], 5e3)
 
 
@@ -130,15 +159,22 @@ def test_nvlink_inside_servers_is_no_line():
 def test_rotors_are_refused_before_anything_else_with_the_way_out(tmp_path):
     rotor = parse_fabric("rotor,tors=4,gpus=2")
     with pytest.raises(
-        RFabricError, match="policy rotor: its circuits turn every 100 ms .* --policy demand,granularity=per-phase"
+        RFabricError,
+        match=(
+            "policy rotor: its circuits turn every 100 ms .* --policy demand,granularity=per-phase"
+        ),
     ):
         world.emulatable(rotor, "own")
-    assert world.emulatable(rotor, "static") == "static" and world.emulatable(fat_tree(), "own") == "demand"
+    assert (
+        world.emulatable(rotor, "static") == "static"
+        and world.emulatable(fat_tree(), "own") == "demand"
+    )
 
 
 def test_resolution_is_a_few_packets_of_the_fastest_cable():
     result = simulate(fat_tree(), step(fat_tree()))
-    object.__setattr__(result, "scale", Scale(1e-4, 4.0))  # 10 Mbit/s, a packet takes 7.2 ms, 1.8 ms of virtual time
+    # 10 Mbit/s, a packet takes 7.2 ms, 1.8 ms of virtual time
+    object.__setattr__(result, "scale", Scale(1e-4, 4.0))
     assert resolution(result) == pytest.approx(24 * 1.8e-3)
 
 
@@ -149,7 +185,7 @@ def test_emulation_without_root_says_the_way_out(monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-# --- one run -----------------------------------------------------------------------------------------------------------
+# --- one run --------------------------------------------------------------------------------------
 
 
 @pytest.mark.root
@@ -161,11 +197,14 @@ def test_a_step_with_real_packets_takes_what_the_simulator_says(build, tmp_path)
     seen = []
     result = emulated(fabric, trace, "demand", SCALE, progress=seen.append, out=tmp_path)
     assert (result.sent == trace.size).all() and (result.received == trace.size).all()
-    assert fidelity(result, expected)["worst_error"] < 0.35  # a shared machine; the bench measures how good it is
+    # a shared machine; the bench measures how good it is
+    assert fidelity(result, expected)["worst_error"] < 0.35
     assert result.pace.ok and {m["stage"] for m in seen} >= {"build", "run"}
     assert not list(tmp_path.iterdir())
     if fabric.ocses:
-        assert [r.phase for r in result.rewires] == [r.phase for r in expected.rewires] and result.rewires
+        assert [r.phase for r in result.rewires] == [
+            r.phase for r in expected.rewires
+        ] and result.rewires
         for r in result.rewires:
             assert r.requested <= r.programmed < r.dark_until <= r.usable
             assert r.dark_until - r.programmed == pytest.approx(0.010, abs=1e-6)
@@ -181,7 +220,9 @@ def test_drop_loses_bytes_and_says_how_many(tmp_path):
     b = TraceBuilder(fabric.hosts)
     b.flows([0, 1], [6, 7], 5e10, phase="a", label="long")
     b.flows([2, 3], [0, 1], 5e10, start=0.4, phase="b", label="late")
-    result = emulated(fabric, b.build(), "demand", SCALE, timing=Timing(in_flight="drop"), out=tmp_path)
+    result = emulated(
+        fabric, b.build(), "demand", SCALE, timing=Timing(in_flight="drop"), out=tmp_path
+    )
     assert (result.sent == result.received).all()
     assert len(result.rewires) == 2 and result.rewires[1].lost_bytes > 0
 
@@ -197,7 +238,9 @@ def test_drop_loses_bytes_and_says_how_many(tmp_path):
     ],
 )
 def test_packets_take_the_simulators_ways_on_every_kind_of_fabric(spec, tmp_path):
-    """Unequal rates, servers that forward beside a regional OCS, photonic rails, a network from a file."""
+    """Unequal rates, servers that forward beside a regional OCS, photonic rails, a network from a
+    file.
+    """
     (tmp_path / "uneven.csv").write_text(UNEVEN)
     fabric = parse_fabric(str(tmp_path / spec) if spec.endswith(".csv") else spec)
     trace = step(fabric)
@@ -215,38 +258,63 @@ def test_circuits_turn_with_every_collective_and_placed_routes_follow(tmp_path):
     trace = collectives(fabric)
     expected = simulate(fabric, trace)
     result = emulated(fabric, trace, out=tmp_path)
-    assert (result.sent == trace.size).all() and (result.received == trace.size).all() and result.lost_bytes == 0
+    assert (
+        (result.sent == trace.size).all()
+        and (result.received == trace.size).all()
+        and result.lost_bytes == 0
+    )
     assert result.routing == "placed" and result.policy == "demand"
     assert [r.phase for r in result.rewires] == [r.phase for r in expected.rewires]
-    assert [c for _, c in result.epochs] == [c for _, c in expected.epochs] and len(result.rewires) == 3
+    assert [c for _, c in result.epochs] == [c for _, c in expected.epochs] and len(
+        result.rewires
+    ) == 3
     for r in result.rewires:
         assert r.requested <= r.programmed < r.dark_until <= r.usable
         assert r.exposed + r.hidden == pytest.approx(r.usable - r.requested)
     hidden, beside, waited = result.rewires
     assert hidden.exposed == beside.exposed == 0  # seconds of compute before them
-    assert waited.exposed > 0.9 * fabric.reconfig_delay  # nothing between it and what was sent before
+    # nothing between it and what was sent before
+    assert waited.exposed > 0.9 * fabric.reconfig_delay
     assert same_ways(result, expected)
-    assert not same_ways(result, simulate(fabric, trace, routing="valiant"))  # the comparison can tell
+    # the comparison can tell
+    assert not same_ways(result, simulate(fabric, trace, routing="valiant"))
 
 
-# --- bad days ----------------------------------------------------------------------------------------------------------
+# --- bad days -------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def cli(tmp_path, size=40e9):
-    """`rfabric replay` of a trace that lasts a minute, and the processes of its world once packets move."""
+    """`rfabric replay` of a trace that lasts a minute, and the processes of its world once packets
+    move.
+    """
     write_trace(step(rfabric(**SMALL), size), tmp_path / "long.csv")
     command = [
-        sys.executable, "-m", "rfabric", "replay", str(tmp_path / "long.csv"), "--engine", "emulate", "--out",
-        str(tmp_path / "runs"), "--topo", "rfabric,pods=2,tors=2,gpus=2", "--bandwidth-scale", "1e-4",
-        "--time-dilation", "2", "-v",
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "rfabric",
+        "replay",
+        str(tmp_path / "long.csv"),
+        "--engine",
+        "emulate",
+        "--out",
+        str(tmp_path / "runs"),
+        "--topo",
+        "rfabric,pods=2,tors=2,gpus=2",
+        "--bandwidth-scale",
+        "1e-4",
+        "--time-dilation",
+        "2",
+        "-v",
+    ]
     with (tmp_path / "talk").open("w") as talk:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=talk)
     try:
         until(lambda: "run training" in said(tmp_path) or process.poll() is not None)
         assert process.poll() is None, said(tmp_path)
-        assert in_world(process.pid, "rfabric.emulate.worker") and in_world(process.pid, "rfabric.control")
+        assert in_world(process.pid, "rfabric.emulate.worker") and in_world(
+            process.pid, "rfabric.control"
+        )
         yield process
     finally:
         process.kill()
@@ -312,7 +380,9 @@ def test_kill_9_of_the_command_takes_its_world_along_and_the_next_command_cleans
         process.wait()
         until(lambda: not left(world_of_it))
         assert [p for p in (tmp_path / "runs").glob("*") if p.name.startswith("emulation-")]
-    done = subprocess.run([sys.executable, "-m", "rfabric", "clean", "--out", str(tmp_path / "runs")])
+    done = subprocess.run(
+        [sys.executable, "-m", "rfabric", "clean", "--out", str(tmp_path / "runs")]
+    )
     assert done.returncode == 0 and not list((tmp_path / "runs").glob("emulation-*"))
 
 
@@ -330,7 +400,9 @@ def test_kill_9_inside_the_run_ends_it_with_a_message(victim, tmp_path):
 
 
 @pytest.mark.root
-def test_a_datapath_that_dies_while_switches_are_made_is_named_and_not_waited_for(tmp_path, monkeypatch):
+def test_a_datapath_that_dies_while_switches_are_made_is_named_and_not_waited_for(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("OVS_CTL_TIMEOUT", "3")  # s; Mininet's ovs-vsctl would wait for it for ever
 
     def kill():
@@ -354,11 +426,27 @@ def test_two_runs_at_once(tmp_path):
     fabric = fat_tree(pods=1, tors=2, gpus=1)
     write_trace(step(fabric, 1e9), tmp_path / "t.csv")
     command = [
-        sys.executable, "-m", "rfabric", "replay", str(tmp_path / "t.csv"), "--engine", "emulate", "--out",
-        str(tmp_path / "runs"), "--topo", "fat-tree,pods=1,tors=2,gpus=1", "--bandwidth-scale", "4e-5",
-        "--time-dilation", "2", "-q",
-    ]  # fmt: skip
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+        sys.executable,
+        "-m",
+        "rfabric",
+        "replay",
+        str(tmp_path / "t.csv"),
+        "--engine",
+        "emulate",
+        "--out",
+        str(tmp_path / "runs"),
+        "--topo",
+        "fat-tree,pods=1,tors=2,gpus=1",
+        "--bandwidth-scale",
+        "4e-5",
+        "--time-dilation",
+        "2",
+        "-q",
+    ]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     said = [p.communicate(timeout=120) for p in both]
     assert [p.returncode for p in both] == [0, 0], said
     assert len(list((tmp_path / "runs").glob("*/summary.json"))) == 2
@@ -366,8 +454,13 @@ def test_two_runs_at_once(tmp_path):
 
 @pytest.mark.root
 def test_an_error_inside_the_world_reaches_the_caller(tmp_path):
-    with pytest.raises(RFabricError, match="bandwidth_scale / time_dilation is 1e-09: .* between 6.25e-07 and 0.005"):
-        world.emulate(fat_tree(**SMALL), step(fat_tree(**SMALL)), scale=Scale(1e-9, 1.0), out=tmp_path)
+    with pytest.raises(
+        RFabricError,
+        match=("bandwidth_scale / time_dilation is 1e-09: .* between 6.25e-07 and 0.005"),
+    ):
+        world.emulate(
+            fat_tree(**SMALL), step(fat_tree(**SMALL)), scale=Scale(1e-9, 1.0), out=tmp_path
+        )
     assert not list(tmp_path.iterdir())
 
 
@@ -379,13 +472,19 @@ def test_a_world_that_says_nothing_is_an_error(tmp_path, monkeypatch):
 
 
 def test_a_state_file_from_elsewhere_deletes_nothing_outside_and_no_whole_run(tmp_path):
-    out, victim, whole = tmp_path / "runs", tmp_path / "victim", tmp_path / "runs" / "20250101-000000-abcd"
+    out, victim, whole = (
+        tmp_path / "runs",
+        tmp_path / "victim",
+        tmp_path / "runs" / "20250101-000000-abcd",
+    )
     for folder in (out / "emulation-1-abcd", victim, whole):
         folder.mkdir(parents=True)
     (victim / "precious").touch()
     (whole / "summary.json").touch()
     for folder in (out / "emulation-1-abcd", whole):
-        (folder / "run.state.json").write_text('{"run_id": "../victim", "pid": 0, "pid_start_ticks": 1}')
+        (folder / "run.state.json").write_text(
+            '{"run_id": "../victim", "pid": 0, "pid_start_ticks": 1}'
+        )
     world.sweep(out)
     assert (victim / "precious").exists() and (whole / "summary.json").exists()
     assert not (out / "emulation-1-abcd").exists()

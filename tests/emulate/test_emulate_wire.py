@@ -1,6 +1,9 @@
-"""The wire layer of the emulation: private worlds, shaped cables, TCP endpoints, the guard. Root tests use real packets.
+"""The wire layer of the emulation: private worlds, shaped cables, TCP endpoints, the guard.
 
-Inside a world this file runs itself: `world(run_dir, "scenario")` launches it, the scenario prints one JSON line.
+Root tests use real packets.
+
+Inside a world this file runs itself: `world(run_dir, "scenario")` launches it, the scenario prints
+one JSON line.
 """
 
 import contextlib
@@ -24,7 +27,7 @@ SMALL = {"pods": 2, "tors": 2, "gpus": 2}
 LIMIT = 90.0  # s after which a world that hangs is ended
 
 
-# --- inside a world --------------------------------------------------------------------------------------------------
+# --- inside a world -------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -64,7 +67,8 @@ def transfers(run_dir):
         }
         wire.open({(src, dst): 1 for flows in cases.values() for src, dst, _ in flows})
         wire.warm()
-        assert not wire.in_flight() and not any(count.any() for count in wire.counted(4))  # it leaves no trace
+        # it leaves no trace
+        assert not wire.in_flight() and not any(count.any() for count in wire.counted(4))
         watch = guard.Guard(box, net)
         ratios = {name: transfer(wire, flows) for name, flows in cases.items()}
         watch.sample()
@@ -84,15 +88,25 @@ def transfers(run_dir):
             wire.poll(0.5)
         sent, received = wire.counted(2)
         return {
-            "ratios": ratios, "quiet": quiet, "held": held, "still": still, "size": second,
-            "sent": int(sent[1]), "received": int(received[1]), "queue_drops": queue_drops(),
+            "ratios": ratios,
+            "quiet": quiet,
+            "held": held,
+            "still": still,
+            "size": second,
+            "sent": int(sent[1]),
+            "received": int(received[1]),
+            "queue_drops": queue_drops(),
             "wait": max(s.wait for s in watch.samples) / watch.packet_time,
-        }  # fmt: skip
+        }
 
 
 def queue_drops():
     text = sandbox.run(["tc", "-s", "qdisc", "show"])
-    return sum(int(line.split("dropped ")[1].split(",")[0]) for line in text.splitlines() if "dropped " in line)
+    return sum(
+        int(line.split("dropped ")[1].split(",")[0])
+        for line in text.splitlines()
+        if "dropped " in line
+    )
 
 
 def overload(run_dir):
@@ -137,14 +151,16 @@ def wait(run_dir):
     """A world that says that it is up, where, and then stays."""
     with small_network(run_dir) as (box, net, _):
         links = sorted(os.listdir("/sys/class/net"))
-        print(json.dumps({"links": links, "pids": [box.children[sandbox.DATAPATH].pid]}), flush=True)
+        print(
+            json.dumps({"links": links, "pids": [box.children[sandbox.DATAPATH].pid]}), flush=True
+        )
         time.sleep(LIMIT)
 
 
 SCENARIOS = {f.__name__: f for f in (transfers, overload, dead_switch, no_way, wait)}
 
 
-# --- outside ---------------------------------------------------------------------------------------------------------
+# --- outside --------------------------------------------------------------------------------------
 
 
 def start(run_dir, scenario):
@@ -190,7 +206,9 @@ def moved(tmp_path_factory):
 
 @pytest.mark.root
 def test_flows_take_their_fair_share_of_time(moved):
-    """One second at line rate each; wide bounds, for a shared machine may be late, but never early by much."""
+    """One second at line rate each; wide bounds, for a shared machine may be late, but never early
+    by much.
+    """
     for name, seconds in moved["ratios"].items():
         assert min(seconds) > 0.85 and max(seconds) < 1.6, f"{name}: {seconds}"
 
@@ -231,7 +249,10 @@ def test_two_worlds_live_side_by_side_and_end_by_id_or_with_their_caller(run_dir
     first, second = run_dir / "first", run_dir / "second"
     before = set(os.listdir("/sys/class/net"))
     caller = subprocess.Popen(
-        [sys.executable, __file__, "caller", str(second)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, __file__, "caller", str(second)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     process = start(first, "wait")
     try:
@@ -280,7 +301,7 @@ def caller(run_dir):
 SCENARIOS |= {"calibration": calibration, "caller": caller}
 
 
-# --- without root ----------------------------------------------------------------------------------------------------
+# --- without root ---------------------------------------------------------------------------------
 
 
 def test_not_root_and_missing_programs_say_the_way_out(monkeypatch):
@@ -288,8 +309,12 @@ def test_not_root_and_missing_programs_say_the_way_out(monkeypatch):
     with pytest.raises(RFabricError, match="needs root .*run it with sudo"):
         sandbox.require()
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(sandbox, "which", lambda program: None if program in ("mnexec", "tc") else program)
-    with pytest.raises(RFabricError, match="missing programs: tc, mnexec; .*apt-get install iproute2 mininet"):
+    monkeypatch.setattr(
+        sandbox, "which", lambda program: None if program in ("mnexec", "tc") else program
+    )
+    with pytest.raises(
+        RFabricError, match=("missing programs: tc, mnexec; .*apt-get install iproute2 mininet")
+    ):
         sandbox.require()
     monkeypatch.setattr(sandbox, "which", lambda program: program)
     monkeypatch.setattr(sandbox, "find_spec", lambda module: None)
@@ -318,7 +343,11 @@ def test_clean_forgets_stale_runs_and_spares_a_process_that_took_the_pid(tmp_pat
 def test_clean_by_id_ends_a_living_run(tmp_path):
     with subprocess.Popen(["sleep", "60"]) as process:
         (tmp_path / "mine").mkdir()
-        state = {"run_id": "mine", "pid": process.pid, "pid_start_ticks": sandbox._start_ticks(process.pid)}
+        state = {
+            "run_id": "mine",
+            "pid": process.pid,
+            "pid_start_ticks": sandbox._start_ticks(process.pid),
+        }
         (tmp_path / "mine" / sandbox.STATE_FILE).write_text(json.dumps(state))
         assert sandbox.clean(tmp_path) == [] and process.poll() is None
         assert sandbox.clean(tmp_path, "mine") == ["mine"]
@@ -340,7 +369,9 @@ def test_private_files_never_hide_what_the_run_needs(monkeypatch, tmp_path):
 def test_cables_carry_their_rate_as_payload():
     lines = network.shaping("t1-eth3", 20e6)
     rate = next(int(word[:-3]) for line in lines for word in line.split() if word.endswith("bit"))
-    assert rate * network.PAYLOAD / (network.MTU + network.ETHERNET) == pytest.approx(20e6, rel=1e-6)
+    assert rate * network.PAYLOAD / (network.MTU + network.ETHERNET) == pytest.approx(
+        20e6, rel=1e-6
+    )
     assert all("dev t1-eth3" in line for line in lines)
 
 
@@ -348,9 +379,19 @@ def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     fabric = fat_tree(**SMALL)
     some = network.EmulatedNetwork(None, fabric, 1e-4, pairs=[("h1", "h3"), ("h2", "h3")])
     sends, gets = some.turns
-    assert sends["h1"] == {1 + 5 * 3} and gets["h3"] == {16, 17} and sends["h3"] == {3 + 5, 3 + 10} and not gets["h4"]
+    assert (
+        sends["h1"] == {1 + 5 * 3}
+        and gets["h3"] == {16, 17}
+        and sends["h3"] == {3 + 5, 3 + 10}
+        and not gets["h4"]
+    )
     lines = network.shaping("h3-eth0", 20e6, sends["h3"])
-    assert [line.split("classid 1:")[1].split()[0] for line in lines if "classid" in line] == ["ffff", "1", "9", "e"]
+    assert [line.split("classid 1:")[1].split()[0] for line in lines if "classid" in line] == [
+        "ffff",
+        "1",
+        "9",
+        "e",
+    ]
     assert network.EmulatedNetwork(None, fabric, 1e-4).turns is None
 
 
@@ -395,12 +436,18 @@ def test_idle_samples_say_nothing_about_the_wait():
 def test_each_sign_of_an_overrun_host_is_a_reason(change, lateness, reason):
     load = guard.HostLoad(**(vars(CALM) | change))
     pace = guard.judge(samples(0.5), load, PACKET, *late(lateness), 1e-4)
-    assert not pace.ok and reason in pace.reasons[0] and pace.advice.endswith("or use --bandwidth-scale 7e-05")
+    assert (
+        not pace.ok
+        and reason in pace.reasons[0]
+        and pace.advice.endswith("or use --bandwidth-scale 7e-05")
+    )
 
 
 def test_how_late_a_start_may_be_depends_on_what_its_flow_takes():
     assert guard.judge(samples(0.5), CALM, PACKET, *late(0.2, took=20.0), 1e-4).ok
-    assert not guard.judge(samples(0.5), CALM, PACKET, np.array([0.2, 0.1]), np.array([20.0, 1.0]), 1e-4).ok
+    assert not guard.judge(
+        samples(0.5), CALM, PACKET, np.array([0.2, 0.1]), np.array([20.0, 1.0]), 1e-4
+    ).ok
 
 
 def test_packets_sent_again_are_expected_where_a_rewire_drops():
@@ -409,9 +456,13 @@ def test_packets_sent_again_are_expected_where_a_rewire_drops():
 
 
 def test_the_advice_grows_with_the_overrun():
-    advice = [guard.judge(samples(*[w] * 10), CALM, PACKET, *late(0.0), 1e-4).advice for w in (2.5, 4.0, 40.0)]
+    advice = [
+        guard.judge(samples(*[w] * 10), CALM, PACKET, *late(0.0), 1e-4).advice
+        for w in (2.5, 4.0, 40.0)
+    ]
     assert advice == [
-        f"let nothing else run beside it, or use --bandwidth-scale {x}" for x in ("6e-05", "3.8e-05", "3e-05")
+        (f"let nothing else run beside it, or use --bandwidth-scale {x}")
+        for x in ("6e-05", "3.8e-05", "3e-05")
     ]
 
 

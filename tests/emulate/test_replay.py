@@ -1,4 +1,6 @@
-"""The replay loop on a wire and a controller of our own: order, clock, hold and drain, and what it says when a run breaks."""
+"""The replay loop on a wire and a controller of our own: order, clock, hold and drain, and what it
+says when a run breaks.
+"""
 
 import time
 from dataclasses import dataclass, field
@@ -76,7 +78,9 @@ class FakeControl:
     def plan(self, demand, pairs, now, upcoming, sending, also):
         time.sleep(self.planning)
         policy = parse_policy("demand", self.fabric)
-        found = intend(self.fabric, policy, demand, self.circuits, now, upcoming, Timing(), sending, also=also)
+        found = intend(
+            self.fabric, policy, demand, self.circuits, now, upcoming, Timing(), sending, also=also
+        )
         return self.planned(found.rewire, found.why, found.later, found.wait, found.others)
 
     def plan_circuits(self, circuits, pairs):
@@ -84,7 +88,9 @@ class FakeControl:
 
     def planned(self, rewire, *about):
         self.rewire = rewire
-        return PlannedRewire(len(self.wire.log) + 1, "PREPARED", rewire, about[0], 0.016, *about[1:])
+        return PlannedRewire(
+            len(self.wire.log) + 1, "PREPARED", rewire, about[0], 0.016, *about[1:]
+        )
 
     def commit(self, epoch):
         if self.fail:
@@ -107,7 +113,9 @@ def two_phases(fabric, compute=30.0):
 
 
 def one_then_another(fabric):
-    """After computing a host sends to a second, then to a third, of racks that one circuit at a time joins."""
+    """After computing a host sends to a second, then to a third, of racks that one circuit at a
+    time joins.
+    """
     b = TraceBuilder(fabric.hosts)
     work = b.compute(0, 30.0, phase="training", label="backward")
     first = b.flows([0], [1], 1e9, after=[work], phase="training", label="all-reduce")
@@ -116,10 +124,14 @@ def one_then_another(fabric):
 
 
 def play(fabric, trace, wire, control=None, scale=Scale(1e-6, 1.0), **kind):
-    start = parse_policy("static", fabric).decide(trace.demand(fabric, trace.phase_keys[0]), Circuits(), 0.0)
+    start = parse_policy("static", fabric).decide(
+        trace.demand(fabric, trace.phase_keys[0]), Circuits(), 0.0
+    )
     if control:
         control.circuits = start
-    return Replay(fabric, trace, wire, control, start if fabric.ocses else Circuits(), scale, **kind)
+    return Replay(
+        fabric, trace, wire, control, start if fabric.ocses else Circuits(), scale, **kind
+    )
 
 
 def test_compute_takes_no_wall_time_and_bytes_are_scaled_up_to_a_whole():
@@ -150,7 +162,10 @@ def test_clock_never_goes_back():
 def test_with_nothing_in_flight_planning_and_verifying_take_no_time():
     fabric, wire = rfabric(pods=1, tors=3, gpus=1, electrical=0), FakeWire()
     done = play(
-        fabric, one_then_another(fabric), wire, FakeControl(fabric, Circuits(), wire, verifying=0.4, planning=0.4)
+        fabric,
+        one_then_another(fabric),
+        wire,
+        FakeControl(fabric, Circuits(), wire, verifying=0.4, planning=0.4),
     ).run()
     assert len(done.rewires) == 2  # each planned and verified while nothing is in flight
     assert done.finish[2] < 30.4
@@ -164,9 +179,15 @@ def test_rewires_are_planned_ahead_and_flows_wait_for_their_circuits():
         assert r.requested <= r.programmed <= r.dark_until <= r.usable
     assert done.start[1] >= 30.0 > done.rewires[0].usable  # hidden behind the compute
     parked = next(e for e in wire.log if e[:2] == ("send", 2))
-    assert wire.log.index(parked) > [e[0] for e in wire.log].index("commit", 2)  # its circuit did not exist
+    # its circuit did not exist
+    assert wire.log.index(parked) > [e[0] for e in wire.log].index("commit", 2)
     assert done.start[2] == pytest.approx(done.finish[1], abs=0.02)  # the wait for it counts
-    assert [e[0] for e in wire.log if e[0] in ("commit", "send")] == ["commit", "send", "commit", "send"]
+    assert [e[0] for e in wire.log if e[0] in ("commit", "send")] == [
+        "commit",
+        "send",
+        "commit",
+        "send",
+    ]
     assert len(done.epochs) == 3
 
 
@@ -184,7 +205,9 @@ def test_traffic_in_flight_follows_the_stated_policy(in_flight):
     late = next(r for r in done.rewires if r.phase == "b/0")
     assert 0 < late.exposed <= late.usable - late.requested and late.hidden >= 0
     if in_flight == "hold":
-        assert all(any(e[0] == word and 0 in e[1:] for e in wire.log) for word in ("pause", "resume"))
+        assert all(
+            any(e[0] == word and 0 in e[1:] for e in wire.log) for word in ("pause", "resume")
+        )
         assert done.finish[0] > late.usable
     else:
         assert "resume" not in names
@@ -204,7 +227,8 @@ def test_a_failed_commit_ends_the_run():
 def test_a_stall_is_noticed_and_named(monkeypatch):
     monkeypatch.setattr(module, "STALL", 0.2)
     with pytest.raises(
-        RunError, match="no byte arrived for 0.2 s while 2 flows are in flight .first: row 1, h1 -> h17"
+        RunError,
+        match=("no byte arrived for 0.2 s while 2 flows are in flight .first: row 1, h1 -> h17"),
     ):
         play(fat_tree(), two_phases(fat_tree()), FakeWire(seconds=1e9)).run()
 
@@ -234,7 +258,8 @@ def test_a_sample_stands_for_the_rest_at_the_rate_of_its_slowest_card(latency, p
         first = 5.0 + latency + each
         sample.cards[card].add(9000 * packets, first, 9000, first + (packets - 1) * each)
     assert sample.seconds() == pytest.approx(2.0 * packets)
-    assert sample.seconds(blur=packets + 1) == pytest.approx(1.5 * packets)  # too close to tell one from the other
+    # too close to tell one from the other
+    assert sample.seconds(blur=packets + 1) == pytest.approx(1.5 * packets)
     sample.stood(0.5)  # a rewire: it is not the rate's fault
     assert sample.seconds() == pytest.approx((2.0 * (packets - 1) - 0.5) * packets / (packets - 1))
 

@@ -1,4 +1,6 @@
-"""Cost and power: parts counted by hand, prices with sources, fabrics of equal cost or bandwidth, the price that decides."""
+"""Cost and power: parts counted by hand, prices with sources, fabrics of equal cost or bandwidth,
+the price that decides.
+"""
 
 import csv
 import json
@@ -27,7 +29,14 @@ from rfabric.fabric import (
 )
 from rfabric.fabric.cost import METRES, TABLE, bill, flips, parts, price_table
 from rfabric.fabric.dollars import HOURS_A_YEAR, Gpus, step_cost
-from rfabric.fabric.match import bandwidth, build, equal_cost_fat_tree, matched, settings_of, variants
+from rfabric.fabric.match import (
+    bandwidth,
+    build,
+    equal_cost_fat_tree,
+    matched,
+    settings_of,
+    variants,
+)
 
 COSTS = Path(__file__).parents[3] / "shared/data/costs/component_prices_mixnet.csv"
 G400, G100 = 400e9, 100e9
@@ -40,7 +49,8 @@ def test_parts_of_the_default_rfabric_are_what_its_drawing_shows():
         ("electrical-port", G100, 0): 16 + 16,  # each ToR and x1
         ("ocs-port", G400, 0): 16 * 8 + 4 * 16,  # aggregation and core
         ("transceiver", G400, 100): 2 * 64,  # both ends of host cables
-        ("transceiver", G400, 500): 64,  # the ToR's end of uplinks: their light goes on through OCSes
+        # the ToR's end of uplinks: their light goes on through OCSes
+        ("transceiver", G400, 500): 64,
         ("transceiver", G100, 100): 32,
         ("fibre-metre", 0, 0): 64 * 3 + 64 * 30 + 64 * 100 + 16 * 30,
     }
@@ -52,16 +62,28 @@ def test_a_non_blocking_fat_tree_has_five_switch_ports_a_nic(k):
     found = parts(fat_tree(k=k))
     hosts = k**3 // 4
     assert found["nic", G400, 0] == hosts
-    assert found["electrical-port", G400, 0] == 5 * hosts  # (5/4) k^2 switches of k ports (Al-Fares 2008)
+    # (5/4) k^2 switches of k ports (Al-Fares 2008)
+    assert found["electrical-port", G400, 0] == 5 * hosts
     assert found["transceiver", G400, 100] == 2 * 3 * hosts
     assert not any(part.item == "ocs-port" for part in found)
-    assert parts(fat_tree(pods=4, tors=4, gpus=4))["electrical-port", G400, 0] == 5 * 64  # the pods form alike
+    # the pods form alike
+    assert parts(fat_tree(pods=4, tors=4, gpus=4))["electrical-port", G400, 0] == 5 * 64
 
 
 def test_a_server_on_ocses_has_nics_and_no_switch_port():
     found = parts(topoopt(servers=16, gpus=8, degree=4))
-    assert found["nic", G400, 0] == found["transceiver", G400, 500] == found["patch-panel-port", G400, 0] == 16 * 4
-    assert {part.item for part in found} == {"nic", "transceiver", "patch-panel-port", "fibre-metre"}
+    assert (
+        found["nic", G400, 0]
+        == found["transceiver", G400, 500]
+        == found["patch-panel-port", G400, 0]
+        == 16 * 4
+    )
+    assert {part.item for part in found} == {
+        "nic",
+        "transceiver",
+        "patch-panel-port",
+        "fibre-metre",
+    }
     assert parts(topoopt(optics="ocs"))["ocs-port", G400, 0] == 64
 
 
@@ -69,7 +91,8 @@ def test_a_split_nic_is_one_nic():
     found = parts(opus(servers=4, gpus=8, nic_ports=2))
     assert found["nic", G400, 0] == 32
     assert found["ocs-port", 200e9, 0] == 64
-    assert found["transceiver", G400, 500] == 32 and not found["transceiver", 200e9, 500]  # its ports share one
+    # its ports share one
+    assert found["transceiver", G400, 500] == 32 and not found["transceiver", 200e9, 500]
 
 
 def test_mixnet_counts_both_networks():
@@ -83,8 +106,11 @@ def test_copper_takes_the_place_of_optics_in_the_rack(tmp_path):
     assert copper["copper-cable", G400, 0] == 64
     assert glass["transceiver", G400, 100] - copper["transceiver", G400, 100] == 128
     assert glass["fibre-metre", 0, 0] - copper["fibre-metre", 0, 0] == 64 * METRES["host"]
-    assert parts(rail_optimized(), copper=True)["copper-cable", G400, 0] == 0  # rail switches stand too far off
-    with pytest.raises(RFabricError, match="copper-cable of 400 Gbit/s; the table prices.csv has none: add a row"):
+    # rail switches stand too far off
+    assert parts(rail_optimized(), copper=True)["copper-cable", G400, 0] == 0
+    with pytest.raises(
+        RFabricError, match=("copper-cable of 400 Gbit/s; the table prices.csv has none: add a row")
+    ):
         bill(fat_tree(), copper=True)
     table = tmp_path / "mine.csv"
     table.write_text(TABLE.read_text() + "copper-cable,400,200,0,an offer,passive\n")
@@ -99,12 +125,20 @@ def test_a_cable_that_states_its_delay_states_its_length():
 
 def test_a_transceiver_that_reaches_far_enough_is_bought(tmp_path):
     table = tmp_path / "mine.csv"
-    lines = [line for line in TABLE.read_text().splitlines() if not line.startswith(("#", "transceiver"))]
+    lines = [
+        line for line in TABLE.read_text().splitlines() if not line.startswith(("#", "transceiver"))
+    ]
     rows = [f"{lines[0]},reach_m", *(f"{line}," for line in lines[1:])]
     rows += ["transceiver,400,300,8,near,near,100", "transceiver,400,700,12,far,far,500"]
     table.write_text("\n".join(rows))
-    found = {str(line.part): line.price.usd for line in bill(rfabric(electrical=0), price_table(table)).lines}
-    assert found["transceiver 400 Gbit/s to 100 m"] == 300 and found["transceiver 400 Gbit/s to 500 m"] == 700
+    found = {
+        str(line.part): line.price.usd
+        for line in bill(rfabric(electrical=0), price_table(table)).lines
+    }
+    assert (
+        found["transceiver 400 Gbit/s to 100 m"] == 300
+        and found[("transceiver 400 Gbit/s to 500 m")] == 700
+    )
 
 
 def test_a_bill_is_count_times_price():
@@ -133,17 +167,32 @@ def test_a_figure_without_a_source_is_refused(tmp_path):
 
 
 def pair(rate):
-    nodes = Node("h1", "host", "host"), Node("t1", "eps", "edge", dpid=1), Node("h2", "host", "host")
+    nodes = (
+        Node("h1", "host", "host"),
+        Node("t1", "eps", "edge", dpid=1),
+        Node("h2", "host", "host"),
+    )
     links = Link(Port("h1", 1), Port("t1", 1), rate), Link(Port("h2", 1), Port("t1", 2), rate)
     return Fabric("pair", nodes, links)
 
 
 def test_a_rate_between_those_sold_takes_the_next_higher_one():
-    assert bill(pair(50e9)).usd == bill(pair(G100)).usd < bill(pair(150e9)).usd == bill(pair(200e9)).usd
+    assert (
+        bill(pair(50e9)).usd
+        == bill(pair(G100)).usd
+        < bill(pair(150e9)).usd
+        == bill(pair(200e9)).usd
+    )
 
 
 def test_a_rate_nobody_sells_is_refused():
-    with pytest.raises(RFabricError, match=r"no price for a .* of 2 Tbit/s; the table prices.csv ends at 800 Gbit/s"):
+    with pytest.raises(
+        RFabricError,
+        match=(
+            r"no price for a .* of 2 Tbit/s; the table "
+            r"prices.csv ends at 800 Gbit/s"
+        ),
+    ):
         bill(pair(2e12))
 
 
@@ -196,7 +245,10 @@ def test_bandwidth_of_thinned_fabrics():
     assert bandwidth(fat_tree(oversubscription=2)) == pytest.approx(200e9)
     assert bandwidth(rfabric(planes=2, electrical=0)) == pytest.approx(200e9)
     assert bandwidth(topoopt(degree=2)) == pytest.approx(100e9)
-    assert matched(fat_tree(), topoopt(degree=2), "bandwidth").fabric.spec == "fat-tree,oversubscription=4"
+    assert (
+        matched(fat_tree(), topoopt(degree=2), "bandwidth").fabric.spec
+        == "fat-tree,oversubscription=4"
+    )
 
 
 def test_what_cannot_be_matched_is_refused():
@@ -208,18 +260,25 @@ def test_what_cannot_be_matched_is_refused():
 
 def test_a_switch_that_nobody_sells_has_no_price():
     assert bill(parse_fabric("ideal,gpus=64")).usd > 0
-    with pytest.raises(RFabricError, match="a packet switch of 1,024 ports such as t1 is not sold, the limit is 64"):
+    with pytest.raises(
+        RFabricError,
+        match=("a packet switch of 1,024 ports such as t1 is not sold, the limit is 64"),
+    ):
         bill(parse_fabric("ideal,gpus=1024"))
 
 
 def test_at_the_factor_of_a_flip_both_cost_the_same():
     bills = {"tree": bill(fat_tree(oversubscription=2)), "optical": bill(rfabric())}
     found = flips(bills)
-    assert {flip.prices[0].item for flip in found} == {p.price.item for b in bills.values() for p in b.lines}
+    assert {flip.prices[0].item for flip in found} == {
+        p.price.item for b in bills.values() for p in b.lines
+    }
     for flip in found:
         if flip.factor is None:
             continue
-        table = tuple(replace(p, usd=p.usd * flip.factor) if p in flip.prices else p for p in price_table())
+        table = tuple(
+            replace(p, usd=p.usd * flip.factor) if p in flip.prices else p for p in price_table()
+        )
         tree, optical = bill(fat_tree(oversubscription=2), table).usd, bill(rfabric(), table).usd
         assert tree == pytest.approx(optical)
     assert next(f for f in found if f.prices[0].item == "nic").factor is None  # both have as many
@@ -228,9 +287,13 @@ def test_at_the_factor_of_a_flip_both_cost_the_same():
 
 
 def test_prices_that_do_not_depend_on_the_rate_change_together():
-    found = {str(flip): flip.factor for flip in flips({"mixnet": bill(mixnet()), "opus": bill(opus())})}
+    found = {
+        str(flip): flip.factor for flip in flips({"mixnet": bill(mixnet()), "opus": bill(opus())})
+    }
     both = found["ocs-port 200 Gbit/s or 400 Gbit/s"]
-    assert bill(mixnet()).usd + 32 * 520 * (both - 1) == pytest.approx(bill(opus()).usd + 128 * 520 * (both - 1))
+    assert bill(mixnet()).usd + 32 * 520 * (both - 1) == pytest.approx(
+        bill(opus()).usd + 128 * 520 * (both - 1)
+    )
 
 
 def test_a_step_costs_gpus_network_and_power_and_nothing_twice():
@@ -247,15 +310,26 @@ def test_a_step_costs_gpus_network_and_power_and_nothing_twice():
             "network_power": 0.1 * kwh,
         }
     )
-    rented = step_cost(1800.0, Gpus(20.0, 7e3), network, years=4, usd_per_kwh=0.1)  # the rent pays for power and NICs
+    # the rent pays for power and NICs
+    rented = step_cost(1800.0, Gpus(20.0, 7e3), network, years=4, usd_per_kwh=0.1)
     assert bought.usd - rented.usd == pytest.approx(bought.gpu_power + bought.nics)
     assert rented.usd == pytest.approx(10.0 + rented.network + rented.network_power)
     unknown = step_cost(1800.0, Gpus(20.0), bill(fat_tree(rate="800Gbit/s")))
-    assert unknown.gpu_power is None and unknown.network_power is None and "gpu_power" not in unknown.parts
+    assert (
+        unknown.gpu_power is None
+        and unknown.network_power is None
+        and "gpu_power" not in unknown.parts
+    )
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.sampled_from(sorted(BUILDERS)), st.floats(1e-3, 1e4), st.floats(0.5, 20), st.floats(0.1, 1), st.floats(2, 9))
+@given(
+    st.sampled_from(sorted(BUILDERS)),
+    st.floats(1e-3, 1e4),
+    st.floats(0.5, 20),
+    st.floats(0.1, 1),
+    st.floats(2, 9),
+)
 def test_dollars_grow_with_time_and_shrink_with_use(name, seconds, factor, busy, price):
     network, gpus = bill(BUILDERS[name]()), Gpus(64 * price, 64 * 700.0)
     one, longer = (step_cost(s, gpus, network, busy=busy) for s in (seconds, seconds * factor))
@@ -274,7 +348,10 @@ def test_dollars_grow_with_time_and_shrink_with_use(name, seconds, factor, busy,
         (
             Gpus(0.1, 7e5),
             {},
-            "0.1 USD an hour do not pay for the power and nics that this price of GPUs is said to hold",
+            (
+                "0.1 USD an hour do not pay for the power and nics that this price of GPUs is said "
+                "to hold"
+            ),
         ),
     ],
 )
@@ -287,11 +364,23 @@ def test_dollars_of_nonsense_are_refused(gpus, options, why):
 
 @pytest.mark.parametrize("name", sorted(BUILDERS))
 def test_parts_of_a_printed_step_add_up_on_every_fabric(name, capsys):
-    words = ["cost", "--topo", name, "--step-s", "200", "--gpu-usd-per-hour", "5.28", "--gpu-watts", "700"]
+    words = [
+        "cost",
+        "--topo",
+        name,
+        "--step-s",
+        "200",
+        "--gpu-usd-per-hour",
+        "5.28",
+        "--gpu-watts",
+        "700",
+    ]
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["usd_per_step"] == pytest.approx(sum(found["usd_per_step_parts"].values()))
-    assert found["network_usd"] == pytest.approx(sum(p["count"] * p["unit_usd"] for p in found["parts"]))
+    assert found["network_usd"] == pytest.approx(
+        sum(p["count"] * p["unit_usd"] for p in found["parts"])
+    )
     spread = 4 * HOURS_A_YEAR * 3600 / 200
     parts = found["usd_per_step_parts"]
     assert (parts["nics"] + parts["network"]) * spread == pytest.approx(found["network_usd"])
@@ -307,7 +396,10 @@ def test_parts_of_a_printed_step_add_up_on_every_fabric(name, capsys):
             "item,rate_gbps,usd,watts,usd_source,watts_source\nnic,100,dear,,a,\n",
             "line 2: .* usd 'dear' must be a number",
         ),
-        ("item,rate_gbps,usd,watts,usd_source,watts_source\nnic,100,-1,,a,\n", "usd '-1' must be a number, 0 or more"),
+        (
+            "item,rate_gbps,usd,watts,usd_source,watts_source\nnic,100,-1,,a,\n",
+            "usd '-1' must be a number, 0 or more",
+        ),
     ],
 )
 def test_a_bad_price_table_is_refused(tmp_path, text, why):
@@ -322,11 +414,17 @@ def test_a_missing_price_table_is_named(tmp_path):
 
 
 def test_the_verb_tells_parts_sums_and_sources(capsys):
-    assert main(["cost", "--topo", "fat-tree", "--gpus", "128", "--rate", "400Gbit/s", "--json"]) == 0
+    assert (
+        main(["cost", "--topo", "fat-tree", "--gpus", "128", "--rate", "400Gbit/s", "--json"]) == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert found["gpus"] == 128 and found["network_watts"] > 0
-    assert found["network_usd"] == pytest.approx(sum(p["count"] * p["unit_usd"] for p in found["parts"]))
-    assert all({"part", "count", "unit_usd", "source"} <= set(p) and p["source"] for p in found["parts"])
+    assert found["network_usd"] == pytest.approx(
+        sum(p["count"] * p["unit_usd"] for p in found["parts"])
+    )
+    assert all(
+        {"part", "count", "unit_usd", "source"} <= set(p) and p["source"] for p in found["parts"]
+    )
     counts = {p["part"]: p["count"] for p in found["parts"]}
     assert counts["electrical-port 400 Gbit/s"] == 5 * counts["nic 400 Gbit/s"] == 640
 
@@ -348,7 +446,9 @@ def test_the_verb_compares_and_sweeps(capsys):
     one = json.loads(capsys.readouterr().out)
     assert one["fabrics"] == [{k: v for k, v in one.items() if k != "fabrics"}]
     assert found["fabrics"][0]["usd_per_step"] > 64 * 5.28 / 36
-    assert {"part", "cheaper", "dearer", "flips_at_factor", "flips_at_usd", "unit_usd"} == set(found["sweep"][0])
+    assert {"part", "cheaper", "dearer", "flips_at_factor", "flips_at_usd", "unit_usd"} == set(
+        found["sweep"][0]
+    )
     assert main(words) == 0
     said = capsys.readouterr().out
     assert "Which price flips the order" in said and "rfabric" in said
@@ -358,7 +458,10 @@ def test_the_verb_compares_and_sweeps(capsys):
     ("words", "why"),
     [
         (["--topo", "rfabric", "--sweep"], "give --topo twice"),
-        (["--topo", "rfabric", "--metres", "tower=3"], "write TIER=METRES with one of host, server"),
+        (
+            ["--topo", "rfabric", "--metres", "tower=3"],
+            ("write TIER=METRES with one of host, server"),
+        ),
         (["--topo", "rfabric", "--metres", "edge=-3"], "'edge=-3'"),
         (["--topo", "rfabric", "--copper"], "no price for a copper-cable"),
         (["--topo", "rfabric", "--rate", "3Tbit/s"], "no price for a .* of 3 Tbit/s"),
@@ -372,16 +475,21 @@ def test_the_verb_refuses_what_makes_no_sense(words, why, capsys):
 
 
 def test_a_fabric_without_a_shape_has_no_equal():
-    with pytest.raises(RFabricError, match="without pods, tors, gpus, rate_bps no Fat-Tree can be fitted"):
+    with pytest.raises(
+        RFabricError, match=("without pods, tors, gpus, rate_bps no Fat-Tree can be fitted")
+    ):
         equal_cost_fat_tree(pair(G400))
 
 
 @pytest.mark.skipif(not COSTS.exists(), reason="the published price table is not at hand")
 def test_prices_are_those_of_the_published_calculator():
     columns = {
-        "transceiver_usd": "transceiver", "nic_usd": "nic",
-        "eps_port_usd": "electrical-port", "ocs_port_usd": "ocs-port", "patch_panel_port_usd": "patch-panel-port",
-    }  # fmt: skip
+        "transceiver_usd": "transceiver",
+        "nic_usd": "nic",
+        "eps_port_usd": "electrical-port",
+        "ocs_port_usd": "ocs-port",
+        "patch_panel_port_usd": "patch-panel-port",
+    }
     ours = {(p.item, p.rate): p.usd for p in price_table()}
     fibre = ours.pop(("fibre-metre", 0.0))
     with open(COSTS, newline="") as file:

@@ -6,7 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
-from rfabric.fabric import Fabric, Link, Needs, Node, Port, fat_tree, host_ip, host_mac, parse_fabric, rfabric
+from rfabric.fabric import (
+    Fabric,
+    Link,
+    Needs,
+    Node,
+    Port,
+    fat_tree,
+    host_ip,
+    host_mac,
+    parse_fabric,
+    rfabric,
+)
 from rfabric.fabric.spec import shape_for
 from rfabric.optics import Circuits, light, planes
 from rfabric.optics.templates import mesh
@@ -14,7 +25,9 @@ from rfabric.routing import Routes, unreachable, where_lost  # fmt: skip
 
 
 def lit(fabric):
-    return light(fabric, dict(zip(planes(fabric), mesh(fabric.racks, len(planes(fabric))), strict=True)))
+    return light(
+        fabric, dict(zip(planes(fabric), mesh(fabric.racks, len(planes(fabric))), strict=True))
+    )
 
 
 @pytest.mark.parametrize(
@@ -22,7 +35,8 @@ def lit(fabric):
     [
         (fat_tree(), 64, 36, 192),
         (fat_tree(oversubscription=2), 64, 26, 128),
-        (fat_tree(k=4), 16, 20, 48),  # (5/4) k^2 switches, k^3/4 hosts, 3 k^3/4 cables (Al-Fares 2008)
+        # (5/4) k^2 switches, k^3/4 hosts, 3 k^3/4 cables (Al-Fares 2008)
+        (fat_tree(k=4), 16, 20, 48),
         (fat_tree(k=8), 128, 80, 384),
         (rfabric(), 64, 37, 208),
         (rfabric(electrical=0), 64, 36, 192),
@@ -38,7 +52,9 @@ def test_k_ary_core_switches_have_k_ports():
     assert {len(fabric.ports[n.name]) for n in fabric.switches} == {8}
 
 
-@pytest.mark.parametrize("fabric", [fat_tree(), fat_tree(k=4), rfabric(), rfabric(pods=3, tors=2, gpus=2, planes=3)])
+@pytest.mark.parametrize(
+    "fabric", [fat_tree(), fat_tree(k=4), rfabric(), rfabric(pods=3, tors=2, gpus=2, planes=3)]
+)
 def test_port_numbers_are_dense_and_names_fit_linux(fabric):
     for node in fabric.nodes:
         numbers = [p.number for p in fabric.ports[node.name]]
@@ -53,8 +69,14 @@ def test_json_round_trip_is_exact():
 
 
 def test_addresses_are_distinct_for_65536_hosts():
-    assert host_ip(0) == "10.0.0.1" and host_mac(0) == "00:00:00:00:00:01" and host_ip(255) == "10.0.1.0"
-    assert len({host_ip(i) for i in range(65536)}) == len({host_mac(i) for i in range(65536)}) == 65536
+    assert (
+        host_ip(0) == "10.0.0.1"
+        and host_mac(0) == "00:00:00:00:00:01"
+        and host_ip(255) == "10.0.1.0"
+    )
+    assert (
+        len({host_ip(i) for i in range(65536)}) == len({host_mac(i) for i in range(65536)}) == 65536
+    )
 
 
 @pytest.mark.parametrize("fabric", [fat_tree(), rfabric()])
@@ -75,7 +97,12 @@ def test_dark_rfabric_keeps_only_the_electrical_path():
 def test_fast_circuits_beat_the_thin_electrical_path():
     fabric = rfabric()
     far = light(fabric, {0: [("t1", "t2")], 1: [("t2", "t3")]})
-    assert [hop.out.node for hop in Routes(fabric, far).path("h1", "h9")] == ["h1", "t1", "t2", "t3"]
+    assert [hop.out.node for hop in Routes(fabric, far).path("h1", "h9")] == [
+        "h1",
+        "t1",
+        "t2",
+        "t3",
+    ]
 
 
 @pytest.mark.parametrize("fabric", [fat_tree(), fat_tree(k=4), rfabric()])
@@ -91,7 +118,9 @@ def test_every_packet_arrives_by_the_rules_alone(fabric):
 def test_a_missing_circuit_is_found_by_walking():
     fabric = rfabric(electrical=0)
     routes = Routes(fabric, lit(fabric))
-    assert where_lost(routes.rules([("h1", "h64")]), fabric, Circuits(), "h1", "h64").startswith("dropped at a")
+    assert where_lost(routes.rules([("h1", "h64")]), fabric, Circuits(), "h1", "h64").startswith(
+        "dropped at a"
+    )
 
 
 def test_ecmp_spreads_pairs_over_all_uplinks():
@@ -107,7 +136,9 @@ def test_specs_of_files_names_and_json(tmp_path):
     assert parse_fabric("fat-tree,k=4,rate=100Gbit/s").links[0].rate == 1e11
     (tmp_path / "f.json").write_text(json.dumps(fat_tree(k=4).to_json()))
     assert len(parse_fabric(str(tmp_path / "f.json")).hosts) == 16
-    (tmp_path / "mine.py").write_text("from rfabric.fabric import fat_tree\nfabrics = {'a': fat_tree, 'b': fat_tree}\n")
+    (tmp_path / "mine.py").write_text(
+        "from rfabric.fabric import fat_tree\nfabrics = {'a': fat_tree, 'b': fat_tree}\n"
+    )
     assert parse_fabric(f"{tmp_path}/mine.py:b,k=4").name == "fat-tree"
 
 
@@ -115,7 +146,13 @@ def test_specs_of_files_names_and_json(tmp_path):
     ("spec", "why"),
     [
         ("toruses", "no fabric named 'toruses', .*there are fat-tree, ideal, leaf-spine"),
-        ("rfabric,pod=2", "'pod=2' is not a setting, did you mean pods.; write KEY=VALUE with one of pods, tors"),
+        (
+            "rfabric,pod=2",
+            (
+                "'pod=2' is not a setting, did you mean pods.; write KEY=VALUE with "
+                "one of pods, tors"
+            ),
+        ),
         ("rfabric,pods=0", "pods=0 must be a whole number, 1 or more"),
         ("rfabric,pods=2.5", "pods=2.5 must be a whole number"),
         ("rfabric,delay=10m", "delay: unknown unit 'm' in '10m'"),
@@ -136,7 +173,11 @@ def test_bad_specs_say_what_and_the_way_out(spec, why):
 
 
 def test_two_cables_in_one_port_are_refused():
-    nodes = [Node("t1", "eps", "edge", dpid=1), Node("h1", "host", "host"), Node("h2", "host", "host")]
+    nodes = [
+        Node("t1", "eps", "edge", dpid=1),
+        Node("h1", "host", "host"),
+        Node("h2", "host", "host"),
+    ]
     links = [Link(Port("h1", 1), Port("t1", 1), 1e9), Link(Port("h2", 1), Port("t1", 1), 1e9)]
     with pytest.raises(RFabricError, match="port t1:1 holds two cables"):
         Fabric("broken", nodes, links)
@@ -172,7 +213,8 @@ def test_a_spec_without_a_size_makes_room_for_the_traffic(hosts, shape):
 def test_every_size_fits_its_shape(hosts):
     shape = shape_for(hosts)
     assert shape["pods"] * shape["tors"] * shape["gpus"] >= hosts
-    assert shape["gpus"] <= 32 and shape["tors"] <= 32 and shape["pods"] <= 64  # of a Fat-Tree of 64-port switches
+    # of a Fat-Tree of 64-port switches
+    assert shape["gpus"] <= 32 and shape["tors"] <= 32 and shape["pods"] <= 64
 
 
 @pytest.mark.parametrize(
@@ -209,7 +251,11 @@ def test_a_setting_given_twice_or_against_k_is_refused():
 def test_what_a_spec_leaves_open_is_as_the_job_needs_it(name):
     needs = Needs(60, 6, 1e11)
     made = needs.fabric(name)
-    assert made.parameters["gpus"] == 6 and len(made.hosts) >= 60 and made.parameters["rate_bps"] == 1e11
+    assert (
+        made.parameters["gpus"] == 6
+        and len(made.hosts) >= 60
+        and made.parameters["rate_bps"] == 1e11
+    )
     assert needs.fabric(f"{name},rate=200Gbit/s").parameters["rate_bps"] == 2e11
     assert needs.fabric(f"{name},servers=8,gpus=8").parameters["gpus"] == 8
     assert Needs().fabric(name).to_json() == parse_fabric(name).to_json()
@@ -217,8 +263,8 @@ def test_what_a_spec_leaves_open_is_as_the_job_needs_it(name):
 
 def test_a_file_with_a_rate_of_its_own_keeps_it(tmp_path):
     (tmp_path / "slow.py").write_text(
-        "from rfabric.fabric import ideal\ndef slow(gpus=8, rate='25Gbit/s'):\n    return ideal(gpus, rate)\n"
-        "fabrics = {'slow': slow}\n"
+        "from rfabric.fabric import ideal\ndef slow(gpus=8, rate='25Gbit/s'):\n    return "
+        "ideal(gpus, rate)\nfabrics = {'slow': slow}\n"
     )
     assert Needs(8, 8, 1e11).fabric(str(tmp_path / "slow.py")).links[0].rate == 25e9
 

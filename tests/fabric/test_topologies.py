@@ -1,4 +1,6 @@
-"""Every fabric of `topologies/`: what it is made of, that it joins everyone, what it refuses, and networks read from files."""
+"""Every fabric of `topologies/`: what it is made of, that it joins everyone, what it refuses, and
+networks read from files.
+"""
 
 import ast
 import random
@@ -20,7 +22,16 @@ from rfabric.fabric.builders.parts import core_switches, tiers_of
 from rfabric.fabric.cost import bill
 from rfabric.fabric.shipped import load_topology
 from rfabric.fabric.spec import size_keys, with_setting
-from rfabric.optics import Circuits, Demand, joined, light, optical_paths, parse_policy, planes, regions
+from rfabric.optics import (
+    Circuits,
+    Demand,
+    joined,
+    light,
+    optical_paths,
+    parse_policy,
+    planes,
+    regions,
+)
 from rfabric.optics.cores import cores_of
 from rfabric.routing import Routes, routes_of, unreachable, where_lost
 from rfabric.simulate.world import simulate
@@ -35,16 +46,27 @@ SETTINGS = {  # small fabrics of every kind; None of the draws is impossible
     "leaf-spine": {"tors": SMALL, "gpus": st.integers(2, 6)},
     "rail-optimized": {"pods": SMALL, "servers": st.integers(2, 5), "gpus": SMALL},
     "rfabric": {
-        "pods": SMALL, "tors": SMALL, "gpus": st.integers(2, 4), "planes": st.integers(1, 4),
+        "pods": SMALL,
+        "tors": SMALL,
+        "gpus": st.integers(2, 4),
+        "planes": st.integers(1, 4),
         "electrical": st.sampled_from([1e11, 25e9]),
     },
     "topoopt": {"servers": st.integers(2, 9), "gpus": SMALL, "degree": st.integers(2, 5)},
-    "mixnet": {"servers": st.sampled_from([2, 4, 6, 8]), "gpus": st.integers(2, 4), "region": st.sampled_from([1, 2])},
+    "mixnet": {
+        "servers": st.sampled_from([2, 4, 6, 8]),
+        "gpus": st.integers(2, 4),
+        "region": st.sampled_from([1, 2]),
+    },
     "opus": {"servers": st.integers(2, 9), "gpus": SMALL, "nic_ports": st.integers(2, 3)},
     "rotor": {"tors": st.integers(2, 9), "gpus": st.integers(2, 4)},
-    "two-clusters": {"training": st.integers(1, 20), "generation": st.integers(1, 20), "gpus": st.integers(1, 4)},
+    "two-clusters": {
+        "training": st.integers(1, 20),
+        "generation": st.integers(1, 20),
+        "gpus": st.integers(1, 4),
+    },
     "ideal": {"gpus": st.integers(2, 40)},
-}  # fmt: skip
+}
 A_FABRIC = st.sampled_from(sorted(SETTINGS)).flatmap(
     lambda name: st.fixed_dictionaries(SETTINGS[name]).map(lambda values: BUILDERS[name](**values))
 )
@@ -53,14 +75,16 @@ A_FABRIC = st.sampled_from(sorted(SETTINGS)).flatmap(
 def lit(fabric):
     """A mesh of the racks, as every run begins."""
     idle = Demand(fabric.racks, np.zeros((len(fabric.racks),) * 2))
-    return parse_policy("static", fabric).decide(idle, Circuits(), 0.0) if fabric.ocses else Circuits()
+    return (
+        parse_policy("static", fabric).decide(idle, Circuits(), 0.0) if fabric.ocses else Circuits()
+    )
 
 
 def switches(fabric):
     return Counter(f"{n.kind} {n.tier}" for n in fabric.switches)
 
 
-# --- what they are made of ------------------------------------------------------------------------------------------
+# --- what they are made of ------------------------------------------------------------------------
 
 
 def test_every_fabric_has_a_file_and_every_file_a_drawing():
@@ -68,25 +92,43 @@ def test_every_fabric_has_a_file_and_every_file_a_drawing():
     for file in sorted((ROOT / "topologies").glob("*.py")):
         text, table = ast.get_docstring(ast.parse(file.read_text())), load_topology(file)
         for name in table:
-            assert f"--topo {name}" in text and f"mn --custom topologies/{file.name} --topo {name}" in text
+            assert (
+                f"--topo {name}" in text
+                and f"mn --custom topologies/{file.name} --topo {name}" in text
+            )
             assert "h1" in text and "defaults:" in text
 
 
 @pytest.mark.parametrize("name", fabric_names())
 def test_the_drawing_counts_right(name):
-    """Every `N hosts`, `N switches`, `N cables`, ... of a docstring is what the default fabric has."""
+    """Every `N hosts`, `N switches`, `N cables`, ...
+
+    of a docstring is what the default fabric has.
+    """
     file = ROOT / "topologies" / f"{name.replace('-', '_')}.py"
     fabric = load_topology(file)[name]()
     tiers = Counter(n.tier for n in fabric.switches)
     kinds = Counter(n.kind for n in fabric.switches)
     real = {
-        "hosts": len(fabric.hosts), "switches": len(fabric.switches), "cables": len(fabric.links), "OCSes": kinds["ocs"],
-        "panels": kinds["ocs"], "rotors": kinds["ocs"], "servers": tiers["server"], "ToRs": tiers["edge"],
-        "leaves": sum(n.name[0] in "tl" for n in fabric.switches), "spines": tiers["core"], "rail switches": tiers["edge"],
-    }  # fmt: skip
+        "hosts": len(fabric.hosts),
+        "switches": len(fabric.switches),
+        "cables": len(fabric.links),
+        "OCSes": kinds["ocs"],
+        "panels": kinds["ocs"],
+        "rotors": kinds["ocs"],
+        "servers": tiers["server"],
+        "ToRs": tiers["edge"],
+        "leaves": sum(n.name[0] in "tl" for n in fabric.switches),
+        "spines": tiers["core"],
+        "rail switches": tiers["edge"],
+    }
     text = ast.get_docstring(ast.parse(file.read_text())).partition("rfabric simulate")[0]
     counted = re.findall(
-        r"(\d+) (hosts|switches|cables|OCSes|panels|rotors|servers|ToRs|leaves|spines|rail switches)\b", text
+        (
+            r"(\d+) (hosts|switches|cables|OCSes|panels|rotors|servers|ToRs|leaves|spines|rail "
+            r"switches)\b"
+        ),
+        text,
     )
     assert {"hosts", "cables"} <= {what for _, what in counted}
     for number, what in counted:
@@ -96,7 +138,9 @@ def test_the_drawing_counts_right(name):
 def test_a_leaf_meets_every_spine_once():
     fabric = BUILDERS["leaf-spine"](tors=6, gpus=4, oversubscription=2)
     assert switches(fabric) == {"eps edge": 6, "eps core": 2}
-    ends = Counter((link.a.node, link.b.node) for link in fabric.links if link.b.node.startswith("c"))
+    ends = Counter(
+        (link.a.node, link.b.node) for link in fabric.links if link.b.node.startswith("c")
+    )
     assert set(ends.values()) == {1} and len(ends) == 12
 
 
@@ -124,34 +168,50 @@ def test_servers_take_the_place_of_tors_where_ocses_are_cabled_to_them():
 
 def test_an_opus_nic_is_split_and_a_mixnet_circuit_waits_for_the_nic():
     opus = BUILDERS["opus"](nic_ports=2, delay="10ms", reinit="2s")
-    assert {link.rate for link in opus.links} == {1.6e12, RATE / 2} and opus.reconfig_delay == pytest.approx(2.01)
+    assert {link.rate for link in opus.links} == {
+        1.6e12,
+        RATE / 2,
+    } and opus.reconfig_delay == pytest.approx(2.01)
     assert BUILDERS["mixnet"](reinit=0).reconfig_delay == pytest.approx(0.025)
-    assert BUILDERS["topoopt"]().reconfig_delay == 120 and BUILDERS["topoopt"](optics="ocs").reconfig_delay == 0.01
+    assert (
+        BUILDERS["topoopt"]().reconfig_delay == 120
+        and BUILDERS["topoopt"](optics="ocs").reconfig_delay == 0.01
+    )
     assert BUILDERS["topoopt"](delay="30s").reconfig_delay == 30
 
 
 def test_two_clusters_of_different_size_and_speed_share_one_slow_cable():
-    fabric = BUILDERS["two-clusters"](training=8, generation=20, gpus=4, generation_oversubscription=2, join="20Gbit/s")
+    fabric = BUILDERS["two-clusters"](
+        training=8, generation=20, gpus=4, generation_oversubscription=2, join="20Gbit/s"
+    )
     assert [fabric.node[h].pod for h in fabric.hosts] == [0] * 8 + [1] * 20
     assert {fabric.rate(fabric.ports[h][0]) for h in fabric.hosts[:8]} == {RATE}
     assert {fabric.rate(fabric.ports[h][0]) for h in fabric.hosts[8:]} == {2e11}
     assert Counter(n.pod for n in fabric.nodes if n.tier == "aggregation") == {0: 4, 1: 2}
     crossing = [hop for hop in Routes(fabric).path("h1", "h28") if hop.rate == 2e10]
-    assert len(crossing) == 1 and fabric.links[crossing[0].links[0] // 2].delay == pytest.approx(50e-6)
+    assert len(crossing) == 1 and fabric.links[crossing[0].links[0] // 2].delay == pytest.approx(
+        50e-6
+    )
 
 
-# --- invariants of all ----------------------------------------------------------------------------------------------
+# --- invariants of all ----------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
 @given(A_FABRIC)
 def test_any_fabric_is_well_made_and_joins_all_its_hosts(fabric):
-    assert len({n.name for n in fabric.nodes}) == len(fabric.nodes) and all(len(n.name) <= 8 for n in fabric.nodes)
+    assert len({n.name for n in fabric.nodes}) == len(fabric.nodes) and all(
+        len(n.name) <= 8 for n in fabric.nodes
+    )
     for node in fabric.nodes:
-        assert [p.number for p in fabric.ports[node.name]] == list(range(1, len(fabric.ports[node.name]) + 1))
+        assert [p.number for p in fabric.ports[node.name]] == list(
+            range(1, len(fabric.ports[node.name]) + 1)
+        )
     assert Fabric.from_json(fabric.to_json()) == fabric
     circuits = lit(fabric).check(fabric)
-    assert not unreachable(routes_of(fabric, circuits), list(product(fabric.hosts[:3], fabric.hosts)))
+    assert not unreachable(
+        routes_of(fabric, circuits), list(product(fabric.hosts[:3], fabric.hosts))
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -190,7 +250,9 @@ def test_a_small_trace_arrives_on_every_fabric_and_no_nic_beats_its_rate(name):
     fabric = BUILDERS[name]()
     b = TraceBuilder(fabric.hosts)
     n = len(fabric.hosts)
-    first = b.flows(range(n), [(i + n // 2) % n for i in range(n)], 1e8, phase="training", label="shift")
+    first = b.flows(
+        range(n), [(i + n // 2) % n for i in range(n)], 1e8, phase="training", label="shift"
+    )
     b.flows([0] * 4, [9, 18, 27, 36], 1e8, after=first, phase="weight_sync", label="fan-out")
     result = simulate(fabric, b.build(), "static")
     assert np.isfinite(result.finish).all() and (result.received == result.sent).all()
@@ -203,32 +265,53 @@ def test_nothing_beats_the_ideal_switch():
     chance = random.Random(7)
     for _ in range(3):
         to = chance.sample(range(64), 64)
-        b.flows(range(64), [j if j != i else (j + 1) % 64 for i, j in enumerate(to)], 1e8, label="shuffle")
+        b.flows(
+            range(64),
+            [j if j != i else (j + 1) % 64 for i, j in enumerate(to)],
+            1e8,
+            label="shuffle",
+        )
     trace = b.build()
     bound = simulate(BUILDERS["ideal"](), trace).step_seconds
     for name in ("fat-tree", "leaf-spine", "rail-optimized", "rfabric", "rotor", "two-clusters"):
         assert simulate(BUILDERS[name](), trace, "static").step_seconds >= bound * (1 - 1e-9)
 
 
-# --- optical radix --------------------------------------------------------------------------------------------------
+# --- optical radix --------------------------------------------------------------------------------
 
 
 def test_a_plane_too_wide_for_one_core_ocs_gets_several():
     fabric = BUILDERS["rfabric"](pods=8, tors=8, gpus=2, planes=2, ocs_ports=32)
     cores = [n for n in fabric.ocses if n.tier == "core"]
     assert len(cores) == 2 * 2 and all(len(fabric.ports[n.name]) == 32 for n in cores)
-    assert len([n for n in BUILDERS["rfabric"](pods=8, tors=8, gpus=2, planes=2).ocses if n.tier == "core"]) == 2
+    assert (
+        len(
+            [
+                n
+                for n in BUILDERS["rfabric"](pods=8, tors=8, gpus=2, planes=2).ocses
+                if n.tier == "core"
+            ]
+        )
+        == 2
+    )
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.sampled_from([(4, 4, 8), (8, 8, 32), (6, 12, 24), (5, 8, 20)]), st.randoms(use_true_random=False))
+@given(
+    st.sampled_from([(4, 4, 8), (8, 8, 32), (6, 12, 24), (5, 8, 20)]),
+    st.randoms(use_true_random=False),
+)
 def test_any_matching_crosses_several_core_ocses(size, chance):
     pods, tors, ports = size
-    fabric = BUILDERS["rfabric"](pods=pods, tors=tors, gpus=1, planes=1, electrical=0, ocs_ports=ports)
+    fabric = BUILDERS["rfabric"](
+        pods=pods, tors=tors, gpus=1, planes=1, electrical=0, ocs_ports=ports
+    )
     assert all(len(fabric.ports[n.name]) <= ports for n in fabric.ocses)
     pairs = some_matching(regions(fabric)[0], chance)
     circuits = light(fabric, {0: pairs}).check(fabric)
-    assert {frozenset((p.out.node, p.into.node)) for p in optical_paths(fabric, circuits)} == set(map(frozenset, pairs))
+    assert {frozenset((p.out.node, p.into.node)) for p in optical_paths(fabric, circuits)} == set(
+        map(frozenset, pairs)
+    )
 
 
 def test_servers_beyond_the_radix_get_a_second_stage():
@@ -258,7 +341,9 @@ def test_core_switches_are_few_equal_and_within_the_radix(pods, tors, ports):
     cores = core_switches(pods, tors, ports)
     if not cores:
         return
-    assert pods * tors // cores <= ports and not tors % cores and (cores == 1 or not tors // cores % 2)
+    assert (
+        pods * tors // cores <= ports and not tors % cores and (cores == 1 or not tors // cores % 2)
+    )
     assert cores == 1 or pods * tors > ports
 
 
@@ -269,7 +354,7 @@ def test_light_between_regions_is_refused():
         light(fabric, {0: [("s1", "s5")]})
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -277,41 +362,92 @@ def test_light_between_regions_is_refused():
     [
         ("fat-tree,gpus=6,oversubscription=4", "gives 1.5 uplinks; .* the nearest that works is 3"),
         ("fat-tree,k=5", "the nearest that works is k=4"),
-        ("fat-tree,gpus=40", "a ToR would need 80 ports, the limit is 64; use fewer GPUs a ToR, or radix=80"),
-        ("fat-tree,tors=40", "the limit is 64 pods of 32; the nearest that works is tors=32, or radix=80"),
-        ("fat-tree,pods=65,tors=2", "do not join 65 pods of tors=2.*use at most pods=64, or radix=65"),
+        (
+            "fat-tree,gpus=40",
+            ("a ToR would need 80 ports, the limit is 64; use fewer GPUs a ToR, or radix=80"),
+        ),
+        (
+            "fat-tree,tors=40",
+            ("the limit is 64 pods of 32; the nearest that works is tors=32, or radix=80"),
+        ),
+        (
+            "fat-tree,pods=65,tors=2",
+            ("do not join 65 pods of tors=2.*use at most pods=64, or radix=65"),
+        ),
         ("fat-tree,k=66", "a ToR would need 66 ports, the limit is 64"),
         ("fat-tree,gpus=32,rate=800Gbit/s", "a ToR would need 64 ports, the limit is 32"),
         ("fat-tree,radix=3", "radix=3 must be a whole number, 4 or more"),
         (
             "leaf-spine,tors=97",
-            "two tiers end at 64, three at 2048; the nearest that works is tors=96, or take a larger",
+            (
+                "two tiers end at 64, three at 2048; the nearest that works is tors=96, or take a "
+                "larger"
+            ),
         ),
-        ("leaf-spine,tors=80,radix=8", "do not join 80 leaves evenly: two tiers end at 8, three at 32; .* tors=32,"),
+        (
+            "leaf-spine,tors=80,radix=8",
+            ("do not join 80 leaves evenly: two tiers end at 8, three at 32; .* tors=32,"),
+        ),
         ("leaf-spine,tors=0", "tors=0 must be a whole number, 1 or more"),
         ("rail-optimized,servers=6,oversubscription=4", "6 servers a pod gives 1.5 uplinks"),
-        ("rail-optimized,servers=33", "a rail switch would need 66 ports, the limit is 64; use fewer servers a pod"),
-        ("rail-optimized,pods=67", "do not join 536 leaves evenly: .*; the nearest that works is pods=66,"),
-        ("rfabric,gpus=32", "a ToR would need 65 ports, the limit is 64; use fewer GPUs a ToR or planes, or radix=65"),
+        (
+            "rail-optimized,servers=33",
+            ("a rail switch would need 66 ports, the limit is 64; use fewer servers a pod"),
+        ),
+        (
+            "rail-optimized,pods=67",
+            ("do not join 536 leaves evenly: .*; the nearest that works is pods=66,"),
+        ),
+        (
+            "rfabric,gpus=32",
+            (
+                "a ToR would need 65 ports, the limit is 64; use fewer GPUs a ToR "
+                "or planes, or radix=65"
+            ),
+        ),
         ("rfabric,ocs=lamp", "ocs='lamp' is not known; there are mems, calient, palomar, piezo"),
-        ("rfabric,ocs=liquid-crystal", "no published delay of ocs=liquid-crystal .Coherent. was found; say delay="),
-        ("mixnet,servers=388", "do not join 97 leaves evenly: .*; the nearest that works is servers=384,"),
+        (
+            "rfabric,ocs=liquid-crystal",
+            ("no published delay of ocs=liquid-crystal .Coherent. was found; say delay="),
+        ),
+        (
+            "mixnet,servers=388",
+            ("do not join 97 leaves evenly: .*; the nearest that works is servers=384,"),
+        ),
         ("mixnet,servers=4,tiers=3", "one region has nothing above its leaf; use tiers=2"),
-        ("mixnet,servers=384,tiers=2", "end at 64 regions of 4 servers, there are 96; use tiers=3 or radix=96"),
+        (
+            "mixnet,servers=384,tiers=2",
+            ("end at 64 regions of 4 servers, there are 96; use tiers=3 or radix=96"),
+        ),
         ("mixnet,tiers=4", "tiers=4 is not 2 or 3"),
         ("two-clusters,training=776", "do not join 97 leaves evenly: two tiers end at 63"),
         ("rfabric,tors=200", "do not join 4 pods of tors=200; the nearest that works is tors=160"),
         ("rfabric,pods=40,tors=9", "the nearest that works is tors=8"),
         ("rfabric,pods=400,tors=2", "use at most pods=160"),
         ("topoopt,servers=1", "servers=1 must be a whole number, 2 or more"),
-        ("topoopt,servers=17,ocs_ports=16", "do not join servers=17 evenly; the nearest that works is servers=16"),
+        (
+            "topoopt,servers=17,ocs_ports=16",
+            ("do not join servers=17 evenly; the nearest that works is servers=16"),
+        ),
         ("topoopt,optics=glass", "optics='glass' is not one of patch-panel, ocs"),
-        ("mixnet,servers=9", "servers=9 do not fill regions of 4; the nearest that works is servers=8"),
-        ("mixnet,optical=8", "optical=8 leaves no NIC for the packet switches; use optical=7 at most"),
+        (
+            "mixnet,servers=9",
+            ("servers=9 do not fill regions of 4; the nearest that works is servers=8"),
+        ),
+        (
+            "mixnet,optical=8",
+            ("optical=8 leaves no NIC for the packet switches; use optical=7 at most"),
+        ),
         ("mixnet,region=16,servers=16,ocs_ports=8", "the nearest that works is region=8"),
         ("opus,nic_ports=0", "nic_ports=0 must be a whole number, 1 or more"),
         ("opus,reinit=1y", "reinit: unknown unit 'y'"),
-        ("rotor,tors=600", "600 ToRs are more than a rotor switch has ports, 512; the nearest that works is tors=512"),
+        (
+            "rotor,tors=600",
+            (
+                "600 ToRs are more than a rotor switch has ports, 512; the nearest "
+                "that works is tors=512"
+            ),
+        ),
         ("two-clusters,training=0", "training=0 must be a whole number, 1 or more"),
         ("two-clusters,generation_oversubscription=3", "8 GPUs a leaf gives 2.66667 uplinks"),
         ("ideal,gpus=1", "gpus=1 must be a whole number, 2 or more"),
@@ -329,7 +465,7 @@ def test_the_nearest_that_works_works(spec):
     assert parse_fabric(spec).hosts
 
 
-# --- sizes ----------------------------------------------------------------------------------------------------------
+# --- sizes ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", sorted(BUILDERS))
@@ -363,16 +499,22 @@ def test_a_room_holds_what_was_asked_for_and_little_more(name, hosts):
         assert tiers_of(room["servers"], 320) is not None
 
 
-# --- radix of packet switches ---------------------------------------------------------------------------------------
+# --- radix of packet switches ---------------------------------------------------------------------
 
 
 def boxes(fabric):
     """Ports in use of every packet switch one buys, by name; a server is none."""
-    return {n.name: len(fabric.ports[n.name]) for n in fabric.switches if n.kind == "eps" and n.tier != "server"}
+    return {
+        n.name: len(fabric.ports[n.name])
+        for n in fabric.switches
+        if n.kind == "eps" and n.tier != "server"
+    }
 
 
 def full_above_racks(fabric):
-    """Whether every packet switch above the racks, but those on top and the borders, has as much up as down."""
+    """Whether every packet switch above the racks, but those on top and the borders, has as much up
+    as down.
+    """
     height = {"edge": 0, "aggregation": 1, "core": 2}
     for node in fabric.switches:
         if node.tier != "aggregation" or node.kind != "eps" or node.name[0] == "l":
@@ -406,11 +548,14 @@ def test_65536_gpus_keep_to_the_ports_too(name):
 def test_any_radix_is_kept(name, hosts, radix):
     try:
         fabric = parse_fabric(f"{name},radix={radix}", hosts, least=1)
-    except RFabricError as error:  # only where switches so small cannot hold so many, or a region's leaf
+    # only where switches so small cannot hold so many, or a region's leaf
+    except RFabricError as error:
         assert re.search("larger radix|, or radix=", str(error))
         return
     assert len(fabric.hosts) >= hosts and max(boxes(fabric).values()) <= radix
-    assert not unreachable(routes_of(fabric, lit(fabric)), [(fabric.hosts[0], h) for h in fabric.hosts[1:]])
+    assert not unreachable(
+        routes_of(fabric, lit(fabric)), [(fabric.hosts[0], h) for h in fabric.hosts[1:]]
+    )
 
 
 @pytest.mark.parametrize(
@@ -425,8 +570,15 @@ def test_the_core_of_three_tiers_carries_all_that_leaves_the_nics(spec):
 
     def rate(tier, peers):
         """bit/s between the switches of a tier and what stands in `peers`."""
-        ends = [p for n in fabric.switches if n.tier == tier and n.kind == "eps" for p in fabric.ports[n.name]]
-        return sum(fabric.rate(p) for p in ends if fabric.node[fabric.peer[p][1].node].tier in peers)
+        ends = [
+            p
+            for n in fabric.switches
+            if n.tier == tier and n.kind == "eps"
+            for p in fabric.ports[n.name]
+        ]
+        return sum(
+            fabric.rate(p) for p in ends if fabric.node[fabric.peer[p][1].node].tier in peers
+        )
 
     nics = rate("edge", ("host",)) or rate("aggregation", ("server",))
     assert rate("core", ("aggregation",)) == nics > 0
@@ -434,7 +586,8 @@ def test_the_core_of_three_tiers_carries_all_that_leaves_the_nics(spec):
 
 
 def test_rails_of_one_number_meet_below_the_core():
-    fabric = BUILDERS["rail-optimized"](pods=4, servers=2, gpus=8, radix=8)  # 32 rail switches: 8 groups of 4
+    # 32 rail switches: 8 groups of 4
+    fabric = BUILDERS["rail-optimized"](pods=4, servers=2, gpus=8, radix=8)
     routes = Routes(fabric)
     assert len(routes.path("h1", f"h{3 * 16 + 1}")) == 4  # rail 1, the farthest pod
     assert len(routes.path("h1", f"h{3 * 16 + 2}")) == 6  # rail 2: over the core
@@ -448,10 +601,14 @@ def test_more_tors_than_ports_get_a_tree_that_is_always_on():
     assert max(thin.values()) <= 8 and len(thin) > 10
     routes = Routes(fabric)  # all circuits dark
     assert not unreachable(routes, [("h1", h) for h in fabric.hosts[1:]])
-    assert [n.name for n in BUILDERS["rfabric"](pods=4, tors=16, gpus=1).switches if n.tier == "electrical"] == ["x1"]
+    assert [
+        n.name
+        for n in BUILDERS["rfabric"](pods=4, tors=16, gpus=1).switches
+        if n.tier == "electrical"
+    ] == ["x1"]
 
 
-# --- OCSes by name --------------------------------------------------------------------------------------------------
+# --- OCSes by name --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["rfabric", "rotor", "topoopt", "mixnet", "opus"])
@@ -470,7 +627,9 @@ def test_an_ocs_by_name_brings_its_ports_and_its_delay(name):
 def test_every_figure_of_an_ocs_has_a_source():
     for row in CROSSBARS.values():
         assert row.ports_source and row.item in ("ocs", "patch-panel")
-        assert (row.delay is None) == (not row.delay_source) and (row.loss_db is None) == (not row.loss_source)
+        assert (row.delay is None) == (not row.delay_source) and (row.loss_db is None) == (
+            not row.loss_source
+        )
 
 
 def test_a_smaller_ocs_makes_more_of_them():
@@ -484,17 +643,24 @@ def test_a_size_that_is_said_is_taken_and_what_else_is_said_bounds_the_room():
     assert len(parse_fabric("leaf-spine,radix=128", 4096).hosts) == 4096
     assert parse_fabric("mixnet,region=3", 100).parameters["servers"] == 15
     assert parse_fabric("mixnet,region=1", 16, least=1).parameters["region"] == 1
-    assert not [n for n in parse_fabric("leaf-spine,radix=128", 4096).switches if n.tier == "aggregation"]
+    assert not [
+        n for n in parse_fabric("leaf-spine,radix=128", 4096).switches if n.tier == "aggregation"
+    ]
     with pytest.raises(
-        RFabricError, match="16,384 GPUs: three tiers of switches of 32 ports end at 8,192; take a larger"
+        RFabricError,
+        match=("16,384 GPUs: three tiers of switches of 32 ports end at 8,192; take a larger"),
     ):
         parse_fabric("fat-tree,rate=800Gbit/s", 16384)
-    with pytest.raises(RFabricError, match="OCSes of 8 ports do not join 16,384 GPUs; take a larger ocs_ports"):
+    with pytest.raises(
+        RFabricError, match=("OCSes of 8 ports do not join 16,384 GPUs; take a larger ocs_ports")
+    ):
         parse_fabric("opus,ocs_ports=8", 16384)
 
 
 def test_what_a_spec_leaves_open_can_be_filled_in():
-    assert size_keys("topoopt") == ("servers", "gpus") and size_keys("ideal,rate=1Gbit/s") == ("gpus",)
+    assert size_keys("topoopt") == ("servers", "gpus") and size_keys("ideal,rate=1Gbit/s") == (
+        "gpus",
+    )
     assert with_setting("rfabric,pods=2", "rate", "100G") == "rfabric,pods=2,rate=100G"
     assert with_setting("rfabric,rate=200G", "rate", "100G") == "rfabric,rate=200G"
     assert with_setting("mine.json", "rate", "100G") == "mine.json"
@@ -503,16 +669,24 @@ def test_what_a_spec_leaves_open_can_be_filled_in():
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("import nosuch", "mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; mend the file"),
+        (
+            "import nosuch",
+            ("mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; mend the file"),
+        ),
         ("\ndef (", "mine.py, line 2: SyntaxError"),
         ("raise SystemExit(3)", "mine.py, line 1: SystemExit: 3"),
         ("fabrics = {'mine': 3}", "offers no fabrics = {name: builder}"),
-        ("def mine():\n    return 1 / 0\nfabrics = {'mine': mine}", "mine.py, line 2: ZeroDivisionError"),
+        (
+            "def mine():\n    return 1 / 0\nfabrics = {'mine': mine}",
+            ("mine.py, line 2: ZeroDivisionError"),
+        ),
         ("def mine():\n    return 3\nfabrics = {'mine': mine}", "mine returned 3, no Fabric"),
     ],
 )
 @pytest.mark.parametrize("verb", ["topo", "check"])
-def test_a_topology_file_that_breaks_is_told_by_its_line(tmp_path, monkeypatch, capsys, text, why, verb):
+def test_a_topology_file_that_breaks_is_told_by_its_line(
+    tmp_path, monkeypatch, capsys, text, why, verb
+):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(text + "\n")
     assert main([verb, "mine.py"]) == 2
@@ -522,7 +696,11 @@ def test_a_topology_file_that_breaks_is_told_by_its_line(tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize(
     ("spec", "hint"),
-    [("fat-tre,k=4", "did you mean fat-tree?"), ("fat-tree,pod=4", "did you mean pods?"), ("qqq", "'qqq'; there are")],
+    [
+        ("fat-tre,k=4", "did you mean fat-tree?"),
+        ("fat-tree,pod=4", "did you mean pods?"),
+        ("qqq", "'qqq'; there are"),
+    ],
 )
 def test_what_may_have_been_meant_is_said(spec, hint):
     with pytest.raises(RFabricError, match=re.escape(hint)):
@@ -541,7 +719,7 @@ def test_a_builder_of_ones_own_is_sized_its_own_way(tmp_path):
     assert len(parse_fabric(f"{file},leaves=3", 100).hosts) == 48
 
 
-# --- networks from files --------------------------------------------------------------------------------------------
+# --- networks from files --------------------------------------------------------------------------
 
 UNEVEN = """# a Clos as it was built
 ip,ToR,agg,core
@@ -561,7 +739,10 @@ def test_an_uneven_clos_is_read_as_it_is(tmp_path):
     names = fabric.parameters["names"]
     cables = {frozenset((names[k.a.node], names[k.b.node])): k.rate for k in fabric.links}
     assert len(cables) == len(fabric.links) == 4 + 4 + 5
-    assert cables[frozenset(("leaf-a", "agg-2"))] == 4e11 and cables[frozenset(("10.1.0.3", "leaf-b"))] == 1e11
+    assert (
+        cables[frozenset(("leaf-a", "agg-2"))] == 4e11
+        and cables[frozenset(("10.1.0.3", "leaf-b"))] == 1e11
+    )
     assert frozenset(("agg-2", "core-1")) in cables and frozenset(("agg-3", "core-2")) not in cables
     assert not unreachable(Routes(fabric), list(product(fabric.hosts, fabric.hosts)))
     assert Fabric.from_json(fabric.to_json()) == fabric
@@ -578,7 +759,9 @@ def test_endpoint_pairs_carry_rates_and_delays(tmp_path):
         "leaf": "edge", "other": "edge", "top": "aggregation"
     }  # fmt: skip
     assert [k.rate for k in fabric.links] == [1e11, 2e11, 4e11, 4e10, 1e10]
-    assert fabric.links[1].delay == pytest.approx(1e-6) and fabric.links[3].delay == pytest.approx(5e-6)
+    assert fabric.links[1].delay == pytest.approx(1e-6) and fabric.links[3].delay == pytest.approx(
+        5e-6
+    )
     assert not unreachable(Routes(fabric), [("h1", "h3")])
 
 
@@ -591,14 +774,20 @@ def test_endpoint_pairs_carry_rates_and_delays(tmp_path):
         ("ip,ToR,agg,core\n1,t,a\n", "line 2: 3 cells, the header has 4"),
         ("ip,ToR,agg,core\n1,,a,c\n", "line 2, column tor: '' must be one name"),
         ("ip,ToR,agg,core\n1,t u,a,c\n", "line 2, column tor: 't u' must be one name"),
-        ("ip,ToR,agg,core\n1,t,a,c\n# more\n1,t,a,c\n", "line 4, column ip: 1 stands in an earlier row"),
+        (
+            "ip,ToR,agg,core\n1,t,a,c\n# more\n1,t,a,c\n",
+            ("line 4, column ip: 1 stands in an earlier row"),
+        ),
         ("ip,ToR,agg,core\n1,t,a,c\n2,a,a,c\n", "line 3, column tor: a stands in another column"),
         ("ip,ToR,agg,core\n1,t,,c\n", "line 2, column agg: empty, but column core names c"),
         ("a,b,rate\nx,t,fast\n", "line 2, column rate: 'fast' is not a quantity"),
         ("a,b,rate\nx,t,0\n", "line 2, column rate: '0' must be above 0"),
         ("a,b,rate,delay\nx,t,1G,5m\n", "line 2, column delay: unknown unit 'm'"),
         ("a,b,rate\nt,t,1G\n", "line 2, column b: t is joined to itself"),
-        ("a,b,rate\nx,t,1G\ny,t,1G\nu,v,1G\n", "line 4, column b: u and v are joined to nothing else"),
+        (
+            "a,b,rate\nx,t,1G\ny,t,1G\nu,v,1G\n",
+            ("line 4, column b: u and v are joined to nothing else"),
+        ),
     ],
 )
 def test_a_bad_network_file_says_file_line_and_column(tmp_path, text, why):
@@ -612,7 +801,10 @@ def test_check_knows_a_network_from_a_trace(tmp_path, capsys):
     (tmp_path / "flows.csv").write_text("src,dst,size_bytes\nh1,h2,1000\n")
     assert main(["check", f"{tmp_path}/clos.csv", f"{tmp_path}/flows.csv"]) == 0
     said = capsys.readouterr().out
-    assert "OK, fabric clos of 4 GPUs and 8 switches" in said and "OK, trace of 1 rows among 2 hosts" in said
+    assert (
+        "OK, fabric clos of 4 GPUs and 8 switches" in said
+        and "OK, trace of 1 rows among 2 hosts" in said
+    )
 
 
 @pytest.mark.parametrize("name", sorted(BUILDERS))
@@ -626,7 +818,8 @@ def test_mininet_gets_the_fabrics_names_ports_and_addresses(name):
         n.name for n in fabric.switches
     )
     joined_ports = {
-        frozenset([(i["node1"], i["port1"]), (i["node2"], i["port2"])]) for *_, i in topo.links(withInfo=True)
+        frozenset([(i["node1"], i["port1"]), (i["node2"], i["port2"])])
+        for *_, i in topo.links(withInfo=True)
     }
     assert joined_ports == {frozenset([tuple(k.a), tuple(k.b)]) for k in fabric.links}
     assert all(int(topo.nodeInfo(n.name)["dpid"], 16) == n.dpid for n in fabric.switches)
@@ -635,5 +828,8 @@ def test_mininet_gets_the_fabrics_names_ports_and_addresses(name):
 def test_a_missing_network_file_and_an_unknown_setting_are_named(tmp_path):
     with pytest.raises(RFabricError, match="fabric file .*none.csv"):
         parse_fabric(f"{tmp_path}/none.csv")
-    with pytest.raises(RFabricError, match="'pods=2' is not a setting; write KEY=VALUE with one of rate, uplink_rate"):
+    with pytest.raises(
+        RFabricError,
+        match=("'pods=2' is not a setting; write KEY=VALUE with one of rate, uplink_rate"),
+    ):
         parse_fabric(f"{tmp_path}/none.csv,pods=2")

@@ -1,7 +1,8 @@
 """The default against its own alternatives, over jobs and fabrics that nobody chose by hand.
 
-Every shipped recipe of 64 GPUs, its parallelism and its pipeline changed, on every optical fabric: the default may not end later
-than circuits left alone, nor than the same solver asked once a phase. RFABRIC_ALL_COMBINATIONS=1 runs all, else a sample.
+Every shipped recipe of 64 GPUs, its parallelism and its pipeline changed, on every optical fabric:
+the default may not end later than circuits left alone, nor than the same solver asked once a phase.
+RFABRIC_ALL_COMBINATIONS=1 runs all, else a sample.
 """
 
 import os
@@ -28,24 +29,40 @@ AHEAD = [
     ("pipeline=bounded-staleness", "staleness=2", "steps=3"),
     ("pipeline=async", "staleness=2", "steps=3"),
 ]
-DENSE = [(4, 1, 1), (4, 2, 1), (4, 4, 1), (4, 1, 2), (4, 2, 2), (8, 1, 1), (8, 2, 1), (8, 4, 1)]  # tp, pp, cp that fit
+# tp, pp, cp that fit
+DENSE = [(4, 1, 1), (4, 2, 1), (4, 4, 1), (4, 1, 2), (4, 2, 2), (8, 1, 1), (8, 2, 1), (8, 4, 1)]
 # tp, pp, cp, ep: experts are dealt to the GPUs of a pipeline stage
-EXPERTS = [(tp, pp, cp, ep) for tp, pp, cp, ep in product((2, 4), (1, 2, 4), (1, 2), (8, 16, 32)) if 32 // pp % ep == 0]
+EXPERTS = [
+    (tp, pp, cp, ep)
+    for tp, pp, cp, ep in product((2, 4), (1, 2, 4), (1, 2), (8, 16, 32))
+    if 32 // pp % ep == 0
+]
 
 
 def training(*sizes: int) -> tuple[str, ...]:
     """Settings of a layout."""
-    return tuple(f"training.{key}={n}" for key, n in zip(("tp", "pp", "cp", "ep"), sizes, strict=False))
+    return tuple(
+        f"training.{key}={n}" for key, n in zip(("tp", "pp", "cp", "ep"), sizes, strict=False)
+    )
 
 
 JOBS = [
     *(("grpo-64", training(*layout) + run) for layout, run in product(DENSE, AHEAD)),
-    *(("grpo-64-h20", training(*layout) + (f"weight_sync.strategy={how}",)) for layout in DENSE for how in ("scatter", "flat")),
-    *(("grpo-64-moe", training(*layout) + run) for layout, run in product(EXPERTS, (AHEAD[0], AHEAD[3]))),
+    *(
+        ("grpo-64-h20", training(*layout) + (f"weight_sync.strategy={how}",))
+        for layout in DENSE
+        for how in ("scatter", "flat")
+    ),
+    *(
+        ("grpo-64-moe", training(*layout) + run)
+        for layout, run in product(EXPERTS, (AHEAD[0], AHEAD[3]))
+    ),
     *(("weave-2jobs", training(*layout) + ("steps=2",)) for layout in DENSE[:4]),
-]  # fmt: skip
+]
 COMBINATIONS = [(recipe, settings, fabric) for (recipe, settings), fabric in product(JOBS, FABRICS)]
-ALWAYS = [  # stages that send at once: a pipeline beside experts, two jobs on rings without a switch, replicas of the next step
+# stages that send at once: a pipeline beside experts, two jobs on rings without a switch, replicas
+# of the next step
+ALWAYS = [
     ("grpo-64-moe", ("training.pp=2",), "rfabric"),
     ("weave-2jobs", (), "opus"),
     ("grpo-64-moe", training(2, 2, 1, 16) + AHEAD[3], "rfabric"),
@@ -86,8 +103,12 @@ def test_the_default_ends_no_later_than_its_alternatives(recipe, settings, fabri
 
 
 @pytest.mark.parametrize("delay", ["0s", "1ms", "10ms"])
-def test_circuits_for_each_collective_are_no_worse_than_for_each_phase_where_racks_tell_little(delay):
-    """MixNet's servers are racks of several ways: how flows share them is not seen from rack to rack."""
+def test_circuits_for_each_collective_are_no_worse_than_for_each_phase_where_racks_tell_little(
+    delay,
+):
+    """MixNet's servers are racks of several ways: how flows share them is not seen from rack to
+    rack.
+    """
     job = traffic_of("grpo-64-moe", ())
     fabric = parse_fabric(f"mixnet,reinit=0s,delay={delay}", job.gpus)
     by_collective = end(fabric, job.trace, "demand,granularity=per-collective")

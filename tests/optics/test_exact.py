@@ -1,4 +1,6 @@
-"""Decisions pinned: closed forms, hand-made figures and brute force, small enough to follow by eye."""
+"""Decisions pinned: closed forms, hand-made figures and brute force, small enough to follow by
+eye.
+"""
 
 import doctest
 from itertools import combinations, permutations
@@ -30,14 +32,7 @@ from rfabric.optics import (
 from rfabric.optics.bound import bound, fluid_seconds
 from rfabric.optics.check import faults_during
 from rfabric.optics.outlook import Begins, Gain, Load, Outlook, Prospect, gain, gained
-from rfabric.optics.planner import (
-    Decision,
-    _at_stake,
-    cable_mask,
-    refusal,
-    refuse_cut,
-    turn,
-)
+from rfabric.optics.planner import Decision, _at_stake, cable_mask, refusal, refuse_cut, turn
 from rfabric.optics.policies import drain_seconds
 from rfabric.optics.rewiring import Rewiring
 from rfabric.optics.rounds import decompositions, joins
@@ -95,7 +90,7 @@ class Fixed:
         return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
 
 
-# --- what is written is read -----------------------------------------------------------------------
+# --- what is written is read ----------------------------------------------------------------------
 
 
 @settings(max_examples=20, deadline=None)
@@ -144,7 +139,7 @@ def test_the_examples_of_docstrings_hold():
     assert done.attempted and not done.failed
 
 
-# --- timing and the window rule ----------------------------------------------------------------------
+# --- timing and the window rule -------------------------------------------------------------------
 
 
 def test_a_rewire_takes_control_delay_and_settling_and_the_guard_on_top():
@@ -176,7 +171,9 @@ def test_a_cycle_turns_where_its_slot_is_longer_than_a_turn_takes(slot, turns_on
 
 
 def test_what_no_rewire_could_save_is_not_at_stake():
-    """10 s of which cards need 4; to come 5 s of which cards need 1, its dark time of 3 s hidden but for 1 s."""
+    """10 s of which cards need 4; to come 5 s of which cards need 1, its dark time of 3 s hidden
+    but for 1 s.
+    """
     now, later = (Outlook(np.array([[seconds, 0.0]]), np.array([0.0])) for seconds in (10.0, 5.0))
     stay = Prospect(now, later)
     sends, comes = asks(FOUR, (0, 1, 1.0), floor=4.0), asks(FOUR, (0, 1, 1.0), floor=1.0, lead=2.0)
@@ -206,7 +203,14 @@ def test_circuits_stay_where_a_rewire_gains_no_more_than_the_guard():
     takes = Timing(guard=0.0).takes(FOUR)
     for guard, moves in ((saves - takes - 1e-6, True), (saves - takes + 1e-6, False)):
         timing = Timing(guard=guard)
-        decision = intend(FOUR, Fixed(lit(FOUR, [(0, 1)])), asks(FOUR, (0, 1, size)), Circuits(), 0.0, timing=timing)
+        decision = intend(
+            FOUR,
+            Fixed(lit(FOUR, [(0, 1)])),
+            asks(FOUR, (0, 1, size)),
+            Circuits(),
+            0.0,
+            timing=timing,
+        )
         assert bool(decision.rewire) == moves
         assert moves or decision.why.startswith("predicted to end")
 
@@ -234,7 +238,7 @@ def test_the_cables_that_change_are_those_at_ports_that_change(old, new):
     assert set(np.flatnonzero(mask).tolist()) == changed_cables(TWO_PODS, Rewire.between(old, new))
 
 
-# --- outlooks ----------------------------------------------------------------------------------------
+# --- outlooks -------------------------------------------------------------------------------------
 
 
 def load(*flows):
@@ -274,7 +278,9 @@ def outlook_of(*rows):
 
 
 def test_the_last_to_end_is_sought_among_all_that_send_or_come():
-    """The one that sends ends 4 s sooner, what comes on its own 1 s later: it is last, its delay counts alone."""
+    """The one that sends ends 4 s sooner, what comes on its own 1 s later: it is last, its delay
+    counts alone.
+    """
     before = Prospect(outlook_of([9, 0, 0, 0]), outlook_of([0, 0, 20, 0]))
     after = Prospect(outlook_of([5, 0, 0, 0]), outlook_of([0, 0, 21, 0]))
     told = Begins(np.zeros(1), np.zeros(1), np.zeros(1), ((),))
@@ -303,7 +309,7 @@ def test_rack_outlooks_are_the_drain_times_of_their_demands(pairs, ends):
     assert found.alone == pytest.approx([drain_seconds(LONELY, circuits, one) for one in wanted])
 
 
-# --- the contract ------------------------------------------------------------------------------------
+# --- the contract ---------------------------------------------------------------------------------
 
 
 def contract(**timing):
@@ -361,7 +367,9 @@ def test_who_has_no_way_asks_again_only_where_another_has_ended():
 
 
 def test_a_decision_is_weighed_by_every_flow_before_its_next_best():
-    """What gains most by the flows of the world is taken: the decision's own, circuits of before, then the others."""
+    """What gains most by the flows of the world is taken: the decision's own, circuits of before,
+    then the others.
+    """
     made = Rewiring(FOUR, Timing(), Circuits())
     one, two, bad = lit(FOUR, [(0, 1)]), lit(FOUR, [(0, 1)], [(0, 1)]), lit(FOUR, [(2, 3)])
     wanted = asks(FOUR, (0, 1, 1e12))
@@ -383,7 +391,7 @@ def test_a_decision_is_weighed_by_every_flow_before_its_next_best():
     assert weighed(Circuits(), [two]).circuits == two
 
 
-# --- policies ----------------------------------------------------------------------------------------
+# --- policies -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("delay", "slot"), [("1ms", 0.1), ("10ms", 0.1), ("50ms", 0.5)])
@@ -435,9 +443,15 @@ def test_racks_that_are_not_asked_for_keep_the_circuits_they_have():
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=6))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 9)), min_size=1, max_size=6
+    )
+)
 def test_demand_is_as_good_as_the_best_circuits_there_are(entries):
-    """Brute force over all pairs of matchings of four racks: within the share that a greedy plan may lose."""
+    """Brute force over all pairs of matchings of four racks: within the share that a greedy plan
+    may lose.
+    """
     wanted = asks(LONELY, *((a, b, 1e11 * n) for a, b, n in entries if a != b))
     assume(not wanted.idle)
     whole = [[(0, 1), (2, 3)], [(0, 2), (1, 3)], [(0, 3), (1, 2)]]
@@ -448,18 +462,24 @@ def test_demand_is_as_good_as_the_best_circuits_there_are(entries):
     assert drain_seconds(LONELY, found, wanted) <= 2 * best * (1 + 1e-9)
 
 
-# --- solvers -----------------------------------------------------------------------------------------
+# --- solvers --------------------------------------------------------------------------------------
 
 
 def heaviest(weight, racks):
     """The weight of the heaviest matching of four racks, by looking at each."""
     pairs = list(combinations(range(racks), 2))
     other = [(a, b) for a, b in combinations(pairs, 2) if not set(a) & set(b)]
-    return max(*(weight.get(p, 0) for p in pairs), *(weight.get(a, 0) + weight.get(b, 0) for a, b in other))
+    return max(
+        *(weight.get(p, 0) for p in pairs), *(weight.get(a, 0) + weight.get(b, 0) for a, b in other)
+    )
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.dictionaries(st.sampled_from(list(combinations(range(4), 2))), st.integers(1, 20), min_size=1))
+@given(
+    st.dictionaries(
+        st.sampled_from(list(combinations(range(4), 2))), st.integers(1, 20), min_size=1
+    )
+)
 def test_a_plane_gets_the_heaviest_matching_there_is(weight):
     wanted = asks(LONELY, *((a, b, 1e9 * n) for (a, b), n in weight.items()))
     a = edges_of(LONELY, wanted, every=True)
@@ -469,7 +489,9 @@ def test_a_plane_gets_the_heaviest_matching_there_is(weight):
 
 
 def test_each_solver_shares_planes_as_apportionment_does():
-    """Three planes, a hub of two partners at 5 to 2: D'Hondt gives 2 and 1; at 7 to 2 it gives 3 and 0."""
+    """Three planes, a hub of two partners at 5 to 2: D'Hondt gives 2 and 1; at 7 to 2 it gives 3
+    and 0.
+    """
     fabric = rfabric(pods=1, tors=3, gpus=1, planes=3)
     for sizes, counts in (((5e11, 2e11), (2, 1)), ((7e11, 2e11), (3, 0))):
         wanted = asks(fabric, (0, 1, sizes[0]), (2, 0, sizes[1]))
@@ -485,7 +507,9 @@ def test_greedy_takes_the_heaviest_pair_into_the_first_free_plane():
 
 
 def test_whole_circuits_leave_what_the_cable_can_take_and_spend_the_rest_where_it_helps():
-    """Five planes; 2 to 1 are owed one each at the least time; what is left over goes to the heavier."""
+    """Five planes; 2 to 1 are owed one each at the least time; what is left over goes to the
+    heavier.
+    """
     fabric = rfabric(pods=1, tors=3, gpus=1, planes=5, electrical=0)
     wanted = asks(fabric, (0, 1, 4e11), (0, 2, 1e11))
     found = joined(fabric, light(fabric, dict(enumerate(SOLVERS["bvn"](wanted, fabric)))))
@@ -509,7 +533,9 @@ def test_slots_are_as_many_as_partners_need_and_none_for_nothing():
 
 
 def test_bridges_spare_the_planes_before_the_last():
-    """Two islands on each plane and a demand between them: the last plane joins them, the first stays."""
+    """Two islands on each plane and a demand between them: the last plane joins them, the first
+    stays.
+    """
     islands = [[("t1", "t2"), ("t3", "t4")]] * 2
     wanted = asks(LONELY, (0, 2, 1e9))
     found = bridged(LONELY, islands, wanted)
@@ -527,16 +553,20 @@ def test_three_or_more_islands_are_joined_by_a_tree(tors):
     assert np.isfinite(drain_seconds(fabric, found, wanted))
 
 
-# --- bounds ------------------------------------------------------------------------------------------
+# --- bounds ---------------------------------------------------------------------------------------
 
 
 def test_the_program_finds_what_the_closed_form_says():
-    """Of an even all-to-all of n racks with u uplinks each the cut says (n - 1) S / (u rate), and it is met."""
+    """Of an even all-to-all of n racks with u uplinks each the cut says (n - 1) S / (u rate), and
+    it is met.
+    """
     fabric = rfabric(pods=1, tors=4, gpus=2, planes=3, electrical=0)
     wanted = asks(fabric, *((a, b, 1e12) for a, b in permutations(range(4), 2)))
     assert bound(fabric, wanted).seconds == pytest.approx(transfer_seconds(3e12, 3 * RATE))
     mesh_of_three = lit(fabric, [(0, 1), (2, 3)], [(0, 2), (1, 3)], [(0, 3), (1, 2)])
-    assert fluid_seconds(fabric, mesh_of_three, wanted) == pytest.approx(transfer_seconds(1e12, RATE))
+    assert fluid_seconds(fabric, mesh_of_three, wanted) == pytest.approx(
+        transfer_seconds(1e12, RATE)
+    )
     assert bound(fabric, wanted, whole=True).seconds == pytest.approx(transfer_seconds(1e12, RATE))
 
 
@@ -553,11 +583,14 @@ def test_circuits_that_are_lit_are_not_chosen_anew_by_the_program():
 def test_a_triangle_fills_both_ways_of_its_half_circuits():
     """A triangle, one uplink a rack, each sends S to the next: half a circuit a pair, both ways.
 
-    Two thirds go straight, one third round over the third rack: 2/3 S one way, 2 times 1/3 S the other.
+    Two thirds go straight, one third round over the third rack: 2/3 S one way, 2 times 1/3 S the
+    other.
     """
     fabric = rfabric(pods=1, tors=3, gpus=1, planes=1, electrical=0)
     triangle = asks(fabric, (0, 1, 1e12), (1, 2, 1e12), (2, 0, 1e12))
-    assert bound(fabric, triangle).seconds == pytest.approx(2 / 3 * transfer_seconds(1e12, RATE / 2))
+    assert bound(fabric, triangle).seconds == pytest.approx(
+        2 / 3 * transfer_seconds(1e12, RATE / 2)
+    )
 
 
 # --- planes of several core OCSes ---
@@ -570,12 +603,14 @@ def test_pairs_of_different_pods_cross_the_core_that_carries_them():
     found = lit(fabric, pairs)
     names = [frozenset((fabric.racks[a], fabric.racks[b])) for a, b in pairs]
     assert joined(fabric, found.check(fabric)) == dict.fromkeys(names, 1)
-    across = sum(fabric.node[fabric.racks[a]].pod != fabric.node[fabric.racks[b]].pod for a, b in pairs)
+    across = sum(
+        fabric.node[fabric.racks[a]].pod != fabric.node[fabric.racks[b]].pod for a, b in pairs
+    )
     assert len({c.a.node for c in found if fabric.node[c.a.node].tier == "core"}) > 1
     assert len(found) >= len(pairs) + 2 * across
 
 
-# --- templates and rounds ------------------------------------------------------------------------------
+# --- templates and rounds -------------------------------------------------------------------------
 
 
 def test_a_tournament_of_four_and_of_five_is_the_one_drawn():
@@ -608,7 +643,7 @@ def test_a_pair_sends_in_the_rounds_that_join_it_by_its_circuits():
     assert (joins(LONELY, lit(LONELY, [(0, 1)], [(0, 1)]))[:2, :2] == [[0, 2], [2, 0]]).all()
 
 
-# --- the checker ---------------------------------------------------------------------------------------
+# --- the checker ----------------------------------------------------------------------------------
 
 
 def test_only_pairs_on_dark_cables_are_held():

@@ -51,13 +51,20 @@ def start(fabric=FABRIC):
 def test_a_port_in_two_circuits_is_refused_with_both():
     one, two = Circuit.parse("a1:3-a1:5"), Circuit.parse("a1:3-6")
     assert clashes([one, two]) == [(Port("a1", 3), one, two)]
-    with pytest.raises(RFabricError, match="port a1:3 is already in circuit a1:3-a1:5; tear it down"):
+    with pytest.raises(
+        RFabricError, match=("port a1:3 is already in circuit a1:3-a1:5; tear it down")
+    ):
         Circuits(frozenset({one, two}))
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("a1:3-a2:5", "one switch"), ("a1:3-a1:3", "different ports"), ("a1:x-a1:4", "not NODE:NUMBER"), ("a1", "NODE")],
+    [
+        ("a1:3-a2:5", "one switch"),
+        ("a1:3-a1:3", "different ports"),
+        ("a1:x-a1:4", "not NODE:NUMBER"),
+        ("a1", "NODE"),
+    ],
 )
 def test_bad_circuits(text, why):
     with pytest.raises(RFabricError, match=why):
@@ -66,7 +73,11 @@ def test_bad_circuits(text, why):
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("t1:1-t1:2", "t1 is not an OCS"), ("a1:1-a1:99", "no cable at a1:99"), ("z1:1-z1:2", "z1 is not")],
+    [
+        ("t1:1-t1:2", "t1 is not an OCS"),
+        ("a1:1-a1:99", "no cable at a1:99"),
+        ("z1:1-z1:2", "z1 is not"),
+    ],
 )
 def test_circuits_must_fit_the_fabric(text, why):
     with pytest.raises(RFabricError, match=why):
@@ -89,7 +100,10 @@ def test_one_circuit_in_a_pod_three_between_pods():
     assert len(light(FABRIC, {0: [("t1", "t2")]})) == 1
     far = light(FABRIC, {0: [("t1", "t16")]})
     assert sorted({c.a.node for c in far}) == ["a1", "a13", "c1"]
-    assert [(p.out.node, p.into.node) for p in optical_paths(FABRIC, far)] == [("t1", "t16"), ("t16", "t1")]
+    assert [(p.out.node, p.into.node) for p in optical_paths(FABRIC, far)] == [
+        ("t1", "t16"),
+        ("t16", "t1"),
+    ]
 
 
 def test_a_rack_cannot_be_joined_twice_in_a_plane():
@@ -121,9 +135,15 @@ def test_a_tree_leaves_no_leaf_out_when_planes_suffice(parents, children):
 
 
 def test_the_tree_of_a_relayed_weight_sync_joins_those_who_talk():
-    """Training racks feed the first generation pod, its racks feed the next: circuits on both levels, none across."""
+    """Training racks feed the first generation pod, its racks feed the next: circuits on both
+    levels, none across.
+    """
     pod = [FABRIC.racks[i : i + 4] for i in range(0, 16, 4)]
-    talk = [(a, b, 1e9) for src, dst in ((pod[0], pod[2]), (pod[2], pod[3])) for a, b in zip(src, dst, strict=True)]
+    talk = [
+        (a, b, 1e9)
+        for src, dst in ((pod[0], pod[2]), (pod[2], pod[3]))
+        for a, b in zip(src, dst, strict=True)
+    ]
     lit = parse_policy("phase", FABRIC).decide(demand(talk, phase="weight_sync"), Circuits(), 0.0)
     pairs = set(joined(FABRIC, lit))
     for level in ((pod[0], pod[2]), (pod[2], pod[3])):
@@ -159,7 +179,11 @@ def test_a_rewire_that_takes_longer_than_it_saves_is_not_asked_for():
     policy = parse_policy("demand", FABRIC)
     small, large = (demand([("t1", "t2", size)]) for size in (2e8, 1e10))
     few, many = (intend(FABRIC, policy, wanted, start(), 0.0) for wanted in (small, large))
-    assert not few.rewire and few.why.startswith("predicted to end") and few.why.endswith("later: circuits stay")
+    assert (
+        not few.rewire
+        and few.why.startswith("predicted to end")
+        and few.why.endswith("later: circuits stay")
+    )
     assert many.rewire
     hidden = replace(small, lead=0.015)  # beside computing it costs nothing
     assert intend(FABRIC, policy, hidden, start(), 0.0).rewire
@@ -170,10 +194,13 @@ def test_drain_time_is_that_of_the_busiest_light_path():
     direct = demand([("t1", "t2", 1e9)])
     assert drain_seconds(FABRIC, lit, direct) == pytest.approx(1e9 * 8 / 8e11)  # two circuits
     relayed = demand([("t1", "t3", 1e9), ("t2", "t3", 1e9)])
-    assert drain_seconds(FABRIC, lit, relayed) == pytest.approx(2e9 * 8 / 4e11)  # one circuit carries both
+    # one circuit carries both
+    assert drain_seconds(FABRIC, lit, relayed) == pytest.approx(2e9 * 8 / 4e11)
     thin = demand([("t5", "t6", 1e9)])
     assert drain_seconds(FABRIC, lit, thin) == pytest.approx(1e9 * 8 / 1e11)
-    assert drain_seconds(rfabric(electrical=0), Circuits(), demand([("t1", "t2", 1.0)])) == float("inf")
+    assert drain_seconds(rfabric(electrical=0), Circuits(), demand([("t1", "t2", 1.0)])) == float(
+        "inf"
+    )
 
 
 def test_phase_policy_uses_the_template_of_the_phase():
@@ -181,7 +208,9 @@ def test_phase_policy_uses_the_template_of_the_phase():
     generation = policy.decide(demand([], phase="generation"), start(), 0.0)
     pods = {rack: FABRIC.node[rack].pod for rack in FABRIC.racks}
     assert all(len({pods[r] for r in pair}) == 1 for pair in joined(FABRIC, generation))
-    training = policy.decide(demand([("t1", "t5", 1e9), ("t3", "t7", 1e9)], phase="training"), generation, 0.0)
+    training = policy.decide(
+        demand([("t1", "t5", 1e9), ("t3", "t7", 1e9)], phase="training"), generation, 0.0
+    )
     assert {frozenset(("t1", "t5")), frozenset(("t3", "t7"))} <= set(joined(FABRIC, training))
 
 
@@ -196,7 +225,13 @@ def test_window_rule_keeps_the_topology():
 def test_a_plan_that_disconnects_demand_is_refused():
     bare = rfabric(electrical=0)
     wanted = demand([("t1", "t9", 1e9)], bare)
-    with pytest.raises(RFabricError, match=r"disconnects 1 pairs with demand, first h5 -> h40; give the ToRs an elect"):
+    with pytest.raises(
+        RFabricError,
+        match=(
+            r"disconnects 1 pairs with demand, first h5 -> h40; "
+            r"give the ToRs an elect"
+        ),
+    ):
         intend(bare, parse_policy("demand", bare), wanted, Circuits(), 0.0, pairs=[("h5", "h40")])
 
 
@@ -223,7 +258,10 @@ SMALL = rfabric(pods=2, tors=3, gpus=2, planes=3)
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(0, 1e12)), max_size=12), st.data())
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(0, 1e12)), max_size=12),
+    st.data(),
+)
 def test_any_demand_gives_valid_connected_circuits(entries, data):
     racks = SMALL.racks
     phase = data.draw(st.sampled_from(["", "generation", "training", "weight_sync"]))
@@ -237,7 +275,11 @@ def test_any_demand_gives_valid_connected_circuits(entries, data):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(1, 1e12)), min_size=1, max_size=12))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(1, 1e12)), min_size=1, max_size=12
+    )
+)
 def test_matchings_serve_the_heaviest_pair_first(entries):
     wanted = demand([(SMALL.racks[a], SMALL.racks[b], s) for a, b, s in entries if a != b], SMALL)
     both = np.maximum(wanted.bytes, wanted.bytes.T)
@@ -254,7 +296,7 @@ def test_mesh_gives_each_rack_one_partner_a_plane(n):
         assert len(flat) == len(set(flat)) == n - n % 2
 
 
-# --- what comes ------------------------------------------------------------------------------------------------------
+# --- what comes -----------------------------------------------------------------------------------
 
 
 def begins(now=(0.0,), ahead=(0.0,), lead=(0.0,), follows=((0,),)):
@@ -269,7 +311,9 @@ def one_link(*seconds):
 def prospects(now, later):
     """Of stages whose seconds on their cables are those: first what sends, then what comes."""
     every, n = one_link(*now, *later), len(now)
-    return Prospect(Outlook(every.seconds[:n], every.least[:n]), Outlook(every.seconds[n:], every.least[n:]))
+    return Prospect(
+        Outlook(every.seconds[:n], every.least[:n]), Outlook(every.seconds[n:], every.least[n:])
+    )
 
 
 def test_what_comes_begins_after_what_it_follows_or_at_an_instant_of_its_own():
@@ -281,7 +325,11 @@ def test_what_comes_begins_after_what_it_follows_or_at_an_instant_of_its_own():
 
 @given(st.floats(0, 200), st.floats(0, 200), st.floats(0, 200))
 def test_a_dark_time_costs_what_of_it_is_left_as_what_comes_wants_to_send(dark, ahead, lead):
-    before, after, told = prospects([1e-6], [0.8]), prospects([1e-6], [0.4]), begins((0.0,), (ahead,), (lead,), ((),))
+    before, after, told = (
+        prospects([1e-6], [0.8]),
+        prospects([1e-6], [0.4]),
+        begins((0.0,), (ahead,), (lead,), ((),)),
+    )
     touched, other = np.array([False, True]), np.array([True, False])
     better = min(0.4, max(dark - lead, 0.0))
     wait = max(dark - ahead - lead, 0.0)
@@ -297,7 +345,9 @@ def test_what_waits_for_several_begins_after_the_last_of_them():
 
 
 def test_a_delay_is_worth_it_where_a_queue_behind_another_ends_sooner():
-    """The first of a queue ends 5 s sooner, another 1 s later; the next of the queue waits for both, or for the other alone."""
+    """The first of a queue ends 5 s sooner, another 1 s later; the next of the queue waits for
+    both, or for the other alone.
+    """
     before, after = prospects([10.0, 2.0], [3.0]), prospects([5.0, 3.0], [3.0])
     untouched = np.zeros(3, bool)
     queue = gain(before, after, begins((0.0, 8.0), (0.0,), (0.0,), ((0, 1),)), untouched, 0.0)
@@ -322,16 +372,21 @@ def test_stages_share_a_link_only_while_both_send(later, one, two):
 def test_what_follows_in_line_waits_for_a_dark_time_once():
     before, after = prospects([10.0], [10.0]), prospects([4.0], [4.0])
     found = gain(before, after, begins(), np.array([True, True]), 2.0)
-    assert found.seconds == pytest.approx((10.0 - (2.0 + 4.0)) + 2.0)  # a rewire of its own would cost the second 2 s
+    # a rewire of its own would cost the second 2 s
+    assert found.seconds == pytest.approx((10.0 - (2.0 + 4.0)) + 2.0)
     beside = gain(before, after, begins(follows=((),)), np.array([True, True]), 2.0)
     assert beside.seconds == pytest.approx((10.0 - 6.0) + ((4.0 + 2.0) - (2.0 + 4.0)))
 
 
 @pytest.mark.parametrize(("later", "seconds"), [(0.02, 5.0 - 0.02), (0.5, -0.5)])
-def test_a_delay_of_the_last_counts_alone_unless_it_is_slight_beside_what_others_gain(later, seconds):
+def test_a_delay_of_the_last_counts_alone_unless_it_is_slight_beside_what_others_gain(
+    later, seconds
+):
     told = begins((0.0, 20.0), (), (), ())
     before, after = prospects([10.0, 0.1], []), prospects([5.0, 0.1 + later], [])
-    assert gain(before, after, told, np.array([False, False]), 0.0).seconds == pytest.approx(seconds)
+    assert gain(before, after, told, np.array([False, False]), 0.0).seconds == pytest.approx(
+        seconds
+    )
 
 
 def small_then_large(fabric, src, dst):
@@ -350,7 +405,10 @@ TEMPLATES_AND_SOLVERS = pytest.mark.parametrize("policy", ["phase", "tree", "mes
 def test_circuits_are_not_lit_ahead_for_what_they_would_keep_waiting(first, policy):
     fabric = parse_fabric("rfabric,delay=2min")
     trace = small_then_large(fabric, *first)
-    assert simulate(fabric, trace, policy).step_seconds == simulate(fabric, trace, "static").step_seconds
+    assert (
+        simulate(fabric, trace, policy).step_seconds
+        == simulate(fabric, trace, "static").step_seconds
+    )
 
 
 @TEMPLATES_AND_SOLVERS
@@ -362,7 +420,7 @@ def test_circuits_are_lit_ahead_for_what_comes_later_than_the_dark_time(policy):
     assert rewired.step_seconds < simulate(fabric, trace, "static").step_seconds
 
 
-# --- the contract ----------------------------------------------------------------------------------------------------
+# --- the contract ---------------------------------------------------------------------------------
 
 
 def test_who_has_no_way_asks_again_once_another_has_ended():
@@ -381,7 +439,9 @@ def test_who_has_no_way_asks_again_once_another_has_ended():
 
 def test_circuits_to_return_to_are_those_of_before_and_of_the_start():
     contract = Rewiring(FABRIC, Timing(), start())
-    every = parse_policy("rotor", FABRIC).cycle(Demand(FABRIC.racks, np.zeros((16, 16))), Circuits())[:3]
+    every = parse_policy("rotor", FABRIC).cycle(
+        Demand(FABRIC.racks, np.zeros((16, 16))), Circuits()
+    )[:3]
     for i, wanted in enumerate(every):
         contract.take(Decision(Rewire.between(contract.circuits, wanted), "on", wanted), float(i))
         contract.done(i + 0.1, i + 0.2, i + 0.3, np.zeros(1))
@@ -401,6 +461,8 @@ def test_a_matching_found_part_by_part_weighs_as_much_as_that_of_the_whole(racks
     ends = np.concatenate((edges.rows[best], edges.columns[best]))
     assert len(set(ends.tolist())) == len(ends) and (np.diff(best) > 0).all()
     graph = networkx.Graph()
-    graph.add_weighted_edges_from(zip(edges.rows.tolist(), edges.columns.tolist(), weight.tolist(), strict=True))
+    graph.add_weighted_edges_from(
+        zip(edges.rows.tolist(), edges.columns.tolist(), weight.tolist(), strict=True)
+    )
     whole = networkx.max_weight_matching(graph)
     assert weight[best].sum() == sum(graph.edges[pair]["weight"] for pair in whole)

@@ -1,4 +1,6 @@
-"""Planning circuits: solvers against linear programs, stages of every granularity, the verb `circuits`, its bench."""
+"""Planning circuits: solvers against linear programs, stages of every granularity, the verb
+`circuits`, its bench.
+"""
 
 import json
 import random
@@ -14,7 +16,18 @@ from rfabric.cli import main
 from rfabric.emulate.world import emulate
 from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
-from rfabric.optics import Circuits, Demand, Timing, clashes, completion, intend, joined, light, parse_policy, planes
+from rfabric.optics import (
+    Circuits,
+    Demand,
+    Timing,
+    clashes,
+    completion,
+    intend,
+    joined,
+    light,
+    parse_policy,
+    planes,
+)
 from rfabric.optics.bound import bound, cut_seconds, fluid_seconds
 from rfabric.optics.check import faults
 from rfabric.optics.policies import GRANULARITIES, POLICIES, drain_seconds
@@ -28,14 +41,26 @@ from rfabric.simulate.world import simulate
 from rfabric.study import planning_bench
 from rfabric.study.forecast import StageRewire, forecast
 from rfabric.study.planning import in_flight, plan
-from rfabric.trace import Demands, PhaseKey, Scene, TraceBuilder, all_to_all, ring, stage_demand, stages, write_trace
+from rfabric.trace import (
+    Demands,
+    PhaseKey,
+    Scene,
+    TraceBuilder,
+    all_to_all,
+    ring,
+    stage_demand,
+    stages,
+    write_trace,
+)
 from rfabric.units import transfer_seconds
 
 SMALL = rfabric(pods=2, tors=3, gpus=2, planes=3)
 NARROW = rfabric(pods=2, tors=3, gpus=2, planes=1)
 BARE = rfabric(pods=2, tors=2, gpus=2, planes=2, electrical=0)
 RATE = 4e11
-ENTRIES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(1e6, 1e12)), min_size=1, max_size=10)
+ENTRIES = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(1e6, 1e12)), min_size=1, max_size=10
+)
 
 
 def demand(entries, fabric=SMALL, **kind):
@@ -49,19 +74,24 @@ def start(fabric=SMALL):
     return parse_policy("static", fabric).decide(demand([], fabric), Circuits(), 0.0)
 
 
-# --- bounds ----------------------------------------------------------------------------------------------------------
+# --- bounds ---------------------------------------------------------------------------------------
 
 
 def test_the_bound_of_one_pair_is_all_its_uplinks_and_the_electrical_path():
     one = demand([(0, 1, 1e12)])
     found = bound(SMALL, one)
-    assert found.seconds == pytest.approx(transfer_seconds(1e12, 3 * RATE + 1e11)) and found.why == "cut"
+    assert (
+        found.seconds == pytest.approx(transfer_seconds(1e12, 3 * RATE + 1e11))
+        and found.why == "cut"
+    )
     assert bound(SMALL, demand([(0, 1, 1e12)], floor=99.0)).why == "nic"
     assert bound(SMALL, demand([])).seconds == 0.0
 
 
 def test_a_ring_of_four_racks_takes_what_its_circuits_take():
-    """Four racks in a ring, one plane: each of its two neighbours gets a circuit half of the time, or relays: no better."""
+    """Four racks in a ring, one plane: each of its two neighbours gets a circuit half of the time,
+    or relays: no better.
+    """
     fabric = rfabric(pods=1, tors=4, gpus=2, planes=2, electrical=0)
     wanted = demand([(i, (i + 1) % 4, 1e12) for i in range(4)], fabric)
     lit = parse_policy("demand", fabric).decide(wanted, start(fabric), 0.0)
@@ -71,7 +101,8 @@ def test_a_ring_of_four_racks_takes_what_its_circuits_take():
 
 def test_whole_circuits_bound_from_above_what_fractions_bound_from_below():
     fabric = rfabric(pods=1, tors=3, gpus=1, planes=1, electrical=0)
-    triangle = demand([(0, 1, 1e12), (1, 2, 1e12), (2, 0, 1e12)], fabric)  # one circuit at a time: a rack stays out
+    # one circuit at a time: a rack stays out
+    triangle = demand([(0, 1, 1e12), (1, 2, 1e12), (2, 0, 1e12)], fabric)
     fractions, whole = bound(fabric, triangle), bound(fabric, triangle, whole=True)
     assert fractions.why in ("lp", "cut") and np.isfinite(fractions.seconds)
     assert whole.seconds == float("inf")
@@ -118,17 +149,21 @@ def test_a_cable_fabric_has_a_bound_too():
     assert bound(tree, wanted).seconds == pytest.approx(transfer_seconds(1e12, 2 * RATE))
 
 
-# --- solvers and policies ----------------------------------------------------------------------------------------------
+# --- solvers and policies -------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
 @given(ENTRIES, st.sampled_from([SMALL, BARE, parse_fabric("rotor,tors=4,gpus=2")]))
 def test_any_policy_on_any_demand(entries, fabric):
-    """Matchings are valid, the radix is kept, demanded pairs are connected, and no plan is worse than doing nothing."""
+    """Matchings are valid, the radix is kept, demanded pairs are connected, and no plan is worse
+    than doing nothing.
+    """
     wanted, before = demand(entries, fabric), start(fabric)
     rows, columns = np.nonzero(wanted.bytes)
     first = {rack: host for host, rack in reversed(fabric.rack_of.items())}
-    pairs = [(first[fabric.racks[a]], first[fabric.racks[b]]) for a, b in zip(rows, columns, strict=True)]
+    pairs = [
+        (first[fabric.racks[a]], first[fabric.racks[b]]) for a, b in zip(rows, columns, strict=True)
+    ]
     for name in POLICIES:
         policy = parse_policy(name, fabric)
         after = policy.decide(wanted, before, 0.0).check(fabric)
@@ -137,7 +172,9 @@ def test_any_policy_on_any_demand(entries, fabric):
             assert not unreachable(Routes(fabric, after), pairs), name
             assert faults(fabric, after, pairs) == []
         if name in ("demand", *SOLVERS):
-            assert completion(fabric, after, wanted) <= completion(fabric, before, wanted) * (1 + 1e-9)
+            assert completion(fabric, after, wanted) <= completion(fabric, before, wanted) * (
+                1 + 1e-9
+            )
 
 
 @settings(max_examples=30, deadline=None)
@@ -163,12 +200,16 @@ def test_slots_serve_every_pair_that_asks(entries):
     wanted = demand(entries)
     served = {frozenset(pair) for part in slots(wanted, SMALL) for pairs in part for pair in pairs}
     rows, columns = np.nonzero(wanted.bytes)
-    asked = {frozenset((SMALL.racks[a], SMALL.racks[b])) for a, b in zip(rows, columns, strict=True)}
+    asked = {
+        frozenset((SMALL.racks[a], SMALL.racks[b])) for a, b in zip(rows, columns, strict=True)
+    }
     assert served == asked
 
 
 def test_a_demand_that_cards_limit_is_not_worth_a_rewire():
-    """One flow of one card between racks that one circuit joins: more circuits would shorten nothing."""
+    """One flow of one card between racks that one circuit joins: more circuits would shorten
+    nothing.
+    """
     wanted = demand([(0, 5, 6e9)], floor=transfer_seconds(6e9, RATE))
     lit = light(SMALL, {0: [("t1", "t6")]})
     assert parse_policy("demand", SMALL).decide(wanted, lit, 0.0) == lit
@@ -193,14 +234,26 @@ def test_rotor_meets_every_rack_in_turn():
     ("spec", "why"),
     [
         ("best", "no policy named 'best'; there are own, static, demand, phase, greedy"),
-        ("demand,when=now", "'when=now' is not a setting; write KEY=VALUE with one of granularity, slot"),
+        (
+            "demand,when=now",
+            ("'when=now' is not a setting; write KEY=VALUE with one of granularity, slot"),
+        ),
         (
             "demand,granularity=daily",
-            "no granularity 'daily'; there are one-shot, per-phase, per-collective, intra-collective, time-slotted",
+            (
+                "no granularity 'daily'; there are one-shot, per-phase, per-collective, "
+                "intra-collective, time-slotted"
+            ),
         ),
         ("demand,granularity=one-shot,granularity=one-shot", "a setting stands twice"),
-        ("demand,slot=1s", "slot goes with granularity=time-slotted; leave it out of per-collective"),
-        ("bvn,granularity=time-slotted,slot=5ms", "slot 0.005 s must be longer than the reconfiguration delay, 0.01 s"),
+        (
+            "demand,slot=1s",
+            ("slot goes with granularity=time-slotted; leave it out of per-collective"),
+        ),
+        (
+            "bvn,granularity=time-slotted,slot=5ms",
+            ("slot 0.005 s must be longer than the reconfiguration delay, 0.01 s"),
+        ),
     ],
 )
 def test_bad_policies_say_what_there_is(spec, why):
@@ -209,7 +262,9 @@ def test_bad_policies_say_what_there_is(spec, why):
 
 
 def test_slots_are_not_emulated():
-    with pytest.raises(RFabricError, match="circuits turn every .* whatever is under way.*or --policy static"):
+    with pytest.raises(
+        RFabricError, match=("circuits turn every .* whatever is under way.*or --policy static")
+    ):
         emulate(SMALL, job(SMALL), "bvn,granularity=time-slotted", scale=Scale())
 
 
@@ -218,7 +273,7 @@ def test_bad_demand_floor():
         demand([(0, 1, 1.0)], floor=-1.0)
 
 
-# --- stages ------------------------------------------------------------------------------------------------------------
+# --- stages ---------------------------------------------------------------------------------------
 
 
 def job(fabric, turns=2, size=4e9):
@@ -231,7 +286,9 @@ def job(fabric, turns=2, size=4e9):
         ):
             work = b.compute(0, 1.0, after=last, phase="training", label="compute")
             last = b.flows(*flows, after=[work], phase="training", label=label)
-    b.flows(range(half), range(half, 2 * half), size, after=last, phase="weight_sync", label="weights")
+    b.flows(
+        range(half), range(half, 2 * half), size, after=last, phase="weight_sync", label="weights"
+    )
     return b.build()
 
 
@@ -254,8 +311,16 @@ def test_collectives_are_cut_where_the_label_changes_and_begin_with_the_compute_
 
 def test_a_stage_knows_which_it_follows_and_what_is_computed_between():
     every = stages(job(SMALL), "per-collective")
-    assert [s.number for s in every] == [0, 1, 2, 3, 4] and [s.follows for s in every] == [(), (0,), (1,), (2,), (3,)]
-    assert [s.lead for s in every] == [1.0, 1.0, 1.0, 1.0, 0.0] and [s.gap for s in every] == [0.0] * 5
+    assert [s.number for s in every] == [0, 1, 2, 3, 4] and [s.follows for s in every] == [
+        (),
+        (0,),
+        (1,),
+        (2,),
+        (3,),
+    ]
+    assert [s.lead for s in every] == [1.0, 1.0, 1.0, 1.0, 0.0] and [s.gap for s in every] == [
+        0.0
+    ] * 5
     b = TraceBuilder(SMALL.hosts)
     first = b.flows([0], [4], 1e9, phase="training", label="a")
     work = b.compute(0, 2.0, after=first, phase="generation", label="work")
@@ -286,14 +351,20 @@ def test_of_stages_at_one_instant_those_that_others_wait_for_come_first():
     late = b.flows([0], [4], 1e9, start=5.0, phase="training", label="late")
     first = b.flows([1], [5], 1e9, after=[work], phase="weight_sync", label="weights")
     b.flows([0], [4], 1e9, after=first, phase="training", label="after")
-    assert late and [s.label for s in stages(b.build(), "per-collective")] == ["weights", "after", "late"]
+    assert late and [s.label for s in stages(b.build(), "per-collective")] == [
+        "weights",
+        "after",
+        "late",
+    ]
 
 
 def test_who_has_begun_and_computes_yet_sends_after_what_is_left_of_it():
     trace = job(SMALL)
     first, second, *_ = stages(trace, "per-collective")
     rows = first.rows, trace.size[first.rows].astype(float)
-    scene = Scene((second,), {first: rows, second: rows}, (), Circuits(), 10.25, {first: 10.0, second: 10.25})
+    scene = Scene(
+        (second,), {first: rows, second: rows}, (), Circuits(), 10.25, {first: 10.0, second: 10.25}
+    )
     np.testing.assert_allclose(scene.begins.now, [0.75, 1.0])
     _, (sending,), _ = Demands(trace, SMALL).told(scene)
     assert sending.lead == 0.75
@@ -304,7 +375,9 @@ def test_who_has_begun_and_computes_yet_sends_after_what_is_left_of_it():
 def test_a_collectives_window_is_until_the_next_and_its_own_time_on_the_cards(turns, size):
     trace = job(SMALL, turns, size)
     *others, last_ring, weights = stages(trace, "per-collective")
-    assert len(others) == 2 * turns - 1 and stage_demand(trace, SMALL, weights).window == float("inf")
+    assert len(others) == 2 * turns - 1 and stage_demand(trace, SMALL, weights).window == float(
+        "inf"
+    )
     for stage, ahead in (*((stage, 1.0) for stage in others), (last_ring, 0.0)):
         wanted = stage_demand(trace, SMALL, stage)
         assert wanted.floor > 0 and wanted.window == pytest.approx(ahead + wanted.floor, abs=1e-9)
@@ -318,7 +391,11 @@ def test_every_granularity_conserves_bytes_and_orders_its_rewires(granularity):
     assert result.link_bytes[into].sum() == pytest.approx(trace.size.sum(), rel=1e-9)
     for r in result.rewires:
         assert r.requested <= r.programmed <= r.dark_until <= r.usable
-        assert r.hidden >= 0 and r.exposed >= 0 and r.hidden + r.exposed == pytest.approx(r.usable - r.requested)
+        assert (
+            r.hidden >= 0
+            and r.exposed >= 0
+            and r.hidden + r.exposed == pytest.approx(r.usable - r.requested)
+        )
     assert (granularity == "one-shot") == (not result.rewires)
     assert result.step_seconds <= simulate(NARROW, trace, "static").step_seconds * (1 + 1e-9)
 
@@ -326,14 +403,19 @@ def test_every_granularity_conserves_bytes_and_orders_its_rewires(granularity):
 def test_collectives_hide_their_rewires_beside_compute_and_gain_over_phases():
     fabric = rfabric(pods=1, tors=4, gpus=4, planes=2)
     b, last = TraceBuilder(fabric.hosts), []
-    for label, far in (("near", 1), ("far", 2)) * 2:  # racks 1 and 2, 3 and 4 talk; then 1 and 3, 2 and 4
+    # racks 1 and 2, 3 and 4 talk; then 1 and 3, 2 and 4
+    for label, far in (("near", 1), ("far", 2)) * 2:
         work = b.compute(0, 1.0, after=last, phase="training", label="compute")
         to = [4 * (rack ^ far) + gpu for rack in range(4) for gpu in range(4)]
         last = b.flows(range(16), to, 4e10, after=[work], phase="training", label=label)
     trace = b.build()
-    phase, collective = (simulate(fabric, trace, f"demand,granularity={g}") for g in ("per-phase", "per-collective"))
+    phase, collective = (
+        simulate(fabric, trace, f"demand,granularity={g}") for g in ("per-phase", "per-collective")
+    )
     assert len(collective.rewires) > len(phase.rewires)
-    assert sum(r.exposed for r in collective.rewires if r.phase.startswith("training")) == pytest.approx(0.0, abs=1e-9)
+    assert sum(
+        r.exposed for r in collective.rewires if r.phase.startswith("training")
+    ) == pytest.approx(0.0, abs=1e-9)
     assert collective.step_seconds < phase.step_seconds
 
 
@@ -348,17 +430,20 @@ def test_slots_turn_only_while_something_is_sent():
         assert ((start <= rewire.requested) & (rewire.requested <= finish)).any()
 
 
-# --- plan ----------------------------------------------------------------------------------------------------------------
+# --- plan -----------------------------------------------------------------------------------------
 
 
 def test_a_plan_meets_its_bound_where_it_can():
     b = TraceBuilder(SMALL.hosts)
-    b.flows(range(6), range(6, 12), 1e11, phase="weight_sync", label="weights")  # rack to rack, two cards each
+    # rack to rack, two cards each
+    b.flows(range(6), range(6, 12), 1e11, phase="weight_sync", label="weights")
     (found,) = plan(SMALL, b.build())
     assert found.bound.seconds == pytest.approx(transfer_seconds(1e11, RATE))
-    on_its_way = found.completion - found.bound.seconds  # of the last byte, which the bound leaves out
+    # of the last byte, which the bound leaves out
+    on_its_way = found.completion - found.bound.seconds
     assert 0 < on_its_way <= 8 * max(link.delay for link in SMALL.links) * (1 + 1e-6)
-    assert not found.rewires  # the circuits of the start send it as soon: nobody is kept waiting for others
+    # the circuits of the start send it as soon: nobody is kept waiting for others
+    assert not found.rewires
     (narrow,) = plan(NARROW, b.build())
     assert len(narrow.rewires) == 1 and narrow.exposed == pytest.approx(0.015)
     assert totals([narrow])["rewires"] == 1 and totals([found])["rewires"] == 0
@@ -384,7 +469,9 @@ def test_every_rewire_of_a_run_stands_in_its_plan(policy):
         to = range(32 + 16 * turn, 36 + 16 * turn)
         last = b.flows(range(4), to, 4e10, after=[work], phase="weight_sync", label="c", step=turn)
     made, run = plan(fabric, b.build(), policy), simulate(fabric, b.build(), policy)
-    assert run.rewires and sorted(r.epoch for p in made for r in p.rewires) == [r.epoch for r in run.rewires]
+    assert run.rewires and sorted(r.epoch for p in made for r in p.rewires) == [
+        r.epoch for r in run.rewires
+    ]
     total = totals(made)
     assert total["rewires"] == len(run.rewires)
     assert total["delay_exposed_s"] == pytest.approx(sum(r.exposed for r in run.rewires))
@@ -393,12 +480,14 @@ def test_every_rewire_of_a_run_stands_in_its_plan(policy):
     assert "per-collective" not in policy or "training/0 inside" in shown
 
 
-# --- what a plan predicts ------------------------------------------------------------------------------------------------
+# --- what a plan predicts -------------------------------------------------------------------------
 
 
 def foreseen(fabric, trace, lit=None, turns=(), **timing):
     every = stages(trace, "per-collective")
-    found = forecast(fabric, trace, Routing("ecmp"), every, lit or Circuits(), turns, Timing(**timing))
+    found = forecast(
+        fabric, trace, Routing("ecmp"), every, lit or Circuits(), turns, Timing(**timing)
+    )
     return found, {stage.label: stage.rows for stage in every}
 
 
@@ -413,7 +502,9 @@ def test_a_wave_alone_takes_as_long_as_its_busiest_cable():
 
 
 def test_waves_on_one_cable_share_it_by_their_flows():
-    """Two flows of 5 GB beside one of 5 GB on one card: one rate for all; one that begins later gets its share."""
+    """Two flows of 5 GB beside one of 5 GB on one card: one rate for all; one that begins later
+    gets its share.
+    """
     fabric = parse_fabric("ideal", 8)
     b = TraceBuilder(fabric.hosts)
     b.flows([0, 0], [2, 3], 5e9, label="a")
@@ -425,15 +516,22 @@ def test_waves_on_one_cable_share_it_by_their_flows():
     found, rows = foreseen(fabric, b.build())
     assert found.finish[rows["c"]] == pytest.approx(0.35, rel=1e-3)
     assert found.finish[np.concatenate((rows["a"], rows["b"]))] == pytest.approx(0.35, rel=1e-3)
-    assert simulate(fabric, b.build()).finish[rows["c"]] == pytest.approx(found.finish[rows["c"]], rel=1e-6)
+    assert simulate(fabric, b.build()).finish[rows["c"]] == pytest.approx(
+        found.finish[rows["c"]], rel=1e-6
+    )
 
 
-@pytest.mark.parametrize(("how", "a", "usable"), [("hold", 1.015, 0.515), ("drain", 1.0, 1.015), ("drop", 1.01, 0.515)])
+@pytest.mark.parametrize(
+    ("how", "a", "usable"), [("hold", 1.015, 0.515), ("drain", 1.0, 1.015), ("drop", 1.01, 0.515)]
+)
 def test_who_waits_for_a_rewire_waits_in_the_forecast_too(how, a, usable):
-    """1 s of sending, whose circuit moves to the other plane at half of it as b begins: 5 ms of control, 10 ms dark."""
+    """1 s of sending, whose circuit moves to the other plane at half of it as b begins: 5 ms of
+    control, 10 ms dark.
+    """
     fabric = rfabric(pods=1, tors=4, gpus=1, planes=2, electrical=0)
     lit, after = (
-        light(fabric, dict(enumerate(pairs))) for pairs in ([[("t1", "t2")], []], [[("t1", "t3")], [("t1", "t2")]])
+        light(fabric, dict(enumerate(pairs)))
+        for pairs in ([[("t1", "t2")], []], [[("t1", "t3")], [("t1", "t2")]])
     )
     b = TraceBuilder(fabric.hosts)
     b.flows([0], [1], 5e10, label="a")
@@ -444,7 +542,9 @@ def test_who_waits_for_a_rewire_waits_in_the_forecast_too(how, a, usable):
     assert found.turns == ((pytest.approx(0.5), pytest.approx(usable, rel=1e-4)),)
     assert found.finish[rows["a"]] == pytest.approx(a, rel=1e-4)
     assert found.finish[rows["b"]] == pytest.approx(usable + 0.1, rel=1e-4)
-    assert in_flight(found.start[rows["b"]], found.finish[rows["b"]], found.turns) == pytest.approx(0.1, rel=1e-3)
+    assert in_flight(found.start[rows["b"]], found.finish[rows["b"]], found.turns) == pytest.approx(
+        0.1, rel=1e-3
+    )
 
 
 def test_nobody_who_sends_is_cut_off_in_the_forecast():
@@ -464,9 +564,19 @@ def test_nobody_who_sends_is_cut_off_in_the_forecast():
 
 MEDIAN, WORST = 0.10, 0.25  # of the simulated seconds
 SHIPPED = ("grpo-64", "grpo-64-moe", "grpo-64-h20", "weave-2jobs", "grpo-1024")
-FABRICS = ("fat-tree", "fat-tree,oversubscription=2", "leaf-spine", "rfabric", "mixnet", "opus", "topoopt")
+FABRICS = (
+    "fat-tree",
+    "fat-tree,oversubscription=2",
+    "leaf-spine",
+    "rfabric",
+    "mixnet",
+    "opus",
+    "topoopt",
+)
 LAYERS = [("grpo-64-moe", fabric) for fabric in FABRICS]  # stages that meet: always looked at
-SAMPLED = random.Random(0).sample([(r, f) for r in SHIPPED if r != "grpo-64-moe" for f in FABRICS], 8)
+SAMPLED = random.Random(0).sample(
+    [(r, f) for r in SHIPPED if r != "grpo-64-moe" for f in FABRICS], 8
+)
 CHANGES = (
     (), ("training.optimizer=sharded",), ("training.buckets=6",),
     ("weight_sync.strategy=scatter",), ("training.mini_batches=2",),
@@ -476,13 +586,19 @@ DRAWN = 12
 
 
 def drawn(seed):
-    """Jobs nobody chose: a recipe of 64 GPUs, its layout, pipeline, optimizer and experts, a fabric, a routing, a policy."""
+    """Jobs nobody chose: a recipe of 64 GPUs, its layout, pipeline, optimizer and experts, a
+    fabric, a routing, a policy.
+    """
     rng, found = random.Random(seed), []
     while len(found) < DRAWN:
         recipe, some = rng.choice(JOBS)
         some = (*some, *rng.choice(CHANGES), *(rng.choice(SKEWED) if "moe" in recipe else ()))
         fabric, routing = rng.choice(FABRICS), rng.choice(("ecmp", "placed", "split"))
-        policy = rng.choice(("own", "greedy", "demand,granularity=per-collective")) if fabric == "rfabric" else "own"
+        policy = (
+            rng.choice(("own", "greedy", "demand,granularity=per-collective"))
+            if fabric == "rfabric"
+            else "own"
+        )
         found.append((recipe, some, fabric, routing, policy, rng.choice(("hold", "drain", "drop"))))
     return found
 
@@ -495,10 +611,19 @@ def traffic_of(recipe, some=()):
 def errors(recipe, some, fabric, routing="placed", policy="own", how="hold"):
     """By how much the plan is off, stage by stage: float64[stages that take time]."""
     job = traffic_of(recipe, some)
-    made = plan(parse_fabric(fabric, job.gpus), job.trace, policy, routing=routing, timing=Timing(in_flight=how))
+    made = plan(
+        parse_fabric(fabric, job.gpus),
+        job.trace,
+        policy,
+        routing=routing,
+        timing=Timing(in_flight=how),
+    )
     found = np.array([abs(p.completion / p.simulated - 1) for p in made if p.simulated])
     whole = totals(made)
-    assert (whole["median_error"], whole["worst_error"]) == (pytest.approx(np.median(found)), found.max())
+    assert (whole["median_error"], whole["worst_error"]) == (
+        pytest.approx(np.median(found)),
+        found.max(),
+    )
     return found
 
 
@@ -508,9 +633,13 @@ def test_shipped_recipes_take_what_their_plan_says(recipe, fabric):
     assert np.median(off) <= MEDIAN and off.max() <= WORST
 
 
-@pytest.mark.parametrize("case", drawn(0), ids=lambda case: " ".join((case[0], *case[1], *case[2:])))
+@pytest.mark.parametrize(
+    "case", drawn(0), ids=lambda case: " ".join((case[0], *case[1], *case[2:]))
+)
 def test_drawn_jobs_take_what_their_plan_says(case):
-    """Nine stages in ten: what meets others for a moment may be predicted to miss them, or to meet others."""
+    """Nine stages in ten: what meets others for a moment may be predicted to miss them, or to meet
+    others.
+    """
     off = errors(*case)
     assert np.median(off) <= MEDIAN and np.quantile(off, 0.9) <= WORST
 
@@ -518,13 +647,29 @@ def test_drawn_jobs_take_what_their_plan_says(case):
 def test_the_verb_plan_prints_draws_and_speaks_json(tmp_path, capsys):
     file, png = tmp_path / "job.csv", tmp_path / "plan.png"
     write_trace(job(SMALL, size=4e10), file)
-    words = ["plan", "--traffic", str(file), "--topo", "rfabric,pods=2,tors=3,gpus=2,planes=3", "-q"]
+    words = [
+        "plan",
+        "--traffic",
+        str(file),
+        "--topo",
+        "rfabric,pods=2,tors=3,gpus=2,planes=3",
+        "-q",
+    ]
     assert main([*words, "--policy", "demand,granularity=per-collective", "--png", str(png)]) == 0
     text = capsys.readouterr().out
     assert "all-to-all" in text and "bound" in text and png.read_bytes()[:4] == b"\x89PNG"
     assert main([*words, "--json"]) == 0
     (made,) = json.loads(capsys.readouterr().out)["plans"]
-    keys = {"stage", "demand", "circuits", "completion_s", "bound_s", "gap", "delay_hidden_s", "delay_exposed_s"}
+    keys = {
+        "stage",
+        "demand",
+        "circuits",
+        "completion_s",
+        "bound_s",
+        "gap",
+        "delay_hidden_s",
+        "delay_exposed_s",
+    }
     assert keys <= made["stages"][0].keys() and made["total"]["completion_s"] > 0
     mixed = ["plan", "--topo", "rfabric", "--policy", "colocated+static", "--json", "-q"]
     assert main(mixed) == 0

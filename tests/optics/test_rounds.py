@@ -1,4 +1,6 @@
-"""Rounds inside a collective, against closed forms and against one set of circuits; what is lit before a job."""
+"""Rounds inside a collective, against closed forms and against one set of circuits; what is lit
+before a job.
+"""
 
 from types import SimpleNamespace
 
@@ -25,7 +27,11 @@ from rfabric.units import transfer_seconds
 
 RATE = 4e11
 AT_ONCE = Timing(control=0.0, guard=0.0)
-INTRA, COLLECTIVE, STATIC = "demand,granularity=intra-collective", "demand,granularity=per-collective", "static"
+INTRA, COLLECTIVE, STATIC = (
+    "demand,granularity=intra-collective",
+    "demand,granularity=per-collective",
+    "static",
+)
 
 
 def exchange(fabric, size, builder=None, **kind):
@@ -40,16 +46,22 @@ def exchange(fabric, size, builder=None, **kind):
 @pytest.mark.parametrize(("racks", "uplinks"), [(4, 1), (6, 2), (8, 2), (8, 3), (16, 4)])
 @pytest.mark.parametrize("delay", [0.0, 0.03])
 def test_an_all_to_all_takes_its_rounds_and_the_turns_between(racks, uplinks, delay):
-    fabric = rfabric(pods=2, tors=racks // 2, gpus=uplinks, planes=uplinks, electrical=0, delay=delay)
+    fabric = rfabric(
+        pods=2, tors=racks // 2, gpus=uplinks, planes=uplinks, electrical=0, delay=delay
+    )
     rounds = -(-(racks - 1) // uplinks)
     result = simulate(fabric, exchange(fabric, 4e9).build(), INTRA, timing=AT_ONCE)
     most = rounds * transfer_seconds(4e9, RATE) + (rounds - 1) * delay
-    cards = (racks - 1) / uplinks * transfer_seconds(4e9, RATE)  # finer rounds come nearer to it where turns are free
+    # finer rounds come nearer to it where turns are free
+    cards = (racks - 1) / uplinks * transfer_seconds(4e9, RATE)
     assert cards - 1e-9 <= result.step_seconds <= most + 1e-4
     if delay:
         assert result.step_seconds == pytest.approx(most, abs=1e-4)
         assert len(result.rewires) == rounds - 1  # the first is the mesh of the start
-        assert all(r.exposed == pytest.approx(delay) and r.programmed == r.requested for r in result.rewires)
+        assert all(
+            r.exposed == pytest.approx(delay) and r.programmed == r.requested
+            for r in result.rewires
+        )
 
 
 def test_racks_that_one_set_of_circuits_cuts_off_meet_in_rounds():
@@ -61,7 +73,9 @@ def test_racks_that_one_set_of_circuits_cuts_off_meet_in_rounds():
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(1, 5), st.floats(0, 0.1), st.floats(1e-4, 0.1), st.sampled_from([INTRA, COLLECTIVE]))
+@given(
+    st.integers(1, 5), st.floats(0, 0.1), st.floats(1e-4, 0.1), st.sampled_from([INTRA, COLLECTIVE])
+)
 def test_alternating_matchings_expose_what_computing_does_not_hide(turns, compute, delay, policy):
     fabric = rfabric(pods=1, tors=4, gpus=2, planes=1, electrical=0, delay=delay)
     b, last, size = TraceBuilder(fabric.hosts), [], 4e9
@@ -80,7 +94,9 @@ FABRICS = (
     "opus,servers=5,gpus=2,reinit=0s",
     "mixnet,servers=4,gpus=4,reinit=0s",
 )
-FLOWS = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.floats(1e7, 1e10)), min_size=1, max_size=30)
+FLOWS = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(1, 9), st.floats(1e7, 1e10)), min_size=1, max_size=30
+)
 
 
 def drawn(fabric, *collectives):
@@ -97,7 +113,9 @@ def drawn(fabric, *collectives):
 def test_turns_that_cost_nothing_lose_nothing(flows, spec):
     fabric = parse_fabric(f"{spec},delay=0s")
     trace = drawn(fabric, flows)
-    rounds, one = (simulate(fabric, trace, policy, timing=AT_ONCE) for policy in (INTRA, COLLECTIVE))
+    rounds, one = (
+        simulate(fabric, trace, policy, timing=AT_ONCE) for policy in (INTRA, COLLECTIVE)
+    )
     assert rounds.step_seconds <= one.step_seconds * (1 + 1e-6)
 
 
@@ -127,7 +145,9 @@ def test_a_stage_that_begins_while_rounds_are_on_is_served_and_all_bytes_arrive(
 
 
 def test_others_in_flight_keep_their_circuits():
-    """Racks 1 to 4 exchange in rounds; a long flow between racks 5 and 8 is neither moved nor held."""
+    """Racks 1 to 4 exchange in rounds; a long flow between racks 5 and 8 is neither moved nor
+    held.
+    """
     fabric = rfabric(pods=2, tors=4, gpus=2, planes=1, electrical=0, delay="1ms")
     alone = TraceBuilder(fabric.hosts)
     far = {"phase": "weight_sync", "label": "weights"}
@@ -135,17 +155,30 @@ def test_others_in_flight_keep_their_circuits():
     b = TraceBuilder(fabric.hosts)
     b.flows([8], [14], 4e10, **far)
     racks = [(a, c) for a in range(4) for c in range(4) if a != c]
-    b.flows([2 * a for a, _ in racks], [2 * c for _, c in racks], 4e9, start=0.1, phase="training", label="all-to-all")
+    b.flows(
+        [2 * a for a, _ in racks],
+        [2 * c for _, c in racks],
+        4e9,
+        start=0.1,
+        phase="training",
+        label="all-to-all",
+    )
     with_rounds = simulate(fabric, b.build(), INTRA)
     assert sum("round" in r.why for r in with_rounds.rewires) >= 2
-    assert with_rounds.finish[0] == pytest.approx(simulate(fabric, alone.build(), INTRA).finish[0], abs=1e-9)
+    assert with_rounds.finish[0] == pytest.approx(
+        simulate(fabric, alone.build(), INTRA).finish[0], abs=1e-9
+    )
 
 
 SMALL = rfabric(pods=2, tors=3, gpus=2, planes=2, electrical=0)
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(1, 1e12)), min_size=1, max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 5), st.floats(1, 1e12)), min_size=1, max_size=20
+    )
+)
 def test_every_pair_meets_in_some_round_and_no_rack_has_more_circuits_than_uplinks(entries):
     sent = np.zeros((6, 6))
     for a, c, size in entries:
@@ -167,7 +200,9 @@ def test_waves_are_counted_by_instant_and_by_what_follows_what():
 
 
 def test_rounds_are_neither_emulated_nor_planned():
-    with pytest.raises(RFabricError, match="a share at a time and pause.*granularity=per-collective"):
+    with pytest.raises(
+        RFabricError, match=("a share at a time and pause.*granularity=per-collective")
+    ):
         emulatable(SMALL, INTRA)
     with pytest.raises(RFabricError, match="`rfabric simulate` plays rounds"):
         plan(SMALL, exchange(SMALL, 4e9).build(), INTRA)
@@ -183,7 +218,9 @@ def test_one_shot_is_predicted_no_worse_than_the_mesh_of_the_start(first, second
         first_circuits(fabric, trace, parse_policy(f"{name}{when}", fabric), routing)
         for when in ("", ",granularity=one-shot")
     )
-    assert _busiest(fabric, trace, chosen, routing) <= _busiest(fabric, trace, mesh, routing) * (1 + 1e-9)
+    assert _busiest(fabric, trace, chosen, routing) <= _busiest(fabric, trace, mesh, routing) * (
+        1 + 1e-9
+    )
 
 
 def test_what_one_shot_chose_is_lit_before_an_emulation_without_a_wait():
@@ -212,13 +249,17 @@ def _busiest(fabric, trace, circuits, routing):
         offsets, links = routes_of(fabric, circuits, routing).links_of(
             trace.src[rows].astype(int), trace.dst[rows].astype(int)
         )
-        load = np.bincount(links, np.repeat(trace.size[rows], np.diff(offsets)), minlength=2 * len(fabric.links))
+        load = np.bincount(
+            links, np.repeat(trace.size[rows], np.diff(offsets)), minlength=2 * len(fabric.links)
+        )
         seconds += float(transfer_seconds(load, cabling_of(fabric).rate).max())
     return seconds
 
 
 def test_one_shot_sees_the_collectives_that_the_sum_of_all_hides():
-    """Servers exchange evenly, and in pairs more at another time: circuits for the pairs leave the exchange its share."""
+    """Servers exchange evenly, and in pairs more at another time: circuits for the pairs leave the
+    exchange its share.
+    """
     fabric = parse_fabric("topoopt,servers=6,gpus=3,degree=4")
     b, size = exchange(fabric, 4e9), 4e11
     other = [3 * (gpu // 3 ^ 1) + gpu % 3 for gpu in range(18)]

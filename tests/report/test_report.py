@@ -17,7 +17,15 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.report import compare, figures, folder, html
 from rfabric.report.result import Pace, Scale, fidelity
-from rfabric.report.summary import RUN_KEYS, Run, check_summary, labels, read_summary, run_summary, summary_of
+from rfabric.report.summary import (
+    RUN_KEYS,
+    Run,
+    check_summary,
+    labels,
+    read_summary,
+    run_summary,
+    summary_of,
+)
 from rfabric.simulate.world import simulate
 from rfabric.trace import PHASES, TraceBuilder, point_to_point, ring
 
@@ -30,21 +38,33 @@ def small_trace(hosts=16, steps=1):
     half, before = hosts // 2, []
     for step in range(steps):
         kind = {"step": step, "phase": "generation"}
-        made = [builder.compute(h, 10 + h, after=before, label="generate", **kind) for h in range(half)]
+        made = [
+            builder.compute(h, 10 + h, after=before, label="generate", **kind) for h in range(half)
+        ]
         kind["phase"] = "training"
-        passes = [builder.compute(h, 5.0, after=made, label="backward", **kind) for h in range(half, hosts)]
+        passes = [
+            builder.compute(h, 5.0, after=made, label="backward", **kind)
+            for h in range(half, hosts)
+        ]
         edges = ring("all-reduce", range(half, hosts), 2e9, 2)
-        reduced = builder.flows(edges.src, edges.dst, edges.size, after=passes, label="all-reduce", **kind)
+        reduced = builder.flows(
+            edges.src, edges.dst, edges.size, after=passes, label="all-reduce", **kind
+        )
         kind["phase"] = "weight_sync"
         edges = point_to_point([(half + i, i) for i in range(half)], 1e9, 2)
-        before = builder.flows(edges.src, edges.dst, edges.size, after=reduced, label="weights", **kind)
+        before = builder.flows(
+            edges.src, edges.dst, edges.size, after=reduced, label="weights", **kind
+        )
     return builder.build(provenance={"made_by": "<test> & co"})
 
 
 @pytest.fixture(scope="module")
 def runs():
     trace = small_trace()
-    fabrics = [parse_fabric(s) for s in ("fat-tree,pods=2,tors=2", "fat-tree,pods=2,tors=2,oversubscription=2")]
+    fabrics = [
+        parse_fabric(s)
+        for s in ("fat-tree,pods=2,tors=2", "fat-tree,pods=2,tors=2,oversubscription=2")
+    ]
     fabrics.append(parse_fabric("rfabric,pods=2,tors=2"))
     return [Run(simulate(fabric, trace, "demand", traffic="small", seed=7)) for fabric in fabrics]
 
@@ -54,11 +74,18 @@ def emulated(runs):
     """The last run as if emulated: every flow 10 % longer, with scale and pace."""
     expected = runs[-1].result
     finish = np.where(
-        expected.trace.size > 0, expected.start + 1.1 * (expected.finish - expected.start), expected.finish
+        expected.trace.size > 0,
+        expected.start + 1.1 * (expected.finish - expected.start),
+        expected.finish,
     )
     pace = Pace(True, 0.61, 0.0021)
     result = replace(
-        expected, engine="emulate", finish=finish, scale=Scale(0.002, 10), pace=pace, versions={"ovs": "3.1.0"}
+        expected,
+        engine="emulate",
+        finish=finish,
+        scale=Scale(0.002, 10),
+        pace=pace,
+        versions={"ovs": "3.1.0"},
     )
     return Run(result, fidelity(result, expected))
 
@@ -68,7 +95,7 @@ def summary(runs):
     return summary_of(runs, "rfabric simulate", CREATED)
 
 
-# --- summary ---------------------------------------------------------------------------------------------------------
+# --- summary --------------------------------------------------------------------------------------
 
 
 def test_a_summary_has_the_keys_that_programs_rely_on(summary):
@@ -76,10 +103,20 @@ def test_a_summary_has_the_keys_that_programs_rely_on(summary):
     for run in summary["runs"]:
         assert set(RUN_KEYS) <= set(run)
         assert set(run["phases"]) == set(PHASES)
-        assert all(set(p) == {"seconds", "comm_s", "exposed_s", "bytes"} for p in run["phases"].values())
+        assert all(
+            set(p) == {"seconds", "comm_s", "exposed_s", "bytes"} for p in run["phases"].values()
+        )
         assert {"bandwidth_scale", "time_dilation", "sample_s"} == set(run["scale"])
         assert {"ok", "cpu", "worst_lateness_s"} <= set(run["pace"])
-    times = ("epoch", "requested_s", "programmed_s", "dark_until_s", "usable_s", "circuits_changed", "lost_bytes")
+    times = (
+        "epoch",
+        "requested_s",
+        "programmed_s",
+        "dark_until_s",
+        "usable_s",
+        "circuits_changed",
+        "lost_bytes",
+    )
     optical = summary["runs"][-1]
     assert optical["rewires"] and all(set(times) <= set(r) for r in optical["rewires"])
     assert optical["dark_s"] > 0 == summary["runs"][0]["dark_s"]
@@ -96,7 +133,9 @@ def test_phases_of_several_steps_add_up():
     one, two = (run_summary(Run(simulate(fabric, small_trace(steps=n)))) for n in (1, 2))
     for phase in PHASES:
         for key in one["phases"][phase]:
-            assert two["phases"][phase][key] == pytest.approx(2 * one["phases"][phase][key], rel=1e-6)
+            assert two["phases"][phase][key] == pytest.approx(
+                2 * one["phases"][phase][key], rel=1e-6
+            )
 
 
 def test_a_fabric_without_a_price_says_so():
@@ -115,8 +154,10 @@ def test_a_step_of_known_gpus_costs_dollars_part_by_part():
     one, two = (Run(simulate(fabric, priced(small_trace(steps=n)))) for n in (1, 2))
     cost, longer = (run_summary(run)["cost"] for run in (one, two))
     assert cost["usd_per_step"] == pytest.approx(sum(cost["usd_per_step_parts"].values()))
-    assert cost["usd_per_step"] > 338 * one.result.step_seconds / 3600  # the rent, and a network on top
-    assert longer["usd_per_step"] == pytest.approx(cost["usd_per_step"], rel=1e-6)  # a step of two as long
+    # the rent, and a network on top
+    assert cost["usd_per_step"] > 338 * one.result.step_seconds / 3600
+    # a step of two as long
+    assert longer["usd_per_step"] == pytest.approx(cost["usd_per_step"], rel=1e-6)
     table = compare.comparison(summary_of([one], "rfabric simulate", CREATED))
     assert row(table, "dollars a step").cells == (f"{cost['usd_per_step']:,.4f} $",)
     assert {r.name for r in table.rows if r.indent} >= set(compare.DOLLARS.values())
@@ -127,7 +168,11 @@ def test_labels_name_what_differs(runs):
     assert labels(runs) == ["fat-tree 1:1", "fat-tree 2:1", "rfabric"]
     trace, optical = runs[0].result.trace, runs[-1].result.fabric
     policies = [Run(simulate(optical, trace, p)) for p in ("static", "demand")]
-    assert labels([*policies, policies[0]]) == ["rfabric static", "rfabric demand", "rfabric static #2"]
+    assert labels([*policies, policies[0]]) == [
+        "rfabric static",
+        "rfabric demand",
+        "rfabric static #2",
+    ]
     slow = Run(simulate(parse_fabric("rfabric,pods=2,tors=2,delay=25ms"), trace))
     assert labels([runs[-1], slow]) == ["rfabric delay=10ms", "rfabric delay=25ms"]
 
@@ -138,9 +183,15 @@ def test_labels_name_what_differs(runs):
         ("[]", "a summary is an object"),
         ("{nonsense", "cannot be read as JSON"),
         ('{"runs": []}', "version, created, command, versions missing"),
-        ('{"version": 9, "created": "", "command": "", "versions": {}, "runs": []}', "summary version 9"),
         (
-            '{"version": 1, "created": "", "command": "", "versions": {}, "runs": [{"fabric": ""}]}',
+            ('{"version": 9, "created": "", "command": "", "versions": {}, "runs": []}'),
+            "summary version 9",
+        ),
+        (
+            (
+                '{"version": 1, "created": "", "command": "", "versions": {}, "runs": [{"fabric": '
+                '""}]}'
+            ),
             r"runs\[0\]: policy",
         ),
     ],
@@ -152,7 +203,7 @@ def test_a_broken_summary_is_named(tmp_path, text, message):
         read_summary(path)
 
 
-# --- folder ----------------------------------------------------------------------------------------------------------
+# --- folder ---------------------------------------------------------------------------------------
 
 
 def write(out, runs, summary):
@@ -189,7 +240,15 @@ def test_a_run_folder_holds_inputs_beside_outputs(tmp_path, runs, summary):
     with open(found.final / "simulate-rfabric/flows.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(runs[0].result.trace)
-    assert {"size_bytes", "start_s", "finish_s", "phase", "label", "sent_bytes", "received_bytes"} <= set(rows[0])
+    assert {
+        "size_bytes",
+        "start_s",
+        "finish_s",
+        "phase",
+        "label",
+        "sent_bytes",
+        "received_bytes",
+    } <= set(rows[0])
     assert not list((tmp_path / "deep/runs").glob(".*"))
 
 
@@ -222,13 +281,18 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 def test_no_room_leaves_nothing_half_written(tmp_path):
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000));"
-        "from rfabric.cli import main; sys.exit(main(['simulate', '-q', '--topo', 'rfabric', '--out', sys.argv[1]]))"
+        "from rfabric.cli import main; sys.exit(main(['simulate', '-q', '--topo', 'rfabric', "
+        "'--out', sys.argv[1]]))"
     )
     out = tmp_path / "runs"
     done = subprocess.run([sys.executable, "-c", code, out], capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert re.fullmatch(
-        r"rfabric: error: cannot write .*: File too large; choose another place, or make room\n", done.stderr
+        (
+            r"rfabric: error: cannot write .*: File too large; choose another place, or make "
+            r"room\n"
+        ),
+        done.stderr,
     )
     assert not out.exists()
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 20000
@@ -237,7 +301,9 @@ def test_no_room_leaves_nothing_half_written(tmp_path):
 def test_only_folders_of_dead_processes_are_swept(tmp_path):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    names = [f".20250721-143005-9f3a.{pid}.part" for pid in (dead.pid, os.getpid())] + [".other.part"]
+    names = [f".20250721-143005-9f3a.{pid}.part" for pid in (dead.pid, os.getpid())] + [
+        ".other.part"
+    ]
     for name in names:
         (tmp_path / name).mkdir()
     assert [p.name for p in folder.sweep(tmp_path)] == [names[0]]
@@ -249,7 +315,9 @@ def test_under_sudo_the_folder_belongs_to_the_caller(tmp_path, runs, summary, mo
     monkeypatch.setenv("SUDO_UID", "1234")
     monkeypatch.setenv("SUDO_GID", "1235")
     path = write(tmp_path / "runs", runs[:1], summary_of(runs[:1], "", CREATED))
-    assert {(p.stat().st_uid, p.stat().st_gid) for p in (path.parent, path, *path.rglob("*"))} == {(1234, 1235)}
+    assert {(p.stat().st_uid, p.stat().st_gid) for p in (path.parent, path, *path.rglob("*"))} == {
+        (1234, 1235)
+    }
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path, runs, summary):
@@ -261,7 +329,7 @@ def test_what_is_no_run_folder_is_refused(tmp_path, runs, summary):
         folder.read_folder(path)
 
 
-# --- comparison ------------------------------------------------------------------------------------------------------
+# --- comparison -----------------------------------------------------------------------------------
 
 
 def row(table, name):
@@ -288,7 +356,10 @@ def test_the_comparison_tells_every_run_and_marks_the_best(summary):
     ],
 )
 def test_energy_is_told_in_the_unit_that_the_largest_of_the_row_asks_for(summary, joules, shown):
-    runs = [r | {"cost": r["cost"] | {"step_joules": j}} for r, j in zip(summary["runs"], joules, strict=False)]
+    runs = [
+        r | {"cost": r["cost"] | {"step_joules": j}}
+        for r, j in zip(summary["runs"], joules, strict=False)
+    ]
     assert row(compare.comparison(summary | {"runs": runs}), "network energy a step").cells == shown
 
 
@@ -316,11 +387,12 @@ def test_the_tables_tell_timestamps_and_errors(emulated):
     first = emulated.result.rewires[0]
     cells = compare.rewires(summary).rows[0].cells
     assert cells[3:6] == tuple(
-        f"+{1e3 * (t - first.requested):.2f} ms" for t in (first.programmed, first.dark_until, first.usable)
+        (f"+{1e3 * (t - first.requested):.2f} ms")
+        for t in (first.programmed, first.dark_until, first.usable)
     )
 
 
-# --- figures and page ------------------------------------------------------------------------------------------------
+# --- figures and page -----------------------------------------------------------------------------
 
 
 def test_the_page_is_whole_and_asks_for_nothing(runs, summary):
@@ -329,14 +401,20 @@ def test_the_page_is_whole_and_asks_for_nothing(runs, summary):
     assert "<script" not in text and "@import" not in text
     for word in ("fat-tree 2:1", "rfabric", "seed", "small", *summary["versions"].values()):
         assert word in text
-    assert "&lt;test&gt; &amp; co" in text or "\\u003ctest\\u003e" in text  # foreign text is escaped
+    # foreign text is escaped
+    assert "&lt;test&gt; &amp; co" in text or "\\u003ctest\\u003e" in text
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
 
 
 def test_the_page_tells_scale_and_pace(emulated):
     text = " ".join(html.page([emulated], summary_of([emulated], "", CREATED)).split())
-    assert "kept pace" in text and "CPU 61 %" in text and "bandwidth x 0.002, time x 10" in text and "3.1.0" in text
+    assert (
+        "kept pace" in text
+        and "CPU 61 %" in text
+        and "bandwidth x 0.002, time x 10" in text
+        and "3.1.0" in text
+    )
 
 
 def test_a_name_cannot_break_out_of_the_page():
@@ -348,13 +426,19 @@ def test_a_name_cannot_break_out_of_the_page():
 def test_figures_are_sound_svg_with_tooltips(runs):
     optical = runs[-1].result
     drawn = {
-        "topology": figures.topology(optical.fabric), "circuits": figures.circuits(optical),
-        "timeline": figures.timeline(optical), "close_ups": figures.close_ups(runs), "load": figures.load(runs),
-        "comparison": figures.comparison(runs), "demand": figures.demand(optical.trace, optical.fabric),
-    }  # fmt: skip
+        "topology": figures.topology(optical.fabric),
+        "circuits": figures.circuits(optical),
+        "timeline": figures.timeline(optical),
+        "close_ups": figures.close_ups(runs),
+        "load": figures.load(runs),
+        "comparison": figures.comparison(runs),
+        "demand": figures.demand(optical.trace, optical.fabric),
+    }
     for name, figure in drawn.items():
         text = figures.svg(figure)
-        titles = [t.text for t in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}title")]
+        titles = [
+            t.text for t in ElementTree.fromstring(text).iter("{http://www.w3.org/2000/svg}title")
+        ]
         assert titles, name
         assert not re.search("#010203|#040506|#070809|#0a0b0c", text), name
     assert sum("t1:" in t for t in _titles(figures.topology(optical.fabric))) == 1
@@ -382,7 +466,14 @@ def test_a_large_fabric_is_drawn_in_part():
 def test_squeezed_time_stands_still_between_bursts():
     bursts = figures.merged(np.array([0.0, 1.0, 5.0]), np.array([2.0, 1.5, 6.0]))
     assert bursts.tolist() == [[0.0, 2.0], [5.0, 6.0]]
-    assert figures.squeezed(np.array([-1.0, 0.0, 1.0, 3.0, 5.5, 9.0]), bursts).tolist() == [0, 0, 1, 2, 2.5, 3]
+    assert figures.squeezed(np.array([-1.0, 0.0, 1.0, 3.0, 5.5, 9.0]), bursts).tolist() == [
+        0,
+        0,
+        1,
+        2,
+        2.5,
+        3,
+    ]
 
 
 def test_a_png_is_a_png(tmp_path):

@@ -1,4 +1,6 @@
-"""What training exchanges layer by layer: as many bytes and seconds as the job has, dealt over loops; skewed experts."""
+"""What training exchanges layer by layer: as many bytes and seconds as the job has, dealt over
+loops; skewed experts.
+"""
 
 import functools
 
@@ -22,14 +24,24 @@ WIDE = ("training.tp=8", "cluster.gpus_per_server=4")  # tensor-parallel groups 
 SHARDED = ("training.optimizer=sharded", "training.recompute=full", "training.mini_batches=2")
 
 job = functools.cache(lambda name, *overrides: read_recipe(name, [*SMALL, *overrides]))
-LITE = ("model=DeepSeek-V2-Lite", "training.mini_batches=1", "training.log_prob_passes=1")  # 26 layers with experts
-EXCHANGING = [("grpo-64-moe", *LITE), ("grpo-64", *WIDE, "training.mini_batches=1"), ("grpo-64", *SHARDED),
-              ("grpo-64-moe", *LITE, "training.skew=0.7"), ("grpo-64-moe", *LITE, "cluster.gpus_per_server=2")]  # fmt: skip
+# 26 layers with experts
+LITE = ("model=DeepSeek-V2-Lite", "training.mini_batches=1", "training.log_prob_passes=1")
+EXCHANGING = [
+    ("grpo-64-moe", *LITE),
+    ("grpo-64", *WIDE, "training.mini_batches=1"),
+    ("grpo-64", *SHARDED),
+    ("grpo-64-moe", *LITE, "training.skew=0.7"),
+    ("grpo-64-moe", *LITE, "cluster.gpus_per_server=2"),
+]
 
 
 def training_seconds(w, trace) -> float:
     """Seconds of training on one ideal switch."""
-    (found,) = [p.seconds for p in simulate(parse_fabric("ideal", w.gpus), trace).phases if p.key.phase == "training"]
+    (found,) = [
+        p.seconds
+        for p in simulate(parse_fabric("ideal", w.gpus), trace).phases
+        if p.key.phase == "training"
+    ]
     return found
 
 
@@ -61,12 +73,16 @@ def test_loops_send_all_and_compute_all(wanted, seed):
     merged = [(trained.log_prob_tokens, w.training.log_prob_passes)]
     merged += [(batch.tokens, training_passes(w)) for batch in trained.mini_batches]
     even = sum(sum(flows.experts_training(w, *each).size) for each in merged)
-    own = max(np.ptp(tokens) / tokens.mean() for tokens, _ in merged)  # uneven ranks meet uneven experts
-    assert trace.total[rows].sum() == pytest.approx(even, rel=1e-5 + (own if w.training.skew else 0))
+    # uneven ranks meet uneven experts
+    own = max(np.ptp(tokens) / tokens.mean() for tokens, _ in merged)
+    assert trace.total[rows].sum() == pytest.approx(
+        even, rel=1e-5 + (own if w.training.skew else 0)
+    )
     plan = plan_of(w, seed)
     assert trace.compute_only()[1].max() == pytest.approx(plan.seconds, rel=1e-9)
     (seconds,) = [p.window for p in plan.phases if p.kind == "training"]
-    took = training_seconds(w, trace.folded())  # the plan lets exchanges go before gradients, and NICs never wait
+    # the plan lets exchanges go before gradients, and NICs never wait
+    took = training_seconds(w, trace.folded())
     least = (
         0.99 if w.training.overlap_batches else 1 - 1e-6
     )  # gradients may also pass beside computing that hides exchanges
@@ -83,7 +99,9 @@ def test_every_layer_of_every_pass_and_micro_batch_exchanges():
         loops = of_update(w, batch, None)
         assert len(loops) == t.buckets and t.recompute == "full"
         assert sum(loop.repeat for loop in loops) == 2 * layers * 3 * batch.micro_batches
-        assert [loop.repeat for loop in loops[1:]] == [2 * layers * 2 // t.buckets] * (t.buckets - 1)
+        assert [loop.repeat for loop in loops[1:]] == [2 * layers * 2 // t.buckets] * (
+            t.buckets - 1
+        )
         assert sum(loop.seconds for loop in loops) == pytest.approx(batch.seconds(t.buckets))
     assert len(training_traffic(w, step).loops) == len(trace_of(w).loops)
 
@@ -91,22 +109,32 @@ def test_every_layer_of_every_pass_and_micro_batch_exchanges():
 def test_buckets_leave_while_the_last_backward_pass_exchanges():
     w = job("grpo-64-moe", *LITE)
     trace = trace_of(w)
-    bucket, experts = (trace.communication()[0, "training", x] for x in ("reduce-scatter", "all-to-all"))
+    bucket, experts = (
+        trace.communication()[0, "training", x] for x in ("reduce-scatter", "all-to-all")
+    )
     waits = [int(trace.loop[trace.waits_for(row)].max()) for row in bucket]
-    assert sorted(set(waits)) == [n for n in range(len(trace.loops)) if n]  # all but the loop of the log-probabilities
+    # all but the loop of the log-probabilities
+    assert sorted(set(waits)) == [n for n in range(len(trace.loops)) if n]
     result = simulate(parse_fabric("ideal", w.gpus), trace.unrolled())
     made = result.trace
     start, finish = (
-        getattr(result, name)[made.label == made.labels.index("reduce-scatter")] for name in ("start", "finish")
+        getattr(result, name)[made.label == made.labels.index("reduce-scatter")]
+        for name in ("start", "finish")
     )
     mine = result.start[(made.label == made.labels.index("all-to-all")) & (made.size > 0)]
-    assert sum(((mine > a) & (mine < b)).any() for a, b in zip(start, finish, strict=True)) > len(bucket) / 3
-    assert len(experts) == len(trace.loops) * 32 * 8  # each GPU and the eight of its group in the other server
+    assert (
+        sum(((mine > a) & (mine < b)).any() for a, b in zip(start, finish, strict=True))
+        > len(bucket) / 3
+    )
+    # each GPU and the eight of its group in the other server
+    assert len(experts) == len(trace.loops) * 32 * 8
 
 
 @pytest.mark.parametrize("which", EXCHANGING, ids=str)
 def test_all_ways_to_the_seconds_of_training_agree(which):
-    """Plan, folded and every repetition on an ideal switch: a plan lets exchanges go before gradients, and NICs never wait."""
+    """Plan, folded and every repetition on an ideal switch: a plan lets exchanges go before
+    gradients, and NICs never wait.
+    """
     w = job(*which)
     trace, planned = trace_of(w), plan_of(w).windows[PhaseKey(0, "training")]
     folded, every = training_seconds(w, trace.folded()), training_seconds(w, trace.unrolled())
@@ -115,7 +143,9 @@ def test_all_ways_to_the_seconds_of_training_agree(which):
 
 
 def test_overlap_hides_what_is_shorter():
-    """max(computing, exchange) instead of their sum, with the same bytes in twice as many exchanges of half the size."""
+    """max(computing, exchange) instead of their sum, with the same bytes in twice as many exchanges
+    of half the size.
+    """
     plain, overlapped = job("grpo-64-moe"), job("grpo-64-moe", "training.overlap_batches=true")
     a, b = (training_traffic(w, step_of(w, 0, 0)).loops for w in (plain, overlapped))
     for one, other in zip(a, b, strict=True):
@@ -124,7 +154,9 @@ def test_overlap_hides_what_is_shorter():
         assert other.exposed(overlapped) == pytest.approx(max(0.0, wire - other.seconds), abs=1e-9)
         assert one.exposed(plain) == pytest.approx(wire) and one.seconds == other.seconds
         assert other.repeat == pytest.approx(2 * one.repeat, abs=1)
-        assert sum(half.flows.size) * other.repeat == pytest.approx(sum(turn.flows.size) * one.repeat)
+        assert sum(half.flows.size) * other.repeat == pytest.approx(
+            sum(turn.flows.size) * one.repeat
+        )
     assert training_seconds(overlapped, trace_of(overlapped).folded()) < training_seconds(
         plain, trace_of(plain).folded()
     )
@@ -134,10 +166,16 @@ def test_sharded_parameters_are_gathered_twice_and_gradients_scattered_in_every_
     w = job("grpo-64", *SHARDED)
     gather, scatter = flows.sharded(w)
     (n, m, t) = w.dp, w.model, w.training
-    rings = t.tp * min(8 // t.tp, n)  # a data-parallel group runs a channel for each of its GPUs in a server
-    assert sum(gather.size) == pytest.approx((n - 1) / n * 2 * m.parameters / t.tp * t.tp * (4 * rings) / rings)
+    # a data-parallel group runs a channel for each of its GPUs in a server
+    rings = t.tp * min(8 // t.tp, n)
+    assert sum(gather.size) == pytest.approx(
+        (n - 1) / n * 2 * m.parameters / t.tp * t.tp * (4 * rings) / rings
+    )
     trace, micro = trace_of(w), sum(b.micro_batches for b in step_of(w, 0, 0).trained.mini_batches)
-    for label, once in (("all-gather", 2 * sum(gather.size)), ("reduce-scatter", sum(scatter.size))):
+    for label, once in (
+        ("all-gather", 2 * sum(gather.size)),
+        ("reduce-scatter", sum(scatter.size)),
+    ):
         rows = trace.communication()[0, "training", label]
         assert trace.total[rows].sum() == pytest.approx(micro * once, rel=1e-6)
         assert (trace.loop[rows] >= 0).all()
@@ -148,10 +186,15 @@ def test_sharded_parameters_are_gathered_twice_and_gradients_scattered_in_every_
 def test_what_computing_does_not_hide_of_sharded_layers_is_exposed(nic):
     w = job("grpo-64", *SHARDED, f"cluster.nic={nic}")
     for batch in step_of(w, 0, 0).trained.mini_batches:
-        loop, (gather, scatter) = of_sharded(w, batch), (flows.wire_seconds(w, f) for f in flows.sharded(w))
+        loop, (gather, scatter) = (
+            of_sharded(w, batch),
+            (flows.wire_seconds(w, f) for f in flows.sharded(w)),
+        )
         computing = batch.seconds(w.training.buckets)
         ahead, back = batch.micro_batches * gather, batch.micro_batches * (gather + scatter)
-        expected = max(ahead, batch.forward_share * computing) + max(back, (1 - batch.forward_share) * computing)
+        expected = max(ahead, batch.forward_share * computing) + max(
+            back, (1 - batch.forward_share) * computing
+        )
         assert computing + loop.exposed(w) == pytest.approx(expected)
 
 
@@ -160,10 +203,15 @@ def test_sharding_leaves_room_in_memory_and_nothing_to_gather_after_the_update()
     needs = [w.training_bytes for w in (whole, parts)]
     layer = parts.model.parameters / parts.training.tp / parts.model.layers
     for key, size in (("parameters", 2), ("gradients", 4)):
-        assert needs[0][key] == whole.dp * needs[1][key] == size * whole.model.parameters / whole.training.tp
+        assert (
+            needs[0][key]
+            == whole.dp * needs[1][key]
+            == size * whole.model.parameters / whole.training.tp
+        )
     assert needs[1]["gathered"] == pytest.approx(layer * (2 * 2 + 4)) and "gathered" not in needs[0]
     assert not flows.parameters(parts).src and not flows.gradients(parts).src
-    assert read_recipe("grpo-64", ["training.tp=1", *SHARDED]).training.tp == 1  # which fits no other way
+    # which fits no other way
+    assert read_recipe("grpo-64", ["training.tp=1", *SHARDED]).training.tp == 1
     with pytest.raises(RFabricError, match="training: Qwen2.5-14B needs .* GB a GPU"):
         read_recipe("grpo-64", ["training.tp=1", "training.recompute=full"])
 
@@ -175,7 +223,7 @@ def test_colocated_replicas_wait_for_sharded_parameters_of_other_servers():
     assert trace.size[rows].sum() == pytest.approx(sum(flows.sharded(w)[0].size), rel=1e-6)
 
 
-# --- skewed experts ---------------------------------------------------------------------------------------------------
+# --- skewed experts -------------------------------------------------------------------------------
 
 
 @settings(deadline=None)
@@ -189,17 +237,24 @@ def test_popularity_is_a_share_of_tokens_that_takes_no_token_twice(count, per_to
     if skew == 0:
         assert shares == pytest.approx(np.full(count, 1 / count))
     unfilled = shares[shares < shares.max() * (1 - 1e-9)]
-    if len(unfilled) > 1 and unfilled[-1] > 1e-12:  # Zipf's law among those that not every token takes
+    # Zipf's law among those that not every token takes
+    if len(unfilled) > 1 and unfilled[-1] > 1e-12:
         first = count - len(unfilled) + 1
         assert unfilled[-1] / unfilled[0] == pytest.approx((first / count) ** skew, rel=1e-6)
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(0, 2**16), st.integers(0, 4), st.floats(0.1, 3), st.sampled_from([0, 0.1, 0.5, 1]))
+@given(
+    st.integers(0, 2**16), st.integers(0, 4), st.floats(0.1, 3), st.sampled_from([0, 0.1, 0.5, 1])
+)
 def test_popularity_drifts_from_step_to_step(seed, step, skew, drift):
     w = job("grpo-64-moe", f"training.skew={skew}", f"training.drift={drift}", "training.ep=32")
     now, then, again = (routing(w, seed, n) for n in (step, step + 1, step))
-    assert now.shape == (2, 1, 32) and (now == again).all() and now.sum(axis=2) == pytest.approx(np.ones((2, 1)))
+    assert (
+        now.shape == (2, 1, 32)
+        and (now == again).all()
+        and now.sum(axis=2) == pytest.approx(np.ones((2, 1)))
+    )
     assert (now == then).all() == (drift == 0)
     assert not (now[0] == now[1]).all()  # each layer has ranks of its own
     assert 1 < imbalance(now) <= 32
@@ -223,9 +278,9 @@ def test_dispatch_follows_popularity_and_combine_is_its_transpose(skew):
     assert (other == matrix.T).all()
     for gpu in range(32):
         sent = matrix[:, gpu][matrix[:, gpu] > 0]
-        assert sent == pytest.approx(np.full(24, sent[0])) and sent[0] / shares[0, gpu] == pytest.approx(
-            there.size[0] / shares[0, there.dst[0]]
-        )
+        assert sent == pytest.approx(np.full(24, sent[0])) and sent[0] / shares[
+            0, gpu
+        ] == pytest.approx(there.size[0] / shares[0, there.dst[0]])
     even = flows.experts_training(w, tokens, 1)
     assert sum(there.size) + sum(back.size) == pytest.approx(sum(even.size))
     assert max(there.size) > 1.1 * max(even.size) / 2
@@ -233,12 +288,26 @@ def test_dispatch_follows_popularity_and_combine_is_its_transpose(skew):
 
 def test_more_skew_takes_longer_and_none_is_as_without():
     plain = trace_of(job("grpo-64-moe"))
-    same = trace_of(job("grpo-64-moe", "training.skew=0", "training.drift=0.5", "training.skew_layers=3"))
-    assert all((getattr(plain, name) == getattr(same, name)).all() for name in ("src", "dst", "size", "gap", "after"))
+    same = trace_of(
+        job("grpo-64-moe", "training.skew=0", "training.drift=0.5", "training.skew_layers=3")
+    )
+    assert all(
+        (getattr(plain, name) == getattr(same, name)).all()
+        for name in ("src", "dst", "size", "gap", "after")
+    )
     assert plain.loops == same.loops
-    rising = [job("grpo-64-moe", f"training.skew={s}", "training.drift=0.5") for s in (0, 0.3, 0.6, 1)]
-    computing, comm = ([getattr(plan_of(w).phases[1], what) for w in rising] for what in ("seconds", "comm"))
-    assert computing == sorted(computing) and comm == sorted(comm) and comm[0] < comm[1] and computing[0] < computing[1]
+    rising = [
+        job("grpo-64-moe", f"training.skew={s}", "training.drift=0.5") for s in (0, 0.3, 0.6, 1)
+    ]
+    computing, comm = (
+        [getattr(plan_of(w).phases[1], what) for w in rising] for what in ("seconds", "comm")
+    )
+    assert (
+        computing == sorted(computing)
+        and comm == sorted(comm)
+        and comm[0] < comm[1]
+        and computing[0] < computing[1]
+    )
     steps = [step_of(rising[-1], 0, n).trained.routing for n in range(2)]
     assert not (steps[0] == steps[1]).all()
 
@@ -250,18 +319,27 @@ def test_the_busiest_gpu_computes_for_all():
     hot, cold = (step_of(x, 0, 0).trained for x in (w, even))
     m = w.model
     tokens = hot.log_prob_tokens.mean()
-    extra = (imbalance(hot.routing) - 1) * 2 * (m.active_parameters - m.dense_parameters) * tokens / 4
+    extra = (
+        (imbalance(hot.routing) - 1) * 2 * (m.active_parameters - m.dense_parameters) * tokens / 4
+    )
     seconds = extra / (w.gpu.bf16_flops * 0.4)
     assert (hot.log_prob_pass.seconds - cold.log_prob_pass.seconds) == pytest.approx(seconds)
-    modelled = [step_of(job("grpo-64-moe", f"training.skew={s}"), 0, 0).trained.log_prob_pass for s in (0, 1)]
-    assert modelled[1].matmul > modelled[0].matmul and modelled[1].attention == modelled[0].attention
+    modelled = [
+        step_of(job("grpo-64-moe", f"training.skew={s}"), 0, 0).trained.log_prob_pass
+        for s in (0, 1)
+    ]
+    assert (
+        modelled[1].matmul > modelled[0].matmul and modelled[1].attention == modelled[0].attention
+    )
 
 
 @pytest.mark.parametrize("policy", ["rollpacker", "orchestrrl", "rollart"])
 def test_every_scheduler_trains_on_skewed_experts(policy):
     from rfabric.schedulers.table import scheduled
 
-    made = scheduled(job("grpo-64-moe", "training.skew=1", "steps=2", "training.drift=0.5"), 3, policy)
+    made = scheduled(
+        job("grpo-64-moe", "training.skew=1", "steps=2", "training.drift=0.5"), 3, policy
+    )
     for step in made.steps:
         assert (step.trained.routing == routing(made.workload, 3, step.number)).all()
 
@@ -269,25 +347,33 @@ def test_every_scheduler_trains_on_skewed_experts(policy):
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [
-        ("grpo-64-moe", ["training.skew=-0.1"], "training.skew: -0.1 must be 0 or more and 10 at most"),
+        ("grpo-64-moe", ["training.skew=-0.1"], ("training.skew: -0.1 must be 0 or more and 10 "
+                                                 "at most")),
         ("grpo-64-moe", ["training.skew=.nan"], "training.skew: nan must be 0 or more"),
         ("grpo-64-moe", ["training.skew=high"], "training.skew: 'high' is not a number"),
-        ("grpo-64-moe", ["training.drift=1.5"], "training.drift: 1.5 must be 0 or more and 1 at most"),
-        ("grpo-64-moe", ["training.drift=0.01"], "training.drift: 0.01 of 128 experts moves fewer than two.*use 0.016"),
+        ("grpo-64-moe", ["training.drift=1.5"], ("training.drift: 1.5 must be 0 or more and 1 "
+                                                 "at most")),
+        ("grpo-64-moe", ["training.drift=0.01"], ("training.drift: 0.01 of 128 experts moves "
+                                                  "fewer than two.*use 0.016")),
         ("grpo-64-moe", ["training.skew_layers=0"], "training.skew_layers: 0 must be 1 or more"),
         (
             "grpo-64-moe",
             ["training.skew=1", "training.skew_layers=49"],
-            "training.skew_layers: 49, but a pipeline stage of Qwen3-30B-A3B has 48 layers with experts; use 48 at most",
+            ("training.skew_layers: 49, but a pipeline stage of Qwen3-30B-A3B has 48 layers "
+             "with experts; use 48 at most"),
         ),
-        ("grpo-64", ["training.skew=1"], "training.skew: 1.0, but Qwen2.5-14B has no experts; leave it out"),
+        ("grpo-64", ["training.skew=1"], ("training.skew: 1.0, but Qwen2.5-14B has no experts; "
+                                          "leave it out")),
         ("grpo-64", ["training.drift=0.5"], "training.drift: 0.5, but Qwen2.5-14B has no experts"),
-        ("grpo-64", ["training.overlap_batches=true"], "training.overlap_batches: True, but Qwen2.5-14B has no experts"),
-        ("grpo-64-moe", ["training.overlap_batches=1"], "training.overlap_batches: 1 is neither true nor false"),
+        ("grpo-64", ["training.overlap_batches=true"], ("training.overlap_batches: True, but "
+                                                        "Qwen2.5-14B has no experts")),
+        ("grpo-64-moe", ["training.overlap_batches=1"], ("training.overlap_batches: 1 is "
+                                                         "neither true nor false")),
         (
             "grpo-64-moe",
             ["training.overlap_batches=true", "training.ep=8"],
-            "experts on ep 8 GPUs stay in a server of 8, so no exchange enters the fabric; leave it out, or use a larger",
+            ("experts on ep 8 GPUs stay in a server of 8, so no exchange enters the fabric; "
+             "leave it out, or use a larger"),
         ),
     ],
 )  # fmt: skip

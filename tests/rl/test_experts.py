@@ -1,4 +1,6 @@
-"""Mixtures of experts: parameters and FLOPs of what a token passes, bytes of dispatch and combine, whose gradients meet."""
+"""Mixtures of experts: parameters and FLOPs of what a token passes, bytes of dispatch and combine,
+whose gradients meet.
+"""
 
 import functools
 
@@ -20,9 +22,15 @@ from rfabric.trace import PhaseKey
 
 MODELS = data_dir("traffic") / "models"
 SETTINGS = (
-    "model=Qwen3-30B-A3B", "training.tp=4", "training.pp=1", "training.ep=16", "training.recompute=full",
-    "training.mini_batches=2", "generation.tp=4", "cluster.training_gpus=64",
-)  # fmt: skip
+    "model=Qwen3-30B-A3B",
+    "training.tp=4",
+    "training.pp=1",
+    "training.ep=16",
+    "training.recompute=full",
+    "training.mini_batches=2",
+    "generation.tp=4",
+    "cluster.training_gpus=64",
+)
 
 
 @functools.cache
@@ -34,7 +42,9 @@ def config(name="Qwen3-30B-A3B"):
     return yaml.safe_load((MODELS / f"{name}.json").read_text())
 
 
-@pytest.mark.parametrize(("name", "total", "active"), [("Qwen3-30B-A3B", 30.5, 3.3), ("Qwen3-235B-A22B", 235, 22)])
+@pytest.mark.parametrize(
+    ("name", "total", "active"), [("Qwen3-30B-A3B", 30.5, 3.3), ("Qwen3-235B-A22B", 235, 22)]
+)
 def test_total_and_active_parameters_are_those_of_the_model_card(name, total, active):
     model = read_model(MODELS / f"{name}.json")
     assert model.parameters / 1e9 == pytest.approx(total, rel=0.02)
@@ -51,7 +61,9 @@ def test_layers_without_experts_and_shared_experts_count():
     assert every_other.experts.layers == 23  # layers 3, 5, ... 47
     sparse, dense = 128 * 3 * 2048 * 768 + 2048 * 128, 3 * 2048 * 6144
     assert model.parameters - every_other.parameters == 25 * (sparse - dense)
-    shared = model_of(config() | {"model_type": "qwen2_moe", "shared_expert_intermediate_size": 5632}, "m")
+    shared = model_of(
+        config() | {"model_type": "qwen2_moe", "shared_expert_intermediate_size": 5632}, "m"
+    )
     norms = 48 * 2 * 128  # of queries and keys, which qwen2_moe has not
     assert shared.parameters - model.parameters + norms == 48 * (3 * 2048 * 5632 + 2048)
 
@@ -65,7 +77,10 @@ def test_layers_without_experts_and_shared_experts_count():
         ({"mlp_only_layers": 4}, "mlp_only_layers 4 a list"),
         ({"decoder_sparse_step": 49}, "experts.layers 0 must be"),
         ({"model_type": "qwen3"}, "model_type 'qwen3' with num_experts is not modelled"),
-        ({"n_routed_experts": 256}, "num_experts 128 and n_routed_experts 256 contradict each other; keep one"),
+        (
+            {"n_routed_experts": 256},
+            ("num_experts 128 and n_routed_experts 256 contradict each other; keep one"),
+        ),
     ],
 )
 def test_a_bad_mixture_is_refused(change, message):
@@ -76,13 +91,22 @@ def test_a_bad_mixture_is_refused(change, message):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["training.ep=24"], "training.ep: 24 does not divide the 128 experts of Qwen3-30B-A3B; use a divisor"),
+        (
+            ["training.ep=24"],
+            ("training.ep: 24 does not divide the 128 experts of Qwen3-30B-A3B; use a divisor"),
+        ),
         (
             ["training.ep=128"],
-            "training.ep: 128 does not divide the tp 4 x cp 1 x 16 data-parallel ranks = 64 GPUs.*of 64",
+            (
+                "training.ep: 128 does not divide the tp 4 x cp 1 x 16 data-parallel ranks = 64 "
+                "GPUs.*of 64"
+            ),
         ),
         (["training.ep=1"], "training: Qwen3-30B-A3B needs .* use training.ep=4 or training.pp=4"),
-        (["model=Qwen2.5-14B"], "training.ep: 16, but Qwen2.5-14B has no experts to deal out; leave it out"),
+        (
+            ["model=Qwen2.5-14B"],
+            ("training.ep: 16, but Qwen2.5-14B has no experts to deal out; leave it out"),
+        ),
         (["training.ep=0"], "training.ep: 0 must be 1 or more"),
     ],
 )
@@ -98,7 +122,8 @@ def test_decode_reads_the_experts_that_a_batch_touches():
     embedding = model.vocab * model.hidden
     one = 2 * (model.active_parameters - embedding) / hbm
     each = step.overhead_s_per_token + step.host_s_per_response
-    assert step.seconds(1, 0) - step.overhead_s - each == pytest.approx(one)  # one token reads what it passes
+    # one token reads what it passes
+    assert step.seconds(1, 0) - step.overhead_s - each == pytest.approx(one)
     everything = 2 * (model.parameters - embedding) / hbm
     assert step.weights_s + step.experts_s == pytest.approx(everything)
     two = step.weights_s + step.experts_s * (1 - (1 - 8 / 128) ** 2)
@@ -118,27 +143,37 @@ def test_groups_follow_megatron_and_every_gpu_stands_in_one():
     "overrides", [(), ("training.pp=2",), ("training.ep=32",), ("training.tp=2", "training.ep=32")]
 )
 def test_all_to_all_sends_the_closed_form(overrides):
-    """What a GPU dispatches over the whole step, counted token by token: k copies forth and k back, to all but its server."""
+    """What a GPU dispatches over the whole step, counted token by token: k copies forth and k back,
+    to all but its server.
+    """
     w = job(*overrides)
     t, m, e = w.training, w.model, w.model.experts
     step = step_of(w, 1, 0)
     tokens = np.array([100.0 + 7 * d for d in range(w.dp)])
     sent = flows.experts_training(w, tokens, 1)
-    copies = tokens.sum() * e.per_token * m.hidden * 2 * e.layers  # bytes of one dispatch of all tokens in all layers
+    # bytes of one dispatch of all tokens in all layers
+    copies = tokens.sum() * e.per_token * m.hidden * 2 * e.layers
     away = 1 - min(w.gpus_per_server, t.ep) / t.ep  # even routing
     assert sum(sent.size) == pytest.approx(2 * copies * away)
     pairs = dict(zip(zip(sent.src, sent.dst, strict=True), sent.size, strict=True))
     assert len(pairs) == len(sent.src) == w.stage_gpus * t.pp * (t.ep - 8)
-    assert all(a // 8 != b // 8 and a // t.ep == b // t.ep and pairs[b, a] == size for (a, b), size in pairs.items())
+    assert all(
+        a // 8 != b // 8 and a // t.ep == b // t.ep and pairs[b, a] == size
+        for (a, b), size in pairs.items()
+    )
     trace = trace_of(w, 1)
     rows = trace.communication()[0, "training", "all-to-all"]
     updates = sum(b.tokens.sum() for b in step.trained.mini_batches) * training_passes(w)
     both = updates + step.trained.log_prob_tokens.sum() * t.log_prob_passes
-    assert trace.total[rows].sum() == pytest.approx(2 * both * e.per_token * m.hidden * 2 * e.layers * away, rel=1e-6)
+    assert trace.total[rows].sum() == pytest.approx(
+        2 * both * e.per_token * m.hidden * 2 * e.layers * away, rel=1e-6
+    )
 
 
 def test_tensor_ranks_reduce_after_attention_but_not_after_experts():
-    """Experts are dealt, not cut: of the two all-reduces a layer only the one of attention is left, forward and backward."""
+    """Experts are dealt, not cut: of the two all-reduces a layer only the one of attention is left,
+    forward and backward.
+    """
     w = job("training.tp=16", "training.ep=32")
     m = w.model
     assert m.experts.layers == m.layers
@@ -158,9 +193,15 @@ def test_all_to_all_is_on_the_critical_path_and_said():
     w = job()
     trace = trace_of(w, 1)
     rows = trace.communication()[0, "training", "all-to-all"]
-    assert (trace.loop[rows] >= 0).all() and len(trace.loops) == 1 + w.training.mini_batches * w.training.buckets
+    assert (trace.loop[rows] >= 0).all() and len(
+        trace.loops
+    ) == 1 + w.training.mini_batches * w.training.buckets
     offsets, following = trace.followers
-    after = {trace.labels[trace.label[r]] for row in rows for r in following[offsets[row] : offsets[row + 1]]}
+    after = {
+        trace.labels[trace.label[r]]
+        for row in rows
+        for r in following[offsets[row] : offsets[row + 1]]
+    }
     assert after == {
         "barrier",
         "all-to-all",
@@ -172,7 +213,9 @@ def test_all_to_all_is_on_the_critical_path_and_said():
     items = [i for i in explain(w, 1) if i.phase == "training"]
     item = next(i for i in items if i.item == "all-to-all")
     assert (item.count, item.bytes) == (len(rows), pytest.approx(trace.total[rows].sum(), rel=1e-6))
-    computing = sum(i.seconds for i in items if i.item in ("log-prob", "forward-backward", "optimizer"))
+    computing = sum(
+        i.seconds for i in items if i.item in ("log-prob", "forward-backward", "optimizer")
+    )
     assert plan_of(w, 1).windows[PhaseKey(0, "training")] > computing + 0.9 * item.seconds
 
 
@@ -181,7 +224,8 @@ def test_gradients_of_experts_meet_in_their_own_groups():
     t, m = w.training, w.model
     sent = flows.gradients(w)
     dense, experts = m.dense_parameters / t.tp, m.expert_parameters / t.ep
-    # rings over 16 data-parallel ranks in 8 servers (two channels each), and over 4 holders of the same experts
+    # rings over 16 data-parallel ranks in 8 servers (two channels each), and over 4 holders of the
+    # same experts
     ends = 4 * (15 / 16 * dense / 2) * 8 * 2 + 16 * (3 / 4 * experts) * 4
     assert sum(sent.size) == pytest.approx(t.grad_bytes / t.buckets * ends)
     shards = memory.training_shards(m, w.layout)

@@ -1,4 +1,6 @@
-"""Recipes from jobs of other frameworks: what is mapped, what is assumed, what is listed; scripts are read, never run."""
+"""Recipes from jobs of other frameworks: what is mapped, what is assumed, what is listed; scripts
+are read, never run.
+"""
 
 import contextlib
 import json
@@ -120,12 +122,20 @@ def section(job, name):
 def test_verl_script(job):
     found = job("verl", VERL)
     generation, training = section(found, "generation"), section(found, "training")
-    assert (generation["max_prompt"], generation["max_response"]) == (2048, 8192)  # shell arithmetic
+    # shell arithmetic
+    assert (generation["max_prompt"], generation["max_response"]) == (2048, 8192)
     assert (generation["batch"], generation["group_size"], generation["tp"]) == (512, 16, 2)
-    assert training["micro_batch_tokens"] == 10240 and training["mini_batches"] == 4 and training["tp"] == 4
+    assert (
+        training["micro_batch_tokens"] == 10240
+        and training["mini_batches"] == 4
+        and training["tp"] == 4
+    )
     assert training["log_prob_passes"] == 2
     assert found.recipe()["model"] == "Qwen2.5-7B"  # a default beside $HOME
-    assert section(found, "cluster")["training_gpus"] == 16 and found.recipe()["placement"] == "colocated"
+    assert (
+        section(found, "cluster")["training_gpus"] == 16
+        and found.recipe()["placement"] == "colocated"
+    )
     assert found.unmapped == ("actor_rollout_ref.rollout.chunks = 3",)
     assert "data.train_files" in found.ignored
     assert "cluster.gpu" in found.assumed and "generation.batch" not in found.assumed
@@ -148,11 +158,15 @@ def test_verl_with_rollout_nodes_of_its_own_is_asynchronous(job):
     found = job("verl", text)
     assert section(found, "cluster")["generation_gpus"] == 8 and "placement" not in found.recipe()
     assert found.recipe()["pipeline"] == "bounded-staleness" and found.recipe()["staleness"] == 1
-    assert job("verl", VERL.replace("$@", "rollout.nnodes=1")).recipe()["pipeline"] == "one-step-off"
+    assert (
+        job("verl", VERL.replace("$@", "rollout.nnodes=1")).recipe()["pipeline"] == "one-step-off"
+    )
 
 
 def test_fsdp_shards_parameters_and_megatron_does_not(job):
-    fsdp = VERL.replace("strategy=megatron", "strategy=fsdp2").replace("megatron.tensor_model_parallel_size", "loss")
+    fsdp = VERL.replace("strategy=megatron", "strategy=fsdp2").replace(
+        "megatron.tensor_model_parallel_size", "loss"
+    )
     assert section(job("verl", fsdp), "training")["optimizer"] == "sharded"
     assert "optimizer" not in section(job("verl", VERL), "training")
 
@@ -165,7 +179,10 @@ def test_slime_script_is_read_and_not_run(job, tmp_path):
     found = job("slime", SLIME.format(witness=tmp_path / "witness"))
     assert not (tmp_path / "witness").exists()
     assert found.recipe()["model"] == "Qwen2.5-7B"  # from the file of shapes it sources
-    assert section(found, "cluster")["training_gpus"] == 4 and section(found, "cluster")["generation_gpus"] == 4
+    assert (
+        section(found, "cluster")["training_gpus"] == 4
+        and section(found, "cluster")["generation_gpus"] == 4
+    )
     assert section(found, "training")["micro_batch_tokens"] == 9216
     assert section(found, "training")["recompute"] == "full"
     assert section(found, "generation")["max_response"] == 8192
@@ -190,7 +207,8 @@ def test_a_micro_batch_is_cut_over_context_ranks(job):
     [
         ("verl", "A=0123456789\n" + "A=$A$A\n" * 60),
         ("roll", "a0: xxxxxxxx\n" + "".join(f"a{i}: ${{a{i - 1}}}${{a{i - 1}}}\n" for i in range(1, 60))),
-        ("roll", "a0: &a0 {x: 1, y: 2}\n" + "".join(f"a{i}: &a{i} {{x: *a{i - 1}, y: *a{i - 1}}}\n" for i in range(1, 60))),
+        ("roll", "a0: &a0 {x: 1, y: 2}\n" + "".join((f"a{i}: &a{i} {{x: *a{i - 1}, y: "
+                                                     f"*a{i - 1}}}\n") for i in range(1, 60))),
     ],
 )  # fmt: skip
 def test_a_small_file_that_stands_for_gigabytes_is_refused(job, framework, text):
@@ -205,8 +223,13 @@ def test_slime_must_say_where_rollouts_run(job):
 
 def test_roll(job):
     found = job("roll", ROLL)
-    assert section(found, "cluster")["training_gpus"] == section(found, "cluster")["generation_gpus"] == 8
-    assert section(found, "generation")["max_response"] == 8192  # response_length, and what refers to it
+    assert (
+        section(found, "cluster")["training_gpus"]
+        == section(found, "cluster")["generation_gpus"]
+        == 8
+    )
+    # response_length, and what refers to it
+    assert section(found, "generation")["max_response"] == 8192
     assert section(found, "training")["mini_batches"] == 512 // (1 * 32 * 4)
     assert found.recipe()["pipeline"] == "one-step-off"
     assert any("block_size = 16" in key for key in found.unmapped)
@@ -214,18 +237,27 @@ def test_roll(job):
 
 def test_roll_roles_on_shared_gpus_are_colocated(job):
     found = job("roll", ROLL.replace("range(8,16)", "range(0,8)"))
-    assert found.recipe()["placement"] == "colocated" and section(found, "cluster")["training_gpus"] == 8
+    assert (
+        found.recipe()["placement"] == "colocated"
+        and section(found, "cluster")["training_gpus"] == 8
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "gpus"),
-    [("list(range(0,4))", {0, 1, 2, 3}), ("list(range(2)) + list(range(6, 8))", {0, 1, 6, 7}), ("[1, 3]", {1, 3})],
+    [
+        ("list(range(0,4))", {0, 1, 2, 3}),
+        (("list(range(2)) + list(range(6, 8))"), {0, 1, 6, 7}),
+        ("[1, 3]", {1, 3}),
+    ],
 )
 def test_device_mapping(text, gpus):
     assert devices(text, "x") == gpus
 
 
-@pytest.mark.parametrize("text", ["__import__('os').system('true')", "list(range(x))", "", "{}[0]", "list(range(0,8)"])
+@pytest.mark.parametrize(
+    "text", ["__import__('os').system('true')", "list(range(x))", "", "{}[0]", "list(range(0,8)"]
+)
 def test_device_mapping_is_never_run(text):
     with pytest.raises(RFabricError, match="names no GPUs"):
         devices(text, "x")
@@ -234,7 +266,10 @@ def test_device_mapping_is_never_run(text):
 def test_nemo_rl_inherits(job, tmp_path):
     (tmp_path / "parent.yaml").write_text(PARENT)
     found = job("nemo-rl", NEMO)
-    assert section(found, "cluster")["training_gpus"] == 8 and section(found, "cluster")["generation_gpus"] == 8
+    assert (
+        section(found, "cluster")["training_gpus"] == 8
+        and section(found, "cluster")["generation_gpus"] == 8
+    )
     assert found.recipe()["pipeline"] == "one-step-off"
     assert section(found, "training")["mini_batches"] == 2048 // 512
     assert section(found, "training")["recompute"] == "full"
@@ -250,7 +285,12 @@ def test_inheritance_in_a_circle_is_an_error(job, tmp_path):
 
 def test_what_is_imported_is_a_recipe_that_runs(job, tmp_path):
     (tmp_path / "parent.yaml").write_text(PARENT)
-    for framework, text in (("verl", VERL), ("slime", SLIME.format(witness="x")), ("roll", ROLL), ("nemo-rl", NEMO)):
+    for framework, text in (
+        ("verl", VERL),
+        ("slime", SLIME.format(witness="x")),
+        ("roll", ROLL),
+        ("nemo-rl", NEMO),
+    ):
         found = job(framework, text)
         path = tmp_path / f"{framework}.recipe.yaml"
         path.write_text(found.yaml())
@@ -277,15 +317,19 @@ def test_the_verb_writes_a_recipe_and_says_what_it_left_out(tmp_path, capsys):
     [
         ("verl", "", "is empty"),
         ("verl", "echo", "it names no model; say --model"),
-        ("verl", VERL.replace("Qwen2.5-7B", "MyOwn-7B"), "MyOwn-7B' has no config here; say --model config.json, or one of"),
+        ("verl", VERL.replace("Qwen2.5-7B", "MyOwn-7B"), ("MyOwn-7B' has no config here; say "
+                                                          "--model config.json, or one of")),
         ("verl", VERL.replace("train_batch_size=512", "train_batch_size=many"), "data.train_batch_size is 'many', not a number"),
-        ("verl", VERL.replace("batch_size=128", "batch_size=100"), "a mini-batch of 100 does not divide the batch of 512"),
-        ("verl", VERL.replace('"$HOME/train.parquet"', '"open'), "a quote or bracket is opened and not closed"),
+        ("verl", VERL.replace("batch_size=128", "batch_size=100"), ("a mini-batch of 100 does "
+                                                                    "not divide the batch of 512")),
+        ("verl", VERL.replace('"$HOME/train.parquet"', '"open'), ("a quote or bracket is opened "
+                                                                  "and not closed")),
         ("verl", VERL.replace("{NODES:-2}", "{NODES}"), "leaves 0 GPUs for training"),
         ("roll", "a: [", "while parsing"),
         ("roll", "- 1", "holds no mapping"),
         ("roll", ROLL.replace("response_length: 8192", "").replace("max_new_tokens", "other"), "response_length is not set"),
-        ("roll", ROLL.replace("list(range(8,16))", "all"), "actor_infer.device_mapping: 'all' names no GPUs"),
+        ("roll", ROLL.replace("list(range(8,16))", "all"), ("actor_infer.device_mapping: 'all' "
+                                                            "names no GPUs")),
         ("nemo-rl", "policy: {model_name: Qwen2.5-7B}", "num_prompts_per_step is not set"),
     ],
 )  # fmt: skip

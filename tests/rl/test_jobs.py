@@ -1,7 +1,9 @@
-"""Jobs nobody here wrote, and every recipe: no step is shorter than its phases, and what is worked out twice agrees.
+"""Jobs nobody here wrote, and every recipe: no step is shorter than its phases, and what is worked
+out twice agrees.
 
-The jobs are real configurations of four frameworks, in ../shared/data/configs beside the repository; every fourth of them runs
-in the ordinary suite, all with RFABRIC_ALL_JOBS=1, and so do the largest recipes.
+The jobs are real configurations of four frameworks, in ../shared/data/configs beside the
+repository; every fourth of them runs in the ordinary suite, all with RFABRIC_ALL_JOBS=1, and so do
+the largest recipes.
 """
 
 import functools
@@ -27,7 +29,9 @@ ALL = bool(os.environ.get("RFABRIC_ALL_JOBS"))
 MOST_GPUS = 1024  # of a job in the ordinary suite
 FEW = ("generation.batch=64", "generation.group_size=4")
 PIPELINES = {"one-step-off": "grpo-64", "bounded-staleness": "grpo-64-moe", "async": "grpo-64-h20"}
-JOBS = [path.relative_to(CONFIGS) for name in FRAMEWORKS for path in sorted((CONFIGS / name).rglob("*"))]
+JOBS = [
+    path.relative_to(CONFIGS) for name in FRAMEWORKS for path in sorted((CONFIGS / name).rglob("*"))
+]
 JOBS = [path for path in JOBS if path.suffix in (".sh", ".yaml")]
 DRAWN = JOBS if ALL else JOBS[::4]
 
@@ -54,7 +58,9 @@ def path_seconds(w, seconds: dict[PhaseKey, float]) -> float:
 
 
 def check(made) -> None:
-    """What must hold of any job that is scheduled: between trace, plan, explanation and a run on the ideal switch."""
+    """What must hold of any job that is scheduled: between trace, plan, explanation and a run on
+    the ideal switch.
+    """
     w, trace = made.workload, made.trace
     result = simulate(w.needs.fabric("ideal"), trace)
     took = {phase.key: phase.seconds for phase in result.phases}
@@ -117,9 +123,13 @@ def test_a_job_with_cards_of_its_own_adds_up(name, nic):
 
 @pytest.mark.parametrize("fabric", ["topoopt", "mixnet", "opus"])
 def test_what_leaves_a_small_server_leaves_it_on_every_fabric(fabric):
-    """Tensor-parallel groups over two servers of four: no fabric may carry them inside one of eight."""
+    """Tensor-parallel groups over two servers of four: no fabric may carry them inside one of
+    eight.
+    """
     traffic = read_traffic("grpo-64", [*FEW, "cluster.gpus_per_server=4", "training.tp=8"])
-    ideal, other = (simulate(traffic.needs.fabric(spec), traffic.trace) for spec in ("ideal", fabric))
+    ideal, other = (
+        simulate(traffic.needs.fabric(spec), traffic.trace) for spec in ("ideal", fabric)
+    )
     assert other.step_seconds >= ideal.step_seconds
 
 

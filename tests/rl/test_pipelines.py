@@ -1,4 +1,6 @@
-"""How steps follow one another: what waits for what, in the plan and in the trace; colocated and disaggregated."""
+"""How steps follow one another: what waits for what, in the plan and in the trace; colocated and
+disaggregated.
+"""
 
 import functools
 
@@ -68,10 +70,12 @@ def test_the_trace_waits_as_the_plan_does(wanted, seed):
     before = {key: behind(trace, key) for key in trace.phase_keys}
     for key in trace.phase_keys:
         assert set(waits(w, key)) <= before[key]
-        assert not any(key in before[other] for other in waits(w, key))  # and nothing waits in a circle
+        # and nothing waits in a circle
+        assert not any(key in before[other] for other in waits(w, key))
     for n in range(w.steps):
         fresh = {k.step for k in before[PhaseKey(n, "generation")] if k.phase == "weight_sync"}
-        assert fresh == set(range(max(0, n - w.steps_ahead)))  # on weights that lack `steps_ahead` updates at most
+        # on weights that lack `steps_ahead` updates at most
+        assert fresh == set(range(max(0, n - w.steps_ahead)))
         assert PhaseKey(n, "generation") in before[PhaseKey(n, "training")]
 
 
@@ -94,7 +98,8 @@ def test_the_period_is_the_closed_form(even, pipeline, training_gpus):
 def test_going_off_policy_gains_what_overlaps(even):
     periods = [plan_of(even(f"pipeline={p}", "steps=6"), 1).seconds for p in PIPELINES]
     assert periods[0] > periods[1] > periods[2] and periods[2] < 0.9 * periods[0]
-    assert periods[3] == pytest.approx(periods[2], rel=0.01)  # where all are as long, none waits for the longest
+    # where all are as long, none waits for the longest
+    assert periods[3] == pytest.approx(periods[2], rel=0.01)
 
 
 def test_partial_rollouts_do_not_wait_for_the_longest():
@@ -104,7 +109,8 @@ def test_partial_rollouts_do_not_wait_for_the_longest():
     assert other.seconds < 0.5 * one.seconds
     total = sum(t.decode for t in other.times)
     tokens = sum(int(o.sum()) for o in other.outputs)
-    assert total / tokens < 16 * phases.decode_step(w).seconds(1, 0)  # a full batch shares its steps
+    # a full batch shares its steps
+    assert total / tokens < 16 * phases.decode_step(w).seconds(1, 0)
     same = phases.steady_time(w, np.full(4, 10), np.full(4, 500))
     step = phases.decode_step(w).seconds(4, 4 * 260.0)
     assert same.decode == pytest.approx(4 * 499 * step / 4)
@@ -124,8 +130,11 @@ def test_colocated_phases_take_turns_on_the_same_gpus():
     plan, trace = plan_of(w, 1), trace_of(w, 1)
     assert len({p.gpus for p in plan.phases}) == 1 and len(trace.hosts) == 32
     starts = [p.start for p in plan.phases]
-    assert starts == sorted(starts) and plan.phases[2].start == pytest.approx(sum(p.seconds for p in plan.phases[:2]))
-    assert (0, "weight_sync", "weights") not in trace.communication()  # a server trains all that its replicas need
+    assert starts == sorted(starts) and plan.phases[2].start == pytest.approx(
+        sum(p.seconds for p in plan.phases[:2])
+    )
+    # a server trains all that its replicas need
+    assert (0, "weight_sync", "weights") not in trace.communication()
     sent = trace.size > 0
     assert (trace.src[sent] // 8 != trace.dst[sent] // 8).all()
     assert plan.phases[2].seconds == sum(phases.handover(w).values()) > 0
@@ -136,14 +145,20 @@ def test_colocated_replicas_gather_the_stages_of_other_servers(pp):
     w = job(*COLOCATED, f"training.pp={pp}")
     trace = trace_of(w, 1)
     rows = trace.communication()[0, "weight_sync", "weights"]
-    expected = 32 * w.model.weight_bytes / 2 * (1 - 1 / pp)  # of its half, each GPU lacks all stages but its own
+    # of its half, each GPU lacks all stages but its own
+    expected = 32 * w.model.weight_bytes / 2 * (1 - 1 / pp)
     assert trace.size[rows].sum() == pytest.approx(expected, rel=1e-6)
     received = np.bincount(trace.dst[rows], trace.size[rows], minlength=32)
     assert received == pytest.approx(np.full(32, expected / 32), rel=1e-6)
 
 
 def test_colocated_replicas_gather_experts_from_the_servers_that_hold_them():
-    settings = ("model=Qwen3-30B-A3B", "training.recompute=full", "training.tp=4", "generation.tp=4")
+    settings = (
+        "model=Qwen3-30B-A3B",
+        "training.recompute=full",
+        "training.tp=4",
+        "generation.tp=4",
+    )
     near, far = (job(*COLOCATED, *settings, f"training.ep={ep}") for ep in (8, 32))
     assert not flows.reshard(near).src
     sent = flows.reshard(far)
@@ -155,13 +170,28 @@ def test_colocated_replicas_gather_experts_from_the_servers_that_hold_them():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["pipeline=eager"], "pipeline: 'eager' is not known; use one of sync, one-step-off, bounded-staleness, async"),
-        (["placement=apart"], "placement: 'apart' is not known; use one of disaggregated, colocated"),
+        (
+            ["pipeline=eager"],
+            (
+                "pipeline: 'eager' is not known; use one of sync, one-step-off, "
+                "bounded-staleness, async"
+            ),
+        ),
+        (
+            ["placement=apart"],
+            ("placement: 'apart' is not known; use one of disaggregated, colocated"),
+        ),
         (
             ["staleness=2"],
-            "staleness: 2 has no meaning with pipeline sync, which is 0 updates behind; leave it out, or use",
+            (
+                "staleness: 2 has no meaning with pipeline sync, which is 0 updates behind; leave "
+                "it out, or use"
+            ),
         ),
-        (["pipeline=one-step-off", "staleness=2"], "no meaning with pipeline one-step-off, which is 1 updates behind"),
+        (
+            ["pipeline=one-step-off", "staleness=2"],
+            ("no meaning with pipeline one-step-off, which is 1 updates behind"),
+        ),
         (["pipeline=async", "staleness=0"], "staleness: 0 must be 1 or more and 1,000 at most"),
         (["pipeline=async", "staleness=two"], "staleness: 'two' is not a whole number"),
         (
@@ -196,8 +226,14 @@ def test_explain_says_how_the_step_adds_up():
         items = explain(w, 1)
         (step,) = [i for i in items if i.phase == "step"]
         windows = {p.kind: p.window for p in plan_of(w, 1).phases}
-        expected = step_period(w, windows["generation"], windows["training"], windows["weight_sync"])
-        assert step.seconds == pytest.approx(expected) and step.item == w.pipeline and w.placement in step.why
+        expected = step_period(
+            w, windows["generation"], windows["training"], windows["weight_sync"]
+        )
+        assert (
+            step.seconds == pytest.approx(expected)
+            and step.item == w.pipeline
+            and w.placement in step.why
+        )
         assert {i.item for i in items if i.phase == "weight_sync"} >= set(phases.handover(w))
         (forward,) = [i for i in items if i.item == "forward-backward"]
         assert "matmul at" in forward.why and "%" in forward.why

@@ -1,4 +1,6 @@
-"""Weight sync: every strategy gives each replica what it should have, from GPUs that hold it, and no byte twice."""
+"""Weight sync: every strategy gives each replica what it should have, from GPUs that hold it, and
+no byte twice.
+"""
 
 import numpy as np
 import pytest
@@ -83,7 +85,9 @@ def test_rank_0_sends_one_copy_and_holders_double():
 def test_a_relay_holds_one_copy_a_pod_and_feeds_the_other_servers():
     w = job("weight_sync.strategy=relay", "generation.tp=4")
     pushed, pulled = STRATEGIES["relay"](w)
-    assert pushed.label == "weights" and sum(pushed.flows.size) == pytest.approx(2 * w.model.weight_bytes)
+    assert pushed.label == "weights" and sum(pushed.flows.size) == pytest.approx(
+        2 * w.model.weight_bytes
+    )
     stores = set(pushed.flows.dst)
     assert stores == set(range(32, 40)) | set(range(48, 56)) == set(pulled.flows.src)
     got = received(w, pulled)
@@ -95,7 +99,9 @@ def test_a_relay_holds_one_copy_a_pod_and_feeds_the_other_servers():
 def test_the_pieces_of_a_scatter_are_equal_and_make_one_copy(layout):
     w = of(layout, "scatter")
     across, local = STRATEGIES["scatter"](w)
-    assert received(w, across)[w.cluster.training_gpus :] == pytest.approx(sync_bytes(w) / w.cluster.generation_gpus)
+    assert received(w, across)[w.cluster.training_gpus :] == pytest.approx(
+        sync_bytes(w) / w.cluster.generation_gpus
+    )
     servers = w.cluster.generation_gpus / w.gpus_per_server
     n = w.cluster.generation_gpus
     assert sum(local.flows.size) == pytest.approx(servers * (n - 1) / n * sync_bytes(w))
@@ -116,7 +122,10 @@ def test_experts_dealt_to_several_servers_come_from_each_of_them():
     assert dense.gpus == tuple(range(32)) and dense.share == pytest.approx(
         w.model.dense_parameters / w.model.parameters
     )
-    assert [part.gpus for part in experts] == [(*range(8), *range(16, 24)), (*range(8, 16), *range(24, 32))]
+    assert [part.gpus for part in experts] == [
+        (*range(8), *range(16, 24)),
+        (*range(8, 16), *range(24, 32)),
+    ]
     assert sum(part.share for part in held_shares(w)) == pytest.approx(1)
     got = received(w, STRATEGIES["flat"](w)[0])
     assert got[32:] == pytest.approx(w.model.weight_bytes / w.generation.tp)
@@ -126,7 +135,8 @@ def test_point_to_point_takes_each_expert_from_the_gpu_that_has_it():
     w = job(name="grpo-64-moe")
     (level,) = STRATEGIES["p2p"](w)
     sent = np.bincount(level.flows.src, level.flows.size, minlength=w.gpus)[:32]
-    each = len(w.replicas) / 2 * w.model.expert_parameters * 2 / w.training.ep  # two holders of an expert take turns
+    # two holders of an expert take turns
+    each = len(w.replicas) / 2 * w.model.expert_parameters * 2 / w.training.ep
     assert (sent >= each * 0.999).all()
 
 
@@ -138,7 +148,9 @@ def test_stages_and_wide_expert_groups_part_the_weights():
 
 
 def seconds(w):
-    return sum(wire_seconds(w, level.flows) for level in STRATEGIES[w.weight_sync.strategy](w)) + software_seconds(w)
+    return sum(
+        wire_seconds(w, level.flows) for level in STRATEGIES[w.weight_sync.strategy](w)
+    ) + software_seconds(w)
 
 
 def test_an_efficiency_takes_the_place_of_the_calibrated_software():
@@ -158,7 +170,9 @@ def test_software_rules_on_fast_links_and_the_wire_on_slow_ones():
 
 @pytest.mark.parametrize("strategy", ["rank0", "tree", "flat"])
 def test_what_stays_inside_a_server_does_not_count_as_wire(strategy):
-    """Replicas that share a server pass weights on over NVLink: where packing rules, it alone is what a sync takes."""
+    """Replicas that share a server pass weights on over NVLink: where packing rules, it alone is
+    what a sync takes.
+    """
     w = job(f"weight_sync.strategy={strategy}", "generation.tp=1")
     size = w.model.weight_bytes
     wire = sum(wire_seconds(w, leaving(w, level.flows)) for level in STRATEGIES[strategy](w))
@@ -178,18 +192,32 @@ def test_a_trace_sends_the_levels_and_ends_when_all_have_arrived(strategy):
     while todo:
         row = todo.pop()
         waited.add(row)
-        todo += [int(r) for r in trace.waits_for(row) if int(r) not in waited and int(r) >= first.min()]
+        todo += [
+            int(r) for r in trace.waits_for(row) if int(r) not in waited and int(r) >= first.min()
+        ]
     assert waited >= set(rows.tolist())
 
 
-@pytest.mark.parametrize(("model", "verl", "weave"), [("Qwen2.5-14B", 13.8, 1.7), ("Qwen2.5-32B", 30.7, 3.9)])
+@pytest.mark.parametrize(
+    ("model", "verl", "weave"), [("Qwen2.5-14B", 13.8, 1.7), ("Qwen2.5-32B", 30.7, 3.9)]
+)
 def test_eight_to_eight_gpus_over_20_gbit(model, verl, weave):
-    """Weave (OSDI'26) Fig. 13; nothing is fitted on it. verl sends a copy to each of 8 replicas, Weave one copy."""
+    """Weave (OSDI'26) Fig. 13; nothing is fitted on it.
+
+    verl sends a copy to each of 8 replicas, Weave one copy.
+    """
     small = (
-        f"model={model}", "cluster.training_gpus=8", "cluster.generation_gpus=8", "cluster.nic=20Gbit/s", "cluster.gpus_per_pod=8",
-        "generation.tp=1", "generation.max_response=1024", "training.tp=8", "training.recompute=full",
+        f"model={model}",
+        "cluster.training_gpus=8",
+        "cluster.generation_gpus=8",
+        "cluster.nic=20Gbit/s",
+        "cluster.gpus_per_pod=8",
+        "generation.tp=1",
+        "generation.max_response=1024",
+        "training.tp=8",
+        "training.recompute=full",
         "training.micro_batch_tokens=4096",
-    )  # fmt: skip
+    )
     assert seconds(job(*small, "weight_sync.strategy=flat")) == pytest.approx(verl, rel=0.20)
     assert seconds(job(*small, "weight_sync.strategy=scatter")) == pytest.approx(weave, rel=0.15)
 
@@ -201,8 +229,14 @@ def test_eight_to_eight_gpus_over_20_gbit(model, verl, weave):
             "weight_sync.strategy=magic",
             "weight_sync.strategy: 'magic' is not known; use one of flat, tree, scatter, rank0",
         ),
-        ("weight_sync.delta_factor=0", "weight_sync.delta_factor: 0 must lie above 0 and be 1 at most"),
-        ("weight_sync.efficiency=1.2", "weight_sync.efficiency: 1.2 must lie above 0 and be 1 at most"),
+        (
+            "weight_sync.delta_factor=0",
+            ("weight_sync.delta_factor: 0 must lie above 0 and be 1 at most"),
+        ),
+        (
+            "weight_sync.efficiency=1.2",
+            ("weight_sync.efficiency: 1.2 must lie above 0 and be 1 at most"),
+        ),
         (
             "weight_sync.precision=fp3",
             "weight_sync.precision: 'fp3' is not known, did you mean fp8?; use one of bf16, fp8",

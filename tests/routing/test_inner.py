@@ -17,14 +17,24 @@ from rfabric.simulate.compiled import library
 
 RATE = 4e11
 SPECS = [
-    "fat-tree", "fat-tree,pods=3,tors=2,gpus=5", "leaf-spine,tors=6,gpus=7", "rail-optimized", "rfabric,pods=2,tors=2,gpus=4",
-    "rfabric,pods=6,tors=6,gpus=4", "mixnet", "topoopt", "opus", "rotor,tors=6",
-]  # fmt: skip
+    "fat-tree",
+    "fat-tree,pods=3,tors=2,gpus=5",
+    "leaf-spine,tors=6,gpus=7",
+    "rail-optimized",
+    "rfabric,pods=2,tors=2,gpus=4",
+    "rfabric,pods=6,tors=6,gpus=4",
+    "mixnet",
+    "topoopt",
+    "opus",
+    "rotor,tors=6",
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_core():
-    """The core is built where it is missing: without it these tests would compare Python with itself."""
+    """The core is built where it is missing: without it these tests would compare Python with
+    itself.
+    """
     if native.core() is None:
         build()
         for known in (native.core, inner.loops, library):
@@ -37,29 +47,49 @@ def ring(switches: int) -> Fabric:
     names = [f"s{i}" for i in range(switches)]
     nodes = [Node(name, "eps", "edge", dpid=i + 1) for i, name in enumerate(names)]
     nodes += [Node(f"h{i}", "host", "host") for i in range(2 * switches)]
-    links = [Link(Port(f"h{i}", 1), Port(names[i // 2], 1 + i % 2), RATE) for i in range(2 * switches)]
+    links = [
+        Link(Port(f"h{i}", 1), Port(names[i // 2], 1 + i % 2), RATE) for i in range(2 * switches)
+    ]
     links += [Link(Port(a, 3), Port(b, 4), RATE) for a, b in pairwise([*names, names[0]])]
     return Fabric("ring", nodes, links)
 
 
 def told(fabric: Fabric, circuits: Circuits, seed: int) -> list[np.ndarray]:
-    """All that the loops have a part in, for random traffic; equal sizes and unequal ones in turn."""
+    """All that the loops have a part in, for random traffic; equal sizes and unequal ones in
+    turn.
+    """
     random, hosts, racks = np.random.default_rng(seed), len(fabric.hosts), len(fabric.racks)
     codes = np.unique(random.integers(0, hosts, (6 * hosts, 2)) @ np.array([1 << 32, 1]))
     src, dst = codes >> 32, codes & 0xFFFFFFFF
     src, dst = src[src != dst], dst[src != dst]
-    sizes = random.integers(1, 50, (3, len(src))) * 1.7e7 if seed % 2 else np.full((3, len(src)), 1e9 / 3)
+    sizes = (
+        random.integers(1, 50, (3, len(src))) * 1.7e7
+        if seed % 2
+        else np.full((3, len(src)), 1e9 / 3)
+    )
     sent = np.where(random.random((3, len(src))) < 0.6, sizes, 0.0)
-    matrix = random.random((racks, racks)) * (random.random((racks, racks)) < 0.5) * (1 - np.eye(racks)) * 1e9
+    matrix = (
+        random.random((racks, racks))
+        * (random.random((racks, racks)) < 0.5)
+        * (1 - np.eye(racks))
+        * 1e9
+    )
     routes = routes_of(fabric, circuits, Routing("placed", Sent(src, dst, sent)))
     rings = routes.ways._rings
-    return [*routes.links_of(src, dst), *routes.ways.links(src, dst), routes.ways.loads(Entries.of(matrix)), *rings]
+    return [
+        *routes.links_of(src, dst),
+        *routes.ways.links(src, dst),
+        routes.ways.loads(Entries.of(matrix)),
+        *rings,
+    ]
 
 
 def both(fabric: Fabric, seed: int, monkeypatch) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """`told` by the core, and by Python."""
     idle = Demand.none(fabric.racks)
-    circuits = parse_policy("static", fabric).decide(idle, Circuits(), 0.0) if fabric.ocses else Circuits()
+    circuits = (
+        parse_policy("static", fabric).decide(idle, Circuits(), 0.0) if fabric.ocses else Circuits()
+    )
     core = told(fabric.named("core"), circuits, seed)
     for room in (ways, placing):
         monkeypatch.setattr(room, "loops", lambda: None)
@@ -89,9 +119,14 @@ def test_seconds_on_a_way_are_added_up_in_the_order_of_numpy(hops):
     rows[:, hops // 2] = 0
     laid = inner.Sent(every, np.zeros(pairs, np.int64), sent, seconds, load)
     signature = np.zeros(pairs, np.int64)
-    cost, found = laid.cheapest(every[:-1], signature, every[:-1], Offers(every, rows), np.arange(arcs)[None], None)
+    cost, found = laid.cheapest(
+        every[:-1], signature, every[:-1], Offers(every, rows), np.arange(arcs)[None], None
+    )
     need = (load[0][rows] + sent[:, None]) * seconds[rows]
-    assert np.array_equal(found, rows) and cost.tobytes() == (need.max(1) + 1e-6 * need.sum(1)).tobytes()
+    assert (
+        np.array_equal(found, rows)
+        and cost.tobytes() == (need.max(1) + 1e-6 * need.sum(1)).tobytes()
+    )
 
 
 def test_who_has_no_way_has_endless_load():

@@ -1,4 +1,6 @@
-"""Light paths, ways and schemes against networkx on `Fabric.graph`, closed forms and brute force."""
+"""Light paths, ways and schemes against networkx on `Fabric.graph`, closed forms and brute
+force.
+"""
 
 from collections import Counter
 from itertools import islice, permutations
@@ -46,7 +48,9 @@ DRAWN = st.sampled_from(sorted(FABRICS)).flatmap(
 
 
 def switches(fabric, circuits):
-    """The packet switches of `Fabric.graph` alone, with what a light path costs: reference over its rate."""
+    """The packet switches of `Fabric.graph` alone, with what a light path costs: reference over its
+    rate.
+    """
     graph = fabric.graph(circuits)
     graph.remove_nodes_from(fabric.hosts)
     reference = max(cable.rate for cable in fabric.links)
@@ -59,7 +63,8 @@ def switches(fabric, circuits):
 @given(DRAWN)
 def test_the_graph_people_get_has_the_light_paths_that_packets_take(drawn):
     fabric, circuits = drawn
-    ports = [end for cable in fabric.links for end in (cable.b, cable.a)]  # where a directed link ends
+    # where a directed link ends
+    ports = [end for cable in fabric.links for end in (cable.b, cable.a)]
     edges = fabric.graph(circuits).edges(data=True)
     found = {(e["out"], ports[e["links"][-1]], e["links"], e["rate"]) for _, _, e in edges}
     paths = light_paths(fabric, circuits)
@@ -97,7 +102,11 @@ def test_the_cheapest_ways_are_all_shortest_paths(drawn):
     for pair, found in cheapest.items():
         shortest = all_shortest(graph, pair)
         assert set(found) == shortest and len(found) == len(shortest)
-        short = {way for way in nx.all_simple_paths(nx.DiGraph(graph), *pair, cutoff=2) for way in [tuple(way)]}
+        short = {
+            way
+            for way in nx.all_simple_paths(nx.DiGraph(graph), *pair, cutoff=2)
+            for way in [tuple(way)]
+        }
         wanted = shortest | short | all_shortest(calm, pair)
         assert set(every[pair]) == wanted and len(every[pair]) == len(wanted)
         passes = {way for way in wanted if not set(way[1:-1]) & set(fabric.racks)}
@@ -154,11 +163,13 @@ def test_loads_split_evenly_at_every_switch(drawn, a, step):
     assert found == pytest.approx(wanted) and held[dst] == pytest.approx(1.0)
 
 
-# --- what schemes choose -------------------------------------------------------------------------------
+# --- what schemes choose --------------------------------------------------------------------------
 
 
 def named(fabric, *matchings):
-    return light(fabric, {i: [(f"t{a}", f"t{b}") for a, b in some] for i, some in enumerate(matchings)})
+    return light(
+        fabric, {i: [(f"t{a}", f"t{b}") for a, b in some] for i, some in enumerate(matchings)}
+    )
 
 
 def test_what_goes_over_a_rack_passes_no_switch_twice_and_is_whole():
@@ -197,10 +208,14 @@ def test_valiant_goes_over_a_third_rack_wherever_one_leads_on():
 
 
 def test_wcmp_takes_ways_as_often_as_they_are_wide():
-    """A circuit of 400 Gbit/s beside a thin cable of 100: four of five, of 1,024 pairs give or take three sigma."""
+    """A circuit of 400 Gbit/s beside a thin cable of 100: four of five, of 1,024 pairs give or take
+    three sigma.
+    """
     two = rfabric(pods=1, tors=2, gpus=32, planes=1)
     routes = routes_of(two, named(two, [(1, 2)]))
-    src, dst = (ends.ravel() for ends in np.meshgrid(np.arange(32), np.arange(32, 64), indexing="ij"))
+    src, dst = (
+        ends.ravel() for ends in np.meshgrid(np.arange(32), np.arange(32, 64), indexing="ij")
+    )
     sent = Sent(src, dst, np.ones((1, len(src))))
     hops = _weighted(routes.choices, sent, np.zeros(len(src), int), np.ones(len(src), int))
     fast = routes.lights.rate[hops[:, 0]] == 4e11
@@ -269,7 +284,8 @@ def test_a_rack_takes_as_long_as_all_its_cables_together_would():
     sent = np.array([[1e12, 0.0], [0.0, 1e12]])
     placer = Placer(choices, sent, np.array([0, 0]), np.array([1, 2]))
     both, thin = transfer_seconds(1e12, 5e11), transfer_seconds(1e12, 1e11)
-    assert placer._rack_seconds == pytest.approx([both, thin])  # t3 receives by its thin cable alone
+    # t3 receives by its thin cable alone
+    assert placer._rack_seconds == pytest.approx([both, thin])
 
 
 def test_pairs_whose_cheapest_way_begins_at_another_rack_are_not_dealt_by_tiers():
@@ -295,10 +311,14 @@ def test_links_of_ways_laid_out_at_once_are_those_walked_one_by_one():
 
 
 def test_pairs_alike_take_the_arcs_of_a_bundle_in_turn():
-    """Eight pairs of hosts from leaf to leaf over bundles of two: every light path carries as many."""
+    """Eight pairs of hosts from leaf to leaf over bundles of two: every light path carries as
+    many.
+    """
     fabric = parse_fabric("rfabric,pods=1,tors=2,gpus=8,planes=4,electrical=0")
     routes = routes_of(fabric, named(fabric, *[[(1, 2)]] * 4))
     src, dst = np.arange(8), np.arange(8, 16)
-    hops = Placer(routes.choices, np.ones((1, 8)), np.zeros(8, int), np.ones(8, int)).run(np.zeros(1))
+    hops = Placer(routes.choices, np.ones((1, 8)), np.zeros(8, int), np.ones(8, int)).run(
+        np.zeros(1)
+    )
     c, into = cabling_of(fabric), Counter(hops[hops >= 0].tolist())
     assert sorted(into.values()) == [2, 2, 2, 2] and (c.host_rack[src] != c.host_rack[dst]).all()

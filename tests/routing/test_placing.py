@@ -1,4 +1,6 @@
-"""Placing: colourings fair at every vertex, trees of packet switches as good as one switch, every pair by the same rule."""
+"""Placing: colourings fair at every vertex, trees of packet switches as good as one switch, every
+pair by the same rule.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -23,9 +25,17 @@ from rfabric.units import transfer_seconds
 
 RATE = 4e11
 TREES = [
-    "fat-tree,k=4", "fat-tree,k=6", "fat-tree,k=8", "fat-tree", "fat-tree,pods=3,tors=2,gpus=5", "fat-tree,pods=2,tors=3,gpus=6",
-    "leaf-spine", "leaf-spine,tors=6,gpus=7", "rail-optimized", "rail-optimized,pods=3,servers=5,gpus=2",
-]  # fmt: skip
+    "fat-tree,k=4",
+    "fat-tree,k=6",
+    "fat-tree,k=8",
+    "fat-tree",
+    "fat-tree,pods=3,tors=2,gpus=5",
+    "fat-tree,pods=2,tors=3,gpus=6",
+    "leaf-spine",
+    "leaf-spine,tors=6,gpus=7",
+    "rail-optimized",
+    "rail-optimized,pods=3,servers=5,gpus=2",
+]
 OPTICAL = ["rfabric,pods=2,tors=2,gpus=4", "mixnet", "topoopt", "opus", "rotor,tors=6"]
 
 
@@ -36,12 +46,18 @@ def at_once(spec: str) -> Fabric:
 
 
 def tree(arity: int, tiers: int) -> Fabric:
-    """A k-ary n-tree (Petrini, Vanneschi 1997): k^n hosts below n tiers of switches with k cables down and k up, no delay."""
+    """A k-ary n-tree (Petrini, Vanneschi 1997): k^n hosts below n tiers of switches with k cables
+    down and k up, no delay.
+    """
     wide = arity ** (tiers - 1)
     names = [[f"s{tier}x{i}" for i in range(wide)] for tier in range(tiers)]
     kinds = ["edge", "aggregation", *["core"] * tiers]
     nodes = [Node(f"h{i + 1}", "host", "host") for i in range(wide * arity)]
-    nodes += [Node(names[t][i], "eps", kinds[t], dpid=t * wide + i + 1) for t in range(tiers) for i in range(wide)]
+    nodes += [
+        Node(names[t][i], "eps", kinds[t], dpid=t * wide + i + 1)
+        for t in range(tiers)
+        for i in range(wide)
+    ]
     ends = [(f"h{i + 1}", names[0][i // arity]) for i in range(wide * arity)]
     for t, i, digit in product(range(tiers - 1), range(wide), range(arity)):
         at = arity**t
@@ -55,11 +71,15 @@ def tree(arity: int, tiers: int) -> Fabric:
 
 def lit(fabric: Fabric) -> Circuits:
     idle = Demand(fabric.racks, np.zeros((len(fabric.racks),) * 2))
-    return parse_policy("static", fabric).decide(idle, Circuits(), 0.0) if fabric.ocses else Circuits()
+    return (
+        parse_policy("static", fabric).decide(idle, Circuits(), 0.0) if fabric.ocses else Circuits()
+    )
 
 
 def seconds(fabric: Fabric, src, dst, sent) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of each kind at the busiest cable between switches, and at the busiest network card."""
+    """Seconds of each kind at the busiest cable between switches, and at the busiest network
+    card.
+    """
     sent = np.atleast_2d(np.asarray(sent, float))
     routes = routes_of(fabric, lit(fabric), Routing("placed", Sent(src, dst, sent)))
     offsets, links = routes.links_of(src, dst)
@@ -71,22 +91,31 @@ def seconds(fabric: Fabric, src, dst, sent) -> tuple[np.ndarray, np.ndarray]:
 
 
 def permutations(hosts: int, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Distinct pairs of `count` permutations of the hosts: everyone sends and receives as often, but for those left out."""
+    """Distinct pairs of `count` permutations of the hosts: everyone sends and receives as often,
+    but for those left out.
+    """
     order = rng.permutation(hosts)
     src = np.concatenate([order] * count)
-    dst = np.concatenate([np.roll(order, turn) for turn in rng.choice(np.arange(1, hosts), count, replace=False)])
+    dst = np.concatenate(
+        [np.roll(order, turn) for turn in rng.choice(np.arange(1, hosts), count, replace=False)]
+    )
     return src, dst
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 9), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 2)), max_size=80))
+@given(
+    st.integers(1, 9),
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 2)), max_size=80),
+)
 def test_every_vertex_and_every_group_of_its_edges_has_equally_many_of_each_colour(colours, edges):
     left, right, group = (np.array([edge[i] for edge in edges], np.int64) for i in range(3))
     colour = coloured(left, right, colours, (group,))
     assert ((colour >= 0) & (colour < colours)).all()
     for side in (left, right):
         for vertex in (side, side * 3 + group):
-            table = np.bincount(vertex * colours + colour, minlength=18 * colours).reshape(-1, colours)
+            table = np.bincount(vertex * colours + colour, minlength=18 * colours).reshape(
+                -1, colours
+            )
             assert (np.ptp(table, axis=1) <= 1).all()
 
 
@@ -115,13 +144,17 @@ def test_a_permutation_on_a_full_tree_takes_what_it_takes_on_one_switch(spec, se
 
 
 @pytest.mark.parametrize(("arity", "tiers"), [(2, 2), (2, 4), (3, 3), (4, 3), (2, 5)])
-def test_a_permutation_on_a_tree_of_any_number_of_tiers_takes_what_it_takes_on_one_switch(arity, tiers):
+def test_a_permutation_on_a_tree_of_any_number_of_tiers_takes_what_it_takes_on_one_switch(
+    arity, tiers
+):
     fabric = tree(arity, tiers)
     for seed in range(3):
         src, dst = permutations(len(fabric.hosts), 1, np.random.default_rng(seed))
         b = TraceBuilder(fabric.hosts)
         b.flows(src, dst, 1e9, label="all")
-        assert simulate(fabric, b.build()).step_seconds == pytest.approx(transfer_seconds(1e9, RATE), rel=1e-9)
+        assert simulate(fabric, b.build()).step_seconds == pytest.approx(
+            transfer_seconds(1e9, RATE), rel=1e-9
+        )
 
 
 @pytest.mark.parametrize("spec", TREES)
@@ -130,13 +163,19 @@ def test_a_regular_demand_on_a_full_tree_takes_what_it_takes_on_one_switch(spec)
     src, dst = permutations(len(fabric.hosts), 5, np.random.default_rng(7))
     b = TraceBuilder(fabric.hosts)
     b.flows(src, dst, 1e9, label="all")
-    assert simulate(fabric, b.build()).step_seconds == pytest.approx(transfer_seconds(5e9, RATE), rel=1e-9)
+    assert simulate(fabric, b.build()).step_seconds == pytest.approx(
+        transfer_seconds(5e9, RATE), rel=1e-9
+    )
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(TREES),
-    st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 1)), min_size=1, max_size=150),
+    st.lists(
+        st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 1)),
+        min_size=1,
+        max_size=150,
+    ),
 )
 def test_no_cable_of_a_full_tree_needs_longer_than_the_busiest_card(spec, drawn):
     """For pairs that send equally much, each in one kind of communication: in every kind."""
@@ -147,7 +186,9 @@ def test_no_cable_of_a_full_tree_needs_longer_than_the_busiest_card(spec, drawn)
         return
     src, dst = np.array(list(pairs)).T
     kind = np.array(list(pairs.values()))
-    cable, card = seconds(fabric, src, dst, [np.where(kind == 0, 1e9, 0), np.where(kind == 1, 1e9, 0)])
+    cable, card = seconds(
+        fabric, src, dst, [np.where(kind == 0, 1e9, 0), np.where(kind == 1, 1e9, 0)]
+    )
     assert (cable <= card * (1 + 1e-9)).all()
 
 
@@ -161,7 +202,9 @@ def test_an_oversubscribed_tree_needs_what_its_uplinks_need(ratio):
 
 
 def test_more_pairs_than_ever_are_placed_too():
-    """20,000 pairs on 1,024 GPUs, of equal size: no cable needs longer than a card, as some do by the hash."""
+    """20,000 pairs on 1,024 GPUs, of equal size: no cable needs longer than a card, as some do by
+    the hash.
+    """
     fabric = parse_fabric("fat-tree", 1024)
     src, dst = permutations(1024, 20, np.random.default_rng(1))
     cable, card = seconds(fabric, src, dst, np.full(len(src), 1e9))
@@ -178,7 +221,9 @@ def test_more_pairs_than_ever_are_placed_too():
 @given(
     st.sampled_from([*OPTICAL, "two-clusters", "leaf-spine"]),
     st.lists(
-        st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=60
+        st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(1, 9), st.integers(0, 9)),
+        min_size=1,
+        max_size=60,
     ),
     st.randoms(use_true_random=False),
 )
@@ -204,14 +249,18 @@ def placed(fabric: Fabric, pairs: dict) -> Routing:
 
 @pytest.mark.parametrize("spec", OPTICAL)
 def test_placed_pairs_need_no_longer_than_hashed_ones_on_circuits(spec):
-    """Of pairs of random sizes, drawn a few times, the busiest cable of the placed ones is never the busier one."""
+    """Of pairs of random sizes, drawn a few times, the busiest cable of the placed ones is never
+    the busier one.
+    """
     fabric = parse_fabric(spec)
     for seed in range(4):
         rng = np.random.default_rng(seed)
         src, dst = permutations(len(fabric.hosts), 6, rng)
         size = rng.integers(1, 10, len(src)) * 1e9
         offsets, links = routes_of(fabric, lit(fabric)).links_of(src, dst)
-        load = np.bincount(links, np.repeat(size, np.diff(offsets)), minlength=2 * len(fabric.links))
+        load = np.bincount(
+            links, np.repeat(size, np.diff(offsets)), minlength=2 * len(fabric.links)
+        )
         hashed = transfer_seconds(load, cabling_of(fabric).rate).max()
         cable, card = seconds(fabric, src, dst, size)
         assert max(cable[0], card[0]) <= hashed * (1 + 1e-9)
@@ -227,7 +276,11 @@ def test_what_sends_nothing_is_placed_all_the_same():
 @settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from([*TREES, *OPTICAL]),
-    st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(1, 9)), min_size=1, max_size=30),
+    st.lists(
+        st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(1, 9)),
+        min_size=1,
+        max_size=30,
+    ),
 )
 def test_split_pairs_send_all_they_have_over_ways_that_join_them(spec, drawn):
     fabric = parse_fabric(spec)
@@ -240,7 +293,9 @@ def test_split_pairs_send_all_they_have_over_ways_that_join_them(spec, drawn):
     assert np.add.reduceat(parts.share, parts.first[:-1]) == pytest.approx(1.0)
     pair = np.repeat(np.arange(len(src)), np.diff(parts.first))
     first, last = parts.links[parts.offsets[:-1]], parts.links[parts.offsets[1:] - 1]
-    assert (first == cabling.host_link[src[pair]]).all() and (last == cabling.host_link[dst[pair]] ^ 1).all()
+    assert (first == cabling.host_link[src[pair]]).all() and (
+        last == cabling.host_link[dst[pair]] ^ 1
+    ).all()
     on = np.flatnonzero(np.diff(np.repeat(np.arange(len(pair)), np.diff(parts.offsets))) == 0)
     assert (cabling.node[parts.links[on] ^ 1] == cabling.node[parts.links[on + 1]]).all()
 
@@ -256,5 +311,9 @@ def test_split_pairs_load_every_cable_as_an_even_split_at_every_switch_does(spec
     sent = np.zeros((len(fabric.racks),) * 2)
     np.add.at(sent, (c.host_rack[src], c.host_rack[dst]), c.host_rack[src] != c.host_rack[dst])
     lights = routes.lights
-    between = np.setdiff1d(np.arange(len(lights)), np.flatnonzero(np.isin(lights.out // 2, c.host_link // 2)))
-    assert load[lights.links[lights.offsets[between]]] == pytest.approx(routes.ways.loads(Entries.of(sent))[between])
+    between = np.setdiff1d(
+        np.arange(len(lights)), np.flatnonzero(np.isin(lights.out // 2, c.host_link // 2))
+    )
+    assert load[lights.links[lights.offsets[between]]] == pytest.approx(
+        routes.ways.loads(Entries.of(sent))[between]
+    )

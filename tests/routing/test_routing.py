@@ -1,4 +1,6 @@
-"""Routing schemes: ways that arrive and pass no switch twice, the same for simulator and switches, and no worse than the hash."""
+"""Routing schemes: ways that arrive and pass no switch twice, the same for simulator and switches,
+and no worse than the hash.
+"""
 
 import numpy as np
 import pytest
@@ -30,7 +32,9 @@ FABRICS = {
 
 def start(fabric):
     idle = Demand(fabric.racks, np.zeros((len(fabric.racks),) * 2))
-    return parse_policy("static", fabric).decide(idle, Circuits(), 0.0) if fabric.ocses else Circuits()
+    return (
+        parse_policy("static", fabric).decide(idle, Circuits(), 0.0) if fabric.ocses else Circuits()
+    )
 
 
 def routing(scheme, fabric, pairs, sizes=None):
@@ -95,42 +99,61 @@ def test_one_way_asked_alone_is_the_way_of_many(name, scheme):
 
 
 def permutation(fabric):
-    """Every host of the first half to one of the second, each rack's to one rack: network cards alone should limit it."""
+    """Every host of the first half to one of the second, each rack's to one rack: network cards
+    alone should limit it.
+    """
     b, half = TraceBuilder(fabric.hosts), len(fabric.hosts) // 2
     b.flows(range(half), range(half, 2 * half), 1e9, phase="weight_sync", label="weights")
     return b.build()
 
 
 @pytest.mark.parametrize(
-    "fabric", [fat_tree(), fat_tree(k=8), parse_fabric("leaf-spine"), rfabric()], ids=lambda f: f.name
+    "fabric",
+    [fat_tree(), fat_tree(k=8), parse_fabric("leaf-spine"), rfabric()],
+    ids=lambda f: f.name,
 )
 def test_placed_pairs_of_a_permutation_need_what_their_cards_need(fabric):
     trace, lit = permutation(fabric), start(fabric)
     if fabric.ocses:
         half = len(fabric.racks) // 2
-        lit = light(fabric, {p: list(zip(fabric.racks[:half], fabric.racks[half:], strict=True)) for p in range(4)})
+        lit = light(
+            fabric,
+            {p: list(zip(fabric.racks[:half], fabric.racks[half:], strict=True)) for p in range(4)},
+        )
     seconds = {
-        s: busiest_seconds(fabric, lit, routing_of(s, fabric, trace), trace, np.arange(len(trace))) for s in SCHEMES
+        s: busiest_seconds(fabric, lit, routing_of(s, fabric, trace), trace, np.arange(len(trace)))
+        for s in SCHEMES
     }
     assert seconds["placed"] == pytest.approx(transfer_seconds(1e9, 4e11))
     assert seconds["placed"] < seconds["ecmp"]
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15), st.integers(1, 9)), min_size=1, max_size=30))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 15), st.integers(0, 15), st.integers(1, 9)),
+        min_size=1,
+        max_size=30,
+    )
+)
 def test_placed_is_never_worse_than_a_scheme_that_knows_nothing_by_more_than_one_pair(numbers):
-    """Greedy placing ends, on the busiest cable, at most one pair's bytes above any other placing of the same cheapest ways."""
+    """Greedy placing ends, on the busiest cable, at most one pair's bytes above any other placing
+    of the same cheapest ways.
+    """
     fabric = FABRICS["fat-tree"]
     pairs = pairs_of(fabric, [(a, b) for a, b, _ in numbers])
     if not pairs:
         return
     b = TraceBuilder(fabric.hosts)
     for i, (src, dst) in enumerate(pairs):
-        b.flows([fabric.host_index[src]], [fabric.host_index[dst]], numbers[i % len(numbers)][2] * 1e9)
+        b.flows(
+            [fabric.host_index[src]], [fabric.host_index[dst]], numbers[i % len(numbers)][2] * 1e9
+        )
     trace = b.build()
     rows = np.arange(len(trace))
     placed, ecmp = (
-        busiest_seconds(fabric, Circuits(), routing_of(s, fabric, trace), trace, rows) for s in ("placed", "ecmp")
+        busiest_seconds(fabric, Circuits(), routing_of(s, fabric, trace), trace, rows)
+        for s in ("placed", "ecmp")
     )
     assert placed <= ecmp + transfer_seconds(float(trace.size.max()), 4e11)
 
@@ -147,25 +170,39 @@ def test_placed_rings_take_their_closed_form_in_the_simulator():
 
 def test_valiant_goes_over_a_third_rack_and_wcmp_never_does():
     fabric = FABRICS["rfabric"]
-    pairs = [(a, b) for a in fabric.hosts for b in fabric.hosts if fabric.rack_of[a] != fabric.rack_of[b]]
+    pairs = [
+        (a, b) for a in fabric.hosts for b in fabric.hosts if fabric.rack_of[a] != fabric.rack_of[b]
+    ]
     racks = {
-        scheme: [{hop.into.node for hop in routes_of(fabric, start(fabric), Routing(scheme)).path(*p)} for p in pairs]
+        scheme: [
+            {hop.into.node for hop in routes_of(fabric, start(fabric), Routing(scheme)).path(*p)}
+            for p in pairs
+        ]
         for scheme in ("valiant", "wcmp")
     }
-    thirds = {s: sum(len(set(fabric.racks) & seen) > 2 for seen in found) for s, found in racks.items()}
+    thirds = {
+        s: sum(len(set(fabric.racks) & seen) > 2 for seen in found) for s, found in racks.items()
+    }
     assert thirds["valiant"] > len(pairs) / 2 and thirds["wcmp"] == 0
 
 
 def test_wcmp_uses_ways_in_proportion_to_their_rate():
-    fabric = rfabric(pods=1, tors=2, gpus=24, planes=3)  # three circuits of 400 and one way of 100 Gbit/s
+    # three circuits of 400 and one way of 100 Gbit/s
+    fabric = rfabric(pods=1, tors=2, gpus=24, planes=3)
     lit = light(fabric, dict.fromkeys(range(3), [("t1", "t2")]))
     routes = routes_of(fabric, lit, Routing("wcmp"))
-    thin = [any(h.into.node == "x1" for h in routes.path(a, b)) for a in fabric.hosts[:24] for b in fabric.hosts[24:]]
+    thin = [
+        any(h.into.node == "x1" for h in routes.path(a, b))
+        for a in fabric.hosts[:24]
+        for b in fabric.hosts[24:]
+    ]
     assert np.mean(thin) == pytest.approx(1 / 13, abs=0.04)
 
 
 def test_the_switches_take_the_ways_of_the_simulator():
-    """What the controller sends to its switches leads every pair along the links that the simulator charges."""
+    """What the controller sends to its switches leads every pair along the links that the simulator
+    charges.
+    """
     fabric = rfabric(pods=2, tors=2, gpus=2, planes=2)
     b = TraceBuilder(fabric.hosts)
     b.flows(range(4), range(4, 8), [4e9, 3e9, 2e9, 1e9], phase="weight_sync", label="weights")
@@ -182,11 +219,23 @@ def test_the_switches_take_the_ways_of_the_simulator():
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ({"pairs": [["h1", "h8"]], "routing": "best"}, "no routing 'best'; there are ecmp, wcmp, placed, valiant"),
-        ({"pairs": [["h1", "h8"]], "routing": "split"}, "routing split: a pair takes several ways at once"),
+        (
+            {"pairs": [["h1", "h8"]], "routing": "best"},
+            ("no routing 'best'; there are ecmp, wcmp, placed, valiant"),
+        ),
+        (
+            {"pairs": [["h1", "h8"]], "routing": "split"},
+            ("routing split: a pair takes several ways at once"),
+        ),
         ({"pairs": [["h1", "h8"]], "routing": "placed"}, "bytes: expected a JSON array, got null"),
-        ({"pairs": [["h1", "h8"]], "routing": "placed", "bytes": [[1, 2]]}, "rows of 1 numbers, one a pair"),
-        ({"pairs": [["h1", "h8"]], "routing": "placed", "bytes": [[-1]]}, "must be a number, finite and not negative"),
+        (
+            {"pairs": [["h1", "h8"]], "routing": "placed", "bytes": [[1, 2]]},
+            "rows of 1 numbers, one a pair",
+        ),
+        (
+            {"pairs": [["h1", "h8"]], "routing": "placed", "bytes": [[-1]]},
+            "must be a number, finite and not negative",
+        ),
     ],
 )
 def test_bad_bodies_of_pairs_are_named(body, why):
@@ -195,7 +244,9 @@ def test_bad_bodies_of_pairs_are_named(body, why):
 
 
 def test_bad_routings_say_what_there_is():
-    with pytest.raises(RFabricError, match="no routing 'best'; there are ecmp, wcmp, placed, valiant"):
+    with pytest.raises(
+        RFabricError, match=("no routing 'best'; there are ecmp, wcmp, placed, valiant")
+    ):
         Routing("best")
     with pytest.raises(RFabricError, match="routing placed: it must know what the pairs send"):
         Routing("placed")
@@ -211,7 +262,9 @@ def test_loads_of_many_pairs_are_those_of_few_added_up(name, monkeypatch):
     ways, racks = routes_of(fabric, start(fabric)).ways, len(fabric.racks)
     sent = np.random.default_rng(1).integers(1, 9, (racks, racks)) * (1.0 - np.eye(racks))
     alone = sum(
-        ways.loads(Entries.of(np.where(np.arange(racks * racks).reshape(racks, racks) == i, sent, 0)))
+        ways.loads(
+            Entries.of(np.where(np.arange(racks * racks).reshape(racks, racks) == i, sent, 0))
+        )
         for i in range(racks * racks)
     )
     assert ways.loads(Entries.of(sent)) == pytest.approx(alone)

@@ -1,4 +1,6 @@
-"""OrchestrRL's scheduler: decisions against an exact program, invariants of what is played, and what of it enters the fabric."""
+"""OrchestrRL's scheduler: decisions against an exact program, invariants of what is played, and
+what of it enters the fabric.
+"""
 
 import json
 import time
@@ -31,8 +33,8 @@ from rfabric.schedulers.table import scheduled
 from rfabric.simulate.world import simulate
 from rfabric.study.reproduce import orchestrrl as published
 
-# Where KV is no constraint the heuristic was within 1.13 of the exact program in 2,000 random cases as below (99 % within 1.06);
-# where it nearly fills the servers, within 2.
+# Where KV is no constraint the heuristic was within 1.13 of the exact program in 2,000 random cases
+# as below (99 % within 1.06); where it nearly fills the servers, within 2.
 WITHIN, WITHIN_WHERE_FULL = 1.25, 2.5
 LONG = ("generation.batch=256", "steps=2")
 
@@ -47,7 +49,7 @@ def made(*changes, seed=0, **tuning):
     return orchestrate(workload(*changes), seed, Tuning(**tuning))
 
 
-# --- forecast and outlook --------------------------------------------------------------------------------------------
+# --- forecast and outlook -------------------------------------------------------------------------
 
 
 def test_a_forecast_of_steady_lengths_is_their_distribution():
@@ -81,11 +83,18 @@ def test_an_outlook_that_never_changes_is_what_an_engine_takes():
     """Static replicas, played event by event, take what the outlook says to 15 %."""
     w = workload("generation.batch=512")
     engines, (prompts, outputs) = engines_of(w), responses(w, 0, 0)
-    seen = outlook(engines, forecast([outputs], 16384), np.zeros(len(prompts), int), prompts, 4, np.inf).seconds(4)
+    seen = outlook(
+        engines, forecast([outputs], 16384), np.zeros(len(prompts), int), prompts, 4, np.inf
+    ).seconds(4)
     for s, cut in enumerate(engines.cuts):
         each = np.array_split(np.arange(len(prompts)), 32 // cut.tp)
         played = max(
-            serve(engines.steps[s], engines.kv_tokens[s], Batching(), independent(prompts[r], outputs[r], 8)).seconds
+            serve(
+                engines.steps[s],
+                engines.kv_tokens[s],
+                Batching(),
+                independent(prompts[r], outputs[r], 8),
+            ).seconds
             for r in each
         )
         assert seen[s] == pytest.approx(played, rel=0.15), cut
@@ -98,7 +107,7 @@ def test_later_cuts_never_make_an_outlook_worse():
     assert (outlook(*about, 3.5).seconds(4) <= outlook(*about, np.inf).seconds(4) + 1e-9).all()
 
 
-# --- decisions -------------------------------------------------------------------------------------------------------
+# --- decisions ------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -112,9 +121,15 @@ def problems(draw, most=9):
     seat = random.integers(0, seats, n) if placed else np.full(n, -1)
     work = random.uniform(0.1, 4, n)[None, :] * random.uniform(0.5, 2, cuts)[:, None]
     return Problem(
-        random.uniform(0, 10, cuts), work, kv, capacity, random.uniform(0, 0.5, n), seat, random.integers(0, cuts, seats),
+        random.uniform(0, 10, cuts),
+        work,
+        kv,
+        capacity,
+        random.uniform(0, 0.5, n),
+        seat,
+        random.integers(0, cuts, seats),
         float(random.uniform(0, 4)),
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -140,7 +155,11 @@ def test_a_plan_is_never_worse_than_where_it_started(p, hysteresis):
         assert found.seconds <= stay.seconds + 1e-9
         assert not len(overfull(p, found.seat, found.cut))
         moved = (found.seat != stay.seat).any() or (found.cut != stay.cut).any()
-        assert not moved or found.seconds < (1 - hysteresis) * stay.seconds or (found.cut != p.cut).any()
+        assert (
+            not moved
+            or found.seconds < (1 - hysteresis) * stay.seconds
+            or (found.cut != p.cut).any()
+        )
 
 
 @settings(max_examples=100, deadline=None)
@@ -156,7 +175,13 @@ def test_the_balancer_moves_no_more_than_it_may_and_never_makes_it_worse(p, most
 
 
 def test_a_switch_that_costs_more_than_it_gains_is_not_made():
-    about = (np.full(4, 1.0), np.array([100.0, 100.0]), np.zeros(4), np.array([0, 0, 1, 1]), np.array([0, 0]))
+    about = (
+        np.full(4, 1.0),
+        np.array([100.0, 100.0]),
+        np.zeros(4),
+        np.array([0, 0, 1, 1]),
+        np.array([0, 0]),
+    )
     work = np.array([[2.0] * 4, [1.0] * 4])
     assert replan(Problem(np.zeros(2), work, *about, 1.5)).cut.tolist() == [1, 1]
     assert replan(Problem(np.zeros(2), work, *about, 2.5)).cut.tolist() == [0, 0]
@@ -164,9 +189,15 @@ def test_a_switch_that_costs_more_than_it_gains_is_not_made():
 
 def test_bad_problems_are_refused():
     good = {
-        "fixed": np.zeros(1), "work": np.ones((1, 2)), "kv": np.ones(2), "capacity": np.full(1, 9.0), "move": np.zeros(2),
-        "seat": np.zeros(2, int), "cut": np.zeros(1, int), "switch": 0.0,
-    }  # fmt: skip
+        "fixed": np.zeros(1),
+        "work": np.ones((1, 2)),
+        "kv": np.ones(2),
+        "capacity": np.full(1, 9.0),
+        "move": np.zeros(2),
+        "seat": np.zeros(2, int),
+        "cut": np.zeros(1, int),
+        "switch": 0.0,
+    }
     for change, text in (
         ({"work": np.ones((2, 2))}, r"work is \(2, 2\), must be \(1, 2\)"),
         ({"kv": np.array([-1.0, 1])}, "kv must be finite and not negative"),
@@ -181,7 +212,9 @@ def test_bad_problems_are_refused():
 
 
 def test_a_planning_round_costs_little_more_for_twice_the_responses():
-    """Growth, not seconds: no more than four times for twice as many, where an all-pairs search would take more."""
+    """Growth, not seconds: no more than four times for twice as many, where an all-pairs search
+    would take more.
+    """
     w, random = workload(), np.random.default_rng(0)
     engines = engines_of(w)
     expected = forecast([responses(w, 0, 0)[1]], 16384)
@@ -191,15 +224,26 @@ def test_a_planning_round_costs_little_more_for_twice_the_responses():
         began = time.process_time()
         seen = outlook(engines, expected, context - 300, context, 64, 3.5)
         room = np.array(engines.kv_tokens, float) * engines.replicas
-        replan(Problem(seen.fixed, seen.work, context * 1.0, room, np.full(n, 0.05), random.integers(0, 64, n),
-                       np.full(64, 1), 3.5), 0.05)  # fmt: skip
+        replan(
+            Problem(
+                seen.fixed,
+                seen.work,
+                context * 1.0,
+                room,
+                np.full(n, 0.05),
+                random.integers(0, 64, n),
+                np.full(64, 1),
+                3.5,
+            ),
+            0.05,
+        )
         return time.process_time() - began
 
     small, large = (min(seconds(n) for _ in range(3)) for n in (2048, 4096))
     assert large < 4 * small
 
 
-# --- sessions --------------------------------------------------------------------------------------------------------
+# --- sessions -------------------------------------------------------------------------------------
 
 
 def test_a_paused_session_ends_when_one_that_is_not_does():
@@ -232,7 +276,7 @@ def test_requests_that_go_on_elsewhere_with_their_kv_lose_no_token():
     assert recomputed > kept
 
 
-# --- a step played ---------------------------------------------------------------------------------------------------
+# --- a step played --------------------------------------------------------------------------------
 
 
 CASES = {
@@ -240,7 +284,10 @@ CASES = {
     "eager": (LONG, {"hysteresis": 0.0, "period_s": 1.0, "switch_s": 0.5}),
     "late": ((*LONG, "pipeline=one-step-off"), {"period_s": 8.0, "moves": 8.0}),
     "experts": (("model=Qwen3-30B-A3B", "training.ep=8"), {}),
-    "few GPUs": (("cluster.generation_gpus=12", "generation.batch=64", "cluster.gpus_per_pod=4"), {}),
+    "few GPUs": (
+        ("cluster.generation_gpus=12", "generation.batch=64", "cluster.gpus_per_pod=4"),
+        {},
+    ),
 }
 
 
@@ -248,7 +295,9 @@ CASES = {
 def test_every_response_is_served_once_on_gpus_and_kv_that_are_there(case):
     changes, tuning = CASES[case]
     s, w = made(*changes, **tuning), workload(*changes)
-    engines = {str(cut): kv for cut, kv in zip(engines_of(w).cuts, engines_of(w).kv_tokens, strict=True)}
+    engines = {
+        str(cut): kv for cut, kv in zip(engines_of(w).cuts, engines_of(w).kv_tokens, strict=True)
+    }
     for step in s.steps:
         segments = step.generated.segments
         _, outputs = responses(w, 0, step.number)
@@ -260,7 +309,9 @@ def test_every_response_is_served_once_on_gpus_and_kv_that_are_there(case):
             assert set(part.gpus) <= set(range(w.first_generation_gpu, w.gpus))
         for gpu in range(w.first_generation_gpu, w.gpus):  # one replica at a time
             mine = sorted((p.start - p.switch, p.end) for p in segments if gpu in p.gpus)
-            assert all(end <= start + 1e-9 for (_, end), (start, _) in zip(mine, mine[1:], strict=False))
+            assert all(
+                end <= start + 1e-9 for (_, end), (start, _) in zip(mine, mine[1:], strict=False)
+            )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -300,7 +351,11 @@ def test_kv_that_moves_is_a_phase_with_a_demand_and_a_window():
         assert demand.window == s.trace.windows[key] < s.plan.seconds
         assert {s.trace.labels[i] for i in s.trace.label[rows]} <= {"kv", "switch"}
     assert sent == pytest.approx(s.facts["kv_bytes"], rel=1e-6)
-    whole = sum(int(s.trace.size[s.trace.rows(key)].sum()) for key in s.trace.phase_keys if key.phase == "generation")
+    whole = sum(
+        int(s.trace.size[s.trace.rows(key)].sum())
+        for key in s.trace.phase_keys
+        if key.phase == "generation"
+    )
     assert whole == pytest.approx(
         12 * sum(o.sum() for o in (responses(workload(*LONG), 0, n)[1] for n in (0, 1))), rel=1e-3
     )
@@ -329,7 +384,9 @@ def test_it_gains_over_every_static_cut_where_a_step_has_an_early_part_and_a_tai
     """Many short responses, few long ones: no width is best for both."""
     changes = ("generation.batch=512",)
     static = {
-        tp: scheduled(workload(*changes, f"generation.tp={tp}"), 0, "sync").steps[0].generated.seconds
+        tp: scheduled(workload(*changes, f"generation.tp={tp}"), 0, "sync")
+        .steps[0]
+        .generated.seconds
         for tp in (1, 2, 4, 8)
     }
     s = made(*changes)
@@ -346,8 +403,16 @@ def test_without_planner_and_moves_servers_stay_as_the_recipe_says():
 @pytest.mark.parametrize(
     ("changes", "policy", "text"),
     [
-        (("pipeline=async",), "orchestrrl", "plans steps that end; pipeline async has none: use sync"),
-        (("generation.turns=3",), "orchestrrl", "single-turn responses; generation.turns is 3: use 1"),
+        (
+            ("pipeline=async",),
+            "orchestrrl",
+            ("plans steps that end; pipeline async has none: use sync"),
+        ),
+        (
+            ("generation.turns=3",),
+            "orchestrrl",
+            ("single-turn responses; generation.turns is 3: use 1"),
+        ),
         (
             ("cluster.gpus_per_server=4", "generation.tp=8"),
             "orchestrrl",
@@ -357,7 +422,11 @@ def test_without_planner_and_moves_servers_stay_as_the_recipe_says():
         ((), "orchestrrl,hysteresis=-1", "hysteresis -1 must be 0 or more"),
         ((), "orchestrrl,switch=soon", "'soon' is not a quantity"),
         ((), "orchestrrl,moves=many", "moves=many is not a number"),
-        ((), "orchestrrl,speed=2", "'speed=2' is not a setting; .* of period, balance, hysteresis, switch, moves"),
+        (
+            (),
+            "orchestrrl,speed=2",
+            ("'speed=2' is not a setting; .* of period, balance, hysteresis, switch, moves"),
+        ),
     ],
 )
 def test_bad_input_names_what_is_wrong(changes, policy, text):
@@ -365,7 +434,7 @@ def test_bad_input_names_what_is_wrong(changes, policy, text):
         scheduled(workload(*changes), 0, policy)
 
 
-# --- published -------------------------------------------------------------------------------------------------------
+# --- published ------------------------------------------------------------------------------------
 
 
 def test_narrow_replicas_are_best_early_and_wide_ones_in_the_tail():
@@ -383,6 +452,8 @@ def test_every_fabric_of_the_table_runs_and_rows_say_why(monkeypatch):
     assert all(row["ours"] > 0 for row in rows[:-1])
     assert rows[-1]["ours"] is None
     speed = {
-        r["metric"].partition(", ")[2]: r["ours"] for r in rows[:-1] if r["metric"].endswith("throughput over Fat-Tree")
+        r["metric"].partition(", ")[2]: r["ours"]
+        for r in rows[:-1]
+        if r["metric"].endswith("throughput over Fat-Tree")
     }
     assert speed["Fat-Tree 4:1: throughput over Fat-Tree"] == min(speed.values())

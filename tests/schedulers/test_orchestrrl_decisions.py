@@ -1,4 +1,6 @@
-"""OrchestrRL's decisions one by one: small examples worked out by hand, and every assignment tried."""
+"""OrchestrRL's decisions one by one: small examples worked out by hand, and every assignment
+tried.
+"""
 
 from dataclasses import replace
 from functools import cache
@@ -69,7 +71,10 @@ def least(p):
         max(taken(p, seat, cut))
         for seat in product(range(seats), repeat=n)
         for cut in product(range(cuts), repeat=seats)
-        if all(sum(p.kv[i] for i in range(n) if seat[i] == k) <= p.capacity[cut[k]] for k in range(seats))
+        if all(
+            sum(p.kv[i] for i in range(n) if seat[i] == k) <= p.capacity[cut[k]]
+            for k in range(seats)
+        )
     ]
     return min(ends)
 
@@ -79,9 +84,15 @@ def drawn(number):
     n, seats = int(random.integers(2, 5)), 2
     seat = random.integers(0, seats, n) if number % 2 else np.full(n, -1)
     return problem(
-        random.uniform(1, 5, (2, n)), seat, random.integers(0, 2, seats), random.uniform(0, 2, 2),
-        random.integers(1, 4, n), np.array([9.0, 7.0]), random.uniform(0, 1, n), float(random.uniform(0, 2)),
-    )  # fmt: skip
+        random.uniform(1, 5, (2, n)),
+        seat,
+        random.integers(0, 2, seats),
+        random.uniform(0, 2, 2),
+        random.integers(1, 4, n),
+        np.array([9.0, 7.0]),
+        random.uniform(0, 1, n),
+        float(random.uniform(0, 2)),
+    )
 
 
 @pytest.mark.parametrize("number", range(12))
@@ -93,7 +104,7 @@ def test_the_program_finds_what_trying_all_finds(number):
     assert seat_seconds(p, found.seat, found.cut) == pytest.approx(taken(p, found.seat, found.cut))
 
 
-# --- replan ----------------------------------------------------------------------------------------------------------
+# --- replan ---------------------------------------------------------------------------------------
 
 
 def test_a_gain_must_exceed_the_hysteresis():
@@ -133,13 +144,16 @@ def test_responses_without_a_seat_are_dealt_longest_first_to_who_is_done_first()
 def test_some_seats_or_all_of_them_are_tried_with_another_cut():
     p = problem([[1.0], [1.0]], [1], [0, 1, 0])
     mixes = [mix.tolist() for mix in _mixes(p)]
-    # seats that are cut so come first, then those with least to do: of two 1s the second seat, then the first
+    # seats that are cut so come first, then those with least to do: of two 1s the second seat, then
+    # the first
     assert mixes == [[0, 0, 0], [0, 1, 0], [1, 1, 0], [1, 1, 1], [0, 1, 1], [0, 1, 0]]
     assert [mix.tolist() for mix in _mixes(problem([[1.0], [1.0]], [0], [0]))] == [[0], [1]]
 
 
 def test_responses_poured_over_seats_end_together():
-    """All the work takes either seat 10 s; the second begins 2 s later: t / 10 + (t - 2) / 10 = 1."""
+    """All the work takes either seat 10 s; the second begins 2 s later: t / 10 + (t - 2) / 10 =
+    1.
+    """
     p = problem([[10.0], [10.0]], [0], [0, 1], fixed=[0, 2])
     assert _fluid(p, p.cut, p.work.sum(1)) == pytest.approx(6)
     late = replace(p, fixed=np.array([0.0, 30.0]))
@@ -148,14 +162,15 @@ def test_responses_poured_over_seats_end_together():
     assert _fluid(replace(p, switch=3.0), np.array([0, 0]), p.work.sum(1)) == pytest.approx(6.5)
 
 
-# --- the balancer ----------------------------------------------------------------------------------------------------
+# --- the balancer ---------------------------------------------------------------------------------
 
 
 def test_the_balancer_moves_what_shortens_the_longest_seat_most():
     p = problem([[3, 2, 1]], [0, 0, 0], [0, 0])
     assert evened(p, p.cut).seat.tolist() == [1, 0, 0] and evened(p, p.cut).seconds == 3
     assert evened(replace(p, move=np.full(3, 0.5)), p.cut).seconds == 3.5
-    assert evened(replace(p, fixed=np.array([1.0])), p.cut).seconds == 4  # a seat in use takes 1 s more
+    # a seat in use takes 1 s more
+    assert evened(replace(p, fixed=np.array([1.0])), p.cut).seconds == 4
     assert evened(replace(p, move=np.full(3, 6.0)), p.cut).seat.tolist() == [0, 0, 0]
     assert evened(p, p.cut, 0).seat.tolist() == [0, 0, 0]
 
@@ -164,12 +179,13 @@ def test_the_balancer_moves_to_where_there_is_room():
     p = problem([[3, 2, 1]], [0, 0, 0], [0, 0], kv=[4, 3, 1], capacity=[8])
     assert evened(p, p.cut).seat.tolist() == [1, 0, 0]
     tight = problem([[9, 2, 1, 1]], [0, 0, 0, 1], [0, 0], kv=[5, 3, 1, 6], capacity=[9])
-    assert evened(tight, tight.cut, 1).seat.tolist() == [0, 1, 0, 1]  # of 3 tokens, all that is free
+    # of 3 tokens, all that is free
+    assert evened(tight, tight.cut, 1).seat.tolist() == [0, 1, 0, 1]
     full = replace(tight, kv=np.array([5, 4, 4, 6.0]), capacity=np.array([9.5]))
     assert evened(full, full.cut).seat.tolist() == [0, 0, 0, 1]
 
 
-# --- what is expected ------------------------------------------------------------------------------------------------
+# --- what is expected -----------------------------------------------------------------------------
 
 
 def test_lengths_are_smoothed_with_a_damped_trend():
@@ -203,7 +219,7 @@ def test_survivors_are_those_with_more_tokens_to_come():
     assert alive.tolist() == [6.0 if at < 10 else 2.0 for at in middle]
 
 
-# --- seats -----------------------------------------------------------------------------------------------------------
+# --- seats ----------------------------------------------------------------------------------------
 
 EXPERTS = ("model=Qwen3-30B-A3B", "training.ep=8")
 
@@ -211,7 +227,9 @@ EXPERTS = ("model=Qwen3-30B-A3B", "training.ep=8")
 def test_experts_are_parallel_only_where_attention_is_replicated():
     w = read_recipe("grpo-64", EXPERTS)
     engines = engines_of(w)
-    for cut, step, kv, count in zip(engines.cuts, engines.steps, engines.kv_tokens, engines.replicas, strict=True):
+    for cut, step, kv, count in zip(
+        engines.cuts, engines.steps, engines.kv_tokens, engines.replicas, strict=True
+    ):
         assert count * cut.gpus == 8
         ep = cut.tp * cut.dp if cut.dp > 1 else 1
         server = replace(server_of(w), tp=cut.tp, dp=cut.dp, ep=ep)
@@ -233,7 +251,7 @@ def test_replicas_of_a_seat_lie_side_by_side_and_moves_cost_what_their_bytes_and
     assert seats.prefill(wide, tokens) == pytest.approx(again)
 
 
-# --- a step ----------------------------------------------------------------------------------------------------------
+# --- a step ---------------------------------------------------------------------------------------
 
 SMALL = ("generation.batch=64", "generation.max_response=2048", "steps=2")
 

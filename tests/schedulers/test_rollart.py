@@ -1,4 +1,6 @@
-"""RollArt: trajectories played event by event, staleness, redundancy and affinity; its scheduler; the published figures."""
+"""RollArt: trajectories played event by event, staleness, redundancy and affinity; its scheduler;
+the published figures.
+"""
 
 import numpy as np
 import pytest
@@ -54,7 +56,7 @@ RULES = st.builds(
 )
 
 
-# --- trajectories: what always holds ---------------------------------------------------------------------------------
+# --- trajectories: what always holds --------------------------------------------------------------
 
 
 WORLDS = st.sampled_from(
@@ -107,8 +109,11 @@ def test_of_redundant_environments_the_first_are_kept(group, redundancy, seed):
     rules = RolloutRules(4 * group, group, redundancy=redundancy)
     played = run(rules, seed=seed, steps=1)
     assert played.counts == {
-        "trained": rules.batch, "stale": 0, "surplus": rules.environments - rules.batch, "unfinished": 0
-    }  # fmt: skip
+        "trained": rules.batch,
+        "stale": 0,
+        "surplus": rules.environments - rules.batch,
+        "unfinished": 0,
+    }
     ends = {number: at for at, what, number in played.events if what == "end"}
     given_up = {number: at for at, what, number in played.events if what == "surplus"}
     for number, at in given_up.items():
@@ -123,11 +128,13 @@ def test_engines_never_hold_more_than_they_have_room_for(seed, engines):
     small = Pool("H800", Server(MODEL, GPUS["H800"], utilisation=0.25), engines)
     capacity = small.server.kv_capacity_tokens
     assert LONGEST < capacity < 16 * LONGEST
-    played = run(RolloutRules(32, 4, parallel=True, continuous=True), [small], [task], steps=2, seed=seed)
+    played = run(
+        RolloutRules(32, 4, parallel=True, continuous=True), [small], [task], steps=2, seed=seed
+    )
     assert all(0 < peak <= capacity for peak in played.peak_tokens)
 
 
-# --- trajectories: closed forms --------------------------------------------------------------------------------------
+# --- trajectories: closed forms -------------------------------------------------------------------
 
 
 def test_one_trajectory_takes_what_its_turns_and_environments_take():
@@ -164,7 +171,10 @@ def test_turns_in_step_wait_for_the_slowest_environment():
         return Episode(number, PLAIN, number, 10, (5, 5), (1.0 + number, 9.0 - 8 * number))
 
     rules = {False: RolloutRules(2), True: RolloutRules(2, batched=True)}
-    ready = {kind: play([pool()], episode, lambda _: 0.0, m, 1).iterations[0].ready for kind, m in rules.items()}
+    ready = {
+        kind: play([pool()], episode, lambda _: 0.0, m, 1).iterations[0].ready
+        for kind, m in rules.items()
+    }
     assert ready[True] == pytest.approx(2 + 9, abs=0.3)  # slowest of each turn
     assert ready[False] == pytest.approx(1 + 9, abs=0.3)  # slowest trajectory
     assert ready[True] > ready[False]
@@ -172,7 +182,9 @@ def test_turns_in_step_wait_for_the_slowest_environment():
 
 def test_dedicated_rewards_queue_and_serverless_ones_do_not():
     task = Task("judged", (1, 1), 10, 5, 0, 0, rewarded=10.0)
-    serverless, one = (run(RolloutRules(4, reward_slots=slots), tasks=[task], steps=1) for slots in (None, 1))
+    serverless, one = (
+        run(RolloutRules(4, reward_slots=slots), tasks=[task], steps=1) for slots in (None, 1)
+    )
     assert one.iterations[0].ready - serverless.iterations[0].ready == pytest.approx(30, abs=0.1)
     assert one.reward_busy == 40
 
@@ -202,7 +214,10 @@ def test_trajectories_that_outlive_their_bound_are_aborted():
 
 def test_more_staleness_is_never_much_slower_and_training_bounds_it():
     steps = [
-        run(RolloutRules(16, 4, parallel=True, continuous=True, staleness=a), steps=8).step_seconds(4) for a in (1, 3)
+        run(RolloutRules(16, 4, parallel=True, continuous=True, staleness=a), steps=8).step_seconds(
+            4
+        )
+        for a in (1, 3)
     ]
     assert steps[1] <= steps[0] * 1.05
     assert all(step >= 5.0 - 1e-9 for step in steps)
@@ -220,7 +235,7 @@ def test_weights_recompute_what_is_in_flight():
     assert prefill[0] > 4 * whole  # each trajectory's own prompt, and contexts again
 
 
-# --- tasks, affinity, weights ----------------------------------------------------------------------------------------
+# --- tasks, affinity, weights ---------------------------------------------------------------------
 
 
 @settings(max_examples=50, deadline=None)
@@ -237,7 +252,8 @@ def test_a_trajectory_fits_its_context_and_is_drawn_alike(name, number, longest)
 def test_lengths_have_the_published_spread():
     task = TASKS["GEM-Math"]
     longest = [
-        max(np.exp(task.tail * np.random.default_rng(s).standard_normal(512) - task.tail**2 / 2)) for s in range(40)
+        max(np.exp(task.tail * np.random.default_rng(s).standard_normal(512) - task.tail**2 / 2))
+        for s in range(40)
     ]
     assert 5 < np.median(longest) < 9  # production: the longest response is 5 to 9 times the mean
 
@@ -251,8 +267,14 @@ def test_failing_resets_are_as_rare_as_published():
 
 def test_tasks_go_to_the_gpus_of_their_affinity():
     tasks = list(TASKS.values())
-    assert affinity(tasks, "H800", "H20") == {"FrozenLake": "H800", "GEM-Math": "H20", "SWE-bench": "H800"}
-    pools = with_affinity([pool("H800"), pool("H20")], {"FrozenLake": "H800", "default": "H20"}, tasks)
+    assert affinity(tasks, "H800", "H20") == {
+        "FrozenLake": "H800",
+        "GEM-Math": "H20",
+        "SWE-bench": "H800",
+    }
+    pools = with_affinity(
+        [pool("H800"), pool("H20")], {"FrozenLake": "H800", "default": "H20"}, tasks
+    )
     assert [p.tasks for p in pools] == [("FrozenLake",), ("GEM-Math", "SWE-bench")]
     rules = RolloutRules(12, 2)
     played = run(rules, pools, [TASKS["FrozenLake"], TASKS["GEM-Math"]], steps=1)
@@ -277,9 +299,14 @@ def test_weights_are_hidden_but_for_loading():
     assert sent.naive == sent.push + sent.pull + sent.load
 
 
-# --- the scheduler ---------------------------------------------------------------------------------------------------
+# --- the scheduler --------------------------------------------------------------------------------
 
-SMALL = ["steps=3", "generation.batch=16", "generation.max_response=2048", "training.mini_batches=1"]
+SMALL = [
+    "steps=3",
+    "generation.batch=16",
+    "generation.max_response=2048",
+    "training.mini_batches=1",
+]
 
 
 def small(*more):
@@ -287,7 +314,9 @@ def small(*more):
 
 
 def test_a_job_becomes_steps_a_plan_and_a_trace():
-    w = small("generation.turns=3", "generation.environment_latency=2s", "generation.observation=50")
+    w = small(
+        "generation.turns=3", "generation.environment_latency=2s", "generation.observation=50"
+    )
     made = scheduled(w, 1, "rollart,alpha=2,redundancy=1.5,spread=1s,failure=0.1,repair=5s")
     assert made.workload.pipeline == "async" and made.workload.staleness == 2
     assert made.workload.weight_sync.strategy == "relay"
@@ -308,7 +337,9 @@ def test_a_job_becomes_steps_a_plan_and_a_trace():
 def test_training_runs_beside_the_next_rollouts():
     made = scheduled(small("steps=4"), 0, "rollart")
     phases = {(p.kind, p.step): p for p in made.plan.phases}
-    assert phases["generation", 1].start < phases["training", 0].start + phases["training", 0].seconds
+    assert (
+        phases["generation", 1].start < phases["training", 0].start + phases["training", 0].seconds
+    )
     assert made.plan.seconds < scheduled(small("steps=4"), 0, "sync").plan.seconds
 
 
@@ -322,7 +353,9 @@ def test_responses_are_those_that_every_scheduler_draws():
 
 def test_tasks_and_two_kinds_of_gpus():
     made = scheduled(
-        small("generation.max_response=16384"), 0, "rollart,tasks=FrozenLake/GEM-Math,decode_gpu=H20,decode_gpus=8"
+        small("generation.max_response=16384"),
+        0,
+        "rollart,tasks=FrozenLake/GEM-Math,decode_gpu=H20,decode_gpus=8",
     )
     assert made.facts["pools"] == {"H800-0": 24, "H20-1": 8}
     assert made.plan.seconds > 0
@@ -348,7 +381,9 @@ def test_bad_settings_are_named(policy, said):
 
 
 def test_colocated_jobs_are_refused():
-    w = read_recipe("grpo-64", ["placement=colocated", "cluster.generation_gpus=32", "training.recompute=full"])
+    w = read_recipe(
+        "grpo-64", ["placement=colocated", "cluster.generation_gpus=32", "training.recompute=full"]
+    )
     with pytest.raises(RFabricError, match="use placement disaggregated"):
         scheduled(w, 0, "rollart")
 
@@ -383,10 +418,16 @@ def test_a_turn_that_never_fits_is_refused():
     tight = Pool("H800", Server(MODEL, GPUS["H800"], utilisation=0.25), 1)
     rules = RolloutRules(1)
     with pytest.raises(RFabricError, match="use more GPUs an engine"):
-        play([tight], lambda k: draw(Task("t", (1, 1), 10**6, 1, 0, 0), k, 0, 2 * 10**6), lambda _: 0.0, rules, 1)
+        play(
+            [tight],
+            lambda k: draw(Task("t", (1, 1), 10**6, 1, 0, 0), k, 0, 2 * 10**6),
+            lambda _: 0.0,
+            rules,
+            1,
+        )
 
 
-# --- the published figures -------------------------------------------------------------------------------------------
+# --- the published figures ------------------------------------------------------------------------
 
 
 def by_metric(rows):
@@ -397,7 +438,10 @@ def test_quick_rows_have_the_published_direction():
     rows = by_metric([*paper.affinity_rows(0), *paper.latency_rows(0), *paper.redundancy_rows(0)])
     assert rows["FrozenLake: 2 H800 over 6 H20, seconds"].ours < 1
     assert rows["GEM-Math: 6 H20 over 2 H800, seconds"].ours[1] < 1
-    low, high = (rows[f"environments of N(10 s, {s} s): turns in step over one by one"].ours for s in (1, 10))
+    low, high = (
+        rows[(f"environments of N(10 s, {s} s): turns in step over one by one")].ours
+        for s in (1, 10)
+    )
     assert 1 < low < high
     assert rows["redundant environments: rollout, at most"].ours > 1
 

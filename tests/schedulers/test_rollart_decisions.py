@@ -47,7 +47,7 @@ def played_out(e, now=0.0):
     return found
 
 
-# --- an engine -------------------------------------------------------------------------------------------------------
+# --- an engine ------------------------------------------------------------------------------------
 
 
 def test_a_new_engine_has_nothing_and_a_used_one_keeps_the_context():
@@ -82,7 +82,11 @@ def test_the_next_turn_prefills_what_is_new_and_others_prefill_the_prompt_of_the
 
 
 def test_long_prompts_are_prefilled_in_chunks_beside_who_decodes():
-    e, short, long = engine(), someone(0, outputs=(50,), prompt=10), someone(1, outputs=(1,), prompt=CHUNK_TOKENS + 7)
+    e, short, long = (
+        engine(),
+        someone(0, outputs=(50,), prompt=10),
+        someone(1, outputs=(1,), prompt=CHUNK_TOKENS + 7),
+    )
     e.submit(turn(short), 0.0)
     now = e.plan(0.0)
     e.fire()
@@ -163,7 +167,7 @@ def test_kv_that_came_from_elsewhere_is_not_prefilled():
     assert when == STEP.seconds(1, 2001, 99) and e.prefill == 0
 
 
-# --- rules, outcome --------------------------------------------------------------------------------------------------
+# --- rules, outcome -------------------------------------------------------------------------------
 
 
 def test_steps_ahead_are_those_said_or_the_staleness():
@@ -183,27 +187,39 @@ def test_the_mean_step_leaves_the_first_out():
 
 
 def test_continuous_groups_begin_anew_for_as_many_steps_as_they_may_be_ahead():
-    """Rollouts of 1 s, training of 100 s: meanwhile a batch waits, the next is there and `ahead` more."""
+    """Rollouts of 1 s, training of 100 s: meanwhile a batch waits, the next is there and `ahead`
+    more.
+    """
     quick = Task("quick", (1, 1), 10, 5, 0, 0, reset=1.0)
     for ahead in (1, 2, 4):
         rules = RolloutRules(4, 2, parallel=True, continuous=True, staleness=8, ahead=ahead)
-        outcome = play([Pool("H800", SERVER, 1)], lambda k: draw(quick, k, 0, 999, 2), lambda _: 100.0, rules, 3)
+        outcome = play(
+            [Pool("H800", SERVER, 1)],
+            lambda k: draw(quick, k, 0, 999, 2),
+            lambda _: 100.0,
+            rules,
+            3,
+        )
         begun = [at for at, what, _ in outcome.events if what == "begin" and at < 99]
         assert len(begun) == 4 * (3 + ahead)
 
 
 def test_waiting_for_weights_and_standing_still_for_them():
-    """A step trains 5 s; its weights are on their way for 4 s, and engines then stand still for 2 s."""
+    """A step trains 5 s; its weights are on their way for 4 s, and engines then stand still for 2
+    s.
+    """
     task = Task("quick", (1, 1), 10, 5, 0, 0, reset=1.0)
     rules = RolloutRules(2, parallel=True, continuous=True, suspended=2.0, transfer=4.0)
-    outcome = play([Pool("H800", SERVER, 1)], lambda k: draw(task, k, 0, 999), lambda _: 5.0, rules, 3)
+    outcome = play(
+        [Pool("H800", SERVER, 1)], lambda k: draw(task, k, 0, 999), lambda _: 5.0, rules, 3
+    )
     first, second, third = outcome.iterations
     assert first.resumed == first.ready
     assert second.resumed == pytest.approx(first.training[1] + 4 + 2)
     assert third.training == pytest.approx((second.training[1] + 6, second.training[1] + 11))
 
 
-# --- tasks, weights --------------------------------------------------------------------------------------------------
+# --- tasks, weights -------------------------------------------------------------------------------
 
 
 def test_contexts_grow_by_answers_and_what_is_observed():
@@ -220,7 +236,9 @@ def test_a_response_is_cut_into_turns_as_even_as_they_go():
 
 
 def test_own_trajectories_are_the_recipe_s_responses_and_spare_ones_are_others():
-    w = read_recipe("grpo-64", ["generation.batch=16", "generation.group_size=4", "training.mini_batches=1"])
+    w = read_recipe(
+        "grpo-64", ["generation.batch=16", "generation.group_size=4", "training.mini_batches=1"]
+    )
     made = RecipeTrajectories(w, Task("own", (1, 1), 1, 1, 0, 0, latency=2.0), 3, 5)
     prompts, outputs = phases.responses(w, 3, 0)
     for number in range(80):

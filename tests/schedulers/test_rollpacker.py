@@ -1,4 +1,6 @@
-"""RollPacker: books of prompts, rounds, planner rules, time-outs, the stream trainer; and as a compute scheduler."""
+"""RollPacker: books of prompts, rounds, planner rules, time-outs, the stream trainer; and as a
+compute scheduler.
+"""
 
 from dataclasses import replace
 from functools import cache
@@ -44,11 +46,19 @@ BATCH, GROUP = 16, 4
 @cache
 def job(**changes):
     kinds = {
-        "model": "Qwen2.5-7B", "placement": "colocated", "cluster.training_gpus": 8, "cluster.generation_gpus": 8,
-        "cluster.gpus_per_pod": 8, "generation.tp": 2, "generation.batch": BATCH, "generation.group_size": GROUP,
-        "generation.max_prompt": 512, "generation.max_response": 4096, "training.mini_batches": 1,
+        "model": "Qwen2.5-7B",
+        "placement": "colocated",
+        "cluster.training_gpus": 8,
+        "cluster.generation_gpus": 8,
+        "cluster.gpus_per_pod": 8,
+        "generation.tp": 2,
+        "generation.batch": BATCH,
+        "generation.group_size": GROUP,
+        "generation.max_prompt": 512,
+        "generation.max_response": 4096,
+        "training.mini_batches": 1,
         "training.micro_batch_tokens": 8192,
-    }  # fmt: skip
+    }
     kinds |= {key.replace("__", "."): value for key, value in changes.items()}
     return read_recipe("grpo-64", [f"{key}={value}" for key, value in kinds.items()])
 
@@ -59,12 +69,19 @@ def one(policy=RollpackerSettings(), seed=0, books=Books(), w=None):
     return play(w, made, draw(w, seed, made, books, policy.alike))
 
 
-# --- books -----------------------------------------------------------------------------------------------------------
+# --- books ----------------------------------------------------------------------------------------
 
 etas = st.sampled_from([1.0, 1.1, 1.25, 1.5, 2.0])
 
 
-@given(st.integers(1, 40), st.integers(1, 16), etas, etas, st.integers(1, 30), st.randoms(use_true_random=False))
+@given(
+    st.integers(1, 40),
+    st.integers(1, 16),
+    etas,
+    etas,
+    st.integers(1, 30),
+    st.randoms(use_true_random=False),
+)
 def test_every_prompt_is_trained_once_or_waits(batch, group, eta_p, eta_r, rounds, random):
     books, trained = Books(), []
     for _ in range(rounds):
@@ -113,7 +130,7 @@ def test_lengths_are_those_of_the_recipe_and_as_alike_as_said(alike):
     assert found == pytest.approx(alike, abs=0.12)
 
 
-# --- rounds ----------------------------------------------------------------------------------------------------------
+# --- rounds ---------------------------------------------------------------------------------------
 
 
 @settings(max_examples=20, deadline=None)
@@ -132,7 +149,10 @@ def test_rounds_keep_p0_prompts_with_r0_responses(eta_p, eta_r, seed):
 def test_kept_responses_are_the_shortest_of_their_prompt():
     found = one()
     for row in range(len(found.launch.prompts)):
-        kept, spare = found.drawn.outputs[row][found.first[row]], found.drawn.outputs[row][~found.first[row]]
+        kept, spare = (
+            found.drawn.outputs[row][found.first[row]],
+            found.drawn.outputs[row][~found.first[row]],
+        )
         assert kept.max() <= spare.min()
         assert (found.played[row] <= kept.max()).all()
 
@@ -142,7 +162,10 @@ def test_a_plain_round_takes_what_the_recipe_does():
     from rfabric.rl.timing import replica_time
 
     found, w = one(SYNCHRONOUS), job()
-    parts = np.split(np.repeat(found.drawn.prompts, GROUP), 4), np.split(found.drawn.outputs.ravel(), 4)
+    parts = (
+        np.split(np.repeat(found.drawn.prompts, GROUP), 4),
+        np.split(found.drawn.outputs.ravel(), 4),
+    )
     assert found.seconds == max(replica_time(w, p, o).seconds for p, o in zip(*parts, strict=True))
 
 
@@ -160,17 +183,29 @@ def test_pace_stretches_all_times_alike():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: launch(Books(), 4, 4, 0.5), "rollpacker prompts: 0.5 must lie between 1 (no redundancy) and 10"),
+        (
+            lambda: launch(Books(), 4, 4, 0.5),
+            ("rollpacker prompts: 0.5 must lie between 1 (no redundancy) and 10"),
+        ),
         (lambda: launch(Books(), 4, 4, 1, float("nan")), "rollpacker responses: nan must lie"),
         (lambda: one(RollpackerSettings(alike=2)), "rollpacker alike: 2 must lie between 0"),
         (lambda: RollpackerSettings(planner=2), "rollpacker planner: 2 must be 1 (on) or 0 (off)"),
         (lambda: RollpackerSettings(free=1), "rollpacker free: 1 must be a share below 1"),
         (lambda: run(job(), pace=0), "rollpacker: pace 0 must lie above 0"),
-        (lambda: run(job(generation__turns=2)), "rollpacker: generation.turns 2: rounds of one turn only"),
-        (lambda: run(replace(read_recipe("grpo-64"), pipeline="one-step-off")), "the job's pipeline is one-step-off"),
+        (
+            lambda: run(job(generation__turns=2)),
+            ("rollpacker: generation.turns 2: rounds of one turn only"),
+        ),
+        (
+            lambda: run(replace(read_recipe("grpo-64"), pipeline="one-step-off")),
+            "the job's pipeline is one-step-off",
+        ),
         (lambda: Judges(0), "judges: 0 workers can judge nothing"),
         (lambda: Judges(1, right=1.5), "judges: right 1.5 must be a share"),
-        (lambda: timeout(1.0, least=5, most=4), "time-out: least 5 s must lie above 0 s and be 4 s"),
+        (
+            lambda: timeout(1.0, least=5, most=4),
+            ("time-out: least 5 s must lie above 0 s and be 4 s"),
+        ),
         (
             lambda: scheduled(job(), 0, "rollpacker,eta=2"),
             "'eta=2' is not a setting; write KEY=VALUE with one of prompts",
@@ -183,7 +218,7 @@ def test_errors_name_value_and_limit(call, message):
     assert message in str(caught.value)
 
 
-# --- planner ---------------------------------------------------------------------------------------------------------
+# --- planner --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -225,7 +260,12 @@ def test_planner_follows_preemptions_one_step_late():
 
 
 def test_planner_doubles_where_the_cache_is_too_small():
-    w = job(generation__batch=512, generation__group_size=16, generation__memory_utilisation=0.3, generation__tp=1)
+    w = job(
+        generation__batch=512,
+        generation__group_size=16,
+        generation__memory_utilisation=0.3,
+        generation__tp=1,
+    )
     steps = run(w, 0, RollpackerSettings(stream=0), 6)
     tp, since = 1, []
     for step in steps:
@@ -237,7 +277,7 @@ def test_planner_doubles_where_the_cache_is_too_small():
     assert sum(step.played.preempted for step in steps) and tp > 1
 
 
-# --- reward ----------------------------------------------------------------------------------------------------------
+# --- reward ---------------------------------------------------------------------------------------
 
 
 @given(st.floats(0, 100))
@@ -269,17 +309,25 @@ def test_judges_serve_first_come_first_served(rows, workers):
 
 
 def test_judging_each_sample_at_once_hides_the_reward():
-    late, at_once = (run(job(), 0, SYNCHRONOUS, 2, Rewards(Judges(8), way, way)) for way in (False, True))
+    late, at_once = (
+        run(job(), 0, SYNCHRONOUS, 2, Rewards(Judges(8), way, way)) for way in (False, True)
+    )
     for a, b in zip(late, at_once, strict=True):
         assert b.seconds < a.seconds and b.judged >= b.played.seconds
 
 
-# --- stream trainer --------------------------------------------------------------------------------------------------
+# --- stream trainer -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "done, looked, free",
-    [(0.19, 0, False), (0.2, 0.15, True), (0.2, 0.16, False), (0.5, 0.45, True), (0.51, 0.2, False)],
+    [
+        (0.19, 0, False),
+        (0.2, 0.15, True),
+        (0.2, 0.16, False),
+        (0.5, 0.45, True),
+        (0.51, 0.2, False),
+    ],
 )
 def test_window_in_which_gpus_are_freed(done, looked, free):
     assert may_free(done, looked) is free
@@ -288,7 +336,9 @@ def test_window_in_which_gpus_are_freed(done, looked, free):
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0.15, 0.18, 0.19, 0.2, 0.9]))
 def test_the_stream_trainer_never_exceeds_memory(seed, utilisation):
-    w = job(generation__memory_utilisation=utilisation, generation__batch=64, generation__group_size=8)
+    w = job(
+        generation__memory_utilisation=utilisation, generation__batch=64, generation__group_size=8
+    )
     made = launch(Books(), 64, 8)
     before = play(w, made, draw(w, seed, made, Books()))
     found = streamed(before)
@@ -353,10 +403,13 @@ def test_streaming_leaves_less_training_and_never_negative():
 
 
 def test_pools_apart_free_nothing():
-    assert all(step.freed is None for step in run(read_recipe("grpo-64"), 0, RollpackerSettings(planner=0), 2))
+    assert all(
+        step.freed is None
+        for step in run(read_recipe("grpo-64"), 0, RollpackerSettings(planner=0), 2)
+    )
 
 
-# --- as a scheduler --------------------------------------------------------------------------------------------------
+# --- as a scheduler -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("placement", ["colocated", "disaggregated"])
@@ -374,7 +427,9 @@ def test_a_schedule_has_its_rounds_in_steps_plan_and_trace(placement):
 
 
 def test_steps_at_another_tp_stand_on_the_recipe_s_replicas():
-    """Halved replicas: the training tokens of a step are those of its round whatever replicas made them."""
+    """Halved replicas: the training tokens of a step are those of its round whatever replicas made
+    them.
+    """
     w = replace(job(), steps=6)
     for packed, step in zip(run(w, 0), schedule(w, 0, {}).steps, strict=True):
         tokens = sum(int(part.sum()) for part in step.generated.outputs)
@@ -385,12 +440,18 @@ def test_steps_at_another_tp_stand_on_the_recipe_s_replicas():
 
 def test_freed_gpus_are_drawn_at_work_as_long_as_they_worked():
     w = replace(job(), steps=5)
-    early = [span for span in schedule(w, 0, {}).spans if span.what == "training" and len(span.gpus) < w.gpus]
+    early = [
+        span
+        for span in schedule(w, 0, {}).spans
+        if span.what == "training" and len(span.gpus) < w.gpus
+    ]
     work = [(len(p.freed.freed) * p.w.generation.tp, p.early, p) for p in run(w, 0) if p.early]
     assert len(early) == len(work) > 0
     for span, (gpus, share, packed) in zip(early, work, strict=True):
         whole = packed.trained.log_prob.max() + packed.trained.mini_batches[0].first.max()
-        assert len(span.gpus) == gpus and span.seconds * gpus == pytest.approx(share * whole * w.gpus)
+        assert len(span.gpus) == gpus and span.seconds * gpus == pytest.approx(
+            share * whole * w.gpus
+        )
         assert span.seconds <= packed.played.seconds - packed.freed.ready + 1e-9
 
 
@@ -401,7 +462,7 @@ def test_same_seed_same_schedule():
     assert scheduled(w, 8, "rollpacker,prompts=1.5").plan != a.plan
 
 
-# --- the paper -------------------------------------------------------------------------------------------------------
+# --- the paper ------------------------------------------------------------------------------------
 
 
 def test_lengths_of_the_paper_have_its_quantiles():

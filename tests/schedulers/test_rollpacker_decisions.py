@@ -1,4 +1,6 @@
-"""RollPacker's decisions one by one: queues, looks, freed replicas and judges with numbers by hand."""
+"""RollPacker's decisions one by one: queues, looks, freed replicas and judges with numbers by
+hand.
+"""
 
 from dataclasses import replace
 from functools import cache
@@ -38,12 +40,24 @@ from rfabric.schedulers.rollpacker.stream import _left, _until_freed, looks
 
 @cache
 def job():
-    return read_recipe("grpo-64", [
-        "model=Qwen2.5-7B", "placement=colocated", "cluster.training_gpus=8", "cluster.generation_gpus=8",
-        "cluster.gpus_per_pod=8", "generation.tp=2", "generation.batch=16", "generation.group_size=4",
-        "generation.max_prompt=512", "generation.max_response=4096", "training.mini_batches=1",
-        "training.micro_batch_tokens=8192", "steps=2",
-    ])  # fmt: skip
+    return read_recipe(
+        "grpo-64",
+        [
+            "model=Qwen2.5-7B",
+            "placement=colocated",
+            "cluster.training_gpus=8",
+            "cluster.generation_gpus=8",
+            "cluster.gpus_per_pod=8",
+            "generation.tp=2",
+            "generation.batch=16",
+            "generation.group_size=4",
+            "generation.max_prompt=512",
+            "generation.max_response=4096",
+            "training.mini_batches=1",
+            "training.micro_batch_tokens=8192",
+            "steps=2",
+        ],
+    )
 
 
 @cache
@@ -52,7 +66,7 @@ def played(seed=0):
     return play(job(), made, draw(job(), seed, made, Books()))
 
 
-# --- books -----------------------------------------------------------------------------------------------------------
+# --- books ----------------------------------------------------------------------------------------
 
 
 def test_a_round_launches_as_many_as_it_says_and_rounds_up():
@@ -82,12 +96,15 @@ def test_redundancy_has_its_limits():
             launch(Books(), 2, 2, value)
 
 
-# --- rounds ----------------------------------------------------------------------------------------------------------
+# --- rounds ---------------------------------------------------------------------------------------
 
 
 def test_the_shortest_are_kept_and_of_equals_the_first():
     outputs = np.array([[5, 3, 5, 1], [2, 2, 2, 2]])
-    assert _shortest(outputs, 2).tolist() == [[False, True, False, True], [True, True, False, False]]
+    assert _shortest(outputs, 2).tolist() == [
+        [False, True, False, True],
+        [True, True, False, False],
+    ]
     assert _shortest(outputs, 3)[0].tolist() == [True, True, False, True]
 
 
@@ -119,7 +136,7 @@ def test_a_slower_engine_takes_all_its_seconds_longer():
     assert _paced(step, 1.0) is step
 
 
-# --- reward ----------------------------------------------------------------------------------------------------------
+# --- reward ---------------------------------------------------------------------------------------
 
 
 def test_judges_take_the_first_that_is_there():
@@ -146,14 +163,15 @@ def test_correct_runs_set_the_time_out_of_those_after_them():
     right = Judges(4, seconds=5.0, right=1.0)
     own, limited = (runs(right, 200, 5, 1, way) for way in (False, True))
     assert own.max() > 20 and (limited <= own).all() and (limited < own).any()
-    first = runs(replace(right, right=0.0, hanging=1.0), 200, 5, 1)[:, 0]  # the first time-out of each prompt
+    # the first time-out of each prompt
+    first = runs(replace(right, right=0.0, hanging=1.0), 200, 5, 1)[:, 0]
     before = np.maximum.accumulate(own, axis=1)
     for j in range(1, 5):
         most = np.clip(np.maximum(1.5 * before[:, j - 1], first), 2, 30)
         assert limited[:, j] == pytest.approx(np.minimum(own[:, j], most))
 
 
-# --- planner ---------------------------------------------------------------------------------------------------------
+# --- planner --------------------------------------------------------------------------------------
 
 
 def test_tp_is_at_most_a_server_and_what_the_model_allows():
@@ -162,7 +180,7 @@ def test_tp_is_at_most_a_server_and_what_the_model_allows():
     assert replanned(4, [1, 0, 0, 0]) == 4 and replanned(4, [1, 0, 0, 0, 0]) == 2
 
 
-# --- stream trainer --------------------------------------------------------------------------------------------------
+# --- stream trainer -------------------------------------------------------------------------------
 
 
 def test_looks_are_as_far_apart_as_said():

@@ -1,4 +1,6 @@
-"""Compute schedulers as `--policy` has them: names, baselines, the trace they make, timelines, and the verb `schedule`."""
+"""Compute schedulers as `--policy` has them: names, baselines, the trace they make, timelines, and
+the verb `schedule`.
+"""
 
 import json
 from functools import cache
@@ -14,7 +16,14 @@ from rfabric.report.timeline import Timeline, perfetto, timeline_of_trace
 from rfabric.rl import read_recipe, trace_of
 from rfabric.rl.plan import step_period
 from rfabric.schedulers.base import settings_of
-from rfabric.schedulers.table import DEFAULT_CIRCUITS, SCHEDULERS, Policies, parse_policies, scheduled, schedulers
+from rfabric.schedulers.table import (
+    DEFAULT_CIRCUITS,
+    SCHEDULERS,
+    Policies,
+    parse_policies,
+    scheduled,
+    schedulers,
+)
 from rfabric.schedulers.traffic import read_traffic
 from rfabric.study.grid import Grid
 from rfabric.trace import Span
@@ -31,7 +40,7 @@ def made(policy, *changes, seed=0):
     return scheduled(read_recipe("grpo-64", changes), seed, policy)
 
 
-# --- names -----------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -52,8 +61,20 @@ def test_a_policy_names_a_scheduler_circuits_or_both(text, expected):
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("best", "no policy named 'best'; circuits are chosen by .*demand.*computing is scheduled by sync"),
-        ("phase+sync", "policy phase\\+sync: 'phase' is no compute scheduler; before the \\+ stands one of sync"),
+        (
+            "best",
+            (
+                "no policy named 'best'; circuits are chosen by .*demand.*computing is "
+                "scheduled by sync"
+            ),
+        ),
+        (
+            "phase+sync",
+            (
+                "policy phase\\+sync: 'phase' is no compute scheduler; before the \\+ "
+                "stands one of sync"
+            ),
+        ),
         ("sync+fast", "no policy named 'fast'"),
         ("sync+", "no policy named ''"),
     ],
@@ -93,7 +114,7 @@ def test_names_of_schedulers_and_of_circuit_policies_differ():
     assert set(ONE_JOB) <= set(SCHEDULERS)
 
 
-# --- baselines -------------------------------------------------------------------------------------------------------
+# --- baselines ------------------------------------------------------------------------------------
 
 
 def test_the_recipe_as_it_stands_is_what_trace_has():
@@ -108,17 +129,22 @@ def test_pipelines_are_as_long_as_their_formula_once_they_are_full():
         few, many = (made(policy, f"steps={n}") for n in (2, 6))
         w, phases = many.workload, {p.kind: p for p in many.plan.phases if p.step == 3}
         longest = {
-            kind: [p.seconds for p in many.plan.phases if p.kind == kind and p.step > 0] for kind in phases
+            kind: [p.seconds for p in many.plan.phases if p.kind == kind and p.step > 0]
+            for kind in phases
         }  # steps differ by the responses that are drawn
         least, most = (
-            4 * step_period(w, *(pick(longest[k]) for k in ("generation", "training", "weight_sync")))
+            4
+            * step_period(w, *(pick(longest[k]) for k in ("generation", "training", "weight_sync")))
             for pick in (min, max)
         )
         assert least <= many.plan.seconds - few.plan.seconds <= most
 
 
 def test_less_waiting_is_faster():
-    seconds = [made(policy, "steps=4").plan.seconds for policy in ("sync", "one-step-off", "async,staleness=2")]
+    seconds = [
+        made(policy, "steps=4").plan.seconds
+        for policy in ("sync", "one-step-off", "async,staleness=2")
+    ]
     assert seconds == sorted(seconds, reverse=True)
     assert seconds[0] > seconds[2]
 
@@ -152,12 +178,21 @@ def test_traffic_takes_a_scheduler(policy):
 def test_a_trace_file_cannot_be_scheduled(tmp_path):
     file = tmp_path / "mine.csv"
     file.write_text("src,dst,size_bytes\nh1,h2,10\n")
-    with pytest.raises(RFabricError, match=r"policy sync schedules recipes; .*mine.csv is a trace file"):
+    with pytest.raises(
+        RFabricError,
+        match=(
+            r"policy sync schedules recipes; .*mine.csv is a "
+            r"trace file"
+        ),
+    ):
         read_traffic(str(file), (), 0, "sync")
 
 
 def test_jobs_that_share_nodes_take_their_policies():
-    names = [read_traffic("weave-2jobs", (), 0, name).trace.provenance["scheduler"] for name in ("", "solo")]
+    names = [
+        read_traffic("weave-2jobs", (), 0, name).trace.provenance["scheduler"]
+        for name in ("", "solo")
+    ]
     assert names == ["weave", "solo"]
     with pytest.raises(RFabricError, match="no policy for several jobs called 'sync'"):
         read_traffic("weave-2jobs", (), 0, "sync")
@@ -166,23 +201,31 @@ def test_jobs_that_share_nodes_take_their_policies():
 def test_a_grid_runs_fabrics_without_ocs_once_a_scheduler():
     policies = ("sync+static", "sync+demand", "orchestrrl+static", "orchestrrl")
     grid = Grid(("fat-tree", "rfabric"), policies, ("grpo-64",), (0,))
-    assert [c.policy for c in grid.cells() if c.fabric == "fat-tree"] == ["sync+static", "orchestrrl+static"]
+    assert [c.policy for c in grid.cells() if c.fabric == "fat-tree"] == [
+        "sync+static",
+        "orchestrrl+static",
+    ]
     assert [c.policy for c in grid.cells() if c.fabric == "rfabric"] == list(policies)
     assert grid.schedulers == ("sync", "orchestrrl")
 
 
-# --- timelines -------------------------------------------------------------------------------------------------------
+# --- timelines ------------------------------------------------------------------------------------
 
 
 @settings(max_examples=80, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.integers(0, 3), st.integers(1, 4), st.floats(0, 50), st.floats(0.1, 20)), min_size=1, max_size=12
+        st.tuples(st.integers(0, 3), st.integers(1, 4), st.floats(0, 50), st.floats(0.1, 20)),
+        min_size=1,
+        max_size=12,
     )
 )
 def test_idle_and_busy_are_the_whole_of_a_pool(bars):
     """Against counting on a fine grid; spans of one GPU may overlap."""
-    spans = tuple(Span("p", tuple(range(g, min(g + n, 4))), start, length, "x") for g, n, start, length in bars)
+    spans = tuple(
+        Span("p", tuple(range(g, min(g + n, 4))), start, length, "x")
+        for g, n, start, length in bars
+    )
     line = Timeline("t", {"p": (0, 1, 2, 3)}, spans, 70.0)
     at = (np.arange(70_000) + 0.5) / 1000
     busy = np.zeros((4, len(at)), bool)
@@ -197,11 +240,16 @@ def test_events_of_a_thread_do_not_overlap(policy):
     lanes = {}
     for event in document["traceEvents"]:
         if event["ph"] == "X":
-            lanes.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
+            lanes.setdefault((event["pid"], event["tid"]), []).append(
+                (event["ts"], event["ts"] + event["dur"])
+            )
     assert lanes
     for events in lanes.values():
         events.sort()
-        assert all(end <= start + 1 for (_, end), (start, _) in zip(events, events[1:], strict=False))  # microseconds
+        # microseconds
+        assert all(
+            end <= start + 1 for (_, end), (start, _) in zip(events, events[1:], strict=False)
+        )
 
 
 def test_jobs_that_share_a_fabric_are_drawn_by_job_and_phase():
@@ -220,17 +268,32 @@ def test_the_picture_has_a_panel_a_pool(tmp_path):
 
     line = timeline("grpo-64, orchestrrl", made("orchestrrl"))
     drawn = figure(line)
-    assert [axes.get_title(loc="left").partition(":")[0] for axes in drawn.axes] == ["training", "generation"]
+    assert [axes.get_title(loc="left").partition(":")[0] for axes in drawn.axes] == [
+        "training",
+        "generation",
+    ]
     write_png(tmp_path / "a.png", line)
     assert (tmp_path / "a.png").stat().st_size > 10_000
 
 
-# --- the verb --------------------------------------------------------------------------------------------------------
+# --- the verb -------------------------------------------------------------------------------------
 
 
 def test_schedule_prints_one_document(capsys, tmp_path):
     trace = tmp_path / "trace.json"
-    code = main(["schedule", "--policy", "orchestrrl", "--json", "-q", "--perfetto", str(trace), "--seed", "1"])
+    code = main(
+        [
+            "schedule",
+            "--policy",
+            "orchestrrl",
+            "--json",
+            "-q",
+            "--perfetto",
+            str(trace),
+            "--seed",
+            "1",
+        ]
+    )
     found = json.loads(capsys.readouterr().out)
     assert code == 0
     keys = (
@@ -257,7 +320,10 @@ def test_gpus_of_two_kinds_are_paid_each_its_own(capsys):
     w = read_recipe("grpo-64-h20")
     assert w.gpu.usd_per_hour != w.generation_gpu.usd_per_hour
     assert main(["schedule", "--json", "--traffic", "grpo-64-h20"]) == 0
-    paid = w.cluster.training_gpus * w.gpu.usd_per_hour + w.cluster.generation_gpus * w.generation_gpu.usd_per_hour
+    paid = (
+        w.cluster.training_gpus * w.gpu.usd_per_hour
+        + w.cluster.generation_gpus * w.generation_gpu.usd_per_hour
+    )
     assert json.loads(capsys.readouterr().out)["usd_per_hour"] == pytest.approx(paid)
 
 
@@ -297,7 +363,16 @@ def test_one_run_has_one_compute_scheduler(capsys):
 
 
 def test_runs_name_their_scheduler(capsys, tmp_path):
-    args = ["--topo", "rfabric", "--policy", "orchestrrl+phase", "--out", str(tmp_path), "--json", "-q"]
+    args = [
+        "--topo",
+        "rfabric",
+        "--policy",
+        "orchestrrl+phase",
+        "--out",
+        str(tmp_path),
+        "--json",
+        "-q",
+    ]
     assert main(["simulate", *args]) == 0
     run = json.loads(capsys.readouterr().out)["runs"][0]
     assert (run["scheduler"], run["policy"]) == ("orchestrrl", "phase")
@@ -306,7 +381,21 @@ def test_runs_name_their_scheduler(capsys, tmp_path):
 def test_compare_puts_schedulers_side_by_side(capsys, tmp_path):
     policies = ["--policy", "sync", "--policy", "orchestrrl"]
     assert (
-        main(["compare", "--topo", "fat-tree", *policies, "--out", str(tmp_path), "--json", "-q", "--jobs", "1"]) == 0
+        main(
+            [
+                "compare",
+                "--topo",
+                "fat-tree",
+                *policies,
+                "--out",
+                str(tmp_path),
+                "--json",
+                "-q",
+                "--jobs",
+                "1",
+            ]
+        )
+        == 0
     )
     found = json.loads(capsys.readouterr().out)
     assert [row["label"] for row in found["rows"]] == ["fat-tree sync", "fat-tree orchestrrl"]

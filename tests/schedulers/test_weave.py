@@ -1,4 +1,6 @@
-"""Several jobs on shared nodes: round robin against brute force, Algorithm 1's invariants, days of arrivals, one trace."""
+"""Several jobs on shared nodes: round robin against brute force, Algorithm 1's invariants, days of
+arrivals, one trace.
+"""
 
 from dataclasses import replace
 from itertools import combinations, product
@@ -49,14 +51,22 @@ def jobs(draw, most=6, nodes=2):
     count = draw(st.integers(1, most))
     return [
         job(
-            f"j{i}", draw(SECONDS), draw(SECONDS), slo=draw(st.floats(1, 2)), sync=draw(st.sampled_from([0.0, 5.0])),
-            roll_nodes=draw(st.integers(1, nodes)), train_nodes=draw(st.integers(1, nodes)),
-            roll_bytes=draw(st.sampled_from([1e11, 5e11, 9e11])), train_bytes=draw(st.sampled_from([1e11, 5e11, 9e11])),
-            roll_switch=draw(st.sampled_from([0.0, 2.0])), train_switch=draw(st.sampled_from([0.0, 4.0])),
-            arrival=draw(st.floats(0, 5000)), iterations=draw(st.integers(1, 50)),
+            f"j{i}",
+            draw(SECONDS),
+            draw(SECONDS),
+            slo=draw(st.floats(1, 2)),
+            sync=draw(st.sampled_from([0.0, 5.0])),
+            roll_nodes=draw(st.integers(1, nodes)),
+            train_nodes=draw(st.integers(1, nodes)),
+            roll_bytes=draw(st.sampled_from([1e11, 5e11, 9e11])),
+            train_bytes=draw(st.sampled_from([1e11, 5e11, 9e11])),
+            roll_switch=draw(st.sampled_from([0.0, 2.0])),
+            train_switch=draw(st.sampled_from([0.0, 4.0])),
+            arrival=draw(st.floats(0, 5000)),
+            iterations=draw(st.integers(1, 50)),
         )
         for i in range(count)
-    ]  # fmt: skip
+    ]
 
 
 @st.composite
@@ -68,17 +78,21 @@ def groups(draw, most=5):
     return ExecutionGroup(tuple(inside), pins, count, draw(st.integers(1, 2)))
 
 
-# --- round robin -----------------------------------------------------------------------------------------------------
+# --- round robin ----------------------------------------------------------------------------------
 
 
 @settings(max_examples=200, deadline=None)
 @given(group=groups())
 def test_round_robin_takes_the_longest_job_or_the_busiest_node(group):
-    """The closed form is what simulating meta-iterations finds, for every job; across nodes, the largest mean cycle."""
+    """The closed form is what simulating meta-iterations finds, for every job; across nodes, the
+    largest mean cycle.
+    """
     assert iteration_seconds(group) == pytest.approx([group.period] * len(group.jobs), rel=0.02)
     assert group.period >= max(group.cycle, group.load) * (1 - 1e-9)
     if group.plain:
-        assert iteration_seconds(group) == pytest.approx([max(group.cycle, group.load)] * len(group.jobs))
+        assert iteration_seconds(group) == pytest.approx(
+            [max(group.cycle, group.load)] * len(group.jobs)
+        )
 
 
 def test_jobs_may_wait_for_each_other_across_nodes():
@@ -121,9 +135,11 @@ def test_training_follows_the_nodes_it_is_given():
 
 
 def best_utilisation(phases):
-    """The most that a rollout and a training node can be busy together, over every schedule: Karp's maximum mean cycle.
+    """The most that a rollout and a training node can be busy together, over every schedule: Karp's
+    maximum mean cycle.
 
-    States are (stage, seconds left) of each job, second by second; 0 waits and 1 runs for rollout, 2 and 3 for training.
+    States are (stage, seconds left) of each job, second by second; 0 waits and 1 runs for rollout,
+    2 and 3 for training.
     """
     start = tuple((0, 0) for _ in phases)
     index, edges, todo = {start: 0}, [], [start]
@@ -171,7 +187,9 @@ def karp(edges, count):
 
 @pytest.mark.parametrize("phases", list(product(range(1, 4), repeat=4)))
 def test_no_schedule_of_two_jobs_beats_round_robin_unless_they_are_more_than_full(phases):
-    """Theorem 1 of Weave: optimal when the longest job is not shorter than the sums of either phase."""
+    """Theorem 1 of Weave: optimal when the longest job is not shorter than the sums of either
+    phase.
+    """
     a, b = job("a", *map(float, phases[:2])), job("b", *map(float, phases[2:]))
     group = ExecutionGroup.alone(a).join(b, (0,))
     ours = (a.profile.solo + b.profile.solo) / group.period
@@ -182,15 +200,19 @@ def test_no_schedule_of_two_jobs_beats_round_robin_unless_they_are_more_than_ful
 
 
 def test_round_robin_is_not_optimal_for_three_jobs_that_may_be_starved_or_repeated():
-    """The theorem's limit: two short jobs that alternate keep both nodes busy, which round robin does not."""
+    """The theorem's limit: two short jobs that alternate keep both nodes busy, which round robin
+    does not.
+    """
     phases = [(5, 5), (1, 1), (1, 1)]
     first, *others = (job(f"j{i}", *map(float, p)) for i, p in enumerate(phases))
     group = ExecutionGroup.alone(first).join(others[0], (0,)).join(others[1], (0,))
-    assert group.cycle > group.load and sum(j.profile.solo for j in group.jobs) / group.period == pytest.approx(1.4)
+    assert group.cycle > group.load and sum(
+        j.profile.solo for j in group.jobs
+    ) / group.period == pytest.approx(1.4)
     assert best_utilisation(phases) == pytest.approx(2.0)
 
 
-# --- tails -----------------------------------------------------------------------------------------------------------
+# --- tails ----------------------------------------------------------------------------------------
 
 
 @settings(max_examples=40, deadline=None)
@@ -212,7 +234,7 @@ def test_a_tail_keeps_its_node_for_less_and_takes_longer():
         tail(w, aside=0)
 
 
-# --- Algorithm 1 -----------------------------------------------------------------------------------------------------
+# --- Algorithm 1 ----------------------------------------------------------------------------------
 
 
 @settings(max_examples=100, deadline=None)
@@ -228,7 +250,9 @@ def test_weave_keeps_every_slo_and_residency_and_never_pays_more_than_alone(arri
 @settings(max_examples=100, deadline=None)
 @given(arriving=jobs(8))
 def test_weave_takes_the_cheapest_sound_placement_of_all(arriving):
-    """Each decision against trying every placement in every group that has bubbles, SLO by simulation."""
+    """Each decision against trying every placement in every group that has bubbles, SLO by
+    simulation.
+    """
     made = []
     for one in arriving:
         place = policy_of("weave")(one, made, POOLS, DOWN)
@@ -262,7 +286,10 @@ def test_the_three_ways_to_place_a_job():
     assert kinds(job("a", 100, 20), job("b", 100, 20, slo=1.1)) == ["new group", "rollout scaling"]
     assert kinds(job("a", 20, 100), job("b", 20, 100, slo=1.1)) == ["new group", "new group"]
     full = {"roll_bytes": 9e11, "train_bytes": 1e11}
-    assert kinds(job("a", 100, 100, **full), job("b", 90, 90, **full)) == ["new group", "rollout scaling"]
+    assert kinds(job("a", 100, 100, **full), job("b", 90, 90, **full)) == [
+        "new group",
+        "rollout scaling",
+    ]
     full = {"train_bytes": 9e11}
     assert kinds(job("a", 100, 100, **full), job("b", 90, 90, **full)) == ["new group", "new group"]
 
@@ -273,11 +300,13 @@ def test_a_saturated_group_takes_nobody():
 
 
 def test_a_group_gives_back_nodes_that_nobody_needs():
-    group = ExecutionGroup.alone(job("a", 9, 9)).join(job("b", 9, 9, roll_nodes=2), (1, 2)).leave("a")
+    group = (
+        ExecutionGroup.alone(job("a", 9, 9)).join(job("b", 9, 9, roll_nodes=2), (1, 2)).leave("a")
+    )
     assert (group.roll_nodes, group.pins, group.train_nodes) == (2, ((0, 1),), 1)
 
 
-# --- days ------------------------------------------------------------------------------------------------------------
+# --- days -----------------------------------------------------------------------------------------
 
 
 @settings(max_examples=60, deadline=None)
@@ -295,7 +324,9 @@ def test_policies_that_know_slos_keep_them_and_every_job_ends(arriving, policy, 
 @settings(max_examples=40, deadline=None)
 @given(arriving=jobs(6, nodes=1), seed=st.integers(0, 3))
 def test_the_optimum_is_below_what_any_sound_policy_pays(arriving, seed):
-    """The floor holds for jobs that leave when they would have left alone, and for those that stay longer."""
+    """The floor holds for jobs that leave when they would have left alone, and for those that stay
+    longer.
+    """
     floor = optimum(arriving)
     for policy, stretch in product(("weave", "solo", "optimum"), (True, False)):
         assert run(arriving, policy, seed=seed, stretch=stretch).dollars >= floor * (1 - 2e-3)
@@ -325,7 +356,9 @@ def test_drift_changes_periods_by_the_hour():
     falling = replace(steady, drift=(1.0, 0.5))
     ends = [run([one]).stays[0].end for one in (steady, falling)]
     assert ends[0] == pytest.approx(20 * 2000) and 20 * 1500 < ends[1] < ends[0]
-    assert run([falling], "optimum", regroup=3600).dollars == pytest.approx(run([falling]).dollars, rel=0.01)
+    assert run([falling], "optimum", regroup=3600).dollars == pytest.approx(
+        run([falling]).dollars, rel=0.01
+    )
 
 
 def partitions(items):
@@ -349,13 +382,16 @@ def test_the_cheapest_grouping_is_that_of_trying_all(present):
         names = frozenset(j.name for j in group.jobs)
         price[names] = min(price.get(names, float("inf")), group.price(POOLS))
     names = [j.name for j in present]
-    best = min(sum(price.get(frozenset(part), float("inf")) for part in parts) for parts in partitions(names))
+    best = min(
+        sum(price.get(frozenset(part), float("inf")) for part in parts)
+        for parts in partitions(names)
+    )
     dollars, chosen = cheapest(present, gap=0)
     assert dollars == pytest.approx(best)
     assert sorted(j.name for group in chosen for j in group.jobs) == sorted(names)
 
 
-# --- traffic ---------------------------------------------------------------------------------------------------------
+# --- traffic --------------------------------------------------------------------------------------
 
 
 def test_two_jobs_on_one_fabric_take_turns_and_send_what_they_would_alone():
@@ -399,7 +435,10 @@ def test_the_shipped_file_of_jobs_is_traffic_like_any_other():
         ("jobs: grpo-64", "must list recipes"),
         ("jobs: []", "must list recipes"),
         ("jobs: [nothing]", "no recipe named 'nothing'"),
-        ("jobs: [grpo-64]\npolicy: nobody", "no policy for several jobs called 'nobody'; there are weave, solo"),
+        (
+            "jobs: [grpo-64]\npolicy: nobody",
+            ("no policy for several jobs called 'nobody'; there are weave, solo"),
+        ),
         ("jobs: [grpo-64]\nslo: 0.5", "job job1: slo 0.5 cannot be met even alone"),
         ("jobs: [grpo-64]\nslo: soon", "slo: 'soon' is no number"),
         ("jobs: [grpo-64]\npolicy: [weave]", "no policy for several jobs called"),
@@ -416,13 +455,15 @@ def test_bad_files_of_jobs(tmp_path, text, message):
 def test_a_workload_must_fit_the_nodes_of_its_job():
     w = read_recipe("grpo-64")
     small = ExecutionGroup.alone(job("a", 10, 10))
-    with pytest.raises(RFabricError, match="job a: its workload has 32 training GPUs, its nodes have 8"):
+    with pytest.raises(
+        RFabricError, match=("job a: its workload has 32 training GPUs, its nodes have 8")
+    ):
         traffic_of([small], {"a": w})
     with pytest.raises(RFabricError, match="job a: no workload is given for it; there are b"):
         traffic_of([small], {"b": w})
 
 
-# --- bad input -------------------------------------------------------------------------------------------------------
+# --- bad input ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -432,11 +473,20 @@ def test_a_workload_must_fit_the_nodes_of_its_job():
         (lambda: job("a", 5, 0), "job a: train of 0 s must be above 0"),
         (lambda: job("a", 5, float("nan")), "job a: train of nan s must be above 0"),
         (lambda: job("a", 5, 5, sync=-1), "job a: sync of -1 s must be 0 or more"),
-        (lambda: job("a", 5, 5, roll_nodes=0), "job a: roll_nodes of 0 must be a whole number, 1 to"),
+        (
+            lambda: job("a", 5, 5, roll_nodes=0),
+            ("job a: roll_nodes of 0 must be a whole number, 1 to"),
+        ),
         (lambda: job("a", 5, 5, roll_bytes=-1), "job a: roll_bytes of -1 bytes must be 0 or more"),
         (lambda: job("a", 5, 5, iterations=0), "job a: iterations of 0 iterations must be above 0"),
-        (lambda: job("a", 5, 5, drift=(1.0, 2.0)), "job a: drift of 2 of its profile must be above 0 and 1 at most"),
-        (lambda: job("a", 5, 5, slo=0.9), "job a: slo 0.9 cannot be met even alone, as an iteration alone takes 10 s"),
+        (
+            lambda: job("a", 5, 5, drift=(1.0, 2.0)),
+            ("job a: drift of 2 of its profile must be above 0 and 1 at most"),
+        ),
+        (
+            lambda: job("a", 5, 5, slo=0.9),
+            ("job a: slo 0.9 cannot be met even alone, as an iteration alone takes 10 s"),
+        ),
         (lambda: job("a", 5, 5, slo=float("inf")), "job a: slo inf cannot be met"),
         (lambda: Pools(roll_nodes=0), "rollout pool: 0 nodes of 8 GPUs hold no job"),
         (lambda: Pools(gpus_per_node=0), "rollout pool: 10000 nodes of 0 GPUs hold no job"),
@@ -444,8 +494,14 @@ def test_a_workload_must_fit_the_nodes_of_its_job():
         (lambda: Pools(train_dollars=0.0), "training pool: dollars of 0.0 must be above 0"),
         (lambda: run([]), "no jobs; give one at least"),
         (lambda: run([job("a", 5, 5), job("a", 5, 5)]), "job a stands 2 times"),
-        (lambda: run([job("a", 5, 5, roll_bytes=2e12)]), "job a: its rollout phase keeps 2000 GB resident on a node"),
-        (lambda: run([job("a", 5, 5, train_bytes=1.5e12)]), "job a: its training phase keeps 1500 GB resident"),
+        (
+            lambda: run([job("a", 5, 5, roll_bytes=2e12)]),
+            ("job a: its rollout phase keeps 2000 GB resident on a node"),
+        ),
+        (
+            lambda: run([job("a", 5, 5, train_bytes=1.5e12)]),
+            ("job a: its training phase keeps 1500 GB resident"),
+        ),
         (
             lambda: run([job("a", 5, 5, train_nodes=3)], pools=Pools(train_nodes=2)),
             "job a: asks for 3 training nodes, the ",
@@ -456,7 +512,10 @@ def test_a_workload_must_fit_the_nodes_of_its_job():
         ),
         (
             lambda: policy_of("fifo"),
-            "no policy for several jobs called 'fifo'; there are weave, solo, random, most-idle, gavel",
+            (
+                "no policy for several jobs called 'fifo'; there are weave, solo, random, "
+                "most-idle, gavel"
+            ),
         ),
     ],
 )
@@ -487,7 +546,10 @@ def test_jobs_from_a_file(tmp_path):
         ("name,roll_s,train_s\na,-3,1", "job a: roll of -3 s must be above 0"),
         ("name,roll_s,train_s\n,3,1", "row 1 has no name"),
         ("name,roll_s,train_s\na,3,1\na,4,1", "job a stands twice"),
-        ("name,roll_s,train_s,roll_nodes\na,3,1,1.5", "job a: roll_nodes of 1.5 must be a whole number"),
+        (
+            "name,roll_s,train_s,roll_nodes\na,3,1,1.5",
+            ("job a: roll_nodes of 1.5 must be a whole number"),
+        ),
     ],
 )
 def test_bad_files_of_profiles(tmp_path, text, message):
@@ -503,11 +565,16 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_every_policy_answers_for_an_empty_cluster():
-    assert all(choose(job("a", 1, 1), [], POOLS, np.random.default_rng(0)) is None for choose in POLICIES.values())
+    assert all(
+        choose(job("a", 1, 1), [], POOLS, np.random.default_rng(0)) is None
+        for choose in POLICIES.values()
+    )
 
 
 def test_a_job_that_needs_hardly_less_than_the_slowest_keeps_no_lead():
-    """Half a second a round is used up too slowly to be seen: the slowest job's time counts for all of the group."""
+    """Half a second a round is used up too slowly to be seen: the slowest job's time counts for all
+    of the group.
+    """
     quick, slow = job("quick", roll=75.0, train=112.0, slo=1.0), job("slow", roll=172.0, train=15.5)
     group = ExecutionGroup.alone(quick).join(slow, (1,))
     assert iteration_seconds(group) == [group.period] * 2

@@ -1,4 +1,6 @@
-"""Where a job goes and what groups take, one decision at a time: numbers by hand, edges met exactly."""
+"""Where a job goes and what groups take, one decision at a time: numbers by hand, edges met
+exactly.
+"""
 
 from dataclasses import replace
 
@@ -17,14 +19,7 @@ from rfabric.schedulers.weave import (
     violations,
 )
 from rfabric.schedulers.weave.optimum import cheapest, feasible, packed, pinnings
-from rfabric.schedulers.weave.policies import (
-    fits,
-    idle_share,
-    keeps,
-    placements,
-    remembers,
-    trains,
-)
+from rfabric.schedulers.weave.policies import fits, idle_share, keeps, placements, remembers, trains
 
 POOLS = Pools()
 RANDOM = np.random.default_rng(0)
@@ -38,12 +33,14 @@ def pair(a, b, nodes=(0,)):
     return ExecutionGroup.alone(a).join(b, nodes)
 
 
-# --- what a group takes ----------------------------------------------------------------------------------------------
+# --- what a group takes ---------------------------------------------------------------------------
 
 
 def test_loads_of_a_group_by_hand():
     a = job("a", 100, 40, roll_switch=3, train_switch=5, sync=4, roll_bytes=1e11, train_bytes=2e11)
-    b = job("b", 30, 60, roll_switch=2, train_switch=1, roll_nodes=2, roll_bytes=3e11, train_bytes=4e11)
+    b = job(
+        "b", 30, 60, roll_switch=2, train_switch=1, roll_nodes=2, roll_bytes=3e11, train_bytes=4e11
+    )
     group = pair(a, b, (0, 1))
     assert group.residents == (2, 1)
     assert group.roll_loads == (130, 30) and group.roll_bytes == (4e11, 3e11)
@@ -85,7 +82,7 @@ def test_memory_that_is_just_full_is_too_full():
     assert not trains(alone, thirsty, full) and trains(alone, thirsty, half)
 
 
-# --- policies --------------------------------------------------------------------------------------------------------
+# --- policies -------------------------------------------------------------------------------------
 
 
 def test_places_in_a_group_come_idlest_first_then_with_new_nodes():
@@ -94,7 +91,12 @@ def test_places_in_a_group_come_idlest_first_then_with_new_nodes():
     wide = list(placements(group, job("d", 9, 9, roll_nodes=2)))
     assert wide == [((1, 2), 0), ((2, 0), 0), ((1, 3), 1), ((3, 4), 2)]
     widest = list(placements(group, job("d", 9, 9, roll_nodes=5)))
-    assert widest == [((1, 2, 0, 3, 4), 2), ((1, 2, 3, 4, 5), 3), ((1, 3, 4, 5, 6), 4), ((3, 4, 5, 6, 7), 5)]
+    assert widest == [
+        ((1, 2, 0, 3, 4), 2),
+        ((1, 2, 3, 4, 5), 3),
+        ((1, 3, 4, 5, 6), 4),
+        ((3, 4, 5, 6, 7), 5),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -160,13 +162,19 @@ def test_most_idle_goes_to_the_idlest_group_and_its_idlest_node():
     assert most_idle(job("e", 9, 9, roll_nodes=3), [full, idle], POOLS, RANDOM) is None
 
 
-# --- the optimum -----------------------------------------------------------------------------------------------------
+# --- the optimum ----------------------------------------------------------------------------------
 
 
 def test_ways_to_pin_jobs_are_counted_once():
-    """Two jobs of a node each: together or apart; with a third of two nodes, as many as there are patterns."""
+    """Two jobs of a node each: together or apart; with a third of two nodes, as many as there are
+    patterns.
+    """
     a, b = job("a", 100, 10), job("b", 60, 10)
-    assert [g.pins for g in pinnings((a, b), 1, POOLS)] == [((0,), (0,)), ((0,), (0,)), ((0,), (1,))]
+    assert [g.pins for g in pinnings((a, b), 1, POOLS)] == [
+        ((0,), (0,)),
+        ((0,), (0,)),
+        ((0,), (1,)),
+    ]
     heavy = [replace(j, profile=replace(j.profile, roll_bytes=8e11)) for j in (a, b)]
     assert [g.pins for g in pinnings(tuple(heavy), 1, POOLS)] == [((0,), (1,))]
     full = [replace(j, profile=replace(j.profile, train_bytes=7.5e11)) for j in (a, b)]

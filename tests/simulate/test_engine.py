@@ -1,4 +1,6 @@
-"""The flow engine: closed forms, the reference as oracle over random cases, conservation, and what it refuses."""
+"""The flow engine: closed forms, the reference as oracle over random cases, conservation, and what
+it refuses.
+"""
 
 import csv
 import os
@@ -14,7 +16,16 @@ from hypothesis import strategies as st
 
 from rfabric import native
 from rfabric.errors import RFabricError
-from rfabric.simulate import FINISHED, READY, Deadlock, Engine, bench, completion_times, deadlock, workloads
+from rfabric.simulate import (
+    FINISHED,
+    READY,
+    Deadlock,
+    Engine,
+    bench,
+    completion_times,
+    deadlock,
+    workloads,
+)
 from rfabric.simulate.build import build
 from rfabric.simulate.compiled import library
 from rfabric.simulate.reference import max_min_rates
@@ -24,7 +35,9 @@ G = 1e9
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_core():
-    """The core is built where it is missing: without it these tests would compare the reference with itself."""
+    """The core is built where it is missing: without it these tests would compare the reference
+    with itself.
+    """
     if library() is None:
         build()
         native.core.cache_clear()
@@ -51,22 +64,27 @@ def flows(paths, size, **columns) -> dict:
     return {"path_offsets": offsets, "path_links": links, "size": size, **columns}
 
 
-# --- closed forms ---------------------------------------------------------------------------------------------------
+# --- closed forms ---------------------------------------------------------------------------------
 
 
 def test_single_flow_takes_size_over_rate_plus_latency(core):
-    done = completion_times(capacity=[10 * G], **flows([[0]], [1.25 * G], start=[2.0], latency=[0.5]), core=core)
+    done = completion_times(
+        capacity=[10 * G], **flows([[0]], [1.25 * G], start=[2.0], latency=[0.5]), core=core
+    )
     assert done == pytest.approx([3.5], rel=1e-12)
 
 
 def test_incast_shares_the_last_link(core):
     n = 7
-    done = completion_times(capacity=[10 * G] * (n + 1), **flows([[i, n] for i in range(n)], [1e6] * n), core=core)
+    done = completion_times(
+        capacity=[10 * G] * (n + 1), **flows([[i, n] for i in range(n)], [1e6] * n), core=core
+    )
     assert done == pytest.approx([n * 8e6 / (10 * G)] * n, rel=1e-12)
 
 
 def test_parking_lot_gives_max_min_rates_not_equal_ones(core):
-    # one long flow over links of 10, 4 and 10; a short one on each: the long one gets 2, the shorts 8, 2 and 8
+    # one long flow over links of 10, 4 and 10; a short one on each: the long one gets 2, the shorts
+    # 8, 2 and 8
     engine = Engine([10.0, 4.0, 10.0], core=core)
     engine.add(**flows([[0, 1, 2], [0], [1], [2]], [100.0] * 4))
     engine.run(until=8.0)
@@ -78,7 +96,9 @@ def test_ring_all_reduce_takes_two_n_minus_one_over_n(core, n):
     steps, chunk = 2 * (n - 1), 1e6
     paths = [[i, n + (i + 1) % n] for _ in range(steps) for i in range(n)]
     after = [[(s - 1) * n + (i - 1) % n] if s else [] for s in range(steps) for i in range(n)]
-    done = completion_times(capacity=[100 * G] * (2 * n), **flows(paths, [chunk] * len(paths), after=after), core=core)
+    done = completion_times(
+        capacity=[100 * G] * (2 * n), **flows(paths, [chunk] * len(paths), after=after), core=core
+    )
     assert done.max() == pytest.approx(2 * (n - 1) / n * (n * chunk) * 8 / (100 * G), rel=1e-12)
 
 
@@ -97,14 +117,20 @@ def test_all_to_all_takes_n_minus_one_messages(core):
     n = 6
     pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
     done = completion_times(
-        capacity=[G] * (2 * n), **flows([[i, n + j] for i, j in pairs], [1e6] * len(pairs)), core=core
+        capacity=[G] * (2 * n),
+        **flows([[i, n + j] for i, j in pairs], [1e6] * len(pairs)),
+        core=core,
     )
     assert done == pytest.approx([(n - 1) * 8e-3] * len(pairs), rel=1e-12)
 
 
 def test_weight_stands_for_that_many_flows(core):
-    alone = completion_times(capacity=[10 * G, 4 * G], **flows([[0]] * 3 + [[0, 1]], [1e6] * 4), core=core)
-    folded = completion_times(capacity=[10 * G, 4 * G], **flows([[0], [0, 1]], [1e6] * 2, weight=[3, 1]), core=core)
+    alone = completion_times(
+        capacity=[10 * G, 4 * G], **flows([[0]] * 3 + [[0, 1]], [1e6] * 4), core=core
+    )
+    folded = completion_times(
+        capacity=[10 * G, 4 * G], **flows([[0], [0, 1]], [1e6] * 2, weight=[3, 1]), core=core
+    )
     assert folded == pytest.approx(alone[[0, 3]], rel=1e-12)
 
 
@@ -117,17 +143,22 @@ def test_max_min_rates_of_the_reference():
 def test_tolerance_bounds_the_error():
     rng = np.random.default_rng(3)
     paths = [rng.choice(12, 3, replace=False).tolist() for _ in range(300)]
-    case = {"capacity": [G] * 12, **flows(paths, rng.uniform(1e5, 1e6, 300), start=rng.uniform(0, 0.01, 300))}
+    case = {
+        "capacity": [G] * 12,
+        **flows(paths, rng.uniform(1e5, 1e6, 300), start=rng.uniform(0, 0.01, 300)),
+    }
     exact = completion_times(**case)
     assert completion_times(**case, tolerance=1e-6) == pytest.approx(exact, rel=1e-4)
 
 
-# --- time, dependencies, a network that changes ---------------------------------------------------------------------
+# --- time, dependencies, a network that changes ---------------------------------------------------
 
 
 def test_start_waits_for_the_last_of_after_then_the_gap(core):
     engine = Engine([8.0], core=core)
-    engine.add(**flows([[0], [], [0]], [1, 0, 1], after=[[], [], [0, 1]], start=[0, 5, 2], gap=[9, 9, 0.5]))
+    engine.add(
+        **flows([[0], [], [0]], [1, 0, 1], after=[[], [], [0, 1]], start=[0, 5, 2], gap=[9, 9, 0.5])
+    )
     engine.run()
     assert engine.start_times() == pytest.approx([0, 5, 5.5])
     assert engine.finish_times() == pytest.approx([1, 5, 6.5])
@@ -175,7 +206,8 @@ def test_a_dark_link_holds_its_flows_and_lets_them_go(core):
 
 def test_utilisation_is_the_share_of_capacity_in_each_bin(core):
     engine = Engine([8.0, 16.0, 0.0], core=core)
-    engine.add(**flows([[0, 1], [1], [2]], [4, 6, 1], start=[1, 2, 0]))  # 1 B/s each; from 5 s the second alone
+    # 1 B/s each; from 5 s the second alone
+    engine.add(**flows([[0, 1], [1], [2]], [4, 6, 1], start=[1, 2, 0]))
     engine.watch([0, 1])
     assert engine.utilisation([0, 2, 4, 6, 9]) == pytest.approx(
         np.array([[0.5, 0.25, 0], [1, 1, 0], [0.5, 1, 0], [0, 1 / 6, 0]])
@@ -210,18 +242,22 @@ def test_a_longer_path_later_does_not_disturb_flows_in_flight(core):
     engine.run(until=1)
     engine.add(**flows([list(range(12))], [3]))
     engine.run()
-    # 7 B left on link 0 at 1 s, in thirds until the short ones (3.5 B each) and the long one (3 B) end
+    # 7 B left on link 0 at 1 s, in thirds until the short ones (3.5 B each) and the long one (3 B)
+    # end
     assert engine.finish_times() == pytest.approx([11, 11, 10])
 
 
 def test_deadlock_is_inf_and_named(core):
     case = flows([[0], [1], [1]], [1, 1, 1], after=[[], [], [1]])
-    with pytest.warns(Deadlock, match="2 of 3 flows never finish; 1 are stalled on dark links: 1; 1 wait for them: 2"):
+    with pytest.warns(
+        Deadlock,
+        match=("2 of 3 flows never finish; 1 are stalled on dark links: 1; 1 wait for them: 2"),
+    ):
         done = completion_times(capacity=[8.0, 0.0], **case, core=core)
     assert done.tolist() == [1.0, np.inf, np.inf]
 
 
-# --- the reference as oracle ----------------------------------------------------------------------------------------
+# --- the reference as oracle ----------------------------------------------------------------------
 
 SIZES = st.sampled_from([0.0, 1.0, 2.0, 3.0, 5.0, 1e3]) | st.floats(0.5, 50)
 TIMES = st.sampled_from([0.0, 0.0, 1.0, 2.0]) | st.floats(0, 5)
@@ -233,7 +269,9 @@ def paths_of(draw, n, links, sizes=None):
     rows = []
     for i in range(n):
         least = 0 if sizes is not None and sizes[i] == 0 else 1
-        rows.append(draw(st.lists(st.integers(0, links - 1), min_size=least, max_size=4, unique=True)))
+        rows.append(
+            draw(st.lists(st.integers(0, links - 1), min_size=least, max_size=4, unique=True))
+        )
     return rows
 
 
@@ -244,13 +282,16 @@ def batches(draw, links, first):
     columns = {"start": draw(st.lists(TIMES, min_size=n, max_size=n))}
     if draw(st.booleans()):
         columns["after"] = [
-            draw(st.lists(st.integers(0, first + i - 1), max_size=3)) if first + i else [] for i in range(n)
+            draw(st.lists(st.integers(0, first + i - 1), max_size=3)) if first + i else []
+            for i in range(n)
         ]
         columns["gap"] = draw(st.lists(TIMES, min_size=n, max_size=n))
     if draw(st.booleans()):
         columns["latency"] = draw(st.lists(TIMES, min_size=n, max_size=n))
     if draw(st.booleans()):
-        columns["weight"] = draw(st.lists(st.sampled_from([1.0, 1.0, 2.0, 3.5]), min_size=n, max_size=n))
+        columns["weight"] = draw(
+            st.lists(st.sampled_from([1.0, 1.0, 2.0, 3.5]), min_size=n, max_size=n)
+        )
     return flows(draw(paths_of(n, links, size)), size, **columns)
 
 
@@ -274,7 +315,9 @@ def stories(draw):
         if draw(st.booleans()):
             moved = draw(ids)
             calls.append(("reroute", (moved, *csr(draw(paths_of(len(moved), links)))), {}))
-        calls.append(("run", (), {}) if draw(st.booleans()) else ("pass", (draw(st.floats(0, 4)),), {}))
+        calls.append(
+            ("run", (), {}) if draw(st.booleans()) else ("pass", (draw(st.floats(0, 4)),), {})
+        )
     return capacity, calls
 
 
@@ -293,13 +336,17 @@ def live(capacity, calls, core):
 
 
 def check_story(story):
-    for (a, name, seen), (b, _, expected) in zip(live(*story, "compiled"), live(*story, "reference"), strict=True):
+    for (a, name, seen), (b, _, expected) in zip(
+        live(*story, "compiled"), live(*story, "reference"), strict=True
+    ):
         close = {"rtol": 1e-9, "atol": 1e-9 * max(1.0, b.now)}
         np.testing.assert_allclose(a.now, b.now, rtol=1e-9, err_msg=name)
         np.testing.assert_allclose(a.finish_times(), b.finish_times(), **close)
         np.testing.assert_allclose(a.start_times(), b.start_times(), **close)
         everybody = np.arange(a.flows)
-        np.testing.assert_allclose(a.remaining(everybody), b.remaining(everybody), rtol=1e-9, atol=1e-7)
+        np.testing.assert_allclose(
+            a.remaining(everybody), b.remaining(everybody), rtol=1e-9, atol=1e-7
+        )
         np.testing.assert_allclose(a.link_bytes(), b.link_bytes(), rtol=1e-9, atol=1e-7)
         np.testing.assert_allclose(a.busy_time(), b.busy_time(), **close)
         np.testing.assert_array_equal(a.active(), b.active())
@@ -314,18 +361,29 @@ def test_the_core_tells_the_same_story_as_the_reference(story):
 
 
 def random_case(rng) -> dict:
-    """Many flows on few links, with ties: enough in flight that single events are repaired, not solved anew."""
+    """Many flows on few links, with ties: enough in flight that single events are repaired, not
+    solved anew.
+    """
     links, n = int(rng.integers(3, 16)), int(rng.integers(40, 160))
-    paths = [rng.choice(links, rng.integers(1, min(links, 5)), replace=False).tolist() for _ in range(n)]
+    paths = [
+        rng.choice(links, rng.integers(1, min(links, 5)), replace=False).tolist() for _ in range(n)
+    ]
     ties = rng.random() < 0.5
     size = rng.integers(1, 9, n) * 10.0 if ties else rng.lognormal(3, 2, n)
     size[rng.random(n) < 0.05] = 0
     start = rng.integers(0, 30, n) * 1.0 if ties else rng.uniform(0, 30, n)
-    after = [rng.integers(0, i, rng.integers(0, 3)).tolist() if i and rng.random() < 0.3 else [] for i in range(n)]
+    after = [
+        rng.integers(0, i, rng.integers(0, 3)).tolist() if i and rng.random() < 0.3 else []
+        for i in range(n)
+    ]
     capacity = rng.integers(1, 4, links) * 8.0 if ties else rng.uniform(1, 50, links)
     capacity[rng.random(links) < 0.03] = 0
     weight = rng.choice([1, 1, 1, 2, 5], n) if rng.random() < 0.3 else None
-    return {"capacity": capacity, "weight": weight, **flows(paths, size, start=start, after=after, gap=0.25)}
+    return {
+        "capacity": capacity,
+        "weight": weight,
+        **flows(paths, size, start=start, after=after, gap=0.25),
+    }
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -333,11 +391,15 @@ def test_crowded_links_give_the_times_of_the_reference(seed):
     case = random_case(np.random.default_rng(seed))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Deadlock)
-        np.testing.assert_allclose(completion_times(**case), completion_times(**case, core="reference"), rtol=1e-9)
+        np.testing.assert_allclose(
+            completion_times(**case), completion_times(**case, core="reference"), rtol=1e-9
+        )
 
 
 def random_story(rng):
-    """The same crowd, while links go dark, come back and change, and flows are rerouted and added under way."""
+    """The same crowd, while links go dark, come back and change, and flows are rerouted and added
+    under way.
+    """
     case = random_case(rng)
     capacity = np.maximum(case.pop("capacity"), 8.0)
     links, n = len(capacity), len(case["size"])
@@ -348,7 +410,9 @@ def random_story(rng):
         bps = rng.choice([0.0, 8.0, 8.0, 16.0, rng.uniform(1, 50)], len(which))
         calls.append(("set_capacity", (which, bps), {}))
         moved = rng.choice(n, rng.integers(1, 9), replace=False)
-        ways = [rng.choice(links, rng.integers(1, min(links, 5)), replace=False).tolist() for _ in moved]
+        ways = [
+            rng.choice(links, rng.integers(1, min(links, 5)), replace=False).tolist() for _ in moved
+        ]
         calls.append(("reroute", (moved, *csr(ways)), {}))
     calls.append(("add", (), flows([[f % links] for f in range(40)], rng.uniform(0, 20, 40))))
     calls.append(("set_capacity", (np.arange(links), capacity), {}))
@@ -400,7 +464,9 @@ def test_progress_is_called_and_may_interrupt():
 
 
 def test_a_long_instant_is_left_for_a_breath_and_taken_up_again():
-    """Within one instant of a large collective Python is asked again and again, and may look at everything."""
+    """Within one instant of a large collective Python is asked again and again, and may look at
+    everything.
+    """
     work = workloads.all_to_all(16, 384, spread="balanced")
     expected = completion_times(capacity=work.capacity, **work.columns)
     engine, seen = Engine(work.capacity), []
@@ -409,7 +475,9 @@ def test_a_long_instant_is_left_for_a_breath_and_taken_up_again():
     def interrupt():
         seen.append((engine.now, len(engine.active())))
         if engine.now == 0:
-            assert engine.remaining(engine.active()).sum() == pytest.approx(np.sum(work.columns["size"]), rel=1e-12)
+            assert engine.remaining(engine.active()).sum() == pytest.approx(
+                np.sum(work.columns["size"]), rel=1e-12
+            )
             assert engine.link_bytes().sum() == 0
         raise KeyboardInterrupt
 
@@ -422,7 +490,8 @@ def test_a_long_instant_is_left_for_a_breath_and_taken_up_again():
     assert engine.finish_times().tobytes() == expected.tobytes()
 
 
-# Plays stories with a core that breathes at every step, and changes the network while an instant is half done.
+# Plays stories with a core that breathes at every step, and changes the network while an instant is
+# half done.
 BREATHLESS = """
 import sys
 import warnings
@@ -495,7 +564,7 @@ def test_a_core_that_breathes_at_every_step_tells_the_same_stories(tmp_path, mon
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-# --- work, and the benchmark ----------------------------------------------------------------------------------------
+# --- work, and the benchmark ----------------------------------------------------------------------
 
 
 def counted(work) -> dict[str, int]:
@@ -510,7 +579,8 @@ def test_an_event_is_repaired_where_it_happened():
     work = workloads.web_search(8, 2000)
     done = counted(work)
     assert done["instants"] >= 2 * work.flows - 5
-    assert done["evaluations"] < 20 * work.flows  # a solve of all links at every event would be hundreds
+    # a solve of all links at every event would be hundreds
+    assert done["evaluations"] < 20 * work.flows
     assert done["fills"] < work.flows / 20 and done["fallbacks"] == 0
 
 
@@ -534,12 +604,15 @@ def test_a_repair_that_takes_too_long_gives_way_to_a_full_solve(tmp_path, monkey
     monkeypatch.setenv("CXXFLAGS", "-DRFABRIC_PATIENCE=0 -O1")
     impatient = build(tmp_path / "core.so")
     script = (
-        "import sys, numpy as np; from rfabric.simulate import Engine, workloads as w; work = w.web_search(4, 400)\n"
-        "engine = Engine(work.capacity); engine.add(**work.columns); engine.run()\n"
-        "assert engine.counters()['fallbacks'] > 100; np.save(sys.argv[1], engine.finish_times())"
+        "import sys, numpy as np; from rfabric.simulate import Engine, workloads as w; work = "
+        "w.web_search(4, 400)\nengine = Engine(work.capacity); engine.add(**work.columns); "
+        "engine.run()\nassert engine.counters()['fallbacks'] > 100; np.save(sys.argv[1], "
+        "engine.finish_times())"
     )
     environment = {**os.environ, "RFABRIC_CORE": str(impatient)}
-    subprocess.run([sys.executable, "-c", script, str(tmp_path / "finish.npy")], check=True, env=environment)
+    subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "finish.npy")], check=True, env=environment
+    )
     work = workloads.web_search(4, 400)
     expected = completion_times(capacity=work.capacity, **work.columns)
     np.testing.assert_allclose(np.load(tmp_path / "finish.npy"), expected, rtol=1e-9)
@@ -551,16 +624,33 @@ def test_a_missing_core_is_loud(tmp_path):
         "print(*completion_times(capacity=[8], path_offsets=[0, 1], path_links=[0], size=[3]))"
     )
     environment = {**os.environ, "RFABRIC_CORE": str(tmp_path / "core.so")}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "3.0"
     assert "core.so is missing: run python -m rfabric.simulate.build" in done.stderr
 
 
 def test_bench_tables_say_what_was_measured_and_what_was_not(tmp_path):
-    own = {"flows": 2000, "cpu_s": 0.5, "flows_per_s": 4000.0, "peak_mib": 40.4, "bytes_per_flow": 120.2}
+    own = {
+        "flows": 2000,
+        "cpu_s": 0.5,
+        "flows_per_s": 4000.0,
+        "peak_mib": 40.4,
+        "bytes_per_flow": 120.2,
+    }
     peer = {"peer": "SimGrid 4.1", "patience_s": 20.0}
     rows = [
-        bench.Measurement("mix", "the mix", **own, **peer, lazy_s=None, full_s=5.0, ratio=10.0, worst_difference=1e-12),
+        bench.Measurement(
+            "mix",
+            "the mix",
+            **own,
+            **peer,
+            lazy_s=None,
+            full_s=5.0,
+            ratio=10.0,
+            worst_difference=1e-12,
+        ),
         bench.Measurement("a2a-512", "all to all", **own, **peer, ratio=40.0, at_least=True),
         bench.Measurement("web-of-128-gpus", "web", **own, visits_per_flow=17.25),
     ]
@@ -572,7 +662,9 @@ def test_bench_tables_say_what_was_measured_and_what_was_not(tmp_path):
     assert "| web | 2,000 | 0.5 | 4,000 | 40 | 120 | 17.2 |\n" in page and "## Alone" not in page
     with (tmp_path / "bench/engine.csv").open() as file:
         assert [r["case"] for r in csv.DictReader(file)] == ["mix", "a2a-512", "web-of-128-gpus"]
-    assert "SimGrid was not run" in bench.tables([bench.Measurement("mix", "the mix", **own)])[0].note
+    assert (
+        "SimGrid was not run" in bench.tables([bench.Measurement("mix", "the mix", **own)])[0].note
+    )
 
 
 @pytest.fixture(scope="module")
@@ -587,8 +679,12 @@ def test_simgrid_agrees(simgrid, tmp_path):
     for work in (workloads.web_search(4, 300), workloads.disjoint_rings(4, 4, 6)):
         work.columns["size"] = np.rint(work.columns["size"])
         bench.write_work(work, tmp_path / "a.work")
-        _, theirs = bench.peer_time(simgrid, tmp_path / "a.work", work.flows, "Lazy", 60, simgrid.exact)
-        np.testing.assert_allclose(completion_times(capacity=work.capacity, **work.columns), theirs, rtol=1e-9)
+        _, theirs = bench.peer_time(
+            simgrid, tmp_path / "a.work", work.flows, "Lazy", 60, simgrid.exact
+        )
+        np.testing.assert_allclose(
+            completion_times(capacity=work.capacity, **work.columns), theirs, rtol=1e-9
+        )
 
 
 def test_simgrid_is_ended_when_patience_runs_out(simgrid, tmp_path):
@@ -597,7 +693,7 @@ def test_simgrid_is_ended_when_patience_runs_out(simgrid, tmp_path):
     assert bench.peer_time(simgrid, tmp_path / "a.work", work.flows, "Full", 0.01) == (None, None)
 
 
-# --- what it refuses ------------------------------------------------------------------------------------------------
+# --- what it refuses ------------------------------------------------------------------------------
 
 GOOD = {"capacity": [8.0, 8.0], "path_offsets": [0, 1, 2], "path_links": [0, 1], "size": [1.0, 1.0]}
 
@@ -620,9 +716,13 @@ GOOD = {"capacity": [8.0, 8.0], "path_offsets": [0, 1, 2], "path_links": [0, 1],
         ({"path_offsets": [0, 2, 1]}, r"path_offsets\[2\] is 1 after 2: CSR offsets must ascend"),
         ({"path_offsets": [1, 1, 2]}, r"path_offsets\[0\] is 1: CSR offsets begin with 0"),
         ({"path_offsets": [0, 1, 3]}, r"path_offsets\[2\] is 3: the last offset must be 2"),
-        ({"path_offsets": [0, 2, 2]}, r"flow 1 has size 1 B and an empty path: give it links, or size 0"),
-        ({"path_offsets": [0, 2, 4], "path_links": [0, 1, 1, 1]}, r"the path of flow 1 crosses link 1 twice"),
-        ({"path_offsets": [0, 1, 1026], "path_links": [0] * 1026}, r"the path of flow 1 has 1025 links: the limit is 1024"),
+        ({"path_offsets": [0, 2, 2]}, (r"flow 1 has size 1 B and an empty path: give it links, "
+                                       r"or size 0")),
+        ({"path_offsets": [0, 2, 4], "path_links": [0, 1, 1, 1]}, (r"the path of flow 1 crosses "
+                                                                   r"link 1 twice")),
+        ({"path_offsets": [0, 1, 1026], "path_links": [0] * 1026}, (r"the path of flow 1 has "
+                                                                    r"1025 links: the limit is "
+                                                                    r"1024")),
         ({"start": [0.0, float("inf")]}, r"start\[1\] is inf: it must be finite"),
         ({"gap": [0.0, -1.0]}, r"gap\[1\] is -1"),
         ({"latency": [0.0]}, r"latency has 1 values for 2 rows"),
@@ -658,7 +758,9 @@ def test_bad_calls_are_named(core):
         engine.set_capacity([2], [1])
     with pytest.raises(RFabricError, match=r"capacity\[0\] is -1"):
         engine.set_capacity([1], [-1])
-    with pytest.raises(RFabricError, match="flow 0 has bytes to send: it cannot be given an empty path"):
+    with pytest.raises(
+        RFabricError, match=("flow 0 has bytes to send: it cannot be given an empty path")
+    ):
         engine.reroute([0], [0, 0], [])
     assert engine.remaining([0]) == pytest.approx([8])
 

@@ -1,4 +1,6 @@
-"""The compiled core never touches memory that is not its own: stories played under AddressSanitizer and UBSan."""
+"""The compiled core never touches memory that is not its own: stories played under AddressSanitizer
+and UBSan.
+"""
 
 import os
 import subprocess
@@ -9,7 +11,8 @@ import pytest
 
 from rfabric.simulate.build import build, compiler
 
-# Plays what test_engine.py compares with the reference, more of it, and asks for every result after every call.
+# Plays what test_engine.py compares with the reference, more of it, and asks for every result after
+# every call.
 FUZZ = """
 import sys
 import warnings
@@ -66,7 +69,9 @@ print("played")
 
 def sanitizer() -> Path:
     """The runtime of AddressSanitizer, which must be loaded before Python."""
-    found = subprocess.run([*compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    found = subprocess.run(
+        [*compiler(), "-print-file-name=libasan.so"], capture_output=True, text=True
+    ).stdout.strip()
     if not Path(found).is_absolute():
         pytest.skip(f"{' '.join(compiler())} has no libasan.so: install g++, or set CXX")
     return Path(found)
@@ -75,10 +80,16 @@ def sanitizer() -> Path:
 def test_the_core_never_reads_or_writes_out_of_bounds(tmp_path):
     runtime, core = sanitizer(), build(tmp_path / "core.so", sanitize=True)
     environment = os.environ | {
-        "LD_PRELOAD": str(runtime), "RFABRIC_CORE": str(core),
-        "ASAN_OPTIONS": "detect_leaks=0", "PYTHONDONTWRITEBYTECODE": "1",  # Python keeps memory till its end
-    }  # fmt: skip
+        "LD_PRELOAD": str(runtime),
+        "RFABRIC_CORE": str(core),
+        # Python keeps memory till its end
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     done = subprocess.run(
-        [sys.executable, "-c", FUZZ, str(Path(__file__).parent)], env=environment, capture_output=True, text=True
+        [sys.executable, "-c", FUZZ, str(Path(__file__).parent)],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0 and done.stdout == "played\n", done.stderr[-4000:]

@@ -1,4 +1,6 @@
-"""Rounds on the clock of the flow-level world: whose turn it is, for how long, and what comes next."""
+"""Rounds on the clock of the flow-level world: whose turn it is, for how long, and what comes
+next.
+"""
 
 from dataclasses import dataclass, field
 
@@ -48,12 +50,16 @@ def running(others=0.0):
     rounds = Rounds((lit(FABRIC, ("t1", "t2")), lit(FABRIC, ("t1", "t3"))), weight)
     pairs = Pairs(FABRIC, trace, ECMP)
     beside = np.full(len(pairs.src), others)
-    return RunningRounds(FABRIC, trace, pairs, rounds, (), np.array([BOTH, FIRST]), np.full(2, 8e9), ECMP, beside)
+    return RunningRounds(
+        FABRIC, trace, pairs, rounds, (), np.array([BOTH, FIRST]), np.full(2, 8e9), ECMP, beside
+    )
 
 
 def test_a_round_lasts_as_long_as_its_busiest_cable_and_turns_stand_between():
     rounds = running()
-    assert rounds.seconds == pytest.approx([transfer_seconds(10e9, RATE), transfer_seconds(6e9, RATE)])
+    assert rounds.seconds == pytest.approx(
+        [transfer_seconds(10e9, RATE), transfer_seconds(6e9, RATE)]
+    )
     assert rounds.lasts(0.5, waves=3) == pytest.approx(transfer_seconds(16e9, RATE) + 3 * 0.5)
 
 
@@ -94,7 +100,8 @@ def test_it_is_over_when_all_that_send_in_it_have_finished():
     rounds, engine = running(), FakeEngine(1.0, [], {BOTH: 0.0, FIRST: 0.0})
     assert rounds.is_over(engine) and rounds.next_round(engine) is None
     rounds.turn(1)
-    engine.flying, engine.left[FIRST] = [FIRST], 5.0  # nothing to do here, something in another round
+    # nothing to do here, something in another round
+    engine.flying, engine.left[FIRST] = [FIRST], 5.0
     assert rounds.is_over(engine) and rounds.next_round(engine) == 0
 
 
@@ -116,7 +123,8 @@ def test_rounds_follow_in_order_and_what_has_not_started_waits_for_its_round():
 def test_others_are_met_where_one_round_leads_them_over_a_cable_that_turns():
     rounds = running(others=1e9)
     assert rounds.meets(np.array([BOTH]), rounds.rounds.circuits[0])  # t1=t2: in the first round
-    assert not rounds.meets(np.array([FIRST]), rounds.rounds.circuits[0])  # t3 -> t2: never by light
+    # t3 -> t2: never by light
+    assert not rounds.meets(np.array([FIRST]), rounds.rounds.circuits[0])
     assert not rounds.meets(np.zeros(0, np.int64), Circuits())
 
 
@@ -138,7 +146,9 @@ def test_of_light_paths_between_two_racks_the_heaviest_pairs_choose_first_the_le
     [(0.01, "50Gbit/s", 1e8), (0.03, "50Gbit/s", 3e8), (0.01, "100Gbit/s", 3e8)],
 )
 def test_rounds_begin_at_once_where_the_first_is_lit_already(delay, electrical, size):
-    """Three rounds and two turns; would the first cost a turn too, one set of circuits were taken."""
+    """Three rounds and two turns; would the first cost a turn too, one set of circuits were
+    taken.
+    """
     fabric = rfabric(pods=2, tors=2, gpus=1, planes=1, delay=delay, electrical=electrical)
     b = TraceBuilder(fabric.hosts)
     last = b.flows([0], [1], 2e9, phase="a", label="one")

@@ -1,4 +1,6 @@
-"""Thousands of GPUs: what is worked out for all ports and rows at once is what one gets one by one, and no byte is lost."""
+"""Thousands of GPUs: what is worked out for all ports and rows at once is what one gets one by one,
+and no byte is lost.
+"""
 
 import csv
 import functools
@@ -73,7 +75,11 @@ def followed(fabric, circuits):
 @pytest.mark.parametrize("spec", ["rfabric", "fat-tree", "rfabric,electrical=0"])
 def test_light_paths_are_those_followed_port_by_port(spec):
     fabric = fabric_of(spec)
-    circuits = Circuits(frozenset(random.Random(1).sample(lit(spec).ordered, 3000))) if fabric.ocses else Circuits()
+    circuits = (
+        Circuits(frozenset(random.Random(1).sample(lit(spec).ordered, 3000)))
+        if fabric.ocses
+        else Circuits()
+    )
     expected = followed(fabric, circuits)
     found = light_paths(fabric, circuits)
     assert [path.out for path in found] == sorted(expected)
@@ -95,15 +101,21 @@ def test_ways_of_many_pairs_are_the_paths_of_each_and_cheapest(spec):
             known = graph.get_edge_data(out.node, into.node, {"weight": np.inf})["weight"]
             graph.add_edge(out.node, into.node, weight=min(4e11 / rate, known))
     cost = functools.cache(
-        lambda rack: nx.single_source_dijkstra_path_length(graph, rack) if rack in graph else {rack: 0}
+        lambda rack: (
+            nx.single_source_dijkstra_path_length(graph, rack) if rack in graph else {rack: 0}
+        )
     )
     for i, (src, dst) in enumerate(drawn.T.tolist()):
         names = fabric.hosts[src], fabric.hosts[dst]
         hops = routes.path(*names)
-        assert links[offsets[i] : offsets[i + 1]].tolist() == [link for hop in hops for link in hop.links]
+        assert links[offsets[i] : offsets[i + 1]].tolist() == [
+            link for hop in hops for link in hop.links
+        ]
         racks = [fabric.rack_of[name] for name in names]
         if hops:
-            assert sum(4e11 / hop.rate for hop in hops[1:-1]) == pytest.approx(cost(racks[0])[racks[1]])
+            assert sum(4e11 / hop.rate for hop in hops[1:-1]) == pytest.approx(
+                cost(racks[0])[racks[1]]
+            )
         else:
             assert racks[1] not in cost(racks[0])
     lost = routes.lost([(fabric.hosts[a], fabric.hosts[b]) for a, b in drawn.T.tolist()])
@@ -138,7 +150,8 @@ def wide():
     fabric = parse_fabric("rfabric,pods=32,tors=32,gpus=4")
     lit = light(fabric, dict(enumerate(mesh(fabric.racks, len(planes(fabric))))))
     assert routes_of(fabric, lit).joins_all
-    asked(fabric, Demand.none(fabric.racks))  # what is kept about a fabric is no demand's to pay for
+    # what is kept about a fabric is no demand's to pay for
+    asked(fabric, Demand.none(fabric.racks))
     return fabric, lit
 
 
@@ -153,18 +166,26 @@ def peak(work):
 
 
 def planned(partners):
-    """Work out what the planner asks of a demand between each of 1,024 racks and so many neighbours."""
+    """Work out what the planner asks of a demand between each of 1,024 racks and so many
+    neighbours.
+    """
     fabric, lit = wide()
     rack = np.arange(len(fabric.racks))
-    ends = np.tile(rack, partners), np.concatenate([(rack + far) % len(rack) for far in range(1, partners + 1)])
-    demand = together([Demand(fabric.racks, Entries.summed(*ends, np.ones(len(ends[0])), len(rack)))] * 2)
+    ends = (
+        np.tile(rack, partners),
+        np.concatenate([(rack + far) % len(rack) for far in range(1, partners + 1)]),
+    )
+    demand = together(
+        [Demand(fabric.racks, Entries.summed(*ends, np.ones(len(ends[0])), len(rack)))] * 2
+    )
     refuse_cut(fabric, lit, [demand])
     asked(fabric, demand)
     return routes_of(fabric, lit).ways.loads(demand.sent)
 
 
 def test_memory_of_planning_grows_with_the_pairs_that_send_not_with_racks_squared(monkeypatch):
-    monkeypatch.setattr("rfabric.routing.ways.MOST_CANDIDATES", 1 << 12)  # a batch is a fixed size, no matter of pairs
+    # a batch is a fixed size, no matter of pairs
+    monkeypatch.setattr("rfabric.routing.ways.MOST_CANDIDATES", 1 << 12)
     planned(1)
     dense = 8 * len(wide()[0].racks) ** 2
     few, many = (peak(lambda n=n: planned(n)) for n in (1, 4))
@@ -197,14 +218,18 @@ def test_racks_joined_and_cables_changed_are_those_of_the_circuits():
     assert set(changed.tolist()) == changed_cables(fabric, Rewire.between(old, new))
 
 
-@pytest.mark.parametrize(("spec", "policy"), [("rfabric", "demand"), ("rfabric", "phase"), ("fat-tree", "demand")])
+@pytest.mark.parametrize(
+    ("spec", "policy"), [("rfabric", "demand"), ("rfabric", "phase"), ("fat-tree", "demand")]
+)
 def test_every_byte_crosses_its_nics_once(spec, policy):
     result, _ = run(spec, policy)
     trace, fabric = step(), fabric_of(spec)
     assert np.isfinite(result.finish).all() and (result.finish >= result.start).all()
     out, into = (np.bincount(ends, trace.size, minlength=GPUS) for ends in (trace.src, trace.dst))
     up = cabling_of(fabric).host_link
-    assert result.link_bytes[up] == pytest.approx(out) and result.link_bytes[up ^ 1] == pytest.approx(into)
+    assert result.link_bytes[up] == pytest.approx(out) and result.link_bytes[
+        up ^ 1
+    ] == pytest.approx(into)
     assert result.phases[1].comm > 0 and bool(result.rewires) == bool(fabric.ocses)
 
 
@@ -214,7 +239,9 @@ def test_on_packet_switches_each_flow_loads_exactly_its_path():
     expected = np.zeros(len(result.link_bytes))
     for pair in trace.pairs():
         src, dst = (fabric_of("fat-tree").host_index[name] for name in pair)
-        expected[list(routes.links(*pair))] += trace.size[(trace.src == src) & (trace.dst == dst)].sum()
+        expected[list(routes.links(*pair))] += trace.size[
+            (trace.src == src) & (trace.dst == dst)
+        ].sum()
     assert result.link_bytes == pytest.approx(expected, rel=1e-9)
 
 
@@ -245,12 +272,25 @@ def test_a_trace_file_holds_what_a_csv_writer_would_write(tmp_path):
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for i in range(len(trace)):
-        writer.writerow((
-            i, trace.hosts[trace.src[i]], trace.hosts[trace.dst[i]], int(trace.size[i]), float(trace.start[i]),
-            " ".join(map(str, trace.waits_for(i))), float(trace.gap[i]), int(trace.step[i]),
-            trace.phases[trace.phase[i]], trace.labels[trace.label[i]],
-        ))  # fmt: skip
-    body = [line for line in (tmp_path / "t.csv").read_text().splitlines(True) if not line.startswith("#")]
+        writer.writerow(
+            (
+                i,
+                trace.hosts[trace.src[i]],
+                trace.hosts[trace.dst[i]],
+                int(trace.size[i]),
+                float(trace.start[i]),
+                " ".join(map(str, trace.waits_for(i))),
+                float(trace.gap[i]),
+                int(trace.step[i]),
+                trace.phases[trace.phase[i]],
+                trace.labels[trace.label[i]],
+            )
+        )
+    body = [
+        line
+        for line in (tmp_path / "t.csv").read_text().splitlines(True)
+        if not line.startswith("#")
+    ]
     assert "".join(body) == text.getvalue()
 
 
@@ -266,12 +306,20 @@ def test_pictures_sum_up_what_cannot_be_told_apart():
     result, _ = run("rfabric")
     texts = [
         figures.svg(figure)
-        for figure in (figures.circuits(result), figures.demand(step(), result.fabric), figures.topology(result.fabric))
+        for figure in (
+            figures.circuits(result),
+            figures.demand(step(), result.fabric),
+            figures.topology(result.fabric),
+        )
     ]
     assert sum(map(len, texts)) < 2e6
     assert "pod 1 – pod 2: " in texts[0] and "to pod" in texts[1]
     counts = [int(n.replace(",", "")) for n in re.findall(r": ([\d,]+) light paths", texts[0])]
-    assert sum(counts) == sum(sum(joined(result.fabric, circuits).values()) for _, circuits in result.epochs) > 0
+    assert (
+        sum(counts)
+        == sum(sum(joined(result.fabric, circuits).values()) for _, circuits in result.epochs)
+        > 0
+    )
 
 
 def test_lanes_are_as_many_as_flows_of_a_pair_may_overlap():

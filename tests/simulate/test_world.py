@@ -24,7 +24,9 @@ def trace_of(*flows, hosts=64, **kind):
 
 
 def steps(fabric, times=1):
-    """Two steps of training all-reduce among h1..h32 and weight sync to h33..h64, 10 s of compute between."""
+    """Two steps of training all-reduce among h1..h32 and weight sync to h33..h64, 10 s of compute
+    between.
+    """
     b, last = TraceBuilder(fabric.hosts), []
     for step in range(2):
         work = b.compute(0, 10.0, after=last, step=step, phase="training", label="backward")
@@ -34,7 +36,13 @@ def steps(fabric, times=1):
             sends += b.flows(*flows, after=[work], step=step, phase="training", label="all-reduce")
         done = b.compute(0, 0.5, after=sends, step=step, phase="training", label="optimizer")
         last = b.flows(
-            range(32), range(32, 64), times * 2e9, after=[done], step=step, phase="weight_sync", label="weights"
+            range(32),
+            range(32, 64),
+            times * 2e9,
+            after=[done],
+            step=step,
+            phase="weight_sync",
+            label="weights",
         )
     return b.build()
 
@@ -70,7 +78,12 @@ def test_rewires_have_ordered_timestamps_and_the_configured_dark_time(in_flight)
     fabric = rfabric(delay="25ms")
     timing = Timing(control=0.004, settle=0.001, in_flight=in_flight)
     result = simulate(fabric, steps(fabric), "demand,granularity=per-phase", timing=timing)
-    assert [r.phase for r in result.rewires] == ["training/0", "weight_sync/0", "training/1", "weight_sync/1"]
+    assert [r.phase for r in result.rewires] == [
+        "training/0",
+        "weight_sync/0",
+        "training/1",
+        "weight_sync/1",
+    ]
     for r in result.rewires:
         assert r.programmed - r.requested >= 0.004 - 1e-12
         assert r.dark_until - r.programmed == pytest.approx(0.025)
@@ -84,7 +97,8 @@ def test_a_rewire_at_the_start_of_compute_is_hidden_and_before_weight_sync_expos
     a, b = (simulate(f, steps(f, 20), "demand,granularity=per-phase") for f in (slow, fast))
     exposed = {p.key: p.exposed - q.exposed for p, q in zip(a.phases, b.phases, strict=True)}
     assert exposed[PhaseKey(0, "training")] == pytest.approx(0.0, abs=1e-9)
-    assert 0.1 < exposed[PhaseKey(0, "weight_sync")] <= 0.1991  # flows on circuits that stay go on meanwhile
+    # flows on circuits that stay go on meanwhile
+    assert 0.1 < exposed[PhaseKey(0, "weight_sync")] <= 0.1991
 
 
 def test_bytes_are_conserved_over_rewires():
@@ -111,13 +125,18 @@ def test_a_flow_in_flight_is_held_and_keeps_its_bytes():
     b.flows(range(4), range(16, 20), 20e9, start=0.1, phase="b", label="late")
     result = simulate(fabric, b.build(), "demand")
     held = result.rewires[-1]
-    assert held.phase == "b/0 late" and result.start[0] < held.requested < held.usable < result.finish[0]
+    assert (
+        held.phase == "b/0 late"
+        and result.start[0] < held.requested < held.usable < result.finish[0]
+    )
     assert np.isfinite(result.finish).all()
     assert result.finish[0] > transfer_seconds(20e9, RATE) + 0.05
 
 
 def test_a_rewire_that_gains_nothing_by_the_ways_of_its_flows_is_not_taken():
-    """The policy sees racks, and would bring more circuits to one that its four cards cannot fill."""
+    """The policy sees racks, and would bring more circuits to one that its four cards cannot
+    fill.
+    """
     fabric = rfabric(pods=2, tors=2, gpus=4, planes=4, delay="10ms", electrical="100Gbit/s")
     b = TraceBuilder(fabric.hosts)
     first = b.flows([8], [12], 1e9, phase="a", label="one")
@@ -157,7 +176,10 @@ def test_rows_that_can_never_finish_are_named():
 def test_same_input_same_bytes_out():
     fabric = rfabric()
     a, b = (simulate(fabric, steps(fabric), "phase") for _ in range(2))
-    assert a.finish.tobytes() == b.finish.tobytes() and a.link_bytes.tobytes() == b.link_bytes.tobytes()
+    assert (
+        a.finish.tobytes() == b.finish.tobytes()
+        and a.link_bytes.tobytes() == b.link_bytes.tobytes()
+    )
     assert a.rewires == b.rewires
 
 
@@ -170,5 +192,7 @@ def test_phase_times_add_up():
 
 
 def test_union_of_intervals():
-    assert union_seconds(np.array([0.0, 1.0, 5.0, 0.5]), np.array([2.0, 3.0, 6.0, 0.6])) == pytest.approx(4.0)
+    assert union_seconds(
+        np.array([0.0, 1.0, 5.0, 0.5]), np.array([2.0, 3.0, 6.0, 0.6])
+    ) == pytest.approx(4.0)
     assert union_seconds(np.zeros(0), np.zeros(0)) == 0.0

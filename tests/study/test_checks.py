@@ -1,4 +1,6 @@
-"""What every run checks of itself: each number, broken by hand, ends the run with both that differ."""
+"""What every run checks of itself: each number, broken by hand, ends the run with both that
+differ.
+"""
 
 from dataclasses import replace
 
@@ -31,7 +33,7 @@ def small(size=1e9):
     return b.build()
 
 
-# --- plan and formula against trace --------------------------------------------------------------------------------------
+# --- plan and formula against trace ---------------------------------------------------------------
 
 
 def test_a_phase_that_the_plan_ends_elsewhere_is_an_error():
@@ -39,7 +41,11 @@ def test_a_phase_that_the_plan_ends_elsewhere_is_an_error():
     first, *rest = job.plan.phases
     late = replace(job.plan, phases=(replace(first, seconds=first.seconds + 1e-3), *rest))
     with pytest.raises(
-        RunError, match=r"generation/0: without communication the trace ends it at .* s, the plan at .* s"
+        RunError,
+        match=(
+            r"generation/0: without communication the trace ends it at .* s, the "
+            r"plan at .* s"
+        ),
     ):
         lowering.trace_of_steps(job.workload, job.steps, late)
 
@@ -54,10 +60,17 @@ def test_a_phase_that_the_plan_ends_elsewhere_is_an_error():
         ("tensor", "tensor_training", "grpo-64", ["cluster.gpus_per_server=4", "training.tp=8"]),
         ("all-to-all", "experts_training", "grpo-64-moe", []),
         ("gather", "gathered", "grpo-64", ["training.optimizer=sharded"]),
-        ("weights", "reshard", "grpo-64", ["placement=colocated", "cluster.generation_gpus=32", "training.pp=2"]),
+        (
+            "weights",
+            "reshard",
+            "grpo-64",
+            ["placement=colocated", "cluster.generation_gpus=32", "training.pp=2"],
+        ),
     ],
 )
-def test_a_label_that_sends_other_bytes_than_its_formula_is_an_error(monkeypatch, label, maker, name, settings):
+def test_a_label_that_sends_other_bytes_than_its_formula_is_an_error(
+    monkeypatch, label, maker, name, settings
+):
     right = getattr(flows, maker)
 
     def more(*args, **kwargs):
@@ -66,7 +79,13 @@ def test_a_label_that_sends_other_bytes_than_its_formula_is_an_error(monkeypatch
 
     made(name, *settings)
     monkeypatch.setattr(flows, maker, more)
-    with pytest.raises(RunError, match=rf"/0 {label}: the trace sends [\d,]+ bytes, its formula says [\d,]+"):
+    with pytest.raises(
+        RunError,
+        match=(
+            rf"/0 {label}: the trace sends [\d,]+ bytes, its "
+            r"formula says [\d,]+"
+        ),
+    ):
         made(name, *settings)
 
 
@@ -76,43 +95,70 @@ def test_a_label_that_is_left_out_or_that_no_formula_knows_is_an_error(monkeypat
     trace = lowering.trace_of_steps(w, steps, made().plan)
     kept = trace.label != trace.labels.index("reduce-scatter")
     with pytest.raises(RunError, match="training/0 reduce-scatter: the trace sends 0 bytes"):
-        totals.check_bytes(replace(trace, size=np.where(kept, trace.size, 0)), w, steps, ["training"])
-    renamed = replace(trace, labels=tuple(name.replace("all-gather", "strange") for name in trace.labels))
+        totals.check_bytes(
+            replace(trace, size=np.where(kept, trace.size, 0)), w, steps, ["training"]
+        )
+    renamed = replace(
+        trace, labels=tuple(name.replace("all-gather", "strange") for name in trace.labels)
+    )
     with pytest.raises(RunError, match="training/0 .*its formula says"):
         totals.check_bytes(renamed, w, steps, ["training"])
 
 
 @pytest.mark.parametrize("strategy", ["flat", "tree", "scatter", "rank0", "relay", "p2p", "delta"])
-@pytest.mark.parametrize("settings", [[], ["generation.tp=2", "training.pp=2"], ["training.optimizer=sharded"]])
+@pytest.mark.parametrize(
+    "settings", [[], ["generation.tp=2", "training.pp=2"], ["training.optimizer=sharded"]]
+)
 def test_weight_syncs_send_what_their_closed_forms_say(strategy, settings):
     assert len(made("grpo-64", f"weight_sync.strategy={strategy}", *settings).trace)
 
 
-# --- runs against what no network can beat --------------------------------------------------------------------------------
+# --- runs against what no network can beat --------------------------------------------------------
 
 
 def test_a_run_that_is_too_soon_is_an_error(monkeypatch):
     right = Engine.finish_times
     monkeypatch.setattr(Engine, "finish_times", lambda self: right(self) * 0.9)
-    with pytest.raises(RunError, match=r"the step took 0\.6.* s, but 0\.75 s on a network that takes no time"):
+    with pytest.raises(
+        RunError,
+        match=(
+            r"the step took 0\.6.* s, but 0\.75 s on a network that "
+            r"takes no time"
+        ),
+    ):
         simulate(FABRIC, small(1))
-    with pytest.raises(RunError, match=r"row 0 was done at .* s, but computing and network cards need 0\.5 s"):
+    with pytest.raises(
+        RunError,
+        match=(
+            r"row 0 was done at .* s, but computing and network "
+            r"cards need 0\.5 s"
+        ),
+    ):
         simulate(FABRIC, small(8e10))
 
 
 def test_a_phase_whose_bytes_do_not_fit_its_seconds_is_an_error():
     right = simulate(FABRIC, small(8e10))
     row = card_seconds(FABRIC, right.trace)[1]
-    assert right.phases[0].seconds == pytest.approx(0.5 + 2 * row, rel=1e-4)  # two rows through one card
-    assert phase_floors(FABRIC, right.trace)[PhaseKey(0, "training")] == pytest.approx(0.5 + 2 * row)
+    # two rows through one card
+    assert right.phases[0].seconds == pytest.approx(0.5 + 2 * row, rel=1e-4)
+    assert phase_floors(FABRIC, right.trace)[PhaseKey(0, "training")] == pytest.approx(
+        0.5 + 2 * row
+    )
     finish = right.finish.copy()
     finish[[1, 2]] = 0.5 + row * 1.2  # each slower than alone, both together too soon
     finish[3] = finish[1] + 0.25
-    with pytest.raises(RunError, match=r"training/0 took .* s, but computing and network cards need .* s for it"):
+    with pytest.raises(
+        RunError,
+        match=(
+            r"training/0 took .* s, but computing and network cards "
+            r"need .* s for it"
+        ),
+    ):
         replace(right, finish=finish).check_floor()
 
 
-# --- parts against total ---------------------------------------------------------------------------------------------------
+# --- parts against total --------------------------------------------------------------------------
 
 
 def test_a_step_whose_parts_are_not_what_is_paid_is_an_error(monkeypatch):
@@ -128,11 +174,17 @@ def test_ports_that_are_not_priced_are_an_error(monkeypatch):
     fabric = parse_fabric("rfabric", 64)
     right = cost._by
     monkeypatch.setattr(cost, "_by", lambda values: right(values[1:]))
-    with pytest.raises(RunError, match=r"rfabric: [\d,]+ ports are priced, its cables have [\d,]+ ends"):
+    with pytest.raises(
+        RunError,
+        match=(
+            r"rfabric: [\d,]+ ports are priced, its cables have "
+            r"[\d,]+ ends"
+        ),
+    ):
         cost.parts(fabric)
 
 
-# --- several jobs ----------------------------------------------------------------------------------------------------------
+# --- several jobs ---------------------------------------------------------------------------------
 
 
 def test_jobs_pay_together_what_is_paid_by_gpu_time():
@@ -141,6 +193,11 @@ def test_jobs_pay_together_what_is_paid_by_gpu_time():
     traffic = read_traffic("weave-2jobs", [*FEW, "steps=2"])
     said = run_summary(Run(simulate(parse_fabric("fat-tree", traffic.gpus), traffic.trace)))["cost"]
     each = said["usd_per_step_jobs"]
-    assert list(each) == ["job1", "job2"] and sum(each.values()) == pytest.approx(2 * said["usd_per_step"])
+    assert list(each) == ["job1", "job2"] and sum(each.values()) == pytest.approx(
+        2 * said["usd_per_step"]
+    )
     held = traffic.trace.provenance["held"]
-    assert held["job1"]["training"] + held["job1"]["generation"] == traffic.trace.provenance["gpus_usd_per_hour"]
+    assert (
+        held["job1"]["training"] + held["job1"]["generation"]
+        == traffic.trace.provenance["gpus_usd_per_hour"]
+    )

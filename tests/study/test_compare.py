@@ -1,4 +1,6 @@
-"""The grid of `compare`: parallel as serial, resumable after anything, one table, one picture; fairness said."""
+"""The grid of `compare`: parallel as serial, resumable after anything, one table, one picture;
+fairness said.
+"""
 
 import json
 import os
@@ -57,7 +59,8 @@ def same(summary):
 def test_processes_change_nothing(tmp_path, traces, capsys):
     words = grid_words(tmp_path, traces)
     serial, parallel = (compared(capsys, *words, "--jobs", jobs) for jobs in ("1", "2"))
-    assert len(serial["runs"]) == 2 * 2 * 3  # traces x seeds x (fat-tree once, rfabric under both policies)
+    # traces x seeds x (fat-tree once, rfabric under both policies)
+    assert len(serial["runs"]) == 2 * 2 * 3
     assert len(serial["rows"]) == 2 * 3
     assert same(serial) == same(parallel)
 
@@ -66,7 +69,12 @@ def test_the_grid_folder_has_a_page_and_can_be_reported_again(tmp_path, traces, 
     folder = compared(capsys, *grid_words(tmp_path, traces))["folder"]
     folder = Path(folder)
     page = (folder / "report.html").read_text()
-    assert "<svg" in page and "Fairness" in page and "one" in page and "rfabric,pods=2,tors=2,gpus=2 static" in page
+    assert (
+        "<svg" in page
+        and "Fairness" in page
+        and "one" in page
+        and "rfabric,pods=2,tors=2,gpus=2 static" in page
+    )
     before = json.loads((folder / "summary.json").read_text())
     assert main(["report", str(folder)]) == 0
     assert "one: 8 hosts" in capsys.readouterr().out
@@ -86,7 +94,16 @@ def test_resume_runs_what_is_missing_and_nothing_else(tmp_path, traces, capsys):
 
 
 def test_killed_in_the_middle_it_goes_on(tmp_path, traces, capsys):
-    words = [sys.executable, "-m", "rfabric", "compare", *grid_words(tmp_path, traces), "--jobs", "1", "-q"]
+    words = [
+        sys.executable,
+        "-m",
+        "rfabric",
+        "compare",
+        *grid_words(tmp_path, traces),
+        "--jobs",
+        "1",
+        "-q",
+    ]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and not list((tmp_path / "runs").glob("*/cells/*/summary.json")):
         time.sleep(0.01)
@@ -100,7 +117,15 @@ def test_killed_in_the_middle_it_goes_on(tmp_path, traces, capsys):
 
 
 def test_told_to_end_it_keeps_what_is_done_and_says_how_to_go_on(tmp_path, traces):
-    words = [sys.executable, "-m", "rfabric", "compare", *grid_words(tmp_path, traces), "--jobs", "2"]
+    words = [
+        sys.executable,
+        "-m",
+        "rfabric",
+        "compare",
+        *grid_words(tmp_path, traces),
+        "--jobs",
+        "2",
+    ]
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
@@ -121,7 +146,13 @@ def test_one_trace_becomes_a_run_folder_in_detail(tmp_path, traces, capsys):
     found = compared(capsys, *SMALL, *traces[:2], "--out", str(tmp_path / "runs"))
     assert "rows" not in found and len(found["runs"]) == 2
     names = {path.name for path in (tmp_path / "runs").glob("*/*")}
-    assert {"summary.json", "report.html", "trace.csv", "simulate-fat-tree", "simulate-rfabric"} <= names
+    assert {
+        "summary.json",
+        "report.html",
+        "trace.csv",
+        "simulate-fat-tree",
+        "simulate-rfabric",
+    } <= names
     assert not names & {"cells", "grid.json"}
     assert main(["check", found["folder"]]) == 0
 
@@ -132,8 +163,14 @@ def test_one_trace_becomes_a_run_folder_in_detail(tmp_path, traces, capsys):
         (["--topo", "rfabric"], "compare needs two fabrics or two policies"),
         (["--resume", "nowhere"], "nowhere is no folder of a comparison to resume"),
         ([*SMALL, "--traffic", "none.csv"], "cannot be read"),
-        (["--topo", "fat-tree", "--topo", "rfabric", "--policy", "clever"], "no policy named 'clever'"),
-        ([*SMALL, "--traffic", "grpo-64"], "names 56 hosts that fat-tree,pods=2,tors=2,gpus=2 lacks"),
+        (
+            ["--topo", "fat-tree", "--topo", "rfabric", "--policy", "clever"],
+            "no policy named 'clever'",
+        ),
+        (
+            [*SMALL, "--traffic", "grpo-64"],
+            ("names 56 hosts that fat-tree,pods=2,tors=2,gpus=2 lacks"),
+        ),
     ],
 )
 def test_bad_input_leaves_nothing(tmp_path, capsys, words, message, monkeypatch):
@@ -144,7 +181,9 @@ def test_bad_input_leaves_nothing(tmp_path, capsys, words, message, monkeypatch)
 
 
 def test_a_grid_is_read_back_as_it_was_written(tmp_path):
-    grid = Grid(("a", "b"), ("demand",), ("t",), (0, 1), settings=("training.tp=2",), scale=(0.1, 2.0))
+    grid = Grid(
+        ("a", "b"), ("demand",), ("t",), (0, 1), settings=("training.tp=2",), scale=(0.1, 2.0)
+    )
     (tmp_path / "grid.json").write_text(json.dumps(grid.to_json()))
     assert read_grid(tmp_path) == grid
 
@@ -153,10 +192,17 @@ POINTS = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, m
 
 
 def test_a_dearer_fabric_that_is_faster_by_next_to_nothing_is_not_on_the_front():
-    cheap, dear = {"network_usd": 4e5, "step_s": 205.33199}, {"network_usd": 7e5, "step_s": 205.33195}
-    assert grid_report._on_front(cheap, [cheap, dear]) and not grid_report._on_front(dear, [cheap, dear])
+    cheap, dear = (
+        {"network_usd": 4e5, "step_s": 205.33199},
+        {"network_usd": 7e5, "step_s": 205.33195},
+    )
+    assert grid_report._on_front(cheap, [cheap, dear]) and not grid_report._on_front(
+        dear, [cheap, dear]
+    )
     fast = dear | {"step_s": 205.2}
-    assert grid_report._on_front(cheap, [cheap, fast]) and grid_report._on_front(fast, [cheap, fast])
+    assert grid_report._on_front(cheap, [cheap, fast]) and grid_report._on_front(
+        fast, [cheap, fast]
+    )
 
 
 @given(POINTS)

@@ -1,4 +1,6 @@
-"""The sweep over reconfiguration delays: break-even points by closed form, the verb from end to end."""
+"""The sweep over reconfiguration delays: break-even points by closed form, the verb from end to
+end.
+"""
 
 import json
 import math
@@ -55,7 +57,10 @@ def sweep_of(**changes):
 
 
 def test_fabrics_that_turn_by_themselves_have_one_line():
-    assert [p for _, p in sweep_of(optical=("rotor", "rfabric")).lines()] == ["rotor", "demand,granularity=per-phase"]
+    assert [p for _, p in sweep_of(optical=("rotor", "rfabric")).lines()] == [
+        "rotor",
+        "demand,granularity=per-phase",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -74,15 +79,29 @@ def test_bad_sweeps(changes, message):
 
 def test_the_verb(tmp_path, capsys):
     (tmp_path / "t.csv").write_text(TRACE)
-    words = ["crossover", "--topo", "rfabric,pods=2,tors=2,gpus=2", "--against", "fat-tree,pods=2,tors=2,gpus=2"]
-    words += ["--traffic", str(tmp_path / "t.csv"), "--delays", "1ms,10ms,1s", "--granularity", "per-phase"]
+    words = [
+        "crossover",
+        "--topo",
+        "rfabric,pods=2,tors=2,gpus=2",
+        "--against",
+        "fat-tree,pods=2,tors=2,gpus=2",
+    ]
+    words += [
+        "--traffic",
+        str(tmp_path / "t.csv"),
+        "--delays",
+        "1ms,10ms,1s",
+        "--granularity",
+        "per-phase",
+    ]
     words += ["--granularity", "one-shot", "--out", str(tmp_path / "runs"), "-q"]
     assert main([*words, "--json", "--png", str(tmp_path / "c.png")]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [line["label"].split()[-1] for line in found["lines"]] == ["per-phase", "one-shot"]
     assert found["lines"][0]["delays_s"] == [1e-3, 1e-2, 1.0]
     once = found["lines"][1]
-    assert len(set(once["step_s"])) == 1 and not any(once["rewires"])  # circuits that never change feel no delay
+    # circuits that never change feel no delay
+    assert len(set(once["step_s"])) == 1 and not any(once["rewires"])
     slow = found["lines"][0]["step_s"]
     assert slow == sorted(slow)
     assert {b["against"] for b in found["break_evens"]} == {"fat-tree,pods=2,tors=2,gpus=2"}
@@ -97,7 +116,10 @@ def test_the_verb(tmp_path, capsys):
         (["--delays", "1ms"], "two delays"),
         (["--delays", "soon,later"], "--delays"),
         (["--topo", "rfabrik"], "no fabric named"),
-        (["--topo", "rfabric", "--topo", "fat-tree"], "fat-tree has no optical switch whose delay could be swept"),
+        (
+            ["--topo", "rfabric", "--topo", "fat-tree"],
+            ("fat-tree has no optical switch whose delay could be swept"),
+        ),
         (["--against", "fat-tre"], "no fabric named 'fat-tre', did you mean fat-tree?"),
     ],
 )

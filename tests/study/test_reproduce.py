@@ -29,7 +29,7 @@ def by_metric(rows):
     return {row.metric: row for row in rows}
 
 
-# --- the frame -------------------------------------------------------------------------------------------------------
+# --- the frame ------------------------------------------------------------------------------------
 
 
 def test_a_row_compares_values_and_ranges():
@@ -38,8 +38,14 @@ def test_a_row_compares_values_and_ranges():
     assert PaperRow("m", 2.0, None, why="not stated").ratio is None
     assert middle((1.0, 2.0)) == 1.5
     assert PaperRow("m", (1.0, 3.0), 2.0, "s", "so", SECOND_HAND).to_json() == {
-        "metric": "m", "unit": "s", "paper": [1.0, 3.0], "ours": 2.0, "ratio": 1.0, "trust": "second-hand", "why": "so",
-    }  # fmt: skip
+        "metric": "m",
+        "unit": "s",
+        "paper": [1.0, 3.0],
+        "ours": 2.0,
+        "ratio": 1.0,
+        "trust": "second-hand",
+        "why": "so",
+    }
 
 
 def test_an_unknown_paper_is_refused():
@@ -51,7 +57,9 @@ def test_an_unknown_paper_is_refused():
 def short(monkeypatch):
     """Every paper's quick rows only."""
     quick = (weave_paper.micro_rows, weave_paper.sync_rows, weave_paper.left_out)
-    monkeypatch.setattr(weave_paper, "rows", lambda seed, tell: [row for part in quick for row in part(seed)])
+    monkeypatch.setattr(
+        weave_paper, "rows", lambda seed, tell: [row for part in quick for row in part(seed)]
+    )
 
 
 def test_the_verb_prints_one_document(short, capsys):
@@ -82,13 +90,15 @@ def test_every_paper_named_has_its_module():
         assert callable(import_module(f"rfabric.study.reproduce.{module}").rows)
 
 
-# --- weave: inputs ---------------------------------------------------------------------------------------------------
+# --- weave: inputs --------------------------------------------------------------------------------
 
 
 def test_workloads_are_as_published():
     assert workload("D").roll / workload("D").train == pytest.approx(2.5)
     assert workload("E").roll / workload("E").train == pytest.approx(6)
-    assert {name: workload(name).solo for name in "ABC"} == pytest.approx({"A": 257.7, "B": 525.4, "C": 574.6})
+    assert {name: workload(name).solo for name in "ABC"} == pytest.approx(
+        {"A": 257.7, "B": 525.4, "C": 574.6}
+    )
     assert workload("C").roll_nodes == workload("C").train_nodes == 2
 
 
@@ -111,21 +121,27 @@ def test_jobs_have_the_published_statistics_and_follow_the_seed():
     assert all(job.profile.roll == job.profile.train for job in simulated_jobs("BL", 1))
 
 
-# --- weave: figures --------------------------------------------------------------------------------------------------
+# --- weave: figures -------------------------------------------------------------------------------
 
 
 def test_micro_benchmarks_that_are_stated_in_full():
     rows = by_metric(weave_paper.micro_rows(0))
     for name in ("a (A + A)", "b (D + D + E)"):
-        assert rows[f"micro-benchmark {name}: throughput over Solo-D"].ratio == pytest.approx(1, abs=0.1)
+        assert rows[(f"micro-benchmark {name}: throughput over Solo-D")].ratio == pytest.approx(
+            1, abs=0.1
+        )
     assert rows["two rollout-heavy jobs on one node: slowdown"].ratio == pytest.approx(1, abs=0.1)
 
 
 def test_weight_sync_ratios():
     rows = by_metric(weave_paper.sync_rows(0))
     for gpus in (8, 16):
-        assert rows[f"weight sync {gpus} to {gpus} GPUs: veRL over Weave"].ratio == pytest.approx(1, abs=0.1)
-    assert weave_paper.scatter_seconds(1e10, 16, at_once=True) < weave_paper.scatter_seconds(1e10, 16)
+        assert rows[(f"weight sync {gpus} to {gpus} GPUs: veRL over Weave")].ratio == pytest.approx(
+            1, abs=0.1
+        )
+    assert weave_paper.scatter_seconds(1e10, 16, at_once=True) < weave_paper.scatter_seconds(
+        1e10, 16
+    )
     assert weave_paper.flat_seconds(2.1e9) == pytest.approx(2.1e9 * 8 / 20e9 / 0.84)
 
 
@@ -157,13 +173,15 @@ def test_what_cannot_be_run_says_why():
     assert rows and all(row.ours is None and row.why for row in rows)
 
 
-# --- networks --------------------------------------------------------------------------------------------------------
+# --- networks -------------------------------------------------------------------------------------
 
 
 def test_mixnets_published_ratios_are_met_by_its_own_count():
     rows = by_metric(reproduce("mixnet"))
     published = [row for row in rows.values() if isinstance(row.paper, tuple)]
-    assert len(published) == 2 and all(row.paper[0] <= round(row.ours, 1) <= row.paper[1] for row in published)
+    assert len(published) == 2 and all(
+        row.paper[0] <= round(row.ours, 1) <= row.paper[1] for row in published
+    )
     assert rows["switch ports a NIC, electrical side"].ours == 5
 
 

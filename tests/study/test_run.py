@@ -1,4 +1,6 @@
-"""One run: what is checked before, one scale for all that is emulated, and each held against its simulation."""
+"""One run: what is checked before, one scale for all that is emulated, and each held against its
+simulation.
+"""
 
 from dataclasses import replace
 
@@ -9,7 +11,15 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.report.result import Scale
 from rfabric.simulate.world import simulate
-from rfabric.study.run import Case, RunSettings, asked_policies, cases_of, chosen_scale, play, simulated
+from rfabric.study.run import (
+    Case,
+    RunSettings,
+    asked_policies,
+    cases_of,
+    chosen_scale,
+    play,
+    simulated,
+)
 from rfabric.trace import TraceBuilder, Traffic, point_to_point
 
 PACKET, OPTICAL = "fat-tree,pods=2,tors=2", "rfabric,pods=2,tors=2,planes=1"
@@ -54,24 +64,37 @@ def test_a_fabric_without_ocs_is_run_once(fabrics):
 
 
 def test_a_policy_said_twice_is_asked_once():
-    assert [p.circuits for p in asked_policies(["demand", "static", "demand"])] == ["demand", "static"]
+    assert [p.circuits for p in asked_policies(["demand", "static", "demand"])] == [
+        "demand",
+        "static",
+    ]
     assert [p.circuits for p in asked_policies([])] == ["own"]
 
 
-def test_all_are_emulated_at_one_scale_and_held_against_their_simulations(fabrics, traffic, packets):
+def test_all_are_emulated_at_one_scale_and_held_against_their_simulations(
+    fabrics, traffic, packets
+):
     scale, told = Scale(1e-3, 10, 0.5), []
     settings = RunSettings("emulate", seed=4, out="here").at(scale)
-    runs = play(cases_of(fabrics, ["demand"]), traffic, settings, lambda name, news: told.append(name))
+    runs = play(
+        cases_of(fabrics, ["demand"]), traffic, settings, lambda name, news: told.append(name)
+    )
     assert packets == [("fat-tree", "own", scale, "here"), ("rfabric", "demand", scale, "here")]
     assert [run.fidelity["worst_error"] for run in runs] == [0, 0]
-    assert {run.result.seed for run in runs} == {4} and {run.result.traffic for run in runs} == {"mine"}
+    assert {run.result.seed for run in runs} == {4} and {run.result.traffic for run in runs} == {
+        "mine"
+    }
     assert {f"simulate {PACKET}", f"simulate {OPTICAL}"} <= set(told)
 
 
 @pytest.mark.parametrize("policy", ["rotor", "demand,granularity=intra-collective"])
 def test_what_cannot_be_emulated_is_refused_before_anything_runs(fabrics, traffic, packets, policy):
     with pytest.raises(RFabricError, match="an emulation changes"):
-        play(cases_of(fabrics, [policy]), traffic, RunSettings("emulate", bandwidth=1e-3, dilation=10))
+        play(
+            cases_of(fabrics, [policy]),
+            traffic,
+            RunSettings("emulate", bandwidth=1e-3, dilation=10),
+        )
     assert not packets
 
 
@@ -89,4 +112,6 @@ def test_what_is_left_open_of_a_scale_keeps_the_shaped_rates(fabrics, traffic, m
 def test_a_scale_that_is_known_calibrates_nothing(fabrics, traffic, monkeypatch):
     monkeypatch.setattr(emulated_world, "calibrate", lambda **_: pytest.fail("calibrated"))
     expected = [simulated(Case(fabrics[0], "own"), traffic, RunSettings())]
-    assert chosen_scale(expected, RunSettings("emulate").at(Scale(1e-3, 8, 0.3))) == Scale(1e-3, 8, 0.3)
+    assert chosen_scale(expected, RunSettings("emulate").at(Scale(1e-3, 8, 0.3))) == Scale(
+        1e-3, 8, 0.3
+    )

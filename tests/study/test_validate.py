@@ -1,5 +1,7 @@
-"""`rfabric validate` on tables it has not seen: other models, GPUs, layouts and spellings, broken files; and whether the model is
-plausible far from what it was calibrated on: monotone where physics is, never above a peak or a wire."""
+"""`rfabric validate` on tables it has not seen: other models, GPUs, layouts and spellings, broken
+files; and whether the model is plausible far from what it was calibrated on: monotone where physics
+is, never above a peak or a wire.
+"""
 
 import itertools
 import json
@@ -12,7 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rfabric.cli import main
-from rfabric.compute.communication import KINDS, bus_bandwidth, collective_seconds, group_of, network
+from rfabric.compute.communication import (
+    KINDS,
+    bus_bandwidth,
+    collective_seconds,
+    group_of,
+    network,
+)
 from rfabric.compute.config_fields import read_config
 from rfabric.compute.configs import model_of
 from rfabric.compute.gpus import GPUS
@@ -20,8 +28,23 @@ from rfabric.compute.layout import layout
 from rfabric.compute.memory import RESERVED_BYTES
 from rfabric.compute.named import find_config, find_model
 from rfabric.compute.roofline import Server, step_of
-from rfabric.compute.sync_time import GATHER, LOAD, TRANSPORTS, UNPACK, Sync, tensors_of, weight_sync_seconds
-from rfabric.compute.training import Layout, Trainer, activation_bytes, share_recomputed, state_bytes, training_step
+from rfabric.compute.sync_time import (
+    GATHER,
+    LOAD,
+    TRANSPORTS,
+    UNPACK,
+    Sync,
+    tensors_of,
+    weight_sync_seconds,
+)
+from rfabric.compute.training import (
+    Layout,
+    Trainer,
+    activation_bytes,
+    share_recomputed,
+    state_bytes,
+    training_step,
+)
 from rfabric.errors import RFabricError
 from rfabric.study.validate import CHECKS, validate
 
@@ -52,7 +75,8 @@ FILES = {
     ),
     "measured/nccl_b200_sxm.csv": (
         "latency,num_gpus,nccl_dtype,message_size,op_name,device\n"
-        "0.7,64,torch.float16,134217728,AllReduce,NVIDIA B200\n0.4,16,fp16,134217728,all_gather,NVIDIA B200\n"
+        "0.7,64,torch.float16,134217728,AllReduce,NVIDIA "
+        "B200\n0.4,16,fp16,134217728,all_gather,NVIDIA B200\n"
     ),
     "measured/deepep_normal_nodes.csv": (
         "device,op_name,node_num,hidden_size,num_token,num_topk,num_experts,dispatch_transmit_us,combine_transmit_us\n"
@@ -84,16 +108,20 @@ def folder(tmp_path: Path, files: dict[str, str]) -> Path:
         path.write_bytes(text.encode("utf-8") if isinstance(text, str) else text)
     models = tmp_path / "models"
     models.mkdir(exist_ok=True)
-    (models / "DeepSeek-V3.json").write_text(find_config("DeepSeek-V3").read_text(encoding="utf-8"), encoding="utf-8")
+    (models / "DeepSeek-V3.json").write_text(
+        find_config("DeepSeek-V3").read_text(encoding="utf-8"), encoding="utf-8"
+    )
     return tmp_path
 
 
 @pytest.fixture(scope="module")
 def unseen(tmp_path_factory):
-    return {group.name: group for group in validate(folder(tmp_path_factory.mktemp("unseen"), FILES))}
+    return {
+        group.name: group for group in validate(folder(tmp_path_factory.mktemp("unseen"), FILES))
+    }
 
 
-# --- tables it has not seen -------------------------------------------------------------------------------------------
+# --- tables it has not seen -----------------------------------------------------------------------
 
 
 def test_every_row_is_modelled_or_named(unseen):
@@ -124,21 +152,34 @@ def test_reasons_name_the_row_and_what_is_unknown(unseen):
 
 
 def test_other_models_and_gpus_stay_within_a_factor_of_three(unseen):
-    """The figures in FILES are rough magnitudes, some made up: no reference, and no error is drawn from them. They show a factor
-    of units, ranks or layers that slips."""
-    for name in ("training pretraining", "weight sync measured", "parameters", "deepep_normal_nodes normal"):
-        ratios = [point.modelled / point.measured for point in unseen[name].points if "A100" not in point.name]
+    """The figures in FILES are rough magnitudes, some made up: no reference, and no error is drawn
+    from them. They show a factor of units, ranks or layers that slips."""
+    for name in (
+        "training pretraining",
+        "weight sync measured",
+        "parameters",
+        "deepep_normal_nodes normal",
+    ):
+        ratios = [
+            point.modelled / point.measured
+            for point in unseen[name].points
+            if "A100" not in point.name
+        ]
         assert min(ratios) > 1 / 3 and max(ratios) < 3, (name, ratios)
 
 
 def test_units_of_payloads_and_bandwidths_are_read(unseen):
-    points = {point.name.split()[0]: point for point in unseen["allreduce_busbw_nodes >= 1 MiB"].points}
+    points = {
+        point.name.split()[0]: point for point in unseen[("allreduce_busbw_nodes >= 1 MiB")].points
+    }
     assert points["h100_8node_busbw_GBps"].name.endswith(f" {64 * 2**20} B")
     assert points["h100_2gpu_algbw_Gbps"].measured == 900 / 8
 
 
 def test_attention_replicas_within_tp_are_not_more_gpus():
-    """SGLang's --tp 8 --dp 8 has eight GPUs; TensorRT-LLM's rows of aiconfigurator say the same by tp 1, dp 8."""
+    """SGLang's --tp 8 --dp 8 has eight GPUs; TensorRT-LLM's rows of aiconfigurator say the same by
+    tp 1, dp 8.
+    """
     from rfabric.study.validate.serving import degrees
 
     model = find_model("DeepSeek-V3")
@@ -149,7 +190,7 @@ def test_attention_replicas_within_tp_are_not_more_gpus():
     assert degrees({"tp_size": "4"}, find_model("Llama-3.1-8B")) == (4, 1, 1, 1)
 
 
-# --- files as people leave them ---------------------------------------------------------------------------------------
+# --- files as people leave them -------------------------------------------------------------------
 
 
 def shuffled(text: str, seed: int) -> str:
@@ -170,15 +211,29 @@ def shuffled(text: str, seed: int) -> str:
         lambda t: shuffled(t, 1),
         lambda t: shuffled(t, 2),
     ],
-    ids=["byte order mark", "CRLF", "empty rows", "blanks", "cells too many", "other order", "yet another"],
+    ids=[
+        "byte order mark",
+        "CRLF",
+        "empty rows",
+        "blanks",
+        "cells too many",
+        "other order",
+        "yet another",
+    ],
 )
 def test_a_table_means_the_same_however_it_was_saved(change, unseen, tmp_path):
-    kept = ("measured/training_pretraining.csv", "measured/nccl_b200_sxm.csv", "weight_sync/measured.csv")
+    kept = (
+        "measured/training_pretraining.csv",
+        "measured/nccl_b200_sxm.csv",
+        "weight_sync/measured.csv",
+    )
     found = validate(folder(tmp_path, {name: change(FILES[name]) for name in kept}))
     for group in found:
         if group.name != "parameters":
             was = unseen[group.name]
-            assert [(p.measured, p.modelled) for p in group.points] == [(p.measured, p.modelled) for p in was.points]
+            assert [(p.measured, p.modelled) for p in group.points] == [
+                (p.measured, p.modelled) for p in was.points
+            ]
             assert len(group.unmodelled) == len(was.unmodelled)
 
 
@@ -200,11 +255,16 @@ BROKEN = {
 
 
 def test_a_broken_file_is_named_and_the_others_go_on(tmp_path):
-    found = validate(folder(tmp_path, BROKEN | {"measured/nccl_b200_sxm.csv": FILES["measured/nccl_b200_sxm.csv"]}))
+    found = validate(
+        folder(
+            tmp_path, BROKEN | {"measured/nccl_b200_sxm.csv": FILES["measured/nccl_b200_sxm.csv"]}
+        )
+    )
     left = {group.file: group.unmodelled for group in found if not group.points}
     assert {name for name in BROKEN if not name.startswith("models")} == set(left)
     assert (
-        "columns a, b but no model nor gpus nor seq nor tok_s_gpu" in left["measured/training_of_another_kind.csv"][0]
+        "columns a, b but no model nor gpus nor seq nor tok_s_gpu"
+        in left["measured/training_of_another_kind.csv"][0]
     )
     assert (
         "has no rows" in left["measured/training_empty.csv"][0]
@@ -220,7 +280,11 @@ def test_a_broken_file_is_named_and_the_others_go_on(tmp_path):
 def test_groups_of_several_files_have_names_of_their_own(tmp_path):
     files = {
         f"{stem}{more}.csv": FILES[f"{stem}.csv"]
-        for stem in ("measured/serving_ttft_tpot", "rl_measured/nemo_rl_step_times", "weight_sync/measured")
+        for stem in (
+            "measured/serving_ttft_tpot",
+            "rl_measured/nemo_rl_step_times",
+            "weight_sync/measured",
+        )
         for more in ("", "_b200")
     }
     names = [group.name for group in validate(folder(tmp_path, files))]
@@ -236,7 +300,11 @@ def test_groups_of_several_files_have_names_of_their_own(tmp_path):
 
 def test_a_folder_without_data_says_what_it_may_hold(tmp_path):
     with pytest.raises(
-        RFabricError, match=r"holds nothing to validate against; it may hold models/\*.json, measured/serving"
+        RFabricError,
+        match=(
+            r"holds nothing to validate against; it may hold models/\*.json, "
+            r"measured/serving"
+        ),
     ):
         validate(tmp_path)
     with pytest.raises(RFabricError, match=r"nowhere is no folder; give one with models/\*.json"):
@@ -244,16 +312,24 @@ def test_a_folder_without_data_says_what_it_may_hold(tmp_path):
     assert all(patterns for patterns in CHECKS.values())
 
 
-# --- what is printed --------------------------------------------------------------------------------------------------
+# --- what is printed ------------------------------------------------------------------------------
 
 
 def test_json_has_stable_keys_and_points_with_rows(tmp_path, capsys):
-    kept = {name: FILES[name] for name in ("weight_sync/measured.csv", "measured/nccl_b200_sxm.csv")}
+    kept = {
+        name: FILES[name] for name in ("weight_sync/measured.csv", "measured/nccl_b200_sxm.csv")
+    }
     where = str(folder(tmp_path, kept))
     assert main(["validate", where, "--json", "-q"]) in (0, None)
-    group = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["groups"]["weight sync measured"]
+    group = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["groups"][
+        "weight sync measured"
+    ]
     assert {"file", "rows", "modelled", "median_error", "p90_error", "unmodelled"} <= set(group)
-    assert (group["rows"], group["modelled"], len(group["unmodelled"])) == (3, 2, 1) and "points" not in group
+    assert (group["rows"], group["modelled"], len(group["unmodelled"])) == (
+        3,
+        2,
+        1,
+    ) and "points" not in group
     assert main(["validate", where, "--json", "--rows", "-q"]) in (0, None)
     points = json.loads(capsys.readouterr().out)["groups"]["weight sync measured"]["points"]
     assert len(points) == 2 and set(points[0]) == {"name", "measured", "modelled", "unit", "error"}
@@ -262,34 +338,56 @@ def test_json_has_stable_keys_and_points_with_rows(tmp_path, capsys):
 
 def test_the_table_fits_160_columns_whatever_files_are_called(tmp_path, capsys):
     long = f"measured/nccl_{'of_a_very_long_name_' * 6}.csv"
-    assert main(["validate", str(folder(tmp_path, {long: FILES["measured/nccl_b200_sxm.csv"]})), "-q"]) in (0, None)
+    assert main(
+        ["validate", str(folder(tmp_path, {long: FILES["measured/nccl_b200_sxm.csv"]})), "-q"]
+    ) in (0, None)
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 160
-    assert sum("…" in line and ">= 1 MiB" in line for line in lines) == 1  # one line a group, cut in its middle
+    # one line a group, cut in its middle
+    assert sum("…" in line and ">= 1 MiB" in line for line in lines) == 1
 
 
-# --- plausible where nothing was measured -----------------------------------------------------------------------------
+# --- plausible where nothing was measured ---------------------------------------------------------
 
-SXM = [gpu for gpu in GPUS.values() if "PCIe" not in gpu.name and gpu.name not in ("H100-NVL", "L40S")]
+SXM = [
+    gpu for gpu in GPUS.values() if "PCIe" not in gpu.name and gpu.name not in ("H100-NVL", "L40S")
+]
 DENSE = ["Llama-3.1-8B", "Llama-3.1-70B", "Llama-3.1-405B", "Qwen3-32B"]
-SPARSE = ["DeepSeek-V3", "Qwen3-30B-A3B", "Qwen3-235B-A22B", "gpt-oss-120b", "Mixtral-8x22B", "Kimi-K2"]
+SPARSE = [
+    "DeepSeek-V3",
+    "Qwen3-30B-A3B",
+    "Qwen3-235B-A22B",
+    "gpt-oss-120b",
+    "Mixtral-8x22B",
+    "Kimi-K2",
+]
 gpus = st.sampled_from(list(GPUS.values()))
 
 
-@given(gpus, st.sampled_from(KINDS), st.sampled_from([2, 4, 8, 16, 64, 256, 1024]), st.integers(6, 34))
+@given(
+    gpus, st.sampled_from(KINDS), st.sampled_from([2, 4, 8, 16, 64, 256, 1024]), st.integers(6, 34)
+)
 def test_more_bytes_never_take_less_time(gpu, kind, ranks, power):
     net = network(gpu)
-    assert collective_seconds(kind, 2**power, ranks, net) <= collective_seconds(kind, 2 ** (power + 1), ranks, net) * (
-        1 + 1e-9
-    )
+    assert collective_seconds(kind, 2**power, ranks, net) <= collective_seconds(
+        kind, 2 ** (power + 1), ranks, net
+    ) * (1 + 1e-9)
 
 
-@given(gpus, st.sampled_from(["all-reduce", "all-gather", "reduce-scatter"]), st.sampled_from([32, 64, 128, 512, 1024]))
+@given(
+    gpus,
+    st.sampled_from(["all-reduce", "all-gather", "reduce-scatter"]),
+    st.sampled_from([32, 64, 128, 512, 1024]),
+)
 def test_no_server_sends_faster_than_its_nics(gpu, kind, ranks):
-    """From four servers on; two exchange their sums once, which nccl-tests' factor counts nearly twice."""
+    """From four servers on; two exchange their sums once, which nccl-tests' factor counts nearly
+    twice.
+    """
     net = network(gpu)
     group = group_of(ranks, net)
-    limit = group.local * net.nic * (2 if group.servers == 2 else 1) if group.servers > 1 else np.inf
+    limit = (
+        group.local * net.nic * (2 if group.servers == 2 else 1) if group.servers > 1 else np.inf
+    )
     assert bus_bandwidth(kind, 2**36, group, net) <= min(limit, 2 * gpu.nvlink_bytes_per_s)
 
 
@@ -297,7 +395,10 @@ def test_no_server_sends_faster_than_its_nics(gpu, kind, ranks):
 @pytest.mark.parametrize("name", DENSE)
 def test_tokens_come_faster_with_more_tensor_ranks(gpu, name):
     for responses in (16, 128):  # one alone waits for latencies
-        step = [step_of(Server(find_model(name), gpu, tp)).seconds(responses, responses * 2000) for tp in (1, 2, 4, 8)]
+        step = [
+            step_of(Server(find_model(name), gpu, tp)).seconds(responses, responses * 2000)
+            for tp in (1, 2, 4, 8)
+        ]
         assert all(a > b for a, b in itertools.pairwise(step)), (responses, step)
 
 
@@ -346,12 +447,19 @@ def test_training_is_neither_idle_nor_faster_than_the_tensor_cores(gpu, lay, seq
     for name in DENSE:
         model = find_model(name)
         seconds = training_step(Trainer(model, gpu, lay), sequences, 4096).seconds
-        used = model.training_flops(sequences * 4096, sequences * 4096**2) / seconds / lay.gpus / gpu.bf16_flops
+        used = (
+            model.training_flops(sequences * 4096, sequences * 4096**2)
+            / seconds
+            / lay.gpus
+            / gpu.bf16_flops
+        )
         assert 0.05 < used < 0.95, (name, used)
 
 
 @pytest.mark.parametrize("gpu", SXM, ids=lambda gpu: gpu.name)
-def test_a_mixture_trains_faster_than_a_dense_model_of_its_total_and_slower_than_one_of_its_active_part(gpu):
+def test_a_mixture_trains_faster_than_a_dense_model_of_its_total_and_slower_than_one_of_its_active_part(
+    gpu,
+):
     for name, total, active in (
         ("Mixtral-8x22B", "GPT-3-175B", "Yi-34B"),
         ("Qwen3-30B-A3B", "Qwen3-32B", "Llama-3.2-1B"),
@@ -367,12 +475,22 @@ def test_a_mixture_trains_faster_than_a_dense_model_of_its_total_and_slower_than
 PAIRS = ["8 (TP8)", "EP8xPP2", "TP8xDP2", "EP64", "16 (TP16)"]
 
 
-@given(gpus, st.sampled_from(TRANSPORTS), st.sampled_from(PAIRS), st.sampled_from(PAIRS), st.floats(1e8, 2e12))
-def test_weight_sync_grows_with_the_weights_and_never_beats_the_wire(gpu, transport, trainer, rollout, size):
+@given(
+    gpus,
+    st.sampled_from(TRANSPORTS),
+    st.sampled_from(PAIRS),
+    st.sampled_from(PAIRS),
+    st.floats(1e8, 2e12),
+)
+def test_weight_sync_grows_with_the_weights_and_never_beats_the_wire(
+    gpu, transport, trainer, rollout, size
+):
     net, tensors = network(gpu), tensors_of(find_model("Qwen3-32B"))
     sync = Sync(size, tensors, layout(trainer), layout(rollout), net, transport)
     took = weight_sync_seconds(sync)
-    assert took <= weight_sync_seconds(Sync(size * 1.5, tensors, layout(trainer), layout(rollout), net, transport))
+    assert took <= weight_sync_seconds(
+        Sync(size * 1.5, tensors, layout(trainer), layout(rollout), net, transport)
+    )
     if transport != "delta" and not sync.in_one_domain:
         assert took >= size / (net.nic * max(sync.trainer.gpus, sync.rollout.gpus))
 
@@ -381,7 +499,9 @@ def test_stages_gather_their_own_weights_and_one_stage_takes_what_was_measured()
     """1 / GATHER + 1 / LOAD is 1 / UNPACK, which was fitted on trainers without a pipeline."""
     size, net = 1e12, network(GPUS["H100"])
     took = {
-        pp: weight_sync_seconds(Sync(size, 1, layout(f"EP8xPP{pp}"), layout("TP8xDP8"), net, "broadcast"))
+        pp: weight_sync_seconds(
+            Sync(size, 1, layout(f"EP8xPP{pp}"), layout("TP8xDP8"), net, "broadcast")
+        )
         for pp in (1, 4, 16)
     }
     assert pytest.approx(UNPACK) == 1 / (1 / GATHER + 1 / LOAD)
@@ -399,7 +519,9 @@ def test_replicas_that_only_gpus_count_hold_their_weights():
 
 
 def test_no_more_layers_are_recomputed_than_must_be():
-    """A dense job that was published without recomputation needs none; with what the HBM lacks in activations, as many layers."""
+    """A dense job that was published without recomputation needs none; with what the HBM lacks in
+    activations, as many layers.
+    """
     lay = Layout(tp=4, pp=8, vp=5, dp=2)
     fits = Trainer(find_model("Llama-3-70B"), GPUS["H100"], lay, "fp8", "none")
     assert share_recomputed(fits, 8192) == 0.0
@@ -411,14 +533,19 @@ def test_no_more_layers_are_recomputed_than_must_be():
     assert activation_bytes(big, 8192) == pytest.approx(2 * kept)
     shares = [share_recomputed(big, tokens) for tokens in (512, 4096, 16384, 10**6)]
     assert shares == sorted(shares) and shares[-1] <= 1
-    steps = [training_step(replace(big, recomputed_share=share), 512, 4096).seconds for share in (0.0, 0.5, 1.0)]
+    steps = [
+        training_step(replace(big, recomputed_share=share), 512, 4096).seconds
+        for share in (0.0, 0.5, 1.0)
+    ]
     assert steps == sorted(steps)
     full = training_step(replace(big, recompute="full"), 512, 4096).seconds
     assert steps[-1] == pytest.approx(full)
 
 
 def test_a_stage_holds_as_many_micro_batches_as_there_are_stages_and_interleaving_adds_to_them():
-    """Korthikanti et al., arXiv 2205.05198: L layers' worth at the first stage, L (1 + (p - 1) / (p m)) with m chunks a stage."""
+    """Korthikanti et al., arXiv 2205.05198: L layers' worth at the first stage, L (1 + (p - 1) / (p
+    m)) with m chunks a stage.
+    """
     model, gpu = find_model("Llama-3-70B"), GPUS["H100"]
 
     def kept(pp, vp):
@@ -429,15 +556,24 @@ def test_a_stage_holds_as_many_micro_batches_as_there_are_stages_and_interleavin
     assert (kept(8, 5) - logits) / (kept(8, 1) - logits) == pytest.approx(1 + 7 / (8 * 5))
 
 
-# --- configs ----------------------------------------------------------------------------------------------------------
+# --- configs --------------------------------------------------------------------------------------
 
 
 def test_an_indexer_of_sparse_attention_is_counted_and_noted():
-    """DeepSeek-V3.2 is V3 with an indexer: 64 heads of 128 from 1536 columns, one key, a weight a head, in 61 layers."""
+    """DeepSeek-V3.2 is V3 with an indexer: 64 heads of 128 from 1536 columns, one key, a weight a
+    head, in 61 layers.
+    """
     config = read_config(find_config("DeepSeek-V3"))
-    sparse = config | {"model_type": "deepseek_v32", "index_n_heads": 64, "index_head_dim": 128, "index_topk": 2048}
+    sparse = config | {
+        "model_type": "deepseek_v32",
+        "index_n_heads": 64,
+        "index_head_dim": 128,
+        "index_topk": 2048,
+    }
     before, after = model_of(config, "V3"), model_of(sparse, "V3.2")
-    assert after.parameters - before.parameters == 61 * (1536 * 64 * 128 + 7168 * (128 + 64) + 2 * 128)
+    assert after.parameters - before.parameters == 61 * (
+        1536 * 64 * 128 + 7168 * (128 + 64) + 2 * 128
+    )
     assert "only the 2048 that its indexer picks" in after.notes[0]
 
 

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree
-from rfabric.trace import PhaseKey, TraceBuilder, all_to_all, point_to_point, read_trace, ring, write_trace
+from rfabric.trace import (
+    PhaseKey,
+    TraceBuilder,
+    all_to_all,
+    point_to_point,
+    read_trace,
+    ring,
+    write_trace,
+)
 
 
 def small():
@@ -31,7 +39,18 @@ def test_files_round_trip(tmp_path, suffix):
     trace, path = small(), tmp_path / f"t{suffix}"
     write_trace(trace, path)
     again = read_trace(path)
-    for name in ("src", "dst", "size", "start", "gap", "after_offsets", "after", "step", "phase", "label"):
+    for name in (
+        "src",
+        "dst",
+        "size",
+        "start",
+        "gap",
+        "after_offsets",
+        "after",
+        "step",
+        "phase",
+        "label",
+    ):
         assert np.array_equal(getattr(again, name), getattr(trace, name)), name
     assert (again.hosts, again.windows) == (trace.hosts, trace.windows)
     assert again.provenance["recipe"] == "by, hand" and again.provenance["source"] == f"t{suffix}"
@@ -53,14 +72,24 @@ def test_a_mark_before_the_header_and_digits_of_other_scripts_in_names_are_read(
 def test_more_names_than_can_be_told_apart_are_refused(tmp_path, column):
     rows = "".join(f"h1,h2,1,n{i}\n" for i in range(2**15 + 1))
     (tmp_path / "t.csv").write_text(f"src,dst,size_bytes,{column}\n{rows}")
-    with pytest.raises(RFabricError, match=rf"32,769 {column}s, at most 32,768; let rows share them"):
+    with pytest.raises(
+        RFabricError,
+        match=(
+            rf"32,769 {column}s, at most 32,768; let rows share "
+            r"them"
+        ),
+    ):
         read_trace(tmp_path / "t.csv")
 
 
 def test_htsim_text(tmp_path):
     (tmp_path / "t.htsim").write_text("# src dst bytes start_ns\n0 5 1500 2000000\n5 0 3000 0\n")
     trace = read_trace(tmp_path / "t.htsim")
-    assert trace.hosts == ("h1", "h6") and trace.start.tolist() == pytest.approx([0.002, 0]) and len(trace) == 2
+    assert (
+        trace.hosts == ("h1", "h6")
+        and trace.start.tolist() == pytest.approx([0.002, 0])
+        and len(trace) == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,13 +103,19 @@ def test_htsim_text(tmp_path):
         ("src,dst,size_bytes\nh1,h2,lots\n", "'lots' is not a quantity"),
         ("id,src,dst,size_bytes\na,h1,h2,1\na,h1,h2,1\n", "1 ids stand twice"),
         ("id,src,dst,size_bytes,after\na,h1,h2,1,b\n", "waits for 'b', which is no id"),
-        ("id,src,dst,size_bytes,after\na,h1,h2,1,b\nb,h2,h1,1,a\n", "waits for itself: its `after` form a cycle"),
+        (
+            "id,src,dst,size_bytes,after\na,h1,h2,1,b\nb,h2,h1,1,a\n",
+            ("waits for itself: its `after` form a cycle"),
+        ),
         ("src,dst,size_bytes,step\nh1,h2,1,one\n", "step 'one' is not a whole number"),
         ("# rfabric-trace 9\nsrc,dst,size_bytes\nh1,h2,1\n", "trace version '9'"),
         ("# provenance: {oops\nsrc,dst,size_bytes\nh1,h2,1\n", "not a valid csv file"),
         ("src,dst,size_bytes\n", "holds no flow"),
         ("src,dst,size_bytes\nh1,h2,1,2,3\n", "record 1: 5 cells, the header has 3"),
-        ("src,dst,size_bytes,size_bytes\nh1,h2,1,2\n", "column 'size_bytes' stands twice in the header"),
+        (
+            "src,dst,size_bytes,size_bytes\nh1,h2,1,2\n",
+            ("column 'size_bytes' stands twice in the header"),
+        ),
     ],
 )
 def test_bad_csv_names_the_row_and_the_way_out(tmp_path, text, why):
@@ -96,9 +131,21 @@ def test_bad_csv_names_the_row_and_the_way_out(tmp_path, text, why):
         ("t.txt", "0 1 -5 0\n", "four whole numbers"),
         ("t.jsonl", "[1, 2]\n", "record 1 is not an object"),
         ("t.jsonl", "{oops\n", "not a valid jsonl file"),
-        ("t.jsonl", '{"src": "h1", "dst": "h2", "size_bytes": 1, "step": 1.7}\n', "step 1.7 is not a whole number"),
-        ("t.jsonl", '{"src": "h1", "dst": "h2", "size_bytes": 1, "loop": 0, "repeat": true}\n', "repeat True is not"),
-        ("t.jsonl", '{"src": "h1", "dst": "h2", "size_bytes": ' + "1" * 5000 + "}\n", "not a valid jsonl file"),
+        (
+            "t.jsonl",
+            '{"src": "h1", "dst": "h2", "size_bytes": 1, "step": 1.7}\n',
+            "step 1.7 is not a whole number",
+        ),
+        (
+            "t.jsonl",
+            ('{"src": "h1", "dst": "h2", "size_bytes": 1, "loop": 0, "repeat": true}\n'),
+            "repeat True is not",
+        ),
+        (
+            "t.jsonl",
+            ('{"src": "h1", "dst": "h2", "size_bytes": ') + "1" * 5000 + "}\n",
+            "not a valid jsonl file",
+        ),
         ("t.jsonl", "[" * 100_000, "not a valid jsonl file"),
         ("t.txt", "0 1 5 " + "9" * 5000, "not a valid txt file"),
         ("t.parquet", "", "unknown trace suffix '.parquet'"),
@@ -133,11 +180,17 @@ def test_phases_rows_entries_and_demand():
     demand = trace.demand(fat_tree(), training)
     assert demand.bytes[0, 2] == demand.bytes[2, 0] == 6.4e9 and demand.bytes.sum() == 12.8e9
     assert trace.demand(fat_tree(), sync).window == 0.25
-    assert list(trace.communication()) == [(0, "training", "reduce-scatter"), (1, "weight_sync", "weights")]
+    assert list(trace.communication()) == [
+        (0, "training", "reduce-scatter"),
+        (1, "weight_sync", "weights"),
+    ]
 
 
 def test_a_trace_must_fit_the_fabric():
-    with pytest.raises(RFabricError, match="names 1 hosts that .* lacks, first h9; the fabric has 8 hosts, h1 to h8"):
+    with pytest.raises(
+        RFabricError,
+        match=("names 1 hosts that .* lacks, first h9; the fabric has 8 hosts, h1 to h8"),
+    ):
         small().fit(fat_tree(pods=2, tors=2, gpus=2))
 
 
@@ -145,7 +198,9 @@ def test_a_trace_must_fit_the_fabric():
 def test_ring_carries_the_closed_form_over_every_server_boundary(n, per_server, size, turn):
     flows = ring("all-reduce", range(n), size, per_server, turn)
     servers = -(-n // per_server)
-    assert all(a // per_server != b // per_server for a, b in zip(flows.src, flows.dst, strict=True))
+    assert all(
+        a // per_server != b // per_server for a, b in zip(flows.src, flows.dst, strict=True)
+    )
     if servers > 1:
         assert sum(flows.size) / servers == pytest.approx(2 * (n - 1) / n * size)
         half = ring("reduce-scatter", range(n), size, per_server, turn)
@@ -183,9 +238,21 @@ def test_unknown_ring_and_uneven_columns():
     [
         ("t.csv", "src,dst,size_bytes\nh1,h5,1e300\n", "more than 1e"),
         ("t.csv", "src,dst,size_bytes,start_s\nh1,h5,1,1e308\n", "at most 1e"),
-        ("t.csv", "src,dst,size_bytes,step\nh1,h5,1,99999999999\n", "step '99999999999' must lie between"),
-        ("t.csv", "# provenance: [1]\nsrc,dst,size_bytes\nh1,h5,1\n", "provenance .* is not an object"),
-        ("t.jsonl", '{"rfabric-trace": 1, "windows": [1]}\n{"src": "h1", "dst": "h5", "size_bytes": 1}\n', "windows"),
+        (
+            "t.csv",
+            "src,dst,size_bytes,step\nh1,h5,1,99999999999\n",
+            ("step '99999999999' must lie between"),
+        ),
+        (
+            "t.csv",
+            "# provenance: [1]\nsrc,dst,size_bytes\nh1,h5,1\n",
+            ("provenance .* is not an object"),
+        ),
+        (
+            "t.jsonl",
+            ('{"rfabric-trace": 1, "windows": [1]}\n{"src": "h1", "dst": "h5", "size_bytes": 1}\n'),
+            "windows",
+        ),
     ],
 )
 def test_figures_beyond_all_measure_and_broken_heads_are_refused(tmp_path, name, text, said):

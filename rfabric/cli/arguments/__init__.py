@@ -13,16 +13,36 @@ def parser() -> Parser:
     top = Parser(
         prog="rfabric",
         description="What a network fabric does to the time and cost of one RL post-training step.",
-        epilog="rfabric VERB --help tells more. Start with: sudo rfabric emulate, or without root: rfabric simulate",
+        epilog=(
+            "rfabric VERB --help tells more. Start with: sudo rfabric emulate, or without "
+            "root: rfabric simulate"
+        ),
     )
     top.add_argument("--version", action="version", version=f"rfabric {__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
     every = (
-        runs.emulate, runs.simulate, runs.compare, runs.replay, inputs.trace, inputs.topo, inputs.report,
-        inputs.check, inputs.list_, host.doctor, host.control, host.clean, host.bench, host.validate,
-        inputs.import_, runs.crossover, inputs.model, inputs.cost, runs.circuits, host.reproduce,
+        runs.emulate,
+        runs.simulate,
+        runs.compare,
+        runs.replay,
+        inputs.trace,
+        inputs.topo,
+        inputs.report,
+        inputs.check,
+        inputs.list_,
+        host.doctor,
+        host.control,
+        host.clean,
+        host.bench,
+        host.validate,
+        inputs.import_,
+        runs.crossover,
+        inputs.model,
+        inputs.cost,
+        runs.circuits,
+        host.reproduce,
         runs.timeline,
-    )  # fmt: skip
+    )
     for add in every:
         add(verbs)
     return top

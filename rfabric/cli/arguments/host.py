@@ -8,7 +8,12 @@ from .parsing import port
 def doctor(verbs) -> None:
     """The words of `rfabric doctor`."""
     verb = add_verb(
-        verbs, "doctor", "what this host can emulate", "sudo rfabric doctor", "rfabric doctor --json", module="host"
+        verbs,
+        "doctor",
+        ("what this host can emulate"),
+        "sudo rfabric doctor",
+        "rfabric doctor --json",
+        module="host",
     )
     out_option(verb)
 
@@ -16,12 +21,17 @@ def doctor(verbs) -> None:
 def control(verbs) -> None:
     """The words of `rfabric control`."""
     verb = add_verb(
-        verbs, "control", "run the controller of a fabric under Ryu or os-ken",
-        "rfabric control                                        the fabric is read from the switches that connect",
+        verbs,
+        "control",
+        "run the controller of a fabric under Ryu or os-ken",
+        (
+            "rfabric control                                        the fabric is read from the "
+            "switches that connect"
+        ),
         "rfabric control --topo rfabric,pods=2,delay=25ms --port 8081",
         "rfabric control mine.py --topo fat-tree,k=4 --sdn os-ken",
         module="host",
-    )  # fmt: skip
+    )
     verb.add_argument(
         "app",
         metavar="APP",
@@ -29,11 +39,20 @@ def control(verbs) -> None:
         default="",
         help="a file like controller/ocs.py (default: what the fabric needs)",
     )
-    verb.add_argument("--topo", metavar="FABRIC", default="", help="the fabric; default: read from the switches")
+    verb.add_argument(
+        "--topo", metavar="FABRIC", default="", help=("the fabric; default: read from the switches")
+    )
     verb.add_argument("--host", default="", help="REST address (default 127.0.0.1)")
     verb.add_argument("--port", type=port, default=0, help="REST port (default 8080)")
-    verb.add_argument("--sdn", choices=("ryu", "os-ken"), default="", help="default: Ryu where it is installed")
-    verb.add_argument("--ofp-port", type=port, default=6653, help="OpenFlow port, on loopback (default %(default)s)")
+    verb.add_argument(
+        "--sdn", choices=("ryu", "os-ken"), default="", help="default: Ryu where it is installed"
+    )
+    verb.add_argument(
+        "--ofp-port",
+        type=port,
+        default=6653,
+        help=("OpenFlow port, on loopback (default %(default)s)"),
+    )
 
 
 def clean(verbs) -> None:
@@ -44,49 +63,77 @@ def clean(verbs) -> None:
         "rfabric clean emulation-4711-9f3a",
         module="host",
     )  # fmt: skip
-    verb.add_argument("run_id", metavar="RUN", nargs="?", help="the id of a run to end, even if it is alive")
+    verb.add_argument(
+        "run_id", metavar="RUN", nargs="?", help=("the id of a run to end, even if it is alive")
+    )
     out_option(verb)
 
 
 def bench(verbs) -> None:
     """The words of `rfabric bench`."""
     verb = add_verb(
-        verbs, "bench", "how fast the simulator is on this machine, beside SimGrid where that is installed",
+        verbs,
+        "bench",
+        ("how fast the simulator is on this machine, beside SimGrid where that is installed"),
         "rfabric bench                                          a few minutes",
         "rfabric bench --case mix --case web-k8 --patience 60s",
         "rfabric bench --patience 0 --json                      without SimGrid",
         "rfabric bench --case planning-64-all-to-all            circuit planning, beside networkx",
         module="host",
-    )  # fmt: skip
-    verb.add_argument("--case", metavar="NAME", action="append", default=[], help="only this one; may be given again")
+    )
+    verb.add_argument(
+        "--case",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="only this one; may be given again",
+    )
     verb.add_argument(
         "--patience", metavar="TIME", default="20s",
         help="CPU time for each run of SimGrid, 0 for none (default %(default)s)",
     )  # fmt: skip
-    verb.add_argument("--out", metavar="DIR", default="bench", help="where the tables go (default ./%(default)s)")
+    verb.add_argument(
+        "--out",
+        metavar="DIR",
+        default="bench",
+        help=("where the tables go (default ./%(default)s)"),
+    )
 
 
 def validate(verbs) -> None:
     """The words of `rfabric validate`."""
     verb = add_verb(
-        verbs, "validate", "the phase model against measurements in a folder",
+        verbs,
+        "validate",
+        "the phase model against measurements in a folder",
         "rfabric validate ../data",
-        "rfabric validate ../data --rows                        every row: measurement, model, error",
+        (
+            "rfabric validate ../data --rows                        every row: measurement, model, "
+            "error"
+        ),
         "rfabric validate ../data --json",
         module="modelling",
-    )  # fmt: skip
-    verb.add_argument("folder", metavar="DIR", help="holds models/, measured/, weight_sync/, rl_measured/ or rl_logs/")
+    )
+    verb.add_argument(
+        "folder",
+        metavar="DIR",
+        help=("holds models/, measured/, weight_sync/, rl_measured/ or rl_logs/"),
+    )
     verb.add_argument("--rows", action="store_true", help="one line a measured point")
 
 
 def reproduce(verbs) -> None:
     """The words of `rfabric reproduce`."""
     verb = add_verb(
-        verbs, "reproduce", "published experiments run again: paper, ours, ratio, and why they differ",
+        verbs,
+        "reproduce",
+        ("published experiments run again: paper, ours, ratio, and why they differ"),
         "rfabric reproduce weave                                a few minutes",
         "rfabric reproduce weave --seed 3 --json",
         module="scheduling",
-    )  # fmt: skip
-    verb.add_argument("paper", metavar="PAPER", choices=tuple(REPRODUCTIONS), help=", ".join(REPRODUCTIONS))
+    )
+    verb.add_argument(
+        "paper", metavar="PAPER", choices=tuple(REPRODUCTIONS), help=", ".join(REPRODUCTIONS)
+    )
     verb.add_argument("--markdown", action="store_true", help="print the table for a page")
     seed_option(verb)

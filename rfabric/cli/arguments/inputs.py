@@ -28,7 +28,9 @@ def trace(verbs) -> None:
     )
     set_option(verb)
     seed_option(verb)
-    verb.add_argument("-o", "--output", metavar="FILE", type=file, help="write the trace as .csv or .jsonl")
+    verb.add_argument(
+        "-o", "--output", metavar="FILE", type=file, help="write the trace as .csv or .jsonl"
+    )
 
 
 def topo(verbs) -> None:
@@ -40,7 +42,11 @@ def topo(verbs) -> None:
         "rfabric topo rfabric --dot | neato -Tsvg > rfabric.svg",
         module="inputs",
     )  # fmt: skip
-    verb.add_argument("fabric", metavar="FABRIC", help="NAME[,KEY=VALUE...], FILE.py[:NAME], FILE.csv or a fabric.json")
+    verb.add_argument(
+        "fabric",
+        metavar="FABRIC",
+        help=("NAME[,KEY=VALUE...], FILE.py[:NAME], FILE.csv or a fabric.json"),
+    )
     verb.add_argument("--png", metavar="FILE", type=file, help="draw it")
     verb.add_argument("--dot", action="store_true", help="print it for Graphviz")
 
@@ -48,53 +54,106 @@ def topo(verbs) -> None:
 def list_(verbs) -> None:
     """The words of `rfabric list`."""
     verb = add_verb(
-        verbs, "list", "what there is: fabrics, policies, schedulers, routing, recipes, models, gpus",
+        verbs,
+        "list",
+        ("what there is: fabrics, policies, schedulers, routing, recipes, models, gpus"),
         "rfabric list",
         "rfabric list policies",
         "rfabric list models --json",
         module="inputs",
-    )  # fmt: skip
+    )
     verb.add_argument("kind", metavar="KIND", nargs="?", choices=KINDS, help=", ".join(KINDS))
 
 
 def cost(verbs) -> None:
     """The words of `rfabric cost`."""
     verb = add_verb(
-        verbs, "cost", "what networks cost and draw, part by part, and which price decides",
+        verbs,
+        "cost",
+        "what networks cost and draw, part by part, and which price decides",
         "rfabric cost --topo fat-tree --gpus 1024 --rate 400Gbit/s --json",
         "rfabric cost --topo fat-tree,oversubscription=2 --topo rfabric --gpus 1024 --sweep",
         "rfabric cost --topo rfabric --prices mine.csv --metres edge=50",
-        "rfabric cost --topo rfabric --step-s 161 --gpu-usd-per-hour 5.28 --gpu-watts 700    dollars a step, by part",
+        (
+            "rfabric cost --topo rfabric --step-s 161 --gpu-usd-per-hour 5.28 --gpu-watts 700    "
+            "dollars a step, by part"
+        ),
         module="pricing",
-    )  # fmt: skip
+    )
     topo_option(verb)
     verb.add_argument(
-        "--gpus", metavar="N", type=count, default=0, help="room for so many, where the fabric names no size"
+        "--gpus",
+        metavar="N",
+        type=count,
+        default=0,
+        help=("room for so many, where the fabric names no size"),
     )
     verb.add_argument(
-        "--rate", metavar="RATE", default="", help="of NICs and cables, such as 400Gbit/s, where the fabric names none"
-    )
-    verb.add_argument("--prices", metavar="FILE", default="", help="a table like rfabric/fabric/prices.csv")
-    verb.add_argument("--copper", action="store_true", help="copper below the ToR; the table must price it")
-    verb.add_argument(
-        "--metres", metavar="TIER=M", action="append", default=[],
-        help="length of the cables whose lower end is a host, edge, server, aggregation or core; may be given again",
-    )  # fmt: skip
-    verb.add_argument(
-        "--sweep", action="store_true", help="by how much each price must change to flip the order of two"
+        "--rate",
+        metavar="RATE",
+        default="",
+        help=("of NICs and cables, such as 400Gbit/s, where the fabric names none"),
     )
     verb.add_argument(
-        "--step-s", metavar="SECONDS", type=seconds, default=0.0, help="say what a step of this length costs"
+        "--prices", metavar="FILE", default="", help=("a table like rfabric/fabric/prices.csv")
     )
-    verb.add_argument("--gpu-usd-per-hour", metavar="USD", type=money, default=0.0, help="what a GPU costs an hour")
+    verb.add_argument(
+        "--copper", action="store_true", help=("copper below the ToR; the table must price it")
+    )
+    verb.add_argument(
+        "--metres",
+        metavar="TIER=M",
+        action="append",
+        default=[],
+        help=(
+            "length of the cables whose lower end is a host, edge, server, aggregation or "
+            "core; may be given again"
+        ),
+    )
+    verb.add_argument(
+        "--sweep",
+        action="store_true",
+        help=("by how much each price must change to flip the order of two"),
+    )
+    verb.add_argument(
+        "--step-s",
+        metavar="SECONDS",
+        type=seconds,
+        default=0.0,
+        help="say what a step of this length costs",
+    )
+    verb.add_argument(
+        "--gpu-usd-per-hour",
+        metavar="USD",
+        type=money,
+        default=0.0,
+        help="what a GPU costs an hour",
+    )
     verb.add_argument("--gpu-watts", metavar="W", type=money, default=None, help="what a GPU draws")
     verb.add_argument(
-        "--price-holds", metavar="WHAT", nargs="*", choices=HOLDABLE, default=RENTED,
-        help="what the price of a GPU pays for already: power, nics (default: both, as of rented ones), or nothing",
-    )  # fmt: skip
-    verb.add_argument("--years", metavar="N", type=money, default=4.0, help="life of the network (default %(default)g)")
+        "--price-holds",
+        metavar="WHAT",
+        nargs="*",
+        choices=HOLDABLE,
+        default=RENTED,
+        help=(
+            "what the price of a GPU pays for already: power, nics (default: both, as of "
+            "rented ones), or nothing"
+        ),
+    )
     verb.add_argument(
-        "--usd-per-kwh", metavar="USD", type=money, default=0.08, help="electricity (default %(default)g)"
+        "--years",
+        metavar="N",
+        type=money,
+        default=4.0,
+        help="life of the network (default %(default)g)",
+    )
+    verb.add_argument(
+        "--usd-per-kwh",
+        metavar="USD",
+        type=money,
+        default=0.08,
+        help="electricity (default %(default)g)",
     )
 
 
@@ -108,11 +167,21 @@ def model(verbs) -> None:
         module="modelling",
     )  # fmt: skip
     verb.add_argument(
-        "model", metavar="CONFIG|NAME", help="a config.json in Hugging Face form, or a name in traffic/models"
+        "model",
+        metavar="CONFIG|NAME",
+        help=("a config.json in Hugging Face form, or a name in traffic/models"),
     )
     for name, what in (("tp", "tensor"), ("pp", "pipeline")):
-        verb.add_argument(f"--{name}", metavar="N", type=count, default=1, help=f"{what}-parallel GPUs (default 1)")
-    verb.add_argument("--ep", metavar="N", type=count, help="expert-parallel GPUs (default: those of --tp)")
+        verb.add_argument(
+            f"--{name}",
+            metavar="N",
+            type=count,
+            default=1,
+            help=f"{what}-parallel GPUs (default 1)",
+        )
+    verb.add_argument(
+        "--ep", metavar="N", type=count, help=("expert-parallel GPUs (default: those of --tp)")
+    )
     verb.add_argument(
         "--context",
         metavar="TOKENS",
@@ -120,38 +189,68 @@ def model(verbs) -> None:
         help="length of a sequence (default 4,096, or the model's own if less)",
     )
     verb.add_argument(
-        "--precision", metavar="KIND", default="bf16", help="how weights are stored (default %(default)s)"
+        "--precision",
+        metavar="KIND",
+        default="bf16",
+        help=("how weights are stored (default %(default)s)"),
     )
 
 
 def import_(verbs) -> None:
     """The words of `rfabric import`."""
     verb = add_verb(
-        verbs, "import", "a recipe from a job of verl, ROLL, slime or NeMo-RL",
+        verbs,
+        "import",
+        "a recipe from a job of verl, ROLL, slime or NeMo-RL",
         "rfabric import verl run_grpo.sh -o mine.yaml --gpu H800",
-        "rfabric import nemo-rl grpo.yaml --json                what was mapped, assumed and left out",
-        "rfabric import slime run.sh -o mine.yaml               and then: rfabric simulate --traffic mine.yaml",
+        (
+            "rfabric import nemo-rl grpo.yaml --json                what was mapped, assumed and "
+            "left out"
+        ),
+        (
+            "rfabric import slime run.sh -o mine.yaml               and then: rfabric simulate "
+            "--traffic mine.yaml"
+        ),
         module="modelling",
-    )  # fmt: skip
-    verb.add_argument(
-        "framework", metavar="FRAMEWORK", choices=("verl", "roll", "slime", "nemo-rl"), help="whose job it is"
     )
-    verb.add_argument("file", metavar="FILE", help="its YAML file or its launch script; a script is read, never run")
     verb.add_argument(
-        "--model", default="", help="a name in traffic/models or a config.json, where the file's is unknown"
+        "framework",
+        metavar="FRAMEWORK",
+        choices=("verl", "roll", "slime", "nemo-rl"),
+        help="whose job it is",
+    )
+    verb.add_argument(
+        "file",
+        metavar="FILE",
+        help=("its YAML file or its launch script; a script is read, never run"),
+    )
+    verb.add_argument(
+        "--model",
+        default="",
+        help=("a name in traffic/models or a config.json, where the file's is unknown"),
     )
     verb.add_argument("--gpu", default="", help="the GPU, which no such file names (default H100)")
-    verb.add_argument("--lengths", default="", help="lengths of responses: a CSV or a name in traffic/lengths")
-    verb.add_argument("-o", "--output", metavar="FILE", type=file, help="write the recipe here instead of to stdout")
+    verb.add_argument(
+        "--lengths", default="", help=("lengths of responses: a CSV or a name in traffic/lengths")
+    )
+    verb.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=file,
+        help="write the recipe here instead of to stdout",
+    )
 
 
 def check(verbs) -> None:
     """The words of `rfabric check`."""
     verb = add_verb(
-        verbs, "check", "say whether files are sound: recipes, traces, fabrics, topologies, summaries",
+        verbs,
+        "check",
+        ("say whether files are sound: recipes, traces, fabrics, topologies, summaries"),
         "rfabric check traffic/grpo-64.yaml mine.csv topologies/rfabric.py runs/*/summary.json",
         module="inputs",
-    )  # fmt: skip
+    )
     verb.add_argument("files", metavar="FILE", nargs="+")
 
 

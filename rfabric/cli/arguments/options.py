@@ -46,17 +46,24 @@ def step_options(verb: Parser, traffic: bool = True, several: bool = False) -> N
     if traffic:
         again = "; may be given again" if several else ""
         verb.add_argument(
-            "--traffic", metavar="RECIPE", **({"action": "append", "default": []} if several else {"default": DEFAULT_TRAFFIC}),
+            "--traffic",
+            metavar="RECIPE",
+            **({"action": "append", "default": []} if several else {"default": DEFAULT_TRAFFIC}),
             help=f"a recipe or a trace file{again} (default {DEFAULT_TRAFFIC})",
-        )  # fmt: skip
+        )
         set_option(verb)
     verb.add_argument(
-        "--policy", metavar="POLICY", action="append", default=[],
-        help=f"who chooses the circuits, NAME[,granularity=WHEN][,slot=TIME]: own, static, demand, phase, greedy, matching, bvn, "
-        f"mesh, isolated-pod, bipartite, tree, rotor; who schedules the computing: sync, colocated, one-step-off, async, "
-        f"orchestrrl, rollpacker, rollart, for several jobs weave, solo, random, most-idle, gavel; or both, as orchestrrl+phase; "
-        f"may be given again (default {DEFAULT_POLICY}: what the fabric was designed for, demand for most)",
-    )  # fmt: skip
+        "--policy",
+        metavar="POLICY",
+        action="append",
+        default=[],
+        help="who chooses the circuits, NAME[,granularity=WHEN][,slot=TIME]: own, static, "
+        "demand, phase, greedy, matching, bvn, mesh, isolated-pod, bipartite, tree, rotor; "
+        "who schedules the computing: sync, colocated, one-step-off, async, orchestrrl, "
+        "rollpacker, rollart, for several jobs weave, solo, random, most-idle, gavel; or "
+        f"both, as orchestrrl+phase; may be given again (default {DEFAULT_POLICY}: what the "
+        "fabric was designed for, demand for most)",
+    )
     routing_option(verb)
     repetitions_option(verb)
     verb.add_argument(
@@ -92,12 +99,20 @@ def scale_options(verb: Parser) -> None:
         ("--time-dilation", "a second takes so many"),
     ):
         verb.add_argument(
-            name, metavar="X", type=positive, help=f"{what} (default: chosen from what the host can carry)"
+            name,
+            metavar="X",
+            type=positive,
+            help=(f"{what} (default: chosen from what the host can carry)"),
         )
     verb.add_argument(
-        "--sample", metavar="TIME", type=time,
-        help="of a repeated collective send so many repetitions as take so long, 1h for all (default: what patience allows)",
-    )  # fmt: skip
+        "--sample",
+        metavar="TIME",
+        type=time,
+        help=(
+            "of a repeated collective send so many repetitions as take so long, 1h for all "
+            "(default: what patience allows)"
+        ),
+    )
 
 
 def engine_option(verb: Parser) -> None:
@@ -120,33 +135,57 @@ class _Routings(tuple):
 def routing_option(verb: Parser) -> None:
     """--routing: how pairs find their way."""
     verb.add_argument(
-        "--routing", metavar="SCHEME", choices=_Routings(ROUTINGS), default=ROUTINGS[0],
-        help="the way of each pair of hosts: placed on the least loaded (default), ecmp, wcmp, valiant; or split over all "
-        "equal ways at once, as packet spraying and multi-path RDMA do (simulated only); or "
-        "FILE.py[:NAME]",
-    )  # fmt: skip
+        "--routing",
+        metavar="SCHEME",
+        choices=_Routings(ROUTINGS),
+        default=ROUTINGS[0],
+        help="the way of each pair of hosts: placed on the least loaded (default), ecmp, wcmp, "
+        "valiant; or split over all equal ways at once, as packet spraying and multi-path RDMA "
+        "do (simulated only); or FILE.py[:NAME]",
+    )
 
 
 def repetitions_option(verb: Parser) -> None:
     """--repetitions: how loops are played."""
     verb.add_argument(
-        "--repetitions", metavar="WAY", choices=REPETITIONS, default=REPETITIONS[0],
-        help="what is sent again and again, simulated: folded into one, with an error bound (default), or all",
-    )  # fmt: skip
+        "--repetitions",
+        metavar="WAY",
+        choices=REPETITIONS,
+        default=REPETITIONS[0],
+        help=(
+            "what is sent again and again, simulated: folded into one, with an error bound "
+            "(default), or all"
+        ),
+    )
 
 
 def set_option(verb: Parser) -> None:
     """--set: settings of the recipe."""
     verb.add_argument(
-        "--set", metavar="KEY=VALUE", action="append", default=[], help="put over the recipe, such as training.tp=2"
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="put over the recipe, such as training.tp=2",
     )
 
 
 def seed_option(verb: Parser) -> None:
     """--seed."""
-    verb.add_argument("--seed", metavar="N", type=whole, default=0, help="of everything random (default %(default)s)")
+    verb.add_argument(
+        "--seed",
+        metavar="N",
+        type=whole,
+        default=0,
+        help="of everything random (default %(default)s)",
+    )
 
 
 def out_option(verb: Parser) -> None:
     """--out: where run folders go."""
-    verb.add_argument("--out", metavar="DIR", default="runs", help="where run folders go (default ./%(default)s)")
+    verb.add_argument(
+        "--out",
+        metavar="DIR",
+        default="runs",
+        help=("where run folders go (default ./%(default)s)"),
+    )

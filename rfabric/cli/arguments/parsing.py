@@ -13,7 +13,9 @@ class Parser(argparse.ArgumentParser):
     """argparse, with one-line errors that say what may have been meant."""
 
     def __init__(self, **settings):
-        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        super().__init__(
+            allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings
+        )
 
     def error(self, message: str) -> NoReturn:
         """Raise the error, with where to read on."""
@@ -23,7 +25,9 @@ class Parser(argparse.ArgumentParser):
         """Words to settings; what is left over is the verb's error."""
         found, rest = self.parse_known_args(args, namespace)
         if rest:
-            self.verb_parser(found).error(f"unknown argument {rest[0]}{self.verb_parser(found).hint(rest[0])}")
+            self.verb_parser(found).error(
+                f"unknown argument {rest[0]}{self.verb_parser(found).hint(rest[0])}"
+            )
         return found
 
     def verb_parser(self, found: argparse.Namespace) -> "Parser":
@@ -40,7 +44,9 @@ class Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             name = (action.metavar or action.dest).lower()
             choices = ", ".join(map(str, action.choices))
-            raise RFabricError(f"no {name} {value!r}{meant(str(value), action.choices)}; there are {choices}")
+            raise RFabricError(
+                f"no {name} {value!r}{meant(str(value), action.choices)}; there are {choices}"
+            )
 
 
 def whole(text: str) -> int:
@@ -64,7 +70,9 @@ def file(text: str) -> str:
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"cannot write {text}: it is a folder; name a file in it")
     if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"cannot write {text}: there is no folder {path.parent}; make it first")
+        raise argparse.ArgumentTypeError(
+            f"cannot write {text}: there is no folder {path.parent}; make it first"
+        )
     return text
 
 

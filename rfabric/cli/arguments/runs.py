@@ -18,12 +18,17 @@ from .parsing import count, file
 def emulate(verbs) -> None:
     """The words of `rfabric emulate`."""
     verb = add_verb(
-        verbs, "emulate", "replay a step with real packets (root)",
-        "rfabric emulate                                        rfabric, fat-tree, one of rfabric's cost, leaf-spine",
+        verbs,
+        "emulate",
+        "replay a step with real packets (root)",
+        (
+            "rfabric emulate                                        rfabric, fat-tree, one of "
+            "rfabric's cost, leaf-spine"
+        ),
         "rfabric emulate --topo rfabric,delay=25ms --policy phase --seed 7",
         "rfabric emulate --topo rfabric,pods=2 --traffic mine.csv --in-flight drain",
         module="runs",
-    )  # fmt: skip
+    )
     step_options(verb)
     scale_options(verb)
 
@@ -42,25 +47,44 @@ def simulate(verbs) -> None:
 def compare(verbs) -> None:
     """The words of `rfabric compare`."""
     verb = add_verb(
-        verbs, "compare", "fabrics or policies side by side",
+        verbs,
+        "compare",
+        "fabrics or policies side by side",
         "rfabric compare --topo fat-tree --topo fat-tree,oversubscription=2 --topo rfabric",
         "rfabric compare --topo rfabric --policy static --policy demand --policy phase",
         "rfabric compare --engine emulate --topo fat-tree --topo rfabric",
-        "rfabric compare --traffic grpo-64 --traffic grpo-64-moe --seeds 3      a grid: one table, one picture",
+        (
+            "rfabric compare --traffic grpo-64 --traffic grpo-64-moe --seeds 3      a grid: one "
+            "table, one picture"
+        ),
         "rfabric compare --topo rfabric --topo fat-tree --topo leaf-spine --match cost",
-        "rfabric compare --resume runs/20250721-143005-9f3a                     go on where it was stopped",
+        (
+            "rfabric compare --resume runs/20250721-143005-9f3a                     go on where it "
+            "was stopped"
+        ),
         module="comparing",
-    )  # fmt: skip
+    )
     engine_option(verb)
     step_options(verb, several=True)
-    verb.add_argument("--seeds", metavar="N", type=count, default=0, help="so many seeds, from --seed on")
-    verb.add_argument("--jobs", metavar="N", type=count, default=0, help="runs at a time (default: as many as cores)")
+    verb.add_argument(
+        "--seeds", metavar="N", type=count, default=0, help="so many seeds, from --seed on"
+    )
+    verb.add_argument(
+        "--jobs",
+        metavar="N",
+        type=count,
+        default=0,
+        help="runs at a time (default: as many as cores)",
+    )
     verb.add_argument(
         "--match", choices=("cost", "bandwidth"), default="",
         help="thin each fabric until its cost or bandwidth is nearest to that of the first --topo",
     )  # fmt: skip
     verb.add_argument(
-        "--resume", metavar="FOLDER", default="", help="finish a comparison; all else is in its grid.json"
+        "--resume",
+        metavar="FOLDER",
+        default="",
+        help=("finish a comparison; all else is in its grid.json"),
     )
     scale_options(verb)
 
@@ -68,34 +92,67 @@ def compare(verbs) -> None:
 def crossover(verbs) -> None:
     """The words of `rfabric crossover`."""
     verb = add_verb(
-        verbs, "crossover", "step time against the reconfiguration delay, and where rewiring stops to pay",
-        "rfabric crossover                                      rfabric, mixnet (reinit=0s) and rotor against Fat-Trees",
+        verbs,
+        "crossover",
+        ("step time against the reconfiguration delay, and where rewiring stops to pay"),
+        (
+            "rfabric crossover                                      rfabric, mixnet (reinit=0s) "
+            "and rotor against Fat-Trees"
+        ),
         "rfabric crossover --topo rfabric --traffic grpo-64-moe --png crossover.png",
-        "rfabric crossover --topo rfabric --against leaf-spine --granularity per-phase --delays 1ms,10ms,100ms",
+        (
+            "rfabric crossover --topo rfabric --against leaf-spine --granularity per-phase "
+            "--delays 1ms,10ms,100ms"
+        ),
         module="comparing",
-    )  # fmt: skip
-    verb.add_argument(
-        "--topo", metavar="FABRIC", action="append", default=[], help="an optical fabric; may be given again"
     )
     verb.add_argument(
-        "--against", metavar="FABRIC", action="append", default=[], help="a packet fabric; may be given again"
+        "--topo",
+        metavar="FABRIC",
+        action="append",
+        default=[],
+        help=("an optical fabric; may be given again"),
     )
     verb.add_argument(
-        "--traffic", metavar="RECIPE", default=DEFAULT_TRAFFIC, help="a recipe or a trace (default %(default)s)"
+        "--against",
+        metavar="FABRIC",
+        action="append",
+        default=[],
+        help="a packet fabric; may be given again",
+    )
+    verb.add_argument(
+        "--traffic",
+        metavar="RECIPE",
+        default=DEFAULT_TRAFFIC,
+        help=("a recipe or a trace (default %(default)s)"),
     )
     set_option(verb)
-    verb.add_argument("--policy", default="demand", help="who chooses the circuits (default %(default)s)")
     verb.add_argument(
-        "--granularity", metavar="WHEN", action="append", default=[],
-        help="one-shot, per-phase, per-collective, intra-collective or time-slotted; may be given again (default: all)",
-    )  # fmt: skip
+        "--policy", default="demand", help=("who chooses the circuits (default %(default)s)")
+    )
+    verb.add_argument(
+        "--granularity",
+        metavar="WHEN",
+        action="append",
+        default=[],
+        help=(
+            "one-shot, per-phase, per-collective, intra-collective or time-slotted; may be "
+            "given again (default: all)"
+        ),
+    )
     verb.add_argument(
         "--delays",
         metavar="T,T,...",
         default="",
         help="reconfiguration delays, such as 1ms,10ms (default 10us to 1s, two a decade)",
     )
-    verb.add_argument("--jobs", metavar="N", type=count, default=0, help="runs at a time (default: as many as cores)")
+    verb.add_argument(
+        "--jobs",
+        metavar="N",
+        type=count,
+        default=0,
+        help="runs at a time (default: as many as cores)",
+    )
     verb.add_argument("--png", metavar="FILE", type=file, help="draw it here as well")
     routing_option(verb)
     repetitions_option(verb)
@@ -112,7 +169,9 @@ def replay(verbs) -> None:
         module="runs",
     )  # fmt: skip
     verb.add_argument(
-        "traffic", metavar="TRACE", help="a .csv or .jsonl of rfabric, or `src dst bytes start_ns` (.txt, .htsim)"
+        "traffic",
+        metavar="TRACE",
+        help=("a .csv or .jsonl of rfabric, or `src dst bytes start_ns` (.txt, .htsim)"),
     )
     engine_option(verb)
     step_options(verb, traffic=False)
@@ -122,35 +181,64 @@ def replay(verbs) -> None:
 def circuits(verbs) -> None:
     """The words of `rfabric plan`."""
     verb = add_verb(
-        verbs, "circuits", "which circuits each stage gets, and how near they come to what the hardware could do",
+        verbs,
+        "circuits",
+        ("which circuits each stage gets, and how near they come to what the hardware could do"),
         "rfabric circuits --topo rfabric --traffic grpo-64 --png circuits.png",
         "rfabric circuits --traffic grpo-64-moe --policy demand,granularity=per-collective",
         "rfabric circuits --topo rfabric,delay=1ms --traffic mine.csv --policy bvn --json",
-        module="circuits", once="plan",
-    )  # fmt: skip
+        module="circuits",
+        once="plan",
+    )
     step_options(verb)
-    verb.add_argument("--png", metavar="FILE", type=file, help="draw the demand and the circuits of every stage")
+    verb.add_argument(
+        "--png", metavar="FILE", type=file, help=("draw the demand and the circuits of every stage")
+    )
 
 
 def timeline(verbs) -> None:
     """The words of `rfabric schedule`."""
     verb = add_verb(
-        verbs, "timeline", "what each GPU computes over time under a compute scheduler, and how long GPUs stand idle",
+        verbs,
+        "timeline",
+        (
+            "what each GPU computes over time under a compute scheduler, and "
+            "how long GPUs stand idle"
+        ),
         "rfabric timeline --policy orchestrrl --traffic grpo-64 --png gantt.png",
-        "rfabric timeline --policy one-step-off --set steps=4 --perfetto trace.json     for ui.perfetto.dev",
+        (
+            "rfabric timeline --policy one-step-off --set steps=4 --perfetto trace.json     for "
+            "ui.perfetto.dev"
+        ),
         "rfabric timeline --policy weave --traffic weave-2jobs",
-        "rfabric timeline --policy weave --jobs jobs.csv --json     days of arriving jobs: dollars, SLOs, idle nodes",
-        module="scheduling", once="schedule",
-    )  # fmt: skip
+        (
+            "rfabric timeline --policy weave --jobs jobs.csv --json     days of arriving jobs: "
+            "dollars, SLOs, idle nodes"
+        ),
+        module="scheduling",
+        once="schedule",
+    )
     verb.add_argument(
         "--policy",
         metavar="SCHEDULER",
         default="",
         help="NAME[,KEY=VALUE...], as for simulate (default: the recipe as it is)",
     )
-    verb.add_argument("--traffic", metavar="RECIPE", default=DEFAULT_TRAFFIC, help="a recipe (default %(default)s)")
+    verb.add_argument(
+        "--traffic",
+        metavar="RECIPE",
+        default=DEFAULT_TRAFFIC,
+        help="a recipe (default %(default)s)",
+    )
     set_option(verb)
     seed_option(verb)
-    verb.add_argument("--jobs", metavar="FILE", default="", help="a CSV of arriving jobs instead of a recipe")
+    verb.add_argument(
+        "--jobs", metavar="FILE", default="", help=("a CSV of arriving jobs instead of a recipe")
+    )
     verb.add_argument("--png", metavar="FILE", type=file, help="draw it")
-    verb.add_argument("--perfetto", metavar="FILE", type=file, help="write it for chrome://tracing and ui.perfetto.dev")
+    verb.add_argument(
+        "--perfetto",
+        metavar="FILE",
+        type=file,
+        help=("write it for chrome://tracing and ui.perfetto.dev"),
+    )

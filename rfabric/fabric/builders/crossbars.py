@@ -1,4 +1,6 @@
-"""Optical circuit switches by name: `ocs=piezo` picks ports and delay together, from the table `ocs.csv`."""
+"""Optical circuit switches by name: `ocs=piezo` picks ports and delay together, from the table
+`ocs.csv`.
+"""
 
 import csv
 from collections.abc import Mapping
@@ -12,7 +14,10 @@ from .parts import whole
 
 @dataclass(frozen=True)
 class Crossbar:
-    """One row of the table. `item` is what it is priced as; `delay` (s) and `loss_db` are None where none was found."""
+    """One row of the table.
+
+    `item` is what it is priced as; `delay` (s) and `loss_db` are None where none was found.
+    """
 
     name: str
     technology: str
@@ -26,12 +31,18 @@ class Crossbar:
     loss_source: str
 
 
-def ocs_of(fabric: str, name: str, usual: Crossbar, delay: str | float, ports: int) -> tuple[int, float, dict]:
-    """Ports, seconds that a circuit is dark, and parameters: of `name`, or the builder's `usual`; what is said wins."""
+def ocs_of(
+    fabric: str, name: str, usual: Crossbar, delay: str | float, ports: int
+) -> tuple[int, float, dict]:
+    """Ports, seconds that a circuit is dark, and parameters: of `name`, or the builder's `usual`;
+    what is said wins.
+    """
     known = _known(name) if name else usual
     seconds = known.delay if delay == "" else parse_time(delay, "delay")
     if seconds is None:
-        raise RFabricError(f"{fabric}: no published delay of ocs={name} ({known.example}) was found; say delay=")
+        raise RFabricError(
+            f"{fabric}: no published delay of ocs={name} ({known.example}) was found; say delay="
+        )
     number = whole("ocs_ports", whole("ocs_ports", ports, 0) or known.ports, 2)
     said = {"delay_s": seconds, "ocs_ports": number, "ocs": name}
     return number, seconds, said | ({"optics": known.item} if name else {})
@@ -45,7 +56,10 @@ def ocs_ports_of(given: Mapping, usual: Crossbar) -> int:
 
 def _known(name: str) -> Crossbar:
     if name not in CROSSBARS:
-        raise RFabricError(f"ocs={name!r} is not known{meant(str(name), CROSSBARS)}; there are {', '.join(CROSSBARS)}")
+        raise RFabricError(
+            f"ocs={name!r} is not known{meant(str(name), CROSSBARS)}; there are "
+            f"{', '.join(CROSSBARS)}"
+        )
     return CROSSBARS[name]
 
 

@@ -16,11 +16,14 @@ INSIDE = "1.6Tbit/s"
 REINIT = "1s"
 
 
-def direct(name: str, servers: int, gpus: int, planes: int, rate: float, inside: float, ocs_ports: int) -> Sketch:
+def direct(
+    name: str, servers: int, gpus: int, planes: int, rate: float, inside: float, ocs_ports: int
+) -> Sketch:
     """Servers whose NIC ports go straight to OCSes, one plane each."""
     if gpus + planes > MAX_PORTS:
         raise RFabricError(
-            f"{name}: a server would need {gpus + planes} ports, the limit is {MAX_PORTS}; use fewer GPUs or NICs a server"
+            f"{name}: a server would need {gpus + planes} ports, the limit is {MAX_PORTS}; use "
+            "fewer GPUs or NICs a server"
         )
     groups, cores = grouped(name, "servers", servers, ocs_ports)
     sketch = Sketch()

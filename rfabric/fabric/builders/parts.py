@@ -1,8 +1,10 @@
-"""What every builder cables with: a sketch that hands out ports, checks of numbers, how many switches join so many racks.
+"""What every builder cables with: a sketch that hands out ports, checks of numbers, how many
+switches join so many racks.
 
-A cable takes the next free port at both ends, so port numbers follow from the order of cabling: a rack has its GPUs at ports
-1..gpus, then its uplinks by plane, then the thin electrical cable; an aggregation switch has its racks first, then its
-cables to the core; a core switch has pod after pod.
+A cable takes the next free port at both ends, so port numbers follow from the order of cabling: a
+rack has its GPUs at ports 1..gpus, then its uplinks by plane, then the thin electrical cable; an
+aggregation switch has its racks first, then its cables to the core; a core switch has pod after
+pod.
 """
 
 import math
@@ -15,15 +17,17 @@ from ...errors import RFabricError
 from ..model import Link, Node, Port
 
 CABLE_DELAY = 0.5e-6  # s: ~100 m of fibre at 5 ns/m; cable lengths inside a data hall
-# Ports of a packet switch by their rate (bit/s), as sold in one box of up to 25.6 Tbit/s; a rate between takes the next row.
-# A box of 51.2 Tbit/s has 128 ports of 400G or 64 of 800G (NVIDIA SN5600, Arista 7060X6-64PE): say radix=128.
+# Ports of a packet switch by their rate (bit/s), as sold in one box of up to 25.6 Tbit/s; a rate
+# between takes the next row. A box of 51.2 Tbit/s has 128 ports of 400G or 64 of 800G (NVIDIA
+# SN5600, Arista 7060X6-64PE): say radix=128.
 RADIX = {
     100e9: 64,  # NVIDIA SN4600C (data sheet): 64 x 100G
     200e9: 64,  # NVIDIA SN4600 (data sheet): 64 x 200G
     400e9: 64,  # NVIDIA QM9700 (manual; the switch whose watts `prices.csv` has): 64 x 400G
     800e9: 32,  # Arista 7060X6-32PE (data sheet): 32 x 800G
 }
-# Of the largest packet switch there is: 102.4 Tbit/s chips have 512 ports of 200 Gbit/s (Broadcom Tomahawk 6).
+# Of the largest packet switch there is: 102.4 Tbit/s chips have 512 ports of 200 Gbit/s (Broadcom
+# Tomahawk 6).
 MAX_PORTS = 512
 SMALLEST_RADIX = 4  # two ports down, two up: below that a tree does not narrow
 TIER_CODE = {"edge": 1, "aggregation": 2, "core": 3, "electrical": 4, "server": 5}
@@ -31,14 +35,18 @@ DPID_DIGITS = 0x1000
 
 
 class Tiers(NamedTuple):
-    """`groups` of leaves below switches of their own, and core switches a plane above these; (1, 0): one switch a plane."""
+    """`groups` of leaves below switches of their own, and core switches a plane above these; (1,
+    0): one switch a plane.
+    """
 
     groups: int
     cores: int
 
 
 class Spine(NamedTuple):
-    """How the switches between leaves and core are called and numbered, where others stand in their tier already."""
+    """How the switches between leaves and core are called and numbered, where others stand in their
+    tier already.
+    """
 
     letter: str = "a"
     first: int = 0
@@ -54,14 +62,25 @@ class Sketch:
         self.standing: Counter[str] = Counter()  # switches so far, by tier
         self._ports: Counter[str] = Counter()
 
-    def switch(self, name: str, kind: str, tier: str, place: tuple[int, int], pod: int = -1, plane: int = -1) -> str:
+    def switch(
+        self,
+        name: str,
+        kind: str,
+        tier: str,
+        place: tuple[int, int],
+        pod: int = -1,
+        plane: int = -1,
+    ) -> str:
         """A switch whose datapath id one can read in hex: 0x<tier><place, twice 3 digits>."""
         if max(place) >= DPID_DIGITS:
             raise RFabricError(
-                f"switch {name} would be number {max(place)} of its tier, the limit is {DPID_DIGITS - 1}"
+                f"switch {name} would be number {max(place)} of its tier, the limit is "
+                f"{DPID_DIGITS - 1}"
             )
         self.standing[tier] += 1
-        self.nodes.append(Node(name, kind, tier, pod, plane, TIER_CODE[tier] << 24 | place[0] << 12 | place[1]))
+        self.nodes.append(
+            Node(name, kind, tier, pod, plane, TIER_CODE[tier] << 24 | place[0] << 12 | place[1])
+        )
         return name
 
     def hosts(self, counts: Sequence[int]) -> list[str]:
@@ -81,7 +100,9 @@ class Sketch:
             ends.append(Port(name, self._ports[name]))
         self.links.append(Link(*ends, rate, delay))
 
-    def racks(self, pods: int, tors: int, gpus: int, rate: float, tier: str = "edge") -> list[list[str]]:
+    def racks(
+        self, pods: int, tors: int, gpus: int, rate: float, tier: str = "edge"
+    ) -> list[list[str]]:
         """Hosts and the racks (ToRs or servers) that hold them, by pod."""
         hosts = iter(self.hosts([tors * gpus] * pods))
         letter = {"edge": "t", "server": "s"}[tier]
@@ -96,11 +117,19 @@ class Sketch:
         return found
 
     def planes(
-        self, pods: list[list[str]], planes: int, kind: str, rate: float, cores: int, spine: Spine = Spine()
+        self,
+        pods: list[list[str]],
+        planes: int,
+        kind: str,
+        rate: float,
+        cores: int,
+        spine: Spine = Spine(),
     ) -> None:
-        """`planes` slices: one aggregation switch per pod and `cores` core switches, full rate above the rack; 0: no core.
+        """`planes` slices: one aggregation switch per pod and `cores` core switches, full rate
+        above the rack; 0: no core.
 
-        A core switch takes an equal share of the up-cables of every aggregation switch of its plane, one for each rack.
+        A core switch takes an equal share of the up-cables of every aggregation switch of its
+        plane, one for each rack.
         """
         share = len(pods[0]) // cores if cores else 0
         for (p, racks), j in product(enumerate(pods), range(planes)):
@@ -115,8 +144,12 @@ class Sketch:
             for p, _ in product(range(len(pods)), range(share)):
                 self.cable(f"{spine.letter}{p * planes + j + 1}", core, rate)
 
-    def spines(self, leaves: Sequence[str], tiers: Tiers, count: int, rate: float, spine: Spine = Spine()) -> None:
-        """`count` planes of packet switches above `leaves`: a spine with a cable to each, or groups of spines and cores."""
+    def spines(
+        self, leaves: Sequence[str], tiers: Tiers, count: int, rate: float, spine: Spine = Spine()
+    ) -> None:
+        """`count` planes of packet switches above `leaves`: a spine with a cable to each, or groups
+        of spines and cores.
+        """
         if tiers.groups > 1:
             size = len(leaves) // tiers.groups
             groups = [list(leaves[i : i + size]) for i in range(0, len(leaves), size)]
@@ -128,7 +161,9 @@ class Sketch:
                 self.cable(leaf, top, rate)
 
     def always_on(self, below: Sequence[str], rate: float, radix: int) -> None:
-        """A thin cable of each of `below` to x1 or, where that has too few ports, to a tree of switches that never blocks."""
+        """A thin cable of each of `below` to x1 or, where that has too few ports, to a tree of
+        switches that never blocks.
+        """
         if len(below) <= radix:
             top = self._thin()
             for name in below:
@@ -149,7 +184,7 @@ class Sketch:
         return self.switch(f"x{number + 1}", "eps", "electrical", divmod(number, DPID_DIGITS))
 
 
-# --- numbers ---------------------------------------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------
 
 
 def shape(name: str, pods: int, tors: int, gpus: int) -> tuple[int, int, int]:
@@ -174,7 +209,9 @@ def number(name: str, value: float) -> float:
     return float(value)
 
 
-def uplinks(name: str, down: int, oversubscription: float, what: str = "GPUs a ToR") -> tuple[int, float]:
+def uplinks(
+    name: str, down: int, oversubscription: float, what: str = "GPUs a ToR"
+) -> tuple[int, float]:
     """How many uplinks `down` cables get at `oversubscription`:1, and the ratio as a float."""
     ratio = number("oversubscription", oversubscription)
     up = down / ratio if ratio else 0
@@ -191,12 +228,15 @@ def narrow(name: str, what: str, ports: int, way_out: str, limit: int) -> None:
     """Refuse a packet switch of more ports than it has."""
     if ports > limit:
         raise RFabricError(
-            f"{name}: {what} would need {ports} ports, the limit is {limit}; {way_out}, or radix={ports}"
+            f"{name}: {what} would need {ports} ports, the limit is {limit}; {way_out}, or "
+            f"radix={ports}"
         )
 
 
 def radix_at(radix: int, *rates: float) -> int:
-    """Ports of the packet switches: `radix`, or where that is 0 what is sold at the fastest of `rates` (bit/s)."""
+    """Ports of the packet switches: `radix`, or where that is 0 what is sold at the fastest of
+    `rates` (bit/s).
+    """
     if whole("radix", radix, 0):
         return whole("radix", radix, SMALLEST_RADIX)
     return next((ports for rate, ports in RADIX.items() if rate >= max(rates)), min(RADIX.values()))
@@ -212,10 +252,12 @@ def nearest(value: int, works: Callable[[int], bool], most: int = 8192) -> int |
 
 
 def core_switches(pods: int, tors: int, ports: int, step: int = 2, spare: int = 0) -> int | None:
-    """The fewest core switches a plane that join `pods` of `tors` racks in any matching; 0 for one pod, None where none do.
+    """The fewest core switches a plane that join `pods` of `tors` racks in any matching; 0 for one
+    pod, None where none do.
 
-    Several are dealt equal shares of every pod's up-cables, of a multiple of `step` cables: OCSes take even ones, see
-    `optics.cores` for why that is enough; packet switches any (step=1), `spare` ports of a core kept for others.
+    Several are dealt equal shares of every pod's up-cables, of a multiple of `step` cables: OCSes
+    take even ones, see `optics.cores` for why that is enough; packet switches any (step=1), `spare`
+    ports of a core kept for others.
     """
     if pods == 1:
         return 0 if tors + spare <= ports else None
@@ -228,7 +270,9 @@ def core_switches(pods: int, tors: int, ports: int, step: int = 2, spare: int = 
 
 
 def tiers_of(racks: int, ports: int, step: int = 2, spare: int = 0, least: int = 1) -> Tiers | None:
-    """How switches of so many ports join `racks`, in at least so many groups; one, where one switch a plane is enough."""
+    """How switches of so many ports join `racks`, in at least so many groups; one, where one switch
+    a plane is enough.
+    """
     if racks + spare <= ports and least == 1:
         return Tiers(1, 0)
     for size in range(min(ports // 2, racks // max(least, 2)), 0, -1):
@@ -243,20 +287,36 @@ def grouped(name: str, key: str, racks: int, ocs_ports: int) -> Tiers:
     if found is None:
         near = nearest(racks, lambda n: tiers_of(n, ocs_ports) is not None)
         way_out = f"the nearest that works is {key}={near}" if near else "use a larger ocs_ports"
-        raise RFabricError(f"{name}: OCSes of {ocs_ports} ports do not join {key}={racks} evenly; {way_out}")
+        raise RFabricError(
+            f"{name}: OCSes of {ocs_ports} ports do not join {key}={racks} evenly; {way_out}"
+        )
     return found
 
 
 def joined(
-    name: str, key: str, count: int, radix: int, *, leaves: int = 1, unit: int = 1, spare: int = 0, least: int = 1
+    name: str,
+    key: str,
+    count: int,
+    radix: int,
+    *,
+    leaves: int = 1,
+    unit: int = 1,
+    spare: int = 0,
+    least: int = 1,
 ) -> Tiers:
-    """`tiers_of` packet switches above `count` x `leaves`, or an error that says which size fits; one is `unit` of `key`."""
+    """`tiers_of` packet switches above `count` x `leaves`, or an error that says which size fits;
+    one is `unit` of `key`.
+    """
     found = tiers_of(count * leaves, radix, 1, spare, least)
     if found is None:
         near = nearest(count, lambda n: tiers_of(n * leaves, radix, 1, spare, least) is not None)
-        way_out = f"the nearest that works is {key}={near * unit}, or take a larger radix" if near else "a larger radix"
+        way_out = (
+            f"the nearest that works is {key}={near * unit}, or take a larger radix"
+            if near
+            else "a larger radix"
+        )
         raise RFabricError(
-            f"{name}: switches of {radix} ports do not join {count * leaves} leaves evenly: two tiers end at "
-            f"{radix - spare}, three at {radix * (radix // 2)}; {way_out}"
+            f"{name}: switches of {radix} ports do not join {count * leaves} leaves evenly: "
+            f"two tiers end at {radix - spare}, three at {radix * (radix // 2)}; {way_out}"
         )
     return found

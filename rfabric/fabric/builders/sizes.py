@@ -1,6 +1,8 @@
-"""Sizes for so many GPUs: the settings by which each builder makes room, within the ports of the switches that were asked for.
+"""Sizes for so many GPUs: the settings by which each builder makes room, within the ports of the
+switches that were asked for.
 
-Racks grow by doubling, 4 GPUs up to 64, then a server and more, until two tiers (or some 512 racks) hold them or a ToR is full.
+Racks grow by doubling, 4 GPUs up to 64, then a server and more, until two tiers (or some 512 racks)
+hold them or a ToR is full.
 """
 
 import inspect
@@ -12,7 +14,8 @@ from ...errors import RFabricError
 from ...units import parse_rate
 from .parts import core_switches, radix_at, tiers_of
 
-# The settings of a spec that say nothing of size; `gpus` are those of one of the job's servers, where a job says so.
+# The settings of a spec that say nothing of size; `gpus` are those of one of the job's servers,
+# where a job says so.
 Given = Mapping[str, int | float | str]
 Room = Callable[..., dict[str, int]]  # room(hosts, least=SMALLEST, given=NOTHING)
 NOTHING: Given = MappingProxyType({})
@@ -20,13 +23,15 @@ NOTHING: Given = MappingProxyType({})
 SMALLEST, MOST_RACKS, MOST_HOSTS = 64, 512, 65536
 SHAPE = ("pods", "tors", "gpus")
 RATE = "400Gbit/s"
-RAIL_SERVERS = 32  # servers of a pod on one set of rail switches: NVIDIA's scalable unit, 32 servers x 8 rails
+# servers of a pod on one set of rail switches: NVIDIA's scalable unit, 32 servers x 8 rails
+RAIL_SERVERS = 32
 SERVER = 8  # GPUs of a server where no job says otherwise
 EVEN = 8  # leaves below three tiers come in eights, which groups can share evenly
 
 
 def sized(room: Room) -> Callable:
-    """Give a builder its own sizing: `builder.room(hosts, least, given)` are the settings that hold so many GPUs.
+    """Give a builder its own sizing: `builder.room(hosts, least, given)` are the settings that hold
+    so many GPUs.
 
     A `room` that takes two arguments is not asked what was given.
     """
@@ -41,7 +46,9 @@ def sized(room: Room) -> Callable:
 
 
 def radix_of(given: Given, *more: str) -> int:
-    """Ports of the packet switches of a builder that gets these settings; `more` rates than `rate` count as well."""
+    """Ports of the packet switches of a builder that gets these settings; `more` rates than `rate`
+    count as well.
+    """
     rates = [
         parse_rate(given.get("rate", RATE), "rate"),
         *(parse_rate(given[key], key) for key in more if key in given),
@@ -50,16 +57,18 @@ def radix_of(given: Given, *more: str) -> int:
 
 
 def shape_for(hosts: int, least: int = SMALLEST, given: Given = NOTHING) -> dict[str, int]:
-    """`pods`, `tors`, `gpus` for so many GPUs: 4 x 4 x 4 up to 64; beyond, racks of a server or more, at most half a ToR's ports.
+    """`pods`, `tors`, `gpus` for so many GPUs: 4 x 4 x 4 up to 64; beyond, racks of a server or
+    more, at most half a ToR's ports.
 
-    `least` is the smallest fabric to make; with less than 64, racks of 4 make one as small as the traffic.
+    `least` is the smallest fabric to make; with less than 64, racks of 4 make one as small as the
+    traffic.
     """
     radix = radix_of(given)
     found = shaped(hosts, least, radix // 2, radix // 2)
     if core_switches(found["pods"], found["tors"], radix, 1) is None:
         raise RFabricError(
-            f"{max(hosts, least):,} GPUs: three tiers of switches of {radix} ports end at {radix**3 // 4:,}; "
-            f"take a larger radix"
+            f"{max(hosts, least):,} GPUs: three tiers of switches of {radix} ports end at "
+            f"{radix**3 // 4:,}; take a larger radix"
         )
     return found
 
@@ -99,15 +108,20 @@ def leaves_for(hosts: int, least: int = SMALLEST, given: Given = NOTHING) -> dic
 
 
 def _leaves(count: int, radix: int, spare: int = 0, step: int = EVEN) -> int:
-    """The next number of leaves that switches of so many ports join, `step` at a time where two tiers are not enough."""
+    """The next number of leaves that switches of so many ports join, `step` at a time where two
+    tiers are not enough.
+    """
     if count + spare <= radix:
         return count
     most = radix * (radix // 2)
-    fits = (n for n in range(-(-count // step) * step, most + 1, step) if tiers_of(n, radix, 1, spare))
+    fits = (
+        n for n in range(-(-count // step) * step, most + 1, step) if tiers_of(n, radix, 1, spare)
+    )
     found = next(fits, None)
     if found is None:
         raise RFabricError(
-            f"{count:,} leaves: three tiers of switches of {radix} ports end at {most:,}; take a larger radix"
+            f"{count:,} leaves: three tiers of switches of {radix} ports end at {most:,}; take "
+            "a larger radix"
         )
     return found
 
@@ -118,11 +132,17 @@ def rails_for(hosts: int, least: int = SMALLEST, given: Given = NOTHING) -> dict
     servers = min(RAIL_SERVERS, radix // 2)
     if hosts <= 2 * servers * 8:
         return {"pods": 2, "servers": max(-(-hosts // 16), 1), "gpus": 8}
-    return {"pods": _leaves(8 * -(-hosts // (8 * servers)), radix) // 8, "servers": servers, "gpus": 8}
+    return {
+        "pods": _leaves(8 * -(-hosts // (8 * servers)), radix) // 8,
+        "servers": servers,
+        "gpus": 8,
+    }
 
 
 def halves_for(hosts: int, least: int = SMALLEST, given: Given = NOTHING) -> dict[str, int]:
-    """`training` and `generation` for two clusters of one size; a port of each spine or core is the border's."""
+    """`training` and `generation` for two clusters of one size; a port of each spine or core is the
+    border's.
+    """
     radix = radix_of(given, "generation_rate")
     half = -(-max(hosts, least) // 16) * 8
     gpus = max(_rack(half, radix - 1, radix // 2), min(8, radix // 2))
@@ -131,7 +151,9 @@ def halves_for(hosts: int, least: int = SMALLEST, given: Given = NOTHING) -> dic
 
 
 def pods_for(ports: int, hosts: int, least: int, given: Given) -> dict[str, int]:
-    """A shape below OCSes of so many ports, with as many more ToRs a pod as it takes for core OCSes to share them evenly."""
+    """A shape below OCSes of so many ports, with as many more ToRs a pod as it takes for core OCSes
+    to share them evenly.
+    """
     found = shaped(
         hosts, least, (radix_of(given) - 1) // 2, ports // 2
     )  # half the uplinks, one port for the thin cable
@@ -139,7 +161,8 @@ def pods_for(ports: int, hosts: int, least: int, given: Given) -> dict[str, int]
         found["tors"] += 1
         if 2 * found["tors"] > ports:
             raise RFabricError(
-                f"OCSes of {ports} ports do not join {max(hosts, least):,} GPUs; take a larger ocs_ports"
+                f"OCSes of {ports} ports do not join {max(hosts, least):,} GPUs; take a larger "
+                "ocs_ports"
             )
     return found
 
@@ -151,8 +174,8 @@ def rotors_for(ports: int, hosts: int, least: int, given: Given) -> dict[str, in
     tors = -(-hosts // gpus)
     if tors > ports:
         raise RFabricError(
-            f"rotor: {hosts:,} GPUs are more than rotor switches of {ports} ports above ToRs of {radix} join, "
-            f"{ports * gpus:,}; take a larger ocs_ports or radix"
+            f"rotor: {hosts:,} GPUs are more than rotor switches of {ports} ports above ToRs "
+            f"of {radix} join, {ports * gpus:,}; take a larger ocs_ports or radix"
         )
     return {"tors": tors, "gpus": gpus}
 
@@ -165,21 +188,28 @@ def servers_for(ports: int, hosts: int, least: int, given: Given) -> dict[str, i
         servers += 1
         if servers > ports * ports // 2:
             raise RFabricError(
-                f"OCSes of {ports} ports do not join {max(hosts, least):,} GPUs; take a larger ocs_ports"
+                f"OCSes of {ports} ports do not join {max(hosts, least):,} GPUs; take a larger "
+                "ocs_ports"
             )
     return {"servers": servers, "gpus": gpus}
 
 
 def regions_for(usual: int, hosts: int, least: int, given: Given) -> dict[str, int]:
-    """`servers` of the job's size in whole regions, as many as their leaves' switches join; a small fabric is one small region."""
+    """`servers` of the job's size in whole regions, as many as their leaves' switches join; a small
+    fabric is one small region.
+    """
     gpus = given.get("gpus", SERVER)
     if gpus < 2:
         raise RFabricError(
-            "mixnet: a server has NICs on OCSes and on packet switches, so two GPUs; the job's servers have one"
+            "mixnet: a server has NICs on OCSes and on packet switches, so two GPUs; the job's "
+            "servers have one"
         )
     servers, region = max(-(-max(hosts, least) // gpus), 2), given.get("region", usual)
     if not isinstance(region, int) or region < 1:  # the builder says what is wrong with it
         region = usual
     small = {"region": servers} if servers < usual and "region" not in given else {}
     region = small.get("region", region)
-    return {"servers": _leaves(math.ceil(servers / region), radix_of(given)) * region, "gpus": gpus} | small
+    return {
+        "servers": _leaves(math.ceil(servers / region), radix_of(given)) * region,
+        "gpus": gpus,
+    } | small

@@ -3,7 +3,8 @@
 SVG follows the page's light or dark colours, PNG is for files.
 
     topology    the cables: pods, ToRs, aggregation, core
-    circuits    per epoch: ToRs on a circle, or pods where ToRs are too many, light paths between them
+    circuits    per epoch: ToRs on a circle, or pods where ToRs are too many, light paths between
+                them
     timeline    GPUs at work and flows in flight, the whole step
     close_ups   flows in flight of each communication phase, run by run
     comparison  time, exposed communication, cost
@@ -33,7 +34,29 @@ from .drawing import (
 from .times import close_ups, merged, squeezed, timeline
 
 __all__ = [
-    "DARK_COLOUR", "EPS_COLOUR", "MOST_RACKS", "OCS_COLOUR", "OTHER_COLOUR", "PAGE", "PAGE_WIDTH",
-    "PHASE_COLOURS", "PLANE_COLOURS", "PRINT", "Theme", "bare", "circuits", "close_ups", "comparison", "demand", "load",
-    "merged", "png", "pod_circle", "rack_circle", "squeezed", "svg", "timeline", "topology",
-]  # fmt: skip
+    "DARK_COLOUR",
+    "EPS_COLOUR",
+    "MOST_RACKS",
+    "OCS_COLOUR",
+    "OTHER_COLOUR",
+    "PAGE",
+    "PAGE_WIDTH",
+    "PHASE_COLOURS",
+    "PLANE_COLOURS",
+    "PRINT",
+    "Theme",
+    "bare",
+    "circuits",
+    "close_ups",
+    "comparison",
+    "demand",
+    "load",
+    "merged",
+    "png",
+    "pod_circle",
+    "rack_circle",
+    "squeezed",
+    "svg",
+    "timeline",
+    "topology",
+]

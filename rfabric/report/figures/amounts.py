@@ -39,18 +39,28 @@ MOST_DOTS = 500
 
 
 def comparison(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
-    """Three bars a run: the step by phase, exposed communication by phase, the network's cost by part."""
+    """Three bars a run: the step by phase, exposed communication by phase, the network's cost by
+    part.
+    """
     figure = Figure(figsize=(PAGE_WIDTH, 1.2 + 0.42 * len(runs)))
     panels = figure.subplots(1, 3)
     sums = [phase_sums(r.result) for r in runs]
-    for axes, key, title in ((panels[0], "seconds", "step time"), (panels[1], "exposed_s", "exposed communication")):
+    for axes, key, title in (
+        (panels[0], "seconds", "step time"),
+        (panels[1], "exposed_s", "exposed communication"),
+    ):
         stacks = [{name: max(s[key], 0.0) for name, s in found.items()} for found in sums]
         top = max((sum(s.values()) for s in stacks), default=0.0)
         factor, unit = (1e3, "ms") if top < 1 else (1.0, "s")
         colours = {name: PHASE_COLOURS.get(name, OTHER_COLOUR) for s in stacks for name in s}
         texts = [f"{sum(s.values()) * factor:,.{1 if factor > 1 else 2}f}" for s in stacks]
         _stacked(
-            axes, [{k: v * factor for k, v in s.items()} for s in stacks], colours, texts, f"{title} ({unit})", theme
+            axes,
+            [{k: v * factor for k, v in s.items()} for s in stacks],
+            colours,
+            texts,
+            f"{title} ({unit})",
+            theme,
         )
     stacks = []
     for run in runs:
@@ -67,7 +77,9 @@ def comparison(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
     for axes in panels[1:]:
         axes.set_yticks([])
     height = figure.get_figheight()
-    figure.subplots_adjust(left=0.12, right=0.985, top=1 - 0.35 / height, bottom=0.72 / height, wspace=0.12)
+    figure.subplots_adjust(
+        left=0.12, right=0.985, top=1 - 0.35 / height, bottom=0.72 / height, wspace=0.12
+    )
     return figure
 
 
@@ -88,7 +100,9 @@ def demand(trace: Trace, fabric: Fabric, theme: Theme = PAGE) -> Figure | None:
         axes = figure.add_subplot(1, len(found), i + 1)
         _heatmap(axes, d, PHASE_COLOURS.get(key.phase, OTHER_COLOUR), theme)
         axes.set_title(phase_text(str(key)), size=9.5, color=theme.ink)
-        axes.set_xlabel(f"to {unit}; darkest {show_size(d.sent.bytes.max())}", size=8, color=theme.muted)
+        axes.set_xlabel(
+            (f"to {unit}; darkest {show_size(d.sent.bytes.max())}"), size=8, color=theme.muted
+        )
         if i == 0:
             axes.set_ylabel(f"from {unit}", size=8, color=theme.muted)
     figure.subplots_adjust(left=0.08, right=0.98, top=0.9, bottom=0.14, wspace=0.16)
@@ -96,9 +110,11 @@ def demand(trace: Trace, fabric: Fabric, theme: Theme = PAGE) -> Figure | None:
 
 
 def load(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
-    """Every directed link as a dot at its utilisation while flows are in flight; a bar at each tier's mean.
+    """Every directed link as a dot at its utilisation while flows are in flight; a bar at each
+    tier's mean.
 
-    Where a tier has more than MOST_DOTS links, an area as high as links are frequent at each utilisation.
+    Where a tier has more than MOST_DOTS links, an area as high as links are frequent at each
+    utilisation.
     """
     tiers_of = [_by_tier(run.result) for run in runs]
     tiers = [t for t in _TIER_NAMES if any(t in groups for groups in tiers_of)]
@@ -111,7 +127,13 @@ def load(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
                 continue
             _loads(axes, used * 100, y)
             bar = axes.plot([used.mean() * 100] * 2, [y - 0.36, y + 0.36], color=theme.ink, lw=2)[0]
-            tooltip(bar, f"{tier}: mean {used.mean():.1%}, highest {used.max():.1%}, {len(used)} directed links")
+            tooltip(
+                bar,
+                (
+                    f"{tier}: mean {used.mean():.1%}, highest {used.max():.1%}, "
+                    f"{len(used)} directed links"
+                ),
+            )
             axes.text(102, y, f"{used.max():.0%}", size=8, va="center", color=theme.muted)
         axes.set_title(label, size=9.5, color=theme.ink)
         axes.set_xlim(-2, 116)
@@ -120,18 +142,30 @@ def load(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
         axes.set_yticks(range(len(tiers)), tiers, size=8.5, color=theme.ink)
         bare(axes, theme, grid="x")
     height = figure.get_figheight()
-    figure.subplots_adjust(left=0.15, right=0.985, top=1 - 0.32 / height, bottom=0.3 / height, wspace=0.08)
+    figure.subplots_adjust(
+        left=0.15, right=0.985, top=1 - 0.32 / height, bottom=0.3 / height, wspace=0.08
+    )
     return figure
 
 
 def _by_pod(fabric: Fabric, demand: Demand) -> Demand:
     """The same bytes from pod to pod; those inside a pod stand on the diagonal."""
-    pod, (rows, columns, sent) = np.array([fabric.node[rack].pod for rack in demand.racks]), demand.sent
+    pod, (rows, columns, sent) = (
+        np.array([fabric.node[rack].pod for rack in demand.racks]),
+        demand.sent,
+    )
     names = tuple(f"p{i + 1}" for i in range(fabric.pods))
-    return Demand(names, Entries.summed(pod[rows], pod[columns], sent, fabric.pods), demand.window, demand.phase)
+    return Demand(
+        names,
+        Entries.summed(pod[rows], pod[columns], sent, fabric.pods),
+        demand.window,
+        demand.phase,
+    )
 
 
-def _stacked(axes, stacks: list[dict], colours: dict, texts: list[str], title: str, theme: Theme) -> None:
+def _stacked(
+    axes, stacks: list[dict], colours: dict, texts: list[str], title: str, theme: Theme
+) -> None:
     panel = 0.13 + 0.42 * len(stacks)  # inches high
     top = max((sum(s.values()) for s in stacks), default=0.0) or 1.0
     for y, (stack, text) in enumerate(zip(stacks, texts, strict=True)):
@@ -148,10 +182,19 @@ def _stacked(axes, stacks: list[dict], colours: dict, texts: list[str], title: s
     names = [n for n in colours if any(s.get(n, 0) > 0 for s in stacks)]
     handles = [Rectangle((0, 0), 1, 1, fc=colours[n]) for n in names]
     axes.legend(
-        handles, [PHASE_NAMES.get(n, n) for n in names], loc="upper center", bbox_to_anchor=(0.5, -0.2 / panel),
-        frameon=False, ncols=3, fontsize=8, labelcolor=theme.muted, handlelength=0.9, handleheight=0.9,
-        columnspacing=1.1, handletextpad=0.4,
-    )  # fmt: skip
+        handles,
+        [PHASE_NAMES.get(n, n) for n in names],
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.2 / panel),
+        frameon=False,
+        ncols=3,
+        fontsize=8,
+        labelcolor=theme.muted,
+        handlelength=0.9,
+        handleheight=0.9,
+        columnspacing=1.1,
+        handletextpad=0.4,
+    )
 
 
 def _heatmap(axes, d, colour: str, theme: Theme) -> None:
@@ -172,9 +215,21 @@ def _heatmap(axes, d, colour: str, theme: Theme) -> None:
         spine.set(visible=True, color=theme.grid)
 
 
-_TIER_NAMES = ("GPU to ToR", "ToR to GPU", "ToR to aggregation", "aggregation to ToR", "aggregation to core",
-               "core to aggregation", "ToR to core", "core to ToR", "core to core", "server to aggregation",
-               "aggregation to server", "ToR to electrical", "electrical to ToR")  # fmt: skip
+_TIER_NAMES = (
+    "GPU to ToR",
+    "ToR to GPU",
+    "ToR to aggregation",
+    "aggregation to ToR",
+    "aggregation to core",
+    "core to aggregation",
+    "ToR to core",
+    "core to ToR",
+    "core to core",
+    "server to aggregation",
+    "aggregation to server",
+    "ToR to electrical",
+    "electrical to ToR",
+)
 _SHORT = {"host": "GPU", "edge": "ToR"}
 
 
@@ -186,7 +241,8 @@ def _by_tier(result: Result) -> dict[str, np.ndarray]:
     ]  # of the port a link leaves
     codes = tier * len(TIERS) + tier[np.arange(len(tier)) ^ 1]
     names = {
-        c: [_SHORT.get(t, t) for t in (TIERS[c // len(TIERS)], TIERS[c % len(TIERS)])] for c in set(codes.tolist())
+        c: [_SHORT.get(t, t) for t in (TIERS[c // len(TIERS)], TIERS[c % len(TIERS)])]
+        for c in set(codes.tolist())
     }
     return {" to ".join(pair): used[codes == code] for code, pair in names.items()}
 

@@ -28,19 +28,36 @@ from .drawing import (
     tooltip,
 )
 
-PLANE_COLOURS = ("#4f86e8", "#e8912d", "#2fa678", "#d6568c", "#8f7fd6", "#3aa9c4", "#b58a3c", "#7c8a99")
+PLANE_COLOURS = (
+    "#4f86e8",
+    "#e8912d",
+    "#2fa678",
+    "#d6568c",
+    "#8f7fd6",
+    "#3aa9c4",
+    "#b58a3c",
+    "#7c8a99",
+)
 BUS = 1.36  # height at which the electrical path runs along the ToRs
 DRAWN_TORS, MOST_TORS, MOST_HOSTS, MOST_EPOCHS = 24, 8, 8, 12
 
 
 def topology(fabric: Fabric, theme: Theme = PAGE) -> Figure:
-    """Pods with their ToRs and hosts, aggregation and core above, every cable between what is drawn."""
+    """Pods with their ToRs and hosts, aggregation and core above, every cable between what is
+    drawn.
+    """
     at = _places(fabric)
     xs, ys = zip(*at.values(), strict=True)
     width = max(xs) - min(xs)
     figure, axes = new_figure(PAGE_WIDTH, 4.6, theme)
     _pod_boxes(axes, fabric, at, theme)
-    _cables(axes, fabric, [link for link in fabric.links if link.a.node in at and link.b.node in at], at, theme)
+    _cables(
+        axes,
+        fabric,
+        [link for link in fabric.links if link.a.node in at and link.b.node in at],
+        at,
+        theme,
+    )
     for name, (x, y) in at.items():
         _symbol(axes, fabric.node[name], x, y, theme)
     axes.set_xlim(min(xs) - 0.05 * width - 0.6, max(xs) + 0.05 * width + 0.6)
@@ -55,15 +72,21 @@ def topology(fabric: Fabric, theme: Theme = PAGE) -> Figure:
     ):
         rows = [at[n.name][1] for n in fabric.nodes if n.tier == tier and n.name in at]
         if rows:
-            axes.text(min(xs) - 0.7, rows[0], label, ha="right", va="center", size=9, color=theme.muted)
+            axes.text(
+                min(xs) - 0.7, rows[0], label, ha="right", va="center", size=9, color=theme.muted
+            )
     if len(at) < len(fabric.nodes):
         words = f"{len(at):,} of {len(fabric.nodes):,} nodes drawn"
-        axes.text(max(xs) + 0.5, min(ys) - 0.45, words, ha="right", va="center", size=9, color=theme.muted)
+        axes.text(
+            max(xs) + 0.5, min(ys) - 0.45, words, ha="right", va="center", size=9, color=theme.muted
+        )
     return figure
 
 
 def circuits(result: Result, theme: Theme = PAGE) -> Figure | None:
-    """One circle of ToRs or of pods per epoch, joined by its light paths; None without OCS, or with too many pods."""
+    """One circle of ToRs or of pods per epoch, joined by its light paths; None without OCS, or with
+    too many pods.
+    """
     if not result.fabric.ocses or not result.epochs or not readable(result.fabric):
         return None
     draw = rack_circle if len(result.fabric.racks) <= MOST_RACKS else pod_circle
@@ -79,12 +102,16 @@ def circuits(result: Result, theme: Theme = PAGE) -> Figure | None:
         moved = f", {result.rewires[i - 1].circuits_changed:,} changed" if i else ""
         words = f"from {time:.3f} s\n{len(lit):,} circuits{moved}"
         axes.text(0, -1.3, words, ha="center", va="top", size=8, color=theme.muted)
-    figure.subplots_adjust(left=0.01, right=0.99, top=1 - 0.4 / (3 * rows), bottom=0.05, wspace=0.05, hspace=0.3)
+    figure.subplots_adjust(
+        left=0.01, right=0.99, top=1 - 0.4 / (3 * rows), bottom=0.05, wspace=0.05, hspace=0.3
+    )
     return figure
 
 
 def _places(fabric: Fabric) -> dict[str, tuple[float, float]]:
-    """x, y of the nodes to draw: hosts spread below, switches above the middle of what they serve."""
+    """x, y of the nodes to draw: hosts spread below, switches above the middle of what they
+    serve.
+    """
     racks = max(sum(n.tier in RACKS and n.pod == 0 for n in fabric.nodes), 1)
     shown = range(min(max(fabric.pods, 1), max(DRAWN_TORS // min(racks, MOST_TORS), 1)))
     at: dict[str, tuple[float, float]] = {}
@@ -99,7 +126,9 @@ def _places(fabric: Fabric) -> dict[str, tuple[float, float]]:
             at[rack] = (left + 0.11 * max(len(hosts) - 1, 0), 0.95)
             left += 0.22 * max(len(hosts), 2) + 0.25
         end = left - 0.25
-        middle = [n.name for n in fabric.nodes if n.tier == "aggregation" and n.pod == pod][:MOST_TORS]
+        middle = [n.name for n in fabric.nodes if n.tier == "aggregation" and n.pod == pod][
+            :MOST_TORS
+        ]
         for i, name in enumerate(middle):
             at[name] = (start + (end - start) * (i + 0.5) / len(middle) - 0.1, 2.2)
         left += 0.5
@@ -121,8 +150,19 @@ def _pod_boxes(axes, fabric: Fabric, at: dict, theme: Theme) -> None:
             corner, width = (min(xs) - 0.22, -0.3), max(xs) - min(xs) + 0.44
             height = max(ys) + 0.7
             shape = "round,pad=0.02,rounding_size=0.12"
-            axes.add_patch(FancyBboxPatch(corner, width, height, boxstyle=shape, fc="none", ec=theme.grid, lw=1))
-            axes.text((min(xs) + max(xs)) / 2, -0.5, f"pod {pod + 1}", ha="center", size=9, color=theme.muted)
+            axes.add_patch(
+                FancyBboxPatch(
+                    corner, width, height, boxstyle=shape, fc="none", ec=theme.grid, lw=1
+                )
+            )
+            axes.text(
+                (min(xs) + max(xs)) / 2,
+                -0.5,
+                f"pod {pod + 1}",
+                ha="center",
+                size=9,
+                color=theme.muted,
+            )
 
 
 def _cables(axes, fabric: Fabric, links: Sequence[Link], at: dict, theme: Theme) -> None:
@@ -130,7 +170,8 @@ def _cables(axes, fabric: Fabric, links: Sequence[Link], at: dict, theme: Theme)
     for link in links:
         nodes = [fabric.node[end.node] for end in (link.a, link.b)]
         (x, y), (to_x, to_y) = (at[n.name] for n in nodes)
-        electrical = "electrical" in (n.tier for n in nodes)  # drawn as a bus: up from the ToR, along, to the switch
+        # drawn as a bus: up from the ToR, along, to the switch
+        electrical = "electrical" in (n.tier for n in nodes)
         lines.append([(x, y), (x, to_y), (to_x, to_y)] if electrical else [(x, y), (to_x, to_y)])
         optical = any(n.kind == "ocs" for n in nodes)
         colours.append(DARK_COLOUR if electrical else OCS_COLOUR if optical else theme.muted)
@@ -141,10 +182,14 @@ def _symbol(axes, node, x: float, y: float, theme: Theme) -> None:
     edge = {"ocs": OCS_COLOUR, "eps": EPS_COLOUR, "host": theme.muted}[node.kind]
     edge = DARK_COLOUR if node.tier == "electrical" else edge
     marker, size, face = (
-        ("o", 4, edge) if node.kind == "host" else ("D" if node.kind == "ocs" else "s", 10, theme.paper)
+        ("o", 4, edge)
+        if node.kind == "host"
+        else ("D" if node.kind == "ocs" else "s", 10, theme.paper)
     )
     mark = axes.plot(x, y, marker=marker, ms=size, mfc=face, mec=edge, mew=1.4, ls="", zorder=3)[0]
-    kind = {"ocs": "optical circuit switch", "eps": "electrical packet switch", "host": "GPU"}[node.kind]
+    kind = {"ocs": "optical circuit switch", "eps": ("electrical packet switch"), "host": "GPU"}[
+        node.kind
+    ]
     tooltip(mark, f"{node.name}: {kind}, {node.tier}")
     if node.kind != "host" and node.tier not in RACKS:
         axes.text(x + 0.14, y + 0.16, node.name, ha="left", va="center", size=7, color=theme.muted)
@@ -159,11 +204,17 @@ def rack_circle(axes, fabric: Fabric, lit: Circuits, theme: Theme) -> None:
     paths = [path for path in optical_paths(fabric, lit) if path.out < path.into]
     for path in paths:
         plane = fabric.node[fabric.peer[path.out][1].node].plane
-        chord = _chord(axes, spot[path.out.node], spot[path.into.node], plane, min(1.5, 100 / len(paths)))
+        chord = _chord(
+            axes, spot[path.out.node], spot[path.into.node], plane, min(1.5, 100 / len(paths))
+        )
         if len(racks) <= MOST_RACKS:
             tooltip(chord, f"{path.out.node} – {path.into.node}: plane {plane}")
     for rack, (x, y) in spot.items():
-        axes.add_patch(Circle((x, y), min(0.055, 2.2 / len(racks)), fc=theme.ink, ec=theme.paper, lw=0.6, zorder=3))
+        axes.add_patch(
+            Circle(
+                (x, y), min(0.055, 2.2 / len(racks)), fc=theme.ink, ec=theme.paper, lw=0.6, zorder=3
+            )
+        )
         if len(racks) <= 32:
             axes.text(1.16 * x, 1.16 * y, rack, ha="center", va="center", size=7, color=theme.ink)
     axes.set_xlim(-1.4, 1.4)
@@ -186,7 +237,9 @@ def pod_circle(axes, fabric: Fabric, lit: Circuits, theme: Theme) -> None:
         chord = _chord(axes, spot[i], spot[j], 0, 0.15 + 2.5 * joined[i, j] / widest)
         tooltip(chord, f"pod {i + 1} – pod {j + 1}: {joined[i, j]:,} light paths")
     for i, (x, y) in enumerate(spot):
-        mark = axes.add_patch(Circle((x, y), min(0.055, 2.2 / pods), fc=theme.ink, ec=theme.paper, lw=0.6, zorder=3))
+        mark = axes.add_patch(
+            Circle((x, y), min(0.055, 2.2 / pods), fc=theme.ink, ec=theme.paper, lw=0.6, zorder=3)
+        )
         tooltip(mark, f"pod {i + 1}: {joined[i, i]:,} light paths inside")
         axes.text(1.16 * x, 1.16 * y, f"{i + 1}", ha="center", va="center", size=7, color=theme.ink)
     axes.text(0, 1.26, "pods", ha="center", size=7, color=theme.muted)
@@ -206,9 +259,15 @@ def _pod_arcs(axes, fabric: Fabric, angle: dict[str, float], theme: Theme) -> No
 
 
 def _chord(axes, a: tuple[float, float], b: tuple[float, float], plane: int, width: float):
-    """A curve bent towards the centre, each plane a little differently, so that parallel light paths stay apart."""
+    """A curve bent towards the centre, each plane a little differently, so that parallel light
+    paths stay apart.
+    """
     t = np.linspace(0, 1, 24)[:, None]
     middle, along = (np.array(a) + np.array(b)) / 2, np.array(b) - np.array(a)
-    bend = 0.35 * middle + 0.14 * (plane % 4 - 1.5) * np.array((-along[1], along[0])) / max(np.hypot(*along), 1.0)
+    bend = 0.35 * middle + 0.14 * (plane % 4 - 1.5) * np.array((-along[1], along[0])) / max(
+        np.hypot(*along), 1.0
+    )
     points = (1 - t) ** 2 * np.array(a) + 2 * t * (1 - t) * bend + t**2 * np.array(b)
-    return axes.plot(*points.T, color=PLANE_COLOURS[plane % len(PLANE_COLOURS)], lw=width, alpha=0.9)[0]
+    return axes.plot(
+        *points.T, color=PLANE_COLOURS[plane % len(PLANE_COLOURS)], lw=width, alpha=0.9
+    )[0]

@@ -21,7 +21,10 @@ MOST_RACKS = 64  # that one can tell apart
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of ink and paper. The default ones are stand-ins that `svg` replaces by the page's CSS variables."""
+    """Colours of ink and paper.
+
+    The default ones are stand-ins that `svg` replaces by the page's CSS variables.
+    """
 
     ink: str = "#010203"
     muted: str = "#040506"
@@ -34,11 +37,15 @@ PRINT = Theme("#1d2430", "#68727f", "#d5dae1", "#ffffff")
 
 
 def svg(figure: Figure) -> str:
-    """The figure as an <svg> element: text stays text, colours follow the page, titles of parts become tooltips."""
+    """The figure as an <svg> element: text stays text, colours follow the page, titles of parts
+    become tooltips.
+    """
     text = io.StringIO()
     settings = {"svg.fonttype": "none", "svg.hashsalt": "rfabric"}
     with matplotlib.rc_context(settings):
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        figure.savefig(
+            text, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
     body = text.getvalue()
     body = body[body.index("<svg") :]
     for name in ("ink", "muted", "grid", "paper"):

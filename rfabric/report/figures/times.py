@@ -11,11 +11,23 @@ from ...units import show_time
 from ..compare import PHASE_NAMES, phase_text
 from ..result import Result, union_seconds
 from ..summary import Run, labels
-from .drawing import DARK_COLOUR, OTHER_COLOUR, PAGE, PAGE_WIDTH, PHASE_COLOURS, Theme, bare, new_figure, tooltip
+from .drawing import (
+    DARK_COLOUR,
+    OTHER_COLOUR,
+    PAGE,
+    PAGE_WIDTH,
+    PHASE_COLOURS,
+    Theme,
+    bare,
+    new_figure,
+    tooltip,
+)
 
 
 def timeline(result: Result, theme: Theme = PAGE) -> Figure:
-    """The whole step: a row per activity, as high as its share of busy rows; rewires as dashed lines."""
+    """The whole step: a row per activity, as high as its share of busy rows; rewires as dashed
+    lines.
+    """
     found = _activities(result)
     figure, axes = new_figure(PAGE_WIDTH, 0.55 + 0.3 * len(found), theme)
     span = result.step_seconds or 1.0
@@ -23,20 +35,40 @@ def timeline(result: Result, theme: Theme = PAGE) -> Figure:
         x, busy = _busy(begin, end)
         colour = PHASE_COLOURS.get(key.phase, OTHER_COLOUR)
         tip = (
-            f"{key.name}: {show_time(x[0])} to {show_time(x[-1])}, {len(begin)} {'flows' if sends else 'compute rows'}"
+            f"{key.name}: {show_time(x[0])} to {show_time(x[-1])}, {len(begin)} "
+            f"{'flows' if sends else 'compute rows'}"
         )
         level = 0.8 * busy / busy.max()
         area = axes.fill_between(
-            x, y + 0.4, y + 0.4 - level, step="post", color=colour, alpha=0.9 if sends else 0.45, lw=0
+            x,
+            y + 0.4,
+            y + 0.4 - level,
+            step="post",
+            color=colour,
+            alpha=0.9 if sends else 0.45,
+            lw=0,
         )
         tooltip(area, tip)
-        mark = axes.plot([x[0], x[-1]], [y + 0.4] * 2, color=colour, lw=2.2, solid_capstyle="butt")[0]
+        mark = axes.plot([x[0], x[-1]], [y + 0.4] * 2, color=colour, lw=2.2, solid_capstyle="butt")[
+            0
+        ]
         tooltip(mark, tip)
         x_text, side = _beside(float(x[0]), float(x[-1]), span)
-        axes.text(x_text, y, show_time(union_seconds(begin, end)), ha=side, va="center", size=8, color=theme.muted)
+        axes.text(
+            x_text,
+            y,
+            show_time(union_seconds(begin, end)),
+            ha=side,
+            va="center",
+            size=8,
+            color=theme.muted,
+        )
     for r in result.rewires:
         line = axes.axvline(r.requested, color=DARK_COLOUR, lw=1.1, ls=(0, (3, 2)), zorder=0)
-        tooltip(line, f"rewire {r.epoch} for {r.phase} at {r.requested:.4f} s: dark {show_time(r.dark)}")
+        tooltip(
+            line,
+            (f"rewire {r.epoch} for {r.phase} at {r.requested:.4f} s: dark {show_time(r.dark)}"),
+        )
     axes.set_yticks(range(len(found)), [a[0].name for a in found], size=8.5, color=theme.ink)
     axes.set_ylim(len(found) - 0.4, -0.6)
     axes.set_xlim(-0.005 * span, 1.005 * span)
@@ -47,9 +79,13 @@ def timeline(result: Result, theme: Theme = PAGE) -> Figure:
 
 
 def close_ups(runs: Sequence[Run], theme: Theme = PAGE, most: int = 6) -> Figure | None:
-    """Flows in flight in each communication phase, a row per run: one axis of the seconds in which any is in flight."""
+    """Flows in flight in each communication phase, a row per run: one axis of the seconds in which
+    any is in flight.
+    """
     first = runs[0].result
-    keys = sorted(first.communication, key=lambda k: -max(r.result.communication[k] for r in runs))[:most]
+    keys = sorted(first.communication, key=lambda k: -max(r.result.communication[k] for r in runs))[
+        :most
+    ]
     keys = [k for k in first.communication if k in keys]
     if not keys:
         return None
@@ -61,14 +97,29 @@ def close_ups(runs: Sequence[Run], theme: Theme = PAGE, most: int = 6) -> Figure
             axes = grid[row][column]
             _close_up(axes, run.result, key, span, theme)
             if row == 0:
-                axes.set_title(phase_text(f"{key[1]}/{key[0]}") + f"\n{key[2]}", size=9, color=theme.ink)
+                axes.set_title(
+                    phase_text(f"{key[1]}/{key[0]}") + f"\n{key[2]}", size=9, color=theme.ink
+                )
             if column == 0:
-                axes.set_ylabel(label, size=8.5, color=theme.ink, rotation=0, ha="right", va="center", labelpad=8)
+                axes.set_ylabel(
+                    label,
+                    size=8.5,
+                    color=theme.ink,
+                    rotation=0,
+                    ha="right",
+                    va="center",
+                    labelpad=8,
+                )
             if row == len(runs) - 1:
                 axes.set_xlabel("ms" if span < 1 else "s", size=8.5, color=theme.muted)
     height = figure.get_figheight()
     figure.subplots_adjust(
-        left=0.12, right=0.985, top=1 - 0.45 / height, bottom=0.42 / height, wspace=0.12, hspace=0.22
+        left=0.12,
+        right=0.985,
+        top=1 - 0.45 / height,
+        bottom=0.42 / height,
+        wspace=0.12,
+        hspace=0.22,
     )
     return figure
 
@@ -81,7 +132,11 @@ class _Activity:
 
     @property
     def name(self) -> str:
-        text = f"{PHASE_NAMES.get(self.phase, self.phase)}: {self.label}" if self.label else self.phase or "flows"
+        text = (
+            f"{PHASE_NAMES.get(self.phase, self.phase)}: {self.label}"
+            if self.label
+            else self.phase or "flows"
+        )
         return f"{text} ({self.step})" if self.step else text
 
 
@@ -93,27 +148,43 @@ def _beside(begin: float, end: float, span: float) -> tuple[float, str]:
     return (begin - gap, "right") if begin > 0.1 * span else ((begin + end) / 2, "center")
 
 
-def _activities(result: Result, most: int = 24) -> list[tuple[_Activity, np.ndarray, np.ndarray, bool]]:
-    """(what, begin, end, whether it sends) of each (step, phase, label), compute and flows apart, by time."""
+def _activities(
+    result: Result, most: int = 24
+) -> list[tuple[_Activity, np.ndarray, np.ndarray, bool]]:
+    """(what, begin, end, whether it sends) of each (step, phase, label), compute and flows apart,
+    by time.
+    """
     trace = result.trace
     begin = np.where(trace.size > 0, result.start, result.finish - trace.gap)
-    code = (trace.step.astype(np.int64) << 32) | (trace.phase.astype(np.int64) << 17) | (trace.label << 1)
+    code = (
+        (trace.step.astype(np.int64) << 32)
+        | (trace.phase.astype(np.int64) << 17)
+        | (trace.label << 1)
+    )
     code |= trace.size > 0
     worth = (trace.size > 0) | (trace.gap > 0)
     found = []
     for value in np.unique(code[worth]):
         rows = np.flatnonzero((code == value) & worth)
         row = rows[0]
-        key = _Activity(int(trace.step[row]), trace.phases[trace.phase[row]], trace.labels[trace.label[row]])
+        key = _Activity(
+            int(trace.step[row]), trace.phases[trace.phase[row]], trace.labels[trace.label[row]]
+        )
         found.append((key, begin[rows], result.finish[rows], bool(trace.size[row])))
     longest = sorted(found, key=lambda a: a[1].min() - a[2].max())[:most]
-    return sorted((a for a in found if any(a is b for b in longest)), key=lambda a: (a[1].min(), a[2].max()))
+    return sorted(
+        (a for a in found if any(a is b for b in longest)), key=lambda a: (a[1].min(), a[2].max())
+    )
 
 
 def _busy(begin: np.ndarray, end: np.ndarray, most: int = 600) -> tuple[np.ndarray, np.ndarray]:
-    """(times, intervals open from each time on); thinned to `most` points, each the highest of its bin."""
+    """(times, intervals open from each time on); thinned to `most` points, each the highest of its
+    bin.
+    """
     times = np.unique(np.concatenate((begin, end)))
-    count = np.searchsorted(np.sort(begin), times, side="right") - np.searchsorted(np.sort(end), times, side="right")
+    count = np.searchsorted(np.sort(begin), times, side="right") - np.searchsorted(
+        np.sort(end), times, side="right"
+    )
     if len(times) > most:
         bins = np.linspace(0, len(times) - 1, most).astype(int)
         return times[bins], np.maximum.reduceat(count, bins)
@@ -121,27 +192,50 @@ def _busy(begin: np.ndarray, end: np.ndarray, most: int = 600) -> tuple[np.ndarr
 
 
 def _close_up(axes, result: Result, key: tuple[int, str, str], span: float, theme: Theme) -> None:
-    """Flows in flight over the time in which any is: idle time between bursts is left out, a thin line stands there."""
+    """Flows in flight over the time in which any is: idle time between bursts is left out, a thin
+    line stands there.
+    """
     rows = result.trace.communication()[key]
     begin, end = result.start[rows], result.finish[rows]
     bursts = merged(begin, end)
     x, busy = _busy(begin, end)
     factor = 1e3 if span < 1 else 1.0
     colour = PHASE_COLOURS.get(key[1], OTHER_COLOUR)
-    axes.fill_between(squeezed(x, bursts) * factor, 0, busy, step="post", color=colour, alpha=0.85, lw=0)
+    axes.fill_between(
+        squeezed(x, bursts) * factor, 0, busy, step="post", color=colour, alpha=0.85, lw=0
+    )
     top = 1.25 * len(rows) if len(bursts) == 1 else 1.4 * float(busy.max())
     for cut in squeezed(bursts[1:, 0], bursts) if len(bursts) <= 16 else ():
         axes.axvline(cut * factor, color=theme.paper, lw=1)
     for r in result.rewires:
-        asked, programmed, usable = squeezed(np.array([r.requested, r.programmed, r.usable]), bursts) * factor
+        asked, programmed, usable = (
+            squeezed(np.array([r.requested, r.programmed, r.usable]), bursts) * factor
+        )
         if usable > asked:
             axes.axvspan(asked, usable, color=theme.paper, alpha=0.55, lw=0)  # who waits, pales
             for left, right, alpha in ((asked, programmed, 0.4), (programmed, usable, 1.0)):
-                band = Rectangle((left, 0.91 * top), right - left, 0.09 * top, fc=DARK_COLOUR, alpha=alpha)
+                band = Rectangle(
+                    (left, 0.91 * top), right - left, 0.09 * top, fc=DARK_COLOUR, alpha=alpha
+                )
                 axes.add_patch(band)
-                tooltip(band, f"rewire {r.epoch}: dark {show_time(r.dark)}, {r.circuits_changed} circuits change")
+                tooltip(
+                    band,
+                    (
+                        f"rewire {r.epoch}: dark {show_time(r.dark)}, "
+                        f"{r.circuits_changed} circuits change"
+                    ),
+                )
     seconds = show_time(result.communication[key])
-    axes.text(0.985, 0.99, seconds, transform=axes.transAxes, ha="right", va="top", size=8.5, color=theme.ink)
+    axes.text(
+        0.985,
+        0.99,
+        seconds,
+        transform=axes.transAxes,
+        ha="right",
+        va="top",
+        size=8.5,
+        color=theme.ink,
+    )
     axes.set_ylim(0, top)
     axes.set_xlim(0, factor * span)
     axes.set_yticks([])
@@ -158,8 +252,12 @@ def merged(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
 
 
 def squeezed(times: np.ndarray, bursts: np.ndarray) -> np.ndarray:
-    """Seconds of `bursts` that have passed at each of `times`: a clock that stands still in between."""
+    """Seconds of `bursts` that have passed at each of `times`: a clock that stands still in
+    between.
+    """
     passed = np.concatenate(([0.0], np.cumsum(bursts[:, 1] - bursts[:, 0])))
     index = np.searchsorted(bursts[:, 0], times, side="right") - 1
-    inside = np.minimum(times - bursts[np.maximum(index, 0), 0], (bursts[:, 1] - bursts[:, 0])[np.maximum(index, 0)])
+    inside = np.minimum(
+        times - bursts[np.maximum(index, 0), 0], (bursts[:, 1] - bursts[:, 0])[np.maximum(index, 0)]
+    )
     return np.where(index < 0, 0.0, passed[np.maximum(index, 0)] + inside)

@@ -1,11 +1,12 @@
-"""A user's own job as a recipe: the settings of verl, ROLL, slime or NeMo-RL, read from their YAML files or launch scripts.
+"""A user's own job as a recipe: the settings of verl, ROLL, slime or NeMo-RL, read from their YAML
+files or launch scripts.
 
     job = import_job("verl", "run_grpo.sh")
-    print(job.yaml())               a recipe; each line says which key it came from, or that it is assumed
-    job.unmapped                    what the file sets and a recipe cannot say
+    print(job.yaml())         a recipe; each line says which key it came from, or that it is assumed
+    job.unmapped              what the file sets and a recipe cannot say
 
-Nothing is run and nothing is guessed in silence: what a file leaves out is the framework's own default where that is known,
-else an assumption; either is marked as one beside the value.
+Nothing is run and nothing is guessed in silence: what a file leaves out is the framework's own
+default where that is known, else an assumption; either is marked as one beside the value.
 """
 
 from collections.abc import Callable
@@ -38,7 +39,8 @@ LENGTHS = ("deepseek-r1", "deepseek-r1-prompts")
 class Imported:
     """A job read: recipe values by key with where each came from, and what did not go into them.
 
-    `assumed`: recipe keys whose value the file does not say; `unmapped`: `key = value` that no recipe key can say; `ignored`:
+    `assumed`: recipe keys whose value the file does not say; `unmapped`: `key = value` that no
+    recipe key can say; `ignored`:
     keys that change neither time nor traffic, such as the learning rate.
     """
 
@@ -60,7 +62,9 @@ class Imported:
 
     @cached_property
     def misfit(self) -> str:
-        """Why the recipe cannot run as it is, such as a model that its GPUs cannot hold; empty where it can."""
+        """Why the recipe cannot run as it is, such as a model that its GPUs cannot hold; empty
+        where it can.
+        """
         try:
             with TemporaryDirectory() as folder:
                 (path := Path(folder) / "job.yaml").write_text(self.yaml(), encoding="utf-8")
@@ -71,7 +75,12 @@ class Imported:
 
     def yaml(self) -> str:
         """The recipe file, a comment beside each value."""
-        lines = [f"# Imported from the {self.framework} job {Path(self.file).name}; lengths are tokens."]
+        lines = [
+            (
+                f"# Imported from the {self.framework} job {Path(self.file).name}; lengths "
+                "are tokens."
+            )
+        ]
         section = ""
         for key, value in self.values.items():
             outer, _, last = key.rpartition(".")
@@ -83,8 +92,11 @@ class Imported:
         return "\n".join([*lines, ""])
 
 
-def import_job(framework: str, path: str | Path, model: str = "", gpu: str = "", lengths: str = "") -> Imported:
-    """The recipe of a job's file; `model`, `gpu` and `lengths` stand in for what the file does not say.
+def import_job(
+    framework: str, path: str | Path, model: str = "", gpu: str = "", lengths: str = ""
+) -> Imported:
+    """The recipe of a job's file; `model`, `gpu` and `lengths` stand in for what the file does not
+    say.
 
     RFabricError where the file cannot be read, or lacks what a recipe cannot do without.
     """
@@ -99,10 +111,14 @@ def import_job(framework: str, path: str | Path, model: str = "", gpu: str = "",
     _lengths(recipe, lengths)
     unmapped, ignored = _left(settings, module.without_effect)
     values = {key: recipe.values[key] for key in sorted(recipe.values, key=_place)}
-    return Imported(framework, str(path), values, recipe.origin, tuple(recipe.assumed), unmapped, ignored)
+    return Imported(
+        framework, str(path), values, recipe.origin, tuple(recipe.assumed), unmapped, ignored
+    )
 
 
-def _left(settings: Settings, ignored: Callable[[str], bool]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _left(
+    settings: Settings, ignored: Callable[[str], bool]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     left = settings.left()
     without = tuple(sorted(key for key in left if ignored(key)))
     return tuple(f"{key} = {left[key]}" for key in sorted(left) if key not in without), without
@@ -118,7 +134,10 @@ def _model(recipe: SourcedValues, told: str) -> None:
     if found is None:
         said = f"model {stated!r} has no config here" if stated else "it names no model"
         like = f", which has {likely_models(stated)}" if stated else ""
-        raise RFabricError(f"{recipe.settings.file}: {said}; say --model config.json, or one of traffic/models/{like}")
+        raise RFabricError(
+            f"{recipe.settings.file}: {said}; say --model config.json, or one "
+            f"of traffic/models/{like}"
+        )
     recipe.put("model", found.name, "told with --model" if told else recipe.origin["model"])
 
 
@@ -128,7 +147,9 @@ def _gpu(recipe: SourcedValues, told: str) -> None:
         return
     gpu = find_gpu(told)
     if gpu is None:
-        raise RFabricError(f"--gpu {told!r} is not in the catalog; say for example H100, H800, H20 or GB200")
+        raise RFabricError(
+            f"--gpu {told!r} is not in the catalog; say for example H100, H800, H20 or GB200"
+        )
     recipe.put("cluster.gpu", gpu.name, "told with --gpu")
 
 
@@ -136,7 +157,9 @@ def _lengths(recipe: SourcedValues, told: str) -> None:
     why = "no file says how long responses are; production DeepSeek-R1, cut at the maxima; say --lengths FILE.csv"
     if told:
         recipe.put(
-            "generation.lengths", told if told == Path(told).stem else str(Path(told).resolve()), "told with --lengths"
+            "generation.lengths",
+            told if told == Path(told).stem else str(Path(told).resolve()),
+            "told with --lengths",
         )
     else:
         recipe.assume("generation.lengths", LENGTHS[0], why)

@@ -23,11 +23,16 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
-    recipe.put("weight_sync.strategy", "flat", "NeMo-RL: weights are broadcast to every inference worker")
+    recipe.put(
+        "weight_sync.strategy", "flat", ("NeMo-RL: weights are broadcast to every inference worker")
+    )
 
 
 def _cluster(recipe: SourcedValues, s: Settings) -> None:
-    each, nodes = s.number("cluster.gpus_per_node") or ("", 1), s.number("cluster.num_nodes") or ("", 1)
+    each, nodes = (
+        s.number("cluster.gpus_per_node") or ("", 1),
+        s.number("cluster.num_nodes") or ("", 1),
+    )
     every = each[1] * nodes[1]
     origin = "cluster.num_nodes x cluster.gpus_per_node"
     colocated = s.find("policy.generation.colocated.enabled")
@@ -36,7 +41,9 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
         recipe.gpus(every, every, True, f"{origin}, colocated")
     else:
         generates = (own_nodes[1] if own_nodes else 1) * (own[1] if own else each[1])
-        recipe.gpus(every - generates, generates, False, f"{origin}, less {RESOURCES} for generation")
+        recipe.gpus(
+            every - generates, generates, False, (f"{origin}, less {RESOURCES} for generation")
+        )
         _pipeline(recipe, s)
     recipe.put("cluster.gpus_per_server", each[1], "cluster.gpus_per_node")
 
@@ -59,14 +66,21 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     recipe.take("generation.group_size", "grpo.num_generations_per_prompt", default=1)
     total = s.number("policy.max_total_sequence_length")
     if total is None:
-        raise RFabricError(f"{s.file}: policy.max_total_sequence_length is not set, and a recipe cannot do without it")
+        raise RFabricError(
+            f"{s.file}: policy.max_total_sequence_length is not set, and a "
+            "recipe cannot do without it"
+        )
     response = s.number("policy.generation.max_new_tokens")
     prompt = s.number("data.max_input_seq_length")
     given = prompt[1] if prompt and prompt[1] < total[1] else min(2048, total[1] // 2)
     if prompt and prompt[1] < total[1]:
         recipe.put("generation.max_prompt", prompt[1], prompt[0])
     else:
-        recipe.assume("generation.max_prompt", given, "prompts share max_total_sequence_length with responses")
+        recipe.assume(
+            "generation.max_prompt",
+            given,
+            ("prompts share max_total_sequence_length with responses"),
+        )
     recipe.put(
         "generation.max_response",
         min(response[1] if response else total[1], total[1] - given),
@@ -85,12 +99,25 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
 def _training(recipe: SourcedValues, s: Settings) -> None:
     megatron = s.find(f"{MEGATRON}.enabled")
     config = MEGATRON if megatron and s.flag(megatron[0]) else DTENSOR
-    for key, name in (("tp", "tensor_model"), ("pp", "pipeline_model"), ("cp", "context"), ("ep", "expert_model")):
+    for key, name in (
+        ("tp", "tensor_model"),
+        ("pp", "pipeline_model"),
+        ("cp", "context"),
+        ("ep", "expert_model"),
+    ):
         short = name.removesuffix("_model")
-        recipe.take(f"training.{key}", f"{config}.{name}_parallel_size", f"{config}.{short}_parallel_size", default=1)
+        recipe.take(
+            f"training.{key}",
+            f"{config}.{name}_parallel_size",
+            f"{config}.{short}_parallel_size",
+            default=1,
+        )
     if config == DTENSOR:
         recipe.put("training.optimizer", "sharded", f"{DTENSOR}: FSDP2")
-    micro = s.number("policy.train_micro_batch_size") or ("policy.train_micro_batch_size, by default", 1)
+    micro = s.number("policy.train_micro_batch_size") or (
+        ("policy.train_micro_batch_size, by default"),
+        1,
+    )
     longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
     recipe.put(
         "training.micro_batch_tokens",
@@ -99,11 +126,23 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     )
     samples = recipe.values["generation.batch"] * recipe.values["generation.group_size"]
     size = s.number("policy.train_global_batch_size")
-    recipe.mini_batches(samples, min(size[1], samples) if size else samples, "samples / policy.train_global_batch_size")
+    recipe.mini_batches(
+        samples,
+        min(size[1], samples) if size else samples,
+        "samples / policy.train_global_batch_size",
+    )
     penalty = s.number("loss_fn.reference_policy_kl_penalty")
     reference = penalty is None or bool(penalty[1])
     recipe.put(
-        "training.log_prob_passes", 1 + reference, "old policy" + (" and reference policy (KL)" if reference else "")
+        "training.log_prob_passes",
+        1 + reference,
+        "old policy" + ((" and reference policy (KL)") if reference else ""),
     )
-    full = s.flag(f"{config}.activation_checkpointing") if s.find(f"{config}.activation_checkpointing") else False
-    recipe.put("training.recompute", "full" if full else "selective", f"{config}.activation_checkpointing")
+    full = (
+        s.flag(f"{config}.activation_checkpointing")
+        if s.find(f"{config}.activation_checkpointing")
+        else False
+    )
+    recipe.put(
+        "training.recompute", "full" if full else "selective", f"{config}.activation_checkpointing"
+    )

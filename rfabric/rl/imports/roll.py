@@ -1,4 +1,7 @@
-"""ROLL: the YAML file of an RLVR or agentic pipeline. Roles stand on `device_mapping`; equal ones are colocated."""
+"""ROLL: the YAML file of an RLVR or agentic pipeline.
+
+Roles stand on `device_mapping`; equal ones are colocated.
+"""
 
 import ast
 import re
@@ -26,7 +29,11 @@ def without_effect(key: str) -> bool:
 def fill(recipe: SourcedValues, s: Settings) -> None:
     """Put the job's settings into the recipe's keys."""
     model = s.find("pretrain", f"{TRAIN}.model_args.model_name_or_path", f"{TRAIN}.pretrain")
-    recipe.put("model", str(model[1]).rstrip("/").rpartition("/")[2] if model else "", model[0] if model else "")
+    recipe.put(
+        "model",
+        str(model[1]).rstrip("/").rpartition("/")[2] if model else "",
+        model[0] if model else "",
+    )
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
@@ -34,13 +41,21 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
 
 
 def devices(value: Any, where: str) -> set[int]:
-    """GPUs of a device_mapping: a list, or sums of `list(range(a, b))` and lists, read without running them."""
+    """GPUs of a device_mapping: a list, or sums of `list(range(a, b))` and lists, read without
+    running them.
+    """
     if isinstance(value, list) and all(isinstance(i, int) for i in value):
         return set(value)
     found: set[int] = set()
     for part in str(value).split("+"):
-        run = re.fullmatch(r"\s*list\(\s*range\(\s*(\d{1,7})\s*(?:,\s*(\d{1,7})\s*)?\)\s*\)\s*", part)
-        found |= set(range(*(int(x) for x in run.groups() if x is not None))) if run else _listed(part, where)
+        run = re.fullmatch(
+            r"\s*list\(\s*range\(\s*(\d{1,7})\s*(?:,\s*(\d{1,7})\s*)?\)\s*\)\s*", part
+        )
+        found |= (
+            set(range(*(int(x) for x in run.groups() if x is not None)))
+            if run
+            else _listed(part, where)
+        )
     return found
 
 
@@ -49,7 +64,9 @@ def _listed(text: str, where: str) -> set[int]:
         value = ast.literal_eval(text.strip())
         return {int(i) for i in value}
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
-        raise RFabricError(f"{where}: {shown(text)} names no GPUs; write list(range(0,8)) or [0, 1]") from error
+        raise RFabricError(
+            f"{where}: {shown(text)} names no GPUs; write list(range(0,8)) or [0, 1]"
+        ) from error
 
 
 def _mapped(s: Settings, role: str) -> set[int]:
@@ -96,14 +113,20 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     response = s.number("response_length", f"{INFER}.generating_args.max_new_tokens")
     total, prompt = s.number("sequence_length"), s.number("prompt_length")
     if response is None:
-        raise RFabricError(f"{s.file}: response_length is not set, and a recipe cannot do without it")
+        raise RFabricError(
+            f"{s.file}: response_length is not set, and a recipe cannot do without it"
+        )
     recipe.put("generation.max_response", response[1], response[0])
     if prompt:
         recipe.put("generation.max_prompt", prompt[1], prompt[0])
     elif total and total[1] > response[1]:
-        recipe.put("generation.max_prompt", total[1] - response[1], "sequence_length less the response")
+        recipe.put(
+            "generation.max_prompt", total[1] - response[1], ("sequence_length less the response")
+        )
     else:
-        recipe.assume("generation.max_prompt", 2048, "neither prompt_length nor sequence_length bounds it")
+        recipe.assume(
+            "generation.max_prompt", 2048, ("neither prompt_length nor sequence_length bounds it")
+        )
     recipe.take(
         "generation.memory_utilisation",
         f"{INFER}.{CONFIG}.gpu_memory_utilization",
@@ -111,7 +134,12 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
         default=0.9,
         why="vLLM's default",
     )
-    recipe.take("generation.max_num_seqs", f"{INFER}.{CONFIG}.max_num_seqs", default=1024, why="vLLM's order of size")
+    recipe.take(
+        "generation.max_num_seqs",
+        f"{INFER}.{CONFIG}.max_num_seqs",
+        default=1024,
+        why="vLLM's order of size",
+    )
 
 
 def _training(recipe: SourcedValues, s: Settings) -> None:
@@ -131,14 +159,22 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     )
     accumulated = s.number(f"{TRAIN}.training_args.gradient_accumulation_steps")
     t = recipe.values
-    ranks = t["cluster.training_gpus"] // max(1, t["training.tp"] * t["training.pp"] * t["training.cp"])
+    ranks = t["cluster.training_gpus"] // max(
+        1, t["training.tp"] * t["training.pp"] * t["training.cp"]
+    )
     samples = t["generation.batch"] * t["generation.group_size"]
     size = each[1] * accumulated[1] * ranks if accumulated else samples
     recipe.mini_batches(
-        samples, min(size, samples), "samples / (per_device_train_batch_size x gradient_accumulation_steps x ranks)"
+        samples,
+        min(size, samples),
+        ("samples / (per_device_train_batch_size x gradient_accumulation_steps x ranks)"),
     )
     reference = s.find("reference.device_mapping") is not None
-    recipe.put("training.log_prob_passes", 1 + reference, "old policy" + (" and reference policy" if reference else ""))
+    recipe.put(
+        "training.log_prob_passes",
+        1 + reference,
+        "old policy" + (" and reference policy" if reference else ""),
+    )
     recipe.put(
         "training.recompute",
         "full" if s.value(f"{config}.recompute_granularity") == "full" else "selective",

@@ -1,11 +1,13 @@
 """What a job's file sets, flattened to `dotted.key: value`, and a record of which keys were read.
 
-    YAML      nested mappings; `defaults:` names parents beside the file; ${key} and ${a.b} stand for other keys
+    YAML      nested mappings; `defaults:` names parents beside the file; ${key} and ${a.b} stand
+              for other keys
     overrides Hydra's key=value, +key=value, ~key on a command line
     flags     --key value, --key=value, --flag
 
-Shell scripts are read, never run: line continuations, comments, quotes, NAME=value, NAME=( ... ), $NAME, ${NAME}, ${NAME:-value},
-"${NAME[@]}" and $(( whole-number arithmetic )). What stays unknown keeps its $ and is reported by whoever needs it.
+Shell scripts are read, never run: line continuations, comments, quotes, NAME=value, NAME=( ... ),
+$NAME, ${NAME}, ${NAME:-value}, "${NAME[@]}" and $(( whole-number arithmetic )). What stays unknown
+keeps its $ and is reported by whoever needs it.
 """
 
 import ast
@@ -31,7 +33,9 @@ _OVERRIDE = re.compile(r"(?:\+{0,2})([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
 
 @dataclass
 class Settings:
-    """The values of one file by dotted key; `words` are the other words of a command line, `used` the keys asked for."""
+    """The values of one file by dotted key; `words` are the other words of a command line, `used`
+    the keys asked for.
+    """
 
     file: str
     values: dict[str, Any]
@@ -41,7 +45,9 @@ class Settings:
     def find(self, *keys: str) -> tuple[str, Any] | None:
         """The first of `keys` that is set, with its value; all of them count as read."""
         self.used.update(keys)
-        return next(((key, self.values[key]) for key in keys if self.values.get(key) is not None), None)
+        return next(
+            ((key, self.values[key]) for key in keys if self.values.get(key) is not None), None
+        )
 
     def value(self, *keys: str, default: Any = None) -> Any:
         """The value of the first of `keys` that is set."""
@@ -49,7 +55,9 @@ class Settings:
         return found[1] if found else default
 
     def number(self, *keys: str) -> tuple[str, int | float] | None:
-        """The first of `keys` that is set, as a number above or at 0; RFabricError for anything else."""
+        """The first of `keys` that is set, as a number above or at 0; RFabricError for anything
+        else.
+        """
         found = self.find(*keys)
         if found is None:
             return None
@@ -90,13 +98,16 @@ def _text(path: Path) -> str:
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise RFabricError(f"{path}: cannot be read: {error}") from error
     if len(data) > MOST_BYTES:
-        raise RFabricError(f"{path}: is larger than {MOST_BYTES:,} bytes; give the job's YAML file or launch script")
+        raise RFabricError(
+            f"{path}: is larger than {MOST_BYTES:,} bytes; give the job's YAML "
+            "file or launch script"
+        )
     if not text.strip():
         raise RFabricError(f"{path}: is empty; give the job's YAML file or launch script")
     return text
 
 
-# --- YAML ------------------------------------------------------------------------------------------------------------
+# --- YAML -----------------------------------------------------------------------------------------
 
 
 def _yaml(path: Path, seen: tuple[Path, ...] = ()) -> dict:
@@ -121,9 +132,15 @@ def _parents(path: Path, defaults: Any) -> list[Path]:
     """The files beside `path` that `defaults` names, as far as they are there."""
     names = defaults if isinstance(defaults, list) else [defaults]
     texts = [
-        name if str(name).endswith((".yaml", ".yml")) else f"{name}.yaml" for name in names if isinstance(name, str)
+        name if str(name).endswith((".yaml", ".yml")) else f"{name}.yaml"
+        for name in names
+        if isinstance(name, str)
     ]
-    return [path.parent / text for text in texts if text != "_self_.yaml" and (path.parent / text).is_file()]
+    return [
+        path.parent / text
+        for text in texts
+        if text != "_self_.yaml" and (path.parent / text).is_file()
+    ]
 
 
 def _over(below: dict, above: dict) -> dict:
@@ -140,9 +157,15 @@ def _flat(values: dict, before: str = "", depth: int = 0) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{before}{key}"
-        found |= _flat(value, f"{name}.", depth + 1) if isinstance(value, dict) and value else {name: value}
+        found |= (
+            _flat(value, f"{name}.", depth + 1)
+            if isinstance(value, dict) and value
+            else {name: value}
+        )
         if len(found) > MOST_KEYS:  # aliases of aliases
-            raise RFabricError(f"{before}: holds more than {MOST_KEYS:,} keys; that is no job's file")
+            raise RFabricError(
+                f"{before}: holds more than {MOST_KEYS:,} keys; that is no job's file"
+            )
     return found
 
 
@@ -162,15 +185,18 @@ def _interpolated(values: dict[str, Any], value: Any, depth: int = 0) -> Any:
 
 
 def _bounded(text: str) -> str:
-    """`text`, where it is no longer than a whole file may be: a few names of names stand for gigabytes."""
+    """`text`, where it is no longer than a whole file may be: a few names of names stand for
+    gigabytes.
+    """
     if len(text) > MOST_BYTES:
         raise RFabricError(
-            f"{text[:20]!r}...: its variables grow beyond {MOST_BYTES:,} characters; that is no job's file"
+            f"{text[:20]!r}...: its variables grow beyond {MOST_BYTES:,} characters; that is "
+            "no job's file"
         )
     return text
 
 
-# --- shell -----------------------------------------------------------------------------------------------------------
+# --- shell ----------------------------------------------------------------------------------------
 
 
 def _of_script(path: Path, text: str) -> Settings:
@@ -182,7 +208,9 @@ def _of_script(path: Path, text: str) -> Settings:
         line = line[1:] if line[:1] == ["export"] else line
         while line and "\0" in line[0]:
             name, _, rest = line.pop(0).partition("\0")
-            variables[name] = _expanded(shlex.split(rest) if rest.startswith(" ") else [rest], variables)
+            variables[name] = _expanded(
+                shlex.split(rest) if rest.startswith(" ") else [rest], variables
+            )
         _take(_expanded(line, variables), values, words)
     if not values and not words:
         raise RFabricError(f"{path}: sets nothing; give the job's YAML file or launch script")
@@ -190,14 +218,18 @@ def _of_script(path: Path, text: str) -> Settings:
 
 
 def _commands(path: Path, text: str) -> Iterator[list[str]]:
-    """The words of each command; NAME=value becomes NAME, a zero byte, value, and an array's value begins with a blank."""
+    """The words of each command; NAME=value becomes NAME, a zero byte, value, and an array's value
+    begins with a blank.
+    """
     text = text.replace("\0", "").replace("\\\r\n", " ").replace("\\\n", " ")
     pending, opened = "", 0
     for number, raw in enumerate(text.split("\n"), 1):
         if not pending:
             opened = number
         pending += raw + "\n"
-        array = re.match(r"\s*(?:export\s+)?([A-Za-z_]\w*)\+?=\((.*)\)\s*(?:#.*)?$", pending, re.DOTALL)
+        array = re.match(
+            r"\s*(?:export\s+)?([A-Za-z_]\w*)\+?=\((.*)\)\s*(?:#.*)?$", pending, re.DOTALL
+        )
         if array:
             inside = _split(array[2])
             if inside is not None:
@@ -209,7 +241,9 @@ def _commands(path: Path, text: str) -> Iterator[list[str]]:
         words = _split(pending)
         if words is not None:
             yield [
-                re.sub(_ASSIGNMENT, r"\1" + "\0", word, count=1) if _is_set(word, i, words) else word
+                re.sub(_ASSIGNMENT, r"\1" + "\0", word, count=1)
+                if _is_set(word, i, words)
+                else word
                 for i, word in enumerate(words)
             ]
             pending = ""
@@ -219,7 +253,9 @@ def _commands(path: Path, text: str) -> Iterator[list[str]]:
 
 def _is_set(word: str, index: int, words: list[str]) -> bool:
     """Whether a word sets a shell variable: it stands before any command, or after export."""
-    return bool(_ASSIGNMENT.match(word)) and all(_ASSIGNMENT.match(w) or w == "export" for w in words[:index])
+    return bool(_ASSIGNMENT.match(word)) and all(
+        _ASSIGNMENT.match(w) or w == "export" for w in words[:index]
+    )
 
 
 def _split(text: str) -> list[str] | None:
@@ -234,7 +270,10 @@ def _split(text: str) -> list[str] | None:
         words = shlex.split(_ARITHMETIC.sub(hold, text), comments=True)
     except ValueError:
         return None
-    return [re.sub("\1(\\d+)\2", lambda m: held[int(m[1])] if int(m[1]) < len(held) else "", word) for word in words]
+    return [
+        re.sub("\1(\\d+)\2", lambda m: held[int(m[1])] if int(m[1]) < len(held) else "", word)
+        for word in words
+    ]
 
 
 def _expanded(words: list[str], variables: dict[str, list[str]]) -> list[str]:
@@ -273,8 +312,12 @@ def _arithmetic(node: ast.expr) -> int:
     if isinstance(node, ast.Constant) and type(node.value) is int and abs(node.value) < 10**12:
         return node.value
     operations = {
-        ast.Add: int.__add__, ast.Sub: int.__sub__, ast.Mult: int.__mul__, ast.Div: int.__floordiv__, ast.Mod: int.__mod__,
-    }  # fmt: skip
+        ast.Add: int.__add__,
+        ast.Sub: int.__sub__,
+        ast.Mult: int.__mul__,
+        ast.Div: int.__floordiv__,
+        ast.Mod: int.__mod__,
+    }
     if isinstance(node, ast.BinOp) and type(node.op) in operations:
         return operations[type(node.op)](_arithmetic(node.left), _arithmetic(node.right))
     raise ValueError("not whole-number arithmetic")

@@ -40,11 +40,16 @@ def _model(recipe: SourcedValues, s: Settings) -> None:
     if stated:
         recipe.put("model", PurePosixPath(str(stated[1]).rstrip("/")).name, f"--{stated[0]}")
     elif sourced:
-        recipe.put("model", PurePosixPath(sourced[-1]).stem, f"source {PurePosixPath(sourced[-1]).name}")
+        recipe.put(
+            "model", PurePosixPath(sourced[-1]).stem, f"source {PurePosixPath(sourced[-1]).name}"
+        )
 
 
 def _cluster(recipe: SourcedValues, s: Settings) -> None:
-    nodes, each = s.number("actor-num-nodes") or ("", 1), s.number("actor-num-gpus-per-node") or ("", 8)
+    nodes, each = (
+        s.number("actor-num-nodes") or ("", 1),
+        s.number("actor-num-gpus-per-node") or ("", 8),
+    )
     trains = nodes[1] * each[1]
     origin = "--actor-num-nodes x --actor-num-gpus-per-node"
     colocated = s.find("colocate") is not None
@@ -55,16 +60,23 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
         recipe.gpus(trains, rollout[1], False, f"{origin}, --rollout-num-gpus")
         asynchronous = any(word.endswith("train_async.py") for word in s.words)
         recipe.put(
-            "pipeline", "one-step-off" if asynchronous else "sync", "train_async.py" if asynchronous else "train.py"
+            "pipeline",
+            "one-step-off" if asynchronous else "sync",
+            "train_async.py" if asynchronous else "train.py",
         )
     else:
         raise RFabricError(
-            f"{s.file}: neither --colocate nor --rollout-num-gpus is set; one must say where rollouts run"
+            f"{s.file}: neither --colocate nor --rollout-num-gpus is set; one must say where "
+            "rollouts run"
         )
     servers = s.number("num-gpus-per-node")
     recipe.put(
         "cluster.gpus_per_server",
-        *((servers[1], "--num-gpus-per-node") if servers else (each[1], "--actor-num-gpus-per-node")),
+        *(
+            (servers[1], "--num-gpus-per-node")
+            if servers
+            else (each[1], "--actor-num-gpus-per-node")
+        ),
     )
 
 
@@ -78,17 +90,40 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     if prompt:
         recipe.put("generation.max_prompt", prompt[1], "--rollout-max-prompt-len")
     elif context and context[1] > response:
-        recipe.put("generation.max_prompt", context[1] - response, "--rollout-max-context-len less the response")
+        recipe.put(
+            "generation.max_prompt",
+            context[1] - response,
+            ("--rollout-max-context-len less the response"),
+        )
     else:
         budget = s.number("max-tokens-per-gpu")
         left = budget[1] - response if budget and s.find("use-dynamic-batch-size") else 2048
-        recipe.assume("generation.max_prompt", min(2048, left) if left > 0 else 2048, "no flag bounds the prompt")
-    recipe.take("generation.memory_utilisation", "sglang-mem-fraction-static", default=0.9, why="SGLang's usual share")
-    recipe.take("generation.max_num_seqs", "sglang-max-running-requests", default=1024, why="SGLang fits it to memory")
+        recipe.assume(
+            "generation.max_prompt",
+            min(2048, left) if left > 0 else 2048,
+            "no flag bounds the prompt",
+        )
+    recipe.take(
+        "generation.memory_utilisation",
+        "sglang-mem-fraction-static",
+        default=0.9,
+        why="SGLang's usual share",
+    )
+    recipe.take(
+        "generation.max_num_seqs",
+        "sglang-max-running-requests",
+        default=1024,
+        why="SGLang fits it to memory",
+    )
 
 
 def _training(recipe: SourcedValues, s: Settings) -> None:
-    for key, flag in (("tp", "tensor-model"), ("pp", "pipeline-model"), ("cp", "context"), ("ep", "expert-model")):
+    for key, flag in (
+        ("tp", "tensor-model"),
+        ("pp", "pipeline-model"),
+        ("cp", "context"),
+        ("ep", "expert-model"),
+    ):
         recipe.take(f"training.{key}", f"{flag}-parallel-size", default=1)
     budget, sequences = s.number("max-tokens-per-gpu"), s.number("micro-batch-size")
     longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
@@ -105,10 +140,14 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     if steps and steps[1]:
         recipe.put("training.mini_batches", steps[1], "--num-steps-per-rollout")
     else:
-        recipe.mini_batches(samples, size[1] if size else samples, "samples of a rollout / --global-batch-size")
+        recipe.mini_batches(
+            samples, size[1] if size else samples, ("samples of a rollout / --global-batch-size")
+        )
     reference = bool(s.find("use-kl-loss")) or bool(s.number("kl-coef") and s.number("kl-coef")[1])
     recipe.put(
-        "training.log_prob_passes", 1 + reference, "old policy" + (" and reference policy (KL)" if reference else "")
+        "training.log_prob_passes",
+        1 + reference,
+        "old policy" + ((" and reference policy (KL)") if reference else ""),
     )
     recipe.put(
         "training.recompute",

@@ -9,7 +9,9 @@ from .settings import Settings
 
 @dataclass
 class SourcedValues:
-    """Recipe values by `section.key`; `origin` says where each came from, `assumed` which nobody stated."""
+    """Recipe values by `section.key`; `origin` says where each came from, `assumed` which nobody
+    stated.
+    """
 
     settings: Settings
     values: dict[str, Any] = field(default_factory=dict)
@@ -25,7 +27,9 @@ class SourcedValues:
         self.put(key, value, f"assumed: {why}")
         self.assumed.append(key)
 
-    def take(self, key: str, *sources: str, default: Any = None, why: str = "the framework's default") -> Any:
+    def take(
+        self, key: str, *sources: str, default: Any = None, why: str = "the framework's default"
+    ) -> Any:
         """The number that the first of `sources` sets, else `default`, assumed; returns it."""
         found = self.settings.number(*sources)
         if found:
@@ -33,7 +37,9 @@ class SourcedValues:
         elif default is not None:
             self.assume(key, default, f"{why}; {sources[0]} is not set")
         else:
-            raise RFabricError(f"{self.settings.file}: {sources[0]} is not set, and a recipe cannot do without it")
+            raise RFabricError(
+                f"{self.settings.file}: {sources[0]} is not set, and a recipe cannot do without it"
+            )
         return self.values[key]
 
     def gpus(self, training: int, generation: int, colocated: bool, origin: str) -> None:
@@ -41,10 +47,13 @@ class SourcedValues:
         for name, count in (("training", training), ("generation", generation)):
             if not count or count != int(count):
                 raise RFabricError(
-                    f"{self.settings.file}: {origin} leaves {count} GPUs for {name}; it needs one or more"
+                    f"{self.settings.file}: {origin} leaves {count} GPUs for {name}; it needs "
+                    "one or more"
                 )
         self.put("cluster.training_gpus", int(training), origin)
-        self.put("cluster.generation_gpus", int(generation), "the same GPUs" if colocated else origin)
+        self.put(
+            "cluster.generation_gpus", int(generation), "the same GPUs" if colocated else origin
+        )
         if colocated:
             self.put("placement", "colocated", origin)
 
@@ -52,6 +61,7 @@ class SourcedValues:
         """Optimizer updates a step: batch over mini-batch, both in the same unit."""
         if not size or batch % size:
             raise RFabricError(
-                f"{self.settings.file}: {origin}: a mini-batch of {size} does not divide the batch of {batch}"
+                f"{self.settings.file}: {origin}: a mini-batch of {size} does not divide the "
+                f"batch of {batch}"
             )
         self.put("training.mini_batches", int(batch // size), origin)

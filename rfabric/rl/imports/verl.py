@@ -1,6 +1,7 @@
 """verl: Hydra overrides of a launch script, or the trainer's YAML file.
 
-Defaults are those of verl's own trainer configuration (verl/trainer/config/ppo_trainer.yaml and what it includes).
+Defaults are those of verl's own trainer configuration (verl/trainer/config/ppo_trainer.yaml and
+what it includes).
 """
 
 from .settings import Settings
@@ -30,7 +31,8 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
-    if s.values.get("algorithm.adv_estimator") != "gae":  # with gae a critic is trained, which no recipe key can say
+    # with gae a critic is trained, which no recipe key can say
+    if s.values.get("algorithm.adv_estimator") != "gae":
         s.used.add("algorithm.adv_estimator")
     recipe.put("weight_sync.strategy", "flat", "verl: every rollout replica receives its own copy")
 
@@ -43,7 +45,10 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
     found = [x if isinstance(x, (int, float)) else 0 for x in (nodes, per_node)]
     trains = found[0] * found[1]
     if rollout and rollout[1]:
-        generates = s.number("rollout.nnodes")[1] * (s.number("rollout.n_gpus_per_node") or ("", per_node))[1]
+        generates = (
+            s.number("rollout.nnodes")[1]
+            * (s.number("rollout.n_gpus_per_node") or ("", per_node))[1]
+        )
         recipe.gpus(trains, generates, False, "trainer.* and rollout.*: nnodes x n_gpus_per_node")
         _pipeline(recipe, s)
     else:
@@ -54,7 +59,9 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
 def _pipeline(recipe: SourcedValues, s: Settings) -> None:
     staleness = s.number("async_training.staleness_threshold")
     if staleness is None:
-        recipe.put("pipeline", "one-step-off", "rollout.nnodes: GPUs of its own, without async_training")
+        recipe.put(
+            "pipeline", "one-step-off", ("rollout.nnodes: GPUs of its own, without async_training")
+        )
     elif staleness[1]:
         recipe.put("pipeline", "bounded-staleness", staleness[0])
         recipe.put(
@@ -78,7 +85,9 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
             "ppo_mini_batch_size x require_batches x trigger_parameter_sync_step",
         )
     else:
-        recipe.take("generation.batch", "data.train_batch_size", "data.gen_batch_size", default=1024)
+        recipe.take(
+            "generation.batch", "data.train_batch_size", "data.gen_batch_size", default=1024
+        )
     recipe.take("generation.group_size", f"{ROLLOUT}.n", default=1)
     recipe.take("generation.max_prompt", "data.max_prompt_length", default=512)
     recipe.take("generation.max_response", "data.max_response_length", default=512)
@@ -87,9 +96,16 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
 
 
 def _training(recipe: SourcedValues, s: Settings) -> None:
-    megatron = s.value(f"{ACTOR}.strategy") == "megatron" or any(key.startswith(MEGATRON) for key in s.values)
+    megatron = s.value(f"{ACTOR}.strategy") == "megatron" or any(
+        key.startswith(MEGATRON) for key in s.values
+    )
     if megatron:
-        for key, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context"), ("ep", "expert")):
+        for key, name in (
+            ("tp", "tensor"),
+            ("pp", "pipeline"),
+            ("cp", "context"),
+            ("ep", "expert"),
+        ):
             recipe.take(
                 f"training.{key}",
                 f"{MEGATRON}.{name}_model_parallel_size",
@@ -115,17 +131,26 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         )
     else:
         recipe.assume("training.micro_batch_tokens", longest, "one sequence at a time")
-    size = s.number(f"{ACTOR}.ppo_mini_batch_size") or (f"{ACTOR}.ppo_mini_batch_size, by default", 256)
+    size = s.number(f"{ACTOR}.ppo_mini_batch_size") or (
+        (f"{ACTOR}.ppo_mini_batch_size, by default"),
+        256,
+    )
     batch = recipe.values["generation.batch"]
     recipe.mini_batches(batch, min(size[1], batch), f"train batch / {size[0]}")
     reference = s.flag(f"{ACTOR}.use_kl_loss") if s.find(f"{ACTOR}.use_kl_loss") else False
-    reference = reference or (s.flag("algorithm.use_kl_in_reward") if s.find("algorithm.use_kl_in_reward") else False)
+    reference = reference or (
+        s.flag("algorithm.use_kl_in_reward") if s.find("algorithm.use_kl_in_reward") else False
+    )
     recipe.put(
-        "training.log_prob_passes", 1 + reference, "old policy" + (" and reference policy (KL)" if reference else "")
+        "training.log_prob_passes",
+        1 + reference,
+        "old policy" + ((" and reference policy (KL)") if reference else ""),
     )
     checkpointing = s.find("actor_rollout_ref.model.enable_gradient_checkpointing")
     full = s.value(f"{MEGATRON}.override_transformer_config.recompute_granularity")
     if megatron:
-        recipe.put("training.recompute", "full" if full == "full" else "selective", "recompute_granularity")
+        recipe.put(
+            "training.recompute", "full" if full == "full" else "selective", "recompute_granularity"
+        )
     elif checkpointing is None or s.flag(checkpointing[0]):
         recipe.put("training.recompute", "full", "enable_gradient_checkpointing")

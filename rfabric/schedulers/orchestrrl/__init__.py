@@ -1,20 +1,24 @@
-"""OrchestrRL's compute scheduler (arXiv 2601.01209): replicas are cut anew and responses move while a step generates.
+"""OrchestrRL's compute scheduler (arXiv 2601.01209): replicas are cut anew and responses move while
+a step generates.
 
-    seat (a server)   |tp2 ######### |tp2 ####### |..switch..| tp8 ########## |      planner, every `period`
-                      |tp2 ####### --kv--> another replica, on this seat or not      balancer, every `balance`
-                      |tp2 ##########|tp2 ####### |..........|
+    seat (a server)  |tp2 ######### |tp2 ####### |..switch..| tp8 ########## |  planner, every `period`
+                     |tp2 ####### --kv--> another replica, on this seat or not  balancer, every `balance`
+                     |tp2 ##########|tp2 ####### |..........|
 
-The planner goes by a forecast of how long responses will be, never by how long they turn out to be (`replanning`). A plan is
-followed where it shortens the longest server by more than `hysteresis`, every switch and move paid for. A response that goes to
-another server takes its KV along, or its context is computed again there, whichever is done sooner.
+The planner goes by a forecast of how long responses will be, never by how long they turn out to be
+(`replanning`). A plan is followed where it shortens the longest server by more than `hysteresis`,
+every switch and move paid for. A response that goes to another server takes its KV along, or its
+context is computed again there, whichever is done sooner.
 
-In the trace each round of a plan is a phase of its own, migration-1, migration-2, ...: its KV is a demand with a window, so the
-fabric's circuits are chosen for it as for any phase, and nothing that was moved computes before it has arrived. The balancer's
-moves are phase `balancing`. A cut stays within a server, where weights and KV change hands over NVLink: no fabric carries that.
-Every step begins with the same cut, so that weight sync knows its replicas; a server cut otherwise at the end of a step goes
-back first.
+In the trace each round of a plan is a phase of its own, migration-1, migration-2, ...: its KV is a
+demand with a window, so the fabric's circuits are chosen for it as for any phase, and nothing that
+was moved computes before it has arrived. The balancer's moves are phase `balancing`. A cut stays
+within a server, where weights and KV change hands over NVLink: no fabric carries that. Every step
+begins with the same cut, so that weight sync knows its replicas; a server cut otherwise at the end
+of a step goes back first.
 
-Single-turn responses; pipelines sync, one-step-off and bounded-staleness. Where the paper is silent, constants are settings.
+Single-turn responses; pipelines sync, one-step-off and bounded-staleness. Where the paper is
+silent, constants are settings.
 """
 
 from collections import Counter
@@ -47,25 +51,34 @@ def orchestrate(w: Workload, seed: int, tuning: Tuning) -> Scheduled:
     seats = Seats(w, engines_of(w), tuning)
     history = [responses(w, seed, _BEFORE + i)[1] for i in range(HISTORY)]
     first = start_cut(seats, forecast(history, w.generation.max_response), responses(w, seed, 0)[0])
-    runs, w = generate(seats, seed, history, first), with_replicas_of(w, seats.engines.cuts[first].gpus)
+    runs, w = (
+        generate(seats, seed, history, first),
+        with_replicas_of(w, seats.engines.cuts[first].gpus),
+    )
     steps = tuple(run.step for run in runs)
     plan = plan_of(w, steps)
     trace = trace_of_steps(w, steps, plan, seed, {GENERATION: lowered})
-    return Scheduled(w, steps, plan, trace, segment_spans(w, steps, plan), _facts(seats, runs, first))
+    return Scheduled(
+        w, steps, plan, trace, segment_spans(w, steps, plan), _facts(seats, runs, first)
+    )
 
 
 def _check(w: Workload) -> None:
     g = w.generation
     if w.pipeline == "async":
         raise RFabricError(
-            "scheduler orchestrrl plans steps that end; pipeline async has none: use sync, one-step-off or bounded-staleness"
+            "scheduler orchestrrl plans steps that end; pipeline async has none: use sync, "
+            "one-step-off or bounded-staleness"
         )
     if g.turns > 1:
-        raise RFabricError(f"scheduler orchestrrl plans single-turn responses; generation.turns is {g.turns}: use 1")
+        raise RFabricError(
+            "scheduler orchestrrl plans single-turn responses; "
+            f"generation.turns is {g.turns}: use 1"
+        )
     if g.tp > w.gpus_per_server:
         raise RFabricError(
-            f"scheduler orchestrrl cuts servers; generation.tp {g.tp} is wider than one of {w.gpus_per_server} GPUs: use "
-            f"{w.gpus_per_server} at most"
+            f"scheduler orchestrrl cuts servers; generation.tp {g.tp} is wider than one of "
+            f"{w.gpus_per_server} GPUs: use {w.gpus_per_server} at most"
         )
 
 
@@ -74,4 +87,9 @@ def _facts(seats: Seats, runs: Sequence[StepOutcome], first: int) -> dict:
     counts = {key: sum(run.counts[key] for run in runs) for key in runs[0].counts}
     kv = sum(m.size for run in runs for s in run.step.generated.segments for m in s.arrivals)
     last = [dict(Counter(str(seats.engines.cuts[c]) for c in sorted(run.cuts))) for run in runs]
-    return {"first_cut": str(seats.engines.cuts[first]), "last_cuts": last, "kv_bytes": round(kv), **counts}
+    return {
+        "first_cut": str(seats.engines.cuts[first]),
+        "last_cuts": last,
+        "kv_bytes": round(kv),
+        **counts,
+    }

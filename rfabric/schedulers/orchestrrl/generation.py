@@ -1,9 +1,13 @@
-"""A step generated tick by tick: replicas serve, the planner cuts servers anew, the balancer moves responses.
+"""A step generated tick by tick: replicas serve, the planner cuts servers anew, the balancer moves
+responses.
 
-    tick      every `balance`, or `period` where that is shorter; nothing is decided while the last plan is not in force yet
-    planner   every `period`: `replanning.replan`, by the forecast of lengths; else the balancer: `replanning.evened`
+    tick     every `balance`, or `period` where that is shorter; nothing is decided while the last
+             plan is not in force yet
+    planner  every `period`: `replanning.replan`, by the forecast of lengths; else the balancer:
+             `replanning.evened`
 
-A replica that gains or loses responses ends a segment and begins another (`segments`). Seconds from the begin of the phase.
+A replica that gains or loses responses ends a segment and begins another (`segments`). Seconds from
+the begin of the phase.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +30,9 @@ BALANCING = "balancing"  # the phase in which the balancer moves responses
 
 @dataclass(eq=False)
 class _Replica:
-    """A replica: its responses and their session, which began at `base`; `ready` is when it can serve (s both)."""
+    """A replica: its responses and their session, which began at `base`; `ready` is when it can
+    serve (s both).
+    """
 
     seat: int
     cut: int
@@ -45,7 +51,9 @@ class _Replica:
 
 @dataclass(frozen=True, eq=False)
 class _Alive:
-    """Responses that are not done: number, replica (its place among all), tokens of context, tokens to come, KV there."""
+    """Responses that are not done: number, replica (its place among all), tokens of context, tokens
+    to come, KV there.
+    """
 
     ids: np.ndarray
     replica: np.ndarray
@@ -56,7 +64,9 @@ class _Alive:
 
 @dataclass(frozen=True, eq=False)
 class StepOutcome:
-    """A step, the cuts of its seats at the end, when each seat was done (s), and what was decided."""
+    """A step, the cuts of its seats at the end, when each seat was done (s), and what was
+    decided.
+    """
 
     step: Step
     cuts: np.ndarray
@@ -67,13 +77,16 @@ class StepOutcome:
 def generate(seats: Seats, seed: int, history: list[np.ndarray], first: int) -> list[StepOutcome]:
     """The job's steps, one after the other: each forecast from the lengths of those before it.
 
-    history: lengths of steps before the first, oldest first; first: the cut that a step begins with.
+    history: lengths of steps before the first, oldest first; first: the cut that a step begins
+    with.
     """
     w, found = seats.workload, list[StepOutcome]()
     ready = np.zeros(seats.count)
     for number in range(w.steps):
         prompts, outputs = responses(w, seed, number)
-        play = _Generating(seats, prompts, outputs, forecast(history, w.generation.max_response), first, ready)
+        play = _Generating(
+            seats, prompts, outputs, forecast(history, w.generation.max_response), first, ready
+        )
         found.append(play.run(number, routing(w, seed, number)))
         history = [*history, outputs]
         ready = _ready(seats, found[-1], first)
@@ -83,9 +96,14 @@ def generate(seats: Seats, seed: int, history: list[np.ndarray], first: int) -> 
 def _ready(seats: Seats, last: StepOutcome, first: int) -> np.ndarray:
     """When each seat is back at the first cut (s from the begin of the next generation).
 
-    A sync pipeline hides that behind training; in the others the next generation begins as this one ends.
+    A sync pipeline hides that behind training; in the others the next generation begins as this one
+    ends.
     """
-    idle = last.step.trained.seconds(seats.workload.training.buckets) if seats.workload.steps_ahead == 0 else 0.0
+    idle = (
+        last.step.trained.seconds(seats.workload.training.buckets)
+        if seats.workload.steps_ahead == 0
+        else 0.0
+    )
     back = np.where(last.cuts != first, seats.tuning.switch_s, 0.0)
     return np.maximum(last.done + back - last.step.generated.seconds - idle, 0.0)
 
@@ -93,11 +111,21 @@ def _ready(seats: Seats, last: StepOutcome, first: int) -> np.ndarray:
 class _Generating:
     """A step of generation, tick by tick."""
 
-    def __init__(self, seats: Seats, prompts, outputs, expected: LengthForecast, first: int, ready: np.ndarray):
+    def __init__(
+        self,
+        seats: Seats,
+        prompts,
+        outputs,
+        expected: LengthForecast,
+        first: int,
+        ready: np.ndarray,
+    ):
         self.seats, self.expected, self.prompts, self.outputs = seats, expected, prompts, outputs
         self.segments: list[Segment] = []
         self.last: dict[int, int] = {}  # GPU: the segment it was last in
-        self.counts = dict.fromkeys(("plans", "replans", "servers_cut", "moved", "recomputed", "balanced"), 0)
+        self.counts = dict.fromkeys(
+            ("plans", "replans", "servers_cut", "moved", "recomputed", "balanced"), 0
+        )
         self.now = 0.0
         self.cuts = np.full(seats.count, first)
         self.replicas = self._begin(first, ready)
@@ -128,7 +156,9 @@ class _Generating:
         return StepOutcome(Step(number, made, trained), self.cuts, self._seats_done(), self.counts)
 
     def _begin(self, cut: int, ready: np.ndarray) -> list[_Replica]:
-        """Whole groups, longest prompts first, to seats and then to their replicas: nothing else is known of them."""
+        """Whole groups, longest prompts first, to seats and then to their replicas: nothing else is
+        known of them.
+        """
         seats, size = self.seats, self.seats.workload.generation.group_size
         count = seats.count * seats.engines.replicas[cut]
         groups = np.argsort(-self.prompts[::size], kind="stable")
@@ -137,7 +167,9 @@ class _Generating:
             seat, replica = place % seats.count, place // seats.count
             ids = (groups[place::count, None] * size + np.arange(size)[None, :]).ravel()
             at, gpus = float(ready[seat]), seats.gpus(seat, cut, replica)
-            found.append(_Replica(seat, cut, gpus, np.sort(ids), at, base=at, segment={"switch": at}))
+            found.append(
+                _Replica(seat, cut, gpus, np.sort(ids), at, base=at, segment={"switch": at})
+            )
         for r in found:
             if len(r.ids):
                 self._serve(r, independent(self.prompts[r.ids], self.outputs[r.ids], size))
@@ -146,7 +178,11 @@ class _Generating:
     def _serve(self, r: _Replica, requests: Requests, resident: np.ndarray | None = None) -> None:
         engines = self.seats.engines
         r.session = Session(
-            engines.steps[r.cut], engines.kv_tokens[r.cut], self.seats.batching(r.cut), requests, resident
+            engines.steps[r.cut],
+            engines.kv_tokens[r.cut],
+            self.seats.batching(r.cut),
+            requests,
+            resident,
         )
 
     def _alive(self) -> _Alive:
@@ -155,7 +191,15 @@ class _Generating:
             if r.session and r.session.unfinished:
                 s = r.session.standing()
                 some = s.left > 0
-                parts.append((r.ids[some], np.full(some.sum(), place), s.context[some], s.left[some], s.resident[some]))
+                parts.append(
+                    (
+                        r.ids[some],
+                        np.full(some.sum(), place),
+                        s.context[some],
+                        s.left[some],
+                        s.resident[some],
+                    )
+                )
         columns = zip(*parts, strict=True) if parts else [[np.zeros(0, int)]] * 5
         return _Alive(*(np.concatenate(column) for column in columns))
 
@@ -168,7 +212,9 @@ class _Generating:
 
     def _move_seconds(self, alive: _Alive) -> np.ndarray:
         cut = int(np.bincount(self.cuts).argmax())
-        return np.minimum(self.seats.carry(cut, alive.context), self.seats.prefill(cut, alive.context))
+        return np.minimum(
+            self.seats.carry(cut, alive.context), self.seats.prefill(cut, alive.context)
+        )
 
     def _replan(self, alive: _Alive) -> None:
         self.counts["plans"] += 1
@@ -176,9 +222,16 @@ class _Generating:
         seat = np.array([r.seat for r in self.replicas])[alive.replica]
         capacity = np.array(engines.kv_tokens, float) * engines.replicas
         p = Problem(
-            seen.fixed, seen.work, alive.context.astype(float), capacity, self._move_seconds(alive), seat, self.cuts,
-            self.seats.tuning.switch_s, self._outlook(alive, inf),
-        )  # fmt: skip
+            seen.fixed,
+            seen.work,
+            alive.context.astype(float),
+            capacity,
+            self._move_seconds(alive),
+            seat,
+            self.cuts,
+            self.seats.tuning.switch_s,
+            self._outlook(alive, inf),
+        )
         found = replan(p, self.seats.tuning.hysteresis)
         if (found.seat != seat).any() or (found.cut != self.cuts).any():
             self._follow(alive, found, seat)
@@ -193,9 +246,15 @@ class _Generating:
         seen, cut = self._outlook(alive), np.array([r.cut for r in self.replicas])
         work = seen.work * np.array(engines.replicas)[:, None]
         p = Problem(
-            seen.fixed, work, alive.context.astype(float), np.array(engines.kv_tokens, float), self._move_seconds(alive),
-            alive.replica, cut, tuning.switch_s,
-        )  # fmt: skip
+            seen.fixed,
+            work,
+            alive.context.astype(float),
+            np.array(engines.kv_tokens, float),
+            self._move_seconds(alive),
+            alive.replica,
+            cut,
+            tuning.switch_s,
+        )
         found = evened(p, cut, most)
         if found.seconds < (1 - tuning.hysteresis) * keep(p).seconds:
             self.counts["balanced"] += 1
@@ -204,9 +263,15 @@ class _Generating:
     # --- doing
 
     def _follow(self, alive: _Alive, found: Assignment, seat: np.ndarray) -> None:
-        """Cut servers and move responses as planned: new replicas on cut servers, the emptiest of others take what comes."""
+        """Cut servers and move responses as planned: new replicas on cut servers, the emptiest of
+        others take what comes.
+        """
         self.counts["replans"] += 1
-        name, seats, changed = f"migration-{self.counts['replans']}", self.seats, np.flatnonzero(found.cut != self.cuts)
+        name, seats, changed = (
+            f"migration-{self.counts['replans']}",
+            self.seats,
+            np.flatnonzero(found.cut != self.cuts),
+        )
         self.counts["servers_cut"] += len(changed)
         self.cuts = found.cut.copy()
         new = [
@@ -220,39 +285,61 @@ class _Generating:
         target = np.array([place.get(id(r), -1) for r in old])[alive.replica]
         target[seat != found.seat] = -1
         load = np.bincount(target[target >= 0], minlength=len(place))
-        of_seat = [[i for i, r in enumerate([*stays, *new]) if r.seat == k] for k in range(seats.count)]
-        for i in np.flatnonzero(target < 0)[np.argsort(-alive.context[target < 0], kind="stable")].tolist():
+        of_seat = [
+            [i for i, r in enumerate([*stays, *new]) if r.seat == k] for k in range(seats.count)
+        ]
+        for i in np.flatnonzero(target < 0)[
+            np.argsort(-alive.context[target < 0], kind="stable")
+        ].tolist():
             target[i] = min(of_seat[found.seat[i]], key=lambda j: (load[j], j))
             load[target[i]] += 1
         self._rebuild(alive, target, name, [*stays, *new])
 
-    def _rebuild(self, alive: _Alive, target: np.ndarray, name: str, replicas: list[_Replica] | None = None) -> None:
-        """Put responses on their replicas; those that gain, lose or are new begin a segment, others run on."""
+    def _rebuild(
+        self, alive: _Alive, target: np.ndarray, name: str, replicas: list[_Replica] | None = None
+    ) -> None:
+        """Put responses on their replicas; those that gain, lose or are new begin a segment, others
+        run on.
+        """
         old, replicas = self.replicas, list(replicas or self.replicas)
-        touched = {id(r) for r in old} - {id(r) for r in replicas} | {id(r) for r in replicas} - {id(r) for r in old}
+        touched = {id(r) for r in old} - {id(r) for r in replicas} | {id(r) for r in replicas} - {
+            id(r) for r in old
+        }
         came_from = np.array([id(r) for r in old])[alive.replica]
         goes_to = np.array([id(r) for r in replicas])[target]
         moves = came_from != goes_to
         touched |= set(came_from[moves].tolist()) | set(goes_to[moves].tolist())
         sources = {id(r): self._close(r) for r in old if id(r) in touched}
         self.replicas = [
-            self._renewed(r, alive, np.flatnonzero(target == i), sources, name) if id(r) in touched else r
+            self._renewed(r, alive, np.flatnonzero(target == i), sources, name)
+            if id(r) in touched
+            else r
             for i, r in enumerate(replicas)
         ]
 
-    def _renewed(self, r: _Replica, alive: _Alive, rows: np.ndarray, sources: dict, name: str) -> _Replica:
+    def _renewed(
+        self, r: _Replica, alive: _Alive, rows: np.ndarray, sources: dict, name: str
+    ) -> _Replica:
         """The replica with these responses, from when all that it waits for is there."""
         came = [self.replicas[place] for place in alive.replica[rows]]
         far = np.array([c.seat != r.seat for c in came], bool)
-        carried = self.seats.carry(r.cut, alive.context[rows]) <= self.seats.prefill(r.cut, alive.context[rows])
+        carried = self.seats.carry(r.cut, alive.context[rows]) <= self.seats.prefill(
+            r.cut, alive.context[rows]
+        )
         resident = alive.resident[rows] & (~far | carried)
-        resident &= np.cumsum(alive.context[rows] * resident + 1) < 0.99 * self.seats.engines.kv_tokens[r.cut]
+        resident &= (
+            np.cumsum(alive.context[rows] * resident + 1)
+            < 0.99 * self.seats.engines.kv_tokens[r.cut]
+        )
         sizes = alive.context[rows] * self.seats.workload.model.kv_bytes_per_token
         before = tuple(sorted({self.last[g] for g in r.gpus if g in self.last}))
         takes = zip(came, sizes, far & resident, strict=True)
         moves = [Move(sources[id(c)], float(size) if sent else 0.0) for c, size, sent in takes]
         arrivals = _merged([move for move in moves if move.segment not in before])
-        free = max((self.segments[s].end for s in (*before, *(m.segment for m in arrivals))), default=self.now)
+        free = max(
+            (self.segments[s].end for s in (*before, *(m.segment for m in arrivals))),
+            default=self.now,
+        )
         base = max(free, r.ready)
         known = {"before": before, "arrivals": arrivals, "round": name, "switch": base - free}
         self.counts["moved"] += int(far.sum())
@@ -269,9 +356,15 @@ class _Generating:
         done = r.session.standing().left == 0
         tokens = int(self.outputs[r.ids[done]].sum())
         s = Segment(
-            r.gpus, str(self.seats.engines.cuts[r.cut]), r.base, r.now, **r.segment, tokens=tokens, responses=int(done.sum()),
+            r.gpus,
+            str(self.seats.engines.cuts[r.cut]),
+            r.base,
+            r.now,
+            **r.segment,
+            tokens=tokens,
+            responses=int(done.sum()),
             peak_kv_tokens=r.session.peak_kv_tokens,
-        )  # fmt: skip
+        )
         self.segments.append(s)
         self.last.update(dict.fromkeys(r.gpus, len(self.segments) - 1))
         return len(self.segments) - 1

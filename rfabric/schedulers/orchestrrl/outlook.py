@@ -1,10 +1,14 @@
-"""What OrchestrRL expects (arXiv 2601.01209): how long responses will be, and what a server cut each way would still take.
+"""What OrchestrRL expects (arXiv 2601.01209): how long responses will be, and what a server cut
+each way would still take.
 
-    forecast    how long responses will be, from the steps before         Holt's smoothing of their quantiles: ARIMA(0, 2, 2)
-    outlook     what a server cut each way would still take               roofline x expected survivors, later cuts included
+    forecast  how long responses will be, from the steps before  Holt's smoothing of their
+                                                                 quantiles: ARIMA(0, 2, 2)
+    outlook   what a server cut each way would still take        roofline x expected survivors,
+                                                                 later cuts included
 
-A *seat* is a server of the generation pool (or what divides both): a cut never leaves it, so weights and KV that change
-hands within it take NVLink. Nobody knows how long a response will be: those with as many tokens are alike. Tokens, seconds.
+A *seat* is a server of the generation pool (or what divides both): a cut never leaves it, so
+weights and KV that change hands within it take NVLink. Nobody knows how long a response will be:
+those with as many tokens are alike. Tokens, seconds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +27,9 @@ LEVEL, TREND, DAMPING = 0.5, 0.1, 0.8  # of Holt's damped smoothing: assumed, th
 
 @dataclass(frozen=True, order=True)
 class Cut:
-    """How a seat is cut: replicas of tp x dp GPUs, dp attention replicas that share their experts; ep follows."""
+    """How a seat is cut: replicas of tp x dp GPUs, dp attention replicas that share their experts;
+    ep follows.
+    """
 
     tp: int
     dp: int = 1
@@ -39,19 +45,24 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class LengthForecast:
-    """Tokens of responses as expected: `tokens` (float64[QUANTILES], ascending) at even quantiles, `limit` at most."""
+    """Tokens of responses as expected: `tokens` (float64[QUANTILES], ascending) at even quantiles,
+    `limit` at most.
+    """
 
     tokens: np.ndarray
     limit: int
 
     def remaining(self, made: float) -> np.ndarray:
-        """Tokens to come of a response that has `made`, each equally likely; half of what is allowed where none got so far."""
+        """Tokens to come of a response that has `made`, each equally likely; half of what is
+        allowed where none got so far.
+        """
         later = self.tokens[self.tokens > made]
         return later - made if len(later) else np.array([max((self.limit - made) / 2, 1.0)])
 
 
 def forecast(history: Sequence[np.ndarray], limit: int) -> LengthForecast:
-    """The next step's lengths from those of the steps before, oldest first: each quantile smoothed with its damped trend.
+    """The next step's lengths from those of the steps before, oldest first: each quantile smoothed
+    with its damped trend.
 
     RFabricError without a step to go by.
     """
@@ -69,7 +80,9 @@ def forecast(history: Sequence[np.ndarray], limit: int) -> LengthForecast:
 
 @dataclass(frozen=True, eq=False)
 class Engines:
-    """What a seat is when it is cut each way: decode step and tokens of KV of one replica, and how many replicas."""
+    """What a seat is when it is cut each way: decode step and tokens of KV of one replica, and how
+    many replicas.
+    """
 
     cuts: tuple[Cut, ...]
     steps: tuple[DecodeStep, ...]
@@ -79,7 +92,9 @@ class Engines:
 
 @dataclass(frozen=True, eq=False)
 class CutOutlook:
-    """By cut: seconds that a seat takes however few responses it has, and for each response (float64[S], float64[S, n])."""
+    """By cut: seconds that a seat takes however few responses it has, and for each response
+    (float64[S], float64[S, n]).
+    """
 
     fixed: np.ndarray
     work: np.ndarray
@@ -90,11 +105,18 @@ class CutOutlook:
 
 
 def outlook(
-    engines: Engines, expected: LengthForecast, made: np.ndarray, context: np.ndarray, seats: int, switch: float
+    engines: Engines,
+    expected: LengthForecast,
+    made: np.ndarray,
+    context: np.ndarray,
+    seats: int,
+    switch: float,
 ) -> CutOutlook:
-    """What is left of responses with `made` tokens and `context` before the next (int64[n]) on `seats` seats, evenly dealt.
+    """What is left of responses with `made` tokens and `context` before the next (int64[n]) on
+    `seats` seats, evenly dealt.
 
-    Each begins with a cut and goes on with whatever cut is best for those that are left, every switch paid.
+    Each begins with a cut and goes on with whatever cut is best for those that are left, every
+    switch paid.
     """
     ages, which = _ages(made)
     rest = [expected.remaining(age) for age in ages]
@@ -119,15 +141,24 @@ def _ages(made: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _survivors(rest: Sequence[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(tokens from now: float64[GRID + 1], responses still there in each interval), until the last is expected to be done."""
+    """(tokens from now: float64[GRID + 1], responses still there in each interval), until the last
+    is expected to be done.
+    """
     tokens = np.concatenate(rest)
     weights = np.repeat(counts / [len(r) for r in rest], [len(r) for r in rest])
     order = np.argsort(tokens, kind="stable")
     tokens, gone = tokens[order], np.cumsum(weights[order])
     total = gone[-1]
     last = tokens[np.searchsorted(gone, total - min(0.5, total / 2))]
-    grid = np.unique(np.concatenate(([0.0], np.interp(np.linspace(0, 1, GRID)[1:], gone / total, tokens),
-                                     np.linspace(0, last, GRID // 4)[1:])))  # fmt: skip
+    grid = np.unique(
+        np.concatenate(
+            (
+                [0.0],
+                np.interp(np.linspace(0, 1, GRID)[1:], gone / total, tokens),
+                np.linspace(0, last, GRID // 4)[1:],
+            )
+        )
+    )
     grid = grid[grid <= last]
     middle = (grid[1:] + grid[:-1]) / 2
     index = np.searchsorted(tokens, middle, side="right")
@@ -137,25 +168,33 @@ def _survivors(rest: Sequence[np.ndarray], counts: np.ndarray) -> tuple[np.ndarr
 def _costs(
     engines: Engines, load: np.ndarray, context: float, grid: np.ndarray, seats: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """By cut: (seconds of each interval, how many of them do not grow with responses) of the replica that is done last.
+    """By cut: (seconds of each interval, how many of them do not grow with responses) of the
+    replica that is done last.
 
-    Replicas begin alike, but lengths are drawn: of m, the fullest has sqrt(2 ln m) standard deviations more than the mean.
+    Replicas begin alike, but lengths are drawn: of m, the fullest has sqrt(2 ln m) standard
+    deviations more than the mean.
     """
     for step, kv, replicas in zip(engines.steps, engines.kv_tokens, engines.replicas, strict=True):
         n = load / replicas
         n = np.maximum(n + np.sqrt(2 * np.log(replicas * seats) * n * (1 - load / load[0])), 1.0)
         c = n * (context + grid[:-1])
-        fits = np.minimum(1.0, kv / np.maximum(c, 1.0))  # the share that runs at once; others wait their turn
+        # the share that runs at once; others wait their turn
+        fits = np.minimum(1.0, kv / np.maximum(c, 1.0))
         each = np.diff(grid) / fits
         yield each * step.decode(n * fits, c * fits), each * step.shared(n * fits)
 
 
 def _best_path(cost: np.ndarray, base: np.ndarray, switch: float) -> tuple[np.ndarray, np.ndarray]:
-    """By first cut: (seconds to the end, how many of them are fixed) where cuts change whenever that pays (float64[S] both)."""
+    """By first cut: (seconds to the end, how many of them are fixed) where cuts change whenever
+    that pays (float64[S] both).
+    """
     total, fixed = np.zeros(len(cost)), np.zeros(len(cost))
     for j in range(cost.shape[1] - 1, -1, -1):
         best = int(total.argmin())
         leave = total[best] + switch < total
-        total, fixed = np.where(leave, total[best] + switch, total), np.where(leave, fixed[best] + switch, fixed)
+        total, fixed = (
+            np.where(leave, total[best] + switch, total),
+            np.where(leave, fixed[best] + switch, fixed),
+        )
         total, fixed = total + cost[:, j], fixed + base[:, j]
     return total, np.minimum(fixed, total)

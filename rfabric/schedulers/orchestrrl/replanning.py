@@ -1,10 +1,14 @@
-"""OrchestrRL's decisions (arXiv 2601.01209): which server serves each response, and how each server is cut into replicas.
+"""OrchestrRL's decisions (arXiv 2601.01209): which server serves each response, and how each server
+is cut into replicas.
 
-    replan      min over seats and cuts of the longest server             the mixes enumerated, responses dealt longest first
-    evened      the same cuts, some responses moved                       from the longest server to the shortest, one by one
-    exact       the same as replan by a mixed-integer program             small cases; the oracle of the tests
+    replan  min over seats and cuts of the longest server  the mixes enumerated, responses dealt
+                                                           longest first
+    evened  the same cuts, some responses moved            from the longest server to the shortest,
+                                                           one by one
+    exact   the same as replan by a mixed-integer program  small cases; the oracle of the tests
 
-    seconds of server k, cut s = fixed[s] + sum over its responses of (work[s, i] + move[i] where it is not there yet)
+    seconds of server k, cut s = fixed[s] + sum over its responses of (work[s, i] + move[i] where it
+    is not there yet)
                                  + switch, where it is cut another way now;  0 without responses
 
 Seats, cuts and what is expected of them: `outlook`. Tokens, seconds.
@@ -25,11 +29,14 @@ SCREENED = 2  # mixes that responses are dealt for, the best by an even share
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """N responses, K seats, S cuts. seat: where each response is, -1 for nowhere yet (int64[N]); cut: of each seat (int64[K]).
+    """N responses, K seats, S cuts.
+
+    seat: where each response is, -1 for nowhere yet (int64[N]); cut: of each seat (int64[K]).
 
     fixed, work: a CutOutlook; kv: tokens of KV each holds (N); capacity: of a seat, by cut (S);
-    move: seconds that the server takes to which a response goes (N); switch: seconds to cut a seat another
-    way; static: the outlook of seats that are never cut another way again, where that is another one.
+    move: seconds that the server takes to which a response goes (N); switch: seconds to cut a seat
+    another way; static: the outlook of seats that are never cut another way again, where that is
+    another one.
 
     RFabricError for none of either, other shapes, figures that are negative or not finite.
     """
@@ -48,12 +55,15 @@ class Problem:
         n, cuts = len(self.seat), len(self.fixed)
         if not n or not len(self.cut):
             raise RFabricError(
-                f"replanning: {n} responses on {len(self.cut)} seats; there must be one of each at least"
+                f"replanning: {n} responses on {len(self.cut)} seats; there must be one of "
+                "each at least"
             )
         shapes = {"work": (cuts, n), "kv": (n,), "capacity": (cuts,), "move": (n,)}
         for name, shape in shapes.items():
             if getattr(self, name).shape != shape:
-                raise RFabricError(f"replanning: {name} is {getattr(self, name).shape}, must be {shape}")
+                raise RFabricError(
+                    f"replanning: {name} is {getattr(self, name).shape}, must be {shape}"
+                )
         for name in ("fixed", "work", "kv", "capacity", "move"):
             if not (getattr(self, name) >= 0).all() or not np.isfinite(getattr(self, name)).all():
                 raise RFabricError(f"replanning: {name} must be finite and not negative")
@@ -66,7 +76,9 @@ class Problem:
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
-    """A seat for each response and a cut for each seat; `seconds`: of the longest seat, as the problem counts."""
+    """A seat for each response and a cut for each seat; `seconds`: of the longest seat, as the
+    problem counts.
+    """
 
     seat: np.ndarray
     cut: np.ndarray
@@ -76,7 +88,9 @@ class Assignment:
 def seat_seconds(p: Problem, seat: np.ndarray, cut: np.ndarray) -> np.ndarray:
     """Seconds of each seat (float64[K])."""
     seats = len(p.cut)
-    each = p.work[cut[seat], np.arange(len(seat))] + np.where((seat != p.seat) & (p.seat >= 0), p.move, 0.0)
+    each = p.work[cut[seat], np.arange(len(seat))] + np.where(
+        (seat != p.seat) & (p.seat >= 0), p.move, 0.0
+    )
     some = np.bincount(seat, minlength=seats) > 0
     fixed = p.fixed[cut] + np.where(cut != p.cut, p.switch, 0.0)
     return np.bincount(seat, each, minlength=seats) + np.where(some, fixed, 0.0)
@@ -98,7 +112,9 @@ def keep(p: Problem) -> Assignment:
 
 
 def replan(p: Problem, hysteresis: float = 0.0) -> Assignment:
-    """The best assignment found. It must take a `hysteresis` share less than `keep`, and where servers are cut another way less
+    """The best assignment found.
+
+    It must take a `hysteresis` share less than `keep`, and where servers are cut another way less
     than if they never were: then now is the time, as `keep` counts with a cut that comes later.
     """
     stay = keep(p)
@@ -107,7 +123,9 @@ def replan(p: Problem, hysteresis: float = 0.0) -> Assignment:
     else:
         for_good = (1 - hysteresis) * float(seat_seconds(_for_good(p), stay.seat, stay.cut).max())
         worth = {False: (1 - hysteresis) * stay.seconds, True: min(stay.seconds, for_good)}
-    found = [a for cut in _screened(p) for a in _tried(p, cut) if not len(overfull(p, a.seat, a.cut))]
+    found = [
+        a for cut in _screened(p) for a in _tried(p, cut) if not len(overfull(p, a.seat, a.cut))
+    ]
     found = [a for a in found if a.seconds < worth[bool((a.cut != p.cut).any())]]
     return min(found, key=lambda a: a.seconds, default=stay)
 
@@ -124,7 +142,9 @@ def _tried(p: Problem, cut: np.ndarray) -> Iterator[Assignment]:
 
 
 def _screened(p: Problem) -> list[np.ndarray]:
-    """Cuts of the seats worth dealing for: those that are there, and the best mixes were the responses a fluid."""
+    """Cuts of the seats worth dealing for: those that are there, and the best mixes were the
+    responses a fluid.
+    """
     mixes = list(_mixes(p))
     work = p.work.sum(1)
     seconds = [_fluid(p, cut, work) for cut in mixes]
@@ -133,10 +153,16 @@ def _screened(p: Problem) -> list[np.ndarray]:
 
 
 def _mixes(p: Problem) -> Iterator[np.ndarray]:
-    """All seats cut alike, or some one way and the rest another; the busiest change last, seats that are cut so already first."""
+    """All seats cut alike, or some one way and the rest another; the busiest change last, seats
+    that are cut so already first.
+    """
     seats, cuts = len(p.cut), len(p.fixed)
     load = np.bincount(p.seat[p.seat >= 0], minlength=seats)
-    shares = sorted({max(1, round(seats * i / SPLITS)) for i in range(1, SPLITS)} - {seats}) if seats > 1 else []
+    shares = (
+        sorted({max(1, round(seats * i / SPLITS)) for i in range(1, SPLITS)} - {seats})
+        if seats > 1
+        else []
+    )
     for s in range(cuts):
         yield np.full(seats, s)
         for other in range(cuts):
@@ -159,10 +185,14 @@ def _fluid(p: Problem, cut: np.ndarray, work: np.ndarray) -> float:
 
 
 def _dealt(p: Problem, cut: np.ndarray) -> Assignment:
-    """Longest first, each to the seat that is done first with it and has room; its own seat where that is as good."""
+    """Longest first, each to the seat that is done first with it and has room; its own seat where
+    that is as good.
+    """
     fixed = (p.fixed[cut] + np.where(cut != p.cut, p.switch, 0.0)).tolist()
     room = p.capacity[cut].tolist()
-    heaps = {s: [(fixed[k], k) for k in np.flatnonzero(cut == s).tolist()] for s in set(cut.tolist())}
+    heaps = {
+        s: [(fixed[k], k) for k in np.flatnonzero(cut == s).tolist()] for s in set(cut.tolist())
+    }
     for heap in heaps.values():
         heapq.heapify(heap)
     load, found = list(fixed), p.seat.copy()
@@ -209,7 +239,9 @@ def _lightest(heap: list, load: list, room: list, needs: float) -> int | None:
 
 
 def evened(p: Problem, cut: np.ndarray, most: int | None = None) -> Assignment:
-    """Responses stay, but for `most` that go one by one from the longest seat to the shortest while that shortens the longest."""
+    """Responses stay, but for `most` that go one by one from the longest seat to the shortest while
+    that shortens the longest.
+    """
     seat = p.seat.copy()
     load = seat_seconds(p, seat, cut)
     room = p.capacity[cut] - np.bincount(seat, p.kv, minlength=len(cut))
@@ -231,11 +263,12 @@ def evened(p: Problem, cut: np.ndarray, most: int | None = None) -> Assignment:
     return assigned(p, seat, cut)
 
 
-# --- the oracle ------------------------------------------------------------------------------------------------------
+# --- the oracle -----------------------------------------------------------------------------------
 
 
 def exact(p: Problem) -> Assignment:
-    """The least seconds of the longest seat by a mixed-integer program (HiGHS): a few seats, cuts and dozens of responses.
+    """The least seconds of the longest seat by a mixed-integer program (HiGHS): a few seats, cuts
+    and dozens of responses.
 
     RFabricError where no assignment fits the KV.
     """
@@ -248,15 +281,24 @@ def exact(p: Problem) -> Assignment:
     rows: list[tuple[dict[int, float], float, float]] = []
     rows += [({int(v): 1.0 for v in x[i].ravel()}, 1, 1) for i in range(n)]
     rows += [({int(v): 1.0 for v in y[k]}, 0, 1) for k in range(seats)]
-    moves = np.where((np.arange(seats)[None, :] != p.seat[:, None]) & (p.seat[:, None] >= 0), p.move[:, None], 0.0)
+    moves = np.where(
+        (np.arange(seats)[None, :] != p.seat[:, None]) & (p.seat[:, None] >= 0),
+        p.move[:, None],
+        0.0,
+    )
     for k in range(seats):
         used = {int(y[k, s]): float(p.fixed[s] + p.switch * (s != p.cut[k])) for s in range(cuts)}
-        spent = {int(x[i, k, s]): float(p.work[s, i] + moves[i, k]) for i in range(n) for s in range(cuts)}
+        spent = {
+            int(x[i, k, s]): float(p.work[s, i] + moves[i, k])
+            for i in range(n)
+            for s in range(cuts)
+        }
         rows.append((used | spent | {time: -1.0}, -np.inf, 0))
         for s in range(cuts):
             rows.append(
                 (
-                    {int(x[i, k, s]): float(p.kv[i]) for i in range(n)} | {int(y[k, s]): -float(p.capacity[s])},
+                    {int(x[i, k, s]): float(p.kv[i]) for i in range(n)}
+                    | {int(y[k, s]): -float(p.capacity[s])},
                     -np.inf,
                     0,
                 )
@@ -271,9 +313,13 @@ def exact(p: Problem) -> Assignment:
     whole = np.ones(time + 1)
     whole[time] = 0
     bounds = Bounds(np.zeros(time + 1), np.append(np.ones(time), np.inf))
-    done = milp(goal, constraints=LinearConstraint(matrix, low, high), integrality=whole, bounds=bounds)
+    done = milp(
+        goal, constraints=LinearConstraint(matrix, low, high), integrality=whole, bounds=bounds
+    )
     if not done.success:
-        raise RFabricError(f"replanning: {n} responses do not fit the KV of {seats} seats: {done.message}")
+        raise RFabricError(
+            f"replanning: {n} responses do not fit the KV of {seats} seats: {done.message}"
+        )
     return _solution(p, np.round(done.x), x, y)
 
 

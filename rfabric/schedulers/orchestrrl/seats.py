@@ -1,4 +1,6 @@
-"""The seats of a job: how its generation servers can be cut into replicas, and the settings of the scheduler that cuts them."""
+"""The seats of a job: how its generation servers can be cut into replicas, and the settings of the
+scheduler that cuts them.
+"""
 
 from dataclasses import dataclass, replace
 from math import gcd, inf
@@ -18,9 +20,10 @@ from .outlook import Cut, Engines, LengthForecast, outlook
 class Tuning:
     """Settings of the scheduler, `orchestrrl,period=10s,switch=2s`.
 
-    period: between two plans (assumed); balance: between two looks at the balance (assumed); hysteresis: share that a change must
-    gain (assumed); switch: to cut a server another way, 2 to 5 s as notes on the paper have it; moves: responses a second that
-    the balancer may move, 1 to 2 as the same notes say.
+    period: between two plans (assumed); balance: between two looks at the balance (assumed);
+    hysteresis: share that a change must gain (assumed); switch: to cut a server another way, 2 to 5
+    s as notes on the paper have it; moves: responses a second that the balancer may move, 1 to 2 as
+    the same notes say.
 
     RFabricError for a setting below its least.
     """
@@ -32,13 +35,23 @@ class Tuning:
     moves: float = 2.0
 
     def __post_init__(self):
-        for key, low in (("period_s", 0.1), ("balance_s", 0.1), ("hysteresis", 0), ("switch_s", 0), ("moves", 0)):
+        for key, low in (
+            ("period_s", 0.1),
+            ("balance_s", 0.1),
+            ("hysteresis", 0),
+            ("switch_s", 0),
+            ("moves", 0),
+        ):
             if not low <= getattr(self, key) or (getattr(self, key) == inf and key != "period_s"):
-                raise RFabricError(f"orchestrrl: {key.removesuffix('_s')} {getattr(self, key):g} must be {low} or more")
+                raise RFabricError(
+                    f"orchestrrl: {key.removesuffix('_s')} "
+                    f"{getattr(self, key):g} must be {low} or more"
+                )
 
 
 def engines_of(w: Workload) -> Engines:
-    """The cuts of a seat that hold the model and its longest sequence; expert parallelism where there are experts.
+    """The cuts of a seat that hold the model and its longest sequence; expert parallelism where
+    there are experts.
 
     RFabricError where no cut holds them.
     """
@@ -46,11 +59,14 @@ def engines_of(w: Workload) -> Engines:
     cuts = [cut for cut in _cuts(w, seat) if _holds(w, cut)]
     if not cuts:
         raise RFabricError(
-            f"scheduler orchestrrl: no cut of {seat} GPUs holds {w.model.name} and {w.generation.longest} tokens"
+            f"scheduler orchestrrl: no cut of {seat} GPUs holds {w.model.name} and "
+            f"{w.generation.longest} tokens"
         )
     servers = [_server(w, cut) for cut in cuts]
     kv = tuple(server.kv_capacity_tokens for server in servers)
-    return Engines(tuple(cuts), tuple(map(step_of, servers)), kv, tuple(seat // cut.gpus for cut in cuts))
+    return Engines(
+        tuple(cuts), tuple(map(step_of, servers)), kv, tuple(seat // cut.gpus for cut in cuts)
+    )
 
 
 def seat_gpus(w: Workload) -> int:
@@ -60,7 +76,12 @@ def seat_gpus(w: Workload) -> int:
 
 def _cuts(w: Workload, seat: int) -> list[Cut]:
     wide = [n for n in range(1, seat + 1) if seat % n == 0]
-    return [Cut(tp, n // tp) for n in wide for tp in wide if n % tp == 0 and (n == tp or w.model.experts)]
+    return [
+        Cut(tp, n // tp)
+        for n in wide
+        for tp in wide
+        if n % tp == 0 and (n == tp or w.model.experts)
+    ]
 
 
 def _holds(w: Workload, cut: Cut) -> bool:
@@ -101,12 +122,16 @@ class Seats:
     def gpus(self, seat: int, cut: int, replica: int) -> tuple[int, ...]:
         """The GPUs of a replica of a seat."""
         size = self.engines.cuts[cut].gpus
-        first = self.workload.first_generation_gpu + seat * seat_gpus(self.workload) + replica * size
+        first = (
+            self.workload.first_generation_gpu + seat * seat_gpus(self.workload) + replica * size
+        )
         return tuple(range(first, first + size))
 
     def batching(self, cut: int) -> Batching:
         """How a replica forms its batches: each attention replica has the recipe's places."""
-        return Batching(max_num_seqs=self.workload.generation.max_num_seqs * self.engines.cuts[cut].dp)
+        return Batching(
+            max_num_seqs=self.workload.generation.max_num_seqs * self.engines.cuts[cut].dp
+        )
 
     def prefill(self, cut: int, context: np.ndarray) -> np.ndarray:
         """Seconds to compute contexts of so many tokens again (float64[n])."""
@@ -120,8 +145,17 @@ class Seats:
 
 
 def start_cut(seats: Seats, expected: LengthForecast, prompts: np.ndarray) -> int:
-    """The cut with which every step begins: the one that a seat is expected to be done soonest with, later cuts included."""
+    """The cut with which every step begins: the one that a seat is expected to be done soonest
+    with, later cuts included.
+    """
     if seats.tuning.period_s == inf:
         return seats.engines.cuts.index(Cut(seats.workload.generation.tp))
-    seen = outlook(seats.engines, expected, np.zeros(len(prompts), int), prompts, seats.count, seats.tuning.switch_s)
+    seen = outlook(
+        seats.engines,
+        expected,
+        np.zeros(len(prompts), int),
+        prompts,
+        seats.count,
+        seats.tuning.switch_s,
+    )
     return int(seen.seconds(seats.count).argmin())

@@ -1,7 +1,8 @@
 """Replicas from one decision to the next, and what they are in a plan, in a trace and in a drawing.
 
-    before     segments whose GPUs it takes over           start -> end: it computes
-    arrivals   KV of responses that come from elsewhere    start - switch -> start: its servers are cut another way
+    before    segments whose GPUs it takes over         start -> end: it computes
+    arrivals  KV of responses that come from elsewhere  start - switch -> start: its servers are cut
+                                                        another way
 
 Each round of a plan is a phase of its own: its KV is a demand with a window.
 """
@@ -27,9 +28,11 @@ class Move:
 
 @dataclass(frozen=True)
 class Segment:
-    """A replica from one decision to the next (s from the begin of the phase): `before` are the segments whose GPUs it takes over.
+    """A replica from one decision to the next (s from the begin of the phase): `before` are the
+    segments whose GPUs it takes over.
 
-    arrivals: responses that came from elsewhere, of 0 bytes where they are computed again; round: the phase they come in;
+    arrivals: responses that came from elsewhere, of 0 bytes where they are computed again; round:
+    the phase they come in;
     switch: seconds it waits to be cut; tokens: of responses that end in it.
     """
 
@@ -67,7 +70,9 @@ def plan_of(w: Workload, steps: Sequence[Step]) -> Plan:
     """The pipeline's phases, and those in which responses move."""
     found = plan_of_steps(w, steps, _lasts)
     starts = {p.step: p.start for p in found.phases if p.kind == GENERATION}
-    return Plan((*found.phases, *(p for step in steps for p in _migrations(w, step, starts[step.number]))))
+    return Plan(
+        (*found.phases, *(p for step in steps for p in _migrations(w, step, starts[step.number])))
+    )
 
 
 def _lasts(w: Workload, step: Step, kind: str) -> tuple[float, float]:
@@ -80,7 +85,9 @@ def _lasts(w: Workload, step: Step, kind: str) -> tuple[float, float]:
 
 
 def _migrations(w: Workload, step: Step, start: float) -> list[Phase]:
-    """A phase a round, from the first segment that ends for it; the balancer's lasts as long as it moves anything."""
+    """A phase a round, from the first segment that ends for it; the balancer's lasts as long as it
+    moves anything.
+    """
     found, made = [], step.generated
     for name in made.rounds:
         mine = [s for s in made.segments if s.round == name]
@@ -88,7 +95,14 @@ def _migrations(w: Workload, step: Step, start: float) -> list[Phase]:
         seconds = max(s.start for s in mine) - min(begins)
         gpus = tuple(sorted({gpu for s in mine for gpu in s.gpus}))
         found.append(
-            Phase(name, step.number, gpus, start + min(begins), seconds, flows.wire_seconds(w, _kv(w, made, name)))
+            Phase(
+                name,
+                step.number,
+                gpus,
+                start + min(begins),
+                seconds,
+                flows.wire_seconds(w, _kv(w, made, name)),
+            )
         )
     return found
 
@@ -96,21 +110,33 @@ def _migrations(w: Workload, step: Step, start: float) -> list[Phase]:
 def _kv(w: Workload, made: Orchestrated, name: str) -> Flows:
     """All the KV that moves in a round."""
     mine = [s for s in made.segments if s.round == name]
-    return flows.join(_sent(w, made.segments[m.segment], s, m.size) for s in mine for m in s.arrivals)
+    return flows.join(
+        _sent(w, made.segments[m.segment], s, m.size) for s in mine for m in s.arrivals
+    )
 
 
 def _sent(w: Workload, source: Segment, target: Segment, size: float) -> Flows:
-    """KV from the GPUs of one replica to those of another, each an even part; none within a server."""
+    """KV from the GPUs of one replica to those of another, each an even part; none within a
+    server.
+    """
     n = max(len(source.gpus), len(target.gpus))
-    pairs = [(source.gpus[i * len(source.gpus) // n], target.gpus[i * len(target.gpus) // n]) for i in range(n)]
+    pairs = [
+        (source.gpus[i * len(source.gpus) // n], target.gpus[i * len(target.gpus) // n])
+        for i in range(n)
+    ]
     return point_to_point(pairs, size / n, w.gpus_per_server) if size else flows.NONE
 
 
 def _experience(w: Workload, s: Segment) -> Flows:
     """What a segment's responses send to a training server; replicas take turns at them."""
-    servers, turn = w.cluster.training_gpus // w.gpus_per_server, (s.gpus[0] - w.first_generation_gpu) // len(s.gpus)
+    servers, turn = (
+        w.cluster.training_gpus // w.gpus_per_server,
+        (s.gpus[0] - w.first_generation_gpu) // len(s.gpus),
+    )
     sink = turn % servers * w.gpus_per_server + turn // servers % w.gpus_per_server
-    return point_to_point([(s.gpus[0], sink)], float(s.tokens) * flows.EXPERIENCE_BYTES_PER_TOKEN, w.gpus_per_server)
+    return point_to_point(
+        [(s.gpus[0], sink)], float(s.tokens) * flows.EXPERIENCE_BYTES_PER_TOKEN, w.gpus_per_server
+    )
 
 
 def lowered(out, step: Step, before: list[int]) -> int:
@@ -124,11 +150,20 @@ def lowered(out, step: Step, before: list[int]) -> int:
 
 
 def _segment(out, step: Step, s: Segment, place: list[int], before: list[int]) -> int:
-    """What a segment waits for, in the phase of its round, then its computing; `place`: the rows of segments so far."""
-    waits, sent = [place[i] for i in (*s.before, *(m.segment for m in s.arrivals))] or list(before), list[int]()
+    """What a segment waits for, in the phase of its round, then its computing; `place`: the rows of
+    segments so far.
+    """
+    waits, sent = (
+        [place[i] for i in (*s.before, *(m.segment for m in s.arrivals))] or list(before),
+        list[int](),
+    )
     out.phase(step, s.round or GENERATION)
     for m in s.arrivals:
-        sent += out.send(_sent(out.workload, step.generated.segments[m.segment], s, m.size), "kv", [place[m.segment]])
+        sent += out.send(
+            _sent(out.workload, step.generated.segments[m.segment], s, m.size),
+            "kv",
+            [place[m.segment]],
+        )
     if s.switch:
         waits = [out.compute(s.gpus[0], s.switch, "switch", waits)]
     out.phase(step, GENERATION)
@@ -136,7 +171,9 @@ def _segment(out, step: Step, s: Segment, place: list[int], before: list[int]) -
 
 
 def segment_spans(w: Workload, steps: Sequence[Step], plan: Plan) -> tuple[Span, ...]:
-    """Each replica while it is cut and while it generates; training and weight sync as in any pipeline."""
+    """Each replica while it is cut and while it generates; training and weight sync as in any
+    pipeline.
+    """
     others = [p for p in plan.phases if p.kind in ("training", "weight_sync")]
     found = list(spans_of(w, steps, Plan(tuple(others))))
     for p in plan.phases:
@@ -144,6 +181,17 @@ def segment_spans(w: Workload, steps: Sequence[Step], plan: Plan) -> tuple[Span,
             pool = "training" if w.colocated else GENERATION
             for s in steps[p.step].generated.segments:
                 if s.switch:
-                    found.append(Span(pool, s.gpus, p.start + s.start - s.switch, s.switch, "switch", p.step))
-                found.append(Span(pool, s.gpus, p.start + s.start, s.end - s.start, f"{GENERATION} {s.cut}", p.step))
+                    found.append(
+                        Span(pool, s.gpus, p.start + s.start - s.switch, s.switch, "switch", p.step)
+                    )
+                found.append(
+                    Span(
+                        pool,
+                        s.gpus,
+                        p.start + s.start,
+                        s.end - s.start,
+                        f"{GENERATION} {s.cut}",
+                        p.step,
+                    )
+                )
     return tuple(found)

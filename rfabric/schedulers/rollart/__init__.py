@@ -1,14 +1,20 @@
-"""RollArt (arXiv 2512.22560, OSDI'26) as a compute scheduler: tasks on the GPUs that suit them, trajectories one by one.
+"""RollArt (arXiv 2512.22560, OSDI'26) as a compute scheduler: tasks on the GPUs that suit them,
+trajectories one by one.
 
-    get_batch -> suspend -> update -> resume -> recompute the KV of what is in flight -> train, beside the next rollouts
+    get_batch -> suspend -> update -> resume -> recompute the KV of what is in flight -> train,
+    beside the next rollouts
 
-    affinity     prefill-heavy tasks on GPUs of many FLOP/s, decode-heavy ones on GPUs of much HBM rate per dollar; another
-                 pool where the own one has no room
-    rollouts     each trajectory on its own: turns, environments of any latency, failures; `redundancy` begins more of a group
-    reward       serverless: at once; or on GPUs of its own
-    staleness    a trajectory in the buffer began `alpha` weight updates ago at most; older ones are aborted
-    weights      pushed once, bucket by bucket, to a store on the generation side, pulled while engines go on (relay): only
-                 what engines load is exposed
+    affinity   prefill-heavy tasks on GPUs of many FLOP/s, decode-heavy ones on GPUs of much HBM
+               rate per dollar; another
+               pool where the own one has no room
+    rollouts   each trajectory on its own: turns, environments of any latency, failures;
+               `redundancy` begins more of a group
+    reward     serverless: at once; or on GPUs of its own
+    staleness  a trajectory in the buffer began `alpha` weight updates ago at most; older ones are
+               aborted
+    weights    pushed once, bucket by bucket, to a store on the generation side, pulled while
+               engines go on (relay): only
+               what engines load is exposed
 
     rfabric timeline --policy rollart,alpha=2 --traffic grpo-64
     --policy rollart,tasks=FrozenLake/GEM-Math,decode_gpu=H20,decode_gpus=8
@@ -40,12 +46,23 @@ from .tasks import TASKS, Episode, Task, draw, named_tasks
 from .trajectories import play
 from .weights import transfer
 
-__all__ = ["RollartSettings", "TASKS", "affinity", "mixed", "named_tasks", "schedule", "transfer", "with_affinity"]
+__all__ = [
+    "RollartSettings",
+    "TASKS",
+    "affinity",
+    "mixed",
+    "named_tasks",
+    "schedule",
+    "transfer",
+    "with_affinity",
+]
 
 
 @dataclass(frozen=True)
 class RollartSettings:
-    """What `rollart,KEY=VALUE` may say; `reward_gpus` 0: serverless; the last `decode_gpus` generate on `decode_gpu`."""
+    """What `rollart,KEY=VALUE` may say; `reward_gpus` 0: serverless; the last `decode_gpus`
+    generate on `decode_gpu`.
+    """
 
     alpha: float = 1
     redundancy: float = 1.0
@@ -61,23 +78,36 @@ class RollartSettings:
 def schedule(w: Workload, seed: int, settings: Mapping[str, str]) -> Scheduled:
     """The job as RollArt runs it: trajectories bounded in staleness, weights through a store.
 
-    RFabricError for a job whose pools are one, for unknown tasks or GPUs, for settings out of bounds.
+    RFabricError for a job whose pools are one, for unknown tasks or GPUs, for settings out of
+    bounds.
     """
     words = {key: settings[key] for key in ("tasks", "decode_gpu") if key in settings}
-    s = settings_of("rollart", RollartSettings(), {k: v for k, v in settings.items() if k not in words})
-    alpha, decode_gpus, reward_gpus = (_whole(s, key) for key in ("alpha", "decode_gpus", "reward_gpus"))
+    s = settings_of(
+        "rollart", RollartSettings(), {k: v for k, v in settings.items() if k not in words}
+    )
+    alpha, decode_gpus, reward_gpus = (
+        _whole(s, key) for key in ("alpha", "decode_gpus", "reward_gpus")
+    )
     if w.colocated:
-        raise RFabricError("scheduler rollart needs pools of its own for either side; use placement disaggregated")
+        raise RFabricError(
+            "scheduler rollart needs pools of its own for either side; use placement disaggregated"
+        )
     store = replace(w.weight_sync, strategy="relay")
     w = replace(w, pipeline="async", staleness=max(1, alpha), weight_sync=store)
     tasks = named_tasks(words["tasks"]) if "tasks" in words else [_own_task(w, s)]
     pools = pools_of(w, tasks, words.get("decode_gpu"), decode_gpus)
     load = sync_bytes(w) / UNPACK
     rules = RolloutRules(
-        w.generation.responses, w.generation.group_size, parallel=True, continuous=True, redundancy=s.redundancy,
-        staleness=alpha, suspended=load,
-        transfer=max(0.0, weight_sync_comm(w) + software_seconds(w) - load), reward_slots=reward_gpus or None,
-    )  # fmt: skip
+        w.generation.responses,
+        w.generation.group_size,
+        parallel=True,
+        continuous=True,
+        redundancy=s.redundancy,
+        staleness=alpha,
+        suspended=load,
+        transfer=max(0.0, weight_sync_comm(w) + software_seconds(w) - load),
+        reward_slots=reward_gpus or None,
+    )
     episodes = mixed(tasks, seed, w.generation.longest, rules)
     if "tasks" not in words:
         episodes = RecipeTrajectories(w, tasks[0], seed, rules.members).episode
@@ -97,18 +127,24 @@ def _scheduled(w: Workload, pools, episodes, rules: RolloutRules, seed: int) -> 
     steps = [_step(w, it, trained[i], played, rules) for i, it in enumerate(played.iterations)]
     plan = plan_of_steps(w, steps)
     trace = trace_of_steps(w, steps, plan, seed)
-    return Scheduled(w, tuple(steps), plan, trace, spans_of(w, steps, plan), _facts(played, pools, rules))
+    return Scheduled(
+        w, tuple(steps), plan, trace, spans_of(w, steps, plan), _facts(played, pools, rules)
+    )
 
 
 def _whole(s: RollartSettings, key: str) -> int:
     value = getattr(s, key)
     least = 1 if key == "alpha" else 0
     if value != int(value) or value < least:
-        raise RFabricError(f"scheduler rollart: {key}={value:g} must be a whole number, {least} or more")
+        raise RFabricError(
+            f"scheduler rollart: {key}={value:g} must be a whole number, {least} or more"
+        )
     return int(value)
 
 
-def mixed(tasks: Sequence[Task], seed: int, longest: int, rules: RolloutRules) -> Callable[[int], Episode]:
+def mixed(
+    tasks: Sequence[Task], seed: int, longest: int, rules: RolloutRules
+) -> Callable[[int], Episode]:
     """Trajectories of all tasks, groups of environments dealt to tasks in turn."""
 
     def episode(number: int) -> Episode:
@@ -120,16 +156,32 @@ def mixed(tasks: Sequence[Task], seed: int, longest: int, rules: RolloutRules) -
 
 
 def _own_task(w: Workload, s: RollartSettings) -> Task:
-    """The recipe's own task: its lengths are drawn by `phases.responses`, so only the environment is said here."""
+    """The recipe's own task: its lengths are drawn by `phases.responses`, so only the environment
+    is said here.
+    """
     g = w.generation
     return Task(
-        w.name, (1, g.turns), 1, 1, 0, g.observation, g.environment_latency, s.spread_s, s.reset_s, s.failure, s.repair_s,
+        w.name,
+        (1, g.turns),
+        1,
+        1,
+        0,
+        g.observation,
+        g.environment_latency,
+        s.spread_s,
+        s.reset_s,
+        s.failure,
+        s.repair_s,
         s.reward_s,
-    )  # fmt: skip
+    )
 
 
-def _step(w: Workload, it: Iteration, trained: Trained, played: RolloutOutcome, rules: RolloutRules) -> Step:
-    """A batch as a step of `phases`: by the engine that made it, and what engines did since the batch before."""
+def _step(
+    w: Workload, it: Iteration, trained: Trained, played: RolloutOutcome, rules: RolloutRules
+) -> Step:
+    """A batch as a step of `phases`: by the engine that made it, and what engines did since the
+    batch before.
+    """
     by_engine: list[list[Episode]] = [[] for _ in w.replicas]
     for who in it.batch:
         by_engine[who.engine].append(who.episode)

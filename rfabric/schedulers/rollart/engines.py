@@ -1,13 +1,16 @@
 """The servers that answer agents' turns: one server, event by event.
 
-An engine decodes all it holds together; between two of its events the batch stays as it is, and its decode steps are one closed
-sum (`roofline.DecodeStep`). A turn joins when all the KV it may need fits: nothing is preempted. It finds the context that the
-turn before left on its engine, unless others needed the room (the longest unused goes first) or weights changed meanwhile:
-then all of it is prefilled again. Of a group, the first on an engine prefills the prompt; its KV is counted for each.
+An engine decodes all it holds together; between two of its events the batch stays as it is, and its
+decode steps are one closed sum (`roofline.DecodeStep`). A turn joins when all the KV it may need
+fits: nothing is preempted. It finds the context that the turn before left on its engine, unless
+others needed the room (the longest unused goes first) or weights changed meanwhile:
+then all of it is prefilled again. Of a group, the first on an engine prefills the prompt; its KV is
+counted for each.
 
-A server of `compute.serving` plays requests that are all known before; an engine is told of turns, aborts and new weights as
-they come. Its other rules differ as well: it never preempts, counts the KV of a shared prompt for each of a group, keeps no
-watermark, and has chunks beside decode only. Tokens, seconds, bytes.
+A server of `compute.serving` plays requests that are all known before; an engine is told of turns,
+aborts and new weights as they come. Its other rules differ as well: it never preempts, counts the
+KV of a shared prompt for each of a group, keeps no watermark, and has chunks beside decode only.
+Tokens, seconds, bytes.
 """
 
 import heapq
@@ -22,7 +25,9 @@ from .tasks import Episode
 
 @dataclass(frozen=True)
 class Pool:
-    """`engines` servers of one kind; tasks: whose affinity they have. prefill_for: the pool whose turns it prefills, at `link`
+    """`engines` servers of one kind; tasks: whose affinity they have.
+
+    prefill_for: the pool whose turns it prefills, at `link`
     bytes/s for a turn's KV.
 
     RFabricError without engines.
@@ -47,7 +52,9 @@ class Pool:
 
 @dataclass(slots=True, eq=False)
 class Trajectory:
-    """An episode under way: the weight version it began with, its engines, the turn it is in and where that is (`job`, `at`)."""
+    """An episode under way: the weight version it began with, its engines, the turn it is in and
+    where that is (`job`, `at`).
+    """
 
     episode: Episode
     version: int
@@ -61,7 +68,9 @@ class Trajectory:
 
 @dataclass(slots=True, eq=False)
 class AgentTurn:
-    """A turn on an engine: tokens before its next token, tokens to come, tokens of its prompt that need no computing."""
+    """A turn on an engine: tokens before its next token, tokens to come, tokens of its prompt that
+    need no computing.
+    """
 
     who: Trajectory
     prompt: int
@@ -77,7 +86,10 @@ class AgentTurn:
 
 
 class AgentEngine:
-    """One server: what it decodes, prefills and keeps. `plan` says when its next event is, `fire` lets it happen."""
+    """One server: what it decodes, prefills and keeps.
+
+    `plan` says when its next event is, `fire` lets it happen.
+    """
 
     def __init__(self, number: int, pool: Pool):
         self.number, self.pool = number, pool
@@ -110,8 +122,9 @@ class AgentEngine:
         """
         if turn.need > self.capacity:
             raise RFabricError(
-                f"pool {self.pool.name}: a turn needs {turn.need} tokens of KV cache, an engine holds {max(self.capacity, 0)}; "
-                "use more GPUs an engine or shorter trajectories"
+                f"pool {self.pool.name}: a turn needs {turn.need} tokens of KV cache, an "
+                f"engine holds {max(self.capacity, 0)}; use more GPUs an engine or shorter "
+                "trajectories"
             )
         self.waiting.append(turn)
         self.queued += turn.need
@@ -127,7 +140,9 @@ class AgentEngine:
         self.kept -= self.left_behind.pop(who, 0)
 
     def update(self, now: float, seconds: float) -> None:
-        """Suspended for `seconds`, with other weights after that: whatever is in flight is prefilled anew."""
+        """Suspended for `seconds`, with other weights after that: whatever is in flight is
+        prefilled anew.
+        """
         self._cut(now)
         self.free_at = max(self.free_at, now) + seconds
         self.again = True
@@ -140,7 +155,9 @@ class AgentEngine:
         if self.doing and self.doing[0] == "decode":
             _, begin, steps, _ = self.doing
             seconds, (n, context) = now - begin, (len(self.inside), self.context)
-            fewer = 1 + bisect_left(range(1, steps), seconds, key=lambda k: self.step.seconds(n, context, k))
+            fewer = 1 + bisect_left(
+                range(1, steps), seconds, key=lambda k: self.step.seconds(n, context, k)
+            )
             self.doing = ("decode", begin, fewer, begin + self.step.seconds(n, context, fewer))
             self.epoch += 1
 
@@ -155,7 +172,12 @@ class AgentEngine:
                 self.doing = self._fill(begin)
             elif self.inside:
                 n, steps = len(self.inside), self._next_end() - self.clock
-                self.doing = ("decode", begin, steps, begin + self.step.seconds(n, self.context, steps))
+                self.doing = (
+                    "decode",
+                    begin,
+                    steps,
+                    begin + self.step.seconds(n, self.context, steps),
+                )
             self.epoch += 1
         return self.doing[3] if self.doing else None
 
@@ -220,7 +242,9 @@ class AgentEngine:
         return ("fill", begin, done, begin + self.step.mixed(n, self.context, tokens, pairs))
 
     def _shared(self, turn: AgentTurn) -> int:
-        """Tokens of its prompt that others of its group computed here: those of the first turn, if later ones continue it."""
+        """Tokens of its prompt that others of its group computed here: those of the first turn, if
+        later ones continue it.
+        """
         e = turn.who.episode
         return e.prompt if e.group in self.prompts and (e.task.caches or not turn.who.turn) else 0
 
@@ -270,7 +294,9 @@ class AgentEngine:
             heapq.heapify(self.ends)
 
     def _recompute(self) -> None:
-        """With new weights, what decodes is prefilled with all it has so far; what was being prefilled starts over."""
+        """With new weights, what decodes is prefilled with all it has so far; what was being
+        prefilled starts over.
+        """
         if not self.again:
             return
         self.again = False

@@ -1,4 +1,6 @@
-"""Trajectories of the recipe itself: the same responses that every other scheduler draws, in turns of its environment."""
+"""Trajectories of the recipe itself: the same responses that every other scheduler draws, in turns
+of its environment.
+"""
 
 import numpy as np
 
@@ -20,7 +22,8 @@ class RecipeTrajectories:
         """Trajectory `number`: its group's prompt, a response of its own in even turns."""
         g = self.w.generation
         group, member = divmod(number, self.members)
-        extra, i = divmod(member, g.group_size)  # redundant ones are drawn of a step that never comes
+        # redundant ones are drawn of a step that never comes
+        extra, i = divmod(member, g.group_size)
         step, first = divmod(group * g.group_size, g.responses)
         _, outputs = self._drawn(step + extra * _NEVER)
         parts = _parts(int(outputs[first + i]), g.turns)
@@ -41,4 +44,6 @@ class RecipeTrajectories:
 
 def _parts(tokens: int, turns: int) -> tuple[int, ...]:
     """A response in as equal turns as whole tokens allow."""
-    return tuple(part for t in range(turns) if (part := tokens * (t + 1) // turns - tokens * t // turns))
+    return tuple(
+        part for t in range(turns) if (part := tokens * (t + 1) // turns - tokens * t // turns)
+    )

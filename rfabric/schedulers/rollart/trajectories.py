@@ -1,11 +1,16 @@
-"""Agents at work, event by event: trajectories on engines, environments that take their time, steps that training takes.
+"""Agents at work, event by event: trajectories on engines, environments that take their time, steps
+that training takes.
 
-    reset -> turn 1 -> environment -> turn 2 -> ... -> last turn -> reward -> buffer -> a batch to train on
-             engine    latency        engine                                 `-> or aborted: too old, broken, not needed
+    reset -> turn 1 -> environment -> turn 2 -> ... -> last turn -> reward -> buffer -> a batch to
+    train on
+             engine    latency        engine             `-> or aborted: too old, broken, not needed
 
-    pool A (prefill-heavy tasks)  engine engine ...        a task goes to the pool of its affinity; where that has no room, to
-    pool B (decode-heavy tasks)   engine engine ...        one that has. A pool may `prefill_for` another: then each turn is
-                                                           prefilled there, and its KV crosses to an engine of the other
+    pool A (prefill-heavy tasks)  engine engine ...  a task goes to the pool of its affinity; where
+                                                     that has no room, to
+    pool B (decode-heavy tasks)   engine engine ...  one that has. A pool may `prefill_for` another:
+                                                     then each turn is
+                                                     prefilled there, and its KV crosses to an
+                                                     engine of the other
 
 Groups of environments stand in slots, as many as a step takes; a slot's next group begins when this
 one is complete. Tokens, seconds, bytes. The same input gives the same events: ties go by who was
@@ -70,7 +75,11 @@ class _Rollouts:
         for pool in self.pools:
             self.engines += [AgentEngine(len(self.engines) + i, pool) for i in range(pool.engines)]
         self.decoders = [e for e in self.engines if e.pool.prefill_for is None]
-        self.prefillers = {p.prefill_for: [e for e in self.engines if e.pool is p] for p in self.pools if p.prefill_for}
+        self.prefillers = {
+            p.prefill_for: [e for e in self.engines if e.pool is p]
+            for p in self.pools
+            if p.prefill_for
+        }
         if not self.decoders:
             raise RFabricError("rollouts: every pool prefills for another; one must decode")
         self.counts = {"trained": 0, "stale": 0, "surplus": 0, "unfinished": 0}
@@ -80,18 +89,23 @@ class _Rollouts:
         self.again = [0] * self.rules.slots
 
     def run(self) -> RolloutOutcome:
-        """Event by event until all steps are there; RFabricError where trajectories run out before."""
+        """Event by event until all steps are there; RFabricError where trajectories run out
+        before.
+        """
         self._launch()
         while len(self.done) < self.iterations:
             if not self.events:
                 raise RFabricError(
-                    f"rollouts: {len(self.buffer)} of {self.rules.batch} trajectories came and no more will; raise staleness"
+                    f"rollouts: {len(self.buffer)} of {self.rules.batch} trajectories came and "
+                    "no more will; raise staleness"
                 )
             self.now, _, what, args = heapq.heappop(self.events)
             what(*args)
         self.counts["unfinished"] = sum(map(len, self.groups.values())) + len(self.buffer)
         peaks = tuple(e.peak for e in self.engines)
-        return RolloutOutcome(tuple(self.done), self.counts, tuple(self.log), peaks, self.reward_busy)
+        return RolloutOutcome(
+            tuple(self.done), self.counts, tuple(self.log), peaks, self.reward_busy
+        )
 
     def _at(self, time: float, what: Callable, *args) -> None:
         self.order += 1
@@ -109,10 +123,14 @@ class _Rollouts:
         self._try_barrier()
 
     def _begin(self, slot: int) -> None:
-        """The environments of a group begin; its n-th trajectories are the same whenever they begin."""
+        """The environments of a group begin; its n-th trajectories are the same whenever they
+        begin.
+        """
         first = (self.again[slot] * self.rules.slots + slot) * self.rules.members
         self.again[slot] += 1
-        self.groups[slot] = [Trajectory(self.episodes(first + i), self.version) for i in range(self.rules.members)]
+        self.groups[slot] = [
+            Trajectory(self.episodes(first + i), self.version) for i in range(self.rules.members)
+        ]
         for who in self.groups[slot]:
             self.live[who.episode.number] = who
             self.log.append((self.now, "begin", who.episode.number))
@@ -147,7 +165,9 @@ class _Rollouts:
                 who.prefill = min(first, key=lambda x: (x.live, x.number)).number
                 self.engines[who.prefill].live += 1
             engine = self.engines[who.prefill]
-        self._submit(engine, AgentTurn(who, e.context(who.turn), 1 if first else e.outputs[who.turn]))
+        self._submit(
+            engine, AgentTurn(who, e.context(who.turn), 1 if first else e.outputs[who.turn])
+        )
 
     def _submit(self, engine: AgentEngine, turn: AgentTurn) -> None:
         turn.who.job, turn.who.at = turn, engine.number
@@ -155,7 +175,9 @@ class _Rollouts:
         self._plan(engine)
 
     def _route(self, task: Task) -> AgentEngine:
-        """The engine with fewest trajectories, by the room it has, of its pool; of another where only that has room."""
+        """The engine with fewest trajectories, by the room it has, of its pool; of another where
+        only that has room.
+        """
         own = [e for e in self.decoders if task.name in e.pool.tasks] or self.decoders
         best = min(own, key=_load)
         if best.busy:
@@ -196,7 +218,10 @@ class _Rollouts:
 
     def _hand_over(self, who: Trajectory, decoder: AgentEngine, context: int) -> None:
         if not who.ended:
-            self._submit(decoder, AgentTurn(who, context, who.episode.outputs[who.turn] - 1, computed=context))
+            self._submit(
+                decoder,
+                AgentTurn(who, context, who.episode.outputs[who.turn] - 1, computed=context),
+            )
 
     # --- rewards, buffer, abort ---
 
@@ -265,8 +290,14 @@ class _Rollouts:
     # --- steps ---
 
     def _try_batch(self) -> None:
-        """get_batch: as soon as `batch` trajectories are buffered, and the step before has been trained where it must."""
-        if self.gathered or len(self.buffer) < self.rules.batch or len(self.done) >= self.iterations:
+        """get_batch: as soon as `batch` trajectories are buffered, and the step before has been
+        trained where it must.
+        """
+        if (
+            self.gathered
+            or len(self.buffer) < self.rules.batch
+            or len(self.done) >= self.iterations
+        ):
             return
         self.gathered = True
         taken, self.buffer = self.buffer[: self.rules.batch], self.buffer[self.rules.batch :]
@@ -299,7 +330,16 @@ class _Rollouts:
         seconds = self.train([who.episode for who in taken])
         self.trained_until = resumed + seconds
         self.done.append(
-            Iteration(len(self.done), self.began, ready, resumed, (resumed, self.trained_until), taken, stale, busy)
+            Iteration(
+                len(self.done),
+                self.began,
+                ready,
+                resumed,
+                (resumed, self.trained_until),
+                taken,
+                stale,
+                busy,
+            )
         )
         self.began, self.gathered = resumed, False
         if self.rules.continuous:
@@ -309,7 +349,9 @@ class _Rollouts:
             self.steps += 1
             self._at(resumed, self._launch)
         else:
-            self._at(self.trained_until + self.rules.transfer + self.rules.suspended, self._next_step)
+            self._at(
+                self.trained_until + self.rules.transfer + self.rules.suspended, self._next_step
+            )
 
     def _next_step(self) -> None:
         """Synchronous: all stood still while weights came."""
@@ -318,7 +360,9 @@ class _Rollouts:
         self._launch()
 
     def _update(self, seconds: float) -> None:
-        """Engines take new weights and recompute what is in flight; what began too many versions ago is aborted."""
+        """Engines take new weights and recompute what is in flight; what began too many versions
+        ago is aborted.
+        """
         self.version += 1
         m = self.rules
         for engine in self.engines:

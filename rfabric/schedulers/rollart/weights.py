@@ -1,17 +1,22 @@
-"""New weights on their way to the other cluster: pushed to a store bucket by bucket, pulled from it, loaded by engines."""
+"""New weights on their way to the other cluster: pushed to a store bucket by bucket, pulled from
+it, loaded by engines.
+"""
 
 from dataclasses import dataclass, replace
 
 from ...compute.sync_time import UNPACK
 
-# Mooncake moved the 65.5 GB of Qwen3-32B in 29.649 s over TCP, from one cluster to the other, and in 9.442 s over RDMA inside one.
+# Mooncake moved the 65.5 GB of Qwen3-32B in 29.649 s over TCP, from one cluster to the other, and
+# in 9.442 s over RDMA inside one.
 PUSH, PULL = 65.5e9 / 29.649, 65.5e9 / 9.442
 BUCKET = 1e9
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Seconds of new weights on their way: pushed over the slow link, pulled from the store, loaded by engines."""
+    """Seconds of new weights on their way: pushed over the slow link, pulled from the store, loaded
+    by engines.
+    """
 
     push: float
     pull: float
@@ -29,7 +34,9 @@ class Transfer:
 
     @property
     def hidden(self) -> float:
-        """From the end of training until the last bucket is pulled: the pull of all others hides behind the push."""
+        """From the end of training until the last bucket is pulled: the pull of all others hides
+        behind the push.
+        """
         return max(self.push, self.pull)
 
 

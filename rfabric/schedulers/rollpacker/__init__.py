@@ -1,15 +1,18 @@
-"""RollPacker (NSDI'26, arXiv 2509.21009): synchronous, on-policy RL whose long responses wait for each other.
+"""RollPacker (NSDI'26, arXiv 2509.21009): synchronous, on-policy RL whose long responses wait for
+each other.
 
-    tail batching         short rounds launch too much and keep what comes first; long rounds run what was left    rounds.py
-    parallelism planner   tensor parallelism of the rollout follows KV preemptions, one step late                  planner.py
-    reward scheduler      each response is judged when it is there, its time-out follows its prompt                reward.py
-    stream trainer        half of the GPUs leave the rollout early and compute gradients                           stream.py
+    tail batching        short rounds launch too much and keep what comes first; long rounds run what was left  rounds.py
+    parallelism planner  tensor parallelism of the rollout follows KV preemptions, one step late                planner.py
+    reward scheduler     each response is judged when it is there, its time-out follows its prompt              reward.py
+    stream trainer       half of the GPUs leave the rollout early and compute gradients                         stream.py
 
     steps = run(read_recipe("grpo-64"), seed=0, settings=RollpackerSettings(), steps=10)
-    schedule(workload, seed, {"prompts": "1.5", "stream": "0"})                     what `--policy rollpacker,...` calls
+    schedule(workload, seed, {"prompts": "1.5", "stream": "0"})  what `--policy rollpacker,...`
+                                                                 calls
 
-GPUs generate and train in turn in RollPacker (placement: colocated). Where a job keeps pools apart, nothing is freed and the
-stream trainer is off. A step takes rollout + what reward it does not hide + training that is left + handover of the weights.
+GPUs generate and train in turn in RollPacker (placement: colocated). Where a job keeps pools apart,
+nothing is freed and the stream trainer is off. A step takes rollout + what reward it does not hide
++ training that is left + handover of the weights.
 """
 
 from collections.abc import Iterator
@@ -52,11 +55,18 @@ def _as_step(w: Workload, packed: Packed) -> Step:
 
 
 def _on_replicas_of(w: Workload, packed: Packed) -> Generated:
-    """What the replicas of a step made, by the recipe's replicas: on the one that holds a replica's first GPU."""
+    """What the replicas of a step made, by the recipe's replicas: on the one that holds a replica's
+    first GPU.
+    """
     made, n = generated_of(packed.played), len(w.replicas)
     firsts = [replica[0] for replica in w.replicas]
-    home = [int(np.searchsorted(firsts, replica[0], side="right")) - 1 for replica in packed.w.replicas]
-    owner = [int(np.searchsorted([r[0] for r in packed.w.replicas], first, side="right")) - 1 for first in firsts]
+    home = [
+        int(np.searchsorted(firsts, replica[0], side="right")) - 1 for replica in packed.w.replicas
+    ]
+    owner = [
+        int(np.searchsorted([r[0] for r in packed.w.replicas], first, side="right")) - 1
+        for first in firsts
+    ]
     rows = [[s for s, h in enumerate(home) if h == r] for r in range(n)]
     empty = np.zeros(0, dtype=np.int64)
     prompts = [np.concatenate([empty, *(made.prompts[s] for s in part)]) for part in rows]
@@ -77,13 +87,27 @@ def _rest(trained: Trained, early: float) -> Trained:
 
 
 def _early(w: Workload, done: list[Packed], found: Scheduled) -> Iterator[Span]:
-    """The freed GPUs at work on gradients while the others generate; what they wait for groups is drawn after their work."""
+    """The freed GPUs at work on gradients while the others generate; what they wait for groups is
+    drawn after their work.
+    """
     starts = {phase.step: phase.start for phase in found.plan.phases if phase.kind == "generation"}
     for packed in done:
         if packed.freed and packed.early:
             gpus = tuple(gpu for r in packed.freed.freed for gpu in packed.w.replicas[r])
-            busy = packed.early * streamable(packed.trained) * len(packed.played.times) / len(packed.freed.freed)
-            yield Span("training", gpus, starts[packed.number] + packed.freed.ready, busy, "training", packed.number)
+            busy = (
+                packed.early
+                * streamable(packed.trained)
+                * len(packed.played.times)
+                / len(packed.freed.freed)
+            )
+            yield Span(
+                "training",
+                gpus,
+                starts[packed.number] + packed.freed.ready,
+                busy,
+                "training",
+                packed.number,
+            )
 
 
 def _facts(done: list[Packed]) -> dict:

@@ -1,12 +1,16 @@
-"""The reward scheduler: every response is judged as soon as it is there, and no run is waited for longer than its prompt asks.
+"""The reward scheduler: every response is judged as soon as it is there, and no run is waited for
+longer than its prompt asks.
 
-    synchronous    rollout |=================|  judges |........|  training
-    per sample     rollout |=================|
-                   judges    . .. . ... .. .  .|                    what is left after the rollout is all that shows
+    synchronous  rollout |=================|  judges |........|  training
+    per sample   rollout |=================|
+                 judges    . .. . ... .. .  .|                    what is left after the rollout is
+                                                                  all that shows
 
-    time-out = min(max(2 s, 1.5 x anchor), 30 s),   anchor: the slowest correct run of the prompt so far
+    time-out = min(max(2 s, 1.5 x anchor), 30 s),  anchor: the slowest correct run of the prompt so
+                                                   far
 
-A pool of judges (sandboxes that run tests) serves first come, first served. RollPacker, arXiv 2509.21009.
+A pool of judges (sandboxes that run tests) serves first come, first served. RollPacker, arXiv
+2509.21009.
 """
 
 import heapq
@@ -19,19 +23,24 @@ from ...errors import RFabricError
 LEAST_S, MOST_S, FACTOR = 2.0, 30.0, 1.5  # T_min, T_max and lambda
 
 
-def timeout(anchor: float | None, least: float = LEAST_S, most: float = MOST_S, factor: float = FACTOR) -> float:
+def timeout(
+    anchor: float | None, least: float = LEAST_S, most: float = MOST_S, factor: float = FACTOR
+) -> float:
     """Seconds that a run may take; no correct run yet (None): the most.
 
     RFabricError where `least` is not above 0 or exceeds `most`.
     """
     if not 0 < least <= most:
-        raise RFabricError(f"time-out: least {least:g} s must lie above 0 s and be {most:g} s, the most, or less")
+        raise RFabricError(
+            f"time-out: least {least:g} s must lie above 0 s and be {most:g} s, the most, or less"
+        )
     return most if anchor is None else min(max(least, factor * anchor), most)
 
 
 @dataclass(frozen=True)
 class Judges:
-    """A pool of `workers` that run tests: exponential times of mean `seconds`; shares `right`, and `hanging` of the wrong.
+    """A pool of `workers` that run tests: exponential times of mean `seconds`; shares `right`, and
+    `hanging` of the wrong.
 
     A run that hangs ends by its time-out. The defaults are ours, the paper states none of them.
 
@@ -52,9 +61,11 @@ class Judges:
 
 
 def runs(judges: Judges, groups: int, each: int, seed: int, adaptive: bool = True) -> np.ndarray:
-    """Seconds of the runs of so many prompts and responses (float64[groups, each]), in the order in which they are judged.
+    """Seconds of the runs of so many prompts and responses (float64[groups, each]), in the order in
+    which they are judged.
 
-    The data set's own solution, one correct run, is the first anchor of a prompt; correct runs of its responses raise it.
+    The data set's own solution, one correct run, is the first anchor of a prompt; correct runs of
+    its responses raise it.
     """
     random = np.random.default_rng([seed, 5])
     shape = (groups, each)
@@ -71,7 +82,9 @@ def runs(judges: Judges, groups: int, each: int, seed: int, adaptive: bool = Tru
 
 
 def judged(ready: np.ndarray, seconds: np.ndarray, workers: int) -> np.ndarray:
-    """When runs that are ready at `ready` and take `seconds` end (float64, of their shape) in a pool of so many workers."""
+    """When runs that are ready at `ready` and take `seconds` end (float64, of their shape) in a
+    pool of so many workers.
+    """
     free = [0.0] * min(workers, max(ready.size, 1))
     ends, flat = np.zeros(ready.size), seconds.ravel()
     for i in np.argsort(ready, axis=None, kind="stable").tolist():

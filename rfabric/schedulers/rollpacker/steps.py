@@ -1,4 +1,6 @@
-"""The steps of a job under RollPacker: rounds, rewards and training, with replicas that the planner changes."""
+"""The steps of a job under RollPacker: rounds, rewards and training, with replicas that the planner
+changes.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,9 +19,11 @@ from .stream import Streamed, streamed, work_done
 
 @dataclass(frozen=True)
 class RollpackerSettings:
-    """What is on: redundancy of prompts and responses (1: none), planner and stream trainer (0: off); `alike`: see rounds.py.
+    """What is on: redundancy of prompts and responses (1: none), planner and stream trainer (0:
+    off); `alike`: see rounds.py.
 
-    free: a fixed share of responses at which the stream trainer frees GPUs, whatever fits; 0: by the rule.
+    free: a fixed share of responses at which the stream trainer frees GPUs, whatever fits; 0: by
+    the rule.
 
     RFabricError for settings out of bounds.
     """
@@ -34,17 +38,24 @@ class RollpackerSettings:
     def __post_init__(self):
         for name in ("planner", "stream"):
             if getattr(self, name) not in (0, 1):
-                raise RFabricError(f"rollpacker {name}: {getattr(self, name):g} must be 1 (on) or 0 (off)")
+                raise RFabricError(
+                    f"rollpacker {name}: {getattr(self, name):g} must be 1 (on) or 0 (off)"
+                )
         if not 0 <= self.free < 1:
-            raise RFabricError(f"rollpacker free: {self.free:g} must be a share below 1; 0 leaves it to the rule")
+            raise RFabricError(
+                f"rollpacker free: {self.free:g} must be a share below 1; 0 leaves it to the rule"
+            )
 
 
-SYNCHRONOUS = RollpackerSettings(prompts=1, responses=1, planner=0, stream=0)  # verl: nothing but rounds of the batch
+# verl: nothing but rounds of the batch
+SYNCHRONOUS = RollpackerSettings(prompts=1, responses=1, planner=0, stream=0)
 
 
 @dataclass(frozen=True)
 class Rewards:
-    """How responses are judged: by `judges`, each when it is there or all after the rollout, with time-outs that adapt or not."""
+    """How responses are judged: by `judges`, each when it is there or all after the rollout, with
+    time-outs that adapt or not.
+    """
 
     judges: Judges
     per_sample: bool = True
@@ -53,7 +64,9 @@ class Rewards:
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """One step: its round, when all is judged (s), its training; `early`: the share of `streamable` done before."""
+    """One step: its round, when all is judged (s), its training; `early`: the share of `streamable`
+    done before.
+    """
 
     number: int
     w: Workload
@@ -87,7 +100,8 @@ def run(
     rewards: Rewards | None = None,
     pace: float = 1.0,
 ) -> list[Packed]:
-    """The steps of a job, one after the other: each prompt is trained once, in the order in which rounds finish.
+    """The steps of a job, one after the other: each prompt is trained once, in the order in which
+    rounds finish.
 
     pace: how much slower than modelled the engine generates, where that was measured.
     """
@@ -98,23 +112,36 @@ def run(
 def _check(w: Workload, pace: float) -> None:
     if w.generation.turns > 1:
         raise RFabricError(
-            f"rollpacker: generation.turns {w.generation.turns}: rounds of one turn only are batched by their tails; use "
-            f"scheduler sync, or turns 1"
+            f"rollpacker: generation.turns {w.generation.turns}: rounds of one turn only are "
+            f"batched by their tails; use scheduler sync, or turns 1"
         )
     if w.pipeline != "sync":
-        raise RFabricError(f"rollpacker: trains on-policy, but the job's pipeline is {w.pipeline}; use pipeline sync")
+        raise RFabricError(
+            "rollpacker: trains on-policy, but the job's pipeline is "
+            f"{w.pipeline}; use pipeline sync"
+        )
     if not pace > 0:
         raise RFabricError(f"rollpacker: pace {pace:g} must lie above 0; 1 is as modelled")
 
 
 def _steps(
-    w: Workload, seed: int, settings: RollpackerSettings, steps: int, rewards: Rewards | None, pace: float
+    w: Workload,
+    seed: int,
+    settings: RollpackerSettings,
+    steps: int,
+    rewards: Rewards | None,
+    pace: float,
 ) -> Iterator[Packed]:
     g, books, since = w.generation, Books(), []
     for number in range(steps):
         made = launch(books, g.batch, g.group_size, settings.prompts, settings.responses)
         done = _step(
-            number, w, play(w, made, draw(w, seed, made, books, settings.alike), pace), settings, rewards, seed
+            number,
+            w,
+            play(w, made, draw(w, seed, made, books, settings.alike), pace),
+            settings,
+            rewards,
+            seed,
         )
         yield done
         books = settled(books, made, done.played.kept_prompts)
@@ -126,7 +153,12 @@ def _steps(
 
 
 def _step(
-    number: int, w: Workload, played: RoundOutcome, settings: RollpackerSettings, rewards: Rewards | None, seed: int
+    number: int,
+    w: Workload,
+    played: RoundOutcome,
+    settings: RollpackerSettings,
+    rewards: Rewards | None,
+    seed: int,
 ) -> Packed:
     freed = streamed(played, settings.free or None) if settings.stream and w.colocated else None
     played = freed.played if freed else played
@@ -143,17 +175,28 @@ def _step(
 
 
 def _judged(played: RoundOutcome, rewards: Rewards | None, seed: list[int]) -> np.ndarray:
-    """When each response that is trained on has its reward (float64[P0, R0]); a rule takes no time."""
+    """When each response that is trained on has its reward (float64[P0, R0]); a rule takes no
+    time.
+    """
     if rewards is None:
         return played.kept_ends
-    ready = played.kept_ends if rewards.per_sample else np.full(played.kept_ends.shape, played.seconds)
+    ready = (
+        played.kept_ends if rewards.per_sample else np.full(played.kept_ends.shape, played.seconds)
+    )
     order = np.argsort(ready, axis=1, kind="stable")
-    drawn = runs(rewards.judges, *ready.shape, int(np.random.default_rng(seed).integers(2**31)), rewards.adaptive)
+    drawn = runs(
+        rewards.judges,
+        *ready.shape,
+        int(np.random.default_rng(seed).integers(2**31)),
+        rewards.adaptive,
+    )
     seconds = np.empty_like(drawn)
     np.put_along_axis(seconds, order, drawn, axis=1)
     return judged(ready, seconds, rewards.judges.workers)
 
 
 def streamable(trained: Trained) -> float:
-    """Seconds of training that need no other update: log-probabilities, and the first update up to its last micro-batch."""
+    """Seconds of training that need no other update: log-probabilities, and the first update up to
+    its last micro-batch.
+    """
     return float(trained.log_prob.max() + trained.mini_batches[0].first.max())

@@ -1,13 +1,14 @@
-"""The stream trainer: half of the rollout's GPUs stop generating early, and compute gradients of what is there.
+"""The stream trainer: half of the rollout's GPUs stop generating early, and compute gradients of
+what is there.
 
     GPU 0..15   |== rollout ==|== rollout, with what the others left ===|== training ==|
     GPU 16..31  |== rollout ==|= states =|== gradients of whole groups =|== training ==|
                               ^
-                              0.2 to 0.5 of the responses are there, 5 % more than at the last look, and what is left fits the KV
-                              cache of the half at its projected peak
+                              0.2 to 0.5 of the responses are there, 5 % more than at the last look,
+                              and what is left fits the KV cache of the half at its projected peak
 
-Responses move as tokens; their KV cache is computed again. No weights change before the rollout ends: the gradients of all
-samples make one update. RollPacker, arXiv 2509.21009, Algorithm 1.
+Responses move as tokens; their KV cache is computed again. No weights change before the rollout
+ends: the gradients of all samples make one update. RollPacker, arXiv 2509.21009, Algorithm 1.
 """
 
 from collections.abc import Iterator
@@ -20,13 +21,15 @@ from ...rl.lengths import Lengths
 from ...rl.phases import handover
 from .rounds import RoundOutcome, finished, joined, requests_of, served_on
 
-FROM, UPTO, APART = 0.2, 0.5, 0.05  # shares of responses: window in which GPUs are freed, and how far looks are apart
+# shares of responses: window in which GPUs are freed, and how far looks are apart
+FROM, UPTO, APART = 0.2, 0.5, 0.05
 POINTS = 128  # of the projection
 
 
 @dataclass(frozen=True, eq=False)
 class Streamed:
-    """A round whose rollout gave up `freed` replicas `at` s, at share `done`; `peak` tokens of KV were projected for the rest.
+    """A round whose rollout gave up `freed` replicas `at` s, at share `done`; `peak` tokens of KV
+    were projected for the rest.
 
     ready: when the freed GPUs can train (s); recompute: seconds of prefill that the move cost.
     """
@@ -46,9 +49,11 @@ def may_free(done: float, looked: float) -> bool:
 
 
 def projected_peak(context: np.ndarray, made: np.ndarray, lengths: Lengths, most: int) -> float:
-    """The most tokens of KV that these responses are expected to hold at once as they go on together.
+    """The most tokens of KV that these responses are expected to hold at once as they go on
+    together.
 
-    context, made: tokens each holds and has given; how many go on is what `lengths`, cut at `most`, says of those so long.
+    context, made: tokens each holds and has given; how many go on is what `lengths`, cut at `most`,
+    says of those so long.
     """
     if not len(made):
         return 0.0
@@ -63,7 +68,9 @@ def _survival(lengths: Lengths, tokens: np.ndarray, most: int) -> np.ndarray:
 
 
 def looks(played: RoundOutcome) -> Iterator[tuple[float, float]]:
-    """(share of the responses waited for, when they are there) at every look of the window, the first to come first."""
+    """(share of the responses waited for, when they are there) at every look of the window, the
+    first to come first.
+    """
     ends = np.sort(played.kept_ends, axis=None)
     looked = FROM - APART
     for i, end in enumerate(ends.tolist(), start=1):
@@ -73,7 +80,9 @@ def looks(played: RoundOutcome) -> Iterator[tuple[float, float]]:
 
 
 def streamed(played: RoundOutcome, fixed: float | None = None) -> Streamed | None:
-    """The round with half of its GPUs freed at the first look that fits, or at share `fixed` whatever fits; None: never."""
+    """The round with half of its GPUs freed at the first look that fits, or at share `fixed`
+    whatever fits; None: never.
+    """
     if len(played.times) < 2:
         return None
     if fixed is not None:
@@ -113,7 +122,9 @@ def _left(played: RoundOutcome, at: float) -> _Left:
 
 
 def _clock(played: RoundOutcome, at: float) -> np.ndarray:
-    """Tokens that a response still running has given at `at`, by replica: between those of the ones that ended around it."""
+    """Tokens that a response still running has given at `at`, by replica: between those of the ones
+    that ended around it.
+    """
     clock = np.zeros(len(played.times), dtype=np.int64)
     for r in range(len(clock)):
         rows = played.replica == r
@@ -126,7 +137,9 @@ def _clock(played: RoundOutcome, at: float) -> np.ndarray:
 
 
 def _consolidated(played: RoundOutcome, done: float, at: float) -> Streamed:
-    """What the freed half had left, longest context first, in turn to the replicas that stay: those with most to do already."""
+    """What the freed half had left, longest context first, in turn to the replicas that stay: those
+    with most to do already.
+    """
     w, rest, count = played.w, _left(played, at), len(played.times)
     load = np.bincount(rest.replica, weights=rest.context, minlength=count)
     freed = tuple(sorted(np.argsort(load, kind="stable")[: count // 2].tolist()))
@@ -138,18 +151,26 @@ def _consolidated(played: RoundOutcome, done: float, at: float) -> Streamed:
     for i, r in enumerate(stay):
         served[r] = _go_on(played, rest, moved[i :: len(stay)], r, at, ends)
     after = finished(replace(played, ends=ends), served)
-    times = tuple(_until_freed(t, at) if r in freed else after.times[r] for r, t in enumerate(played.times))
+    times = tuple(
+        _until_freed(t, at) if r in freed else after.times[r] for r, t in enumerate(played.times)
+    )
     recompute = max(served[r].prefill - played.times[r].prefill for r in stay)
     peak = projected_peak(rest.context, rest.made, w.generation.lengths, w.generation.max_response)
     ready = at + float(handover(w).get("offload", 0.0)) / 2
     return Streamed(replace(after, times=times), freed, at, done, peak, ready, recompute)
 
 
-def _go_on(played: RoundOutcome, rest: _Left, moved: np.ndarray, replica: int, at: float, ends: np.ndarray) -> Served:
-    """A replica that stays: as it ran, with others' responses coming `at` s, their context to prefill; writes `ends`."""
+def _go_on(
+    played: RoundOutcome, rest: _Left, moved: np.ndarray, replica: int, at: float, ends: np.ndarray
+) -> Served:
+    """A replica that stays: as it ran, with others' responses coming `at` s, their context to
+    prefill; writes `ends`.
+    """
     rows = np.flatnonzero(played.replica == replica)
     own = requests_of(played.drawn.prompts[rows], played.played[rows])
-    served = served_on(played.w, joined(own, rest.context[moved], rest.to_come[moved], at), played.pace)
+    served = served_on(
+        played.w, joined(own, rest.context[moved], rest.to_come[moved], at), played.pace
+    )
     ends[rows] = served.end[: len(own)].reshape(len(rows), -1)
     ends[rest.row[moved], rest.column[moved]] = served.end[len(own) :]
     return served
@@ -160,10 +181,14 @@ def _until_freed(time: ReplicaTime, at: float) -> ReplicaTime:
     return time._replace(prefill=prefill, decode=min(time.decode, at - prefill))
 
 
-def work_done(ready: np.ndarray, tokens: np.ndarray, rate: float, start: float, end: float) -> float:
-    """Share of the tokens of training that GPUs work off from `start` to `end` (s) at `rate` tokens/s.
+def work_done(
+    ready: np.ndarray, tokens: np.ndarray, rate: float, start: float, end: float
+) -> float:
+    """Share of the tokens of training that GPUs work off from `start` to `end` (s) at `rate`
+    tokens/s.
 
-    Groups come at `ready` with so many `tokens` (float64[groups] both) and are taken in that order, in pieces as small as needed.
+    Groups come at `ready` with so many `tokens` (float64[groups] both) and are taken in that order,
+    in pieces as small as needed.
     """
     order = np.argsort(ready, kind="stable")
     now, done = start, 0.0

@@ -1,7 +1,17 @@
-"""Several jobs that share GPUs: jobs and pools, groups and their round robin, policies, days of arrivals, one trace."""
+"""Several jobs that share GPUs: jobs and pools, groups and their round robin, policies, days of
+arrivals, one trace.
+"""
 
 from .cluster import ClusterBill, Stay, run
-from .groups import ExecutionGroup, JobTurn, Tail, iteration_seconds, meta_iterations, migrated_period, violations
+from .groups import (
+    ExecutionGroup,
+    JobTurn,
+    Tail,
+    iteration_seconds,
+    meta_iterations,
+    migrated_period,
+    violations,
+)
 from .jobs import DOLLARS_PER_HOUR, Job, Pools, Profile, read_jobs
 from .policies import POLICIES, Placement, policy_of
 

@@ -1,15 +1,19 @@
-"""Jobs come and go for days: groups are made, grow, shrink and end, event by event, and every node-hour is paid for.
+"""Jobs come and go for days: groups are made, grow, shrink and end, event by event, and every
+node-hour is paid for.
 
-    arrival      the policy says where; the group's period changes for all its jobs
-    departure    a job that has done its iterations leaves; rollout nodes nobody is pinned to are given back, training
-                 nodes with the last job
-    hour         only where rollouts drift: periods follow
+    arrival    the policy says where; the group's period changes for all its jobs
+    departure  a job that has done its iterations leaves; rollout nodes nobody is pinned to are
+               given back, training
+               nodes with the last job
+    hour       only where rollouts drift: periods follow
 
-A job does one iteration a period of its group. With `stretch` it stays until all are done, so jobs that share stay longer,
-and pay; without, it leaves when it would have left alone, as when a recorded trace of jobs is replayed. SLO attainment is
-over its whole stay: seconds, over those that the iterations it did would have taken alone.
+A job does one iteration a period of its group. With `stretch` it stays until all are done, so jobs
+that share stay longer, and pay; without, it leaves when it would have left alone, as when a
+recorded trace of jobs is replayed. SLO attainment is over its whole stay: seconds, over those that
+the iterations it did would have taken alone.
 
-`optimum` in place of a policy moves all jobs to the cheapest grouping at every arrival, or every `regroup` seconds, for
+`optimum` in place of a policy moves all jobs to the cheapest grouping at every arrival, or every
+`regroup` seconds, for
 nothing: no online policy can.
 """
 
@@ -29,7 +33,9 @@ from .policies import NEW_GROUP, JobPolicy, gavel, policy_of
 
 @dataclass(frozen=True)
 class Stay:
-    """What became of a job: how it was placed, when it ended (s), seconds it would have taken alone."""
+    """What became of a job: how it was placed, when it ended (s), seconds it would have taken
+    alone.
+    """
 
     job: Job
     kind: str
@@ -49,7 +55,8 @@ class Stay:
 
 @dataclass(frozen=True)
 class ClusterBill:
-    """What a policy made of the jobs: dollars, the hours from first arrival to last end, nodes at the peak.
+    """What a policy made of the jobs: dollars, the hours from first arrival to last end, nodes at
+    the peak.
 
     busy: node-seconds worked and held, by pool; sizes: jobs that a group held at most, counted.
     """
@@ -75,7 +82,10 @@ class ClusterBill:
     @property
     def kinds(self) -> dict[str, float]:
         """The share of jobs by how they were placed."""
-        return {kind: n / len(self.stays) for kind, n in Counter(stay.kind for stay in self.stays).items()}
+        return {
+            kind: n / len(self.stays)
+            for kind, n in Counter(stay.kind for stay in self.stays).items()
+        }
 
     def idle(self, pool: str) -> float:
         """The share of a pool's paid time that is idle: bubbles."""
@@ -110,7 +120,9 @@ class _Cluster:
     alone: dict[str, float] = field(default_factory=dict)
     stays: list[Stay] = field(default_factory=list)
     dollars: float = 0.0
-    busy: dict[str, list[float]] = field(default_factory=lambda: {"roll": [0.0, 0.0], "train": [0.0, 0.0]})
+    busy: dict[str, list[float]] = field(
+        default_factory=lambda: {"roll": [0.0, 0.0], "train": [0.0, 0.0]}
+    )
     peak_roll: int = 0
     peak_train: int = 0
     sizes: Counter = field(default_factory=Counter)
@@ -130,7 +142,9 @@ def run(
     stretch: bool = True,
     progress: Callable[[int], None] = lambda _: None,
 ) -> ClusterBill:
-    """What `policy` makes of `jobs`, from the first arrival to the last end; RFabricError for jobs that cannot run."""
+    """What `policy` makes of `jobs`, from the first arrival to the last end; RFabricError for jobs
+    that cannot run.
+    """
     jobs = sorted((pools.admit(job) for job in jobs), key=lambda job: job.arrival)
     _distinct(jobs)
     chosen = None if policy == OPTIMUM else policy_of(policy) if isinstance(policy, str) else policy
@@ -144,9 +158,14 @@ def run(
     _pass(cluster, float("inf"))
     last = max(stay.end for stay in cluster.stays)
     return ClusterBill(
-        cluster.dollars, (last - jobs[0].arrival) / SECONDS_PER_HOUR, tuple(cluster.stays), cluster.peak_roll,
-        cluster.peak_train, {pool: tuple(sums) for pool, sums in cluster.busy.items()}, dict(cluster.sizes),
-    )  # fmt: skip
+        cluster.dollars,
+        (last - jobs[0].arrival) / SECONDS_PER_HOUR,
+        tuple(cluster.stays),
+        cluster.peak_roll,
+        cluster.peak_train,
+        {pool: tuple(sums) for pool, sums in cluster.busy.items()},
+        dict(cluster.sizes),
+    )
 
 
 def actual(job: Job, left: float) -> float:
@@ -176,7 +195,9 @@ def _arrive(cluster: _Cluster, job: Job) -> None:
 def _place(cluster: _Cluster, job: Job) -> None:
     """Where the policy says."""
     keys = list(cluster.running)
-    place = cluster.policy(job, [cluster.running[key].group for key in keys], cluster.pools, cluster.random)
+    place = cluster.policy(
+        job, [cluster.running[key].group for key in keys], cluster.pools, cluster.random
+    )
     if place is None:
         _begin(cluster, ExecutionGroup.alone(job), {job.name: job.iterations}, job.arrival)
         return
@@ -205,7 +226,9 @@ def _regroup(cluster: _Cluster, now: float) -> None:
     if not jobs:
         return
     cluster.running.clear()
-    seen = [replace(j, profile=replace(j.profile, roll=actual(j, left[j.name]))) for j in jobs.values()]
+    seen = [
+        replace(j, profile=replace(j.profile, roll=actual(j, left[j.name]))) for j in jobs.values()
+    ]
     for group in cheapest(seen, cluster.pools)[1]:
         mine = tuple(jobs[job.name] for job in group.jobs)
         _begin(cluster, replace(group, jobs=mine), {job.name: left[job.name] for job in mine}, now)
@@ -267,7 +290,9 @@ def _settle(cluster: _Cluster, state: _Running, now: float) -> None:
 
 
 def _set_off(cluster: _Cluster, key: int) -> None:
-    """The group runs on as it is now: its next event is the first job's end, or the hour where rollouts drift."""
+    """The group runs on as it is now: its next event is the first job's end, or the hour where
+    rollouts drift.
+    """
     state = cluster.running[key]
     state.version += 1
     state.period = _period(cluster, state)
@@ -287,7 +312,10 @@ def _pace(cluster: _Cluster, state: _Running, job: Job) -> float:
 def _phases(state: _Running) -> list[tuple[float, float]]:
     """(roll, train) seconds of each job now, without switches."""
     group = state.group
-    return [(actual(job, state.left[job.name]), job.profile.trained_on(group.train_nodes)) for job in group.jobs]
+    return [
+        (actual(job, state.left[job.name]), job.profile.trained_on(group.train_nodes))
+        for job in group.jobs
+    ]
 
 
 def _period(cluster: _Cluster, state: _Running) -> float:
@@ -300,7 +328,10 @@ def _period(cluster: _Cluster, state: _Running) -> float:
 
 def drifted(group: ExecutionGroup, rolls: Sequence[float]) -> ExecutionGroup:
     """The group with rollouts of `rolls` seconds."""
-    jobs = [replace(j, profile=replace(j.profile, roll=r)) for j, r in zip(group.jobs, rolls, strict=True)]
+    jobs = [
+        replace(j, profile=replace(j.profile, roll=r))
+        for j, r in zip(group.jobs, rolls, strict=True)
+    ]
     return replace(group, jobs=tuple(jobs))
 
 
@@ -312,5 +343,11 @@ def _peaks(cluster: _Cluster, job: Job) -> None:
         ("training", train, cluster.pools.train_nodes),
     ):
         if used > has:
-            raise RFabricError(f"job {job.name}: needs {used - has} more {pool} nodes, all {has} of the pool are taken")
-    cluster.peak_roll, cluster.peak_train = max(cluster.peak_roll, roll), max(cluster.peak_train, train)
+            raise RFabricError(
+                f"job {job.name}: needs {used - has} more {pool} nodes, all "
+                f"{has} of the pool are taken"
+            )
+    cluster.peak_roll, cluster.peak_train = (
+        max(cluster.peak_roll, roll),
+        max(cluster.peak_train, train),
+    )

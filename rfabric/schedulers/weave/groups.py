@@ -1,22 +1,25 @@
-"""A co-execution group: jobs that share rollout and training nodes, and the round robin they run in.
+"""A co-execution group: jobs that share rollout and training nodes, and the round robin they run
+in.
 
-    node r1    |  roll A  |  roll B  |.......|  roll A  |  roll B  |          two jobs on one rollout node
-    training   |..........|  train A | train B |........|  train A |          one training pool, one job at a time
-               |<------- period ------------>|
+    node r1   |  roll A  |  roll B  |.......|  roll A  |  roll B  |  two jobs on one rollout node
+    training  |..........|  train A | train B |........|  train A |  one training pool, one job at a time
+              |<------- period ------------>|
 
-Each job is pinned to rollout nodes; all share the training nodes, to which its data parallelism is matched. Every
-*meta-iteration* has one rollout and one training of each job, in one fixed order on every node. In the steady state it
-takes
+Each job is pinned to rollout nodes; all share the training nodes, to which its data parallelism is
+matched. Every *meta-iteration* has one rollout and one training of each job, in one fixed order on
+every node. In the steady state it takes
 
     period = max( cycle, load )
-    cycle  = max over jobs of roll + train                  the longest job is never the one that waits
+    cycle  = max over jobs of roll + train                  the longest job is never the one that
+                                                            waits
     load   = max( sum of train, max over nodes of the sum of roll on it )
 
-which is what `meta_iterations` finds, phase by phase (arXiv 2512.11306; OSDI'26 Weave). Jobs on several nodes that share
-some but not all of them may wait for each other across nodes: then the period is the largest mean of a way round the phases.
+which is what `meta_iterations` finds, phase by phase (arXiv 2512.11306; OSDI'26 Weave). Jobs on
+several nodes that share some but not all of them may wait for each other across nodes: then the
+period is the largest mean of a way round the phases.
 
-A phase on a node that several jobs share begins with its warm switch. Training holds its nodes for the sync as well; rollout
-nodes take new weights into host memory beside what runs.
+A phase on a node that several jobs share begins with its warm switch. Training holds its nodes for
+the sync as well; rollout nodes take new weights into host memory beside what runs.
 """
 
 from collections import deque
@@ -46,7 +49,10 @@ class JobTurn:
 
 @dataclass(frozen=True)
 class ExecutionGroup:
-    """Jobs and the rollout nodes (0 .. roll_nodes - 1) that each is pinned to; all train on `train_nodes` nodes."""
+    """Jobs and the rollout nodes (0 ..
+
+    roll_nodes - 1) that each is pinned to; all train on `train_nodes` nodes.
+    """
 
     jobs: tuple[Job, ...]
     pins: tuple[tuple[int, ...], ...]
@@ -65,7 +71,9 @@ class ExecutionGroup:
         return ExecutionGroup((*self.jobs, job), (*self.pins, nodes), count, self.train_nodes)
 
     def leave(self, name: str) -> "ExecutionGroup":
-        """The group without a job, and without the rollout nodes that nobody is pinned to any more."""
+        """The group without a job, and without the rollout nodes that nobody is pinned to any
+        more.
+        """
         left = [i for i, job in enumerate(self.jobs) if job.name != name]
         used = sorted({node for i in left for node in self.pins[i]})
         new = {node: number for number, node in enumerate(used)}
@@ -133,7 +141,10 @@ class ExecutionGroup:
     @cached_property
     def load(self) -> float:
         """What the busiest node has to do in a meta-iteration."""
-        return max(sum(train for _, train in self.order), max(busy(self, n) for n in range(self.roll_nodes)))
+        return max(
+            sum(train for _, train in self.order),
+            max(busy(self, n) for n in range(self.roll_nodes)),
+        )
 
     @cached_property
     def period(self) -> float:
@@ -161,7 +172,9 @@ class ExecutionGroup:
     def _turn(self, i: int) -> tuple[float, float]:
         p = self.jobs[i].profile
         roll = p.roll + (p.roll_switch if any(self.residents[n] > 1 for n in self.pins[i]) else 0.0)
-        return roll, p.trained_on(self.train_nodes) + (p.train_switch if len(self.jobs) > 1 else 0.0)
+        return roll, p.trained_on(self.train_nodes) + (
+            p.train_switch if len(self.jobs) > 1 else 0.0
+        )
 
 
 def busy(group: ExecutionGroup, node: int) -> float:
@@ -171,9 +184,11 @@ def busy(group: ExecutionGroup, node: int) -> float:
 
 @dataclass(frozen=True)
 class Tail:
-    """Long-tail migration of one job, as shares of its rollout: how long it keeps its nodes, how long it then takes.
+    """Long-tail migration of one job, as shares of its rollout: how long it keeps its nodes, how
+    long it then takes.
 
-    The last responses move aside and take longer there; what they left is free for the next job. `tail.tail` says how much.
+    The last responses move aside and take longer there; what they left is free for the next job.
+    `tail.tail` says how much.
     """
 
     held: float = 1.0
@@ -184,12 +199,20 @@ STAYS = Tail()
 
 
 def migrated_period(group: ExecutionGroup, tails: Mapping[str, Tail]) -> float:
-    """Seconds of a meta-iteration in which jobs on shared nodes move their tails aside (by name)."""
+    """Seconds of a meta-iteration in which jobs on shared nodes move their tails aside (by
+    name).
+    """
     if not group.plain:
         return _slowest_way_round(group, tails)
-    turns = [(roll, train, _tail(group, i, tails), group.pins[i]) for i, (roll, train) in enumerate(group.order)]
+    turns = [
+        (roll, train, _tail(group, i, tails), group.pins[i])
+        for i, (roll, train) in enumerate(group.order)
+    ]
     cycle = max(roll * tail.stretch + train for roll, train, tail, _ in turns)
-    loads = [sum(r * tail.held for r, _, tail, nodes in turns if node in nodes) for node in range(group.roll_nodes)]
+    loads = [
+        sum(r * tail.held for r, _, tail, nodes in turns if node in nodes)
+        for node in range(group.roll_nodes)
+    ]
     return max(cycle, sum(train for _, train, _, _ in turns), *loads)
 
 
@@ -200,7 +223,11 @@ def _slowest_way_round(group: ExecutionGroup, tails: Mapping[str, Tail]) -> floa
     for i in range(size):
         state = np.full(size, -np.inf)
         state[i] = 0.0
-        free, end, ready = state[:nodes].tolist(), [float(state[nodes])], state[nodes + 1 :].tolist()
+        free, end, ready = (
+            state[:nodes].tolist(),
+            [float(state[nodes])],
+            state[nodes + 1 :].tolist(),
+        )
         deque(_round(group, 0, tails, free, end, ready), 0)
         step[:, i] = [*free, *end, *ready]
     longest = np.full((size + 1, size), -np.inf)
@@ -224,7 +251,9 @@ def _each(group: ExecutionGroup) -> Iterable[tuple[tuple[float, float], Job, tup
 
 
 def violations(group: ExecutionGroup, pools: Pools) -> list[str]:
-    """What a group breaks: jobs beyond their SLO in a simulated meta-iteration, nodes that hold too much; empty if sound."""
+    """What a group breaks: jobs beyond their SLO in a simulated meta-iteration, nodes that hold too
+    much; empty if sound.
+    """
     found = [
         f"job {job.name}: an iteration takes {seconds:.4g} s, its slo allows {job.longest:.4g} s"
         for job, seconds in zip(group.jobs, iteration_seconds(group), strict=True)
@@ -232,10 +261,14 @@ def violations(group: ExecutionGroup, pools: Pools) -> list[str]:
     ]
     for node, used in enumerate(group.roll_bytes):
         if used >= pools.roll_memory:
-            found.append(f"rollout node {node}: {used / 1e9:.4g} GB pinned, it holds {pools.roll_memory / 1e9:.4g} GB")
+            found.append(
+                f"rollout node {node}: {used / 1e9:.4g} GB pinned, it holds "
+                f"{pools.roll_memory / 1e9:.4g} GB"
+            )
     if group.train_bytes >= pools.train_memory:
         found.append(
-            f"training: {group.train_bytes / 1e9:.4g} GB pinned, a node holds {pools.train_memory / 1e9:.4g} GB"
+            f"training: {group.train_bytes / 1e9:.4g} GB pinned, a node holds "
+            f"{pools.train_memory / 1e9:.4g} GB"
         )
     return found
 
@@ -243,8 +276,9 @@ def violations(group: ExecutionGroup, pools: Pools) -> list[str]:
 def iteration_seconds(group: ExecutionGroup) -> list[float]:
     """Every job's iteration time in the steady state, from simulating meta-iterations.
 
-    Jobs take turns on the same training nodes, so in the end none is faster than the slowest. One that needs hardly less uses up
-    its lead over many rounds, more than are simulated: the slowest counts for all.
+    Jobs take turns on the same training nodes, so in the end none is faster than the slowest. One
+    that needs hardly less uses up its lead over many rounds, more than are simulated: the slowest
+    counts for all.
     """
     ends: dict[str, list[float]] = {job.name: [] for job in group.jobs}
     for turn in meta_iterations(group, SETTLED + MEASURED):
@@ -253,8 +287,11 @@ def iteration_seconds(group: ExecutionGroup) -> list[float]:
     return [slowest] * len(group.jobs)
 
 
-def meta_iterations(group: ExecutionGroup, rounds: int, tails: Mapping[str, Tail] | None = None) -> Iterable[JobTurn]:
-    """Round robin, phase by phase: nodes serve jobs in the group's order, a finished phase queues the next on the other pool.
+def meta_iterations(
+    group: ExecutionGroup, rounds: int, tails: Mapping[str, Tail] | None = None
+) -> Iterable[JobTurn]:
+    """Round robin, phase by phase: nodes serve jobs in the group's order, a finished phase queues
+    the next on the other pool.
 
     `tails` moves the tails of jobs on shared nodes aside, by name.
     """
@@ -264,9 +301,16 @@ def meta_iterations(group: ExecutionGroup, rounds: int, tails: Mapping[str, Tail
 
 
 def _round(
-    group: ExecutionGroup, number: int, tails: Mapping[str, Tail], free: list, end: list, ready: list
+    group: ExecutionGroup,
+    number: int,
+    tails: Mapping[str, Tail],
+    free: list,
+    end: list,
+    ready: list,
 ) -> Iterator[JobTurn]:
-    """One meta-iteration from when nodes are `free`, training has its `end` and jobs are `ready`; all three move on."""
+    """One meta-iteration from when nodes are `free`, training has its `end` and jobs are `ready`;
+    all three move on.
+    """
     for i, ((roll, train), job, nodes) in enumerate(_each(group)):
         tail = _tail(group, i, tails)
         begin = max(ready[i], *(free[node] for node in nodes))

@@ -1,11 +1,13 @@
-"""Several RL jobs that share two pools of GPUs: what each needs, what nodes cost and hold, and how jobs are read.
+"""Several RL jobs that share two pools of GPUs: what each needs, what nodes cost and hold, and how
+jobs are read.
 
-    rollout pool    |  roll j  |......... waits .........|  roll j  |        a node: 8 H20, 14.80 $/h
-    training pool   |. waits ..|  train j  |  sync  |....               a node: 8 H800, 42.24 $/h
+    rollout pool    |  roll j  |......... waits .........|  roll j  |       a node: 8 H20, 14.80 $/h
+    training pool   |. waits ..|  train j  |  sync  |....              a node: 8 H800, 42.24 $/h
 
-Durations are those of one iteration on the nodes that the job asks for (s), conservative: with every response at its
-longest. Memory is host memory on each node that keeps the job resident (bytes). An SLO of 1.5 lets an iteration take 1.5
-times what it takes alone. A file of jobs is a CSV; `COLUMNS` names its columns, units in the names.
+Durations are those of one iteration on the nodes that the job asks for (s), conservative: with
+every response at its longest. Memory is host memory on each node that keeps the job resident
+(bytes). An SLO of 1.5 lets an iteration take 1.5 times what it takes alone. A file of jobs is a
+CSV; `COLUMNS` names its columns, units in the names.
 """
 
 import csv
@@ -28,7 +30,9 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Footprint:
-    """Host memory (bytes) that keeps a phase resident on a node of 8 GPUs, and its warm and cold starts (s)."""
+    """Host memory (bytes) that keeps a phase resident on a node of 8 GPUs, and its warm and cold
+    starts (s).
+    """
 
     roll_bytes: float
     train_bytes: float
@@ -50,14 +54,18 @@ PARAMETERS = {"7B": 7.6e9, "14B": 14.8e9, "32B": 32.8e9, "70B": 70.6e9}
 
 def footprint(parameters: float) -> Footprint:
     """What was measured for the model whose size is nearest, as a ratio."""
-    return FOOTPRINTS[min(PARAMETERS, key=lambda size: abs(math.log(PARAMETERS[size] / parameters)))]
+    return FOOTPRINTS[
+        min(PARAMETERS, key=lambda size: abs(math.log(PARAMETERS[size] / parameters)))
+    ]
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What one iteration takes (s) on how many nodes, and the host memory (bytes a node) that keeps it resident.
+    """What one iteration takes (s) on how many nodes, and the host memory (bytes a node) that keeps
+    it resident.
 
-    roll_switch, train_switch: seconds to bring the job back onto a node that it shares (warm, from host memory).
+    roll_switch, train_switch: seconds to bring the job back onto a node that it shares (warm, from
+    host memory).
     """
 
     roll: float
@@ -76,7 +84,9 @@ class Profile:
         return self.roll + self.train + self.sync
 
     def trained_on(self, nodes: int) -> float:
-        """Seconds that training and sync hold `nodes` training nodes: data parallelism follows them."""
+        """Seconds that training and sync hold `nodes` training nodes: data parallelism follows
+        them.
+        """
         return (self.train + self.sync) * self.train_nodes / nodes
 
 
@@ -84,7 +94,8 @@ class Profile:
 class Job:
     """A job: `iterations` of its profile from `arrival` (s) on, none slower than `slo` times solo.
 
-    drift: what its rollouts take at its begin and at its end, as shares of the profile; it changes evenly.
+    drift: what its rollouts take at its begin and at its end, as shares of the profile; it changes
+    evenly.
 
     RFabricError, naming the job, for figures out of bounds.
     """
@@ -112,8 +123,8 @@ class Job:
             _check(self.name, "drift", share, 0, 1, "of its profile", open_below=True)
         if not 1 <= self.slo < math.inf:
             raise RFabricError(
-                f"job {self.name}: slo {self.slo:g} cannot be met even alone, as an iteration alone takes "
-                f"{p.solo:.4g} s; give an slo of 1 or more"
+                f"job {self.name}: slo {self.slo:g} cannot be met even alone, as an iteration "
+                f"alone takes {p.solo:.4g} s; give an slo of 1 or more"
             )
 
     @cached_property
@@ -129,7 +140,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Pools:
-    """The two pools: GPUs, dollars an hour and host memory (bytes) of a node; how many nodes there are at most.
+    """The two pools: GPUs, dollars an hour and host memory (bytes) of a node; how many nodes there
+    are at most.
 
     RFabricError for unknown GPUs, no nodes, or figures that are not above 0.
     """
@@ -148,7 +160,10 @@ class Pools:
         for kind in ("roll", "train"):
             pool = {"roll": "rollout", "train": "training"}[kind]
             if getattr(self, f"{kind}_gpu") not in GPUS:
-                raise RFabricError(f"{pool} pool: no GPU {getattr(self, f'{kind}_gpu')!r}; there are {', '.join(GPUS)}")
+                raise RFabricError(
+                    f"{pool} pool: no GPU {getattr(self, f'{kind}_gpu')!r}; "
+                    f"there are {', '.join(GPUS)}"
+                )
             if not 1 <= getattr(self, f"{kind}_nodes") <= MOST_NODES or self.gpus_per_node < 1:
                 nodes = getattr(self, f"{kind}_nodes")
                 raise RFabricError(
@@ -157,7 +172,9 @@ class Pools:
                 )
             for what in ("dollars", "memory"):
                 if not 0 < getattr(self, f"{kind}_{what}") < math.inf:
-                    raise RFabricError(f"{pool} pool: {what} of {getattr(self, f'{kind}_{what}')} must be above 0")
+                    raise RFabricError(
+                        f"{pool} pool: {what} of {getattr(self, f'{kind}_{what}')} must be above 0"
+                    )
 
     @cached_property
     def roll_price(self) -> float:
@@ -174,21 +191,27 @@ class Pools:
         return roll_nodes * self.roll_price + train_nodes * self.train_price
 
     def admit(self, job: Job) -> Job:
-        """`job`, if it fits the pools when it is alone there; else an RFabricError naming what it lacks."""
+        """`job`, if it fits the pools when it is alone there; else an RFabricError naming what it
+        lacks.
+        """
         for kind, pool in (("roll", "rollout"), ("train", "training")):
             needs, has = getattr(job.profile, f"{kind}_bytes"), getattr(self, f"{kind}_memory")
             if needs >= has:
                 raise RFabricError(
-                    f"job {job.name}: its {pool} phase keeps {needs / 1e9:.4g} GB resident on a node, a {pool} node "
-                    f"holds {has / 1e9:.4g} GB; spread it over more nodes or give larger ones"
+                    f"job {job.name}: its {pool} phase keeps {needs / 1e9:.4g} GB resident on "
+                    f"a node, a {pool} node holds {has / 1e9:.4g} GB; spread it over more "
+                    "nodes or give larger ones"
                 )
             needs, has = getattr(job.profile, f"{kind}_nodes"), getattr(self, f"{kind}_nodes")
             if needs > has:
-                raise RFabricError(f"job {job.name}: asks for {needs} {pool} nodes, the {pool} pool has {has}")
+                raise RFabricError(
+                    f"job {job.name}: asks for {needs} {pool} nodes, the {pool} pool has {has}"
+                )
         return job
 
 
-# column of a jobs file: (field of Profile or Job, factor to bytes and seconds, whether it may be left out)
+# column of a jobs file: (field of Profile or Job, factor to bytes and seconds, whether it may be
+# left out)
 COLUMNS = {
     "name": ("name", None, False),
     "roll_s": ("roll", 1.0, False),
@@ -208,18 +231,23 @@ _OF_PROFILE = {f.name for f in fields(Profile)}
 
 
 def read_jobs(path: str | Path) -> list[Job]:
-    """The jobs of a CSV with the columns of `COLUMNS`, by arrival; a cell left empty takes the default.
+    """The jobs of a CSV with the columns of `COLUMNS`, by arrival; a cell left empty takes the
+    default.
 
     RFabricError for a file that cannot be read, other columns, names that stand twice, bad figures.
     """
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            reader = csv.DictReader((line for line in file if not line.startswith("#")), strict=True)
+            reader = csv.DictReader(
+                (line for line in file if not line.startswith("#")), strict=True
+            )
             rows, columns = list(reader), list(reader.fieldnames or ())
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise RFabricError(f"jobs {path}: cannot be read: {error}") from error
     unknown = [column for column in columns if column not in COLUMNS]
-    missing = [name for name, (_, _, optional) in COLUMNS.items() if not optional and name not in columns]
+    missing = [
+        name for name, (_, _, optional) in COLUMNS.items() if not optional and name not in columns
+    ]
     if unknown or missing:
         what = f"unknown column {unknown[0]!r}" if unknown else f"column {missing[0]!r} is missing"
         raise RFabricError(f"jobs {path}: {what}; the columns are {', '.join(COLUMNS)}")
@@ -260,12 +288,18 @@ def _number(job: str, column: str, text: str) -> float:
     return int(value) if column.endswith("_nodes") and value == int(value) else value
 
 
-def _check(job: str, name: str, value: float, low: float, high: float, unit: str, open_below: bool = False) -> None:
+def _check(
+    job: str, name: str, value: float, low: float, high: float, unit: str, open_below: bool = False
+) -> None:
     if not (low < value or (value == low and not open_below)) or not value <= high:
         limit = f"above {low:g}" if open_below else f"{low:g} or more"
-        raise RFabricError(f"job {job}: {name} of {value:g} {unit} must be {limit} and {high:g} at most")
+        raise RFabricError(
+            f"job {job}: {name} of {value:g} {unit} must be {limit} and {high:g} at most"
+        )
 
 
 def _whole(job: str, name: str, value: int) -> None:
     if not isinstance(value, int) or not 1 <= value <= MOST_NODES:
-        raise RFabricError(f"job {job}: {name} of {value} must be a whole number, 1 to {MOST_NODES:,}")
+        raise RFabricError(
+            f"job {job}: {name} of {value} must be a whole number, 1 to {MOST_NODES:,}"
+        )

@@ -1,11 +1,14 @@
-"""The offline optimum: at every moment the cheapest way to group the jobs that are there, moving them for nothing.
+"""The offline optimum: at every moment the cheapest way to group the jobs that are there, moving
+them for nothing.
 
-A policy that places a job once, and keeps SLO and residency as `ExecutionGroup` counts them, pays at
-least this: every job is there for at least as long as it would be alone, and fewer jobs never cost
-more. So it is a bound from below that no online policy need reach; the paper's own optimum is some way above it or on it.
+A policy that places a job once, and keeps SLO and residency as `ExecutionGroup` counts them, pays
+at least this: every job is there for at least as long as it would be alone, and fewer jobs never
+cost more. So it is a bound from below that no online policy need reach; the paper's own optimum is
+some way above it or on it.
 
-    minimise   sum of price(g) x[g]   over groups g of present jobs that keep every SLO and fit memory
-    with       each job in exactly one group                                                set partitioning
+    minimise  sum of price(g) x[g]   over groups g of present jobs that keep every SLO and fit
+                                     memory
+    with      each job in exactly one group                                                set partitioning
 
 solved by scipy's HiGHS to within GAP, anew where jobs came or went.
 """
@@ -26,20 +29,30 @@ from .jobs import SECONDS_PER_HOUR, Job, Pools
 GAP = 1e-3  # relative: how far above the cheapest a grouping may be, as HiGHS proves it
 
 
-def optimum(jobs: Iterable[Job], pools: Pools = Pools(), progress: Callable[[int], None] = lambda _: None) -> float:
-    """Dollars of the bound, from the first arrival to the last end of jobs that are never slowed."""
+def optimum(
+    jobs: Iterable[Job], pools: Pools = Pools(), progress: Callable[[int], None] = lambda _: None
+) -> float:
+    """Dollars of the bound, from the first arrival to the last end of jobs that are never
+    slowed.
+    """
     jobs = [pools.admit(job) for job in jobs]
     times = sorted({t for job in jobs for t in (job.arrival, job.arrival + job.seconds)})
     priced = lru_cache(maxsize=None)(lambda present: cheapest([jobs[i] for i in present], pools)[0])
     dollars = 0.0
     for number, (begin, end) in enumerate(zip(times, times[1:], strict=False)):
-        present = tuple(i for i, job in enumerate(jobs) if job.arrival <= begin and end <= job.arrival + job.seconds)
+        present = tuple(
+            i
+            for i, job in enumerate(jobs)
+            if job.arrival <= begin and end <= job.arrival + job.seconds
+        )
         dollars += priced(present) * (end - begin) / SECONDS_PER_HOUR if present else 0.0
         progress(number)
     return dollars
 
 
-def cheapest(jobs: Sequence[Job], pools: Pools = Pools(), gap: float = GAP) -> tuple[float, list[ExecutionGroup]]:
+def cheapest(
+    jobs: Sequence[Job], pools: Pools = Pools(), gap: float = GAP
+) -> tuple[float, list[ExecutionGroup]]:
     """(dollars an hour, groups) of the cheapest grouping of `jobs`.
 
     RFabricError where the solver finds none.
@@ -79,7 +92,8 @@ def _useful(groups: Iterable[ExecutionGroup], pools: Pools) -> Iterator[Executio
     for group in groups:
         names, price = frozenset(job.name for job in group.jobs), group.price(pools)
         parts = [
-            prices.get(names - {job.name}, float("inf")) + ExecutionGroup.alone(job).price(pools) for job in group.jobs
+            prices.get(names - {job.name}, float("inf")) + ExecutionGroup.alone(job).price(pools)
+            for job in group.jobs
         ]
         if len(group.jobs) == 1 or price < min(parts) * (1 - SLACK):
             prices[names] = min(price, prices.get(names, price))
@@ -107,7 +121,9 @@ def feasible(jobs: Sequence[Job], pools: Pools) -> Iterator[ExecutionGroup]:
         yield from _grown((), order, nodes, pools)
 
 
-def _grown(inside: tuple[Job, ...], rest: Sequence[Job], train_nodes: int, pools: Pools) -> Iterator[ExecutionGroup]:
+def _grown(
+    inside: tuple[Job, ...], rest: Sequence[Job], train_nodes: int, pools: Pools
+) -> Iterator[ExecutionGroup]:
     """Sets that hold `inside` and more jobs of `rest`; what does not fit is not grown further."""
     for i, job in enumerate(rest):
         jobs = (*inside, job)
@@ -125,17 +141,22 @@ def _may_train(jobs: tuple[Job, ...], nodes: int, pools: Pools) -> bool:
     trained = [job.profile.trained_on(nodes) + switch * job.profile.train_switch for job in jobs]
     return (
         sum(trained) <= longest
-        and max(job.profile.roll + train for job, train in zip(jobs, trained, strict=True)) <= longest
+        and max(job.profile.roll + train for job, train in zip(jobs, trained, strict=True))
+        <= longest
         and sum(job.profile.train_bytes for job in jobs) < pools.train_memory
     )
 
 
 def packed(jobs: tuple[Job, ...], train_nodes: int, pools: Pools) -> ExecutionGroup | None:
-    """The jobs on as few rollout nodes as keep SLO and residency, or None: every way of pinning them is tried."""
+    """The jobs on as few rollout nodes as keep SLO and residency, or None: every way of pinning
+    them is tried.
+    """
     longest = min(job.longest for job in jobs) * (1 + SLACK)
     most = sum(job.profile.roll_nodes for job in jobs)
     for count in range(max(job.profile.roll_nodes for job in jobs), most + 1):
-        for pins in _pins(jobs, count, (), [0.0] * count, [0.0] * count, longest, pools.roll_memory):
+        for pins in _pins(
+            jobs, count, (), [0.0] * count, [0.0] * count, longest, pools.roll_memory
+        ):
             group = ExecutionGroup(jobs, pins, count, train_nodes)
             if group.period <= longest:
                 return group
@@ -148,7 +169,9 @@ def pinnings(jobs: tuple[Job, ...], train_nodes: int, pools: Pools) -> Iterator[
         return
     most = sum(job.profile.roll_nodes for job in jobs)
     for count in range(max(job.profile.roll_nodes for job in jobs), most + 1):
-        for pins in _pins(jobs, count, (), [0.0] * count, [0.0] * count, float("inf"), pools.roll_memory):
+        for pins in _pins(
+            jobs, count, (), [0.0] * count, [0.0] * count, float("inf"), pools.roll_memory
+        ):
             yield ExecutionGroup(jobs, pins, count, train_nodes)
 
 

@@ -1,13 +1,14 @@
 """Where an arriving job goes: Weave's Algorithm 1, and the policies it is compared with.
 
-    weave       direct packing | rollout scaling | a new group, whichever costs least and keeps every SLO     Algorithm 1
-    solo        a new group for every job                                          Solo-D, naive disaggregation
-    random      any placement that memory allows, or a new group, with equal chance
-    most-idle   the group with most idle time, on its idlest nodes, if memory allows
-    gavel       the cheapest group whose jobs still meet their SLO taking turns as wholes, one iteration at a time
+    weave      direct packing | rollout scaling | a new group, whichever costs least and keeps every SLO     Algorithm 1
+    solo       a new group for every job                                          Solo-D, naive disaggregation
+    random     any placement that memory allows, or a new group, with equal chance
+    most-idle  the group with most idle time, on its idlest nodes, if memory allows
+    gavel      the cheapest group whose jobs still meet their SLO taking turns as wholes, one
+               iteration at a time
 
-`random` and `most-idle` know neither saturation nor SLO. A policy is a function of job, groups, pools and random
-generator; it returns the group to join and the nodes, or None for a new group.
+`random` and `most-idle` know neither saturation nor SLO. A policy is a function of job, groups,
+pools and random generator; it returns the group to join and the nodes, or None for a new group.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,9 @@ from .jobs import Job, Pools
 
 @dataclass(frozen=True)
 class Placement:
-    """A place for a job: index of the group to join, rollout nodes there (new ones have the next numbers)."""
+    """A place for a job: index of the group to join, rollout nodes there (new ones have the next
+    numbers).
+    """
 
     group: int
     nodes: tuple[int, ...]
@@ -38,7 +41,9 @@ NEW_GROUP = "new group"
 JobPolicy = Callable[[Job, Sequence[ExecutionGroup], Pools, np.random.Generator], Placement | None]
 
 
-def weave(job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator) -> Placement | None:
+def weave(
+    job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator
+) -> Placement | None:
     """Algorithm 1: the placement that adds least to the hourly price; the first of equals."""
     best, least = None, pools.price(job.profile.roll_nodes, job.profile.train_nodes)
     for index, group in enumerate(groups):
@@ -51,17 +56,23 @@ def weave(job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.r
     return best
 
 
-def solo(job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator) -> None:
+def solo(
+    job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator
+) -> None:
     """Always a new group."""
     return
 
 
-def anywhere(job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator) -> Placement | None:
+def anywhere(
+    job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator
+) -> Placement | None:
     """Any placement that memory allows, or a new group, with equal chance."""
     found: list[Placement | None] = [None]
     for index, group in enumerate(groups):
         found += [
-            Placement(index, nodes, grown) for nodes, grown in placements(group, job) if fits(group, job, nodes, pools)
+            Placement(index, nodes, grown)
+            for nodes, grown in placements(group, job)
+            if fits(group, job, nodes, pools)
         ]
     return found[int(random.integers(len(found)))]
 
@@ -69,7 +80,9 @@ def anywhere(job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: n
 def most_idle(
     job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator
 ) -> Placement | None:
-    """The group whose nodes are idle for the largest share of their time, on the nodes with least to do."""
+    """The group whose nodes are idle for the largest share of their time, on the nodes with least
+    to do.
+    """
     for index in sorted(range(len(groups)), key=lambda i: -idle_share(groups[i])):
         for nodes, grown in placements(groups[index], job):
             if not grown and fits(groups[index], job, nodes, pools):
@@ -77,11 +90,17 @@ def most_idle(
     return None
 
 
-def gavel(job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator) -> Placement | None:
-    """Whole jobs take turns: a group holds as many as their iterations, one after the other, leave within every SLO."""
+def gavel(
+    job: Job, groups: Sequence[ExecutionGroup], pools: Pools, random: np.random.Generator
+) -> Placement | None:
+    """Whole jobs take turns: a group holds as many as their iterations, one after the other, leave
+    within every SLO.
+    """
     best, least = None, pools.price(job.profile.roll_nodes, job.profile.train_nodes)
     for index, group in enumerate(groups):
-        turns = sum(j.profile.roll + j.profile.trained_on(group.train_nodes) for j in (*group.jobs, job))
+        turns = sum(
+            j.profile.roll + j.profile.trained_on(group.train_nodes) for j in (*group.jobs, job)
+        )
         nodes = tuple(range(job.profile.roll_nodes))
         grown = max(0, len(nodes) - group.roll_nodes)
         added = grown * pools.roll_price
@@ -103,12 +122,16 @@ POLICIES: dict[str, JobPolicy] = {
 def policy_of(name: str) -> JobPolicy:
     """The policy called `name`. RFabricError where there is none."""
     if name not in POLICIES:
-        raise RFabricError(f"no policy for several jobs called {name!r}; there are {', '.join(POLICIES)}")
+        raise RFabricError(
+            f"no policy for several jobs called {name!r}; there are {', '.join(POLICIES)}"
+        )
     return POLICIES[name]
 
 
 def placements(group: ExecutionGroup, job: Job) -> Iterator[tuple[tuple[int, ...], int]]:
-    """(nodes, how many are new): direct packing from each node on, idlest first, then with ever more new nodes."""
+    """(nodes, how many are new): direct packing from each node on, idlest first, then with ever
+    more new nodes.
+    """
     needs, has = job.profile.roll_nodes, group.roll_nodes
     loads = group.roll_loads
     idlest = sorted(range(has), key=loads.__getitem__) if has > 1 else [0]
@@ -126,22 +149,34 @@ def trains(group: ExecutionGroup, job: Job, pools: Pools) -> bool:
         return False
     train = p.trained_on(group.train_nodes)
     switches = group.train_switches + p.train_switch
-    return group.train_load + train + switches <= longest and p.roll + train + p.train_switch <= longest
+    return (
+        group.train_load + train + switches <= longest
+        and p.roll + train + p.train_switch <= longest
+    )
 
 
 def remembers(group: ExecutionGroup, job: Job, nodes: Sequence[int], pools: Pools) -> bool:
     """Residency: whether each of the rollout nodes can keep the job as well."""
     p = job.profile
-    return all(group.roll_bytes[n] + p.roll_bytes < pools.roll_memory for n in nodes if n < group.roll_nodes)
+    return all(
+        group.roll_bytes[n] + p.roll_bytes < pools.roll_memory
+        for n in nodes
+        if n < group.roll_nodes
+    )
 
 
 def fits(group: ExecutionGroup, job: Job, nodes: Sequence[int], pools: Pools) -> bool:
     """Residency on rollout and training nodes."""
-    return remembers(group, job, nodes, pools) and group.train_bytes + job.profile.train_bytes < pools.train_memory
+    return (
+        remembers(group, job, nodes, pools)
+        and group.train_bytes + job.profile.train_bytes < pools.train_memory
+    )
 
 
 def keeps(group: ExecutionGroup, job: Job, nodes: tuple[int, ...]) -> bool:
-    """Whether every job, `job` among them, keeps its SLO in the meta-iteration of the group joined."""
+    """Whether every job, `job` among them, keeps its SLO in the meta-iteration of the group
+    joined.
+    """
     longest = min(group.longest, job.longest) * (1 + SLACK)
     roll = job.profile.roll
     if any(group.roll_loads[n] + roll > longest for n in nodes if n < group.roll_nodes):

@@ -1,7 +1,10 @@
-"""Published experiments run again: paper, ours, ratio, trust, and why they differ. One module a paper.
+"""Published experiments run again: paper, ours, ratio, trust, and why they differ.
 
-Each module offers `rows(seed, progress) -> list[PaperRow]`. Inputs are what the papers state; nothing
-is fitted to the figure to be reproduced. A row that cannot be run has no `ours` and says why; a miss stays a miss.
+One module a paper.
+
+Each module offers `rows(seed, progress) -> list[PaperRow]`. Inputs are what the papers state;
+nothing is fitted to the figure to be reproduced. A row that cannot be run has no `ours` and says
+why; a miss stays a miss.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +19,8 @@ Value = float | tuple[float, float]
 
 @dataclass(frozen=True)
 class PaperRow:
-    """One published figure (None where there is none) and what rfabric makes of it; a pair is a range.
+    """One published figure (None where there is none) and what rfabric makes of it; a pair is a
+    range.
 
     `unit` is x for ratios, share for 0..1.
     """
@@ -50,12 +54,18 @@ class PaperRow:
 
 # name of the paper: module of this folder
 REPRODUCTIONS = {
-    "weave": "weave", "rollpacker": "rollpacker", "rollart": "rollart", "orchestrrl": "orchestrrl", "mixnet": "mixnet",
+    "weave": "weave",
+    "rollpacker": "rollpacker",
+    "rollart": "rollart",
+    "orchestrrl": "orchestrrl",
+    "mixnet": "mixnet",
     "opus": "opus",
-}  # fmt: skip
+}
 
 
-def reproduce(paper: str, seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> list[PaperRow]:
+def reproduce(
+    paper: str, seed: int = 0, progress: Callable[[str], None] = lambda _: None
+) -> list[PaperRow]:
     """The rows of one paper; `progress` is told what is being run.
 
     RFabricError for an unknown paper.

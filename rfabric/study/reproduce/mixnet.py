@@ -1,8 +1,10 @@
-"""MixNet (SIGCOMM 2025): its cost efficiency over Fat-Tree and rail-optimized, from the same prices, counted part by part.
+"""MixNet (SIGCOMM 2025): its cost efficiency over Fat-Tree and rail-optimized, from the same
+prices, counted part by part.
 
-The paper's prices are those of `fabric/prices.csv` (its cost calculator). Its electrical side is counted as in its Fat-Tree: three
-tiers, five switch ports a NIC; 6 of a server's 8 NICs are optical. Performance is taken as equal to the non-blocking Fat-Tree's,
-as the paper reports it: cost efficiency is then the ratio of costs. The published ratios are ranges over the paper's models and
+The paper's prices are those of `fabric/prices.csv` (its cost calculator). Its electrical side is
+counted as in its Fat-Tree: three tiers, five switch ports a NIC; 6 of a server's 8 NICs are
+optical. Performance is taken as equal to the non-blocking Fat-Tree's, as the paper reports it: cost
+efficiency is then the ratio of costs. The published ratios are ranges over the paper's models and
 sizes; one inside its range is met.
 """
 
@@ -20,7 +22,9 @@ COUNTS = {
     "6 of 8 NICs optical, two tiers, which are enough here": "optical=6",
 }
 WHY = {
-    "optical=6,tiers=3": "parts at the calculator's prices, NICs, transceivers and fibre among them",
+    "optical=6,tiers=3": (
+        "parts at the calculator's prices, NICs, transceivers and fibre among them"
+    ),
     "optical=4,tiers=3": "more on the packet switches: this builder's usual half",
     "optical=6": "dearer tiers are left out on one side alone: the Fat-Tree keeps its three",
 }
@@ -39,7 +43,12 @@ def _ratios(progress: Callable[[str], None]) -> Iterator[PaperRow]:
             paper = published if settings == "optical=6,tiers=3" else None
             ours = whole / _usd(f"mixnet,{settings},rate={rate}")
             yield PaperRow(
-                f"{GPUS:,} GPUs, {rate}, {name}: Fat-Tree's cost over MixNet's", paper, ours, "x", WHY[settings], QUOTED
+                (f"{GPUS:,} GPUs, {rate}, {name}: Fat-Tree's cost over MixNet's"),
+                paper,
+                ours,
+                "x",
+                WHY[settings],
+                QUOTED,
             )
 
 

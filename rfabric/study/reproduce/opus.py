@@ -1,12 +1,16 @@
-"""Opus (photonic rails, arXiv 2602.12521): 23x less network power and 4x less network cost than rails of packet switches.
+"""Opus (photonic rails, arXiv 2602.12521): 23x less network power and 4x less network cost than
+rails of packet switches.
 
-The abstract states the two figures, not what was counted. Three counts of the same two fabrics bound them:
+The abstract states the two figures, not what was counted. Three counts of the same two fabrics
+bound them:
 
-    every part                         NICs, the transceivers in them, and everything above
-    without NICs                       the same on both fabrics; their power is in no count of ours
-    without NICs and transceivers      what stands above the NICs: packet switches and their transceivers, or OCSes
+    every part                     NICs, the transceivers in them, and everything above
+    without NICs                   the same on both fabrics; their power is in no count of ours
+    without NICs and transceivers  what stands above the NICs: packet switches and their
+                                   transceivers, or OCSes
 
-With the NICs' transceivers counted no OCS, however frugal, saves more than a factor of seven, as both fabrics need their light:
+With the NICs' transceivers counted no OCS, however frugal, saves more than a factor of seven, as
+both fabrics need their light:
 23x must leave them out, and then it depends on the watts of an OCS port alone.
 """
 
@@ -32,16 +36,37 @@ def rows(seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> lis
     name = f"{GPUS:,} GPUs, rail-optimized over Opus"
     ports = sum(line.count for line in opus.lines if line.item == OCS)
     saved = PaperRow(
-        f"{name}: the most that OCSes without power would save", None, bare[0][1] / (bare[1][1] - _ocs_watts(opus))
+        (f"{name}: the most that OCSes without power would save"),
+        None,
+        bare[0][1] / (bare[1][1] - _ocs_watts(opus)),
     )
     told = (
-        ("network cost, every part", COST, every[0][0] / every[1][0], "NICs are half of Opus's bill"),
+        (
+            "network cost, every part",
+            COST,
+            every[0][0] / every[1][0],
+            ("NICs are half of Opus's bill"),
+        ),
         ("network cost, without NICs", COST, bare[0][0] / bare[1][0], "the nearest from below"),
-        ("network cost, without NICs and transceivers in them", COST, above[0][0] / above[1][0], "the nearest from above"),
-        ("network power, every part", POWER, bare[0][1] / bare[1][1], "the NICs' transceivers, 12 W each, are nearly all of it"),
-        ("network power, without transceivers in NICs", POWER, above[0][1] / above[1][1],
-         "0.14 W an OCS port, of a Calient S320 with every port in use"),
-    )  # fmt: skip
+        (
+            ("network cost, without NICs and transceivers in them"),
+            COST,
+            above[0][0] / above[1][0],
+            "the nearest from above",
+        ),
+        (
+            "network power, every part",
+            POWER,
+            bare[0][1] / bare[1][1],
+            ("the NICs' transceivers, 12 W each, are nearly all of it"),
+        ),
+        (
+            "network power, without transceivers in NICs",
+            POWER,
+            above[0][1] / above[1][1],
+            "0.14 W an OCS port, of a Calient S320 with every port in use",
+        ),
+    )
     why = "what 23x implies, NICs' transceivers left out: an OCS with its idle ports and control, or other switches"
     return [
         *(

@@ -1,15 +1,21 @@
-"""OrchestrRL (arXiv 2601.01209) run again: throughput over static baselines, when TP 2 and when TP 8, ablation, fabrics.
+"""OrchestrRL (arXiv 2601.01209) run again: throughput over static baselines, when TP 2 and when TP
+8, ablation, fabrics.
 
-Only the headlines, 1.40 x on 48 and 1.42 x on 64 H800, are quoted; all else is second-hand. The dataset is named (OpenR1-Math
-220K), but its lengths, the batch, the split of GPUs and the parallelism are not known to us. Assumed, for all rows alike:
+Only the headlines, 1.40 x on 48 and 1.42 x on 64 H800, are quoted; all else is second-hand. The
+dataset is named (OpenR1-Math 220K), but its lengths, the batch, the split of GPUs and the
+parallelism are not known to us. Assumed, for all rows alike:
 
-    lengths    production DeepSeek-R1 (traffic/lengths), cut at 16,384
-    batch      8 responses (RollPacker, arXiv 2509.21009) to so many prompts, a power of two, that static generation on the
-               characterised cluster comes nearest to the 1.49 times of training that it takes there
-    split      as in that characterisation, 32 GPUs train and 40 generate, in whole servers: 24 + 24, 32 + 32, 32 + 40
-    pipeline   one step off, three steps, the period once it is full; static TP 2, as RollPacker rolls out 14B and 32B
+    lengths   production DeepSeek-R1 (traffic/lengths), cut at 16,384
+    batch     8 responses (RollPacker, arXiv 2509.21009) to so many prompts, a power of two, that
+              static generation on the
+              characterised cluster comes nearest to the 1.49 times of training that it takes there
+    split     as in that characterisation, 32 GPUs train and 40 generate, in whole servers: 24 + 24,
+              32 + 32, 32 + 40
+    pipeline  one step off, three steps, the period once it is full; static TP 2, as RollPacker
+              rolls out 14B and 32B
 
-Fabrics: one step of grpo-64 and of grpo-1024 (Qwen2.5-72B, as the simulations had) under OrchestrRL's scheduler.
+Fabrics: one step of grpo-64 and of grpo-1024 (Qwen2.5-72B, as the simulations had) under
+OrchestrRL's scheduler.
 """
 
 import time
@@ -45,13 +51,21 @@ GROUP = 8
 CHARACTERISED = ("Qwen2.5-14B", 32, 40)
 GENERATION_OVER_TRAINING = 1.49
 WIDTHS = (1, 2, 4, 8)
-LONG_TAIL = 0.8  # of the responses are done where the tail begins: Weave (OSDI'26) consolidates from there on
+# of the responses are done where the tail begins: Weave (OSDI'26) consolidates from there on
+LONG_TAIL = 0.8
 
 
 def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
     """Every row: headlines, crossover, ablation, fabrics."""
     found: list[PaperRow] = []
-    for part in (headline_rows, crossover_rows, ablation_rows, planning_rows, fabric_rows, left_out):
+    for part in (
+        headline_rows,
+        crossover_rows,
+        ablation_rows,
+        planning_rows,
+        fabric_rows,
+        left_out,
+    ):
         progress(part.__name__.removesuffix("_rows"))
         found += part(seed)
     return found
@@ -60,24 +74,38 @@ def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
 def recipe(model: str, training: int, generation: int, prompts: int, tp: int = 2) -> Workload:
     """A job on so many training and generation GPUs."""
     wide = {"Qwen2.5-32B": ("training.tp=8",)}.get(model, ())
-    return read_recipe("grpo-64", [
-        f"model={model}", f"cluster.training_gpus={training}", f"cluster.generation_gpus={generation}",
-        f"generation.batch={prompts}", f"generation.group_size={GROUP}", f"generation.tp={tp}", f"steps={STEPS}",
-        "pipeline=one-step-off", "cluster.gpus_per_pod=8", *wide,
-    ])  # fmt: skip
+    return read_recipe(
+        "grpo-64",
+        [
+            f"model={model}",
+            f"cluster.training_gpus={training}",
+            f"cluster.generation_gpus={generation}",
+            f"generation.batch={prompts}",
+            f"generation.group_size={GROUP}",
+            f"generation.tp={tp}",
+            f"steps={STEPS}",
+            "pipeline=one-step-off",
+            "cluster.gpus_per_pod=8",
+            *wide,
+        ],
+    )
 
 
 @cache
 def batch(seed: int) -> int:
     """Prompts a step with which generation over training is nearest to what is stated."""
-    return min(PROMPTS, key=lambda prompts: abs(log(_share(prompts, seed) / GENERATION_OVER_TRAINING)))
+    return min(
+        PROMPTS, key=lambda prompts: abs(log(_share(prompts, seed) / GENERATION_OVER_TRAINING))
+    )
 
 
 @cache
 def _share(prompts: int, seed: int) -> float:
     w = recipe(*CHARACTERISED, prompts)
     steps = [step_of(w, seed, number) for number in range(STEPS)]
-    return sum(s.generated.seconds for s in steps) / sum(s.trained.seconds(w.training.buckets) for s in steps)
+    return sum(s.generated.seconds for s in steps) / sum(
+        s.trained.seconds(w.training.buckets) for s in steps
+    )
 
 
 def job(model: str, training: int, generation: int, seed: int, tp: int = 2) -> Workload:
@@ -86,8 +114,12 @@ def job(model: str, training: int, generation: int, seed: int, tp: int = 2) -> W
 
 
 def period(made: Scheduled) -> float:
-    """Seconds from one step to the next, once the pipeline is full: phases of the mean step, bytes that NICs delay included."""
-    return step_period(made.workload, *(_mean(made, kind) for kind in ("generation", "training", "weight_sync")))
+    """Seconds from one step to the next, once the pipeline is full: phases of the mean step, bytes
+    that NICs delay included.
+    """
+    return step_period(
+        made.workload, *(_mean(made, kind) for kind in ("generation", "training", "weight_sync"))
+    )
 
 
 def _mean(made: Scheduled, kind: str) -> float:
@@ -105,19 +137,22 @@ def static(model: str, training: int, generation: int, seed: int) -> dict[int, S
 
 
 @cache
-def orchestrated(model: str, training: int, generation: int, seed: int, tuning: Tuning = Tuning()) -> Scheduled:
+def orchestrated(
+    model: str, training: int, generation: int, seed: int, tuning: Tuning = Tuning()
+) -> Scheduled:
     """The same job under the scheduler."""
     return orchestrate(job(model, training, generation, seed), seed, tuning)
 
 
-# --- throughput ------------------------------------------------------------------------------------------------------
+# --- throughput -----------------------------------------------------------------------------------
 
 WHY_HEADLINE = (
-    "which static baselines it was over, batch and lengths are not known; once generation is as short as training the pipeline "
-    "gains no more"
+    "which static baselines it was over, batch and lengths are not known; once generation is "
+    "as short as training the pipeline gains no more"
 )
 WHY_GENERATION = (
-    "not published: what the scheduler does to generation alone, of which throughput sees what training does not hide"
+    "not published: what the scheduler does to generation alone, of which throughput sees what "
+    "training does not hide"
 )
 
 
@@ -141,26 +176,41 @@ def headline_rows(seed: int) -> Iterator[PaperRow]:
             None,
             _mean(alone[2], "generation") / _mean(ours, "generation"),
         )
-        yield row(f"{name}: generation, best static TP over ours", None, least / _mean(ours, "generation"))
+        yield row(
+            (f"{name}: generation, best static TP over ours"),
+            None,
+            least / _mean(ours, "generation"),
+        )
 
 
-# --- characterisation ------------------------------------------------------------------------------------------------
+# --- characterisation -----------------------------------------------------------------------------
 
-WHY_SPLIT = "where the tail begins is not stated: here when 80 % of the responses are done, as Weave has it"
+WHY_SPLIT = (
+    "where the tail begins is not stated: here when 80 % of the responses are done, as Weave has it"
+)
 
 
 def crossover_rows(seed: int) -> Iterator[PaperRow]:
-    """When narrow replicas are best and when wide ones, in one step of generation; what generation takes of training's time."""
+    """When narrow replicas are best and when wide ones, in one step of generation; what generation
+    takes of training's time.
+    """
     seen = {tp: _early_and_tail(job(*CHARACTERISED, seed, tp), seed) for tp in WIDTHS}
     row = partial(PaperRow, trust=SECOND_HAND, why=WHY_SPLIT)
-    yield row("72 H800: best TP of the early part", 2, min(WIDTHS, key=lambda tp: seen[tp][0]), "GPUs")
+    yield row(
+        ("72 H800: best TP of the early part"), 2, min(WIDTHS, key=lambda tp: seen[tp][0]), "GPUs"
+    )
     yield row("72 H800: best TP of the tail", 8, min(WIDTHS, key=lambda tp: seen[tp][1]), "GPUs")
     yield row("72 H800: early part at TP 2", 79.2, seen[2][0], "s")
     yield row("72 H800: tail at TP 8", 165.1, seen[8][1], "s")
     yield row("72 H800: tail, TP 2 over TP 8", 208.4 / 165.1, seen[2][1] / seen[8][1])
     why = f"the batch is chosen by it: {batch(seed)} prompts x {GROUP}"
     yield PaperRow(
-        "72 H800: generation over training", GENERATION_OVER_TRAINING, _share(batch(seed), seed), "x", why, SECOND_HAND
+        ("72 H800: generation over training"),
+        GENERATION_OVER_TRAINING,
+        _share(batch(seed), seed),
+        "x",
+        why,
+        SECOND_HAND,
     )
 
 
@@ -177,7 +227,7 @@ def _early_and_tail(w: Workload, seed: int) -> tuple[float, float]:
     return early, float(every[-1]) - early
 
 
-# --- ablation --------------------------------------------------------------------------------------------------------
+# --- ablation -------------------------------------------------------------------------------------
 
 
 def ablation_rows(seed: int) -> Iterator[PaperRow]:
@@ -186,11 +236,15 @@ def ablation_rows(seed: int) -> Iterator[PaperRow]:
     base = period(static(*testbed, seed)[2])
     why = "over static TP 2, which the balancer keeps; the paper's last step is doubted, as physical runs validate computing alone"
     kinds = (
-        ("planner alone", Tuning(moves=0), 1.28), ("balancer alone", Tuning(period_s=inf), 1.35), ("both", Tuning(), 1.42),
-    )  # fmt: skip
+        ("planner alone", Tuning(moves=0), 1.28),
+        ("balancer alone", Tuning(period_s=inf), 1.35),
+        ("both", Tuning(), 1.42),
+    )
     for name, tuning, paper in kinds:
         gain = base / period(orchestrated(*testbed, seed, tuning))
-        yield PaperRow(f"64 H800, {name}: throughput over static TP 2", paper, gain, "x", why, SECOND_HAND)
+        yield PaperRow(
+            (f"64 H800, {name}: throughput over static TP 2"), paper, gain, "x", why, SECOND_HAND
+        )
     whole = orchestrated(*testbed, seed)
     segments = [segment for step in whole.steps for segment in step.generated.segments]
     switched = sum(len(s.gpus) * s.switch for s in segments)
@@ -199,17 +253,24 @@ def ablation_rows(seed: int) -> Iterator[PaperRow]:
     yield PaperRow("64 H800: switches, share of generation", 0.01, share, "share", why, SECOND_HAND)
     moves = whole.facts["moved"] / sum(step.generated.seconds for step in whole.steps)
     yield PaperRow(
-        "64 H800: responses moved between servers", (1.0, 2.0), moves, "1/s", "reported as the best rate", SECOND_HAND
+        "64 H800: responses moved between servers",
+        (1.0, 2.0),
+        moves,
+        "1/s",
+        "reported as the best rate",
+        SECOND_HAND,
     )
 
 
-# --- planning --------------------------------------------------------------------------------------------------------
+# --- planning -------------------------------------------------------------------------------------
 
 TIMED = 9  # rounds that a time is the median of
 
 
 def planning_rows(seed: int) -> Iterator[PaperRow]:
-    """CPU time of one round of the planner: forecast at hand, 64 servers, 4,096 responses of all ages."""
+    """CPU time of one round of the planner: forecast at hand, 64 servers, 4,096 responses of all
+    ages.
+    """
     w, servers, count = read_recipe("grpo-64"), 64, 4096
     engines, random = engines_of(w), np.random.default_rng(seed)
     expected = forecast([responses(w, seed, 0)[1]], w.generation.max_response)
@@ -217,19 +278,30 @@ def planning_rows(seed: int) -> Iterator[PaperRow]:
     for _ in range(TIMED):
         made, prompt = random.integers(0, 3700, count), 300
         began = time.process_time()
-        seen, static = (outlook(engines, expected, made, made + prompt, servers, switch) for switch in (3.5, inf))
+        seen, static = (
+            outlook(engines, expected, made, made + prompt, servers, switch)
+            for switch in (3.5, inf)
+        )
         room = np.array(engines.kv_tokens, float) * engines.replicas
-        seat, cut = random.integers(0, servers, count), random.integers(0, len(engines.cuts), servers)
+        seat, cut = (
+            random.integers(0, servers, count),
+            random.integers(0, len(engines.cuts), servers),
+        )
         kv, move = (made + prompt).astype(float), np.full(count, 0.05)
         replan(Problem(seen.fixed, seen.work, kv, room, move, seat, cut, 3.5, static), 0.05)
         seconds.append(time.process_time() - began)
     why = "not published; on this machine, less is better"
     yield PaperRow(
-        "a planning round, 64 servers x 4,096 responses", None, median(seconds) * 1e3, "ms", why, SECOND_HAND
+        ("a planning round, 64 servers x 4,096 responses"),
+        None,
+        median(seconds) * 1e3,
+        "ms",
+        why,
+        SECOND_HAND,
     )
 
 
-# --- fabrics ---------------------------------------------------------------------------------------------------------
+# --- fabrics --------------------------------------------------------------------------------------
 
 # name: (spec, circuit policy, performance and cost of a table that contradicts itself)
 FABRICS = {
@@ -243,11 +315,15 @@ REFERENCE = ("fat-tree", "demand")
 SCALES = {
     64: ("grpo-64", ()),
     1024: ("grpo-1024", ()),
-    2048: ("grpo-1024", ("cluster.training_gpus=1024", "cluster.generation_gpus=1024", "generation.batch=1024")),
+    2048: (
+        "grpo-1024",
+        ("cluster.training_gpus=1024", "cluster.generation_gpus=1024", "generation.batch=1024"),
+    ),
 }
 WHY_FABRIC = (
-    "no target: the only table found contradicts itself, and sources disagree on cost-efficiency (2.2 to 3.1, 1.53 to 2.06); a "
-    "dense model's step is computing, so fabrics differ by their price"
+    "no target: the only table found contradicts itself, and sources disagree on "
+    "cost-efficiency (2.2 to 3.1, 1.53 to 2.06); a dense model's step is computing, so fabrics "
+    "differ by their price"
 )
 
 
@@ -258,7 +334,10 @@ def fabric_rows(seed: int) -> Iterator[PaperRow]:
         for name, (spec, policy, paper) in FABRICS.items():
             seconds, comm, usd = _on(gpus, spec, policy, seed)
             speed, price = base_s / seconds, usd / base_usd
-            row, name = partial(PaperRow, trust=SECOND_HAND, why=WHY_FABRIC), f"{gpus:,} H800, {name}"
+            row, name = (
+                partial(PaperRow, trust=SECOND_HAND, why=WHY_FABRIC),
+                f"{gpus:,} H800, {name}",
+            )
             speed_there, price_there = paper or (None, None)
             worth = paper and speed_there / price_there
             yield row(f"{name}: throughput over Fat-Tree", speed_there, speed)
@@ -286,4 +365,6 @@ def _traffic(recipe: str, settings: tuple[str, ...], seed: int):
 def left_out(seed: int) -> Iterator[PaperRow]:
     """What cannot be run, and why."""
     why = "weights, fp32 gradients and Adam's states of 235 B parameters are 4.2 TB; the H800 of half of the testbed hold 2.6"
-    yield PaperRow("64 H800, Qwen3-235B-A22B: throughput over static", 1.42, None, why=why, trust=SECOND_HAND)
+    yield PaperRow(
+        ("64 H800, Qwen3-235B-A22B: throughput over static"), 1.42, None, why=why, trust=SECOND_HAND
+    )

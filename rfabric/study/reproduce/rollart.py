@@ -1,8 +1,10 @@
-"""RollArt (OSDI'26, arXiv 2512.22560) run again: affinity, environments, rewards, staleness, weights, and the chain of systems.
+"""RollArt (OSDI'26, arXiv 2512.22560) run again: affinity, environments, rewards, staleness,
+weights, and the chain of systems.
 
-Rollouts are played trajectory by trajectory (`rl.trajectories`) on the GPUs the paper names, with the tasks of `rl.rollart`: the
-paper states turns and how prompts and responses weigh, not their tokens. Training is `rl.training`'s on 32 H800. Figures are
-quoted from the paper where they are not marked second-hand (a note on it). Nothing is fitted to a speed-up.
+Rollouts are played trajectory by trajectory (`rl.trajectories`) on the GPUs the paper names, with
+the tasks of `rl.rollart`: the paper states turns and how prompts and responses weigh, not their
+tokens. Training is `rl.training`'s on 32 H800. Figures are quoted from the paper where they are not
+marked second-hand (a note on it). Nothing is fitted to a speed-up.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -33,8 +35,10 @@ Progress = Callable[[str], None]
 LONGEST, BATCH, GROUP = 32768, 512, 8
 TRAINING_GPUS = 32
 LINK = bytes_in(400e9, 1) * NIC_ONE_PAIR  # bytes/s of a turn's KV from one engine to another
-MODELS = {"8B": ("Qwen3-8B", 1), "14B": ("Qwen3-14B", 2), "32B": ("Qwen3-32B", 4)}  # rollout tp 1, 2, 4
-# Megatron on 32 H800 (tp, cp, recompute): the fastest in this model whose 32k of context fit the HBM; the paper names none.
+# rollout tp 1, 2, 4
+MODELS = {"8B": ("Qwen3-8B", 1), "14B": ("Qwen3-14B", 2), "32B": ("Qwen3-32B", 4)}
+# Megatron on 32 H800 (tp, cp, recompute): the fastest in this model whose 32k of context fit the
+# HBM; the paper names none.
 LAYOUTS = {"8B": (2, 2, "selective"), "14B": (2, 4, "selective"), "32B": (4, 2, "full")}
 MEASURED = 4  # steps timed, once the pipeline has settled
 MIX = ("FrozenLake", "GEM-Math", "SWE-bench")
@@ -44,9 +48,18 @@ MIX_IS = "which tasks share a batch, and their tokens, are not stated: FrozenLak
 def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
     """Every row, in the paper's order of sections."""
     parts = (
-        characterised_rows, chain_rows, scaling_rows, affinity_rows, latency_rows, reward_rows, staleness_rows, weight_rows,
-        redundancy_rows, prefill_rows, left_out,
-    )  # fmt: skip
+        characterised_rows,
+        chain_rows,
+        scaling_rows,
+        affinity_rows,
+        latency_rows,
+        reward_rows,
+        staleness_rows,
+        weight_rows,
+        redundancy_rows,
+        prefill_rows,
+        left_out,
+    )
     found: list[PaperRow] = []
     for part in parts:
         progress(part.__name__.removesuffix("_rows"))
@@ -54,7 +67,7 @@ def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
     return found
 
 
-# --- what runs -------------------------------------------------------------------------------------------------------
+# --- what runs ------------------------------------------------------------------------------------
 
 
 @cache
@@ -85,7 +98,9 @@ def train_of(size: str) -> Callable[[Sequence[Episode]], float]:
     w = job(size)
 
     def train(batch: Sequence[Episode]) -> float:
-        return trained_on(w, np.array([e.tokens for e in batch], dtype=float)).seconds(w.training.buckets)
+        return trained_on(w, np.array([e.tokens for e in batch], dtype=float)).seconds(
+            w.training.buckets
+        )
 
     return train
 
@@ -112,7 +127,7 @@ def named(*names: str) -> list[Task]:
     return [TASKS[name] for name in names]
 
 
-# --- one step --------------------------------------------------------------------------------------------------------
+# --- one step -------------------------------------------------------------------------------------
 
 
 def characterised_rows(seed: int) -> Iterator[PaperRow]:
@@ -133,19 +148,25 @@ def characterised_rows(seed: int) -> Iterator[PaperRow]:
     yield PaperRow("SWE-bench: training's share of a step", 0.23, trained[0] / step, "share", why)
 
 
-# --- the chain -------------------------------------------------------------------------------------------------------
+# --- the chain ------------------------------------------------------------------------------------
 
 SYSTEMS = ("Sync", "Sync+", "One-off", "AReaL", "RollArt")
 SYSTEMS_ARE = {
-    "Sync+": "Sync has turns in step, and rewards after all on 4 GPUs; in Sync+ both go trajectory by trajectory",
+    "Sync+": (
+        "Sync has turns in step, and rewards after all on 4 GPUs; in Sync+ both go "
+        "trajectory by trajectory"
+    ),
     "One-off": "training beside the next step's rollouts; weights over NCCL in both",
-    "AReaL": "rollouts go on over updates, one step ahead in AReaL's count, which is on par with One-off's",
+    "AReaL": (
+        "rollouts go on over updates, one step ahead in AReaL's count, which is on par "
+        "with One-off's"
+    ),
     "RollArt": "64 H800 and 32 H20 by affinity, a store for weights, alpha 1",
 }
 # What most misses have in common.
 HALF_IDLE = (
-    "here rollouts of 512 trajectories wait for the longest while GPUs are half idle; the paper's GPUs seem fuller: more "
-    "tokens, or contexts prefilled anew in all tasks"
+    "here rollouts of 512 trajectories wait for the longest while GPUs are half idle; the "
+    "paper's GPUs seem fuller: more tokens, or contexts prefilled anew in all tasks"
 )
 
 
@@ -153,9 +174,13 @@ def broadcast_seconds(size: str, to_gpus: int) -> float:
     """NCCL between GPUs of one cluster: what systems without a store do."""
     w = job(size)
     made = Sync(
-        w.model.weight_bytes, tensors_of(w.model), Layout.over(TRAINING_GPUS), Layout.over(to_gpus, MODELS[size][1]),
-        network(GPUS["H800"]), "broadcast",
-    )  # fmt: skip
+        w.model.weight_bytes,
+        tensors_of(w.model),
+        Layout.over(TRAINING_GPUS),
+        Layout.over(to_gpus, MODELS[size][1]),
+        network(GPUS["H800"]),
+        "broadcast",
+    )
     return weight_sync_seconds(made)
 
 
@@ -168,7 +193,13 @@ def rules_of(system: str, size: str, staleness: int = 1) -> RolloutRules:
         "Sync+": RolloutRules(BATCH, GROUP, suspended=stop),
         "One-off": RolloutRules(BATCH, GROUP, parallel=True, suspended=stop),
         "AReaL": RolloutRules(
-            BATCH, GROUP, parallel=True, continuous=True, staleness=staleness, ahead=0, suspended=stop
+            BATCH,
+            GROUP,
+            parallel=True,
+            continuous=True,
+            staleness=staleness,
+            ahead=0,
+            suspended=stop,
         ),
         "RollArt": RolloutRules(
             BATCH,
@@ -195,11 +226,15 @@ def played(system: str, size: str, seed: int, staleness: int = 1, **changed) -> 
     """Some steps of one of the five, with some of its rules changed."""
     tasks, rules = named(*MIX), replace(rules_of(system, size, staleness), **changed)
     episodes = mixed(tasks, seed, LONGEST, rules)
-    return play(pools_of(system, size, tasks), episodes, train_of(size), rules, settling(rules) + MEASURED)
+    return play(
+        pools_of(system, size, tasks), episodes, train_of(size), rules, settling(rules) + MEASURED
+    )
 
 
 def settling(rules: RolloutRules) -> int:
-    """Steps until rollouts that go on have settled: they begin with what ends first, and may do so for `staleness` steps."""
+    """Steps until rollouts that go on have settled: they begin with what ends first, and may do so
+    for `staleness` steps.
+    """
     return 3 + 2 * rules.staleness if rules.continuous else 1
 
 
@@ -210,7 +245,9 @@ def step_seconds(system: str, size: str, seed: int, staleness: int = 1, **change
 
 
 def chain_rows(seed: int) -> Iterator[PaperRow]:
-    """Throughput of each system over the one before, over three models; time to score, whose throughput alone can be run."""
+    """Throughput of each system over the one before, over three models; time to score, whose
+    throughput alone can be run.
+    """
     paper = ((1.40, 2.40), (1.31, 1.47), (1.03, 1.06), (1.22, 1.36))
     seconds = {size: [step_seconds(system, size, seed) for system in SYSTEMS] for size in MODELS}
     for i, known in enumerate(paper):
@@ -239,7 +276,7 @@ def _on_h800(size: str, gpus: int, seed: int) -> float:
     return play(pools, episodes, train_of(size), rules, skip + MEASURED).step_seconds(skip)
 
 
-# --- R1: affinity ----------------------------------------------------------------------------------------------------
+# --- R1: affinity ---------------------------------------------------------------------------------
 
 
 def affinity_rows(seed: int) -> Iterator[PaperRow]:
@@ -262,7 +299,10 @@ def affinity_rows(seed: int) -> Iterator[PaperRow]:
     yield PaperRow("FrozenLake: 2 H800 over 6 H20, seconds", 0.53, found[0], why=why)
     ratios = [1 / over(maths, size) for size in MODELS]
     yield PaperRow(
-        "GEM-Math: 6 H20 over 2 H800, seconds", (0.49, 0.79), span(ratios), why="8B to 32B; 128 trajectories"
+        "GEM-Math: 6 H20 over 2 H800, seconds",
+        (0.49, 0.79),
+        span(ratios),
+        why="8B to 32B; 128 trajectories",
     )
     yield from _equal_cost_rows(seed)
 
@@ -272,19 +312,22 @@ def _equal_cost_rows(seed: int) -> Iterator[PaperRow]:
     found: dict[str, list[float]] = {"208 H20": [], "72 H800": []}
     for size in MODELS:
         mixed_pools = [pool(size, "H800", 64), pool(size, "H20", 24)]
-        own = rollout(with_affinity(mixed_pools, affinity(tasks, "H800", "H20"), tasks), tasks, rules, seed)
+        own = rollout(
+            with_affinity(mixed_pools, affinity(tasks, "H800", "H20"), tasks), tasks, rules, seed
+        )
         for name in found:
             gpus, gpu = name.split()
             found[name].append(rollout([pool(size, gpu, int(gpus))], tasks, rules, seed) / own)
     why = (
-        "rollouts of one batch, FrozenLake and GEM-Math in halves: the paper's mix and what it timed are not stated; 512 "
-        "trajectories are 2.5 an H20, whose decode is then bound by HBM alone, where it is the better GPU"
+        "rollouts of one batch, FrozenLake and GEM-Math in halves: the paper's mix and what it "
+        "timed are not stated; 512 trajectories are 2.5 an H20, whose decode is then bound by "
+        "HBM alone, where it is the better GPU"
     )
     for name, known in (("208 H20", (1.30, 1.68)), ("72 H800", (1.12, 1.37))):
         yield PaperRow(f"affinity: 64 H800 + 24 H20 over {name}", known, span(found[name]), why=why)
 
 
-# --- R2, R3: environments and rewards --------------------------------------------------------------------------------
+# --- R2, R3: environments and rewards -------------------------------------------------------------
 
 
 def latency_rows(seed: int) -> Iterator[PaperRow]:
@@ -303,7 +346,10 @@ def _in_step(task: str, spread: float, seed: int) -> float:
     """Rollout seconds with turns in step over those one by one."""
     slow = replace(TASKS[task], latency=10.0, spread=spread, failure=0.0)
     pools = [pool("8B", "H800", 32)]
-    both = [rollout(pools, [slow], RolloutRules(128, GROUP, batched=batched), seed) for batched in (True, False)]
+    both = [
+        rollout(pools, [slow], RolloutRules(128, GROUP, batched=batched), seed)
+        for batched in (True, False)
+    ]
     return both[0] / both[1]
 
 
@@ -315,14 +361,25 @@ def reward_rows(seed: int) -> Iterator[PaperRow]:
     seconds = one.iterations[0].ready
     other = rollout([pool("8B", "H800", 8)], tasks, RolloutRules(128, GROUP), seed)
     why = (
-        "128 trajectories of GEM-Math, 8B, on 8 H800 of which 4 hold the reward: the paper's task and count are not stated; the "
-        "longest trajectory takes as long on 4 GPUs as on 8"
+        "128 trajectories of GEM-Math, 8B, on 8 H800 of which 4 hold the reward: the paper's "
+        "task and count are not stated; the longest trajectory takes as long on 4 GPUs as on 8"
     )
-    yield PaperRow("serverless reward: rollout over that with a dedicated one", 77 / 158, other / seconds, why=why)
-    yield PaperRow("dedicated reward: its GPUs' utilisation", 0.06, one.reward_busy / 4 / seconds, "share", why)
+    yield PaperRow(
+        ("serverless reward: rollout over that with a dedicated one"),
+        77 / 158,
+        other / seconds,
+        why=why,
+    )
+    yield PaperRow(
+        ("dedicated reward: its GPUs' utilisation"),
+        0.06,
+        one.reward_busy / 4 / seconds,
+        "share",
+        why,
+    )
 
 
-# --- R4: staleness ---------------------------------------------------------------------------------------------------
+# --- R4: staleness --------------------------------------------------------------------------------
 
 
 def staleness_rows(seed: int) -> Iterator[PaperRow]:
@@ -331,10 +388,15 @@ def staleness_rows(seed: int) -> Iterator[PaperRow]:
     gains = {alpha: base / step_seconds("RollArt", "8B", seed, alpha) for alpha in (2, 6)}
     each = " and ".join(f"{gain:.2f} with {alpha}" for alpha, gain in gains.items())
     why = f"{each}; {HALF_IDLE}, so that more of them at once costs nothing"
-    yield PaperRow("staleness: step with alpha 1 over alpha 2 to 6, at most, 8B", 1.22, max(gains.values()), why=why)
+    yield PaperRow(
+        ("staleness: step with alpha 1 over alpha 2 to 6, at most, 8B"),
+        1.22,
+        max(gains.values()),
+        why=why,
+    )
 
 
-# --- weights ---------------------------------------------------------------------------------------------------------
+# --- weights --------------------------------------------------------------------------------------
 
 
 def weight_rows(seed: int) -> Iterator[PaperRow]:
@@ -344,7 +406,9 @@ def weight_rows(seed: int) -> Iterator[PaperRow]:
     why = "TCP and RDMA at the rates of the note (29.6 and 9.4 s for 32B); the paper's naive path reaches a quarter of them"
     for size, known in naive.items():
         trust = {"trust": SECOND_HAND} if size == "14B" else {}
-        yield PaperRow(f"weights: naive push and pull, {size}", known, sent[size].naive, "s", why, **trust)
+        yield PaperRow(
+            (f"weights: naive push and pull, {size}"), known, sent[size].naive, "s", why, **trust
+        )
     why = "what engines load while they stand still, at the rate fitted on verl's delta weight sync, whatever their tp"
     for size, known in exposed.items():
         trust = {"trust": SECOND_HAND} if size == "14B" else {}
@@ -354,16 +418,21 @@ def weight_rows(seed: int) -> Iterator[PaperRow]:
     yield from _asynchronous_rows(seed, naive, exposed)
 
 
-def _asynchronous_rows(seed: int, naive: dict[str, float], exposed: dict[str, float]) -> Iterator[PaperRow]:
+def _asynchronous_rows(
+    seed: int, naive: dict[str, float], exposed: dict[str, float]
+) -> Iterator[PaperRow]:
     gains = []
     for size in MODELS:
         stop = step_seconds("RollArt", size, seed, suspended=naive[size], transfer=0.0)
-        gains.append(stop / step_seconds("RollArt", size, seed, suspended=exposed[size], transfer=naive[size]))
+        gains.append(
+            stop
+            / step_seconds("RollArt", size, seed, suspended=exposed[size], transfer=naive[size])
+        )
     why = "the paper's own seconds of transfer, naive and exposed"
     yield PaperRow("asynchronous weight transfer: step time", (1.10, 1.16), span(gains), why=why)
 
 
-# --- redundancy, disaggregated prefill -------------------------------------------------------------------------------
+# --- redundancy, disaggregated prefill ------------------------------------------------------------
 
 
 def redundancy_rows(seed: int) -> Iterator[PaperRow]:
@@ -371,7 +440,10 @@ def redundancy_rows(seed: int) -> Iterator[PaperRow]:
     task = TASKS["SWE-bench"]
     one = rollout([pool("8B", "H800", 32)], [task], RolloutRules(128, GROUP), seed)
     gains = {
-        extra: one / rollout([pool("8B", "H800", 32)], [task], RolloutRules(128, GROUP, redundancy=extra), seed)
+        extra: one
+        / rollout(
+            [pool("8B", "H800", 32)], [task], RolloutRules(128, GROUP, redundancy=extra), seed
+        )
         for extra in (1.25, 1.5, 2.0)
     }
     each = ", ".join(f"{gain:.2f} with {extra:g}" for extra, gain in gains.items())
@@ -381,7 +453,12 @@ def redundancy_rows(seed: int) -> Iterator[PaperRow]:
 
 def prefill_rows(seed: int) -> Iterator[PaperRow]:
     """Prefill on H800 and decode on H20, in servers of 8, against the same servers that do both."""
-    paper = {("32B", "1P3D"): 1.03, ("32B", "2P2D"): 1.05, ("30B-A3B", "1P3D"): 1.11, ("30B-A3B", "2P2D"): 1.21}
+    paper = {
+        ("32B", "1P3D"): 1.03,
+        ("32B", "2P2D"): 1.05,
+        ("30B-A3B", "1P3D"): 1.11,
+        ("30B-A3B", "2P2D"): 1.21,
+    }
     tasks, rules = named(*MIX), RolloutRules(256, GROUP)
     for (model, split), known in paper.items():
         first, rest = int(split[0]) * 8, int(split[2]) * 8

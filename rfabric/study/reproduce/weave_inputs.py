@@ -1,6 +1,8 @@
-"""What Weave (OSDI'26; RollMux, arXiv 2512.11306) says it ran: workloads, profiles, host memory, switches, traces.
+"""What Weave (OSDI'26; RollMux, arXiv 2512.11306) says it ran: workloads, profiles, host memory,
+switches, traces.
 
-Every number is restated from the paper, with its table or figure beside it. What it leaves open is chosen here, and said.
+Every number is restated from the paper, with its table or figure beside it. What it leaves open is
+chosen here, and said.
 """
 
 from dataclasses import dataclass
@@ -13,7 +15,8 @@ from ...schedulers.weave.jobs import FOOTPRINTS, SECONDS_PER_HOUR
 
 @dataclass(frozen=True)
 class Kind:
-    """A workload of Table 3: size, nodes of 8 GPUs on either side, rollout's share of the seconds it takes alone.
+    """A workload of Table 3: size, nodes of 8 GPUs on either side, rollout's share of the seconds
+    it takes alone.
 
     The 8B of D counts as a 7B.
     """
@@ -28,9 +31,10 @@ class Kind:
     tp: int
 
 
-# Table 3. D generates about 2.5 and E about 6 times as long as it trains; A, B and C, single-turn, are taken as balanced (the
-# BL profiles of Table 6). Seconds: the paper's solo iterations are 257.7 (7B), 525.4 and 574.6 s (with a 32B); which workload
-# took which is read from the order of the micro-benchmarks a (A alone), b (D and E) and c (C and D); B counts as E does.
+# Table 3. D generates about 2.5 and E about 6 times as long as it trains; A, B and C, single-turn,
+# are taken as balanced (the BL profiles of Table 6). Seconds: the paper's solo iterations are 257.7
+# (7B), 525.4 and 574.6 s (with a 32B); which workload took which is read from the order of the
+# micro-benchmarks a (A alone), b (D and E) and c (C and D); B counts as E does.
 WORKLOADS = {
     "A": Kind("7B", 1, 1 / 2, 257.7, "Qwen2.5-7B", 8192, 256, 1),
     "B": Kind("14B", 1, 1 / 2, 525.4, "Qwen2.5-14B", 8192, 256, 1),
@@ -38,7 +42,8 @@ WORKLOADS = {
     "D": Kind("7B", 1, 2.5 / 3.5, 525.4, "Qwen3-8B", 8192, 256, 1),
     "E": Kind("14B", 1, 6 / 7, 525.4, "Qwen3-14B", 16384, 64, 1),
 }
-GROUP_SIZE = 8  # responses a prompt; the paper gives the batch only. RollPacker (arXiv 2509.21009) takes 8
+# responses a prompt; the paper gives the batch only. RollPacker (arXiv 2509.21009) takes 8
+GROUP_SIZE = 8
 
 # Table 6: seconds of rollout and training; None: training takes what its rollout does.
 PROFILES = {
@@ -52,7 +57,8 @@ PROFILES = {
     ("TH", "M"): ((50, 100), (200, 400)),
     ("TH", "L"): ((100, 200), (400, 600)),
 }
-SIZES = {"S": "7B", "M": "14B", "L": "32B"}  # Table 6 names no models: their memory and switches go with the size
+# Table 6 names no models: their memory and switches go with the size
+SIZES = {"S": "7B", "M": "14B", "L": "32B"}
 MIXES = {"BL": ("BL",), "RH": ("RH",), "TH": ("TH",), "mixed": ("BL", "RH", "TH")}
 
 SIMULATED_JOBS, SIMULATED_HOURS, SIMULATED_MEAN_HOURS = 300, 580.0, 14.4  # of the Philly trace
@@ -67,48 +73,69 @@ def profile(size: str, roll: float, train: float, nodes: int = 1) -> Profile:
     """A profile with the memory and the warm switches of a model's size."""
     f = FOOTPRINTS[size]
     return Profile(
-        roll, train, roll_nodes=nodes, train_nodes=nodes, roll_bytes=f.roll_bytes, train_bytes=f.train_bytes,
-        roll_switch=f.roll_warm, train_switch=f.train_warm,
-    )  # fmt: skip
+        roll,
+        train,
+        roll_nodes=nodes,
+        train_nodes=nodes,
+        roll_bytes=f.roll_bytes,
+        train_bytes=f.train_bytes,
+        roll_switch=f.roll_warm,
+        train_switch=f.train_warm,
+    )
 
 
 def workload(name: str, times: float = 1.0) -> Profile:
     """The profile of a workload of Table 3, its phases `times` as long."""
     kind = WORKLOADS[name]
     seconds = kind.seconds * times
-    return profile(kind.size, seconds * kind.roll_share, seconds * (1 - kind.roll_share), kind.nodes)
+    return profile(
+        kind.size, seconds * kind.roll_share, seconds * (1 - kind.roll_share), kind.nodes
+    )
 
 
 def simulated_jobs(mix: str, seed: int, count: int = SIMULATED_JOBS) -> list[Job]:
-    """Jobs with the profiles of Table 6: SLO ~ U(1, 2), arrivals even over the 580 h, exponential durations.
+    """Jobs with the profiles of Table 6: SLO ~ U(1, 2), arrivals even over the 580 h, exponential
+    durations.
 
     The Philly trace itself is not at hand: its count, span and mean are kept.
     """
     random = np.random.default_rng([seed, 6])
     return [
         _job(i, _drawn(mix, random), arrival, seconds, random)
-        for i, (arrival, seconds) in enumerate(_stays(random, count, SIMULATED_HOURS, SIMULATED_MEAN_HOURS))
+        for i, (arrival, seconds) in enumerate(
+            _stays(random, count, SIMULATED_HOURS, SIMULATED_MEAN_HOURS)
+        )
     ]
 
 
 def trace_jobs(seed: int, scaled: bool = False, count: int = TRACE_JOBS) -> list[Job]:
-    """The two weeks: jobs of Table 3 as they stand, E as often as the mean maximum length asks for, the others alike.
+    """The two weeks: jobs of Table 3 as they stand, E as often as the mean maximum length asks for,
+    the others alike.
 
-    scaled: all five alike often, maximum lengths of 4k to 32k with that mean, and phases as long as they say.
+    scaled: all five alike often, maximum lengths of 4k to 32k with that mean, and phases as long as
+    they say.
     """
     random = np.random.default_rng([seed, 3])
     found = []
     for i, (arrival, seconds) in enumerate(_stays(random, count, TRACE_HOURS, TRACE_MEAN_HOURS)):
-        made = _scaled(random) if scaled else workload(str(random.choice(sorted(WORKLOADS), p=kind_weights())))
+        made = (
+            _scaled(random)
+            if scaled
+            else workload(str(random.choice(sorted(WORKLOADS), p=kind_weights())))
+        )
         found.append(_job(i, made, arrival, seconds, random))
     return found
 
 
 def kind_weights() -> np.ndarray:
-    """Chances of A to E with the published mean of the maximum lengths; E alone has 16k tokens, the others 8k."""
+    """Chances of A to E with the published mean of the maximum lengths; E alone has 16k tokens, the
+    others 8k.
+    """
     short, long = WORKLOADS["A"].max_tokens, WORKLOADS["E"].max_tokens
     share = (MEAN_MAX_TOKENS - short) / (long - short)
-    return np.array([share if name == "E" else (1 - share) / (len(WORKLOADS) - 1) for name in sorted(WORKLOADS)])
+    return np.array(
+        [share if name == "E" else (1 - share) / (len(WORKLOADS) - 1) for name in sorted(WORKLOADS)]
+    )
 
 
 def _scaled(random: np.random.Generator) -> Profile:
@@ -118,7 +145,9 @@ def _scaled(random: np.random.Generator) -> Profile:
 
 
 def length_weights() -> np.ndarray:
-    """Chances of 4k, 8k, 16k and 32k with the published mean: geometric, the spread-out choice for a given mean."""
+    """Chances of 4k, 8k, 16k and 32k with the published mean: geometric, the spread-out choice for
+    a given mean.
+    """
     low, high = 0.0, 1.0
     for _ in range(60):
         ratio = (low + high) / 2
@@ -128,10 +157,18 @@ def length_weights() -> np.ndarray:
     return weights / weights.sum()
 
 
-def _stays(random: np.random.Generator, count: int, hours: float, mean: float) -> list[tuple[float, float]]:
+def _stays(
+    random: np.random.Generator, count: int, hours: float, mean: float
+) -> list[tuple[float, float]]:
     """(arrival, seconds alone) of jobs, by arrival."""
     arrivals = np.sort(random.uniform(0, hours, count)) * SECONDS_PER_HOUR
-    return list(zip(arrivals.tolist(), (random.exponential(mean, count) * SECONDS_PER_HOUR).tolist(), strict=True))
+    return list(
+        zip(
+            arrivals.tolist(),
+            (random.exponential(mean, count) * SECONDS_PER_HOUR).tolist(),
+            strict=True,
+        )
+    )
 
 
 def _drawn(mix: str, random: np.random.Generator) -> Profile:
@@ -142,5 +179,7 @@ def _drawn(mix: str, random: np.random.Generator) -> Profile:
     return profile(SIZES[size], roll, random.uniform(*trains) if trains else roll)
 
 
-def _job(number: int, made: Profile, arrival: float, seconds: float, random: np.random.Generator) -> Job:
+def _job(
+    number: int, made: Profile, arrival: float, seconds: float, random: np.random.Generator
+) -> Job:
     return Job(f"job-{number + 1}", made, random.uniform(1, 2), arrival, seconds / made.solo)

@@ -1,11 +1,13 @@
-"""Model against measurement: every check for which a folder holds data, in the layout of file names and columns below.
+"""Model against measurement: every check for which a folder holds data, in the layout of file names
+and columns below.
 
     models/*.json                    parameters                  module `parameters`
     measured/serving_ttft_tpot.csv   serving                     `serving`
     ...                              see CHECKS
 
-Each module offers `check(path, data) -> Iterable[PointGroup]`, `path` being a file that its pattern matched and `data` the folder.
-A row that cannot be modelled is named in `PointGroup.unmodelled` with the reason, never dropped.
+Each module offers `check(path, data) -> Iterable[PointGroup]`, `path` being a file that its pattern
+matched and `data` the folder. A row that cannot be modelled is named in `PointGroup.unmodelled`
+with the reason, never dropped.
 """
 
 from collections.abc import Callable
@@ -35,9 +37,11 @@ class Point:
 
 @dataclass(frozen=True)
 class PointGroup:
-    """The points of one kind in one file; `unmodelled` names the rows left out, each with its reason.
+    """The points of one kind in one file; `unmodelled` names the rows left out, each with its
+    reason.
 
-    `extra` holds further figures of the group by name, such as a correlation or a share of pairs ranked rightly.
+    `extra` holds further figures of the group by name, such as a correlation or a share of pairs
+    ranked rightly.
     """
 
     name: str
@@ -97,9 +101,16 @@ CHECKS = {
 }
 
 
-def validate(folder: str | Path, progress: Callable[[str], None] = lambda _: None) -> list[PointGroup]:
-    """Every group of points that `folder` has data for, in the order of CHECKS; RFabricError where it has none."""
-    root, layout = Path(folder), ", ".join(pattern for patterns in CHECKS.values() for pattern in patterns)
+def validate(
+    folder: str | Path, progress: Callable[[str], None] = lambda _: None
+) -> list[PointGroup]:
+    """Every group of points that `folder` has data for, in the order of CHECKS; RFabricError where
+    it has none.
+    """
+    root, layout = (
+        Path(folder),
+        ", ".join(pattern for patterns in CHECKS.values() for pattern in patterns),
+    )
     if not root.is_dir():
         raise RFabricError(f"{folder} is no folder; give one with {layout}")
     groups: list[PointGroup] = []
@@ -113,12 +124,22 @@ def validate(folder: str | Path, progress: Callable[[str], None] = lambda _: Non
 
 
 def _checked(module: str, path: Path, root: Path) -> list[PointGroup]:
-    """The groups of one file that have rows; a file that cannot be read as what its name says is a group with the reason."""
+    """The groups of one file that have rows; a file that cannot be read as what its name says is a
+    group with the reason.
+    """
     try:
-        found = [_finite(group) for group in import_module(f".{module}", __name__).check(path, root)]
+        found = [
+            _finite(group) for group in import_module(f".{module}", __name__).check(path, root)
+        ]
     except (RFabricError, OSError, ValueError, LookupError, TypeError, ArithmeticError) as error:
-        what = str(error) if isinstance(error, RFabricError) else f"cannot be read: {type(error).__name__} {error}"
-        return [PointGroup(path.stem, str(path.relative_to(root)), (), (f"the whole file: {what}",))]
+        what = (
+            str(error)
+            if isinstance(error, RFabricError)
+            else f"cannot be read: {type(error).__name__} {error}"
+        )
+        return [
+            PointGroup(path.stem, str(path.relative_to(root)), (), (f"the whole file: {what}",))
+        ]
     return [group for group in found if group.points or group.unmodelled]
 
 
@@ -127,7 +148,10 @@ def _finite(group: PointGroup) -> PointGroup:
     bad = [p for p in group.points if not (0 < p.measured < np.inf and 0 <= p.modelled < np.inf)]
     if not bad:
         return group
-    left = tuple(f"{p.name}: measured {p.measured:g}, modelled {p.modelled:g} {p.unit} cannot be compared" for p in bad)
+    left = tuple(
+        (f"{p.name}: measured {p.measured:g}, modelled {p.modelled:g} {p.unit} cannot be compared")
+        for p in bad
+    )
     kept = tuple(p for p in group.points if p not in bad)
     return replace(group, points=kept, unmodelled=group.unmodelled + left)
 

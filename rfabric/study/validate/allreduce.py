@@ -1,17 +1,26 @@
-"""All-reduce bus bandwidth, of one server or of several: a column a configuration, GPU and GPUs or nodes in its name.
+"""All-reduce bus bandwidth, of one server or of several: a column a configuration, GPU and GPUs or
+nodes in its name.
 
     payload_bytes, a100_8gpu_busbw_GBps, h100_4node_busbw_GBps, ...
 
-A node has the GPUs of a server of the catalog. Bandwidths were taken by PyTorch's or nccl-tests' own loops, whose launch the
-host pays: HOST_LAUNCH. `algbw` in a name means algorithm bandwidth, the name of an algorithm (`ring`, `nvls`) forces it; GBps are
-bytes and Gbps bits, a payload may carry its unit (`payload_MiB`).
+A node has the GPUs of a server of the catalog. Bandwidths were taken by PyTorch's or nccl-tests'
+own loops, whose launch the host pays: HOST_LAUNCH. `algbw` in a name means algorithm bandwidth, the
+name of an algorithm (`ring`, `nvls`) forces it; GBps are bytes and Gbps bits, a payload may carry
+its unit (`payload_MiB`).
 """
 
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ...compute.communication import HOST_LAUNCH, Network, RankGroup, bus_bandwidth, collective_seconds, network
+from ...compute.communication import (
+    HOST_LAUNCH,
+    Network,
+    RankGroup,
+    bus_bandwidth,
+    collective_seconds,
+    network,
+)
 from ...compute.gpus import find_gpu
 from ...errors import RFabricError
 from ...units import BITS_PER_BYTE, parse_size
@@ -25,11 +34,14 @@ _ALGORITHM = re.compile(r"(?<![a-z])(ring|tree|nvls)(?![a-z])", re.I)
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Two groups: payloads from 1 MiB on, and smaller ones."""
     table = rows(path)
-    size_column = next((c for c in table[0] if c and re.search(r"payload|size|bytes", c, re.I)), None)
+    size_column = next(
+        (c for c in table[0] if c and re.search(r"payload|size|bytes", c, re.I)), None
+    )
     columns = [c for c in table[0] if c and re.search(r"bw|bandwidth", c, re.I)]
     if not columns:
         raise RFabricError(
-            f"{path.name} has columns {', '.join(table[0])}, none of a bandwidth such as h100_8gpu_busbw_GBps"
+            f"{path.name} has columns {', '.join(table[0])}, none of a bandwidth such as "
+            "h100_8gpu_busbw_GBps"
         )
     calls = [
         (f"row {i + 2} {c}", lambda row=row, c=c: _point(row, size_column, c))
@@ -58,7 +70,9 @@ def _point(row: dict[str, str], size_column: str | None, column: str) -> tuple[f
 
 
 def _bytes(row: dict[str, str], column: str) -> float:
-    """A payload, with its unit in the cell (`16 MiB`) or in the column's name (`payload_MiB`); bytes where neither says one."""
+    """A payload, with its unit in the cell (`16 MiB`) or in the column's name (`payload_MiB`);
+    bytes where neither says one.
+    """
     unit = re.search(r"[_ (]([KMG]i?B)\)?$", column)
     if re.search("[A-Za-z]", row[column]) or unit:
         try:
@@ -80,5 +94,9 @@ def _where(column: str) -> tuple[RankGroup, Network]:
     # beside a count of nodes, that of GPUs is a node's, unless it is too many for one
     each = counts.get("g", gpu.gpus_per_server)
     gpus = each if nodes is None or each > gpu.gpus_per_server else each * nodes
-    servers = -(-gpus // net.domain) if nodes is None else max(1, -(-nodes * gpu.gpus_per_server // net.domain))
+    servers = (
+        -(-gpus // net.domain)
+        if nodes is None
+        else max(1, -(-nodes * gpu.gpus_per_server // net.domain))
+    )
     return RankGroup(gpus, servers), net

@@ -1,10 +1,12 @@
-"""Tokens to experts and back: rl/expert_exchange against DeepEP times as aiconfigurator and DeepEP's README publish them.
+"""Tokens to experts and back: rl/expert_exchange against DeepEP times as aiconfigurator and
+DeepEP's README publish them.
 
-    ... device, op_name (normal|ll), node_num, hidden_size, num_token, num_topk, num_experts, ..._us ...    times
-    kind, ep, dispatch_GBps, dispatch_us, combine_GBps, combine_us, bottleneck                              README, GPU: file name
+    ... device, op_name (normal|ll), node_num, hidden_size, num_token, num_topk, num_experts, ..._us ...  times
+    kind, ep, dispatch_GBps, dispatch_us, combine_GBps, combine_us, bottleneck                            README, GPU: file name
 
-A bandwidth of the README counts a token once for each server (NVLink: each GPU) it reaches, its own among them; in low-latency
-mode once for each expert. Times hold the exchange of counts (`notify`). The README's job: hidden 7168, 8 of 256 experts.
+A bandwidth of the README counts a token once for each server (NVLink: each GPU) it reaches, its own
+among them; in low-latency mode once for each expert. Times hold the exchange of counts (`notify`).
+The README's job: hidden 7168, 8 of 256 experts.
 """
 
 import re
@@ -18,7 +20,12 @@ from ...errors import RFabricError
 from . import Point, PointGroup
 from .tables import Refused, attempt, number, rows
 
-MODES = {"normal": "normal", "ll": "low-latency", "low_latency": "low-latency", "low latency": "low-latency"}
+MODES = {
+    "normal": "normal",
+    "ll": "low-latency",
+    "low_latency": "low-latency",
+    "low latency": "low-latency",
+}
 DIRECTIONS = ("dispatch", "combine")
 
 
@@ -28,7 +35,8 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
     point = _published if "ep" in table[0] else _timed
     if not any(key.startswith(DIRECTIONS) for key in table[0]):
         raise RFabricError(
-            f"{path.name} has columns {', '.join(table[0])}, none of a time or rate of {' or '.join(DIRECTIONS)}"
+            f"{path.name} has columns {', '.join(table[0])}, none of a time or rate of "
+            f"{' or '.join(DIRECTIONS)}"
         )
     calls = [
         (f"row {i + 2} {d}", lambda row=row, d=d: point(row, d, path))
@@ -38,12 +46,17 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
     ]
     made, refused = attempt(calls)
     refused += [
-        f"row {i + 2}: neither time nor rate" for i, r in enumerate(table) if not any(_has(r, d) for d in DIRECTIONS)
+        (f"row {i + 2}: neither time nor rate")
+        for i, r in enumerate(table)
+        if not any(_has(r, d) for d in DIRECTIONS)
     ]
     for i, mode in enumerate(dict.fromkeys(MODES.values())):
         points = tuple(p for m, p in made if m == mode)
         yield PointGroup(
-            f"{path.stem} {mode}", f"{path.parent.name}/{path.name}", points, tuple(refused if i == 0 else ())
+            f"{path.stem} {mode}",
+            f"{path.parent.name}/{path.name}",
+            points,
+            tuple(refused if i == 0 else ()),
         )
 
 
@@ -55,16 +68,22 @@ def _timed(row: dict[str, str], direction: str, path: Path) -> tuple[str, Point]
     gpu = _gpu(row.get("device") or path.stem)
     mode = _mode(row["op_name"])
     nodes = int(number(row, "node_num"))
-    what = Exchange(*(int(number(row, c)) for c in ("num_token", "hidden_size", "num_topk", "num_experts")))
+    what = Exchange(
+        *(int(number(row, c)) for c in ("num_token", "hidden_size", "num_topk", "num_experts"))
+    )
     sms = int(float(row.get(f"{direction}_sms") or DEFAULT_SMS))
     if row.get(f"{direction}_avg_t_us"):
         measured = number(row, f"{direction}_avg_t_us")
     else:
-        measured = number(row, f"{direction}_transmit_us") + float(row.get(f"{direction}_notify_us") or 0)
+        measured = number(row, f"{direction}_transmit_us") + float(
+            row.get(f"{direction}_notify_us") or 0
+        )
     group = _group(nodes * gpu.gpus_per_server, gpu)
     seconds = exchange_seconds(what, direction, group, network(gpu), mode, sms)
     name = f"{gpu.name} {mode} {direction} {group.gpus} GPUs {what.tokens} tokens"
-    return mode, Point(f"{name} {sms} SMs" if mode == "normal" else name, measured, seconds * 1e6, "us")
+    return mode, Point(
+        f"{name} {sms} SMs" if mode == "normal" else name, measured, seconds * 1e6, "us"
+    )
 
 
 def _published(row: dict[str, str], direction: str, path: Path) -> tuple[str, Point]:

@@ -1,8 +1,9 @@
-"""Collectives inside a server: the model of rl/communication against NCCL tables as aiconfigurator publishes them.
+"""Collectives inside a server: the model of rl/communication against NCCL tables as aiconfigurator
+publishes them.
 
-Columns `device, op_name, num_gpus, message_size, latency`: message_size counts elements (of 2 bytes unless `nccl_dtype` says
-otherwise), latency is in ms, of calls captured in a CUDA graph, so the host's launch is not in it. Repeated rows are points
-of their own.
+Columns `device, op_name, num_gpus, message_size, latency`: message_size counts elements (of 2 bytes
+unless `nccl_dtype` says otherwise), latency is in ms, of calls captured in a CUDA graph, so the
+host's launch is not in it. Repeated rows are points of their own.
 """
 
 import re
@@ -48,7 +49,9 @@ NAMES = {
 
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Two groups: messages from 1 MiB on, and smaller ones, where latencies rule."""
-    return split_by_size(path.stem, path, [(row, _point) for row in rows(path, "device", "op_name", "message_size")])
+    return split_by_size(
+        path.stem, path, [(row, _point) for row in rows(path, "device", "op_name", "message_size")]
+    )
 
 
 def _point(row: dict[str, str]) -> tuple[float, Point]:
@@ -66,5 +69,12 @@ def _point(row: dict[str, str]) -> tuple[float, Point]:
     gpus, size = whole(row, "num_gpus"), number(row, "message_size") * element
     net = network(gpu)
     seconds = collective_seconds(kind, size, RankGroup(gpus, -(-gpus // net.domain)), net)
-    column, ms = next(((c, scale) for c, scale in LATENCIES.items() if row.get(c)), ("latency", 1.0))
-    return size, Point(f"{gpu.name} {kind} {gpus} GPUs {size:.0f} B", number(row, column) * ms, seconds * 1e3, "ms")
+    column, ms = next(
+        ((c, scale) for c, scale in LATENCIES.items() if row.get(c)), ("latency", 1.0)
+    )
+    return size, Point(
+        (f"{gpu.name} {kind} {gpus} GPUs {size:.0f} B"),
+        number(row, column) * ms,
+        seconds * 1e3,
+        "ms",
+    )

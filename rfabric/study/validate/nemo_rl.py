@@ -1,12 +1,16 @@
-"""Steps of NeMo RL: `rl_measured/nemo_rl_*step_times*.csv`, seconds a GRPO step; the recipes in `nemo_rl_*recipes*.csv` beside it.
+"""Steps of NeMo RL: `rl_measured/nemo_rl_*step_times*.csv`, seconds a GRPO step; the recipes in
+`nemo_rl_*recipes*.csv` beside it.
 
-    system, precision, model, policy, max_seq, avg_seq, gpus, gen_gbs, train_gbs, gen_tp_pp, train_parallel, step_time_s
+    system, precision, model, policy, max_seq, avg_seq, gpus, gen_gbs, train_gbs, gen_tp_pp,
+    train_parallel, step_time_s
 
-On policy the GPUs train and generate in turn (colocated, sync); one step off policy half of them trains and half generates, or
-what the recipe says. `train_parallel` is [tp cp ep ... pp vp]. Lengths: a lognormal of the row's mean, cut at max_seq. What a
-row leaves open comes from the recipe of its model, GPUs a server and policy; where there is none, from the defaults below.
+On policy the GPUs train and generate in turn (colocated, sync); one step off policy half of them
+trains and half generates, or what the recipe says. `train_parallel` is [tp cp ep ... pp vp].
+Lengths: a lognormal of the row's mean, cut at max_seq. What a row leaves open comes from the recipe
+of its model, GPUs a server and policy; where there is none, from the defaults below.
 
-A second group holds the gain of going off policy: tokens a second and GPU over those of the on-policy row beside it.
+A second group holds the gain of going off policy: tokens a second and GPU over those of the
+on-policy row beside it.
 """
 
 import re
@@ -29,14 +33,20 @@ from . import Point, PointGroup
 from .tables import attempt, named, number, whole
 from .tables import rows as table_of
 
-# A problem with its instructions: what tokens_s_gpu x GPUs x seconds / responses exceeds avg_seq by in NeMo RL's tables, 100 to
-# 132 tokens (github.com/NVIDIA-NeMo/RL docs/about/performance-summary.md, OpenMathInstruct-2).
+# A problem with its instructions: what tokens_s_gpu x GPUs x seconds / responses exceeds avg_seq by
+# in NeMo RL's tables, 100 to 132 tokens (github.com/NVIDIA-NeMo/RL
+# docs/about/performance-summary.md, OpenMathInstruct-2).
 PROMPT_TOKENS = 120
-# Of the logarithm of lengths, for one mathematical task: between 0.41 of school problems (31 to 476 tokens, 6.6 of it apart, in a
-# batch of 2,048; eric-haibin-lin/verl-data, gemma-2-2b on GSM8K) and 1.49 of all that DeepSeek-R1 is asked (median 502, 99 %
-# within 16,016; ServeGen).
+# Of the logarithm of lengths, for one mathematical task: between 0.41 of school problems (31 to 476
+# tokens, 6.6 of it apart, in a batch of 2,048; eric-haibin-lin/verl-data, gemma-2-2b on GSM8K) and
+# 1.49 of all that DeepSeek-R1 is asked (median 502, 99 % within 16,016; ServeGen).
 SIGMA = 1.0
-DEFAULTS = {"num_generations_per_prompt": "32", "train_micro_batch": "1", "gpu_mem_util": "0.6", "act_ckpt": ""}
+DEFAULTS = {
+    "num_generations_per_prompt": "32",
+    "train_micro_batch": "1",
+    "gpu_mem_util": "0.6",
+    "act_ckpt": "",
+}
 UPDATES_A_STEP = 4
 _USUAL = "nemo_rl_step_times"  # the name of a file that is the only one of its kind
 
@@ -56,14 +66,31 @@ class _Row:
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Step seconds of every row, and the gain of each off-policy row over its on-policy one."""
     file = str(path.relative_to(data))
-    recipes = [row for other in sorted(path.parent.glob("nemo_rl_*recipes*.csv")) for row in table_of(other)]
+    recipes = [
+        row
+        for other in sorted(path.parent.glob("nemo_rl_*recipes*.csv"))
+        for row in table_of(other)
+    ]
     table = table_of(path, "system", "model", "policy", "gpus", "step_time_s")
     rows, left = attempt(
-        (f"line {i}, {_name(row)}", lambda row=row: _modelled(row, recipes, data)) for i, row in enumerate(table, 2)
+        ((f"line {i}, {_name(row)}"), lambda row=row: _modelled(row, recipes, data))
+        for i, row in enumerate(table, 2)
     )
     points = [Point(row.name, row.seconds, row.modelled, "s") for row in rows]
-    gains = [_gain(row, on) for row in rows if not row.on_policy for on in rows if on.on_policy and on.job == row.job]
-    yield PointGroup(named("nemo_rl step", path, _USUAL), file, tuple(points), tuple(left), "seconds of one GRPO step")
+    gains = [
+        _gain(row, on)
+        for row in rows
+        if not row.on_policy
+        for on in rows
+        if on.on_policy and on.job == row.job
+    ]
+    yield PointGroup(
+        named("nemo_rl step", path, _USUAL),
+        file,
+        tuple(points),
+        tuple(left),
+        "seconds of one GRPO step",
+    )
     yield PointGroup(
         named("nemo_rl asynchronous gain", path, _USUAL),
         file,
@@ -75,31 +102,52 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
 
 
 def _name(row: dict) -> str:
-    return " ".join(row.get(key) or "" for key in ("version", "system", "model", "policy", "gpus", "precision"))
+    return " ".join(
+        row.get(key) or "" for key in ("version", "system", "model", "policy", "gpus", "precision")
+    )
 
 
 def _gain(off: _Row, on: _Row) -> Point:
     measured, modelled = (
-        a / b * on.gpus / off.gpus for a, b in ((on.seconds, off.seconds), (on.modelled, off.modelled))
+        a / b * on.gpus / off.gpus
+        for a, b in ((on.seconds, off.seconds), (on.modelled, off.modelled))
     )
     return Point(off.name, measured, modelled, "x")
 
 
 def _signs(rows: Sequence[_Row], gains: Sequence[Point]) -> tuple[tuple[str, float], ...]:
-    """Shares of the pairs in which a step gets shorter, or a GPU does more, in the model as measured."""
+    """Shares of the pairs in which a step gets shorter, or a GPU does more, in the model as
+    measured.
+    """
     if not gains:
         return ()
-    pairs = [(on, off) for off in rows if not off.on_policy for on in rows if on.on_policy and on.job == off.job]
+    pairs = [
+        (on, off)
+        for off in rows
+        if not off.on_policy
+        for on in rows
+        if on.on_policy and on.job == off.job
+    ]
     steps = [(on.seconds > off.seconds) == (on.modelled > off.modelled) for on, off in pairs]
     each = [(gain.measured > 1) == (gain.modelled > 1) for gain in gains]
-    return ("sign_of_step_change_right", float(np.mean(steps))), ("sign_of_gain_a_gpu_right", float(np.mean(each)))
+    return ("sign_of_step_change_right", float(np.mean(steps))), (
+        "sign_of_gain_a_gpu_right",
+        float(np.mean(each)),
+    )
 
 
 def _modelled(row: dict, recipes: Sequence[dict], data: Path) -> _Row:
     on_policy = "on" in re.split(r"\W+", row["policy"].lower())
     w = _workload(row, on_policy, recipes, data)
     job = (w.model.name, w.gpu.name, *(row.get(key, "") for key in ("version", "precision")))
-    return _Row(_name(row), job, on_policy, whole(row, "gpus"), number(row, "step_time_s"), seconds_a_step(w))
+    return _Row(
+        _name(row),
+        job,
+        on_policy,
+        whole(row, "gpus"),
+        number(row, "step_time_s"),
+        seconds_a_step(w),
+    )
 
 
 def seconds_a_step(w: Workload, seed: int = 0) -> float:
@@ -109,12 +157,18 @@ def seconds_a_step(w: Workload, seed: int = 0) -> float:
 
 
 def _workload(row: dict, on_policy: bool, recipes: Sequence[dict], data: Path) -> Workload:
-    """The job of a row; where it does not fit the HBM as its recipe says, with all activations recomputed, or more for engines."""
+    """The job of a row; where it does not fit the HBM as its recipe says, with all activations
+    recomputed, or more for engines.
+    """
     gpu, model = find_gpu(row["system"]), _model(row["model"], data)
     if gpu is None or model is None:
         what = "system" if gpu is None else "model"
         raise RFabricError(f"no {what} is known by {row[what]!r}")
-    recipe = DEFAULTS | {k: v for k, v in _recipe(model, gpu, on_policy, recipes, data).items() if v not in (None, "")}
+    recipe = DEFAULTS | {
+        k: v
+        for k, v in _recipe(model, gpu, on_policy, recipes, data).items()
+        if v not in (None, "")
+    }
     first: RFabricError | None = None
     for more in ({}, {"act_ckpt": "true"}, {"act_ckpt": "true", "gpu_mem_util": "0.9"}):
         try:
@@ -137,7 +191,10 @@ def _job(row: dict, on_policy: bool, gpu: Gpu, model: Model, recipe: dict) -> Wo
         name=_name(row),
         model=model,
         cluster=Cluster(
-            gpu=gpu.name, training_gpus=train, generation_gpus=generate, gpus_per_server=_joined(gpu, train)
+            gpu=gpu.name,
+            training_gpus=train,
+            generation_gpus=generate,
+            gpus_per_server=_joined(gpu, train),
         ),
         generation=_generation(row, recipe, limit),
         training=_training(row, recipe),
@@ -147,7 +204,9 @@ def _job(row: dict, on_policy: bool, gpu: Gpu, model: Model, recipe: dict) -> Wo
 
 
 def _joined(gpu: Gpu, gpus: int) -> int | None:
-    """GPUs that NVLink joins, where that is more than a server: the most of a rack that divide the training GPUs."""
+    """GPUs that NVLink joins, where that is more than a server: the most of a rack that divide the
+    training GPUs.
+    """
     if gpu.nvlink_gpus <= gpu.gpus_per_server:
         return None
     return max(n for n in range(gpu.gpus_per_server, gpu.nvlink_gpus + 1) if gpus % n == 0)
@@ -157,7 +216,11 @@ def _recipe(model: Model, gpu: Gpu, on_policy: bool, recipes: Sequence[dict], da
     """The first recipe of this model, as many GPUs a server, on or off policy."""
     for recipe in recipes:
         found = _model(recipe["model"], data)
-        same = found and found.name == model.name and int(recipe["gpus_per_node"]) == gpu.gpus_per_server
+        same = (
+            found
+            and found.name == model.name
+            and int(recipe["gpus_per_node"]) == gpu.gpus_per_server
+        )
         if same and (recipe["async"].lower() != "true") == on_policy:
             return recipe
     return {}
@@ -200,24 +263,38 @@ def _training(row: dict, recipe: dict) -> Training:
 
 def _updates(row: dict) -> int:
     """Updates of a step; UPDATES_A_STEP where the row leaves them open."""
-    return max(1, whole(row, "gen_gbs") // whole(row, "train_gbs")) if row.get("train_gbs") else UPDATES_A_STEP
+    return (
+        max(1, whole(row, "gen_gbs") // whole(row, "train_gbs"))
+        if row.get("train_gbs")
+        else UPDATES_A_STEP
+    )
 
 
 def _numbers(text: str) -> list[int]:
     """The numbers in `[4 1 1 4 n/a]`; n/a is 1."""
-    return [1 if word.lower() == "n/a" else int(word) for word in re.findall(r"\d+|n/a", text, re.IGNORECASE)]
+    return [
+        1 if word.lower() == "n/a" else int(word)
+        for word in re.findall(r"\d+|n/a", text, re.IGNORECASE)
+    ]
 
 
 def _precision(row: dict, part: str) -> str:
     """What `Training BF16; Generation FP8` says of a part; one word alone says it of both."""
-    told = next((p for p in row["precision"].lower().split(";") if part in p), row["precision"].lower())
+    told = next(
+        (p for p in row["precision"].lower().split(";") if part in p), row["precision"].lower()
+    )
     return "fp8" if "fp8" in told else "bf16"
 
 
 def lognormal(mean: float, limit: int, sigma: float = SIGMA) -> Lengths:
-    """A lognormal cut at `limit` tokens whose mean, cut ones counted as `limit`, is `mean`; RFabricError where none is."""
+    """A lognormal cut at `limit` tokens whose mean, cut ones counted as `limit`, is `mean`;
+    RFabricError where none is.
+    """
     if not 1 < mean < limit:
-        raise RFabricError(f"a mean of {mean:g} tokens must lie between 1 and the {limit} at which responses are cut")
+        raise RFabricError(
+            f"a mean of {mean:g} tokens must lie between 1 and the {limit} at "
+            "which responses are cut"
+        )
     quantile = np.linspace(0, 1, 1001)
     normal = np.array([NormalDist().inv_cdf(min(max(q, 1e-4), 1 - 1e-4)) for q in quantile])
     low, high = -20.0, np.log(limit) + 20

@@ -1,12 +1,15 @@
 """Parameters: what a model's config.json comes to, against the totals that were published.
 
-    models/*.json                   configs in Hugging Face form
-    models/published_totals.csv     model, total_b, active_b, source: in billions; wins where it names the model
+    models/*.json                configs in Hugging Face form
+    models/published_totals.csv  model, total_b, active_b, source: in billions; wins where it names
+                                 the model
 
-Else the reference is what a model's maker states, where a config in traffic/models restates that; else the counts in a config's
-name: `32B`, `235B-A22B` (total and active), `17B-16E` (active), `8x7B` (the model with one expert a layer). A name rounds, so
-the nearest number that rounds to it stands for it. Active counts are published with both tables of the vocabulary, without the one
-only looked up, or without both: the nearest of these readings is compared.
+Else the reference is what a model's maker states, where a config in traffic/models restates that;
+else the counts in a config's
+name: `32B`, `235B-A22B` (total and active), `17B-16E` (active), `8x7B` (the model with one expert a
+layer). A name rounds, so the nearest number that rounds to it stands for it. Active counts are
+published with both tables of the vocabulary, without the one only looked up, or without both: the
+nearest of these readings is compared.
 """
 
 import re
@@ -22,14 +25,15 @@ from .tables import attempt
 from .tables import rows as table_of
 
 _NOTE = (
-    "against published_totals.csv, else the figures its maker states, else the counts in its name to their rounding; "
-    "active counts in the nearest of three readings"
+    "against published_totals.csv, else the figures its maker states, else the counts in its "
+    "name to their rounding; active counts in the nearest of three readings"
 )
 
 
 @dataclass(frozen=True)
 class Stated:
-    """Parameters in billions as someone states them; `unit` is the last digit's weight, 0 where the figure counts as exact.
+    """Parameters in billions as someone states them; `unit` is the last digit's weight, 0 where the
+    figure counts as exact.
 
     kind: `total`, `active`, or `single`: the model with one expert a layer.
     """
@@ -44,7 +48,9 @@ class Stated:
 
 
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
-    """One group for all configs of the folder that `path` is in; it comes with the first of them."""
+    """One group for all configs of the folder that `path` is in; it comes with the first of
+    them.
+    """
     files = sorted(path.parent.glob("*.json"))
     if path != files[0]:
         return
@@ -55,18 +61,27 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
             left.append(f"{name}: {model}")
         elif not stated:
             left.append(
-                f"{name}: neither published_totals.csv nor traffic/models nor its name states a number of parameters"
+                f"{name}: neither published_totals.csv nor traffic/models nor its name states "
+                "a number of parameters"
             )
         else:
             points += [_point(name, model, one) for one in stated]
-    yield PointGroup("parameters", str(path.parent.relative_to(data) / "*.json"), tuple(points), tuple(left), _NOTE)
+    yield PointGroup(
+        "parameters",
+        str(path.parent.relative_to(data) / "*.json"),
+        tuple(points),
+        tuple(left),
+        _NOTE,
+    )
 
 
 StatedModel = tuple[str, Model | RFabricError, list[Stated]]
 
 
 def _rows(files: list[Path], published: dict[str, list[Stated]]) -> Iterator[StatedModel]:
-    """Every config with what is stated of it, then what is stated of models without a config beside."""
+    """Every config with what is stated of it, then what is stated of models without a config
+    beside.
+    """
     for file in files:
         mine = [name for name in published if same_model(name, file.stem)]
         model = _read(file)
@@ -77,7 +92,10 @@ def _rows(files: list[Path], published: dict[str, list[Stated]]) -> Iterator[Sta
             found = find_model(name)
             yield (
                 name,
-                found or RFabricError("no config beside published_totals.csv nor in traffic/models has this name"),
+                found
+                or RFabricError(
+                    "no config beside published_totals.csv nor in traffic/models has this name"
+                ),
                 stated,
             )
 
@@ -90,7 +108,9 @@ def _read(file: Path) -> Model | RFabricError:
 
 
 def _published(folder: Path) -> tuple[dict[str, list[Stated]], list[str]]:
-    """The rows of published_totals.csv by model, and those that are not understood; none where there is no such file."""
+    """The rows of published_totals.csv by model, and those that are not understood; none where
+    there is no such file.
+    """
     file = folder / "published_totals.csv"
     if not file.is_file():
         return {}, []
@@ -98,7 +118,10 @@ def _published(folder: Path) -> tuple[dict[str, list[Stated]], list[str]]:
         found = [row for row in table_of(file, "model", "total_b") if row["model"]]
     except RFabricError as error:
         return {}, [str(error)]
-    made, left = attempt((f"{file.name} {row['model']}", lambda row=row: (row["model"], _cells(row))) for row in found)
+    made, left = attempt(
+        ((f"{file.name} {row['model']}"), lambda row=row: (row["model"], _cells(row)))
+        for row in found
+    )
     return dict(made), left
 
 
@@ -139,7 +162,10 @@ def _of_name(name: str) -> list[Stated]:
         found = pattern.search(name.lower().removesuffix(".json"))
         if found:
             scale = 1e-3 if found[0].endswith("m") else 1.0
-            return [_rounded(kind, text, scale) for kind, text in zip(kinds, found.groups(), strict=True)]
+            return [
+                _rounded(kind, text, scale)
+                for kind, text in zip(kinds, found.groups(), strict=True)
+            ]
     return []
 
 
@@ -176,4 +202,8 @@ def _readings(model: Model, kind: str) -> tuple[float, ...]:
         experts = model.experts.count if model.experts else 1
         return ((model.dense_parameters + model.expert_parameters / experts) / 1e9,)
     active, table = model.active_parameters, model.vocab * model.hidden
-    return active / 1e9, (active - model.looked_up_parameters) / 1e9, (active - table * (1 if model.tied else 2)) / 1e9
+    return (
+        active / 1e9,
+        (active - model.looked_up_parameters) / 1e9,
+        (active - table * (1 if model.tied else 2)) / 1e9,
+    )

@@ -1,15 +1,20 @@
-"""Logged steps of RL jobs: given the lengths of each step's responses, does generation time follow, step by step?
+"""Logged steps of RL jobs: given the lengths of each step's responses, does generation time follow,
+step by step?
 
-    columns: timing/gen or timing_s/gen or gen_s, response_length/{mean,max,min} or response_{mean,max,min}, prompt_length/mean or
-             prompt_mean, total_tokens (where the file's name has no batch)
-    name:    the model, and bszN for N responses a step: Qwen2.5-0.5B-bsz256_2-prompt1024-resp512-0.567.steps.csv
+    columns: timing/gen or timing_s/gen or gen_s, response_length/{mean,max,min} or
+    response_{mean,max,min}, prompt_length/mean or
+           prompt_mean, total_tokens (where the file's name has no batch)
+    name:  the model, and bszN for N responses a step:
+           Qwen2.5-0.5B-bsz256_2-prompt1024-resp512-0.567.steps.csv
 
-GPUs, engine and parallelism are not logged: one H100 is assumed for all, so the level is not comparable (`level`: median of
-modelled over measured) and the errors of the points say as little; correlation is what counts.
+GPUs, engine and parallelism are not logged: one H100 is assumed for all, so the level is not
+comparable (`level`: median of modelled over measured) and the errors of the points say as little;
+correlation is what counts.
 
-    correlation          of measured and modelled seconds over steps
-    correlation_of_10    of their means over 10 steps in a row
-    linear_bound         of the best linear function of all logged lengths, fitted to this very log: what the lengths can explain
+    correlation        of measured and modelled seconds over steps
+    correlation_of_10  of their means over 10 steps in a row
+    linear_bound       of the best linear function of all logged lengths, fitted to this very log:
+                       what the lengths can explain
 """
 
 import re
@@ -35,7 +40,10 @@ RESPONSE, PROMPT = ("response_length/{}", "response_{}"), ("prompt_length/{}", "
 
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """Generation time of every step of one log."""
-    file, name = str(path.relative_to(data)), f"rl log {path.name.removesuffix('.csv').removesuffix('.steps')}"
+    file, name = (
+        str(path.relative_to(data)),
+        f"rl log {path.name.removesuffix('.csv').removesuffix('.steps')}",
+    )
     rows = table_of(path)
     model = model_of(path.name, [data / "models"])
     if model is None:
@@ -52,7 +60,12 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
             lost.append(f"{step}: {error}")
     return [
         PointGroup(
-            name, file, tuple(points), tuple(lost), "one H100 assumed: correlation counts", _figures(points, logged)
+            name,
+            file,
+            tuple(points),
+            tuple(lost),
+            ("one H100 assumed: correlation counts"),
+            _figures(points, logged),
         )
     ]
 
@@ -69,21 +82,37 @@ def model_of(name: str, folders: list[Path]) -> Model | None:
 
 
 def _point(step: str, row: dict, model: Model, name: str) -> Point:
-    measured, mean, prompt = _first(row, GENERATION), _of(row, RESPONSE, "mean"), _of(row, PROMPT, "mean")
+    measured, mean, prompt = (
+        _first(row, GENERATION),
+        _of(row, RESPONSE, "mean"),
+        _of(row, PROMPT, "mean"),
+    )
     if measured is None or mean is None or prompt is None or measured <= 0:
-        raise RFabricError("a row must have generation seconds and the means of response and prompt tokens")
+        raise RFabricError(
+            "a row must have generation seconds and the means of response and prompt tokens"
+        )
     responses = _responses(row, name, mean + prompt)
     most, least = _of(row, RESPONSE, "max") or mean, _of(row, RESPONSE, "min") or 1.0
-    return Point(step, measured, generation_seconds(model, responses, prompt, mean, max(least, 1.0), most), "s")
+    return Point(
+        step,
+        measured,
+        generation_seconds(model, responses, prompt, mean, max(least, 1.0), most),
+        "s",
+    )
 
 
-def generation_seconds(model: Model, responses: int, prompt: float, mean: float, least: float, most: float) -> float:
+def generation_seconds(
+    model: Model, responses: int, prompt: float, mean: float, least: float, most: float
+) -> float:
     """Seconds of a step on the assumed GPU, of responses whose lengths have these statistics."""
     lengths = Lengths.of_moments("step", mean, least, most, responses)
-    outputs = lengths.at((np.arange(responses) + 2 ** (-1 / responses)) / responses)  # the last is the longest
+    # the last is the longest
+    outputs = lengths.at((np.arange(responses) + 2 ** (-1 / responses)) / responses)
     server = Server(model, GPUS["H100"])
     prompts = np.full(responses, max(round(prompt), 1))
-    return serve(step_of(server), server.kv_capacity_tokens, Batching(), independent(prompts, outputs)).seconds
+    return serve(
+        step_of(server), server.kv_capacity_tokens, Batching(), independent(prompts, outputs)
+    ).seconds
 
 
 def _responses(row: dict, name: str, tokens: float) -> int:
@@ -91,17 +120,24 @@ def _responses(row: dict, name: str, tokens: float) -> int:
     found = re.search(r"bsz(\d+)", name)
     total = _first(row, ("total_tokens",))
     if not found and not total:
-        raise RFabricError("neither the file's name (bszN) nor total_tokens says how many responses a step has")
+        raise RFabricError(
+            "neither the file's name (bszN) nor total_tokens says how many responses a step has"
+        )
     return int(found[1]) if found else max(round(total / tokens), 1)
 
 
 def _figures(points: list[Point], logged: list[list[float]]) -> tuple[tuple[str, float], ...]:
-    measured, modelled = (np.array([getattr(p, key) for p in points]) for key in ("measured", "modelled"))
+    measured, modelled = (
+        np.array([getattr(p, key) for p in points]) for key in ("measured", "modelled")
+    )
     if len(points) < 3:
         return ()
     table = np.column_stack([np.ones(len(points)), np.array(logged)])
     table = table[:, [0, *(i for i in range(1, table.shape[1]) if np.ptp(table[:, i]) > 0)]]
-    found = [("level", float(np.median(modelled / measured))), ("correlation", _correlation(measured, modelled))]
+    found = [
+        ("level", float(np.median(modelled / measured))),
+        ("correlation", _correlation(measured, modelled)),
+    ]
     if len(points) >= 30:
         ten = np.ones(10) / 10
         means = (np.convolve(series, ten, "valid") for series in (measured, modelled))
@@ -118,7 +154,11 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
 
 def _logged(row: dict) -> list[float]:
     """All logged lengths of a step, 0 where one is not."""
-    return [_of(row, names, key) or 0.0 for names in (RESPONSE, PROMPT) for key in ("mean", "max", "min")]
+    return [
+        _of(row, names, key) or 0.0
+        for names in (RESPONSE, PROMPT)
+        for key in ("mean", "max", "min")
+    ]
 
 
 def _of(row: dict, names: tuple[str, ...], key: str) -> float | None:

@@ -1,16 +1,22 @@
-"""Serving: time to first token and time per output token of engines under a closed loop of clients, model against measurement.
+"""Serving: time to first token and time per output token of engines under a closed loop of clients,
+model against measurement.
 
-    columns: backend, backend_version, model_path, system, mode, isl, osl, batch_size, conc, tp_size, pp_size, attention_dp_size,
-             moe_ep_size, precision, gemm_quant_mode, moe_quant_mode, prefill_*, decode_*, silicon_ttft_ms, silicon_tpot_ms
+    columns: backend, backend_version, model_path, system, mode, isl, osl, batch_size, conc,
+    tp_size, pp_size, attention_dp_size,
+             moe_ep_size, precision, gemm_quant_mode, moe_quant_mode, prefill_*, decode_*,
+             silicon_ttft_ms, silicon_tpot_ms
 
-A row is `conc` clients (else batch_size a replica) that each send requests of isl tokens and take osl tokens, one after the
-other, all starting at once; means over all requests are compared, as benchmarks report them. Rows of mode disagg name workers of
-either phase. Of them the steady state is modelled, X requests a second in all:
+A row is `conc` clients (else batch_size a replica) that each send requests of isl tokens and take
+osl tokens, one after the other, all starting at once; means over all requests are compared, as
+benchmarks report them. Rows of mode disagg name workers of either phase. Of them the steady state
+is modelled, X requests a second in all:
 
-    X = min( prefill workers x batch / seconds of a batch,  clients / (prefill + KV on its way + osl x decode step) )
+    X = min( prefill workers x batch / seconds of a batch,  clients / (prefill + KV on its way + osl
+                                                            x decode step) )
     TPOT = decode step of X osl TPOT / workers responses    TTFT = clients / X - osl TPOT       (Little)
 
-Figures beside the errors: of pairs that differ in TP alone, the share whose order of TPOT is right (`tp_pairs`, `tp_order`).
+Figures beside the errors: of pairs that differ in TP alone, the share whose order of TPOT is right
+(`tp_pairs`, `tp_order`).
 """
 
 import re
@@ -34,16 +40,18 @@ from ...units import bytes_in
 from . import Point, PointGroup
 from .tables import attempt, named, rows
 
-# How the engines were run is not in the table. As if (fitted on it): each client sent so many requests, the first into the queue
-# of the start; engines were started with isl + batch + SLACK tokens a step, not with their defaults; SGLang from 0.5.6 on put
-# prefill and decode into one step (--enable-mixed-chunk).
+# How the engines were run is not in the table. As if (fitted on it): each client sent so many
+# requests, the first into the queue of the start; engines were started with isl + batch + SLACK
+# tokens a step, not with their defaults; SGLang from 0.5.6 on put prefill and decode into one step
+# (--enable-mixed-chunk).
 ROUNDS = 8
 SLACK_TOKENS = 1500
 MIXED_SGLANG = (0, 5, 6)
-# From a client to the engine's queue: HTTP, tokenisation (fitted on the same table); part of the time to the first token.
+# From a client to the engine's queue: HTTP, tokenisation (fitted on the same table); part of the
+# time to the first token.
 CLIENT_S = 10e-3
-# Share of HBM an engine takes by default: vLLM gpu_memory_utilization; SGLang mem_fraction_static of 80 GB GPUs; TensorRT-LLM
-# free_gpu_memory_fraction, which is of what weights leave.
+# Share of HBM an engine takes by default: vLLM gpu_memory_utilization; SGLang mem_fraction_static
+# of 80 GB GPUs; TensorRT-LLM free_gpu_memory_fraction, which is of what weights leave.
 UTILISATION = {"vllm": 0.9, "sglang": 0.85, "trtllm": 0.9}
 
 
@@ -51,7 +59,9 @@ _USUAL = "serving_ttft_tpot"  # the name of a file that is the only one of its k
 
 
 class Disaggregated(NamedTuple):
-    """A row of prefill and decode on different servers: how many `workers` of each, prompts in a batch of prefill."""
+    """A row of prefill and decode on different servers: how many `workers` of each, prompts in a
+    batch of prefill.
+    """
 
     prefill: Server
     prefill_workers: int
@@ -86,8 +96,13 @@ class MeasuredRow(NamedTuple):
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """TTFT and TPOT of every row."""
     file = str(path.relative_to(data))
-    table = [(row.get("id") or f"line {line}", row) for line, row in enumerate(rows(path, "model_path", "system"), 2)]
-    found, lost = attempt((name, lambda name=name, row=row: _measured(name, row, data)) for name, row in table)
+    table = [
+        (row.get("id") or f"line {line}", row)
+        for line, row in enumerate(rows(path, "model_path", "system"), 2)
+    ]
+    found, lost = attempt(
+        (name, lambda name=name, row=row: _measured(name, row, data)) for name, row in table
+    )
     yield _group(named("serving TPOT", path, _USUAL), file, found, lost, "tpot", _order(found))
     yield _group(named("serving TTFT", path, _USUAL), file, found, lost, "ttft", ())
 
@@ -97,7 +112,9 @@ def _measured(name: str, row: dict, data: Path) -> MeasuredRow:
     return MeasuredRow(name, row, job, *predict(job))
 
 
-def _group(name: str, file: str, found: list[MeasuredRow], lost: list[str], key: str, extra: tuple) -> PointGroup:
+def _group(
+    name: str, file: str, found: list[MeasuredRow], lost: list[str], key: str, extra: tuple
+) -> PointGroup:
     column = f"silicon_{key}_ms"
     points, without = [], []
     for m in found:
@@ -115,7 +132,9 @@ def predict(job: ClosedLoop | Disaggregated) -> tuple[float, float]:
         ttft, tpot = steady(job)
         return ttft + CLIENT_S, tpot
     served = play(job)
-    return float(served.ttft.mean()) + CLIENT_S, float(served.tpot.mean()) if job.output > 1 else 0.0
+    return float(served.ttft.mean()) + CLIENT_S, float(
+        served.tpot.mean()
+    ) if job.output > 1 else 0.0
 
 
 def steady(a: Disaggregated) -> tuple[float, float]:
@@ -130,10 +149,17 @@ def steady(a: Disaggregated) -> tuple[float, float]:
     def decoding(n: float) -> float:
         return step_of(a.decode).seconds(n, n * context)
 
-    low, high = 0.0, min(a.clients / a.decode_workers, a.decode.kv_capacity_tokens / (a.prompt + a.output))
+    low, high = (
+        0.0,
+        min(a.clients / a.decode_workers, a.decode.kv_capacity_tokens / (a.prompt + a.output)),
+    )
     for _ in range(50):  # responses a decode worker holds: as many as X brings it
         n = (low + high) / 2
-        brought = min(most, a.clients / (batch + sent_s + a.output * decoding(n))) * a.output * decoding(n)
+        brought = (
+            min(most, a.clients / (batch + sent_s + a.output * decoding(n)))
+            * a.output
+            * decoding(n)
+        )
         low, high = (n, high) if brought / a.decode_workers > n else (low, n)
     tpot = decoding(low)
     rate = min(most, low * a.decode_workers / (a.output * tpot))
@@ -159,7 +185,13 @@ def job_of(row: dict, models: list[Path]) -> ClosedLoop | Disaggregated:
     if not clients:
         raise RFabricError("neither conc nor batch_size says how many clients there are")
     prompt, output = _lengths(row)
-    return ClosedLoop(server, _batching(row, backend, prompt, int(clients), server.dp), int(clients), prompt, output)
+    return ClosedLoop(
+        server,
+        _batching(row, backend, prompt, int(clients), server.dp),
+        int(clients),
+        prompt,
+        output,
+    )
 
 
 def _apart(row: dict, models: list[Path]) -> Disaggregated:
@@ -167,15 +199,26 @@ def _apart(row: dict, models: list[Path]) -> Disaggregated:
     for side in ("prefill", "decode"):
         counts = [_number(row, f"{side}_{key}") for key in ("num_workers", "batch_size", "tp_size")]
         if not all(counts):
-            raise RFabricError(f"a disagg row must say {side}_num_workers, {side}_batch_size and {side}_tp_size")
+            raise RFabricError(
+                f"a disagg row must say {side}_num_workers, {side}_batch_size and {side}_tp_size"
+            )
         part = {"tp_size": row[f"{side}_tp_size"], "pp_size": row.get(f"{side}_pp_size")}
-        part |= {key: row.get(f"{side}_{key}") for key in ("attention_dp_size", "moe_tp_size", "moe_ep_size")}
+        part |= {
+            key: row.get(f"{side}_{key}")
+            for key in ("attention_dp_size", "moe_tp_size", "moe_ep_size")
+        }
         sides.append(server_of(row | part, models))
         workers.append(int(counts[0]))
         batches.append(int(counts[1]))
     clients = _number(row, "conc") or batches[1] * workers[1] * sides[1].dp
     return Disaggregated(
-        sides[0], workers[0], batches[0] * sides[0].dp, sides[1], workers[1], int(clients), *_lengths(row)
+        sides[0],
+        workers[0],
+        batches[0] * sides[0].dp,
+        sides[1],
+        workers[1],
+        int(clients),
+        *_lengths(row),
     )
 
 
@@ -192,7 +235,9 @@ def _batching(row: dict, backend: str, prompt: int, clients: int, dp: int) -> Ba
     mixed = backend != "sglang" or version >= MIXED_SGLANG
     first = ENGINES[backend].prefill_first and not mixed
     tokens, engine = dp * (prompt + SLACK_TOKENS) + clients, ENGINES[backend]
-    return replace(engine, batched_tokens=tokens, max_num_seqs=dp * engine.max_num_seqs, prefill_first=first)
+    return replace(
+        engine, batched_tokens=tokens, max_num_seqs=dp * engine.max_num_seqs, prefill_first=first
+    )
 
 
 def server_of(row: dict, models: list[Path]) -> Server:
@@ -200,25 +245,36 @@ def server_of(row: dict, models: list[Path]) -> Server:
     model, gpu = find_model(row["model_path"], models), find_gpu(row["system"])
     if model is None or gpu is None:
         raise RFabricError(
-            f"no config of {row['model_path']}" if model is None else f"no GPU {row['system']!r} in the catalog"
+            f"no config of {row['model_path']}"
+            if model is None
+            else f"no GPU {row['system']!r} in the catalog"
         )
     tp, pp, dp, ep = degrees(row, model)
     gemm, experts = precisions(row, model)
     backend = row.get("backend", "")
     return Server(
-        model, gpu, tp, pp, dp, ep, gemm, experts, kv_bytes(backend, gemm),
+        model,
+        gpu,
+        tp,
+        pp,
+        dp,
+        ep,
+        gemm,
+        experts,
+        kv_bytes(backend, gemm),
         UTILISATION.get(backend, 0.9),
-    )  # fmt: skip
+    )
 
 
 def degrees(row: dict, model: Model) -> tuple[int, int, int, int]:
     """(tp of an attention replica, pp, attention replicas, ep).
 
-    Where the ranks that experts are dealt to are tp alone, its attention replicas are counted within them: SGLang's --tp 8 --dp 8
-    runs on 8 GPUs.
+    Where the ranks that experts are dealt to are tp alone, its attention replicas are counted
+    within them: SGLang's --tp 8 --dp 8 runs on 8 GPUs.
     """
     tp, pp, dp, cut, ep = (
-        int(_number(row, f"{key}_size") or 1) for key in ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
+        int(_number(row, f"{key}_size") or 1)
+        for key in ("tp", "pp", "attention_dp", "moe_tp", "moe_ep")
     )
     if model.experts and dp > 1 and cut * ep == tp != tp * dp and tp % dp == 0:
         tp //= dp
@@ -226,12 +282,16 @@ def degrees(row: dict, model: Model) -> tuple[int, int, int, int]:
 
 
 def kv_bytes(backend: str, weights: str) -> float:
-    """Bytes of a number in the KV cache: TensorRT-LLM's fp8 and fp4 checkpoints (ModelOpt) say fp8, others leave bf16."""
+    """Bytes of a number in the KV cache: TensorRT-LLM's fp8 and fp4 checkpoints (ModelOpt) say fp8,
+    others leave bf16.
+    """
     return 1.0 if backend == "trtllm" and weights != "bf16" else 2.0
 
 
 def precisions(row: dict, model: Model) -> tuple[str, str]:
-    """How the weights, and those of experts, are stored: as stated, else as name or config say; never larger than published."""
+    """How the weights, and those of experts, are stored: as stated, else as name or config say;
+    never larger than published.
+    """
     overall = row.get("precision") or _in_name(row.get("model_path") or "")
     gemm = _precision(row.get("gemm_quant_mode") or overall) or model.stored
     experts = _precision(row.get("moe_quant_mode") or overall) or model.stored
@@ -247,7 +307,9 @@ def _in_name(model_path: str) -> str:
 
 
 def _precision(name: str) -> str | None:
-    """A name such as fp8_block, nvfp4, w4a16_mxfp4 or bfloat16 as a key of STORED_BYTES; None where it says nothing."""
+    """A name such as fp8_block, nvfp4, w4a16_mxfp4 or bfloat16 as a key of STORED_BYTES; None where
+    it says nothing.
+    """
     text = name.lower()
     if text in ("", "none"):
         return None
@@ -258,13 +320,19 @@ def _precision(name: str) -> str | None:
 
 
 _MARKS = {
-    "mxfp4": ("mxfp4",), "int4": ("int4", "w4a"), "nvfp4": ("fp4",), "fp8_block": ("fp8_block",), "fp8": ("fp8", "w8a8", "int8"),
+    "mxfp4": ("mxfp4",),
+    "int4": ("int4", "w4a"),
+    "nvfp4": ("fp4",),
+    "fp8_block": ("fp8_block",),
+    "fp8": ("fp8", "w8a8", "int8"),
     "bf16": ("bf16", "fp16", "bfloat16", "float16", "half"),
-}  # fmt: skip
+}
 
 
 def _order(found: list[MeasuredRow]) -> tuple[tuple[str, float], ...]:
-    """How many pairs of rows differ in TP alone, and the share of them whose TPOT the model puts in the right order."""
+    """How many pairs of rows differ in TP alone, and the share of them whose TPOT the model puts in
+    the right order.
+    """
     same = defaultdict(list)
     for m in found:
         if _number(m.row, "silicon_tpot_ms"):

@@ -1,7 +1,8 @@
-"""What the checks share: rows of a CSV, numbers in them, points split at 1 MiB, rows refused with a reason, groups' names.
+"""What the checks share: rows of a CSV, numbers in them, points split at 1 MiB, rows refused with a
+reason, groups' names.
 
-Tables come from spreadsheets and other people's scripts: a byte order mark, CRLF, blanks around cells, rows of commas alone and
-columns in any order are read as if they were not there.
+Tables come from spreadsheets and other people's scripts: a byte order mark, CRLF, blanks around
+cells, rows of commas alone and columns in any order are read as if they were not there.
 """
 
 import csv
@@ -12,7 +13,8 @@ from ...errors import RFabricError
 from . import Point, PointGroup
 
 MIB = 2**20
-# What a row of someone else's table can break with, and a model of it: the row is named, the others go on.
+# What a row of someone else's table can break with, and a model of it: the row is named, the others
+# go on.
 BROKEN = (RFabricError, KeyError, ValueError, IndexError, ArithmeticError)
 Cells = dict[str, str]
 
@@ -22,25 +24,31 @@ class Refused(RFabricError):
 
 
 def rows(path: Path, *needed: str) -> list[Cells]:
-    """The rows of a CSV file, each a mapping of its columns; RFabricError where it has none, or lacks a `needed` column."""
+    """The rows of a CSV file, each a mapping of its columns; RFabricError where it has none, or
+    lacks a `needed` column.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             found = [row for row in map(_stripped, csv.DictReader(file)) if any(row.values())]
     except (csv.Error, UnicodeDecodeError) as error:
         raise RFabricError(f"{path} is no CSV file of UTF-8 text: {error}") from error
     if not found:
-        raise RFabricError(f"{path} has no rows; delete it, or give it a line of column names and one a point")
+        raise RFabricError(
+            f"{path} has no rows; delete it, or give it a line of column names and one a point"
+        )
     lacks = [column for column in needed if column not in found[0]]
     if lacks:
         raise RFabricError(
-            f"{path.name} has columns {_some(found[0])} but no {' nor '.join(lacks)}: a table of another kind; "
-            "rename it or its columns"
+            f"{path.name} has columns {_some(found[0])} but no {' nor '.join(lacks)}: a table "
+            f"of another kind; rename it or its columns"
         )
     return found
 
 
 def _stripped(row: dict) -> Cells:
-    """A row without blanks around names and cells; cells that no column names are left, missing ones are empty."""
+    """A row without blanks around names and cells; cells that no column names are left, missing
+    ones are empty.
+    """
     return {key.strip(): (value or "").strip() for key, value in row.items() if key is not None}
 
 
@@ -66,7 +74,9 @@ def number(row: Cells, column: str) -> float:
 
 
 def whole(row: Cells, column: str) -> int:
-    """The whole number above 0 in a column, also where it is written 8.0; Refused where there is none."""
+    """The whole number above 0 in a column, also where it is written 8.0; Refused where there is
+    none.
+    """
     value = number(row, column)
     if value != int(value):
         raise Refused(f"{column} {row[column]!r} is no whole number")
@@ -74,14 +84,19 @@ def whole(row: Cells, column: str) -> int:
 
 
 def named(kind: str, path: Path, usual: str) -> str:
-    """A group's name: `kind`, and what the file's name says beyond the `usual` one, so that each file's is its own."""
-    rest = path.name.removesuffix(".csv").removeprefix(usual).strip("_.-").removeprefix(usual.split("_")[0] + "_")
+    """A group's name: `kind`, and what the file's name says beyond the `usual` one, so that each
+    file's is its own.
+    """
+    rest = (
+        path.name.removesuffix(".csv")
+        .removeprefix(usual)
+        .strip("_.-")
+        .removeprefix(usual.split("_")[0] + "_")
+    )
     return f"{kind} {rest}" if rest else kind
 
 
-def attempt(
-    named: Iterable[tuple[str, Callable[[], object]]],
-) -> tuple[list, list[str]]:
+def attempt(named: Iterable[tuple[str, Callable[[], object]]]) -> tuple[list, list[str]]:
     """What each call gives, and for those that refuse their name with the reason."""
     made, refused = [], []
     for name, call in named:
@@ -97,9 +112,15 @@ def reason(error: Exception) -> str:
     return f"no column {error}" if isinstance(error, KeyError) else str(error)
 
 
-def split_by_size(name: str, path: Path, todo: list[tuple[Cells, Callable]]) -> Iterable[PointGroup]:
-    """Groups `name >= 1 MiB` and `name < 1 MiB` of points made by `call(row) -> (bytes, Point)`; refused rows in the first."""
-    calls = [(f"row {i + 2}", lambda row=row, call=call: call(row)) for i, (row, call) in enumerate(todo)]
+def split_by_size(
+    name: str, path: Path, todo: list[tuple[Cells, Callable]]
+) -> Iterable[PointGroup]:
+    """Groups `name >= 1 MiB` and `name < 1 MiB` of points made by `call(row) -> (bytes, Point)`;
+    refused rows in the first.
+    """
+    calls = [
+        (f"row {i + 2}", lambda row=row, call=call: call(row)) for i, (row, call) in enumerate(todo)
+    ]
     made, refused = attempt(calls)
     return by_size(name, path, made, refused)
 

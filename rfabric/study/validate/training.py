@@ -1,10 +1,14 @@
-"""Training throughput: tokens a second and GPU, model against `measured/training_*.csv`, in either of two column sets.
+"""Training throughput: tokens a second and GPU, model against `measured/training_*.csv`, in either
+of two column sets.
 
     model, seq, gpus, micro_batch, grad_accum, tok_s_gpu, act_ckpt, params, ...     llm-foundry's MPT under PyTorch FSDP; the GPU
-                                                                                    is a column or stands in the file's name
+                                                                                    is a column or
+                                                                                    stands in the
+                                                                                    file's name
     system, model, gpus, precision, gbs, mbs, seq, fsdp, tp, pp, cp, vp, ep, ga, tok_s_gpu, ...      Megatron
 
-A step's gradients are summed over micro-batches; the model says how long one step takes. The second set does not say what is
+A step's gradients are summed over micro-batches; the model says how long one step takes. The second
+set does not say what is
 recomputed: as few layers as HBM asks for.
 """
 
@@ -27,10 +31,16 @@ _PRECISIONS = {"fp4": "fp4", "fp8": "fp8", "bf16": "bf16", "fp16": "bf16"}
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """The rows of one file, each a training step of its own."""
     table = rows(path, "model", "gpus", "seq", "tok_s_gpu")
-    points, left = attempt((_name(i, row), lambda row=row: _point(row, path, data)) for i, row in enumerate(table, 2))
+    points, left = attempt(
+        (_name(i, row), lambda row=row: _point(row, path, data)) for i, row in enumerate(table, 2)
+    )
     note = "tokens of one optimizer step over its seconds and GPUs"
     yield PointGroup(
-        f"training {path.stem.removeprefix('training_')}", str(path.relative_to(data)), tuple(points), tuple(left), note
+        (f"training {path.stem.removeprefix('training_')}"),
+        str(path.relative_to(data)),
+        tuple(points),
+        tuple(left),
+        note,
     )
 
 
@@ -76,31 +86,47 @@ def _foundry(row: dict, path: Path, data: Path) -> tuple[Trainer, int, int]:
 
 
 def _mpt(row: dict, data: Path) -> Model:
-    """MPT of a size, with as many learned positions as the row's sequence has tokens; RFabricError where the counts differ."""
+    """MPT of a size, with as many learned positions as the row's sequence has tokens; RFabricError
+    where the counts differ.
+    """
     model = find_model(f"MPT-{row['model']}", [data / "models"])
     if model is None:
-        raise RFabricError(f"no config of MPT-{row['model']}; put its config.json into {data.name}/models")
-    model = replace(model, positions=whole(row, "seq"), context=max(model.context, whole(row, "seq")))
+        raise RFabricError(
+            f"no config of MPT-{row['model']}; put its config.json into {data.name}/models"
+        )
+    model = replace(
+        model, positions=whole(row, "seq"), context=max(model.context, whole(row, "seq"))
+    )
     if row.get("params") and abs(model.parameters / float(row["params"]) - 1) > 0.005:
-        raise RFabricError(f"the row counts {row['params']} parameters, MPT-{row['model']} has {model.parameters}")
+        raise RFabricError(
+            f"the row counts {row['params']} parameters, MPT-{row['model']} has {model.parameters}"
+        )
     return model
 
 
 def _megatron(row: dict, path: Path, data: Path) -> tuple[Trainer, int, int]:
     model = find_model(row["model"], [data / "models"])
     if model is None:
-        raise RFabricError(f"no config of {row['model']}; put its config.json into {data.name}/models")
+        raise RFabricError(
+            f"no config of {row['model']}; put its config.json into {data.name}/models"
+        )
     tp, pp, cp, vp, ep = (_count(row.get(key)) for key in ("tp", "pp", "cp", "vp", "ep"))
     gpus = whole(row, "gpus")
     if gpus % (tp * pp * cp):
         raise RFabricError(f"{gpus} GPUs are no multiple of tp {tp} x pp {pp} x cp {cp}")
     dp, micro = gpus // (tp * pp * cp), whole(row, "mbs")
     layout = Layout(tp, pp, vp, cp, ep, dp, _flag(row.get("fsdp")))
-    trainer = Trainer(model, _gpu(row, path), layout, _precision(row["precision"]), "none", MEGATRON)
-    trainer = replace(trainer, recomputed_share=share_recomputed(trainer, micro * whole(row, "seq")))
+    trainer = Trainer(
+        model, _gpu(row, path), layout, _precision(row["precision"]), "none", MEGATRON
+    )
+    trainer = replace(
+        trainer, recomputed_share=share_recomputed(trainer, micro * whole(row, "seq"))
+    )
     micro_batches = whole(row, "gbs") / (dp * micro)
     if micro_batches < 1:
-        raise RFabricError(f"a global batch of {row['gbs']} is less than dp {dp} x micro-batch {micro}")
+        raise RFabricError(
+            f"a global batch of {row['gbs']} is less than dp {dp} x micro-batch {micro}"
+        )
     return trainer, micro, round(micro_batches)
 
 
@@ -122,4 +148,13 @@ def _count(text: str | None) -> int:
 
 
 def _flag(text: str | None) -> bool:
-    return bool(text) and text.strip().lower() not in ("0", "false", "n/a", "na", "none", "-", "no", "1gpu")
+    return bool(text) and text.strip().lower() not in (
+        "0",
+        "false",
+        "n/a",
+        "na",
+        "none",
+        "-",
+        "no",
+        "1gpu",
+    )

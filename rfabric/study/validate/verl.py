@@ -1,10 +1,13 @@
-"""Asynchronous RL against colocated: `rl_measured/verl_*.csv`, seconds a step and its parts, of verl's fully_async_policy README.
+"""Asynchronous RL against colocated: `rl_measured/verl_*.csv`, seconds a step and its parts, of
+verl's fully_async_policy README.
 
-    model, gpu, max_response, mode, gpus, rollout_gpus, train_gpus, step_s, gen_s, old_log_prob_s, update_actor_s, ...
+    model, gpu, max_response, mode, gpus, rollout_gpus, train_gpus, step_s, gen_s, old_log_prob_s,
+    update_actor_s, ...
 
-The table leaves the lengths open, and they differ, as each row is the mean of a run in which responses grew. A row's mean is
-taken from its own update seconds (a lognormal, cut at max_response), which are no points therefore; everything else is modelled
-with it: seconds a step of every row, generation and log-probabilities of colocated rows, and the gain of each other row over
+The table leaves the lengths open, and they differ, as each row is the mean of a run in which
+responses grew. A row's mean is taken from its own update seconds (a lognormal, cut at
+max_response), which are no points therefore; everything else is modelled with it: seconds a step of
+every row, generation and log-probabilities of colocated rows, and the gain of each other row over
 the colocated one on as many GPUs.
 """
 
@@ -28,11 +31,13 @@ from .nemo_rl import lognormal
 from .tables import attempt, named, number, whole
 from .tables import rows as read_rows
 
-# verl verl/experimental/fully_async_policy/README.md and its scripts shell/dapo_7b_math_fsdp2_*.sh: batch 512 x 16, updates of 32
-# prompts, prompts of 2048 at most, gen_tp 4, sp_size 4, DAPO without reference policy.
+# verl verl/experimental/fully_async_policy/README.md and its scripts shell/dapo_7b_math_fsdp2_*.sh:
+# batch 512 x 16, updates of 32 prompts, prompts of 2048 at most, gen_tp 4, sp_size 4, DAPO without
+# reference policy.
 PROMPTS, GROUP, UPDATE_PROMPTS, MAX_PROMPT, TP, SEQUENCE_RANKS = 512, 16, 32, 2048, 4, 4
 _USUAL = "verl_fully_async_7b"  # the name of a file whose groups need not name it
-PROMPT_TOKENS = 150  # a problem of DAPO-Math-17k with its instructions: small beside thousands of response tokens
+# a problem of DAPO-Math-17k with its instructions: small beside thousands of response tokens
+PROMPT_TOKENS = 150
 
 
 @dataclass(frozen=True)
@@ -65,13 +70,21 @@ class _Modelled:
 
 
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
-    """Seconds a step, those of the parts of colocated steps, and the gain over colocated on as many GPUs."""
+    """Seconds a step, those of the parts of colocated steps, and the gain over colocated on as many
+    GPUs.
+    """
     file = str(path.relative_to(data))
     rows, left = _rows(path, data)
-    made, refused = attempt((row.name, lambda row=row: _modelled(row, _mean_length(row))) for row in rows)
+    made, refused = attempt(
+        (row.name, lambda row=row: _modelled(row, _mean_length(row))) for row in rows
+    )
     done, left = made, left + refused
     left += [f"{m.row.name}: no step_s" for m in done if not m.row.seconds("step_s")]
-    steps = [Point(m.row.name, m.row.seconds("step_s"), m.period, "s") for m in done if m.row.seconds("step_s")]
+    steps = [
+        Point(m.row.name, m.row.seconds("step_s"), m.period, "s")
+        for m in done
+        if m.row.seconds("step_s")
+    ]
     gains = [_gain(m, on) for m in done if not m.row.colocated for on in done if _beside(m, on)]
     right = float(np.mean([(g.measured > 1) == (g.modelled > 1) for g in gains])) if gains else 1.0
     yield PointGroup(
@@ -81,16 +94,25 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
         tuple(left),
         "lengths from each row's update seconds",
     )
-    yield PointGroup(named("verl colocated phases", path, _USUAL), file, tuple(_parts(done)), (), "")
     yield PointGroup(
-        named("verl asynchronous gain", path, _USUAL), file, tuple(gains), (), "", (("sign_right", right),)
+        named("verl colocated phases", path, _USUAL), file, tuple(_parts(done)), (), ""
+    )
+    yield PointGroup(
+        named("verl asynchronous gain", path, _USUAL),
+        file,
+        tuple(gains),
+        (),
+        "",
+        (("sign_right", right),),
     )
 
 
 def _rows(path: Path, data: Path) -> tuple[list[_Row], list[str]]:
     found, left = [], []
     for line, values in enumerate(read_rows(path, "model", "gpu", "mode", "step_s"), 2):
-        name = f"line {line}, " + " ".join(values.get(key) or "" for key in ("model", "gpu", "gpus", "mode"))
+        name = f"line {line}, " + " ".join(
+            values.get(key) or "" for key in ("model", "gpu", "gpus", "mode")
+        )
         model, gpu = find_model(values["model"], [data / "models"]), find_gpu(values["gpu"])
         if model is None or gpu is None:
             left.append(f"{name}: no {'model' if model is None else 'GPU'} is known by that name")
@@ -145,7 +167,10 @@ def _modelled(row: _Row, mean: float) -> _Modelled:
 
 
 def _workload(row: _Row, mean: float) -> Workload:
-    """The job of a row. FSDP cuts all weights over all GPUs: where they would not fit, experts are dealt to more, and no more
+    """The job of a row.
+
+    FSDP cuts all weights over all GPUs: where they would not fit, experts are dealt to more, and no
+    more
     than a server's GPUs, which is the nearest to it that needs no other fabric."""
     first: RFabricError | None = None
     for ep in (1, 2, 4, 8) if row.model.experts else (1,):
@@ -166,13 +191,24 @@ def _job(row: _Row, mean: float, ep: int) -> Workload:
         model=replace(row.model, context=max(row.model.context, longest)),
         cluster=Cluster(gpu=row.gpu.name, training_gpus=train, generation_gpus=generate),
         generation=Generation(
-            tp=TP, batch=PROMPTS, group_size=GROUP, max_prompt=MAX_PROMPT, max_response=limit, lengths=lognormal(mean, limit),
-            prompt_lengths=Lengths.of_samples("problem", [PROMPT_TOKENS]), memory_utilisation=0.8,
+            tp=TP,
+            batch=PROMPTS,
+            group_size=GROUP,
+            max_prompt=MAX_PROMPT,
+            max_response=limit,
+            lengths=lognormal(mean, limit),
+            prompt_lengths=Lengths.of_samples("problem", [PROMPT_TOKENS]),
+            memory_utilisation=0.8,
         ),
         training=Training(
-            tp=1, cp=SEQUENCE_RANKS, ep=ep, micro_batch_tokens=-(-longest // SEQUENCE_RANKS),
-            mini_batches=PROMPTS // UPDATE_PROMPTS, log_prob_passes=1 if row.colocated else 0, recompute="full",
+            tp=1,
+            cp=SEQUENCE_RANKS,
+            ep=ep,
+            micro_batch_tokens=-(-longest // SEQUENCE_RANKS),
+            mini_batches=PROMPTS // UPDATE_PROMPTS,
+            log_prob_passes=1 if row.colocated else 0,
+            recompute="full",
         ),
         placement="colocated" if row.colocated else "disaggregated",
         pipeline="async" if streams else "sync",
-    )  # fmt: skip
+    )

@@ -1,7 +1,9 @@
-"""Collectives of vidur's profiles (github.com/microsoft/vidur data/profiling); `vidur_mlp` reads those of layers.
+"""Collectives of vidur's profiles (github.com/microsoft/vidur data/profiling); `vidur_mlp` reads
+those of layers.
 
-    vidur_*_all_reduce.csv, vidur_*_send_recv.csv    time_stats.NAME.median (ms), num_workers, size (bytes), collective,
-                                                     devices_per_node
+    vidur_*_all_reduce.csv, vidur_*_send_recv.csv  time_stats.NAME.median (ms), num_workers, size
+                                                   (bytes), collective,
+                                                   devices_per_node
 
 The GPU stands in the file name. Times are those of kernels, without the host's launch.
 """
@@ -16,12 +18,16 @@ from .tables import Refused, number, rows, split_by_size
 
 
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
-    """Groups of the file: messages from 1 MiB on and smaller ones; nothing of files that `vidur_mlp` reads."""
+    """Groups of the file: messages from 1 MiB on and smaller ones; nothing of files that
+    `vidur_mlp` reads.
+    """
     if "collective" in (table := rows(path))[0]:
         return split_by_size(path.stem, path, [(row, lambda r: _point(r, path)) for row in table])
     if "mlp" in path.stem:
         return []
-    names = tuple(f"row {i + 2}: a vidur profile of this kind is not modelled" for i in range(len(table)))
+    names = tuple(
+        (f"row {i + 2}: a vidur profile of this kind is not modelled") for i in range(len(table))
+    )
     return [PointGroup(path.stem, f"{path.parent.name}/{path.name}", (), names)]
 
 

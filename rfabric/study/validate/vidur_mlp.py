@@ -1,7 +1,8 @@
-"""One GPU's kernels of a layer, alone: `measured/vidur_*mlp*.csv` of microsoft/vidur, milliseconds by tokens and tensor ranks.
+"""One GPU's kernels of a layer, alone: `measured/vidur_*mlp*.csv` of microsoft/vidur, milliseconds
+by tokens and tensor ranks.
 
-Matmuls (QKV, output, MLP up with gate, MLP down) and memory-bound kernels (norms, rotation, activation, residual) are two groups.
-The GPU stands in the file's name.
+Matmuls (QKV, output, MLP up with gate, MLP down) and memory-bound kernels (norms, rotation,
+activation, residual) are two groups. The GPU stands in the file's name.
 """
 
 from collections.abc import Iterable
@@ -30,9 +31,14 @@ class _Row:
 
     @classmethod
     def read(cls, row: dict) -> "_Row":
-        tp, hidden, heads = (int(row[key]) for key in ("num_tensor_parallel_workers", "n_embd", "n_head"))
+        tp, hidden, heads = (
+            int(row[key]) for key in ("num_tensor_parallel_workers", "n_embd", "n_head")
+        )
         keys = max(1, int(row["n_kv_head"]) // tp) * hidden // heads
-        mlp, gated = int(row["n_expanded_embd"]) // tp, row["use_gated_mlp"].strip().lower() == "true"
+        mlp, gated = (
+            int(row["n_expanded_embd"]) // tp,
+            row["use_gated_mlp"].strip().lower() == "true",
+        )
         return cls(int(row["num_tokens"]), hidden, hidden // tp, keys, mlp, gated)
 
 
@@ -48,7 +54,11 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
             moved += _points(row, _moved(shape, gpu))
         except BROKEN as error:
             left.append(f"line {number}: {reason(error)}")
-    of, where, note = path.stem.removeprefix("vidur_"), str(path.relative_to(data)), "one kernel alone"
+    of, where, note = (
+        path.stem.removeprefix("vidur_"),
+        str(path.relative_to(data)),
+        "one kernel alone",
+    )
     yield PointGroup(f"vidur matmul {of}", where, tuple(matmuls), tuple(left), note)
     yield PointGroup(f"vidur memory-bound {of}", where, tuple(moved), tuple(left), note)
 
@@ -56,7 +66,11 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
 def _points(row: dict, seconds: dict[str, float]) -> list[Point]:
     where = f"{row['num_tokens']} tokens, tp {row['num_tensor_parallel_workers']}"
     measured = {op: float(row[f"time_stats.{op}.median"] or 0) for op in seconds}
-    return [Point(f"{op}, {where}", measured[op], s / MS, "ms") for op, s in seconds.items() if measured[op] > 0]
+    return [
+        Point(f"{op}, {where}", measured[op], s / MS, "ms")
+        for op, s in seconds.items()
+        if measured[op] > 0
+    ]
 
 
 def _matmuls(r: _Row, gpu: Gpu) -> dict[str, float]:

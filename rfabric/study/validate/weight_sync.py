@@ -1,8 +1,9 @@
 """Weight sync seconds of published systems: rl/sync_time against `weight_sync/measured*.csv`.
 
-Columns `source, model, weights, trainer, rollout, gpu, network, transport, seconds, extra`; `trainer_layout`, `rollout_layout`
-(`EP8xPP2`) may stand in place of counts. Seconds such as 5.5-6.0 are a range: its middle counts. A note `receive only`
-holds for all rows of its source, which publishes them as one table.
+Columns `source, model, weights, trainer, rollout, gpu, network, transport, seconds, extra`;
+`trainer_layout`, `rollout_layout` (`EP8xPP2`) may stand in place of counts. Seconds such as 5.5-6.0
+are a range: its middle counts. A note `receive only` holds for all rows of its source, which
+publishes them as one table.
 """
 
 import re
@@ -31,15 +32,28 @@ PRECISIONS = (
 def check(path: Path, data: Path) -> Iterable[PointGroup]:
     """One group of the whole file; extra: the share of rows within a factor of two."""
     table = rows(path)
-    received = {row.get("source") for row in table if "receive only" in (row.get("extra") or "").lower()}
+    received = {
+        row.get("source") for row in table if "receive only" in (row.get("extra") or "").lower()
+    }
     calls = [
-        (f"row {i + 2} {row.get('model')}", lambda row=row: _point(row, data, row.get("source") in received))
+        (
+            (f"row {i + 2} {row.get('model')}"),
+            lambda row=row: _point(row, data, row.get("source") in received),
+        )
         for i, row in enumerate(table)
     ]
     made, refused = attempt(calls)
     near = sum(0.5 <= p.modelled / p.measured <= 2 for p in made) / len(made) if made else 0.0
     file = f"{path.parent.name}/{path.name}"
-    return [PointGroup(f"weight sync {path.stem}", file, tuple(made), tuple(refused), extra=(("within_2x", near),))]
+    return [
+        PointGroup(
+            (f"weight sync {path.stem}"),
+            file,
+            tuple(made),
+            tuple(refused),
+            extra=(("within_2x", near),),
+        )
+    ]
 
 
 def _point(row: dict[str, str], data: Path, receive_only: bool) -> Point:
@@ -55,7 +69,8 @@ def _point(row: dict[str, str], data: Path, receive_only: bool) -> Point:
         rollout,
         _network(row),
         _transport(row),
-        one_place="same" in (row.get("network") or "").lower() or _made_by(row).startswith("checkpoint-engine"),
+        one_place="same" in (row.get("network") or "").lower()
+        or _made_by(row).startswith("checkpoint-engine"),
         offloaded="offload on" in (row.get("extra") or "").lower(),
         receive_only=receive_only,
     )
@@ -82,7 +97,11 @@ def _network(row: dict[str, str]) -> Network:
     gpu = find_gpu(row["gpu"])
     if gpu is None:
         raise Refused(f"GPU {row['gpu']!r} is not in the catalog")
-    rate = re.search(r"(\d+(?:\.\d+)?)\s*(G|T)(?:b(?:it)?(?:/s|ps)?|bE)?\b(?!iB|B)", row.get("network") or "", re.I)
+    rate = re.search(
+        r"(\d+(?:\.\d+)?)\s*(G|T)(?:b(?:it)?(?:/s|ps)?|bE)?\b(?!iB|B)",
+        row.get("network") or "",
+        re.I,
+    )
     nic = float(rate[1]) * (1e12 if rate[2].upper() == "T" else 1e9) if rate else None
     return network(gpu, nic)
 
