@@ -148,8 +148,8 @@ def test_shown_quantities_are_short():
 
 
 def quantities():
-    """(fabric, setting, unit that works) of every quantity of every builder, by the units in the
-    names of its parameters.
+    """(fabric, setting, unit that works) of every quantity of every builder, by the units in its
+    parameters' names.
     """
     for name, builder in BUILDERS.items():
         for key in builder().parameters:
@@ -225,7 +225,7 @@ def test_a_builder_of_ones_own_reads_quantities_as_they_were_written(tmp_path):
         (
             "a,b,rate,delay",
             "x,t,400G,1Gbit/s",
-            ("line 2, column delay: '1Gbit/s' is a rate, not a time"),
+            "line 2, column delay: '1Gbit/s' is a rate, not a time",
         ),
     ],
 )
@@ -325,9 +325,10 @@ def test_a_slot_needs_its_unit(name):
         ("simulate --topo rfabric,delay=10", "delay=10 has no unit"),
         ("simulate --topo rfabric --policy rotor,slot=1", "slot=1 has no unit"),
         ("simulate --policy orchestrrl,period=5+demand", "period=5 has no unit"),
-        ("simulate --set cluster.nic=400", ("cluster.nic=400 has no unit; write "
-                                            "cluster.nic=400Gbit/s")),
-        ("trace grpo-64 --set generation.environment_latency=3", "generation.environment_latency=3 has no unit"),
+        ("simulate --set cluster.nic=400",
+         "cluster.nic=400 has no unit; write cluster.nic=400Gbit/s"),
+        ("trace grpo-64 --set generation.environment_latency=3",
+         "generation.environment_latency=3 has no unit"),
         ("schedule --policy rollart,spread=3", "spread=3 has no unit"),
         ("compare --topo rfabric --topo rfabric,delay=10", "delay=10 has no unit"),
         ("plan --topo rfabric,rate=400", "rate=400 has no unit"),

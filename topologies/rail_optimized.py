@@ -1,12 +1,15 @@
-r"""Rail-optimized, NVIDIA style: rail switch i of a pod takes GPU i of every server, spines join
-the rails.
+r"""Rail-optimized, NVIDIA style: rail switch i of a pod takes GPU i of every server, spines
+join the rails.
 
-      c1     c2     c3     c4      spine: one cable to every rail switch              defaults: pods=2,servers=4,gpus=8
-       |\____|\____|_____/|                                                           64 hosts, 20 switches, 128 cables
-      t1     t2     ..     t8      rail switch: GPU 1 of all servers, GPU 2, ...      16 rail switches + 4 spines
+      c1     c2     c3     c4      spine: one cable to every rail switch
+       |\____|\____|_____/|
+      t1     t2     ..     t8      rail switch: GPU 1 of all servers, GPU 2, ...
       | \    | \           | \
      h1  h9 h2  h10 ..    h8  h16  host: one GPU and its NIC; server 1 is h1..h8, server 2 h9..h16
      `----- server 1 -----'
+
+    defaults: pods=2,servers=4,gpus=8: 64 hosts, 20 switches, 128 cables;
+              16 rail switches + 4 spines
 
     rfabric simulate --topo rail-optimized,oversubscription=2 --traffic grpo-64
     sudo mn --custom topologies/rail_optimized.py --topo rail-optimized --controller remote \
@@ -20,8 +23,7 @@ are grouped by rail below spines a1.. of their own, and cores c1.. join these.
 
 import sys
 
-# mn executes this file without __file__; its name in the code object is all there is to find the
-# checkout by.
+# mn executes this file without __file__: the name in its code object tells where the checkout is.
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 
 from rfabric.emulate.topo import mininet_topo  # noqa: E402

@@ -1,16 +1,17 @@
-r"""RotorNet (SIGCOMM 2017), Opera (NSDI 2020): ToRs below rotor switches that step through fixed
-matchings, whatever the demand.
+"""RotorNet (SIGCOMM 2017), Opera (NSDI 2020): ToRs below rotor switches that step through
+fixed matchings, whatever the demand.
 
-     a1   a2   a3   a4       rotor switch j takes uplink j of every ToR               defaults: tors=16,gpus=4
-      :    :    :    :       : is a cable that carries light where the rotor stands   64 hosts, 16 ToRs, 4 rotors,
-      : .:.  .:.  .: :                                                                128 cables
-     t1   t2   t3 .. t16     ToR: `gpus` hosts below, `planes` uplinks above; with `electrical`, a
-                             thin cable to x1
-    |||| |||| ||||  ||||
+     a1   a2   a3   a4       rotor switch j takes uplink j of every ToR
+      :    :    :    :       : is a cable that carries light where the rotor stands
+      : .:.  .:.  .: :
+     t1   t2   t3 .. t16     ToR: `gpus` hosts below, `planes` uplinks above; `electrical`: and a
+    |||| |||| ||||  ||||     thin cable to x1
     h1..h4 h5..h8 ..  ..h64  host: one GPU and its NIC
 
+    defaults: tors=16,gpus=4: 64 hosts, 16 ToRs, 4 rotors, 128 cables
+
     rfabric simulate --topo rotor --traffic grpo-64 --policy static
-    sudo mn --custom topologies/rotor.py --topo rotor,tors=4 --controller remote \
+    sudo mn --custom topologies/rotor.py --topo rotor,tors=4 --controller remote \\
         --switch ovsk,protocols=OpenFlow13
 
 The 15 rounds of a tournament of 16 ToRs join every pair once; the rotors show four of them at a
@@ -20,8 +21,7 @@ time. What has no circuit now goes over a third ToR, or waits.
 import sys
 from dataclasses import replace
 
-# mn executes this file without __file__; its name in the code object is all there is to find the
-# checkout by.
+# mn executes this file without __file__: the name in its code object tells where the checkout is.
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 
 from rfabric.emulate.topo import mininet_topo  # noqa: E402

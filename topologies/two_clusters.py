@@ -1,14 +1,15 @@
-r"""Two clusters of their own size, GPU and link speed, joined by one slow link: H800 train, H20
-generate.
+r"""Two clusters of their own size, GPU and link speed, joined by one slow link: H800 train,
+H20 generate.
 
-     c1 ------------ join ------------ c2      border switch of each cluster            defaults: training=32,generation=32,
-    / | \                            / | \                                              gpus=8: 64 hosts, 26 switches,
-   a1 .. a8                        a9 .. a16   spine: one cable to every leaf, one up   145 cables
+     c1 ------------ join ------------ c2      border switch of each cluster
+    / | \                            / | \
+   a1 .. a8                        a9 .. a16   spine: one cable to every leaf, one up
     |\ /|                           |\ /|
    t1 .. t4                        t5 .. t8    leaf (ToR): `gpus` hosts of its cluster
    ||||  ||||                      ||||  ||||
-   h1 .. h32                       h33 .. h64  host: the training GPUs first, then those that
-                                               generate
+   h1 .. h32                       h33 .. h64  host: training GPUs first, then those that generate
+
+    defaults: training=32,generation=32,gpus=8: 64 hosts, 26 switches, 145 cables
 
     rfabric simulate --topo two-clusters,join=20Gbit/s --traffic grpo-64
     sudo mn --custom topologies/two_clusters.py --topo two-clusters --controller remote \
@@ -22,8 +23,7 @@ generate.
 import sys
 from itertools import product
 
-# mn executes this file without __file__; its name in the code object is all there is to find the
-# checkout by.
+# mn executes this file without __file__: the name in its code object tells where the checkout is.
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 
 from rfabric.emulate.topo import mininet_topo  # noqa: E402

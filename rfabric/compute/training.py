@@ -1,15 +1,16 @@
-"""How long training computes: forward, backward, pipeline bubbles, the collectives that hide behind
-them, the optimizer.
+"""How long training computes: forward, backward, pipeline bubbles, the collectives that hide
+behind them, the optimizer.
 
     matmul (m x k by k x n)  2 k (m n + WAVE x tile x SMs) / (tuned matmul x SUSTAINED)
-    attention                FLOPs / what the stack's kernel reaches          (backward: 2.5 x, it computes scores again)
-    memory-bound operations  bytes read and written / HBM                     (norms, residuals, activations, loss, casts)
+    attention                FLOPs / what the stack's kernel reaches; backward 2.5 x: scores anew
+    memory-bound operations  bytes read and written / HBM: norms, residuals, activations, loss,
+                             casts
     tensor, context, expert  collectives of `communication`, less what the stack hides
     pipeline                 (pp - 1) / (vp x micro-batches) of bubble
     data                     gradients and parameters, less the computing they run beside
 
-    training_step(Trainer(model, GPUS["H100"], Layout(tp=4, pp=8, vp=5, dp=2)), sequences=128,
-    length=8192).seconds
+    trainer = Trainer(model, GPUS["H100"], Layout(tp=4, pp=8, vp=5, dp=2))
+    training_step(trainer, sequences=128, length=8192).seconds
 
 A time is one GPU's, of the average pipeline stage. Everything follows from the model's shape, the
 GPU's catalog row and the constants below; a recompute of all activations costs one more forward
@@ -78,7 +79,6 @@ class Trainer:
     """A model in training on GPUs of one kind.
 
     recompute: `none` or `selective` (flash attention), `full`: all activations.
-
     recomputed_share: of the layers, those whose activations do not fit and are recomputed all the
     same (`share_recomputed`); expert_imbalance: how many times an even share of the tokens the
     busiest GPU's experts take, for which the others of its group wait.
@@ -115,9 +115,7 @@ class Trainer:
 
     @property
     def shards(self) -> list[tuple[float, int]]:
-        """(parameters on one GPU, how many GPUs hold the same): of what all tokens pass, and of
-        experts.
-        """
+        """(parameters on one GPU, GPUs that hold the same): of what all tokens pass, of experts."""
         return training_shards(self.model, self.layout)
 
     def matmul_flops(self, precision: str = "bf16") -> float:
@@ -160,9 +158,7 @@ class PassSeconds:
 
 
 def matmul_seconds(gpu: Gpu, m: int, k: int, n: int, precision: str = "bf16") -> float:
-    """Seconds of one matmul m x k by k x n alone on a cool GPU: its tiles, its bytes, its
-    launch.
-    """
+    """Seconds of one matmul m x k by k x n alone on a cool GPU: its tiles, bytes and launch."""
     flops = gpu.peak(precision) * gpu.matmul_share(precision) * SINGLE
     moved = BF16_BYTES * (m * k + k * n + m * n)
     computed = 2 * k * (m * n + WAVE * TILE * SMS) / flops

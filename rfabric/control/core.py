@@ -1,11 +1,11 @@
 """The controller without OpenFlow: intents become plans, plans become batches of flow-mods in the
 right order and time.
 
-    POST /plans           intent -> policy -> window rule -> rewire -> flow-mods, serialised           PREPARED
-    POST /plans/n/commit  old circuits deleted, barriers from all OCSes that change                  programmed
-                          routes of the packet switches changed, while it is dark                          dark
-                          after the OCS delay: new circuits, barriers                                    usable
-                          crossbars read back and compared                                    ACTIVE or rolled back
+    POST /plans           intent -> policy -> window rule -> rewire -> flow-mods        PREPARED
+    POST /plans/n/commit  old circuits deleted, barriers from all OCSes that change   programmed
+                          routes of the packet switches changed, while it is dark           dark
+                          after the OCS delay: new circuits, barriers                     usable
+                          crossbars read back and compared                 ACTIVE or rolled back
 
 `Core` is given a `Switches`, which is Ryu in `app.py` and memory in `fake.py`, and a clock. One
 lock serialises everything that sends; what is asked meanwhile (`GET`) is answered from immutable
@@ -48,9 +48,7 @@ class UnavailableError(RunError):
 
 
 class RolledBackError(RunError):
-    """A rewire failed and the last good circuits are back (HTTP 500); `plan` says what became of
-    it.
-    """
+    """A rewire failed, the last good circuits are back (HTTP 500); `plan`: what became of it."""
 
     def __init__(self, text: str, plan: RewirePlan):
         super().__init__(text)
@@ -104,9 +102,8 @@ class Core:
         """State word and partner of every cabled port of an OCS.
 
         CONNECTED, DISCONNECTED, and while a rewire is under way PENDING_CONNECTION (dark, a circuit
-        is on its way) or
-        PENDING_DISCONNECTION: the words of the OCP optical-circuit-switch model; UNKNOWN where the
-        switch is not connected.
+        is on its way) or PENDING_DISCONNECTION: the words of the OCP optical-circuit-switch model;
+        UNKNOWN where the switch is not connected.
         """
         self._ocs(ocs)
         if self.fabric.node[ocs].dpid not in self.switches.present():
@@ -114,9 +111,7 @@ class Core:
         return port_words(self.epochs, ocs, self.fabric.ports[ocs])
 
     def out_port(self, switch: str, src: str, dst: str) -> int | None:
-        """The port by which a packet switch sends a pair's packets; None where it has no rule for
-        it.
-        """
+        """The port by which a packet switch sends a pair's packets; None: it has no rule for it."""
         keys = ((switch, ("to", dst)), (switch, ("pair", src, dst)))
         return next((self.table[k].out for k in keys if k in self.table), None)
 
@@ -313,9 +308,7 @@ class Core:
         return self._lost(epoch, before)
 
     def _in_order(self, ocses: set[int]) -> list[int]:
-        """Plane by plane: no light path crosses two planes, so the OCSes of a path are told close
-        together.
-        """
+        """Plane by plane: no path crosses two planes, so its OCSes are told close together."""
         return [
             n.dpid
             for n in sorted(self.fabric.ocses, key=lambda n: (n.plane, n.dpid))

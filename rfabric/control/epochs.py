@@ -1,15 +1,13 @@
-"""Epochs: what state each plan is in, and which circuits count.
+"""Epochs: what state each plan is in, and which circuits count. Pure: time is an argument,
+nothing is sent from here.
 
-Pure: time is an argument, nothing is sent from here.
-
-    propose         ready             commit          programmed      light        usable       verified
-    -------> PLANNED ---> PREPARED ---------> PROGRAMMING ---> DARK ---> LIGHTING ---> VERIFYING
-    ---> ACTIVE ---> PAST
-                 |            |                    |             |          |             |
-                 `--- abort --'                    `--- failed: an error, a mismatch, time-out
-                        |                                             |
-                        v             rolled_back                     v
-                     ABORTED <----------------------------------- ROLLBACK
+    propose    ready       commit        programmed  light       usable       verified
+    --> PLANNED --> PREPARED --> PROGRAMMING --> DARK --> LIGHTING --> VERIFYING --> ACTIVE --> PAST
+           |            |             |            |          |            |
+           `-- abort ---'             `--- failed: an error, a mismatch, time-out
+                 |                                      |
+                 v            rolled_back               v
+              ABORTED <---------------------------- ROLLBACK
 
 Epoch 0 is what was lit at the start; plan n, once verified, is epoch n. At most one plan is between
 PROGRAMMING and VERIFYING (or in ROLLBACK). A plan holds only for the epoch it was made in: when
@@ -211,8 +209,8 @@ class Epochs:
         return self._to(epoch, "VERIFYING", usable=at)
 
     def verified(self, epoch: int, lost_bytes: int = 0) -> "Epochs":
-        """The switches hold what was intended: the plan is the epoch now, and plans made before it
-        are void.
+        """The switches hold what was intended: the plan is the epoch now, and plans made
+        before it are void.
         """
         done = self._to(epoch, "ACTIVE", lost_bytes=lost_bytes)
         plans = dict(done.plans)

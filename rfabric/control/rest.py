@@ -1,11 +1,12 @@
 """REST, as people and the emulator ask: JSON in and out, on loopback unless told otherwise.
 
-    GET  /health             is every switch connected, programmed?     GET  /epoch      the epoch and its circuits
-    GET  /fabric  /switches  what is cabled; what is connected          GET  /circuits   what is lit, per OCS
-    PUT  /pairs              host pairs to keep routes for              GET  /pairs
-    POST /plans              an intent or explicit circuits -> plan n   GET  /plans  /plans/n
-    POST /plans/n/commit     rewire; answers when verified or rolled back  POST /plans/n/abort
-    GET  /ocs                every port with its state word             GET  /ocs/NAME  /ocs/NAME/circuits
+    GET  /health             is every switch connected, programmed?
+    GET  /fabric  /switches  what is cabled; what is connected
+    GET  /epoch  /circuits   the epoch and its circuits; what is lit, per OCS
+    PUT  /pairs              host pairs to keep routes for               GET  /pairs
+    POST /plans              an intent or explicit circuits -> plan n    GET  /plans  /plans/n
+    POST /plans/n/commit     rewire; answers once verified, rolled back  POST /plans/n/abort
+    GET  /ocs  /ocs/NAME     every port with its state word              GET  /ocs/NAME/circuits
     PUT  /ocs/NAME/circuits  plan and commit the circuits of one OCS
 
 PUT /pairs takes {"pairs": [["h1", "h5"], ...], "routing": SCHEME}; `placed` needs "bytes" beside: a
@@ -38,8 +39,8 @@ _log = logging.getLogger(__name__)
 
 
 class RestServer(Protocol):
-    """What the handler finds as its `server`: the core once the fabric is known, and words for `GET
-    /health`.
+    """What the handler finds as its `server`: the core once the fabric is known, and words for
+    `GET /health`.
     """
 
     core: Core | None

@@ -192,12 +192,9 @@ class Replay:
                     self.unanswered.update(stage.rows.tolist())
 
     def _start_due(self) -> None:
-        """Start what is due.
-
-        Compute rows finish at the very instant they were due, however late the loop looks.
-
-        They go first: stages that begin at one instant ask for circuits together, before the first
-        of them sends.
+        """Start what is due: compute rows first, which finish at the very instant they were due,
+        however late the loop looks; then stages that begin at one instant ask for circuits
+        together, before the first of them sends.
         """
         flows = []
         while self.opens and self.opens[0][0] <= self.clock.now():
@@ -304,9 +301,7 @@ class Replay:
         return float(self.trace.size[row]) * (1 - sent / max(int(self.bytes[row]), 1))
 
     def _plan_ahead(self) -> None:
-        """Ask for the plan of the stage to come while the present one runs: the schedule is
-        known.
-        """
+        """Ask for the plan of the next stage while the present one runs: the schedule is known."""
         if self.control and self.waiting and not self.planning and not self.one_shot:
             soon = min(stage.begin for stage in self.waiting) + TOGETHER
             asking = tuple(stage for stage in self.waiting if stage.begin <= soon)
@@ -386,8 +381,8 @@ class Replay:
                 self._send(row, self.clock.now())
 
     def _is_quiet(self) -> bool:
-        """Whether held senders have emptied what they hold, and those that ended have their last
-        acknowledgements.
+        """Whether held senders have emptied what they hold, and all acknowledgements of those that
+        ended are in.
         """
         return not self.wire.unacked([row for row in self.paused if row in self.flying])
 
@@ -472,7 +467,8 @@ class Replay:
 
     def _stranded(self) -> str:
         ends = (self.trace.hosts[side[self.parked[0]]] for side in (self.trace.src, self.trace.dst))
-        return f"{len(self.parked)} flows can never be sent, first {' -> '.join(ends)}: no path carries them"
+        first = " -> ".join(ends)
+        return f"{len(self.parked)} flows can never be sent, first {first}: no path carries them"
 
     def _stalled(self) -> str:
         row = min(self.flying)

@@ -1,5 +1,5 @@
-"""report.html: one page for people that needs nothing else: no script, no network; light or dark as
-the system is.
+"""report.html: one page for people that needs nothing else: no script, no network; light or dark
+as the system is.
 """
 
 import logging
@@ -115,7 +115,8 @@ def headline(summary: dict) -> str:
     """One sentence: what each fabric makes the GPUs wait."""
     runs = summary["runs"]
     waits = [
-        (f"{show_time(sum(p['exposed_s'] for p in r['phases'].values()))} on {r['label']}")
+        f"{show_time(sum(p['exposed_s'] for p in r['phases'].values()))} on {r['label']}"
         for r in runs
     ]
-    return f"In a step of {show_time(runs[0]['step_s'])} the GPUs wait for the network {', '.join(waits)}."
+    step = show_time(runs[0]["step_s"])
+    return f"In a step of {step} the GPUs wait for the network {', '.join(waits)}."

@@ -121,19 +121,24 @@ class Folding:
         circuits changed, or not.
         """
         names = ", ".join(self.names)
-        what = f"{name}: {self.repetitions:,} repetitions of {self.collectives:,} collectives ({names}) were folded"
+        loops = f"{self.repetitions:,} repetitions of {self.collectives:,} collectives"
+        what = f"{name}: {loops} ({names}) were folded"
         if self.seconds is None:
-            return f"{what}; too many other flows meet them to say how far that is from playing all (--repetitions all)"
+            return (
+                f"{what}; too many other flows meet them to say how far that is from playing all "
+                "(--repetitions all)"
+            )
         # decisions at other times may be others
         given = "under the same circuits " if rewired else ""
         if not self.seconds:
-            return f"{what}; no other flow meets them, so playing all exposes {given}the same communication"
-        if (
-            self.seconds >= exposed
-            # says nothing: less than nothing is not exposed, and more than twice as much is no
-            # figure
-        ):
-            return f"{what}; how far that is from playing all is not bounded: play all with --repetitions all"
+            same = f"so playing all exposes {given}the same communication"
+            return f"{what}; no other flow meets them, {same}"
+        # a bound that says nothing: no less than nothing is exposed, and twice as much is no figure
+        if self.seconds >= exposed:
+            return (
+                f"{what}; how far that is from playing all is not bounded: play all with "
+                "--repetitions all"
+            )
         most = f"{show_time(self.seconds)} ({self.seconds / exposed:.1%})"
         return f"{what}; exposed communication differs {given}from playing all by at most {most}"
 
@@ -207,7 +212,8 @@ class Result:
     def __repr__(self) -> str:
         where = f"{self.fabric.spec or self.fabric.name}, policy {self.policy}, seed {self.seed}"
         took = f"step {self.step_seconds:.3f} s, {self.exposed_seconds:.3f} s of it exposed"
-        return f"<{self.engine} {self.traffic or 'a trace'} on {where}: {took}, {len(self.rewires)} rewires>"
+        took = f"{took}, {len(self.rewires)} rewires"
+        return f"<{self.engine} {self.traffic or 'a trace'} on {where}: {took}>"
 
     @property
     def step_seconds(self) -> float:
@@ -216,9 +222,7 @@ class Result:
 
     @property
     def exposed_seconds(self) -> float:
-        """What communication adds: what phases take beyond their compute on a network without
-        delay.
-        """
+        """What communication adds: what phases take beyond computing on a network without delay."""
         return sum(phase.exposed for phase in self.phases)
 
     @property

@@ -1,9 +1,10 @@
 """The flow-level engine: when does each flow finish, if all share the network max-min fairly?
 
-    engine = rfabric.simulate.engine([10e9, 10e9])                       # two directed links, bit/s
-    engine.add(path_offsets=[0, 2, 3], path_links=[0, 1, 1], size=[1e9, 1e9])  # bytes; paths 0-1 and 1
+    engine = rfabric.simulate.engine([10e9, 10e9])  # two directed links, bit/s
+    # bytes on the paths 0-1 and 1
+    engine.add(path_offsets=[0, 2, 3], path_links=[0, 1, 1], size=[1e9, 1e9])
     engine.run()
-    engine.finish_times()                                                # [1.6, 1.6] s
+    engine.finish_times()  # [1.6, 1.6] s
 
 A flow is a fluid: at every moment it runs at the max-min fair rate of its path. It starts at
 ``max(start, max(finish of its after) + gap)`` and its finish is the instant its last byte leaves
@@ -88,8 +89,8 @@ class Engine:
         """Add flows: CSR paths (offsets, directed link ids), bytes, and optionally
 
         start          earliest start, s (default 0; a time already past means now)
-        after_offsets  CSR: the flows each one waits for, of this batch or an earlier one
-        after
+        after_offsets, after
+                       CSR: the flows each one waits for, of this batch or an earlier one
         gap            s between the last finish among `after` and the start; without `after` it
                        means nothing
         latency        s added to the finish

@@ -8,7 +8,9 @@ says before it is run.
     end    a wave ends when the last of its links has served it; beside others, q of whose flows
            have v seconds each on link l:
 
-                 max over l of  sum over waves j there  q[j, l] x min(v[j, l], own v[l])  (its busiest link, where alone)
+                 max over l of  sum over waves j there  q[j, l] x min(v[j, l], own v[l])
+
+           which is its busiest link's where it is alone
 
     then   rows that waited for it go on: computing takes what the trace says, sending makes the
            next wave
@@ -199,9 +201,7 @@ class _Walk:
         return stage * len(self.trace.labels) + self.trace.label
 
     def _latency(self) -> np.ndarray:
-        """Seconds that the last byte of each row is on its way, in all the repetitions it stands
-        for.
-        """
+        """Seconds that the last byte of each row is on its way, in all repetitions of it."""
         found, sends = np.zeros(len(self.trace)), np.flatnonzero(self.trace.size > 0)
         if not len(sends):
             return found

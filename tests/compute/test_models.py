@@ -179,7 +179,8 @@ def test_a_dense_decoder_by_its_closed_form(layers, heads, kv, gated):
         {"moe_intermediate_size": [256, 256, 256, 256], "moe_topk": [4, 4, 4, 4]},
         {"first_k_dense_replace": None, "moe_layer_freq": [0, 1, 1, 1]},
         {"first_k_dense_replace": None, "mlp_only_layers": [0]},
-        {"first_k_dense_replace": None, "moe_layer_start_index": 1, "moe_layer_interval": 1, "moe_layer_end_index": 3},
+        {"first_k_dense_replace": None, "moe_layer_start_index": 1, "moe_layer_interval": 1,
+         "moe_layer_end_index": 3},
         {"n_shared_experts": None, "shared_expert_intermediate_size": 256},
     ],
 )  # fmt: skip
@@ -336,7 +337,7 @@ def test_quantisation_is_read(quantised, stored):
         ({"num_memory_tokens": 4}, "with num_memory_tokens 4 is not modelled"),
         (
             {"index_topk": 2048, "index_n_heads": 64},
-            ("with index_topk 2048, index_n_heads 64 is not modelled"),
+            "with index_topk 2048, index_n_heads 64 is not modelled",
         ),
         (
             {"model_type": "newcomer", "hidden_act": "silu", "gizmo": 3},
@@ -344,27 +345,27 @@ def test_quantisation_is_read(quantised, stored):
         ),
         (
             {"model_type": "newcomer", "hidden_act": "gelu"},
-            ("hidden_act 'gelu' does not tell whether its MLP is gated"),
+            "hidden_act 'gelu' does not tell whether its MLP is gated",
         ),
         ({"layer_types": ["linear_attention"] * 4}, "layer_types linear_attention is not modelled"),
         (
             {"num_experts": 8, "num_experts_per_tok": 2},
-            ("model_type 'llama' with num_experts is not modelled"),
+            "model_type 'llama' with num_experts is not modelled",
         ),
         ({"n_layer": 5}, "num_hidden_layers 4 and n_layer 5 contradict each other; keep one"),
         (
             {"kv_lora_rank": 64},
-            ("has kv_lora_rank, but lacks qk_nope_head_dim, qk_rope_head_dim, v_head_dim"),
+            "has kv_lora_rank, but lacks qk_nope_head_dim, qk_rope_head_dim, v_head_dim",
         ),
         ({"vocab_size": "many"}, "vocab_size 'many' must be a whole number above 0"),
         ({"vocab_size": 0}, "vocab 0 must be a whole number above 0"),
         (
             {"hidden_size": "512"},
-            ("hidden_size and num_attention_heads must be whole numbers above 0"),
+            "hidden_size and num_attention_heads must be whole numbers above 0",
         ),
         (
             {"num_attention_heads": 0},
-            ("hidden_size and num_attention_heads must be whole numbers above 0"),
+            "hidden_size and num_attention_heads must be whole numbers above 0",
         ),
         ({"num_key_value_heads": 3}, "3 KV heads do not divide 8 heads"),
         ({"word_embed_proj_dim": 64}, "word_embed_proj_dim is not modelled beside hidden_size 512"),
@@ -629,11 +630,11 @@ def test_a_sheet_says_what_the_model_says():
         (["Qwen3-8B", "--ep", "2"], "ep: 2, but Qwen3-8B has no experts to deal out; leave it out"),
         (
             ["Qwen3-30B-A3B", "--ep", "48"],
-            ("ep: 48 does not divide the 128 experts of Qwen3-30B-A3B; use 32"),
+            "ep: 48 does not divide the 128 experts of Qwen3-30B-A3B; use 32",
         ),
         (
             ["Qwen3-8B", "--context", "50000"],
-            ("context: 50000 exceeds the 40960 tokens of Qwen3-8B; use 40960 at most"),
+            "context: 50000 exceeds the 40960 tokens of Qwen3-8B; use 40960 at most",
         ),
         (["Qwen3-8B", "--precision", "fp6"], "precision 'fp6' is not known; use one of"),
         (["Qwen9-8B"], "no model 'Qwen9-8B'; give a config.json"),
@@ -710,7 +711,7 @@ def test_names_state_counts_to_their_rounding(tmp_path):
 def test_a_total_that_is_no_number_is_named(tmp_path):
     (group,) = lay(tmp_path, "a-1B,many,,card\n", **{"a-1B": PLAIN})
     assert group.unmodelled == (
-        ("published_totals.csv a-1B: total_b 'MANY' is no number of billions"),
+        "published_totals.csv a-1B: total_b 'MANY' is no number of billions",
     )
     assert [point.name for point in group.points] == ["a-1B"]  # by the count in its name
 

@@ -1,6 +1,4 @@
-"""The training model: closed forms, what makes it slower, errors, and the published tables it is
-held against.
-"""
+"""The training model: closed forms, what makes it slower, errors, the published tables."""
 
 import csv
 import dataclasses
@@ -192,19 +190,19 @@ def test_a_recipe_may_say_what_share_of_the_peak_is_reached():
         (lambda: Layout(tp=0), "layout: tp 0 must be 1 or more"),
         (
             lambda: Layout(tp=2, ep=3),
-            ("layout: ep 3 does not divide tp 2 x cp 1 x dp 1; use a divisor"),
+            "layout: ep 3 does not divide tp 2 x cp 1 x dp 1; use a divisor",
         ),
         (
             lambda: trainer(precision="int3"),
-            ("precision 'int3' is not known; use one of bf16, fp8, fp4"),
+            "precision 'int3' is not known; use one of bf16, fp8, fp4",
         ),
         (
             lambda: trainer(recompute="some"),
-            ("recompute 'some' is not known; use none, selective or full"),
+            "recompute 'some' is not known; use none, selective or full",
         ),
         (
             lambda: training_step(trainer(dp=3), 32, 4096),
-            ("32 sequences do not divide into 3 .* use a multiple of 3"),
+            "32 sequences do not divide into 3 .* use a multiple of 3",
         ),
         (
             lambda: training_step(trainer(gpu="A100", precision="fp8"), 32, 4096),
@@ -252,7 +250,8 @@ def test_single_matmuls_take_what_was_measured():
     assert moved.median_error <= 0.5
 
 
-MEGATRON_ROWS = """system,model,gpus,precision,gbs,mbs,seq,fsdp,tp,pp,cp,vp,ep,ga,tok_s_gpu,model_tflops_gpu
+MEGATRON_ROWS = """\
+system,model,gpus,precision,gbs,mbs,seq,fsdp,tp,pp,cp,vp,ep,ga,tok_s_gpu,model_tflops_gpu
 DGX-H100,LLAMA3.1_8B,8,BF16,128,1,8192,0,1,1,2,n/a,1,32,9000,
 DGX-GB200,Qwen3 30B A3B,8,MXFP8,512,4,4096,0,1,1,1,1,8,16,20000,
 DGX-GB200,Meta-Llama-3.1-70B,64,NVFP4,128,1,8192,1,1,1,1,,1,2,5000,
@@ -274,7 +273,7 @@ def test_a_table_of_megatron_rows_is_read_and_what_cannot_be_modelled_is_named(t
         "no config of Nobody-9B",
         "no GPU is known by 'Abacus'",
         "12 GPUs are no multiple of tp 8 x pp 1 x cp 1",
-        ("a global batch of 4 is less than dp 8 x micro-batch 1"),
+        "a global batch of 4 is less than dp 8 x micro-batch 1",
     )
     assert len(group.unmodelled) == len(reasons)
     for told, reason in zip(group.unmodelled, reasons, strict=True):
@@ -295,7 +294,10 @@ def test_asynchronous_steps_of_verl_gain_what_was_measured():
     assert dict(gain.extra)["sign_right"] == 1 and gain.median_error <= 0.25
 
 
-NEMO_COLUMNS = "version,system,precision,model,policy,max_seq,avg_seq,gpus,gen_gbs,train_gbs,gen_tp_pp,train_parallel,step_time_s"
+NEMO_COLUMNS = (
+    "version,system,precision,model,policy,max_seq,avg_seq,gpus,gen_gbs,train_gbs,gen_tp_pp,"
+    "train_parallel,step_time_s"
+)
 
 
 def test_rows_of_nemo_rl_without_a_recipe_or_a_known_model_are_modelled_or_named(tmp_path):

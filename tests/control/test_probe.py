@@ -1,6 +1,4 @@
-"""The dark-time probe: its packets and its arithmetic, and as root a path that is cut for a known
-time.
-"""
+"""The dark-time probe: its packets, its arithmetic, and as root a path cut for a known time."""
 
 import importlib.util
 import json
@@ -136,7 +134,10 @@ def cut_path(folder):
     def run(line):
         subprocess.run(line.split(), check=True)
 
-    redirect = "dev a1 parent ffff: prio 1 protocol all u32 match u32 0 0 action mirred egress redirect dev b1"
+    redirect = (
+        "dev a1 parent ffff: prio 1 protocol all u32 match u32 0 0 "
+        "action mirred egress redirect dev b1"
+    )
     for end in "ab":
         run(f"ip link add {end}0 type veth peer name {end}1")
         run(f"ip link set {end}0 up")

@@ -1,6 +1,4 @@
-"""The seam under Ryu 4.34 and os-ken on both its hubs: real controllers, switches played by
-threads.
-"""
+"""The seam under Ryu 4.34 and os-ken on both its hubs: real controllers, switches of threads."""
 
 import contextlib
 import json
@@ -27,9 +25,12 @@ from rfabric.errors import RFabricError
 ROOT = Path(__file__).parents[2]
 RYU_PYTHON = ROOT / ".venv-ryu/bin/python"
 WITHOUT_RYU = pytest.mark.skipif(
-    not RYU_PYTHON.exists(), reason=("no .venv-ryu: run `make setup` to test under Ryu")
+    not RYU_PYTHON.exists(), reason="no .venv-ryu: run `make setup` to test under Ryu"
 )
-LAUNCH = "import sys; from rfabric.control.launch import run_apps as run; run([sys.argv[1]], port=int(sys.argv[2]))"
+LAUNCH = (
+    "import sys; from rfabric.control.launch import run_apps as run; "
+    "run([sys.argv[1]], port=int(sys.argv[2]))"
+)
 
 APP = """
 import json, os
@@ -54,7 +55,8 @@ class Small(seam.App):
         of, make = seam.offline(), seam.parser
         wires = [
             seam.wire(make.OFPFlowMod(of, match=make.OFPMatch(in_port=n), priority=n, instructions=[
-                make.OFPInstructionActions(of.ofproto.OFPIT_APPLY_ACTIONS, [make.OFPActionOutput(n + 1)])]))
+                make.OFPInstructionActions(
+                    of.ofproto.OFPIT_APPLY_ACTIONS, [make.OFPActionOutput(n + 1)])]))
             for n in range(1, rules + 1)
         ]
         push = self.push({dpid: wires for dpid in dpids}, timeout_s)
@@ -163,9 +165,7 @@ class Controller:
             return json.load(reply)
 
     def connect(self, *moods: str, first: int = 1) -> list[FakeSwitch]:
-        """Fake switches of these moods, numbered from `first`, all of them seen by the
-        controller.
-        """
+        """Fake switches of these moods, numbered from `first`, all seen by the controller."""
         switches = [FakeSwitch(self.ofp_port, first + i, mood) for i, mood in enumerate(moods)]
         until(
             lambda: {s.dpid for s in switches} <= set(self.ask("switches")["result"]),
@@ -432,9 +432,7 @@ NAMESPACE = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-pro
 
 @contextlib.contextmanager
 def private_ovs(folder: Path) -> Iterator[dict[str, str]]:
-    """An ovsdb-server and ovs-vswitchd of this folder's own; yields the environment that leads to
-    them.
-    """
+    """An ovsdb-server and ovs-vswitchd of this folder's own; yields the environment to use."""
     env = {
         **os.environ,
         **{f"OVS_{kind}": str(folder) for kind in ("RUNDIR", "LOGDIR", "DBDIR", "SYSCONFDIR")},
@@ -455,9 +453,7 @@ def private_ovs(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def push_through_ovs(name: str, folder: str, bridges: int, rules: int, times: int) -> None:
-    """Inside the namespaces: push rules to bridges; print the reports and what the first bridge
-    holds.
-    """
+    """Inside the namespaces: push rules to bridges; print the reports, the first bridge's rules."""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     with private_ovs(Path(folder)) as env, running(name, Path(folder)) as controller:
         add = ["ovs-vsctl", "--timeout=60"]

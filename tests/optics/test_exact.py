@@ -1,6 +1,4 @@
-"""Decisions pinned: closed forms, hand-made figures and brute force, small enough to follow by
-eye.
-"""
+"""Decisions pinned: closed forms, hand-made figures, brute force, small enough to follow by eye."""
 
 import doctest
 from itertools import combinations, permutations
@@ -108,7 +106,8 @@ SECONDS = st.floats(0, 1e9)
 @settings(max_examples=20, deadline=None)
 @given(
     st.builds(
-        RewireRecord, st.integers(1, 99), st.sampled_from(["", "a\nb"]), SECONDS, SECONDS, SECONDS, SECONDS,
+        RewireRecord, st.integers(1, 99), st.sampled_from(["", "a\nb"]),
+        SECONDS, SECONDS, SECONDS, SECONDS,
         st.integers(0, 99), st.integers(0, 1 << 40), st.sampled_from(["", "x: y"]), SECONDS,
     )
 )  # fmt: skip
@@ -171,8 +170,8 @@ def test_a_cycle_turns_where_its_slot_is_longer_than_a_turn_takes(slot, turns_on
 
 
 def test_what_no_rewire_could_save_is_not_at_stake():
-    """10 s of which cards need 4; to come 5 s of which cards need 1, its dark time of 3 s hidden
-    but for 1 s.
+    """10 s of which cards need 4; then 5 s of which cards need 1, its dark time of 3 s hidden but
+    for 1 s.
     """
     now, later = (Outlook(np.array([[seconds, 0.0]]), np.array([0.0])) for seconds in (10.0, 5.0))
     stay = Prospect(now, later)
@@ -489,9 +488,7 @@ def test_a_plane_gets_the_heaviest_matching_there_is(weight):
 
 
 def test_each_solver_shares_planes_as_apportionment_does():
-    """Three planes, a hub of two partners at 5 to 2: D'Hondt gives 2 and 1; at 7 to 2 it gives 3
-    and 0.
-    """
+    """Three planes, a hub of two partners: at 5 to 2 D'Hondt gives 2 and 1, at 7 to 2 3 and 0."""
     fabric = rfabric(pods=1, tors=3, gpus=1, planes=3)
     for sizes, counts in (((5e11, 2e11), (2, 1)), ((7e11, 2e11), (3, 0))):
         wanted = asks(fabric, (0, 1, sizes[0]), (2, 0, sizes[1]))
@@ -507,9 +504,7 @@ def test_greedy_takes_the_heaviest_pair_into_the_first_free_plane():
 
 
 def test_whole_circuits_leave_what_the_cable_can_take_and_spend_the_rest_where_it_helps():
-    """Five planes; 2 to 1 are owed one each at the least time; what is left over goes to the
-    heavier.
-    """
+    """Five planes; 2 to 1 are owed one each at least time; the heavier gets what is left."""
     fabric = rfabric(pods=1, tors=3, gpus=1, planes=5, electrical=0)
     wanted = asks(fabric, (0, 1, 4e11), (0, 2, 1e11))
     found = joined(fabric, light(fabric, dict(enumerate(SOLVERS["bvn"](wanted, fabric)))))
@@ -583,8 +578,8 @@ def test_circuits_that_are_lit_are_not_chosen_anew_by_the_program():
 def test_a_triangle_fills_both_ways_of_its_half_circuits():
     """A triangle, one uplink a rack, each sends S to the next: half a circuit a pair, both ways.
 
-    Two thirds go straight, one third round over the third rack: 2/3 S one way, 2 times 1/3 S the
-    other.
+    Two thirds go straight, one third round over the third rack: 2/3 S one way, 2 times 1/3 S
+    the other.
     """
     fabric = rfabric(pods=1, tors=3, gpus=1, planes=1, electrical=0)
     triangle = asks(fabric, (0, 1, 1e12), (1, 2, 1e12), (2, 0, 1e12))

@@ -1,4 +1,4 @@
-"""Recipes from jobs of other frameworks: what is mapped, what is assumed, what is listed; scripts
+"""Recipes from jobs of other frameworks: what is mapped, what is assumed, what is listed. Scripts
 are read, never run.
 """
 
@@ -56,7 +56,8 @@ ROLLOUT_ARGS=(
 PERF_ARGS=( --tensor-model-parallel-size 2 --recompute-granularity full
    --use-dynamic-batch-size --max-tokens-per-gpu 9216 )
 ray job submit -- python3 train_async.py \\
-   --actor-num-nodes 1 --actor-num-gpus-per-node 4 --rollout-num-gpus 4 --rollout-num-gpus-per-engine 2 \\
+   --actor-num-nodes 1 --actor-num-gpus-per-node 4 \\
+   --rollout-num-gpus 4 --rollout-num-gpus-per-engine 2 \\
    "${{ROLLOUT_ARGS[@]}}" ${{PERF_ARGS[@]}}
 """
 
@@ -69,7 +70,8 @@ response_length: 8192
 async_generation_ratio: 1
 pretrain: Qwen/Qwen2.5-7B
 actor_train:
-  training_args: {per_device_train_batch_size: 1, gradient_accumulation_steps: 32, learning_rate: 1.0e-6}
+  training_args:
+    {per_device_train_batch_size: 1, gradient_accumulation_steps: 32, learning_rate: 1.0e-6}
   strategy_args:
     strategy_name: megatron_train
     strategy_config: {tensor_model_parallel_size: 2, recompute_granularity: full}
@@ -206,9 +208,10 @@ def test_a_micro_batch_is_cut_over_context_ranks(job):
     ("framework", "text"),
     [
         ("verl", "A=0123456789\n" + "A=$A$A\n" * 60),
-        ("roll", "a0: xxxxxxxx\n" + "".join(f"a{i}: ${{a{i - 1}}}${{a{i - 1}}}\n" for i in range(1, 60))),
-        ("roll", "a0: &a0 {x: 1, y: 2}\n" + "".join((f"a{i}: &a{i} {{x: *a{i - 1}, y: "
-                                                     f"*a{i - 1}}}\n") for i in range(1, 60))),
+        ("roll", "a0: xxxxxxxx\n" + "".join(
+            f"a{i}: ${{a{i - 1}}}${{a{i - 1}}}\n" for i in range(1, 60))),
+        ("roll", "a0: &a0 {x: 1, y: 2}\n" + "".join(
+            f"a{i}: &a{i} {{x: *a{i - 1}, y: *a{i - 1}}}\n" for i in range(1, 60))),
     ],
 )  # fmt: skip
 def test_a_small_file_that_stands_for_gigabytes_is_refused(job, framework, text):
@@ -317,19 +320,21 @@ def test_the_verb_writes_a_recipe_and_says_what_it_left_out(tmp_path, capsys):
     [
         ("verl", "", "is empty"),
         ("verl", "echo", "it names no model; say --model"),
-        ("verl", VERL.replace("Qwen2.5-7B", "MyOwn-7B"), ("MyOwn-7B' has no config here; say "
-                                                          "--model config.json, or one of")),
-        ("verl", VERL.replace("train_batch_size=512", "train_batch_size=many"), "data.train_batch_size is 'many', not a number"),
-        ("verl", VERL.replace("batch_size=128", "batch_size=100"), ("a mini-batch of 100 does "
-                                                                    "not divide the batch of 512")),
-        ("verl", VERL.replace('"$HOME/train.parquet"', '"open'), ("a quote or bracket is opened "
-                                                                  "and not closed")),
+        ("verl", VERL.replace("Qwen2.5-7B", "MyOwn-7B"),
+         "MyOwn-7B' has no config here; say --model config.json, or one of"),
+        ("verl", VERL.replace("train_batch_size=512", "train_batch_size=many"),
+         "data.train_batch_size is 'many', not a number"),
+        ("verl", VERL.replace("batch_size=128", "batch_size=100"),
+         "a mini-batch of 100 does not divide the batch of 512"),
+        ("verl", VERL.replace('"$HOME/train.parquet"', '"open'),
+         "a quote or bracket is opened and not closed"),
         ("verl", VERL.replace("{NODES:-2}", "{NODES}"), "leaves 0 GPUs for training"),
         ("roll", "a: [", "while parsing"),
         ("roll", "- 1", "holds no mapping"),
-        ("roll", ROLL.replace("response_length: 8192", "").replace("max_new_tokens", "other"), "response_length is not set"),
-        ("roll", ROLL.replace("list(range(8,16))", "all"), ("actor_infer.device_mapping: 'all' "
-                                                            "names no GPUs")),
+        ("roll", ROLL.replace("response_length: 8192", "").replace("max_new_tokens", "other"),
+         "response_length is not set"),
+        ("roll", ROLL.replace("list(range(8,16))", "all"),
+         "actor_infer.device_mapping: 'all' names no GPUs"),
         ("nemo-rl", "policy: {model_name: Qwen2.5-7B}", "num_prompts_per_step is not set"),
     ],
 )  # fmt: skip

@@ -187,9 +187,7 @@ def test_the_mean_step_leaves_the_first_out():
 
 
 def test_continuous_groups_begin_anew_for_as_many_steps_as_they_may_be_ahead():
-    """Rollouts of 1 s, training of 100 s: meanwhile a batch waits, the next is there and `ahead`
-    more.
-    """
+    """Rollouts of 1 s, training of 100 s: a batch waits, the next is there, `ahead` more."""
     quick = Task("quick", (1, 1), 10, 5, 0, 0, reset=1.0)
     for ahead in (1, 2, 4):
         rules = RolloutRules(4, 2, parallel=True, continuous=True, staleness=8, ahead=ahead)
@@ -205,9 +203,7 @@ def test_continuous_groups_begin_anew_for_as_many_steps_as_they_may_be_ahead():
 
 
 def test_waiting_for_weights_and_standing_still_for_them():
-    """A step trains 5 s; its weights are on their way for 4 s, and engines then stand still for 2
-    s.
-    """
+    """A step trains 5 s; its weights are 4 s on their way, and engines then stand still for 2 s."""
     task = Task("quick", (1, 1), 10, 5, 0, 0, reset=1.0)
     rules = RolloutRules(2, parallel=True, continuous=True, suspended=2.0, transfer=4.0)
     outcome = play(
@@ -263,8 +259,9 @@ def test_weights_go_in_buckets_the_last_of_which_is_pulled_alone():
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"failure": 1.0}, "is a chance"), ({"failure": -0.1}, "is a chance"), ({"output": 0.5}, "1 token or more"),
-     ({"spread": float("nan")}, "must be 0 or more"), ({"heavy": ""}, "use prefill or decode")],
+    [({"failure": 1.0}, "is a chance"), ({"failure": -0.1}, "is a chance"),
+     ({"output": 0.5}, "1 token or more"), ({"spread": float("nan")}, "must be 0 or more"),
+     ({"heavy": ""}, "use prefill or decode")],
 )  # fmt: skip
 def test_tasks_have_limits(change, said):
     about = {"name": "t", "turns": (1, 1), "prompt": 1, "output": 1, "tail": 0, "observed": 0}

@@ -1,5 +1,5 @@
-"""Several jobs on shared nodes: round robin against brute force, Algorithm 1's invariants, days of
-arrivals, one trace.
+"""Several jobs on shared nodes: round robin against brute force, Algorithm 1's invariants, days
+of arrivals, one trace.
 """
 
 from dataclasses import replace
@@ -187,9 +187,7 @@ def karp(edges, count):
 
 @pytest.mark.parametrize("phases", list(product(range(1, 4), repeat=4)))
 def test_no_schedule_of_two_jobs_beats_round_robin_unless_they_are_more_than_full(phases):
-    """Theorem 1 of Weave: optimal when the longest job is not shorter than the sums of either
-    phase.
-    """
+    """Theorem 1 of Weave: optimal if the longest job is no shorter than either phase's sum."""
     a, b = job("a", *map(float, phases[:2])), job("b", *map(float, phases[2:]))
     group = ExecutionGroup.alone(a).join(b, (0,))
     ours = (a.profile.solo + b.profile.solo) / group.period
@@ -200,9 +198,7 @@ def test_no_schedule_of_two_jobs_beats_round_robin_unless_they_are_more_than_ful
 
 
 def test_round_robin_is_not_optimal_for_three_jobs_that_may_be_starved_or_repeated():
-    """The theorem's limit: two short jobs that alternate keep both nodes busy, which round robin
-    does not.
-    """
+    """The theorem's limit: two short jobs in turn keep both nodes busy, round robin does not."""
     phases = [(5, 5), (1, 1), (1, 1)]
     first, *others = (job(f"j{i}", *map(float, p)) for i, p in enumerate(phases))
     group = ExecutionGroup.alone(first).join(others[0], (0,)).join(others[1], (0,))
@@ -250,9 +246,7 @@ def test_weave_keeps_every_slo_and_residency_and_never_pays_more_than_alone(arri
 @settings(max_examples=100, deadline=None)
 @given(arriving=jobs(8))
 def test_weave_takes_the_cheapest_sound_placement_of_all(arriving):
-    """Each decision against trying every placement in every group that has bubbles, SLO by
-    simulation.
-    """
+    """Each decision against every placement in every group that has bubbles, SLO by simulation."""
     made = []
     for one in arriving:
         place = policy_of("weave")(one, made, POOLS, DOWN)
@@ -324,9 +318,7 @@ def test_policies_that_know_slos_keep_them_and_every_job_ends(arriving, policy, 
 @settings(max_examples=40, deadline=None)
 @given(arriving=jobs(6, nodes=1), seed=st.integers(0, 3))
 def test_the_optimum_is_below_what_any_sound_policy_pays(arriving, seed):
-    """The floor holds for jobs that leave when they would have left alone, and for those that stay
-    longer.
-    """
+    """The floor holds for jobs that leave when they would have left alone, and that stay longer."""
     floor = optimum(arriving)
     for policy, stretch in product(("weave", "solo", "optimum"), (True, False)):
         assert run(arriving, policy, seed=seed, stretch=stretch).dollars >= floor * (1 - 2e-3)
@@ -437,7 +429,7 @@ def test_the_shipped_file_of_jobs_is_traffic_like_any_other():
         ("jobs: [nothing]", "no recipe named 'nothing'"),
         (
             "jobs: [grpo-64]\npolicy: nobody",
-            ("no policy for several jobs called 'nobody'; there are weave, solo"),
+            "no policy for several jobs called 'nobody'; there are weave, solo",
         ),
         ("jobs: [grpo-64]\nslo: 0.5", "job job1: slo 0.5 cannot be met even alone"),
         ("jobs: [grpo-64]\nslo: soon", "slo: 'soon' is no number"),
@@ -475,17 +467,17 @@ def test_a_workload_must_fit_the_nodes_of_its_job():
         (lambda: job("a", 5, 5, sync=-1), "job a: sync of -1 s must be 0 or more"),
         (
             lambda: job("a", 5, 5, roll_nodes=0),
-            ("job a: roll_nodes of 0 must be a whole number, 1 to"),
+            "job a: roll_nodes of 0 must be a whole number, 1 to",
         ),
         (lambda: job("a", 5, 5, roll_bytes=-1), "job a: roll_bytes of -1 bytes must be 0 or more"),
         (lambda: job("a", 5, 5, iterations=0), "job a: iterations of 0 iterations must be above 0"),
         (
             lambda: job("a", 5, 5, drift=(1.0, 2.0)),
-            ("job a: drift of 2 of its profile must be above 0 and 1 at most"),
+            "job a: drift of 2 of its profile must be above 0 and 1 at most",
         ),
         (
             lambda: job("a", 5, 5, slo=0.9),
-            ("job a: slo 0.9 cannot be met even alone, as an iteration alone takes 10 s"),
+            "job a: slo 0.9 cannot be met even alone, as an iteration alone takes 10 s",
         ),
         (lambda: job("a", 5, 5, slo=float("inf")), "job a: slo inf cannot be met"),
         (lambda: Pools(roll_nodes=0), "rollout pool: 0 nodes of 8 GPUs hold no job"),
@@ -496,11 +488,11 @@ def test_a_workload_must_fit_the_nodes_of_its_job():
         (lambda: run([job("a", 5, 5), job("a", 5, 5)]), "job a stands 2 times"),
         (
             lambda: run([job("a", 5, 5, roll_bytes=2e12)]),
-            ("job a: its rollout phase keeps 2000 GB resident on a node"),
+            "job a: its rollout phase keeps 2000 GB resident on a node",
         ),
         (
             lambda: run([job("a", 5, 5, train_bytes=1.5e12)]),
-            ("job a: its training phase keeps 1500 GB resident"),
+            "job a: its training phase keeps 1500 GB resident",
         ),
         (
             lambda: run([job("a", 5, 5, train_nodes=3)], pools=Pools(train_nodes=2)),
@@ -527,7 +519,8 @@ def test_bad_jobs_and_pools(made, message):
 def test_jobs_from_a_file(tmp_path):
     file = tmp_path / "jobs.csv"
     file.write_text(
-        "# two jobs\nname,roll_s,train_s,slo,roll_memory_gb,roll_nodes,arrival_s\nb,100,50,1.5,275.7,2,60\na,10,5,,,,\n"
+        "# two jobs\nname,roll_s,train_s,slo,roll_memory_gb,roll_nodes,arrival_s\n"
+        "b,100,50,1.5,275.7,2,60\na,10,5,,,,\n"
     )
     a, b = read_jobs(file)
     assert (a.name, a.slo, a.profile.roll_nodes, a.arrival) == ("a", 2.0, 1, 0.0)
@@ -548,7 +541,7 @@ def test_jobs_from_a_file(tmp_path):
         ("name,roll_s,train_s\na,3,1\na,4,1", "job a stands twice"),
         (
             "name,roll_s,train_s,roll_nodes\na,3,1,1.5",
-            ("job a: roll_nodes of 1.5 must be a whole number"),
+            "job a: roll_nodes of 1.5 must be a whole number",
         ),
     ],
 )
@@ -572,8 +565,8 @@ def test_every_policy_answers_for_an_empty_cluster():
 
 
 def test_a_job_that_needs_hardly_less_than_the_slowest_keeps_no_lead():
-    """Half a second a round is used up too slowly to be seen: the slowest job's time counts for all
-    of the group.
+    """Half a second a round is used up too slowly to be seen: the slowest job's time counts for
+    all of the group.
     """
     quick, slow = job("quick", roll=75.0, train=112.0, slo=1.0), job("slow", roll=172.0, train=15.5)
     group = ExecutionGroup.alone(quick).join(slow, (1,))

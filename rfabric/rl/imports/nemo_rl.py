@@ -7,8 +7,9 @@ from .sourced_values import SourcedValues
 MEGATRON, DTENSOR, VLLM = "policy.megatron_cfg", "policy.dtensor_cfg", "policy.generation.vllm_cfg"
 RESOURCES = "policy.generation.colocated.resources"
 _NO_EFFECT = """
-    optimizer. scheduler lr_ logger. checkpointing loss_fn. data. env. seed val_ max_num_steps max_num_epochs
-    temperature top_p top_k stop_ tokenizer normalize baseline policy.model_name hf_config overlong reward_
+    optimizer. scheduler lr_ logger. checkpointing loss_fn. data. env. seed val_ max_num_steps
+    max_num_epochs temperature top_p top_k stop_ tokenizer normalize baseline policy.model_name
+    hf_config overlong reward_
 """
 
 
@@ -77,9 +78,7 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
         recipe.put("generation.max_prompt", prompt[1], prompt[0])
     else:
         recipe.assume(
-            "generation.max_prompt",
-            given,
-            ("prompts share max_total_sequence_length with responses"),
+            "generation.max_prompt", given, "prompts share max_total_sequence_length with responses"
         )
     recipe.put(
         "generation.max_response",
@@ -115,7 +114,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     if config == DTENSOR:
         recipe.put("training.optimizer", "sharded", f"{DTENSOR}: FSDP2")
     micro = s.number("policy.train_micro_batch_size") or (
-        ("policy.train_micro_batch_size, by default"),
+        "policy.train_micro_batch_size, by default",
         1,
     )
     longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]

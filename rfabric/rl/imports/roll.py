@@ -14,10 +14,10 @@ from .sourced_values import SourcedValues
 TRAIN, INFER = "actor_train", "actor_infer"
 CONFIG = "strategy_args.strategy_config"
 _NO_EFFECT = """
-    exp_name seed logging output checkpoint tracker track_with track_project save_steps eval max_steps lr
-    learning_rate weight_decay warmup clip gamma lambd whiten advantage init_kl kl_ temperature top_p top_k
-    reward rewards model_args. data_args tracker profiler rpc_timeout system_envs hydra num_beams num_workers
-    validation pretrain norm_ adv_estimator
+    exp_name seed logging output checkpoint tracker track_with track_project save_steps eval
+    max_steps lr learning_rate weight_decay warmup clip gamma lambd whiten advantage init_kl kl_
+    temperature top_p top_k reward rewards model_args. data_args tracker profiler rpc_timeout
+    system_envs hydra num_beams num_workers validation pretrain norm_ adv_estimator
 """
 
 
@@ -41,8 +41,8 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
 
 
 def devices(value: Any, where: str) -> set[int]:
-    """GPUs of a device_mapping: a list, or sums of `list(range(a, b))` and lists, read without
-    running them.
+    """GPUs of a device_mapping, read without running it: a list, or sums of lists and
+    `list(range(a, b))`.
     """
     if isinstance(value, list) and all(isinstance(i, int) for i in value):
         return set(value)
@@ -167,7 +167,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     recipe.mini_batches(
         samples,
         min(size, samples),
-        ("samples / (per_device_train_batch_size x gradient_accumulation_steps x ranks)"),
+        "samples / (per_device_train_batch_size x gradient_accumulation_steps x ranks)",
     )
     reference = s.find("reference.device_mapping") is not None
     recipe.put(

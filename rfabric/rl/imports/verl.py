@@ -10,12 +10,14 @@ from .sourced_values import SourcedValues
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 MEGATRON = f"{ACTOR}.megatron"
 _NO_EFFECT = """
-    .optim. optim. trainer.logger trainer.project trainer.experiment trainer.save trainer.test trainer.total
-    trainer.val trainer.default trainer.resume trainer.max_ trainer.log trainer.rollout_data trainer.balance
-    data.train_files data.val_files data.shuffle data.seed data.prompt_key data.truncation data.filter data.val
-    data.return data.image data.reward data.tokenizer data.trust algorithm.gamma algorithm.lam algorithm.norm
-    algorithm.kl_ctrl algorithm.kl_penalty clip_ kl_loss_ entropy grad_clip temperature top_p top_k val_kwargs
-    loss_agg reward_model. custom_reward trust_remote checkpoint model.path ignore_eos do_sample seed nsys
+    .optim. optim. trainer.logger trainer.project trainer.experiment trainer.save trainer.test
+    trainer.total trainer.val trainer.default trainer.resume trainer.max_ trainer.log
+    trainer.rollout_data trainer.balance data.train_files data.val_files data.shuffle data.seed
+    data.prompt_key data.truncation data.filter data.val data.return data.image data.reward
+    data.tokenizer data.trust algorithm.gamma algorithm.lam algorithm.norm algorithm.kl_ctrl
+    algorithm.kl_penalty clip_ kl_loss_ entropy grad_clip temperature top_p top_k val_kwargs
+    loss_agg reward_model. custom_reward trust_remote checkpoint model.path ignore_eos do_sample
+    seed nsys
 """
 
 

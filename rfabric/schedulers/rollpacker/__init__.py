@@ -1,14 +1,17 @@
 """RollPacker (NSDI'26, arXiv 2509.21009): synchronous, on-policy RL whose long responses wait for
 each other.
 
-    tail batching        short rounds launch too much and keep what comes first; long rounds run what was left  rounds.py
-    parallelism planner  tensor parallelism of the rollout follows KV preemptions, one step late                planner.py
-    reward scheduler     each response is judged when it is there, its time-out follows its prompt              reward.py
-    stream trainer       half of the GPUs leave the rollout early and compute gradients                         stream.py
+    rounds.py   tail batching: short rounds launch too much and keep what comes first; long rounds
+                run what was left
+    planner.py  parallelism planner: the rollout's tensor parallelism follows KV preemptions, one
+                step late
+    reward.py   reward scheduler: each response is judged when it is there, its time-out follows its
+                prompt
+    stream.py   stream trainer: half of the GPUs leave the rollout early and compute gradients
 
     steps = run(read_recipe("grpo-64"), seed=0, settings=RollpackerSettings(), steps=10)
-    schedule(workload, seed, {"prompts": "1.5", "stream": "0"})  what `--policy rollpacker,...`
-                                                                 calls
+    # what `--policy rollpacker,...` calls
+    schedule(workload, seed, {"prompts": "1.5", "stream": "0"})
 
 GPUs generate and train in turn in RollPacker (placement: colocated). Where a job keeps pools apart,
 nothing is freed and the stream trainer is off. A step takes rollout + what reward it does not hide

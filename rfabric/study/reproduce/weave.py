@@ -1,11 +1,10 @@
-"""Weave (OSDI'26; RollMux, arXiv 2512.11306) run again: decisions, simulations, micro-benchmarks,
-weight sync, two weeks.
+"""Weave (OSDI'26; RollMux, arXiv 2512.11306) run again: decisions, simulations,
+micro-benchmarks, weight sync, two weeks.
 
 All figures are quoted from the paper. Its jobs are made of what it states (`weave_inputs`), the
-schedulers are those of
-`rl.multiplex`: a meta-iteration has one rollout and one training of each job, so an iteration takes
-the group's period. Jobs of a trace leave when they would have left alone, as the paper divides the
-bills of all systems by the same 370.2 h.
+schedulers are those of `rl.multiplex`: a meta-iteration has one rollout and one training of each
+job, so an iteration takes the group's period. Jobs of a trace leave when they would have left
+alone, as the paper divides the bills of all systems by the same 370.2 h.
 """
 
 import time
@@ -113,7 +112,7 @@ def micro_rows(seed: int) -> Iterator[PaperRow]:
     )
     pairs = [_pair("D") / WORKLOADS["D"].seconds, _pair("E") / WORKLOADS["E"].seconds]
     yield PaperRow(
-        ("two rollout-heavy jobs on one node: slowdown"),
+        "two rollout-heavy jobs on one node: slowdown",
         (1.40, 1.64),
         span(pairs),
         why="D with D, E with E",
@@ -187,10 +186,7 @@ NIC_BPS = 400e9 / 8  # 400 Gbit/s InfiniBand a node, a share for each GPU
 
 
 def sync_rows(seed: int) -> Iterator[PaperRow]:
-    """Fig.
-
-    13: flat AllGather against one copy scattered and broadcast, on GPUs of both clusters.
-    """
+    """Fig. 13: flat AllGather, and one copy scattered and broadcast, on GPUs of both clusters."""
     paper = {8: (7.87, 8.33), 16: (2.62, 2.75)}
     notes = {
         8: "every GPU of the flat AllGather takes a whole copy; links of 20 Gbit/s a pair of GPUs",
@@ -260,7 +256,7 @@ def headline_rows(seed: int) -> Iterator[PaperRow]:
         [_replayed(jobs, "solo") for jobs in traces],
     )
     yield PaperRow(
-        ("two weeks, 200 jobs: Solo-D over Weave, dollars"),
+        "two weeks, 200 jobs: Solo-D over Weave, dollars",
         1.84,
         _ratio(alone, shared),
         why=_why_headline(traces),
@@ -273,7 +269,7 @@ def headline_rows(seed: int) -> Iterator[PaperRow]:
     )
     yield from _scaled_rows(seed)
     yield PaperRow(
-        ("two weeks: jobs within their SLO"), 1.0, mean(bill.attained for bill in shared), "share"
+        "two weeks: jobs within their SLO", 1.0, mean(bill.attained for bill in shared), "share"
     )
     for kind, paper in (("direct packing", 0.605), ("rollout scaling", 0.15), ("new group", 0.245)):
         ours = mean(bill.kinds.get(kind, 0.0) for bill in shared)
@@ -299,7 +295,7 @@ def headline_rows(seed: int) -> Iterator[PaperRow]:
         940.0,
         hourly,
         "$/h",
-        ("how many jobs ask for 16 + 16 GPUs is not stated"),
+        "how many jobs ask for 16 + 16 GPUs is not stated",
     )
 
 
@@ -343,7 +339,10 @@ def _ratio(bills: Sequence[ClusterBill], over: Sequence[ClusterBill]) -> float:
 # --- 300 jobs -------------------------------------------------------------------------------------
 
 PAPER_COST = {"BL": 1.12, "RH": 1.10, "TH": 1.01, "mixed": 1.06}
-OPTIMUM_IS = "optimum: the cheapest grouping of all present jobs (to 0.1 %) at every arrival, moved for nothing"
+OPTIMUM_IS = (
+    "optimum: the cheapest grouping of all present jobs (to 0.1 %) at every arrival, "
+    "moved for nothing"
+)
 
 
 def simulation_rows(seed: int) -> Iterator[PaperRow]:
@@ -411,9 +410,7 @@ def latency_rows(seed: int) -> Iterator[PaperRow]:
 
 
 def latencies(counts: Sequence[int], seed: int = 0) -> dict[int, float]:
-    """CPU seconds of a decision (median) with so many jobs of the mixed profiles present, by
-    count.
-    """
+    """CPU seconds of a decision (median) by how many jobs of the mixed profiles are present."""
     jobs = iter(simulated_jobs("mixed", seed, max(counts)))
     extra = simulated_jobs("mixed", seed + 1, TIMED)
     groups: list[ExecutionGroup] = []
@@ -492,7 +489,10 @@ def _drifted(seed: int, ways: Sequence[tuple[float, float]]) -> tuple[float, flo
 
 def left_out(seed: int) -> Iterator[PaperRow]:
     """What cannot be run, and why."""
-    nodes = f"nodes a job asks for in the Philly trace, and so dollars over its {SIMULATED_HOURS:g} h, are not stated"
+    nodes = (
+        "nodes a job asks for in the Philly trace, and so dollars over its "
+        f"{SIMULATED_HOURS:g} h, are not stated"
+    )
     yield PaperRow("300 jobs, mixed: Weave, dollars an hour", 870.0, None, "$/h", nodes)
     yield PaperRow("300 jobs, mixed: optimum, dollars an hour", 810.0, None, "$/h", nodes)
     for kind, paper in (("a", 1.73), ("b", 1.43), ("c", 1.78)):
@@ -503,5 +503,5 @@ def left_out(seed: int) -> Iterator[PaperRow]:
         32.9,
         None,
         "h",
-        ("which jobs the paper's optimum moves is not stated"),
+        "which jobs the paper's optimum moves is not stated",
     )
