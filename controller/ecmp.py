@@ -1,5 +1,5 @@
-r"""The controller of a packet-switched fabric: shortest paths, equal-cost multipath by a hash of the
-pair.
+r"""The controller of a packet-switched fabric: shortest paths, equal-cost multipath by a hash of
+the pair.
 
     ryu-manager controller/ecmp.py
     sudo mn --custom topologies/fat_tree.py --topo fat-tree,pods=2 --controller remote \

@@ -166,7 +166,8 @@ def override(values: dict, settings: Iterable[str]) -> dict:
                 f"{setting!r}: {outer[0]} is {target!r}, no section; write {outer[0]}=VALUE"
             )
         try:
-            target[last] = yaml.load(text, Loader=_OneOfEachKey)  # noqa: S506  derived from SafeLoader
+            # derived from SafeLoader
+            target[last] = yaml.load(text, Loader=_OneOfEachKey)  # noqa: S506
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise RFabricError(
                 f"{setting!r} has no value: {' '.join(str(error).split())}"

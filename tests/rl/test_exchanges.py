@@ -81,12 +81,11 @@ def test_loops_send_all_and_compute_all(wanted, seed):
     plan = plan_of(w, seed)
     assert trace.compute_only()[1].max() == pytest.approx(plan.seconds, rel=1e-9)
     (seconds,) = [p.window for p in plan.phases if p.kind == "training"]
-    # the plan lets exchanges go before gradients, and NICs never wait
-    took = training_seconds(w, trace.folded())
-    least = (
-        0.99 if w.training.overlap_batches else 1 - 1e-6
-    )  # gradients may also pass beside computing that hides exchanges
-    assert seconds * least <= took <= seconds * (1.03 if w.training.skew else 1.01)
+    # the plan lets exchanges go before gradients, and NICs never wait; gradients may also pass
+    # beside computing that hides exchanges, and skewed layers differ in what they hide
+    took, share = training_seconds(w, trace.folded()), 0.03 if w.training.skew else 0.01
+    least = 1 - share if w.training.overlap_batches else 1 - 1e-6
+    assert seconds * least <= took <= seconds * (1 + share)
 
 
 def test_every_layer_of_every_pass_and_micro_batch_exchanges():
