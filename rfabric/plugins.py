@@ -13,9 +13,10 @@ import hashlib
 import os
 import reprlib
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -96,21 +97,34 @@ def _run(file: Path, source: bytes) -> ModuleType:
     module = ModuleType(f"rfabric_plugin_{file.stem}_{hashlib.sha256(source).hexdigest()[:8]}")
     module.__file__ = str(file)
     sys.modules[module.__name__] = module  # dataclasses look there for their annotations
-    exec(compile(source, str(file), "exec"), module.__dict__)
+    before = list(sys.path)
+    try:
+        exec(compile(source, str(file), "exec"), module.__dict__)
+    finally:  # a relative folder could hide our own modules: it goes
+        sys.path[:] = [p for p in sys.path if p in before or os.path.isabs(p)]
     return module
 
 
 @contextmanager
 def running(file: str | Path) -> Iterator[None]:
-    """Turns what a plug-in raises, or its exit, into an RFabricError that names its line."""
+    """Turns what a plug-in raises, or its exit, into an RFabricError that names its line; what it
+    prints is talk, and goes to stderr.
+    """
     try:
-        yield
+        with _talk():
+            yield
     except RFabricError:
         raise
     except (Exception, SystemExit) as error:
         where = f"{file}, line {line}" if (line := _line(Path(file), error)) else str(file)
         said = error.msg if isinstance(error, SyntaxError) else error
         raise RFabricError(f"{where}: {type(error).__name__}: {said}; mend the file") from error
+
+
+def _talk() -> AbstractContextManager:
+    """stdout is stderr; elsewhere than in the main thread it stays, as all threads share it."""
+    main = threading.current_thread() is threading.main_thread()
+    return redirect_stdout(sys.stderr) if main else nullcontext()
 
 
 def _line(file: Path, error: BaseException) -> int | None:

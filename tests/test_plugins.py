@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +162,24 @@ WRONG = {
             POLICY.format("return Circuits(frozenset([Circuit.parse('a1:1-a1:99')]))"),
             "mine.py:mine: ",
         ),
+        (
+            POLICY.format("return circuits\n    def __init__(self, *a, **k): pass"),
+            "mine.py:mine: its __init__ keeps no fabric and name; see controller/ring_policy.py",
+        ),
+        (
+            POLICY.format(
+                "return circuits\n    granularity = 'time-slotted'\n"
+                "    def cycle(self, demand, circuits): pass"
+            ),
+            "mine.py: mine returned None, no list; see controller/ring_policy.py",
+        ),
+        (
+            POLICY.format(
+                "return circuits\n    granularity = 'intra-collective'\n"
+                "    def rounds(self, demand, circuits): return [None]"
+            ),
+            "mine.py: mine returned None, no list; see controller/ring_policy.py",
+        ),
     ],
     "scheduler": [
         (
@@ -208,6 +227,30 @@ def test_a_file_that_breaks_is_told_by_its_line(kind, text, why, tmp_path, monke
 def test_a_file_that_is_not_there_is_named(option, capsys):
     assert main(["simulate", "-q", "--topo", "fat-tree", option, "nowhere.py:x"]) == 2
     assert "file nowhere.py" in capsys.readouterr().err
+
+
+def test_what_a_file_prints_is_talk(tmp_path, capsys):
+    file = tmp_path / "mine.py"
+    file.write_text("print('hello')\n" + TORUS.read_text())
+    assert main(["topo", str(file), "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["name"] == "torus" and said.err == "hello\n"
+
+
+def test_a_builder_that_nobody_can_ask_for_its_settings_is_refused(tmp_path, capsys):
+    file = tmp_path / "mine.py"
+    file.write_text("fabrics = {'mine': type}\n")
+    assert main(["topo", str(file)]) == 2
+    assert "mine.py: ValueError: no signature found" in capsys.readouterr().err
+
+
+def test_a_copied_example_leaves_no_relative_folder_to_import_from(tmp_path, monkeypatch):
+    """The folder one stands in may hold a copied rfabric.py, and workers import rfabric anew."""
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != "."])
+    copied = tmp_path / "mine.py"
+    copied.write_text(TORUS.read_text())
+    parse_fabric(str(copied))
+    assert "." not in sys.path
 
 
 def test_settings_of_a_policy_of_ones_own_are_checked():

@@ -122,11 +122,12 @@ def show(folder: Path, args: argparse.Namespace) -> None:
 def report_many(folder: Path) -> None:
     """Make the table, the picture and the page of a comparison again."""
     grid = read_grid(folder)
-    _finish_many(
-        grid,
-        folder,
-        sorted(path for path in (folder / "cells").iterdir() if (path / "summary.json").is_file()),
-    )
+    places = sorted(path.parent for path in (folder / "cells").glob("[!.]*/summary.json"))
+    if not places:
+        raise RFabricError(
+            f"{folder} holds no run that is done; go on with: rfabric compare --resume {folder}"
+        )
+    _finish_many(grid, folder, places)
 
 
 def _go_on(folder: Path) -> str:

@@ -227,6 +227,10 @@ class Fabric:
         """How many pods there are."""
         return 1 + max((n.pod for n in self.nodes), default=-1)
 
+    def __getstate__(self) -> dict:
+        """Without what can be worked out again, part of which cannot be pickled."""
+        return {k: v for k, v in self.__dict__.items() if k != "memo"}
+
     def named(self, spec: str) -> "Fabric":
         """The same fabric with this `spec`, which changes nothing that would have to be checked
         again.

@@ -3,6 +3,7 @@
 Ours lie in `topologies/`, where a user copies them from; they are opened as a stranger's file is.
 """
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
@@ -73,6 +74,8 @@ def _file(name: str) -> Path:
 
 def _checked(file: Path, name: str, build: Builder) -> Builder:
     """The builder of a file, whose mistakes are told by file and line."""
+    with running(file):
+        inspect.signature(build)  # some of Python's own have none
 
     @wraps(build)
     def build_checked(*args, **settings) -> Fabric:

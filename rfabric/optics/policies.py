@@ -18,7 +18,7 @@ other). Where nothing is said, `demand` is asked per collective, `rotor` by the 
 phase.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from typing import Any, Protocol, TypeVar
@@ -390,6 +390,10 @@ def parse_policy(text: str | Policy, fabric: Fabric) -> Policy:
     if not is_file(spec.head):
         return _timed(made(fabric, spec.head, **usual | said), "slot" in said)
     own = called(spec.head, "policies", CircuitPolicy, fabric, spec.head, **usual | said)
+    if not (hasattr(own, "fabric") and hasattr(own, "name")):
+        raise RFabricError(
+            f"{spec.head}: its __init__ keeps no fabric and name; see {KINDS['policies'].example}"
+        )
     return GuardedPolicy(fabric, spec.head, own.granularity, own.slot, _timed(own, "slot" in said))
 
 
@@ -437,20 +441,27 @@ class GuardedPolicy(CircuitPolicy):
         return self._fits(self._asked("decide", demand, circuits, now, plan))
 
     def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
-        return [self._fits(answer) for answer in self._asked("options", demand, circuits)]
+        return self._all_fit(self._asked("options", demand, circuits))
 
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
-        return [self._fits(answer) for answer in self._asked("cycle", demand, circuits)]
+        return self._all_fit(self._asked("cycle", demand, circuits))
 
     def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
-        return [
-            [self._fits(answer) for answer in turns]
-            for turns in self._asked("rounds", demand, circuits)
-        ]
+        ways = self._asked("rounds", demand, circuits)
+        return [self._all_fit(turns) for turns in self._listed(ways)]
 
     def _asked(self, method: str, *args) -> Any:
         with running(file_of(self.name)):
             return getattr(self.own, method)(*args)
+
+    def _all_fit(self, answers: Any) -> list[Circuits]:
+        return [self._fits(answer) for answer in self._listed(answers)]
+
+    def _listed(self, answers: Any) -> list:
+        if isinstance(answers, Iterable):
+            with running(file_of(self.name)):
+                answers = list(answers)
+        return checked(self.name, answers, list, KINDS["policies"].example)
 
     def _fits(self, answer: Circuits) -> Circuits:
         found = checked(self.name, answer, Circuits, KINDS["policies"].example)

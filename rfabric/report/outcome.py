@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RFabricError
-from .folder import RunFolder, flow_columns, new_folder, write_folder
+from .folder import RunFolder, flow_columns, new_folder, write_folder, writing
 from .html import drawing, write_page
 from .summary import Run, labels, run_summary, summary_of
 
@@ -76,6 +76,8 @@ class Comparison(Sequence[Outcome]):
             (f"{label} {run.step_seconds:.3f} s")
             for label, run in zip(labels(self.runs), self.runs, strict=True)
         )
+        if not self.runs:
+            return "<Comparison of nothing>"
         return f"<Comparison of {self.runs[0].result.traffic or 'a trace'}: {steps}>"
 
     def rows(self) -> Iterator[dict]:
@@ -95,7 +97,13 @@ class Comparison(Sequence[Outcome]):
     def save(self, folder: str | Path) -> Path:
         """Write the run folder `folder`, which must not be there."""
         folder = Path(folder)
-        if folder.exists():
+        if not self.runs:
+            raise RFabricError(f"cannot write {folder}: there is no run to write")
+        if "\0" in str(folder):
+            raise RFabricError(f"cannot write {str(folder)!r}: a name holds no zero byte")
+        with writing(folder):
+            there = folder.exists()
+        if there:
             raise RFabricError(f"cannot write {folder}: it is there already; choose another name")
         with new_folder(folder.parent, folder.name) as made:
             self.write(made)

@@ -9,6 +9,7 @@ RFabricError where something cannot be run, RunError and PaceError where a run b
 """
 
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 
 from ..errors import RFabricError
@@ -25,19 +26,23 @@ from .run import RunSettings, Tell, cases_of, one_scheduler, play, require
 
 AnyFabric = str | Path | Fabric
 AnyTraffic = str | Path | Workload | Trace | Traffic
-AnyPolicy = str | Policy
+AnyPolicy = str | Path | Policy
 
 
 def fabric(words: AnyFabric, gpus: int = 0) -> Fabric:
     """The fabric of these words, with room for `gpus` where they name no size (0: the usual
     one).
     """
+    _check_whole("gpus", gpus)
     return _fabric(words, Needs(gpus))
 
 
 def recipe(name: str | Path | Workload, *settings: str) -> Workload:
     """The job of a recipe, with settings such as `training.pp=2` put over it."""
-    return name if isinstance(name, Workload) else read_recipe(name, settings)
+    if not isinstance(name, Workload):
+        return read_recipe(name, settings)
+    _refuse_settings(settings)
+    return name
 
 
 def trace(traffic: AnyTraffic, *settings: str, seed: int = 0, scheduler: str = "") -> Trace:
@@ -120,13 +125,49 @@ def _compared(
     tell: Tell,
 ) -> Comparison:
     require(settings)
-    asked = [parse_policies(p) if isinstance(p, str) else Policies("", p) for p in policies]
+    for what, some in (("fabric", fabrics), ("policy", policies)):
+        if not some:
+            raise RFabricError(f"no {what} is given; give one, or a list of them")
+    _check_settings(settings)
+    asked = [_policies(policy) for policy in policies]
     job = _traffic(traffic, (), settings.seed, one_scheduler(asked))
     made = [_fabric(words, job.needs) for words in fabrics]
     for one in made:
         job.trace.fit(one)
     cases = cases_of(made, [policy.circuits for policy in asked])
     return Comparison(tuple(play(cases, job, settings, tell)))
+
+
+def _check_settings(settings: RunSettings) -> None:
+    """What the command line would have read by itself."""
+    if type(settings.routing) is not str:
+        raise RFabricError(f"routing {settings.routing!r}: give its name, such as 'placed'")
+    _check_whole("seed", settings.seed)
+
+
+def _check_whole(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 0:
+        raise RFabricError(f"{name} {value!r} must be a whole number from 0 on")
+
+
+def _policies(asked: AnyPolicy) -> Policies:
+    if isinstance(asked, (str, Path)):
+        return parse_policies(str(asked))
+    wanted = ("name", "granularity", "slot", "decide", "options", "cycle", "rounds")
+    missing = [name for name in wanted if not hasattr(asked, name)]
+    if missing or isinstance(asked, type):
+        why = f"lacks {', '.join(missing)}" if missing else "is a class: give one made from it"
+        raise RFabricError(
+            f"policy {asked!r} {why}; derive it from rfabric.optics.CircuitPolicy, or give a name"
+        )
+    return Policies("", asked)
+
+
+def _refuse_settings(settings: Sequence[str]) -> None:
+    if settings:
+        raise RFabricError(
+            f"{settings[0]}: settings go over the name of a recipe: recipe(NAME, {settings[0]!r})"
+        )
 
 
 def _several(asked: object) -> list:
@@ -138,11 +179,13 @@ def _fabric(words: AnyFabric, needs: Needs) -> Fabric:
 
 
 def _traffic(source: AnyTraffic, settings: Sequence[str], seed: int, scheduler: str) -> Traffic:
+    _check_whole("seed", seed)
     if isinstance(source, (str, Path)):
         return read_traffic(str(source), settings, seed, scheduler)
-    if settings:
+    _refuse_settings(settings)
+    if not isinstance(source, (Workload, Trace, Traffic)):
         raise RFabricError(
-            f"{settings[0]}: settings go over the name of a recipe: recipe(NAME, {settings[0]!r})"
+            f"traffic {source!r}: give a name, a path, a Workload, a Trace or a Traffic"
         )
     if isinstance(source, Workload):
         made = scheduled(source, seed, scheduler).trace

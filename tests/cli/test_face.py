@@ -2,6 +2,7 @@
 same.
 """
 
+import pickle
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import rfabric
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
-from rfabric.optics import parse_policy
+from rfabric.optics import CircuitPolicy, parse_policy
 from rfabric.report.folder import FLOW_COLUMNS
 from rfabric.trace import read_trace
 
@@ -190,3 +191,62 @@ def test_the_script_of_the_readme_runs(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "<Comparison of grpo-64" in done.stdout and (tmp_path / "mine/summary.json").is_file()
+
+
+class Bare:
+    """A policy that only decides."""
+
+    def decide(self, demand, circuits, now, plan=()):
+        return circuits
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (lambda t: rfabric.trace(None), "traffic None: give a name, a path"),
+        (lambda t: rfabric.simulate(SMALL, [t]), "give a name, a path, a Workload"),
+        (lambda t: rfabric.simulate(SMALL, t, None), "policy None lacks name, granularity"),
+        (lambda t: rfabric.simulate(SMALL, t, Bare()), "lacks name, granularity, slot, options"),
+        (lambda t: rfabric.simulate(SMALL, t, CircuitPolicy), "; derive it from rfabric.optics"),
+        (lambda t: rfabric.compare([], t), "no fabric is given"),
+        (lambda t: rfabric.compare(SMALL, t, []), "no policy is given"),
+        (lambda _: rfabric.fabric("rfabric", "many"), "gpus 'many' must be a whole number"),
+        (lambda _: rfabric.fabric("rfabric", -1), "gpus -1 must be a whole number"),
+        (lambda t: rfabric.simulate(SMALL, t, seed=-1), "seed -1 must be a whole number"),
+        (lambda t: rfabric.simulate(SMALL, t, seed=None), "seed None must be"),
+        (lambda t: rfabric.trace("grpo-64", seed=1.5), "seed 1.5 must be"),
+        (lambda t: rfabric.simulate(SMALL, t, routing=None), "routing None: give its name"),
+        (
+            lambda t: rfabric.recipe(rfabric.recipe("grpo-64"), "training.pp=2"),
+            "training.pp=2: settings go over the name of a recipe",
+        ),
+    ],
+)
+def test_what_no_verb_can_take_is_refused_by_name(asked, why, mine):
+    with pytest.raises(RFabricError, match=re.escape(why)):
+        asked(mine)
+
+
+def test_a_policy_may_be_a_path(mine):
+    words = ROOT / "controller" / "ring_policy.py"
+    assert rfabric.simulate(SMALL, mine, words).result.policy == str(words)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_no_folder_can_have_is_refused(name, compared, tmp_path):
+    with pytest.raises(RFabricError, match="cannot write"):
+        compared.save(tmp_path / name)
+
+
+def test_a_comparison_of_nothing_can_be_shown_but_not_saved(tmp_path):
+    empty = rfabric.Comparison(())
+    assert repr(empty) == "<Comparison of nothing>"
+    with pytest.raises(RFabricError, match="there is no run to write"):
+        empty.save(tmp_path / "mine")
+    assert not list(tmp_path.iterdir())
+
+
+def test_runs_go_to_another_process_and_back(compared):
+    again = pickle.loads(pickle.dumps(compared))
+    assert [run.step_seconds for run in again] == [run.step_seconds for run in compared]
+    assert again[1].result.fabric == compared[1].result.fabric

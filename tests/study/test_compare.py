@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rfabric.cli import main
 from rfabric.report import grid as grid_report
-from rfabric.study.grid import Grid, read_grid
+from rfabric.study.grid import Grid, begin, read_grid
 
 SMALL = ["--topo", "fat-tree,pods=2,tors=2,gpus=2", "--topo", "rfabric,pods=2,tors=2,gpus=2"]
 TRACE = (
@@ -183,6 +183,19 @@ def test_bad_input_leaves_nothing(tmp_path, capsys, words, message, monkeypatch)
     assert main(["compare", *words, "-q"]) == 2
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_comparison_of_which_no_run_is_done_has_no_report(more, tmp_path, capsys):
+    grid = Grid(("fat-tree", "rfabric"), ("demand",), ("grpo-64",), (0,))
+    begin(grid, tmp_path)
+    unfinished = tmp_path / "cells" / ".000-fat-tree.1.part"
+    unfinished.mkdir(parents=True)
+    (unfinished / "summary.json").write_text("{}")
+    assert main(["report", str(tmp_path), *more]) == 2
+    said = capsys.readouterr()
+    assert f"compare --resume {tmp_path}" in said.err and not said.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cells", "grid.json"]
 
 
 def test_a_grid_is_read_back_as_it_was_written(tmp_path):
