@@ -1,9 +1,9 @@
-"""The controller of a packet-switched fabric: shortest paths, equal-cost multipath by a hash of the
+r"""The controller of a packet-switched fabric: shortest paths, equal-cost multipath by a hash of the
 pair.
 
     ryu-manager controller/ecmp.py
-    sudo mn --custom topologies/fat_tree.py --topo fat-tree,pods=2 --controller remote --switch
-    ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/fat_tree.py --topo fat-tree,pods=2 --controller remote \
+        --switch ovsk,protocols=OpenFlow13
 
     curl -X PUT localhost:8080/pairs -d '{"pairs": [["h1", "h5"]]}'   routes before the first packet
 

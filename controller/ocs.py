@@ -1,14 +1,13 @@
-"""The controller of an optical fabric: crossbars on the OCSes, routes on the packet switches that
-follow them, REST.
+r"""The controller of an optical fabric: crossbars on the OCSes, the routes that follow them, REST.
 
     ryu-manager controller/ocs.py
-    sudo mn --custom topologies/rfabric.py --topo rfabric,pods=2 --controller remote --switch
-    ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/rfabric.py --topo rfabric,pods=2 --controller remote \
+        --switch ovsk,protocols=OpenFlow13
 
     curl localhost:8080/circuits
-    curl -X PUT localhost:8080/ocs/a1/circuits -d '{"circuits": ["a1:1-a1:2"]}'      rewire one OCS
-    curl -X POST localhost:8080/plans -d '{"circuits": ["a1:1-a1:2", "a2:1-a2:2"]}'  plan all of them: epoch 2, say
-    curl -X POST localhost:8080/plans/2/commit                                       and do it
+    curl -X PUT localhost:8080/ocs/a1/circuits -d '{"circuits": ["a1:1-a1:2"]}'      # rewire one
+    curl -X POST localhost:8080/plans -d '{"circuits": ["a1:1-a1:2", "a2:1-a2:2"]}'  # plan all
+    curl -X POST localhost:8080/plans/2/commit               # and do it, where that was epoch 2
 
 The fabric is read from the switches that connect; RFABRIC_TOPO=rfabric,pods=2,delay=25ms names it
 with what cannot be seen there, and must name any other optical fabric: topoopt, mixnet, opus,

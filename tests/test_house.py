@@ -148,9 +148,23 @@ def test_the_tree_of_the_readme_is_the_tree():
 LONGEST_FILE = 400  # lines
 LONG_FILES = {  # and why they are longer
     "compute/serving.py": "one event loop of one server: its parts share one state",
+    "compute/training.py": "one pass over a layer: each term of its time is a few lines",
+    "control/core.py": "one state machine: what it answers to each order, and its way back",
+    "control/seam.py": "all that differs between Ryu and os-ken, so that nothing else needs to know",
+    "emulate/network.py": "one network, from plugging to closing",
     "emulate/replay.py": "one replay loop with its clock, wire and rewires",
+    "emulate/sandbox.py": "the outside and the inside of one world: what one makes the other ends",
+    "fabric/cost.py": "parts, prices and bills, which are read together",
     "optics/policies.py": "every policy beside the next, and the table of their names",
+    "report/result.py": "one noun and what is worked out from its columns",
+    "routing/placing.py": "one algorithm",
+    "simulate/bench.py": "our side and the peer's, measured in one way",
     "simulate/world.py": "one event loop of the flow-level world",
+    "study/forecast.py": "one walk through a trace",
+    "study/reproduce/rollart.py": "a paper's experiments, table by table",
+    "study/reproduce/weave.py": "a paper's experiments, table by table",
+    "trace/formats.py": "readers beside writers: each is the other's inverse",
+    "trace/model.py": "one noun and what is worked out from its columns",
 }
 
 
@@ -173,11 +187,12 @@ def test_lines_are_no_longer_than_pyproject_allows():
     written = [ROOT.parent / name for name in names]
     for folder in (ROOT, *(ROOT.parent / name for name in ("tests", "topologies", "controller"))):
         written += [f for f in folder.rglob("*") if f.suffix in (".py", ".cpp")]
+    longest = longest_line()
     assert not [
         f"{file.relative_to(ROOT.parent)}:{number}"
         for file in written
         for number, line in enumerate(file.read_text().splitlines(), 1)
-        if len(line) > longest_line() and len(line.split()) > 1
+        if len(line) > longest and len(line.split()) > 1
     ]
 
 

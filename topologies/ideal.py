@@ -6,8 +6,8 @@ holds traffic up.
     h1 h2 h3 ... h64           host: one GPU and its NIC
 
     rfabric compare --topo ideal --topo fat-tree --topo rfabric --traffic grpo-64
-    sudo mn --custom topologies/ideal.py --topo ideal,gpus=8 --controller remote --switch
-    ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/ideal.py --topo ideal,gpus=8 --controller remote \
+        --switch ovsk,protocols=OpenFlow13
 
 The bound of every fabric of the same NICs. Up to a few hundred ports one can buy it; above, it has
 no price.

@@ -9,8 +9,8 @@ the rails.
      `----- server 1 -----'
 
     rfabric simulate --topo rail-optimized,oversubscription=2 --traffic grpo-64
-    sudo mn --custom topologies/rail_optimized.py --topo rail-optimized --controller remote --switch
-    ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/rail_optimized.py --topo rail-optimized --controller remote \
+        --switch ovsk,protocols=OpenFlow13
 
 Collectives that stay on their rail cross one switch in a pod. NVLink inside a server is not in the
 fabric: a transfer between rails crosses a spine, unless the trace has it change rails over NVLink

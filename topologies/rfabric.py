@@ -1,4 +1,4 @@
-"""RFabric (OrchestrRL, arXiv 2601.01209): electrical ToRs below optical aggregation and core, and a
+r"""RFabric (OrchestrRL, arXiv 2601.01209): electrical ToRs below optical aggregation and core, and a
 thin electrical path.
 
     c1  c2  c3  c4           core OCS: one a plane, `tors` cables to each pod           defaults: pods=4,tors=4,gpus=4
@@ -12,8 +12,8 @@ thin electrical path.
     h1 .. h4  h5 .. h8       host: one GPU and its NIC
 
     rfabric simulate --topo rfabric,pods=4,delay=10ms --traffic grpo-64
-    sudo mn --custom topologies/rfabric.py --topo rfabric,pods=2 --controller remote --switch
-    ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/rfabric.py --topo rfabric,pods=2 --controller remote \
+        --switch ovsk,protocols=OpenFlow13
 
 In a plane the aggregation OCSes and the core OCS together can join any ToR to any other, in one pod
 or two: every matching of the ToRs is realisable. With four planes the ToRs form any graph of degree

@@ -1,4 +1,4 @@
-"""RotorNet (SIGCOMM 2017), Opera (NSDI 2020): ToRs below rotor switches that step through fixed
+r"""RotorNet (SIGCOMM 2017), Opera (NSDI 2020): ToRs below rotor switches that step through fixed
 matchings, whatever the demand.
 
      a1   a2   a3   a4       rotor switch j takes uplink j of every ToR               defaults: tors=16,gpus=4
@@ -10,8 +10,8 @@ matchings, whatever the demand.
     h1..h4 h5..h8 ..  ..h64  host: one GPU and its NIC
 
     rfabric simulate --topo rotor --traffic grpo-64 --policy static
-    sudo mn --custom topologies/rotor.py --topo rotor,tors=4 --controller remote --switch
-    ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/rotor.py --topo rotor,tors=4 --controller remote \
+        --switch ovsk,protocols=OpenFlow13
 
 The 15 rounds of a tournament of 16 ToRs join every pair once; the rotors show four of them at a
 time. What has no circuit now goes over a third ToR, or waits.

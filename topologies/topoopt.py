@@ -1,17 +1,19 @@
-"""TopoOpt (NSDI 2023): servers joined directly through patch panels that are set once for a job; no
-packet switch at all.
+r"""TopoOpt (NSDI 2023): servers joined directly through patch panels that are set once for a job;
+no packet switch at all.
 
-     a1  a2  a3  ..  a8       patch panel (or OCS) j takes NIC j of every server       defaults: servers=8,gpus=8
-      :   :   :       :       : carries light only where the panel patches it through  64 hosts, 8 servers, 8 panels,
-      : .:. .:.  ..   :                                                                128 cables, 64 of them NVLink
-     s1   s2   s3 ..  s8      server: the forwarding plane of its `degree` NICs; passes on what is
-                              for others
+     a1  a2  a3  ..  a8       patch panel (or OCS) j takes NIC j of every server
+      :   :   :       :       : carries light only where the panel patches it through
+      : .:. .:.  ..   :
+     s1   s2   s3 ..  s8      server: the forwarding plane of its `degree` NICs; relays for others
     |..| |..| |..|   |..|     inside: NVLink and PCIe, `inside` a GPU; no cable, no part
     h1.. h9.. h17.. h57..h64  host: one GPU
 
+    defaults: servers=8,gpus=8
+    64 hosts, 8 servers, 8 panels, 128 cables, 64 of them NVLink
+
     rfabric simulate --topo topoopt,degree=4 --traffic grpo-64 --policy static
-    sudo mn --custom topologies/topoopt.py --topo topoopt,servers=4,gpus=2 --controller remote
-    --switch ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/topoopt.py --topo topoopt,servers=4,gpus=2 --controller remote \
+        --switch ovsk,protocols=OpenFlow13
 
 Each plane realises any matching of the servers: `degree` of them make the direct-connect topology,
 and who is not joined to a server goes through others. `optics=ocs` puts OCSes of 320 ports and 10

@@ -11,8 +11,8 @@ generate.
                                                generate
 
     rfabric simulate --topo two-clusters,join=20Gbit/s --traffic grpo-64
-    sudo mn --custom topologies/two_clusters.py --topo two-clusters --controller remote --switch
-    ovsk,protocols=OpenFlow13
+    sudo mn --custom topologies/two_clusters.py --topo two-clusters --controller remote \
+        --switch ovsk,protocols=OpenFlow13
 
 `rate` and `oversubscription` are the training cluster's, `generation_rate` and
 `generation_oversubscription` the other's. A cluster of more leaves than its spines have ports

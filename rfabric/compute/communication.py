@@ -1,8 +1,8 @@
 """How long collectives take, inside a server and across servers: alpha-beta terms per level, NCCL's
 algorithms and protocols.
 
-    seconds = launch + base + hops x latency + bytes on the busiest link / its rate + own part /
-    copy rate
+    seconds = launch + base + hops x latency + bytes on the busiest link / its rate
+              + own part / copy rate
 
     kind            bytes S mean                   sent by each of n GPUs
     all-reduce      the buffer each GPU holds      ring 2 (n-1)/n S    NVLS (n+1)/n S    tree 2 S
@@ -10,14 +10,15 @@ algorithms and protocols.
     reduce-scatter  the whole, before              ring (n-1)/n S
     all-to-all      what each GPU holds            (n-1)/n S, or hierarchical: NVLink first, then
                                                    one rail to each server
-    broadcast       the buffer                     chain, pipelined: S          reduce: the same way back
+    broadcast       the buffer                     chain, pipelined: S    reduce: the same way back
     send-recv       what one GPU sends to another  S
 
 NCCL takes the fastest of its algorithms (ring, tree, NVLS, NVLS tree; halving-doubling on request:
 NCCL has none) and protocols by a model of its own, src/graph/tuning.cc and src/graph/topo.h of
 github.com/NVIDIA/nccl 2.27, whose constants are restated here:
 
-    LL      8-byte stores with a flag: half the rate, lowest latency  LL128  120 of 128 bytes; one NVLink hop 1.9 us
+    LL      8-byte stores with a flag: half the rate, lowest latency
+    LL128   120 of 128 bytes; one NVLink hop 1.9 us
     Simple  full rate, synchronised chunk by chunk
 
 Rates are bytes/s, sizes bytes, times seconds. Two levels: NVLink among the GPUs that share it, one
@@ -61,9 +62,8 @@ class NcclTuning:
     more servers, NVLS share.
 
     nvlink_share: topo.h SMxx_NVLINK_BW over the data sheet's rate of a link (20 of 25, 20.6 of 25,
-    40.1 of 50 GB/s);
-    ll_most: tuning.cc llMaxBws; nvls_share: tuning.cc nvlsEfficiency, 0 where the NVSwitch cannot
-    reduce.
+    40.1 of 50 GB/s); ll_most: tuning.cc llMaxBws; nvls_share: tuning.cc nvlsEfficiency, 0 where the
+    NVSwitch cannot reduce.
     """
 
     nvlink_share: float

@@ -1,21 +1,17 @@
 """How long a weight sync takes: what systems do between two steps, from layouts, GPUs, network and
 transport. Seconds, bytes.
 
-    seconds = set-up + tensors x cost of one + max(packing, wire) + unpacking or loading  S bytes, T tensors
+    seconds = set-up + T tensors x cost of one + max(packing, wire) + unpacking or loading
 
     transport  who does it                       senders    what limits it
-    broadcast  NCCL in buckets (verl, slime)     1 a stage  packing on the senders, then gathering
-                                                            and loading
+    broadcast  NCCL in buckets (verl, slime)     1 a stage  packing by senders, gathering, loading
     tensors    NCCL tensor by tensor             1          packing and T calls; NVLink alone inside
                                                             one server
-    store      NIXL, Mooncake, relays            1          as broadcast, but no NCCL group is built
-                                                            each time
-    host       checkpoint-engine: pinned memory  all        loading, S / LOAD: each GPU sees all of
-                                                            it
+    store      NIXL, Mooncake, relays            1          as broadcast, no NCCL group each time
+    host       checkpoint-engine: pinned memory  all        loading, S / LOAD: each GPU sees it all
                -> broadcast -> engine
     host-p2p   the same, from another's memory   all        ... after S through the NICs of a server
-    p2p        static, shard to shard            all        S / (senders x PACK), or bytes of the
-                                                            busiest NIC
+    p2p        static, shard to shard            all        S / (senders x PACK), or the busiest NIC
     delta      what changed, in buckets          1          as broadcast, of S x factor
 
 S is a copy as it is sent; each rollout replica of p2p gets its own. PACK, UNPACK, LOAD and the rest
@@ -71,8 +67,7 @@ class Sync:
     """One weight sync: `size` bytes a copy in `tensors`, from `trainer` to `rollout` over `net`.
 
     one_place: trainer and rollout are the same GPUs; offloaded: the trainer's weights wait in host
-    memory;
-    receive_only: groups stand, engines are paused already, and buckets are not unpacked.
+    memory; receive_only: groups stand, engines are paused already, and buckets are not unpacked.
     """
 
     size: float

@@ -2,14 +2,12 @@
 
 Apps derive from `FabricApp`.
 
-    switches --- connect, go, ask ---> event loop ---> inbox ---> worker thread ---> Core <--- REST
-    threads
-             <-- flow-mods, barriers ------------------------------------------------'
+    switches --- connect, go, ask --> event loop --> inbox --> worker thread --> Core <-- REST
+             <-- flow-mods, barriers -------------------------------------------'       threads
 
 The event loop never waits: it answers ARP, and puts everything that needs rules into the inbox.
-Environment:
-RFABRIC_TOPO (a fabric spec or a .json file; without it the fabric is read from the switches),
-RFABRIC_REST_HOST (127.0.0.1), RFABRIC_REST_PORT (8080).
+Environment: RFABRIC_TOPO (a fabric spec or a .json file; without it the fabric is read from the
+switches), RFABRIC_REST_HOST (127.0.0.1), RFABRIC_REST_PORT (8080).
 """
 
 import functools
@@ -79,9 +77,7 @@ def _number_legibly() -> None:
 
 
 class FabricApp(seam.App):
-    """One fabric under control; `FABRIC` is the kind it is taken for where RFABRIC_TOPO says
-    nothing.
-    """
+    """One fabric under control; `FABRIC` is the kind it is taken for without RFABRIC_TOPO."""
 
     FABRIC = "rfabric"
 
@@ -152,7 +148,7 @@ class FabricApp(seam.App):
             name = self.core.name_of[dpid]
             self.core.disconnected(dpid)
             self.logger.warning(
-                ("switch %s (%#x) has gone; it gets all its rules when it comes back"), name, dpid
+                "switch %s (%#x) has gone; it gets all its rules when it comes back", name, dpid
             )
 
     @seam.set_ev_cls(seam.ofp_event.EventOFPFlowStatsReply, seam.MAIN_DISPATCHER)
@@ -253,13 +249,14 @@ class FabricApp(seam.App):
 
     def _check_fit(self) -> None:
         wrong = contradiction(self.core.fabric, self._seen())
-        way_out = "start switches and controller for the same fabric (mn --topo, RFABRIC_TOPO, controller/*.py)"
+        way_out = (
+            "start switches and controller for the same fabric "
+            "(mn --topo, RFABRIC_TOPO, controller/*.py)"
+        )
         self.trouble = f"{wrong}: {way_out}" if wrong else ""
 
     def _look_again(self) -> None:
-        """Compare the switches with the fabric once more; ports may have come after their
-        switch.
-        """
+        """Compare switches and fabric once more: ports may have come after their switch."""
         if self.core is not None:
             self._check_fit()
         elif infer(self.FABRIC, self._seen()).fabric is not None:

@@ -19,7 +19,10 @@ from ..fabric.builders import TIER_CODE
 
 Seen = Mapping[int, Set[int]]  # datapath id -> the port numbers of the switch
 TIERS = {code: tier for tier, code in TIER_CODE.items()}
-NAME_IT = "name the fabric to the controller as to mn: `rfabric control --topo NAME,...`, or RFABRIC_TOPO=NAME,..."
+NAME_IT = (
+    "name the fabric to the controller as to mn: `rfabric control --topo NAME,...`, or "
+    "RFABRIC_TOPO=NAME,..."
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def infer(kind: str, seen: Seen) -> Inferred:
         fabric = replace(BUILDERS[kind](**values), spec=spec)
     except (RFabricError, TypeError):  # what it says is of settings that nobody gave
         return Inferred(
-            None, (f"{len(seen)} switches so far do not make up a {kind} fabric; {_way_out(kind)}")
+            None, f"{len(seen)} switches so far do not make up a {kind} fabric; {_way_out(kind)}"
         )
     wrong = contradiction(fabric, seen, complete=True)
     return Inferred(None, f"{wrong}; {_way_out(kind)}") if wrong else Inferred(fabric)

@@ -1,14 +1,13 @@
-"""The seam: one set of names for Ryu 4.34 and for os-ken, so that one app file runs unchanged on
-either.
+"""The seam: one set of names for Ryu 4.34 and for os-ken, so that one app file runs on either.
 
     ryu-manager controller/ocs.py        Ryu loads the file, the file imports its names here
     rfabric control controller/ocs.py    launch.run_apps() loads it, under Ryu or os-ken
 
 An app file says `from rfabric.control import seam` and derives one class from `seam.App`. Nothing
 of Ryu or os-ken is imported before the first such name is used, and nothing is monkey-patched but
-in `launch.run_apps`.
-`RFABRIC_SDN=ryu|os-ken` forces the choice; else Ryu where it is installed. os-ken runs on eventlet
-too, where that is installed, unless `OSKEN_HUB_TYPE` says `native` (threads).
+in `launch.run_apps`. `RFABRIC_SDN=ryu|os-ken` forces the choice; else Ryu where it is installed.
+os-ken runs on eventlet too, where that is installed, unless `OSKEN_HUB_TYPE` says `native`
+(threads).
 
 Threads. All state of an app belongs to its event loop. A REST request runs in a thread of its own
 (a green one under eventlet) and reaches in by two doors; both wait with a time limit that holds
@@ -88,9 +87,7 @@ def flavour() -> str:
 
 
 def interpreter() -> str:
-    """The Python to run the controller: RFABRIC_CONTROL_PYTHON, the checkout's .venv-ryu, or this
-    one.
-    """
+    """The Python to run the controller: RFABRIC_CONTROL_PYTHON, .venv-ryu, or this one."""
     named = os.environ.get("RFABRIC_CONTROL_PYTHON")
     if named:
         return named
@@ -116,9 +113,7 @@ def version() -> str:
 
 @functools.cache
 def prepare(name: str) -> Any:
-    """The hub module of a framework, its environment mended first; nothing else of it may load
-    before.
-    """
+    """The hub module of a framework, its environment mended before anything of it loads."""
     warnings.filterwarnings("ignore", r"\s*Eventlet is deprecated")
     if importlib.util.find_spec("eventlet"):
         os.environ.setdefault("OSKEN_HUB_TYPE", "eventlet")
@@ -156,16 +151,12 @@ def __getattr__(name: str) -> Any:
 
 # --- messages without a switch --------------------------------------------------------------------
 def offline() -> Any:
-    """What a message maker takes for its datapath when there is no switch: OpenFlow 1.3's
-    descriptor.
-    """
+    """What a message maker takes for its datapath without a switch: OpenFlow 1.3's descriptor."""
     return framework().protocol.ProtocolDesc(framework().ofproto.OFP_VERSION)
 
 
 def wire(message: Any) -> bytes:
-    """One OpenFlow message as it goes over the wire; its transaction number is set when it is
-    sent.
-    """
+    """One OpenFlow message as it goes over the wire; its number is set when it is sent."""
     if message.xid is None:
         message.set_xid(0)
     message.serialize()
@@ -206,9 +197,10 @@ class Push:
 
     def __str__(self) -> str:
         if self.ok:
-            return f"{len(self.done_s)} switches in {(self.programmed_s - self.started_s) * 1e3:.1f} ms"
+            took_ms = (self.programmed_s - self.started_s) * 1e3
+            return f"{len(self.done_s)} switches in {took_ms:.1f} ms"
         said = [
-            (f"switch {dpid:#x} refused message {index}: {reason}")
+            f"switch {dpid:#x} refused message {index}: {reason}"
             for dpid, index, reason in self.refused
         ]
         said += [f"switch {dpid:#x} did not answer" for dpid in self.silent]
@@ -217,9 +209,7 @@ class Push:
 
 @dataclass(eq=False)
 class _Batch:
-    """What one push sent one switch: transaction numbers first..last, the last being the
-    barrier's.
-    """
+    """What one push sent one switch: transaction numbers first..last, the barrier's."""
 
     datapath: Any
     first: int
@@ -271,8 +261,7 @@ class Doors:
         """A switch has gone. For the app to override."""
 
     def call(self, fn: Callable[[], Result], timeout_s: float = 5.0) -> Result:
-        """Run `fn()` in the app's event loop, from any thread; returns its result or raises what it
-        raised.
+        """Run `fn()` in the app's event loop, from any thread; return or raise what it does.
 
         Raises RunError when there is no result in time; `fn` is then dropped, unless it has begun.
         """

@@ -29,11 +29,9 @@ from .policies import Policy
 
 Pair = tuple[str, str]  # host names
 IN_FLIGHT = ("hold", "drain", "drop")
-MOST_RACKS_AHEAD = (
-    # up to so many racks circuits are also sought for what begins and comes together: a solver's
-    # run more
-    256
-)
+# up to so many racks circuits are also sought for what begins and comes together, which is one
+# more run of the solver
+MOST_RACKS_AHEAD = 256
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,7 @@ class Decision:
     circuits after it.
 
     later: seconds that stages to come are predicted to gain; wait: what begins has no way until
-    something in flight has ended;
-    others: circuits that are predicted to gain less, the best first.
+    something in flight has ended; others: circuits that are predicted to gain less, the best first.
     """
 
     rewire: Rewire
@@ -194,15 +191,14 @@ def refusal(seconds: float) -> str:
     """Why circuits stay, where a rewire would gain so many seconds."""
     if seconds == -NEVER:
         return "would cut off what is in flight: circuits stay"
-    return f"predicted to end {show_time(abs(seconds))} {'later' if seconds < 0 else 'sooner'}: circuits stay"
+    when = "later" if seconds < 0 else "sooner"
+    return f"predicted to end {show_time(abs(seconds))} {when}: circuits stay"
 
 
 def _at_stake(
     stay: Prospect, demands: Sequence[Demand], coming: Sequence[Demand], dark: float
 ) -> float:
-    """Seconds that no rewire could gain more than: the network cards need their time under any
-    circuits.
-    """
+    """Seconds that no rewire could gain more than: the network cards need theirs in any case."""
     soon = sum(max(end - d.floor, 0.0) for end, d in zip(stay.now.ends, demands, strict=True))
     waits = (max(dark - d.lead, 0.0) for d in coming)
     each = zip(stay.later.alone, coming, waits, strict=True)

@@ -44,9 +44,7 @@ _PHASE_KEY = re.compile(r"(.*?)/(\d+)(?: (.*))?")
 
 @dataclass(frozen=True)
 class Row:
-    """One row: `best` is the column (counted from 0 without the row's name) to be emphasised, -1
-    for none.
-    """
+    """One row; `best` is the column (from 0, the name not counted) to emphasise, -1: none."""
 
     name: str
     cells: tuple[str, ...]
@@ -142,7 +140,10 @@ def rewires(summary: dict) -> Table:
         "exposed",
         "lost",
     )
-    note = "#: epoch. Delays count from the request. Changed: circuits down and up. Exposed: waited for by some flow."
+    note = (
+        "#: epoch. Delays count from the request. Changed: circuits down and up. "
+        "Exposed: waited for by some flow."
+    )
     return Table("Rewires", columns, tuple(rows), note, words=(0, 2))
 
 

@@ -1,5 +1,4 @@
-"""A comparison of fabrics x policies x recipes x seeds: one table, one picture, one document, one
-page.
+"""A comparison of fabrics x policies x recipes x seeds: a table, a picture, a document, a page.
 
 A row is a fabric under a policy on a recipe; its seeds become a mean with the least and the most
 beside it. A row is on the Pareto front of its recipe when no other is both cheaper and faster. The
@@ -124,7 +123,8 @@ def write_page(path: Path, summary: dict) -> None:
 
 def _title(summary: dict) -> str:
     fabrics = dict.fromkeys(row["fabric"].partition(",")[0] for row in summary["rows"])
-    return f"{' and '.join(dict.fromkeys(r['traffic'] for r in summary['rows']))} on {', '.join(fabrics)}"
+    traffics = dict.fromkeys(row["traffic"] for row in summary["rows"])
+    return f"{' and '.join(traffics)} on {', '.join(fabrics)}"
 
 
 def _groups(entries: Sequence[dict]) -> list[list[dict]]:

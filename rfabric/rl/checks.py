@@ -11,16 +11,14 @@ from ..errors import RFabricError
 from .popularity import check_skew
 from .setup import Setup
 
-# each is drawn and played; a step of this many takes about a minute and a gigabyte
+# each response is drawn and played; a step of this many takes about a minute and a gigabyte
 MOST_RESPONSES = 10**7
 
 SLOWEST_NIC = 1e6  # bit/s: less is a number without its unit
 
 
 def check(workload: Setup) -> None:
-    """RFabricError naming the first thing that does not fit, its limit and the nearest setting that
-    does.
-    """
+    """RFabricError naming what does not fit first, its limit and the nearest setting that does."""
     _check_pipeline(workload)
     _check_split(workload)
     _check_batch(workload)
@@ -251,7 +249,10 @@ def _more_cache(w: Setup, longest: int) -> str:
         if _splits(other) and other.kv_capacity_tokens >= longest:
             return f"use generation.tp={tp}"
     room = max(w.kv_capacity_tokens, 0)
-    return f"no larger tp that divides the model does: use max_prompt + max_response of {room} at most, or GPUs with more HBM"
+    return (
+        "no larger tp that divides the model does: "
+        f"use max_prompt + max_response of {room} at most, or GPUs with more HBM"
+    )
 
 
 def _more_memory(w: Setup) -> str:

@@ -1,15 +1,17 @@
-"""What training sends while it computes, layer by layer, as loops: plan, lowering and explanation
-read the same.
+"""What training sends while it computes, layer by layer, as loops that plan, lowering and
+explanation all read.
 
-    tensor          all-reduces of activations, where tp is wider than a server          computing, then the collective
-    all-to-all      tokens to their experts and back, where ep is wider than a server    as that; beside, with overlap_batches
-    all-gather,     parameters and gradients of a layer, where the optimizer is sharded  beside computing, in a loop of its own
-    reduce-scatter
+    tensor          all-reduces of activations, where tp is wider than a server:
+                    computing, then the collective
+    all-to-all      tokens to their experts and back, where ep is wider than a server:
+                    computing, then the collective; beside computing with overlap_batches
+    all-gather,     parameters and gradients of a layer, where the optimizer is sharded:
+    reduce-scatter  beside computing, in a loop of its own
 
-    an update of M micro-batches  |..first pieces and micro-batches, piece 1 of the last
-                                  backward..|..piece 2..|..piece 3..|
-                                   loop 1: M x layers x passes, less what follows                   loop 2      loop 3
-    gradients                                                                         bucket 1 ---> bucket 2 -> bucket 3 ->
+    an update of M micro-batches:
+    |..first pieces and micro-batches, piece 1 of the last backward..|..piece 2..|..piece 3..|
+     loop 1: M x layers x passes, less what follows                   loop 2      loop 3
+    gradients:                                          bucket 1 ---> bucket 2 -> bucket 3 ->
 
 Each layer of each pass exchanges: forward, backward, and forward again where activations are
 recomputed. Stages and groups keep step, so that a loop is all that the training GPUs send at once;
@@ -125,7 +127,7 @@ def of_update(w: Workload, batch: MiniBatch, routing: np.ndarray | None) -> list
     if not body:
         return []
     turns, repeat = body.repeated(w, passes, batch.micro_batches)
-    # of them in the last backward pass
+    # how many of them are in the last backward pass
     last = round(repeat * (passes - 1) / (passes * batch.micro_batches))
     cuts = [repeat - last + last * i // pieces for i in range(1, pieces + 1)]
     counts = [b - a for a, b in zip([0, *cuts[:-1]], cuts, strict=True)]
@@ -151,7 +153,7 @@ def of_sharded(w: Workload, batch: MiniBatch) -> Repeated | None:
     repeat = max(1, round(batch.micro_batches * w.model.layers / w.training.pp))
     gather, scatter = (_scaled(one, batch.micro_batches / repeat) for one in (gathered, scattered))
     gathers, scatters = (flows.wire_seconds(w, one) for one in (gather, scatter))
-    # in proportion: the two of a layer hide behind it together
+    # dealt in proportion: the two of a layer hide behind it together
     back = (1 - batch.forward_share) / (gathers + scatters)
     turns = (
         Turn("all-gather", gather, batch.forward_share),

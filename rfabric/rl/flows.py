@@ -3,15 +3,14 @@ phase merged.
 
 By label:
 
-    reduce-scatter  gradients of a stage among the ranks that hold it      (n-1)/n x gradient bytes an edge
-    all-gather      bf16 parameters the other way                          (n-1)/n x 2 bytes
+    reduce-scatter  gradients of a stage among ranks that hold it  (n-1)/n x gradient bytes an edge
+    all-gather      bf16 parameters the other way                 (n-1)/n x 2 bytes
                     sharded: in every micro-batch, parameters twice
-    all-reduce      gradients, where the optimizer is replicated           2 (n-1)/n x gradient bytes
+    all-reduce      gradients, where the optimizer is replicated  2 (n-1)/n x gradient bytes
     tensor          all-reduces of activations, where tp is wider than a server
     all-to-all      tokens to the GPUs of their experts and back, forward and backward, where ep is
                     wider than a server
-    pipeline        activations and their gradients between stages, where stages stand in two
-                    servers
+    pipeline        activations and their gradients between stages that stand in two servers
     experience      tokens and log-probabilities from a replica to a training server
     gather          parameters, where they are sharded, before a weight sync sends them
     weights         where generation is colocated: the parts of a replica's weights that no GPU of
@@ -31,8 +30,8 @@ from .timing import all_reduce_bytes_per_token
 from .workload import Workload
 
 NONE = Flows([], [], [])
-# int64 token id and fp32 log-probability: what verl's DataProto carries for each token of a
-# response.
+# int64 token id and fp32 log-probability: what verl's DataProto carries for each token of
+# a response
 EXPERIENCE_BYTES_PER_TOKEN = 12
 
 

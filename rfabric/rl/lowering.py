@@ -2,16 +2,15 @@
 
     generation   replica computes -> [tensor] -> experience ---.
     training     log-prob (rank by rank) ---------------------' -> for each update:
-                 forward and backward -> backward piece 1 -> piece 2 -> ...  -> optimizer -> all-gather
-                                             `-> bucket 1 ---> bucket 2 --> ... --'
+                 forward, backward -> backward piece 1 -> piece 2 -> ...  -> optimizer -> all-gather
+                                          `-> bucket 1 ---> bucket 2 --> ... --'
                  where layers exchange something between servers, forward, backward and pieces are
                  loops: `exchanges`
     weight sync  the levels of the strategy; colocated: weights change hands inside servers, then
                  what comes from others
 
-Which phase waits for which is the pipeline's: `plan.waits`.
-Rows without bytes stand for computing (gap = its seconds) and for barriers (gap 0), so that edges
-grow as rows do.
+Which phase waits for which is the pipeline's: `plan.waits`. Rows without bytes stand for
+computing (gap = its seconds) and for barriers (gap 0), so that edges grow as rows do.
 """
 
 import dataclasses

@@ -1,16 +1,19 @@
 """Weight sync: how the new weights reach the generation replicas, as levels of flows.
 
-One interface, a name a strategy.
+One interface, a name a strategy:
 
-    flat     training ====> every replica                     each pulls its own copy (verl)    R x S bytes
-    tree     training ====> pod 1 ====> pod 2, pod 3, ...     RFabric, arXiv 2601.01209         R x S
-    scatter  training ----> S/n to each GPU, then all-gather  Weave, OSDI'26: one copy crosses  S + servers (n-1)/n S
-    rank0    DP rank 0 ===> replica 1, which and who has it   StreamRL, arXiv 2504.15930        R x S, S of it crosses
-             ====> another, doubling each time
-    relay    training ----> one server's memory in each pod   RollArt, arXiv 2512.22560;        pods x S, then what
-             ====> replicas pull when it is whole             Laminar, arXiv 2510.12633         replicas elsewhere pull
-    p2p      each shard straight from a GPU that holds it     Perplexity, le.qun.ch 2025-09-17  R x S
-    delta    as flat, but only what changed                   SparrowRL, arXiv 2602.11456       R x S x delta_factor
+    name     how                                       who, arXiv             bytes
+    flat     training ==> every replica, each its own  verl                   R x S
+    tree     training ==> pod 1 ==> pod 2, pod 3, ...  RFabric, 2601.01209    R x S
+    scatter  training --> S/n to each GPU, all-gather  Weave, OSDI'26: one    S + servers (n-1)/n S
+                                                       copy crosses
+    rank0    DP rank 0 ==> replica 1, which and who    StreamRL, 2504.15930   R x S, S of it crosses
+             has it ==> another, doubling each time
+    relay    training --> one server's memory a pod    RollArt, 2512.22560;   pods x S, then what
+             ==> replicas pull when it is whole        Laminar, 2510.12633    is pulled elsewhere
+    p2p      each shard straight from a GPU that       Perplexity, le.qun.ch  R x S
+             holds it                                  2025-09-17
+    delta    as flat, but only what changed            SparrowRL, 2602.11456  R x S x delta_factor
 
 R replicas, S bytes of one copy, n generation GPUs in several servers. A level begins flow by flow,
 when what it passes on has arrived. A stage of the pipeline has its own layers and, where experts or
@@ -22,12 +25,11 @@ shards over servers are gathered by a level of their own before these (`traffic.
 Besides the wire there is software, calibrated in sync_time:
 
     seconds = set-up + max(wire, packing) + unpacking
-    packing    S / PACK by one sender a pipeline stage; by all training GPUs together in scatter and
-               p2p
+    packing    S / PACK by one sender a pipeline stage; by all training GPUs together in scatter
+               and p2p
     unpacking  S / UNPACK of a trainer without pipeline, of which engines' loading takes S / LOAD
-               and each stage gathers its
-               own part of the rest; an n-th of S / UNPACK in scatter; none in p2p, which writes in
-               place
+               and each stage gathers its own part of the rest; an n-th of S / UNPACK in scatter;
+               none in p2p, which writes in place
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,9 @@
 """The ways that a scheme may choose among, for many pairs of racks at once, as rows of bundles.
 
-t1 ===== a1 ===== c1 ----- a3 ----- t5  === a bundle: light paths side by side      --- a bundle of one
-   `---- a2 ----- c2 ----- a4 -----'    A way is a row of bundles; the switches on it are all
-                                        different.
+t1 ===== a1 ===== c1 ----- a3 ----- t5  === a bundle: light paths side by side
+   `---- a2 ----- c2 ----- a4 -----'    --- a bundle of one
+
+A way is a row of bundles; the switches on it are all different.
 """
 
 from dataclasses import dataclass

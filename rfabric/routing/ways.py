@@ -16,9 +16,8 @@ from .inner import Net, join, loops
 from .lightpaths import Lights
 from .rows import mixed, offsets_of, spread, summed
 
-MOST_CANDIDATES = (
-    1 << 17
-)  # (hop, destination) candidates looked at in one go: they stay in the cache, four times as fast as 2^22
+# (hop, destination) candidates taken in one go: they stay in the cache, four times as fast as 2^22
+MOST_CANDIDATES = 1 << 17
 # bytes of rings kept for one fabric, whatever the circuits: those of 4,096 racks take 36 MB
 MOST_RINGS = 1 << 27
 # what a planner asks of one set of circuits comes again: the same stages, instant after instant

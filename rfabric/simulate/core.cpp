@@ -1,25 +1,29 @@
 // The flow engine of rfabric: max-min fair sharing of directed links, event by event, exact.
 //
-// Every link has a level, infinite where all its flows fit, and a flow runs at the lowest level on its path: that link
-// holds it, the others let it pass. Rates are max-min fair if and only if, on every link with a level,
+// Every link has a level, infinite where all its flows fit, and a flow runs at the lowest level on
+// its path: that link holds it, the others let it pass. Rates are max-min fair if and only if, on
+// every link with a level,
 //
-//     level * (flows held) + (rates of the flows passing) = capacity,    and no passing flow is faster than the level.
+//     level * (flows held) + (rates of the flows passing) = capacity,
+//     and no passing flow is faster than the level.
 //
-// One event moves few levels, so the engine keeps them all and repairs what an event disturbed, lowest level first.
-// The sum of the passing rates is kept by differences; so a link whose level rises looks only at the flows it holds,
-// one whose level falls at the others only if one of them may now be too fast. Where an event moves much (a collective
-// starts or ends) all links are filled anew. Times are seconds, rates bit/s; bytes are kept as bits.
+// One event moves few levels, so the engine keeps them all and repairs what an event disturbed,
+// lowest level first. The sum of the passing rates is kept by differences; so a link whose level
+// rises looks only at the flows it holds, one whose level falls at the others only if one of them
+// may now be too fast. Where an event moves much (a collective starts or ends) all links are filled
+// anew. Times are seconds, rates bit/s; bytes are kept as bits.
 //
-// How time passes: run() handles all events of one instant (ends, starts, latencies, zero-size flows, whatever these
-// release), then repairs the levels, then moves to the next instant. A flow that starts at the very instant at which
-// another one ended on the same path takes over its place and rate: rings cost no repair at all. run() may return in the
-// middle of this for a breath, and goes on from there when it is called again.
+// How time passes: run() handles all events of one instant (ends, starts, latencies, zero-size
+// flows, whatever these release), then repairs the levels, then moves to the next instant. A flow
+// that starts at the very instant at which another one ended on the same path takes over its place
+// and rate: rings cost no repair at all. run() may return in the middle of this for a breath, and
+// goes on from there when it is called again.
 //
-// At scale an event costs what it must fetch from memory: all that it needs of a link is one cache line, of a flow in
-// flight two. What a link carried is added up only when somebody asks.
+// At scale an event costs what it must fetch from memory: all that it needs of a link is one cache
+// line, of a flow in flight two. What a link carried is added up only when somebody asks.
 //
-// Plain C interface at the end of the file. Arrays are checked by inputs.py: an index that arrives here is in range.
-// Never compile with -ffast-math: infinities are meant.
+// Plain C interface at the end of the file. Arrays are checked by inputs.py: an index that arrives
+// here is in range. Never compile with -ffast-math: infinities are meant.
 
 #include <algorithm>
 #include <cmath>
@@ -44,19 +48,22 @@ namespace {
 
 constexpr double INF = std::numeric_limits<double>::infinity();
 constexpr double NOT_YET = std::numeric_limits<double>::quiet_NaN();
-constexpr double SAME_INSTANT = 1e-12;  // events closer than this, relative to the time of day, are one event
-constexpr double SAME_LEVEL = 1e-12;    // relative; raised by the tolerance knob
-constexpr double SLACK = 1e-11;         // a link this close to full is full but not a bottleneck: ties end here
-constexpr uint32_t REFRESH = 64;        // balances of a link after which its sums are taken anew
+// Events closer than this, relative to the time of day, are one event.
+constexpr double SAME_INSTANT = 1e-12;
+constexpr double SAME_LEVEL = 1e-12;  // relative; raised by the tolerance knob
+constexpr double SLACK = 1e-11;  // a link this close to full is full but no bottleneck: ties end
+constexpr uint32_t REFRESH = 64;  // balances of a link after which its sums are taken anew
 // Balances per link in use after which a repair gives way to a full solve.
 constexpr int64_t PATIENCE = RFABRIC_PATIENCE;
 constexpr uint32_t NONE = UINT32_MAX;
 constexpr uint32_t LONE = uint32_t{1} << 31;
-// Steps between two returns to Python, which hears signals and shows progress: some 0.1 s where every step must wait for
-// memory. A step is a flow looked at, started or ended, or a link filled anew.
+// Steps between two returns to Python, which hears signals and shows progress: some 0.1 s where
+// every step must wait for memory. A step is a flow looked at, started or ended, or a link filled
+// anew.
 constexpr int64_t BREATH = RFABRIC_BREATH;
 
-// Large tables lie on huge pages where the system has them: at scale an event looks into dozens of far-off places.
+// Large tables lie on huge pages where the system has them: at scale an event looks into dozens of
+// far-off places.
 constexpr size_t HUGE_PAGE = size_t{1} << 21;
 
 template <typename T>
@@ -66,7 +73,8 @@ struct Huge {
     template <typename U>
     Huge(const Huge<U>&) {}
     T* allocate(size_t n) {
-        const size_t bytes = n * sizeof(T), align = bytes >= HUGE_PAGE ? HUGE_PAGE : std::max<size_t>(64, alignof(T));
+        const size_t bytes = n * sizeof(T),
+                     align = bytes >= HUGE_PAGE ? HUGE_PAGE : std::max<size_t>(64, alignof(T));
         void* at = std::aligned_alloc(align, (bytes + align - 1) / align * align);
         if (!at) throw std::bad_alloc();
 #ifdef MADV_HUGEPAGE
@@ -81,7 +89,12 @@ struct Huge {
 template <typename T>
 using Table = std::vector<T, Huge<T>>;
 
-enum State : uint8_t { WAITING, FLYING, TAIL, DONE };  // TAIL: the last byte has left, the latency runs
+enum State : uint8_t {
+    WAITING,
+    FLYING,
+    TAIL,
+    DONE
+};  // TAIL: the last byte has left, the latency runs
 enum Kind : int8_t { READY, FINISHED };
 enum Outcome : int { AT_REST, AT_TIME, WATCHED, BREATHES, NO_MEMORY = -1 };
 
@@ -94,7 +107,8 @@ struct alignas(64) Flow {
     int64_t path_at;
     int32_t waits;      // how many flows of `after` are not done
     uint32_t slot;      // while it is in flight
-    uint32_t follower;  // the flow that waits for it, marked LONE, or where the list of several begins in `followers`
+    uint32_t follower;  // the flow that waits for it, marked LONE, or where the list of several
+                        // begins in `followers`
     uint16_t hops;
     uint8_t state, watched;
 };
@@ -107,8 +121,8 @@ struct alignas(64) Link {
     double peak;  // no passing flow is faster
     double trip;  // a new load above this calls for a balance: see arm()
     double capacity;
-    double weight;         // of the flows held
-    uint32_t list;         // where its hops (slot << shift | hop) begin in `lists`: the held ones first
+    double weight;  // of the flows held
+    uint32_t list;  // where its hops (slot << shift | hop) begin in `lists`: the held ones first
     uint32_t count, held;
     uint8_t room;    // log2 of the room for hops, plus 1; 0: none
     uint8_t age;     // balances since its sums were last taken anew
@@ -126,7 +140,7 @@ struct alignas(64) Slot {
     uint16_t hops;
     uint8_t fresh;    // held, but no link has been told of it
     uint8_t touched;  // x1 may differ from rate
-    double left;       // bits at `since`
+    double left;      // bits at `since`
     double since;
     int32_t flow;
 };
@@ -147,7 +161,9 @@ struct Timer {
     int32_t flow;
     int32_t landing;  // 0: the flow starts; 1: its latency is over
     bool operator<(const Timer& o) const {
-        return time != o.time ? time < o.time : flow != o.flow ? flow < o.flow : landing < o.landing;
+        return time != o.time   ? time < o.time
+               : flow != o.flow ? flow < o.flow
+                                : landing < o.landing;
     }
     bool operator>(const Timer& o) const { return o < *this; }
 };
@@ -161,12 +177,15 @@ struct Event {
 struct Key {
     double value;
     int32_t link;
-    bool operator>(const Key& o) const { return value != o.value ? value > o.value : link > o.link; }
+    bool operator>(const Key& o) const {
+        return value != o.value ? value > o.value : link > o.link;
+    }
 };
 
 // What may be counted while the engine runs; bench and the tests read it.
 struct Counters {
-    int64_t instants = 0, evaluations = 0, changes = 0, fills = 0, visits = 0, takeovers = 0, fallbacks = 0;
+    int64_t instants = 0, evaluations = 0, changes = 0, fills = 0, visits = 0, takeovers = 0,
+            fallbacks = 0;
 };
 
 class Engine {
@@ -191,22 +210,25 @@ class Engine {
     double start(int64_t f) const { return flows[f].start; }
     double finish_time(int64_t f) const { return flows[f].finish; }
 
-    // ---- what the user may do between two runs ---------------------------------------------------------------------
+    // ---- what the user may do between two runs
+    // ---------------------------------------------------------------------
 
     void add(int64_t n, const int64_t* path_offsets, const int32_t* path_links, const double* bytes,
-             const double* start, const int64_t* after_offsets, const int32_t* after, const double* gaps,
-             const double* latencies, const double* weights) {
+             const double* start, const int64_t* after_offsets, const int32_t* after,
+             const double* gaps, const double* latencies, const double* weights) {
         const int64_t first = known();
         int64_t longest = 1;
-        for (int64_t i = 0; i < n; ++i) longest = std::max(longest, path_offsets[i + 1] - path_offsets[i]);
+        for (int64_t i = 0; i < n; ++i)
+            longest = std::max(longest, path_offsets[i + 1] - path_offsets[i]);
         widen(longest);
         const int64_t base = static_cast<int64_t>(path.size());
         path.insert(path.end(), path_links, path_links + path_offsets[n]);
-        if (flows.capacity() < static_cast<size_t>(first + n)) flows.reserve(std::max(first + n, first + first / 2));
+        if (flows.capacity() < static_cast<size_t>(first + n))
+            flows.reserve(std::max(first + n, first + first / 2));
         for (int64_t i = 0; i < n; ++i) {
             const auto hops = static_cast<uint16_t>(path_offsets[i + 1] - path_offsets[i]);
-            flows.push_back({bytes[i], start[i], NOT_YET, INF, weights ? weights[i] : 1.0, base + path_offsets[i], 0, NONE,
-                             NONE, hops, WAITING, 0});
+            flows.push_back({bytes[i], start[i], NOT_YET, INF, weights ? weights[i] : 1.0,
+                             base + path_offsets[i], 0, NONE, NONE, hops, WAITING, 0});
         }
         weighted |= weights != nullptr;
         column(gap, gaps, first, n, 0.0);
@@ -231,12 +253,15 @@ class Engine {
             const int32_t l = which[i];
             if (links[l].capacity == bps[i]) continue;
             links[l].capacity = bps[i];
-            if (links[l].count) mark(l, links[l].level), ++disturbed;
-            else arm(l);
+            if (links[l].count)
+                mark(l, links[l].level), ++disturbed;
+            else
+                arm(l);
         }
     }
 
-    void reroute(int64_t n, const int32_t* which, const int64_t* offsets, const int32_t* path_links) {
+    void reroute(int64_t n, const int32_t* which, const int64_t* offsets,
+                 const int32_t* path_links) {
         come_to_peace();
         int64_t longest = 1;
         for (int64_t i = 0; i < n; ++i) longest = std::max(longest, offsets[i + 1] - offsets[i]);
@@ -284,7 +309,8 @@ class Engine {
         }
     }
 
-    // ---- what the user may ask -------------------------------------------------------------------------------------
+    // ---- what the user may ask
+    // ---------------------------------------------------------------------------------------------
 
     std::vector<int32_t> active() const {
         std::vector<int32_t> flying(arrivals.begin() + attached, arrivals.end());
@@ -332,12 +358,12 @@ class Engine {
 
     // Per link.
     Table<Link> links;
-    Table<double> busy;     // seconds; less the time of day at which the present use began
-    Table<double> carried;  // bytes, of flows that ended before the last `tally`
+    Table<double> busy;          // seconds; less the time of day at which the present use began
+    Table<double> carried;       // bytes, of flows that ended before the last `tally`
     std::vector<int32_t> ended;  // flows that ended since
-    Table<uint32_t> lists;  // hops of all links, in blocks of powers of two
+    Table<uint32_t> lists;       // hops of all links, in blocks of powers of two
     std::vector<uint32_t> spare[33];  // blocks free again, by their `room`
-    std::vector<int32_t> used;    // every link with flows, and some that had them
+    std::vector<int32_t> used;        // every link with flows, and some that had them
 
     // Per flow in flight.
     uint32_t shift = 0, initial_shift = 0;
@@ -379,13 +405,17 @@ class Engine {
     Table<Filling> filling;
     Table<Key> shares;
 
-    // ---- flows -----------------------------------------------------------------------------------------------------
+    // ---- flows
+    // ---------------------------------------------------------------------------------------------
 
-    static void column(Table<double>& to, const double* from, int64_t first, int64_t n, double otherwise) {
+    static void column(Table<double>& to, const double* from, int64_t first, int64_t n,
+                       double otherwise) {
         if (!from && to.empty()) return;
         to.resize(first, otherwise);
-        if (from) to.insert(to.end(), from, from + n);
-        else to.resize(first + n, otherwise);
+        if (from)
+            to.insert(to.end(), from, from + n);
+        else
+            to.resize(first + n, otherwise);
     }
 
     double gap_of(int32_t f) const { return gap.empty() ? 0.0 : gap[f]; }
@@ -412,7 +442,8 @@ class Engine {
             for (int64_t k = offsets[i]; k < offsets[i + 1]; ++k) {
                 const int32_t before = after[k];
                 if (flows[before].state == DONE) {
-                    flows[f].earliest = std::max(flows[f].earliest, flows[before].finish + gap_of(f));
+                    flows[f].earliest =
+                        std::max(flows[f].earliest, flows[before].finish + gap_of(f));
                     continue;
                 }
                 ++flows[f].waits;
@@ -439,8 +470,10 @@ class Engine {
         agenda_at = 0;
         const auto old = static_cast<int64_t>(agenda.size());
         for (int64_t f = first; f < known(); ++f)
-            if (flows[f].waits == 0) agenda.push_back({flows[f].earliest, static_cast<int32_t>(f), 0});
-        if (!std::is_sorted(agenda.begin() + old, agenda.end())) std::sort(agenda.begin() + old, agenda.end());
+            if (flows[f].waits == 0)
+                agenda.push_back({flows[f].earliest, static_cast<int32_t>(f), 0});
+        if (!std::is_sorted(agenda.begin() + old, agenda.end()))
+            std::sort(agenda.begin() + old, agenda.end());
         std::inplace_merge(agenda.begin(), agenda.begin() + old, agenda.end());
     }
 
@@ -449,7 +482,8 @@ class Engine {
         agenda_at = 0;
     }
 
-    // ---- one instant -----------------------------------------------------------------------------------------------
+    // ---- one instant
+    // ---------------------------------------------------------------------------------------------
 
     void start_due() {
         const double due = now + now * SAME_INSTANT;
@@ -460,11 +494,14 @@ class Engine {
                 const Timer t = timers.front();
                 std::pop_heap(timers.begin(), timers.end(), std::greater<>());
                 timers.pop_back();
-                if (t.landing) finish(t.flow);
-                else beginning.push_back(t.flow);
+                if (t.landing)
+                    finish(t.flow);
+                else
+                    beginning.push_back(t.flow);
             }
             if (beginning.empty()) return;
-            if (agenda_at == agenda.size()) clear_agenda();  // its memory is wanted by the flows in flight
+            if (agenda_at == agenda.size())
+                clear_agenda();  // its memory is wanted by the flows in flight
             for (size_t i = 0; i < beginning.size(); ++i) begin(beginning[i]);
             beginning.clear();
         }
@@ -474,8 +511,10 @@ class Engine {
         flows[f].start = now;
         flows[f].state = FLYING;
         ++counters.visits;
-        if (flows[f].size > 0) arrivals.push_back(f);
-        else land(f);
+        if (flows[f].size > 0)
+            arrivals.push_back(f);
+        else
+            land(f);
     }
 
     void land(int32_t f) {
@@ -496,7 +535,8 @@ class Engine {
         const uint32_t first = flows[f].follower;
         if (first == NONE) return;
         if (first & LONE) return done_before(static_cast<int32_t>(first & ~LONE), flows[f].finish);
-        for (uint32_t k = first; k != NONE; k = followers[k].next) done_before(followers[k].flow, flows[f].finish);
+        for (uint32_t k = first; k != NONE; k = followers[k].next)
+            done_before(followers[k].flow, flows[f].finish);
     }
 
     void done_before(int32_t f, double time) {
@@ -507,8 +547,10 @@ class Engine {
     void release(int32_t f) {
         if (flows[f].watched & 1 << READY) events.push_back({now, f, READY});
         flows[f].watched &= ~(1 << READY);
-        if (flows[f].earliest <= now + now * SAME_INSTANT) beginning.push_back(f);
-        else push_timer({flows[f].earliest, f, 0});
+        if (flows[f].earliest <= now + now * SAME_INSTANT)
+            beginning.push_back(f);
+        else
+            push_timer({flows[f].earliest, f, 0});
     }
 
     void push_timer(const Timer& t) {
@@ -583,9 +625,12 @@ class Engine {
         return time;
     }
 
-    // ---- who is in flight ------------------------------------------------------------------------------------------
+    // ---- who is in flight
+    // ---------------------------------------------------------------------------------------------
 
-    double moved(uint32_t i) const { return slots[i].rate > 0 ? slots[i].rate * (now - slots[i].since) : 0.0; }
+    double moved(uint32_t i) const {
+        return slots[i].rate > 0 ? slots[i].rate * (now - slots[i].since) : 0.0;
+    }
     double ending(uint32_t i) const {
         return slots[i].rate > 0 ? slots[i].since + slots[i].left / slots[i].rate : INF;
     }
@@ -601,7 +646,8 @@ class Engine {
     void tally() {
         for (int32_t f : ended) {
             const double bytes = flows[f].weight * flows[f].size;
-            for (const int32_t *p = path_of(f), *end = p + flows[f].hops; p != end; ++p) carried[*p] += bytes;
+            for (const int32_t *p = path_of(f), *end = p + flows[f].hops; p != end; ++p)
+                carried[*p] += bytes;
         }
         ended.clear();
     }
@@ -612,7 +658,8 @@ class Engine {
         touched.push_back(i);
     }
 
-    // A flow that starts where one on the same path has just ended runs on in its place, at its rate.
+    // A flow that starts where one on the same path has just ended runs on in its place, at its
+    // rate.
     void take_over() {
         if (departures.empty() || arrivals.empty()) return;
         size_t room = 4;
@@ -626,13 +673,16 @@ class Engine {
         size_t kept = 0;
         for (int32_t f : arrivals) {
             const uint32_t i = find_place(f, room);
-            if (i == NONE) arrivals[kept++] = f;
-            else take_place(i, f);
+            if (i == NONE)
+                arrivals[kept++] = f;
+            else
+                take_place(i, f);
         }
         arrivals.resize(kept);
-        departures.erase(std::remove_if(departures.begin(), departures.end(),
-                                        [&](uint32_t i) { return flows[slots[i].flow].state == FLYING; }),
-                         departures.end());
+        departures.erase(
+            std::remove_if(departures.begin(), departures.end(),
+                           [&](uint32_t i) { return flows[slots[i].flow].state == FLYING; }),
+            departures.end());
     }
 
     static int32_t link_of(int32_t link) { return link; }
@@ -649,10 +699,13 @@ class Engine {
     uint32_t find_place(int32_t f, size_t room) const {
         const int32_t* p = path_of(f);
         const uint32_t n = flows[f].hops;
-        for (size_t at = path_key(p, n) & (room - 1); table[at] != NONE; at = (at + 1) & (room - 1)) {
+        for (size_t at = path_key(p, n) & (room - 1); table[at] != NONE;
+             at = (at + 1) & (room - 1)) {
             const uint32_t i = table[at];
-            if (slots[i].hops == n && slots[i].weight == flows[f].weight && flows[slots[i].flow].state != FLYING &&
-                std::equal(p, p + n, way_of(i), [](int32_t l, const Hop& hop) { return l == hop.link; }))
+            if (slots[i].hops == n && slots[i].weight == flows[f].weight &&
+                flows[slots[i].flow].state != FLYING &&
+                std::equal(p, p + n, way_of(i),
+                           [](int32_t l, const Hop& hop) { return l == hop.link; }))
                 return i;
         }
         return NONE;
@@ -681,7 +734,8 @@ class Engine {
     void make_lists() {
         std::vector<uint32_t> coming(links.size());
         for (int32_t f : arrivals)
-            for (const int32_t *p = path_of(f), *end = p + flows[f].hops; p != end; ++p) ++coming[*p];
+            for (const int32_t *p = path_of(f), *end = p + flows[f].hops; p != end; ++p)
+                ++coming[*p];
         size_t all = lists.size();
         for (size_t l = 0; l < links.size(); ++l) {
             const uint64_t most = uint64_t{links[l].count} + coming[l];
@@ -709,7 +763,8 @@ class Engine {
             free_slots.pop_back();
         }
         const uint32_t n = flows[f].hops;
-        slots[i] = {INF, 0.0, flows[f].weight, -1, static_cast<uint16_t>(n), 1, 0, flows[f].size * 8, now, f};
+        slots[i] = {INF, 0.0, flows[f].weight,   -1,  static_cast<uint16_t>(n),
+                    1,   0,   flows[f].size * 8, now, f};
         flows[f].slot = i;
         const int32_t* p = path_of(f);
         for (uint32_t k = 0; k < n; ++k) enter(p[k], (i << shift) + k);
@@ -731,7 +786,9 @@ class Engine {
     uint32_t* list_of(const Link& link) { return lists.data() + link.list; }
     const uint32_t* list_of(const Link& link) const { return lists.data() + link.list; }
     static constexpr uint8_t LEAST_ROOM = 3;  // four hops
-    static uint32_t room_of(const Link& link) { return link.room ? uint32_t{1} << (link.room - 1) : 0; }
+    static uint32_t room_of(const Link& link) {
+        return link.room ? uint32_t{1} << (link.room - 1) : 0;
+    }
 
     void put(uint32_t* list, uint32_t at, uint32_t hop) {
         list[at] = hop;
@@ -789,12 +846,16 @@ class Engine {
             const int32_t l = w[k].link;
             Link& link = links[l];
             uint32_t* list = list_of(link);
-            if (l == s.holder) let_go(l, w[k].place, s);
-            else link.load -= rate;
+            if (l == s.holder)
+                let_go(l, w[k].place, s);
+            else
+                link.load -= rate;
             put(list, w[k].place, list[link.count - 1]);
             --link.count;
-            if (link.count == 0) empty(l);
-            else if (link.level < INF) mark(l, link.level);
+            if (link.count == 0)
+                empty(l);
+            else if (link.level < INF)
+                mark(l, link.level);
         }
         slots[i].flow = -1;
         s.touched = 0;
@@ -828,7 +889,8 @@ class Engine {
         shift = wider;
     }
 
-    // ---- levels ----------------------------------------------------------------------------------------------------
+    // ---- levels
+    // ---------------------------------------------------------------------------------------------
 
     // False: out of breath; call again.
     bool solve() {
@@ -881,8 +943,9 @@ class Engine {
     // What fits on a link without a level; the slack ends ties.
     static double full(const Link& link) { return link.capacity * (1 + SLACK); }
 
-    // What a flow passing must do to a link to have it balanced: change its rate at all where the link has a level,
-    // overflow it where it has none, nothing where it waits for its balance already. One comparison tells.
+    // What a flow passing must do to a link to have it balanced: change its rate at all where the
+    // link has a level, overflow it where it has none, nothing where it waits for its balance
+    // already. One comparison tells.
     void arm(int32_t l) { links[l].trip = links[l].level < INF ? -INF : full(links[l]); }
 
     void mark(int32_t l, double key) {
@@ -922,8 +985,9 @@ class Engine {
         dirty[at] = e;
     }
 
-    // A new flow is held at once by the link that will most likely hold it back: the lowest level on its path or, where
-    // there is none, the link with least room. When that link has found its level, the others are told of the flow.
+    // A new flow is held at once by the link that will most likely hold it back: the lowest level
+    // on its path or, where there is none, the link with least room. When that link has found its
+    // level, the others are told of the flow.
     void introduce(uint32_t i) {
         Slot& s = slots[i];
         const Hop* w = way_of(i);
@@ -942,14 +1006,18 @@ class Engine {
         }
         for (uint32_t k = 0; k < s.hops; ++k) {
             Link& g = links[w[k].link];
-            if (w[k].link == anchor) hold(anchor, w[k].place, s);
-            else g.peak = std::max(g.peak, s.x1);
+            if (w[k].link == anchor)
+                hold(anchor, w[k].place, s);
+            else
+                g.peak = std::max(g.peak, s.x1);
         }
         links[anchor].forced = 1;
         mark(anchor, s.x1 < INF ? s.x1 : room);
     }
 
-    bool same(double a, double b) const { return a == b || std::fabs(a - b) <= same_level * std::min(a, b); }
+    bool same(double a, double b) const {
+        return a == b || std::fabs(a - b) <= same_level * std::min(a, b);
+    }
 
     bool repair() {
         while (!dirty.empty()) {
@@ -970,7 +1038,8 @@ class Engine {
         return true;
     }
 
-    // Find the level of one link, given the levels of all others, and tell the flows that this moves.
+    // Find the level of one link, given the levels of all others, and tell the flows that this
+    // moves.
     void balance(int32_t l, bool force) {
         ++counters.evaluations;
         Link& link = links[l];
@@ -980,8 +1049,10 @@ class Engine {
             return;
         }
         const double level = link.held ? share(link, link.load, link.weight) : 0.0;
-        if (!same(level, link.level)) level > link.level ? rise(l, level) : fall(l, level);
-        else if (force) fall(l, link.level);
+        if (!same(level, link.level))
+            level > link.level ? rise(l, level) : fall(l, level);
+        else if (force)
+            fall(l, link.level);
     }
 
     static double share(const Link& link, double load, double weight) {
@@ -994,7 +1065,8 @@ class Engine {
         link.age = 0;
         counters.visits += link.count;
         link.weight = link.load = link.peak = 0.0;
-        for (uint32_t k = 0; k < link.held; ++k) link.weight += slots[list_of(link)[k] >> shift].weight;
+        for (uint32_t k = 0; k < link.held; ++k)
+            link.weight += slots[list_of(link)[k] >> shift].weight;
         for (uint32_t k = link.held; k < link.count; ++k) {
             const Slot& s = slots[list_of(link)[k] >> shift];
             if (!s.fresh) link.load += s.weight * s.x1;
@@ -1040,7 +1112,8 @@ class Engine {
         return lowest;
     }
 
-    // The level of a link for those of its held flows that nobody else keeps below it; `second` holds what others allow.
+    // The level of a link for those of its held flows that nobody else keeps below it; `second`
+    // holds what others allow.
     double share_of_the_rest(const Link& link, double load, double level) const {
         double weight = link.weight;
         for (double low = -1.0;;) {  // flows up to `low` have left
@@ -1111,7 +1184,8 @@ class Engine {
         link.peak = peak;
     }
 
-    // The level of a link that must also hold the passing flows faster than it: from below, until none is too slow.
+    // The level of a link that must also hold the passing flows faster than it: from below, until
+    // none is too slow.
     double share_with_more(int32_t l, double level) {
         Link& link = links[l];
         counters.visits += link.count - link.held;
@@ -1132,7 +1206,8 @@ class Engine {
             }
         }
         link.peak = peak;
-        if (fresh && level > 0) {  // what joins was not counted before: the level may be lower than the one asked for
+        if (fresh && level > 0) {  // what joins was not counted before: the level may be lower than
+                                   // the one asked for
             joining.clear();
             return share_with_more(l, 0.0);
         }
@@ -1157,7 +1232,8 @@ class Engine {
         return link.held ? share(link, link.load, link.weight) : INF;
     }
 
-    // All links on a flow's path learn its new rate; its holder and the link that moves it put their own load right.
+    // All links on a flow's path learn its new rate; its holder and the link that moves it put
+    // their own load right.
     void tell(Slot& s, uint32_t i, double rate) {
         const double was = s.fresh ? 0.0 : s.x1;
         if (rate == was && !s.fresh) return;
@@ -1174,7 +1250,8 @@ class Engine {
         }
     }
 
-    // All levels anew: raise all rates together until a link is full; its flows keep that rate; go on with the others.
+    // All levels anew: raise all rates together until a link is full; its flows keep that rate; go
+    // on with the others.
     void begin_fill() {
         ++counters.fills;
         stage = FILLING;
@@ -1210,7 +1287,8 @@ class Engine {
             shares.pop_back();
             Filling& f = filling[top.link];
             if (f.rising == 0) continue;
-            const double found = std::max(water, share(links[top.link], links[top.link].load, f.weight));
+            const double found =
+                std::max(water, share(links[top.link], links[top.link].load, f.weight));
             if (found > top.value && !same(found, top.value)) {
                 shares.push_back({found, top.link});
                 std::push_heap(shares.begin(), shares.end(), std::greater<>());
@@ -1226,8 +1304,10 @@ class Engine {
     void drop_unused() {
         size_t kept = 0;
         for (int32_t l : used) {
-            if (links[l].count) used[kept++] = l;
-            else links[l].listed = 0;
+            if (links[l].count)
+                used[kept++] = l;
+            else
+                links[l].listed = 0;
         }
         used.resize(kept);
     }
@@ -1263,7 +1343,8 @@ class Engine {
         }
     }
 
-    // Flows whose rate moved settle what they sent so far; then the order of their ends is put right.
+    // Flows whose rate moved settle what they sent so far; then the order of their ends is put
+    // right.
     void commit() {
         const bool many = 2 * touched.size() > endings.size();
         for (uint32_t i : touched) {
@@ -1275,7 +1356,8 @@ class Engine {
                 settle(i);
                 s.rate = s.x1;
             }
-            if (slower && !many && heap_at[i] != NONE) continue;  // its end moved back: the key may lag
+            if (slower && !many && heap_at[i] != NONE)
+                continue;  // its end moved back: the key may lag
             const double end = ending(i);
             if (heap_at[i] == NONE) {
                 heap_at[i] = static_cast<uint32_t>(endings.size());
@@ -1292,7 +1374,8 @@ class Engine {
         if (many) build_heap();
     }
 
-    // ---- the heap of endings ---------------------------------------------------------------------------------------
+    // ---- the heap of endings
+    // ---------------------------------------------------------------------------------------------
 
     void set(uint32_t at, const Ending& e) {
         endings[at] = e;
@@ -1349,33 +1432,31 @@ template <typename Do>
 int guarded(Do&& act) {
     try {
         return act();
-    } catch (const std::bad_alloc&) {
-        return NO_MEMORY;
-    }
+    } catch (const std::bad_alloc&) { return NO_MEMORY; }
 }
 
 }  // namespace
 
 extern "C" {
 
-int rf_interface() { return 2; }  // raised with every change below; native.py refuses another number
+int rf_interface() {
+    return 2;
+}  // raised with every change below; native.py refuses another number
 
 void* rf_new(const double* capacity, int64_t links, double tolerance) {
     try {
         return new Engine(capacity, links, tolerance);
-    } catch (const std::bad_alloc&) {
-        return nullptr;
-    }
+    } catch (const std::bad_alloc&) { return nullptr; }
 }
 
 void rf_free(void* engine) { delete static_cast<Engine*>(engine); }
 
-int rf_add(void* engine, int64_t n, const int64_t* path_offsets, const int32_t* path_links, const double* size,
-           const double* start, const int64_t* after_offsets, const int32_t* after, const double* gap,
-           const double* latency, const double* weight) {
+int rf_add(void* engine, int64_t n, const int64_t* path_offsets, const int32_t* path_links,
+           const double* size, const double* start, const int64_t* after_offsets,
+           const int32_t* after, const double* gap, const double* latency, const double* weight) {
     return guarded([&] {
-        static_cast<Engine*>(engine)->add(n, path_offsets, path_links, size, start, after_offsets, after, gap, latency,
-                                          weight);
+        static_cast<Engine*>(engine)->add(n, path_offsets, path_links, size, start, after_offsets,
+                                          after, gap, latency, weight);
         return 0;
     });
 }
@@ -1398,7 +1479,8 @@ void rf_take_events(void* engine, double* time, int64_t* flow, int8_t* kind) {
     std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
         return a.flow != b.flow ? a.flow < b.flow : a.kind < b.kind;
     });
-    for (const Event& e : events) *time++ = e.time, *flow++ = e.flow, *kind++ = static_cast<int8_t>(e.kind);
+    for (const Event& e : events)
+        *time++ = e.time, *flow++ = e.flow, *kind++ = static_cast<int8_t>(e.kind);
     events.clear();
 }
 
@@ -1406,8 +1488,11 @@ int rf_set_capacity(void* engine, int64_t n, const int32_t* links, const double*
     return guarded([&] { return static_cast<Engine*>(engine)->set_capacity(n, links, bps), 0; });
 }
 
-int rf_reroute(void* engine, int64_t n, const int32_t* flows, const int64_t* path_offsets, const int32_t* path_links) {
-    return guarded([&] { return static_cast<Engine*>(engine)->reroute(n, flows, path_offsets, path_links), 0; });
+int rf_reroute(void* engine, int64_t n, const int32_t* flows, const int64_t* path_offsets,
+               const int32_t* path_links) {
+    return guarded([&] {
+        return static_cast<Engine*>(engine)->reroute(n, flows, path_offsets, path_links), 0;
+    });
 }
 
 // How many flows are in flight; with `out`, which.
@@ -1416,13 +1501,12 @@ int64_t rf_active(const void* engine, int32_t* out) {
         const std::vector<int32_t> flying = static_cast<const Engine*>(engine)->active();
         if (out) std::copy(flying.begin(), flying.end(), out);
         return static_cast<int64_t>(flying.size());
-    } catch (const std::bad_alloc&) {
-        return NO_MEMORY;
-    }
+    } catch (const std::bad_alloc&) { return NO_MEMORY; }
 }
 
 void rf_remaining(const void* engine, int64_t n, const int32_t* flows, double* out) {
-    for (int64_t i = 0; i < n; ++i) out[i] = static_cast<const Engine*>(engine)->remaining(flows[i]);
+    for (int64_t i = 0; i < n; ++i)
+        out[i] = static_cast<const Engine*>(engine)->remaining(flows[i]);
 }
 
 double rf_now(const void* engine) { return static_cast<const Engine*>(engine)->now; }
@@ -1436,12 +1520,15 @@ void rf_times(const void* engine, double* start, double* finish) {
 }
 
 void rf_link_bytes(void* engine, double* out) { static_cast<Engine*>(engine)->link_bytes(out); }
-void rf_busy_time(const void* engine, double* out) { static_cast<const Engine*>(engine)->busy_time(out); }
+void rf_busy_time(const void* engine, double* out) {
+    static_cast<const Engine*>(engine)->busy_time(out);
+}
 
 // instants, evaluations, level changes, fills, flow visits, takeovers, fallbacks
 void rf_counters(const void* engine, int64_t* out) {
     const Counters& c = static_cast<const Engine*>(engine)->counters;
-    const int64_t all[] = {c.instants, c.evaluations, c.changes, c.fills, c.visits, c.takeovers, c.fallbacks};
+    const int64_t all[] = {c.instants, c.evaluations, c.changes,  c.fills,
+                           c.visits,   c.takeovers,   c.fallbacks};
     std::copy(std::begin(all), std::end(all), out);
 }
 

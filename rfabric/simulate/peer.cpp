@@ -1,11 +1,13 @@
 // SimGrid (3.32 or newer) runs a workload that bench.py wrote: the peer of the benchmark.
 //
-//   peer WORK TIMES PATIENCE [--cfg=...]    prints the CPU seconds of the simulation alone; writes finish times (float64)
+//   peer WORK TIMES PATIENCE [--cfg=...]    prints the CPU seconds of the simulation alone; writes
+//   finish times (float64)
 //
-// PATIENCE: CPU seconds (whole) after which the simulation is ended by SIGXCPU; setting up the network does not count.
-// WORK, little-endian: int64 hosts, links, flows, dependencies, star; float64 capacity (B/s) per link; then per flow
-// int64 path offsets (flows+1), int32 path, float64 size, start, int64 dependency offsets (flows+1), int32 dependencies.
-// Flow f runs from host path[0] to host path.back() - hosts; pairs have one path. star: hosts have an up and a down link,
+// PATIENCE: CPU seconds (whole) after which the simulation is ended by SIGXCPU; setting up the
+// network does not count. WORK, little-endian: int64 hosts, links, flows, dependencies, star;
+// float64 capacity (B/s) per link; then per flow int64 path offsets (flows+1), int32 path, float64
+// size, start, int64 dependency offsets (flows+1), int32 dependencies. Flow f runs from host
+// path[0] to host path.back() - hosts; pairs have one path. star: hosts have an up and a down link,
 // nothing else.
 
 #include <simgrid/kernel/resource/Action.hpp>
@@ -69,15 +71,18 @@ int main(int argc, char** argv) {
     std::vector<sg::Link*> links;
     std::vector<sg::Host*> hosts;
     for (int64_t l = 0; l < n_links; ++l)
-        links.push_back(zone->create_link("l" + std::to_string(l), capacity[l])->set_latency(0)->seal());
-    for (int64_t h = 0; h < n_hosts; ++h) hosts.push_back(zone->create_host("h" + std::to_string(h), 1e9)->seal());
+        links.push_back(
+            zone->create_link("l" + std::to_string(l), capacity[l])->set_latency(0)->seal());
+    for (int64_t h = 0; h < n_hosts; ++h)
+        hosts.push_back(zone->create_host("h" + std::to_string(h), 1e9)->seal());
     const auto source = [&](int64_t f) { return path[offsets[f]]; };
     const auto target = [&](int64_t f) { return path[offsets[f + 1] - 1] - n_hosts; };
     if (star) {
         for (int64_t h = 0; h < n_hosts; ++h) {
             auto* at = hosts[h]->get_netpoint();
             zone->add_route(at, nullptr, nullptr, nullptr, {sg::LinkInRoute(links[h])}, false);
-            zone->add_route(nullptr, at, nullptr, nullptr, {sg::LinkInRoute(links[n_hosts + h])}, false);
+            zone->add_route(nullptr, at, nullptr, nullptr, {sg::LinkInRoute(links[n_hosts + h])},
+                            false);
         }
     } else {
         std::vector<bool> known(n_hosts * n_hosts);
@@ -85,9 +90,10 @@ int main(int argc, char** argv) {
             if (known[source(f) * n_hosts + target(f)]) continue;
             known[source(f) * n_hosts + target(f)] = true;
             std::vector<sg::LinkInRoute> route;
-            for (int64_t k = offsets[f]; k < offsets[f + 1]; ++k) route.emplace_back(links[path[k]]);
-            zone->add_route(hosts[source(f)]->get_netpoint(), hosts[target(f)]->get_netpoint(), nullptr, nullptr, route,
-                            false);
+            for (int64_t k = offsets[f]; k < offsets[f + 1]; ++k)
+                route.emplace_back(links[path[k]]);
+            zone->add_route(hosts[source(f)]->get_netpoint(), hosts[target(f)]->get_netpoint(),
+                            nullptr, nullptr, route, false);
         }
     }
     zone->seal();
@@ -104,8 +110,9 @@ int main(int argc, char** argv) {
     std::vector<double> finish(n, -1.0);
     std::vector<sg::CommPtr> sent(n);
     std::unordered_map<const void*, int64_t> flow_of;
-    // Two actors a source host, one for timed starts and one for those after other flows: SimGrid walks the list of an
-    // actor's communications whenever one ends, so a single actor for all would make it look slower than it is.
+    // Two actors a source host, one for timed starts and one for those after other flows: SimGrid
+    // walks the list of an actor's communications whenever one ends, so a single actor for all
+    // would make it look slower than it is.
     struct Sender {
         std::vector<int64_t> timed, ready;
         int64_t dependent = 0;
@@ -113,12 +120,15 @@ int main(int argc, char** argv) {
     };
     std::vector<Sender> senders(n_hosts);
     const auto send = [&](int64_t f) {
-        sent[f] = sg::Comm::sendto_async(hosts[source(f)], hosts[target(f)], static_cast<uint64_t>(size[f] + 0.5));
+        sent[f] = sg::Comm::sendto_async(hosts[source(f)], hosts[target(f)],
+                                         static_cast<uint64_t>(size[f] + 0.5));
         flow_of[sent[f]->get_impl()] = f;
     };
     sg::Link::on_communication_state_change_cb(
-        [&](simgrid::kernel::resource::NetworkAction& network_action, simgrid::kernel::resource::Action::State) {
-            const auto& action = reinterpret_cast<const simgrid::kernel::resource::Action&>(network_action);
+        [&](simgrid::kernel::resource::NetworkAction& network_action,
+            simgrid::kernel::resource::Action::State) {
+            const auto& action =
+                reinterpret_cast<const simgrid::kernel::resource::Action&>(network_action);
             if (action.get_state() != simgrid::kernel::resource::Action::State::FINISHED) return;
             const auto found = flow_of.find(action.get_activity());
             if (found == flow_of.end()) return;
@@ -133,8 +143,10 @@ int main(int argc, char** argv) {
             }
         });
     for (int64_t f = 0; f < n; ++f) {
-        if (waits[f]) ++senders[source(f)].dependent;
-        else senders[source(f)].timed.push_back(f);
+        if (waits[f])
+            ++senders[source(f)].dependent;
+        else
+            senders[source(f)].timed.push_back(f);
     }
     for (int64_t h = 0; h < n_hosts; ++h) {
         Sender& sender = senders[h];
@@ -164,6 +176,7 @@ int main(int argc, char** argv) {
     std::printf("%.6f\n", cpu_seconds() - before);
 
     FILE* out = std::fopen(argv[2], "wb");
-    if (!out || std::fwrite(finish.data(), sizeof(double), n, out) != static_cast<size_t>(n)) return 2;
+    if (!out || std::fwrite(finish.data(), sizeof(double), n, out) != static_cast<size_t>(n))
+        return 2;
     return std::fclose(out) ? 2 : 0;
 }

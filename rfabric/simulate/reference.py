@@ -19,9 +19,7 @@ EVENTS = np.dtype([("time", "f8"), ("flow", "i8"), ("kind", "i1")])
 
 
 def max_min_rates(capacity, path_offsets, path_links, weight=None) -> np.ndarray:
-    """Max-min fair rate of each flow, in the unit of `capacity`; a weight w stands for w identical
-    flows.
-    """
+    """Max-min fair rate of each flow, in the unit of `capacity`; weight w is w such flows."""
     n = len(path_offsets) - 1
     weight = np.ones(n) if weight is None else weight
     owner = np.repeat(np.arange(n), np.diff(path_offsets))
@@ -42,9 +40,7 @@ def max_min_rates(capacity, path_offsets, path_links, weight=None) -> np.ndarray
 
 
 class ReferenceEngine:
-    """The engine's interface (see `rfabric.simulate.flows.Engine`), without its checks, in
-    numpy.
-    """
+    """The interface of `rfabric.simulate.flows.Engine`, without its checks, in numpy."""
 
     def __init__(self, capacity: np.ndarray, tolerance: float = 0.0):
         self.capacity = capacity.copy()  # bit/s
@@ -74,10 +70,11 @@ class ReferenceEngine:
             else np.split(batch.after, batch.after_offsets[1:-1])
         )
         for name, values in (
-            ("size", batch.size), ("left", batch.size), ("earliest", batch.start), ("gap", batch.gap),
-            ("latency", batch.latency), ("weight", zero + 1 if batch.weight is None else batch.weight),
-            ("rate", zero), ("start", zero + np.nan), ("finish", zero + np.inf), ("ready", zero + np.inf),
-            ("state", np.zeros(n, np.int8)),
+            ("size", batch.size), ("left", batch.size), ("earliest", batch.start),
+            ("gap", batch.gap), ("latency", batch.latency),
+            ("weight", zero + 1 if batch.weight is None else batch.weight),
+            ("rate", zero), ("start", zero + np.nan), ("finish", zero + np.inf),
+            ("ready", zero + np.inf), ("state", np.zeros(n, np.int8)),
         ):  # fmt: skip
             setattr(
                 self,

@@ -1,7 +1,9 @@
-// Inner loops of ways and placing: what routing/ways.py and routing/placing.py do in arrays, to the last bit, in one pass.
+// Inner loops of ways and placing: what routing/ways.py and routing/placing.py do in arrays, to the
+// last bit, in one pass.
 //
-// Sums run in the order in which numpy adds, and none is contracted or reordered (-std=c++17 without -ffast-math), so that
-// either way gives the same bytes. Arrays are those of the Python side; names too.
+// Sums run in the order in which numpy adds, and none is contracted or reordered (-std=c++17
+// without -ffast-math), so that either way gives the same bytes. Arrays are those of the Python
+// side; names too.
 
 #include <algorithm>
 #include <cmath>
@@ -49,7 +51,9 @@ void sum_up(std::vector<Waiting>& some, std::vector<Waiting>& room) {
     room.resize(some.size());
     for (int shift = 0; most >> shift; shift += kDigit) {  // by digits, the lowest first
         size_t place[(1 << kDigit) + 1] = {};
-        const auto digit = [&](const Waiting& one) { return one.spot >> shift & ((1 << kDigit) - 1); };
+        const auto digit = [&](const Waiting& one) {
+            return one.spot >> shift & ((1 << kDigit) - 1);
+        };
         for (const Waiting& one : some) ++place[digit(one) + 1];
         for (int i = 0; i < 1 << kDigit; ++i) place[i + 1] += place[i];
         for (const Waiting& one : some) room[place[digit(one)]++] = one;
@@ -86,15 +90,18 @@ double pairwise(const double* a, int64_t n) {
     return sum;
 }
 
-// What pairs send, kind by kind (CSR first, kind, bytes), and what lies on arcs: load[kind * arcs + arc].
+// What pairs send, kind by kind (CSR first, kind, bytes), and what lies on arcs: load[kind * arcs +
+// arc].
 struct Sent {
     int64_t arcs;
     const int64_t *first, *kind;
     const double *bytes, *seconds_a_byte;
     double* load;
 
-    // Seconds that `way` (n arcs) costs a pair, its bytes on it; those arcs of `own` (m) have them already.
-    double cost(int64_t pair, const int64_t* way, int64_t n, const int64_t* own, int64_t m, double* need) const {
+    // Seconds that `way` (n arcs) costs a pair, its bytes on it; those arcs of `own` (m) have them
+    // already.
+    double cost(int64_t pair, const int64_t* way, int64_t n, const int64_t* own, int64_t m,
+                double* need) const {
         double total = 0.0;
         for (int64_t e = first[pair]; e < first[pair + 1]; ++e) {
             const double* held = load + kind[e] * arcs;
@@ -113,8 +120,10 @@ struct Sent {
 
 extern "C" {
 
-// Every arc on a cheapest way from row[i] to rack[i], by i, then by port, with its i; returns how many.
-int64_t rf_fitting(const Net* net, int64_t n, const int64_t* row, const int64_t* rack, int64_t* owner, int64_t* arcs) {
+// Every arc on a cheapest way from row[i] to rack[i], by i, then by port, with its i; returns how
+// many.
+int64_t rf_fitting(const Net* net, int64_t n, const int64_t* row, const int64_t* rack,
+                   int64_t* owner, int64_t* arcs) {
     int64_t found = 0;
     for (int64_t i = 0; i < n; ++i) {
         net->fitting(row[i], rack[i], [&](int64_t arc) {
@@ -125,9 +134,10 @@ int64_t rf_fitting(const Net* net, int64_t n, const int64_t* row, const int64_t*
     return found;
 }
 
-// front[rows[i]] |= fresh[l] for every l of leads[first[i]] to leads[first[i + 1]], rows of so many words.
-void rf_join(int64_t n, const int64_t* rows, const int64_t* first, const int64_t* leads, int64_t words,
-             const uint64_t* fresh, uint64_t* front) {
+// front[rows[i]] |= fresh[l] for every l of leads[first[i]] to leads[first[i + 1]], rows of so many
+// words.
+void rf_join(int64_t n, const int64_t* rows, const int64_t* first, const int64_t* leads,
+             int64_t words, const uint64_t* fresh, uint64_t* front) {
     for (int64_t i = 0; i < n; ++i) {
         uint64_t* into = front + rows[i] * words;
         for (int64_t j = first[i]; j < first[i + 1]; ++j) {
@@ -137,12 +147,15 @@ void rf_join(int64_t n, const int64_t* rows, const int64_t* first, const int64_t
     }
 }
 
-// Adds to load[light path] what n switches send to racks, split evenly over equal ways, from the farthest ring inwards; sums are
-// formed in parts of `most` candidates. 0; 1 where no way leads from one of them; -1 without memory.
-int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack, const double* bytes, int64_t paths,
-                            int64_t most, double* load) try {
+// Adds to load[light path] what n switches send to racks, split evenly over equal ways, from the
+// farthest ring inwards; sums are formed in parts of `most` candidates. 0; 1 where no way leads
+// from one of them; -1 without memory.
+int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack,
+              const double* bytes, int64_t paths, int64_t most, double* load) try {
     std::map<uint16_t, std::vector<Waiting>> waiting;
-    const auto queue = [&](int64_t spot, double sent) { waiting[net->ring[spot]].push_back({spot, sent}); };
+    const auto queue = [&](int64_t spot, double sent) {
+        waiting[net->ring[spot]].push_back({spot, sent});
+    };
     for (int64_t i = 0; i < n; ++i) queue(row[i] * net->racks + rack[i], bytes[i]);
     if (waiting.count(kFar)) return 1;
     std::vector<Waiting> room;
@@ -178,18 +191,19 @@ int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack
         add_part();
     }
     return 0;
-} catch (const std::bad_alloc&) {
-    return -1;
-}
+} catch (const std::bad_alloc&) { return -1; }
 
-// Of each pair the cheapest of the ways offered to it (rows of bundles first[key] to first[key + 1]), its arcs the least loaded
-// ones, best[signature * bundles + bundle]; where its bytes lie already (`now`, rows of m; or null) they count once. `way` and
-// `need` have room for one of the longest ways.
-void rf_cheapest(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* signature, const int64_t* key,
-                                  const int64_t* first, const int64_t* rows, int64_t longest, const int64_t* best, int64_t bundles,
-                                  const int64_t* now, int64_t m, int64_t* way, double* need, double* cost, int64_t* arcs) {
+// Of each pair the cheapest of the ways offered to it (rows of bundles first[key] to first[key +
+// 1]), its arcs the least loaded ones, best[signature * bundles + bundle]; where its bytes lie
+// already (`now`, rows of m; or null) they count once. `way` and `need` have room for one of the
+// longest ways.
+void rf_cheapest(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* signature,
+                 const int64_t* key, const int64_t* first, const int64_t* rows, int64_t longest,
+                 const int64_t* best, int64_t bundles, const int64_t* now, int64_t m, int64_t* way,
+                 double* need, double* cost, int64_t* arcs) {
     for (int64_t i = 0; i < n; ++i) {
-        const int64_t pair = pairs[i], *own = now ? now + pair * m : nullptr, *mine = best + signature[pair] * bundles;
+        const int64_t pair = pairs[i], *own = now ? now + pair * m : nullptr,
+                      *mine = best + signature[pair] * bundles;
         cost[i] = std::numeric_limits<double>::infinity();
         for (int64_t row = first[key[i]]; row < first[key[i] + 1]; ++row) {
             for (int64_t hop = 0; hop < longest; ++hop) way[hop] = mine[rows[row * longest + hop]];
@@ -203,18 +217,21 @@ void rf_cheapest(const Sent* sent, int64_t n, const int64_t* pairs, const int64_
 }
 
 // Adds (or takes away) the bytes of pairs on arcs[i], rows of `longest`.
-void rf_lay(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* arcs, int64_t longest, double sign) {
+void rf_lay(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* arcs, int64_t longest,
+            double sign) {
     for (int64_t i = 0; i < n; ++i) {
         for (int64_t e = sent->first[pairs[i]]; e < sent->first[pairs[i] + 1]; ++e) {
             double* held = sent->load + sent->kind[e] * sent->arcs;
-            for (int64_t hop = 0; hop < longest; ++hop) held[arcs[i * longest + hop]] += sign * sent->bytes[e];
+            for (int64_t hop = 0; hop < longest; ++hop)
+                held[arcs[i * longest + hop]] += sign * sent->bytes[e];
         }
     }
 }
 
-// By what share the busiest arc of each pair (of[pair], rows of `longest`) needs longer than limit[kind], in its worst kind.
-void rf_lateness(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* of, int64_t longest,
-                                  const double* limit, double* late, int64_t* arc) {
+// By what share the busiest arc of each pair (of[pair], rows of `longest`) needs longer than
+// limit[kind], in its worst kind.
+void rf_lateness(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* of,
+                 int64_t longest, const double* limit, double* late, int64_t* arc) {
     for (int64_t i = 0; i < n; ++i) {
         const int64_t pair = pairs[i], *way = of + pair * longest;
         late[i] = -1.0;
@@ -224,7 +241,8 @@ void rf_lateness(const Sent* sent, int64_t n, const int64_t* pairs, const int64_
             double most = -1.0;
             int64_t at = 0;
             for (int64_t hop = 0; hop < longest; ++hop) {
-                const double need = held[way[hop]] * sent->seconds_a_byte[way[hop]] / limit[sent->kind[e]];
+                const double need =
+                    held[way[hop]] * sent->seconds_a_byte[way[hop]] / limit[sent->kind[e]];
                 if (need > most) most = need, at = way[hop];
             }
             if (most - 1 >= late[i]) late[i] = most - 1, arc[i] = at;

@@ -52,7 +52,10 @@ from .playing import RunningRounds, best_rounds
 Progress = Callable[[dict], None]
 REPETITIONS = {"folded": "folded", "all": "unrolled", "whole": "whole"}
 BREATH_S = 0.5  # least time between two messages inside a phase
-NO_LOSS = "a fluid loses no bytes: flows on circuits that drop stand still here, and the bytes lost are not modelled"
+NO_LOSS = (
+    "a fluid loses no bytes: flows on circuits that drop stand still here, and the bytes lost are "
+    "not modelled"
+)
 
 
 def simulate(
@@ -329,7 +332,10 @@ class _World:
         running, circuits = self.running, self.contract.circuits
         wanted, ways = running.rounds.circuits[number], running.ways[number]
         rewire = Rewire.between(circuits, wanted)
-        why = f"{self.policy.name}: round {number + 1} of {len(running.ways)}, {rewire.size} circuits change"
+        why = (
+            f"{self.policy.name}: round {number + 1} of {len(running.ways)}, {rewire.size} "
+            "circuits change"
+        )
         if rewire:
             self._rewire(Decision(rewire, why, wanted), ways, control)
         else:

@@ -1,12 +1,10 @@
 """How long planning takes, beside networkx's matching as the peer: one core, CPU seconds, median of
 several.
 
-    decide    a policy's whole answer on a fabric whose circuits are a mesh: solver, connection of
-              stranded pairs, circuits with
-              as few moves as possible, the time they need
-    one plane the maximum-weight matching of the heaviest edges alone, ours (rustworkx) and
-    networkx's on the same edges; equal
-              weight is checked
+    decide     a policy's whole answer on a fabric whose circuits are a mesh: solver, connection of
+               stranded pairs, circuits with as few moves as possible, the time they need
+    one plane  the maximum-weight matching of the heaviest edges alone, ours (rustworkx) and
+               networkx's on the same edges; equal weight is checked
 
 Demands: `rings` is what data-parallel training sends (each rack to racks 1, 2, 4 and 8 further on),
 `all-to-all` a log-normal amount between every two racks, the worst a planner can be asked.
@@ -165,7 +163,10 @@ def table(rows: Iterable[PlanningRow]) -> Table:
         "one plane",
         "networkx",
     )
-    note = "CPU time of one core. One plane: one maximum-weight matching, ours and networkx's on the same edges."
+    note = (
+        "CPU time of one core. "
+        "One plane: one maximum-weight matching, ours and networkx's on the same edges."
+    )
     return Table("Planning", columns, tuple(cells), note, (0, 1, 3))
 
 

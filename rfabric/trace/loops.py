@@ -5,7 +5,8 @@ of it.
                        beside[t] s meanwhile
     the body           its turns in order; the loop is the body `repeat` times, one after the other
 
-    unrolled  head -> [gate -> flows, beside]... -> barrier -> [gate -> flows, beside]... -> barrier  every repetition
+    unrolled  head -> [gate -> flows, beside]... -> barrier -> [gate -> flows, beside]... -> barrier
+              for every repetition
     folded    the same, each block of repetitions as one, with all their bytes and computing: 1, 1,
               2, 4, ... of them
     whole     all repetitions in one block
@@ -155,9 +156,9 @@ class Played:
 
     origin: int64[n] row, -1 of a helper; like: int64[n] the row whose sender, step and phase a
     helper shares; kind: int8[n] of a helper, into HELPERS; folded: int64[n] the loop of whose
-    folded blocks a row is part, -1 for none; spans:
-    int64[loops that fold, 2] the row after which the first such block begins, and the last row;
-    times: int64[n] bytes are so many times the row's; gap, start: float64[n] s; after as CSR.
+    folded blocks a row is part, -1 for none; spans: int64[loops that fold, 2] the row after which
+    the first such block begins, and the last row; times: int64[n] bytes are so many times the
+    row's; gap, start: float64[n] s; after as CSR.
     """
 
     origin: np.ndarray

@@ -1,10 +1,10 @@
 """What must be sent: flows with dependencies (closed loop) or start times (open loop), as columns.
 
     row  src  dst  size_bytes  after  gap_s  phase     label
-    0    h1   h1   0                  12.5   training  backward        a compute row: nothing is sent, 12.5 s pass
+    0    h1   h1   0                  12.5   training  backward        compute row: 12.5 s, no bytes
     1    h1   h9   6.4e9       0      0      training  reduce-scatter  starts when row 0 is done
     2    h9   h1   6.4e9       0      0      training  reduce-scatter
-    3    h1   h1   0           1 2    0.8    training  optimizer       starts when both are done, takes 0.8 s
+    3    h1   h1   0           1 2    0.8    training  optimizer       0.8 s after both are done
 
 A row is ready when everything in `after` has finished (where it waits for nothing: at its `start`).
 It starts `gap` seconds later, not before its `start`, and finishes when its last byte has arrived;
@@ -61,13 +61,13 @@ class PhaseKey:
 class Trace:
     """Columns of n rows; ids in `after` are row numbers.
 
-    hosts: names; src, dst: int32[n] into hosts; size: int64[n] bytes; start: float64[n] s; gap:
-    float64[n] s;
-    after_offsets: int64[n+1], after: int64 (CSR); step: int32[n]; phase: int16[n] into phases;
-    label: int16[n] into labels;
-    loop: int32[n] into loops, -1 of a row that runs once; turn: int16[n], which turn of its loop a
-    row belongs to. `windows` gives the predicted seconds of a phase where its maker knows them.
-    `provenance` says where all this comes from, `origin` which looped trace it plays.
+    hosts: names; src, dst: int32[n] into hosts; size: int64[n] bytes; start: float64[n] s;
+    gap: float64[n] s; after_offsets: int64[n+1], after: int64 (CSR); step: int32[n];
+    phase: int16[n] into phases; label: int16[n] into labels; loop: int32[n] into loops, -1 of a
+    row that runs once; turn: int16[n], which turn of its loop a row belongs to.
+
+    `windows` gives the predicted seconds of a phase where its maker knows them. `provenance` says
+    where all this comes from, `origin` which looped trace it plays.
     """
 
     hosts: tuple[str, ...]
@@ -92,7 +92,8 @@ class Trace:
 
     def __repr__(self) -> str:
         sent = show_size(float(self.total.sum()))
-        return f"<Trace: {len(self.src)} rows, {len(self.hosts)} hosts, {len(self.phase_keys)} phases, {sent}>"
+        rows, hosts, phases = len(self.src), len(self.hosts), len(self.phase_keys)
+        return f"<Trace: {rows} rows, {hosts} hosts, {phases} phases, {sent}>"
 
     def __post_init__(self):
         types = {

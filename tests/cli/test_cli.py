@@ -349,20 +349,21 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
         (["simulate", "--seed", "-1"], "--seed"),
         (["simulate", "--seed", "x"], "'x' must be a whole number"),
         (["emulate", "--time-dilation", "0"], "scale '0' must be a number above 0"),
-        (["simulate", "--topo", "fat-tre"], ("no fabric named 'fat-tre', did you mean "
-                                             "fat-tree?; there are")),
+        (["simulate", "--topo", "fat-tre"],
+         "no fabric named 'fat-tre', did you mean fat-tree?; there are"),
         (["simulate", "--topo", "rfabric,pod=3"], "'pod=3' is not a setting"),
         (["simulate", "--topo", "rfabric,pods=1"], "lacks"),
         (["simulate", "--traffic", "grpo-65"], "no recipe named 'grpo-65', did you mean grpo-64?"),
         (["simulate", "--traffic", "weave-2job"], "did you mean weave-2jobs?"),
         (["simulate", "--set", "cluster.gpu=H80"], "'H80' is not known, did you mean H800?"),
         (["simulate", "--policy", "demnd"], "no policy named 'demnd', did you mean demand?"),
-        (["simulate", "--policy", "orchestrrl,perid=3s"], ("'perid=3s' is not a setting, did "
-                                                           "you mean period?")),
-        (["simulate", "--policy", "demand,granularity=per-colective"], "did you mean per-collective?"),
+        (["simulate", "--policy", "orchestrrl,perid=3s"],
+         "'perid=3s' is not a setting, did you mean period?"),
+        (["simulate", "--policy", "demand,granularity=per-colective"],
+         "did you mean per-collective?"),
         (["plan", "--png", "none/x.png"], "cannot write none/x.png: there is no folder none"),
-        (["schedule", "--perfetto", "none/x.json"], ("cannot write none/x.json: there is no "
-                                                     "folder none")),
+        (["schedule", "--perfetto", "none/x.json"],
+         "cannot write none/x.json: there is no folder none"),
         (["crossover", "--png", "."], "cannot write .: it is a folder"),
         (["simulate", "--policy", "best"], "no policy named 'best'"),
         (["simulate", "--set", "training.tpp=2"], "tpp"),
@@ -372,8 +373,8 @@ def test_clean_removes_what_a_killed_run_left(here, capsys):
         (["replay", "grpo-64"], "is no trace file"),
         (["replay", "none.csv"], "none.csv: cannot be read"),
         (["compare", "--topo", "rfabric"], "two fabrics or two policies"),
-        (["list", "polices"], ("no kind 'polices', did you mean policies?; there are fabrics, "
-                               "policies")),
+        (["list", "polices"],
+         "no kind 'polices', did you mean policies?; there are fabrics, policies"),
         (["topo", "rfabric", "--png", "none/x.png"], "cannot write none/x.png"),
         (["trace", "grpo-64", "-o", "x.xml"], "a trace is written as .csv or .jsonl"),
         (["trace", "grpo-64", "-o", "none/x.csv"], "cannot write none/x.csv"),
@@ -586,7 +587,7 @@ def test_progress_on_a_terminal_is_a_bar(capsys, monkeypatch):
 @pytest.mark.parametrize("columns", [20, 60, 80, 100, 160])
 def test_no_terminal_is_too_narrow_for_a_figure(columns, capsys, monkeypatch):
     cells = [
-        (f"{1234.5 * i:,.1f} ms", ("words that may be broken"), f"+{i}.00 x") for i in range(1, 4)
+        (f"{1234.5 * i:,.1f} ms", "words that may be broken", f"+{i}.00 x") for i in range(1, 4)
     ]
     rows = tuple(Row(f"fabric-{i},oversubscription=2", c, best=0) for i, c in enumerate(cells))
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -610,7 +611,10 @@ def test_no_terminal_is_too_narrow_for_a_figure(columns, capsys, monkeypatch):
 
 def without_matplotlib(*arguments):
     """The exit code and stderr of a command line where nothing can draw."""
-    code = f"import sys; sys.modules['matplotlib'] = None; from rfabric.cli import main; sys.exit(main({list(arguments)!r}))"
+    code = (
+        "import sys; sys.modules['matplotlib'] = None; from rfabric.cli import main; "
+        f"sys.exit(main({list(arguments)!r}))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     return done.returncode, done.stderr
 

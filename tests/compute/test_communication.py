@@ -36,7 +36,7 @@ from rfabric.trace import scatter
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 measured = pytest.mark.skipif(
-    not SHARED.is_dir(), reason=("needs ../shared/data, the measured tables")
+    not SHARED.is_dir(), reason="needs ../shared/data, the measured tables"
 )
 H100, A100 = network(GPUS["H100"]), network(GPUS["A100"])
 BIG = 2**40
@@ -140,11 +140,11 @@ def test_a_launch_is_added_once():
     [
         (
             lambda: collective_seconds("gossip", 1, 8, H100),
-            ("no collective 'gossip'; there are all-reduce, all-gather"),
+            "no collective 'gossip'; there are all-reduce, all-gather",
         ),
         (
             lambda: collective_seconds("all-reduce", -1, 8, H100),
-            ("all-reduce: -1 bytes must not be negative"),
+            "all-reduce: -1 bytes must not be negative",
         ),
         (
             lambda: collective_seconds("all-gather", 1, 8, H100, "tree"),
@@ -152,7 +152,7 @@ def test_a_launch_is_added_once():
         ),
         (
             lambda: RankGroup(4, 5),
-            ("a group of 4 GPUs in 5 servers: every server needs a GPU; use 1 to 4"),
+            "a group of 4 GPUs in 5 servers: every server needs a GPU; use 1 to 4",
         ),
         (
             lambda: exchange_seconds(Exchange(1, 8, 1, 4), "dispatch", RankGroup(8), H100),
@@ -297,12 +297,15 @@ def test_rows_that_cannot_be_modelled_are_named(tmp_path):
 
 
 def test_columns_of_an_all_reduce_table_say_gpu_and_size(tmp_path):
-    columns = "payload_bytes,h100_4node_busbw_GBps,b200_4gpu_busbw_GBps,h20_8gpu_ring_busbw_GBps,h100_busbw_GBps"
+    columns = (
+        "payload_bytes,h100_4node_busbw_GBps,b200_4gpu_busbw_GBps,h20_8gpu_ring_busbw_GBps,"
+        "h100_busbw_GBps"
+    )
     text = f"{columns}\n17179869184,360,600,350,1\n"
     large, _ = allreduce.check(written(tmp_path, "allreduce_busbw.csv", text), tmp_path)
     assert [p.name.split()[0].split("_")[0] for p in large.points] == ["h100", "b200", "h20"]
     assert large.unmodelled == (
-        ("row 2 h100_busbw_GBps: says neither GPUs nor nodes, such as _8gpu_ or _4node_"),
+        "row 2 h100_busbw_GBps: says neither GPUs nor nodes, such as _8gpu_ or _4node_",
     )
     four, b200, h20 = (p.modelled for p in large.points)
     assert 300 < four < 400 and 500 < b200 < 722 and 340 < h20 < 371

@@ -146,7 +146,7 @@ def test_a_replica_holds_the_kv_that_its_recipe_is_checked_by():
 def token_by_token(step: DecodeStep, capacity: int, b: Batching, requests: Requests):
     """The oracle: the same rules played one step at a time, every token by hand.
 
-    (first, end) by request.
+    What it returns is (first, end) by request.
     """
     n = len(requests)
     prompt, group = requests.prompt.tolist(), requests.group.tolist()
@@ -242,9 +242,7 @@ def token_by_token(step: DecodeStep, capacity: int, b: Batching, requests: Reque
 def test_events_take_what_tokens_take(
     pairs, capacity, most, budget, alone, chunked, reserve, group
 ):
-    """Preemption, chunks, shared prompts and reservations, as one step after the other gives
-    them.
-    """
+    """Preemption, chunks, shared prompts, reservations: as step after step gives them."""
     prompt, output = np.array(pairs).T
     prompt = prompt[np.arange(len(prompt)) // group * group]  # of a group, the same
     batching = Batching(budget, most, alone, chunked, reserve)
@@ -561,7 +559,10 @@ def test_recorded_agents_can_be_served():
 
 # --- against measurement --------------------------------------------------------------------------
 
-COLUMNS = "id,backend,model_path,system,mode,isl,osl,batch_size,conc,tp_size,precision,silicon_ttft_ms,silicon_tpot_ms"
+COLUMNS = (
+    "id,backend,model_path,system,mode,isl,osl,batch_size,conc,tp_size,precision,"
+    "silicon_ttft_ms,silicon_tpot_ms"
+)
 
 
 def serving_groups(folder: Path, rows: str, columns: str = COLUMNS):
@@ -681,7 +682,10 @@ def test_no_engine_and_no_model_carries_the_others(measured):
         assert len(errors) > 40 and np.median(errors) <= 0.20, part
 
 
-LOG = "step,timing/gen,response_length/mean,response_length/max,response_length/min,prompt_length/mean\n"
+LOG = (
+    "step,timing/gen,response_length/mean,response_length/max,response_length/min,"
+    "prompt_length/mean\n"
+)
 
 
 def test_a_log_is_followed_step_by_step(tmp_path):

@@ -1252,11 +1252,12 @@ def child(argv, log, **env):
 
 
 def in_namespace(function, *arguments):
-    """Run a function of a test file as process 1 of private namespaces; what it printed last, as
-    JSON.
-    """
+    """Run a test file's function as process 1 of private namespaces; its last line, as JSON."""
     module, name = function.__module__, function.__name__
-    code = f"import sys; sys.path.insert(0, sys.argv[1]); import {module} as t; t.{name}(*sys.argv[2:])"
+    code = (
+        f"import sys; sys.path.insert(0, sys.argv[1]); import {module} as t; "
+        f"t.{name}(*sys.argv[2:])"
+    )
     argv = [
         *NAMESPACE,
         sys.executable,
@@ -1349,9 +1350,7 @@ DELAY = 0.1  # s: long enough that a loaded machine cannot hide it
 
 
 def rewire_with_probes(folder, sdn):
-    """A small fabric under the controller: rewires that probes look at, a frozen switch, a killed
-    controller.
-    """
+    """A small fabric under the controller: probed rewires, a frozen switch, a killed controller."""
     prepare_namespace()
     from mininet.net import Mininet
     from mininet.node import OVSSwitch, RemoteController
@@ -1420,9 +1419,7 @@ def ping(net, fabric):
 
 
 def probed(net, client, circuits):
-    """A rewire with probes through it from h1 to h4: the controller's record and the probes'
-    report.
-    """
+    """A rewire with probes from h1 to h4 through it: the controller's record, the probes'."""
     source, sink = net["h1"], net["h4"]
     probe = [sys.executable, str(ROOT / "traffic/probe.py")]
     listen = [
@@ -1465,9 +1462,7 @@ def probed(net, client, circuits):
 
 
 def asked_meanwhile(client, *both):
-    """States seen by other requests during a rewire that takes five times as long, there and
-    back.
-    """
+    """States seen by other requests during a rewire five times as long, there and back."""
     seen = set()
     for circuits in both:
         planned = client.plan_circuits(circuits, time_dilation=5)
@@ -1480,9 +1475,7 @@ def asked_meanwhile(client, *both):
 
 
 def frozen(folder, client, circuits):
-    """A commit while ovs-vswitchd stands still; the error, and the state of the plan once it goes
-    on.
-    """
+    """A commit while ovs-vswitchd stands still: the error, and the plan's state afterwards."""
     planned, vswitchd = (
         client.plan_circuits(circuits),
         int((Path(folder) / "ovs-vswitchd.pid").read_text()),

@@ -101,10 +101,7 @@ def test_every_fabric_has_a_file_and_every_file_a_drawing():
 
 @pytest.mark.parametrize("name", fabric_names())
 def test_the_drawing_counts_right(name):
-    """Every `N hosts`, `N switches`, `N cables`, ...
-
-    of a docstring is what the default fabric has.
-    """
+    """Every number of hosts, switches, cables, ... in a docstring is the default fabric's."""
     file = ROOT / "topologies" / f"{name.replace('-', '_')}.py"
     fabric = load_topology(file)[name]()
     tiers = Counter(n.tier for n in fabric.switches)
@@ -124,10 +121,8 @@ def test_the_drawing_counts_right(name):
     }
     text = ast.get_docstring(ast.parse(file.read_text())).partition("rfabric simulate")[0]
     counted = re.findall(
-        (
-            r"(\d+) (hosts|switches|cables|OCSes|panels|rotors|servers|ToRs|leaves|spines|rail "
-            r"switches)\b"
-        ),
+        r"(\d+) (hosts|switches|cables|OCSes|panels|rotors|servers|ToRs|leaves|spines|"
+        r"rail switches)\b",
         text,
     )
     assert {"hosts", "cables"} <= {what for _, what in counted}
@@ -364,15 +359,15 @@ def test_light_between_regions_is_refused():
         ("fat-tree,k=5", "the nearest that works is k=4"),
         (
             "fat-tree,gpus=40",
-            ("a ToR would need 80 ports, the limit is 64; use fewer GPUs a ToR, or radix=80"),
+            "a ToR would need 80 ports, the limit is 64; use fewer GPUs a ToR, or radix=80",
         ),
         (
             "fat-tree,tors=40",
-            ("the limit is 64 pods of 32; the nearest that works is tors=32, or radix=80"),
+            "the limit is 64 pods of 32; the nearest that works is tors=32, or radix=80",
         ),
         (
             "fat-tree,pods=65,tors=2",
-            ("do not join 65 pods of tors=2.*use at most pods=64, or radix=65"),
+            "do not join 65 pods of tors=2.*use at most pods=64, or radix=65",
         ),
         ("fat-tree,k=66", "a ToR would need 66 ports, the limit is 64"),
         ("fat-tree,gpus=32,rate=800Gbit/s", "a ToR would need 64 ports, the limit is 32"),
@@ -386,17 +381,17 @@ def test_light_between_regions_is_refused():
         ),
         (
             "leaf-spine,tors=80,radix=8",
-            ("do not join 80 leaves evenly: two tiers end at 8, three at 32; .* tors=32,"),
+            "do not join 80 leaves evenly: two tiers end at 8, three at 32; .* tors=32,",
         ),
         ("leaf-spine,tors=0", "tors=0 must be a whole number, 1 or more"),
         ("rail-optimized,servers=6,oversubscription=4", "6 servers a pod gives 1.5 uplinks"),
         (
             "rail-optimized,servers=33",
-            ("a rail switch would need 66 ports, the limit is 64; use fewer servers a pod"),
+            "a rail switch would need 66 ports, the limit is 64; use fewer servers a pod",
         ),
         (
             "rail-optimized,pods=67",
-            ("do not join 536 leaves evenly: .*; the nearest that works is pods=66,"),
+            "do not join 536 leaves evenly: .*; the nearest that works is pods=66,",
         ),
         (
             "rfabric,gpus=32",
@@ -408,16 +403,16 @@ def test_light_between_regions_is_refused():
         ("rfabric,ocs=lamp", "ocs='lamp' is not known; there are mems, calient, palomar, piezo"),
         (
             "rfabric,ocs=liquid-crystal",
-            ("no published delay of ocs=liquid-crystal .Coherent. was found; say delay="),
+            "no published delay of ocs=liquid-crystal .Coherent. was found; say delay=",
         ),
         (
             "mixnet,servers=388",
-            ("do not join 97 leaves evenly: .*; the nearest that works is servers=384,"),
+            "do not join 97 leaves evenly: .*; the nearest that works is servers=384,",
         ),
         ("mixnet,servers=4,tiers=3", "one region has nothing above its leaf; use tiers=2"),
         (
             "mixnet,servers=384,tiers=2",
-            ("end at 64 regions of 4 servers, there are 96; use tiers=3 or radix=96"),
+            "end at 64 regions of 4 servers, there are 96; use tiers=3 or radix=96",
         ),
         ("mixnet,tiers=4", "tiers=4 is not 2 or 3"),
         ("two-clusters,training=776", "do not join 97 leaves evenly: two tiers end at 63"),
@@ -427,16 +422,16 @@ def test_light_between_regions_is_refused():
         ("topoopt,servers=1", "servers=1 must be a whole number, 2 or more"),
         (
             "topoopt,servers=17,ocs_ports=16",
-            ("do not join servers=17 evenly; the nearest that works is servers=16"),
+            "do not join servers=17 evenly; the nearest that works is servers=16",
         ),
         ("topoopt,optics=glass", "optics='glass' is not one of patch-panel, ocs"),
         (
             "mixnet,servers=9",
-            ("servers=9 do not fill regions of 4; the nearest that works is servers=8"),
+            "servers=9 do not fill regions of 4; the nearest that works is servers=8",
         ),
         (
             "mixnet,optical=8",
-            ("optical=8 leaves no NIC for the packet switches; use optical=7 at most"),
+            "optical=8 leaves no NIC for the packet switches; use optical=7 at most",
         ),
         ("mixnet,region=16,servers=16,ocs_ports=8", "the nearest that works is region=8"),
         ("opus,nic_ports=0", "nic_ports=0 must be a whole number, 1 or more"),
@@ -561,10 +556,12 @@ def test_any_radix_is_kept(name, hosts, radix):
 @pytest.mark.parametrize(
     "spec",
     [
-        "fat-tree,pods=16,tors=8,gpus=2,radix=16", "leaf-spine,tors=32,gpus=8,radix=16",
-        "rail-optimized,pods=4,servers=8,gpus=8,radix=16", "mixnet,servers=40,region=2,gpus=4,radix=16,tiers=3",
+        "fat-tree,pods=16,tors=8,gpus=2,radix=16",
+        "leaf-spine,tors=32,gpus=8,radix=16",
+        "rail-optimized,pods=4,servers=8,gpus=8,radix=16",
+        "mixnet,servers=40,region=2,gpus=4,radix=16,tiers=3",
     ],
-)  # fmt: skip
+)
 def test_the_core_of_three_tiers_carries_all_that_leaves_the_nics(spec):
     fabric = parse_fabric(spec)
 
@@ -648,11 +645,11 @@ def test_a_size_that_is_said_is_taken_and_what_else_is_said_bounds_the_room():
     ]
     with pytest.raises(
         RFabricError,
-        match=("16,384 GPUs: three tiers of switches of 32 ports end at 8,192; take a larger"),
+        match="16,384 GPUs: three tiers of switches of 32 ports end at 8,192; take a larger",
     ):
         parse_fabric("fat-tree,rate=800Gbit/s", 16384)
     with pytest.raises(
-        RFabricError, match=("OCSes of 8 ports do not join 16,384 GPUs; take a larger ocs_ports")
+        RFabricError, match="OCSes of 8 ports do not join 16,384 GPUs; take a larger ocs_ports"
     ):
         parse_fabric("opus,ocs_ports=8", 16384)
 
@@ -671,14 +668,14 @@ def test_what_a_spec_leaves_open_can_be_filled_in():
     [
         (
             "import nosuch",
-            ("mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; mend the file"),
+            "mine.py, line 1: ModuleNotFoundError: No module named 'nosuch'; mend the file",
         ),
         ("\ndef (", "mine.py, line 2: SyntaxError"),
         ("raise SystemExit(3)", "mine.py, line 1: SystemExit: 3"),
         ("fabrics = {'mine': 3}", "offers no fabrics = {name: builder}"),
         (
             "def mine():\n    return 1 / 0\nfabrics = {'mine': mine}",
-            ("mine.py, line 2: ZeroDivisionError"),
+            "mine.py, line 2: ZeroDivisionError",
         ),
         ("def mine():\n    return 3\nfabrics = {'mine': mine}", "mine returned 3, no Fabric"),
     ],
@@ -729,7 +726,14 @@ ip,ToR,agg,core
 10.1.0.3,leaf-b,agg-2,core-2
 10.2.0.1,leaf-c,agg-3,core-1
 """
-PAIRS = "a,b,rate,delay\nx1,leaf,100Gbit/s,\nx2,leaf,200Gbit/s,1us\nleaf,top,400Gbit/s,\nother,top,40Gbit/s,5us\ny,other,10G,\n"
+PAIRS = (
+    "a,b,rate,delay\n"
+    "x1,leaf,100Gbit/s,\n"
+    "x2,leaf,200Gbit/s,1us\n"
+    "leaf,top,400Gbit/s,\n"
+    "other,top,40Gbit/s,5us\n"
+    "y,other,10G,\n"
+)
 
 
 def test_an_uneven_clos_is_read_as_it_is(tmp_path):
@@ -776,7 +780,7 @@ def test_endpoint_pairs_carry_rates_and_delays(tmp_path):
         ("ip,ToR,agg,core\n1,t u,a,c\n", "line 2, column tor: 't u' must be one name"),
         (
             "ip,ToR,agg,core\n1,t,a,c\n# more\n1,t,a,c\n",
-            ("line 4, column ip: 1 stands in an earlier row"),
+            "line 4, column ip: 1 stands in an earlier row",
         ),
         ("ip,ToR,agg,core\n1,t,a,c\n2,a,a,c\n", "line 3, column tor: a stands in another column"),
         ("ip,ToR,agg,core\n1,t,,c\n", "line 2, column agg: empty, but column core names c"),
@@ -786,7 +790,7 @@ def test_endpoint_pairs_carry_rates_and_delays(tmp_path):
         ("a,b,rate\nt,t,1G\n", "line 2, column b: t is joined to itself"),
         (
             "a,b,rate\nx,t,1G\ny,t,1G\nu,v,1G\n",
-            ("line 4, column b: u and v are joined to nothing else"),
+            "line 4, column b: u and v are joined to nothing else",
         ),
     ],
 )
@@ -830,6 +834,6 @@ def test_a_missing_network_file_and_an_unknown_setting_are_named(tmp_path):
         parse_fabric(f"{tmp_path}/none.csv")
     with pytest.raises(
         RFabricError,
-        match=("'pods=2' is not a setting; write KEY=VALUE with one of rate, uplink_rate"),
+        match="'pods=2' is not a setting; write KEY=VALUE with one of rate, uplink_rate",
     ):
         parse_fabric(f"{tmp_path}/none.csv,pods=2")

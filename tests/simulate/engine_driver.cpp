@@ -1,6 +1,7 @@
-// Runs a workload that rfabric.simulate.bench.write_work wrote with the compiled core, so that its instructions can be
-// counted without Python's.    engine_driver WORK [BINS END]     The layout of WORK stands in rfabric/simulate/peer.cpp.
-// With BINS, the bytes of all links are asked for at the end of each of so many equal bins up to END (s), and busy times.
+// Runs a workload that rfabric.simulate.bench.write_work wrote with the compiled core, so that its
+// instructions can be counted without Python's.    engine_driver WORK [BINS END]     The layout of
+// WORK stands in rfabric/simulate/peer.cpp. With BINS, the bytes of all links are asked for at the
+// end of each of so many equal bins up to END (s), and busy times.
 
 #include <cstdint>
 #include <cstdio>
@@ -10,9 +11,9 @@
 
 extern "C" {
 void* rf_new(const double* capacity, int64_t links, double tolerance);
-int rf_add(void* engine, int64_t n, const int64_t* path_offsets, const int32_t* path_links, const double* size,
-           const double* start, const int64_t* after_offsets, const int32_t* after, const double* gap,
-           const double* latency, const double* weight);
+int rf_add(void* engine, int64_t n, const int64_t* path_offsets, const int32_t* path_links,
+           const double* size, const double* start, const int64_t* after_offsets,
+           const int32_t* after, const double* gap, const double* latency, const double* weight);
 int rf_run(void* engine, double until);
 int64_t rf_finished(const void* engine);
 void rf_link_bytes(void* engine, double* out);
@@ -43,8 +44,8 @@ int main(int argc, char** argv) {
 
     void* engine = rf_new(capacity.data(), head[1], 0.0);
     if (!engine) return 3;
-    if (rf_add(engine, n, offsets.data(), path.data(), size.data(), start.data(), after_offsets.data(), after.data(),
-               nullptr, nullptr, nullptr))
+    if (rf_add(engine, n, offsets.data(), path.data(), size.data(), start.data(),
+               after_offsets.data(), after.data(), nullptr, nullptr, nullptr))
         return 3;
     const int bins = argc == 4 ? std::atoi(argv[2]) : 0;
     std::vector<double> carried(head[1]), busy(head[1]);

@@ -35,9 +35,7 @@ G = 1e9
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_core():
-    """The core is built where it is missing: without it these tests would compare the reference
-    with itself.
-    """
+    """The core is built where it is missing: else the reference is compared with itself."""
     if library() is None:
         build()
         native.core.cache_clear()
@@ -83,8 +81,8 @@ def test_incast_shares_the_last_link(core):
 
 
 def test_parking_lot_gives_max_min_rates_not_equal_ones(core):
-    # one long flow over links of 10, 4 and 10; a short one on each: the long one gets 2, the shorts
-    # 8, 2 and 8
+    # one long flow over links of 10, 4 and 10; a short one on each:
+    # the long one gets 2, the shorts 8, 2 and 8
     engine = Engine([10.0, 4.0, 10.0], core=core)
     engine.add(**flows([[0, 1, 2], [0], [1], [2]], [100.0] * 4))
     engine.run(until=8.0)
@@ -242,8 +240,8 @@ def test_a_longer_path_later_does_not_disturb_flows_in_flight(core):
     engine.run(until=1)
     engine.add(**flows([list(range(12))], [3]))
     engine.run()
-    # 7 B left on link 0 at 1 s, in thirds until the short ones (3.5 B each) and the long one (3 B)
-    # end
+    # 7 B left on link 0 at 1 s, in thirds until the short ones (3.5 B each) and the long one
+    # (3 B) end
     assert engine.finish_times() == pytest.approx([11, 11, 10])
 
 
@@ -545,7 +543,8 @@ for _ in range(300):
         break
     two.run(one.now)
     which, moved = rng.choice(len(capacity), 2, replace=False), rng.choice(n, 2, replace=False)
-    bps, ways = rng.uniform(8, 50, 2), [rng.choice(len(capacity), 3, replace=False).tolist() for _ in moved]
+    bps = rng.uniform(8, 50, 2)
+    ways = [rng.choice(len(capacity), 3, replace=False).tolist() for _ in moved]
     for engine in (one, two):
         engine.set_capacity(which, bps)
         engine.reroute(moved, *t.csr(ways))

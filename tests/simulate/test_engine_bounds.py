@@ -11,8 +11,8 @@ import pytest
 
 from rfabric.simulate.build import build, compiler
 
-# Plays what test_engine.py compares with the reference, more of it, and asks for every result after
-# every call.
+# Plays what test_engine.py compares with the reference, more of it, and asks for every result
+# after every call.
 FUZZ = """
 import sys
 import warnings
@@ -27,9 +27,14 @@ from rfabric.simulate import workloads as w
 
 def play(story):
     for engine, _, _ in t.live(*story, "compiled"):
-        engine.start_times(), engine.finish_times(), engine.link_bytes(), engine.busy_time(), engine.counters()
+        engine.start_times(), engine.finish_times(), engine.link_bytes()
+        engine.busy_time(), engine.counters()
         engine.remaining(engine.active())
     engine.close()
+
+
+def way(rng, links, longest):
+    return rng.choice(links, rng.integers(1, longest + 1), replace=False).tolist()
 
 
 def widening_story(rng):
@@ -37,19 +42,26 @@ def widening_story(rng):
     links, calls, known = 70, [], 0
     for longest in (1, 2, 3, 5, 9, 17, 33, 70):
         n = int(rng.integers(1, 30))
-        ways = [rng.choice(links, rng.integers(1, longest + 1), replace=False).tolist() for _ in range(n)]
-        after = [rng.integers(0, known + i, 2).tolist() if known + i and rng.random() < 0.3 else [] for i in range(n)]
-        calls.append(("add", (), t.flows(ways, rng.uniform(0, 9, n), after=after, latency=rng.uniform(0, 1, n))))
+        ways = [way(rng, links, longest) for _ in range(n)]
+        after = [
+            rng.integers(0, known + i, 2).tolist() if known + i and rng.random() < 0.3 else []
+            for i in range(n)
+        ]
+        size, latency = rng.uniform(0, 9, n), rng.uniform(0, 1, n)
+        calls.append(("add", (), t.flows(ways, size, after=after, latency=latency)))
         known += n
         moved = rng.choice(known, min(known, 9), replace=False)
-        ways = [rng.choice(links, rng.integers(1, longest + 1), replace=False).tolist() for _ in moved]
+        ways = [way(rng, links, longest) for _ in moved]
         calls += [("pass", (rng.uniform(0, 2),), {}), ("reroute", (moved, *t.csr(ways)), {})]
         calls += [("watch", (rng.choice(known, 1),), {}), ("run", (), {})]
     return rng.uniform(1, 50, links), calls
 
 
 @given(t.stories())
-@settings(deadline=None, database=None, derandomize=True, max_examples=150, suppress_health_check=list(HealthCheck))
+@settings(
+    deadline=None, database=None, derandomize=True, max_examples=150,
+    suppress_health_check=list(HealthCheck),
+)
 def drawn(story):
     play(story)
 
@@ -60,8 +72,11 @@ for seed in range(60):
     play(t.random_story(np.random.default_rng(seed)))
     play(widening_story(np.random.default_rng(seed)))
     t.completion_times(**t.random_case(np.random.default_rng(seed)), tolerance=1e-3 * (seed % 2))
-for work in (w.disjoint_rings(16), w.all_to_all(8, 48, jitter=0.1), w.all_to_all(4, 16), w.web_search(4, 1000),
-             w.overloaded_mix(4, 10, 20), w.rings_on_fat_tree(8, members=4), w.expert_groups(8)):
+for work in (
+    w.disjoint_rings(16), w.all_to_all(8, 48, jitter=0.1), w.all_to_all(4, 16),
+    w.web_search(4, 1000), w.overloaded_mix(4, 10, 20), w.rings_on_fat_tree(8, members=4),
+    w.expert_groups(8),
+):
     t.completion_times(capacity=work.capacity, **work.columns)
 print("played")
 """

@@ -65,7 +65,7 @@ POLICIES = (
     "demand,granularity=per-phase",
     "bvn,granularity=per-collective",
 )
-# which scale floats without rounding: ties stay ties
+# powers of two scale floats without rounding: ties stay ties
 POWERS = st.sampled_from((0.25, 0.5, 2.0, 8.0))
 NO_TIME = Timing(0.0, 0.0, 0.0)
 
@@ -101,7 +101,7 @@ ROWS = st.lists(ROW, min_size=1, max_size=14)
 def job(builder: TraceBuilder, rows, hosts, seconds=True) -> None:
     """Rows that wait for earlier ones of the same job, among `hosts`; a row to itself computes.
 
-    `seconds`: gaps and starts too.
+    With `seconds`, gaps and starts too.
     """
     found = []
     for i, row in enumerate(rows):
@@ -257,10 +257,7 @@ def alone(fabric: Fabric, trace: Trace) -> np.ndarray:
 @EXAMPLES
 @given(fabrics(), ROWS, ROWS, st.sampled_from(POLICIES))
 def test_no_row_ends_before_its_chain_could_on_idle_cards(fabric, rows, others, policy):
-    """Nor all of them before the busiest card has carried its bytes.
-
-    Whatever fabric, policy, dependencies.
-    """
+    """Nor all before the busiest card has carried its bytes, whatever fabric, policy, `after`."""
     trace = trace_of(fabric, rows, others)
     result = outcome(fabric, trace, policy)
     if isinstance(result, type):
@@ -450,9 +447,7 @@ TREES = {
     st.sampled_from(("placed", "ecmp")),
 )
 def test_hosts_relabelled_with_their_cables_change_nothing(name, rows, others, order, routing):
-    """Where every pair has one way: which of several a pair takes is a matter of names and
-    order.
-    """
+    """Where every pair has one way: which of several it takes depends on names and order."""
     fabric = BUILDERS[name](**TREES[name])
     call = dict(zip(fabric.hosts, (fabric.hosts[i] for i in order), strict=True))
 
@@ -610,9 +605,8 @@ def test_the_default_never_loses_to_leaving_circuits_alone(fabric, first, second
     st.sampled_from(("own", "bvn")),
 )
 def test_the_same_rewires_with_no_delay_are_no_worse(fabric, first, second, share, policy):
-    """Of rewires that were each predicted to gain.
-
-    One that harms, as a template may, is better late than at once.
+    """Of rewires that were each predicted to gain: one that harms, as a template may, is better
+    late than at once.
     """
     trace = overlapping(fabric, first, second, share)
     slow = simulate(fabric, trace, policy)
@@ -648,9 +642,7 @@ WHEN = ("per-phase", "per-collective", "intra-collective")
 
 
 def in_stages(fabric: Fabric, every) -> Trace:
-    """Stages after one another, or at an instant of their own; sizes and waits are powers of
-    ten.
-    """
+    """Stages one after another, or at their own instants; sizes and waits are powers of ten."""
     builder, last, n = TraceBuilder(fabric.hosts), [], len(fabric.hosts)
     for phase, stage in zip((*PHASES, "a", "b"), every, strict=False):
         seconds = 0.0 if stage["wait"] is None else 10 ** stage["wait"]
@@ -674,8 +666,8 @@ def in_stages(fabric: Fabric, every) -> Trace:
 
 @UNSHRUNK
 @given(
-    fabrics("rfabric", "mixnet", "opus"), st.lists(BESIDE, min_size=2, max_size=4), st.floats(-5, 2.08),
-    st.sampled_from(WEIGHED), st.sampled_from(WHEN),
+    fabrics("rfabric", "mixnet", "opus"), st.lists(BESIDE, min_size=2, max_size=4),
+    st.floats(-5, 2.08), st.sampled_from(WEIGHED), st.sampled_from(WHEN),
 )  # fmt: skip
 def test_no_weighed_policy_loses_to_leaving_circuits_alone_however_slow_the_rewires(
     fabric, every, delay, name, when

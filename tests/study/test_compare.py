@@ -19,7 +19,12 @@ from rfabric.report import grid as grid_report
 from rfabric.study.grid import Grid, read_grid
 
 SMALL = ["--topo", "fat-tree,pods=2,tors=2,gpus=2", "--topo", "rfabric,pods=2,tors=2,gpus=2"]
-TRACE = "src,dst,size_bytes,phase\nh1,h5,40000000,training\nh2,h8,30000000,training\nh5,h1,20000000,weight_sync\n"
+TRACE = (
+    "src,dst,size_bytes,phase\n"
+    "h1,h5,40000000,training\n"
+    "h2,h8,30000000,training\n"
+    "h5,h1,20000000,weight_sync\n"
+)
 
 
 @pytest.fixture
@@ -169,7 +174,7 @@ def test_one_trace_becomes_a_run_folder_in_detail(tmp_path, traces, capsys):
         ),
         (
             [*SMALL, "--traffic", "grpo-64"],
-            ("names 56 hosts that fat-tree,pods=2,tors=2,gpus=2 lacks"),
+            "names 56 hosts that fat-tree,pods=2,tors=2,gpus=2 lacks",
         ),
     ],
 )

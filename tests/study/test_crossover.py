@@ -13,7 +13,12 @@ from rfabric.cli import main
 from rfabric.errors import RFabricError
 from rfabric.study.crossover import DELAYS, Sweep, crossing
 
-TRACE = "src,dst,size_bytes,phase\nh1,h5,4000000000,training\nh2,h8,3000000000,training\nh5,h1,2000000000,weight_sync\n"
+TRACE = (
+    "src,dst,size_bytes,phase\n"
+    "h1,h5,4000000000,training\n"
+    "h2,h8,3000000000,training\n"
+    "h5,h1,2000000000,weight_sync\n"
+)
 
 
 def test_the_default_sweep_goes_from_ten_microseconds_to_a_second():
@@ -118,7 +123,7 @@ def test_the_verb(tmp_path, capsys):
         (["--topo", "rfabrik"], "no fabric named"),
         (
             ["--topo", "rfabric", "--topo", "fat-tree"],
-            ("fat-tree has no optical switch whose delay could be swept"),
+            "fat-tree has no optical switch whose delay could be swept",
         ),
         (["--against", "fat-tre"], "no fabric named 'fat-tre', did you mean fat-tree?"),
     ],

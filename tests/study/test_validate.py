@@ -48,7 +48,8 @@ from rfabric.compute.training import (
 from rfabric.errors import RFabricError
 from rfabric.study.validate import CHECKS, validate
 
-PRETRAINING = """system,model,gpus,precision,gbs,mbs,seq,fsdp,tp,pp,cp,vp,ep,ga,tok_s_gpu,model_tflops_gpu
+PRETRAINING = """\
+system,model,gpus,precision,gbs,mbs,seq,fsdp,tp,pp,cp,vp,ep,ga,tok_s_gpu,model_tflops_gpu
 DGX-H100,LLAMA3.1_405B,1024,FP8-CS,512,1,8192,0,8,8,2,8,1,64,314,792
 DGX-GB200,DeepSeekV3,256,MXFP8,2048,1,4096,0,1,4,1,4,64,32,4021,1046
 DGX-B200,LLAMA3_70B,64,FP8-CS,128,1,8192,0,2,4,1,5,1,16,3138,1405
@@ -60,8 +61,9 @@ DGX-H100,Atlantis_9B,64,BF16,128,1,4096,0,1,1,1,n/a,1,2,1000,
 DGX-Z900,LLAMA3_8B,64,BF16,128,1,4096,0,1,1,1,n/a,1,2,1000,
 DGX-H100,LLAMA3_8B,64,BF16,128,1,4096,0,1,1,1,n/a,1,2,NaN,
 """
-SERVING = """id,backend,backend_version,model_path,system,precision,mode,isl,osl,conc,tp_size,pp_size,attention_dp_size,\
-moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms
+SERVING = """\
+id,backend,backend_version,model_path,system,precision,mode,isl,osl,conc,tp_size,pp_size,\
+attention_dp_size,moe_tp_size,moe_ep_size,silicon_ttft_ms,silicon_tpot_ms
 moe,trtllm,1.0.0,deepseek-ai/DeepSeek-R1,b200_sxm,nvfp4,agg,1024,256,32,8,1,1,1,8,900,12
 inside,sglang,0.5.6,deepseek-ai/DeepSeek-V3,h200_sxm,fp8,agg,1024,256,32,8,1,8,1,8,900,30
 dense,vllm,0.10.0,meta-llama/Llama-3.1-405B-Instruct,h100_sxm,fp8,agg,1024,128,4,8,2,,,,900,40
@@ -71,15 +73,17 @@ FILES = {
     "measured/training_pretraining.csv": PRETRAINING,
     "measured/serving_ttft_tpot.csv": SERVING,
     "measured/allreduce_busbw_nodes.csv": (
-        "payload_MiB,h100_8node_busbw_GBps,a100_16node_busbw_GBps,h100_2gpu_algbw_Gbps\n64,300,150,900\n"
+        "payload_MiB,h100_8node_busbw_GBps,a100_16node_busbw_GBps,h100_2gpu_algbw_Gbps\n"
+        "64,300,150,900\n"
     ),
     "measured/nccl_b200_sxm.csv": (
         "latency,num_gpus,nccl_dtype,message_size,op_name,device\n"
-        "0.7,64,torch.float16,134217728,AllReduce,NVIDIA "
-        "B200\n0.4,16,fp16,134217728,all_gather,NVIDIA B200\n"
+        "0.7,64,torch.float16,134217728,AllReduce,NVIDIA B200\n"
+        "0.4,16,fp16,134217728,all_gather,NVIDIA B200\n"
     ),
     "measured/deepep_normal_nodes.csv": (
-        "device,op_name,node_num,hidden_size,num_token,num_topk,num_experts,dispatch_transmit_us,combine_transmit_us\n"
+        "device,op_name,node_num,hidden_size,num_token,num_topk,num_experts,"
+        "dispatch_transmit_us,combine_transmit_us\n"
         "NVIDIA H200,normal,8,7168,4096,8,256,1800,3500\n"
     ),
     "weight_sync/measured.csv": (
@@ -89,15 +93,22 @@ FILES = {
         "x,Qwen3-32B,BF16,FSDP16,TP4xDP4,A100,200G,carrier pigeon,10,\n"
     ),
     "rl_measured/nemo_rl_step_times.csv": (
-        "system,precision,model,policy,max_seq,avg_seq,gpus,gen_gbs,train_gbs,gen_tp_pp,train_parallel,tokens_s_gpu,step_time_s\n"
+        "system,precision,model,policy,max_seq,avg_seq,gpus,gen_gbs,train_gbs,gen_tp_pp,"
+        "train_parallel,tokens_s_gpu,step_time_s\n"
         "DGX-H100,BF16,Qwen3-30BA3B,On policy,4096,3206,32,2048,512,[2 1],[1 1 8 1 n/a],,226\n"
         "DGX-H100,BF16,Qwen3-30B-A3B,1-step Off,4096,3206,32,2048,512,[2 1],[1 1 8 1 n/a],,200\n"
     ),
     "rl_measured/verl_moe.csv": (
-        "model,gpu,max_response,mode,gpus,rollout_gpus,train_gpus,step_s,gen_s,old_log_prob_s,update_actor_s\n"
+        "model,gpu,max_response,mode,gpus,rollout_gpus,train_gpus,step_s,gen_s,"
+        "old_log_prob_s,update_actor_s\n"
         "Qwen3-30B-A3B-Base,H20,20480,colocate_sync,128,128,128,635,254,91,276\n"
     ),
-    "models/published_totals.csv": "model,total_b,active_b,source\nDeepSeek-V3,671,37,card\nAtlantis-9B,9,,card\nOdd,many,,card\n",
+    "models/published_totals.csv": (
+        "model,total_b,active_b,source\n"
+        "DeepSeek-V3,671,37,card\n"
+        "Atlantis-9B,9,,card\n"
+        "Odd,many,,card\n"
+    ),
 }
 
 
@@ -170,7 +181,7 @@ def test_other_models_and_gpus_stay_within_a_factor_of_three(unseen):
 
 def test_units_of_payloads_and_bandwidths_are_read(unseen):
     points = {
-        point.name.split()[0]: point for point in unseen[("allreduce_busbw_nodes >= 1 MiB")].points
+        point.name.split()[0]: point for point in unseen["allreduce_busbw_nodes >= 1 MiB"].points
     }
     assert points["h100_8node_busbw_GBps"].name.endswith(f" {64 * 2**20} B")
     assert points["h100_2gpu_algbw_Gbps"].measured == 900 / 8
@@ -457,9 +468,7 @@ def test_training_is_neither_idle_nor_faster_than_the_tensor_cores(gpu, lay, seq
 
 
 @pytest.mark.parametrize("gpu", SXM, ids=lambda gpu: gpu.name)
-def test_a_mixture_trains_faster_than_a_dense_model_of_its_total_and_slower_than_one_of_its_active_part(
-    gpu,
-):
+def test_a_mixture_trains_faster_than_its_total_dense_and_slower_than_its_active_part(gpu):
     for name, total, active in (
         ("Mixtral-8x22B", "GPT-3-175B", "Yi-34B"),
         ("Qwen3-30B-A3B", "Qwen3-32B", "Llama-3.2-1B"),

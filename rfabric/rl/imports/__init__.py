@@ -40,8 +40,8 @@ class Imported:
     """A job read: recipe values by key with where each came from, and what did not go into them.
 
     `assumed`: recipe keys whose value the file does not say; `unmapped`: `key = value` that no
-    recipe key can say; `ignored`:
-    keys that change neither time nor traffic, such as the learning rate.
+    recipe key can say; `ignored`: keys that change neither time nor traffic, such as the learning
+    rate.
     """
 
     framework: str
@@ -62,9 +62,7 @@ class Imported:
 
     @cached_property
     def misfit(self) -> str:
-        """Why the recipe cannot run as it is, such as a model that its GPUs cannot hold; empty
-        where it can.
-        """
+        """Why the recipe cannot run as it is, say a model too large for its GPUs; else empty."""
         try:
             with TemporaryDirectory() as folder:
                 (path := Path(folder) / "job.yaml").write_text(self.yaml(), encoding="utf-8")
@@ -76,10 +74,7 @@ class Imported:
     def yaml(self) -> str:
         """The recipe file, a comment beside each value."""
         lines = [
-            (
-                f"# Imported from the {self.framework} job {Path(self.file).name}; lengths "
-                "are tokens."
-            )
+            f"# Imported from the {self.framework} job {Path(self.file).name}; lengths are tokens."
         ]
         section = ""
         for key, value in self.values.items():
@@ -87,7 +82,8 @@ class Imported:
             if outer and outer != section:
                 lines += ["", f"{outer}:"]
             section = outer
-            text = f"{'  ' if outer else ''}{last}: {yaml.safe_dump(value, width=1000).splitlines()[0]}"
+            said = yaml.safe_dump(value, width=1000).splitlines()[0]
+            text = f"{'  ' if outer else ''}{last}: {said}"
             lines.append(f"{text:<40} # {self.origin[key]}")
         return "\n".join([*lines, ""])
 
@@ -95,8 +91,7 @@ class Imported:
 def import_job(
     framework: str, path: str | Path, model: str = "", gpu: str = "", lengths: str = ""
 ) -> Imported:
-    """The recipe of a job's file; `model`, `gpu` and `lengths` stand in for what the file does not
-    say.
+    """The recipe of a job's file; `model`, `gpu` and `lengths` stand in where it is silent.
 
     RFabricError where the file cannot be read, or lacks what a recipe cannot do without.
     """
@@ -154,7 +149,10 @@ def _gpu(recipe: SourcedValues, told: str) -> None:
 
 
 def _lengths(recipe: SourcedValues, told: str) -> None:
-    why = "no file says how long responses are; production DeepSeek-R1, cut at the maxima; say --lengths FILE.csv"
+    why = (
+        "no file says how long responses are; production DeepSeek-R1, cut at the maxima; "
+        "say --lengths FILE.csv"
+    )
     if told:
         recipe.put(
             "generation.lengths",

@@ -11,11 +11,12 @@ from .settings import Settings
 from .sourced_values import SourcedValues
 
 _NO_EFFECT = """
-    lr optimizer adam weight-decay wandb tensorboard save load prompt-data input-key label-key rm- eval seed
-    clip eps kl- entropy advantage temperature top- dropout ref-load hf-checkpoint apply-chat shuffle
-    num-rollout log- metadata normalization norm-epsilon rotary init-method bias swiglu position vocab tie untie
-    num-layers hidden-size ffn attention-heads group-query query-groups kv-channels qk-layernorm moe- make-vocab
-    attention-softmax attention-backend num-experts runtime-env-json address start-rollout
+    lr optimizer adam weight-decay wandb tensorboard save load prompt-data input-key label-key rm-
+    eval seed clip eps kl- entropy advantage temperature top- dropout ref-load hf-checkpoint
+    apply-chat shuffle num-rollout log- metadata normalization norm-epsilon rotary init-method bias
+    swiglu position vocab tie untie num-layers hidden-size ffn attention-heads group-query
+    query-groups kv-channels qk-layernorm moe- make-vocab attention-softmax attention-backend
+    num-experts runtime-env-json address start-rollout
 """
 
 

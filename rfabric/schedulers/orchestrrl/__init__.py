@@ -1,8 +1,8 @@
 """OrchestrRL's compute scheduler (arXiv 2601.01209): replicas are cut anew and responses move while
 a step generates.
 
-    seat (a server)  |tp2 ######### |tp2 ####### |..switch..| tp8 ########## |  planner, every `period`
-                     |tp2 ####### --kv--> another replica, on this seat or not  balancer, every `balance`
+    seat (a server)  |tp2 ######### |tp2 ####### |..switch..| tp8 ##### |  planner, every `period`
+                     |tp2 ####### --kv--> another replica, of any seat     balancer, every `balance`
                      |tp2 ##########|tp2 ####### |..........|
 
 The planner goes by a forecast of how long responses will be, never by how long they turn out to be

@@ -1,8 +1,7 @@
-"""A co-execution group: jobs that share rollout and training nodes, and the round robin they run
-in.
+"""A co-execution group: jobs that share rollout and training nodes, and their round robin.
 
     node r1   |  roll A  |  roll B  |.......|  roll A  |  roll B  |  two jobs on one rollout node
-    training  |..........|  train A | train B |........|  train A |  one training pool, one job at a time
+    training  |..........|  train A | train B |........|  train A |  one training pool, jobs in turn
               |<------- period ------------>|
 
 Each job is pinned to rollout nodes; all share the training nodes, to which its data parallelism is
@@ -10,8 +9,7 @@ matched. Every *meta-iteration* has one rollout and one training of each job, in
 every node. In the steady state it takes
 
     period = max( cycle, load )
-    cycle  = max over jobs of roll + train                  the longest job is never the one that
-                                                            waits
+    cycle  = max over jobs of roll + train     the longest job is never the one that waits
     load   = max( sum of train, max over nodes of the sum of roll on it )
 
 which is what `meta_iterations` finds, phase by phase (arXiv 2512.11306; OSDI'26 Weave). Jobs on
@@ -49,9 +47,9 @@ class JobTurn:
 
 @dataclass(frozen=True)
 class ExecutionGroup:
-    """Jobs and the rollout nodes (0 ..
+    """Jobs and the rollout nodes (0 .. roll_nodes - 1) that each is pinned to.
 
-    roll_nodes - 1) that each is pinned to; all train on `train_nodes` nodes.
+    All train on `train_nodes` nodes.
     """
 
     jobs: tuple[Job, ...]
@@ -71,9 +69,7 @@ class ExecutionGroup:
         return ExecutionGroup((*self.jobs, job), (*self.pins, nodes), count, self.train_nodes)
 
     def leave(self, name: str) -> "ExecutionGroup":
-        """The group without a job, and without the rollout nodes that nobody is pinned to any
-        more.
-        """
+        """The group without a job, and without rollout nodes that nobody is pinned to now."""
         left = [i for i, job in enumerate(self.jobs) if job.name != name]
         used = sorted({node for i in left for node in self.pins[i]})
         new = {node: number for number, node in enumerate(used)}
@@ -199,9 +195,7 @@ STAYS = Tail()
 
 
 def migrated_period(group: ExecutionGroup, tails: Mapping[str, Tail]) -> float:
-    """Seconds of a meta-iteration in which jobs on shared nodes move their tails aside (by
-    name).
-    """
+    """Seconds of a meta-iteration in which jobs (by name) on shared nodes move their tails."""
     if not group.plain:
         return _slowest_way_round(group, tails)
     turns = [

@@ -6,9 +6,8 @@ at least this: every job is there for at least as long as it would be alone, and
 cost more. So it is a bound from below that no online policy need reach; the paper's own optimum is
 some way above it or on it.
 
-    minimise  sum of price(g) x[g]   over groups g of present jobs that keep every SLO and fit
-                                     memory
-    with      each job in exactly one group                                                set partitioning
+    minimise  sum of price(g) x[g]  over groups g of present jobs that keep every SLO and fit memory
+    with      each job in exactly one group: set partitioning
 
 solved by scipy's HiGHS to within GAP, anew where jobs came or went.
 """
@@ -32,9 +31,7 @@ GAP = 1e-3  # relative: how far above the cheapest a grouping may be, as HiGHS p
 def optimum(
     jobs: Iterable[Job], pools: Pools = Pools(), progress: Callable[[int], None] = lambda _: None
 ) -> float:
-    """Dollars of the bound, from the first arrival to the last end of jobs that are never
-    slowed.
-    """
+    """Dollars of the bound, from the first arrival to the last end of jobs never slowed."""
     jobs = [pools.admit(job) for job in jobs]
     times = sorted({t for job in jobs for t in (job.arrival, job.arrival + job.seconds)})
     priced = lru_cache(maxsize=None)(lambda present: cheapest([jobs[i] for i in present], pools)[0])

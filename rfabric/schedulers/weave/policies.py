@@ -1,7 +1,8 @@
 """Where an arriving job goes: Weave's Algorithm 1, and the policies it is compared with.
 
-    weave      direct packing | rollout scaling | a new group, whichever costs least and keeps every SLO     Algorithm 1
-    solo       a new group for every job                                          Solo-D, naive disaggregation
+    weave      Algorithm 1: direct packing | rollout scaling | a new group, whichever costs least
+               and keeps every SLO
+    solo       Solo-D, naive disaggregation: a new group for every job
     random     any placement that memory allows, or a new group, with equal chance
     most-idle  the group with most idle time, on its idlest nodes, if memory allows
     gavel      the cheapest group whose jobs still meet their SLO taking turns as wholes, one
@@ -23,9 +24,7 @@ from .jobs import Job, Pools
 
 @dataclass(frozen=True)
 class Placement:
-    """A place for a job: index of the group to join, rollout nodes there (new ones have the next
-    numbers).
-    """
+    """A place for a job: index of the group to join, rollout nodes there (new ones numbered on)."""
 
     group: int
     nodes: tuple[int, ...]
@@ -174,9 +173,7 @@ def fits(group: ExecutionGroup, job: Job, nodes: Sequence[int], pools: Pools) ->
 
 
 def keeps(group: ExecutionGroup, job: Job, nodes: tuple[int, ...]) -> bool:
-    """Whether every job, `job` among them, keeps its SLO in the meta-iteration of the group
-    joined.
-    """
+    """Whether every job, `job` among them, keeps its SLO in the joined group's meta-iteration."""
     longest = min(group.longest, job.longest) * (1 + SLACK)
     roll = job.profile.roll
     if any(group.roll_loads[n] + roll > longest for n in nodes if n < group.roll_nodes):

@@ -4,8 +4,8 @@ shared as nodes are.
     h1 ..        training nodes, group by group          a node is `gpus_per_server` hosts
     .. hN        rollout nodes, group by group
 
-    generation of A, round 0 --> generation of B, round 0 --> generation of A, round 1  where they share rollout nodes
-    training and sync of A   --> training and sync of B   --> ...
+    rollout nodes shared  generation of A, round 0 --> generation of B, round 0 --> A, round 1
+    training nodes        training and sync of A   --> training and sync of B   --> ...
 
 A job's own trace comes from its workload, as if alone; only the waiting for shared nodes is added,
 with the warm switch of a phase. A phase stays one (step, phase) of the trace: steps count turns,
@@ -269,7 +269,7 @@ def _phase(
     follows = key.phase == "weight_sync"  # training, on the same nodes: nobody comes between
     seconds = 0.0 if follows else seat.switch(pool)
     gate = [
-        out.compute(host, seconds, after=sorted(before), label=(f"{seat.job.name} switch"), **kind)
+        out.compute(host, seconds, after=sorted(before), label=f"{seat.job.name} switch", **kind)
     ]
     for row in mine.tolist():
         if row in done:  # with the loop it belongs to

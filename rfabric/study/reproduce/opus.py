@@ -10,8 +10,8 @@ bound them:
                                    transceivers, or OCSes
 
 With the NICs' transceivers counted no OCS, however frugal, saves more than a factor of seven, as
-both fabrics need their light:
-23x must leave them out, and then it depends on the watts of an OCS port alone.
+both fabrics need their light: 23x must leave them out, and then it depends on the watts of an OCS
+port alone.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def rows(seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> lis
     name = f"{GPUS:,} GPUs, rail-optimized over Opus"
     ports = sum(line.count for line in opus.lines if line.item == OCS)
     saved = PaperRow(
-        (f"{name}: the most that OCSes without power would save"),
+        f"{name}: the most that OCSes without power would save",
         None,
         bare[0][1] / (bare[1][1] - _ocs_watts(opus)),
     )
@@ -45,11 +45,11 @@ def rows(seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> lis
             "network cost, every part",
             COST,
             every[0][0] / every[1][0],
-            ("NICs are half of Opus's bill"),
+            "NICs are half of Opus's bill",
         ),
         ("network cost, without NICs", COST, bare[0][0] / bare[1][0], "the nearest from below"),
         (
-            ("network cost, without NICs and transceivers in them"),
+            "network cost, without NICs and transceivers in them",
             COST,
             above[0][0] / above[1][0],
             "the nearest from above",
@@ -58,7 +58,7 @@ def rows(seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> lis
             "network power, every part",
             POWER,
             bare[0][1] / bare[1][1],
-            ("the NICs' transceivers, 12 W each, are nearly all of it"),
+            "the NICs' transceivers, 12 W each, are nearly all of it",
         ),
         (
             "network power, without transceivers in NICs",
@@ -67,7 +67,10 @@ def rows(seed: int = 0, progress: Callable[[str], None] = lambda _: None) -> lis
             "0.14 W an OCS port, of a Calient S320 with every port in use",
         ),
     )
-    why = "what 23x implies, NICs' transceivers left out: an OCS with its idle ports and control, or other switches"
+    why = (
+        "what 23x implies, NICs' transceivers left out: an OCS with its idle ports and control, "
+        "or other switches"
+    )
     return [
         *(
             PaperRow(f"{name}: {what}", paper, ours, "x", f"what was counted is not stated; {said}")

@@ -1,5 +1,5 @@
-"""OrchestrRL (arXiv 2601.01209) run again: throughput over static baselines, when TP 2 and when TP
-8, ablation, fabrics.
+"""OrchestrRL (arXiv 2601.01209) run again: throughput over static baselines, when TP 2 and
+when TP 8, ablation, fabrics.
 
 Only the headlines, 1.40 x on 48 and 1.42 x on 64 H800, are quoted; all else is second-hand. The
 dataset is named (OpenR1-Math 220K), but its lengths, the batch, the split of GPUs and the
@@ -7,8 +7,8 @@ parallelism are not known to us. Assumed, for all rows alike:
 
     lengths   production DeepSeek-R1 (traffic/lengths), cut at 16,384
     batch     8 responses (RollPacker, arXiv 2509.21009) to so many prompts, a power of two, that
-              static generation on the
-              characterised cluster comes nearest to the 1.49 times of training that it takes there
+              static generation on the characterised cluster comes nearest to the 1.49 times of
+              training that it takes there
     split     as in that characterisation, 32 GPUs train and 40 generate, in whole servers: 24 + 24,
               32 + 32, 32 + 40
     pipeline  one step off, three steps, the period once it is full; static TP 2, as RollPacker
@@ -51,7 +51,7 @@ GROUP = 8
 CHARACTERISED = ("Qwen2.5-14B", 32, 40)
 GENERATION_OVER_TRAINING = 1.49
 WIDTHS = (1, 2, 4, 8)
-# of the responses are done where the tail begins: Weave (OSDI'26) consolidates from there on
+# this share of the responses is done where the tail begins: Weave (OSDI'26) consolidates from there
 LONG_TAIL = 0.8
 
 
@@ -234,7 +234,10 @@ def ablation_rows(seed: int) -> Iterator[PaperRow]:
     """The planner alone, the balancer alone, both; what switches and moves they make."""
     testbed = ("Qwen2.5-14B", 32, 32)
     base = period(static(*testbed, seed)[2])
-    why = "over static TP 2, which the balancer keeps; the paper's last step is doubted, as physical runs validate computing alone"
+    why = (
+        "over static TP 2, which the balancer keeps; "
+        "the paper's last step is doubted, as physical runs validate computing alone"
+    )
     kinds = (
         ("planner alone", Tuning(moves=0), 1.28),
         ("balancer alone", Tuning(period_s=inf), 1.35),
@@ -268,9 +271,7 @@ TIMED = 9  # rounds that a time is the median of
 
 
 def planning_rows(seed: int) -> Iterator[PaperRow]:
-    """CPU time of one round of the planner: forecast at hand, 64 servers, 4,096 responses of all
-    ages.
-    """
+    """CPU time of one planning round, forecast at hand: 64 servers, 4,096 responses of all ages."""
     w, servers, count = read_recipe("grpo-64"), 64, 4096
     engines, random = engines_of(w), np.random.default_rng(seed)
     expected = forecast([responses(w, seed, 0)[1]], w.generation.max_response)
@@ -364,7 +365,10 @@ def _traffic(recipe: str, settings: tuple[str, ...], seed: int):
 
 def left_out(seed: int) -> Iterator[PaperRow]:
     """What cannot be run, and why."""
-    why = "weights, fp32 gradients and Adam's states of 235 B parameters are 4.2 TB; the H800 of half of the testbed hold 2.6"
+    why = (
+        "weights, fp32 gradients and Adam's states of 235 B parameters are 4.2 TB; "
+        "the H800 of half of the testbed hold 2.6"
+    )
     yield PaperRow(
-        ("64 H800, Qwen3-235B-A22B: throughput over static"), 1.42, None, why=why, trust=SECOND_HAND
+        "64 H800, Qwen3-235B-A22B: throughput over static", 1.42, None, why=why, trust=SECOND_HAND
     )

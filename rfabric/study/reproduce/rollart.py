@@ -42,7 +42,10 @@ MODELS = {"8B": ("Qwen3-8B", 1), "14B": ("Qwen3-14B", 2), "32B": ("Qwen3-32B", 4
 LAYOUTS = {"8B": (2, 2, "selective"), "14B": (2, 4, "selective"), "32B": (4, 2, "full")}
 MEASURED = 4  # steps timed, once the pipeline has settled
 MIX = ("FrozenLake", "GEM-Math", "SWE-bench")
-MIX_IS = "which tasks share a batch, and their tokens, are not stated: FrozenLake, GEM-Math and SWE-bench in turn"
+MIX_IS = (
+    "which tasks share a batch, and their tokens, are not stated: FrozenLake, GEM-Math and "
+    "SWE-bench in turn"
+)
 
 
 def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
@@ -142,9 +145,15 @@ def characterised_rows(seed: int) -> Iterator[PaperRow]:
 
     played = play([pool("8B", "H800", 32)], mixed([task], seed, LONGEST, rules), train, rules, 1)
     step = played.iterations[0].training[1]
-    why = "trajectories one by one; reset, environments and reward are inputs, tokens those of coding agents"
+    why = (
+        "trajectories one by one; reset, environments and reward are inputs, tokens those of "
+        "coding agents"
+    )
     yield PaperRow("SWE-bench, 8B on 32 H800: seconds of a step", 366.0, step, "s", why)
-    why = "as fast as training of this size is measured elsewhere; the paper's takes three times as long, of which it says nothing"
+    why = (
+        "as fast as training of this size is measured elsewhere; the paper's takes three times as "
+        "long, of which it says nothing"
+    )
     yield PaperRow("SWE-bench: training's share of a step", 0.23, trained[0] / step, "share", why)
 
 
@@ -265,7 +274,10 @@ def chain_rows(seed: int) -> Iterator[PaperRow]:
 def scaling_rows(seed: int) -> Iterator[PaperRow]:
     """RollArt's design on 64 and 128 H800, 32 of which train."""
     ratios = [_on_h800(size, 64, seed) / _on_h800(size, 128, seed) for size in MODELS]
-    why = f"32 GPUs train in both, the batch is the same: how the paper divides them is not stated; {HALF_IDLE}"
+    why = (
+        "32 GPUs train in both, the batch is the same: how the paper divides them is not stated; "
+        f"{HALF_IDLE}"
+    )
     yield PaperRow("throughput: 128 over 64 H800", (1.33, 2.08), span(ratios), why=why)
 
 
@@ -295,7 +307,10 @@ def affinity_rows(seed: int) -> Iterator[PaperRow]:
 
     lake, maths = TASKS["FrozenLake"], TASKS["GEM-Math"]
     found = [over(lake, "8B"), over(replace(lake, caches=True), "8B")]
-    why = f"128 trajectories of 8B, contexts prefilled anew each turn; {found[1]:.2f} where engines find them cached"
+    why = (
+        f"128 trajectories of 8B, contexts prefilled anew each turn; {found[1]:.2f} where engines "
+        "find them cached"
+    )
     yield PaperRow("FrozenLake: 2 H800 over 6 H20, seconds", 0.53, found[0], why=why)
     ratios = [1 / over(maths, size) for size in MODELS]
     yield PaperRow(
@@ -365,17 +380,13 @@ def reward_rows(seed: int) -> Iterator[PaperRow]:
         "task and count are not stated; the longest trajectory takes as long on 4 GPUs as on 8"
     )
     yield PaperRow(
-        ("serverless reward: rollout over that with a dedicated one"),
+        "serverless reward: rollout over that with a dedicated one",
         77 / 158,
         other / seconds,
         why=why,
     )
     yield PaperRow(
-        ("dedicated reward: its GPUs' utilisation"),
-        0.06,
-        one.reward_busy / 4 / seconds,
-        "share",
-        why,
+        "dedicated reward: its GPUs' utilisation", 0.06, one.reward_busy / 4 / seconds, "share", why
     )
 
 
@@ -389,7 +400,7 @@ def staleness_rows(seed: int) -> Iterator[PaperRow]:
     each = " and ".join(f"{gain:.2f} with {alpha}" for alpha, gain in gains.items())
     why = f"{each}; {HALF_IDLE}, so that more of them at once costs nothing"
     yield PaperRow(
-        ("staleness: step with alpha 1 over alpha 2 to 6, at most, 8B"),
+        "staleness: step with alpha 1 over alpha 2 to 6, at most, 8B",
         1.22,
         max(gains.values()),
         why=why,
@@ -403,13 +414,19 @@ def weight_rows(seed: int) -> Iterator[PaperRow]:
     """Push and pull in turn, what of it is exposed, and what hiding it does to a step."""
     sent = {size: transfer(job(size).model.weight_bytes) for size in MODELS}
     naive, exposed = {"8B": 38.6, "14B": 84.1, "32B": 157.0}, {"8B": 1.4, "14B": 5.1, "32B": 9.6}
-    why = "TCP and RDMA at the rates of the note (29.6 and 9.4 s for 32B); the paper's naive path reaches a quarter of them"
+    why = (
+        "TCP and RDMA at the rates of the note (29.6 and 9.4 s for 32B); the paper's naive path "
+        "reaches a quarter of them"
+    )
     for size, known in naive.items():
         trust = {"trust": SECOND_HAND} if size == "14B" else {}
         yield PaperRow(
-            (f"weights: naive push and pull, {size}"), known, sent[size].naive, "s", why, **trust
+            f"weights: naive push and pull, {size}", known, sent[size].naive, "s", why, **trust
         )
-    why = "what engines load while they stand still, at the rate fitted on verl's delta weight sync, whatever their tp"
+    why = (
+        "what engines load while they stand still, at the rate fitted on verl's delta weight "
+        "sync, whatever their tp"
+    )
     for size, known in exposed.items():
         trust = {"trust": SECOND_HAND} if size == "14B" else {}
         yield PaperRow(f"weights: exposed, {size}", known, sent[size].exposed, "s", why, **trust)
@@ -447,7 +464,10 @@ def redundancy_rows(seed: int) -> Iterator[PaperRow]:
         for extra in (1.25, 1.5, 2.0)
     }
     each = ", ".join(f"{gain:.2f} with {extra:g}" for extra, gain in gains.items())
-    why = f"128 trajectories of SWE-bench, 8B on 32 H800; times as many environments: {each}; the paper states the best only"
+    why = (
+        f"128 trajectories of SWE-bench, 8B on 32 H800; times as many environments: {each}; the "
+        "paper states the best only"
+    )
     yield PaperRow("redundant environments: rollout, at most", 1.62, max(gains.values()), why=why)
 
 
@@ -466,7 +486,10 @@ def prefill_rows(seed: int) -> Iterator[PaperRow]:
         pools = [pool("32B", "H800", first, name), pool("32B", "H20", rest, name)]
         apart = [replace(pools[0], prefill_for="H20", link=LINK), pools[1]]
         gain = rollout(pools, tasks, rules, seed) / rollout(apart, tasks, rules, seed)
-        why = "256 trajectories; servers of 8, KV over a 400 Gbit/s NIC; which gain is which split's is our reading of the paper"
+        why = (
+            "256 trajectories; servers of 8, KV over a 400 Gbit/s NIC; which gain is which "
+            "split's is our reading of the paper"
+        )
         yield PaperRow(f"prefill apart from decode, {model} {split}: rollout", known, gain, why=why)
 
 

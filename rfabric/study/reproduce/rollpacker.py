@@ -69,12 +69,15 @@ def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
 def baseline_rows(seed: int) -> Iterator[PaperRow]:
     """What a step of veRL takes here, before anything is taken from the paper."""
     for name, paper in ROLLOUT_S.items():
-        why = "modelled: the paper's engine, vLLM 0.8.4, is slower. Below, rollouts are stretched by this, alike for all systems"
+        why = (
+            "modelled: the paper's engine, vLLM 0.8.4, is slower. Below, rollouts are stretched "
+            "by this, alike for all systems"
+        )
         yield PaperRow(f"veRL, {name}: rollout", paper, mean_rollout(name, seed=seed), "s", why)
     w = trained_at_share(job("14B"), trained_at())
     trains = mean(step.seconds - step.judged for step in run(w, seed, SYNCHRONOUS, 3))
     yield PaperRow(
-        ("veRL, 14B code: share of training in a step, as modelled"),
+        "veRL, 14B code: share of training in a step, as modelled",
         SHARES[TASK][2],
         _modelled_share(seed),
         "share",
@@ -100,11 +103,11 @@ def round_rows(seed: int) -> Iterator[PaperRow]:
     steps = run(job("14B"), seed, RollpackerSettings(planner=0, stream=0), STEPS)
     kinds = [step.kind for step in steps]
     yield PaperRow(
-        ("short rounds to a long one, eta 1.25"), 4.0, kinds.count(SHORT) / kinds.count(LONG)
+        "short rounds to a long one, eta 1.25", 4.0, kinds.count(SHORT) / kinds.count(LONG)
     )
     longest = mean(float(step.played.outputs.max()) for step in steps if step.kind == SHORT)
     yield PaperRow(
-        ("14B: longest response, veRL over short rounds"),
+        "14B: longest response, veRL over short rounds",
         8.9,
         JOBS["14B"].most / longest,
         why=LIKE_SIZES,
@@ -112,9 +115,12 @@ def round_rows(seed: int) -> Iterator[PaperRow]:
     short = [
         mean(s.seconds for s in stages(n, seed)[0]) / _short(stages(n, seed)[-1]) for n in JOBS
     ]
-    why = "at 32B, 3.6 leaves more beside a rollout of 673 s than code's reward and training, scaled to that size"
+    why = (
+        "at 32B, 3.6 leaves more beside a rollout of 673 s than code's reward and training, "
+        "scaled to that size"
+    )
     yield PaperRow(
-        ("short rounds, all on: veRL's step over theirs"), (2.1, 3.6), span(short), why=why
+        "short rounds, all on: veRL's step over theirs", (2.1, 3.6), span(short), why=why
     )
 
 
@@ -150,7 +156,7 @@ def breakdown_rows(seed: int) -> Iterator[PaperRow]:
     for i, (stage, paper) in enumerate(STAGES.items(), start=1):
         for name, known in zip(JOBS, paper, strict=True):
             yield PaperRow(
-                (f"{name}: {stage}, speed-up over veRL"),
+                f"{name}: {stage}, speed-up over veRL",
                 known,
                 _speed(name, i, seed),
                 why=_why_stage(i, name, seed),
@@ -192,7 +198,10 @@ SCALED = "seconds of reward are those of 14B, those of training scaled by the tr
 def _why_planner(name: str, seed: int) -> str:
     done = stages(name, seed)[3]
     first, last = (done[i].w.generation.tp for i in (0, -1))
-    count = f"{sum(s.played.preempted for s in done)} preemptions in {STEPS} steps with 0.9 of HBM for the engine: "
+    count = (
+        f"{sum(s.played.preempted for s in done)} preemptions in {STEPS} steps with 0.9 of HBM for "
+        "the engine: "
+    )
     if first != last:
         return f"{count}tp, {first} at first, is halved to {last}, and long tails decode slower"
     return f"{count}tp stays {first}, the least that holds the model and its longest sequence; "
@@ -234,17 +243,23 @@ def _why_grid(kind: str, name: str, eta: float, seed: int) -> str:
             f"how alike the responses of a prompt are is not stated: {ALIKE:g} of the variance "
             f"is taken to lie between prompts; with {MORE_ALIKE:g} of it {plain / redundant:.2f}"
         )
-    return "short rounds take 38 to 44 s in the paper, whatever the model; here they go with its decode steps"
+    return (
+        "short rounds take 38 to 44 s in the paper, whatever the model; here they go with its "
+        "decode steps"
+    )
 
 
 def planner_rows(seed: int) -> Iterator[PaperRow]:
     """Rollouts of Qwen3-8B, 32k, on 8 H800; and against tp 1 for good."""
     seconds = {tp: _rounds_8b(tp, seed) for tp in (1, 2)}
-    why = "how long Qwen3-8B answers is not stated; production DeepSeek-R1 lengths fill less of the KV cache"
+    why = (
+        "how long Qwen3-8B answers is not stated; production DeepSeek-R1 lengths fill less of the "
+        "KV cache"
+    )
     for kind, paper in ((SHORT, 1029 / 768), (LONG, 1172 / 1284)):
         ours = _of_kind(seconds[1], kind) / _of_kind(seconds[2], kind)
         yield PaperRow(
-            (f"Qwen3-8B, 32k, 8 GPUs: {kind} rounds, tp 1 over tp 2"), paper, ours, why=why
+            f"Qwen3-8B, 32k, 8 GPUs: {kind} rounds, tp 1 over tp 2", paper, ours, why=why
         )
     for kind, paper in ((SHORT, 0.211), (LONG, 0.103)):
         before, after = (
@@ -253,7 +268,7 @@ def planner_rows(seed: int) -> Iterator[PaperRow]:
         ours = 1 - after / before if before else None
         note = why if before else f"not one preemption at tp 1: {why}"
         yield PaperRow(
-            (f"Qwen3-8B: fewer preemptions at tp 2, {kind} rounds"), paper, ours, "share", note
+            f"Qwen3-8B: fewer preemptions at tp 2, {kind} rounds", paper, ours, "share", note
         )
     yield PaperRow(
         "planner over tp 1 for good, rollout, 8k and 16k",
@@ -308,7 +323,7 @@ def reward_rows(seed: int) -> Iterator[PaperRow]:
         judges = replace(pool(), hanging=share)
         gains.append(makespan(judges, False) / makespan(judges, True))
     yield PaperRow(
-        ("time-out that follows the prompt: judging a batch, over 30 s for all"),
+        "time-out that follows the prompt: judging a batch, over 30 s for all",
         1.6,
         span(gains),
         why=(
@@ -341,7 +356,7 @@ def stream_rows(seed: int) -> Iterator[PaperRow]:
     for share, paper in PAPER_STREAM_S.items():
         label = f"GPUs freed at {share:.0%}" if share else "by its rule"
         yield PaperRow(
-            (f"stream trainer, {label}: step without it over step with it"),
+            f"stream trainer, {label}: step without it over step with it",
             124.2 / paper,
             off / takes(free=share),
             why=(
@@ -361,5 +376,5 @@ def left_out(seed: int) -> Iterator[PaperRow]:
             f"{name}: speed-up over RLHFuse",
             paper,
             None,
-            why=("how the authors strengthened RLHFuse is not stated"),
+            why="how the authors strengthened RLHFuse is not stated",
         )

@@ -1,8 +1,10 @@
 """Tokens to experts and back: rl/expert_exchange against DeepEP times as aiconfigurator and
 DeepEP's README publish them.
 
-    ... device, op_name (normal|ll), node_num, hidden_size, num_token, num_topk, num_experts, ..._us ...  times
-    kind, ep, dispatch_GBps, dispatch_us, combine_GBps, combine_us, bottleneck                            README, GPU: file name
+    times      ... device, op_name (normal|ll), node_num, hidden_size, num_token, num_topk,
+               num_experts, ..._us ...
+    README     kind, ep, dispatch_GBps, dispatch_us, combine_GBps, combine_us, bottleneck;
+               the GPU stands in the file's name
 
 A bandwidth of the README counts a token once for each server (NVLink: each GPU) it reaches, its own
 among them; in low-latency mode once for each expert. Times hold the exchange of counts (`notify`).
@@ -46,7 +48,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
     ]
     made, refused = attempt(calls)
     refused += [
-        (f"row {i + 2}: neither time nor rate")
+        f"row {i + 2}: neither time nor rate"
         for i, r in enumerate(table)
         if not any(_has(r, d) for d in DIRECTIONS)
     ]

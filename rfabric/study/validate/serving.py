@@ -2,18 +2,18 @@
 model against measurement.
 
     columns: backend, backend_version, model_path, system, mode, isl, osl, batch_size, conc,
-    tp_size, pp_size, attention_dp_size,
-             moe_ep_size, precision, gemm_quant_mode, moe_quant_mode, prefill_*, decode_*,
-             silicon_ttft_ms, silicon_tpot_ms
+             tp_size, pp_size, attention_dp_size, moe_ep_size, precision, gemm_quant_mode,
+             moe_quant_mode, prefill_*, decode_*, silicon_ttft_ms, silicon_tpot_ms
 
 A row is `conc` clients (else batch_size a replica) that each send requests of isl tokens and take
 osl tokens, one after the other, all starting at once; means over all requests are compared, as
 benchmarks report them. Rows of mode disagg name workers of either phase. Of them the steady state
 is modelled, X requests a second in all:
 
-    X = min( prefill workers x batch / seconds of a batch,  clients / (prefill + KV on its way + osl
-                                                            x decode step) )
-    TPOT = decode step of X osl TPOT / workers responses    TTFT = clients / X - osl TPOT       (Little)
+    X = min( prefill workers x batch / seconds of a batch,
+             clients / (prefill + KV on its way + osl x decode step) )
+    TPOT = decode step of X osl TPOT / workers responses
+    TTFT = clients / X - osl TPOT       (Little)
 
 Figures beside the errors: of pairs that differ in TP alone, the share whose order of TPOT is right
 (`tp_pairs`, `tp_order`).

@@ -1,15 +1,13 @@
 """Training throughput: tokens a second and GPU, model against `measured/training_*.csv`, in either
 of two column sets.
 
-    model, seq, gpus, micro_batch, grad_accum, tok_s_gpu, act_ckpt, params, ...     llm-foundry's MPT under PyTorch FSDP; the GPU
-                                                                                    is a column or
-                                                                                    stands in the
-                                                                                    file's name
-    system, model, gpus, precision, gbs, mbs, seq, fsdp, tp, pp, cp, vp, ep, ga, tok_s_gpu, ...      Megatron
+    model, seq, gpus, micro_batch, grad_accum, tok_s_gpu, act_ckpt, params, ...
+        llm-foundry's MPT under PyTorch FSDP; the GPU is a column or stands in the file's name
+    system, model, gpus, precision, gbs, mbs, seq, fsdp, tp, pp, cp, vp, ep, ga, tok_s_gpu, ...
+        Megatron
 
 A step's gradients are summed over micro-batches; the model says how long one step takes. The second
-set does not say what is
-recomputed: as few layers as HBM asks for.
+set does not say what is recomputed: as few layers as HBM asks for.
 """
 
 from collections.abc import Iterable
@@ -36,7 +34,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
     )
     note = "tokens of one optimizer step over its seconds and GPUs"
     yield PointGroup(
-        (f"training {path.stem.removeprefix('training_')}"),
+        f"training {path.stem.removeprefix('training_')}",
         str(path.relative_to(data)),
         tuple(points),
         tuple(left),
