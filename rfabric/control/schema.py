@@ -4,6 +4,7 @@ naming it.
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,7 +54,7 @@ def parse_json(body: bytes) -> object:
     """The JSON of a request body."""
     try:
         return json.loads(body or b"{}", parse_constant=_no_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # lists within lists within lists
         raise RFabricError(f"the request body is not JSON: {error}") from None
 
 
@@ -159,7 +160,7 @@ def demand(data: object, fabric: Fabric, where: str) -> Demand:
         _number(data.get(name, 0.0), f"{where}.{name}") for name in ("floor_s", "lead_s", "ahead_s")
     )
     follows = tuple(
-        int(_number(k, f"{where}.follows"))
+        _places(k, f"{where}.follows")
         for k in _list(data.get("follows", [1]), f"{where}.follows")
     )
     return Demand(
@@ -253,14 +254,18 @@ def _text(data: object, what: str) -> str:
 
 
 def _number(data: object, what: str) -> float:
-    if (
-        isinstance(data, bool)
-        or not isinstance(data, (int, float))
-        or not math.isfinite(data)
-        or data < 0
-    ):
+    # compared, not converted: no float holds a whole number of 400 digits
+    number = isinstance(data, (int, float)) and not isinstance(data, bool)
+    if not (number and 0 <= data <= sys.float_info.max):
         raise RFabricError(f"{what}: {data!r} must be a number, finite and not negative")
     return float(data)
+
+
+def _places(data: object, what: str) -> int:
+    number = _number(data, what)
+    if not number.is_integer():
+        raise RFabricError(f"{what}: {data!r} must be a whole number of places")
+    return int(number)
 
 
 def _kind(data: object) -> str:

@@ -165,10 +165,11 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
     for (begin, key, label, rows), end in zip(found, ends, strict=True):
         entries = _before(trace, _entries(trace, rows))
         lead = _lead(trace, ready, rows, entries)
-        if (
-            loop := int(trace.loop_of[rows[0]])
-        ) >= 0:  # folded or not, one repetition's computing comes before its first byte
-            lead = min(lead, trace.looped.loops[loop].between[0])
+        loop = int(trace.loop_of[rows[0]])
+        # folded or not, one repetition's computing comes before its first byte; where it has none,
+        # what was computed before the loop does
+        if loop >= 0 and (between := trace.looped.loops[loop].between[0]):
+            lead = min(lead, between)
         stages.append(
             Stage(key, label, rows, entries, end - begin, lead, float(ready[entries].min()))
         )

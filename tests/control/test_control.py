@@ -812,6 +812,21 @@ def with_demand(**keys):
             400,
             ("demand.bytes: '1GB' must be a number"),
         ),
+        ("POST", "/plans", with_demand(lead_s=10**400), 400, "demand.lead_s: 10+ must be a number"),
+        (
+            "POST",
+            "/plans",
+            changed(upcoming=[with_demand(follows=[1.5])["demand"]]),
+            400,
+            (r"upcoming\[0\].follows: 1.5 must be a whole number of places"),
+        ),
+        (
+            "POST",
+            "/plans",
+            with_demand(follows=[0]),
+            400,
+            "demand follows what stands 0 places before it: at least 1, or none",
+        ),
         (
             "POST",
             "/plans",
@@ -874,7 +889,8 @@ def test_bad_requests_are_named_and_change_nothing(served, method, path, body, s
 
 
 @pytest.mark.parametrize(
-    "body", [b"{", b"\xff", b'{"circuits": NaN}', b'{"circuits": [1]}', b"null"]
+    "body",
+    [b"{", b"\xff", b'{"circuits": NaN}', b'{"circuits": [1]}', b"null", b"[" * 100_000],
 )
 def test_broken_bodies_are_bad_requests(served, body):
     assert answer(served, "POST", "/plans", body).status == 400

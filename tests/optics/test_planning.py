@@ -345,6 +345,16 @@ def test_a_stage_follows_all_that_its_first_byte_waits_for_with_no_other_between
     assert every[-1].follows == (0, 1, 71) and every[-2].follows == (70,)
 
 
+@pytest.mark.parametrize(("between", "begin", "lead"), [(0.0, 0.0, 0.5), (0.25, 0.5, 0.25)])
+@pytest.mark.parametrize("how", ["folded", "unrolled", "whole"])
+def test_what_is_computed_before_a_loop_leads_to_its_first_byte(how, between, begin, lead):
+    b = TraceBuilder(SMALL.hosts)
+    work = b.compute(0, 0.5, phase="training", label="work")
+    b.loop([([0], [4], 1e6)], 7, [between], after=[work], phase="training", label="x")
+    (found,) = stages(b.build().played(how), "per-collective")
+    assert (found.begin, found.lead) == (begin, lead)
+
+
 def test_of_stages_at_one_instant_those_that_others_wait_for_come_first():
     b = TraceBuilder(SMALL.hosts)
     work = b.compute(0, 1.0, phase="training", label="work")
