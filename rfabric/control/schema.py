@@ -160,8 +160,7 @@ def demand(data: object, fabric: Fabric, where: str) -> Demand:
         _number(data.get(name, 0.0), f"{where}.{name}") for name in ("floor_s", "lead_s", "ahead_s")
     )
     follows = tuple(
-        _places(k, f"{where}.follows")
-        for k in _list(data.get("follows", [1]), f"{where}.follows")
+        _places(k, f"{where}.follows") for k in _list(data.get("follows", [1]), f"{where}.follows")
     )
     return Demand(
         racks, numbers, seconds, _text(data.get("phase", ""), f"{where}.phase"), *times, follows
