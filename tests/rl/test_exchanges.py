@@ -82,10 +82,11 @@ def test_loops_send_all_and_compute_all(wanted, seed):
     assert trace.compute_only()[1].max() == pytest.approx(plan.seconds, rel=1e-9)
     (seconds,) = [p.window for p in plan.phases if p.kind == "training"]
     # The plan lets exchanges go before gradients, and NICs never wait. Played, gradients may also
-    # pass beside computing that hides exchanges: with skewed layers and several buckets the plan is
-    # up to 6 % too long (284 drawn).
+    # pass beside computing that hides exchanges. Where layers are skewed and gradients leave in
+    # several buckets, the plan is up to 6 % too long (284 drawn).
     took, share = training_seconds(w, trace.folded()), 0.03 if w.training.skew else 0.01
-    least = 1 - (0.08 if w.training.skew else 0.01) if w.training.overlap_batches else 1 - 1e-6
+    several = w.training.skew and w.training.buckets > 1
+    least = 1 - (0.08 if several else 0.01) if w.training.overlap_batches else 1 - 1e-6
     assert seconds * least <= took <= seconds * (1 + share)
 
 

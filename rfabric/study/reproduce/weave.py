@@ -2,7 +2,7 @@
 micro-benchmarks, weight sync, two weeks.
 
 All figures are quoted from the paper. Its jobs are made of what it states (`weave_inputs`), the
-schedulers are those of `rl.multiplex`: a meta-iteration has one rollout and one training of each
+schedulers are those of `schedulers.weave`: a meta-iteration has one rollout and one training of each
 job, so an iteration takes the group's period. Jobs of a trace leave when they would have left
 alone, as the paper divides the bills of all systems by the same 370.2 h.
 """
@@ -181,7 +181,7 @@ WEIGHTS = {"7B": 15.2e9, "14B": 29.6e9, "32B": 65.6e9}
 # pair of GPUs. veRL's 8 copies over 8 links in 7.5, 13.8 and 30.7 s reach 0.81 to 0.86 of it, 0.84
 # in the mean: the baseline's seconds, not the ratio.
 PAIR_BPS, PAIR_REACHED = 20e9, 0.84
-NVLINK_BYTES_PER_S = 450e9  # H20, one way: rl/gpus.py
+NVLINK_BYTES_PER_S = 450e9  # H20, one way: compute/gpus.py
 NIC_BPS = 400e9 / 8  # 400 Gbit/s InfiniBand a node, a share for each GPU
 
 

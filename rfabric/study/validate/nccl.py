@@ -1,4 +1,4 @@
-"""Collectives inside a server: the model of rl/communication against NCCL tables as aiconfigurator
+"""Collectives inside a server: compute/communication against NCCL tables as aiconfigurator
 publishes them.
 
 Columns `device, op_name, num_gpus, message_size, latency`: message_size counts elements (of 2 bytes

@@ -1,4 +1,4 @@
-"""Weight sync seconds of published systems: rl/sync_time against `weight_sync/measured*.csv`.
+"""Weight sync seconds of published systems: compute/sync_time against `weight_sync/measured*.csv`.
 
 Columns `source, model, weights, trainer, rollout, gpu, network, transport, seconds, extra`;
 `trainer_layout`, `rollout_layout` (`EP8xPP2`) may stand in place of counts. Seconds such as 5.5-6.0
