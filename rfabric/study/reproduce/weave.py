@@ -2,8 +2,8 @@
 micro-benchmarks, weight sync, two weeks.
 
 All figures are quoted from the paper. Its jobs are made of what it states (`weave_inputs`), the
-schedulers are those of `schedulers.weave`: a meta-iteration has one rollout and one training of each
-job, so an iteration takes the group's period. Jobs of a trace leave when they would have left
+schedulers are those of `schedulers.weave`: a meta-iteration has one rollout and one training of
+each job, so an iteration takes the group's period. Jobs of a trace leave when they would have left
 alone, as the paper divides the bills of all systems by the same 370.2 h.
 """
 
