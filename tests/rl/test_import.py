@@ -312,14 +312,23 @@ def test_the_verb_writes_a_recipe_and_says_what_it_left_out(tmp_path, capsys):
     assert main(["import", "verl", str(script), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["recipe"]["generation"]["batch"] == 512 and told["misfit"] == ""
-    assert set(told) == {"framework", "file", "assumed", "unmapped", "ignored", "recipe", "misfit"}
+    assert set(told) == {
+        "framework",
+        "file",
+        "assumed",
+        "unmapped",
+        "ignored",
+        "recipe",
+        "misfit",
+        "notes",
+    }
 
 
 @pytest.mark.parametrize(
     ("framework", "text", "message"),
     [
         ("verl", "", "is empty"),
-        ("verl", "echo", "it names no model; say --model"),
+        ("verl", "echo", "sets nothing"),
         ("verl", VERL.replace("Qwen2.5-7B", "MyOwn-7B"),
          "MyOwn-7B' has no config here; say --model config.json, or one of"),
         ("verl", VERL.replace("train_batch_size=512", "train_batch_size=many"),
@@ -328,7 +337,8 @@ def test_the_verb_writes_a_recipe_and_says_what_it_left_out(tmp_path, capsys):
          "a mini-batch of 100 does not divide the batch of 512"),
         ("verl", VERL.replace('"$HOME/train.parquet"', '"open'),
          "a quote or bracket is opened and not closed"),
-        ("verl", VERL.replace("{NODES:-2}", "{NODES}"), "leaves 0 GPUs for training"),
+        ("verl", VERL.replace("{NODES:-2}", "{NODES}"),
+         "trainer.nnodes is .*NODES.*; say --env NODES=VALUE"),
         ("roll", "a: [", "while parsing"),
         ("roll", "- 1", "holds no mapping"),
         ("roll", ROLL.replace("response_length: 8192", "").replace("max_new_tokens", "other"),

@@ -229,6 +229,13 @@ def import_(verbs) -> None:
         default="",
         help=("a name in traffic/models or a config.json, where the file's is unknown"),
     )
+    verb.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a variable the script finds set where it runs; all others are unset (repeatable)",
+    )
     verb.add_argument("--gpu", default="", help="the GPU, which no such file names (default H100)")
     verb.add_argument(
         "--lengths", default="", help=("lengths of responses: a CSV or a name in traffic/lengths")

@@ -9,7 +9,7 @@ Nothing is run and nothing is guessed in silence: what a file leaves out is the 
 default where that is known, else an assumption; either is marked as one beside the value.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -41,7 +41,7 @@ class Imported:
 
     `assumed`: recipe keys whose value the file does not say; `unmapped`: `key = value` that no
     recipe key can say; `ignored`: keys that change neither time nor traffic, such as the learning
-    rate.
+    rate; `notes`: what was decided while reading, such as a variable's default in a script.
     """
 
     framework: str
@@ -51,6 +51,7 @@ class Imported:
     assumed: tuple[str, ...]
     unmapped: tuple[str, ...]
     ignored: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def recipe(self) -> dict:
         """The mapping that the recipe file holds."""
@@ -89,15 +90,21 @@ class Imported:
 
 
 def import_job(
-    framework: str, path: str | Path, model: str = "", gpu: str = "", lengths: str = ""
+    framework: str,
+    path: str | Path,
+    model: str = "",
+    gpu: str = "",
+    lengths: str = "",
+    environment: Mapping[str, str] | None = None,
 ) -> Imported:
-    """The recipe of a job's file; `model`, `gpu` and `lengths` stand in where it is silent.
+    """The recipe of a job's file; `model`, `gpu` and `lengths` stand in where it is silent,
+    `environment` for the variables that a script finds set where it runs.
 
     RFabricError where the file cannot be read, or lacks what a recipe cannot do without.
     """
     if framework not in FRAMEWORKS:
         raise RFabricError(f"no importer for {framework!r}; there are {', '.join(FRAMEWORKS)}")
-    settings = read_settings(path)
+    settings = read_settings(path, environment)
     recipe = SourcedValues(settings)
     module = import_module(f".{FRAMEWORKS[framework][0]}", __name__)
     module.fill(recipe, settings)
@@ -107,7 +114,14 @@ def import_job(
     unmapped, ignored = _left(settings, module.without_effect)
     values = {key: recipe.values[key] for key in sorted(recipe.values, key=_place)}
     return Imported(
-        framework, str(path), values, recipe.origin, tuple(recipe.assumed), unmapped, ignored
+        framework,
+        str(path),
+        values,
+        recipe.origin,
+        tuple(recipe.assumed),
+        unmapped,
+        ignored,
+        settings.notes,
     )
 
 
