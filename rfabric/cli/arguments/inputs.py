@@ -201,7 +201,7 @@ def import_(verbs) -> None:
     verb = add_verb(
         verbs,
         "import",
-        "a recipe from a job of verl, ROLL, slime or NeMo-RL",
+        "a recipe from a job of verl, ROLL, slime, NeMo-RL or AReaL",
         "rfabric import verl run_grpo.sh -o mine.yaml --gpu H800",
         (
             "rfabric import nemo-rl grpo.yaml --json                what was mapped, assumed and "
@@ -216,7 +216,7 @@ def import_(verbs) -> None:
     verb.add_argument(
         "framework",
         metavar="FRAMEWORK",
-        choices=("verl", "roll", "slime", "nemo-rl"),
+        choices=("verl", "roll", "slime", "nemo-rl", "areal"),
         help="whose job it is",
     )
     verb.add_argument(

@@ -1,5 +1,5 @@
-"""A user's own job as a recipe: the settings of verl, ROLL, slime or NeMo-RL, read from their YAML
-files or launch scripts.
+"""A user's own job as a recipe: the settings of verl, ROLL, slime, NeMo-RL or AReaL, read from
+their YAML files or launch scripts.
 
     job = import_job("verl", "run_grpo.sh")
     print(job.yaml())         a recipe; each line says which key it came from, or that it is assumed
@@ -9,6 +9,7 @@ Nothing is run and nothing is guessed in silence: what a file leaves out is the 
 default where that is known, else an assumption; either is marked as one beside the value.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from typing import Any
 import yaml
 
 from ...compute.gpus import find_gpu
+from ...compute.likeness import config_like
 from ...compute.named import find_model, likely_models
 from ...errors import RFabricError
 from ..workload import read_recipe
@@ -31,6 +33,7 @@ FRAMEWORKS = {
     "roll": ("roll", "github.com/alibaba/ROLL"),
     "slime": ("slime", "github.com/THUDM/slime"),
     "nemo-rl": ("nemo_rl", "github.com/NVIDIA-NeMo/RL"),
+    "areal": ("areal", "github.com/inclusionAI/AReaL"),
 }
 LENGTHS = ("deepseek-r1", "deepseek-r1-prompts")
 
@@ -83,7 +86,7 @@ class Imported:
             if outer and outer != section:
                 lines += ["", f"{outer}:"]
             section = outer
-            said = yaml.safe_dump(value, width=1000).splitlines()[0]
+            said = yaml.safe_dump(value, width=10**6, default_flow_style=True).splitlines()[0]
             text = f"{'  ' if outer else ''}{last}: {said}"
             lines.append(f"{text:<40} # {self.origin[key]}")
         return "\n".join([*lines, ""])
@@ -139,15 +142,31 @@ def _model(recipe: SourcedValues, told: str) -> None:
     if told.endswith(".json"):
         recipe.put("model", str(Path(told).resolve()), "told with --model")
         return
-    found = find_model(stated) if stated else None
-    if found is None:
+    known = find_model(stated) if stated else None
+    if known is not None:
+        recipe.put("model", known.name, "told with --model" if told else recipe.origin["model"])
+    elif (like := config_like(stated)) is not None:
+        config, shape = like
+        name = re.split(r"[/:]", stated.rstrip("/"))[-1]
+        why = f"{name} has no config here; {shape}, by the size it states; say --model config.json"
+        recipe.assume("model", {"name": name} | config, why)
+    elif (named := _named_by_file(recipe.settings.file)) is not None:
+        recipe.assume("model", named, f"{stated!r} is no model; the file's name; say --model NAME")
+    else:
         said = f"model {stated!r} has no config here" if stated else "it names no model"
-        like = f", which has {likely_models(stated)}" if stated else ""
+        also = f", which has {likely_models(stated)}" if stated else ""
         raise RFabricError(
             f"{recipe.settings.file}: {said}; say --model config.json, or one "
-            f"of traffic/models/{like}"
+            f"of traffic/models/{also}"
         )
-    recipe.put("model", found.name, "told with --model" if told else recipe.origin["model"])
+
+
+def _named_by_file(file: str) -> str | None:
+    """The model that the longest run of words in a file's name means."""
+    words = re.split(r"[-_]", Path(file).stem)
+    runs = ["-".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)]
+    named = (find_model(run) for run in sorted(runs, key=len, reverse=True) if len(run) > 5)
+    return next((model.name for model in named if model is not None), None)
 
 
 def _gpu(recipe: SourcedValues, told: str) -> None:
