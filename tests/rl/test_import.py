@@ -329,8 +329,8 @@ def test_the_verb_writes_a_recipe_and_says_what_it_left_out(tmp_path, capsys):
     [
         ("verl", "", "is empty"),
         ("verl", "echo", "sets nothing"),
-        ("verl", VERL.replace("Qwen2.5-7B", "MyOwn-7B"),
-         "MyOwn-7B' has no config here; say --model config.json, or one of"),
+        ("verl", VERL.replace("Qwen2.5-7B", "MyOwn"),
+         "MyOwn' has no config here; say --model config.json, or one of"),
         ("verl", VERL.replace("train_batch_size=512", "train_batch_size=many"),
          "data.train_batch_size is 'many', not a number"),
         ("verl", VERL.replace("batch_size=128", "batch_size=100"),

@@ -308,7 +308,7 @@ def test_ranks_follow_megatron():
         ),
         (
             ["training.mini_batches=3"],
-            ("training.mini_batches: 3 does not divide generation.batch 128"),
+            ("training.mini_batches: 3 does not divide the 1024 responses"),
         ),
         (
             ["training.optimizer=zero3"],
@@ -328,8 +328,8 @@ def test_ranks_follow_megatron():
             ("generation.tp: 2 H800 hold Qwen2.5-14B and .*; use generation.tp=4$"),
         ),
         (
-            ["generation.batch=8", "training.mini_batches=1"],
-            "generation.batch: 8 prompts leave some of the 16 replicas idle",
+            ["generation.batch=8", "generation.group_size=1", "training.mini_batches=1"],
+            "generation.batch: 8 prompts x group_size 1 leave some of the 16 replicas idle",
         ),
         (
             ["generation.lengths=mine.csv"],

@@ -10,7 +10,7 @@ default where that is known, else an assumption; either is marked as one beside 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -58,22 +58,12 @@ class Imported:
 
     def recipe(self) -> dict:
         """The mapping that the recipe file holds."""
-        nested: dict[str, Any] = {}
-        for key, value in self.values.items():
-            section, _, last = key.rpartition(".")
-            (nested.setdefault(section, {}) if section else nested)[last] = value
-        return nested
+        return _nested(self.values)
 
     @cached_property
     def misfit(self) -> str:
         """Why the recipe cannot run as it is, say a model too large for its GPUs; else empty."""
-        try:
-            with TemporaryDirectory() as folder:
-                (path := Path(folder) / "job.yaml").write_text(self.yaml(), encoding="utf-8")
-                read_recipe(path)
-        except RFabricError as error:
-            return str(error)
-        return ""
+        return _misfit(self.values)
 
     def yaml(self) -> str:
         """The recipe file, a comment beside each value."""
@@ -115,6 +105,7 @@ def import_job(
     _gpu(recipe, gpu)
     _lengths(recipe, lengths)
     unmapped, ignored = _left(settings, module.without_effect)
+    _fit(recipe)
     values = {key: recipe.values[key] for key in sorted(recipe.values, key=_place)}
     return Imported(
         framework,
@@ -126,6 +117,56 @@ def import_job(
         ignored,
         settings.notes,
     )
+
+
+def _nested(values: Mapping[str, Any]) -> dict:
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        section, _, last = key.rpartition(".")
+        (nested.setdefault(section, {}) if section else nested)[last] = value
+    return nested
+
+
+def _misfit(values: Mapping[str, Any]) -> str:
+    """What `read_recipe` has against these values."""
+    try:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "job.yaml"
+            path.write_text(yaml.safe_dump(_nested(values)), encoding="utf-8")
+            read_recipe(path)
+    except RFabricError as error:
+        return str(error)
+    return ""
+
+
+def _fit(recipe: SourcedValues) -> None:
+    """Other assumptions where the job cannot run with the first ones: it did run, on GPUs and with
+    settings that its file does not name.
+    """
+    if not (why := _misfit(recipe.values)):
+        return
+    for others in _other_assumptions(recipe):
+        if not _misfit(recipe.values | others):
+            for key, value in others.items():
+                recipe.assume(key, value, f"else it could not run: {why}")
+            return
+
+
+def _other_assumptions(recipe: SourcedValues) -> Iterator[dict[str, Any]]:
+    """What else may be assumed, the least change first: positions that are stretched to the job's
+    own lengths, larger GPUs, full recomputation.
+    """
+    free = set(recipe.assumed)
+    stated = ("generation.max_prompt", "generation.max_response")
+    longest = {"generation.context": sum(recipe.values[key] for key in stated)}
+    gpus = [recipe.values["cluster.gpu"]]
+    if "cluster.gpu" in free:
+        small = recipe.values.get("cluster.gpus_per_server") == 4  # as GB200 servers come
+        gpus += ["GB200"] if small else ["H200", "B200"]
+    full = [{"training.recompute": "full"}] if "training.recompute" in free else []
+    for also in ({}, longest, *full, *(longest | each for each in full)):
+        for gpu in gpus:
+            yield ({} if gpu == gpus[0] else {"cluster.gpu": gpu}) | also
 
 
 def _left(

@@ -18,7 +18,8 @@ _NO_EFFECT = """
     experiment_name trial_name seed fileroot tokenizer_path scheduler. scheduling_ name_resolve
     optimizer. eps_clip reward_ adv_norm temperature top_p top_k greedy valid_dataset saver.
     recover. evaluator. stats_logger. perf_tracer. total_train tracing dump_to_file shuffle
-    num_workers pin_memory drop_last dropout init_from_scratch dtype rejection_sampling min_new_tokens path type
+    num_workers pin_memory drop_last dropout init_from_scratch dtype rejection_sampling
+    min_new_tokens path type
     use_decoupled recompute_logprob log_ random_seed skip_tokenizer econfig. timeout retries
     discount gae_lambda kl_ parser workflow queue_size stop_token
 """
@@ -157,7 +158,7 @@ def _training(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
     longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
     budget = s.number("actor.mb_spec.max_tokens_per_mb")
     if budget:
-        recipe.put("training.micro_batch_tokens", budget[1], budget[0])
+        recipe.micro_batch(budget[1], budget[0])
     else:
         recipe.assume("training.micro_batch_tokens", longest, "one sequence at a time")
     recipe.take("training.mini_batches", "actor.ppo_n_minibatches", default=4)

@@ -129,7 +129,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     budget, sequences = s.number("max-tokens-per-gpu"), s.number("micro-batch-size")
     longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
     if budget and s.find("use-dynamic-batch-size"):
-        recipe.put("training.micro_batch_tokens", budget[1], "--max-tokens-per-gpu")
+        recipe.micro_batch(budget[1], "--max-tokens-per-gpu")
     else:
         recipe.put(
             "training.micro_batch_tokens",

@@ -122,7 +122,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     budget = s.number(f"{ACTOR}.ppo_max_token_len_per_gpu")
     sequences = s.number(f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_micro_batch_size")
     if dynamic and budget:
-        recipe.put("training.micro_batch_tokens", budget[1], budget[0])
+        recipe.micro_batch(budget[1], budget[0])
     elif sequences:
         cp = recipe.values.get("training.cp", 1)
         recipe.put(
