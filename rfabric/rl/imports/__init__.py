@@ -186,6 +186,9 @@ def _model(recipe: SourcedValues, told: str) -> None:
     known = find_model(stated) if stated else None
     if known is not None:
         recipe.put("model", known.name, "told with --model" if told else recipe.origin["model"])
+    elif recipe.shape:
+        shaped = {"name": re.split(r"[/:]", stated.rstrip("/"))[-1] or "model"} | recipe.shape
+        recipe.put("model", shaped, "the shape that the job's own flags spell out")
     elif (like := config_like(stated)) is not None:
         config, shape = like
         name = re.split(r"[/:]", stated.rstrip("/"))[-1]

@@ -235,8 +235,9 @@ class _Walk:
         if printed is not None and self.printed is not None:
             self.printed.append(printed)
             return True
-        if self.printed is not None:
+        if self.printed is not None:  # asked for its output: not the job
             self.printed.append(_opaque(name))
+            return None
         self.script.commands.append(Command(tuple(words), line))
         return None
 
@@ -547,7 +548,7 @@ class _Walk:
     def _operator(self, node: tree_sitter.Node) -> tuple[str | None, list[tree_sitter.Node]]:
         children = node.children[1:-1] if len(node.children) > 2 else []
         for i, child in enumerate(children):
-            if not child.is_named and child.type not in ("#", "!") and i > 0:
+            if not child.is_named and i > 0:
                 return child.type, children[i + 1 :]
         return None, []
 

@@ -10,13 +10,14 @@ from .settings import Settings
 @dataclass
 class SourcedValues:
     """Recipe values by `section.key`; `origin` says where each came from, `assumed` which nobody
-    stated.
+    stated. `shape`: the model's config as far as the job itself spells it out.
     """
 
     settings: Settings
     values: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
     assumed: list[str] = field(default_factory=list)
+    shape: dict[str, Any] = field(default_factory=dict)
 
     def put(self, key: str, value: Any, origin: str) -> None:
         """A value that the file, or the user, states."""
