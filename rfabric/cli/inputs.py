@@ -18,7 +18,7 @@ from ..report.summary import check_summary
 from ..rl import read_recipe
 from ..schedulers.traffic import read_traffic
 from ..study.known import known
-from ..trace import TRACE_SUFFIXES, Trace, read_trace, write_trace
+from ..trace import TRACE_SUFFIXES, Trace, is_trace, read_trace, write_trace
 from ..units import show_rate, show_size, show_time
 from .terminal import print_json, show_tables
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 def trace(args: argparse.Namespace) -> None:
     """rfabric trace: what a recipe sends."""
-    if args.explain and Path(args.traffic).suffix in TRACE_SUFFIXES:
+    if args.explain and is_trace(args.traffic):
         why = "a trace file, which says nothing of what it was made from"
         raise RFabricError(f"--explain: {args.traffic} is {why}; give a recipe")
     traffic = read_traffic(args.traffic, args.set, args.seed)
@@ -35,7 +35,7 @@ def trace(args: argparse.Namespace) -> None:
         with writing(args.output):
             write_trace(traffic.trace, args.output)
     items = []
-    if Path(args.traffic).suffix not in TRACE_SUFFIXES:
+    if not is_trace(args.traffic):
         from ..rl import explain, read_recipe
 
         items = explain(read_recipe(args.traffic, args.set), args.seed)

@@ -30,7 +30,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..optics import Circuits, RewireRecord
 from ..trace import Trace, read_trace, write_trace
-from ..trace.formats import blocks, lines, quoted, texts
+from ..trace.formats.columns import blocks, lines, quoted, texts
 from .result import Folding, Pace, Result, Scale
 from .summary import Run, labels, read_summary
 

@@ -56,7 +56,7 @@ def list_(verbs) -> None:
     verb = add_verb(
         verbs,
         "list",
-        ("what there is: fabrics, policies, schedulers, routing, recipes, models, gpus"),
+        "what there is: fabrics, policies, schedulers, routing, recipes, models, gpus, formats",
         "rfabric list",
         "rfabric list policies",
         "rfabric list models --json",

@@ -11,7 +11,7 @@ DEFAULT_TRAFFIC = "grpo-64-moe"
 DEFAULT_POLICY = "own"
 ROUTINGS = ("placed", "ecmp", "wcmp", "valiant", "split")
 REPETITIONS = ("folded", "all")
-KINDS = ("fabrics", "policies", "schedulers", "routing", "recipes", "models", "gpus")
+KINDS = ("fabrics", "policies", "schedulers", "routing", "recipes", "models", "gpus", "formats")
 
 
 def add_verb(verbs, name: str, what: str, *examples: str, module: str, once: str = "") -> Parser:
