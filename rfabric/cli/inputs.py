@@ -17,6 +17,7 @@ from ..report.html import drawing
 from ..report.summary import check_summary
 from ..rl import read_recipe
 from ..schedulers.traffic import read_traffic
+from ..specs import escaped
 from ..study.known import known
 from ..trace import TRACE_SUFFIXES, Trace, is_trace, read_trace, write_trace
 from ..units import show_rate, show_size, show_time
@@ -181,7 +182,7 @@ def _recipe(path: Path) -> str:
 
 def _trace_file(path: Path) -> str:
     if path.suffix == ".csv" and is_network(str(path)):
-        return _described(parse_fabric(str(path)))
+        return _described(parse_fabric(escaped(path)))
     found = read_trace(path)
     return f"trace of {len(found)} rows among {len(found.hosts)} hosts"
 

@@ -45,7 +45,8 @@ def topo(verbs) -> None:
     verb.add_argument(
         "fabric",
         metavar="FABRIC",
-        help=("NAME[,KEY=VALUE...], FILE.py[:NAME], FILE.csv or a fabric.json"),
+        help="NAME[,KEY=VALUE...], FILE.py[:NAME][,...], FILE.csv or a fabric.json; a backslash "
+        "before `,` `:` `+` in a path",
     )
     verb.add_argument("--png", metavar="FILE", type=file, help="draw it")
     verb.add_argument("--dot", action="store_true", help="print it for Graphviz")

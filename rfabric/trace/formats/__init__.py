@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from ...errors import RFabricError
+from ...folders import as_path
 from ..model import Trace
 from .base import TraceFormat
 from .csv_rows import CSV
@@ -33,7 +34,7 @@ def read_trace(path: str | Path, **settings) -> Trace:
     RFabricError, which begins with the path: an unknown suffix or setting, a file that cannot be
     read or says what is no trace.
     """
-    path = Path(path)
+    path = as_path(path, "trace")
     try:
         form = _format_of(path)
         _check_settings(form, settings)
@@ -71,7 +72,7 @@ def _check_settings(form: TraceFormat, settings: dict) -> None:
 
 def write_trace(trace: Trace, path: str | Path) -> None:
     """Write a trace in the format that its suffix says: beside the name first, and then renamed."""
-    path = Path(path)
+    path = as_path(path, "trace")
     writers = {e: form.write for form in FORMATS.values() if form.write for e in form.suffixes}
     if path.suffix not in writers:
         raise RFabricError(f"{path}: a trace is written as {' or '.join(writers)}")
