@@ -2,15 +2,6 @@
 at any scale.
 """
 
-from .flows import EVENTS, FINISHED, READY, Deadlock, Engine, completion_times, deadlock, engine
+from .flows import EVENTS, FINISHED, READY, Deadlock, Engine, completion_times, deadlock
 
-__all__ = [
-    "EVENTS",
-    "FINISHED",
-    "READY",
-    "Deadlock",
-    "Engine",
-    "completion_times",
-    "deadlock",
-    "engine",
-]
+__all__ = ["EVENTS", "FINISHED", "READY", "Deadlock", "Engine", "completion_times", "deadlock"]
