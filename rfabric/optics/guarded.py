@@ -62,7 +62,7 @@ def _class_of(head: str) -> type[CircuitPolicy]:
     return offered
 
 
-def check_policy(asked: object) -> None:
+def check_policy(asked: Any) -> None:
     """RFabricError for an object that lacks what every policy has."""
     missing = [name for name in PARTS if not hasattr(asked, name)]
     if missing or isinstance(asked, type):
