@@ -163,7 +163,6 @@ LONG_FILES = {  # and why they are longer
     "study/forecast.py": "one walk through a trace",
     "study/reproduce/rollart.py": "a paper's experiments, table by table",
     "study/reproduce/weave.py": "a paper's experiments, table by table",
-    "trace/formats.py": "readers beside writers: each is the other's inverse",
     "trace/model.py": "one noun and what is worked out from its columns",
 }
 

@@ -17,8 +17,9 @@ from ..report.html import drawing
 from ..report.summary import check_summary
 from ..rl import read_recipe
 from ..schedulers.traffic import read_traffic
+from ..specs import escaped
 from ..study.known import known
-from ..trace import TRACE_SUFFIXES, Trace, read_trace, write_trace
+from ..trace import TRACE_SUFFIXES, Trace, is_trace, read_trace, write_trace
 from ..units import show_rate, show_size, show_time
 from .terminal import print_json, show_tables
 
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 def trace(args: argparse.Namespace) -> None:
     """rfabric trace: what a recipe sends."""
-    if args.explain and Path(args.traffic).suffix in TRACE_SUFFIXES:
+    if args.explain and is_trace(args.traffic):
         why = "a trace file, which says nothing of what it was made from"
         raise RFabricError(f"--explain: {args.traffic} is {why}; give a recipe")
     traffic = read_traffic(args.traffic, args.set, args.seed)
@@ -35,7 +36,7 @@ def trace(args: argparse.Namespace) -> None:
         with writing(args.output):
             write_trace(traffic.trace, args.output)
     items = []
-    if Path(args.traffic).suffix not in TRACE_SUFFIXES:
+    if not is_trace(args.traffic):
         from ..rl import explain, read_recipe
 
         items = explain(read_recipe(args.traffic, args.set), args.seed)
@@ -181,7 +182,7 @@ def _recipe(path: Path) -> str:
 
 def _trace_file(path: Path) -> str:
     if path.suffix == ".csv" and is_network(str(path)):
-        return _described(parse_fabric(str(path)))
+        return _described(parse_fabric(escaped(path)))
     found = read_trace(path)
     return f"trace of {len(found)} rows among {len(found.hosts)} hosts"
 

@@ -19,7 +19,7 @@ from ..schedulers.traffic import read_traffic
 from ..study.grid import Grid, entries_of
 from ..study.grid import run as run_grid
 from ..study.run import RunSettings, asked_policies, cases_of, one_scheduler, play, require
-from ..trace import TRACE_SUFFIXES, Traffic
+from ..trace import TRACE_SUFFIXES, Traffic, is_trace
 from .terminal import Talk, print_json, show_runs, show_tables
 
 # what the default job stands for: beyond packets, so simulated
@@ -39,7 +39,7 @@ def simulate(args: argparse.Namespace) -> None:
 def replay(args: argparse.Namespace) -> None:
     """rfabric replay: a trace file of the user."""
     args.set = []
-    if Path(args.traffic).suffix not in TRACE_SUFFIXES:
+    if not is_trace(args.traffic):
         raise RFabricError(
             f"{args.traffic} is no trace file ({', '.join(TRACE_SUFFIXES)}); for a recipe say "
             "simulate or emulate"

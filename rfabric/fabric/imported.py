@@ -78,7 +78,7 @@ def _read(file: str) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]]]]
     """The header and (line number, cells by column) of every row."""
     try:
         lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # no UTF-8, a zero byte in the name
         raise RFabricError(f"fabric file {file}: {error}") from error
     kept = [
         (n, line)

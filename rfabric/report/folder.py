@@ -28,9 +28,10 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
+from ..folders import as_path
 from ..optics import Circuits, RewireRecord
 from ..trace import Trace, read_trace, write_trace
-from ..trace.formats import blocks, lines, quoted, texts
+from ..trace.formats.columns import blocks, lines, quoted, texts
 from .result import Folding, Pace, Result, Scale
 from .summary import Run, labels, read_summary
 
@@ -145,7 +146,7 @@ def write_folder(
 
 def read_folder(folder: str | Path) -> tuple[list[Run], dict]:
     """The runs and the summary of a complete run folder."""
-    folder = Path(folder)
+    folder = as_path(folder, "run folder")
     if not (folder / "summary.json").is_file():
         raise RFabricError(f"{folder} is no run folder: it has no summary.json")
     summary = read_summary(folder / "summary.json")

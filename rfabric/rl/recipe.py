@@ -135,7 +135,7 @@ def read_yaml(path: Path) -> dict:
     """The mapping in a YAML file."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # no UTF-8, a zero byte in the name
         raise RFabricError(f"recipe {path}: cannot be read: {error}") from error
     try:
         values = yaml.load(text, Loader=_OneOfEachKey)  # noqa: S506  derived from SafeLoader

@@ -85,9 +85,9 @@ def paths(offsets, links, n_links: int, n: int | None = None) -> tuple[np.ndarra
 
 
 def batch(
-    *,
     first: int,
     n_links: int,
+    *,
     path_offsets,
     path_links,
     size,
@@ -98,8 +98,16 @@ def batch(
     latency=None,
     weight=None,
 ) -> Batch:
-    """The flows of one `add`: ids `first`, `first` + 1, ...; `after` may name these and all earlier
-    ones.
+    """The flows of one `Engine.add`: ids `first`, `first` + 1, ..., on `n_links` links.
+
+    path_offsets, path_links   CSR: the directed links of each flow's path (int64, int32)
+    size                       bytes
+    start                      earliest start, s (default 0; a time already past means now)
+    after_offsets, after       CSR: the flows each one waits for, of these or earlier ones
+    gap                        s between the last finish among `after` and the start; without
+                               `after` it means nothing
+    latency                    s added to the finish
+    weight                     how many identical flows the row stands for (default 1)
     """
     size = _numbers("size", size, None, minimum=0.0)
     n = len(size)

@@ -13,7 +13,8 @@ Who calls speaks of rows alone; paths and latencies come in by part.
 import numpy as np
 
 from ..routing.rows import offsets_of, spread
-from .flows import FINISHED, READY, Engine
+from .flows import Engine
+from .reference import FINISHED, READY
 
 
 class PartedEngine:

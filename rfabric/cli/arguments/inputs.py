@@ -45,7 +45,8 @@ def topo(verbs) -> None:
     verb.add_argument(
         "fabric",
         metavar="FABRIC",
-        help=("NAME[,KEY=VALUE...], FILE.py[:NAME], FILE.csv or a fabric.json"),
+        help="NAME[,KEY=VALUE...], FILE.py[:NAME][,...], FILE.csv or a fabric.json; a backslash "
+        "before `,` `:` `+` in a path",
     )
     verb.add_argument("--png", metavar="FILE", type=file, help="draw it")
     verb.add_argument("--dot", action="store_true", help="print it for Graphviz")
@@ -56,7 +57,7 @@ def list_(verbs) -> None:
     verb = add_verb(
         verbs,
         "list",
-        ("what there is: fabrics, policies, schedulers, routing, recipes, models, gpus"),
+        "what there is: fabrics, policies, schedulers, routing, recipes, models, gpus, formats",
         "rfabric list",
         "rfabric list policies",
         "rfabric list models --json",
