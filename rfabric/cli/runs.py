@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from ..errors import RFabricError
 from ..fabric import Fabric, Needs
 from ..fabric.match import equal_cost_fat_tree
+from ..files import kind_of
 from ..optics import Timing
 from ..report.compare import at_size
 from ..report.folder import new_folder, sweep
@@ -39,7 +40,7 @@ def simulate(args: argparse.Namespace) -> None:
 def replay(args: argparse.Namespace) -> None:
     """rfabric replay: a trace file of the user."""
     args.set = []
-    if Path(args.traffic).suffix not in TRACE_SUFFIXES:
+    if kind_of(args.traffic) not in TRACE_SUFFIXES:
         raise RFabricError(
             f"{args.traffic} is no trace file ({', '.join(TRACE_SUFFIXES)}); for a recipe say "
             "simulate or emulate"

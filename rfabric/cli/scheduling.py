@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import RFabricError
+from ..files import kind_of
 from ..report.compare import Row, Table, phase_text
 from ..report.html import drawing
 from ..report.timeline import Timeline, timeline_of_trace, write_perfetto, write_png
@@ -54,7 +55,7 @@ def _asked(args: argparse.Namespace) -> tuple[dict, Timeline | None, list[Table]
         )
     if args.jobs:
         return _arriving(args, asked or "weave")
-    if Path(args.traffic).suffix in TRACE_SUFFIXES:
+    if kind_of(args.traffic) in TRACE_SUFFIXES:
         raise RFabricError(f"{args.traffic} is a trace file, whose schedule is made; name a recipe")
     if is_shared(args.traffic):
         found = read_shared(args.traffic, args.set, args.seed, asked)

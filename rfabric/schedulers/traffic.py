@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import RFabricError
+from ..files import kind_of
 from ..rl.workload import read_recipe
 from ..trace import TRACE_SUFFIXES, Traffic, read_trace
 from .table import scheduled
@@ -24,7 +25,7 @@ def read_traffic(
 
     RFabricError for a scheduler or settings over a trace file.
     """
-    if Path(name).suffix in TRACE_SUFFIXES:
+    if kind_of(name) in TRACE_SUFFIXES:
         if scheduler:
             raise RFabricError(
                 f"policy {scheduler} schedules recipes; {name} is a trace file, "

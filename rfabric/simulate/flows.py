@@ -85,6 +85,7 @@ class Engine:
         gap=None,
         latency=None,
         weight=None,
+        part=None,
     ) -> None:
         """Add flows: CSR paths (offsets, directed link ids), bytes, and optionally
 
@@ -94,7 +95,9 @@ class Engine:
         gap            s between the last finish among `after` and the start; without `after` it
                        means nothing
         latency        s added to the finish
-        weight         how many identical flows the row stands for (default 1)
+        weight         how many identical flows the row stands for, 1 or more (default 1)
+        part           the share of its flow that the row sends, over 0 and 1 at most (default 1):
+                       `size` is the whole flow's, and so much of it takes this path
         """
         batch = inputs.batch(
             first=self.flows,
@@ -108,6 +111,7 @@ class Engine:
             gap=gap,
             latency=latency,
             weight=weight,
+            part=part,
         )
         self._engine.add(batch)
         self.flows += len(batch)
@@ -211,13 +215,26 @@ class Engine:
         return self._engine.counters() if self.core == "compiled" else {}
 
     def close(self) -> None:
-        """Free the memory now rather than when the object goes."""
+        """Free the memory now rather than when the object goes; whatever else is called then is an
+        RFabricError.
+        """
         self._engine.close()
+        self._engine = _Closed()
 
     def _breathe(self) -> None:
         if time.monotonic() - self._called >= BREATH_S:
             self._called = time.monotonic()
             self._progress(self.now, self._engine.finished, self.flows)
+
+
+class _Closed:
+    """In the place of an engine that was closed."""
+
+    def close(self) -> None:
+        pass
+
+    def __getattr__(self, name: str):
+        raise RFabricError("this engine was closed: make another")
 
 
 engine = Engine

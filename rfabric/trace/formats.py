@@ -30,6 +30,7 @@ import csv
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Iterable
 from functools import partial
 from itertools import chain
@@ -38,9 +39,10 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import RFabricError
+from ..files import kind_of, lines_of, open_text, parse_json
 from ..routing.rows import offsets_of
 from ..units import parse_size, parse_time
-from .builder import whole_bytes
+from .builder import MOST_BYTES, whole_bytes
 from .loops import Loop
 from .model import PhaseKey, Trace
 
@@ -48,24 +50,25 @@ COLUMNS = ("id", "src", "dst", "size_bytes", "start_s", "after", "gap_s", "step"
 LOOP_COLUMNS = ("loop", "turn", "repeat", "between_s", "beside_s")
 SECONDS = partial(parse_time, bare=True)  # the names of columns hold the unit
 VERSION = 1
+LONGEST_NAME = 1000  # characters of hosts, phases, labels
+EXACT = 2**53  # beyond, a float skips whole numbers
 TRACE_SUFFIXES = (".csv", ".jsonl", ".txt", ".htsim", ".flows")
 BEYOND = None  # the key of cells for which the header has no name
 
 
 def read_trace(path: str | Path) -> Trace:
     """Read a trace by its suffix: .csv, .jsonl, or .txt/.htsim/.flows for `src dst bytes
-    start_ns`.
+    start_ns`; packed by gzip or zstd too, as `trace.csv.gz`.
     """
-    path = Path(path)
-    if path.suffix not in TRACE_SUFFIXES:
+    path, kind = Path(path), kind_of(path)
+    if kind not in TRACE_SUFFIXES:
         raise RFabricError(
-            f"{path}: unknown trace suffix {path.suffix!r}; use one of {', '.join(TRACE_SUFFIXES)}"
+            f"{path}: unknown trace suffix {kind!r}; use one of {', '.join(TRACE_SUFFIXES)}"
         )
     readers = {".csv": _read_csv, ".jsonl": _read_jsonl}
     try:
-        # spreadsheets put a mark before the header
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            records, head = readers.get(path.suffix, _read_htsim)(file)
+        with open_text(path) as file:
+            records, head = readers.get(kind, _read_htsim)(lines_of(file))
         if not records:
             raise RFabricError("holds no flow")
         return _trace(
@@ -77,7 +80,7 @@ def read_trace(path: str | Path) -> Trace:
         raise RFabricError(f"{path}: cannot be read: {error}") from error
     # numbers of thousands of digits, lists within lists
     except (csv.Error, ValueError, RecursionError) as error:
-        raise RFabricError(f"{path}: not a valid {path.suffix[1:]} file: {error}") from error
+        raise RFabricError(f"{path}: not a valid {kind[1:]} file: {error}") from error
 
 
 def write_trace(trace: Trace, path: str | Path) -> None:
@@ -130,15 +133,18 @@ def _rows(reader: csv.DictReader) -> list[dict]:
 def _head_line(text: str, head: dict) -> None:
     key, colon, value = text.partition(":")
     if key == "provenance":
-        head["provenance"] = json.loads(value)
+        head["provenance"] = parse_json(value)
     elif key.startswith("window ") and colon:
-        head["windows"][key.removeprefix("window ")] = value
+        name = key.removeprefix("window ")
+        if name in head["windows"]:
+            raise RFabricError(f"window {name} stands twice; keep one")
+        head["windows"][name] = value
     elif key.startswith("rfabric-trace"):
         _check_version(key.removeprefix("rfabric-trace").strip())
 
 
 def _read_jsonl(file) -> tuple[list[dict], dict]:
-    records = [json.loads(line) for line in file if line.strip()]
+    records = [parse_json(line) for line in file if line.strip()]
     bad = next((i for i, r in enumerate(records) if not isinstance(r, dict)), None)
     if bad is not None:
         raise RFabricError(f"record {bad + 1} is not an object")
@@ -193,8 +199,8 @@ def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
         raise RFabricError(f"{len(records) - len(rows)} ids stand twice; every id names one row")
     hosts = tuple(sorted(_hosts(records), key=_natural))
     index = {name: i for i, name in enumerate(hosts)}
-    size, seconds = partial(parse_size, bare=True), SECONDS
-    parsers = {"size_bytes": size, "gap_s": seconds, "start_s": seconds, "step": _whole}
+    seconds = SECONDS
+    parsers = {"size_bytes": _size, "gap_s": seconds, "start_s": seconds, "step": _whole}
     # the same text means the same number
     parsed: dict[str, dict] = {column: {} for column in parsers}
     columns: dict[str, list] = {column: [] for column in parsers}
@@ -210,7 +216,10 @@ def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
                 values[text] = parse(cell, f"{row}: {column}")
             columns[column].append(values[text])
         for column, seen in names.items():
-            codes[column].append(seen.setdefault(str(record.get(column) or ""), len(seen)))
+            text = str(record.get(column) or "")
+            if text not in seen:
+                _check_name(text, f"{row}: {column}")
+            codes[column].append(seen.setdefault(text, len(seen)))
         after.append([_row(rows, text, row) for text in _ids(record.get("after"))])
     return Trace(
         hosts,
@@ -285,11 +294,28 @@ def _hosts(records: list[dict]) -> set[str]:
                 raise RFabricError(
                     f"row {record.get('id', i)}: {column} is missing; name a host such as h1"
                 )
+            _check_name(record[column], f"row {record.get('id', i)}: {column}")
         if record.get("size_bytes") in (None, ""):
             raise RFabricError(
                 f"row {record.get('id', i)}: size_bytes is missing; 0 makes a compute row"
             )
     return {record[column] for record in records for column in ("src", "dst")}
+
+
+def _check_name(name: str, what: str) -> None:
+    if len(name) > LONGEST_NAME or any(unicodedata.category(c) in ("Cc", "Cs") for c in name):
+        raise RFabricError(
+            f"{what[:80]} {name[:20]!r}... is no name: {LONGEST_NAME} characters at most, none of "
+            "them a control character"
+        )
+
+
+def _size(cell: str | float, name: str) -> float:
+    """Bytes as parsed, which must be a whole number that a float holds."""
+    size = parse_size(cell, name, bare=True)
+    if size % 1 or EXACT <= size <= MOST_BYTES:  # beyond, `whole_bytes` refuses it
+        raise RFabricError(f"{name}: {cell!r} must be a whole number of bytes, less than {EXACT:,}")
+    return size
 
 
 def _cell(record: dict, column: str, default):

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ...errors import RFabricError
+from ...files import read_text
+from ..recipe import parse_yaml
 
 MOST_BYTES = 4_000_000  # no job's file is larger; what is, is something else
 DEPTH, MOST_KEYS = 40, 100_000
@@ -92,12 +92,10 @@ def read_settings(path: str | Path) -> Settings:
 
 def _text(path: Path) -> str:
     try:
-        with open(path, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        text = data.decode("utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+        text = read_text(path, MOST_BYTES)
+    except (OSError, ValueError) as error:
         raise RFabricError(f"{path}: cannot be read: {error}") from error
-    if len(data) > MOST_BYTES:
+    if len(text) > MOST_BYTES:
         raise RFabricError(
             f"{path}: is larger than {MOST_BYTES:,} bytes; give the job's YAML "
             "file or launch script"
@@ -114,12 +112,11 @@ def _yaml(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     """The mapping of a YAML file over those of its parents."""
     if path.resolve() in seen:
         raise RFabricError(f"{path}: its defaults lead back to itself")
+    text = _text(path)
     try:
-        found = yaml.safe_load(_text(path))
-    except RFabricError:
-        raise
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise RFabricError(f"{path}: {' '.join(str(error).split())}") from error
+        found = parse_yaml(text, aliases=True)
+    except RFabricError as error:
+        raise RFabricError(f"{path}: {error}") from error
     if not isinstance(found, dict):
         raise RFabricError(f"{path}: holds no mapping; give the job's YAML file")
     merged: dict = {}
@@ -346,7 +343,7 @@ def _is_number(word: str) -> bool:
 def _scalar(text: str) -> Any:
     """What YAML, and so Hydra, makes of a value."""
     try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        value = parse_yaml(text)
+    except RFabricError:
         return text
     return text if value is None or isinstance(value, dict) else value
