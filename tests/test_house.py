@@ -10,11 +10,12 @@ import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parents[1] / "rfabric"
-GROUND = {"units", "errors", "folders", "specs", "plugins", "native"}
+GROUND = {"units", "errors", "files", "folders", "specs", "plugins", "native"}
 BELOW_COMPUTE = {"fabric", "routing", "optics", "trace"}
 MAY = {
     "units": set(),
     "errors": set(),
+    "files": set(),
     "folders": set(),
     "specs": set(),
     "plugins": set(),

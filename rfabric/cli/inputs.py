@@ -1,7 +1,6 @@
 """The verbs around what goes into a run: `trace`, `topo`, `check`, `list`."""
 
 import argparse
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from ..fabric import Fabric, parse_fabric
 from ..fabric.cost import bill
 from ..fabric.imported import is_network
 from ..fabric.shipped import load_topology
+from ..files import kind_of, read_json
 from ..report.compare import PHASE_NAMES, Row, Table, bill_table, fabric_table, phase_text
 from ..report.folder import read_folder, writing
 from ..report.html import drawing
@@ -169,9 +169,10 @@ def _check_one(path: Path) -> str:
         raise RFabricError("there is no such file")
     kinds = {".yaml": _recipe, ".yml": _recipe, ".json": _json_file, ".py": _topology}
     kinds |= dict.fromkeys(TRACE_SUFFIXES, _trace_file)
-    if path.suffix not in kinds:
-        raise RFabricError(f"unknown suffix {path.suffix!r}; known are {', '.join(kinds)}")
-    return kinds[path.suffix](path)
+    kind = kind_of(path)
+    if kind not in kinds:
+        raise RFabricError(f"unknown suffix {kind!r}; known are {', '.join(kinds)}")
+    return kinds[kind](path)
 
 
 def _recipe(path: Path) -> str:
@@ -198,7 +199,7 @@ def _topology(path: Path) -> str:
 def _json_file(path: Path) -> str:
 
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
     except (OSError, ValueError) as error:
         raise RFabricError(f"no valid JSON: {error}") from error
     if isinstance(data, dict) and "runs" in data:

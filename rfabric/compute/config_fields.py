@@ -5,12 +5,12 @@ SPELLINGS says under which names a fact is looked for. What changes an architect
 is an error that names the field, whatever the model type.
 """
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from ..errors import RFabricError
+from ..files import read_json
 from .families import likely_families
 
 SPELLINGS = {
@@ -86,6 +86,8 @@ SPELLINGS = {
     "indexer": ("index_n_heads",),
 }
 
+ONE_VALUE = ("layers", "hidden", "vocab", "context")  # no layer has its own: a list says nothing
+
 # Fields that change no shape: training, tokens, numerics, routing scores, positions.
 _HARMLESS = re.compile(
     r"""_.*|architectures|auto_map|transformers_version|model_type|.*tokens?_(id|ids|index)|.*(dropout|_pdrop).*|.*init.*|.*eps(ilon)?|
@@ -118,8 +120,8 @@ _CHANGES = re.compile(
 def read_config(path: str | Path) -> dict:
     """The object that a config file holds."""
     try:
-        config = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        config = read_json(path)
+    except (OSError, ValueError) as error:
         raise RFabricError(f"model config {path}: {error}") from error
     if not isinstance(config, dict):
         raise RFabricError(f"model config {path}: holds no object; give a Hugging Face config.json")
@@ -141,10 +143,11 @@ class Fields:
     def said(self, fact: str) -> dict[str, object]:
         """The spellings of `fact` that the config has, with their values."""
         self.used.update(SPELLINGS[fact])
+        found = {key: self.values.get(key) for key in SPELLINGS[fact]}
         return {
-            key: same_value(self.values[key])
-            for key in SPELLINGS[fact]
-            if self.values.get(key) is not None
+            key: value if fact in ONE_VALUE else same_value(value)
+            for key, value in found.items()
+            if value is not None
         }
 
     def get(self, fact: str, default: object = None) -> Any:

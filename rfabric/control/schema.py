@@ -2,12 +2,12 @@
 naming it.
 """
 
-import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from .. import files
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..optics import IN_FLIGHT, Circuits, Demand, parse_policy
@@ -53,8 +53,8 @@ class PlanRequest:
 def parse_json(body: bytes) -> object:
     """The JSON of a request body."""
     try:
-        return json.loads(body or b"{}", parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:  # lists within lists within lists
+        return files.parse_json(body or b"{}", parse_int=int, parse_constant=_no_constant)
+    except ValueError as error:
         raise RFabricError(f"the request body is not JSON: {error}") from None
 
 

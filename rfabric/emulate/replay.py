@@ -364,9 +364,11 @@ class Replay:
     def _rewire(self, decision: Decision) -> None:
         """The rewire is requested: flows in flight that it concerns are paused, or waited for."""
         self.contract.take(decision, self.clock.now())
-        self.concerned = self._concerned()
-        flying = [row for row in sorted(self.flying) if self.concerned[row]]
-        self.paused = self.contract.concern(np.array(flying, dtype=np.int64), NONE).tolist()
+        now = self._crossing(self.ways)
+        self.concerned = now | self._crossing(self.answer.ways)
+        flying = np.array(sorted(self.flying), dtype=np.int64)
+        flying = flying[self.concerned[flying]]
+        self.paused = self.contract.concern(flying[now[flying]], flying[~now[flying]]).tolist()
         if self.paused:
             self.wire.pause(self.paused)
         self._release()
@@ -422,13 +424,13 @@ class Replay:
             return bool(len(self.contract.concern(NONE, some)))
         return bool(self.lost[row])
 
-    def _concerned(self) -> np.ndarray:
-        """Rows whose way, or that of their acknowledgements, now or after, crosses a cable of the
+    def _crossing(self, ways: BothWays) -> np.ndarray:
+        """Rows whose way by `ways`, or that of their acknowledgements, crosses a cable of the
         rewire under way: bool[rows].
         """
         found, sends = np.zeros(len(self.trace), bool), np.flatnonzero(self.trace.size > 0)
-        for ways in (*self.ways, *self.answer.ways):
-            found[sends] |= ways.crossing(sends, self.contract.under_way.cables)
+        for some in ways:
+            found[sends] |= some.crossing(sends, self.contract.under_way.cables)
         return found
 
     # time

@@ -8,9 +8,9 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from ..errors import RFabricError
+from ..files import read_text
 from ..specs import by_signature, head_of, read_spec, unescaped
 from ..units import spell_rate
 from .builders.sizes import RATE, SHAPE, SMALLEST, Room, shape_for
@@ -94,7 +94,7 @@ def _room(builder: Callable[..., Fabric]) -> Room | None:
 
 def _from_file(path: str) -> Fabric:
     try:
-        return Fabric.from_json(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return Fabric.from_json(read_text(path))
+    except (OSError, ValueError) as error:
         said = str(error).removeprefix("fabric file: ")
         raise RFabricError(f"fabric file {path}: {said}") from error

@@ -17,9 +17,10 @@
     drop          go on, and lose what meets the dark  go on
 
 A flow is concerned when its way, before or after, crosses a cable that goes dark, or when it has
-none: routes change while it is dark. What the stages that ask would send at this instant has not
-left yet: nobody drains it. Nothing here reads a clock, sends or knows what a row is beyond its
-number.
+none: routes change while it is dark. `drain` waits for flows that use these circuits now; one that
+gets a way over them stands still instead, or a rewire would wait for the very flow it helps. So do
+flows of the stages that ask: nobody drains for himself. Nothing here reads a clock, sends or knows
+what a row is beyond its number.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -178,15 +179,17 @@ class Rewiring:
         return self.under_way
 
     def concern(self, flying: np.ndarray, ready: np.ndarray, dark: bool = False) -> np.ndarray:
-        """Of rows the rewire concerns, those the world stops now: in flight before it was asked
-        for, or about to be sent.
+        """Of rows the rewire concerns, those the world stops now: in flight on circuits that change
+        (`flying`), or in flight elsewhere and about to be sent (`ready`).
         """
         going = self.under_way
         if self.timing.in_flight == "drop" and not dark:
             return NONE
         if self.timing.in_flight == "drain":
-            going.waits_for |= set(flying.tolist())
-            flying = NONE
+            asked = np.concatenate([NONE, *(self.begun.get(s, NONE) for s in going.stages)])
+            own = np.isin(flying, asked)
+            going.waits_for |= set(flying[~own].tolist())
+            flying = flying[own]
         going.held.append(np.concatenate((flying, ready)))
         return going.held[-1]
 

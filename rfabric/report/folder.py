@@ -28,6 +28,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
+from ..files import lines_of, open_text, read_json, read_text
 from ..folders import as_path
 from ..optics import Circuits, RewireRecord
 from ..trace import Trace, read_trace, write_trace
@@ -84,7 +85,8 @@ def new_folder(out: str | Path, name: str = "") -> Iterator[RunFolder]:
     folder = RunFolder(
         out / f".{name}.{os.getpid()}.part", out / name, created.isoformat(timespec="seconds")
     )
-    made = [p for p in (out, *out.parents) if not p.exists()]
+    with writing(out):
+        made = [p for p in (out, *out.parents) if not p.exists()]
     try:
         with writing(out):
             folder.path.mkdir(parents=True)
@@ -280,7 +282,7 @@ def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
     scale = entry["scale"]
     result = Result(
         engine=entry["engine"],
-        fabric=Fabric.from_json((folder / "fabric.json").read_text(encoding="utf-8")),
+        fabric=Fabric.from_json(read_text(folder / "fabric.json")),
         policy=entry["policy"],
         trace=trace,
         traffic=entry["traffic"],
@@ -312,8 +314,8 @@ def _folding(played: dict | None) -> Folding | None:
 
 
 def _columns(path: Path) -> dict[str, list[str]]:
-    with open(path, newline="", encoding="utf-8") as file:
-        head, *rows = csv.reader(file)
+    with open_text(path) as file:
+        head, *rows = csv.reader(lines_of(file), strict=True)
     return {name: [row[i] for row in rows] for i, name in enumerate(head)}
 
 
@@ -325,7 +327,7 @@ def _rewire(cells: Sequence[str]) -> RewireRecord:
 
 
 def _epochs(path: Path) -> tuple[tuple[float, Circuits], ...]:
-    epochs = json.loads(path.read_text(encoding="utf-8"))["epochs"]
+    epochs = read_json(path)["epochs"]
     return tuple((e["time_s"], Circuits.from_json(e["circuits"])) for e in epochs)
 
 

@@ -9,7 +9,6 @@
 Phases of one name add up over the steps of a trace. Keys are never renamed, only added.
 """
 
-import json
 import platform
 from collections import Counter
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cost import Bill, bill
 from ..fabric.dollars import Gpus, StepCost, step_cost
+from ..files import read_json
 from ..plugins import digests
 from ..units import show_rate, show_time
 from .result import Result
@@ -257,7 +257,7 @@ def read_summary(path: str | Path) -> dict:
     """Read and check a summary.json; RFabricError names what is missing."""
     path = Path(path)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
     except (OSError, ValueError) as error:
         raise RFabricError(f"{path}: cannot be read as JSON: {error}") from error
     return check_summary(data, str(path))

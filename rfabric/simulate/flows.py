@@ -178,13 +178,26 @@ class Engine:
         return self._engine.counters() if self.core == "compiled" else {}
 
     def close(self) -> None:
-        """Free the memory now rather than when the object goes."""
+        """Free the memory now rather than when the object goes; whatever else is called then is an
+        RFabricError.
+        """
         self._engine.close()
+        self._engine = _Closed()
 
     def _breathe(self) -> None:
         if time.monotonic() - self._called >= BREATH_S:
             self._called = time.monotonic()
             self._progress(self.now, self._engine.finished, self.flows)
+
+
+class _Closed:
+    """In the place of an engine that was closed."""
+
+    def close(self) -> None:
+        pass
+
+    def __getattr__(self, name: str):
+        raise RFabricError("this engine was closed: make another")
 
 
 def completion_times(

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ...errors import RFabricError
+from ..recipe import parse_yaml
 from .shell import Command, Script, read_script, readable, unknown_names
 from .yaml_files import read_text, read_yaml
 
@@ -162,7 +161,7 @@ def _is_number(word: str) -> bool:
 def _scalar(text: str) -> Any:
     """What YAML, and so Hydra, makes of a value."""
     try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        value = parse_yaml(text)
+    except RFabricError:
         return text
     return text if value is None or isinstance(value, dict) else value

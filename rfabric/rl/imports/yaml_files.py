@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ...errors import RFabricError
+from ...files import read_text as read_plain
+from ..recipe import parse_yaml
 
 MOST_BYTES = 4_000_000  # no job's file is larger; what is, is something else
 DEPTH, MOST_KEYS = 40, 100_000
@@ -39,12 +39,10 @@ def read_yaml(path: Path, environment: Mapping[str, str]) -> tuple[dict[str, Any
 def read_text(path: Path) -> str:
     """The text of a job's file; RFabricError where it is empty, too large or no text."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(MOST_BYTES + 1)
-        text = data.decode("utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
+        text = read_plain(path, MOST_BYTES)
+    except (OSError, ValueError) as error:
         raise RFabricError(f"{path}: cannot be read: {error}") from error
-    if len(data) > MOST_BYTES:
+    if len(text) > MOST_BYTES:
         raise RFabricError(
             f"{path}: is larger than {MOST_BYTES:,} bytes; give the job's YAML "
             "file or launch script"
@@ -80,9 +78,9 @@ def _merged(path: Path, notes: list[str], seen: tuple[Path, ...] = ()) -> dict:
 def _loaded(path: Path) -> dict:
     text = read_text(path)
     try:
-        loaded = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise RFabricError(f"{path}: {' '.join(str(error).split())}") from error
+        loaded = parse_yaml(text, aliases=True)
+    except RFabricError as error:
+        raise RFabricError(f"{path}: {error}") from error
     if not isinstance(loaded, dict):
         raise RFabricError(f"{path}: holds no mapping; give the job's YAML file")
     return loaded

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from ...errors import RFabricError
+from ...files import kind_of, open_text
 from ...folders import as_path
 from ..model import Trace
 from .base import TraceFormat
@@ -22,12 +23,15 @@ HEAD_BYTES = 4096  # of a file, by which its format is told
 
 
 def is_trace(name: str | Path) -> bool:
-    """Whether a name is that of a trace file, by its suffix; the file need not be there."""
-    return Path(name).suffix in TRACE_SUFFIXES
+    """Whether a name is that of a trace file, by its suffix, packed or not; the file need not be
+    there.
+    """
+    return kind_of(name) in TRACE_SUFFIXES
 
 
 def read_trace(path: str | Path, **settings) -> Trace:
-    """Read a trace in the format that its suffix says, and its first bytes where formats share it.
+    """Read a trace in the format that its suffix says, and its first bytes where formats share it;
+    packed by gzip or zstd too, as `trace.csv.gz`.
 
     settings: of the format, for those that have any.
 
@@ -45,20 +49,19 @@ def read_trace(path: str | Path, **settings) -> Trace:
         raise RFabricError(f"{path}: cannot be read: {error}") from error
     # numbers of thousands of digits, lists within lists
     except (csv.Error, ValueError, RecursionError) as error:
-        raise RFabricError(f"{path}: not a valid {path.suffix[1:]} file: {error}") from error
+        raise RFabricError(f"{path}: not a valid {kind_of(path)[1:]} file: {error}") from error
 
 
 def _format_of(path: Path) -> TraceFormat:
     """The only format of this suffix, or the first of several that knows the file's first bytes."""
-    claiming = [form for form in FORMATS.values() if path.suffix in form.suffixes]
+    kind = kind_of(path)
+    claiming = [form for form in FORMATS.values() if kind in form.suffixes]
     if not claiming:
-        raise RFabricError(
-            f"unknown trace suffix {path.suffix!r}; use one of {', '.join(TRACE_SUFFIXES)}"
-        )
+        raise RFabricError(f"unknown trace suffix {kind!r}; use one of {', '.join(TRACE_SUFFIXES)}")
     if len(claiming) == 1:
         return claiming[0]
-    with open(path, "rb") as file:
-        head = file.read(HEAD_BYTES)
+    with open_text(path) as file:
+        head = file.read(HEAD_BYTES).encode()
     return next((form for form in claiming if form.sniff(head)), claiming[0])
 
 

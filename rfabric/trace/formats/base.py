@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 from ..model import Trace
 
@@ -26,11 +25,6 @@ class TraceFormat:
     sniff: Callable[[bytes], bool]
     read: Callable[..., Trace]
     write: Callable[[Trace, Path], None] | None = None
-
-
-def opened(path: Path) -> TextIO:
-    """A file of text to read; spreadsheets put a mark before the header, which is left out."""
-    return open(path, newline="", encoding="utf-8-sig")
 
 
 def written(path: Path, lines: Iterable[str]) -> None:

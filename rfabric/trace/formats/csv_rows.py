@@ -26,8 +26,9 @@ from typing import TextIO
 import numpy as np
 
 from ...errors import RFabricError
+from ...files import lines_of, open_text, parse_json
 from ..model import Trace
-from .base import TraceFormat, first_line, opened, written
+from .base import TraceFormat, first_line, written
 from .columns import blocks, lines, quoted, texts
 from .records import COLUMNS, VERSION, check_version, loop_cells, trace_of
 
@@ -35,7 +36,7 @@ BEYOND = None  # the key of cells for which the header has no name
 
 
 def _read(path: Path) -> Trace:
-    with opened(path) as file:
+    with open_text(path) as file:
         body, head = _divided(file)
     # a barrier waits for tens of thousands of rows, all in one cell
     before = csv.field_size_limit(1 << 30)
@@ -50,7 +51,7 @@ def _divided(file: TextIO) -> tuple[list[str], dict]:
     """The lines of the table, and what the `#` lines say."""
     head: dict = {"windows": {}}
     body = []
-    for line in file:
+    for line in lines_of(file):
         if line.startswith("#"):
             _head_line(line[1:].strip(), head)
         elif line.strip():
@@ -77,9 +78,12 @@ def _rows(reader: csv.DictReader) -> list[dict]:
 def _head_line(text: str, head: dict) -> None:
     key, colon, value = text.partition(":")
     if key == "provenance":
-        head["provenance"] = json.loads(value)
+        head["provenance"] = parse_json(value)
     elif key.startswith("window ") and colon:
-        head["windows"][key.removeprefix("window ")] = value
+        name = key.removeprefix("window ")
+        if name in head["windows"]:
+            raise RFabricError(f"window {name} stands twice; keep one")
+        head["windows"][name] = value
     elif key.startswith("rfabric-trace"):
         check_version(key.removeprefix("rfabric-trace").strip())
 

@@ -7,16 +7,19 @@ import re
 from pathlib import Path
 
 from ...errors import RFabricError
+from ...files import lines_of, open_text
 from ..model import Trace
-from .base import TraceFormat, first_line, opened
+from .base import TraceFormat, first_line
 from .records import trace_of
 
 PROVENANCE = "htsim: src dst bytes start_ns; host n is h(n+1)"
 
 
 def _read(path: Path) -> Trace:
-    with opened(path) as file:
-        records = [_record(number, line) for number, line in enumerate(file, 1) if _words(line)]
+    with open_text(path) as file:
+        records = [
+            _record(number, line) for number, line in enumerate(lines_of(file), 1) if _words(line)
+        ]
     return trace_of(path, records, {"provenance": {"format": PROVENANCE}})
 
 

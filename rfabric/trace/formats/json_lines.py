@@ -11,14 +11,15 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...errors import RFabricError
+from ...files import lines_of, open_text, parse_json
 from ..model import Trace
-from .base import TraceFormat, first_line, opened, written
+from .base import TraceFormat, first_line, written
 from .records import COLUMNS, VERSION, check_version, loop_cells, trace_of
 
 
 def _read(path: Path) -> Trace:
-    with opened(path) as file:
-        records = [json.loads(line) for line in file if line.strip()]
+    with open_text(path) as file:
+        records = [parse_json(line) for line in lines_of(file) if line.strip()]
     bad = next((i for i, r in enumerate(records) if not isinstance(r, dict)), None)
     if bad is not None:
         raise RFabricError(f"record {bad + 1} is not an object")

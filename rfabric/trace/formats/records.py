@@ -10,6 +10,7 @@ once a turn (left out: 0), or again with the same value. `size_bytes` is of one 
 """
 
 import re
+import unicodedata
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 from ...errors import RFabricError
 from ...routing.rows import offsets_of
 from ...units import parse_size, parse_time
-from ..builder import whole_bytes
+from ..builder import MOST_BYTES, whole_bytes
 from ..loops import Loop
 from ..model import PhaseKey, Trace
 
@@ -27,6 +28,8 @@ COLUMNS = ("id", "src", "dst", "size_bytes", "start_s", "after", "gap_s", "step"
 LOOP_COLUMNS = ("loop", "turn", "repeat", "between_s", "beside_s")
 SECONDS = partial(parse_time, bare=True)  # the names of columns hold the unit
 VERSION = 1
+LONGEST_NAME = 1000  # characters of hosts, phases, labels
+EXACT = 2**53  # beyond, a float skips whole numbers
 
 
 def trace_of(path: Path, records: list[dict], head: dict) -> Trace:
@@ -47,8 +50,8 @@ def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
         raise RFabricError(f"{len(records) - len(rows)} ids stand twice; every id names one row")
     hosts = tuple(sorted(_hosts(records), key=_natural))
     index = {name: i for i, name in enumerate(hosts)}
-    size, seconds = partial(parse_size, bare=True), SECONDS
-    parsers = {"size_bytes": size, "gap_s": seconds, "start_s": seconds, "step": _whole}
+    seconds = SECONDS
+    parsers = {"size_bytes": _size, "gap_s": seconds, "start_s": seconds, "step": _whole}
     # the same text means the same number
     parsed: dict[str, dict] = {column: {} for column in parsers}
     columns: dict[str, list] = {column: [] for column in parsers}
@@ -64,7 +67,10 @@ def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
                 values[text] = parse(cell, f"{row}: {column}")
             columns[column].append(values[text])
         for column, seen in names.items():
-            codes[column].append(seen.setdefault(str(record.get(column) or ""), len(seen)))
+            text = str(record.get(column) or "")
+            if text not in seen:
+                _check_name(text, f"{row}: {column}")
+            codes[column].append(seen.setdefault(text, len(seen)))
         after.append([_row(rows, text, row) for text in _ids(record.get("after"))])
     return Trace(
         hosts,
@@ -139,11 +145,28 @@ def _hosts(records: list[dict]) -> set[str]:
                 raise RFabricError(
                     f"row {record.get('id', i)}: {column} is missing; name a host such as h1"
                 )
+            _check_name(record[column], f"row {record.get('id', i)}: {column}")
         if record.get("size_bytes") in (None, ""):
             raise RFabricError(
                 f"row {record.get('id', i)}: size_bytes is missing; 0 makes a compute row"
             )
     return {record[column] for record in records for column in ("src", "dst")}
+
+
+def _check_name(name: str, what: str) -> None:
+    if len(name) > LONGEST_NAME or any(unicodedata.category(c) in ("Cc", "Cs") for c in name):
+        raise RFabricError(
+            f"{what[:80]} {name[:20]!r}... is no name: {LONGEST_NAME} characters at most, none of "
+            "them a control character"
+        )
+
+
+def _size(cell: str | float, name: str) -> float:
+    """Bytes as parsed, which must be a whole number that a float holds."""
+    size = parse_size(cell, name, bare=True)
+    if size % 1 or EXACT <= size <= MOST_BYTES:  # beyond, `whole_bytes` refuses it
+        raise RFabricError(f"{name}: {cell!r} must be a whole number of bytes, less than {EXACT:,}")
+    return size
 
 
 def _cell(record: dict, column: str, default):
