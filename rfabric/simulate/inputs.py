@@ -108,7 +108,9 @@ def batch(
     gap                        s between the last finish among `after` and the start; without
                                `after` it means nothing
     latency                    s added to the finish
-    weight                     how many identical flows the row stands for (default 1)
+    weight                     how many identical flows the row stands for, 1 or more (default 1)
+    part                       the share of its flow that the row sends, over 0 and 1 at most
+                               (default 1): `size` is the whole flow's, so much takes this path
     """
     size = _numbers("size", size, None, minimum=0.0)
     n = len(size)
