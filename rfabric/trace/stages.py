@@ -73,8 +73,9 @@ def stages(trace: Trace, granularity: str) -> list[Stage]:
     ready, finish = trace.compute_only()
     if granularity in ("per-collective", "intra-collective"):
         return _in_line(trace, _collectives(trace, ready), finish)
-    every = trace.rows_by_phase
-    found = zip(every, every.values(), _firsts(trace, list(every.values())), strict=True)
+    by_phase = trace.rows_by_phase
+    parts = list(by_phase.values())
+    found = zip(by_phase, parts, _firsts(trace, parts), strict=True)
     phases = [
         Stage(
             key,
