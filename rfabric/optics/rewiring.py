@@ -34,6 +34,7 @@ from .outlook import Begins, Gain, Outlook, Prospect, ends_after, gain
 from .planner import STAY, Decision, RewireRecord, Timing, cable_mask, refusal
 
 NONE = np.zeros(0, np.int64)
+MOST_BACK = 4  # sets of circuits that served before and are weighed again
 
 
 @dataclass
@@ -114,9 +115,13 @@ class Rewiring:
 
     @property
     def back(self) -> tuple[Circuits, ...]:
-        """Circuits to return to: those before the present ones, and those of the start."""
-        found = dict.fromkeys(circuits for _, circuits in (*self.epochs[-2:-1], self.epochs[0]))
-        return tuple(circuits for circuits in found if circuits != self.circuits)
+        """Circuits to return to: the last MOST_BACK other than the present ones, the latest first,
+        and those of the start.
+        """
+        found = dict.fromkeys(circuits for _, circuits in reversed(self.epochs))
+        every = [circuits for circuits in found if circuits != self.circuits]
+        start = [circuits for _, circuits in self.epochs[:1] if circuits in every[MOST_BACK:]]
+        return *every[:MOST_BACK], *start
 
     def weigh(
         self,
