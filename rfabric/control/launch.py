@@ -128,7 +128,8 @@ def run_apps(
 
     What `ryu-manager` does, for both frameworks, and listening on loopback alone if not told
     otherwise. Once the apps are loading it ends the process in every case: threads of os-ken's
-    native hub cannot be ended otherwise. RFabricError for an app that cannot be loaded, or a port that is taken.
+    native hub cannot be ended otherwise. RFabricError for an app that cannot be loaded, or a port
+    that is taken.
     """
     names = [_checked(str(app)) for app in apps]
     _check_free(host, port)

@@ -156,7 +156,7 @@ def plan_request(data: object, fabric: Fabric) -> PlanRequest:
         data = an_object(data, "plan", *CIRCUITS_KEYS)
         return PlanRequest(circuits=circuits(data["circuits"], fabric), **_common(data, fabric))
     data = an_object(data, "plan (with policy and demand, or with circuits)", *INTENT_KEYS)
-    refuse_unlisted(a_text(data["policy"], "policy", LETTERS["policy"]))
+    _named(data["policy"], "policy")
     parse_policy(data["policy"], fabric)
     now = _number(data.get("now_s", 0.0), "now_s")
     others = (_demands(data, name, fabric) for name in ("upcoming", "sending"))
@@ -179,8 +179,9 @@ def pairs_request(data: object, fabric: Fabric) -> tuple[tuple[Pair, ...], Routi
     """
     data = an_object(data, "pairs", *PAIRS_KEYS)
     found = pairs(data["pairs"], fabric)
-    scheme = a_text(data.get("routing", "ecmp"), "routing", LETTERS["routing"])
-    refuse_unlisted(scheme)
+    scheme = _named(data.get("routing", "ecmp"), "routing")
+    if "," in scheme:  # what is looked up must be what was looked for among the listed files
+        raise RFabricError(f"routing {short(scheme)}: it takes no settings, a file no comma")
     if one_way(scheme) != "placed":
         return found, Routing(scheme)
     kinds = [
@@ -210,6 +211,18 @@ def pairs_json(chosen: Sequence[Pair], routing: Routing, fabric: Fabric) -> dict
 def nothing(data: object) -> None:
     """The body of a request that takes none."""
     an_object(data, "this request", (), ())
+
+
+def _named(data: object, what: str) -> str:
+    """The name of a policy or routing; RFabricError for a file this controller may not run."""
+    text = a_text(data, what, LETTERS[what])
+    if not text.isprintable():
+        raise RFabricError(f"{what}: {short(text)} holds a character that cannot be printed")
+    try:
+        refuse_unlisted(text)
+    except (OSError, RuntimeError) as error:  # a path too long, a circle of links
+        raise RFabricError(f"{what}: {short(text)}: {error}") from None
+    return text
 
 
 def _demands(data: Mapping, name: str, fabric: Fabric) -> tuple[Demand, ...]:
