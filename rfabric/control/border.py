@@ -107,7 +107,7 @@ class Border:
 LOCAL = Border({})
 
 
-def from_environment(environment: Mapping[str, str] = os.environ) -> Border:
+def from_environment(environment: Mapping[str, str] = os.environ, module: Any = ssl) -> Border:
     """The border that RFABRIC_REST_* describe."""
     host = environment.get("RFABRIC_REST_HOST", LOOPBACK)
     exposed = not is_loopback(host)
@@ -117,7 +117,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Border:
     names = {"localhost", host.lower(), *filter(None, re.split("[, ]+", named))}
     if exposed:
         names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
-    tls = read_tls(environment.get("RFABRIC_REST_TLS", ""), "--tls")
+    tls = read_tls(environment.get("RFABRIC_REST_TLS", ""), "--tls", module)
     if exposed and tls is None:
         _log.warning("REST on %s without --tls: tokens cross the network readably", host)
     return Border(tokens, frozenset(names), exposed, tls)
@@ -192,7 +192,15 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 # --- TLS ------------------------------------------------------------------------------------------
 
 
-def read_tls(words: str, option: str) -> ssl.SSLContext | None:
+def hub_ssl() -> Any:
+    """The module `ssl` whose sockets let others run: eventlet's where the hub is eventlet's, which
+    os-ken does not put in the place of Python's.
+    """
+    green = seam.framework().hub.HUB_TYPE == "eventlet"
+    return importlib.import_module("eventlet.green.ssl") if green else ssl
+
+
+def read_tls(words: str, option: str, module: Any = ssl) -> ssl.SSLContext | None:
     """The server side of TLS from `cert=FILE,key=FILE[,ca=FILE]`; None where nothing is said."""
     if not words:
         return None
@@ -203,7 +211,7 @@ def read_tls(words: str, option: str) -> ssl.SSLContext | None:
         if not os.access(file, os.R_OK):
             raise RFabricError(f"{option} {name}={file}: no such file, or it cannot be read")
     try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # TLS 1.2 and above
+        context = module.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # TLS 1.2 and above
         context.load_cert_chain(given["cert"], given["key"])
         if "ca" in given:
             context.load_verify_locations(given["ca"])
@@ -241,7 +249,7 @@ def keep_openflow_home(environment: Mapping[str, str] = os.environ) -> None:
         f"{seam.PACKAGES[seam.framework().name]}.controller.controller"
     )
     conf.set_default("ofp_listen_host", LOOPBACK)
-    tls = read_tls(environment.get("RFABRIC_OFP_TLS", ""), "--ofp-tls")
+    tls = read_tls(environment.get("RFABRIC_OFP_TLS", ""), "--ofp-tls", hub_ssl())
     if tls is not None:
         module.StreamServer = _server_in_tls(seam.framework().hub.StreamServer, tls)
     elif conf.ofp_listen_host and not is_loopback(conf.ofp_listen_host):
