@@ -5,7 +5,6 @@ over real HTTP with fake switches.
 import contextlib
 import copy
 import http.client
-import importlib
 import json
 import logging
 import os
@@ -671,33 +670,6 @@ def test_the_document_has_every_path_method_key_and_limit(server):
     assert len(names) == len(set(names))
     known = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
     assert known <= set(schemas)
-
-
-def test_schemathesis_finds_no_fault(server):
-    """The peer's own cases, drawn from the document: no 500, no answer that the document lacks."""
-    schemathesis = pytest.importorskip("schemathesis")
-    url = f"http://127.0.0.1:{server.port}"
-    api = schemathesis.openapi.from_dict(openapi.document())
-    found = importlib.import_module("schemathesis.specs.openapi.checks")
-    wanted = [
-        schemathesis.checks.not_a_server_error,
-        found.status_code_conformance,
-        found.content_type_conformance,
-        found.response_schema_conformance,
-    ]
-    for operation in api.get_all_operations():
-        asked = operation.ok()
-        if asked.path == "/events":
-            continue
-
-        @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck),
-                  database=None, derandomize=True)  # fmt: skip
-        @given(asked.as_strategy())
-        def holds(case):
-            reply = case.call(base_url=url, timeout=20)
-            case.validate_response(reply, checks=wanted)
-
-        holds()
 
 
 # --- SONiC's tables and RFC 7951 ------------------------------------------------------------------
