@@ -61,10 +61,10 @@ def test_what_others_take_is_what_is_not_ours(after, share):
     assert after.foreign_since(processors(0, 0, 0, 0, 0)) == pytest.approx(share)
 
 
-def judged(foreign=0.0, idle=None):
+def judged(foreign=0.0, idle=None, may_drop=False):
     load = guard.HostLoad(0.9, 0.0, 0, 0, 0, 10_000, foreign)
     nothing = np.zeros(1), np.ones(1)
-    return guard.judge([], load, 3.6e-3, *nothing, 1e-4, idle=idle)
+    return guard.judge([], load, 3.6e-3, *nothing, 1e-4, may_drop, idle)
 
 
 def test_others_on_the_host_refuse_a_run_whose_packets_never_waited():
@@ -79,6 +79,7 @@ def test_time_without_a_full_cable_refuses_a_run():
     assert not pace.ok and pace.idle == 0.07
     assert "in 7.0% of b/0 y no cable was full" in pace.reasons[0]
     assert judged(idle={"a/0 x": 0.049}).ok
+    assert judged(idle={"b/0 y": 0.07}, may_drop=True).ok
 
 
 def test_the_processors_of_this_host_are_read():
