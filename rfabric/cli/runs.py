@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..errors import RFabricError
+from ..errors import PaceError, RFabricError
 from ..fabric import Fabric, Needs
 from ..fabric.match import equal_cost_fat_tree
 from ..optics import Timing
 from ..report.compare import at_size
-from ..report.folder import new_folder, sweep
+from ..report.folder import NOT_KEPT, new_folder, sweep, write_refused
 from ..report.outcome import Comparison
 from ..schedulers.table import DEFAULT_CIRCUITS
 from ..schedulers.traffic import read_traffic
@@ -59,7 +59,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         for fabric in fabrics:
             traffic.trace.fit(fabric)
         sweep(args.out)
-        with new_folder(args.out) as folder:
+        with _refused_set_apart(args.out), new_folder(args.out) as folder:
             cases = cases_of(fabrics, [policy.circuits for policy in asked])
             runs = Comparison(tuple(play(cases, traffic, settings, talk.tell)))
             summary, page = runs.write(folder, args.command, talk.tell)
@@ -76,10 +76,25 @@ def _run(args: argparse.Namespace, engine: str) -> None:
 def settings_of(args: argparse.Namespace, engine: str, seed: int) -> RunSettings:
     """What the options of a run say."""
     scale = (
-        getattr(args, name, None) or 0.0 for name in ("bandwidth_scale", "time_dilation", "sample")
+        getattr(args, name, None) or 0.0
+        for name in ("bandwidth_scale", "time_dilation", "sample", "patience")
     )
     timing = Timing(in_flight=args.in_flight)
     return RunSettings(engine, seed, args.routing, timing, args.repetitions, *scale, out=args.out)
+
+
+@contextmanager
+def _refused_set_apart(out: str) -> Iterator[None]:
+    """Where all tries of a run were refused, what they measured gets a folder of its own."""
+    try:
+        yield
+    except PaceError as error:
+        if not error.refused:
+            raise
+        with new_folder(out) as folder:
+            write_refused(folder.path, error.refused)
+        place = folder.final / NOT_KEPT
+        raise PaceError(f"{error}; what was measured is no figure to use: {place}") from error
 
 
 @contextmanager

@@ -116,7 +116,8 @@ def show_runs(runs: Sequence[Run], summary: dict, quiet: bool = False) -> None:
         pace = entry["pace"]
         control = f", control {show_time(pace['control_s'])} a rewire" if pace["control_s"] else ""
         print(
-            f"{entry['label']}: CPU {pace['cpu']:.0%}, latest start "
+            f"{entry['label']}: CPU {pace['cpu']:.0%}, of it others {pace['foreign']:.0%}, time "
+            f"without a full cable at most {pace['idle']:.1%}, latest start "
             f"{show_time(pace['worst_lateness_s'])}{control}"
         )
     if not quiet:

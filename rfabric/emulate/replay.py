@@ -13,7 +13,7 @@ here knows of Mininet.
 
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Scale
 from ..routing.schemes import ECMP, Routing
 from ..trace import PLAN_AHEAD, Scene, Stage, Trace, begins, stages
+from ..trace.pairs import PairWays
 from .clock import Clock
 from .planning import Answered, BothWays, Control, ScenePlanner
 from .sampling import samples_of
@@ -65,7 +66,7 @@ class Replay:
         scale: Scale,
         timing: Timing = Timing(),
         progress: Callable[[dict], None] | None = None,
-        watch: Callable[[], None] | None = None,
+        watch: Callable[[Collection[int], PairWays], None] | None = None,
         routing: Routing = ECMP,
         granularity: str = "per-phase",
         share: np.ndarray | None = None,
@@ -81,7 +82,7 @@ class Replay:
         self.scale, self.progress, self.watch = (
             scale,
             progress or (lambda _: None),
-            watch or (lambda: None),
+            watch or (lambda *_: None),
         )
         n = len(trace)
         self.share = np.ones(n) if share is None else share  # of each row's bytes that go out
@@ -148,7 +149,8 @@ class Replay:
             self._jump_if_idle()
             for arrival in self._arrivals():
                 self._has_arrived(arrival)
-            self.watch()
+            # what stands still for a rewire is held up by no cable
+            self.watch(() if self.contract.under_way else self.flying, self.ways[0])
             if (
                 (now_received := self.wire.bytes_received) != received
                 or not self.flying

@@ -3,6 +3,7 @@
     runs/20250721-143005-9f3a/
         summary.json   report.html   trace.csv   trace-looped.csv   inputs/grpo-64.yaml
         emulate-rfabric/  fabric.json  flows.csv  links.csv  rewires.csv  circuits.json
+        not-kept/         runs that did not keep pace, each with pace.json: no figures to use
 
 trace.csv has the rows that were played, those of flows.csv. Where they stand for repetitions,
 trace-looped.csv is the trace with its loops: the one to edit and to replay.
@@ -54,6 +55,7 @@ REWIRE_COLUMNS = (
     "epoch", "phase", "requested_s", "programmed_s", "dark_until_s", "usable_s", "circuits_changed",
     "lost_bytes", "why", "hidden_s", "exposed_s",
 )  # fmt: skip
+NOT_KEPT = "not-kept"
 LOOPED = "trace-looped.csv"
 UNFINISHED = re.compile(
     r"\.(?:\d{8}-\d{6}-[0-9a-f]{4}|\d{3,}-.+)\.(\d+)\.part"
@@ -143,7 +145,19 @@ def write_folder(
             shutil.copyfile(path, folder / "inputs" / Path(path).name)
         for name, run in zip(_names(runs), runs, strict=True):
             _write_run(folder / name, run.result)
+            write_refused(folder, run.refused)
         write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+def write_refused(folder: Path, refused: Sequence[Result]) -> None:
+    """Write what runs measured that did not keep pace: under NOT_KEPT, each beside the reasons."""
+    for result in refused:
+        place = folder / NOT_KEPT
+        place.mkdir(exist_ok=True)
+        name = _slug(result.engine, f"{result.fabric.name}-{len(list(place.iterdir())) + 1}")
+        _write_run(place / name, result)
+        why = {"kept": False, "scale": result.scale.to_json(), "pace": result.pace.to_json()}
+        write_text(place / name / "pace.json", _json(why))
 
 
 def read_folder(folder: str | Path) -> tuple[list[Run], dict]:

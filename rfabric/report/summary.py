@@ -12,7 +12,7 @@ Phases of one name add up over the steps of a trace. Keys are never renamed, onl
 import platform
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
@@ -53,10 +53,13 @@ RUN_KEYS = (
 class Run:
     """One result and, where it was emulated, its distance from the simulation of the same trace
     (`result.fidelity`).
+
+    refused: what was measured before, in runs that did not keep pace: no figures to use.
     """
 
     result: Result
     fidelity: dict | None = None
+    refused: tuple[Result, ...] = field(default=(), kw_only=True)
 
     def __repr__(self) -> str:
         return repr(self.result)

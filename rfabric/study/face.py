@@ -83,15 +83,17 @@ def emulate(
     bandwidth_scale: float = 0.0,
     time_dilation: float = 0.0,
     sample: float = 0.0,
+    patience: float = 0.0,
     out: str | Path = "runs",
     tell: Tell = lambda *_: None,
 ) -> Outcome:
     """One run with real packets (root), and its distance from the simulation; 0: what the host can
     carry.
 
-    sample: s of each repeated collective that are sent. out: where its folder is while it lasts.
+    sample: s of each repeated collective that are sent. patience: s of wall clock that the packets
+    may take. out: where its folder is while it lasts.
     """
-    scale = bandwidth_scale, time_dilation, sample
+    scale = bandwidth_scale, time_dilation, sample, patience
     settings = RunSettings(
         "emulate", seed, routing, Timing(in_flight=in_flight), "folded", *scale, out
     )

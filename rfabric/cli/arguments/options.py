@@ -115,6 +115,15 @@ def scale_options(verb: Parser) -> None:
             "(default: what patience allows)"
         ),
     )
+    verb.add_argument(
+        "--patience",
+        metavar="TIME",
+        type=time,
+        help=(
+            "wall clock that the packets of one run may take, as 5min; longer runs are truer "
+            "ones (default 40s)"
+        ),
+    )
 
 
 def engine_option(verb: Parser) -> None:
