@@ -1,7 +1,7 @@
 """The verbs around this machine, and those for others' figures: what each takes."""
 
 from ...study.reproduce import REPRODUCTIONS
-from .options import add_verb, out_option, seed_option
+from .options import add_verb, out_option, seed_option, set_option
 from .parsing import port
 
 

@@ -18,9 +18,10 @@ from .htsim import HTSIM
 from .json_lines import JSON_LINES
 from .kineto import KINETO
 from .nccl_inspector import NCCL_INSPECTOR
+from .nsys import NSYS
 from .pcap import PCAP
 
-FORMATS = {form.name: form for form in (CSV, JSON_LINES, HTSIM, NCCL_INSPECTOR, KINETO, PCAP)}
+FORMATS = {form.name: form for form in (CSV, JSON_LINES, HTSIM, NCCL_INSPECTOR, KINETO, NSYS, PCAP)}
 TRACE_SUFFIXES = tuple(dict.fromkeys(end for form in FORMATS.values() for end in form.suffixes))
 HEAD_BYTES = 4096  # of a file, by which its format is told
 
