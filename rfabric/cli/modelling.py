@@ -14,7 +14,8 @@ from ..report.folder import replacing, writing
 from ..rl.imports import import_job
 from ..study.validate import PointGroup
 from ..study.validate import validate as validated
-from ..study.validate_run import RunBeside, validate_run as compared_run
+from ..study.validate_run import KINDS, RunBeside
+from ..study.validate_run import validate_run as compared_run
 from ..units import show_size
 from .terminal import Talk, print_json, show_notes, show_tables
 
@@ -58,7 +59,11 @@ def _run_table(recipe: str, log: str, found: RunBeside) -> Table:
     for one in found.phases:
         seconds = (one.predicted_s, one.logged_s, one.logged_p90_s)
         cells = ["–" if value is None else f"{value:.3f} s" for value in seconds]
-        cells += [f"{one.ratio:.2f} x" if one.ratio else "–", str(one.steps), f"{one.fabric_s:.3f} s"]
+        cells += [
+            f"{one.ratio:.2f} x" if one.ratio else "–",
+            str(one.steps),
+            f"{one.fabric_s:.3f} s",
+        ]
         cells += ["–" if one.could_save_s is None else f"{one.could_save_s:.3f} s"]
         rows.append(Row(PHASE_NAMES.get(one.phase, one.phase), tuple(cells)))
     return Table(f"{recipe} against {len(found.log.steps)} steps of {log}", columns, tuple(rows))
@@ -69,8 +74,13 @@ def _run_notes(found: RunBeside) -> list[str]:
     names = ", ".join(
         f"{PHASE_NAMES[p.phase]} (up to {p.could_save_s:.3f} s a step)" for p in found.shortened
     )
-    what = f"a faster fabric could shorten {names}" if names else "no faster fabric would shorten a phase by 1 % of the step"
-    notes = [what]
+    notes = ["a phase could be shortened by less than 1 % of the step by any faster fabric"]
+    if names:
+        notes = [f"a faster fabric could shorten {names}"]
+    if all(p.logged_s is None for p in found.phases if p.phase in KINDS):
+        notes = ["no phase is logged: what a faster fabric could shorten is not known"]
+    if not found.log.tells("step"):
+        notes.append("the log tells no step: it is taken as the sum of the phases that it tells")
     missing = [PHASE_NAMES.get(p.phase, p.phase) for p in found.phases if p.logged_s is None]
     if missing:
         notes.append(f"the log tells no time of: {', '.join(missing)}")

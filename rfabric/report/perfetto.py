@@ -28,7 +28,9 @@ MOST_LOADED = 1 << 19  # parts of flows whose ways are followed
 LINKS, BINS = 16, 200  # counters, and instants of each
 ROUNDING = 1e-3
 MOST_NAMED = 48  # circuits that an event names
-PROCESSES = {name: i for i, name in enumerate(("computing", "flows", "circuits", "dark", "load"), 1)}
+PROCESSES = {
+    name: i for i, name in enumerate(("computing", "flows", "circuits", "dark", "load"), 1)
+}
 
 
 def run_document(result: Result) -> dict:
@@ -104,7 +106,9 @@ def _bars(
         groups = _joined(lane, rows, start, finish, trace, pause)
         merged.append(f"{what}: events less than {pause:g} s apart are one")
     if level != "host":
-        merged.append(f"{what}: a thread a {level} and label, as hosts have more than {MOST_EVENTS} events")
+        merged.append(
+            f"{what}: a thread a {level} and label, as hosts have more than {MOST_EVENTS} events"
+        )
     if len(groups[0]) < len(rows):
         merged.append(f"{what}: {len(rows)} rows are {len(groups[0])} events; overlapping are one")
     return list(_drawn(result, PROCESSES[what], rows, groups, lane, lanes))
@@ -206,7 +210,9 @@ def _load(result: Result, merged: list[str]) -> list[dict]:
     edges = np.linspace(0.0, result.step_seconds, BINS + 1)
     carried = _carried(result, rows, pairs, routing, busiest, edges)
     if (carried > 1 + ROUNDING).any():
-        merged.append("load: mean rates of flows add up to more than a cable for a while; shown as 1")
+        merged.append(
+            "load: mean rates of flows add up to more than a cable for a while; shown as 1"
+        )
     return [
         {
             "name": _link_name(result, link), "ph": "C", "pid": PROCESSES["load"], "tid": 0,

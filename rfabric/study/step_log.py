@@ -55,8 +55,12 @@ class StepLog:
     """
 
     steps: tuple[dict[str, float], ...]
-    dropped: int
-    unused: tuple[str, ...]
+    dropped: int = 0
+    unused: tuple[str, ...] = ()
+
+    def tells(self, phase: str) -> bool:
+        """Whether any step says the seconds of this phase."""
+        return any(phase in step for step in self.steps)
 
 
 def read_step_log(path: str | Path) -> StepLog:
@@ -124,7 +128,10 @@ def _by_phase(parts: dict[str, float]) -> dict[str, float]:
 def _timing(key: str) -> str | None:
     """What a timing is called without what stands before and behind; None: no timing."""
     if TIMINGS.match(key):
-        key = TIMINGS.sub("", key).rpartition("/")[2]
+        plain = TIMINGS.sub("", key).rpartition("/")[2]
+        if key.startswith("perf/") and plain not in KNOWN and not ENDS.search(plain):
+            return None  # throughput and the like
+        key = plain
     elif "/" in key or not ENDS.search(key):
         return None
     return key if key in KNOWN else ENDS.sub("", key)

@@ -63,9 +63,7 @@ class RunBeside:
     def shortened(self) -> tuple[PhaseBeside, ...]:
         """The phases that a faster fabric could shorten, most first."""
         step = next((p.logged_s for p in self.phases if p.phase == "step"), 0.0) or 0.0
-        some = [
-            p for p in self.phases if p.phase in KINDS and (p.could_save_s or 0) > WORTH * step
-        ]
+        some = [p for p in self.phases if p.phase in KINDS and (p.could_save_s or 0) > WORTH * step]
         return tuple(sorted(some, key=lambda p: -(p.could_save_s or 0)))
 
 
@@ -106,7 +104,9 @@ def _with_rest(log: StepLog, pipeline: str) -> list[dict[str, float]]:
         one = {kind: step[kind] for kind in KINDS if kind in step}
         if "step" in step:
             whole = any(kind in step for kind in KINDS)
-            one |= {"step": step["step"]} | ({REST: max(step["step"] - spent, 0.0)} if whole else {})
+            one |= {"step": step["step"]} | (
+                {REST: max(step["step"] - spent, 0.0)} if whole else {}
+            )
         elif pipeline == "sync":
             one["step"] = spent + step.get("waiting", 0.0)
         if "waiting" in step:

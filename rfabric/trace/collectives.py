@@ -61,9 +61,7 @@ def broadcast(root: int, gpus: Sequence[int], size: float, gpus_per_server: int)
     first = next((i for i, members in enumerate(servers) if root in members), 0)
     order = servers[first:] + servers[:first]
     channels = min(map(len, servers), default=0)
-    edges = [
-        (a[c], b[c]) for c in range(channels) for a, b in zip(order, order[1:], strict=False)
-    ]
+    edges = [(a[c], b[c]) for c in range(channels) for a, b in zip(order, order[1:], strict=False)]
     return Flows([a for a, _ in edges], [b for _, b in edges], [size / channels] * len(edges))
 
 

@@ -106,6 +106,8 @@ def trace_of_ranks(
     if not any(log.collectives for log in logs):
         raise RFabricError("holds no collective of a known size; record with NCCL in use")
     _check_ranks(logs, world)
+    if type(server) is not int or server < 0:
+        raise RFabricError(f"gpus_per_server {server!r} is no whole number from 1 on")
     notes = list(notes)
     if not server:
         server = min(USUAL_SERVER, world)

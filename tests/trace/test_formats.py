@@ -16,6 +16,10 @@ EXAMPLES = {
     "csv": b"\xef\xbb\xbf# by hand\nid,src,dst,size_bytes\na,h1,h2,5\n",
     "jsonl": b'\n{"src": "h1", "dst": "h2", "size_bytes": 5}\n',
     "htsim": b"# src dst bytes start_ns\n\n0 1 5 0 # the first\n",
+    "nccl_inspector": b'{"header": {"id": "0xa"}, "metadata": {}, "coll_perf": {}}\n',
+    "kineto": b'{"schemaVersion": 1, "traceEvents": [\n',
+    "nsys": b"SQLite format 3\x00\x10\x00",
+    "pcap": b"\xd4\xc3\xb2\xa1\x02\x00",
 }
 
 

@@ -76,15 +76,15 @@ class _File:
 
     def _events(self) -> dict:
         """Sort all events; what stands beside them."""
+        import ijson
+
         with open_text(self.path) as file:
             try:
                 return _streamed(file.buffer, self._take)
-            except RFabricError:
-                raise
-            except ValueError as error:  # as those of ijson are
+            except ijson.JSONError as error:
                 raise RFabricError(
-                    f"{self.path.name}: no valid JSON after event {self.events}, it may be cut "
-                    f"short ({str(error).splitlines()[0]}); export it again"
+                    f"{self.path.name}: no valid JSON after event {self.events} or soon "
+                    f"after it ({str(error).splitlines()[0]}): it may be cut short; export it again"
                 ) from error
 
     def _take(self, event: dict) -> None:
@@ -135,7 +135,9 @@ class _File:
         rows = told or self._by_order()
         left = len(self.kernels) - len(rows)
         if left:
-            self.counts["NCCL kernels without a size dropped: their time counts as computing"] += left
+            self.counts["NCCL kernels without a size dropped: their time counts as computing"] += (
+                left
+            )
         seen: Counter = Counter()
         found = [self._recorded(k, k["args"], seen) for k in rows]
         busy = np.frombuffer(self.busy).reshape(-1, 2) if self.busy else np.zeros((0, 2))

@@ -91,7 +91,9 @@ def _trace(path: Path, flows: list[list], counts: Counter, least: float, how: st
     small = len(flows) - len(kept)
     lost = sum(one[3] for one in flows) - sum(sizes)
     notes = [f"{packets} packets aggregated to {len(flows)} flows ({how})"]
-    notes += [f"{small} flows ({lost} bytes) below the threshold or to itself dropped"] * (small > 0)
+    notes += [f"{small} flows ({lost} bytes) below the threshold or to itself dropped"] * (
+        small > 0
+    )
     notes += [f"{count} {what}" for what, count in counts.items()]
     return builder.build(
         provenance={
@@ -170,10 +172,10 @@ def _packets(path: Path) -> Iterator[Packet]:
                 read += 1
                 yield packet
             if file.short:
-                raise EOFError("the file ends early")
-    except (Scapy_Exception, EOFError) as error:
+                raise Scapy_Exception("the file ends early")
+    except Scapy_Exception as error:
         raise RFabricError(
-            f"no valid capture after packet {read}: {error}; capture it again, or cut it with "
+            f"no valid capture after packet {read}: {error}; capture it again, or mend it with "
             "editcap"
         ) from error
 
