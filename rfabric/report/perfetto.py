@@ -96,7 +96,8 @@ def _bars(
         ("rack", of_host, tuple(racks)),
         ("fabric", none, ("all hosts",)),
     )
-    for level, lane_of, lanes in levels:
+    level, lanes = "", ()
+    for level, lane_of, lanes in levels:  # noqa: B007  the last one tried is drawn
         lane = lane_of[trace.src[rows]]
         groups = _joined(lane, rows, start, finish, trace, 0.0)
         if len(groups[0]) <= MOST_EVENTS:
@@ -106,9 +107,7 @@ def _bars(
         groups = _joined(lane, rows, start, finish, trace, pause)
         merged.append(f"{what}: events less than {pause:g} s apart are one")
     if level != "host":
-        merged.append(
-            f"{what}: a thread a {level} and label, as hosts have more than {MOST_EVENTS} events"
-        )
+        merged.append(f"{what}: a thread a {level} and label, as hosts have too many events")
     if len(groups[0]) < len(rows):
         merged.append(f"{what}: {len(rows)} rows are {len(groups[0])} events; overlapping are one")
     return list(_drawn(result, PROCESSES[what], rows, groups, lane, lanes))

@@ -151,7 +151,7 @@ class _Lowering:
     def trace(self, said: dict) -> Trace:
         walks = [_Walk(self, log) for log in self.logs]
         while any(walk.left for walk in walks):
-            if not any([walk.go() for walk in walks]):
+            if not any(walk.go() for walk in walks):
                 raise RFabricError(
                     f"ranks wait for each other at {walks[0].at()}; the recordings disagree on "
                     "the order of collectives: are they of one run?"

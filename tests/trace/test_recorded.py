@@ -1,4 +1,4 @@
-"""Profilers' recordings and packet captures as traces: what they mean, by hand; and what is refused."""
+"""Profilers' recordings and packet captures as traces: what they mean, and what is refused."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ from rfabric.trace.formats.kineto import KINETO
 from rfabric.trace.formats.nccl_inspector import NCCL_INSPECTOR
 from rfabric.trace.formats.nsys import NSYS
 from rfabric.trace.formats.pcap import PCAP
-from rfabric.trace.recorded import Recorded, RankLog, trace_of_ranks
+from rfabric.trace.recorded import RankLog, Recorded, trace_of_ranks
 
 SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "formats"
 pytest.importorskip("ijson")

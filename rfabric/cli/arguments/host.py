@@ -168,8 +168,7 @@ def validate_run(verbs) -> None:
         verbs,
         "validate-run",
         "a recipe's predicted phases against those your job logged",
-        "rfabric validate-run train.log --traffic grpo-64       verl, slime, NeMo-RL, ROLL: console,",
-        "                                                       JSON lines or CSV of metrics",
+        "rfabric validate-run train.log --traffic grpo-64       verl, slime, NeMo-RL, ROLL",
         "rfabric validate-run steps.csv --traffic mine.yaml --json",
         module="modelling",
     )

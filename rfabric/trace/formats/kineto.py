@@ -1,10 +1,10 @@
-"""Kineto: what PyTorch's profiler writes, JSON plain or packed; one file a rank, a folder of them is
-one job.
+"""Kineto: what PyTorch's profiler writes, JSON plain or packed; a file a rank, a folder is one job.
 
     {"distributedInfo": {"rank": 0, "world_size": 128, "pg_config": [...]}, "traceEvents": [
       {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)",
-       "ts": 1.5e6, "dur": 2636.7, "args": {"Collective name": "allreduce", "In msg nelems": 6637568,
-       "dtype": "Float", "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}}, ...]}
+       "ts": 1.5e6, "dur": 2636.7,
+       "args": {"Collective name": "allreduce", "In msg nelems": 6637568, "dtype": "Float",
+                "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}}, ...]}
 
 Kernels say their collective since PyTorch 2.3. Before, sizes stand in the host's `nccl:all_reduce`
 ranges: each goes with the first later kernel of its kind, all in the group of the whole job. Events
@@ -24,7 +24,7 @@ import numpy as np
 from ...errors import RFabricError
 from ...files import open_text
 from ..model import Trace
-from ..recorded import Recorded, RankLog, checked_size, kind_named, trace_of_ranks
+from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat
 
 US = 1e-6
@@ -94,8 +94,10 @@ class _File:
         name, kind = str(event.get("name", "")), event.get("cat")
         start, long = event.get("ts"), event.get("dur", 0)
         if not _is_time(start) or not _is_time(long) or long < 0:
-            raise RFabricError(f"{self.path.name}: event {self.events} ({name[:40]!r}): ts or dur is no "
-                               "time in microseconds; export it again")  # fmt: skip
+            raise RFabricError(
+                f"{self.path.name}: event {self.events} ({name[:40]!r}): ts or dur is no time in "
+                "microseconds; export it again"
+            )
         if kind in BUSY and not NCCL.match(name):
             self.busy.extend((start * US, (start + long) * US))
         elif kind == "kernel":

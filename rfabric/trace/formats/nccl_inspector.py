@@ -21,7 +21,7 @@ from pathlib import Path
 from ...errors import RFabricError
 from ...files import lines_of, open_text, parse_json
 from ..model import Trace
-from ..recorded import Recorded, RankLog, checked_size, kind_named, trace_of_ranks
+from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat, first_line
 
 VERSIONS = ("v4",)

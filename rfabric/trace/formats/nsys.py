@@ -5,7 +5,7 @@ processes in one file, or a folder of them is one job.
     CUPTI_ACTIVITY_KIND_RUNTIME  start, end, correlationId, globalTid: the launches of kernels
     NVTX_EVENTS                  start, end, text or textId, globalTid, jsonText: NCCL's ranges
 
-NCCL's ranges (`ncclAllReduce`) hold its sizes since 2.16, in jsonText: "Message size [bytes]", "NCCL
+NCCL's ranges (`ncclAllReduce`) hold its sizes, in jsonText: "Message size [bytes]", "NCCL
 communicator ID", and `ncclCommInitRank` "No. of ranks" and "Rank". A kernel belongs to the range in
 which it was launched. Sizes are what one rank passes to NCCL; of all-gather and reduce-scatter that
 is one rank's share.
@@ -23,7 +23,7 @@ import numpy as np
 
 from ...errors import RFabricError
 from ..model import Trace
-from ..recorded import Recorded, RankLog, checked_size, kind_named, trace_of_ranks
+from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat
 
 NS = 1e-9
