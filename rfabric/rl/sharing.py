@@ -82,7 +82,7 @@ def update_exposed(w: Workload, loops: Sequence[Repeated]) -> float:
         turns = _turns(w, loop, asked)
         took += leaving.pass_beside(turns, max(loop.repeat, 1))
         leaving.waiting += 1
-    return took + leaving.rest() - sum(loop.seconds for loop in loops)
+    return float(took + leaving.rest() - sum(loop.seconds for loop in loops))
 
 
 def _turns(w: Workload, loop: Repeated, asked: dict[int, _Asked]) -> list[_Turn]:
