@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cost import Bill, Line, bill
+from ..specs import head_of
 from ..units import show_rate, show_size, show_time
 from .summary import Run, labels
 
@@ -136,7 +137,7 @@ def on_front(row: dict, rows: Sequence[dict], key: str = "network_usd") -> bool:
 
 def is_bound(row: dict) -> bool:
     """Whether the row is the one non-blocking switch that nobody can buy at size."""
-    return row.get("fabric", "").partition(",")[0] == "ideal"
+    return head_of(row.get("fabric", "")) == "ideal"
 
 
 def rewires(summary: dict) -> Table:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..optics.policies import OWN
+from ..specs import head_of
 from ..units import show_rate, show_time
 from .compare import Row, Table, is_bound, on_front
 from .summary import VERSION, host_versions
@@ -92,7 +93,7 @@ def write_page(path: Path, summary: dict) -> None:
 
 
 def _title(summary: dict) -> str:
-    fabrics = dict.fromkeys(row["fabric"].partition(",")[0] for row in summary["rows"])
+    fabrics = dict.fromkeys(head_of(row["fabric"]) for row in summary["rows"])
     traffics = dict.fromkeys(row["traffic"] for row in summary["rows"])
     return f"{' and '.join(traffics)} on {', '.join(fabrics)}"
 
@@ -137,7 +138,7 @@ def _label(entry: dict) -> str:
     """The fabric as it was asked for, who schedules its computing, and its circuit policy where
     that is not its own.
     """
-    name, policy = entry["fabric"].partition(",")[0], entry["policy"]
+    name, policy = head_of(entry["fabric"]), entry["policy"]
     usual = policy in ("ecmp", OWN.get(name, "demand"))
     words = entry.get("scheduler", ""), "" if usual else policy
     shape = re.sub(r",oversubscription=([\d.]+)", r" \1:1", entry["fabric"])
