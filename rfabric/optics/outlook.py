@@ -81,8 +81,9 @@ class Outlook:
                 least[i] = NEVER
                 continue
             sizes, kinds = np.repeat(load.size, counts), np.repeat(load.kind, counts)
-            for kind in np.unique(load.kind):
-                some = kinds == kind
+            every = np.unique(load.kind)
+            for kind in every:
+                some = kinds == kind if len(every) > 1 else slice(None)
                 asked = transfer_seconds(
                     np.bincount(load.links[some], sizes[some], minlength=len(rate)), rate
                 )

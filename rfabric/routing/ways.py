@@ -351,7 +351,7 @@ def _settle(found: np.ndarray, sets: np.ndarray, number: int) -> None:
     if loops():
         settle(found, sets, number)
         return
-    bits = np.unpackbits(
-        sets.view(np.uint8), axis=1, count=found.shape[1], bitorder="little"
-    ).view(bool)
+    bits = np.unpackbits(sets.view(np.uint8), axis=1, count=found.shape[1], bitorder="little").view(
+        bool
+    )
     np.copyto(found, found.dtype.type(number), where=bits)
