@@ -7,7 +7,7 @@ Apps derive from `FabricApp`.
 
 The event loop never waits: it answers ARP, and puts everything that needs rules into the inbox.
 Environment: RFABRIC_TOPO (a fabric spec or a .json file; without it the fabric is read from the
-switches), RFABRIC_REST_HOST (127.0.0.1), RFABRIC_REST_PORT (8080).
+switches), RFABRIC_REST_HOST (127.0.0.1), RFABRIC_REST_PORT (8080); more in border.py.
 """
 
 import functools
@@ -22,7 +22,7 @@ from ..fabric import Fabric, parse_fabric
 from . import frames, seam
 from .core import Core
 from .infer import contradiction, infer
-from .rest import Handler
+from .rest import serve
 from .switches import Crossbar, SystemClock
 
 INBOX = 1000  # packets of unknown pairs that may wait; more are dropped, their senders try again
@@ -97,7 +97,7 @@ class FabricApp(seam.App):
             os.environ.get("RFABRIC_REST_HOST", "127.0.0.1"),
             os.environ.get("RFABRIC_REST_PORT", "8080"),
         )
-        address = seam.serve_http(Handler, self, _port(port), host)
+        address = serve(self, _port(port), host)
         self.logger.info("REST on http://%s:%d", *address)
         seam.hub.spawn(self._work)
 
@@ -163,6 +163,8 @@ class FabricApp(seam.App):
 
     @seam.set_ev_cls(seam.ofp_event.EventOFPPortStatus, seam.MAIN_DISPATCHER)
     def _replugged(self, ev) -> None:
+        if self.core is not None:
+            self.core.watch.replugged(self.core, ev.msg)
         if self.core is None or self.trouble:
             self._inbox.put(Replugged())
 

@@ -39,6 +39,7 @@ from .schema import Intent, PlanRequest
 from .seam import Push
 from .switches import Switches, SystemClock
 from .tables import Change, Pair, Table, Wires, change_of, crossbars_of, table_of
+from .watch import Watched
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class RolledBackError(RunError):
 
 class Core:
     """One fabric under control. Public methods may be called from any thread."""
+
+    epochs = Watched()  # who reads GET /events is told
 
     def __init__(
         self,
