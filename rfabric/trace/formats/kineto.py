@@ -6,16 +6,14 @@
        "args": {"Collective name": "allreduce", "In msg nelems": 6637568, "dtype": "Float",
                 "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}}, ...]}
 
-Kernels say their collective since PyTorch 2.3. Before, sizes stand in the host's `nccl:all_reduce`
-ranges: each goes with the first later kernel of its kind, all in the group of the whole job. Events
-are read one by one, so a file may be larger than memory.
+Kernels say their collective since PyTorch 2.3; `kineto_early.py` reads older ones. Events are read
+one by one, so a file may be larger than memory.
 """
 
 import re
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
-from math import prod
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,14 +24,13 @@ from ...files import open_text
 from ..model import Trace
 from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat
+from .kineto_early import EARLY, NCCL, matched
 
 US = 1e-6
 HEAD = ("distributedInfo", "schemaVersion", "deviceProperties")
 CHUNK, BEFORE = 1 << 20, 1 << 24  # bytes: read at once; within which HEAD is sought, but its first
 BUSY = ("kernel", "gpu_memcpy", "gpu_memset")
-NCCL = re.compile(r"nccl(?:Dev)?Kernel_?([A-Za-z]+)")
 STEP = re.compile(r"ProfilerStep#(\d+)")
-EARLY = "nccl:"  # how the host's ranges begin
 # bytes of an element, by the names that NCCL, c10 and the profiler give types, in small letters
 TYPES = {
     1: "byte char bool uint8 int8 unsignedchar signedchar float8_e4m3fn float8_e5m2",
@@ -134,7 +131,7 @@ class _File:
     def _log(self) -> RankLog:
         self.kernels.sort(key=lambda e: e["ts"])
         told = [k for k in self.kernels if "Collective name" in k.get("args", {})]
-        rows = told or self._by_order()
+        rows = told or matched(self.kernels, self.host, self._kind, self.counts)
         left = len(self.kernels) - len(rows)
         if left:
             self.counts["NCCL kernels without a size dropped: their time counts as computing"] += (
@@ -145,28 +142,9 @@ class _File:
         busy = np.frombuffer(self.busy).reshape(-1, 2) if self.busy else np.zeros((0, 2))
         return RankLog(self.rank, [c for c in found if c], busy)
 
-    def _by_order(self) -> list[dict]:
-        """Kernels with what the host's range before them says of kind and size."""
-        waiting: dict[str, list[dict]] = defaultdict(list)
-        for kernel in self.kernels:
-            waiting[_kernel_kind(kernel["name"])].append(kernel)
-        found = []
-        for call in sorted(self.host, key=lambda e: e["ts"]):
-            name = call["name"].removeprefix(EARLY)
-            kind = kind_named(name, self._at(call), self.skip)
-            line = waiting["sendrecv" if kind == "all-to-all" else kind.replace("-", "")]
-            after = next((i for i, k in enumerate(line) if k["ts"] >= call["ts"]), None)
-            args = _early_args(call.get("args", {}), name)
-            if after is None or args is None:
-                self.counts["calls on the host without a kernel or a size dropped"] += 1
-                continue
-            found.append(line.pop(after) | {"args": args})
-            del line[:after]
-        return sorted(found, key=lambda e: e["ts"])
-
     def _recorded(self, event: dict, args: dict, seen: Counter) -> Recorded | None:
         where = self._at(event)
-        kind = kind_named(str(args["Collective name"]), where, self.skip)
+        kind = self._kind(event, str(args["Collective name"]))
         group = self._group(args, where)
         if not kind or len(group) < 2:
             self.counts["collectives of one rank, or skipped, dropped"] += 1
@@ -186,6 +164,9 @@ class _File:
             kind, checked_size(size, where), group, name, number, start * US,
             (start + event["dur"]) * US, self._step(start), root if type(root) is int else None,
         )  # fmt: skip
+
+    def _kind(self, event: dict, name: str) -> str:
+        return kind_named(name, self._at(event), self.skip)
 
     def _at(self, event: dict) -> str:
         return f"{self.path.name}: event {event['number']} ({event['name'][:40]})"
@@ -234,20 +215,6 @@ def _streamed(file: BinaryIO, events: Callable[[dict], None]) -> dict:
 
 def _is_time(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
-
-
-def _kernel_kind(name: str) -> str:
-    """What a kernel of NCCL is named after: `allreduce`, `sendrecv`."""
-    return NCCL.match(name)[1].partition("_")[0].lower()  # type: ignore[index]
-
-
-def _early_args(args: dict, name: str) -> dict | None:
-    """What a host's range of PyTorch before 2.3 says, in the words of later kernels."""
-    dims, types = args.get("Input Dims") or [[]], args.get("Input type") or [""]
-    if not dims[0] or not types[0]:
-        return None
-    elements = prod(n for n in np.ravel(dims[0]).tolist())
-    return {"Collective name": name, "In msg nelems": elements, "dtype": types[0]}
 
 
 def _ends(args: dict, group: tuple[int, ...]) -> tuple[int, ...]:
