@@ -167,8 +167,8 @@ def _check_one(path: Path) -> str:
         return f"run folder of {len(read_folder(path)[0])} runs"
     if not path.is_file():
         raise RFabricError("there is no such file")
-    kinds = {".yaml": _recipe, ".yml": _recipe, ".json": _json_file, ".py": _topology}
-    kinds |= dict.fromkeys(TRACE_SUFFIXES, _trace_file)
+    kinds = dict.fromkeys(TRACE_SUFFIXES, _trace_file)
+    kinds |= {".yaml": _recipe, ".yml": _recipe, ".json": _json_file, ".py": _topology}
     kind = kind_of(path)
     if kind not in kinds:
         raise RFabricError(f"unknown suffix {kind!r}; known are {', '.join(kinds)}")
