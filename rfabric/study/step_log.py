@@ -33,7 +33,7 @@ PHASES = {
 }
 KNOWN = {name: phase for phase, names in PHASES.items() for name in names.split()}
 # how a metric that is a time begins; a column of ours ends in _s instead
-TIMINGS = re.compile(r"^(timing_s|timing/train|timing|perf|time)/(step_(?!total))?")
+TIMINGS = re.compile(r"^(timing_s|timing/train|timing|perf|time)/(step_(?!total|time))?")
 ENDS = re.compile(r"(_time_s|_seconds|_time|_s)$")
 STEP_KEYS = ("step", "_step", "global_step", "train/step", "system/step", "rollout/step")
 COLOUR = re.compile(r"\x1b?\[[0-9;]*m")

@@ -101,8 +101,8 @@ def checked_size(value: object, where: str) -> int:
 
 def tell(told: dict) -> None:
     """Say in one line what was understood of a recording, and what was left out or assumed."""
-    parts = (f"{told['source']}: {told['format']}", told["understood"], *told["notes"])
-    log.warning("%s", "; ".join(parts))
+    who = f"{told.get('source', 'recording')}: {told.get('format', 'ranks')}"
+    log.warning("%s", "; ".join((who, told["understood"], *told["notes"])))
 
 
 def trace_of_ranks(
