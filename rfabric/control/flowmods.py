@@ -15,11 +15,13 @@ messages are sent. The cookie is the epoch that set the rule.
 
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from ..routing import Rule
 
-VERSION, FLOW_MOD, MULTIPART_REQUEST, PORT_STATS = 4, 14, 18, 4
+VERSION, FLOW_MOD, MULTIPART_REQUEST, FLOW_STATS, PORT_STATS = 4, 14, 18, 1, 4
+ROLE_REQUEST, MASTER, SLAVE = 24, 2, 3
 ADD, DELETE, DELETE_STRICT = 0, 3, 4
 ANY = NO_BUFFER = 0xFFFFFFFF
 ALL_TABLES = 0xFF
@@ -31,6 +33,24 @@ MISS_PRIORITY, ARP_PRIORITY, UNKNOWN_PRIORITY, UNREACHABLE_PRIORITY = 0, 1, 2, 1
 UNREACHABLE_S = 1  # how long a pair without a path is not asked about again
 
 Address = Callable[[str], str]
+NAMES = {IN_PORT: "in_port", ETH_TYPE: "eth_type", IPV4_SRC: "src", IPV4_DST: "dst"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One flow of a table: what it matches (of in_port, eth_type, src, dst) and the port it leads
+    to.
+    """
+
+    priority: int
+    match: tuple[tuple[str, int | str], ...]
+    out: int | None
+    cookie: int = 0
+
+    @property
+    def key(self) -> tuple:
+        """What tells it from every other flow of its table."""
+        return self.priority, self.match
 
 
 def add(rule: Rule, address: Address, epoch: int = 0) -> bytes:
@@ -52,6 +72,13 @@ def delete_all() -> bytes:
     return _flow_mod(DELETE, 0, _oxm(), table=ALL_TABLES)
 
 
+def strike(entry: Entry) -> bytes:
+    """The flow-mod that removes exactly `entry`."""
+    number = {name: field for field, name in NAMES.items()}
+    fields = ((number[name], _value(name, value)) for name, value in entry.match)
+    return _flow_mod(DELETE_STRICT, entry.priority, _oxm(*fields))
+
+
 def base(kind: str, epoch: int = 0) -> list[bytes]:
     """What a switch holds besides rules: the table-miss drop, and on an `eps` the way to the
     controller.
@@ -68,6 +95,20 @@ def base(kind: str, epoch: int = 0) -> list[bytes]:
 def count_ports() -> bytes:
     """The request for the counters of all ports of a switch."""
     return struct.pack("!BBHIHH4xI4x", VERSION, MULTIPART_REQUEST, 24, 0, PORT_STATS, 0, ANY)
+
+
+def ask_flows() -> bytes:
+    """The request for all flows of a switch."""
+    head = struct.pack("!BBHIHH4x", VERSION, MULTIPART_REQUEST, 56, 0, FLOW_STATS, 0)
+    return head + struct.pack("!B3xII4xQQ", ALL_TABLES, ANY, ANY, 0, 0) + _oxm()
+
+
+def role(wanted: int, generation: int) -> bytes:
+    """The request to be MASTER, the one controller that may change a switch, or SLAVE.
+
+    generation: how many masters there were; a switch refuses one that is older than it has seen.
+    """
+    return struct.pack("!BBHII4xQ", VERSION, ROLE_REQUEST, 24, 0, wanted, generation)
 
 
 def unreachable(src: str, dst: str, address: Address) -> bytes:
@@ -127,3 +168,32 @@ def _flow_mod(
     )
     size = 8 + len(body) + len(match) + len(instructions)
     return struct.pack("!BBHI", VERSION, FLOW_MOD, size, 0) + body + match + instructions
+
+
+def decode(wire: bytes) -> tuple[int, Entry]:
+    """The command and the entry of a flow-mod as it is packed here."""
+    version, kind, size = struct.unpack_from("!BBH", wire)
+    if (version, kind, size) != (VERSION, FLOW_MOD, len(wire)):
+        raise ValueError(f"not one OpenFlow 1.3 flow-mod of {len(wire)} bytes: {wire[:8].hex()}")
+    cookie, command, priority = struct.unpack_from("!Q9xB4xH", wire, 8)
+    match_size = struct.unpack_from("!H", wire, 50)[0]
+    rest = 48 + match_size + -match_size % 8
+    out = struct.unpack_from("!I", wire, rest + 12)[0] if len(wire) > rest else None
+    return command, Entry(priority, tuple(_fields(wire[52 : 48 + match_size])), out, cookie)
+
+
+def _fields(data: bytes) -> Iterable[tuple[str, int | str]]:
+    while data:
+        name, size = NAMES[data[2] >> 1], data[3]
+        value = data[4 : 4 + size]
+        yield (
+            name,
+            socket.inet_ntoa(value) if name in ("src", "dst") else int.from_bytes(value, "big"),
+        )
+        data = data[4 + size :]
+
+
+def _value(name: str, value: int | str) -> bytes:
+    if isinstance(value, str):
+        return socket.inet_aton(value)
+    return value.to_bytes(2 if name == "eth_type" else 4, "big")

@@ -1,0 +1,130 @@
+"""What a controller must know again after it died: its epochs, plans and pairs, and what
+it decided.
+
+    facts      name -> JSON    `epoch`, `plan/3`, `pairs`, ...: the last word on each
+    decisions  when, text      what was done and why, in order
+
+One SQLite file a fabric, `NAME-DIGEST.sqlite` in a folder; each write is one transaction that has
+reached the disk when `write` returns. SQLite's write-ahead log carries checksums: of a write that
+was cut short nothing is seen. Beside the file lies `.lock`, held by the one controller that may
+write, which says its process id in it; the kernel lets go of it when that process dies.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+from ..errors import RFabricError, RunError
+from ..fabric import Fabric
+
+SCHEMA = """
+    CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS decisions (at REAL NOT NULL, text TEXT NOT NULL);
+"""
+KEPT = 10_000  # decisions; the oldest go
+
+
+class HeldError(RFabricError):
+    """Another controller, `pid`, has what this one asks for."""
+
+    def __init__(self, text: str, pid: int):
+        super().__init__(text)
+        self.pid = pid
+
+
+class Journal:
+    """The journal of one fabric, open for the one controller that holds its lock.
+
+    HeldError where another holds it, RFabricError where the file cannot be used.
+    """
+
+    def __init__(self, folder: str | Path, fabric: Fabric):
+        self.path = Path(folder) / f"{fabric.name}-{digest(fabric)}.sqlite"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._held = lock(self.path.with_suffix(".lock"), f"fabric {fabric.name}")
+            self._file = self._opened()
+        except (OSError, sqlite3.Error) as error:
+            raise RFabricError(
+                f"journal {self.path}: {error}; move it away, or name another folder "
+                "(RFABRIC_JOURNAL)"
+            ) from None
+        self._one = threading.Lock()
+
+    def read(self) -> dict:
+        """Every fact by name."""
+        rows = self._file.execute("SELECT name, value FROM facts")
+        return {name: json.loads(value) for name, value in rows}
+
+    def write(self, facts: Mapping[str, object], decision: str = "") -> None:
+        """Set these facts, None: forget it, and say why; RunError where the disk does not take
+        them, and then none is set.
+        """
+        new = [(name, json.dumps(value)) for name, value in facts.items() if value is not None]
+        old = [(name,) for name, value in facts.items() if value is None]
+        try:
+            with self._one, self._file as file:
+                file.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", new)
+                file.executemany("DELETE FROM facts WHERE name = ?", old)
+                if decision:
+                    file.execute("INSERT INTO decisions VALUES (?, ?)", (time.time(), decision))
+        except sqlite3.Error as error:
+            raise RunError(f"journal {self.path}: {error}") from error
+
+    def decisions(self, last: int = 20) -> list[str]:
+        """The last decisions, oldest first."""
+        rows = self._file.execute("SELECT text FROM decisions ORDER BY rowid DESC LIMIT ?", (last,))
+        return [text for (text,) in rows][::-1]
+
+    def close(self) -> None:
+        """Let another have it."""
+        self._file.close()
+        self._held.close()
+
+    def _opened(self) -> sqlite3.Connection:
+        file = sqlite3.connect(self.path, check_same_thread=False, timeout=1.0)
+        file.execute("PRAGMA journal_mode = WAL")
+        file.execute("PRAGMA synchronous = FULL")
+        found = file.execute("PRAGMA quick_check").fetchone()[0]
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
+        file.executescript(SCHEMA)
+        with file:
+            file.execute(
+                "DELETE FROM decisions WHERE rowid <= (SELECT max(rowid) FROM decisions) - ?",
+                (KEPT,),
+            )
+        return file
+
+
+def digest(fabric: Fabric) -> str:
+    """Twelve hexadecimal digits that tell a fabric from others, whatever its spec was called."""
+    data = fabric.to_json() | {"spec": ""}
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def lock(path: Path, what: str) -> IO[str]:
+    """The lock file, held by this process as long as it is open; HeldError names the holder."""
+    file = path.open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        pid = file.read().strip()
+        file.close()
+        raise HeldError(
+            f"{what} is under the control of process {pid or 'unknown'} ({path}); stop that "
+            "one first, or let this one stand by (RFABRIC_STANDBY=1)",
+            int(pid or 0),
+        ) from None
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file
