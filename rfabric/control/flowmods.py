@@ -17,6 +17,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from ..routing import Rule
 
@@ -33,6 +34,8 @@ MISS_PRIORITY, ARP_PRIORITY, UNKNOWN_PRIORITY, UNREACHABLE_PRIORITY = 0, 1, 2, 1
 UNREACHABLE_S = 1  # how long a pair without a path is not asked about again
 
 Address = Callable[[str], str]
+# as Ryu and os-ken call the fields, and as Entry does
+FIELDS = {"in_port": "in_port", "eth_type": "eth_type", "ipv4_src": "src", "ipv4_dst": "dst"}
 NAMES = {IN_PORT: "in_port", ETH_TYPE: "eth_type", IPV4_SRC: "src", IPV4_DST: "dst"}
 
 
@@ -180,6 +183,27 @@ def decode(wire: bytes) -> tuple[int, Entry]:
     rest = 48 + match_size + -match_size % 8
     out = struct.unpack_from("!I", wire, rest + 12)[0] if len(wire) > rest else None
     return command, Entry(priority, tuple(_fields(wire[52 : 48 + match_size])), out, cookie)
+
+
+def entry_of(told: Any) -> Entry:
+    """A flow as Ryu and os-ken tell it (OFPFlowStats)."""
+    match = {FIELDS.get(name, f"foreign {name}"): value for name, value in told.match.items()}
+    known = {name: match.pop(name) for name in NAMES.values() if name in match}
+    fields = tuple({**known, **match}.items())
+    return Entry(told.priority, fields, _leads_to(told), told.cookie)
+
+
+def _leads_to(told: Any) -> int | None:
+    """The port a flow leads to; None where it leads nowhere."""
+    return next(
+        (
+            a.port
+            for i in told.instructions
+            for a in getattr(i, "actions", ())
+            if hasattr(a, "port")
+        ),
+        None,
+    )
 
 
 def _fields(data: bytes) -> Iterable[tuple[str, int | str]]:

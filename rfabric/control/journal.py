@@ -10,33 +10,23 @@ was cut short nothing is seen. Beside the file lies `.lock`, held by the one con
 write, which says its process id in it; the kernel lets go of it when that process dies.
 """
 
-import fcntl
 import hashlib
 import json
-import os
 import sqlite3
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric
+from .alone import lock
 
 SCHEMA = """
     CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS decisions (at REAL NOT NULL, text TEXT NOT NULL);
 """
 KEPT = 10_000  # decisions; the oldest go
-
-
-class HeldError(RFabricError):
-    """Another controller, `pid`, has what this one asks for."""
-
-    def __init__(self, text: str, pid: int):
-        super().__init__(text)
-        self.pid = pid
 
 
 class Journal:
@@ -46,7 +36,7 @@ class Journal:
     """
 
     def __init__(self, folder: str | Path, fabric: Fabric):
-        self.path = Path(folder) / f"{fabric.name}-{digest(fabric)}.sqlite"
+        self.path = self.path_of(folder, fabric)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._held = lock(self.path.with_suffix(".lock"), f"fabric {fabric.name}")
@@ -57,6 +47,11 @@ class Journal:
                 "(RFABRIC_JOURNAL)"
             ) from None
         self._one = threading.Lock()
+
+    @staticmethod
+    def path_of(folder: str | Path, fabric: Fabric) -> Path:
+        """Where the journal of a fabric lies."""
+        return Path(folder) / f"{fabric.name}-{digest(fabric)}.sqlite"
 
     def read(self) -> dict:
         """Every fact by name."""
@@ -108,23 +103,3 @@ def digest(fabric: Fabric) -> str:
     """Twelve hexadecimal digits that tell a fabric from others, whatever its spec was called."""
     data = fabric.to_json() | {"spec": ""}
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def lock(path: Path, what: str) -> IO[str]:
-    """The lock file, held by this process as long as it is open; HeldError names the holder."""
-    file = path.open("a+")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.seek(0)
-        pid = file.read().strip()
-        file.close()
-        raise HeldError(
-            f"{what} is under the control of process {pid or 'unknown'} ({path}); stop that "
-            "one first, or let this one stand by (RFABRIC_STANDBY=1)",
-            int(pid or 0),
-        ) from None
-    file.truncate(0)
-    file.write(str(os.getpid()))
-    file.flush()
-    return file

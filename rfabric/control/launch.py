@@ -7,7 +7,6 @@ import importlib.util
 import logging
 import os
 import signal
-import socket
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from ..errors import RFabricError
 from ..fabric import parse_fabric
 from ..folders import data_dir
 from . import seam
+from .alone import claim_port
 
 OFP_TCP_PORT = 6653  # IANA's number for OpenFlow
 
@@ -176,14 +176,7 @@ def _check_free(host: str, port: int) -> None:
     """A listener that cannot bind dies unseen in both frameworks, so try first."""
     if not 0 < port < 65536:
         raise RFabricError(f"OpenFlow port {port}: choose one from 1 to 65535")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise RFabricError(
-                f"OpenFlow address {host}:{port}: {error.strerror}; name another port"
-            ) from None
+    claim_port("OpenFlow address", host, port)
 
 
 def _exit(code: int) -> NoReturn:
