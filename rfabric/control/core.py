@@ -113,7 +113,7 @@ class Core:
             for name, fact in facts.items()
             if name.startswith("pairs/")
         }
-        if facts:
+        if journal and not facts.keys().isdisjoint(("epoch", "demanded")):
             self.note(f"recovered from {journal.path}: {self._state()}")
         # to tear down and to set up the circuits of the last rewire
         self._took_s: tuple[float, float] | None = None
