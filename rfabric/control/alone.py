@@ -77,7 +77,7 @@ def refuse_taken(use: str, host: str, port: int) -> None:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:
-        raise RFabricError(f"{use} {host}:{port}: {error.strerror}; name a free port") from None
+        raise RFabricError(f"{use} {host}:{port}: {error.strerror}; name another port") from None
 
 
 def _holder(name: str) -> int:
