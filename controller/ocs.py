@@ -9,6 +9,8 @@ r"""The controller of an optical fabric: crossbars on the OCSes, the routes that
     curl -X POST localhost:8080/plans -d '{"circuits": ["a1:1-a1:2", "a2:1-a2:2"]}'  # plan all
     curl -X POST localhost:8080/plans/2/commit               # and do it, where that was epoch 2
 
+OpenFlow and REST listen on loopback; `rfabric/control/border.py` says how to let others in.
+
 The fabric is read from the switches that connect; RFABRIC_TOPO=rfabric,pods=2,delay=25ms names it
 with what cannot be seen there, and must name any other optical fabric: topoopt, mixnet, opus,
 rotor. At the start the OCSes hold the mesh of policy `static`. Hosts find each other by themselves:

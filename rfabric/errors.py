@@ -1,7 +1,8 @@
 """The one error root. A message names the thing, the value, the limit and the way out."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 # of two words, from 0 to 1, from which on one may have been meant by the other: difflib's own
 # default
@@ -17,7 +18,13 @@ class RFabricError(ValueError):
 class PaceError(RFabricError):
     """An emulation could not keep pace with its own clock; its figures must not be used (exit code
     1).
+
+    refused: the Results that were measured all the same, one a try.
     """
+
+    def __init__(self, message: str, refused: Sequence[Any] = ()):
+        super().__init__(message)
+        self.refused = tuple(refused)
 
 
 class RunError(RFabricError):

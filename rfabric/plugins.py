@@ -5,7 +5,8 @@
     --policy mine.py:longest         schedulers = {"longest": ...}   traffic/longest_first.py
     --routing mine.py:one-path       routings = {"one-path": ...}    controller/one_path.py
 
-Without a NAME the first of the table is meant. The file is Python and is run: name only files that
+Without a NAME the first of the table is meant. A `,`, `:` or `+` in the path stands behind a
+backslash (`specs.escaped`). The file is Python and is run: name only files that
 you trust. What it raises is told by file and line.
 """
 
@@ -23,7 +24,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from .errors import RFabricError, meant
-from .specs import head_of
+from .specs import escaped, head_of, split_at, unescaped
 
 LISTED = "RFABRIC_PLUGINS"  # files that a controller may run when a request names them
 
@@ -55,12 +56,17 @@ def is_file(head: str) -> bool:
 
 def file_of(head: str) -> str:
     """The FILE.py of `FILE.py[:NAME]`."""
-    return head.partition(":")[0]
+    return unescaped(split_at(head, ":", 1)[0])
+
+
+def name_in(head: str) -> str:
+    """The NAME of `FILE.py[:NAME]`; '' where it has none."""
+    return "".join(split_at(head, ":", 1)[1:])
 
 
 def entry(head: str, kind: str) -> Callable:
     """What `FILE.py[:NAME]` names in the table `kind` of its file; RFabricError: it has none."""
-    path, _, name = head.partition(":")
+    path, name = file_of(head), name_in(head)
     table = table_of(Path(path), kind)
     if name and name not in table:
         has = ", ".join(table)
@@ -145,9 +151,8 @@ def called(head: str, kind: str, wanted: type, *args: Any, **settings: Any) -> A
 def checked(head: str, made: Any, wanted: type, example: str) -> Any:
     """`made` by a plug-in, when it is a `wanted`; else an RFabricError that says so."""
     if not isinstance(made, wanted):
-        file, _, name = head.partition(":")
-        said = f"{name or 'it'} returned {_short.repr(made)}, no {wanted.__name__}"
-        raise RFabricError(f"{file}: {said.replace(chr(10), ' ')}; see {example}")
+        said = f"{name_in(head) or 'it'} returned {_short.repr(made)}, no {wanted.__name__}"
+        raise RFabricError(f"{file_of(head)}: {said.replace(chr(10), ' ')}; see {example}")
     return made
 
 
@@ -157,17 +162,18 @@ def checked(head: str, made: Any, wanted: type, example: str) -> Any:
 def refuse_unlisted(spec: str) -> None:
     """RFabricError where a request names a file that its controller was not started with."""
     if is_file(head := head_of(spec)):
-        listed = [file for file in os.environ.get(LISTED, "").split(os.pathsep) if file]
+        words = split_at(os.environ.get(LISTED, ""), os.pathsep)
+        listed = [unescaped(file) for file in words if file]
         if Path(file_of(head)).resolve() not in [Path(file).resolve() for file in listed]:
             raise RFabricError(
                 f"{head}: a controller runs only files it was started with; start it with "
-                f"{LISTED}={file_of(head)}, the files separated by {os.pathsep!r}"
+                f"{LISTED}={escaped(file_of(head))}, the files separated by {os.pathsep!r}"
             )
 
 
 def listing(*specs: str) -> dict[str, str]:
     """The environment that lets a controller run the files of these specs."""
-    files = dict.fromkeys(os.path.abspath(file) for file in _files(specs))
+    files = dict.fromkeys(escaped(os.path.abspath(file)) for file in _files(specs))
     return {LISTED: os.pathsep.join(files)} if files else {}
 
 
@@ -178,5 +184,11 @@ def digests(*specs: str) -> dict[str, str]:
 
 
 def _files(specs: tuple[str, ...]) -> Iterator[str]:
-    heads = [head_of(part) for spec in specs for part in spec.split("+")]
+    heads = [head_of(part) for spec in specs for part in _either_side(spec)]
     return (file_of(head) for head in heads if is_file(head))
+
+
+def _either_side(spec: str) -> list[str]:
+    """SCHEDULER+CIRCUITS apart; a + in the path of a fabric's file divides nothing."""
+    file = file_of(head_of(spec))
+    return [spec] if "+" in file and os.path.isfile(file) else split_at(spec, "+")

@@ -1,12 +1,17 @@
-"""`NAME[,KEY=VALUE...]`, as fabrics, policies and schedulers are named; what values are read as.
+r"""`NAME[,KEY=VALUE...]`, as fabrics, policies and schedulers are named; what values are read as.
 
     rfabric,pods=2,delay=10ms        demand,granularity=per-phase        mine.py:ring,slot=50ms
+
+`,`, `:` and `+` divide such words. In the path of a file, and in a value, a backslash before one
+takes it as it is: `my\,dir/mine.py:ring`.
 
 What a value must be is read from who takes it: a function's signature, a dataclass's fields.
 """
 
 import inspect
 import math
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from types import MappingProxyType
@@ -39,9 +44,34 @@ class Spec:
         return {key: readers[key](text, f"{who}: {key}") for key, text in self.settings.items()}
 
 
+def split_at(text: str, mark: str, most: int = 0) -> list[str]:
+    """The parts between marks that no backslash stands before; 0: every mark divides."""
+    return re.split(rf"(?<!\\){re.escape(mark)}", str(text), maxsplit=most)
+
+
+def escaped(path: str | os.PathLike) -> str:
+    """The path as such words name it: `,`, `:` and `+` behind a backslash."""
+    return re.sub(r"([,:+])", r"\\\1", os.fspath(path))
+
+
+def unescaped(text: str) -> str:
+    """What was meant: without the backslashes before `,`, `:` and `+`."""
+    return re.sub(r"\\([,:+])", r"\1", text)
+
+
+def refuse_bare(text: str, marks: str = ",:") -> None:
+    """RFabricError for the path of a file that one of these marks would divide."""
+    if any(mark in text for mark in marks) and os.path.isfile(text):
+        raise RFabricError(
+            f"{text} is a file whose name would be divided; write {escaped(text)!s}, in a shell "
+            "between quotes"
+        )
+
+
 def head_of(text: str) -> str:
     """What stands before the settings."""
-    return str(text).partition(",")[0].strip()
+    refuse_bare(str(text))
+    return split_at(text, ",")[0].strip()
 
 
 def read_spec(text: str, kind: str = "", known: Iterable[str] | None = None) -> Spec:
@@ -49,7 +79,8 @@ def read_spec(text: str, kind: str = "", known: Iterable[str] | None = None) -> 
 
     known: the keys that the error names.
     """
-    head, *parts = [part.strip() for part in str(text).split(",")]
+    refuse_bare(str(text))
+    head, *parts = [part.strip() for part in split_at(text, ",")]
     settings: dict[str, str] = {}
     for part in parts:
         key, equals, value = part.partition("=")
@@ -59,7 +90,7 @@ def read_spec(text: str, kind: str = "", known: Iterable[str] | None = None) -> 
             raise RFabricError(
                 (f"{kind} {head}: a setting stands twice, {key}; keep one of each").strip()
             )
-        settings[key] = value
+        settings[key] = unescaped(value)
     return Spec(head, settings, kind)
 
 

@@ -10,11 +10,12 @@ import networkx as nx
 import pytest
 
 ROOT = Path(__file__).parents[1] / "rfabric"
-GROUND = {"units", "errors", "folders", "specs", "plugins", "native"}
+GROUND = {"units", "errors", "files", "folders", "specs", "plugins", "native"}
 BELOW_COMPUTE = {"fabric", "routing", "optics", "trace"}
 MAY = {
     "units": set(),
     "errors": set(),
+    "files": set(),
     "folders": set(),
     "specs": set(),
     "plugins": set(),
@@ -151,6 +152,7 @@ LONG_FILES = {  # and why they are longer
     "compute/training.py": "one pass over a layer: each term of its time is a few lines",
     "control/app.py": "what an event loop hears and what a worker does about it",
     "control/core.py": "one state machine: what it answers to each order, and its way back",
+    "control/schema.py": "every limit beside the reader that keeps it",
     "control/seam.py": "all that differs between Ryu and os-ken; nothing else needs to know",
     "emulate/network.py": "one network, from plugging to closing",
     "emulate/replay.py": "one replay loop with its clock, wire and rewires",
@@ -164,7 +166,6 @@ LONG_FILES = {  # and why they are longer
     "study/forecast.py": "one walk through a trace",
     "study/reproduce/rollart.py": "a paper's experiments, table by table",
     "study/reproduce/weave.py": "a paper's experiments, table by table",
-    "trace/formats.py": "readers beside writers: each is the other's inverse",
     "trace/model.py": "one noun and what is worked out from its columns",
 }
 

@@ -3,12 +3,15 @@
 import hashlib
 import json
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import rfabric as rfabric_face
 from rfabric import plugins
 from rfabric.cli import main
 from rfabric.control.core import Core
@@ -22,6 +25,7 @@ from rfabric.rl.workload import read_recipe
 from rfabric.routing import routes_of
 from rfabric.routing.schemes import SCHEMES, SPLIT, Routing
 from rfabric.schedulers.table import SCHEDULERS, Policies, parse_policies, scheduled, schedulers
+from rfabric.specs import escaped
 from rfabric.study.known import known
 
 ROOT = Path(__file__).parents[1]
@@ -133,6 +137,15 @@ POLICY = (
     " {}\npolicies = {{'mine': Mine}}\n"
 )
 SCHEDULER = "def mine(w, seed, settings):\n    {}\nschedulers = {{'mine': mine}}\n"
+
+
+def made_by(line):
+    """A scheduler that makes the recipe as it stands, and then this of it."""
+    head = "import numpy as np\nfrom dataclasses import replace\n"
+    make = "from rfabric.schedulers.base import as_it_stands\n    made = as_it_stands(w, seed)"
+    return head + SCHEDULER.format(f"{make}\n    {line}")
+
+
 ROUTING = (
     "import numpy as np\ndef mine(choices, sent, rack, to):\n    {}\nroutings = {{'mine': mine}}\n"
 )
@@ -191,6 +204,24 @@ WRONG = {
             ("mine.py, line 2: AttributeError: 'Workload' object has no attribute"),
         ),
         (SCHEDULER.format("return w"), "no Scheduled; see traffic/longest_first.py"),
+        (
+            made_by("return replace(made, trace=None)"),
+            "mine.py: mine returned a Scheduled whose trace is None, no Trace; see traffic/longest",
+        ),
+        (
+            made_by("return replace(made, steps=[None])"),
+            "mine.py: mine returned a Scheduled whose steps are no tuple of Steps; see traffic/",
+        ),
+        (
+            made_by("return replace(made, facts={'most': 3, 'tokens': np.int64(3)})"),
+            "mine.py: mine returned a Scheduled whose facts are no JSON: 'tokens': Object of type "
+            "int64 is not JSON serializable; facts are text, numbers",
+        ),
+        (
+            made_by("return replace(made, facts={'share': float('nan')})"),
+            "whose facts are no JSON: 'share': Out of range float values",
+        ),
+        (made_by("return replace(made, facts=3)"), "whose facts is 3, no dict; see traffic/"),
     ],
     "routing": [
         ("x = 1", "mine.py offers no routings = {name: function}; copy controller/one_path.py"),
@@ -221,6 +252,64 @@ def test_a_file_that_breaks_is_told_by_its_line(kind, text, why, tmp_path, monke
     said = capsys.readouterr().err
     assert code == 2 and said.count("\n") == 1 and "Traceback" not in said
     assert why in said
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "key"),
+    [
+        ("--topo", TORUS, "fabric"),
+        ("--policy", RING, "policy"),
+        ("--policy", LONGEST, "scheduler"),
+        ("--routing", ONE_PATH, "routing"),
+    ],
+)
+def test_a_path_may_hold_what_divides_words(option, file, key, tmp_path, capsys):
+    odd = tmp_path / "a,b:c+d=e" / "mine+1.py"
+    odd.parent.mkdir()
+    odd.write_text(file.read_text())
+    named = {
+        TORUS: ":torus,rows=2,columns=8",
+        RING: ":ring",
+        LONGEST: "+static",
+        ONE_PATH: ":one-path",
+    }
+    words = escaped(odd) + named[file]
+    topo = [] if option == "--topo" else ["--topo", "rfabric"]
+    summary = told(capsys, *topo, option, words, "--out", str(tmp_path / "runs"))
+    assert summary["runs"][0][key] == words.removesuffix("+static")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert summary["versions"][str(odd)] == f"sha256:{digest}"
+
+
+def test_a_path_that_is_written_bare_is_told_how_to_write_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for option, name in (("--topo", "a,b.py"), ("--topo", "a:b.csv"), ("--policy", "a+b.py")):
+        Path(name).write_text(RING.read_text())
+        assert main(["simulate", "-q", "--topo", "rfabric", option, name]) == 2
+        assert f"{name} is a file whose name would be divided; write {escaped(name)}" in (
+            capsys.readouterr().err
+        )
+
+
+def test_a_network_of_cables_and_a_fabric_as_json_may_have_such_names(tmp_path, capsys):
+    cables = tmp_path / "my,network.csv"
+    cables.write_text("a,b,rate\nx,leaf,1Gbit/s\ny,leaf,1Gbit/s\n")
+    assert main(["topo", escaped(cables), "--json"]) == 0
+    kept = tmp_path / "my,fabric.json"
+    kept.write_text(capsys.readouterr().out)
+    assert main(["topo", escaped(kept), "--json"]) == 0 and main(["check", str(cables)]) == 0
+    assert len(parse_fabric(escaped(cables)).hosts) == len(rfabric_face.fabric(cables).hosts) == 2
+
+
+def test_a_copied_file_that_hides_the_package_says_so(tmp_path):
+    """`python -m rfabric` looks in the folder it stands in first."""
+    shutil.copy(ROOT / "topologies" / "rfabric.py", tmp_path)
+    for words in (["-m", "rfabric", "list"], ["-c", "import rfabric"]):
+        done = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+        assert "rfabric.py in this folder stands before the package" in done.stderr
 
 
 @pytest.mark.parametrize("option", ["--policy", "--routing"])
@@ -318,10 +407,12 @@ def test_whether_a_file_schedules_or_chooses_circuits_is_read_from_its_tables(
 # --- the controller ----------------------------------------------------------------------------
 
 
-def test_a_controller_runs_the_files_it_was_started_with_and_no_others(monkeypatch):
+def test_a_controller_runs_the_files_it_was_started_with_and_no_others(monkeypatch, tmp_path):
     fabric = rfabric(pods=2, tors=2, gpus=2)
     demand = {"racks": list(fabric.racks), "bytes": np.ones((4, 4)).tolist()}
-    body = {"policy": f"{RING}:ring", "demand": demand}
+    copied = tmp_path / "a:b,c.py"  # the files of the list are separated by colons
+    copied.write_text(RING.read_text())
+    body = {"policy": f"{escaped(copied)}:ring", "demand": demand}
     pairs = {"pairs": [["h1", "h8"]], "routing": f"{ONE_PATH}:one-path"}
     monkeypatch.delenv(plugins.LISTED, raising=False)
     for ask, data in ((plan_request, body), (pairs_request, pairs)):

@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
-from rfabric.specs import Spec, by_fields, by_signature, field_values, head_of, read_spec
+from rfabric.specs import (
+    Spec,
+    by_fields,
+    by_signature,
+    escaped,
+    field_values,
+    head_of,
+    read_spec,
+    split_at,
+    unescaped,
+)
 from rfabric.units import parse_time
 
 WORD = st.sampled_from(["a", "b-c", "x.py:y", "k_0", "/z/9.csv"])
@@ -29,6 +39,23 @@ class Everything:
 
 def values(text):
     return field_values(Everything, read_spec(text, "thing"))
+
+
+@given(st.text("a,:+=.\\ ").map(str.strip).filter(lambda path: not path.endswith("\\")))
+def test_a_path_with_marks_in_it_is_read_as_it_is(path):
+    text = f"{escaped(path)}:ring,file={escaped(path)},rows=2"
+    spec = read_spec(text)
+    assert spec.settings == {"file": path, "rows": "2"} and head_of(text) == spec.head
+    assert list(map(unescaped, split_at(spec.head, ":"))) == [path, "ring"]
+    assert split_at(f"{text}+{text}", "+") == [text, text]
+
+
+def test_a_file_whose_name_would_be_divided_is_told_how_to_write_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a,b.py").touch()
+    for ask in (head_of, read_spec):
+        with pytest.raises(RFabricError, match=r"a,b.py is a file .*; write a\\,b.py, in a shell"):
+            ask("a,b.py")
 
 
 @given(

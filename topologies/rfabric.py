@@ -25,6 +25,14 @@ small tree.
 
 import sys
 
+if __name__ in ("rfabric", "__main__"):  # Python looks for the package in this folder first
+    print(
+        "rfabric: error: a file rfabric.py in this folder stands before the package of that name; "
+        "call the file otherwise, or go to another folder",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+
 # mn executes this file without __file__: the name in its code object tells where the checkout is.
 sys.path.insert(0, sys._getframe().f_code.co_filename.rpartition("topologies")[0] or ".")
 

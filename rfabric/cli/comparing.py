@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import RFabricError, RunError
+from ..files import read_json
 from ..optics.policies import GRANULARITIES
 from ..report import crossover as crossover_report
 from ..report import grid as grid_report
@@ -106,7 +107,7 @@ def _delays(text: str) -> tuple[float, ...]:
 
 def show(folder: Path, args: argparse.Namespace) -> None:
     """What a finished comparison came to."""
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    summary = read_json(folder / "summary.json")
     if args.json:
         print_json(summary | {"folder": str(folder)})
         return
@@ -212,7 +213,7 @@ def _finish_many(grid: Grid, folder: Path, places: Sequence[Path]) -> None:
 
 
 def _created(places: Sequence[Path]) -> str:
-    return json.loads((places[0] / "summary.json").read_text(encoding="utf-8"))["created"]
+    return read_json(places[0] / "summary.json")["created"]
 
 
 def report(args: argparse.Namespace) -> None:

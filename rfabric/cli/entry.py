@@ -17,6 +17,7 @@ from ..errors import PaceError, RFabricError, RunError
 from .arguments import parser
 
 BROKE, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
+NAME = 200  # characters of a file's name that are shown
 
 
 class Ended(Exception):
@@ -25,19 +26,15 @@ class Ended(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    if sys.stderr is None:  # closed by who called: its number is not to become a file's
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  it stays open
+    if sys.stdout is None:
+        return _say("error: stdout is closed; send it somewhere, such as >/dev/null", BAD_INPUT)
     try:
         with _signals():
-            args = parser().parse_args(arguments)
-            args.command = shlex.join(
-                ["rfabric", *(sys.argv[1:] if arguments is None else arguments)]
-            )
-            _log(args)
-            _note_renamed(args)
-            code = args.run(args) or 0
-            sys.stdout.flush()
-            return code
+            return _run(arguments)
     except BrokenPipeError:  # who read our stdout has gone, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_stdout()
         return PIPE_CLOSED
     except KeyboardInterrupt as error:
         return _say(f"interrupted; {str(error) or 'nothing of the run is left'}", INTERRUPTED)
@@ -50,13 +47,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(f"error: {error}", BROKE)
     except RFabricError as error:
         return _say(f"error: {error}", BAD_INPUT)
+    except OSError as error:  # stdout on a full disk, a name that no file can have
+        if error.filename is None:
+            _forget_stdout()
+            return _say(f"error: cannot write to stdout: {error.strerror or error}", BAD_INPUT)
+        where = str(error.filename)[:NAME]
+        return _say(f"error: cannot read or write {where}: {error.strerror}", BAD_INPUT)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        args = parser().parse_args(arguments)
+        args.command = shlex.join(["rfabric", *(sys.argv[1:] if arguments is None else arguments)])
+        _log(args)
+        _note_renamed(args)
+        code = args.run(args) or 0
+    except SystemExit:  # --help, --version
+        sys.stdout.flush()
+        raise
+    sys.stdout.flush()
+    return code
+
+
+def _forget_stdout() -> None:
+    """What could not be written is not tried again as Python ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _note_renamed(args: argparse.Namespace) -> None:
     """A verb has a new name, and was called by its old one."""
     if args.verb != args.name and not args.quiet:
         now = f"`{args.verb}` is called `{args.name}` now; the old name goes with the next version"
-        print(f"rfabric: note: {now}", file=sys.stderr)
+        _say(f"note: {now}", 0)
 
 
 def _log(args: argparse.Namespace) -> None:

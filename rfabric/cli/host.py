@@ -49,9 +49,40 @@ def _fact(name: str, value: object) -> str:
 
 def control(args: argparse.Namespace) -> None:
     """rfabric control: the controller of a fabric."""
-    from ..control.launch import run
+    from ..control.launch import ENVIRONMENT, run
 
-    run(args.topo, args.host, args.port, args.sdn, args.ofp_port, args.app)
+    settings = {name: getattr(args, name) for name in ENVIRONMENT}
+    run(args.app, args.ofp_port, args.ofp_host, **settings)
+
+
+def ocs(args: argparse.Namespace) -> None:
+    """rfabric ocs: show the cross-connects of a running controller's OCS, make or remove some."""
+    from ..control.client import Client, token_of
+
+    client = Client(args.url, token=token_of(args.tokens), ca=args.ca)
+    if args.order != "show" and not (args.ocs and args.connects):
+        raise RFabricError(f"ocs {args.order}: name the OCS and cross-connects: a1 1A-2B 2A-1B")
+    if args.order == "show":
+        names = [args.ocs] if args.ocs else [one["name"] for one in client.get("/ocs")["ocs"]]
+        found = {name: client.optical_ports(name) for name in names}
+    else:
+        found = client.cross_connect(args.order, args.ocs, args.connects)
+    if args.json:
+        print_json(found)
+    elif args.order == "show":
+        show_tables([_ports_table(name, ports) for name, ports in found.items()])
+    else:
+        print(f"{args.ocs}: {found['result']}, epoch {found['epoch']}, "
+              f"{found['circuits_changed']} circuits changed; now "
+              f"{', '.join(found['cross_connects']) or 'nothing is connected'}")  # fmt: skip
+
+
+def _ports_table(ocs: str, ports: list[dict]) -> Table:
+    rows = [
+        Row(port["simplex_port_id"], (port["status"], port["target_simplex_port_id"] or "–"))
+        for port in ports
+    ]
+    return Table(f"OCS {ocs}", ("port", "status", "joined to"), tuple(rows), words=(0, 1, 2))
 
 
 def clean(args: argparse.Namespace) -> None:

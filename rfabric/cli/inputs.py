@@ -1,7 +1,6 @@
 """The verbs around what goes into a run: `trace`, `topo`, `check`, `list`."""
 
 import argparse
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,14 +10,16 @@ from ..fabric import Fabric, parse_fabric
 from ..fabric.cost import bill
 from ..fabric.imported import is_network
 from ..fabric.shipped import load_topology
+from ..files import kind_of, read_json
 from ..report.compare import PHASE_NAMES, Row, Table, bill_table, fabric_table, phase_text
 from ..report.folder import read_folder, writing
 from ..report.html import drawing
 from ..report.summary import check_summary
 from ..rl import read_recipe
 from ..schedulers.traffic import read_traffic
+from ..specs import escaped
 from ..study.known import known
-from ..trace import TRACE_SUFFIXES, Trace, read_trace, write_trace
+from ..trace import TRACE_SUFFIXES, Trace, is_trace, read_trace, write_trace
 from ..units import show_rate, show_size, show_time
 from .terminal import print_json, show_tables
 
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 
 def trace(args: argparse.Namespace) -> None:
     """rfabric trace: what a recipe sends."""
-    if args.explain and Path(args.traffic).suffix in TRACE_SUFFIXES:
+    if args.explain and is_trace(args.traffic):
         why = "a trace file, which says nothing of what it was made from"
         raise RFabricError(f"--explain: {args.traffic} is {why}; give a recipe")
     traffic = read_traffic(args.traffic, args.set, args.seed)
@@ -35,7 +36,7 @@ def trace(args: argparse.Namespace) -> None:
         with writing(args.output):
             write_trace(traffic.trace, args.output)
     items = []
-    if Path(args.traffic).suffix not in TRACE_SUFFIXES:
+    if not is_trace(args.traffic):
         from ..rl import explain, read_recipe
 
         items = explain(read_recipe(args.traffic, args.set), args.seed)
@@ -168,9 +169,10 @@ def _check_one(path: Path) -> str:
         raise RFabricError("there is no such file")
     kinds = {".yaml": _recipe, ".yml": _recipe, ".json": _json_file, ".py": _topology}
     kinds |= dict.fromkeys(TRACE_SUFFIXES, _trace_file)
-    if path.suffix not in kinds:
-        raise RFabricError(f"unknown suffix {path.suffix!r}; known are {', '.join(kinds)}")
-    return kinds[path.suffix](path)
+    kind = kind_of(path)
+    if kind not in kinds:
+        raise RFabricError(f"unknown suffix {kind!r}; known are {', '.join(kinds)}")
+    return kinds[kind](path)
 
 
 def _recipe(path: Path) -> str:
@@ -181,7 +183,7 @@ def _recipe(path: Path) -> str:
 
 def _trace_file(path: Path) -> str:
     if path.suffix == ".csv" and is_network(str(path)):
-        return _described(parse_fabric(str(path)))
+        return _described(parse_fabric(escaped(path)))
     found = read_trace(path)
     return f"trace of {len(found)} rows among {len(found.hosts)} hosts"
 
@@ -197,7 +199,7 @@ def _topology(path: Path) -> str:
 def _json_file(path: Path) -> str:
 
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
     except (OSError, ValueError) as error:
         raise RFabricError(f"no valid JSON: {error}") from error
     if isinstance(data, dict) and "runs" in data:

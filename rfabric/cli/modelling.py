@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..compute.model_card import Split, model_card
 from ..compute.named import load_model
+from ..errors import RFabricError
 from ..report.compare import Row, Table
 from ..report.folder import replacing, writing
 from ..rl.imports import import_job
@@ -33,14 +34,16 @@ def validate(args: argparse.Namespace) -> None:
 
 def import_(args: argparse.Namespace) -> None:
     """rfabric import: a recipe from another framework's job."""
-    job = import_job(args.framework, args.file, args.model, args.gpu, args.lengths)
+    job = import_job(
+        args.framework, args.file, args.model, args.gpu, args.lengths, _environment(args.env)
+    )
     if args.output:
         with writing(args.output), replacing(Path(args.output)) as beside:
             beside.write_text(job.yaml(), encoding="utf-8")
     if args.json:
         told = {
             key: getattr(job, key)
-            for key in ("framework", "file", "assumed", "unmapped", "ignored")
+            for key in ("framework", "file", "assumed", "unmapped", "ignored", "notes")
         }
         print(json.dumps(told | {"recipe": job.recipe(), "misfit": job.misfit}, indent=1))
         return
@@ -48,6 +51,8 @@ def import_(args: argparse.Namespace) -> None:
         print(job.yaml(), end="")
     if args.quiet:
         return
+    for note in job.notes:
+        print(f"note: {note}", file=sys.stderr)
     for key in job.unmapped:
         print(f"not mapped: {key}", file=sys.stderr)
     print(
@@ -57,6 +62,15 @@ def import_(args: argparse.Namespace) -> None:
     )
     if job.misfit:
         print(f"the recipe cannot run as it is: {job.misfit}", file=sys.stderr)
+
+
+def _environment(words: Sequence[str]) -> dict[str, str]:
+    """NAME=VALUE words as a mapping."""
+    pairs = [word.partition("=") for word in words]
+    for name, equals, _ in pairs:
+        if not equals or not name.isidentifier():
+            raise RFabricError(f"--env {name}: write NAME=VALUE, for example --env NNODES=8")
+    return {name: value for name, _, value in pairs}
 
 
 def model(args: argparse.Namespace) -> None:

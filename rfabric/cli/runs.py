@@ -7,19 +7,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..errors import RFabricError
+from ..errors import PaceError, RFabricError
 from ..fabric import Fabric, Needs
 from ..fabric.match import equal_cost_fat_tree
 from ..optics import Timing
 from ..report.compare import at_size
-from ..report.folder import new_folder, sweep
+from ..report.folder import NOT_KEPT, new_folder, sweep, write_refused
 from ..report.outcome import Comparison
 from ..schedulers.table import DEFAULT_CIRCUITS
 from ..schedulers.traffic import read_traffic
 from ..study.grid import Grid, entries_of
 from ..study.grid import run as run_grid
 from ..study.run import RunSettings, asked_policies, cases_of, one_scheduler, play, require
-from ..trace import TRACE_SUFFIXES, Traffic
+from ..trace import TRACE_SUFFIXES, Traffic, is_trace
 from .terminal import Talk, print_json, show_runs, show_tables
 
 # what the default job stands for: beyond packets, so simulated
@@ -39,7 +39,7 @@ def simulate(args: argparse.Namespace) -> None:
 def replay(args: argparse.Namespace) -> None:
     """rfabric replay: a trace file of the user."""
     args.set = []
-    if Path(args.traffic).suffix not in TRACE_SUFFIXES:
+    if not is_trace(args.traffic):
         raise RFabricError(
             f"{args.traffic} is no trace file ({', '.join(TRACE_SUFFIXES)}); for a recipe say "
             "simulate or emulate"
@@ -59,7 +59,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         for fabric in fabrics:
             traffic.trace.fit(fabric)
         sweep(args.out)
-        with new_folder(args.out) as folder:
+        with _refused_set_apart(args.out), new_folder(args.out) as folder:
             cases = cases_of(fabrics, [policy.circuits for policy in asked])
             runs = Comparison(tuple(play(cases, traffic, settings, talk.tell)))
             summary, page = runs.write(folder, args.command, talk.tell)
@@ -76,10 +76,25 @@ def _run(args: argparse.Namespace, engine: str) -> None:
 def settings_of(args: argparse.Namespace, engine: str, seed: int) -> RunSettings:
     """What the options of a run say."""
     scale = (
-        getattr(args, name, None) or 0.0 for name in ("bandwidth_scale", "time_dilation", "sample")
+        getattr(args, name, None) or 0.0
+        for name in ("bandwidth_scale", "time_dilation", "sample", "patience")
     )
     timing = Timing(in_flight=args.in_flight)
     return RunSettings(engine, seed, args.routing, timing, args.repetitions, *scale, out=args.out)
+
+
+@contextmanager
+def _refused_set_apart(out: str) -> Iterator[None]:
+    """Where all tries of a run were refused, what they measured gets a folder of its own."""
+    try:
+        yield
+    except PaceError as error:
+        if not error.refused:
+            raise
+        with new_folder(out) as folder:
+            write_refused(folder.path, error.refused)
+        place = folder.final / NOT_KEPT
+        raise PaceError(f"{error}; what was measured is no figure to use: {place}") from error
 
 
 @contextmanager

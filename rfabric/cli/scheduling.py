@@ -16,7 +16,7 @@ from ..schedulers.weave import ClusterBill, read_jobs
 from ..schedulers.weave import run as run_jobs
 from ..schedulers.weave.traffic import is_shared, read_shared
 from ..study import reproduce as published
-from ..trace import TRACE_SUFFIXES
+from ..trace import is_trace
 from ..units import show_size, show_time
 from .terminal import Talk, show_tables
 
@@ -54,7 +54,7 @@ def _asked(args: argparse.Namespace) -> tuple[dict, Timeline | None, list[Table]
         )
     if args.jobs:
         return _arriving(args, asked or "weave")
-    if Path(args.traffic).suffix in TRACE_SUFFIXES:
+    if is_trace(args.traffic):
         raise RFabricError(f"{args.traffic} is a trace file, whose schedule is made; name a recipe")
     if is_shared(args.traffic):
         found = read_shared(args.traffic, args.set, args.seed, asked)

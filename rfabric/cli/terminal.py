@@ -1,5 +1,6 @@
 """Results on a terminal: aligned tables on stdout, progress on stderr."""
 
+import contextlib
 import json
 import sys
 import textwrap
@@ -63,8 +64,6 @@ def _show(table: Table, room: int) -> None:
         for h, w in zip(heads, _widths(table, broken=True), strict=True)
     ]
     console = Console(highlight=False, width=max(room, sum(least) + gap * len(heads)))
-    if table.title:  # not as the table's own: that would be broken at the table's width
-        console.print(f"[bold]{_plain(table.title)}[/]")
     shown = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=any(heads))
     for i, head in enumerate(heads):
         words = i in table.words
@@ -75,8 +74,12 @@ def _show(table: Table, room: int) -> None:
             f"[bold]{c}[/]" if i == row.best else c for i, c in enumerate(map(_plain, row.cells))
         ]
         shown.add_row("  " * row.indent + _plain(row.name), *cells)
-    console.print(shown)
-    console.print()
+    with console.capture() as written:
+        if table.title:  # not as the table's own: that would be broken at the table's width
+            console.print(f"[bold]{_plain(table.title)}[/]")
+        console.print(shown)
+        console.print()
+    print(written.get(), end="")  # rich itself would end the process where stdout is closed
 
 
 def _broken(head: str, width: int) -> str:
@@ -113,7 +116,8 @@ def show_runs(runs: Sequence[Run], summary: dict, quiet: bool = False) -> None:
         pace = entry["pace"]
         control = f", control {show_time(pace['control_s'])} a rewire" if pace["control_s"] else ""
         print(
-            f"{entry['label']}: CPU {pace['cpu']:.0%}, latest start "
+            f"{entry['label']}: CPU {pace['cpu']:.0%}, of it others {pace['foreign']:.0%}, time "
+            f"without a full cable at most {pace['idle']:.1%}, latest start "
             f"{show_time(pace['worst_lateness_s'])}{control}"
         )
     if not quiet:
@@ -189,7 +193,8 @@ class Talk:
         between = news.get("stage") == "run" and not news.get("phase")
         if text != self.said and not between:
             self.said = text
-            print(text, file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):  # talk is no reason to end a run
+                print(text, file=sys.stderr, flush=True)
 
     def _bar(self, name: str, news: dict) -> None:
         if not self.bars:

@@ -5,12 +5,12 @@ SPELLINGS says under which names a fact is looked for. What changes an architect
 is an error that names the field, whatever the model type.
 """
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 from ..errors import RFabricError
+from ..files import read_json
 from .families import likely_families
 
 SPELLINGS = {
@@ -57,7 +57,12 @@ SPELLINGS = {
         "num_shared_expert",
         "moe_num_shared_experts",
     ),
-    "next_layers": ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_layers"),
+    "next_layers": (
+        "num_nextn_predict_layers",
+        "num_mtp_modules",
+        "mtp_num_layers",
+        "mtp_num_hidden_layers",
+    ),
     "dtype": ("dtype", "torch_dtype"),
     "qkv_bias": (
         "attention_bias",
@@ -81,6 +86,8 @@ SPELLINGS = {
     "indexer": ("index_n_heads",),
 }
 
+ONE_VALUE = ("layers", "hidden", "vocab", "context")  # no layer has its own: a list says nothing
+
 # Fields that change no shape: training, tokens, numerics, routing scores, positions.
 _HARMLESS = re.compile(
     r"""_.*|architectures|auto_map|transformers_version|model_type|.*tokens?_(id|ids|index)|.*(dropout|_pdrop).*|.*init.*|.*eps(ilon)?|
@@ -97,7 +104,7 @@ _HARMLESS = re.compile(
     .*penalty|num_return_sequences|top_[kp]|do_sample|.*beams?|.*beam_.*|m(ax|in)_length|diversity.*|length_.*|bad_words.*|forced_.*|suppress.*|typical_p|
     begin_.*|exponential.*|early_stopping|prefix|tf_legacy_loss|use_bfloat16|no_repeat.*|encoder_no_repeat.*|order|source|license|
     shared_moe_mode|mamba_.*dtype|use_conv_bias|moe_shared_expert_overlap|use_mixed.*|moe_(drop|random).*|.*use_expert.*|use_mla|
-    .*expert_(bias|assignment)|initial_context_length|_?attn_logit.*|query_pre_attn_scalar|tie_word_embeddings|seq_aux|training_.*""",
+    attn_output_gate|mtp_use_dedicated_embeddings|.*expert_(bias|assignment)|initial_context_length|_?attn_logit.*|query_pre_attn_scalar|tie_word_embeddings|seq_aux|training_.*""",
     re.VERBOSE,
 )
 # Fields whose names tell that they change a shape: an error unless they were understood, also in
@@ -113,8 +120,8 @@ _CHANGES = re.compile(
 def read_config(path: str | Path) -> dict:
     """The object that a config file holds."""
     try:
-        config = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        config = read_json(path)
+    except (OSError, ValueError) as error:
         raise RFabricError(f"model config {path}: {error}") from error
     if not isinstance(config, dict):
         raise RFabricError(f"model config {path}: holds no object; give a Hugging Face config.json")
@@ -136,10 +143,11 @@ class Fields:
     def said(self, fact: str) -> dict[str, object]:
         """The spellings of `fact` that the config has, with their values."""
         self.used.update(SPELLINGS[fact])
+        found = {key: self.values.get(key) for key in SPELLINGS[fact]}
         return {
-            key: same_value(self.values[key])
-            for key in SPELLINGS[fact]
-            if self.values.get(key) is not None
+            key: value if fact in ONE_VALUE else same_value(value)
+            for key, value in found.items()
+            if value is not None
         }
 
     def get(self, fact: str, default: object = None) -> Any:

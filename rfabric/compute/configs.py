@@ -60,14 +60,20 @@ def _notes(config: dict) -> tuple[str, ...]:
     return notes
 
 
+PUBLISHED = ("total_b", "active_b")
+
+
 def _published(fields: Fields) -> dict[str, float]:
     """The parameters that its maker states, which the configs in traffic/models carry."""
     said = fields.raw("_published", {})
-    return (
-        {f"published_{k.removeprefix('total_')}": v for k, v in said.items()}
-        if isinstance(said, dict)
-        else {}
-    )
+    found = said if isinstance(said, dict) else {}
+    for key, value in found.items():
+        if key not in PUBLISHED or not isinstance(value, (int, float)) or isinstance(value, bool):
+            raise RFabricError(
+                f"model {fields.name}: _published {key}: {value!r} is no number of billions under "
+                f"one of {', '.join(PUBLISHED)}"
+            )
+    return {f"published_{k.removeprefix('total_')}": float(v) for k, v in found.items()}
 
 
 def _family(fields: Fields, kind: object) -> Family:

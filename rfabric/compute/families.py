@@ -45,6 +45,10 @@ class Family:
 
 _LLAMA = Family()
 _QWEN3 = Family(qk_norm="head")
+# Qwen3-Next and after: attention with an output gate, a gated delta net in most layers.
+_QWEN3_5 = Family(
+    qk_norm="head", mixture=True, shared_gate=True, attention_gate=True, hybrid="delta"
+)
 _DEEPSEEK = Family(mixture=True, router_bias=True)
 _GPT = Family(gated=False, bias="all", mlp_bias=True, norm_bias=True, tied=True, learned=0)
 _COHERE = Family(norms=1, tied=True, window_every=4)
@@ -58,13 +62,12 @@ FAMILIES = {
     **dict.fromkeys(("internlm2", "internlm3"), _LLAMA),
     **dict.fromkeys(("mixtral", "granitemoe", "granitemoeshared"), Family(mixture=True)),
     "seed_oss": Family(bias="qkv"),
-    "qwen2": Family(bias="qkv"),
+    **dict.fromkeys(("qwen2", "mimo"), Family(bias="qkv")),
     "qwen2_moe": Family(bias="qkv", mixture=True, shared_gate=True),
     "qwen3": _QWEN3,
     "qwen3_moe": replace(_QWEN3, mixture=True),
-    "qwen3_next": Family(
-        qk_norm="head", mixture=True, shared_gate=True, attention_gate=True, hybrid="delta"
-    ),
+    "qwen3_next": _QWEN3_5,
+    **dict.fromkeys(("qwen3_5", "qwen3_5_moe"), _QWEN3_5),
     **dict.fromkeys(("deepseek_v3", "kimi_k2", "kimi_k25"), _DEEPSEEK),
     **dict.fromkeys(("deepseek_v32", "glm_moe_dsa"), _DEEPSEEK),
     "deepseek_v2": replace(_DEEPSEEK, router_bias=False),

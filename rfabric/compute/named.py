@@ -6,13 +6,13 @@
 
 import difflib
 import functools
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..errors import RFabricError
+from ..files import read_json
 from ..folders import data_dir
 from .config_fields import read_config
 from .configs import model_of
@@ -128,8 +128,8 @@ def _known(folder: Path, changed: int) -> dict[str, Path]:
 def _other_names(file: Path) -> tuple[str, ...]:
     """Names under `_also` in a config: models of the same shape."""
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError):
+        config = read_json(file)
+    except (OSError, ValueError):
         return ()
     return tuple(config.get("_also") or ()) if isinstance(config, dict) else ()
 

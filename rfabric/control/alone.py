@@ -36,7 +36,7 @@ def lock(path: Path, what: str) -> IO[str]:
         file.close()
         raise HeldError(
             f"{what} is under the control of process {pid or 'unknown'} ({path}); stop that "
-            "one first, or let this one stand by (RFABRIC_STANDBY=1)",
+            "one first, let this one stand by (--standby), or give it another journal (--journal)",
             int(pid or 0),
         ) from None
     file.truncate(0)
@@ -73,7 +73,7 @@ def claim_port(use: str, host: str, port: int) -> None:
 def refuse_taken(use: str, host: str, port: int) -> None:
     """RFabricError where anybody listens at a TCP port, whether it shares it or not."""
     try:
-        with socket.socket() as probe:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except OSError as error:

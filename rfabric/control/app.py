@@ -7,13 +7,14 @@ Apps derive from `FabricApp`.
 
 The event loop never waits: it answers ARP, and puts everything that needs rules into the inbox.
 Environment: RFABRIC_TOPO (a fabric spec or a .json file; without it the fabric is read from the
-switches), RFABRIC_REST_HOST (127.0.0.1), RFABRIC_REST_PORT (8080), RFABRIC_JOURNAL (a folder, in
-which each fabric has its journal; without it nothing outlives the controller).
+switches), RFABRIC_REST_HOST (127.0.0.1), RFABRIC_REST_PORT (8080); more in border.py.
+
+RFABRIC_JOURNAL is the folder in which each fabric has its journal (journal.py): without it the
+user's state folder, `none` for a controller that forgets everything with its end.
 
 With RFABRIC_STANDBY=1 a controller that finds the journal held by another waits until that one has
 ended, while the switches connect to both, and then takes over where it stopped. OpenFlow's roles
-keep the first, should it only have been asleep, from changing anything: MASTER is who holds the
-journal, SLAVE who stands by.
+tell the switches who leads: MASTER is who holds the journal.
 """
 
 import functools
@@ -22,6 +23,7 @@ import importlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Port, parse_fabric
@@ -29,9 +31,9 @@ from . import flowmods, frames, seam
 from .alone import HeldError
 from .core import Core
 from .infer import contradiction, infer
-from .journal import Journal
-from .rest import Handler
-from .switches import Crossbar, Flows, SystemClock, crossbar_of
+from .journal import Journal, folder_of
+from .rest import serve
+from .switches import Flows, SystemClock
 
 INBOX = 1000  # packets of unknown pairs that may wait; more are dropped, their senders try again
 GATHER_S = 0.02  # switches connect in bursts: rules go out for a burst at once
@@ -121,7 +123,7 @@ class FabricApp(seam.App):
             os.environ.get("RFABRIC_REST_HOST", "127.0.0.1"),
             os.environ.get("RFABRIC_REST_PORT", "8080"),
         )
-        address = seam.serve_http(Handler, self, _port(port), host)
+        address = serve(self, _port(port), host)
         self.logger.info("REST on http://%s:%d", *address)
         seam.hub.spawn(self._work)
 
@@ -131,15 +133,16 @@ class FabricApp(seam.App):
         """The answer to `GET /health`."""
         core = self.core
         ready = bool(core and core.ready and not self.trouble)
+        role = f"stands by for process {self.leader}" if self.leader else "leads"
         refused = "" if ready else next(iter(self.refused.values()), "")
         return {
             "ready": ready,
-            "role": f"stands by for process {self.leader}" if self.leader else "leads",
+            "role": role,
             "fabric": (core.fabric.spec or core.fabric.name) if core else None,
             "connected": len(self.switches),
             "expected": len(core.fabric.switches) if core else None,
             "waiting_for": core.waiting_for if core else [],
-            "trouble": self.trouble or refused,
+            "trouble": self.trouble or (role if self.leader else refused),
             "epoch": core.epochs.active if core else None,
             "out": sorted(core.out) if core else [],
             "dark_ports": sorted(map(str, core.dead)) if core else [],
@@ -155,18 +158,13 @@ class FabricApp(seam.App):
         """Datapath ids of the switches that are connected."""
         return set(self.switches)
 
-    def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]:
-        """What these OCSes hold."""
-        return {d: crossbar_of(held) for d, held in self.flows(dpids, timeout_s).items()}
-
-    def flows(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Flows]:
-        """All that these switches hold.
+    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, Flows]:
+        """What these switches hold of what they are asked for.
 
         Replies come before that of the barrier: when `push` returns they are all here.
         """
-        wanted = list(dpids)
-        self.call(lambda: [self._flows.pop(d, None) for d in wanted], timeout_s)
-        done = self.push({d: [flowmods.ask_flows()] for d in wanted}, timeout_s).done_s
+        self.call(lambda: [self._flows.pop(d, None) for d in asked], timeout_s)
+        done = self.push(asked, timeout_s).done_s
         return {d: self._flows[d] for d in done if d in self._flows}
 
     def received(self, dpid: int) -> Mapping[int, int]:
@@ -212,6 +210,11 @@ class FabricApp(seam.App):
             self._received[ev.msg.datapath.id] = {
                 port.port_no: port.rx_bytes for port in ev.msg.body
             }
+
+    @seam.set_ev_cls(seam.ofp_event.EventOFPPortStatus, seam.MAIN_DISPATCHER)
+    def _port_told(self, ev) -> None:
+        if self.core is not None:
+            self.core.watch.replugged(self.core, ev.msg)
 
     @seam.set_ev_cls(seam.ofp_event.EventOFPPortStateChange, seam.MAIN_DISPATCHER)
     def _replugged(self, ev) -> None:
@@ -278,7 +281,11 @@ class FabricApp(seam.App):
             if found.fabric is None:
                 self.trouble = found.trouble
                 return
-            self._take(found.fabric)
+            try:
+                self._take(found.fabric)
+            except RFabricError as error:  # asked again after PATIENCE_S
+                self.trouble = str(error)
+                return
             self.logger.info("the switches make up %s (default rates and delay)", found.fabric.spec)
             if self.core is None:
                 return
@@ -365,7 +372,7 @@ class FabricApp(seam.App):
             raise RFabricError(
                 f"{fabric.spec or fabric.name} has optical switches; run controller/ocs.py"
             )
-        folder = os.environ.get("RFABRIC_JOURNAL", "")
+        folder = folder_of()
         journal = self._journal(folder, fabric) if folder else None
         if folder and journal is None:
             seam.hub.spawn(self._stand_by, folder, fabric)
@@ -380,7 +387,7 @@ class FabricApp(seam.App):
         self.hosts, self.leader, self.core = frames.Hosts(fabric), 0, core
         gc.freeze()  # what was loaded stays: later collections need not walk it
 
-    def _journal(self, folder: str, fabric: Fabric) -> Journal | None:
+    def _journal(self, folder: Path, fabric: Fabric) -> Journal | None:
         """The journal; None where another holds it and this controller may stand by."""
         try:
             return Journal(folder, fabric)
@@ -390,7 +397,7 @@ class FabricApp(seam.App):
             self.leader = error.pid
             return None
 
-    def _stand_by(self, folder: str, fabric: Fabric) -> None:
+    def _stand_by(self, folder: Path, fabric: Fabric) -> None:
         """Until the leader has ended, then lead."""
         self.logger.info("standing by for process %d", self.leader)
         while (journal := self._journal(folder, fabric)) is None:

@@ -8,22 +8,27 @@ Standard library only; one connection a request.
     planned = control.plan("demand", demand, pairs, now_s)
     if planned.rewire: done = control.commit(planned.epoch)
 
-Bad input and wrong epochs (400, 404, 409) are RFabricErrors; a controller that is gone, or a rewire
-that was rolled back, RunErrors.
+Bad input, wrong epochs and missing tokens (400 to 499) are RFabricErrors; a controller that is
+gone, or a rewire that was rolled back, RunErrors.
 """
 
 import http.client
 import json
+import os
+import re
+import ssl
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..optics import Circuits, Demand, Rewire
 from ..routing.schemes import ECMP, Routing
+from .border import read_tokens
 from .schema import demand_json, pairs_json
+from .sonic import CONFIG, STATES
 
 Pair = tuple[str, str]
 
@@ -67,11 +72,16 @@ class Client:
 
     url: str = "http://127.0.0.1:8080"
     timeout: float = 60.0
+    token: str = field(default="", repr=False)  # what `token_of` its token file says
+    ca: str = ""  # a file: who signed the certificate of an https controller, where that is private
 
     def __post_init__(self):
         parts = urllib.parse.urlsplit(self.url)
-        if parts.scheme != "http" or not parts.hostname or parts.path.rstrip("/"):
-            raise RFabricError(f"controller address {self.url!r}: write http://HOST:PORT")
+        known = parts.scheme in ("http", "https") and parts.hostname
+        if not known or parts.path.rstrip("/") or not _is_port(parts):
+            raise RFabricError(
+                f"controller address {self.url!r}: write http://HOST:PORT or https://HOST:PORT"
+            )
 
     def health(self) -> dict:
         """Whether the controller is `ready`, and whom it is `waiting_for`."""
@@ -179,6 +189,24 @@ class Client:
         """All plans so far."""
         return self.get("/plans")["plans"]
 
+    def optical_ports(self, ocs: str) -> list[dict]:
+        """Every simplex port of an OCS: blocked, tuning, tuned or failed, and what it leads to."""
+        states = self.get(f"/ocs/{urllib.parse.quote(ocs, safe='')}/restconf/data/{STATES}")
+        return states[STATES]["OCS_PORT"]["OCS_PORT_LIST"]
+
+    def cross_connect(self, order: str, ocs: str, connects: Iterable[str]) -> dict:
+        """`connect` or `disconnect` these of one OCS, `1A-2B` or `1-2` for both ways: one commit,
+        whose result is returned.
+        """
+        operation = {"connect": "merge", "disconnect": "delete"}[order]
+        names = dict.fromkeys(name for text in connects for name in both_ways(text))
+        edits = [
+            {"edit-id": str(i), "operation": operation, "target": f"/OCS_CROSS_CONNECT_LIST={name}"}
+            for i, name in enumerate(names)
+        ]
+        path = f"/ocs/{urllib.parse.quote(ocs, safe='')}/restconf/data/{CONFIG}/OCS_CROSS_CONNECT"
+        return self.ask("PATCH", path, {"ietf-yang-patch:yang-patch": {"edit": edits}})
+
     def get(self, path: str) -> dict:
         """What the controller answers to GET."""
         return self.ask("GET", path)
@@ -194,14 +222,10 @@ class Client:
     def ask(self, method: str, path: str, body: object = None) -> dict:
         """One request: the JSON of the answer, or an error with the controller's text."""
         address = urllib.parse.urlsplit(self.url)
-        connection = http.client.HTTPConnection(
-            address.hostname, address.port or 80, timeout=self.timeout
-        )
+        connection = self._connection(address)
         data = None if body is None else json.dumps(body, allow_nan=False).encode()
         try:
-            connection.request(
-                method, path, data, {"Content-Type": "application/json", "Connection": "close"}
-            )
+            connection.request(method, path, data, self._headers())
             reply = connection.getresponse()
             status, answer = reply.status, json.loads(reply.read())
         except TimeoutError as error:
@@ -217,6 +241,47 @@ class Client:
             return answer
         kind = RunError if status >= 500 else RFabricError
         raise kind(f"controller: {answer.get('error', f'status {status}')}")
+
+    def _connection(self, address: urllib.parse.SplitResult) -> http.client.HTTPConnection:
+        host, wait = address.hostname, self.timeout
+        if address.scheme == "http":
+            return http.client.HTTPConnection(host, address.port or 80, timeout=wait)
+        try:
+            context = ssl.create_default_context(cafile=self.ca or None)
+        except (OSError, ssl.SSLError) as error:
+            raise RFabricError(f"--ca {self.ca}: {error.strerror or error}") from None
+        return http.client.HTTPSConnection(host, address.port or 443, timeout=wait, context=context)
+
+    def _headers(self) -> dict[str, str]:
+        shown = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        return {"Content-Type": "application/json", "Connection": "close", **shown}
+
+
+def token_of(file: str = "") -> str:
+    """The first token of a token file, of that in RFABRIC_REST_TOKENS where none is named; '' where
+    that is not set either.
+    """
+    file = file or os.environ.get("RFABRIC_REST_TOKENS", "")
+    if file and not os.path.exists(file):
+        raise RFabricError(f"token file {file}: no such file; copy it from the controller")
+    return next(iter(read_tokens(file))) if file else ""
+
+
+def both_ways(text: str) -> list[str]:
+    """`1-2` as the cross-connects 1A-2B and 2A-1B; `1A-2B` is one of its own.
+
+    >>> both_ways("1-2")
+    ['1A-2B', '2A-1B']
+    """
+    found = re.fullmatch("([0-9]+)-([0-9]+)", text)
+    return [f"{found[1]}A-{found[2]}B", f"{found[2]}A-{found[1]}B"] if found else [text]
+
+
+def _is_port(parts: urllib.parse.SplitResult) -> bool:
+    try:
+        return parts.port is None or parts.port > 0
+    except ValueError:  # no number, or none that TCP has
+        return False
 
 
 def _planned(data: dict) -> PlannedRewire:

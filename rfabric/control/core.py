@@ -5,63 +5,39 @@ right order and time.
     POST /plans/n/commit  old circuits deleted, barriers from all OCSes that change   programmed
                           routes of the packet switches changed, while it is dark           dark
                           after the OCS delay: new circuits, barriers                     usable
-                          crossbars read back and compared                 ACTIVE or rolled back
+                          what changed is read back                       ACTIVE or rolled back
 
 `Core` is given a `Switches`, which is Ryu in `app.py` and memory in `fake.py`, and a clock. One
 lock serialises everything that sends; what is asked meanwhile (`GET`) is answered from immutable
-snapshots. Rules that stay are never sent again: a switch that connects is asked what it holds, and
-told the difference.
+snapshots.
 
-With a `Journal` nothing that was answered is forgotten. What a controller was in the midst of when
-it died the next one finds there and on the switches, and finishes or rolls back (`recovery`).
-
-An OCS that keeps silent, refuses or does not hold what it was told is `out`: plans leave it as it
-is, and routes lead around it, as around `dead` ports, wherever there is another way.
+What is remembered is in `recovery`; what the switches hold, and what is done where they fail, in
+`faults`.
 """
 
 import contextlib
 import gc
 import logging
-import threading
-from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ..errors import RFabricError, RunError
-from ..fabric import Fabric, Port, host_ip
-from ..optics import (
-    Circuits,
-    Decision,
-    Demand,
-    Rewire,
-    Timing,
-    intend,
-    parse_policy,
-    refuse_disconnection,
-)
-from ..routing import Routes
+from ..fabric import Fabric, Port
+from ..optics import Circuits, Decision, Rewire, Timing, intend, parse_policy, refuse_disconnection
+from ..routing import Routes, circuit_rules
 from ..routing.schemes import ECMP, Routing
 from ..units import show_time
 from . import flowmods
-from .epochs import TIMEOUT, Epochs, NotFoundError, RewirePlan, StateError, port_words
+from .epochs import TIMEOUT, NotFoundError, RewirePlan, StateError, port_words
+from .faults import LONGEST_WAIT_S, UnavailableError, Upkeep
 from .journal import Journal
-from .recovery import epochs_of, facts_of, judge
-from .schema import Intent, PlanRequest, pairs_json, pairs_request
-from .seam import Push
-from .switches import Flows, Switches, SystemClock
-from .tables import Change, Pair, Table, Wires, change_of, crossbars_of, repair, table_of, without
-
-PLAN_LIFE_S = 3600.0  # a plan that nobody commits by then is given up
-# s that one rewire may keep all others waiting: its dark time or its control time, dilated
-LONGEST_WAIT_S = 3600.0
-PROOF = 1 << 63  # cookies from here on tell no epoch
-RETOLD = 20  # decisions that `GET /health` tells
+from .recovery import both_ways
+from .schema import Intent, PlanRequest
+from .switches import Crossbar, Switches, SystemClock, crossbar_of
+from .tables import Change, Pair, Wires
 
 _log = logging.getLogger(__name__)
-
-
-class UnavailableError(RunError):
-    """Switches or the fabric are not there yet (HTTP 503)."""
 
 
 class RolledBackError(RunError):
@@ -72,7 +48,7 @@ class RolledBackError(RunError):
         self.plan = plan
 
 
-class Core:
+class Core(Upkeep):
     """One fabric under control. Public methods may be called from any thread."""
 
     def __init__(
@@ -83,38 +59,7 @@ class Core:
         timeout: float = TIMEOUT,
         journal: Journal | None = None,
     ):
-        self.fabric, self.switches, self.clock = fabric, switches, clock or SystemClock()
-        self.name_of = {n.dpid: n.name for n in fabric.switches}
-        self._addresses = {h: host_ip(i) for i, h in enumerate(fabric.hosts)}
-        self._lock = threading.Lock()
-        circuits = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
-        self.journal = journal
-        self._ocs_ids, self._proofs = {n.dpid for n in fabric.ocses}, 0
-        self.said: deque[str] = deque(journal.decisions(RETOLD) if journal else (), RETOLD)
-        facts = journal.read() if journal else {}
-        self.epochs = self._written = epochs_of(facts, Epochs(circuits, timeout=timeout))
-        self.routing = ECMP
-        self.demanded: frozenset[Pair] = frozenset()  # the pairs of PUT /pairs
-        self.pairs: frozenset[Pair] = frozenset()  # all pairs that have routes, both directions
-        if "demanded" in facts:
-            demanded, self.routing = pairs_request(facts["demanded"], fabric)
-            self.demanded = frozenset(demanded)
-            self.pairs = _both_ways(demanded) | frozenset(map(tuple, facts.get("learned", ())))
-        self.out: frozenset[str] = frozenset()  # OCSes that do not do what they are told
-        self.dead: frozenset[Port] = frozenset()  # ports without light
-        self.sound = fabric  # what of it works
-        self.routes = Routes(fabric, self.epochs.circuits, self.routing)
-        self.table: Table = table_of(self.epochs.circuits, self.routes, self.pairs)
-        self.synced: set[str] = set()  # switches that hold what `table` says
-        self._changes: dict[int, tuple[Routes, frozenset[Pair], Change]] = {}  # of prepared plans
-        self._kept = self.pairs
-        self._meant = {  # the pairs that prepared plans bring
-            int(name[6:]): frozenset(map(tuple, fact))
-            for name, fact in facts.items()
-            if name.startswith("pairs/")
-        }
-        if journal and not facts.keys().isdisjoint(("epoch", "demanded")):
-            self.note(f"recovered from {journal.path}: {self._state()}")
+        super().__init__(fabric, switches, clock or SystemClock(), timeout, journal)
         # to tear down and to set up the circuits of the last rewire
         self._took_s: tuple[float, float] | None = None
 
@@ -154,62 +99,12 @@ class Core:
 
     # --- orders -----------------------------------------------------------------------------------
 
-    def note(self, text: str) -> None:
-        """Say what was decided: in the log, to who asks, and in the journal."""
-        _log.warning("%s", text)
-        self.said.append(text)
-        if self.journal:
-            with contextlib.suppress(RunError):  # it was said elsewhere
-                self.journal.write({}, text)
-
-    def connected(self, dpids: Iterable[int]) -> None:
-        """Switches have (re)connected: they get the rules they lack, and lose those they should not
-        have. What is as it should be is not touched.
-        """
-        with self._lock:
-            if self._settled():
-                self._resync([self.name_of[d] for d in dpids])
-                self._reroute()
-
-    def disconnected(self, dpid: int) -> None:
-        """A switch has gone; when it comes back it is given what it lacks."""
-        self.synced.discard(self.name_of[dpid])
-
-    def gone(self, dpids: Iterable[int]) -> None:
-        """Switches have gone and may not forward any more: routes lead around OCSes among them."""
-        with self._lock:
-            names = {self.name_of[d] for d in set(dpids) - self.switches.present()}
-            self._unfit(names, "gone")
-            self._reroute()
-
-    def unlit(self, ports: Iterable[Port]) -> None:
-        """These ports, and no others, have no light: their cables carry nothing."""
-        dead = frozenset(ports)
-        if dead == self.dead:
-            return
-        with self._lock:
-            names = ", ".join(map(str, sorted(dead ^ self.dead)[:8]))
-            self.note(f"light has {'gone' if dead - self.dead else 'come back'} at {names}")
-            self.dead = dead
-            self._reroute()
-
-    def restore(self) -> None:
-        """Give their rules to switches that kept silent or refused and stayed connected.
-
-        To be called from time to time.
-        """
-        with self._lock:
-            self._expire()
-            if self._settled(wait=False):
-                self._restore(set(self.name_of.values()))
-                self._reroute()
-
     def set_pairs(self, pairs: Iterable[Pair], routing: Routing = ECMP) -> dict:
         """Keep routes for exactly these host pairs and their way back, in this epoch and all to
         come, as `routing` says.
         """
         with self._lock:
-            self.demanded, wanted = frozenset(pairs), _both_ways(pairs)
+            self.demanded, wanted = frozenset(pairs), both_ways(pairs)
             if routing is not self.routing:
                 self.routing, self.pairs = routing, frozenset() if wanted else self.pairs
                 self.routes = Routes(self.sound, self.epochs.circuits, routing)
@@ -223,7 +118,7 @@ class Core:
         """
         with self._lock:
             lost = [p for p in pairs if not self.routes.path(*p)]
-            self._route(self.pairs | (_both_ways(pairs) - set(lost)))
+            self._route(self.pairs | (both_ways(pairs) - set(lost)))
             self._write_pairs(self.pairs)
             drop: Wires = defaultdict(list)
             for src, dst in lost:
@@ -246,7 +141,7 @@ class Core:
                 decision = self._around(decision, pairs)
             least = timing.least_window(self.fabric)
             if not decision.rewire:
-                self._route(self.pairs | _both_ways(pairs))
+                self._route(self.pairs | both_ways(pairs))
                 return None, decision, least
             phase = request.intent.demand.phase if request.intent else ""
             delay = self.fabric.reconfig_delay if request.delay is None else request.delay
@@ -257,7 +152,7 @@ class Core:
             proposed = self.epochs.propose(
                 decision.rewire, delay, dilation, request.control, now, **words
             )
-            epoch, pairs = proposed.last.epoch, self.pairs | _both_ways(pairs)
+            epoch, pairs = proposed.last.epoch, self.pairs | both_ways(pairs)
             self._prepare(proposed.last, pairs)
             new = sorted(pairs - self.pairs)
             self._write(proposed.ready(epoch), {f"pairs/{epoch}": new} if new else {})
@@ -286,7 +181,7 @@ class Core:
             self._write(began)
             try:
                 lost = self._carry_out(epoch, change)
-                self._verify(change)
+                self._verify(self.epochs.plan(epoch))
                 done = self.epochs.verified(epoch, lost)
                 self._write_pairs(pairs)
                 self._write(done, dict.fromkeys(self._stale(done)))
@@ -306,89 +201,6 @@ class Core:
         # made before a restart, or routes were learned since
         pairs = known[1] if known else self._meant.get(plan.epoch, frozenset())
         return self.pairs | pairs, self._prepare(plan, self.pairs | pairs)
-
-    # --- what is remembered -----------------------------------------------------------------------
-
-    def _write(self, epochs: Epochs, facts: Mapping[str, object] | None = None) -> None:
-        """These are the books now: on the disk first."""
-        if self.journal:
-            facts = {**facts_of(self._written, epochs), **(facts or {})}
-            # at the first word all is told: circuits of the start are those of this controller
-            if not self._written.plans:
-                whole = {"active": epochs.active, "circuits": epochs.circuits.to_json()}
-                facts = {"epoch": whole, **facts}
-            self.journal.write(facts)
-            self._written = epochs
-        self.epochs = epochs
-
-    def _write_pairs(self, pairs: frozenset[Pair], anew: bool = False) -> None:
-        if self.journal and (anew or pairs != self._kept):
-            body = pairs_json(sorted(self.demanded), self.routing, self.fabric)
-            learned = sorted(pairs - _both_ways(self.demanded))
-            self.journal.write({"demanded": body, "learned": learned})
-        self._kept = pairs
-
-    def _stale(self, epochs: Epochs) -> list[str]:
-        """The facts on plans that can no longer be committed."""
-        return [f"pairs/{n}" for n in self._meant if epochs.plans[n].state != "PREPARED"]
-
-    def _expire(self) -> None:
-        epochs = self.epochs.expired(self.clock.now(), PLAN_LIFE_S)
-        for n in epochs.plans if epochs is not self.epochs else ():
-            if epochs.plans[n] is not self.epochs.plans[n]:
-                self._changes.pop(n, None)
-                self.note(f"plan {n} has expired: {epochs.plans[n].error}")
-        if epochs is not self.epochs:
-            self._write(epochs)
-
-    def _state(self) -> str:
-        busy = self._interrupted()
-        return (
-            f"epoch {self.epochs.active}, {len(self.epochs.circuits)} circuits, "
-            f"{len(self.pairs)} routed pairs, {len(self.epochs.plans)} plans"
-            + (f"; {busy}" if busy else "")
-        )
-
-    def _interrupted(self) -> str:
-        plan = self.epochs.under_way
-        return f"plan {plan.epoch} was cut short" if plan else ""
-
-    def _settled(self, wait: bool = True) -> bool:
-        """Whether no plan is half done; one that was cut short is finished or rolled back now.
-
-        False where its OCSes are not all there yet, and no longer with `wait` False.
-        """
-        plan = self.epochs.under_way
-        if plan is None:
-            return True
-        present = self.switches.present()
-        ocses = {c.a.node for some in (plan.rewire.down, plan.rewire.up) for c in some}
-        dpids = {self.fabric.node[name].dpid for name in ocses}
-        if not present or (wait and not dpids <= present):
-            return False
-        found = self.switches.crossbars(sorted(dpids & present), self.epochs.timeout)
-        finish, why = judge(plan, {self.name_of[d]: held for d, held in found.items()})
-        self._settle(plan, finish, why)
-        return True
-
-    def _settle(self, plan: RewirePlan, finish: bool, why: str) -> None:
-        self._write(self.epochs.resumed(plan.epoch, finish, why))
-        self._changes = {}
-        circuits, pairs = self.epochs.circuits, self.pairs
-        if finish:
-            circuits = plan.rewire.apply(circuits)
-            pairs |= self._meant.get(plan.epoch, frozenset())
-        self.routes = Routes(self.sound, circuits, self.routing)
-        self.pairs, self.table = pairs, self._table(circuits, self.routes, pairs)
-        present = self.switches.present()
-        self._resync([n.name for n in self.fabric.switches if n.dpid in present], plan)
-        if finish:
-            self._write_pairs(pairs)
-            done = self.epochs.verified(plan.epoch)
-            self._write(done, dict.fromkeys(self._stale(done)))
-        else:
-            self._write(self.epochs.rolled_back(plan.epoch))
-        self.note(f"plan {plan.epoch} was cut short and is {why}")
 
     # --- planning ---------------------------------------------------------------------------------
 
@@ -424,9 +236,22 @@ class Core:
         wanted.check(self.fabric)
         rewire = Rewire.between(circuits, wanted)
         if rewire:
+            self._refuse_out(rewire)
             refuse_disconnection(self.fabric, wanted, sorted(pairs))
         why = f"explicit: {rewire.size} circuits change" if rewire else "circuits already fit"
         return Decision(rewire, why, wanted)
+
+    def _refuse_out(self, rewire: Rewire) -> None:
+        """UnavailableError where a plan would move circuits of an OCS that does nothing."""
+        moved = rewire.down.items | rewire.up.items
+        self._restore({c.a.node for c in moved} & self.out)  # it may be well again
+        if out := sorted({c.a.node for c in moved} & self.out):
+            stay = Circuits(c for c in self.epochs.circuits if c.a.node in out).to_json()
+            raise UnavailableError(
+                f"{', '.join(out)} does not do what it is told (GET /health: out): leave its "
+                f"circuits as they are ({', '.join(stay[:8]) or 'none'}), or plan again when it is "
+                "in order"
+            )
 
     def _around(self, decision: Decision, pairs: frozenset[Pair]) -> Decision:
         """The decision without what it would have OCSes do that are out."""
@@ -449,19 +274,7 @@ class Core:
         self._changes[plan.epoch] = routes, pairs, change
         return change
 
-    def _table(self, circuits: Circuits, routes: Routes, pairs: frozenset[Pair]) -> Table:
-        """What all switches shall hold; pairs that only what is broken connects keep that way."""
-        if routes.fabric is self.fabric:
-            return table_of(circuits, routes, pairs)
-        cut = frozenset(routes.lost(sorted(pairs)))
-        table = table_of(circuits, routes, pairs - cut)
-        whole = Routes(self.fabric, circuits, self.routing)
-        return {**table_of(circuits, whole, cut), **table} if cut else table
-
-    def _change(self, old: Table, new: Table, epoch: int) -> Change:
-        return change_of(self.fabric, self._addresses, old, new, epoch)
-
-    # --- sending ----------------------------------------------------------------------------------
+    # --- carrying out -----------------------------------------------------------------------------
 
     def _carry_out(self, epoch: int, change: Change) -> int:
         """Old circuits down, routes while it is dark, new circuits up, each with barriers; returns
@@ -542,22 +355,33 @@ class Core:
             lost += self.switches.received(dpid).get(number, 0) - before[dpid].get(number, 0)
         return max(lost, 0)
 
-    def _verify(self, change: Change) -> None:
-        """Compare the crossbars of the OCSes that changed with what was intended."""
-        wanted = crossbars_of(change.new)
-        found = self.switches.crossbars(sorted(change.ocses), self.epochs.timeout)
-        for dpid in sorted(change.ocses):
-            name = self.name_of[dpid]
-            want, have = wanted.get(name, {}), found.get(dpid)
-            if want == have:
-                continue
-            self._unfit({name}, "half programmed")
-            if have is None:
-                raise RunError(f"{name} did not say what it holds within {self.epochs.timeout:g} s")
-            ports = sorted(p for p in want.keys() | have if want.get(p) != have.get(p))
-            raise RunError(
-                f"{name} does not hold what was intended at ports {', '.join(map(str, ports[:8]))}"
-            )
+    def _verify(self, plan: RewirePlan) -> None:
+        """Compare what changed on the OCSes with what was intended.
+
+        What came up is told by its cookie, what went by its ports: not the whole of a crossbar is
+        asked for.
+        """
+        wanted = _in_ports(plan.rewire)
+        asked = {
+            self.fabric.node[name].dpid: [
+                flowmods.ask_flows(plan.epoch),
+                *(flowmods.ask_flows(port=port) for port, out in ports.items() if out is None),
+            ]
+            for name, ports in wanted.items()
+        }
+        found = self.switches.flows(asked, self.epochs.timeout)
+        for name, ports in sorted(wanted.items()):
+            flows = found.get(self.fabric.node[name].dpid)
+            held = None if flows is None else crossbar_of(flows)
+            wrong = [p for p, out in sorted(ports.items()) if held is None or held.get(p) != out]
+            if wrong:
+                self._unfit({name}, "half programmed")
+                raise RunError(self._not_as_intended(name, held, wrong))
+
+    def _not_as_intended(self, name: str, held: Crossbar | None, ports: list[int]) -> str:
+        if held is None:
+            return f"{name} did not say what it holds within {self.epochs.timeout:g} s"
+        return f"{name} does not hold what was intended at ports {', '.join(map(str, ports[:8]))}"
 
     def _roll_back(self, epoch: int, change: Change, why: str) -> RolledBackError:
         """Back to the circuits before; switches that do not answer get all their rules when they
@@ -588,166 +412,6 @@ class Core:
             text += f" but at {', '.join(away)}, which will get all rules when it answers again"
         return RolledBackError(text, self.epochs.plan(epoch))
 
-    def _write_if_possible(self, epochs: Epochs) -> None:
-        """As `_write`; where the disk takes nothing, what is done must be done all the same."""
-        try:
-            self._write(epochs)
-        except RunError as error:
-            _log.error("%s", error)
-            self.epochs = epochs
-
-    def _push_what_answers(self, wires: Wires, answer: Iterable[int] = ()) -> None:
-        """Send to the switches that have not failed yet; no use in waiting for the others again."""
-        able = {d: w for d, w in wires.items() if d in answer or self.name_of[d] in self.synced}
-        try:
-            self._forget_unfit(self.switches.push(able, self.epochs.timeout))
-        except RunError as error:  # the event loop hangs: nothing is known of any of them
-            _log.error("%s", error)
-            self._unfit({self.name_of[d] for d in able}, "unknown")
-
-    def _looked(self) -> bool:
-        """Whether what works of the fabric is other than it was; it is `sound` from here on."""
-        broken = frozenset(p for name in self.out for p in self.fabric.ports[name]) | self.dead
-        sound = without(self.fabric, broken)
-        if sound.links == self.sound.links:
-            return False
-        self.sound = sound
-        return True
-
-    def _reroute(self) -> None:
-        """Lead around what is broken, or back: the same circuits, other routes."""
-        if not self._looked():
-            return
-        self.routes = Routes(self.sound, self.epochs.circuits, self.routing)
-        table = self._table(self.epochs.circuits, self.routes, self.pairs)
-        change = self._change(self.table, table, self.epochs.active)
-        self.table = table
-        around = f" around {', '.join(sorted(self.out))}" if self.out else ""
-        self.note(f"routes lead{around or ' by every cable that has light'}")
-        self._push_what_answers(change.routes)
-
-    def _route(self, pairs: frozenset[Pair]) -> None:
-        """Make `pairs` the pairs that have routes, under the circuits that count now."""
-        if pairs == self.pairs:
-            return
-        change = self._change(
-            self.table, self._table(self.epochs.circuits, self.routes, pairs), self.epochs.active
-        )
-        self.pairs, self.table = pairs, change.new
-        present = self.switches.present()
-        self._push({d: w for d, w in change.routes.items() if d in present}, "adding routes")
-
-    def _resync(self, names: Sequence[str], dark: RewirePlan | None = None) -> None:
-        """Give switches what they lack of `table` and take what they have beside it; between the
-        two OCSes of a plan that was cut short stay `dark` for as long as it says.
-        """
-        dpids, ocses = [self.fabric.node[n].dpid for n in names], self._ocs_ids
-        held = self.switches.flows(dpids, 10 * self.epochs.timeout) if dpids else {}
-        strikes, adds = self._missing(names, held)
-        first = {d: w for d, w in strikes.items() if d in ocses and w}
-        if dark and (first or any(adds.get(d) for d in ocses)):
-            self._push_what_answers(first, first)
-            strikes |= dict.fromkeys(first, [])
-            self._told({d: [*w, *adds[d]] for d, w in strikes.items() if d not in ocses})
-            length = min(dark.dilation * dark.delay, LONGEST_WAIT_S)
-            self.clock.sleep_until(self.clock.now() + length)
-            strikes = {d: w for d, w in strikes.items() if d in ocses}
-        self._told({d: [*w, *adds[d]] for d, w in strikes.items()})
-
-    def _missing(self, names: Sequence[str], held: Mapping[int, Flows]) -> tuple[Wires, Wires]:
-        """By switch, what it must lose and what it must get to hold what `table` says."""
-        epoch, address = self.epochs.active, self._addresses.__getitem__
-        wanted = {n: flowmods.base(self.fabric.node[n].kind, epoch) for n in names}
-        for rule in self.table.values():
-            if rule.switch in wanted:
-                wanted[rule.switch].append(flowmods.add(rule, address, epoch))
-        both = {d: repair(wanted[self.name_of[d]], flows) for d, flows in held.items()}
-        return {d: gone for d, (gone, _) in both.items()}, {d: new for d, (_, new) in both.items()}
-
-    def _told(self, wires: Wires) -> None:
-        """Switches that take this and then hold what they should are fit again.
-
-        One that is out must show that it does what it is told: its drop of everything else is set
-        anew, under a cookie of its own.
-        """
-        self._proofs += 1
-        proof = PROOF | self._proofs
-        on_trial = {d for d in wires if self.name_of[d] in self.out}
-        wires = {
-            d: [*w, *(flowmods.base("ocs", proof) if d in on_trial else ())]
-            for d, w in wires.items()
-        }
-        if not wires:
-            return
-        push = self.switches.push(wires, 10 * self.epochs.timeout)
-        refused = {dpid for dpid, _, _ in push.refused}
-        took = set(push.done_s) - refused
-        doubtful = {d for d in took if wires[d] and d in self._ocs_ids}
-        held = self.switches.flows(sorted(doubtful), self.epochs.timeout) if doubtful else {}
-        gone, new = self._missing([self.name_of[d] for d in held], held)
-        bad = {d for d in doubtful if d not in held or gone[d] or new[d]}
-        bad |= {d for d in on_trial & set(held) if not _proven(held[d], proof)}
-        self._fit({self.name_of[d] for d in took - bad})
-        self._unfit({self.name_of[d] for d in bad}, "does not hold what it was told")
-        if not push.ok:
-            _log.error("rules not taken: %s", push)
-
-    def _fit(self, names: set[str]) -> None:
-        self.synced |= names
-        self.out -= names
-
-    def _unfit(self, names: set[str], why: str) -> None:
-        """These no longer hold what the table says; OCSes among them are out."""
-        self.synced -= names
-        new = {n for n in names if self.fabric.node[n].kind == "ocs"} - self.out
-        if new:
-            self.out |= new
-            self.note(f"{', '.join(sorted(new))}: {why}; taken out of plans and routes")
-
-    def _restore(self, names: set[str]) -> None:
-        """Give all rules to those of these switches that are connected and failed before, if they
-        answer now.
-        """
-        dpids = {self.fabric.node[n].dpid for n in names - self.synced} & self.switches.present()
-        if dpids:
-            alive = self.switches.push({d: [] for d in sorted(dpids)}, self.epochs.timeout).done_s
-            self._resync([self.name_of[d] for d in alive])
-
-    def _push(self, wires: Wires, doing: str) -> Push:
-        if not wires:
-            return Push(self.clock.now(), {})
-        push = self.switches.push(wires, self.epochs.timeout)
-        self._forget_unfit(push)
-        if not push.ok:
-            raise RunError(f"{doing}: {self._said(push)}")
-        return push
-
-    def _forget_unfit(self, push: Push) -> None:
-        """Switches that refused or kept silent no longer hold what the table says."""
-        self._unfit({self.name_of[d] for d in push.silent}, "no answer")
-        self._unfit({self.name_of[r[0]] for r in push.refused}, "refuses")
-
-    def _said(self, push: Push) -> str:
-        said = [f"{self.name_of[d]} refused: {reason}" for d, _, reason in push.refused]
-        said += [
-            (f"{self.name_of[d]} did not answer within {self.epochs.timeout:g} s")
-            for d in push.silent
-        ]
-        return "; ".join(said[:8])
-
-    def _require(self, dpids: set[int]) -> None:
-        gone = sorted(self.name_of[d] for d in dpids - self.switches.present())
-        if gone:
-            raise UnavailableError(
-                f"not connected: {', '.join(gone)}; wait until GET /health says ready"
-            )
-        self._restore({self.name_of[d] for d in dpids})
-        unfit = sorted(self.name_of[d] for d in dpids if self.name_of[d] not in self.synced)
-        if unfit:
-            raise UnavailableError(
-                f"no answer from {', '.join(unfit)}; wait until GET /health says ready"
-            )
-
     def _ocs(self, name: str) -> None:
         if name not in self.fabric.node or self.fabric.node[name].kind != "ocs":
             known = ", ".join(n.name for n in self.fabric.ocses[:8]) or "none"
@@ -764,11 +428,6 @@ class _undisturbed:
         gc.enable()
 
 
-def _both_ways(pairs: Iterable[Pair]) -> frozenset[Pair]:
-    """The pairs and their way back, by which acknowledgements travel."""
-    return frozenset(p for a, b in pairs if a != b for p in ((a, b), (b, a)))
-
-
 def _named(error: Exception) -> str:
     """What went wrong; of a fault of ours the kind too."""
     return str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
@@ -782,6 +441,10 @@ def _refuse_long(what: str, dilation: float, seconds: float) -> None:
         )
 
 
-def _proven(flows: Flows, proof: int) -> bool:
-    """Whether a switch has taken the drop of everything else under this cookie."""
-    return any(not e.match and e.cookie == proof for e in flows.values())
+def _in_ports(rewire: Rewire) -> dict[str, dict[int, int | None]]:
+    """By OCS, where each in-port of a rewire leads after it; None: nowhere."""
+    found: dict[str, dict[int, int | None]] = defaultdict(dict)
+    for circuits in (rewire.down, rewire.up):
+        for rule in circuit_rules(circuits):
+            found[rule.switch][rule.match[1]] = rule.out if circuits is rewire.up else None
+    return found

@@ -30,6 +30,8 @@ from ..optics import Circuits, Rewire
 # s for the barriers of one step; a switch that has not answered by then is taken for dead
 TIMEOUT = 1.0
 
+MAX_PLANS = 1000  # that are remembered; those that wait or count are never forgotten
+
 NEXT = {
     "PLANNED": ("PREPARED", "ABORTED"),
     "PREPARED": ("PROGRAMMING", "ABORTED"),
@@ -178,7 +180,7 @@ class Epochs:
         rewire.apply(self.circuits)  # a port in two circuits is an error here
         epoch, words = max(self.plans, default=0) + 1, {"made": made, **words}
         plan = RewirePlan(epoch, self.active, rewire, delay, dilation, control, **words)
-        return replace(self, plans={**self.plans, plan.epoch: plan})
+        return replace(self, plans={**_kept(self.plans), plan.epoch: plan})
 
     def ready(self, epoch: int) -> "Epochs":
         """Its rules are computed and serialised."""
@@ -285,6 +287,13 @@ class Epochs:
             text = f"plan {epoch} is {plan.state} and can become {allowed}, not {state}"
             raise StateError(f"{text}: {plan.error}" if plan.error else text)
         return replace(self, plans={**self.plans, epoch: replace(plan, state=state, **changes)})
+
+
+def _kept(plans: Mapping[int, RewirePlan]) -> dict[int, RewirePlan]:
+    """The plans without the oldest of those that have ended, where there are MAX_PLANS."""
+    ended = [n for n, plan in plans.items() if plan.state in ("PAST", "ABORTED")]
+    gone = set(sorted(ended)[: max(len(plans) - MAX_PLANS + 1, 0)])
+    return {n: plan for n, plan in plans.items() if n not in gone}
 
 
 def _dilated(plan: RewirePlan, since: float, now: float, seconds: float | None) -> float:

@@ -17,7 +17,7 @@ from ..routing import walk
 from . import flowmods
 from .flowmods import Entry, decode
 from .seam import Push
-from .switches import Crossbar, Flows, crossbar_of
+from .switches import Flows
 
 
 @dataclass
@@ -74,15 +74,15 @@ class FakeSwitches:
         self.clock.sleep_until(started + (timeout_s if silent else self.clock.step))
         return Push(started, done, tuple(refused), silent)
 
-    def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]:
-        """What the OCSes among them hold; nothing of those that are silent."""
-        return {d: crossbar_of(flows) for d, flows in self.flows(dpids, timeout_s).items()}
-
-    def flows(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Flows]:
-        """All that they hold; nothing of those that are silent."""
+    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, Flows]:
+        """What they hold of what they are asked for; nothing of those that are silent."""
         return {
-            d: dict(self.tables[d])
-            for d in dpids
+            d: {
+                key: entry
+                for key, entry in self.tables[d].items()
+                if any(flowmods.asks_for(request, entry) for request in requests)
+            }
+            for d, requests in asked.items()
             if self.names[d] not in self.away and self.moods.get(self.names[d]) != "silent"
         }
 

@@ -100,10 +100,21 @@ def count_ports() -> bytes:
     return struct.pack("!BBHIHH4xI4x", VERSION, MULTIPART_REQUEST, 24, 0, PORT_STATS, 0, ANY)
 
 
-def ask_flows() -> bytes:
-    """The request for all flows of a switch."""
-    head = struct.pack("!BBHIHH4x", VERSION, MULTIPART_REQUEST, 56, 0, FLOW_STATS, 0)
-    return head + struct.pack("!B3xII4xQQ", ALL_TABLES, ANY, ANY, 0, 0) + _oxm()
+def ask_flows(cookie: int | None = None, port: int | None = None) -> bytes:
+    """The request for the flows of a switch: all, those with a cookie, or those that match on an
+    in-port.
+    """
+    match = _oxm() if port is None else _oxm((IN_PORT, port.to_bytes(4, "big")))
+    mask = 0 if cookie is None else (1 << 64) - 1
+    head = struct.pack("!BBHIHH4x", VERSION, MULTIPART_REQUEST, 48 + len(match), 0, FLOW_STATS, 0)
+    return head + struct.pack("!B3xII4xQQ", ALL_TABLES, ANY, ANY, cookie or 0, mask) + match
+
+
+def asks_for(request: bytes, entry: Entry) -> bool:
+    """Whether a switch tells of an entry when it gets this `ask_flows`."""
+    cookie, mask = struct.unpack_from("!QQ", request, 32)
+    fields = set(_fields(request[52 : 48 + struct.unpack_from("!H", request, 50)[0]]))
+    return entry.cookie & mask == cookie & mask and fields <= set(entry.match)
 
 
 def role(wanted: int, generation: int) -> bytes:

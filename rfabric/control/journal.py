@@ -12,6 +12,7 @@ write, which says its process id in it; the kernel lets go of it when that proce
 
 import hashlib
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -26,6 +27,7 @@ SCHEMA = """
     CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS decisions (at REAL NOT NULL, text TEXT NOT NULL);
 """
+NONE = "none"  # instead of a folder: a controller that forgets everything with its end
 KEPT = 10_000  # decisions; the oldest go
 
 
@@ -43,8 +45,8 @@ class Journal:
             self._file = self._opened()
         except (OSError, sqlite3.Error) as error:
             raise RFabricError(
-                f"journal {self.path}: {error}; move it away, or name another folder "
-                "(RFABRIC_JOURNAL)"
+                f"journal {self.path}: {error}; move it away, or name another folder (--journal, "
+                "RFABRIC_JOURNAL)"
             ) from None
         self._one = threading.Lock()
 
@@ -97,6 +99,20 @@ class Journal:
                 (KEPT,),
             )
         return file
+
+
+def folder_of(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The folder of the journals: RFABRIC_JOURNAL, or else where a user's, or the machine's,
+    programs keep what they must know again; None: nothing is to be kept.
+    """
+    named = environment.get("RFABRIC_JOURNAL", "")
+    if named:
+        return None if named == NONE else Path(named)
+    home = environment.get("XDG_STATE_HOME", "")
+    if home:
+        return Path(home) / "rfabric"
+    user = Path("~/.local/state/rfabric").expanduser()
+    return Path("/var/lib/rfabric") if os.geteuid() == 0 else user
 
 
 def digest(fabric: Fabric) -> str:

@@ -11,13 +11,16 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ..errors import RFabricError
 from ..fabric import parse_fabric
 from ..folders import data_dir
 from . import seam
 from .alone import claim_port
+from .border import LOOPBACK, default_tokens
+from .journal import NONE, folder_of
+from .logs import FORMATS, TEXT, write_json_lines
 
 OFP_TCP_PORT = 6653  # IANA's number for OpenFlow
 
@@ -27,38 +30,45 @@ OFP_TCP_PORT = 6653  # IANA's number for OpenFlow
 ECHO_INTERVAL_S = 1.0
 ECHO_UNANSWERED = 15
 
+LAST_WORDS_S = 1.0  # s for what is still to be written when the process is told to stop
+
 _log = logging.getLogger(__name__)
 
 
-def run(
-    topo: str = "",
-    host: str = "",
-    port: int = 0,
-    sdn: str = "",
-    ofp_port: int = OFP_TCP_PORT,
-    app: str = "",
-) -> NoReturn:
-    """Run the controller of fabric `topo` ('': read from the switches) with REST at `host`:`port`,
-    until told to stop.
+ENVIRONMENT = {  # where the apps read what is said here
+    "topo": "RFABRIC_TOPO",
+    "host": "RFABRIC_REST_HOST",
+    "port": "RFABRIC_REST_PORT",
+    "sdn": "RFABRIC_SDN",
+    "tokens": "RFABRIC_REST_TOKENS",
+    "name": "RFABRIC_REST_NAMES",
+    "tls": "RFABRIC_REST_TLS",
+    "ofp_tls": "RFABRIC_OFP_TLS",
+    "log": "RFABRIC_LOG",
+    "journal": "RFABRIC_JOURNAL",
+    "standby": "RFABRIC_STANDBY",
+}
 
-    `sdn` is ryu or os-ken ('': Ryu where it is installed); `app` a file of the user's own instead
-    of controller/ocs.py or ecmp.py. What is not given is taken from RFABRIC_TOPO,
-    RFABRIC_REST_HOST, RFABRIC_REST_PORT and RFABRIC_SDN. Where another Python has the framework,
-    this process becomes that Python.
+
+def run(
+    app: str = "", ofp_port: int = OFP_TCP_PORT, ofp_host: str = LOOPBACK, **settings: str | int
+) -> NoReturn:
+    """Run the controller until told to stop; `settings` are the keys of ENVIRONMENT.
+
+    `topo` is the fabric ('': read from the switches), `host`:`port` where REST listens, `sdn` ryu
+    or os-ken ('': Ryu where it is installed), `app` a file of the user's own instead of
+    controller/ocs.py or ecmp.py; border.py says who may ask. What is not given is taken from the
+    environment. Where another Python has the framework, this process becomes that Python.
     """
-    given = {
-        "RFABRIC_TOPO": topo,
-        "RFABRIC_REST_HOST": host,
-        "RFABRIC_REST_PORT": str(port or ""),
-        "RFABRIC_SDN": sdn,
-    }
-    os.environ.update({name: value for name, value in given.items() if value})
+    given = {ENVIRONMENT[key]: str(value) for key, value in settings.items() if value}
+    os.environ.update(given)
     chosen = app or app_file(os.environ.get("RFABRIC_TOPO", ""))
     python = seam.interpreter()
     if _environment(python) != _environment(sys.executable):
         sys.stdout.flush()
-        os.execv(python, [python, "-m", "rfabric.control", chosen, "--ofp-port", str(ofp_port)])
-    run_apps([chosen], port=ofp_port)
+        words = [chosen, "--ofp-port", str(ofp_port), "--ofp-host", ofp_host]
+        os.execv(python, [python, "-m", "rfabric.control", *words])
+    run_apps([chosen], ofp_host, ofp_port)
 
 
 def command(
@@ -68,11 +78,11 @@ def command(
     sdn: str = "",
     ofp_port: int = OFP_TCP_PORT,
     app: str = "",
+    journal: str = "",
 ) -> list[str]:
-    """The argument list that runs the controller as a process of its own; the same words as
-    `run`.
-    """
+    """The argument list that runs the controller as a process of its own, on loopback."""
     options = {"--topo": topo, "--host": host, "--port": port, "--sdn": sdn, "--ofp-port": ofp_port}
+    options["--journal"] = journal
     words = [word for key, value in options.items() if value for word in (key, str(value))]
     return [sys.executable, "-m", "rfabric.control", *([app] if app else []), *words]
 
@@ -88,28 +98,7 @@ def app_file(topo: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """`python -m rfabric.control`: what `command` calls."""
     parser = argparse.ArgumentParser(prog="python -m rfabric.control", description=__doc__)
-    parser.add_argument(
-        "app",
-        nargs="?",
-        default="",
-        help=("app file; default: controller/ocs.py or ecmp.py, as the fabric needs"),
-    )
-    parser.add_argument(
-        "--topo",
-        default="",
-        help=("fabric, e.g. rfabric,pods=2 or FILE.json; default: read from the switches"),
-    )
-    parser.add_argument("--host", default="", help="REST address, default 127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="REST port, default 8080")
-    parser.add_argument(
-        "--sdn",
-        default="",
-        choices=["", "ryu", "os-ken"],
-        help="default: Ryu where it is installed",
-    )
-    parser.add_argument(
-        "--ofp-port", type=int, default=OFP_TCP_PORT, help="OpenFlow port, on loopback"
-    )
+    control_options(parser)
     try:
         run(**vars(parser.parse_args(arguments)))
     except RFabricError as error:
@@ -117,14 +106,41 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(2)
 
 
+def control_options(parser: argparse.ArgumentParser) -> None:
+    """The words of `rfabric control`, and of `python -m rfabric.control`."""
+
+    def option(name: str, text: str, default: str = "", **settings: Any) -> None:
+        parser.add_argument(name, default=default, help=text, **settings)
+
+    option("app", "a file like controller/ocs.py; default: what the fabric needs", nargs="?")
+    option("--topo", "fabric, e.g. rfabric,pods=2 or FILE.json; default: read from the switches")
+    option("--host", "REST address, default 127.0.0.1; any but loopback needs --tokens")
+    parser.add_argument("--port", type=int, default=0, help="REST port, default 8080")
+    option("--tokens", f"file of lines NAME TOKEN, mode 600, made if absent: {default_tokens()}")
+    option("--name", "names, with commas, by which clients call this host")
+    option("--tls", "cert=FILE,key=FILE[,ca=FILE]: HTTPS; ca: clients must show certificates")
+    option("--ofp-host", "OpenFlow address, default 127.0.0.1", LOOPBACK)
+    option("--ofp-tls", "the same as --tls, for OpenFlow")
+    option("--sdn", "default: Ryu where it is installed", choices=["", "ryu", "os-ken"])
+    option("--log", "how log lines are written, default text", choices=["", *FORMATS])
+    option("--journal", f"folder of what a restart must know, default {folder_of({})}")
+    flags = parser.add_argument
+    flags("--no-journal", help="forget", dest="journal", action="store_const", const=NONE)
+    flags("--standby", help="follow who leads", action="store_const", const="1", default="")
+    parser.add_argument(
+        "--ofp-port", type=int, default=OFP_TCP_PORT, help="OpenFlow port, default %(default)s"
+    )
+
+
 def run_apps(
-    apps: Sequence[str | Path], host: str = "127.0.0.1", port: int = OFP_TCP_PORT
+    apps: Sequence[str | Path], host: str = LOOPBACK, port: int = OFP_TCP_PORT
 ) -> NoReturn:
     """Run app files, or modules by name, until told to stop (SIGTERM, SIGINT: exit code 0).
 
-    What `ryu-manager` does, for both frameworks, and listening on loopback alone. Once the apps are
-    loading it ends the process in every case: threads of os-ken's native hub cannot be ended
-    otherwise. RFabricError for an app that cannot be loaded, or a port that is taken.
+    What `ryu-manager` does, for both frameworks, and listening on loopback alone if not told
+    otherwise. Once the apps are loading it ends the process in every case: threads of os-ken's
+    native hub cannot be ended otherwise. RFabricError for an app that cannot be loaded, or a port
+    that is taken.
     """
     names = [_checked(str(app)) for app in apps]
     _check_free(host, port)
@@ -143,7 +159,8 @@ def run_apps(
 
 def _run(names: list[str], options: list[str]) -> None:
     stack = seam.framework()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    logging.basicConfig(level=logging.INFO, format=TEXT)
+    write_json_lines(lambda: None)
     manager = stack.AppManager.get_instance()
     manager.load_apps(names)
     conf = stack.cfg.CONF
@@ -180,6 +197,9 @@ def _check_free(host: str, port: int) -> None:
 
 
 def _exit(code: int) -> NoReturn:
+    # nothing that is written out, to a reader who reads no more, may keep the process
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
+    signal.setitimer(signal.ITIMER_REAL, LAST_WORDS_S)
     try:
         logging.shutdown()
         sys.stdout.flush()

@@ -8,6 +8,9 @@
     POST /plans/n/commit     rewire; answers once verified, rolled back  POST /plans/n/abort
     GET  /ocs  /ocs/NAME     every port with its state word              GET  /ocs/NAME/circuits
     PUT  /ocs/NAME/circuits  plan and commit the circuits of one OCS
+    GET  /ocs/NAME/config_db, and PUT: SONiC's tables       /ocs/NAME/restconf/data/...  (sonic.py)
+    GET  /events  /metrics   what happens, as server-sent events; counters for Prometheus
+    GET  /openapi.json       all of this, and every limit, as OpenAPI 3.1
 
 PUT /pairs takes {"pairs": [["h1", "h5"], ...], "routing": SCHEME}; `placed` needs "bytes" beside: a
 row for each kind of communication, in it a number for each pair. POST /plans takes {"policy",
@@ -17,23 +20,32 @@ emulated (else those count that the switches take). With a demand go "now_s", th
 and "sending", and "also": lists of circuits to weigh beside the policy's; the answer's "others" are
 its next best.
 
-Errors are {"error": text}: 400 bad input, 403 asked by a web page, 404 no such thing, 409 wrong
-state or epoch, 500 rolled back, 503 switches missing.
+Errors are {"error": text}: 400 bad input, 401 no token, 403 asked by a web page, 404 no such thing,
+408 too slow, 409 wrong state or epoch, 411, 413 a body without a length, too long, 421 not our
+name, 429 too many at once, 500 rolled back, 503 switches missing. Who may ask: border.py.
 """
 
+import contextlib
+import io
 import json
 import logging
 import re
-from collections.abc import Callable
+import threading
+import time
+from collections import Counter
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..errors import RFabricError, RunError
-from ..optics import Circuits, Rewire
-from . import schema
+from . import border, logs, openapi, schema, seam, views, watch
 from .core import Core, RolledBackError, UnavailableError
-from .epochs import Epochs, NotFoundError, RewirePlan, StateError
+from .epochs import NotFoundError, StateError
+
+MAX_CONNECTIONS = 64
+PATIENCE_S = 60.0  # for a request to have come, then the connection is closed
+WRITE_S = 10.0  # for a reader to take what he is sent
+LINGER_S, LINGER_BYTES = 1.0, 1 << 20  # for what a refused client is still sending
 
 _log = logging.getLogger(__name__)
 
@@ -50,33 +62,43 @@ class RestServer(Protocol):
 
 @dataclass(frozen=True)
 class Answer:
-    """A status code and the JSON body."""
+    """A status code and the body: an object for JSON, or text of another kind."""
 
     status: int
-    body: dict
+    body: dict | str
+    kind: str = "application/json"
+
+
+class _MethodError(RFabricError):
+    """A path that exists, asked with a method it does not take (HTTP 405)."""
+
+
+STATUS: dict[type[RFabricError], int] = {  # the first that fits
+    NotFoundError: 404,
+    StateError: 409,
+    RolledBackError: 500,
+    UnavailableError: 503,
+    _MethodError: 405,
+    schema.TooLargeError: 413,
+    views.TooManyError: 429,
+    RunError: 500,
+    RFabricError: 400,
+}
+TAGS = {401: "access-denied", 403: "access-denied", 405: "operation-not-supported", 409: "in-use"}
 
 
 def answer(server: RestServer, method: str, path: str, body: bytes) -> Answer:
     """The answer to one request; every error of rfabric becomes a status code and its text."""
+    path = path.partition("?")[0].rstrip("/") or "/"
     try:
-        return Answer(
-            200, _dispatch(server, method, path.partition("?")[0].rstrip("/") or "/", body)
-        )
-    except NotFoundError as error:
-        return _error(404, error)
-    except StateError as error:
-        return _error(409, error)
-    except RolledBackError as error:
-        return _error(500, error, error.plan.to_json())
-    except UnavailableError as error:
-        return _error(503, error)
-    except _MethodError as error:
-        return _error(405, error)
+        return Answer(200, _dispatch(server, method, path, body))
     except RFabricError as error:
-        return _error(500 if isinstance(error, RunError) else 400, error)
+        status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
+        more = error.plan.to_json() if isinstance(error, RolledBackError) else {}
+        return _error(status, error, more, path)
     except Exception as error:  # a bug of ours: say so to the client, keep the controller
         _log.exception("%s %s", method, path)
-        return _error(500, f"the controller failed: {type(error).__name__}: {error}")
+        return _error(500, f"the controller failed: {type(error).__name__}: {error}", path=path)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -84,203 +106,214 @@ class Handler(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     server_version = "rfabric"
-    timeout = 60  # s without a request, then the connection is closed
+    border = border.LOCAL
+    slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+    counted: Counter[tuple[str, str]] = Counter()
+
+    def setup(self) -> None:
+        """As http.server does, but with a limit to the time that a whole request takes."""
+        super().setup()
+        self.rfile = io.BufferedReader(_Timely(self.connection))
+
+    def handle(self) -> None:
+        """All requests of the connection, where there is room for it."""
+        if not self.slots.acquire(blocking=False):
+            self.requestline, self.command, self.path = "", "", "/"
+            self._refuse(429, f"connections: {MAX_CONNECTIONS} are open, the limit; try again")
+            return
+        try:
+            super().handle()
+        finally:
+            self.slots.release()
+
+    def handle_one_request(self) -> None:
+        """One request, all of which must come within PATIENCE_S."""
+        self.rfile.raw.until = time.monotonic() + PATIENCE_S
+        super().handle_one_request()
+
+    def handle_expect_100(self) -> bool:
+        """Whether the client may go on and send the body."""
+        return not self._refused() and super().handle_expect_100()
 
     def do_GET(self) -> None:
-        """GET, as http.server calls it."""
-        self._serve()
-
-    do_PUT = do_POST = do_DELETE = do_GET
-
-    def _serve(self) -> None:
-        # a page in the user's browser; loopback does not keep it out
-        if self.headers.get("Origin"):
-            self.close_connection = True
-            self._send(
-                _error(
-                    403,
-                    RFabricError(
-                        "requests from web pages are refused; use curl or rfabric.control.client"
-                    ),
-                )
-            )
+        """Every method, as http.server calls it."""
+        if self._refused():
             return
-        size = self.headers.get("Content-Length", "0")
-        if not size.isdigit() or int(size) > schema.MAX_BODY:
-            self.close_connection = True
-            self._send(
-                _error(
-                    400, (f"Content-Length {size!r}: a number up to {schema.MAX_BODY} is expected")
-                )
-            )
+        if self.command in ("GET", "HEAD") and self.path.partition("?")[0] == "/events":
+            self._events()
             return
-        self._send(answer(self.server, self.command, self.path, self.rfile.read(int(size))))
+        body = self._body()
+        if body is not None:
+            self._send(self._answer(body))
+
+    do_PUT = do_POST = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = do_GET
+
+    def _refused(self) -> bool:
+        if refusal := self.border.refusal(self.headers):
+            self._refuse(refusal.status, refusal.text)
+        elif "Transfer-Encoding" in self.headers:
+            self._refuse(411, "Transfer-Encoding is not taken; send a Content-Length")
+        elif len(set(self.headers.get_all("Content-Length", []))) > 1:
+            self._refuse(400, "Content-Length is given twice; give it once")
+        else:
+            return self._too_large()
+        return True
+
+    def _too_large(self) -> bool:
+        try:
+            schema.body_size(self.headers.get("Content-Length", "0"))
+        except RFabricError as error:
+            self._refuse(STATUS.get(type(error), 400), str(error))
+            return True
+        return False
+
+    def _body(self) -> bytes | None:
+        size = schema.body_size(self.headers.get("Content-Length", "0"))
+        try:
+            body = self.rfile.read(size)
+        except TimeoutError:
+            self._refuse(408, f"the body did not come within {PATIENCE_S:g} s")
+            return None
+        if len(body) == size:
+            return body
+        self.close_connection = True  # who breaks off in the midst of an order has not given it
+        return None
+
+    def _answer(self, body: bytes) -> Answer:
+        method = "GET" if self.command == "HEAD" else self.command
+        if method == "GET" and self.path.partition("?")[0] == "/metrics":
+            ready = bool(self.server.health().get("ready"))
+            text = watch.exposition(self.server.core, self.counted, ready)
+            return Answer(200, text, "text/plain; version=0.0.4; charset=utf-8")
+        return answer(self.server, method, self.path, body)
+
+    def _refuse(self, status: int, text: str) -> None:
+        """Answer without having read the body, and close."""
+        self.close_connection = True
+        self._send(_error(status, text, path=self.path))
+        self._linger()
+
+    def _linger(self) -> None:
+        """Read on for a moment: a close while the client sends would lose him the answer."""
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(1)
+            self.rfile.raw.until, left = time.monotonic() + LINGER_S, LINGER_BYTES
+            while left > 0 and (piece := self.rfile.read1(65536)):
+                left -= len(piece)
 
     def _send(self, reply: Answer) -> None:
-        data = json.dumps(reply.body).encode() + b"\n"
+        body = reply.body
+        data = (body if isinstance(body, str) else json.dumps(body) + "\n").encode()
         head = f"HTTP/1.1 {reply.status} {self.responses[reply.status][0]}\r\n"
-        head += f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n"
+        head += f"Content-Type: {reply.kind}\r\nContent-Length: {len(data)}\r\n"
+        head += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
+        head += {
+            401: 'WWW-Authenticate: Bearer realm="rfabric"\r\n',
+            429: "Retry-After: 1\r\n",
+        }.get(reply.status, "")
         head += "Connection: close\r\n\r\n" if self.close_connection else "\r\n"
+        self._note(reply)
+        self.connection.settimeout(PATIENCE_S)
         # one segment, so that no delayed acknowledgement comes between
-        self.wfile.write(head.encode() + data)
+        self.wfile.write(head.encode() + (b"" if self.command == "HEAD" else data))
+
+    def _note(self, reply: Answer) -> None:
+        """Count the request, and write orders into the audit log."""
+        known = self.command if self.command in METHODS else "other"
+        self.counted[known, str(reply.status)] += 1
+        if self.command and self.command not in ("GET", "HEAD"):
+            peer = ":".join(map(str, self.client_address[:2]))
+            token = self.border.who(self.headers) if self.border.tokens else ""
+            logs.audit(peer, token or "", self.command, self.path, reply.status, reply.body)
+
+    def _events(self) -> None:
+        """`GET /events`: until the reader goes or is too slow."""
+        core, last = self.server.core, self.headers.get("Last-Event-ID", "")
+        if core is None:
+            self._send(_error(503, "the fabric is not known yet"))
+            return
+        after = int(last) if re.fullmatch("[0-9]{1,15}", last) else None
+        reader = core.watch.read(after)
+        if reader is None:
+            self._refuse(429, f"events: {watch.MAX_READERS} readers are there, the limit")
+            return
+        self.close_connection = True
+        try:
+            self._stream(core, reader)
+        except OSError as error:  # he has gone, or does not read
+            _log.debug("reader of events %s: %s", self.client_address, error)
+        finally:
+            core.watch.leave(reader)
+
+    def _stream(self, core: Core, reader: watch.Reader) -> None:
+        self.counted["GET", "200"] += 1
+        self.connection.settimeout(WRITE_S)
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nCache-Control: no-store\r\n"
+        self.wfile.write(head + b"Connection: close\r\n\r\n")
+        if self.command == "GET":
+            for piece in watch.stream(core, reader):
+                self.wfile.write(piece)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What http.server itself finds wrong, in our form."""
+        self.close_connection = True
+        self.command = self.command or ""
+        self.counted["other", str(code)] += 1
+        reply = _error(code, message or self.responses[code][0])
+        data = json.dumps(reply.body).encode() + b"\n"
+        head = f"HTTP/1.1 {code} {self.responses[code][0]}\r\nContent-Type: application/json\r\n"
+        self.wfile.write(
+            f"{head}Content-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data
+        )
 
     def log_message(self, form: str, *args: object) -> None:
         """Requests go to the log, not to stderr."""
         _log.debug("%s " + form, self.client_address, *args)
 
 
-# --- what each path does --------------------------------------------------------------------------
+METHODS = ("GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS")
 
 
-class _MethodError(RFabricError):
-    """A path that exists, asked with a method it does not take (HTTP 405)."""
+class _Timely(io.RawIOBase):
+    """What a socket receives until the instant `until`; TimeoutError after it.
+
+    A time limit for each piece alone would let a client keep a connection by a byte a minute.
+    """
+
+    def __init__(self, connection: Any):
+        self._connection, self.until = connection, 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._connection.settimeout(max(self.until - time.monotonic(), 1e-3))
+        return self._connection.recv_into(buffer)
 
 
-def _plan(core: Core, body: object) -> dict:
-    plan, decision, least = core.plan(schema.plan_request(body, core.fabric))
-    about = {
-        "why": decision.why,
-        "least_window_s": least,
-        "later_s": decision.later,
-        "wait": decision.wait,
-    }
-    about["others"] = [circuits.to_json() for circuits in decision.others]
-    return _shown(plan, core.epochs) | about
+def serve(app: Any, port: int, host: str) -> tuple[str, int]:
+    """Serve REST for an app as the environment says (see border.py); returns the address bound."""
+    border.keep_openflow_home()
+    logs.write_json_lines(lambda: app.core.epochs.active if app.core else None)
+    guarded = {"border": border.from_environment(module=border.hub_ssl()), "counted": Counter()}
+    guarded["slots"] = threading.BoundedSemaphore(MAX_CONNECTIONS)
+    handler = type("Handler", (Handler,), guarded)
+    tls = handler.border.tls
 
+    def served(connection: Any, address: Any, app: Any) -> None:
+        wire = border.wrapped(tls, connection, address) if tls else connection
+        if wire is not None:
+            handler(wire, address, app)
 
-def _shown(plan: RewirePlan | None, epochs: Epochs) -> dict:
-    """A plan, or where nothing is to be moved the present epoch as UNCHANGED."""
-    if plan is None:
-        plan = RewirePlan(
-            epochs.active, epochs.active, Rewire(Circuits(), Circuits()), 0.0, state="UNCHANGED"
-        )
-    return plan.to_json()
-
-
-def _commit(core: Core, body: object, epoch: str) -> dict:
-    schema.nothing(body)
-    return core.commit(int(epoch)).to_json()
-
-
-def _abort(core: Core, body: object, epoch: str) -> dict:
-    schema.nothing(body)
-    return core.abort(int(epoch)).to_json()
-
-
-def _put_ocs(core: Core, body: object, ocs: str) -> dict:
-    plan, decision, _ = core.plan(schema.ocs_request(body, ocs, core.fabric))
-    if plan is not None:
-        plan = core.commit(plan.epoch)
-    return {**_shown(plan, core.epochs), "why": decision.why, **_ocs_circuits(core, None, ocs)}
-
-
-def _put_pairs(core: Core, body: object) -> dict:
-    return core.set_pairs(*schema.pairs_request(body, core.fabric))
-
-
-def _get_pairs(core: Core, _: object) -> dict:
-    return {"pairs": sorted(core.demanded), "routed": sorted(core.pairs)}
-
-
-def _epoch(core: Core, _: object) -> dict:
-    epochs = core.epochs
-    busy = epochs.under_way
-    return {
-        "epoch": epochs.active,
-        "circuits": epochs.circuits.to_json(),
-        "under_way": {"epoch": busy.epoch, "state": busy.state} if busy else None,
-    }
-
-
-def _plans(core: Core, _: object) -> dict:
-    return {"plans": [p.to_json() for p in core.epochs.plans.values()]}
-
-
-def _one_plan(core: Core, _: object, epoch: str) -> dict:
-    return core.epochs.plan(int(epoch)).to_json()
-
-
-def _circuits(core: Core, _: object) -> dict:
-    epochs = core.epochs
-    by_ocs = {n.name: epochs.circuits.of(n.name).to_json() for n in core.fabric.ocses}
-    return {"epoch": epochs.active, "circuits": epochs.circuits.to_json(), "ocs": by_ocs}
-
-
-def _ocs_circuits(core: Core, _: object, ocs: str) -> dict:
-    core.port_states(ocs)
-    return {"ocs": ocs, "circuits": core.epochs.circuits.of(ocs).to_json()}
-
-
-def _ocs(core: Core, _: object, ocs: str) -> dict:
-    states, node = core.port_states(ocs), core.fabric.node[ocs]
-    ports = [
-        {
-            "port": str(port),
-            "cable": str(core.fabric.peer[port][1]),
-            "state": word,
-            "connected_to": str(other) if other else None,
-        }
-        for port, (word, other) in states.items()
-    ]
-    return {
-        "name": ocs,
-        "dpid": node.dpid,
-        "tier": node.tier,
-        "pod": node.pod,
-        "plane": node.plane,
-        "ports": ports,
-    }
-
-
-def _all_ocs(core: Core, _: object) -> dict:
-    delay = core.fabric.reconfig_delay
-    return {"reconfig_delay_s": delay, "ocs": [_ocs(core, None, n.name) for n in core.fabric.ocses]}
-
-
-def _fabric(core: Core, _: object) -> dict:
-    return core.fabric.to_json()
-
-
-def _switches(core: Core, _: object) -> dict:
-    present = core.switches.present()
-    rules: dict[str, int] = {}
-    for switch, _match in core.table:
-        rules[switch] = rules.get(switch, 0) + 1
-    return {
-        "switches": [
-            {
-                "name": n.name,
-                "dpid": n.dpid,
-                "kind": n.kind,
-                "connected": n.dpid in present,
-                "programmed": n.name in core.synced,
-                "rules": rules.get(n.name, 0),
-            }
-            for n in core.fabric.switches
-        ]
-    }
-
-
-PATHS: dict[str, dict[str, Callable[..., dict]]] = {
-    r"/epoch": {"GET": _epoch},
-    r"/fabric": {"GET": _fabric},
-    r"/switches": {"GET": _switches},
-    r"/circuits": {"GET": _circuits},
-    r"/pairs": {"GET": _get_pairs, "PUT": _put_pairs},
-    r"/plans": {"GET": _plans, "POST": _plan},
-    r"/plans/(\d{1,9})": {"GET": _one_plan},
-    r"/plans/(\d{1,9})/commit": {"POST": _commit},
-    r"/plans/(\d{1,9})/abort": {"POST": _abort},
-    r"/ocs": {"GET": _all_ocs},
-    r"/ocs/([A-Za-z0-9]{1,8})": {"GET": _ocs},
-    r"/ocs/([A-Za-z0-9]{1,8})/circuits": {"GET": _ocs_circuits, "PUT": _put_ocs},
-}
+    return seam.serve_http(served, app, port, host)
 
 
 def _dispatch(server: RestServer, method: str, path: str, body: bytes) -> dict:
-    if (method, path) == ("GET", "/health"):
-        return server.health()
-    for pattern, methods in PATHS.items():
+    if path in ("/health", "/openapi.json", "/metrics", "/events"):
+        if method != "GET":
+            raise _MethodError(f"{path} takes GET, not {method}")
+        return server.health() if path == "/health" else openapi.document()
+    for pattern, methods in views.PATHS.items():
         if match := re.fullmatch(pattern, path):
             if method not in methods:
                 raise _MethodError(f"{path} takes {' or '.join(methods)}, not {method}")
@@ -291,9 +324,17 @@ def _dispatch(server: RestServer, method: str, path: str, body: bytes) -> dict:
                 )
             return methods[method](server.core, schema.parse_json(body), *match.groups())
     raise NotFoundError(
-        f"no path {path}; there are /health, {', '.join(p for p in PATHS if '(' not in p)}"
+        f"no path {path[:200]}; there are /health, "
+        f"{', '.join(p for p in views.PATHS if '(' not in p)}"
     )
 
 
-def _error(status: int, error: object, more: dict | None = None) -> Answer:
-    return Answer(status, {**(more or {}), "error": str(error)})
+def _error(status: int, error: object, more: dict | None = None, path: str = "") -> Answer:
+    text = str(error)
+    body = {**(more or {}), "error": text}
+    if "/restconf/" in path:  # RFC 8040
+        kind = "application" if status < 500 else "rpc"
+        tag = TAGS.get(status, "invalid-value" if status < 500 else "operation-failed")
+        said = {"error-type": kind, "error-tag": tag, "error-message": text}
+        body["ietf-restconf:errors"] = {"error": [said]}
+    return Answer(status, body)

@@ -1,7 +1,7 @@
 """What the controller needs of switches and of a clock: OpenFlow in `app`, memory in `fake`."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,16 +18,15 @@ SPIN = 1.5e-3
 class Switches(Protocol):
     """What `Core` needs of the switches; all by datapath id.
 
-    `push` sends to all in a burst and waits for all their barriers. `crossbars` and `flows` are
-    what those of them hold that answer.
+    `push` sends to all in a burst and waits for all their barriers. `flows` is what those hold
+    that answer, of what they are asked for (`flowmods.ask_flows`).
     `received` is what each port of a switch had received (bytes) when a `flowmods.count_ports()`
     reached it last.
     """
 
     def present(self) -> set[int]: ...
     def push(self, messages: Mapping[int, Sequence[bytes]], timeout_s: float) -> Push: ...
-    def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]: ...
-    def flows(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Flows]: ...
+    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, Flows]: ...
     def received(self, dpid: int) -> Mapping[int, int]: ...
 
 

@@ -12,7 +12,7 @@ from ..optics import Circuits
 from ..routing import Routes, Rule, circuit_rules
 from . import flowmods
 from .flowmods import Entry
-from .switches import Crossbar, Flows
+from .switches import Flows
 
 Pair = tuple[str, str]
 Wires = dict[int, list[bytes]]  # by datapath id
@@ -70,15 +70,6 @@ def change_of(
             node, wire = fabric.node[rule.switch], flowmods.add(rule, address.__getitem__, epoch)
             (up if node.kind == "ocs" else routes)[node.dpid].append(wire)
     return Change(old, new, dict(down), dict(routes), dict(up))
-
-
-def crossbars_of(table: Table) -> dict[str, Crossbar]:
-    """The crossbar of every OCS with a circuit, by name, as `table` has it."""
-    found: dict[str, Crossbar] = defaultdict(dict)
-    for (switch, match), rule in table.items():
-        if match[0] == "port":
-            found[switch][match[1]] = rule.out
-    return found
 
 
 def repair(wanted: Iterable[bytes], held: Flows) -> tuple[list[bytes], list[bytes]]:

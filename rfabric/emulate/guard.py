@@ -10,10 +10,14 @@ By Little's law that is
 Below the time of a packet on the wire it is the pipeline of a real switch; above it, the host is
 the bottleneck and not the fabric. Measured with 32 flows over 5 switches: at 1 packet time flows
 take 1 % longer, at 3 they take 5 to 10 % longer, at 10 twice as long.
+
+Two signs more do not depend on where packets wait: what others than this world took of the
+processors, and time in which flows were under way and no cable of theirs was full (`fullness`).
 """
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +25,7 @@ import numpy as np
 
 from ..report.result import Pace
 from ..units import show_time, transfer_seconds
+from .counters import PortCounters
 from .network import MTU, EmulatedNetwork, fastest_line
 from .sandbox import Sandbox
 
@@ -33,6 +38,11 @@ BUSY_SHARE = 0.02  # of the fastest cable: a sample with less traffic says nothi
 LATE_LIMIT = 0.05
 # unless it is no more than this of the time that the flow takes: it ends so much later at most
 LATE_SHARE = 0.05
+# of the processors that others on this host may have had while packets moved: between 3 and 16 %
+# results were within 1.5 % of the simulation; a busy loop on each of two cores takes 53 %
+FOREIGN_LIMIT = 0.25
+FOREIGN_S = 2.0  # s between two looks at them: ticks are coarse
+IDLE_LIMIT = 0.05  # of a communication phase in which no cable held its flows up
 STEAL_LIMIT = 0.2  # of the processors that the hypervisor may have given to others
 RESENT_LIMIT = 0.01  # of the packets: queues hold whole windows, so nothing needs sending again
 # the advice never asks for less than a third of the rates at once, nor for a step too small to help
@@ -51,7 +61,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class HostLoad:
-    """The host over the whole run: shares of all processors, and packets lost or sent again."""
+    """The host over the whole run: shares of all processors, and packets lost or sent again.
+
+    foreign: what others had of the processors while packets moved.
+    """
 
     busy: float
     steal: float
@@ -59,6 +72,7 @@ class HostLoad:
     port_dropped: int
     resent: int
     sent: int
+    foreign: float = 0.0
 
 
 class Guard:
@@ -74,48 +88,56 @@ class Guard:
             MTU, fastest_line(network.fabric) * network.bandwidth_scale
         )
         self.samples: list[Sample] = []
-        self._ports = {
-            port.interface
-            for node in network.fabric.switches
-            for port in network.fabric.ports[node.name]
-        }
+        self._ports = PortCounters(network.fabric)
         self._ticks, self._softnet, self._tcp = _cpu_ticks(), _softnet_dropped(), self._segments()
-        moved, self._dropped = self._ports_counted()
-        self._last = time.monotonic(), moved
+        self.frames, self._dropped = self._ports.read()
+        self._last = time.monotonic()
+        self._taken = self._last, Processors.now(), self.frames.sum()
+        self._foreign: list[tuple[float, float]] = []  # (s, share) while packets moved
 
     def sample(self) -> Sample:
         """Look once; the sample covers the time since the look before."""
-        (then, before), (now, moved) = self._last, (time.monotonic(), self._ports_counted()[0])
-        rate = (moved - before) / max(now - then, 1e-6)
-        self._last = now, moved
+        now, (frames, _) = time.monotonic(), self._ports.read()
+        rate = float((frames - self.frames)[:, 0].sum()) / max(now - self._last, 1e-6)
+        self.frames, self._last = frames, now
+        self._look_at_others(now)
         self.samples.append(Sample(_waiting_bytes() / rate if rate else 0.0, rate))
         return self.samples[-1]
 
-    def verdict(self, late: np.ndarray, took: np.ndarray, bandwidth_scale: float) -> Pace:
+    def _look_at_others(self, now: float) -> None:
+        then, before, moved = self._taken
+        if now - then < FOREIGN_S:
+            return
+        taken, total = Processors.now(), self.frames.sum()
+        self._taken = now, taken, total
+        if (total - moved) / (now - then) > BUSY_SHARE * MTU / self.packet_time:
+            self._foreign.append((now - then, taken.foreign_since(before)))
+
+    def foreign(self) -> float:
+        """The share of the processors that others had while packets moved."""
+        seconds = sum(s for s, _ in self._foreign)
+        return sum(s * share for s, share in self._foreign) / seconds if seconds else 0.0
+
+    def verdict(
+        self,
+        late: np.ndarray,
+        took: np.ndarray,
+        bandwidth_scale: float,
+        idle: Mapping[str, float] | None = None,
+    ) -> Pace:
         """The pace of the run so far; where it is not ok, the reasons and the scale to use instead.
 
-        late, took: float64[flows], s of wall clock.
+        late, took: float64[flows], s of wall clock. idle: as `Fullness.idle_shares` says.
         """
         resent, sent = (b - a for a, b in zip(self._tcp, self._segments(), strict=True))
         shares, dropped = (
             _shares(self._ticks, _cpu_ticks()),
-            self._ports_counted()[1] - self._dropped,
+            self._ports.read()[1] - self._dropped,
         )
-        load = HostLoad(*shares, _softnet_dropped() - self._softnet, dropped, resent, sent)
-        return judge(
-            self.samples, load, self.packet_time, late, took, bandwidth_scale, self.may_drop
-        )
-
-    def _ports_counted(self) -> tuple[int, int]:
-        """(bytes that arrived, packets dropped in and out) at the switch ports so far."""
-        rows = (
-            line.split(":", 1)
-            for line in Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
-        )
-        counts = [
-            [int(n) for n in text.split()] for name, text in rows if name.strip() in self._ports
-        ]
-        return sum(c[0] for c in counts), sum(c[3] + c[11] for c in counts)
+        lost = _softnet_dropped() - self._softnet, dropped, resent, sent
+        load = HostLoad(*shares, *lost, self.foreign())
+        facts = self.packet_time, late, took, bandwidth_scale, self.may_drop, idle or {}
+        return judge(self.samples, load, *facts)
 
     def _segments(self) -> tuple[int, int]:
         """(segments sent again, segments sent) by all hosts so far."""
@@ -137,6 +159,7 @@ def judge(
     took: np.ndarray,
     bandwidth_scale: float,
     may_drop: bool = False,
+    idle: Mapping[str, float] | None = None,
 ) -> Pace:
     """The verdict on what was sampled; `packet_time` (s) is the fastest cable's.
 
@@ -175,11 +198,25 @@ def judge(
             f"the hypervisor took {load.steal:.0%} of the processors, the limit is "
             f"{STEAL_LIMIT:.0%}"
         )
+    if load.foreign > FOREIGN_LIMIT:
+        reasons.append(
+            f"others on this host took {load.foreign:.0%} of the processors while packets moved, "
+            f"the limit is {FOREIGN_LIMIT:.0%}"
+        )
+    # where a rewire drops, senders wait for what was lost
+    if idle and max(idle.values()) > IDLE_LIMIT and not may_drop:
+        slowest = max(idle, key=lambda name: idle[name])
+        reasons.append(
+            f"in {idle[slowest]:.1%} of {slowest} no cable was full that its flows cross, the "
+            f"limit is {IDLE_LIMIT:.0%}"
+        )
     scale = bandwidth_scale * _relief(waits, packet_time)
     advice = (
         f"let nothing else run beside it, or use --bandwidth-scale {scale:.2g}" if reasons else ""
     )
-    return Pace(not reasons, load.busy, float(late.max(initial=0.0)), tuple(reasons), advice)
+    latest, worst_idle = float(late.max(initial=0.0)), max((idle or {}).values(), default=0.0)
+    shares = {"foreign": load.foreign, "idle": worst_idle}
+    return Pace(not reasons, load.busy, latest, tuple(reasons), advice, **shares)
 
 
 def _relief(waits: Sequence[float], packet_time: float) -> float:
@@ -204,6 +241,45 @@ def _cpu_ticks() -> tuple[int, ...]:
     ticks (proc(5)).
     """
     return tuple(int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
+
+
+@dataclass(frozen=True)
+class Processors:
+    """Ticks of all processors since boot, in user mode and in the kernel; those of this world, of
+    whose processes /proc alone shows; and all, idle ones too.
+    """
+
+    user: int
+    kernel: int
+    own_user: int
+    own_kernel: int
+    total: int
+
+    @classmethod
+    def now(cls) -> "Processors":
+        """As of now. Interrupts are nobody's: they are most of what moving packets takes."""
+        user, nice, system, *rest = _cpu_ticks()
+        own = list(_own_ticks())
+        mine = sum(u for u, _ in own), sum(k for _, k in own)
+        return cls(user + nice, system, *mine, user + nice + system + sum(rest))
+
+    def foreign_since(self, before: "Processors") -> float:
+        """The share of the processors that others had since."""
+        others = (
+            (self.user - before.user) - (self.own_user - before.own_user),
+            (self.kernel - before.kernel) - (self.own_kernel - before.own_kernel),
+        )
+        return sum(max(0, ticks) for ticks in others) / max(self.total - before.total, 1)
+
+
+def _own_ticks() -> Iterator[tuple[int, int]]:
+    """(in user mode, in the kernel) of each process that is seen, and of its children that ended
+    (proc(5), fields 14 to 17).
+    """
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            user, kernel, *ended = map(int, file.read_text().rpartition(")")[2].split()[11:15])
+            yield user + ended[0], kernel + ended[1]
 
 
 def _shares(before: tuple[int, ...], after: tuple[int, ...]) -> tuple[float, float]:

@@ -317,9 +317,12 @@ def fastest_line(fabric: Fabric) -> float:
 
 
 def check_rates(fabric: Fabric, bandwidth_scale: float) -> None:
-    """Refuse a scale that puts a cable outside what HTB can shape; names the scales that fit."""
+    """Refuse a scale that puts the fastest cable outside what HTB can shape; names those that fit.
+
+    Slower ones may carry nothing: `scale.check_rates_of` knows which do.
+    """
     rates = [link.rate for link in fabric.links]
-    low, high = MIN_RATE / min(rates), MAX_RATE / max(rates)
+    low, high = MIN_RATE / fastest_line(fabric), MAX_RATE / max(rates)
     if not low <= bandwidth_scale <= high:
         raise RFabricError(
             f"bandwidth_scale / time_dilation is {bandwidth_scale:.3g}: cables would be shaped to "

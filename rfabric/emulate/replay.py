@@ -13,7 +13,7 @@ here knows of Mininet.
 
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
@@ -27,6 +27,7 @@ from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Scale
 from ..routing.schemes import ECMP, Routing
 from ..trace import PLAN_AHEAD, Scene, Stage, Trace, begins, stages
+from ..trace.pairs import PairWays
 from .clock import Clock
 from .planning import Answered, BothWays, Control, ScenePlanner
 from .sampling import samples_of
@@ -65,7 +66,7 @@ class Replay:
         scale: Scale,
         timing: Timing = Timing(),
         progress: Callable[[dict], None] | None = None,
-        watch: Callable[[], None] | None = None,
+        watch: Callable[[Collection[int], PairWays], None] | None = None,
         routing: Routing = ECMP,
         granularity: str = "per-phase",
         share: np.ndarray | None = None,
@@ -81,7 +82,7 @@ class Replay:
         self.scale, self.progress, self.watch = (
             scale,
             progress or (lambda _: None),
-            watch or (lambda: None),
+            watch or (lambda *_: None),
         )
         n = len(trace)
         self.share = np.ones(n) if share is None else share  # of each row's bytes that go out
@@ -148,7 +149,8 @@ class Replay:
             self._jump_if_idle()
             for arrival in self._arrivals():
                 self._has_arrived(arrival)
-            self.watch()
+            # what stands still for a rewire is held up by no cable
+            self.watch(() if self.contract.under_way else self.flying, self.ways[0])
             if (
                 (now_received := self.wire.bytes_received) != received
                 or not self.flying
@@ -364,9 +366,11 @@ class Replay:
     def _rewire(self, decision: Decision) -> None:
         """The rewire is requested: flows in flight that it concerns are paused, or waited for."""
         self.contract.take(decision, self.clock.now())
-        self.concerned = self._concerned()
-        flying = [row for row in sorted(self.flying) if self.concerned[row]]
-        self.paused = self.contract.concern(np.array(flying, dtype=np.int64), NONE).tolist()
+        now = self._crossing(self.ways)
+        self.concerned = now | self._crossing(self.answer.ways)
+        flying = np.array(sorted(self.flying), dtype=np.int64)
+        flying = flying[self.concerned[flying]]
+        self.paused = self.contract.concern(flying[now[flying]], flying[~now[flying]]).tolist()
         if self.paused:
             self.wire.pause(self.paused)
         self._release()
@@ -422,13 +426,13 @@ class Replay:
             return bool(len(self.contract.concern(NONE, some)))
         return bool(self.lost[row])
 
-    def _concerned(self) -> np.ndarray:
-        """Rows whose way, or that of their acknowledgements, now or after, crosses a cable of the
+    def _crossing(self, ways: BothWays) -> np.ndarray:
+        """Rows whose way by `ways`, or that of their acknowledgements, crosses a cable of the
         rewire under way: bool[rows].
         """
         found, sends = np.zeros(len(self.trace), bool), np.flatnonzero(self.trace.size > 0)
-        for ways in (*self.ways, *self.answer.ways):
-            found[sends] |= ways.crossing(sends, self.contract.under_way.cables)
+        for some in ways:
+            found[sends] |= some.crossing(sends, self.contract.under_way.cables)
         return found
 
     # time

@@ -8,7 +8,8 @@ asks for at its busiest (byte-hops a second, from its simulation) and how long o
     rate factor = bandwidth_scale / time_dilation  so small that the busiest moment takes SHARE of
                                                    the datapath
     time_dilation                                  as large as the patience allows: longer flows are
-                                                   truer flows
+                                                   truer flows; larger where many flows begin at one
+                                                   instant, for each takes a moment to start
     bandwidth_scale = rate factor x time_dilation  bytes shrink with it, so times stay what they
                                                    were, x dilation
 """
@@ -23,6 +24,7 @@ from ..fabric.cabling import cabling_of
 from ..report.result import Result, Scale
 from ..trace import Trace
 from ..units import show_rate, transfer_seconds
+from .guard import LATE_LIMIT, LATE_SHARE
 from .network import MAX_RATE, MIN_RATE, MTU, PAYLOAD, fastest_line
 
 SHARE = 0.3  # of the calibrated datapath at the busiest moment; the endpoints need the same cores
@@ -34,6 +36,9 @@ LEAST_SAMPLE = 0.02  # s of a loop at least: at DILATION still hundreds of packe
 MOST_SAMPLED = 0.5
 # below it control and pipelines blur flows: repetitions are left out before time is dilated less
 DILATION = 16.0
+START_S = 4e-5  # s of wall clock to start one flow of many: 448 at one instant, the last 14 ms late
+SETUP_S = 25.0  # s of wall clock around the packets: 64 hosts brought up, connected and warmed
+SLOWER = 2**0.5  # of bytes fewer and of seconds longer, where a host did not keep pace
 WAY = 6  # cables of the longest way through three tiers
 PIPELINE = 24  # packets of line rate: below it a flow's time is the pipeline's, not its bytes'
 
@@ -90,24 +95,81 @@ def choose_scale(
     RFabricError when no scale fits: the cables would be too slow to shape.
     """
     busiest = max(_byte_hops(result) for result in expected)
-    longest = max(
-        _seconds_awake(r) + _seconds_sent(loop_seconds(r.trace, r.fabric), sample) for r in expected
-    )
     rates = [link.rate for result in expected for link in result.fabric.links]
-    _check_span(min(rates), max(rates))
+    slowest = min(
+        (rate for result in expected for rate in loaded_rates(result)), default=max(rates)
+    )
+    _check_span(slowest, max(rates))
     factor = min(
         SHARE * packet_hops / ACKS * PAYLOAD / busiest if busiest else np.inf, MAX_RATE / max(rates)
     )
-    if factor * min(rates) < MIN_RATE:
+    if factor * slowest < MIN_RATE:
         raise RFabricError(
-            f"this host moves {packet_hops:.3g} packet-hops/s; the slowest cable would be "
-            f"shaped to {show_rate(factor * min(rates))}, the least is {show_rate(MIN_RATE)}: "
-            f"use a smaller fabric or trace"
+            f"this host moves {packet_hops:.3g} packet-hops/s; the slowest cable that carries "
+            f"traffic would be shaped to {show_rate(factor * slowest)}, the least is "
+            f"{show_rate(MIN_RATE)}: use a smaller fabric or trace"
         )
-    dilation = float(np.clip(patience / longest if longest else 1.0, 1.0, MAX_DILATION))
+    longest = max(_seconds_moving(result, sample) for result in expected)
+    wanted = max(
+        patience / longest if longest else 1.0, *(_least_dilation(r, sample) for r in expected)
+    )
+    dilation = float(np.clip(wanted, 1.0, MAX_DILATION))
     return Scale(
         bandwidth=_two_digits(factor * dilation), dilation=_two_digits(dilation), sample=sample
     )
+
+
+def check_rates_of(result: Result, scale: Scale) -> None:
+    """RFabricError where a cable that carries traffic would be shaped below what HTB does truly."""
+    rates = loaded_rates(result)
+    slowest = rates.min(initial=np.inf) * scale.bandwidth / scale.dilation
+    if slowest < MIN_RATE:
+        raise RFabricError(
+            f"{result.fabric.name}: at bandwidth x {scale.bandwidth:.3g} and time x "
+            f"{scale.dilation:.3g} a cable that carries traffic is shaped to {show_rate(slowest)}, "
+            f"the least is {show_rate(MIN_RATE)}: bandwidth x "
+            f"{MIN_RATE / rates.min() * scale.dilation:.3g} would do"
+        )
+
+
+def loaded_rates(result: Result) -> np.ndarray:
+    """bit/s of the cables that carried anything in a simulation, one way or the other."""
+    carries = result.link_bytes.reshape(-1, 2).any(axis=1)
+    return np.array([link.rate for link in result.fabric.links])[carries]
+
+
+def slower(scale: Scale) -> Scale:
+    """Half the rates: fewer packets, and longer for each."""
+    bandwidth = _two_digits(scale.bandwidth / SLOWER)
+    return Scale(bandwidth, _two_digits(scale.dilation * SLOWER), scale.sample)
+
+
+def run_seconds(result: Result, scale: Scale) -> float:
+    """About how many s of wall clock the emulation of what `result` simulated takes."""
+    return SETUP_S + _seconds_moving(result, scale.sample) * scale.dilation
+
+
+def _seconds_moving(result: Result, sample: float) -> float:
+    """Of the run's clock, what goes by with packets under way, or in the dark."""
+    loops = loop_seconds(result.trace, result.fabric)
+    return _seconds_awake(result) + _seconds_sent(loops, sample)
+
+
+def _least_dilation(result: Result, sample: float) -> float:
+    """With which flows that begin at one instant are all under way within LATE_SHARE of the time
+    that the shortest of them takes; where that is no more than LATE_LIMIT, any will do.
+    """
+    rows = np.flatnonzero(result.trace.size > 0)
+    part = shares(result.trace, result.fabric, sample)[rows]
+    took = (result.finish - result.start)[rows] * part
+    _, group, count = np.unique(
+        result.start[rows].round(6), return_inverse=True, return_counts=True
+    )
+    shortest = np.full(len(count), np.inf)
+    np.minimum.at(shortest, group, took)
+    late = count * START_S
+    needed = np.where(late > LATE_LIMIT, late / (LATE_SHARE * shortest), 0.0)
+    return float(needed.max(initial=0.0))
 
 
 def _seconds_sent(loops: np.ndarray, sample: float) -> float:

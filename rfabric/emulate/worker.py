@@ -13,15 +13,16 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from ..control.client import Client, Committed, PlannedRewire
+from ..control.journal import NONE
 from ..control.launch import command
-from ..errors import PaceError, RFabricError
+from ..errors import RFabricError
 from ..fabric import Fabric
 from ..optics import Circuits, Demand, Timing, parse_policy
 from ..plugins import listing
@@ -29,7 +30,10 @@ from ..report.result import Pace, Scale
 from ..routing.schemes import Routing
 from ..trace import Trace, read_trace, routing_of
 from ..trace.beforehand import first_circuits
+from ..trace.pairs import PairWays
 from . import calibrate, guard
+from .counters import PortCounters, payload
+from .fullness import Fullness
 from .network import OVERHEAD, EmulatedNetwork
 from .replay import Replay
 from .sandbox import Sandbox
@@ -135,7 +139,10 @@ def start_controller(box: Sandbox, fabric: Fabric, folder: Path, *plugins: str) 
     spec = folder / "fabric.json"
     spec.write_text(json.dumps(fabric.to_json()))
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | listing(*plugins)
-    box.start("controller", command(str(spec), "127.0.0.1", REST_PORT, ofp_port=OFP_PORT), env)
+    # it ends with its run: nothing of it is kept, and what the user's own controller keeps is not
+    # for it
+    argv = command(str(spec), "127.0.0.1", REST_PORT, ofp_port=OFP_PORT, journal=NONE)
+    box.start("controller", argv, env | {"RFABRIC_STANDBY": ""})
 
 
 @dataclass(frozen=True)
@@ -208,8 +215,11 @@ class EmulatedRun:
             first = first_circuits(self.fabric, self.trace, policy, self.routing)
             control.before_the_job(first, self.trace.pairs())
         circuits = control.rest.circuits() if control else Circuits()
-        before = port_bytes(self.fabric)
-        watch = Watch(box, self.network, self.scale, may_drop=self.timing.in_flight == "drop")
+        ports = PortCounters(self.fabric)
+        before, _ = ports.read()
+        may_drop = self.timing.in_flight == "drop"
+        fullness = Fullness(self.fabric, self.trace, self.scale)
+        watch = Watch(box, self.network, self.scale, fullness, may_drop)
         run = Replay(
             self.fabric,
             self.trace,
@@ -234,7 +244,7 @@ class EmulatedRun:
         )
         whole = OVERHEAD * self.scale.bandwidth  # frames of this run to bytes of what it stands for
         sent, received = (self._unscaled(counted) for counted in self.wire.counted(len(self.trace)))
-        carried = (port_bytes(self.fabric) - before) / whole + done.unsent
+        carried = payload(ports.read()[0] - before) / self.scale.bandwidth + done.unsent
         columns = {"sent": sent, "received": received, "link_bytes": carried}
         np.savez(folder / "measured.npz", start=done.start, finish=done.finish, **columns)
         return {
@@ -294,26 +304,32 @@ def before_others() -> Iterator[None]:
 class Watch:
     """Looks after a run: every child alive (each turn), the host's load (a few times a second)."""
 
-    def __init__(self, box: Sandbox, network: EmulatedNetwork, scale: Scale, may_drop: bool):
+    def __init__(
+        self,
+        box: Sandbox,
+        network: EmulatedNetwork,
+        scale: Scale,
+        fullness: Fullness,
+        may_drop: bool,
+    ):
         self.box, self.guard, self.scale = box, guard.Guard(box, network, may_drop=may_drop), scale
-        self.looked = time.monotonic()
+        self.fullness, self.looked = fullness, time.monotonic()
 
-    def __call__(self) -> None:
+    def __call__(self, flying: Collection[int], ways: PairWays) -> None:
         if time.monotonic() - self.looked > WATCH_S:
             self.looked = time.monotonic()
             self.box.check()
             self.guard.sample()
+            self.fullness.look(time.monotonic(), self.guard.frames[:, 0], flying, ways)
 
     def verdict(self, late: np.ndarray, took: np.ndarray) -> Pace:
         """The pace of the whole run, from how late each row started and how long it took (s of wall
         clock).
 
-        PaceError when the host could not keep it.
+        Whoever asked for the run refuses it where the host could not keep it.
         """
-        pace = self.guard.verdict(late, took, self.scale.bandwidth)
-        if not pace.ok:
-            raise PaceError(f"the host did not keep pace: {'; '.join(pace.reasons)}; {pace.advice}")
-        return pace
+        idle = self.fullness.idle_shares()
+        return self.guard.verdict(late, took, self.scale.bandwidth, idle)
 
 
 class Lines:
@@ -326,24 +342,6 @@ class Lines:
         if time.monotonic() - self.said > PROGRESS_S:
             self.said = time.monotonic()
             say(message)
-
-
-def port_bytes(fabric: Fabric) -> np.ndarray:
-    """Frame bytes per directed link so far, read at the switch end: what the port sent, or what it
-    received from a host.
-    """
-    counted = np.zeros(2 * len(fabric.links))
-    for node in fabric.switches:
-        for port in fabric.ports[node.name]:
-            link, other = fabric.peer[port]
-            counted[link] = _counter(port.interface, "tx_bytes")
-            if fabric.node[other.node].kind == "host":
-                counted[link ^ 1] = _counter(port.interface, "rx_bytes")
-    return counted
-
-
-def _counter(interface: str, name: str) -> int:
-    return int(Path(f"/sys/class/net/{interface}/statistics/{name}").read_text())
 
 
 def versions(health: dict) -> dict:

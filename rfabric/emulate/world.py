@@ -35,7 +35,7 @@ from ..units import show_time
 from . import sandbox
 
 Progress = Callable[[dict], None]
-ERRORS = {kind.__name__: kind for kind in (RFabricError, PaceError, RunError)}
+ERRORS = {kind.__name__: kind for kind in (RFabricError, RunError)}
 JOB_FOLDER = re.compile(r"emulation-\d+-[0-9a-f]{4}")
 PATIENCE_END = 8.0  # s a world has to end by itself once it has said its last word
 
@@ -85,7 +85,7 @@ def emulate(
                 name: columns[name]
                 for name in ("start", "finish", "sent", "received", "link_bytes")
             }
-    return Result(
+    result = Result(
         engine="emulate",
         fabric=fabric,
         policy=policy if fabric.ocses else "ecmp",
@@ -101,6 +101,16 @@ def emulate(
         notes=tuple(done["notes"]),
         **measured,
     ).check()
+    return _kept(result)
+
+
+def _kept(result: Result) -> Result:
+    """The result; a PaceError that holds it where the host did not keep pace."""
+    pace = result.pace
+    if not pace.ok:
+        why = f"the host did not keep pace: {'; '.join(pace.reasons)}; {pace.advice}"
+        raise PaceError(why, [result])
+    return result
 
 
 def emulatable(fabric: Fabric, policy: str) -> str:

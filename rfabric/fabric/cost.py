@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import RFabricError, RunError
+from ..files import read_text
 from ..units import parse_rate, show_rate
 from .builders.parts import CABLE_DELAY, MAX_PORTS
 from .model import TIERS, Fabric
@@ -345,8 +346,8 @@ def _line(table: tuple[Price, ...], part: Part, count: float) -> Line:
 def price_table(path: Path = TABLE) -> tuple[Price, ...]:
     """The rows of a price table; a figure without a source is refused."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(path)
+    except (OSError, ValueError) as error:
         raise RFabricError(f"price table {path}: {error}") from error
     lines = [
         (n, line)

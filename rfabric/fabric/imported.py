@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RFabricError
+from ..files import open_text, read_text
 from ..units import parse_rate, parse_time
 from .builders.parts import CABLE_DELAY, Sketch
 from .model import Fabric
@@ -63,11 +64,14 @@ def import_fabric(
 
 def is_network(file: str) -> bool:
     """Whether a CSV holds cables, by its header: a trace of flows is a CSV too."""
-    with open(file, encoding="utf-8-sig", errors="replace") as lines:
-        first = next(
-            (line for line in lines if line.strip() and not line.lstrip().startswith("#")), ""
-        )
-    return _header(first) in HEADERS
+    try:
+        with open_text(file) as lines:
+            first = next(
+                (line for line in lines if line.strip() and not line.lstrip().startswith("#")), ""
+            )
+        return _header(first) in HEADERS
+    except (OSError, ValueError, csv.Error):  # who reads all of it says what is wrong
+        return False
 
 
 def _header(line: str) -> tuple[str, ...]:
@@ -77,8 +81,8 @@ def _header(line: str) -> tuple[str, ...]:
 def _read(file: str) -> tuple[tuple[str, ...], list[tuple[int, dict[str, str]]]]:
     """The header and (line number, cells by column) of every row."""
     try:
-        lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_text(file).splitlines()
+    except (OSError, ValueError) as error:
         raise RFabricError(f"fabric file {file}: {error}") from error
     kept = [
         (n, line)

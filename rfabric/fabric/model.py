@@ -11,7 +11,6 @@ set of Circuits (room `optics`). Port numbers are OpenFlow port numbers everywhe
 names are Mininet's (`t1-eth3`).
 """
 
-import json
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from ..errors import RFabricError
+from ..files import parse_json
 
 KINDS = ("host", "eps", "ocs")
 TIERS = ("host", "edge", "aggregation", "core", "electrical", "server")
@@ -296,8 +296,8 @@ class Fabric:
     @classmethod
     def from_json(cls, data: dict | str) -> "Fabric":
         """Read what `to_json` wrote; a missing key is an RFabricError."""
-        data = json.loads(data) if isinstance(data, str) else data
         try:
+            data = parse_json(data) if isinstance(data, str) else data
             nodes = tuple(Node(**n) for n in data["nodes"])
             links = tuple(
                 Link(

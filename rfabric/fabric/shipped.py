@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ..errors import RFabricError, meant
 from ..folders import data_dir
-from ..plugins import KINDS, checked, entry, is_file, running, table_of
+from ..plugins import KINDS, checked, entry, file_of, is_file, name_in, running, table_of
+from ..specs import escaped
 from .model import Fabric
 
 Builder = Callable[..., Fabric]
@@ -52,10 +53,8 @@ def load_topology(file: Path) -> dict[str, Builder]:
 def builder_of(head: str) -> Builder:
     """The builder that NAME or FILE.py[:NAME] names."""
     if is_file(head):
-        path, _, name = head.partition(":")
-        return _checked(
-            Path(path), name or next(iter(table_of(Path(path), "fabrics"))), entry(head, "fabrics")
-        )
+        file, name = Path(file_of(head)), name_in(head)
+        return _checked(file, name or next(iter(table_of(file, "fabrics"))), entry(head, "fabrics"))
     likely = [_file(head)] if _file(head).is_file() else []
     for file in [*likely, *sorted(data_dir("topologies").glob("*.py"))]:
         if head in (table := load_topology(file)):
@@ -81,6 +80,6 @@ def _checked(file: Path, name: str, build: Builder) -> Builder:
     def build_checked(*args, **settings) -> Fabric:
         with running(file):
             made = build(*args, **settings)
-        return checked(f"{file}:{name}", made, Fabric, KINDS["fabrics"].example)
+        return checked(f"{escaped(file)}:{name}", made, Fabric, KINDS["fabrics"].example)
 
     return build_checked

@@ -8,10 +8,10 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from ..errors import RFabricError
-from ..specs import by_signature, head_of, read_spec
+from ..files import read_text
+from ..specs import by_signature, head_of, read_spec, unescaped
 from ..units import spell_rate
 from .builders.sizes import RATE, SHAPE, SMALLEST, Room, shape_for
 from .imported import import_fabric
@@ -47,7 +47,7 @@ def parse_fabric(
     and the usual one is the builder's default, network cards have `nic` (bit/s); 0: the usual.
     """
     if (head := head_of(spec)).endswith(".json"):
-        return _from_file(head)
+        return _from_file(unescaped(head))
     builder = _builder(head)
     readers = by_signature(builder)
     values = read_spec(spec, known=readers).values(readers)
@@ -82,7 +82,7 @@ def with_setting(spec: str, key: str, value: str) -> str:
 
 
 def _builder(head: str) -> Builder:
-    return partial(import_fabric, head) if head.endswith(".csv") else builder_of(head)
+    return partial(import_fabric, unescaped(head)) if head.endswith(".csv") else builder_of(head)
 
 
 def _room(builder: Callable[..., Fabric]) -> Room | None:
@@ -94,7 +94,7 @@ def _room(builder: Callable[..., Fabric]) -> Room | None:
 
 def _from_file(path: str) -> Fabric:
     try:
-        return Fabric.from_json(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return Fabric.from_json(read_text(path))
+    except (OSError, ValueError) as error:
         said = str(error).removeprefix("fabric file: ")
         raise RFabricError(f"fabric file {path}: {said}") from error

@@ -1,6 +1,7 @@
 """What the OCSes connect now, and who decides what they connect next."""
 
 from .circuits import Circuit, Circuits, Demand, Rewire, clashes, joined, optical_paths
+from .guarded import check_policy, parse_policy
 from .planes import light, planes, regions
 from .planner import (
     IN_FLIGHT,
@@ -11,19 +12,11 @@ from .planner import (
     intend,
     refuse_disconnection,
 )
-from .policies import (
-    DEFAULT_SLOT,
-    GRANULARITIES,
-    POLICIES,
-    CircuitPolicy,
-    Policy,
-    completion,
-    parse_policy,
-)
+from .policies import DEFAULT_SLOT, GRANULARITIES, POLICIES, CircuitPolicy, Policy, completion
 
 __all__ = [
     "DEFAULT_SLOT", "GRANULARITIES", "IN_FLIGHT", "POLICIES", "Circuit", "CircuitPolicy",
     "Circuits", "Decision", "Demand", "Policy", "Rewire", "RewireRecord", "Timing",
-    "changed_cables", "clashes", "completion", "intend", "joined", "light", "optical_paths",
-    "parse_policy", "planes", "refuse_disconnection", "regions",
+    "changed_cables", "check_policy", "clashes", "completion", "intend", "joined", "light",
+    "optical_paths", "parse_policy", "planes", "refuse_disconnection", "regions",
 ]  # fmt: skip

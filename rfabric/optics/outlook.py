@@ -14,8 +14,9 @@ An outlook is made of rack demands, split evenly over equal ways (what a control
 the ways that routing chose for every flow (what a world knows).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,8 +35,8 @@ class Load:
     """What a stage still sends, flow by flow: CSR ways (`offsets`, directed `links`), bytes, and
     the `kind` of each flow.
 
-    Kinds (labels of collectives) follow one another, so that their times add up. A flow on a link
-    beyond the fabric's has no way; one of several ways stands here once a way.
+    Kinds (labels of collectives, wave by wave) follow one another, so that their times add up. A
+    flow on a link beyond the fabric's has no way; one of several ways stands here once a way.
     """
 
     offsets: np.ndarray
@@ -76,17 +77,12 @@ class Outlook:
         rate = cabling_of(fabric).rate
         seconds, least = np.zeros((len(loads), len(rate))), np.zeros(len(loads))
         for i, load in enumerate(loads):
-            counts = np.diff(load.offsets)
             if (load.links >= len(rate)).any():
                 least[i] = NEVER
                 continue
-            sizes, kinds = np.repeat(load.size, counts), np.repeat(load.kind, counts)
-            for kind in np.unique(load.kind):
-                some = kinds == kind
-                asked = transfer_seconds(
-                    np.bincount(load.links[some], sizes[some], minlength=len(rate)), rate
-                )
-                seconds[i] += asked
+            for links, sizes in _by_kind(load):
+                used, asked = _asked(links, sizes, rate)
+                seconds[i, used] += asked
                 least[i] += asked.max(initial=0.0)
         return cls(seconds, least)
 
@@ -127,6 +123,23 @@ class Outlook:
             others, mine = self.seconds[:, used] * left[:, i, None], own[used] * left[i, :, None]
             found[i] = max(found[i], np.minimum(others, mine).sum(axis=0).max(initial=0.0))
         return found
+
+
+def _by_kind(load: Load) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Links, and the bytes on each, of the flows of one kind after another."""
+    counts = np.diff(load.offsets)
+    kinds, sizes = np.repeat(load.kind, counts), np.repeat(load.size, counts)
+    order = np.argsort(kinds, kind="stable")
+    cuts = np.flatnonzero(np.diff(kinds[order])) + 1
+    return zip(np.split(load.links[order], cuts), np.split(sizes[order], cuts), strict=True)
+
+
+def _asked(links: np.ndarray, sizes: np.ndarray, rate: np.ndarray) -> tuple[Any, np.ndarray]:
+    """(links, s that each needs for these bytes): those used where they are few, else all."""
+    if len(links) >= len(rate):
+        return slice(None), transfer_seconds(np.bincount(links, sizes, len(rate)), rate)
+    used, which = np.unique(links, return_inverse=True)
+    return used, transfer_seconds(np.bincount(which, sizes, len(used)), rate[used])
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,19 +18,16 @@ other). Where nothing is said, `demand` is asked per collective, `rotor` by the 
 phase.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from ..errors import RFabricError, meant
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
-from ..plugins import KINDS, called, checked, entry, file_of, is_file, running
 from ..routing import routes_of
-from ..specs import field_values, read_spec
 from ..units import parse_time, transfer_seconds
 from . import templates
 from .circuits import Circuits, Demand, Rewire
@@ -373,102 +370,6 @@ OWN = {
 def spelled(spec: str, fabric: Fabric) -> str:
     """`spec`, with `own` replaced by what it is on `fabric`."""
     return OWN.get(fabric.name, "demand") if spec == "own" else spec
-
-
-def parse_policy(text: str | Policy, fabric: Fabric) -> Policy:
-    """The policy of `NAME[,granularity=WHEN][,slot=TIME]`, `FILE.py[:NAME][,...]` for `fabric`.
-
-    One that is an object stays as it is.
-    """
-    if not isinstance(text, str):
-        return text
-    spec = read_spec(spelled(text, fabric), "policy", ("granularity", "slot"))
-    made = _class_of(spec.head)
-    said = field_values(made, spec, "fabric", "name")
-    usual = {"granularity": USUAL.get(spec.head, made.granularity)}
-    usual["slot"] = max(made.slot, SLOT_DELAYS * fabric.reconfig_delay)
-    if not is_file(spec.head):
-        return _timed(made(fabric, spec.head, **usual | said), "slot" in said)
-    own = called(spec.head, "policies", CircuitPolicy, fabric, spec.head, **usual | said)
-    if not (hasattr(own, "fabric") and hasattr(own, "name")):
-        raise RFabricError(
-            f"{spec.head}: its __init__ keeps no fabric and name; see {KINDS['policies'].example}"
-        )
-    return GuardedPolicy(fabric, spec.head, own.granularity, own.slot, _timed(own, "slot" in said))
-
-
-def _class_of(head: str) -> type[CircuitPolicy]:
-    """The class that is called so, or stands in a file."""
-    if not is_file(head):
-        if head not in POLICIES:
-            raise RFabricError(
-                f"no policy named {head!r}; there are own, {', '.join(POLICIES)}, or give a FILE.py"
-            )
-        return POLICIES[head]
-    found = entry(head, "policies")
-    if not (isinstance(found, type) and issubclass(found, CircuitPolicy)):
-        raise RFabricError(
-            f"{head}: {found!r} is no CircuitPolicy; see {KINDS['policies'].example}"
-        )
-    return found
-
-
-def _timed(policy: CircuitPolicy, told: bool) -> CircuitPolicy:
-    """The policy, when its slots fit granularity and OCSes; `told`: their length was said."""
-    who, dark = f"policy {policy.name}", policy.fabric.reconfig_delay
-    if policy.granularity not in GRANULARITIES:
-        hint, every = meant(policy.granularity, GRANULARITIES), ", ".join(GRANULARITIES)
-        raise RFabricError(f"{who}: no granularity {policy.granularity!r}{hint}; there are {every}")
-    if policy.granularity != "time-slotted" and told:
-        raise RFabricError(
-            f"{who}: slot goes with granularity=time-slotted; leave it out of {policy.granularity}"
-        )
-    if policy.granularity == "time-slotted" and not policy.slot > dark:
-        wanted = f"must be longer than the reconfiguration delay, {dark:g} s"
-        raise RFabricError(f"{who}: slot {policy.slot:g} s {wanted}")
-    return policy
-
-
-@dataclass(frozen=True)
-class GuardedPolicy(CircuitPolicy):
-    """A stranger's policy: mistakes are told by file and line, answers fit the fabric."""
-
-    own: CircuitPolicy | None = None
-
-    def decide(
-        self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
-    ) -> Circuits:
-        return self._fits(self._asked("decide", demand, circuits, now, plan))
-
-    def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
-        return self._all_fit(self._asked("options", demand, circuits))
-
-    def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
-        return self._all_fit(self._asked("cycle", demand, circuits))
-
-    def rounds(self, demand: Demand, circuits: Circuits) -> list[list[Circuits]]:
-        ways = self._asked("rounds", demand, circuits)
-        return [self._all_fit(turns) for turns in self._listed(ways)]
-
-    def _asked(self, method: str, *args) -> Any:
-        with running(file_of(self.name)):
-            return getattr(self.own, method)(*args)
-
-    def _all_fit(self, answers: Any) -> list[Circuits]:
-        return [self._fits(answer) for answer in self._listed(answers)]
-
-    def _listed(self, answers: Any) -> list:
-        if isinstance(answers, Iterable):
-            with running(file_of(self.name)):
-                answers = list(answers)
-        return checked(self.name, answers, list, KINDS["policies"].example)
-
-    def _fits(self, answer: Circuits) -> Circuits:
-        found = checked(self.name, answer, Circuits, KINDS["policies"].example)
-        try:
-            return found.check(self.fabric)
-        except RFabricError as error:
-            raise RFabricError(f"{self.name}: {error}") from error
 
 
 def completion(fabric: Fabric, circuits: Circuits, demand: Demand) -> float:

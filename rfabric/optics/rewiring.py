@@ -17,9 +17,10 @@
     drop          go on, and lose what meets the dark  go on
 
 A flow is concerned when its way, before or after, crosses a cable that goes dark, or when it has
-none: routes change while it is dark. What the stages that ask would send at this instant has not
-left yet: nobody drains it. Nothing here reads a clock, sends or knows what a row is beyond its
-number.
+none: routes change while it is dark. `drain` waits for flows that use these circuits now; one that
+gets a way over them stands still instead, or a rewire would wait for the very flow it helps. So do
+flows of the stages that ask: nobody drains for himself. Nothing here reads a clock, sends or knows
+what a row is beyond its number.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -33,6 +34,7 @@ from .outlook import Begins, Gain, Outlook, Prospect, ends_after, gain
 from .planner import STAY, Decision, RewireRecord, Timing, cable_mask, refusal
 
 NONE = np.zeros(0, np.int64)
+MOST_BACK = 4  # sets of circuits that served before and are weighed again
 
 
 @dataclass
@@ -113,9 +115,13 @@ class Rewiring:
 
     @property
     def back(self) -> tuple[Circuits, ...]:
-        """Circuits to return to: those before the present ones, and those of the start."""
-        found = dict.fromkeys(circuits for _, circuits in (*self.epochs[-2:-1], self.epochs[0]))
-        return tuple(circuits for circuits in found if circuits != self.circuits)
+        """Circuits to return to: the last MOST_BACK other than the present ones, the latest first,
+        and those of the start.
+        """
+        found = dict.fromkeys(circuits for _, circuits in reversed(self.epochs))
+        every = [circuits for circuits in found if circuits != self.circuits]
+        start = [circuits for _, circuits in self.epochs[:1] if circuits in every[MOST_BACK:]]
+        return *every[:MOST_BACK], *start
 
     def weigh(
         self,
@@ -178,15 +184,17 @@ class Rewiring:
         return self.under_way
 
     def concern(self, flying: np.ndarray, ready: np.ndarray, dark: bool = False) -> np.ndarray:
-        """Of rows the rewire concerns, those the world stops now: in flight before it was asked
-        for, or about to be sent.
+        """Of rows the rewire concerns, those the world stops now: in flight on circuits that change
+        (`flying`), or in flight elsewhere and about to be sent (`ready`).
         """
         going = self.under_way
         if self.timing.in_flight == "drop" and not dark:
             return NONE
         if self.timing.in_flight == "drain":
-            going.waits_for |= set(flying.tolist())
-            flying = NONE
+            asked = np.concatenate([NONE, *(self.begun.get(s, NONE) for s in going.stages)])
+            own = np.isin(flying, asked)
+            going.waits_for |= set(flying[~own].tolist())
+            flying = flying[own]
         going.held.append(np.concatenate((flying, ready)))
         return going.held[-1]
 

@@ -3,6 +3,7 @@
     runs/20250721-143005-9f3a/
         summary.json   report.html   trace.csv   trace-looped.csv   inputs/grpo-64.yaml
         emulate-rfabric/  fabric.json  flows.csv  links.csv  rewires.csv  circuits.json
+        not-kept/         runs that did not keep pace, each with pace.json: no figures to use
 
 trace.csv has the rows that were played, those of flows.csv. Where they stand for repetitions,
 trace-looped.csv is the trace with its loops: the one to edit and to replay.
@@ -28,9 +29,11 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
+from ..files import lines_of, open_text, read_json, read_text
+from ..folders import as_path
 from ..optics import Circuits, RewireRecord
 from ..trace import Trace, read_trace, write_trace
-from ..trace.formats import blocks, lines, quoted, texts
+from ..trace.formats.columns import blocks, lines, quoted, texts
 from .result import Folding, Pace, Result, Scale
 from .summary import Run, labels, read_summary
 
@@ -52,6 +55,7 @@ REWIRE_COLUMNS = (
     "epoch", "phase", "requested_s", "programmed_s", "dark_until_s", "usable_s", "circuits_changed",
     "lost_bytes", "why", "hidden_s", "exposed_s",
 )  # fmt: skip
+NOT_KEPT = "not-kept"
 LOOPED = "trace-looped.csv"
 UNFINISHED = re.compile(
     r"\.(?:\d{8}-\d{6}-[0-9a-f]{4}|\d{3,}-.+)\.(\d+)\.part"
@@ -83,7 +87,8 @@ def new_folder(out: str | Path, name: str = "") -> Iterator[RunFolder]:
     folder = RunFolder(
         out / f".{name}.{os.getpid()}.part", out / name, created.isoformat(timespec="seconds")
     )
-    made = [p for p in (out, *out.parents) if not p.exists()]
+    with writing(out):
+        made = [p for p in (out, *out.parents) if not p.exists()]
     try:
         with writing(out):
             folder.path.mkdir(parents=True)
@@ -140,12 +145,24 @@ def write_folder(
             shutil.copyfile(path, folder / "inputs" / Path(path).name)
         for name, run in zip(_names(runs), runs, strict=True):
             _write_run(folder / name, run.result)
+            write_refused(folder, run.refused)
         write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+def write_refused(folder: Path, refused: Sequence[Result]) -> None:
+    """Write what runs measured that did not keep pace: under NOT_KEPT, each beside the reasons."""
+    for result in refused:
+        place = folder / NOT_KEPT
+        place.mkdir(exist_ok=True)
+        name = _slug(result.engine, f"{result.fabric.name}-{len(list(place.iterdir())) + 1}")
+        _write_run(place / name, result)
+        why = {"kept": False, "scale": result.scale.to_json(), "pace": result.pace.to_json()}
+        write_text(place / name / "pace.json", _json(why))
 
 
 def read_folder(folder: str | Path) -> tuple[list[Run], dict]:
     """The runs and the summary of a complete run folder."""
-    folder = Path(folder)
+    folder = as_path(folder, "run folder")
     if not (folder / "summary.json").is_file():
         raise RFabricError(f"{folder} is no run folder: it has no summary.json")
     summary = read_summary(folder / "summary.json")
@@ -279,7 +296,7 @@ def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
     scale = entry["scale"]
     result = Result(
         engine=entry["engine"],
-        fabric=Fabric.from_json((folder / "fabric.json").read_text(encoding="utf-8")),
+        fabric=Fabric.from_json(read_text(folder / "fabric.json")),
         policy=entry["policy"],
         trace=trace,
         traffic=entry["traffic"],
@@ -311,8 +328,8 @@ def _folding(played: dict | None) -> Folding | None:
 
 
 def _columns(path: Path) -> dict[str, list[str]]:
-    with open(path, newline="", encoding="utf-8") as file:
-        head, *rows = csv.reader(file)
+    with open_text(path) as file:
+        head, *rows = csv.reader(lines_of(file), strict=True)
     return {name: [row[i] for row in rows] for i, name in enumerate(head)}
 
 
@@ -324,7 +341,7 @@ def _rewire(cells: Sequence[str]) -> RewireRecord:
 
 
 def _epochs(path: Path) -> tuple[tuple[float, Circuits], ...]:
-    epochs = json.loads(path.read_text(encoding="utf-8"))["epochs"]
+    epochs = read_json(path)["epochs"]
     return tuple((e["time_s"], Circuits.from_json(e["circuits"])) for e in epochs)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..optics.policies import OWN
+from ..specs import head_of
 from ..units import show_rate, show_time
 from .compare import NEGLIGIBLE, Row, Table
 from .summary import VERSION, host_versions
@@ -122,7 +123,7 @@ def write_page(path: Path, summary: dict) -> None:
 
 
 def _title(summary: dict) -> str:
-    fabrics = dict.fromkeys(row["fabric"].partition(",")[0] for row in summary["rows"])
+    fabrics = dict.fromkeys(head_of(row["fabric"]) for row in summary["rows"])
     traffics = dict.fromkeys(row["traffic"] for row in summary["rows"])
     return f"{' and '.join(traffics)} on {', '.join(fabrics)}"
 
@@ -167,7 +168,7 @@ def _label(entry: dict) -> str:
     """The fabric as it was asked for, who schedules its computing, and its circuit policy where
     that is not its own.
     """
-    name, policy = entry["fabric"].partition(",")[0], entry["policy"]
+    name, policy = head_of(entry["fabric"]), entry["policy"]
     usual = policy in ("ecmp", OWN.get(name, "demand"))
     words = entry.get("scheduler", ""), "" if usual else policy
     shape = re.sub(r",oversubscription=([\d.]+)", r" \1:1", entry["fabric"])
@@ -194,7 +195,7 @@ def _on_front(row: dict, rows: Sequence[dict]) -> bool:
 
 def _is_bound(row: dict) -> bool:
     """Whether the row is the one non-blocking switch that nobody can buy at size."""
-    return row.get("fabric", "").partition(",")[0] == "ideal"
+    return head_of(row.get("fabric", "")) == "ideal"
 
 
 def _table(traffic: str, rows: Sequence[dict]) -> Table:

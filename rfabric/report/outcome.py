@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RFabricError
+from ..folders import as_path
 from .folder import RunFolder, flow_columns, new_folder, write_folder, writing
 from .html import drawing, write_page
 from .summary import Run, labels, run_summary, summary_of
@@ -96,11 +97,9 @@ class Comparison(Sequence[Outcome]):
 
     def save(self, folder: str | Path) -> Path:
         """Write the run folder `folder`, which must not be there."""
-        folder = Path(folder)
+        folder = as_path(folder, "cannot write")
         if not self.runs:
             raise RFabricError(f"cannot write {folder}: there is no run to write")
-        if "\0" in str(folder):
-            raise RFabricError(f"cannot write {str(folder)!r}: a name holds no zero byte")
         with writing(folder):
             there = folder.exists()
         if there:

@@ -64,6 +64,9 @@ class Pace:
     not.
 
     control: s that the switches took to program a rewire, in the median; 0 without one.
+    foreign: the share of the processors that others on the host had while packets moved.
+    idle: of the communication phase that is worst in this, the share of its time in which no cable
+    was full that its flows cross.
     """
 
     ok: bool = True
@@ -72,6 +75,8 @@ class Pace:
     reasons: tuple[str, ...] = ()
     advice: str = ""
     control: float = 0.0
+    foreign: float = 0.0
+    idle: float = 0.0
 
     def to_json(self) -> dict:
         return {
@@ -81,6 +86,8 @@ class Pace:
             "reasons": list(self.reasons),
             "advice": self.advice,
             "control_s": self.control,
+            "foreign": self.foreign,
+            "idle": self.idle,
         }
 
     @classmethod
@@ -93,7 +100,7 @@ class Pace:
             tuple(data["reasons"]),
             data["advice"],
         )
-        return cls(*words, data.get("control_s", 0.0))
+        return cls(*words, *(data.get(key, 0.0) for key in ("control_s", "foreign", "idle")))
 
 
 @dataclass(frozen=True)

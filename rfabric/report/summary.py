@@ -9,11 +9,10 @@
 Phases of one name add up over the steps of a trace. Keys are never renamed, only added.
 """
 
-import json
 import platform
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cost import Bill, bill
 from ..fabric.dollars import Gpus, StepCost, step_cost
+from ..files import read_json
 from ..plugins import digests
 from ..units import show_rate, show_time
 from .result import Result
@@ -53,10 +53,13 @@ RUN_KEYS = (
 class Run:
     """One result and, where it was emulated, its distance from the simulation of the same trace
     (`result.fidelity`).
+
+    refused: what was measured before, in runs that did not keep pace: no figures to use.
     """
 
     result: Result
     fidelity: dict | None = None
+    refused: tuple[Result, ...] = field(default=(), kw_only=True)
 
     def __repr__(self) -> str:
         return repr(self.result)
@@ -257,7 +260,7 @@ def read_summary(path: str | Path) -> dict:
     """Read and check a summary.json; RFabricError names what is missing."""
     path = Path(path)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
     except (OSError, ValueError) as error:
         raise RFabricError(f"{path}: cannot be read as JSON: {error}") from error
     return check_summary(data, str(path))

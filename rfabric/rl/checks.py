@@ -55,12 +55,6 @@ def _check_pipeline(w: Setup) -> None:
 
 def _check_split(w: Setup) -> None:
     server, c, t, g = w.gpus_per_server, w.cluster, w.training, w.generation
-    if c.training_gpus % server:
-        raise RFabricError(
-            f"cluster.training_gpus: {c.training_gpus} is not a multiple of {server} GPUs a "
-            "server, so a server would train and generate; use "
-            f"{_multiple(c.training_gpus, server)}"
-        )
     cut = _columns(w.model)
     kept = cut[:-1] if w.model.experts else cut  # in training, experts are dealt to ep GPUs whole
     for name, tp, columns in (("generation.tp", g.tp, cut), ("training.tp", t.tp, kept)):
@@ -172,11 +166,12 @@ def _check_batch(w: Setup) -> None:
             f"{g.responses:,} responses a step; {MOST_RESPONSES:,} at most are drawn, use a "
             "smaller batch"
         )
-    if longest > w.model.context:
+    if longest > (context := max(w.model.context, g.context or 0)):
         raise RFabricError(
             f"generation.max_response: {g.max_response} after a prompt of "
             f"{g.max_prompt}{_observed(w)} exceeds the context of {w.model.name}, "
-            f"{w.model.context} tokens; use {w.model.context} at most for both together"
+            f"{context} tokens; use {context} at most for both together, or say "
+            f"generation.context={longest} where its positions are stretched that far"
         )
     if longest > t.micro_batch_tokens * t.cp:
         raise RFabricError(
@@ -184,10 +179,10 @@ def _check_batch(w: Setup) -> None:
             f"sequence of {longest} tokens (max_prompt + max_response); use "
             f"{-(-longest // t.cp)} at least"
         )
-    if g.batch % t.mini_batches:
+    if g.responses % t.mini_batches:
         raise RFabricError(
-            f"training.mini_batches: {t.mini_batches} does not divide generation.batch "
-            f"{g.batch}; use a divisor"
+            f"training.mini_batches: {t.mini_batches} does not divide the {g.responses} responses "
+            f"of a step (generation.batch {g.batch} x group_size {g.group_size}); use a divisor"
         )
     each = g.responses // t.mini_batches
     if each < w.dp:
@@ -195,10 +190,10 @@ def _check_batch(w: Setup) -> None:
             f"training.mini_batches: {t.mini_batches} leaves {each} responses an update for "
             f"{w.dp} data-parallel ranks; use a larger generation.batch or fewer mini_batches"
         )
-    if g.batch < len(w.replicas):
+    if g.responses < len(w.replicas):
         raise RFabricError(
-            f"generation.batch: {g.batch} prompts leave some of the {len(w.replicas)} replicas "
-            f"idle; use {len(w.replicas)} at least, or a larger generation.tp"
+            f"generation.batch: {g.batch} prompts x group_size {g.group_size} leave some of the "
+            f"{len(w.replicas)} replicas idle; use a larger batch or a larger generation.tp"
         )
 
 

@@ -175,10 +175,8 @@ def experience(w: Workload, replica: int, tokens: int) -> Flows:
     """A replica's responses to the training server whose turn it is: replicas are dealt to servers
     one by one.
     """
-    servers = w.cluster.training_gpus // w.gpus_per_server
-    sink = replica % servers * w.gpus_per_server + replica // servers % w.gpus_per_server
     return point_to_point(
-        [(w.replicas[replica][0], sink)],
+        [(w.replicas[replica][0], w.response_sink(replica))],
         float(tokens) * EXPERIENCE_BYTES_PER_TOKEN,
         w.gpus_per_server,
     )

@@ -18,7 +18,6 @@ prompts and responses, `side` says which are meant. Where only statistics of a s
 
 import ast
 import csv
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import NormalDist
@@ -26,6 +25,7 @@ from statistics import NormalDist
 import numpy as np
 
 from ..errors import RFabricError
+from ..files import parse_json, read_text, twice
 
 _TOKENS = ("tokens", "output_tokens", "input_tokens")
 _KNOWN = (*_TOKENS, "quantile", "expected_requests", "cdf")
@@ -81,7 +81,7 @@ class Lengths:
                 f"lengths {path}: side {side!r} is not known; use one of {', '.join(SIDES)}"
             )
         try:
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+            lines = read_text(path).splitlines(keepends=True)
             if path.suffix == ".json":
                 return _servegen(cls, path, "".join(lines), side)
             rows = _rows(path, lines)
@@ -173,8 +173,13 @@ def _rows(path: Path, lines: list[str]) -> list[dict]:
     """A mapping a row, of CSV or of JSON lines."""
     kept = [line for line in lines if not line.startswith("#")]
     if path.suffix != ".jsonl":
-        return list(csv.DictReader(kept, strict=True))
-    rows = [json.loads(line) for line in kept if line.strip()]
+        reader = csv.DictReader(kept, strict=True)
+        if twice(reader.fieldnames or ()):
+            raise RFabricError(
+                f"lengths {path}: column {twice(reader.fieldnames)!r} stands twice; keep one"
+            )
+        return list(reader)
+    rows = [parse_json(line) for line in kept if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
         raise RFabricError(
             f"lengths {path}: each line must hold an object, such as {{'input_length': 6758, ...}}"
@@ -204,7 +209,7 @@ def _servegen(cls: type[Lengths], path: Path, text: str, side: str) -> Lengths:
     """A client of ServeGen: shares of tokens by window of a day, weighted by the rates in the trace
     beside it.
     """
-    windows, column = json.loads(text), {"prompt": "input_tokens", "output": "output_tokens"}[side]
+    windows, column = parse_json(text), {"prompt": "input_tokens", "output": "output_tokens"}[side]
     rates = _servegen_rates(path)
     tokens, weights = [], []
     starts = (
@@ -242,8 +247,8 @@ def _servegen_rates(path: Path) -> list[tuple[float, float]] | None:
     trace = path.with_name(path.name.replace("-dataset.json", "-trace.csv"))
     if trace == path or not trace.is_file():
         return None
-    with open(trace, newline="", encoding="utf-8") as file:
-        rates = [(float(row[0]), float(row[1])) for row in csv.reader(file) if len(row) > 1]
+    cells = csv.reader(read_text(trace).splitlines())
+    rates = [(float(row[0]), float(row[1])) for row in cells if len(row) > 1]
     return rates if any(rate for _, rate in rates) else None
 
 

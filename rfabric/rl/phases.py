@@ -129,9 +129,12 @@ def responses(w: Workload, seed: int, number: int) -> tuple[np.ndarray, np.ndarr
 
 
 def _generate(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Generated:
-    """Whole groups go to replicas, in order, as evenly as they divide."""
-    groups = np.array_split(np.arange(w.generation.batch), len(w.replicas))
-    cuts = [int(part[0]) * w.generation.group_size for part in groups[1:]]
+    """Whole groups go to replicas, in order, as evenly as they divide; where there are more
+    replicas than groups, single responses do.
+    """
+    whole = w.generation.group_size if w.generation.batch >= len(w.replicas) else 1
+    parts = np.array_split(np.arange(w.generation.responses // whole), len(w.replicas))
+    cuts = [int(part[0]) * whole for part in parts[1:]]
     per_prompt, per_output = np.split(prompts, cuts), np.split(outputs, cuts)
     time = steady_time if w.pipeline == "async" else replica_time
     times = [time(w, p, o) for p, o in zip(per_prompt, per_output, strict=True)]

@@ -62,7 +62,9 @@ class Generation(Section):
     weights and matmuls;
     turns: parts that a response comes in; between two, an environment takes `environment_latency`
     and says `observation` tokens, which the next turn reads;
-    gpu: what generates, where that is not `cluster.gpu`.
+    gpu: what generates, where that is not `cluster.gpu`;
+    context: tokens of a sequence that the job asks of the model, where positions are stretched
+    beyond what its config says (YaRN, other RoPE scaling).
     """
 
     section = "generation."
@@ -80,6 +82,7 @@ class Generation(Section):
     environment_latency: float = key(seconds, 0.0)
     observation: int = key(count(0), 0)
     gpu: str | None = key(choice(*GPUS), None)
+    context: int | None = key(count(), None)
 
     @property
     def responses(self) -> int:
@@ -243,6 +246,15 @@ class Setup:
     def colocated(self) -> bool:
         """Whether the same GPUs train and generate in turn."""
         return self.placement == "colocated"
+
+    def response_sink(self, turn: int) -> int:
+        """The training GPU that takes the responses of replica number `turn`: training servers take
+        turns, and so do their GPUs.
+        """
+        size, training = self.gpus_per_server, self.cluster.training_gpus
+        servers = -(-training // size)
+        server = turn % servers
+        return server * size + turn // servers % min(size, training - server * size)
 
     @property
     def first_generation_gpu(self) -> int:

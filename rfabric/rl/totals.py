@@ -72,7 +72,7 @@ def _same(name: str, said: float | None, trace: Trace, rows: np.ndarray) -> None
 def generation_bytes(w: Workload, step: Step) -> dict[str, float]:
     """Of each label of generation."""
     sent, made = Counter(), step.generated
-    training_servers = w.cluster.training_gpus // w.gpus_per_server
+    training_servers = -(-w.cluster.training_gpus // w.gpus_per_server)
     for r, replica in enumerate(w.replicas):
         all_reduced = ALL_REDUCES_PER_LAYER * w.model.layers * w.model.hidden * BF16_BYTES
         tokens = made.computed_tokens(r, w.generation.group_size)
@@ -112,6 +112,8 @@ def sync_bytes_of(w: Workload, step: Step) -> dict[str, float | None]:
     """
     if w.colocated:
         return {"weights": _taken_over(w)}
+    if w.cluster.training_gpus % w.gpus_per_server:  # a server that trains and generates: some of
+        return dict.fromkeys(("weights", "fan-out", "gather"))  # the weights stay inside
     gathers = w.training.optimizer == "sharded" and w.weight_sync.strategy != "p2p"
     return _copies(w) | ({"gather": _data_parallel(w, "all-gather", BF16_BYTES)} if gathers else {})
 

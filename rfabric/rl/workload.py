@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..compute.configs import model_of
+from ..compute.models import Model
 from ..compute.named import find_config, likely_models, read_model
 from ..errors import RFabricError, meant
 from ..folders import data_dir
@@ -79,7 +81,9 @@ def _workload(path: Path, values: dict) -> Workload:
         if required not in values:
             raise RFabricError(f"{required} is missing; the recipe must say it")
     generation = values["generation"]
-    files = {"recipe": path, "model": _data(path, "models", "model", values["model"])}
+    files = {"recipe": path}
+    if not isinstance(values["model"], dict):
+        files["model"] = _data(path, "models", "model", values["model"])
     if isinstance(generation, dict):
         files |= {k: _data(path, "lengths", k, generation[k]) for k in _LENGTHS if k in generation}
         generation = generation | {
@@ -90,13 +94,22 @@ def _workload(path: Path, values: dict) -> Workload:
     }
     return Workload(
         name=path.stem,
-        model=read_model(files["model"]),
+        model=read_model(files["model"]) if "model" in files else _inline(values["model"]),
         generation=make(Generation, generation),
         **{name: values[name] for name in _SCALARS if name in values},
         recipe=values,
         files=tuple(files.values()),
         **sections,
     )
+
+
+def _inline(config: dict) -> Model:
+    """The model whose config stands in the recipe itself, under a `name`."""
+    fields = dict(config)
+    name = fields.pop("name", "model")
+    if not isinstance(name, str) or not name.isprintable():
+        raise RFabricError(f"model.name: {name!r} is no name; write for example name: My-7B")
+    return model_of(fields, name)
 
 
 _SCALARS = ("steps", "pipeline", "staleness", "placement")

@@ -12,13 +12,17 @@ A new one stands in SCHEDULERS. Traffic that several jobs make together has sche
 those of `weave`.
 """
 
+import json
 from dataclasses import dataclass
 
 from ..errors import RFabricError, meant
 from ..optics import POLICIES
-from ..plugins import called, entry, is_file, offered
+from ..plugins import KINDS, called, entry, file_of, is_file, name_in, offered
+from ..rl.phases import Step
+from ..rl.plan import Plan
 from ..rl.workload import Workload
-from ..specs import head_of, read_spec
+from ..specs import head_of, read_spec, refuse_bare, split_at
+from ..trace import Span, Trace
 from . import orchestrrl, rollart, rollpacker, weave
 from .base import Scheduled, Scheduler, as_it_stands
 from .pipelines import colocated, one_step_off, partial_rollouts, sync
@@ -40,11 +44,40 @@ def scheduled(w: Workload, seed: int = 0, policy: str = "") -> Scheduled:
         return as_it_stands(w, seed)
     spec = read_spec(policy, "scheduler")
     if is_file(spec.head):
-        found = called(spec.head, "schedulers", Scheduled, w, seed, dict(spec.settings))
+        made = called(spec.head, "schedulers", Scheduled, w, seed, dict(spec.settings))
+        _check_made(made, spec.head)
     else:
-        found = _scheduler(spec.head)(w, seed, spec.settings)
-    found.trace.provenance.update(scheduler=policy, scheduler_facts=found.facts)
-    return found
+        made = _scheduler(spec.head)(w, seed, spec.settings)
+    made.trace.provenance.update(scheduler=policy, scheduler_facts=made.facts)
+    return made
+
+
+def _check_made(made: Scheduled, head: str) -> None:
+    """RFabricError where a part of what a stranger's scheduler returned is not what it should
+    be.
+    """
+    who = f"{file_of(head)}: {name_in(head) or 'it'} returned a Scheduled"
+    see = f"see {KINDS['schedulers'].example}"
+    for part, wanted in (("workload", Workload), ("plan", Plan), ("trace", Trace), ("facts", dict)):
+        if not isinstance(value := getattr(made, part), wanted):
+            raise RFabricError(f"{who} whose {part} is {value!r}, no {wanted.__name__}; {see}")
+    for part, wanted in (("steps", Step), ("spans", Span)):
+        every = getattr(made, part)
+        if not isinstance(every, (tuple, list)) or not all(isinstance(x, wanted) for x in every):
+            raise RFabricError(f"{who} whose {part} are no tuple of {wanted.__name__}s; {see}")
+    for key, value in made.facts.items():
+        _check_fact(key, value, who)
+
+
+def _check_fact(key: object, value: object, who: str) -> None:
+    """RFabricError for what a run folder cannot keep; numbers of numpy are no JSON."""
+    try:
+        json.dumps({key: value}, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RFabricError(
+            f"{who} whose facts are no JSON: {key!r}: {error}; facts are text, numbers, true and "
+            "false, lists and dicts of these: say int(...), float(...) or .tolist()"
+        ) from error
 
 
 def _scheduler(name: str) -> Scheduler:
@@ -75,11 +108,12 @@ def parse_policies(text: str) -> Policies:
     """`SCHEDULER`, `CIRCUITS` or `SCHEDULER+CIRCUITS`; who is not a scheduler is left to
     `optics.parse_policy`.
     """
-    first, plus, second = (part.strip() for part in text.partition("+"))
-    schedules = _schedules(first, not plus)
-    if not plus and schedules:
+    refuse_bare(text, ",:+")
+    first, *rest = (part.strip() for part in split_at(text, "+", 1))
+    schedules = _schedules(first, not rest)
+    if not rest and schedules:
         return Policies(first, DEFAULT_CIRCUITS)
-    if not plus:
+    if not rest:
         _refuse_unknown(first)
         return Policies("", first)
     if not schedules:
@@ -87,8 +121,8 @@ def parse_policies(text: str) -> Policies:
         raise RFabricError(
             f"policy {text}: {first!r} is no compute scheduler; before the + stands one of {known}"
         )
-    _refuse_unknown(second)
-    return Policies(first, second)
+    _refuse_unknown(rest[0])
+    return Policies(first, rest[0])
 
 
 def _refuse_unknown(circuits: str) -> None:
@@ -113,7 +147,7 @@ def _schedules(text: str, alone: bool) -> bool:
     head = head_of(text)
     if not is_file(head):
         return head in schedulers()
-    name = head.partition(":")[2]
+    name = name_in(head)
     own, circuits = (offered(head, kind) for kind in ("schedulers", "policies"))
     if alone and own and circuits and (not name or name in own and name in circuits):
         raise RFabricError(

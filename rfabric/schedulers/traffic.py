@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import RFabricError
 from ..rl.workload import read_recipe
-from ..trace import TRACE_SUFFIXES, Traffic, read_trace
+from ..trace import Traffic, is_trace, read_trace
 from .table import scheduled
 from .weave.traffic import is_shared, read_shared
 
@@ -24,7 +24,7 @@ def read_traffic(
 
     RFabricError for a scheduler or settings over a trace file.
     """
-    if Path(name).suffix in TRACE_SUFFIXES:
+    if is_trace(name):
         if scheduler:
             raise RFabricError(
                 f"policy {scheduler} schedules recipes; {name} is a trace file, "

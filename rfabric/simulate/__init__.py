@@ -2,15 +2,7 @@
 at any scale.
 """
 
-from .flows import EVENTS, FINISHED, READY, Deadlock, Engine, completion_times, deadlock, engine
+from .flows import Deadlock, Engine, completion_times, deadlock
+from .reference import EVENTS, FINISHED, READY
 
-__all__ = [
-    "EVENTS",
-    "FINISHED",
-    "READY",
-    "Deadlock",
-    "Engine",
-    "completion_times",
-    "deadlock",
-    "engine",
-]
+__all__ = ["EVENTS", "FINISHED", "READY", "Deadlock", "Engine", "completion_times", "deadlock"]

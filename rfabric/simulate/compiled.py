@@ -3,11 +3,14 @@ out.
 """
 
 import ctypes
+import threading
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from .. import native
+from ..errors import RFabricError
 from .inputs import Batch
 from .reference import EVENTS
 
@@ -48,30 +51,42 @@ def library() -> ctypes.CDLL | None:
 
 
 class CompiledEngine:
-    """The engine's interface (see `rfabric.simulate.flows.Engine`), without its checks, in C++."""
+    """The engine's interface (see `rfabric.simulate.flows.Engine`), without its checks, in C++.
+
+    Threads take turns: what one has freed, or still changes, no other enters.
+    """
 
     def __init__(self, capacity: np.ndarray, tolerance: float = 0.0):
-        self._core = library()
+        self._core, self._turn = library(), threading.RLock()
         self._links = len(capacity)
         self._handle = self._core.rf_new(_at(capacity), len(capacity), tolerance)
         if not self._handle:
             raise MemoryError(f"no memory for {len(capacity)} links")
 
     def close(self) -> None:
+        """Free the memory; nothing can be called then."""
         if getattr(self, "_handle", None):
-            self._core.rf_free(self._handle)
-            self._handle = None
+            with self._turn:
+                handle, self._handle = self._handle, None
+                self._core.rf_free(handle)
 
     __del__ = close
 
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """A function of the core on this engine; RFabricError where it was closed."""
+        with self._turn:
+            if not self._handle:
+                raise RFabricError("this engine was closed: make another")
+            return getattr(self._core, name)(self._handle, *arguments)
+
     @property
     def now(self) -> float:
-        return self._core.rf_now(self._handle)
+        return self._call("rf_now")
 
     @property
     def finished(self) -> int:
         """Flows that have ended."""
-        return self._core.rf_finished(self._handle)
+        return self._call("rf_finished")
 
     def add(self, batch: Batch) -> None:
         columns = (
@@ -85,64 +100,64 @@ class CompiledEngine:
             batch.latency,
             batch.weight,
         )
-        _done(self._core.rf_add(self._handle, len(batch), *map(_at, columns)))
+        _done(self._call("rf_add", len(batch), *map(_at, columns)))
 
     def watch(self, flows: np.ndarray) -> None:
-        _done(self._core.rf_watch(self._handle, len(flows), _at(flows)))
+        _done(self._call("rf_watch", len(flows), _at(flows)))
 
     def run(self, until: float, breath=None) -> np.ndarray:
         """Events, as the reference gives them; `breath()` is called now and then, and Ctrl-C is
         heard.
         """
-        while _done(self._core.rf_run(self._handle, until)) == BREATHES:
+        while _done(self._call("rf_run", until)) == BREATHES:
             if breath:
                 breath()
-        n = self._core.rf_event_count(self._handle)
-        events = np.zeros(n, EVENTS)
-        if n:
-            time, flow, kind = np.empty(n), np.empty(n, np.int64), np.empty(n, np.int8)
-            self._core.rf_take_events(self._handle, _at(time), _at(flow), _at(kind))
-            events["time"], events["flow"], events["kind"] = time, flow, kind
+        with self._turn:
+            n = self._call("rf_event_count")
+            events = np.zeros(n, EVENTS)
+            if n:
+                time, flow, kind = np.empty(n), np.empty(n, np.int64), np.empty(n, np.int8)
+                self._call("rf_take_events", _at(time), _at(flow), _at(kind))
+                events["time"], events["flow"], events["kind"] = time, flow, kind
         return events
 
     def set_capacity(self, links: np.ndarray, bps: np.ndarray) -> None:
-        _done(self._core.rf_set_capacity(self._handle, len(links), _at(links), _at(bps)))
+        _done(self._call("rf_set_capacity", len(links), _at(links), _at(bps)))
 
     def reroute(self, flows: np.ndarray, path_offsets: np.ndarray, path_links: np.ndarray) -> None:
-        _done(
-            self._core.rf_reroute(
-                self._handle, len(flows), _at(flows), _at(path_offsets), _at(path_links)
-            )
-        )
+        _done(self._call("rf_reroute", len(flows), _at(flows), _at(path_offsets), _at(path_links)))
 
     def active(self) -> np.ndarray:
-        flows = np.empty(_done(self._core.rf_active(self._handle, None)), np.int32)
-        _done(self._core.rf_active(self._handle, _at(flows)))
+        with self._turn:
+            flows = np.empty(_done(self._call("rf_active", None)), np.int32)
+            _done(self._call("rf_active", _at(flows)))
         return flows
 
     def remaining(self, flows: np.ndarray) -> np.ndarray:
         left = np.empty(len(flows))
-        self._core.rf_remaining(self._handle, len(flows), _at(flows), _at(left))
+        self._call("rf_remaining", len(flows), _at(flows), _at(left))
         return left
 
     def start_times(self) -> np.ndarray:
-        times = np.empty(self._core.rf_flows(self._handle))
-        self._core.rf_times(self._handle, _at(times), None)
+        with self._turn:
+            times = np.empty(self._call("rf_flows"))
+            self._call("rf_times", _at(times), None)
         return times
 
     def finish_times(self) -> np.ndarray:
-        times = np.empty(self._core.rf_flows(self._handle))
-        self._core.rf_times(self._handle, None, _at(times))
+        with self._turn:
+            times = np.empty(self._call("rf_flows"))
+            self._call("rf_times", None, _at(times))
         return times
 
     def link_bytes(self) -> np.ndarray:
         carried = np.empty(self._links)
-        self._core.rf_link_bytes(self._handle, _at(carried))
+        self._call("rf_link_bytes", _at(carried))
         return carried
 
     def busy_time(self) -> np.ndarray:
         busy = np.empty(self._links)
-        self._core.rf_busy_time(self._handle, _at(busy))
+        self._call("rf_busy_time", _at(busy))
         return busy
 
     def counters(self) -> dict[str, int]:
@@ -150,7 +165,7 @@ class CompiledEngine:
         visits, ...
         """
         out = np.empty(len(COUNTERS), np.int64)
-        self._core.rf_counters(self._handle, _at(out))
+        self._call("rf_counters", _at(out))
         return dict(zip(COUNTERS, out.tolist(), strict=True))
 
 

@@ -1,6 +1,6 @@
 """The flow-level engine: when does each flow finish, if all share the network max-min fairly?
 
-    engine = rfabric.simulate.engine([10e9, 10e9])  # two directed links, bit/s
+    engine = rfabric.simulate.Engine([10e9, 10e9])  # two directed links, bit/s
     # bytes on the paths 0-1 and 1
     engine.add(path_offsets=[0, 2, 3], path_links=[0, 1, 1], size=[1e9, 1e9])
     engine.run()
@@ -28,7 +28,7 @@ import numpy as np
 from .. import native
 from ..errors import RFabricError
 from . import compiled, inputs
-from .reference import EVENTS, FINISHED, READY, SAME_INSTANT, ReferenceEngine
+from .reference import SAME_INSTANT, ReferenceEngine
 
 log = logging.getLogger(__name__)
 
@@ -73,42 +73,9 @@ class Engine:
         """The time of day, s: where the last run stopped."""
         return float(self._engine.now)
 
-    def add(
-        self,
-        *,
-        path_offsets,
-        path_links,
-        size,
-        start=None,
-        after_offsets=None,
-        after=None,
-        gap=None,
-        latency=None,
-        weight=None,
-    ) -> None:
-        """Add flows: CSR paths (offsets, directed link ids), bytes, and optionally
-
-        start          earliest start, s (default 0; a time already past means now)
-        after_offsets, after
-                       CSR: the flows each one waits for, of this batch or an earlier one
-        gap            s between the last finish among `after` and the start; without `after` it
-                       means nothing
-        latency        s added to the finish
-        weight         how many identical flows the row stands for (default 1)
-        """
-        batch = inputs.batch(
-            first=self.flows,
-            n_links=self.links,
-            path_offsets=path_offsets,
-            path_links=path_links,
-            size=size,
-            start=start,
-            after_offsets=after_offsets,
-            after=after,
-            gap=gap,
-            latency=latency,
-            weight=weight,
-        )
+    def add(self, **columns) -> None:
+        """Add flows; `inputs.batch` says what the columns are and checks them."""
+        batch = inputs.batch(self.flows, self.links, **columns)
         self._engine.add(batch)
         self.flows += len(batch)
 
@@ -211,8 +178,11 @@ class Engine:
         return self._engine.counters() if self.core == "compiled" else {}
 
     def close(self) -> None:
-        """Free the memory now rather than when the object goes."""
+        """Free the memory now rather than when the object goes; whatever else is called then is an
+        RFabricError.
+        """
         self._engine.close()
+        self._engine = _Closed()
 
     def _breathe(self) -> None:
         if time.monotonic() - self._called >= BREATH_S:
@@ -220,43 +190,32 @@ class Engine:
             self._progress(self.now, self._engine.finished, self.flows)
 
 
-engine = Engine
+class _Closed:
+    """In the place of an engine that was closed."""
+
+    def close(self) -> None:
+        pass
+
+    def __getattr__(self, name: str):
+        raise RFabricError("this engine was closed: make another")
 
 
 def completion_times(
     *,
     capacity,
-    path_offsets,
-    path_links,
-    size,
-    start=None,
-    after_offsets=None,
-    after=None,
-    gap=None,
-    latency=None,
-    weight=None,
     tolerance: float = 0.0,
     core: str = "auto",
     progress: Progress | None = None,
+    **columns,
 ) -> np.ndarray:
     """Finish time of every flow, s; inf, with a Deadlock warning that names them, for flows that
     can never finish.
 
-    `capacity` is bit/s per directed link, paths are CSR (int64 offsets, int32 links), `size` bytes,
-    `start` s; the other columns are those of `Engine.add`, the options those of `Engine`.
+    `capacity` is bit/s per directed link; `columns` are the flows, as `inputs.batch` takes them;
+    the options are those of `Engine`.
     """
     run = Engine(capacity, tolerance=tolerance, core=core, progress=progress)
-    run.add(
-        path_offsets=path_offsets,
-        path_links=path_links,
-        size=size,
-        start=start,
-        after_offsets=after_offsets,
-        after=after,
-        gap=gap,
-        latency=latency,
-        weight=weight,
-    )
+    run.add(**columns)
     run.run()
     finish = run.finish_times()
     stuck = deadlock(run)
@@ -295,15 +254,3 @@ def _choose(core: str) -> str:
         (f"{missing}; the numpy reference runs instead, hundreds of times slower"), stacklevel=4
     )
     return "reference"
-
-
-__all__ = [
-    "EVENTS",
-    "FINISHED",
-    "READY",
-    "Deadlock",
-    "Engine",
-    "completion_times",
-    "deadlock",
-    "engine",
-]

@@ -30,7 +30,7 @@ class Batch:
     after: np.ndarray | None  # int32, ids of the engine
     gap: np.ndarray | None  # float64[n], s
     latency: np.ndarray | None  # float64[n], s
-    weight: np.ndarray | None  # float64[n], how many identical flows the row stands for
+    weight: np.ndarray | None  # float64[n], how many identical flows of `size` the row stands for
 
     def __len__(self) -> int:
         return len(self.size)
@@ -85,9 +85,9 @@ def paths(offsets, links, n_links: int, n: int | None = None) -> tuple[np.ndarra
 
 
 def batch(
-    *,
     first: int,
     n_links: int,
+    *,
     path_offsets,
     path_links,
     size,
@@ -97,9 +97,20 @@ def batch(
     gap=None,
     latency=None,
     weight=None,
+    part=None,
 ) -> Batch:
-    """The flows of one `add`: ids `first`, `first` + 1, ...; `after` may name these and all earlier
-    ones.
+    """The flows of one `Engine.add`: ids `first`, `first` + 1, ..., on `n_links` links.
+
+    path_offsets, path_links   CSR: the directed links of each flow's path (int64, int32)
+    size                       bytes
+    start                      earliest start, s (default 0; a time already past means now)
+    after_offsets, after       CSR: the flows each one waits for, of these or earlier ones
+    gap                        s between the last finish among `after` and the start; without
+                               `after` it means nothing
+    latency                    s added to the finish
+    weight                     how many identical flows the row stands for, 1 or more (default 1)
+    part                       the share of its flow that the row sends, over 0 and 1 at most
+                               (default 1): `size` is the whole flow's, so much takes this path
     """
     size = _numbers("size", size, None, minimum=0.0)
     n = len(size)
@@ -133,18 +144,26 @@ def batch(
         after,
         None if gap is None else _numbers("gap", gap, n, minimum=0.0),
         None if latency is None else _numbers("latency", latency, n, minimum=0.0),
-        None if weight is None else _weights(weight, n),
+        _weights(weight, part, n),
     )
 
 
-def _weights(weight, n: int) -> np.ndarray:
-    weight = _numbers("weight", weight, n, minimum=0.0)
-    zero = np.flatnonzero(weight == 0)
-    if len(zero):
-        raise RFabricError(
-            f"weight[{zero[0]}] is 0: a row stands for at least one flow; leave it out instead"
-        )
-    return weight
+def _weights(weight, part, n: int) -> np.ndarray | None:
+    """What each row weighs on its links: flows it stands for, times its part of them."""
+    found = None
+    for name, values, low, high in (("weight", weight, 1.0, np.inf), ("part", part, 0.0, 1.0)):
+        if values is None:
+            continue
+        values = _numbers(name, values, n, minimum=0.0)
+        bad = np.flatnonzero((values < low) | (values > high) | (values == 0))
+        if len(bad):
+            limit = "at least one flow" if name == "weight" else "more than 0 and at most 1"
+            raise RFabricError(
+                f"{name}[{bad[0]}] is {values[bad[0]]:g}: a row stands for {limit}; leave it out "
+                "instead"
+            )
+        found = values if found is None else found * values
+    return found
 
 
 def _numbers(name: str, values, n: int | None, minimum: float | None) -> np.ndarray:

@@ -5,15 +5,16 @@ like to it.
            its last part is
 
 A row of one part is a flow, as in `flows`; one of several becomes a gate, its parts, and a marker
-that has the row's number, so that who waits for the row waits for all of it. A part has the
-`weight` of its share, so that a row gets no larger share of a network card for having more ways.
+that has the row's number, so that who waits for the row waits for all of it. A part weighs its
+share, so that a row gets no larger share of a network card for having more ways.
 Who calls speaks of rows alone; paths and latencies come in by part.
 """
 
 import numpy as np
 
 from ..routing.rows import offsets_of, spread
-from .flows import FINISHED, READY, Engine
+from .flows import Engine
+from .reference import FINISHED, READY
 
 
 class PartedEngine:
@@ -64,7 +65,7 @@ class PartedEngine:
             after=np.concatenate((after, self._gate, self._flow))[spread(first, waits)],
             gap=np.where(opens, gap[row], 0.0),
             latency=np.where(sends, latency[part], 0.0),
-            weight=np.where(sends, self._share[part], 1.0),
+            part=np.where(sends, self._share[part], 1.0),
         )
 
     def watch(self, rows: np.ndarray) -> None:

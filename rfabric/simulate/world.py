@@ -461,16 +461,15 @@ class _World:
 
         Rows in rounds stop by themselves.
         """
-        asking = self.contract.asking
         going = self.contract.take(
             decision, self.engine.now, self.running.stages if self.running else ()
         )
         self.after, self.control = after, self.timing.control if control is None else control
         rows = self._concerned()
-        turning = np.concatenate(
-            (self._rows_of(asking), self.running.rows if self.running else NONE)
-        )
-        flying = np.isin(rows, self.engine.active()) & ~np.isin(rows, turning)
+        flying = np.isin(rows, self.engine.active()) & self.ways.crossing(rows, going.cables)
+        flying &= ~self.ways.lost(rows)  # who has no way never ends by itself
+        if self.running:
+            flying &= ~np.isin(rows, self.running.rows)
         self._stop(self.contract.concern(rows[flying], rows[~flying]))
         if going.waits_for:
             self.engine.watch(np.array(sorted(going.waits_for), dtype=np.int64))

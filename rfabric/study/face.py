@@ -9,18 +9,21 @@ RFabricError where something cannot be run, RunError and PaceError where a run b
 """
 
 from collections.abc import Sequence
-from numbers import Integral
+from math import inf
+from numbers import Integral, Real
 from pathlib import Path
 
 from ..errors import RFabricError
 from ..fabric import Fabric, Needs
-from ..optics import Policy, Timing
+from ..folders import as_path
+from ..optics import Policy, Timing, check_policy
 from ..report.folder import read_folder
 from ..report.outcome import Comparison, Outcome
 from ..rl import Workload, read_recipe
 from ..routing.schemes import DEFAULT_SCHEME
 from ..schedulers.table import DEFAULT_CIRCUITS, Policies, parse_policies, scheduled
 from ..schedulers.traffic import read_traffic
+from ..specs import escaped
 from ..trace import Trace, Traffic
 from .run import RunSettings, Tell, cases_of, one_scheduler, play, require
 
@@ -39,10 +42,13 @@ def fabric(words: AnyFabric, gpus: int = 0) -> Fabric:
 
 def recipe(name: str | Path | Workload, *settings: str) -> Workload:
     """The job of a recipe, with settings such as `training.pp=2` put over it."""
-    if not isinstance(name, Workload):
-        return read_recipe(name, settings)
-    _refuse_settings(settings)
-    return name
+    if isinstance(name, Workload):
+        _refuse_settings(settings)
+        return name
+    if not isinstance(name, (str, Path)):
+        raise RFabricError(f"recipe {name!r}: give a name, a path or a Workload")
+    _check_written(settings)
+    return read_recipe(name, settings)
 
 
 def trace(traffic: AnyTraffic, *settings: str, seed: int = 0, scheduler: str = "") -> Trace:
@@ -77,15 +83,17 @@ def emulate(
     bandwidth_scale: float = 0.0,
     time_dilation: float = 0.0,
     sample: float = 0.0,
+    patience: float = 0.0,
     out: str | Path = "runs",
     tell: Tell = lambda *_: None,
 ) -> Outcome:
     """One run with real packets (root), and its distance from the simulation; 0: what the host can
     carry.
 
-    sample: s of each repeated collective that are sent. out: where its folder is while it lasts.
+    sample: s of each repeated collective that are sent. patience: s of wall clock that the packets
+    may take. out: where its folder is while it lasts.
     """
-    scale = bandwidth_scale, time_dilation, sample
+    scale = bandwidth_scale, time_dilation, sample, patience
     settings = RunSettings(
         "emulate", seed, routing, Timing(in_flight=in_flight), "folded", *scale, out
     )
@@ -124,11 +132,13 @@ def _compared(
     settings: RunSettings,
     tell: Tell,
 ) -> Comparison:
+    _check_settings(settings)
+    if not callable(tell):
+        raise RFabricError(f"tell {tell!r}: give a function of what is played and its news")
     require(settings)
     for what, some in (("fabric", fabrics), ("policy", policies)):
         if not some:
             raise RFabricError(f"no {what} is given; give one, or a list of them")
-    _check_settings(settings)
     asked = [_policies(policy) for policy in policies]
     job = _traffic(traffic, (), settings.seed, one_scheduler(asked))
     made = [_fabric(words, job.needs) for words in fabrics]
@@ -140,9 +150,24 @@ def _compared(
 
 def _check_settings(settings: RunSettings) -> None:
     """What the command line would have read by itself."""
-    if type(settings.routing) is not str:
-        raise RFabricError(f"routing {settings.routing!r}: give its name, such as 'placed'")
+    for name, asked, usual in (
+        ("routing", settings.routing, "placed"),
+        ("repetitions", settings.repetitions, "folded"),
+    ):
+        if type(asked) is not str:
+            raise RFabricError(f"{name} {asked!r}: give its name, such as {usual!r}")
     _check_whole("seed", settings.seed)
+    scale = settings.bandwidth, settings.dilation, settings.sample
+    for name, value in zip(("bandwidth_scale", "time_dilation", "sample"), scale, strict=True):
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < inf:
+            raise RFabricError(f"{name} {value!r} must be a number from 0 on")
+    as_path(settings.out, "out")
+
+
+def _check_written(settings: Sequence[str]) -> None:
+    for one in settings:
+        if not isinstance(one, str):
+            raise RFabricError(f"setting {one!r}: write text, such as 'training.pp=2'")
 
 
 def _check_whole(name: str, value: int) -> None:
@@ -152,14 +177,8 @@ def _check_whole(name: str, value: int) -> None:
 
 def _policies(asked: AnyPolicy) -> Policies:
     if isinstance(asked, (str, Path)):
-        return parse_policies(str(asked))
-    wanted = ("name", "granularity", "slot", "decide", "options", "cycle", "rounds")
-    missing = [name for name in wanted if not hasattr(asked, name)]
-    if missing or isinstance(asked, type):
-        why = f"lacks {', '.join(missing)}" if missing else "is a class: give one made from it"
-        raise RFabricError(
-            f"policy {asked!r} {why}; derive it from rfabric.optics.CircuitPolicy, or give a name"
-        )
+        return parse_policies(_words(asked))
+    check_policy(asked)
     return Policies("", asked)
 
 
@@ -174,13 +193,27 @@ def _several(asked: object) -> list:
     return list(asked) if isinstance(asked, (list, tuple)) else [asked]
 
 
+def _words(named: str | Path) -> str:
+    """What the command line would be given: of a Path to a file, its name as such words spell
+    it.
+    """
+    return escaped(named) if isinstance(named, Path) and named.is_file() else str(named)
+
+
 def _fabric(words: AnyFabric, needs: Needs) -> Fabric:
-    return words if isinstance(words, Fabric) else needs.fabric(str(words))
+    if isinstance(words, Fabric):
+        return words
+    if not isinstance(words, (str, Path)):
+        raise RFabricError(f"fabric {words!r}: give a name, a path or a Fabric")
+    return needs.fabric(_words(words))
 
 
 def _traffic(source: AnyTraffic, settings: Sequence[str], seed: int, scheduler: str) -> Traffic:
     _check_whole("seed", seed)
+    if scheduler and not isinstance(scheduler, str):
+        raise RFabricError(f"scheduler {scheduler!r}: give its name, such as 'sync'")
     if isinstance(source, (str, Path)):
+        _check_written(settings)
         return read_traffic(str(source), settings, seed, scheduler)
     _refuse_settings(settings)
     if not isinstance(source, (Workload, Trace, Traffic)):

@@ -393,7 +393,11 @@ class _Walk:
         )
         if self.timing.in_flight == "drain":  # what begins at this instant has not left yet
             flying = (w for w in self.waves if self.start[w.rows[0]] < self.now)
-            going.drain = [w for w in flying if self._concerned(going, w).any()]
+            going.drain = [
+                w
+                for w in flying
+                if (self.ways.crossing(w.rows, cables) & ~self.ways.lost(w.rows)).any()
+            ]
         self.times[number] = self.now, NEVER
         if not going.drain:
             self._will_be_usable(going)

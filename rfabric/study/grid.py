@@ -26,6 +26,7 @@ from pathlib import Path
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Needs
+from ..files import read_json
 from ..optics import Timing
 from ..report.folder import new_folder, read_folder, sweep, write_folder, write_text
 from ..report.result import Scale
@@ -111,7 +112,7 @@ def read_grid(folder: str | Path) -> Grid:
     """The grid of a folder that `run` began."""
     path = Path(folder) / "grid.json"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_json(path)
         if data.get("version") != VERSION:
             raise RFabricError(
                 f"{path}: grid version {data.get('version')!r}; this rfabric "
@@ -183,10 +184,7 @@ def runs_of(places: Sequence[Path]) -> list[Run]:
 
 def entries_of(places: Sequence[Path]) -> list[dict]:
     """The summaries of these cells."""
-    return [
-        json.loads((place / "summary.json").read_text(encoding="utf-8"))["runs"][0]
-        for place in places
-    ]
+    return [read_json(place / "summary.json")["runs"][0] for place in places]
 
 
 def remove_cells(folder: Path) -> None:

@@ -14,6 +14,7 @@ from ..rl import recipe_names
 from ..routing import schemes
 from ..schedulers import weave
 from ..schedulers.table import SCHEDULERS
+from ..trace.formats import FORMATS
 
 Known = dict[str, dict[str, str]]
 
@@ -84,7 +85,11 @@ def _gpus() -> dict[str, str]:
     }
 
 
+def _formats() -> dict[str, str]:
+    return {f.name: f"{' '.join(f.suffixes)}: {f.about}" for f in FORMATS.values()}
+
+
 KINDS: dict[str, Callable[[], dict[str, str]]] = {
     "fabrics": _fabrics, "policies": _policies, "schedulers": _schedulers, "routing": _routing,
-    "recipes": _recipes, "models": _models, "gpus": _gpus,
+    "recipes": _recipes, "models": _models, "gpus": _gpus, "formats": _formats,
 }  # fmt: skip

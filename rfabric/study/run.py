@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import RFabricError
+import numpy as np
+
+from ..errors import PaceError, RFabricError, RunError
 from ..fabric import Fabric
 from ..optics import Policy, Timing, parse_policy
 from ..report.outcome import Outcome
@@ -19,7 +21,12 @@ from ..routing.schemes import DEFAULT_SCHEME, one_way
 from ..schedulers.table import DEFAULT_CIRCUITS, Policies, parse_policies
 from ..simulate.world import simulate
 from ..trace import Traffic
+from ..units import show_size, show_time
 
+SLOWER_TRIES = 2  # after a run that was refused for its pace
+BYTES_LIMIT = 0.01  # of what a cable carries in the simulation
+# the same of the other direction: acknowledgements that say more than usual are longer
+ACKS_LIMIT = 0.001
 Tell = Callable[[str, dict], None]  # what is under way, and the news of it
 
 
@@ -29,6 +36,7 @@ class RunSettings:
 
     repetitions   of loops, simulated: `folded` or `all`
     bandwidth, dilation, sample   of an emulation (`report.result.Scale`); 0: what its host carries
+    patience      s of wall clock that the packets of an emulation may take; 0: the usual
     out           the folder under which an emulation has its own while it lasts
     """
 
@@ -40,6 +48,7 @@ class RunSettings:
     bandwidth: float = 0.0
     dilation: float = 0.0
     sample: float = 0.0
+    patience: float = 0.0
     out: str | Path = "runs"
 
     def at(self, scale: Scale) -> "RunSettings":
@@ -112,8 +121,38 @@ def play(
     expected = [simulated(case, traffic, settings, tell) for case in cases]
     if settings.engine == "simulate":
         return [Outcome(result, inputs=traffic.inputs) for result in expected]
-    settings = settings.at(chosen_scale(expected, settings, tell))
-    return [emulated(result, traffic, settings, tell) for result in expected]
+    at = settings.at(chosen_scale(expected, settings, tell))
+    # who gives a scale wants that one
+    tries = 1 if settings.bandwidth or settings.dilation else 1 + SLOWER_TRIES
+    return [tried(result, traffic, at, tries, tell) for result in expected]
+
+
+def tried(
+    expected: Result,
+    traffic: Traffic,
+    settings: RunSettings,
+    tries: int,
+    tell: Tell = lambda *_: None,
+) -> Outcome:
+    """`emulated`, and where the host does not keep pace again, each time at half the rates.
+
+    PaceError when `tries` runs were refused; it holds what all of them measured.
+    """
+    from ..emulate.scale import slower
+
+    refused: list[Result] = []
+    while True:
+        try:
+            run = emulated(expected, traffic, settings, tell)
+            notes = (*run.result.notes, *map(_refusal, refused))
+            return replace(run, result=replace(run.result, notes=notes), refused=tuple(refused))
+        except PaceError as error:
+            refused += error.refused
+            if len(refused) >= tries:
+                raise PaceError(str(error), refused) from error
+            tell(expected.fabric.name, {"stage": f"again, slower: {error}"})
+            scale = Scale(settings.bandwidth, settings.dilation, settings.sample)
+            settings = settings.at(slower(scale))
 
 
 def check(case: Case, engine: str) -> None:
@@ -166,25 +205,85 @@ def emulated(
         out=settings.out,
         progress=lambda news: tell(case.fabric_name, news),
     )
+    result = check_link_bytes(result, expected)
     return Outcome(result, fidelity(result, expected, resolution(result)), traffic.inputs)
+
+
+def _refusal(result: Result) -> str:
+    scale = result.scale
+    return (
+        f"{result.fabric.name} was run before at bandwidth x {scale.bandwidth:.3g}, time x "
+        f"{scale.dilation:.3g}, and not kept: {'; '.join(result.pace.reasons)}"
+    )
+
+
+def check_link_bytes(result: Result, expected: Result) -> Result:
+    """The result, with a note where circuits changed under flows, or were others, so that bytes on
+    cables say nothing; RunError where a cable carried other bytes of payload than simulated, by
+    more than BYTES_LIMIT, two packets, and ACKS_LIMIT of what the other direction carried.
+    """
+    from ..emulate.network import PAYLOAD
+
+    if changed_under_way(result) or changed_under_way(expected):
+        return _unchecked(result, "circuits changed under flows")
+    if [c for _, c in result.epochs] != [c for _, c in expected.epochs]:
+        return _unchecked(result, "other circuits than simulated came into force")
+    ours, theirs = result.link_bytes, expected.link_bytes
+    other = theirs.reshape(-1, 2)[:, ::-1].ravel()
+    off, packets = np.abs(ours - theirs), 2 * PAYLOAD / result.scale.bandwidth
+    over = np.flatnonzero(off > BYTES_LIMIT * theirs + ACKS_LIMIT * other + packets)
+    if len(over):
+        worst = over[np.argmax(off[over])]
+        link = result.fabric.links[worst // 2]
+        a, b = (link.b, link.a) if worst % 2 else (link.a, link.b)
+        raise RunError(
+            f"{result.fabric.name}: cable {a} -> {b} carried {show_size(ours[worst])}, simulated "
+            f"{show_size(theirs[worst])} ({len(over)} such cables): packets took other ways"
+        )
+    return result
+
+
+def _unchecked(result: Result, why: str) -> Result:
+    note = f"{result.fabric.name}: bytes on cables were not held against the simulation: {why}"
+    return replace(result, notes=(*result.notes, note))
+
+
+def changed_under_way(result: Result) -> bool:
+    """Whether circuits came into force while a flow was under way: how its bytes divide among old
+    and new ways is a matter of moments.
+    """
+    sends = result.trace.size > 0
+    start, finish = result.start[sends], result.finish[sends]
+    times = (*(r.requested for r in result.rewires), *(r.usable for r in result.rewires))
+    return any(bool(((start < at) & (finish > at)).any()) for at in times)
 
 
 def chosen_scale(
     expected: Sequence[Result], settings: RunSettings, tell: Tell = lambda *_: None
 ) -> Scale:
     """The scale that was asked for; what it leaves open is what the calibrated host can carry."""
-    from ..emulate.scale import choose_sample, choose_scale
+    from ..emulate.scale import check_rates_of, run_seconds
+
+    chosen = _chosen_scale(expected, settings, tell)
+    for result in expected:
+        check_rates_of(result, chosen)
+    seconds = [run_seconds(result, chosen) for result in expected]
+    runs = "" if len(seconds) == 1 else f", {len(seconds)} runs about {show_time(sum(seconds))}"
+    tell("emulate", {"stage": f"a run takes about {show_time(max(seconds))}{runs}"})
+    return chosen
+
+
+def _chosen_scale(expected: Sequence[Result], settings: RunSettings, tell: Tell) -> Scale:
+    from ..emulate.scale import PATIENCE, choose_sample, choose_scale
     from ..emulate.world import calibrate
 
-    bandwidth, dilation, sample = (
-        settings.bandwidth,
-        settings.dilation,
-        settings.sample or choose_sample(expected),
-    )
+    bandwidth, dilation = settings.bandwidth, settings.dilation
+    patience = settings.patience or PATIENCE
+    sample = settings.sample or choose_sample(expected, patience)
     if bandwidth and dilation:
         return Scale(bandwidth, dilation, sample)
     carries = calibrate(progress=lambda news: tell("calibrate", news), out=settings.out)
-    chosen = choose_scale(expected, carries, sample=sample)
+    chosen = choose_scale(expected, carries, patience, sample)
     if dilation:  # the same shaped rates
         return replace(
             chosen, bandwidth=chosen.bandwidth * dilation / chosen.dilation, dilation=dilation

@@ -36,7 +36,6 @@ from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
 PHASES = ("generation", "training", "weight_sync")
 PLAYS = ("folded", "unrolled", "whole")
 MOST_NAMES = 1 << 15  # phases, and labels, that numbers of 16 bits tell apart
-WORD = 64  # bits
 MOST_BYTES = 1e18  # so that sums of bytes stay whole numbers of 64 bits
 
 
@@ -257,11 +256,11 @@ class Trace:
         RFabricError naming a row.
         """
         offsets, followers = self.followers
-        unmet = np.diff(self.after_offsets)
+        unmet, followed = self._waits.copy(), np.diff(offsets)
         level, found = np.flatnonzero(unmet == 0), []
         while len(level):
             found.append(level)
-            met = followers[spread(offsets[level], np.diff(offsets)[level])]
+            met = followers[spread(offsets[level], followed[level])]
             np.subtract.at(unmet, met, 1)
             level = np.unique(met[unmet[met] == 0])
         if sum(map(len, found)) != len(self):
@@ -272,7 +271,12 @@ class Trace:
     @cached_property
     def owner(self) -> np.ndarray:
         """For each entry of `after`, the row that waits."""
-        return np.repeat(np.arange(len(self)), np.diff(self.after_offsets))
+        return np.repeat(np.arange(len(self)), self._waits)
+
+    @cached_property
+    def _waits(self) -> np.ndarray:
+        """How many rows each row waits for: int64[n]."""
+        return np.diff(self.after_offsets)
 
     @cached_property
     def followers(self) -> tuple[np.ndarray, np.ndarray]:
@@ -290,6 +294,15 @@ class Trace:
         codes = self.step.astype(np.int64) * len(self.phases) + self.phase
         first = np.sort(np.unique(codes, return_index=True)[1])
         return tuple(PhaseKey(int(self.step[i]), self.phases[self.phase[i]]) for i in first)
+
+    @cached_property
+    def rows_by_phase(self) -> dict[PhaseKey, np.ndarray]:
+        """The rows of each phase, ascending, phases in the order of their first rows."""
+        codes = self.step.astype(np.int64) * len(self.phases) + self.phase
+        order = np.argsort(codes, kind="stable")
+        parts = np.split(order, np.flatnonzero(np.diff(codes[order])) + 1) if len(self) else []
+        found = {PhaseKey(int(self.step[p[0]]), self.phases[self.phase[p[0]]]): p for p in parts}
+        return {key: found[key] for key in self.phase_keys}
 
     def rows(self, key: PhaseKey) -> np.ndarray:
         """The rows of one phase."""
@@ -391,7 +404,7 @@ class Trace:
         phase = self.step.astype(np.int64) * len(self.phases) + self.phase
         ready, finish = start.copy(), start + self.gap + spent
         for level in self.levels[1:]:
-            counts = np.diff(self.after_offsets)[level]
+            counts = self._waits[level]
             waits = self.after[spread(self.after_offsets[level], counts)]
             before = finish[waits]
             if apart:
@@ -406,29 +419,56 @@ class Trace:
         """
         found = np.full(len(self), -1, np.int64)
         for level in self.levels[1:]:
-            counts = np.diff(self.after_offsets)[level]
+            counts = self._waits[level]
             before = self.after[spread(self.after_offsets[level], counts)]
             found[level] = np.maximum.reduceat(
                 np.maximum(found[before], numbers[before]), np.cumsum(counts) - counts
             )
         return found
 
-    def nearest(self, numbers: np.ndarray) -> np.ndarray:
-        """For each row which of `numbers` (int64[n], from 0, -1: none) it waits for with no other
-        between: uint64[n, words] of bits, number k bit k % 64 of word k // 64.
+    def nearest(self, numbers: np.ndarray, asked: np.ndarray) -> dict[int, np.ndarray]:
+        """By number, which others some rows wait for with no other between, ascending; `numbers`:
+        int64[n] from 0, -1: none, `asked`: mask of the rows meant, each of which has one.
         """
-        words = int(numbers.max(initial=0)) // WORD + 1
-        found, own = (
-            np.zeros((len(self), words), np.uint64),
-            np.zeros((len(self), words), np.uint64),
-        )
-        some = np.flatnonzero(numbers >= 0)
-        own[some, numbers[some] // WORD] = np.uint64(1) << (numbers[some] % WORD).astype(np.uint64)
+        begin, count = np.zeros(len(self), np.int64), np.zeros(len(self), np.int64)
+        kept, used, found = np.zeros(len(self) + 1, np.int64), 0, [np.zeros((2, 0), np.int64)]
         for level in self.levels[1:]:
-            counts = np.diff(self.after_offsets)[level]
-            before = self.after[spread(self.after_offsets[level], counts)]
-            shown = np.where(numbers[before, None] >= 0, own[before], found[before])
-            found[level] = np.bitwise_or.reduceat(shown, np.cumsum(counts) - counts)
+            level = level[asked[level] | (numbers[level] < 0)]
+            waits = self._waits[level]
+            before = self.after[spread(self.after_offsets[level], waits)]
+            place, own = np.repeat(np.arange(len(level)), waits), numbers[before] >= 0
+            many = count[before[~own]]
+            inner = kept[spread(begin[before[~own]], many)]
+            place = np.concatenate((place[own], np.repeat(place[~own], many)))
+            code = np.unique(place << 32 | np.concatenate((numbers[before[own]], inner)))
+            place, one = code >> 32, code & 0xFFFFFFFF
+            count[level] = np.bincount(place, minlength=len(level))
+            begin[level] = used + np.cumsum(count[level]) - count[level]
+            found.append(np.stack((numbers[level[place]], one)))
+            if used + len(one) > len(kept):
+                kept = np.concatenate((kept, np.zeros(len(kept) + len(one), np.int64)))
+            kept[used : used + len(one)] = one
+            used += len(one)
+        some = np.concatenate(found, axis=1)
+        who, which = np.unique(some[:, some[0] >= 0], axis=1)
+        ends = np.flatnonzero(np.diff(who, prepend=-1))
+        return dict(zip(who[ends].tolist(), np.split(which, ends)[1:], strict=True))
+
+    def depths(self, numbers: np.ndarray) -> np.ndarray:
+        """For each row how many of its own number (int64[n], -1: none) wait one for the other
+        before it, with no larger number between: int64[n].
+        """
+        found, carried = np.zeros(len(self), np.int64), np.full(len(self), -1, np.int64)
+        for level in self.levels:
+            own, counts = numbers[level], self._waits[level]
+            before = carried[self.after[spread(self.after_offsets[level], counts)]]
+            most = np.full(len(level), -1, np.int64)
+            if len(before):
+                firsts = np.cumsum(counts) - counts
+                mine = np.where(before >> 32 == np.repeat(own, counts), before & 0xFFFFFFFF, 0)
+                found[level] = np.maximum.reduceat(mine, firsts)
+                most = np.maximum.reduceat(before, firsts)
+            carried[level] = np.where(own >= 0, own << 32 | found[level] + 1, most)
         return found
 
     def communication(self) -> dict[tuple[int, str, str], np.ndarray]:

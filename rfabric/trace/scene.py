@@ -15,7 +15,7 @@ import numpy as np
 from ..fabric import Fabric
 from ..optics import Circuits, Demand
 from ..optics.circuits import together
-from ..optics.outlook import Begins, Prospect
+from ..optics.outlook import Begins, Load, Prospect
 from .model import Trace
 from .pairs import PairWays
 from .stages import Stage, stage_demand
@@ -109,8 +109,17 @@ class Demands:
 
     def prospect(self, scene: Scene, ways: PairWays) -> Prospect:
         """What the line and those to come may expect of `ways`, by the ways of every flow."""
-        rows = (s.rows[self.trace.size[s.rows] > 0] for s in scene.coming)
-        coming = [ways.load(some, self.trace.total[some].astype(float)) for some in rows]
-        return Prospect.of_flows(
-            self.fabric, [ways.load(*scene.open[s]) for s in scene.line], coming
-        )
+        coming = {s: s.rows[self.trace.size[s.rows] > 0] for s in scene.coming}
+        later = [
+            self._load(s, ways, rows, self.trace.total[rows].astype(float))
+            for s, rows in coming.items()
+        ]
+        now = [self._load(s, ways, *scene.open[s]) for s in scene.line]
+        return Prospect.of_flows(self.fabric, now, later)
+
+    def _load(self, stage: Stage, ways: PairWays, rows: np.ndarray, left: np.ndarray) -> Load:
+        """Of one label, those that wait for others of the stage send after them: a kind is a wave
+        of a label.
+        """
+        wave = stage.waves[np.searchsorted(stage.rows, rows)]
+        return ways.load(rows, left, self.trace.label[rows].astype(np.int64) << 32 | wave)

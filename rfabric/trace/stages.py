@@ -40,7 +40,8 @@ class Stage:
     has been sent by then. `lead` is how long that computing takes: from `begin` to the first byte,
     s on a network without delay. `number` is its place among the stages of its trace, `follows` are
     those that its first byte waits for with no other between; `gap` is what is computed between the
-    last byte of them all and `begin`, s.
+    last byte of them all and `begin`, s. `waves`, int64 by row: how many of the stage wait one for
+    the other before it.
     """
 
     key: PhaseKey
@@ -53,6 +54,7 @@ class Stage:
     number: int = 0
     follows: tuple[int, ...] = ()
     gap: float = 0.0
+    waves: np.ndarray | None = None
 
     def __str__(self) -> str:
         return f"{self.key} {self.label}".strip()
@@ -66,15 +68,14 @@ def stages(trace: Trace, granularity: str) -> list[Stage]:
         raise RFabricError(f"no granularity {granularity!r}; there are {', '.join(GRANULARITIES)}")
     if granularity == "one-shot":
         every = np.arange(len(trace))
-        return [
-            Stage(
-                PhaseKey(int(trace.step.min(initial=0)), "all"), "", every, _entries(trace, every)
-            )
-        ]
+        (entries,) = _entries(trace, [every])
+        return [Stage(PhaseKey(int(trace.step.min(initial=0)), "all"), "", every, entries)]
     ready, finish = trace.compute_only()
     if granularity in ("per-collective", "intra-collective"):
         return _in_line(trace, _collectives(trace, ready), finish)
-    found = ((key, trace.rows(key), trace.entries(key)) for key in trace.phase_keys)
+    by_phase = trace.rows_by_phase
+    parts = list(by_phase.values())
+    found = zip(by_phase, parts, _firsts(trace, parts), strict=True)
     phases = [
         Stage(
             key,
@@ -142,8 +143,7 @@ def _lead(trace: Trace, ready: np.ndarray, rows: np.ndarray, entries: np.ndarray
 
 def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
     found: list[tuple[float, PhaseKey, str, np.ndarray]] = []
-    for key in trace.phase_keys:
-        rows = trace.rows(key)
+    for key, rows in trace.rows_by_phase.items():
         rows = rows[trace.size[rows] > 0]
         loop = trace.loop_of[rows]
         order = np.lexsort((loop, _first_ready(ready[rows], loop)))
@@ -162,8 +162,9 @@ def _collectives(trace: Trace, ready: np.ndarray) -> list[Stage]:
     # none where nothing is sent
     ends = [*(begin for begin, *_ in found[1:]), float("inf")][: len(found)]
     stages = []
-    for (begin, key, label, rows), end in zip(found, ends, strict=True):
-        entries = _before(trace, _entries(trace, rows))
+    firsts = _entries(trace, [rows for *_, rows in found])
+    for (begin, key, label, rows), end, first in zip(found, ends, firsts, strict=True):
+        entries = _before(trace, first)
         lead = _lead(trace, ready, rows, entries)
         loop = int(trace.loop_of[rows[0]])
         # folded or not, one repetition's computing comes before its first byte; where it has none,
@@ -180,29 +181,28 @@ def _in_line(trace: Trace, every: list[Stage], finish: np.ndarray) -> list[Stage
     """The same, told which of them it follows; `finish`: s, of each row on a network without
     delay.
     """
-    numbers = np.full(len(trace), -1, np.int64)
-    for i, stage in enumerate(every):
-        numbers[stage.rows] = np.where(trace.size[stage.rows] > 0, i, -1)
-    latest, nearest = trace.latest(numbers), trace.nearest(numbers)
-    ends = [
-        float(finish[stage.rows].max(initial=0.0, where=trace.size[stage.rows] > 0))
-        for stage in every
-    ]
+    sends = [stage.rows[trace.size[stage.rows] > 0] for stage in every]
+    numbers = _numbered(trace, sends)
+    latest, depths = trace.latest(numbers), trace.depths(numbers)
+    first = np.zeros(len(trace), bool)
+    for rows in sends:
+        first[rows] = latest[rows] == latest[rows].min(initial=len(every))
+    nearest, none = trace.nearest(numbers, first), np.zeros(0, np.int64)
+    ends = [float(finish[rows].max(initial=0.0)) for rows in sends]
     found = []
     for i, stage in enumerate(every):
-        sends = stage.rows[trace.size[stage.rows] > 0]
-        first = sends[latest[sends] == latest[sends].min(initial=len(every))]
-        follows = tuple(k for k in _numbers(np.bitwise_or.reduce(nearest[first], axis=0)) if k < i)
+        follows = tuple(k for k in nearest.get(i, none).tolist() if k < i)
         gap = max(stage.begin - max(ends[k] for k in follows), 0.0) if follows else 0.0
-        found.append(replace(stage, number=i, follows=follows, gap=gap))
+        found.append(replace(stage, number=i, follows=follows, gap=gap, waves=depths[stage.rows]))
     return found
 
 
-def _numbers(bits: np.ndarray) -> list[int]:
-    """The numbers whose bits are set in words of 64."""
-    return np.flatnonzero(
-        np.unpackbits(bits.astype("<u8").view(np.uint8), bitorder="little")
-    ).tolist()
+def _numbered(trace: Trace, parts: list[np.ndarray]) -> np.ndarray:
+    """Which of `parts` each row is in, -1: none: int64[n]."""
+    numbers = np.full(len(trace), -1, np.int64)
+    for i, rows in enumerate(parts):
+        numbers[rows] = i
+    return numbers
 
 
 def _first_ready(ready: np.ndarray, loop: np.ndarray) -> np.ndarray:
@@ -211,9 +211,10 @@ def _first_ready(ready: np.ndarray, loop: np.ndarray) -> np.ndarray:
     """
     found, some = ready.copy(), loop >= 0
     if some.any():
-        first = np.full(loop.max() + 1, np.inf)
-        np.minimum.at(first, loop[some], ready[some])
-        found[some] = first[loop[some]]
+        which = loop[some] - loop[some].min()
+        first = np.full(which.max() + 1, np.inf)
+        np.minimum.at(first, which, ready[some])
+        found[some] = first[which]
     return found
 
 
@@ -246,18 +247,25 @@ def _before(trace: Trace, rows: np.ndarray) -> np.ndarray:
     return np.array(sorted(found), dtype=np.int64)
 
 
-def _entries(trace: Trace, rows: np.ndarray) -> np.ndarray:
-    """Rows that wait for no other of `rows`; of those that wait for the same rows and start at one
-    time the first alone.
+def _firsts(trace: Trace, parts: list[np.ndarray]) -> list[np.ndarray]:
+    """Of each part its rows that wait for no other of it."""
+    numbers = _numbered(trace, parts)
+    inside = numbers[trace.owner] == numbers[trace.after]
+    follows = np.bincount(trace.owner[inside], minlength=len(trace)) > 0
+    return [rows[~follows[rows]] for rows in parts]
+
+
+def _entries(trace: Trace, parts: list[np.ndarray]) -> list[np.ndarray]:
+    """Of each part its rows that wait for no other of it; of those that wait for the same rows and
+    start at one time the first alone.
     """
-    inside = np.zeros(len(trace), bool)
-    inside[rows] = True
-    follows = np.bincount(trace.owner[inside[trace.after]], minlength=len(trace)) > 0
-    first = rows[~follows[rows]]
-    counts = np.diff(trace.after_offsets)
+    counts = np.diff(trace.after_offsets).astype(np.uint64)
     sums = np.concatenate(
         ([np.uint64(0)], np.cumsum(mixed(trace.after.astype(np.uint64)), dtype=np.uint64))
     )
-    waits = (sums[trace.after_offsets[1:]] - sums[trace.after_offsets[:-1]])[first]
-    alike = np.stack((waits, counts[first].astype(np.uint64), trace.start[first].view(np.uint64)))
-    return np.sort(first[np.unique(alike, axis=1, return_index=True)[1]])
+    waits = sums[trace.after_offsets[1:]] - sums[trace.after_offsets[:-1]]
+    alike = np.stack((waits, counts, trace.start.view(np.uint64)))
+    return [
+        np.sort(first[np.unique(alike[:, first], axis=1, return_index=True)[1]])
+        for first in _firsts(trace, parts)
+    ]

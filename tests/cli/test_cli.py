@@ -22,6 +22,7 @@ from rfabric.report.summary import check_summary
 from rfabric.schedulers.table import schedulers
 from rfabric.study import known
 from rfabric.trace import read_trace
+from rfabric.trace.formats import FORMATS
 
 SMALL = ["--topo", "fat-tree,pods=2,tors=2", "--topo", "rfabric,pods=2,tors=2,planes=1"]
 TRACE = """# rfabric-trace 1
@@ -453,6 +454,7 @@ def test_list_says_what_there_is_from_the_tables_that_parse_it(capsys):
         "H800" in everything["gpus"]
         and "30.5 B parameters" in everything["models"]["Qwen3-30B-A3B"]
     )
+    assert set(everything["formats"]) == set(FORMATS) and ".htsim" in everything["formats"]["htsim"]
     assert main(["list", "policies"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("policies\n") and "rotor" in out and "H800" not in out

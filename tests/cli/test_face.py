@@ -6,6 +6,7 @@ import pickle
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ import pytest
 import rfabric
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
-from rfabric.optics import CircuitPolicy, parse_policy
+from rfabric.optics import Circuit, CircuitPolicy, Circuits, parse_policy
 from rfabric.report.folder import FLOW_COLUMNS
+from rfabric.specs import escaped
 from rfabric.trace import read_trace
 
 ROOT = Path(__file__).parents[2]
@@ -216,6 +218,22 @@ class Bare:
         (lambda t: rfabric.simulate(SMALL, t, seed=None), "seed None must be"),
         (lambda t: rfabric.trace("grpo-64", seed=1.5), "seed 1.5 must be"),
         (lambda t: rfabric.simulate(SMALL, t, routing=None), "routing None: give its name"),
+        (lambda t: rfabric.simulate(SMALL, t, in_flight=None), "in-flight policy None is not"),
+        (lambda t: rfabric.simulate(SMALL, t, repetitions=[]), "repetitions []: give its name"),
+        (lambda t: rfabric.simulate(SMALL, t, tell=3), "tell 3: give a function"),
+        (lambda t: rfabric.emulate(SMALL, t, sample="x"), "sample 'x' must be a number from 0"),
+        (lambda t: rfabric.emulate(SMALL, t, out=None), "out None: give a path"),
+        (lambda _: rfabric.fabric(None), "fabric None: give a name, a path or a Fabric"),
+        (lambda t: rfabric.compare({"fat-tree"}, t), "fabric {'fat-tree'}: give a name, a path"),
+        (lambda _: rfabric.fabric("a\0.csv"), "embedded null byte"),
+        (lambda _: rfabric.recipe(3), "recipe 3: give a name, a path or a Workload"),
+        (lambda _: rfabric.recipe("a\0.yaml"), "cannot be read: embedded null byte"),
+        (lambda _: rfabric.recipe("x", 3), "setting 3: write text, such as 'training.pp=2'"),
+        (lambda _: rfabric.trace("grpo-64", None), "setting None: write text"),
+        (lambda _: rfabric.trace("grpo-64", scheduler=3), "scheduler 3: give its name"),
+        (lambda _: rfabric.read_run(None), "run folder None: give a path"),
+        (lambda t: rfabric.simulate(SMALL, t).save(None), "cannot write None: give a path"),
+        (lambda _: read_trace(None), "trace None: give a path, as text or a Path"),
         (
             lambda t: rfabric.recipe(rfabric.recipe("grpo-64"), "training.pp=2"),
             "training.pp=2: settings go over the name of a recipe",
@@ -225,6 +243,52 @@ class Bare:
 def test_what_no_verb_can_take_is_refused_by_name(asked, why, mine):
     with pytest.raises(RFabricError, match=re.escape(why)):
         asked(mine)
+
+
+@dataclass(frozen=True)
+class Says(CircuitPolicy):
+    """Gives this answer, whatever is sent."""
+
+    answer: object = None
+
+    def decide(self, demand, circuits, now, plan=()):
+        if self.answer == "breaks":
+            raise ZeroDivisionError("my own")
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"answer": None}, "test_face.py: says returned None, no Circuits; see controller/ring"),
+        ({"answer": "breaks"}, ": ZeroDivisionError: my own; mend the file"),
+        ({"answer": Circuits(frozenset([Circuit.parse("a1:1-a1:99")]))}, "test_face.py:says: "),
+        ({"granularity": "daily"}, "policy says: no granularity 'daily'"),
+        ({"granularity": "time-slotted", "slot": -1.0}, "policy says: slot -1 s must be longer"),
+        ({"slot": "1s"}, "policy says: slot '1s' must be a number of seconds"),
+        ({"name": 3}, "policy 3: its name must be text"),
+        ({"fabric": rfabric.fabric("rfabric")}, "was made for rfabric, and is to rewire rfabric,"),
+    ],
+)
+def test_an_object_is_guarded_as_a_file_is(settings, why, mine):
+    fabric = rfabric.fabric(SMALL)
+    policy = Says(**{"fabric": fabric, "name": "says"} | settings)
+    with pytest.raises(RFabricError, match=re.escape(why)):
+        rfabric.simulate(fabric, mine, policy)
+
+
+def test_the_line_of_an_object_that_breaks_is_named(mine):
+    fabric = rfabric.fabric(SMALL)
+    lines = Path(__file__).read_text().splitlines()
+    line = next(n for n, text in enumerate(lines, 1) if 'ZeroDivisionError("my own")' in text)
+    with pytest.raises(RFabricError, match=rf"test_face.py, line {line}: "):
+        rfabric.simulate(fabric, mine, Says(fabric, "says", answer="breaks"))
+
+
+def test_a_path_to_a_file_means_that_file_whatever_its_name(mine, tmp_path):
+    odd = tmp_path / "a,b:c+d.py"
+    odd.write_text((ROOT / "controller" / "ring_policy.py").read_text())
+    assert rfabric.simulate(SMALL, mine, odd).result.policy == escaped(odd)
 
 
 def test_a_policy_may_be_a_path(mine):

@@ -306,51 +306,14 @@ def test_rows_of_nemo_rl_without_a_recipe_or_a_known_model_are_modelled_or_named
         out = csv.writer(file)
         out.writerow(NEMO_COLUMNS.split(","))
         both = ["v9", "DGX-H100", "BF16"]
-        out.writerow(
-            [
-                *both,
-                "Qwen3-30B3A",
-                "On policy",
-                4096,
-                3196,
-                32,
-                2048,
-                512,
-                "[2 1]",
-                "[1 1 8 1 n/a]",
-                200,
-            ]
-        )
-        out.writerow(
-            [
-                *both,
-                "Nobody-9B",
-                "On policy",
-                4096,
-                3196,
-                32,
-                2048,
-                512,
-                "[2 1]",
-                "[1 1 8 1 n/a]",
-                200,
-            ]
-        )
-        out.writerow(
-            [
-                *both,
-                "Qwen3-32B",
-                "1-step Off",
-                4096,
-                3196,
-                64,
-                2048,
-                512,
-                "[3 1]",
-                "[4 1 1 4 n/a]",
-                200,
-            ]
-        )
+        for model, policy, gpus, generation, training in (
+            ("Qwen3-30B3A", "On policy", 32, "[2 1]", "[1 1 8 1 n/a]"),
+            ("Nobody-9B", "On policy", 32, "[2 1]", "[1 1 8 1 n/a]"),
+            ("Qwen3-32B", "1-step Off", 64, "[3 1]", "[4 1 1 4 n/a]"),
+        ):
+            batches = 2048, 512
+            sent = [model, policy, 4096, 3196, gpus, *batches, generation, training, 200]
+            out.writerow([*both, *sent])
     step, _ = nemo_rl.check(path, tmp_path)
     assert [p.name for p in step.points] == ["v9 DGX-H100 Qwen3-30B3A On policy 32 BF16"]
     assert (

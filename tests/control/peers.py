@@ -90,7 +90,8 @@ class Peers:
         if kind == 13:
             return b"".join(self.port(port) for port in self.fabric.ports[name])
         if kind == flowmods.FLOW_STATS:
-            return b"".join(map(self.flow, self.held.tables[dpid].values()))
+            entries = self.held.tables[dpid].values()
+            return b"".join(self.flow(e) for e in entries if flowmods.asks_for(message, e))
         return b""
 
     def port(self, port):

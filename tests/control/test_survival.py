@@ -15,11 +15,12 @@ from test_seam import FakeSwitch, free_port, listens, until
 from rfabric.control import command
 from rfabric.control.alone import HeldError
 from rfabric.control.client import Client
-from rfabric.control.core import LONGEST_WAIT_S, PLAN_LIFE_S, Core, RolledBackError
+from rfabric.control.core import LONGEST_WAIT_S, Core, RolledBackError
 from rfabric.control.epochs import StateError, violations
 from rfabric.control.fake import FakeClock, FakeSwitches
 from rfabric.control.flowmods import MASTER
 from rfabric.control.journal import Journal
+from rfabric.control.recovery import PLAN_LIFE_S
 from rfabric.control.schema import Intent, PlanRequest
 from rfabric.control.switches import crossbar_of
 from rfabric.errors import RFabricError, RunError
@@ -76,9 +77,9 @@ class Mortal(FakeSwitches):
         self.step()
         return done
 
-    def flows(self, dpids, timeout_s):
+    def flows(self, asked, timeout_s):
         self.step()
-        return super().flows(dpids, timeout_s)
+        return super().flows(asked, timeout_s)
 
     def _take(self, dpid, wires):
         for wire in wires:
@@ -316,16 +317,16 @@ def crosses(core, name):
 
 def test_an_ocs_that_programs_half_is_gone_around_within_its_delay():
     core, switches = controlled()
-    crossbars, found = switches.crossbars, []
+    flows, found = switches.flows, []
 
-    def half(dpids, timeout_s):
+    def half(asked, timeout_s):
         if not found:
             switches.tables[SMALL.node["a1"].dpid].popitem()
             switches.moods["a1"] = "forgetful"
             found.append(switches.clock.now())
-        return crossbars(dpids, timeout_s)
+        return flows(asked, timeout_s)
 
-    switches.crossbars = half
+    switches.flows = half
     with pytest.raises(RolledBackError, match="a1 does not hold what was intended"):
         rewired(core, other_circuits(SMALL))
     assert switches.clock.now() - found[0] <= SMALL.reconfig_delay + 0.05

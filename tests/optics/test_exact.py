@@ -314,7 +314,7 @@ def test_rack_outlooks_are_the_drain_times_of_their_demands(pairs, ends):
 def contract(**timing):
     made = Rewiring(LONELY, Timing(**timing), lit(LONELY, [(0, 1)]))
     wanted = lit(LONELY, [(0, 2)])
-    made.begin("stage", np.arange(3), 0.0)
+    made.begin("stage", np.array([0, 2]), 0.0)  # row 1 is another's
     made.take(Decision(Rewire.between(made.circuits, wanted), "test", wanted), 1.0)
     return made
 
@@ -330,6 +330,19 @@ def test_who_stands_still_and_who_is_waited_for(in_flight, stops, waits):
     made.finished(1)
     assert made.quiet and made.asking == ()
     assert made.under_way.stages == ("stage",) and made.under_way.rows.tolist() == stops
+
+
+@pytest.mark.parametrize(("in_flight", "stops"), [("hold", [0, 1]), ("drain", [0]), ("drop", [])])
+def test_who_asks_drains_the_others_and_not_himself(in_flight, stops):
+    """Row 0 is of the stage that asks and under way already: it had a way for a part of itself."""
+    made = Rewiring(LONELY, Timing(in_flight=in_flight), lit(LONELY, [(0, 1)]))
+    wanted = lit(LONELY, [(0, 2)])
+    made.begin("other", np.array([1]), 0.0)
+    made.stay()
+    made.begin("asks", np.array([0]), 0.5)
+    made.take(Decision(Rewire.between(made.circuits, wanted), "test", wanted), 1.0)
+    assert sorted(made.concern(np.array([0, 1]), np.zeros(0, np.int64)).tolist()) == stops
+    assert made.under_way.waits_for == ({1} if in_flight == "drain" else set())
 
 
 def test_what_met_the_dark_is_held_whatever_the_policy():

@@ -27,7 +27,7 @@ from rfabric.optics import (  # fmt: skip
 )
 from rfabric.optics.outlook import Begins, Outlook, Prospect, gain
 from rfabric.optics.policies import drain_seconds
-from rfabric.optics.rewiring import Rewiring
+from rfabric.optics.rewiring import MOST_BACK, Rewiring
 from rfabric.optics.solvers import Asked, best_matching, matching
 from rfabric.optics.templates import isolated_pods, mesh, rounds, tree
 from rfabric.routing import Routes, unreachable
@@ -437,15 +437,18 @@ def test_who_has_no_way_asks_again_once_another_has_ended():
     assert contract.asking == ("second",) and not contract.blocked
 
 
-def test_circuits_to_return_to_are_those_of_before_and_of_the_start():
+def test_circuits_to_return_to_are_the_last_few_and_those_of_the_start():
     contract = Rewiring(FABRIC, Timing(), start())
-    every = parse_policy("rotor", FABRIC).cycle(
-        Demand(FABRIC.racks, np.zeros((16, 16))), Circuits()
-    )[:3]
+    once = Demand(FABRIC.racks, np.zeros((16, 16)))
+    cycle = list(dict.fromkeys(parse_policy("rotor", FABRIC).cycle(once, Circuits())))
+    every = [*cycle[:2], Circuits(), Circuits(frozenset(cycle[0].ordered[:3])), cycle[0]]
+    every += [Circuits(frozenset(cycle[1].ordered[:n])) for n in (1, 2)]
     for i, wanted in enumerate(every):
         contract.take(Decision(Rewire.between(contract.circuits, wanted), "on", wanted), float(i))
         contract.done(i + 0.1, i + 0.2, i + 0.3, np.zeros(1))
-    assert contract.back == (every[1], start())
+        last = [lit for lit in dict.fromkeys([*every[:i][::-1], start()]) if lit != wanted]
+        beyond = [start()] if start() in last[MOST_BACK:] else []
+        assert contract.back == (*last[:MOST_BACK], *beyond)
 
 
 @settings(max_examples=60, deadline=None)

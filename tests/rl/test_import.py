@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rfabric.cli import main
+from rfabric.compute.configs import model_of
+from rfabric.compute.likeness import SLACK
 from rfabric.errors import RFabricError
 from rfabric.rl.imports import FRAMEWORKS, import_job
 from rfabric.rl.imports.roll import devices
@@ -105,12 +107,26 @@ policy: {generation: {colocated: {enabled: false, resources: {num_nodes: 1, gpus
 """
 
 
+AREAL = """
+cluster: {n_nodes: 1, n_gpus_per_node: 8}
+rollout: {backend: "sglang:d4p1t1", max_head_offpolicyness: 2}
+gconfig: {n_samples: 4, max_new_tokens: 1024}
+actor:
+  backend: "fsdp:d4p1t1"
+  path: Qwen/Qwen2.5-1.5B-Instruct
+  mb_spec: {max_tokens_per_mb: 10240}
+  ppo_n_minibatches: 1
+sglang: {mem_fraction_static: 0.8}
+train_dataset: {batch_size: 256, max_length: 1024}
+"""
+
+
 @pytest.fixture
 def job(tmp_path):
     """Writes a job's file, reads it."""
 
     def read(framework, text, name="", **told):
-        path = tmp_path / (name or f"job.{'yaml' if framework in ('roll', 'nemo-rl') else 'sh'}")
+        path = tmp_path / (name or f"job.{'sh' if framework in ('verl', 'slime') else 'yaml'}")
         path.write_text(text)
         return import_job(framework, path, **told)
 
@@ -312,23 +328,33 @@ def test_the_verb_writes_a_recipe_and_says_what_it_left_out(tmp_path, capsys):
     assert main(["import", "verl", str(script), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["recipe"]["generation"]["batch"] == 512 and told["misfit"] == ""
-    assert set(told) == {"framework", "file", "assumed", "unmapped", "ignored", "recipe", "misfit"}
+    assert set(told) == {
+        "framework",
+        "file",
+        "assumed",
+        "unmapped",
+        "ignored",
+        "recipe",
+        "misfit",
+        "notes",
+    }
 
 
 @pytest.mark.parametrize(
     ("framework", "text", "message"),
     [
         ("verl", "", "is empty"),
-        ("verl", "echo", "it names no model; say --model"),
-        ("verl", VERL.replace("Qwen2.5-7B", "MyOwn-7B"),
-         "MyOwn-7B' has no config here; say --model config.json, or one of"),
+        ("verl", "echo", "sets nothing"),
+        ("verl", VERL.replace("Qwen2.5-7B", "MyOwn"),
+         "MyOwn' has no config here; say --model config.json, or one of"),
         ("verl", VERL.replace("train_batch_size=512", "train_batch_size=many"),
          "data.train_batch_size is 'many', not a number"),
         ("verl", VERL.replace("batch_size=128", "batch_size=100"),
          "a mini-batch of 100 does not divide the batch of 512"),
         ("verl", VERL.replace('"$HOME/train.parquet"', '"open'),
          "a quote or bracket is opened and not closed"),
-        ("verl", VERL.replace("{NODES:-2}", "{NODES}"), "leaves 0 GPUs for training"),
+        ("verl", VERL.replace("{NODES:-2}", "{NODES}"),
+         "trainer.nnodes is .*NODES.*; say --env NODES=VALUE"),
         ("roll", "a: [", "while parsing"),
         ("roll", "- 1", "holds no mapping"),
         ("roll", ROLL.replace("response_length: 8192", "").replace("max_new_tokens", "other"),
@@ -368,8 +394,82 @@ def test_an_error_names_its_file_once(tmp_path):
     script=st.booleans(),
 )
 def test_garbage_is_an_error_and_never_a_traceback(tmp_path_factory, framework, cut, noise, script):
-    text = {"verl": VERL, "slime": SLIME, "roll": ROLL, "nemo-rl": PARENT}[framework]
+    texts = {"verl": VERL, "slime": SLIME, "roll": ROLL, "nemo-rl": PARENT, "areal": AREAL}
+    text = texts[framework]
     path = tmp_path_factory.mktemp("garbage") / ("job.sh" if script else "job.yaml")
     path.write_text(text[:cut] + noise + text[cut:], encoding="utf-8", errors="replace")
     with contextlib.suppress(RFabricError):
         import_job(framework, path).yaml()
+
+
+# --- AReaL ----------------------------------------------------------------------------------------
+
+
+def test_areal_backends_are_gpus_and_parallelism(job):
+    made = job("areal", AREAL)
+    cluster = section(made, "cluster")
+    assert (cluster["training_gpus"], cluster["generation_gpus"]) == (4, 4)
+    assert made.recipe()["staleness"] == 2 and made.recipe()["pipeline"] == "bounded-staleness"
+    assert section(made, "training")["optimizer"] == "sharded" and not made.misfit
+    wide = AREAL.replace("fsdp:d4p1t1", "megatron:(attn:d4p4t2|ffn:d2p4e4)")
+    training = section(job("areal", wide.replace("d4p1t1", "d8t4")), "training")
+    assert (training["tp"], training["pp"]) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("mode", "gpus", "placement"),
+    [
+        ("sglang:d4p1t2+fsdp:d8", (8, 8), None),
+        ("sglang.d8t1p1+d4t2p1", (8, 8), None),
+        ("sglang:d8|fsdp:d8", (8, 8), "colocated"),
+        ("vllm:d2t4+megatron:(attn:d4t2|ffn:d2e4)", (8, 8), None),
+    ],
+)
+def test_areal_allocation_mode(job, mode, gpus, placement):
+    made = job("areal", AREAL + f'allocation_mode: "{mode}"\n')
+    cluster = section(made, "cluster")
+    assert (cluster["training_gpus"], cluster["generation_gpus"]) == gpus
+    assert made.recipe().get("placement") == placement
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("sglang:d4p1t1", "sglang:4", "is no parallelism; write for example d4p1t2"),
+        ("sglang:d4p1t1", "sglang d4", "is no backend; write for example sglang:d4p1t1"),
+        ('{backend: "sglang:d4p1t1", ', "{", "rollout.backend is not set"),
+    ],
+)
+def test_bad_areal_jobs(job, old, new, message):
+    with pytest.raises(RFabricError, match=message):
+        job("areal", AREAL.replace(old, new))
+
+
+# --- what the file does not say -------------------------------------------------------------------
+
+
+def test_a_model_without_a_config_is_shaped_by_the_size_its_name_states(job):
+    made = job("verl", VERL.replace("Qwen2.5-7B", "MyOwn-9B"))
+    model = made.recipe()["model"]
+    assert model["name"] == "MyOwn-9B" and "model" in made.assumed
+    assert "shaped like" in made.origin["model"] and not made.misfit
+    assert model_of({k: v for k, v in model.items() if k != "name"}, "x").parameters == (
+        pytest.approx(9e9, rel=SLACK)
+    )
+
+
+def test_an_assumption_under_which_the_job_cannot_run_gives_way_and_says_so(job):
+    long = VERL.replace("answer=$((1024 * 8))", "answer=132000")
+    assert long != VERL
+    made = job("verl", long)
+    assert section(made, "generation")["context"] > 132_000
+    assert "else it could not run" in made.origin["generation.context"]
+    assert "exceeds the context" in made.origin["generation.context"]
+
+
+def test_the_environment_is_what_was_told_and_nothing_else(job, monkeypatch):
+    monkeypatch.setenv("NODES", "64")
+    assert section(job("verl", VERL), "cluster")["training_gpus"] == 16
+    made = job("verl", VERL, environment={"NODES": "4"})
+    assert section(made, "cluster")["training_gpus"] == 32
+    assert "NODES=2" in " ".join(job("verl", VERL).notes)

@@ -1,7 +1,7 @@
 """Jobs nobody here wrote, and every recipe: no step is shorter than its phases, and what is worked
 out twice agrees.
 
-The jobs are real configurations of four frameworks, in ../shared/data/configs beside the
+The jobs are real configurations of five frameworks, in ../shared/data/configs beside the
 repository; every fourth of them runs in the ordinary suite, all with RFABRIC_ALL_JOBS=1, and so do
 the largest recipes.
 """

@@ -6,6 +6,8 @@ import csv
 import os
 import subprocess
 import sys
+import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -775,3 +777,74 @@ def test_an_empty_engine_is_at_rest(core):
     engine = Engine([], core=core)
     engine.add(**flows([], []))
     assert not len(engine.run()) and engine.now == 0 and not len(engine.finish_times())
+
+
+# --- after close, from threads, and parts of a flow -----------------------------------------------
+
+CALLS = {
+    "now": lambda engine: engine.now,
+    "add": lambda engine: engine.add(**flows([[0]], [1e9])),
+    "watch": lambda engine: engine.watch([0]),
+    "run": lambda engine: engine.run(),
+    "set_capacity": lambda engine: engine.set_capacity([0], [1e9]),
+    "reroute": lambda engine: engine.reroute([0], [0, 1], [0]),
+    "active": lambda engine: engine.active(),
+    "remaining": lambda engine: engine.remaining([0]),
+    "start_times": lambda engine: engine.start_times(),
+    "finish_times": lambda engine: engine.finish_times(),
+    "link_bytes": lambda engine: engine.link_bytes(),
+    "busy_time": lambda engine: engine.busy_time(),
+    "utilisation": lambda engine: engine.utilisation([0.0, 1.0]),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_closed_engine_says_so(core, call):
+    engine = Engine([10 * G], core=core)
+    engine.add(**flows([[0]], [1e9]))
+    engine.close()
+    engine.close()
+    with pytest.raises(RFabricError, match="closed: make another"):
+        CALLS[call](engine)
+
+
+def test_an_engine_closed_by_another_thread_while_it_runs_says_so():
+    hosts = 64
+    ring = [[i, (i + 1) % hosts] for i in range(hosts)]
+    for _ in range(5):
+        engine, said = Engine([G] * hosts, core="compiled"), []
+
+        def work(engine=engine, said=said):
+            try:
+                engine.add(**flows(ring * 20, list(1e6 * np.arange(20 * hosts))))
+                while True:
+                    engine.run()
+                    engine.finish_times(), engine.active()
+            except RFabricError as error:
+                said.append(str(error))
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.01)
+        engine.close()
+        for thread in threads:
+            thread.join()
+        assert said == ["this engine was closed: make another"] * 2
+
+
+def test_a_weight_below_one_would_beat_the_line(core):
+    engine = Engine([10 * G], core=core)
+    with pytest.raises(RFabricError, match=r"weight\[1\] is 0.5: a row stands for at least one"):
+        engine.add(**flows([[0], [0]], [1e9, 1e9], weight=[1, 0.5]))
+    for part in (0.0, 1.5):
+        with pytest.raises(RFabricError, match=r"part\[0\] is .* more than 0 and at most 1"):
+            engine.add(**flows([[0]], [1e9], part=[part]))
+
+
+def test_a_part_sends_its_share_of_the_bytes_at_the_line_rate(core):
+    engine = Engine([8 * G, 8 * G], core=core)
+    engine.add(**flows([[0], [1]], [1e9, 1e9], part=[0.25, 0.75]))
+    engine.run()
+    assert engine.finish_times() == pytest.approx([0.25, 0.75])
+    assert engine.link_bytes() == pytest.approx([0.25e9, 0.75e9])

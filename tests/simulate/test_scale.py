@@ -31,7 +31,7 @@ from rfabric.routing.rows import mixed
 from rfabric.routing.ways import Entries, Ways
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder, read_trace, write_trace
-from rfabric.trace.formats import COLUMNS
+from rfabric.trace.formats.records import COLUMNS
 
 GPUS = 4096
 fabric_of = functools.cache(lambda spec: parse_fabric(spec, GPUS))

@@ -133,6 +133,53 @@ def test_a_flow_in_flight_is_held_and_keeps_its_bytes():
     assert result.finish[0] > transfer_seconds(20e9, RATE) + 0.05
 
 
+@pytest.mark.parametrize(
+    ("in_flight", "programmed", "a", "b"),
+    [
+        ("hold", 0.505, 0.515 + 0.515 * 400, 0.515 + 2 * 400 / 399),
+        ("drain", 1.02, 1.015, 3.03),
+        ("drop", 0.505, 0.515 + 0.510 * 400, 0.515 + 2 * 400 / 399),
+    ],
+)
+def test_who_waits_for_a_rewire_in_closed_form(in_flight, programmed, a, b):
+    """Two pairs send for 1 s once their circuits are lit (15 ms); at 0.5 s two others ask for the
+    only circuits, for 2 s. Whoever has none goes on at 1 Gbit/s, out of the same cards.
+    """
+    fabric = rfabric(pods=1, tors=4, gpus=1, planes=1, electrical="1Gbit/s")
+    builder = TraceBuilder(fabric.hosts)
+    builder.flows([0, 2], [1, 3], 5e10, phase="a")
+    builder.flows([0, 1], [2, 3], 1e11, start=0.5, phase="b")
+    result = simulate(fabric, builder.build(), "demand", timing=Timing(in_flight=in_flight))
+    assert [r.requested for r in result.rewires] == pytest.approx([0.0, 0.5])
+    assert result.rewires[1].programmed == pytest.approx(programmed, rel=1e-3)
+    assert result.finish == pytest.approx([a, a, b, b], rel=1e-3)
+
+
+@pytest.mark.parametrize("in_flight", ["hold", "drain"])
+@pytest.mark.parametrize("granularity", ["per-phase", "per-collective"])
+def test_a_phase_alone_drains_nobody(in_flight, granularity):
+    fabric = rfabric(pods=1, tors=4, gpus=1, planes=1, electrical="1Gbit/s")
+    trace = trace_of((0, 2, 5e10), (1, 3, 5e10), hosts=4)
+    timing = Timing(in_flight=in_flight)
+    result = simulate(fabric, trace, f"demand,granularity={granularity}", timing=timing)
+    assert result.step_seconds == pytest.approx(1.015, rel=1e-4)
+
+
+def test_nobody_drains_a_flow_whose_circuits_stay():
+    """A flow crawls on the electrical path at 10 Gbit/s, 40 s long; a rewire that gives it a
+    circuit does not wait until it needs none.
+    """
+    fabric = rfabric(pods=2, tors=2, gpus=1, planes=1, electrical="10Gbit/s")
+    b = TraceBuilder(fabric.hosts)
+    b.flows([1, 1], [2, 3], 5e9, start=2.0, phase="a", label="a")
+    b.flows([2, 2, 1], [0, 0, 0], 5e10, phase="b", label="b")
+    took = {
+        how: simulate(fabric, b.build(), "demand", timing=Timing(in_flight=how)).step_seconds
+        for how in ("hold", "drain")
+    }
+    assert took["drain"] < 2 * took["hold"] < 25
+
+
 def test_a_rewire_that_gains_nothing_by_the_ways_of_its_flows_is_not_taken():
     """The policy sees racks, and would bring more circuits to one that its four cards cannot
     fill.

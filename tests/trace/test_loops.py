@@ -1,10 +1,11 @@
-"""Repetitions as data: loops of a trace, the traces that play them, and their files."""
+"""Repetitions as data: loops of a trace, and the traces that play them."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from handmade import HOSTS, looped, traces
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
@@ -12,68 +13,8 @@ from rfabric.rl.lowering import trace_of
 from rfabric.rl.workload import read_recipe
 from rfabric.schedulers.weave.jobs import Job
 from rfabric.schedulers.weave.traffic import placed, profile_of, traffic_of
-from rfabric.trace import Flows, Loop, PhaseKey, TraceBuilder, read_trace, write_trace
+from rfabric.trace import Flows, Loop, TraceBuilder
 from rfabric.trace.loops import blocks
-
-HOSTS = [f"h{i + 1}" for i in range(8)]
-
-
-def looped(repeat=3, between=(2.0, 0.5), beside=(0.0, 1.0)):
-    """Computing, then a loop of dispatch and combine, then a flow that waits for one of its
-    rows.
-    """
-    b = TraceBuilder(HOSTS)
-    work = b.compute(0, 4.0, phase="training", label="backward")
-    turns = [Flows([0, 1], [2, 3], [1e6, 2e6]), Flows([2], [0], [3e6])]
-    rows = b.loop(
-        turns,
-        repeat,
-        between,
-        beside,
-        after=[work],
-        gap=1.0,
-        phase="training",
-        label=("dispatch", "combine"),
-    )
-    b.flows([0], [5], 5e6, after=[rows[0]], phase="training", label="gradients")
-    return b.build({PhaseKey(0, "training"): 9.0}, {"recipe": "by hand"})
-
-
-@st.composite
-def traces(draw, hosts=8, most=3):
-    """Traces of a few rows and loops, each waiting for some before it."""
-    b, rows = TraceBuilder(HOSTS[:hosts]), []
-    seconds, size = st.sampled_from([0.0, 0.25, 1.0]), st.integers(1, 4).map(lambda n: n * 1e9)
-    for _ in range(draw(st.integers(1, 5))):
-        after = draw(st.lists(st.sampled_from(rows), max_size=2, unique=True)) if rows else []
-        kind = {
-            "after": after,
-            "gap": draw(seconds),
-            "phase": "training",
-            "label": draw(st.sampled_from("ab")),
-        }
-        kind["start"] = draw(seconds)
-        if draw(st.booleans()):
-            turns = [draw(collective(hosts, size)) for _ in range(draw(st.integers(1, most)))]
-            k = len(turns)
-            between, beside = (draw(st.lists(seconds, min_size=k, max_size=k)) for _ in range(2))
-            rows += b.loop(turns, draw(st.integers(1, 5)), between, beside, **kind)
-        else:
-            rows += b.flows(*draw(collective(hosts, size)), **kind)
-    return b.build()
-
-
-def collective(hosts, size):
-    """One to four flows between different hosts."""
-    pair = st.tuples(st.integers(0, hosts - 1), st.integers(0, hosts - 1)).filter(
-        lambda p: p[0] != p[1]
-    )
-    flows = st.lists(st.tuples(pair, size), min_size=1, max_size=4)
-    return flows.map(
-        lambda found: Flows(
-            [p[0] for p, _ in found], [p[1] for p, _ in found], [s for _, s in found]
-        )
-    )
 
 
 def test_a_loop_is_readable_data():
@@ -133,32 +74,21 @@ def test_unrolled_is_every_repetition_in_turn():
 
 
 def test_folded_has_blocks_of_repetitions_the_first_by_itself():
+    block = [
+        ("computing", 2.0, 0),
+        ("dispatch", 0.0, 1_000_000),
+        ("dispatch", 0.0, 2_000_000),
+        ("computing", 0.5, 0),
+        ("combine", 0.0, 3_000_000),
+        ("computing beside", 1.0, 0),
+        ("barrier", 0.0, 0),
+    ]
     played = looped(repeat=3).folded()
     columns = zip(played.label, played.gap.tolist(), played.size.tolist(), strict=True)
     assert [(played.labels[k], gap, size) for k, gap, size in columns] == [
         ("backward", 4.0, 0),
         ("barrier", 1.0, 0),
-        ("computing", 2.0, 0),
-        ("dispatch", 0.0, 1_000_000),
-        ("dispatch", 0.0, 2_000_000),
-        ("computing", 0.5, 0),
-        ("combine", 0.0, 3_000_000),
-        ("computing beside", 1.0, 0),
-        ("barrier", 0.0, 0),
-        ("computing", 2.0, 0),
-        ("dispatch", 0.0, 1_000_000),
-        ("dispatch", 0.0, 2_000_000),
-        ("computing", 0.5, 0),
-        ("combine", 0.0, 3_000_000),
-        ("computing beside", 1.0, 0),
-        ("barrier", 0.0, 0),
-        ("computing", 2.0, 0),
-        ("dispatch", 0.0, 1_000_000),
-        ("dispatch", 0.0, 2_000_000),
-        ("computing", 0.5, 0),
-        ("combine", 0.0, 3_000_000),
-        ("computing beside", 1.0, 0),
-        ("barrier", 0.0, 0),
+        *block * 3,
         ("gradients", 0.0, 5_000_000),
     ]
     wide = looped(repeat=40).folded()
@@ -305,89 +235,6 @@ def test_a_builder_refuses_turns_that_send_nothing():
         b.loop([Flows([0], [1], [1]), Flows([], [], [])], 2, (1.0, 1.0))
     with pytest.raises(RFabricError, match="loop: 1 turns, 2 between, 1 labels; give one each"):
         b.loop([Flows([0], [1], [1])], 2, (1.0, 1.0))
-
-
-# --- files ----------------------------------------------------------------------------------------
-
-COLUMNS = (
-    "src",
-    "dst",
-    "size",
-    "start",
-    "gap",
-    "after_offsets",
-    "after",
-    "step",
-    "phase",
-    "label",
-    "loop",
-    "turn",
-)
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-def test_files_round_trip(tmp_path, suffix):
-    trace, path = looped(between=(1 / 3, 0.1), beside=(0.0, 1e-7)), tmp_path / f"t{suffix}"
-    write_trace(trace, path)
-    again = read_trace(path)
-    names = {host: i for i, host in enumerate(trace.hosts)}
-    assert [names[again.hosts[i]] for i in again.src] == trace.src.tolist()
-    assert all(np.array_equal(getattr(again, name), getattr(trace, name)) for name in COLUMNS[2:])
-    assert (again.loops, again.windows) == (trace.loops, trace.windows)
-
-
-@settings(max_examples=25)
-@given(traces())
-def test_any_trace_round_trips(tmp_path_factory, trace):
-    path = tmp_path_factory.mktemp("t") / "t.csv"
-    write_trace(trace, path)
-    again = read_trace(path)
-    assert all(np.array_equal(getattr(again, name), getattr(trace, name)) for name in COLUMNS[2:])
-    assert again.loops == trace.loops and (again.total == trace.total).all()
-
-
-def test_a_hand_written_loop_needs_a_name_and_a_number(tmp_path):
-    (tmp_path / "t.csv").write_text(
-        "src,dst,size_bytes,loop,repeat\nh1,h2,1MB,mine,4\nh2,h1,1MB,mine,\nh1,h2,1MB,,\n"
-    )
-    trace = read_trace(tmp_path / "t.csv")
-    assert trace.loops == (Loop(4, (0.0,)),) and trace.loop.tolist() == [0, 0, -1]
-    (tmp_path / "t.csv").write_text(
-        "src,dst,size_bytes,loop,turn,repeat,between_s,beside_s\n"
-        "h1,h2,1,a,0,4,2ms,\nh1,h2,1,b,1,2,,1\nh1,h2,1,a,1,4,,\nh2,h1,1,b,,,,\nh1,h2,1,a,1,,1,0\n"
-    )
-    trace = read_trace(tmp_path / "t.csv")
-    assert trace.loops == (Loop(4, (0.002, 1.0)), Loop(2, (0.0, 0.0), (0.0, 1.0)))
-
-
-@pytest.mark.parametrize(
-    ("rows", "why"),
-    [
-        ("h1,h2,5,,,3,,", "row 0: repeat without a loop; name its loop"),
-        ("h1,h2,5,,1,,,", "row 0: turn without a loop"),
-        ("h1,h2,5,a,,,,", "loop 'a': repeat is missing; say in one of its rows how often it runs"),
-        ("h1,h2,5,a,,0,,", "loop 'a': repeat 0 must be 1 or more"),
-        ("h1,h2,5,a,,2,-1,", "row 0: between_s: '-1' must be finite and not negative"),
-        (
-            "h1,h2,5,a,,2,,\nh1,h2,5,a,,3,,",
-            ("row 1: repeat 3 differs from 2 of its loop 'a'; say it once"),
-        ),
-        (
-            "h1,h2,5,a,0,2,1,\nh1,h2,5,a,0,2,2,",
-            ("row 1: between_s 2.0 differs from 1.0 of its loop 'a'"),
-        ),
-        ("h1,h2,5,a,1,2,,", "loop 0: its rows have turns 1; it has 2, numbered from 0"),
-        ("h1,h2,5,a,40000,2,,", "row 0: turn '40000' must lie between 0 and 32,767"),
-        ("h1,h2,5,a,,two,,", "row 0: repeat 'two' is not a whole number"),
-        ("h1,h2,5,a,,2,,never", "row 0: beside_s: 'never' is not a quantity"),
-    ],
-)
-def test_bad_loops_name_the_row_and_the_way_out(tmp_path, rows, why):
-    (tmp_path / "bad.csv").write_text(
-        f"src,dst,size_bytes,loop,turn,repeat,between_s,beside_s\n{rows}\n"
-    )
-    with pytest.raises(RFabricError, match=f"bad.csv: .*{why}"):
-        read_trace(tmp_path / "bad.csv")
 
 
 # --- several jobs ---------------------------------------------------------------------------------

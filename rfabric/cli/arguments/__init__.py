@@ -32,6 +32,7 @@ def parser() -> Parser:
         inputs.list_,
         host.doctor,
         host.control,
+        host.ocs,
         host.clean,
         host.bench,
         host.validate,

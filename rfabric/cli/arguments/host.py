@@ -30,6 +30,8 @@ def control(verbs) -> None:
         ),
         "rfabric control --topo rfabric,pods=2,delay=25ms --port 8081",
         "rfabric control mine.py --topo fat-tree,k=4 --sdn os-ken",
+        "rfabric control --topo rfabric --standby --port 8081 --ofp-port 6654",
+        "rfabric control --host 0.0.0.0 --tls cert=rest.crt,key=rest.key --log json",
         module="host",
     )
     verb.add_argument(
@@ -42,17 +44,71 @@ def control(verbs) -> None:
     verb.add_argument(
         "--topo", metavar="FABRIC", default="", help=("the fabric; default: read from the switches")
     )
-    verb.add_argument("--host", default="", help="REST address (default 127.0.0.1)")
+    verb.add_argument(
+        "--host", default="", help="REST address (default 127.0.0.1); any but loopback needs tokens"
+    )
     verb.add_argument("--port", type=port, default=0, help="REST port (default 8080)")
+    verb.add_argument(
+        "--tokens",
+        metavar="FILE",
+        default="",
+        help="lines NAME TOKEN, mode 600; made if absent (default ~/.config/rfabric/tokens)",
+    )
+    verb.add_argument(
+        "--name", metavar="HOSTS", default="", help="names by which clients call this host"
+    )
+    tls = "cert=FILE,key=FILE[,ca=FILE]"
+    verb.add_argument(
+        "--tls", metavar=tls, default="", help="HTTPS; with ca, clients must show certificates"
+    )
+    verb.add_argument("--ofp-tls", metavar=tls, default="", help="the same for OpenFlow")
+    verb.add_argument(
+        "--ofp-host", default="127.0.0.1", help="OpenFlow address (default %(default)s)"
+    )
+    verb.add_argument("--ofp-port", type=port, default=6653, help="(default %(default)s)")
     verb.add_argument(
         "--sdn", choices=("ryu", "os-ken"), default="", help="default: Ryu where it is installed"
     )
     verb.add_argument(
-        "--ofp-port",
-        type=port,
-        default=6653,
-        help=("OpenFlow port, on loopback (default %(default)s)"),
+        "--log", choices=("text", "json"), default="", help="how log lines are written"
     )
+    verb.add_argument(
+        "--journal",
+        metavar="DIR",
+        default="",
+        help="where epochs, plans and pairs are kept for the next start (default "
+        "$XDG_STATE_HOME/rfabric, ~/.local/state/rfabric; root: /var/lib/rfabric)",
+    )
+    verb.add_argument(
+        "--no-journal", dest="journal", action="store_const", const="none",
+        help="keep nothing: the next start begins anew",
+    )  # fmt: skip
+    verb.add_argument(
+        "--standby", action="store_const", const="1", default="",
+        help="wait while another controller of this fabric lives, then take over",
+    )  # fmt: skip
+
+
+def ocs(verbs) -> None:
+    """The words of `rfabric ocs`."""
+    verb = add_verb(
+        verbs,
+        "ocs",
+        "show and change the cross-connects of an OCS under a running controller",
+        "rfabric ocs show                                       every port of every OCS",
+        "rfabric ocs connect a1 1A-2B 2A-1B                     one commit, one result",
+        "rfabric ocs disconnect a1 1-2                          1-2: both ways, 1A-2B and 2A-1B",
+        module="host",
+    )
+    verb.add_argument("order", metavar="ORDER", choices=("show", "connect", "disconnect"),
+                      help="show, connect or disconnect")  # fmt: skip
+    verb.add_argument("ocs", metavar="OCS", nargs="?", default="", help="its name, for example a1")
+    verb.add_argument("connects", metavar="CONNECT", nargs="*", help="1A-2B, or 1-2 for both ways")
+    verb.add_argument(
+        "--url", default="http://127.0.0.1:8080", help="the controller (default %(default)s)"
+    )
+    verb.add_argument("--tokens", metavar="FILE", default="", help="its first token is sent")
+    verb.add_argument("--ca", metavar="FILE", default="", help="who signed the controller's cert")
 
 
 def clean(verbs) -> None:

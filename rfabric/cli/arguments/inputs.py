@@ -45,7 +45,8 @@ def topo(verbs) -> None:
     verb.add_argument(
         "fabric",
         metavar="FABRIC",
-        help=("NAME[,KEY=VALUE...], FILE.py[:NAME], FILE.csv or a fabric.json"),
+        help="NAME[,KEY=VALUE...], FILE.py[:NAME][,...], FILE.csv or a fabric.json; a backslash "
+        "before `,` `:` `+` in a path",
     )
     verb.add_argument("--png", metavar="FILE", type=file, help="draw it")
     verb.add_argument("--dot", action="store_true", help="print it for Graphviz")
@@ -56,7 +57,7 @@ def list_(verbs) -> None:
     verb = add_verb(
         verbs,
         "list",
-        ("what there is: fabrics, policies, schedulers, routing, recipes, models, gpus"),
+        "what there is: fabrics, policies, schedulers, routing, recipes, models, gpus, formats",
         "rfabric list",
         "rfabric list policies",
         "rfabric list models --json",
@@ -201,7 +202,7 @@ def import_(verbs) -> None:
     verb = add_verb(
         verbs,
         "import",
-        "a recipe from a job of verl, ROLL, slime or NeMo-RL",
+        "a recipe from a job of verl, ROLL, slime, NeMo-RL or AReaL",
         "rfabric import verl run_grpo.sh -o mine.yaml --gpu H800",
         (
             "rfabric import nemo-rl grpo.yaml --json                what was mapped, assumed and "
@@ -216,7 +217,7 @@ def import_(verbs) -> None:
     verb.add_argument(
         "framework",
         metavar="FRAMEWORK",
-        choices=("verl", "roll", "slime", "nemo-rl"),
+        choices=("verl", "roll", "slime", "nemo-rl", "areal"),
         help="whose job it is",
     )
     verb.add_argument(
@@ -228,6 +229,13 @@ def import_(verbs) -> None:
         "--model",
         default="",
         help=("a name in traffic/models or a config.json, where the file's is unknown"),
+    )
+    verb.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a variable the script finds set where it runs; all others are unset (repeatable)",
     )
     verb.add_argument("--gpu", default="", help="the GPU, which no such file names (default H100)")
     verb.add_argument(

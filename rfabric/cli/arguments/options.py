@@ -11,7 +11,7 @@ DEFAULT_TRAFFIC = "grpo-64-moe"
 DEFAULT_POLICY = "own"
 ROUTINGS = ("placed", "ecmp", "wcmp", "valiant", "split")
 REPETITIONS = ("folded", "all")
-KINDS = ("fabrics", "policies", "schedulers", "routing", "recipes", "models", "gpus")
+KINDS = ("fabrics", "policies", "schedulers", "routing", "recipes", "models", "gpus", "formats")
 
 
 def add_verb(verbs, name: str, what: str, *examples: str, module: str, once: str = "") -> Parser:
@@ -61,7 +61,8 @@ def step_options(verb: Parser, traffic: bool = True, several: bool = False) -> N
         "demand, phase, greedy, matching, bvn, mesh, isolated-pod, bipartite, tree, rotor; "
         "who schedules the computing: sync, colocated, one-step-off, async, orchestrrl, "
         "rollpacker, rollart, for several jobs weave, solo, random, most-idle, gavel; or "
-        f"both, as orchestrrl+phase; may be given again (default {DEFAULT_POLICY}: what the "
+        "both, as orchestrrl+phase; FILE.py[:NAME], a backslash before `,` `:` `+` in its path; "
+        f"may be given again (default {DEFAULT_POLICY}: what the "
         "fabric was designed for, demand for most)",
     )
     routing_option(verb)
@@ -88,7 +89,8 @@ def topo_option(verb: Parser) -> None:
     """--topo: which fabrics."""
     verb.add_argument(
         "--topo", metavar="FABRIC", action="append", default=[],
-        help="NAME[,KEY=VALUE...], FILE.py, FILE.csv or fabric.json; may be given again",
+        help="NAME[,KEY=VALUE...], FILE.py[:NAME][,...], FILE.csv or fabric.json; a backslash "
+        "before `,` `:` `+` in a path; may be given again",
     )  # fmt: skip
 
 
@@ -111,6 +113,15 @@ def scale_options(verb: Parser) -> None:
         help=(
             "of a repeated collective send so many repetitions as take so long, 1h for all "
             "(default: what patience allows)"
+        ),
+    )
+    verb.add_argument(
+        "--patience",
+        metavar="TIME",
+        type=time,
+        help=(
+            "wall clock that the packets of one run may take, as 5min; longer runs are truer "
+            "ones (default 40s)"
         ),
     )
 

@@ -124,5 +124,5 @@ def time(text: str) -> float:
     except RFabricError as error:  # argparse names the option as well
         raise argparse.ArgumentTypeError(re.sub(r"^--sample(: |=)", "", str(error))) from None
     if not value:
-        raise argparse.ArgumentTypeError("0 sends nothing; write for example 200ms")
+        raise argparse.ArgumentTypeError("0 is no time; write for example 200ms")
     return value

@@ -1,5 +1,5 @@
-"""A user's own job as a recipe: the settings of verl, ROLL, slime or NeMo-RL, read from their YAML
-files or launch scripts.
+"""A user's own job as a recipe: the settings of verl, ROLL, slime, NeMo-RL or AReaL, read from
+their YAML files or launch scripts.
 
     job = import_job("verl", "run_grpo.sh")
     print(job.yaml())         a recipe; each line says which key it came from, or that it is assumed
@@ -9,7 +9,8 @@ Nothing is run and nothing is guessed in silence: what a file leaves out is the 
 default where that is known, else an assumption; either is marked as one beside the value.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -20,6 +21,7 @@ from typing import Any
 import yaml
 
 from ...compute.gpus import find_gpu
+from ...compute.likeness import config_like
 from ...compute.named import find_model, likely_models
 from ...errors import RFabricError
 from ..workload import read_recipe
@@ -31,6 +33,7 @@ FRAMEWORKS = {
     "roll": ("roll", "github.com/alibaba/ROLL"),
     "slime": ("slime", "github.com/THUDM/slime"),
     "nemo-rl": ("nemo_rl", "github.com/NVIDIA-NeMo/RL"),
+    "areal": ("areal", "github.com/inclusionAI/AReaL"),
 }
 LENGTHS = ("deepseek-r1", "deepseek-r1-prompts")
 
@@ -41,7 +44,7 @@ class Imported:
 
     `assumed`: recipe keys whose value the file does not say; `unmapped`: `key = value` that no
     recipe key can say; `ignored`: keys that change neither time nor traffic, such as the learning
-    rate.
+    rate; `notes`: what was decided while reading, such as a variable's default in a script.
     """
 
     framework: str
@@ -51,25 +54,16 @@ class Imported:
     assumed: tuple[str, ...]
     unmapped: tuple[str, ...]
     ignored: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def recipe(self) -> dict:
         """The mapping that the recipe file holds."""
-        nested: dict[str, Any] = {}
-        for key, value in self.values.items():
-            section, _, last = key.rpartition(".")
-            (nested.setdefault(section, {}) if section else nested)[last] = value
-        return nested
+        return _nested(self.values)
 
     @cached_property
     def misfit(self) -> str:
         """Why the recipe cannot run as it is, say a model too large for its GPUs; else empty."""
-        try:
-            with TemporaryDirectory() as folder:
-                (path := Path(folder) / "job.yaml").write_text(self.yaml(), encoding="utf-8")
-                read_recipe(path)
-        except RFabricError as error:
-            return str(error)
-        return ""
+        return _misfit(self.values)
 
     def yaml(self) -> str:
         """The recipe file, a comment beside each value."""
@@ -82,22 +76,28 @@ class Imported:
             if outer and outer != section:
                 lines += ["", f"{outer}:"]
             section = outer
-            said = yaml.safe_dump(value, width=1000).splitlines()[0]
+            said = yaml.safe_dump(value, width=10**6, default_flow_style=True).splitlines()[0]
             text = f"{'  ' if outer else ''}{last}: {said}"
             lines.append(f"{text:<40} # {self.origin[key]}")
         return "\n".join([*lines, ""])
 
 
 def import_job(
-    framework: str, path: str | Path, model: str = "", gpu: str = "", lengths: str = ""
+    framework: str,
+    path: str | Path,
+    model: str = "",
+    gpu: str = "",
+    lengths: str = "",
+    environment: Mapping[str, str] | None = None,
 ) -> Imported:
-    """The recipe of a job's file; `model`, `gpu` and `lengths` stand in where it is silent.
+    """The recipe of a job's file; `model`, `gpu` and `lengths` stand in where it is silent,
+    `environment` for the variables that a script finds set where it runs.
 
     RFabricError where the file cannot be read, or lacks what a recipe cannot do without.
     """
     if framework not in FRAMEWORKS:
         raise RFabricError(f"no importer for {framework!r}; there are {', '.join(FRAMEWORKS)}")
-    settings = read_settings(path)
+    settings = read_settings(path, environment)
     recipe = SourcedValues(settings)
     module = import_module(f".{FRAMEWORKS[framework][0]}", __name__)
     module.fill(recipe, settings)
@@ -105,10 +105,68 @@ def import_job(
     _gpu(recipe, gpu)
     _lengths(recipe, lengths)
     unmapped, ignored = _left(settings, module.without_effect)
+    _fit(recipe)
     values = {key: recipe.values[key] for key in sorted(recipe.values, key=_place)}
     return Imported(
-        framework, str(path), values, recipe.origin, tuple(recipe.assumed), unmapped, ignored
+        framework,
+        str(path),
+        values,
+        recipe.origin,
+        tuple(recipe.assumed),
+        unmapped,
+        ignored,
+        settings.notes,
     )
+
+
+def _nested(values: Mapping[str, Any]) -> dict:
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        section, _, last = key.rpartition(".")
+        (nested.setdefault(section, {}) if section else nested)[last] = value
+    return nested
+
+
+def _misfit(values: Mapping[str, Any]) -> str:
+    """What `read_recipe` has against these values."""
+    try:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "job.yaml"
+            path.write_text(yaml.safe_dump(_nested(values)), encoding="utf-8")
+            read_recipe(path)
+    except RFabricError as error:
+        return str(error)
+    return ""
+
+
+def _fit(recipe: SourcedValues) -> None:
+    """Other assumptions where the job cannot run with the first ones: it did run, on GPUs and with
+    settings that its file does not name.
+    """
+    if not (why := _misfit(recipe.values)):
+        return
+    for others in _other_assumptions(recipe):
+        if not _misfit(recipe.values | others):
+            for key, value in others.items():
+                recipe.assume(key, value, f"else it could not run: {why}")
+            return
+
+
+def _other_assumptions(recipe: SourcedValues) -> Iterator[dict[str, Any]]:
+    """What else may be assumed, the least change first: positions that are stretched to the job's
+    own lengths, larger GPUs, full recomputation.
+    """
+    free = set(recipe.assumed)
+    stated = ("generation.max_prompt", "generation.max_response")
+    longest = {"generation.context": sum(recipe.values[key] for key in stated)}
+    gpus = [recipe.values["cluster.gpu"]]
+    if "cluster.gpu" in free:
+        small = recipe.values.get("cluster.gpus_per_server") == 4  # as GB200 servers come
+        gpus += ["GB200"] if small else ["H200", "B200"]
+    full = [{"training.recompute": "full"}] if "training.recompute" in free else []
+    for also in ({}, longest, *full, *(longest | each for each in full)):
+        for gpu in gpus:
+            yield ({} if gpu == gpus[0] else {"cluster.gpu": gpu}) | also
 
 
 def _left(
@@ -125,15 +183,34 @@ def _model(recipe: SourcedValues, told: str) -> None:
     if told.endswith(".json"):
         recipe.put("model", str(Path(told).resolve()), "told with --model")
         return
-    found = find_model(stated) if stated else None
-    if found is None:
+    known = find_model(stated) if stated else None
+    if known is not None:
+        recipe.put("model", known.name, "told with --model" if told else recipe.origin["model"])
+    elif recipe.shape:
+        shaped = {"name": re.split(r"[/:]", stated.rstrip("/"))[-1] or "model"} | recipe.shape
+        recipe.put("model", shaped, "the shape that the job's own flags spell out")
+    elif (like := config_like(stated)) is not None:
+        config, shape = like
+        name = re.split(r"[/:]", stated.rstrip("/"))[-1]
+        why = f"{name} has no config here; {shape}, by the size it states; say --model config.json"
+        recipe.assume("model", {"name": name} | config, why)
+    elif (named := _named_by_file(recipe.settings.file)) is not None:
+        recipe.assume("model", named, f"{stated!r} is no model; the file's name; say --model NAME")
+    else:
         said = f"model {stated!r} has no config here" if stated else "it names no model"
-        like = f", which has {likely_models(stated)}" if stated else ""
+        also = f", which has {likely_models(stated)}" if stated else ""
         raise RFabricError(
             f"{recipe.settings.file}: {said}; say --model config.json, or one "
-            f"of traffic/models/{like}"
+            f"of traffic/models/{also}"
         )
-    recipe.put("model", found.name, "told with --model" if told else recipe.origin["model"])
+
+
+def _named_by_file(file: str) -> str | None:
+    """The model that the longest run of words in a file's name means."""
+    words = re.split(r"[-_]", Path(file).stem)
+    runs = ["-".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)]
+    named = (find_model(run) for run in sorted(runs, key=len, reverse=True) if len(run) > 5)
+    return next((model.name for model in named if model is not None), None)
 
 
 def _gpu(recipe: SourcedValues, told: str) -> None:

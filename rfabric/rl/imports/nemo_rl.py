@@ -50,8 +50,10 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
 
 
 def _pipeline(recipe: SourcedValues, s: Settings) -> None:
-    enabled = s.find("grpo.async_grpo.enabled")
-    age = s.number("grpo.async_grpo.max_trajectory_age_steps")
+    enabled = s.find("grpo.async_grpo.enabled", "ppo.async_ppo.enabled")
+    age = s.number(
+        "grpo.async_grpo.max_trajectory_age_steps", "ppo.async_ppo.max_trajectory_age_steps"
+    )
     if not enabled or not s.flag(enabled[0]):
         recipe.put("pipeline", "sync", "grpo.async_grpo.enabled is not set")
     elif not age or age[1] <= 1:
@@ -63,8 +65,13 @@ def _pipeline(recipe: SourcedValues, s: Settings) -> None:
 
 def _generation(recipe: SourcedValues, s: Settings) -> None:
     recipe.take("generation.tp", f"{VLLM}.tensor_parallel_size", default=1)
-    recipe.take("generation.batch", "grpo.num_prompts_per_step")
-    recipe.take("generation.group_size", "grpo.num_generations_per_prompt", default=1)
+    recipe.take("generation.batch", "grpo.num_prompts_per_step", "ppo.num_prompts_per_step")
+    recipe.take(
+        "generation.group_size",
+        "grpo.num_generations_per_prompt",
+        "ppo.num_generations_per_prompt",
+        default=1,
+    )
     total = s.number("policy.max_total_sequence_length")
     if total is None:
         raise RFabricError(

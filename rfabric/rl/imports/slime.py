@@ -37,6 +37,7 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
 def _model(recipe: SourcedValues, s: Settings) -> None:
     """Named by the checkpoint, or by the file of shapes that the script sources."""
     stated = s.find("hf-checkpoint", "ref-load", "load")
+    recipe.shape = _shape(s)
     sourced = [word for word in s.words if re.search(r"models/[\w.-]+\.sh$", word)]
     if stated:
         recipe.put("model", PurePosixPath(str(stated[1]).rstrip("/")).name, f"--{stated[0]}")
@@ -44,6 +45,58 @@ def _model(recipe: SourcedValues, s: Settings) -> None:
         recipe.put(
             "model", PurePosixPath(sourced[-1]).stem, f"source {PurePosixPath(sourced[-1]).name}"
         )
+
+
+# Megatron's flags, which slime's files of shapes set, as Hugging Face's fields.
+_SHAPE = {
+    "num-layers": "num_hidden_layers",
+    "hidden-size": "hidden_size",
+    "ffn-hidden-size": "intermediate_size",
+    "num-attention-heads": "num_attention_heads",
+    "num-query-groups": "num_key_value_heads",
+    "kv-channels": "head_dim",
+    "vocab-size": "vocab_size",
+    "max-position-embeddings": "max_position_embeddings",
+    "moe-router-topk": "num_experts_per_tok",
+    "moe-ffn-hidden-size": "moe_intermediate_size",
+    "q-lora-rank": "q_lora_rank",
+    "kv-lora-rank": "kv_lora_rank",
+    "qk-head-dim": "qk_nope_head_dim",
+    "qk-pos-emb-head-dim": "qk_rope_head_dim",
+    "v-head-dim": "v_head_dim",
+}
+_LONGEST = 131_072  # tokens, where no flag bounds the context
+
+
+def _shape(s: Settings) -> dict:
+    """The model's config as the flags spell it out; empty where they do not, or say more than a
+    decoder of this shape.
+    """
+    said = {field: s.values[flag] for flag, field in _SHAPE.items() if flag in s.values}
+    whole = all(type(value) is int for value in said.values())
+    needed = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
+    if not whole or any(field not in said for field in needed) or "spec" in s.values:
+        return {}
+    said.setdefault("max_position_embeddings", _LONGEST)
+    said["tie_word_embeddings"] = "untie-embeddings-and-output-weights" not in s.values
+    experts, shared = s.value("num-experts"), s.value("moe-shared-expert-intermediate-size")
+    if experts:
+        said["n_routed_experts"] = experts
+        said["first_k_dense_replace"] = _dense_layers(str(s.value("moe-layer-freq", default=1)))
+        if shared:
+            said["n_shared_experts"] = shared // said["moe_intermediate_size"]
+    if "kv_lora_rank" in said:
+        said.pop("head_dim", None)
+        return said | {"model_type": "deepseek_v3"}
+    kind = "qwen3" if "qk-layernorm" in s.values else "llama"
+    kind = "qwen2" if "add-qkv-bias" in s.values else kind
+    return said | {"model_type": kind + ("_moe" if experts else "")}
+
+
+def _dense_layers(frequency: str) -> int:
+    """Layers without experts before the first that has them: `[0]*3+[1]*75`, `[0, 1, 1]`."""
+    run = re.match(r"\[0\]\*(\d+)", frequency)
+    return int(run[1]) if run else len(re.match(r"\[?((?:0[, ]*)*)", frequency)[1].split("0")) - 1
 
 
 def _cluster(recipe: SourcedValues, s: Settings) -> None:
@@ -129,7 +182,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     budget, sequences = s.number("max-tokens-per-gpu"), s.number("micro-batch-size")
     longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
     if budget and s.find("use-dynamic-batch-size"):
-        recipe.put("training.micro_batch_tokens", budget[1], "--max-tokens-per-gpu")
+        recipe.micro_batch(budget[1], "--max-tokens-per-gpu")
     else:
         recipe.put(
             "training.micro_batch_tokens",

@@ -10,13 +10,14 @@ from .settings import Settings
 @dataclass
 class SourcedValues:
     """Recipe values by `section.key`; `origin` says where each came from, `assumed` which nobody
-    stated.
+    stated. `shape`: the model's config as far as the job itself spells it out.
     """
 
     settings: Settings
     values: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
     assumed: list[str] = field(default_factory=list)
+    shape: dict[str, Any] = field(default_factory=dict)
 
     def put(self, key: str, value: Any, origin: str) -> None:
         """A value that the file, or the user, states."""
@@ -56,6 +57,19 @@ class SourcedValues:
         )
         if colocated:
             self.put("placement", "colocated", origin)
+
+    def micro_batch(self, tokens: float, origin: str) -> None:
+        """Tokens of a micro-batch on a context-parallel rank; a sequence longer than the job's
+        bound is a micro-batch of its own, as the frameworks make it.
+        """
+        whole = self.values["generation.max_prompt"] + self.values["generation.max_response"]
+        longest = -(-whole // self.values.get("training.cp", 1))
+        own = f"{origin} = {tokens}; the longest sequence is a micro-batch of its own"
+        self.put(
+            "training.micro_batch_tokens",
+            int(max(tokens, longest)),
+            origin if tokens >= longest else own,
+        )
 
     def mini_batches(self, batch: float, size: float, origin: str) -> None:
         """Optimizer updates a step: batch over mini-batch, both in the same unit."""

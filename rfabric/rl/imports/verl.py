@@ -40,12 +40,11 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
 
 
 def _cluster(recipe: SourcedValues, s: Settings) -> None:
-    per_node = s.value("trainer.n_gpus_per_node", default=8)
-    nodes = s.value("trainer.nnodes", default=1)
+    per_node = (s.number("trainer.n_gpus_per_node") or ("", 8))[1]
+    nodes = (s.number("trainer.nnodes") or ("", 1))[1]
     rollout = s.find("rollout.nnodes")
     s.used |= {"rollout.n_gpus_per_node"}
-    found = [x if isinstance(x, (int, float)) else 0 for x in (nodes, per_node)]
-    trains = found[0] * found[1]
+    trains = nodes * per_node
     if rollout and rollout[1]:
         generates = (
             s.number("rollout.nnodes")[1]
@@ -77,8 +76,8 @@ def _pipeline(recipe: SourcedValues, s: Settings) -> None:
 
 def _generation(recipe: SourcedValues, s: Settings) -> None:
     recipe.take("generation.tp", f"{ROLLOUT}.tensor_model_parallel_size", default=2)
-    per_update = s.number("async_training.require_batches")
-    if per_update and not s.value("data.train_batch_size", "data.gen_batch_size"):
+    per_update = s.number("async_training.require_batches") or ("", 1)
+    if s.value("data.train_batch_size") == 0:  # verl streams: updates, not batches, are counted
         size = s.number(f"{ACTOR}.ppo_mini_batch_size") or ("", 256)
         times = s.number("async_training.trigger_parameter_sync_step") or ("", 1)
         recipe.put(
@@ -123,7 +122,7 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     budget = s.number(f"{ACTOR}.ppo_max_token_len_per_gpu")
     sequences = s.number(f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_micro_batch_size")
     if dynamic and budget:
-        recipe.put("training.micro_batch_tokens", budget[1], budget[0])
+        recipe.micro_batch(budget[1], budget[0])
     elif sequences:
         cp = recipe.values.get("training.cp", 1)
         recipe.put(

@@ -129,13 +129,11 @@ def _sent(w: Workload, source: Segment, target: Segment, size: float) -> Flows:
 
 def _experience(w: Workload, s: Segment) -> Flows:
     """What a segment's responses send to a training server; replicas take turns at them."""
-    servers, turn = (
-        w.cluster.training_gpus // w.gpus_per_server,
-        (s.gpus[0] - w.first_generation_gpu) // len(s.gpus),
-    )
-    sink = turn % servers * w.gpus_per_server + turn // servers % w.gpus_per_server
+    turn = (s.gpus[0] - w.first_generation_gpu) // len(s.gpus)
     return point_to_point(
-        [(s.gpus[0], sink)], float(s.tokens) * flows.EXPERIENCE_BYTES_PER_TOKEN, w.gpus_per_server
+        [(s.gpus[0], w.response_sink(turn))],
+        float(s.tokens) * flows.EXPERIENCE_BYTES_PER_TOKEN,
+        w.gpus_per_server,
     )
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ...compute.gpus import GPUS
 from ...errors import RFabricError
+from ...files import read_text, twice
 
 # Weave (OSDI'26; RollMux, arXiv 2512.11306), Table 1: US dollars an hour and GPU.
 DOLLARS_PER_HOUR = {"H20": 1.85, "H800": 5.28}
@@ -237,13 +238,13 @@ def read_jobs(path: str | Path) -> list[Job]:
     RFabricError for a file that cannot be read, other columns, names that stand twice, bad figures.
     """
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(
-                (line for line in file if not line.startswith("#")), strict=True
-            )
-            rows, columns = list(reader), list(reader.fieldnames or ())
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        lines = read_text(path).splitlines(keepends=True)
+        reader = csv.DictReader((line for line in lines if not line.startswith("#")), strict=True)
+        rows, columns = list(reader), list(reader.fieldnames or ())
+    except (OSError, ValueError, csv.Error) as error:
         raise RFabricError(f"jobs {path}: cannot be read: {error}") from error
+    if twice(columns):
+        raise RFabricError(f"jobs {path}: column {twice(columns)!r} stands twice; keep one")
     unknown = [column for column in columns if column not in COLUMNS]
     missing = [
         name for name, (_, _, optional) in COLUMNS.items() if not optional and name not in columns

@@ -7,7 +7,7 @@ nothing is fitted to the figure to be reproduced. A row that cannot be run has n
 why; a miss stays a miss.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
@@ -52,6 +52,19 @@ class PaperRow:
         }
 
 
+Progress = Callable[[str], None]  # told the name of each part as it begins
+Part = Callable[[int], Iterable[PaperRow]]  # a function of the seed, called *_rows
+
+
+def rows_of(parts: Sequence[Part], seed: int, progress: Progress) -> list[PaperRow]:
+    """The rows of all parts, one after another."""
+    rows: list[PaperRow] = []
+    for part in parts:
+        progress(part.__name__.removesuffix("_rows"))
+        rows += part(seed)
+    return rows
+
+
 # name of the paper: module of this folder
 REPRODUCTIONS = {
     "weave": "weave",
@@ -63,9 +76,7 @@ REPRODUCTIONS = {
 }
 
 
-def reproduce(
-    paper: str, seed: int = 0, progress: Callable[[str], None] = lambda _: None
-) -> list[PaperRow]:
+def reproduce(paper: str, seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
     """The rows of one paper; `progress` is told what is being run.
 
     RFabricError for an unknown paper.

@@ -19,7 +19,7 @@ OrchestrRL's scheduler.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache, partial
 from math import inf, log
@@ -42,9 +42,8 @@ from ...schedulers.orchestrrl.outlook import forecast, outlook
 from ...schedulers.orchestrrl.replanning import Problem, replan
 from ...schedulers.traffic import read_traffic
 from ...simulate.world import simulate
-from . import QUOTED, SECOND_HAND, PaperRow
+from . import QUOTED, SECOND_HAND, PaperRow, Progress
 
-Progress = Callable[[str], None]
 STEPS = 3
 PROMPTS = (128, 256, 512, 1024)
 GROUP = 8

@@ -29,9 +29,8 @@ from ...schedulers.rollart.rules import RolloutOutcome, RolloutRules
 from ...schedulers.rollart.tasks import Episode, Task
 from ...schedulers.rollart.trajectories import play
 from ...units import bytes_in
-from . import SECOND_HAND, PaperRow, span
+from . import SECOND_HAND, PaperRow, Progress, rows_of, span
 
-Progress = Callable[[str], None]
 LONGEST, BATCH, GROUP = 32768, 512, 8
 TRAINING_GPUS = 32
 LINK = bytes_in(400e9, 1) * NIC_ONE_PAIR  # bytes/s of a turn's KV from one engine to another
@@ -63,11 +62,7 @@ def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
         prefill_rows,
         left_out,
     )
-    found: list[PaperRow] = []
-    for part in parts:
-        progress(part.__name__.removesuffix("_rows"))
-        found += part(seed)
-    return found
+    return rows_of(parts, seed, progress)
 
 
 # --- what runs ------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ on H800; what is taken from the paper stands in `rollpacker_inputs`. Never taken
 breakdown is that of code: its 1.48 x of tail batching at 14B is said of code.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from statistics import mean
@@ -23,7 +23,7 @@ from ...schedulers.rollpacker import (
     run,
     with_tp,
 )
-from . import PaperRow, span
+from . import PaperRow, Progress, rows_of, span
 from .rollpacker_inputs import (
     JOBS,
     MAX_PROMPT,
@@ -41,8 +41,6 @@ from .rollpacker_inputs import (
     trained_at_share,
 )
 
-Progress = Callable[[str], None]
-
 
 def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
     """Every row."""
@@ -56,11 +54,7 @@ def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
         stream_rows,
         left_out,
     )
-    found: list[PaperRow] = []
-    for part in parts:
-        progress(part.__name__.removesuffix("_rows"))
-        found += part(seed)
-    return found
+    return rows_of(parts, seed, progress)
 
 
 # --- rows -----------------------------------------------------------------------------------------

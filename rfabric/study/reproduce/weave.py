@@ -8,7 +8,7 @@ alone, as the paper divides the bills of all systems by the same 370.2 h.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from statistics import mean, median
@@ -22,7 +22,7 @@ from ...schedulers.weave.optimum import pinnings
 from ...schedulers.weave.policies import weave
 from ...schedulers.weave.tail import tail
 from ...units import bytes_in
-from . import PaperRow, span
+from . import PaperRow, Progress, rows_of, span
 from .weave_inputs import (
     GROUP_SIZE,
     MIXES,
@@ -34,7 +34,6 @@ from .weave_inputs import (
     workload,
 )
 
-Progress = Callable[[str], None]
 SEEDS = 3  # traces of a kind that a simulated figure is the mean of
 POOLS = Pools()
 
@@ -50,11 +49,7 @@ def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
         drift_rows,
         left_out,
     )
-    found: list[PaperRow] = []
-    for part in parts:
-        progress(part.__name__.removesuffix("_rows"))
-        found += part(seed)
-    return found
+    return rows_of(parts, seed, progress)
 
 
 # --- micro-benchmarks -----------------------------------------------------------------------------

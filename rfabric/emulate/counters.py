@@ -1,0 +1,53 @@
+"""What the ports of the switches have counted so far, by directed cable; read in one go.
+
+Every segment has the same headers, whether it carries data or acknowledges: so bytes and packets
+together say how many bytes of payload went by, whatever acknowledgements came along.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from ..fabric import Fabric
+from .network import ETHERNET, HEADERS
+
+# of the columns of /proc/net/dev (proc(5)) after the name: bytes and packets in, then out
+RX, TX = slice(0, 2), slice(8, 10)
+DROPS = (3, 11)
+
+
+class PortCounters:
+    """The counters of a fabric's switch ports, as the network namespace of this thread has them."""
+
+    def __init__(self, fabric: Fabric):
+        self.directed = 2 * len(fabric.links)
+        self.sends: dict[str, int] = {}  # by interface, the directed cable it sends on
+        self.gets: dict[str, int] = {}  # the same of what comes from hosts, which count elsewhere
+        for node in fabric.switches:
+            for port in fabric.ports[node.name]:
+                link, other = fabric.peer[port]
+                self.sends[port.interface] = link
+                if fabric.node[other.node].kind == "host":
+                    self.gets[port.interface] = link ^ 1
+
+    def read(self) -> tuple[np.ndarray, int]:
+        """(bytes and packets of frames by directed cable, int64[2m, 2]; packets dropped)."""
+        found, dropped = np.zeros((self.directed, 2), np.int64), 0
+        for name, counts in _rows():
+            if name in self.sends:
+                found[self.sends[name]] = counts[TX]
+                dropped += sum(counts[column] for column in DROPS)
+            if name in self.gets:
+                found[self.gets[name]] = counts[RX]
+        return found, dropped
+
+
+def payload(counted: np.ndarray) -> np.ndarray:
+    """Bytes of payload in frames, float64[2m]; `counted` as `PortCounters.read` gives them."""
+    return (counted[:, 0] - (ETHERNET + HEADERS) * counted[:, 1]).astype(float)
+
+
+def _rows() -> list[tuple[str, list[int]]]:
+    rows = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
+    split = (row.split(":", 1) for row in rows)
+    return [(name.strip(), [int(n) for n in text.split()]) for name, text in split]

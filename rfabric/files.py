@@ -1,0 +1,141 @@
+"""Files that a user hands over: plain UTF-8, or packed by gzip or zstd, and each key said once.
+
+    read_text("job.yaml")    open_text("trace.csv.gz")    read_json("fabric.json")
+
+What packed a file is told by its first bytes, whatever its name. What cannot be read is an
+OSError or a ValueError that says why; who calls says which file it was.
+"""
+
+import gzip
+import io
+import json
+import math
+import stat
+import zlib
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+from .errors import RFabricError
+
+PACKED = (".gz", ".zst")
+_GZIP, _ZSTD, _WIDE = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", (b"\xff\xfe", b"\xfe\xff")
+MOST_DIGITS = 308  # of a whole number: more are beyond a float
+
+
+def kind_of(path: str | Path) -> str:
+    """The suffix of a file's name, without that of its packing: `.csv` of `trace.csv.gz`."""
+    path = Path(path)
+    return (path.with_suffix("") if path.suffix in PACKED else path).suffix
+
+
+def read_text(path: str | Path, most: int = -2) -> str:
+    """All text of a file, or one character more than `most`, with lines that end in LF and
+    without a mark before it; OSError or UnicodeDecodeError.
+    """
+    with open_text(path, newline=None) as file:
+        text = file.read(most + 1)
+    if "\0" in text:
+        raise OSError("holds a NUL: this is no text file")
+    return text
+
+
+@contextmanager
+def open_text(path: str | Path, newline: str | None = "") -> Iterator[TextIO]:
+    """A file as text, unpacked; line ends as they stand, or as `newline` says (see `open`)."""
+    kind = Path(path).stat().st_mode  # a pipe would wait for who writes
+    if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+        raise OSError("is no regular file but a pipe or a device; copy it to a file first")
+    with open(path, "rb") as file:
+        start = file.peek(4)[:4]
+        if start.startswith(_WIDE):
+            raise OSError("is UTF-16 text; save it as UTF-8")
+        try:
+            unpacked = _unpacked(file, start)
+            with io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline=newline) as text:
+                yield text
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise OSError(f"is a damaged gzip file: {error}") from error
+
+
+def _unpacked(file: io.BufferedReader, start: bytes) -> BinaryIO:
+    if start.startswith(_GZIP):
+        return gzip.GzipFile(fileobj=file)  # type: ignore[return-value]
+    return io.BytesIO(_unpack_zstd(file.read())) if start == _ZSTD else file
+
+
+def _unpack_zstd(data: bytes) -> bytes:
+    """The frames of a zstd file; one that is cut short is an error, not a shorter file."""
+    try:
+        import zstandard
+    except ImportError as error:
+        raise OSError("is packed by zstd: pip install zstandard, or unpack it") from error
+    parts = []
+    try:
+        while data:
+            frame = zstandard.ZstdDecompressor().decompressobj()
+            parts.append(frame.decompress(data))
+            if not frame.eof:
+                raise OSError("is a damaged zstd file: it ends early")
+            data = frame.unused_data
+    except zstandard.ZstdError as error:
+        raise OSError(f"is a damaged zstd file: {error}") from error
+    return b"".join(parts)
+
+
+def lines_of(file: TextIO) -> Iterator[str]:
+    """The lines of a text; RFabricError for one with a NUL, as binary files have."""
+    for number, line in enumerate(file, 1):
+        if "\0" in line:
+            raise RFabricError(f"line {number} holds a NUL: this is no text file")
+        yield line
+
+
+def read_json(path: str | Path) -> Any:
+    """What a JSON file holds, as `parse_json` reads it."""
+    try:
+        return parse_json(read_text(path))
+    except ValueError as error:
+        raise RFabricError(str(error)) from error
+
+
+def parse_json(text: str | bytes, **how) -> Any:
+    """What JSON says; ValueError for a key that stands twice, a number beyond a float, lists within
+    lists without end, and what is no JSON. `how`: options of `json.loads`.
+    """
+    hooks = {"object_pairs_hook": _object, "parse_int": _whole, "parse_float": _finite}
+    try:
+        return json.loads(text, **(hooks | how))
+    except RecursionError:
+        raise ValueError("lists stand within lists, too deep to be read") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"key {twice(key for key, _ in pairs)!r} stands twice; keep one")
+    return found
+
+
+def twice(names: Iterable[Hashable]) -> Any:
+    """The first name that has stood before; None where none has."""
+    seen: set[Hashable] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def _whole(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(text)} digits; {MOST_DIGITS} at most")
+    return int(text)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"number {text[:20]} is beyond 1e308")
+    return number

@@ -1,0 +1,176 @@
+"""AReaL: the YAML file of an experiment.
+
+GPUs are told by backends, `sglang:d4p1t2` for generation and `megatron:(attn:d4p4t2|ffn:d2p4e4)`
+for training (d data, p pipeline, t tensor, c context, e expert parallel), or by one older
+`allocation_mode` that joins both with + (GPUs of their own) or | (the same GPUs). Defaults are
+those of AReaL's own arguments (areal/api/cli_args.py).
+"""
+
+import re
+from dataclasses import dataclass
+from math import prod
+
+from ...errors import RFabricError
+from .settings import Settings, shown
+from .sourced_values import SourcedValues
+
+_NO_EFFECT = """
+    experiment_name trial_name seed fileroot tokenizer_path scheduler. scheduling_ name_resolve
+    optimizer. eps_clip reward_ adv_norm temperature top_p top_k greedy valid_dataset saver.
+    recover. evaluator. stats_logger. perf_tracer. total_train tracing dump_to_file shuffle
+    num_workers pin_memory drop_last dropout init_from_scratch dtype rejection_sampling
+    min_new_tokens path type
+    use_decoupled recompute_logprob log_ random_seed skip_tokenizer econfig. timeout retries
+    discount gae_lambda kl_ parser workflow queue_size stop_token
+"""
+_BACKEND = re.compile(r"(?:(?P<engine>[a-z_]+)[:.])?(?P<sizes>\(.*\)|[dptces\d]+)", re.DOTALL)
+_WAYS = {"d": "data", "p": "pipeline", "t": "tensor", "c": "context", "s": "context", "e": "expert"}
+
+
+@dataclass(frozen=True)
+class Backend:
+    """An engine and how many ways it is parallel."""
+
+    engine: str
+    data: int = 1
+    pipeline: int = 1
+    tensor: int = 1
+    context: int = 1
+    expert: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all its replicas; experts stand inside the others."""
+        return self.data * self.pipeline * self.tensor * self.context
+
+
+def read_backend(text: str, where: str) -> Backend:
+    """The backend that `sglang:d4p1t1` means; RFabricError where it means none.
+
+    >>> read_backend("megatron:(attn:d4p4t2|ffn:d2p4e4)", "actor.backend").gpus
+    32
+    """
+    whole = _BACKEND.fullmatch(str(text).strip())
+    if whole is None:
+        raise RFabricError(f"{where}: {shown(text)} is no backend; write for example sglang:d4p1t1")
+    engine = whole["engine"] or ""
+    parts = dict(
+        part.partition(":")[::2] if ":" in part else ("attn", part)
+        for part in whole["sizes"].strip("()").split("|")
+    )
+    ways = _ways(parts.get("attn", ""), where)
+    experts = _ways(parts.get("ffn", ""), where).get("expert")
+    return Backend(engine, **ways | ({"expert": experts} if experts else {}))
+
+
+def _ways(text: str, where: str) -> dict[str, int]:
+    pairs = re.findall(r"([dptces])(\d{1,6})", text)
+    if (
+        "".join(letter + number for letter, number in pairs) != text
+        or prod(int(number) for _, number in pairs) < 1
+    ):
+        raise RFabricError(f"{where}: {shown(text)} is no parallelism; write for example d4p1t2")
+    return {_WAYS[letter]: int(number) for letter, number in pairs}
+
+
+def without_effect(key: str) -> bool:
+    """Whether a key changes neither time nor traffic."""
+    return any(part in key for part in _NO_EFFECT.split())
+
+
+def fill(recipe: SourcedValues, s: Settings) -> None:
+    """Put the job's settings into the recipe's keys."""
+    model = s.find("actor.path", "model.path")
+    recipe.put("model", str(model[1]) if model else "", model[0] if model else "")
+    generation, training, colocated = _backends(s)
+    _cluster(recipe, s, generation, training, colocated)
+    _generation(recipe, s, generation)
+    _training(recipe, s, training)
+    recipe.put("weight_sync.strategy", "flat", "AReaL: every inference engine gets its own copy")
+
+
+def _backends(s: Settings) -> tuple[Backend, Backend, bool]:
+    """The backends of generation and training, and whether they share GPUs."""
+    mode = s.value("allocation_mode")
+    if isinstance(mode, str):
+        colocated = bool(re.search(r"\|(?![^(]*\))", mode))
+        parts = re.split(r"[+|](?![^(]*\))", mode)
+        where = f"{s.file}: allocation_mode"
+        if len(parts) < 2:
+            raise RFabricError(f"{where}: {shown(mode)} generates nothing; a recipe needs both")
+        return read_backend(parts[0], where), read_backend(parts[1], where), colocated
+    rollout, actor = s.find("rollout.backend"), s.find("actor.backend")
+    if rollout is None or actor is None:
+        lacks = "rollout.backend" if rollout is None else "actor.backend"
+        raise RFabricError(
+            f"{s.file}: {lacks} is not set: the job generates no responses or trains nothing (SFT, "
+            "DPO and reward models do not), and a recipe is a step that does both"
+        )
+    shared = s.value("rollout.scheduling_strategy.target") == "actor" or (
+        s.value("actor.scheduling_strategy.target") == "rollout"
+    )
+    return (
+        read_backend(rollout[1], f"{s.file}: {rollout[0]}"),
+        read_backend(actor[1], f"{s.file}: {actor[0]}"),
+        shared,
+    )
+
+
+def _cluster(
+    recipe: SourcedValues, s: Settings, generation: Backend, training: Backend, colocated: bool
+) -> None:
+    origin = "allocation_mode" if "allocation_mode" in s.used & set(s.values) else "backends"
+    recipe.gpus(training.gpus, generation.gpus, colocated, origin)
+    recipe.take("cluster.gpus_per_server", "cluster.n_gpus_per_node", default=8)
+    s.used.add("cluster.n_nodes")
+    age = s.number("rollout.max_head_offpolicyness") or ("rollout.max_head_offpolicyness", 0)
+    if colocated or not age[1]:
+        recipe.put("pipeline", "sync", f"{age[0]} = {age[1]}")
+    else:
+        recipe.put("pipeline", "bounded-staleness", age[0])
+        recipe.put("staleness", age[1], age[0])
+
+
+def _generation(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
+    recipe.put("generation.tp", backend.tensor * backend.pipeline, "the backend's t x p")
+    recipe.take("generation.batch", "train_dataset.batch_size", "rollout.consumer_batch_size")
+    recipe.take("generation.group_size", "gconfig.n_samples", default=1)
+    recipe.take("generation.max_response", "gconfig.max_new_tokens", default=16384)
+    recipe.take("generation.max_prompt", "train_dataset.max_length", default=1024)
+    engine = "vllm" if backend.engine == "vllm" else "sglang"
+    share = "gpu_memory_utilization" if engine == "vllm" else "mem_fraction_static"
+    recipe.take("generation.memory_utilisation", f"{engine}.{share}", default=0.9)
+    number = "max_num_seqs" if engine == "vllm" else "max_running_requests"
+    recipe.take("generation.max_num_seqs", f"{engine}.{number}", default=256)
+
+
+def _training(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
+    origin = "actor.backend"
+    for key, ways in (
+        ("tp", backend.tensor),
+        ("pp", backend.pipeline),
+        ("cp", backend.context),
+        ("ep", backend.expert),
+    ):
+        recipe.put(f"training.{key}", ways, origin)
+    if backend.engine != "megatron":
+        recipe.put("training.optimizer", "sharded", f"{backend.engine or 'fsdp'}: FSDP2")
+    longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
+    budget = s.number("actor.mb_spec.max_tokens_per_mb")
+    if budget:
+        recipe.micro_batch(budget[1], budget[0])
+    else:
+        recipe.assume("training.micro_batch_tokens", longest, "one sequence at a time")
+    recipe.take("training.mini_batches", "actor.ppo_n_minibatches", default=4)
+    recomputes = s.find("actor.gradient_checkpointing") is None or s.flag(
+        "actor.gradient_checkpointing"
+    )
+    recipe.put(
+        "training.recompute", "full" if recomputes else "selective", "actor.gradient_checkpointing"
+    )
+    reference = s.number("actor.kl_ctl")
+    recipe.put(
+        "training.log_prob_passes",
+        1 + bool(reference and reference[1]),
+        "old policy" + (" and reference policy (kl_ctl)" if reference and reference[1] else ""),
+    )

@@ -1,0 +1,233 @@
+"""YAML of a job as OmegaConf and Hydra read it, flattened to `dotted.key: value`.
+
+    defaults:        parents named beside the file, in a list or alone; `_self_` says where the
+                     file itself comes; `group: name` is the file group/name.yaml under that key
+    ${a.b} ${.c}     other keys, absolute and relative; ${oc.env:NAME,default}: the environment
+    ${mul:a,b}       arithmetic that frameworks register: add sub mul div max min int_div
+
+Values come out as OmegaConf resolves them; one that depends on what is not there keeps its `${`.
+"""
+
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import RFabricError
+from ...files import read_text as read_plain
+from ..recipe import parse_yaml
+
+MOST_BYTES = 4_000_000  # no job's file is larger; what is, is something else
+DEPTH, MOST_KEYS = 40, 100_000
+_REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
+_ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:\s*([A-Za-z_]\w*)\s*(?:,\s*([^{}]*))?\}")
+
+
+def read_yaml(path: Path, environment: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The values of a YAML file over those of its parents, and notes on parents that are not there.
+
+    RFabricError where it cannot be read, holds no mapping, or inherits from itself.
+    """
+    notes: list[str] = []
+    nested = _merged(path, notes)
+    _check_size(nested, str(path))
+    return _flat(_resolved(nested, environment)), tuple(notes)
+
+
+def read_text(path: Path) -> str:
+    """The text of a job's file; RFabricError where it is empty, too large or no text."""
+    try:
+        text = read_plain(path, MOST_BYTES)
+    except (OSError, ValueError) as error:
+        raise RFabricError(f"{path}: cannot be read: {error}") from error
+    if len(text) > MOST_BYTES:
+        raise RFabricError(
+            f"{path}: is larger than {MOST_BYTES:,} bytes; give the job's YAML "
+            "file or launch script"
+        )
+    if not text.strip():
+        raise RFabricError(f"{path}: is empty; give the job's YAML file or launch script")
+    return text
+
+
+# --- parents --------------------------------------------------------------------------------------
+
+
+def _merged(path: Path, notes: list[str], seen: tuple[Path, ...] = ()) -> dict:
+    """The mapping of a YAML file over those of its parents, in Hydra's order."""
+    if path.resolve() in seen:
+        raise RFabricError(f"{path}: its defaults lead back to itself")
+    own = _loaded(path)
+    merged: dict = {}
+    below = True
+    for parent, package in _parents(own.pop("defaults", None)):
+        if parent == "_self_":
+            merged, below = _over(merged, own), False
+            continue
+        file = path.parent / (parent if parent.endswith((".yaml", ".yml")) else f"{parent}.yaml")
+        if file.is_file():
+            inherited = _merged(file, notes, (*seen, path.resolve()))
+            merged = _over(merged, {package: inherited} if package else inherited)
+        else:
+            notes.append(f"defaults: {parent} is not beside {path.name}; left out")
+    return _over(merged, own) if below else merged
+
+
+def _loaded(path: Path) -> dict:
+    text = read_text(path)
+    try:
+        loaded = parse_yaml(text, aliases=True)
+    except RFabricError as error:
+        raise RFabricError(f"{path}: {error}") from error
+    if not isinstance(loaded, dict):
+        raise RFabricError(f"{path}: holds no mapping; give the job's YAML file")
+    return loaded
+
+
+def _parents(defaults: Any) -> Iterator[tuple[str, str]]:
+    """Each parent that `defaults` names, and the key it goes under, or nothing."""
+    for item in defaults if isinstance(defaults, list) else [defaults]:
+        if isinstance(item, str):
+            name, _, package = item.partition("@")
+            inside = "" if package in ("", "_here_", "_global_") else package
+            yield name, inside
+        elif isinstance(item, dict):
+            for group, name in item.items():
+                group = str(group).removeprefix("override ").removeprefix("optional ").strip("/ ")
+                if isinstance(name, str):
+                    yield f"{group.partition('@')[0]}/{name}", group.rpartition("@")[2]
+
+
+def _over(below: dict, above: dict) -> dict:
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _over(merged[key], value) if both else value
+    return merged
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def _flat(values: Mapping, before: str = "", depth: int = 0) -> dict[str, Any]:
+    if depth > DEPTH:
+        raise RFabricError(f"{before}: nested deeper than {DEPTH} levels; that is no job's file")
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{before}{key}"
+        flat |= (
+            _flat(value, f"{name}.", depth + 1)
+            if isinstance(value, dict) and value
+            else {name: value}
+        )
+        if len(flat) > MOST_KEYS:  # aliases of aliases
+            raise RFabricError(
+                f"{before}: holds more than {MOST_KEYS:,} keys; that is no job's file"
+            )
+    return flat
+
+
+def _check_size(nested: dict, file: str) -> None:
+    """RFabricError where few names of names stand for gigabytes, before anything is resolved."""
+    flat = _flat(nested)
+    sizes: dict[str, int] = {}
+
+    def size(key: str, depth: int = 0) -> int:
+        value = flat.get(key)
+        if not isinstance(value, str) or depth > DEPTH:
+            return 20
+        if key not in sizes:
+            sizes[key] = 0  # a name that leads back to itself is OmegaConf's to refuse
+            names = [_absolute(key, *match) for match in _REFERENCE.findall(value)]
+            sizes[key] = len(value) + sum(size(name, depth + 1) for name in names)
+        return sizes[key]
+
+    for key in flat:
+        if size(key) > MOST_BYTES:
+            raise RFabricError(
+                f"{file}: {key}: its names stand for more than {MOST_BYTES:,} characters; that "
+                "is no job's file"
+            )
+
+
+def _absolute(key: str, dots: str, name: str) -> str:
+    """The key that `${..name}` means where it stands at `key`."""
+    parents = key.split(".")[: -len(dots)] if dots else []
+    return ".".join([*parents, name])
+
+
+def _resolved(nested: dict, environment: Mapping[str, str]) -> dict:
+    """What OmegaConf makes of each value; those that do not resolve stay as they are written."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    _register_resolvers()
+    try:
+        config = OmegaConf.create(_with_environment(nested, environment))
+    except (OmegaConfBaseException, ValueError, RecursionError):
+        return nested
+
+    def walk(node: Any, raw: Any) -> Any:
+        if not isinstance(raw, dict):
+            return OmegaConf.to_container(node) if OmegaConf.is_config(node) else node
+        return {key: step(node, key, value) for key, value in raw.items()}
+
+    def step(node: Any, key: Any, raw: Any) -> Any:
+        try:
+            value = node[key]
+            if OmegaConf.is_config(value) and not isinstance(raw, dict):
+                return OmegaConf.to_container(value, resolve=True)
+            return walk(value, raw)
+        except (OmegaConfBaseException, ValueError, TypeError, ArithmeticError, RecursionError):
+            return raw
+
+    return walk(config, nested)
+
+
+def _with_environment(value: Any, environment: Mapping[str, str]) -> Any:
+    """Values in which the environment's variables stand as they were told, never as they are on
+    this machine; what was not told keeps its name.
+    """
+    if isinstance(value, dict):
+        return {key: _with_environment(each, environment) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_environment(each, environment) for each in value]
+    if not isinstance(value, str):
+        return value
+    return _ENVIRONMENT.sub(
+        lambda m: environment.get(m[1], m[2] if m[2] is not None else f"${m[1]}"), value
+    )
+
+
+# What frameworks register with OmegaConf (NeMo-RL's mul, ROLL's and others' names for the rest).
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": lambda a, b: a // b if isinstance(a, int) and a % b == 0 else a / b,
+    "int_div": operator.floordiv,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "max": max,
+    "min": min,
+}
+
+
+def _register_resolvers() -> None:
+    from omegaconf import OmegaConf
+
+    register = getattr(OmegaConf, "register_resolver", OmegaConf.register_new_resolver)
+    for name, function in _ARITHMETIC.items():
+        if not OmegaConf.has_resolver(name):
+            register(name, _on_numbers(function))
+
+
+def _on_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    def resolver(*values: Any) -> Any:
+        if not all(isinstance(value, (int, float)) for value in values):
+            raise ValueError(f"not numbers: {values}")
+        return function(*values)
+
+    return resolver

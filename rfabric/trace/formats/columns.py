@@ -1,0 +1,27 @@
+"""Columns of a trace or a result as the text of CSV cells, block by block."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+
+def blocks(rows: int, most: int = 1 << 16) -> Iterable[slice]:
+    """Slices of so many rows: what is written block by block takes little memory."""
+    return (slice(i, min(i + most, rows)) for i in range(0, rows, most))
+
+
+def lines(*columns: Iterable[str]) -> Iterable[str]:
+    """CSV lines of columns of text."""
+    return map(",".join, zip(*columns, strict=True))
+
+
+def texts(column: np.ndarray) -> list[str]:
+    """Each number as Python writes it; equal ones are written once, which is what makes it fast."""
+    values, which = np.unique(column, return_inverse=True)
+    return np.array(list(map(str, values.tolist())), object)[which].tolist()
+
+
+def quoted(cell) -> str:
+    """A cell as CSV wants it."""
+    text = str(cell)
+    return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',"\n\r') else text

@@ -1,0 +1,136 @@
+"""Networks from files of one's own."""
+
+from itertools import product
+
+import pytest
+from lighting import switches
+
+from rfabric.cli import main
+from rfabric.errors import RFabricError
+from rfabric.fabric import BUILDERS, Fabric, parse_fabric
+from rfabric.routing import Routes, unreachable
+from rfabric.simulate.world import simulate
+from rfabric.trace import TraceBuilder
+from rfabric.units import transfer_seconds
+
+UNEVEN = """# a Clos as it was built
+ip,ToR,agg,core
+10.1.0.1,leaf-a,agg-1 agg-2,core-1;core-2
+10.1.0.2,leaf-a,agg-1 agg-2,core-1;core-2
+
+10.1.0.3,leaf-b,agg-2,core-2
+10.2.0.1,leaf-c,agg-3,core-1
+"""
+
+
+PAIRS = (
+    "a,b,rate,delay\n"
+    "x1,leaf,100Gbit/s,\n"
+    "x2,leaf,200Gbit/s,1us\n"
+    "leaf,top,400Gbit/s,\n"
+    "other,top,40Gbit/s,5us\n"
+    "y,other,10G,\n"
+)
+
+
+def test_an_uneven_clos_is_read_as_it_is(tmp_path):
+    (tmp_path / "clos.csv").write_text(UNEVEN)
+    fabric = parse_fabric(f"{tmp_path}/clos.csv,rate=100Gbit/s,uplink_rate=400Gbit/s")
+    assert switches(fabric) == {"eps edge": 3, "eps aggregation": 3, "eps core": 2}
+    names = fabric.parameters["names"]
+    cables = {frozenset((names[k.a.node], names[k.b.node])): k.rate for k in fabric.links}
+    assert len(cables) == len(fabric.links) == 4 + 4 + 5
+    assert (
+        cables[frozenset(("leaf-a", "agg-2"))] == 4e11
+        and cables[frozenset(("10.1.0.3", "leaf-b"))] == 1e11
+    )
+    assert frozenset(("agg-2", "core-1")) in cables and frozenset(("agg-3", "core-2")) not in cables
+    assert not unreachable(Routes(fabric), list(product(fabric.hosts, fabric.hosts)))
+    assert Fabric.from_json(fabric.to_json()) == fabric
+    b = TraceBuilder(fabric.hosts)
+    b.flows([0, 1], [3, 2], 1e9)
+    assert simulate(fabric, b.build()).step_seconds >= transfer_seconds(1e9, 1e11)
+
+
+def test_endpoint_pairs_carry_rates_and_delays(tmp_path):
+    (tmp_path / "pairs.csv").write_text(PAIRS)
+    fabric = parse_fabric(f"{tmp_path}/pairs.csv")
+    assert [fabric.parameters["names"][h] for h in fabric.hosts] == ["x1", "x2", "y"]
+    assert {fabric.parameters["names"][n.name]: n.tier for n in fabric.switches} == {
+        "leaf": "edge", "other": "edge", "top": "aggregation"
+    }  # fmt: skip
+    assert [k.rate for k in fabric.links] == [1e11, 2e11, 4e11, 4e10, 1e10]
+    assert fabric.links[1].delay == pytest.approx(1e-6) and fabric.links[3].delay == pytest.approx(
+        5e-6
+    )
+    assert not unreachable(Routes(fabric), [("h1", "h3")])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "line 1: the header must be ip,ToR,agg,core or a,b,rate.*; it is missing"),
+        ("host,switch\n", "line 1: the header must be .*; it is host,switch"),
+        ("ip,ToR,agg,core\n", "it has no host"),
+        ("ip,ToR,agg,core\n1,t,a\n", "line 2: 3 cells, the header has 4"),
+        ("ip,ToR,agg,core\n1,,a,c\n", "line 2, column tor: '' must be one name"),
+        ("ip,ToR,agg,core\n1,t u,a,c\n", "line 2, column tor: 't u' must be one name"),
+        (
+            "ip,ToR,agg,core\n1,t,a,c\n# more\n1,t,a,c\n",
+            "line 4, column ip: 1 stands in an earlier row",
+        ),
+        ("ip,ToR,agg,core\n1,t,a,c\n2,a,a,c\n", "line 3, column tor: a stands in another column"),
+        ("ip,ToR,agg,core\n1,t,,c\n", "line 2, column agg: empty, but column core names c"),
+        ("a,b,rate\nx,t,fast\n", "line 2, column rate: 'fast' is not a quantity"),
+        ("a,b,rate\nx,t,0\n", "line 2, column rate: '0' must be above 0"),
+        ("a,b,rate,delay\nx,t,1G,5m\n", "line 2, column delay: unknown unit 'm'"),
+        ("a,b,rate\nt,t,1G\n", "line 2, column b: t is joined to itself"),
+        (
+            "a,b,rate\nx,t,1G\ny,t,1G\nu,v,1G\n",
+            "line 4, column b: u and v are joined to nothing else",
+        ),
+    ],
+)
+def test_a_bad_network_file_says_file_line_and_column(tmp_path, text, why):
+    (tmp_path / "bad.csv").write_text(text)
+    with pytest.raises(RFabricError, match=f"bad.csv(, )?.*{why}"):
+        parse_fabric(f"{tmp_path}/bad.csv")
+
+
+def test_check_knows_a_network_from_a_trace(tmp_path, capsys):
+    (tmp_path / "clos.csv").write_text(UNEVEN)
+    (tmp_path / "flows.csv").write_text("src,dst,size_bytes\nh1,h2,1000\n")
+    assert main(["check", f"{tmp_path}/clos.csv", f"{tmp_path}/flows.csv"]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "OK, fabric clos of 4 GPUs and 8 switches" in said
+        and "OK, trace of 1 rows among 2 hosts" in said
+    )
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_mininet_gets_the_fabrics_names_ports_and_addresses(name):
+    pytest.importorskip("mininet.topo", reason="no mininet in this Python: apt-get install mininet")
+    from rfabric.emulate.topo import topo_of
+
+    fabric = BUILDERS[name]()
+    topo = topo_of(fabric)
+    assert sorted(topo.hosts()) == sorted(fabric.hosts) and sorted(topo.switches()) == sorted(
+        n.name for n in fabric.switches
+    )
+    joined_ports = {
+        frozenset([(i["node1"], i["port1"]), (i["node2"], i["port2"])])
+        for *_, i in topo.links(withInfo=True)
+    }
+    assert joined_ports == {frozenset([tuple(k.a), tuple(k.b)]) for k in fabric.links}
+    assert all(int(topo.nodeInfo(n.name)["dpid"], 16) == n.dpid for n in fabric.switches)
+
+
+def test_a_missing_network_file_and_an_unknown_setting_are_named(tmp_path):
+    with pytest.raises(RFabricError, match="fabric file .*none.csv"):
+        parse_fabric(f"{tmp_path}/none.csv")
+    with pytest.raises(
+        RFabricError,
+        match="'pods=2' is not a setting; write KEY=VALUE with one of rate, uplink_rate",
+    ):
+        parse_fabric(f"{tmp_path}/none.csv,pods=2")

@@ -1,0 +1,171 @@
+"""Launch scripts: what bash itself makes of their variables, and what is asked for."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rfabric.errors import RFabricError
+from rfabric.rl.imports.arithmetic import whole_number
+from rfabric.rl.imports.settings import read_settings
+from rfabric.rl.imports.shell import read_script, readable, unknown_names
+
+HERE = Path("/nowhere/run.sh")
+
+
+def words(text: str, **environment: str) -> list[tuple[str, ...]]:
+    return [command.words for command in read_script(HERE, text, environment).commands]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A=1 B=$A; go $B", ["1"]),
+        ('A="x y"; go $A "$A"', ["x", "y", "x y"]),
+        ("go ${A:-${B:-8}} ${A-} ${A:+no}", ["8"]),
+        ("A=3; go ${A:+yes} ${A:-no} $((A * 4 + 1))", ["yes", "3", "13"]),
+        ("go $(( (1024 * 2 + 1) / 2 )) ${N:-$(((2 + 3) * 4))}", ["1024", "20"]),
+        ("A=(1 'b c' 3); A+=(4); go ${#A[@]} \"${A[@]}\" ${A[1]}",
+         ["4", "1", "b c", "3", "4", "b", "c"]),
+        ("A=run.v2.sh; go ${A%.sh} ${A%%.*} ${A#*.} ${A##*.} ${A/v2/x} ${A^^} ${A:0:3}",
+         ["run.v2", "run", "v2.sh", "sh", "run.x.sh", "RUN.V2.SH", "run"]),
+        ("case x235b in *30b*) T=1;; *235b|y) T=4;; *) T=9;; esac; go $T", ["4"]),
+        ('if [ "$A" = 1 ]; then T=1; elif [[ 3 -gt 2 && -z $A ]]; then T=2; fi; go $T', ["2"]),
+        ("X=; for i in a b; do X=$X$i; done; go ${X}", ["ab"]),
+        ("for ((i=0; i<3; i++)); do A+=($i); done; go ${A[*]}", ["0", "1", "2"]),
+        ("i=0; while (( i < 4 )); do i=$((i+1)); done; go $i", ["4"]),
+        ("f() { local n=$1; go $((n * 2)); }; f 21", ["42"]),
+        ("set -- a b c; shift; go $1 $# \"$@\"", ["b", "2", "b", "c"]),
+        ("[ -n \"$A\" ] && T=1 || T=2; go $T", ["2"]),
+        ("T=$(probe && echo npu || echo gpu); go $T", ["gpu"]),
+        ("printf -v L '[%s]' \"$(IFS=,; echo 1)\"; go $L", ["[1]"]),
+        ("go \\\n  --a \\\n  b # and not c", ["--a", "b"]),
+        ("bash -c 'A=5; go $A'", ["5"]),
+        ("D=$(cd $(dirname $0) && pwd); go $(basename $0 .sh) $D", ["run", "/nowhere"]),
+    ],
+)  # fmt: skip
+def test_words_of_a_command(text, expected):
+    (command,) = words(text)
+    assert [readable(word) for word in command[1:]] == expected
+
+
+def test_what_is_unknown_keeps_its_name():
+    ((_, gpus, host),) = words("go $WORLD_SIZE $(hostname)")
+    assert (readable(gpus), unknown_names(gpus)) == ("$WORLD_SIZE", ["WORLD_SIZE"])
+    assert (readable(host), unknown_names(host)) == ("$(hostname)", [])
+    assert words("go $WORLD_SIZE", WORLD_SIZE="16") == [("go", "16")]
+
+
+def test_defaults_are_told_and_conditions_that_programs_decide():
+    script = read_script(HERE, "N=${NNODES:-4}\nif [ $(probe) = 1 ]; then N=9; fi\ngo $N")
+    assert script.defaulted == {"NNODES": "4"} and script.commands[-1].words == ("go", "4")
+    assert any("line 2" in note and "cannot be known" in note for note in script.notes)
+
+
+def test_a_file_beside_the_script_is_sourced(tmp_path):
+    (tmp_path / "scripts" / "models").mkdir(parents=True)
+    (tmp_path / "scripts" / "models" / "m.sh").write_text("ARGS=(--num-layers 48)\n")
+    script = tmp_path / "examples" / "run.sh"
+    script.parent.mkdir()
+    script.write_text(
+        'source "/root/slime/scripts/models/m.sh"\npython train.py ${ARGS[@]} --x 1\n'
+    )
+    assert read_settings(script).values == {"num-layers": 48, "x": 1}
+    script.write_text("source none.sh\npython train.py --x 1\n")
+    assert "none.sh: not found beside the script" in " ".join(read_settings(script).notes)
+
+
+def test_the_command_that_sets_most_is_the_job(tmp_path):
+    (script := tmp_path / "run.sh").write_text(
+        "python fetch.py --out 1\nray start --head\npython -m train a.b=1 c=2 d=3\necho done=1\n"
+    )
+    assert read_settings(script).values == {"a.b": 1, "c": 2, "d": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("f() { f; }; f", "more than 40 deep"),
+        ("A=x; while true; do A=$A$A; done", "grow beyond"),
+        ("while true; do for i in 1 2 3 4 5 6 7 8 9; do while true; do X=1; done; done; done",
+         "more than 200,000"),
+        ("A=(1 2", "line 1: a quote or bracket is opened and not closed"),
+    ],
+)  # fmt: skip
+def test_scripts_without_end(text, message):
+    with pytest.raises(RFabricError, match=message):
+        read_script(HERE, text)
+
+
+def test_nothing_is_run(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("here")
+    script = f"rm {victim}; A=$(rm {victim}); eval 'rm {victim}'; : > {victim}; `rm {victim}`; go"
+    assert words(script)[-1] == ("go",) and victim.read_text() == "here"
+
+
+# --- beside bash ----------------------------------------------------------------------------------
+
+NAMES = st.sampled_from(["A", "B", "C"])
+PLAIN = st.text("abx12./- ", max_size=6)
+NUMBERS = st.recursive(
+    st.integers(0, 99).map(str) | NAMES.map(lambda name: f"N{name}"),
+    lambda inner: st.tuples(inner, st.sampled_from("+-*<>"), inner).map(
+        lambda parts: f"({parts[0]} {parts[1]} {parts[2]})"
+    ),
+    max_leaves=5,
+)
+EXPANSIONS = st.one_of(
+    NAMES.map(lambda name: f"${{{name}}}"),
+    st.tuples(NAMES, st.sampled_from([":-", "-", ":+", "+"]), st.text("ab1", max_size=4)).map(
+        lambda parts: f"${{{parts[0]}{parts[1]}{parts[2]}}}"
+    ),
+    st.tuples(
+        NAMES, st.sampled_from(["%", "%%", "#", "##"]), st.sampled_from(["*a", "a*", "?", "1"])
+    ).map(lambda parts: f"${{{parts[0]}{parts[1]}{parts[2]}}}"),
+    NAMES.map(lambda name: f"${{#{name}}}"),
+    NUMBERS.map(lambda number: f"$(({number}))"),
+)  # fmt: skip
+WORDS = st.lists(st.one_of(st.text("ab1/", max_size=3), EXPANSIONS), min_size=1, max_size=3).map(
+    "".join
+)
+STATEMENTS = st.one_of(
+    st.tuples(NAMES, PLAIN).map(lambda parts: f"{parts[0]}='{parts[1]}'"),
+    st.tuples(NAMES, WORDS).map(lambda parts: f'{parts[0]}="{parts[1]}"'),
+    st.tuples(NAMES, WORDS).map(lambda parts: f'{parts[0]}+="{parts[1]}"'),
+    st.tuples(NAMES, NUMBERS).map(lambda parts: f"N{parts[0]}=$(({parts[1]}))"),
+    st.tuples(WORDS, st.sampled_from(["a*", "*1*", "?", "b"]), NAMES).map(
+        lambda parts: f'case "{parts[0]}" in {parts[1]}) {parts[2]}=p ;; *) {parts[2]}=q ;; esac'
+    ),
+    st.tuples(NAMES, WORDS, NAMES).map(
+        lambda parts: (
+            f'if [ "${parts[0]}" = "{parts[1]}" ]; then {parts[2]}=y; else {parts[2]}=n; fi'
+        )
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="there is no bash here")
+@settings(max_examples=60, deadline=None)
+@given(statements=st.lists(STATEMENTS, max_size=8), last=st.lists(WORDS, min_size=1, max_size=3))
+def test_it_says_what_bash_says(statements, last):
+    """Scripts of assignments, expansions, arithmetic, case and if, drawn at random."""
+    begin = ["A=aab1", "B=", "C='a 1'", "NA=3", "NB=0", "NC=12"]
+    shown = " ".join(f'"{word}"' for word in last)
+    text = "\n".join([*begin, *statements, f"printf '%s\\0' {shown} $A"])
+    ran = subprocess.run(
+        ["bash", "-c", text], capture_output=True, text=True, env={"PATH": os.defpath}, timeout=20
+    )
+    (command,) = words(text.replace("printf '%s\\0'", "go"))
+    assert ran.returncode == 0, ran.stderr
+    assert list(command[1:]) == ran.stdout.split("\0")[:-1]
+
+
+@given(st.text("0123456789+-*/%()<>=!&|? :", max_size=30))
+def test_arithmetic_is_a_number_or_nothing(text):
+    value = whole_number(text)
+    assert value is None or isinstance(value, int)

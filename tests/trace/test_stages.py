@@ -1,0 +1,128 @@
+"""Stages of any trace, against their definition written out row by row."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rfabric.fabric import parse_fabric
+from rfabric.optics.circuits import Circuits
+from rfabric.optics.outlook import Load, Outlook
+from rfabric.routing.schemes import ECMP
+from rfabric.trace import Demands, Scene, TraceBuilder, stages
+from rfabric.trace.pairs import Pairs, PairWays
+from rfabric.units import transfer_seconds
+
+HOSTS = tuple(f"h{i}" for i in range(1, 5))
+ROW = st.fixed_dictionaries(
+    {
+        "sends": st.booleans(),
+        "after": st.lists(st.integers(1, 12), max_size=3),
+        "gap": st.sampled_from((0.0, 0.0, 0.5)),
+        "start": st.sampled_from((0.0, 0.0, 1.0)),
+        "phase": st.sampled_from(("generation", "training")),
+        "label": st.sampled_from("ab"),
+        "step": st.integers(0, 1),
+    }
+)
+
+
+def built(rows):
+    builder = TraceBuilder(HOSTS)
+    for i, row in enumerate(rows):
+        after = sorted({i - back for back in row["after"] if back <= i})
+        said = {"after": after} if after else {"start": row["start"]}
+        said |= {key: row[key] for key in ("gap", "phase", "label", "step")}
+        ends = [i % 4], [(i + 1) % 4]
+        builder.flows(*ends, 8 if row["sends"] else 0, **said)
+    return builder.build()
+
+
+def waits(trace):
+    """What each row waits for, at one remove."""
+    return [trace.waits_for(row).tolist() for row in range(len(trace))]
+
+
+def numbered(trace, every):
+    return {int(row): s.number for s in every for row in s.rows if trace.size[row]}
+
+
+def firsts(trace, rows):
+    """Rows that wait for none of `rows`; of those alike the first."""
+    inside, found = set(rows.tolist()), {}
+    for row in rows.tolist():
+        before = tuple(waits(trace)[row])
+        if not inside & set(before):
+            found.setdefault((tuple(sorted(before)), trace.start[row]), row)
+    return sorted(found.values())
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ROW, min_size=1, max_size=24), st.sampled_from(("per-phase", "per-collective")))
+def test_a_stage_follows_those_its_first_bytes_wait_for_with_no_other_between(rows, granularity):
+    trace = built(rows)
+    every = stages(trace, granularity)
+    number, near, latest = numbered(trace, every), [], []
+    for before in waits(trace):
+        near.append(set().union(*({number[p]} if p in number else near[p] for p in before)))
+        latest.append(max((max(latest[p], number.get(p, -1)) for p in before), default=-1))
+    for stage in every:
+        sends = [row for row in stage.rows.tolist() if trace.size[row]]
+        least = min((latest[row] for row in sends), default=None)
+        found = set().union(*(near[row] for row in sends if latest[row] == least))
+        assert stage.follows == tuple(sorted(k for k in found if k < stage.number))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(ROW, min_size=1, max_size=24))
+def test_the_first_rows_of_a_stage_wait_for_no_other_of_it(rows):
+    trace = built(rows)
+    (whole,) = stages(trace, "one-shot")
+    assert whole.entries.tolist() == firsts(trace, np.arange(len(trace)))
+    for stage in stages(trace, "per-phase"):
+        inside = set(stage.rows.tolist())
+        assert stage.rows.tolist() == trace.rows(stage.key).tolist()
+        alone = [row for row in stage.rows.tolist() if not inside & set(waits(trace)[row])]
+        assert stage.entries.tolist() == alone == trace.entries(stage.key).tolist()
+
+
+def test_waves_are_counted_inside_a_stage_past_what_only_computes():
+    builder = TraceBuilder(HOSTS)
+    first = builder.flows([0, 1], [1, 2], 8, phase="training", label="a")
+    work = builder.compute(0, 1.0, after=first[:1], phase="training", label="work")
+    builder.flows([2], [3], 8, after=[work], phase="training", label="a")
+    builder.flows([3], [0], 8, start=3.0, phase="training", label="a")
+    (stage,) = stages(builder.build(), "per-collective")
+    assert stage.waves.tolist() == [0, 0, 1, 0]
+
+
+def test_a_wave_after_another_is_foreseen_to_send_after_it():
+    """Two waves of one label over different cables take the sum of both, not the longer."""
+    fabric = parse_fabric("leaf-spine,tors=2,gpus=2", 0)
+    builder = TraceBuilder(fabric.hosts)
+    first = builder.flows([0], [1], 4e9, phase="training", label="a")
+    builder.flows([2], [3], 2e9, after=first, phase="training", label="a")
+    trace = builder.build()
+    (stage,) = stages(trace, "per-phase")
+    left = stage.rows, trace.size.astype(float)
+    scene = Scene((stage,), {stage: left}, (), Circuits(), 0.0, {stage: 0.0})
+    ways = PairWays(fabric, Pairs(fabric, trace), Circuits(), ECMP)
+    (alone,) = Demands(trace, fabric).prospect(scene, ways).now.alone
+    assert alone == pytest.approx(transfer_seconds(6e9, fabric.links[0].rate))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 10**9), st.integers(0, 3)), max_size=300)
+)
+def test_an_outlook_is_the_busiest_link_of_each_kind_added_up(flows):
+    fabric = parse_fabric("leaf-spine,tors=2,gpus=4", 0)
+    count = 2 * len(fabric.links)
+    links, size, kind = np.array(flows, dtype=np.int64).reshape(-1, 3).T
+    load = Load(np.arange(len(flows) + 1), links % count, size.astype(float), kind)
+    found = Outlook.of_flows(fabric, [load])
+    rates = np.repeat([cable.rate for cable in fabric.links], 2)
+    table = np.zeros((4, count))
+    np.add.at(table, (kind, links % count), size)
+    asked = transfer_seconds(table, rates)
+    assert found.least[0] == pytest.approx(asked.max(axis=1).sum())
+    np.testing.assert_allclose(found.seconds[0], asked.sum(axis=0))
