@@ -31,10 +31,10 @@ class Peers:
         while not self.closed:
             with (
                 contextlib.suppress(OSError),
-                socket.create_connection(("127.0.0.1", port), timeout=60) as link,
+                # from another address: where nobody listens a connection could meet itself, and
+                # hold the port
+                socket.create_connection(("127.0.0.1", port), 60, ("127.0.0.2", 0)) as link,
             ):
-                if link.getsockname() == link.getpeername():  # nobody listens: it met itself
-                    continue
                 self.live[dpid, port] = link
                 self.serve(link, dpid, port)
             wait.wait(0.02)

@@ -572,7 +572,7 @@ def test_a_switch_that_fails_brings_the_last_good_circuits_back(mood, step):
     def reading(asked, timeout_s):
         if step == "read":
             switches.moods["a1"] = mood
-            switches.tables[SMALL.node["a1"].dpid].pop((100, (("in_port", 1),)))
+            switches.tables[SMALL.node["a1"].dpid].pop((100, (("in_port", 1),)), None)
         return flows(asked, timeout_s)
 
     switches.push, switches.flows = failing, reading

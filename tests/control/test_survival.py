@@ -1,25 +1,31 @@
 """A controller that is killed, and the one that comes after it; switches and fibres that fail."""
 
 import contextlib
+import os
 import random
 import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from peers import Peers
 from test_control import SMALL, all_pairs, child, demand_of, explicit, other_circuits
-from test_seam import FakeSwitch, free_port, listens, until
+from test_seam import ROOT, RYU_PYTHON, WITHOUT_RYU, FakeSwitch, free_port, listens, until
 
-from rfabric.control import command
+from rfabric.control import command, epochs
 from rfabric.control.alone import HeldError
 from rfabric.control.client import Client
-from rfabric.control.core import LONGEST_WAIT_S, Core, RolledBackError
+from rfabric.control.core import LONGEST_WAIT_S, Core, RolledBackError, UnavailableError
 from rfabric.control.epochs import StateError, violations
 from rfabric.control.fake import FakeClock, FakeSwitches
 from rfabric.control.flowmods import MASTER
-from rfabric.control.journal import Journal
+from rfabric.control.journal import Journal, folder_of
 from rfabric.control.recovery import PLAN_LIFE_S
 from rfabric.control.schema import Intent, PlanRequest
 from rfabric.control.switches import crossbar_of
@@ -30,7 +36,6 @@ from rfabric.routing.schemes import Routing
 
 PAIRS = all_pairs(SMALL)
 SPEC = "rfabric,pods=2,tors=2,gpus=2"
-TAKE_OVER_S = 5.0  # the aim is 1 s; this machine may be busy
 
 
 class Killed(BaseException):
@@ -382,6 +387,68 @@ def test_where_there_is_no_other_way_the_only_one_is_kept():
     assert "a1" in core.out and switches.where_lost("h1", "h2") == ""
 
 
+def test_explicit_circuits_on_an_ocs_that_is_out_are_refused_before_they_are_tried():
+    core, switches = controlled()
+    switches.moods["a1"] = "forgetful"
+    with pytest.raises(RolledBackError):
+        rewired(core, other_circuits(SMALL))
+    number, stay = len(core.epochs.plans), core.epochs.circuits.of("a1").to_json()
+    with pytest.raises(UnavailableError, match="a1 does not do what it is told") as refused:
+        core.plan(explicit(other_circuits(SMALL)))
+    assert ", ".join(stay) in str(refused.value) and len(core.epochs.plans) == number
+    others = [c for c in other_circuits(SMALL) if c.a.node != "a1"]
+    kept = [*core.epochs.circuits.of("a1")]
+    assert rewired(core, Circuits(others + kept)).state == "ACTIVE"  # the way out
+    switches.moods.clear()
+    assert rewired(core, other_circuits(SMALL)).state == "ACTIVE"
+
+
+def test_only_what_changed_is_read_back():
+    core, switches = controlled()
+    first = next(iter(core.epochs.circuits))
+    wanted = Circuits(core.epochs.circuits.items - {first})
+    flows, read = switches.flows, []
+
+    def counting(asked, timeout_s):
+        found = flows(asked, timeout_s)
+        read.extend(entry for held in found.values() for entry in held.values())
+        return found
+
+    switches.flows = counting
+    rewired(core, wanted)
+    assert not read  # two ports went, nothing came
+    rewired(core, Circuits(wanted.items | {first}))
+    assert len(read) == 2 and {entry.cookie for entry in read} == {2}
+
+
+@pytest.mark.parametrize("change", ["stays", "missing", "elsewhere"])
+def test_every_port_that_changed_is_compared(change):
+    core, switches = controlled()
+    first = next(iter(core.epochs.circuits))
+    dpid, key = SMALL.node[first.a.node].dpid, (100, (("in_port", first.a.number),))
+    entry, flows = switches.tables[dpid][key], switches.flows
+    coming = change != "stays"
+    wanted = Circuits(core.epochs.circuits.items - {first})
+    if coming:
+        rewired(core, wanted)
+        wanted = Circuits(wanted.items | {first})
+
+    def meddled(asked, timeout_s):
+        switches.flows = flows
+        if change == "missing":
+            del switches.tables[dpid][key]
+        else:
+            out = first.a.number if coming else entry.out
+            cookie = core.epochs.last.epoch if coming else entry.cookie
+            switches.tables[dpid][key] = replace(entry, out=out, cookie=cookie)
+        return flows(asked, timeout_s)
+
+    switches.flows = meddled
+    with pytest.raises(RolledBackError, match=f"not hold what .* at ports {first.a.number};"):
+        rewired(core, wanted)
+    assert switches.tables[dpid].get(key, entry).out == entry.out
+
+
 # --- one of each ------------------------------------------------------------------------------
 
 
@@ -393,6 +460,31 @@ def test_a_fabric_has_one_controller(tmp_path):
     Journal(tmp_path, rfabric(pods=1)).close()  # another fabric has a journal of its own
     first.close()
     Journal(tmp_path, SMALL).close()
+
+
+@pytest.mark.parametrize(
+    ("environment", "root", "folder"),
+    [
+        ({"RFABRIC_JOURNAL": "here", "XDG_STATE_HOME": "/x"}, True, "here"),
+        ({"RFABRIC_JOURNAL": "none", "XDG_STATE_HOME": "/x"}, True, None),
+        ({"XDG_STATE_HOME": "/x"}, True, "/x/rfabric"),
+        ({}, True, "/var/lib/rfabric"),
+        ({}, False, str(Path("~/.local/state/rfabric").expanduser())),
+    ],
+)
+def test_where_the_journals_lie(environment, root, folder, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if root else 1000)
+    assert folder_of(environment) == (Path(folder) if folder else None)
+
+
+def test_plans_that_are_forgotten_leave_the_journal(tmp_path, monkeypatch):
+    monkeypatch.setattr(epochs, "MAX_PLANS", 3)
+    core = started(tmp_path, switches := FakeSwitches(SMALL))
+    for _ in range(6):
+        core.abort(core.plan(explicit(other_circuits(SMALL)))[0].epoch)
+    known = dict(core.epochs.plans)
+    core.journal.close()
+    assert started(tmp_path, switches).epochs.plans == known and len(known) == 3
 
 
 def test_a_journal_that_cannot_be_read_is_named(tmp_path):
@@ -413,7 +505,10 @@ def process(folder, ofp, rest, **env):
     log, env = folder / f"{rest}.log", {"RFABRIC_JOURNAL": str(folder), **env}
     words = command(SPEC, port=rest, sdn="os-ken", ofp_port=ofp)
     with child(words, log, **env) as controller:
-        yield controller
+        try:
+            yield controller
+        finally:
+            print(log.read_text()[-2000:])  # what pytest shows of a test that fails
 
 
 @contextlib.contextmanager
@@ -485,13 +580,14 @@ def test_who_stands_by_takes_over_where_the_leader_ended(tmp_path):
             sent = switches.wires
             kill(leader)
             began = time.monotonic()
-            second.wait_ready(30)
-            took = time.monotonic() - began
+            until(lambda: second.health()["ready"], "the other to lead")
             assert second.epoch() == 1 and second.circuits() == switches.lit()
-            assert switches.wires == sent and took < TAKE_OVER_S
+            assert switches.wires == sent
+            second.commit(second.plan_circuits(Circuits()).epoch)
+            print(f"{time.monotonic() - began:.3f} s from the kill to the end of a commit")
             roles = {switches.roles[n.dpid, other_ofp] for n in SMALL.switches}
             assert roles == {MASTER} and second.health()["role"] == "leads"
-            second.commit(second.plan_circuits(Circuits()).epoch)
+    assert not switches.watched and not len(switches.lit())
 
 
 def test_a_port_without_light_and_a_stranger_are_dealt_with(tmp_path):
@@ -518,6 +614,77 @@ def test_a_port_without_light_and_a_stranger_are_dealt_with(tmp_path):
         assert "switch 0x999 is not in the fabric" in health["refused"][0]
         log = (tmp_path / f"{rest}.log").read_text()
         assert "audit: switch 0x999" in log and "its id is taken by a switch that answers" in log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_in_the_dark_it_stops_and_is_followed(tmp_path, number):
+    ofp, rest = free_port(), free_port()
+    with peers(ofp) as switches:
+        with process(tmp_path, ofp, rest) as controller:
+            client = control(rest)
+            client.wait_ready(30)
+            before = client.circuits()
+            plan = client.plan_circuits(other_circuits(SMALL), delay_s=300.0)
+            threading.Thread(target=suppressed, args=(client.commit, plan.epoch)).start()
+            until(lambda: client.get(f"/plans/{plan.epoch}")["state"] == "DARK", "it to be dark")
+            controller.send_signal(number)
+            assert controller.wait(30) == 0  # 30 s are a tenth of what it stays dark
+        with process(tmp_path, ofp, rest):
+            until(lambda: listens(rest), "the next to listen")
+            until(lambda: client.health()["connected"] == len(SMALL.switches), "its switches")
+            assert client.get(f"/plans/{plan.epoch}")["state"] != "ACTIVE"
+            assert before.items >= switches.lit().items
+    assert not switches.watched
+
+
+def test_a_reader_that_reads_no_more_does_not_keep_it():
+    code = """
+import os, sys
+from rfabric.control.launch import _exit
+read, write = os.pipe()
+os.set_blocking(write, False)
+try:
+    while os.write(write, b"x" * 4096):
+        pass
+except BlockingIOError:
+    os.set_blocking(write, True)
+sys.stderr = os.fdopen(write, "w", 4096)
+sys.stderr.write("last words")
+_exit(0)
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "starts",
+    [
+        pytest.param("rfabric control", id="rfabric"),
+        pytest.param("ryu-manager", id="ryu-manager", marks=WITHOUT_RYU),
+    ],
+)
+def test_it_remembers_as_typed(tmp_path, starts):
+    ofp, rest, state = free_port(), free_port(), tmp_path / "state"
+    env = {"XDG_STATE_HOME": str(state), "RFABRIC_JOURNAL": "", "RFABRIC_TOPO": SPEC}
+    env |= {"RFABRIC_REST_PORT": str(rest), "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-m", "rfabric", "control", "--ofp-port", str(ofp), "--sdn", "os-ken"]
+    if starts == "ryu-manager":
+        words = [str(RYU_PYTHON), "-m", "ryu.cmd.manager", "--ofp-tcp-listen-port", str(ofp)]
+        words.append(str(ROOT / "controller/ocs.py"))
+    with peers(ofp) as switches:
+        for life in (0, 1):
+            with child(words, tmp_path / "log", **env) as controller:
+                client = control(rest)
+                client.wait_ready(60)
+                assert client.epoch() == life and client.circuits() == switches.lit()
+                assert Path(client.health()["journal"]).parent == state / "rfabric"
+                if not life:
+                    client.commit(client.plan_circuits(other_circuits(SMALL)).epoch)
+                kill(controller)
+        if starts == "ryu-manager":
+            return
+        with child([*words, "--no-journal"], tmp_path / "log", **env):
+            client.wait_ready(60)
+            assert client.epoch() == 0 and client.health()["journal"] is None
 
 
 def test_a_second_controller_is_told_whose_port_it_is(tmp_path):
