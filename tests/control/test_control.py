@@ -600,13 +600,13 @@ def test_a_switch_that_fails_brings_the_last_good_circuits_back(mood, step):
 def test_a_time_out_takes_as_long_as_it_says_and_names_the_switch():
     core, switches = controlled()
     plan, _, _ = core.plan(explicit(other_circuits(SMALL)))
+    other, _, _ = core.plan(explicit(other_circuits(SMALL)))  # while all was well
     switches.moods["c1"] = "silent"
     with pytest.raises(
         RolledBackError, match=("tearing down circuits: c1 did not answer within 1 s")
     ):
         core.commit(plan.epoch)
     assert core.waiting_for == ["c1"]
-    other, _, _ = core.plan(explicit(other_circuits(SMALL)))
     with pytest.raises(
         UnavailableError, match=("no answer from c1; wait until GET /health says ready")
     ):

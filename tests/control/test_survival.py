@@ -1,5 +1,6 @@
 """A controller that is killed, and the one that comes after it; switches and fibres that fail."""
 
+import argparse
 import contextlib
 import os
 import random
@@ -12,6 +13,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from peers import Peers
@@ -26,9 +28,11 @@ from rfabric.control.epochs import StateError, violations
 from rfabric.control.fake import FakeClock, FakeSwitches
 from rfabric.control.flowmods import MASTER
 from rfabric.control.journal import Journal, folder_of
+from rfabric.control.launch import ENVIRONMENT, control_options
 from rfabric.control.recovery import PLAN_LIFE_S
 from rfabric.control.schema import Intent, PlanRequest
 from rfabric.control.switches import crossbar_of
+from rfabric.emulate.worker import start_controller
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import Port, host_ip, rfabric
 from rfabric.optics import Circuits, Demand, parse_policy
@@ -460,6 +464,19 @@ def test_a_fabric_has_one_controller(tmp_path):
     Journal(tmp_path, rfabric(pods=1)).close()  # another fabric has a journal of its own
     first.close()
     Journal(tmp_path, SMALL).close()
+
+
+def test_the_controller_of_an_emulation_keeps_and_finds_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("RFABRIC_JOURNAL", str(tmp_path / "mine"))
+    monkeypatch.setenv("RFABRIC_STANDBY", "1")
+    started = []
+    box = SimpleNamespace(start=lambda *words: started.append(words))
+    start_controller(box, SMALL, tmp_path)
+    (_, argv, env), parser = started[0], argparse.ArgumentParser()
+    control_options(parser)
+    said = vars(parser.parse_args(argv[3:]))
+    env |= {ENVIRONMENT[key]: said[key] for key in ("journal", "standby") if said[key]}
+    assert folder_of(env) is None and not env["RFABRIC_STANDBY"]
 
 
 @pytest.mark.parametrize(
