@@ -29,7 +29,7 @@ from ..routing import Routes, circuit_rules
 from ..routing.schemes import ECMP, Routing
 from ..units import show_time
 from . import flowmods
-from .epochs import TIMEOUT, NotFoundError, RewirePlan, StateError, port_words
+from .epochs import TIMEOUT, Epochs, NotFoundError, RewirePlan, StateError, port_words
 from .faults import LONGEST_WAIT_S, UnavailableError, Upkeep
 from .journal import Journal
 from .recovery import both_ways
@@ -152,12 +152,7 @@ class Core(Upkeep):
             proposed = self.epochs.propose(
                 decision.rewire, delay, dilation, request.control, now, **words
             )
-            epoch, pairs = proposed.last.epoch, self.pairs | both_ways(pairs)
-            self._prepare(proposed.last, pairs)
-            new = sorted(pairs - self.pairs)
-            self._write(proposed.ready(epoch), {f"pairs/{epoch}": new} if new else {})
-            self._meant[epoch] = frozenset(new)
-            return self.epochs.plan(epoch), decision, least
+            return self._proposed(proposed, both_ways(pairs)), decision, least
 
     def abort(self, epoch: int) -> RewirePlan:
         """Give up a plan that was not committed."""
@@ -192,6 +187,20 @@ class Core(Upkeep):
             self.routes, self.pairs, _ = self._changes[epoch]
             self.table, self._changes = change.new, {}
             return self.epochs.plan(epoch)
+
+    def _proposed(self, proposed: Epochs, pairs: frozenset[Pair]) -> RewirePlan:
+        """The last plan of these books, ready to be committed; or nothing of it is kept."""
+        epoch, before, new = proposed.last.epoch, self.epochs, sorted(pairs - self.pairs)
+        self.epochs = proposed
+        try:
+            self._prepare(proposed.last, self.pairs | pairs)
+            self._write(proposed.ready(epoch), {f"pairs/{epoch}": new} if new else {})
+        except BaseException:
+            self.epochs = before
+            self._changes.pop(epoch, None)
+            raise
+        self._meant[epoch] = frozenset(new)
+        return self.epochs.plan(epoch)
 
     def _changed(self, plan: RewirePlan) -> tuple[frozenset[Pair], Change]:
         """What a plan changes from the present table, anew where that is another than then."""
