@@ -394,14 +394,19 @@ class FabricApp(seam.App):
         except HeldError as error:
             if os.environ.get("RFABRIC_STANDBY", "") != "1":
                 raise
-            self.leader = error.pid
+            self.leader = error.pid or -1  # it has not said yet
             return None
 
     def _stand_by(self, folder: Path, fabric: Fabric) -> None:
         """Until the leader has ended, then lead."""
         self.logger.info("standing by for process %d", self.leader)
-        while (journal := self._journal(folder, fabric)) is None:
+        journal = None
+        while journal is None:
             seam.hub.sleep(WATCH_S)
+            try:
+                journal = self._journal(folder, fabric)
+            except RFabricError as error:  # the leader has gone, but nothing can be read
+                self.trouble = str(error)
         self.logger.warning("process %d has ended: taking over", self.leader)
         self._lead(fabric, journal)
         for dpid in list(self.switches):

@@ -517,10 +517,10 @@ def test_a_journal_that_cannot_be_read_is_named(tmp_path):
 
 
 @contextlib.contextmanager
-def process(folder, ofp, rest, **env):
+def process(folder, ofp, rest, topo=SPEC, **env):
     """A controller of SMALL, as a process with its journal in `folder`; killed at the end."""
     log, env = folder / f"{rest}.log", {"RFABRIC_JOURNAL": str(folder), **env}
-    words = command(SPEC, port=rest, sdn="os-ken", ofp_port=ofp)
+    words = command(topo, port=rest, sdn="os-ken", ofp_port=ofp)
     with child(words, log, **env) as controller:
         try:
             yield controller
@@ -631,6 +631,19 @@ def test_a_port_without_light_and_a_stranger_are_dealt_with(tmp_path):
         assert "switch 0x999 is not in the fabric" in health["refused"][0]
         log = (tmp_path / f"{rest}.log").read_text()
         assert "audit: switch 0x999" in log and "its id is taken by a switch that answers" in log
+
+
+def test_a_fabric_that_is_read_from_its_switches_has_one_controller_too(tmp_path):
+    (ofp, other_ofp), (rest, other) = (free_port(), free_port()), (free_port(), free_port())
+    with peers(ofp, other_ofp), process(tmp_path, ofp, rest, "") as first:
+        control(rest).wait_ready(30)
+        with process(tmp_path, other_ofp, other, ""):
+            until(lambda: listens(other), "the other to listen")
+            text = f"fabric rfabric is under the control of process {first.pid} "
+            until(lambda: text in control(other).health()["trouble"], "it to say whose it is")
+            assert control(other).health()["fabric"] is None
+            kill(first)
+            control(other).wait_ready(30)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
