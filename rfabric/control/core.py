@@ -254,6 +254,7 @@ class Core(Upkeep):
         """UnavailableError where a plan would move circuits of an OCS that does nothing."""
         moved = rewire.down.items | rewire.up.items
         self._restore({c.a.node for c in moved} & self.out)  # it may be well again
+        self._reroute()
         if out := sorted({c.a.node for c in moved} & self.out):
             stay = Circuits(c for c in self.epochs.circuits if c.a.node in out).to_json()
             raise UnavailableError(
