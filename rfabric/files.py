@@ -44,9 +44,11 @@ def read_text(path: str | Path, most: int = -2) -> str:
 @contextmanager
 def open_text(path: str | Path, newline: str | None = "") -> Iterator[TextIO]:
     """A file as text, unpacked; line ends as they stand, or as `newline` says (see `open`)."""
-    with open_bytes(path, _WIDE) as unpacked:
-        with io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline=newline) as text:
-            yield text
+    with (
+        open_bytes(path, _WIDE) as unpacked,
+        io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline=newline) as text,
+    ):
+        yield text
 
 
 @contextmanager

@@ -32,8 +32,8 @@ def read_traffic(
                 "whose schedule is made"
             )
         path = Path(name)
-        files = tuple(sorted(f for f in path.iterdir() if f.is_file())) if path.is_dir() else (path,)
-        return Traffic(read_trace(name, **dict(map(_setting, settings))), path.stem, files)
+        inside = sorted(f for f in path.iterdir() if f.is_file()) if path.is_dir() else [path]
+        return Traffic(read_trace(name, **dict(map(_setting, settings))), path.stem, tuple(inside))
     if is_shared(name):
         return read_shared(name, settings, seed, scheduler)
     w = read_recipe(name, settings)

@@ -20,7 +20,7 @@ def trace(verbs) -> None:
         "rfabric trace grpo-64",
         "rfabric trace grpo-64 --explain --set pipeline=async --set staleness=2",
         "rfabric trace grpo-64 --set weight_sync.strategy=tree -o tree.csv",
-        "rfabric trace grpo-64 -o grpo.et                       one Chakra file a host, in a folder",
+        "rfabric trace grpo-64 -o grpo.et                       one Chakra file a host",
         module="inputs",
     )  # fmt: skip
     verb.add_argument(

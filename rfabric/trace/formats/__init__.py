@@ -34,6 +34,7 @@ FORMATS = {
 }  # fmt: skip
 TRACE_SUFFIXES = tuple(dict.fromkeys(end for form in FORMATS.values() for end in form.suffixes))
 HEAD_BYTES = 4096  # of a file, by which its format is told
+FIRST_FILES = 8  # of a folder
 NO_TRACES = (".yaml", ".yml", ".py")  # recipes, jobs and topologies
 
 
@@ -90,19 +91,28 @@ def _format_of(path: Path, name: str = "") -> TraceFormat:
 
 def _known(path: Path) -> TraceFormat | None:
     """The format whose first bytes a file has, those of its suffix asked first; in a folder its
-    first file is asked, of formats that read folders.
+    first files are asked, of formats that read folders.
     """
-    inside = path.is_dir()
+    if not path.is_dir():
+        return _by_content(path, list(FORMATS.values()))
+    asked = [form for form in FORMATS.values() if form.folders]
     try:
-        file = next((f for f in sorted(path.iterdir()) if f.is_file()), None) if inside else path
-        if file is None or not file.is_file():
+        files = sorted(path.iterdir())[:FIRST_FILES]
+    except OSError:
+        return None  # who reads it says why
+    return next(filter(None, (_by_content(file, asked) for file in files)), None)
+
+
+def _by_content(file: Path, asked: list[TraceFormat]) -> TraceFormat | None:
+    try:
+        if not file.is_file():
             return None
         with open_bytes(file) as opened:
             head = opened.read(HEAD_BYTES)
     except OSError:
-        return None  # who reads it says why
-    asked = sorted(FORMATS.values(), key=lambda form: kind_of(file) not in form.suffixes)
-    return next((f for f in asked if f.sniff(head) and (f.folders or not inside)), None)
+        return None
+    asked = sorted(asked, key=lambda form: kind_of(file) not in form.suffixes)
+    return next((form for form in asked if form.sniff(head)), None)
 
 
 def _settings(form: TraceFormat, settings: dict) -> dict:

@@ -69,8 +69,8 @@ class Player:
             return list(after)
         src, dst, size = zip(*flows, strict=True)
         hosts = ([rank // self.per_host for rank in ends] for ends in (src, dst))
-        return [self.b.compute(0, 0.0, after=self.b.flows(*hosts, size, after=after, **kind),
-                               phase=kind["phase"], step=kind.get("step", 0), label="done")]  # fmt: skip
+        sent = self.b.flows(*hosts, size, after=after, **kind)
+        return [self.b.compute(0, 0.0, after=sent, **(kind | {"label": "done"}))]
 
     def collective(self, kind: str, among: tuple, size: float, after, **named) -> list[int]:
         """One collective in each of `groups(*among)`."""

@@ -37,7 +37,7 @@ def _read(path: Path, gpus: int = 0, ranks_per_host: int = 1) -> Trace:
     table = csv.DictReader(lines[1:] if ranks else lines, strict=True)
     lacking = [name for name in NEEDED if name not in (table.fieldnames or ())]
     if lacking:
-        raise RFabricError(f"column {lacking[0]} is missing; has {table.fieldnames}")
+        raise RFabricError(f"column {lacking[0]!r} is missing; has {table.fieldnames}")
     first = 3 if ranks else 2
     rows = [(f"line {n}", row) for n, row in enumerate(table, first)]
     sizes = _sizes(rows)

@@ -18,7 +18,8 @@ from ...errors import RFabricError
 from ...files import open_bytes, parse_json
 from ..model import Trace
 from .base import TraceFormat, understood, whole
-from .chakra_graph import MICRO, OURS, put_together
+from .chakra_graph import MICRO, put_together
+from .chakra_rows import OURS
 from .chakra_wire import COMPUTE, RECEIVE, SEND, Graph, Node, decoded, encoded
 
 SCHEMA = re.compile(r"((1\.0\.[1-9]|1\.1\.[01])-chakra\.)?0\.0\.4")

@@ -11,9 +11,9 @@ import json
 from collections import defaultdict, deque
 
 from ...errors import RFabricError
-from ...routing.rows import offsets_of
-from ..model import MOST_BYTES, PhaseKey, Trace
+from ..model import MOST_BYTES, Trace
 from .base import whole
+from .chakra_rows import OURS, Rows, trace_of_rows
 from .chakra_wire import COLLECTIVE, RECEIVE, SEND, Graph, Node
 from .lowering import lowered
 
@@ -21,23 +21,7 @@ COLLECTIVES = (
     "all-reduce", "reduce", "all-gather", "gather", "scatter", "broadcast", "all-to-all",
     "reduce-scatter", "reduce-scatter", "barrier",
 )  # fmt: skip
-OURS = "rfabric"  # our own attribute: what a row says beyond Chakra's words
 MICRO = 1e6
-
-
-class _Rows:
-    """Columns that grow; `waits`: of each row, references that are resolved at the end."""
-
-    def __init__(self) -> None:
-        self.columns: dict[str, list] = {c: [] for c in ("src", "dst", "size", "gap", "said")}
-        self.waits: list[list] = []
-
-    def add(self, src, dst, size, waits, label, gap=0.0, said=None) -> int:
-        said = said or {"phase": "workload", "label": label}
-        for column, value in zip(self.columns.values(), (src, dst, size, gap, said), strict=True):
-            column.append(value)
-        self.waits.append(waits)
-        return len(self.waits) - 1
 
 
 class Placed:
@@ -46,7 +30,7 @@ class Placed:
     """
 
     def __init__(self, graphs: dict[int, Graph], per_host: int, ranks: int):
-        self.graphs, self.per_host, self.rows = graphs, per_host, _Rows()
+        self.graphs, self.per_host, self.rows = graphs, per_host, Rows()
         self.ranks = ranks or len(graphs)
         self.missing = ranks > 0
         self.done: dict[tuple[int, int], list] = {}
@@ -72,7 +56,8 @@ def put_together(graphs: dict[int, Graph], per_host: int, ranks: int) -> tuple[T
     if made.inside:
         made.notes.append(f"{made.inside:,} bytes stay inside hosts")
     try:
-        return _trace(made), list(dict.fromkeys(made.notes))
+        ours = graphs[min(graphs)].facts.get(OURS)
+        return trace_of_rows(made.rows, made.done, ours), list(dict.fromkeys(made.notes))
     except RFabricError as error:
         if "waits for itself" in str(error):
             raise RFabricError("ranks wait for one another in a circle; see their order") from error
@@ -240,54 +225,3 @@ def _members(made: Placed, rank: int, group: str, nodes: dict[int, Node]) -> lis
         return list(range(made.ranks))
     made.notes.append(f"no ranks of process group {group!r} are given: those that call it")
     return sorted(nodes)
-
-
-def _trace(made: Placed) -> Trace:
-    columns, facts = made.rows.columns, _our_facts(made)
-    waits = [_resolved(made, refs) for refs in made.rows.waits]
-    order = list(range(len(waits)))
-    if facts:
-        order.sort(key=lambda row: columns["said"][row]["row"])
-    place = {row: i for i, row in enumerate(order)}
-    after = [[place[row] for row in waits[own]] for own in order]
-    said = [columns["said"][row] for row in order]
-    names = {key: dict.fromkeys(facts.get(f"{key}s", ())) for key in ("phase", "label")}
-    for key, seen in names.items():
-        seen.update(dict.fromkeys(one[key] for one in said))
-    codes = {key: {name: i for i, name in enumerate(seen)} for key, seen in names.items()}
-    most = max(max(columns["src"], default=0), max(columns["dst"], default=0)) + 1
-    if not said:
-        raise RFabricError("holds no node that computes or sends")
-    return Trace(
-        tuple(facts.get("hosts", (f"h{i + 1}" for i in range(most)))),
-        *([columns[key][row] for row in order] for key in ("src", "dst", "size")),
-        [one.get("start", 0.0) for one in said],
-        [columns["gap"][row] for row in order],
-        offsets_of(list(map(len, after))),
-        [row for rows in after for row in rows],
-        [one.get("step", 0) for one in said],
-        *([codes[key][one[key]] for one in said] for key in ("phase", "label")),
-        *(tuple(names[key]) for key in ("phase", "label")),
-        {PhaseKey.of(key): value for key, value in facts.get("windows", {}).items()},
-        facts.get("provenance", {}),
-    )
-
-
-def _our_facts(made: Placed) -> dict:
-    text = made.graphs[min(made.graphs)].facts.get(OURS)
-    if text is None or any("row" not in one for one in made.rows.columns["said"]):
-        return {}
-    return json.loads(text)
-
-
-def _resolved(made: Placed, refs: list) -> list[int]:
-    """Rows that references stand for, each once, in their order."""
-    found: dict[int, None] = {}
-    waiting = list(reversed(refs))
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, tuple):
-            waiting += reversed(made.done[one])
-        else:
-            found[one] = None
-    return list(found)
