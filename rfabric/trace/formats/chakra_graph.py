@@ -38,6 +38,7 @@ class Placed:
         self.receives: list[tuple[int, Node]] = []
         self.calls: dict[tuple[str, int], dict[int, Node]] = defaultdict(dict)
         self.notes: list[str] = [note for graph in graphs.values() for note in graph.notes]
+        self.unlisted: set[str] = set()
         self.inside = 0
 
 
@@ -53,6 +54,9 @@ def put_together(graphs: dict[int, Graph], per_host: int, ranks: int) -> tuple[T
     _match(made)
     for (group, turn), nodes in made.calls.items():
         _collective(made, group, turn, nodes)
+    if made.unlisted:
+        count = f"{len(made.unlisted):,} process groups"
+        made.notes.append(f"{count} list no ranks: taken as those that call them")
     if made.inside:
         made.notes.append(f"{made.inside:,} bytes stay inside hosts")
     try:
@@ -223,5 +227,5 @@ def _members(made: Placed, rank: int, group: str, nodes: dict[int, Node]) -> lis
         return sorted(known)
     if not group:
         return list(range(made.ranks))
-    made.notes.append(f"no ranks of process group {group!r} are given: those that call it")
+    made.unlisted.add(group)
     return sorted(nodes)
