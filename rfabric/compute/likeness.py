@@ -23,7 +23,8 @@ _EACH_LAYER = ("layer_types", "hybrid_override_pattern", "layers_block_type", "m
 # a token: Mixtral 8x7B has 46.7 billion parameters, 12.9 of them active; 8x22B 141 and 39.
 _SHARED = 0.81
 _LIKE = 0.7  # how much closer, in the logarithm of parameters, a model of the same maker counts
-_ODD = 0.5  # how much farther one whose heads 16 GPUs cannot share
+# How much farther one whose heads 16 GPUs cannot share, or of the time before gated MLPs.
+_ODD = 0.5
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def _distance(sizes: Sizes, known: _Known) -> float:
         abs(log(model.parameters / sizes.total))
         + abs(log(model.active_parameters / sizes.active))
         - _LIKE * kin
-        + _ODD * bool(model.heads % 16)
+        + _ODD * (bool(model.heads % 16) + (not model.gated))
     )
 
 
