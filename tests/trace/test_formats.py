@@ -23,6 +23,10 @@ EXAMPLES = {
     "chakra-json": b'{"schema": "1.1.1-chakra.0.0.4", "nodes": []}',
     "aicb": b"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8\n1\n",
     "aicb-csv": b"[rank0 ~ rank7]\ncomm_type,comm_group,comm_group_size,msg_size,stage\n",
+    "nccl_inspector": b'{"header": {"id": "0xa"}, "metadata": {}, "coll_perf": {}}\n',
+    "kineto": b'{"schemaVersion": 1, "traceEvents": [\n',
+    "nsys": b"SQLite format 3\x00\x10\x00",
+    "pcap": b"\xd4\xc3\xb2\xa1\x02\x00",
 }
 
 

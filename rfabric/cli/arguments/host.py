@@ -1,7 +1,7 @@
 """The verbs around this machine, and those for others' figures: what each takes."""
 
 from ...study.reproduce import REPRODUCTIONS
-from .options import add_verb, out_option, seed_option
+from .options import add_verb, out_option, seed_option, set_option
 from .parsing import port
 
 
@@ -176,6 +176,25 @@ def validate(verbs) -> None:
         help=("holds models/, measured/, weight_sync/, rl_measured/ or rl_logs/"),
     )
     verb.add_argument("--rows", action="store_true", help="one line a measured point")
+
+
+def validate_run(verbs) -> None:
+    """The words of `rfabric validate-run`."""
+    verb = add_verb(
+        verbs,
+        "validate-run",
+        "a recipe's predicted phases against those your job logged",
+        "rfabric validate-run train.log --traffic grpo-64       verl, slime, NeMo-RL, ROLL",
+        "rfabric validate-run steps.csv --traffic mine.yaml --json",
+        module="modelling",
+    )
+    verb.add_argument("log", metavar="LOG", help="a console log, JSON lines, or a CSV of metrics")
+    verb.add_argument(
+        "--traffic", metavar="RECIPE", required=True,
+        help="the recipe of that job (`rfabric import` makes one)",
+    )  # fmt: skip
+    set_option(verb)
+    seed_option(verb)
 
 
 def reproduce(verbs) -> None:

@@ -34,7 +34,8 @@ def add_verb(verbs, name: str, what: str, *examples: str, module: str, once: str
 def _lazily(module: str, name: str) -> Callable[[argparse.Namespace], int | None]:
     def run(args: argparse.Namespace) -> int | None:
         found = import_module(f"..{module}", __package__)
-        return getattr(found, {"import": "import_", "list": "list_"}.get(name, name))(args)
+        plain = {"import": "import_", "list": "list_"}.get(name, name.replace("-", "_"))
+        return getattr(found, plain)(args)
 
     return run
 

@@ -24,12 +24,16 @@ from .flow_sizes import FLOW_SIZES
 from .htsim import HTSIM
 from .htsim_matrix import HTSIM_MATRIX
 from .json_lines import JSON_LINES
+from .kineto import KINETO
+from .nccl_inspector import NCCL_INSPECTOR
+from .nsys import NSYS
+from .pcap import PCAP
 
 FORMATS = {
     form.name: form
     for form in (
         CSV, JSON_LINES, HTSIM, HTSIM_MATRIX, COFLOW, FLOW_SIZES, CHAKRA, CHAKRA_JSON, AICB,
-        AICB_CSV,
+        AICB_CSV, NCCL_INSPECTOR, KINETO, NSYS, PCAP,
     )
 }  # fmt: skip
 TRACE_SUFFIXES = tuple(dict.fromkeys(end for form in FORMATS.values() for end in form.suffixes))
