@@ -22,6 +22,7 @@ from functools import cached_property
 
 from ..errors import RFabricError
 from .communication import Network, RankGroup, collective_seconds, network
+from .context_exchange import context_bytes
 from .expert_exchange import DISPATCH_AND_COMBINE, Exchange, exchange_seconds
 from .gpus import HBM_SHARE, KERNEL_S, PRECISIONS, Gpu
 from .layout import ALL_REDUCES_PER_LAYER, Layout
@@ -81,7 +82,8 @@ class Trainer:
     recompute: `none` or `selective` (flash attention), `full`: all activations.
     recomputed_share: of the layers, those whose activations do not fit and are recomputed all the
     same (`share_recomputed`); expert_imbalance: how many times an even share of the tokens the
-    busiest GPU's experts take, for which the others of its group wait.
+    busiest GPU's experts take, for which the others of its group wait; context_exchange: `ring` or
+    `ulysses`, see context_exchange.py.
     """
 
     model: Model
@@ -97,6 +99,7 @@ class Trainer:
     between_servers: bool = True
     recomputed_share: float = 0.0
     expert_imbalance: float = 1.0
+    context_exchange: str = "ring"
 
     def __post_init__(self):
         if self.precision not in PRECISIONS:
@@ -180,7 +183,7 @@ def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -
         attention,
         _memory_bound(t, tokens) + _kernels(t) * micro_batches * KERNEL_S,
         _tensor(t, tokens, micro_batches, matmul),
-        max(0.0, _context(t, tokens, micro_batches) - attention),
+        _context(t, tokens, micro_batches, attention),
         _experts(t, tokens, micro_batches),
     )
 
@@ -419,15 +422,21 @@ def _tensor(t: Trainer, tokens: float, micro: int, matmul: float) -> float:
     return took / lay.tp + max(0.0, took - matmul) if t.stack.hides_tensor else took
 
 
-def _context(t: Trainer, tokens: float, micro: int) -> float:
-    """Keys and values of the other context ranks, ring by ring beside attention (ring attention,
-    arXiv 2310.01889).
+def _context(t: Trainer, tokens: float, micro: int, attention: float) -> float:
+    """What context ranks exchange: keys and values, ring by ring beside attention, or all-to-alls
+    of queries, keys, values and of the output, beside nothing.
     """
     m, lay = t.model, t.layout
-    if lay.cp == 1:
+    span = lay.tp * lay.cp
+    if lay.cp == 1 or (t.network.domain % span and not t.between_servers):
         return 0.0
+    if t.context_exchange == "ulysses":
+        sent = context_bytes("ulysses", m, lay.tp, lay.cp) * lay.cp / (lay.cp - 1)
+        size = tokens / micro / lay.cp * sent
+        return m.kv_layers / lay.pp * micro * collective_of(t, "all-to-all", size, lay.cp, span)
     size = tokens / micro * 2 * attention_columns(m)[1] * BF16_BYTES / lay.tp
-    return m.layers / lay.pp * micro * collective_of(t, "all-gather", size, lay.cp, lay.tp * lay.cp)
+    took = m.layers / lay.pp * micro * collective_of(t, "all-gather", size, lay.cp, span)
+    return max(0.0, took - attention)
 
 
 def _experts(t: Trainer, tokens: float, micro: int) -> float:

@@ -22,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..compute import memory
+from ..compute.context_exchange import CONTEXT_EXCHANGES
 from ..compute.gpus import GPUS, HBM_SHARE, PRECISIONS, Gpu
 from ..compute.layout import Layout
 from ..compute.models import BF16_BYTES, FP32_BYTES, Model
@@ -103,6 +104,8 @@ class Training(Section):
 
     ep: GPUs that the experts of a layer are dealt to; experts are not cut by tp, and ep divides tp
     x cp x data ranks;
+    context_exchange: what the cp GPUs of a group send one another in each layer: keys and values
+    round a `ring` (Megatron-LM) or tokens for heads all to all, `ulysses` (verl with FSDP);
     micro_batch_tokens: tokens of a micro-batch on each context-parallel rank (verl's
     ppo_max_token_len_per_gpu);
     mini_batches: optimizer updates a step;
@@ -125,6 +128,7 @@ class Training(Section):
     tp: int = key(count())
     pp: int = key(count(), 1)
     cp: int = key(count(), 1)
+    context_exchange: str = key(choice(*CONTEXT_EXCHANGES), "ring")
     vp: int = key(count(high=1000), 1)
     ep: int = key(count(), 1)
     micro_batch_tokens: int = key(count())
@@ -338,6 +342,10 @@ class Setup:
         """The GPUs that share the tensors of one stage."""
         first = self.rank(pp, dp, cp)
         return list(range(first, first + self.training.tp))
+
+    def context_group(self, pp: int, dp: int, tp: int) -> list[int]:
+        """The GPUs that share the sequences of one tensor rank."""
+        return [self.rank(pp, dp, c, tp) for c in range(self.training.cp)]
 
     def model_ranks(self, pp: int, dp: int) -> list[int]:
         """The GPUs of stage `pp` that hold one replica of the model together."""
