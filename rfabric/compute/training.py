@@ -49,6 +49,10 @@ LOSS_BYTES = 22
 # A cast to 8 bits: bf16 read, one copy by rows and one by columns written (arXiv 2209.05433, the
 # layouts Hopper needs).
 CAST_BYTES = 4
+# Parameters/s that Adam updates on the CPUs of one server: 10 billion in 2.57 s on a DGX-2's two
+# Xeon Platinum 8168 (ZeRO-Offload, arXiv 2101.06840, table 4).
+HOST_ADAM = 10e9 / 2.57
+PCIE_BYTES_PER_S = 63e9  # PCIe 5.0, 16 lanes, one way (PCI-SIG)
 
 
 @dataclass(frozen=True)
@@ -274,6 +278,15 @@ def optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
     """
     share = sum(size / (1 if replicated else ranks) for size, ranks in t.shards)
     return share * (t.gradient_bytes + 2 * OPTIMIZER_BYTES + BF16_BYTES) / t.hbm
+
+
+def host_optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
+    """Adam on the CPUs of the servers, whose GPUs it serves one after the other; gradients come and
+    bf16 parameters go over PCIe. replicated: as `optimizer_seconds`.
+    """
+    share = sum(size / (1 if replicated else ranks) for size, ranks in t.shards)
+    moved = share * (t.gradient_bytes + BF16_BYTES) / PCIE_BYTES_PER_S
+    return moved + share * (t.gpus_per_server or t.gpu.gpus_per_server) / HOST_ADAM
 
 
 def share_recomputed(t: Trainer, micro_batch: float) -> float:

@@ -199,7 +199,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
             updates,
             updates * trained.optimizer,
             0,
-            "Adam states through HBM",
+            "Adam on the hosts' CPUs" if t.host_optimizer else "Adam states through HBM",
         ),
         *_sent(w, "training", "pipeline", pipeline, "activations between stages, beside computing"),
         *_looped(w, sent.loops, trained.routing),

@@ -78,7 +78,7 @@ class Generation(Section):
     prompt_lengths: Lengths = key(instance(Lengths))
     memory_utilisation: float = key(fraction, memory.UTILISATION)
     max_num_seqs: int = key(count(), Batching.max_num_seqs)
-    precision: str = key(choice("bf16", "fp8"), "bf16")
+    precision: str = key(choice("bf16", "fp8", "int4"), "bf16")
     turns: int = key(count(high=10**4), 1)
     environment_latency: float = key(seconds, 0.0)
     observation: int = key(count(0), 0)
@@ -115,6 +115,10 @@ class Training(Section):
     buckets: in how many pieces the gradients leave, where they are not sharded;
     log_prob_passes: forward passes over the batch before the first update (old policy, reference
     policy);
+    host_optimizer: Adam's states are in the hosts' memory and its step on their CPUs (Megatron's
+    --optimizer-cpu-offload);
+    critic: a critic of the policy's shape is trained on the same GPUs, after it; epochs: how often
+    a step trains on its responses;
     vp: chunks of layers a pipeline stage holds (Megatron's interleaved schedule); precision: of the
     matmuls;
     overlap_batches: tokens travel to experts and back beside the computing of the other half of a
@@ -138,6 +142,9 @@ class Training(Section):
     buckets: int = key(count(high=1000), 1)
     recompute: str = key(choice("selective", "full"), "selective")
     log_prob_passes: int = key(count(0), 2)
+    host_optimizer: bool = key(flag, False)
+    critic: bool = key(flag, False)
+    epochs: int = key(count(high=1000), 1)
     precision: str = key(choice(*PRECISIONS), "bf16")
     overlap_batches: bool = key(flag, False)
     skew: float = key(number(0, 10), 0.0)
@@ -309,6 +316,8 @@ class Setup:
             t.grad_bytes,
             t.recompute,
             t.optimizer == "replicated",
+            t.host_optimizer,
+            t.critic,
         )
 
     @cached_property

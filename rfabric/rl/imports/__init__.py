@@ -20,11 +20,14 @@ from typing import Any
 
 import yaml
 
+from ...compute.configs import model_of
 from ...compute.gpus import find_gpu
 from ...compute.likeness import config_like
-from ...compute.named import find_model, likely_models
+from ...compute.models import Model
+from ...compute.named import find_model, likely_models, load_model
 from ...errors import RFabricError
 from ..workload import read_recipe
+from .effects import read_effects
 from .settings import Settings, read_settings
 from .sourced_values import SourcedValues
 
@@ -65,6 +68,14 @@ class Imported:
         """Why the recipe cannot run as it is, say a model too large for its GPUs; else empty."""
         return _misfit(self.values)
 
+    @property
+    def way_out(self) -> str:
+        """The changes that would make a recipe run that cannot, one of them each; empty where none
+        is known.
+        """
+        ways = _ways_out(self.values) if self.misfit else ()
+        return f"; it would run with {' or with '.join(ways)}" if ways else ""
+
     def yaml(self) -> str:
         """The recipe file, a comment beside each value."""
         lines = [
@@ -104,6 +115,7 @@ def import_job(
     _model(recipe, model)
     _gpu(recipe, gpu)
     _lengths(recipe, lengths)
+    read_effects(recipe, settings, _shaped(recipe.values["model"]))
     unmapped, ignored = _left(settings, module.without_effect)
     _fit(recipe)
     values = {key: recipe.values[key] for key in sorted(recipe.values, key=_place)}
@@ -135,8 +147,34 @@ def _misfit(values: Mapping[str, Any]) -> str:
             path.write_text(yaml.safe_dump(_nested(values)), encoding="utf-8")
             read_recipe(path)
     except RFabricError as error:
-        return str(error)
+        return str(error).removeprefix("recipe job: ")
     return ""
+
+
+def _ways_out(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Changes with which a recipe runs, by kind the least of each: wider tensor parallelism or
+    other splits, recomputation, more GPUs.
+    """
+    found = []
+    for keys in _WIDER:
+        ways = ({key: values.get(key, 1) * 2**i for key in keys} for i in range(1, 6))
+        found.append(next((way for way in ways if not _misfit(values | way)), None))
+    others = ({"training.recompute": "full"}, {"generation.tp": 4}, {"generation.tp": 2})
+    found += [way for way in others if not _misfit(values | way)][:1]
+    return tuple(", ".join(f"{k} {v}" for k, v in way.items()) for way in found if way)
+
+
+_GPUS = ("cluster.training_gpus", "cluster.generation_gpus")
+_WIDER = (
+    ("generation.tp",),
+    ("training.tp",),
+    ("training.pp",),
+    ("training.ep",),
+    _GPUS,
+    (*_GPUS, "training.pp"),
+    (*_GPUS, "training.ep"),
+    (*_GPUS, "training.tp"),
+)
 
 
 def _fit(recipe: SourcedValues) -> None:
@@ -211,6 +249,13 @@ def _named_by_file(file: str) -> str | None:
     runs = ["-".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)]
     named = (find_model(run) for run in sorted(runs, key=len, reverse=True) if len(run) > 5)
     return next((model.name for model in named if model is not None), None)
+
+
+def _shaped(said: str | dict) -> Model:
+    """The model that a recipe names, or whose config stands in it."""
+    if isinstance(said, dict):
+        return model_of({k: v for k, v in said.items() if k != "name"}, str(said.get("name")))
+    return load_model(said)
 
 
 def _gpu(recipe: SourcedValues, told: str) -> None:

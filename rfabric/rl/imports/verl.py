@@ -33,9 +33,7 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
-    # with gae a critic is trained, which no recipe key can say
-    if s.values.get("algorithm.adv_estimator") != "gae":
-        s.used.add("algorithm.adv_estimator")
+    s.used.add("algorithm.adv_estimator")
     recipe.put("weight_sync.strategy", "flat", "verl: every rollout replica receives its own copy")
 
 
