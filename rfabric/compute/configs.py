@@ -43,7 +43,7 @@ def model_of(config: dict, name: str) -> Model:
     return replace(
         model,
         **_vectors(family, model),
-        notes=_notes(config) + approximated + _understood(fields, model),
+        notes=_notes(config, bool(approximated)) + approximated + _understood(fields, model),
     )
 
 
@@ -77,12 +77,12 @@ def _understood(fields: Fields, model: Model) -> tuple[str, ...]:
         )
 
 
-def _notes(config: dict) -> tuple[str, ...]:
+def _notes(config: dict, approximated: bool) -> tuple[str, ...]:
     apart = [
         key.removesuffix("_config") for key in ("vision_config", "audio_config") if config.get(key)
     ]
     notes = (f"its parts for {' and '.join(apart)} are not counted",) if apart else ()
-    if config.get("index_topk"):
+    if config.get("index_topk") and not approximated:
         notes += (
             (
                 f"attention counts all tokens before one, not only the {config['index_topk']} that "

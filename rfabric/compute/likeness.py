@@ -8,7 +8,6 @@ weights and gradients, the bulk of time and traffic, are within SLACK of the nam
 """
 
 import functools
-import re
 from dataclasses import dataclass
 from math import log
 

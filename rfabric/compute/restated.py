@@ -8,8 +8,8 @@ each with a note of what is approximated.
     heads of two sizes                        Gemma 4, MiMo-V2: those of the layers that see all
     blocks of their own sizes                 Llama-Nemotron (NAS): their mean
 
-Parameters come within 5 % of the published totals (tests/compute). Sources of what the fields do:
-the classes of those names in transformers and beside the published configs.
+Parameters come within 5 % of the published totals (tests/compute/test_models.py). What the fields
+do: the classes of those names in transformers and beside the published configs.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,8 @@ def _deepseek_v4(c: dict) -> Restated:
         c.pop(key, None)
     for key in ("index_n_heads", "index_head_dim", "index_topk", "num_hash_layers"):
         c.pop(key, None)
-    c.pop("expert_dtype", None)
+    if c.pop("expert_dtype", None) == "fp4":
+        c["quantization_config"] = {"quant_method": "mxfp4"}
     c.pop("compress_ratios")
     kinds = ["full_attention"] * whole + ["sliding_attention"] * (layers - whole)
     c |= {"model_type": "deepseek_v3", "kv_lora_rank": rank, "qk_nope_head_dim": nope}
@@ -120,6 +121,8 @@ def _mimo_v2(c: dict) -> Restated:
 
 def _blocks(c: dict) -> Restated:
     """Blocks without attention, MLPs of their own widths: the mean over those that have one."""
+    if "block_configs" not in c:
+        return c, ()
     blocks, hidden = c.pop("block_configs"), c["hidden_size"]
     with_attention = [b["attention"] for b in blocks if b["attention"]["n_heads_in_group"]]
     widths = [b["ffn"]["ffn_mult"] for b in blocks if b["ffn"]["ffn_mult"]]

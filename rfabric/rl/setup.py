@@ -78,7 +78,7 @@ class Generation(Section):
     prompt_lengths: Lengths = key(instance(Lengths))
     memory_utilisation: float = key(fraction, memory.UTILISATION)
     max_num_seqs: int = key(count(), Batching.max_num_seqs)
-    precision: str = key(choice("bf16", "fp8", "int4"), "bf16")
+    precision: str = key(choice("bf16", "fp8", "int4", "mxfp4"), "bf16")
     turns: int = key(count(high=10**4), 1)
     environment_latency: float = key(seconds, 0.0)
     observation: int = key(count(0), 0)

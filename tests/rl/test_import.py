@@ -189,8 +189,14 @@ def test_fsdp_shards_parameters_and_megatron_does_not(job):
     assert "optimizer" not in section(job("verl", VERL), "training")
 
 
-def test_a_critic_is_not_mapped_in_silence(job):
-    assert "algorithm.adv_estimator = gae" in job("verl", VERL.replace("=grpo", "=gae")).unmapped
+def test_a_critic_is_trained_as_well_and_that_is_said(job):
+    without, with_one = (job("verl", VERL.replace("=grpo", f"={one}")) for one in ("grpo", "gae"))
+    assert section(with_one, "training")["critic"] is True
+    assert (
+        section(with_one, "training")["log_prob_passes"]
+        == section(without, "training")["log_prob_passes"] + 1
+    )
+    assert any("critic" in note for note in with_one.notes) and not without.notes[1:]
 
 
 def test_slime_script_is_read_and_not_run(job, tmp_path):
@@ -323,6 +329,9 @@ def test_the_verb_writes_a_recipe_and_says_what_it_left_out(tmp_path, capsys):
     (script := tmp_path / "run.sh").write_text(VERL)
     out = tmp_path / "mine.yaml"
     assert main(["import", "verl", str(script), "-o", str(out), "--gpu", "h800"]) == 0
+    said = capsys.readouterr().err
+    assert "not mapped, may change time: 1 (actor_rollout_ref.rollout.chunks)" in said
+    assert main(["import", "verl", str(script), "-v"]) == 0
     assert "not mapped: actor_rollout_ref.rollout.chunks = 3" in capsys.readouterr().err
     assert read_recipe(out).gpu.name == "H800"
     assert main(["import", "verl", str(script), "--json"]) == 0

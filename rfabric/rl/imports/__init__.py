@@ -192,7 +192,7 @@ def _fit(recipe: SourcedValues) -> None:
 
 def _other_assumptions(recipe: SourcedValues) -> Iterator[dict[str, Any]]:
     """What else may be assumed, the least change first: positions that are stretched to the job's
-    own lengths, larger GPUs, full recomputation.
+    own lengths, larger GPUs, weights as the checkpoint has them, full recomputation.
     """
     free = set(recipe.assumed)
     stated = ("generation.max_prompt", "generation.max_response")
@@ -202,9 +202,15 @@ def _other_assumptions(recipe: SourcedValues) -> Iterator[dict[str, Any]]:
         small = recipe.values.get("cluster.gpus_per_server") == 4  # as GB200 servers come
         gpus += ["GB200"] if small else ["H200", "B200"]
     full = [{"training.recompute": "full"}] if "training.recompute" in free else []
+    stored = _STORED.get(_shaped(recipe.values["model"]).stored)
+    if stored and "generation.precision" not in recipe.values:
+        full += [{"generation.precision": stored} | each for each in ({}, *full)]
     for also in ({}, longest, *full, *(longest | each for each in full)):
         for gpu in gpus:
             yield ({} if gpu == gpus[0] else {"cluster.gpu": gpu}) | also
+
+
+_STORED = {"fp8": "fp8", "fp8_block": "fp8", "int4": "int4", "mxfp4": "mxfp4"}
 
 
 def _left(
@@ -224,6 +230,8 @@ def _model(recipe: SourcedValues, told: str) -> None:
     known = find_model(stated) if stated else None
     if known is not None:
         recipe.put("model", known.name, "told with --model" if told else recipe.origin["model"])
+        if re.search(r"[-_.](vl|omni)\b|[-_.](vl|omni)[-_.]", stated.lower()):
+            recipe.settings.notes += (f"{stated}: its parts for vision and audio are not counted",)
     elif recipe.shape:
         shaped = {"name": re.split(r"[/:]", stated.rstrip("/"))[-1] or "model"} | recipe.shape
         recipe.put("model", shaped, "the shape that the job's own flags spell out")
