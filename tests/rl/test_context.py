@@ -81,7 +81,7 @@ def test_a_ring_turns_beside_attention():
     ("name", "settings"),
     [
         ("grpo-64", TWO),
-        ("grpo-64", (*FEW, "cluster.gpus_per_server=2", "training.tp=2", "training.cp=4")),
+        ("grpo-64", (*FEW, "cluster.gpus_per_server=4", "training.tp=4", "training.cp=4")),
         ("grpo-64", (*FEW, "training.tp=4", "training.cp=4", "training.pp=2")),
         (
             "grpo-64",
