@@ -100,7 +100,7 @@ def _refused_set_apart(out: str) -> Iterator[None]:
 @contextmanager
 def _uncollected(wanted: bool) -> Iterator[None]:
     """No search for cycles among what is made inside: of a large fabric's millions of objects all
-    stay.
+    stay. They leave as old ones, which a full search alone looks at.
     """
     before = gc.isenabled()
     if wanted:
@@ -109,6 +109,8 @@ def _uncollected(wanted: bool) -> Iterator[None]:
         yield
     finally:
         if before:
+            gc.freeze()
+            gc.unfreeze()  # to the oldest generation; else the next allocation searches them all
             gc.enable()
 
 

@@ -19,7 +19,8 @@ from .sizes import SLACK, Sizes, stated_sizes
 
 _EACH_LAYER = ("layer_types", "hybrid_override_pattern", "layers_block_type", "moe_layer_freq")
 _LIKE = 0.7  # how much closer, in the logarithm of parameters, a model of the same maker counts
-_ODD = 0.5  # how much farther one whose heads 16 GPUs cannot share
+# How much farther one whose heads 16 GPUs cannot share, or of the time before gated MLPs.
+_ODD = 0.5
 
 
 def config_like(name: str) -> tuple[dict, str] | None:
@@ -63,7 +64,7 @@ def _distance(sizes: Sizes, known: _Known) -> float:
         abs(log(model.parameters / sizes.total))
         + abs(log(model.active_parameters / sizes.active))
         - _LIKE * kin
-        + _ODD * bool(model.heads % 16)
+        + _ODD * (bool(model.heads % 16) + (not model.gated))
     )
 
 

@@ -282,8 +282,9 @@ def flow_columns(result: Result) -> dict[str, np.ndarray]:
 
 def _link_lines(result: Result) -> Iterable[str]:
     links = result.fabric.links
-    ends = [text for link in links for text in (str(link.a), str(link.b))]
-    other = [text for link in links for text in (str(link.b), str(link.a))]
+    ends = [str(end) for link in links for end in (link.a, link.b)]
+    other = list(ends)
+    other[::2], other[1::2] = ends[1::2], ends[::2]
     rates = texts(np.repeat([link.rate for link in links], 2))
     used = texts(np.array([round(value, 6) for value in result.utilisation.tolist()]))
     return lines(map(str, range(len(ends))), ends, other, rates, texts(result.link_bytes), used)

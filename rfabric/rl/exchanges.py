@@ -76,14 +76,6 @@ class Repeated:
             max(0.0, flows.wire_seconds(w, turn.flows) - beside) for turn, beside in hidden
         )
 
-    def idle(self, w: Workload) -> float:
-        """While it runs, how long NICs send nothing of it (s)."""
-        return (
-            self.seconds
-            + self.exposed(w)
-            - self.repeat * sum(flows.wire_seconds(w, t.flows) for t in self.turns)
-        )
-
 
 @dataclass(frozen=True, eq=False)
 class _Body:

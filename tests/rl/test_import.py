@@ -482,3 +482,15 @@ def test_the_environment_is_what_was_told_and_nothing_else(job, monkeypatch):
     made = job("verl", VERL, environment={"NODES": "4"})
     assert section(made, "cluster")["training_gpus"] == 32
     assert "NODES=2" in " ".join(job("verl", VERL).notes)
+
+
+def test_an_agentic_roll_job_counts_trajectories_in_groups_of_environments(job):
+    agentic = ROLL.replace("response_length: 8192", "response_length: 512") + (
+        "sequence_length: 8192\nmax_actions_per_traj: 10\n"
+        "train_env_manager: {group_size: 8, num_env_groups: 16}\n"
+    )
+    assert agentic.count("sequence_length") == 1
+    made = job("roll", agentic)
+    generation = section(made, "generation")
+    assert (generation["batch"], generation["group_size"]) == (64 // 8, 8)
+    assert (generation["turns"], generation["max_response"]) == (10, 5120)
