@@ -152,16 +152,31 @@ def _misfit(values: Mapping[str, Any]) -> str:
 
 
 def _ways_out(values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Changes with which a recipe runs, by kind the least of each: wider tensor parallelism or
-    other splits, recomputation, more GPUs.
+    """Changes with which a recipe runs, by kind the least of each; beside engines that are as wide
+    as they must be where one change is not enough.
     """
-    found = []
+    engines = ({}, *({"generation.tp": values["generation.tp"] * 2**i} for i in range(1, 5)))
+    for engine in engines:
+        found = [_least(values, engine, ways) for ways in _changes(values)]
+        ways = [way for way in found if way]
+        # more GPUs are no way where the same split does without
+        least = [w for w in ways if not any(o.items() < w.items() for o in ways)]
+        if least:
+            return tuple(", ".join(f"{k} {v}" for k, v in way.items()) for way in least)
+    return ()
+
+
+def _least(values: Mapping, beside: dict, ways: Iterator[dict]) -> dict | None:
+    """The first of `ways` with which a recipe runs, and what stands beside it."""
+    return next((beside | way for way in ways if not _misfit({**values, **beside, **way})), None)
+
+
+def _changes(values: Mapping[str, Any]) -> Iterator[Iterator[dict]]:
+    """Wider or other splits, more GPUs, recomputation, Adam on the hosts: from little to much."""
+    yield iter(({"training.recompute": "full"}, {"training.host_optimizer": True}))
     for keys in _WIDER:
-        ways = ({key: values.get(key, 1) * 2**i for key in keys} for i in range(1, 6))
-        found.append(next((way for way in ways if not _misfit(values | way)), None))
-    others = ({"training.recompute": "full"}, {"generation.tp": 4}, {"generation.tp": 2})
-    found += [way for way in others if not _misfit(values | way)][:1]
-    return tuple(", ".join(f"{k} {v}" for k, v in way.items()) for way in found if way)
+        yield ({key: values.get(key, 1) * 2**i for key in keys} for i in range(1, 6))
+    yield iter({"generation.tp": n} for n in (4, 2, 1) if n < values["generation.tp"])
 
 
 _GPUS = ("cluster.training_gpus", "cluster.generation_gpus")

@@ -24,7 +24,8 @@ def read_effects(recipe: SourcedValues, s: Settings, model: Model) -> None:
     for names, holds, text in _APPROXIMATIONS:
         for key, value in _named(s, *names):
             s.used.add(key)
-            if holds(value):
+            told = text is _MORE_TURNS and "generation.turns" in recipe.values
+            if holds(value) and not told:
                 s.notes += (f"{key} = {value}: {text}",)
 
 
