@@ -241,6 +241,7 @@ def import_(verbs) -> None:
     )
     verb.add_argument(
         "--model",
+        "--model-config",
         default="",
         help=("a name in traffic/models or a config.json, where the file's is unknown"),
     )
