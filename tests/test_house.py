@@ -153,7 +153,6 @@ LONG_FILES = {  # and why they are longer
     "compute/training.py": "one pass over a layer: each term of its time is a few lines",
     "control/app.py": "what an event loop hears and what a worker does about it",
     "control/core.py": "one state machine: what it answers to each order, and its way back",
-    "control/schema.py": "every limit beside the reader that keeps it",
     "control/seam.py": "all that differs between Ryu and os-ken; nothing else needs to know",
     "emulate/network.py": "one network, from plugging to closing",
     "emulate/replay.py": "one replay loop with its clock, wire and rewires",
