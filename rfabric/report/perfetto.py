@@ -86,6 +86,8 @@ def _bars(
     """Events of `rows`, those of one thread that overlap as one; fewer threads where there are
     too many.
     """
+    if not len(rows):
+        return []
     trace = result.trace
     rack = result.fabric.rack_of
     racks = {name: i for i, name in enumerate(dict.fromkeys(rack[h] for h in trace.hosts))}
@@ -119,8 +121,6 @@ def _joined(
     """(first of the order, rows in order, begin, end) of each event: rows of a lane, step and
     label that overlap, or come within `pause`.
     """
-    if not len(rows):
-        return rows, rows, start, finish
     order = np.lexsort((start, trace.label[rows], lane))
     code = np.stack((lane, trace.label[rows], trace.step[rows]))[:, order]
     begin, end = start[order], finish[order]
