@@ -16,6 +16,7 @@ between and beside them.
 Clocks of different ranks are not compared: a rank's times count from its own first event.
 """
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from ..errors import RFabricError
 from .builder import MOST_BYTES, TraceBuilder
 from .collectives import RING_FACTOR, Flows, all_to_all, broadcast, point_to_point, ring
 from .model import Trace
+
+log = logging.getLogger(__name__)
 
 USUAL_SERVER = 8  # GPUs, where neither the recording nor the user says
 MOST_RANKS = 1 << 20
@@ -96,6 +99,12 @@ def checked_size(value: object, where: str) -> int:
     return value
 
 
+def tell(told: dict) -> None:
+    """Say in one line what was understood of a recording, and what was left out or assumed."""
+    parts = (f"{told['source']}: {told['format']}", told["understood"], *told["notes"])
+    log.warning("%s", "; ".join(parts))
+
+
 def trace_of_ranks(
     logs: Sequence[RankLog], world: int, server: int, said: dict, notes: Sequence[str] = ()
 ) -> Trace:
@@ -158,7 +167,9 @@ class _Lowering:
                 )
         for walk in walks:
             walk.end()
-        return self.builder.build(provenance=said | self._understood())
+        told = said | self._understood()
+        tell(told)
+        return self.builder.build(provenance=told)
 
     def _understood(self) -> dict:
         seconds = max(_span(log) for log in self.logs)

@@ -6,8 +6,7 @@
        "args": {"Collective name": "allreduce", "In msg nelems": 6637568, "dtype": "Float",
                 "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}}, ...]}
 
-Kernels say their collective since PyTorch 2.3; `kineto_early.py` reads older ones. Events are read
-one by one, so a file may be larger than memory.
+Kernels say this since PyTorch 2.3 (before: `kineto_early.py`). A file may be larger than memory.
 """
 
 import re

@@ -22,6 +22,7 @@ from ...files import open_text
 from ...units import parse_size, parse_time
 from ..builder import TraceBuilder
 from ..model import Trace
+from ..recorded import tell
 from .base import TraceFormat
 
 PCAP_MAGIC = (b"\xa1\xb2\xc3\xd4", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\x3c\x4d", b"\x4d\x3c\xb2\xa1")
@@ -95,16 +96,16 @@ def _trace(path: Path, flows: list[list], counts: Counter, least: float, how: st
         small > 0
     )
     notes += [f"{count} {what}" for what, count in counts.items()]
-    return builder.build(
-        provenance={
-            "source": path.name,
-            "format": "pcap",
-            "understood": f"{len(kept)} flows, {sum(sizes)} bytes, {len(index)} hosts, "
-            f"{max(one[2] for one in kept) - first:g} s",
-            "notes": notes,
-            "hosts": {f"h{i + 1}": _address(raw) for raw, i in index.items()},
-        }
-    )
+    span = max(one[2] for one in kept) - first
+    told = {
+        "source": path.name,
+        "format": "pcap",
+        "understood": f"{len(kept)} flows, {sum(sizes)} bytes, {len(index)} hosts, {span:g} s",
+        "notes": notes,
+    }
+    tell(told)
+    addresses = {f"h{i + 1}": _address(raw) for raw, i in index.items()}
+    return builder.build(provenance=told | {"hosts": addresses})
 
 
 def _tuple_of(link: int, data: bytes, counts: Counter) -> bytes:
