@@ -12,6 +12,7 @@ from ..errors import RFabricError
 from ..report.compare import PHASE_NAMES, Row, Table
 from ..report.folder import replacing, writing
 from ..rl.imports import import_job
+from ..rl.imports.unread import grouped, told
 from ..study.validate import PointGroup
 from ..study.validate import validate as validated
 from ..study.validate_run import KINDS, RunBeside
@@ -96,15 +97,17 @@ def import_(args: argparse.Namespace) -> None:
     job = import_job(
         args.framework, args.file, args.model, args.gpu, args.lengths, _environment(args.env)
     )
+    if job.misfit:
+        raise RFabricError(f"{args.file}: the recipe cannot run: {job.misfit}{job.way_out}")
     if args.output:
         with writing(args.output), replacing(Path(args.output)) as beside:
             beside.write_text(job.yaml(), encoding="utf-8")
     if args.json:
-        told = {
+        said = {
             key: getattr(job, key)
             for key in ("framework", "file", "assumed", "unmapped", "ignored", "notes")
         }
-        print(json.dumps(told | {"recipe": job.recipe(), "misfit": job.misfit}, indent=1))
+        print(json.dumps(said | {"recipe": job.recipe(), "misfit": job.misfit}, indent=1))
         return
     if not args.output:
         print(job.yaml(), end="")
@@ -112,15 +115,14 @@ def import_(args: argparse.Namespace) -> None:
         return
     for note in job.notes:
         print(f"note: {note}", file=sys.stderr)
-    for key in job.unmapped:
-        print(f"not mapped: {key}", file=sys.stderr)
+    for name, keys in grouped(job.unmapped).items():
+        lines = [f"not mapped: {key}" for key in keys] if args.verbose else [told(name, keys)]
+        print(*lines, sep="\n", file=sys.stderr)
     print(
         f"{len(job.values)} keys, {len(job.assumed)} of them assumed; settings not mapped: "
         f"{len(job.unmapped)}; without effect on time and traffic: {len(job.ignored)}",
         file=sys.stderr,
     )
-    if job.misfit:
-        print(f"the recipe cannot run as it is: {job.misfit}", file=sys.stderr)
 
 
 def _environment(words: Sequence[str]) -> dict[str, str]:

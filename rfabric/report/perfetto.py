@@ -86,6 +86,8 @@ def _bars(
     """Events of `rows`, those of one thread that overlap as one; fewer threads where there are
     too many.
     """
+    if not len(rows):
+        return []
     trace = result.trace
     rack = result.fabric.rack_of
     racks = {name: i for i, name in enumerate(dict.fromkeys(rack[h] for h in trace.hosts))}
@@ -122,12 +124,12 @@ def _joined(
     order = np.lexsort((start, trace.label[rows], lane))
     code = np.stack((lane, trace.label[rows], trace.step[rows]))[:, order]
     begin, end = start[order], finish[order]
-    new = np.append(True, (np.diff(code) != 0).any(axis=0)) if len(order) else np.zeros(0, bool)
+    new = np.append(True, (np.diff(code) != 0).any(axis=0))
     # the latest end so far of each lane and label: times differ by less than `apart`
     apart = float(finish.max(initial=0.0)) - float(start.min(initial=0.0)) + pause + 1.0
     block = np.cumsum(new) * apart
-    reach = np.maximum.accumulate(end + block) - block if len(order) else end
-    first = np.flatnonzero(new | np.append(True, begin[1:] > reach[:-1] + pause)[: len(order)])
+    reach = np.maximum.accumulate(end + block) - block
+    first = np.flatnonzero(new | np.append(True, begin[1:] > reach[:-1] + pause))
     last = np.append(first[1:], len(order)) - 1
     return first, order, begin[first], reach[last]
 

@@ -30,6 +30,7 @@ def control(verbs) -> None:
         ),
         "rfabric control --topo rfabric,pods=2,delay=25ms --port 8081",
         "rfabric control mine.py --topo fat-tree,k=4 --sdn os-ken",
+        "rfabric control --topo rfabric --standby --port 8081 --ofp-port 6654",
         "rfabric control --host 0.0.0.0 --tls cert=rest.crt,key=rest.key --log json",
         module="host",
     )
@@ -71,6 +72,21 @@ def control(verbs) -> None:
     verb.add_argument(
         "--log", choices=("text", "json"), default="", help="how log lines are written"
     )
+    verb.add_argument(
+        "--journal",
+        metavar="DIR",
+        default="",
+        help="where epochs, plans and pairs are kept for the next start (default "
+        "$XDG_STATE_HOME/rfabric, ~/.local/state/rfabric; root: /var/lib/rfabric)",
+    )
+    verb.add_argument(
+        "--no-journal", dest="journal", action="store_const", const="none",
+        help="keep nothing: the next start begins anew",
+    )  # fmt: skip
+    verb.add_argument(
+        "--standby", action="store_const", const="1", default="",
+        help="wait while another controller of this fabric lives, then take over",
+    )  # fmt: skip
 
 
 def ocs(verbs) -> None:

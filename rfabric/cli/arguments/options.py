@@ -178,7 +178,18 @@ def set_option(verb: Parser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="put over the recipe, such as training.tp=2",
+        help="put over the recipe, such as training.tp=2; of a trace file, a setting of its "
+        "format, such as ranks_per_host=8",
+    )
+
+
+def format_option(verb: Parser) -> None:
+    """--format: of a trace file."""
+    verb.add_argument(
+        "--format",
+        metavar="NAME",
+        default="",
+        help="the trace file's (`rfabric list formats`), where it is not to be told from the file",
     )
 
 
