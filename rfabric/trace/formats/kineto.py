@@ -246,5 +246,5 @@ def _sniff(head: bytes) -> bool:
 KINETO = TraceFormat(
     "kineto", "what PyTorch's profiler writes, a file a rank or a folder of them: collectives and "
     "the computing between; settings gpus_per_server, skip",
-    (".json",), _sniff, _read,
+    (".json",), _sniff, _read, folders=True,
 )  # fmt: skip

@@ -210,5 +210,5 @@ def _sniff(head: bytes) -> bool:
 NCCL_INSPECTOR = TraceFormat(
     "nccl_inspector", "JSON lines of NCCL's profiler plug-in, a file a process or a folder of "
     "them: collectives; settings gpus_per_server, skip",
-    (".jsonl", ".log"), _sniff, _read,
+    (".jsonl", ".log"), _sniff, _read, folders=True,
 )  # fmt: skip

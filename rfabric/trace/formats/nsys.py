@@ -223,5 +223,5 @@ def _sniff(head: bytes) -> bool:
 NSYS = TraceFormat(
     "nsys", "SQLite exports of Nsight Systems with NCCL's ranges: collectives and the computing "
     "between; settings gpus_per_server, skip",
-    (".sqlite",), _sniff, _read,
+    (".sqlite",), _sniff, _read, folders=True,
 )  # fmt: skip
