@@ -540,7 +540,6 @@ def test_verl_rollout_gpus_without_nodes_are_of_one_node(job):
         ("verl", "torchrun -m verl.trainer.fsdp_sft_trainer data.x=1", "is SFT"),
         ("verl", "python -m verl.trainer.main_generation data.x=1", "generation"),
         ("slime", "python train.py --colocate --loss-type sft_loss", "sft_loss"),
-        ("slime", "python train.py --colocate --debug-rollout-only", "only generates"),
         ("nemo-rl", "dpo: {max_num_steps: 1}", "is DPO"),
         ("nemo-rl", "distillation: {num_prompts_per_step: 1}", "teacher"),
         ("areal", AREAL + "allocation_mode: sglang:d4+fsdp:d2+fsdp:d2", "3 parts"),
@@ -569,8 +568,8 @@ def test_a_sweep_says_which_command_was_read(job):
 
 
 def test_slime_on_fsdp_shards_and_ppo_trains_a_critic(job):
-    fsdp = SLIME.format(witness="x").replace("full", "selective") + "   --train-backend fsdp"
-    found = job("slime", fsdp.rstrip() + " --gradient-checkpointing --advantage-estimator ppo")
+    words = " --train-backend fsdp --gradient-checkpointing --advantage-estimator ppo"
+    found = job("slime", SLIME.format(witness="x").replace("full", "selective").rstrip() + words)
     training = section(found, "training")
     assert training["optimizer"] == "sharded" and training["recompute"] == "full"
     assert "advantage-estimator = ppo" in found.unmapped

@@ -38,16 +38,11 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
 
 
 def _refuse_others(s: Settings) -> None:
-    for flag, kind in (
-        ("debug-rollout-only", True),
-        ("debug-train-only", True),
-        ("loss-type", "sft_loss"),
-    ):
-        if s.values.get(flag) == kind:
-            raise RFabricError(
-                f"{s.file}: --{flag} {'' if kind is True else kind}: the job only generates or "
-                "only trains (SFT), and a recipe is a step that does both"
-            )
+    if s.values.get("loss-type") == "sft_loss":
+        raise RFabricError(
+            f"{s.file}: --loss-type sft_loss: the job only trains (SFT), and a recipe is a step "
+            "that generates responses too"
+        )
 
 
 def _model(recipe: SourcedValues, s: Settings) -> None:
