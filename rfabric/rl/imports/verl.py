@@ -20,8 +20,7 @@ _NO_EFFECT = """
     data.tokenizer data.trust algorithm.gamma algorithm.lam algorithm.norm algorithm.kl_ctrl
     algorithm.kl_penalty clip_ kl_loss_ entropy grad_clip temperature top_p top_k val_kwargs
     loss_agg reward_model.reward_manager reward_model.reward_kwargs
-    custom_reward trust_remote checkpoint model.path ignore_eos do_sample
-    seed nsys
+    custom_reward trust_remote checkpoint model.path ignore_eos do_sample seed nsys
 """
 _OTHER_ENTRY = re.compile(r"sft_trainer|main_generation|main_eval")
 
@@ -39,15 +38,9 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
-    # with gae a critic is trained, which no recipe key can say
-    estimator = s.values.get("algorithm.adv_estimator")
-    if estimator is None:
-        s.notes += (
-            "algorithm.adv_estimator is not set: verl's default is gae, with which a critic is "
-            "trained too; no recipe key can say that",
-        )
-    elif estimator != "gae":
-        s.used.add("algorithm.adv_estimator")
+    if s.find("algorithm.adv_estimator") is None:
+        s.values["algorithm.adv_estimator"] = "gae"  # so `effects` adds the critic
+        s.notes += ("algorithm.adv_estimator is not set: gae, verl's default",)
     recipe.put("weight_sync.strategy", "flat", "verl: every rollout replica receives its own copy")
 
 
@@ -139,7 +132,8 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     else:
         recipe.put("training.tp", 1, "FSDP: parameters are sharded, not cut by tensor")
         recipe.put("training.optimizer", "sharded", "FSDP")
-        recipe.take("training.cp", f"{ACTOR}.ulysses_sequence_parallel_size", default=1)
+        if recipe.take("training.cp", f"{ACTOR}.ulysses_sequence_parallel_size", default=1) > 1:
+            recipe.put("training.context_exchange", "ulysses", "FSDP's sequence parallelism")
     dynamic = s.flag(f"{ACTOR}.use_dynamic_bsz") if s.find(f"{ACTOR}.use_dynamic_bsz") else False
     longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
     budget = s.number(f"{ACTOR}.ppo_max_token_len_per_gpu")
