@@ -602,3 +602,109 @@ def test_a_config_of_an_unknown_field_is_noted_where_its_size_is_met(job, tmp_pa
     (far := tmp_path / "Mine-30B.json").write_text(json.dumps(config))
     with pytest.raises(RFabricError, match="engram_size"):
         read_model(far)
+
+
+ONE_LINE = (
+    "python3 -m verl.trainer.main_ppo data.train_batch_size=512 data.max_prompt_length=1024 "
+    "data.max_response_length=1024 actor_rollout_ref.model.path=Qwen/Qwen3-8B "
+    "actor_rollout_ref.actor.ppo_mini_batch_size=128 trainer.n_gpus_per_node=8 "
+)
+ADVANTAGE = "algorithm.adv_estimator="
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens"),
+    [
+        ("actor_rollout_ref.actor.ppo_micro_batch_size=64", 64 // 8 * 2048),
+        ("actor_rollout_ref.actor.use_dynamic_bsz=True", 16384),
+        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null", 2048),
+    ],
+)
+def test_verl_micro_batches_of_older_scripts_and_by_default(job, words, tokens):
+    assert section(job("verl", ONE_LINE + words), "training")["micro_batch_tokens"] == tokens
+
+
+def test_verl_says_what_its_defaults_add(job):
+    silent = job("verl", ONE_LINE)
+    assert section(silent, "training")["critic"] is True
+    assert any("gae, verl's default" in note for note in silent.notes)
+    text = f"{ONE_LINE} {ADVANTAGE}grpo reward_model.enable=True data.gen_batch_size=1536"
+    found = job("verl", text)
+    assert "critic" not in section(found, "training")
+    assert found.unmapped == ("data.gen_batch_size = 1536", "reward_model.enable = True")
+
+
+@pytest.mark.parametrize(
+    ("words", "sharded"),
+    [
+        ("--config-name=ppo_megatron_trainer", False),
+        ("model_engine=megatron", False),
+        ("actor_rollout_ref.actor.strategy=fsdp2 actor_rollout_ref.actor.megatron.seed=1", True),
+    ],
+)
+def test_verl_engine_is_the_one_named(job, words, sharded):
+    training = section(job("verl", ONE_LINE + words), "training")
+    assert ("optimizer" in training) == sharded
+
+
+def test_verl_rollout_gpus_without_nodes_are_of_one_node(job):
+    found = job("verl", ONE_LINE.replace("=8 ", "=6 ") + "rollout.n_gpus_per_node=2")
+    assert section(found, "cluster")["generation_gpus"] == 2
+    assert found.recipe()["pipeline"] == "one-step-off"
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "why"),
+    [
+        ("verl", "torchrun -m verl.trainer.fsdp_sft_trainer data.x=1", "is SFT"),
+        ("verl", "python -m verl.trainer.main_generation data.x=1", "generation"),
+        ("slime", "python train.py --colocate --loss-type sft_loss", "sft_loss"),
+        ("nemo-rl", "dpo: {max_num_steps: 1}", "is DPO"),
+        ("nemo-rl", "distillation: {num_prompts_per_step: 1}", "teacher"),
+        ("areal", AREAL + "allocation_mode: sglang:d4+fsdp:d2+fsdp:d2", "3 parts"),
+    ],
+)
+def test_what_is_no_step_of_rl_is_refused_with_the_reason(job, framework, text, why):
+    named = {"verl": "run_qwen2.5-7b.sh", "slime": "run.sh"}
+    with pytest.raises(RFabricError, match=why):
+        job(framework, text, named.get(framework, "job.yaml"))
+
+
+def test_a_command_stands_above_the_config_file_it_names(job, tmp_path):
+    (tmp_path / "grpo.yaml").write_text(PARENT)
+    words = "cluster.num_nodes=4 policy.max_total_sequence_length=8192"
+    found = job("nemo-rl", f"uv run examples/run_grpo.py --config grpo.yaml {words}", "run.sh")
+    generation = section(found, "generation")
+    assert section(found, "cluster")["training_gpus"] == 32 and generation["batch"] == 64
+    assert generation["max_prompt"] + generation["max_response"] == 8192
+    missing = job("verl", ONE_LINE + "--config-path=config --config-name=mine").notes
+    assert any("config/mine is not near" in note for note in missing)
+
+
+def test_a_sweep_says_which_command_was_read(job):
+    text = f"for n in 4 8; do {ONE_LINE} actor_rollout_ref.rollout.n=$n; done"
+    assert any("2 commands set as much" in note for note in job("verl", text).notes)
+
+
+def test_slime_on_fsdp_shards_and_ppo_trains_a_critic(job):
+    words = " --train-backend fsdp --gradient-checkpointing --advantage-estimator ppo"
+    found = job("slime", SLIME.format(witness="x").replace("full", "selective").rstrip() + words)
+    training = section(found, "training")
+    assert training["optimizer"] == "sharded" and training["recompute"] == "full"
+    assert "advantage-estimator = ppo" in found.unmapped
+
+
+def test_roll_shards_where_megatron_does_not_train_and_says_who_else_has_gpus(job):
+    text = ROLL.replace("megatron_train", "deepspeed_train").replace("list(range(8,16))", "[8]")
+    found = job("roll", text + "rewards: {judge: {device_mapping: '[9]'}}\nadv_estimator: gae\n")
+    assert section(found, "training")["optimizer"] == "sharded"
+    assert "rewards.judge.device_mapping = [9]" in found.unmapped
+    assert section(found, "training")["critic"] is True
+    assert devices("list(range(0,16,2))", "x") == set(range(0, 16, 2))
+
+
+@pytest.mark.parametrize("mode", ["sglang[rollout]:d4+fsdp[actor]:d2t2", "sglang.d4m1p1+d2m2p1"])
+def test_areal_allocations_with_names_and_model_parallelism(job, mode):
+    found = job("areal", f"allocation_mode: {mode}" + AREAL)
+    assert section(found, "cluster")["training_gpus"] == 4
+    assert section(found, "training")["tp"] == 2
