@@ -46,6 +46,8 @@ def words(text: str, **environment: str) -> list[tuple[str, ...]]:
         ("printf -v L '[%s]' \"$(IFS=,; echo 1)\"; go $L", ["[1]"]),
         ("go \\\n  --a \\\n  b # and not c", ["--a", "b"]),
         ("bash -c 'A=5; go $A'", ["5"]),
+        ("srun -N 4 --container-image x bash -lc 'A=5; go $A'", ["5"]),
+        ("COMMAND='A=5; go $A' CONTAINER=x sbatch --nodes=4 ray.sub", ["5"]),
         ("D=$(cd $(dirname $0) && pwd); go $(basename $0 .sh) $D", ["run", "/nowhere"]),
     ],
 )  # fmt: skip
@@ -78,6 +80,15 @@ def test_a_file_beside_the_script_is_sourced(tmp_path):
     assert read_settings(script).values == {"num-layers": 48, "x": 1}
     script.write_text("source none.sh\npython train.py --x 1\n")
     assert "none.sh: not found beside the script" in " ".join(read_settings(script).notes)
+
+
+def test_a_script_that_another_is_run_by(tmp_path):
+    (tmp_path / "inner.sh").write_text("N=${N:-2}\npython train.py a=$1 nodes=$N\n")
+    (script := tmp_path / "run.sh").write_text("N=4\nbash inner.sh 7\n")
+    assert read_settings(script).values == {"a": 7, "nodes": 4}
+    script.write_text("bash missing.sh trainer.nnodes=4\n")
+    with pytest.raises(RFabricError, match="sets nothing.*bash missing.sh: not found near"):
+        read_settings(script)
 
 
 def test_the_command_that_sets_most_is_the_job(tmp_path):

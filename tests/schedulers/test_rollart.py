@@ -454,7 +454,5 @@ def test_a_step_of_swe_bench_takes_about_as_long_as_measured():
 def test_second_hand_figures_and_what_cannot_be_run_are_marked(monkeypatch):
     monkeypatch.setattr(paper, "_asynchronous_rows", lambda *_: [])
     rows = [*paper.weight_rows(0), *paper.left_out(0)]
-    assert {row.metric for row in rows if row.trust == SECOND_HAND} == {
-        "weights: naive push and pull, 14B", "weights: exposed, 14B"
-    }  # fmt: skip
+    assert {row.metric for row in rows if row.trust == SECOND_HAND} == {"weights: exposed, 14B"}
     assert all(row.why for row in rows if row.ours is None)

@@ -107,7 +107,8 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> Setting
     job = _job(script)
     values, words = _sorted(job.words)
     if not values and not words:
-        raise RFabricError(f"{path}: sets nothing; give the job's YAML file or launch script")
+        why = f" ({script.notes[-1]})" if script.notes else ""
+        raise RFabricError(f"{path}: sets nothing{why}; give the job's YAML file or launch script")
     values, config_notes = _over_config(path, values, environment)
     unset = {key: unknown_names(value) for key, value in values.items() if isinstance(value, str)}
     return Settings(

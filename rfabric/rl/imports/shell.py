@@ -141,7 +141,19 @@ class _Walk(ShellCommands):
         words = [*self.words(name.named_children[0] if name.named_children else name)]
         for child in node.children_by_field_name("argument"):
             words += self.words(child)
+        handed = self._handed_on(node) if words and words[0] in ("sbatch", "srun") else ""
+        if handed:  # COMMAND="..." sbatch run.sub
+            return self._inside(lambda: self.text(handed), [])
         return self.call(words, node.start_point[0] + 1) if words else True
+
+    def _handed_on(self, node: tree_sitter.Node) -> str:
+        """The commands that a job script is given in its variable COMMAND; empty where in none."""
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                name = child.child_by_field_name("name")
+                if name is not None and text_of(name) == "COMMAND":
+                    return self.one(child.child_by_field_name("value"))
+        return ""
 
     def _and_or(self, node: tree_sitter.Node) -> bool | None:
         left, right = node.named_children[0], node.named_children[-1]

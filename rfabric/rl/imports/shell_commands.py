@@ -35,9 +35,11 @@ class ShellCommands(ShellWords):
             return self._inside(lambda: self.statement(self.functions[name]), arguments)
         if name in _BUILTINS:
             return _BUILTINS[name](self, arguments, line)
-        if name in ("bash", "sh") and "-c" in arguments[:-1]:
-            text = arguments[arguments.index("-c") + 1]
-            return self._inside(lambda: self.text(text), [])
+        inner = _inner_text(words)
+        if inner is not None:
+            return self._inside(lambda: self.text(inner), [])
+        if name in ("bash", "sh") and arguments and not arguments[0].startswith("-"):
+            return self._script(arguments, line)
         printed = _printed(name, arguments, self)
         if printed is not None and self.printed is not None:
             self.printed.append(printed)
@@ -47,6 +49,16 @@ class ShellCommands(ShellWords):
             return None
         self.script.commands.append(Command(tuple(words), line))
         return None
+
+    def _script(self, words: list[str], line: int) -> bool | None:
+        """`bash FILE`: walked where it stands near the script; else what it would run is unknown."""
+        if nearby(words[0], self.script.path) is None:
+            self.script.notes.append(
+                f"line {line}: bash {readable(words[0])}: not found near the script; what it runs "
+                "is unknown"
+            )
+            return None
+        return _BUILTINS["source"](self, words, line)
 
     def _inside(self, walk: Callable[[], bool | None], arguments: list[str]) -> bool | None:
         if self.depth >= DEPTH:
@@ -261,6 +273,14 @@ def _formatted(words: list[str]) -> str:
     rest = list(words[1:])
     made = re.sub(r"%[sdi]", lambda m: rest.pop(0) if rest else "", words[0] if words else "")
     return made.replace("\\n", "\n")
+
+
+def _inner_text(words: list[str]) -> str | None:
+    """The commands of `bash -c TEXT`, alone or behind srun, docker exec and the like."""
+    for i, word in enumerate(words[:-2]):
+        if word in ("bash", "sh") and re.fullmatch(r"-\w*c", words[i + 1]):
+            return words[i + 2]
+    return None
 
 
 def _printed(name: str, words: list[str], walk: ShellCommands) -> str | None:
