@@ -148,21 +148,25 @@ class ShellCommands(ShellWords):
             self.file = outer
 
     def change_folder(self, words: list[str], line: int) -> bool:
+        """`cd FOLDER`."""
         target = words[-1] if words else "~"
         self.folder = posixpath.normpath(posixpath.join(self.folder, target))
         return True
 
     def echo(self, words: list[str], line: int) -> bool:
+        """`echo WORDS`: kept where its output is asked for."""
         if self.printed is not None:
             self.printed.append(" ".join(w for w in words if w not in ("-n", "-e")))
         return True
 
     def set(self, words: list[str], line: int) -> bool:
+        """`set -- WORDS`: the arguments from here on."""
         if "--" in words:
             self.arguments = words[words.index("--") + 1 :]
         return True
 
     def printf(self, words: list[str], line: int) -> bool:
+        """`printf FORMAT WORDS`: kept as with echo, or put into the variable after -v."""
         if words[:1] == ["-v"] and len(words) > 2:
             self.values[words[1]] = _formatted(words[2:])
         elif self.printed is not None:
@@ -170,10 +174,12 @@ class ShellCommands(ShellWords):
         return True
 
     def shift(self, words: list[str], line: int) -> bool:
+        """`shift N`: the first N arguments go, one where it says none."""
         self.arguments = self.arguments[int(words[0]) if words and words[0].isdigit() else 1 :]
         return True
 
     def unset(self, words: list[str], line: int) -> bool:
+        """`unset NAMES`."""
         for word in words:
             self.values.pop(word, None)
         return True
@@ -188,9 +194,11 @@ class ShellCommands(ShellWords):
         raise ScriptEnd
 
     def leave(self, words: list[str], line: int) -> bool:
+        """`return`."""
         raise FunctionEnd
 
     def evaluate(self, words: list[str], line: int) -> bool | None:
+        """`eval WORDS`: walked as text."""
         return self._inside(lambda: self.text(" ".join(words)), self.arguments)
 
 
