@@ -51,7 +51,7 @@ class ShellCommands(ShellWords):
         return None
 
     def _script(self, words: list[str], line: int) -> bool | None:
-        """`bash FILE`: walked where it stands near the script; else what it would run is unknown."""
+        """`bash FILE`: walked where it stands near the script; else what it runs is unknown."""
         if nearby(words[0], self.script.path) is None:
             self.script.notes.append(
                 f"line {line}: bash {readable(words[0])}: not found near the script; what it runs "
