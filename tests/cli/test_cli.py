@@ -41,6 +41,7 @@ VERBS = (
     "report",
     "check",
     "doctor",
+    "selftest",
     "control",
     "clean",
     "bench",

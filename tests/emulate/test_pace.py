@@ -1,0 +1,234 @@
+"""What refuses a run: others on the host, time that no cable accounts for, bytes on other cables;
+and what is done then.
+"""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from rfabric.emulate import guard
+from rfabric.emulate.counters import payload
+from rfabric.emulate.fullness import Fullness
+from rfabric.emulate.network import ETHERNET, HEADERS, MIN_RATE, MTU, PAYLOAD
+from rfabric.emulate.scale import (
+    LATE_SHARE,
+    START_S,
+    check_rates_of,
+    choose_scale,
+    run_seconds,
+    slower,
+)
+from rfabric.errors import PaceError, RFabricError, RunError
+from rfabric.fabric import fat_tree, parse_fabric
+from rfabric.report.result import Pace, Scale
+from rfabric.simulate.world import simulate
+from rfabric.study import run as study
+from rfabric.study.run import RunSettings, check_link_bytes
+from rfabric.trace import TraceBuilder, Traffic
+
+SMALL = fat_tree(pods=2, tors=2, gpus=2)
+SCALE = Scale(1e-4, 10.0)
+
+
+def pairs(fabric, size=1e9):
+    """Half of the hosts send to the other half."""
+    made, half = TraceBuilder(fabric.hosts), len(fabric.hosts) // 2
+    made.flows(range(half), range(half, 2 * half), size, phase="a", label="flows")
+    return made.build()
+
+
+# --- the guard ------------------------------------------------------------------------------------
+
+
+def processors(user, kernel, own_user, own_kernel, total):
+    return guard.Processors(user, kernel, own_user, own_kernel, total)
+
+
+@pytest.mark.parametrize(
+    ("after", "share"),
+    [
+        (processors(100, 40, 100, 40, 200), 0.0),  # all is ours
+        (processors(160, 40, 60, 40, 200), 0.5),  # a busy loop
+        (processors(60, 80, 60, 20, 200), 0.3),  # a busy kernel
+        # ticks are sampled and our own are not: less than nothing is nothing
+        (processors(50, 40, 60, 40, 200), 0.0),
+    ],
+)
+def test_what_others_take_is_what_is_not_ours(after, share):
+    assert after.foreign_since(processors(0, 0, 0, 0, 0)) == pytest.approx(share)
+
+
+def judged(foreign=0.0, idle=None):
+    load = guard.HostLoad(0.9, 0.0, 0, 0, 0, 10_000, foreign)
+    nothing = np.zeros(1), np.ones(1)
+    return guard.judge([], load, 3.6e-3, *nothing, 1e-4, idle=idle)
+
+
+def test_others_on_the_host_refuse_a_run_whose_packets_never_waited():
+    pace = judged(foreign=0.5)
+    assert not pace.ok and pace.foreign == 0.5
+    assert "others on this host took 50% of the processors" in pace.reasons[0]
+    assert judged(foreign=0.09).ok
+
+
+def test_time_without_a_full_cable_refuses_a_run():
+    pace = judged(idle={"a/0 x": 0.02, "b/0 y": 0.07})
+    assert not pace.ok and pace.idle == 0.07
+    assert "in 7.0% of b/0 y no cable was full" in pace.reasons[0]
+    assert judged(idle={"a/0 x": 0.049}).ok
+
+
+def test_the_processors_of_this_host_are_read():
+    before = guard.Processors.now()
+    sum(range(10**6))
+    after = guard.Processors.now()
+    assert after.total >= before.total and after.own_user >= before.own_user >= 0
+
+
+# --- full cables ----------------------------------------------------------------------------------
+
+
+def watched(shares):
+    """What is said of a phase whose flows' first cable carries `shares` of its rate, by span."""
+    trace = pairs(SMALL)
+    fullness = Fullness(SMALL, trace, SCALE)
+    first = np.array([SMALL.host_index[h] for h in trace.hosts])
+    ways = SimpleNamespace(of=lambda rows: (np.arange(len(rows) + 1), 2 * first[trace.src[rows]]))
+    frames, now = np.zeros(2 * len(SMALL.links)), 0.0
+    flying = range(len(trace))
+    fullness.look(now, frames, flying, ways)
+    for share in [1.0, *shares]:  # the first span is settled in
+        now += fullness.span
+        frames = frames + share * fullness.room * fullness.span
+        fullness.look(now, frames, flying, ways)
+    return fullness.idle_shares()
+
+
+def test_a_full_cable_accounts_for_all_the_time():
+    assert watched([1.0] * 40) == {"a/0 flows": pytest.approx(0.0, abs=1e-9)}
+
+
+def test_what_a_slow_host_leaves_of_a_cable_is_missing():
+    assert watched([1.0, 0.8] * 20) == {"a/0 flows": pytest.approx(0.1, rel=0.06)}
+
+
+def test_of_a_moment_nothing_is_said():
+    assert watched([0.5]) == {}
+
+
+def test_acknowledgements_are_no_payload():
+    data, acks = 20, 10
+    frames = data * (MTU + ETHERNET) + acks * (ETHERNET + HEADERS)
+    assert payload(np.array([[frames, data + acks]])) == data * PAYLOAD
+
+
+# --- the scale ------------------------------------------------------------------------------------
+
+
+def test_a_slow_cable_that_carries_nothing_does_not_hold_the_others_up():
+    two = parse_fabric("two-clusters,training=4,generation=4,gpus=2,join=1Gbit/s")
+    inside, across = TraceBuilder(two.hosts), TraceBuilder(two.hosts)
+    inside.flows([0, 1], [2, 3], 1e9, phase="a", label="inside")
+    across.flows([0], [len(two.hosts) - 1], 1e9, phase="a", label="across")
+    kept = simulate(two, inside.build())
+    scale = choose_scale([kept], 1e4)
+    check_rates_of(kept, scale)
+    with pytest.raises(RFabricError, match="slowest cable that carries traffic"):
+        choose_scale([simulate(two, across.build())], 1e4)
+
+
+def test_a_scale_by_hand_that_shapes_traffic_too_slowly_names_one_that_does_not():
+    result = simulate(SMALL, pairs(SMALL))
+    slow = Scale(MIN_RATE / 400e9 / 2 * 10, 10.0)
+    with pytest.raises(RFabricError, match="a cable that carries traffic is shaped to 125 kbit/s"):
+        check_rates_of(result, slow)
+    check_rates_of(result, Scale(2.01 * slow.bandwidth, 10.0))
+
+
+def test_many_flows_that_begin_together_need_a_slower_clock():
+    fabric, made = fat_tree(), TraceBuilder(fat_tree().hosts)
+    n = len(fabric.hosts)
+    ends = [(a, b) for a in range(n) for b in range(n) if a != b]
+    made.flows(*zip(*ends, strict=True), 1e8, phase="a", label="all-to-all")
+    few, many = simulate(fabric, pairs(fabric, 6.3e9)), simulate(fabric, made.build())
+    slow, quick = (choose_scale([r], 8e4, patience=1.0).dilation for r in (many, few))
+    shortest = (many.finish - many.start).min()
+    assert len(ends) * START_S <= LATE_SHARE * shortest * slow * 1.06 and slow > 2 * quick
+
+
+def test_patience_and_estimate_go_together():
+    result = simulate(SMALL, pairs(SMALL, 1e11))
+    short, long = (choose_scale([result], 8e4, patience=p) for p in (10.0, 100.0))
+    assert long.dilation == pytest.approx(10 * short.dilation, rel=0.06)
+    assert run_seconds(result, long) - run_seconds(result, short) == pytest.approx(90, rel=0.06)
+
+
+def test_slower_is_half_the_rates():
+    scale = slower(SCALE)
+    assert scale.bandwidth / scale.dilation == pytest.approx(
+        SCALE.bandwidth / SCALE.dilation / 2, rel=0.05
+    )
+
+
+# --- a run that was refused -----------------------------------------------------------------------
+
+
+def played(monkeypatch, refusals, **settings):
+    """(outcome, scales tried) where the first `refusals` runs do not keep pace."""
+    trace, scales = pairs(SMALL), []
+
+    def emulate(fabric, trace, policy, *, scale, **_):
+        scales.append(scale)
+        result = replace(simulate(fabric, trace), engine="emulate", scale=scale)
+        if len(scales) <= refusals:
+            bad = replace(result, pace=Pace(False, reasons=("too slow",)))
+            raise PaceError("the host did not keep pace", [bad])
+        return result
+
+    monkeypatch.setattr("rfabric.emulate.world.emulate", emulate)
+    monkeypatch.setattr("rfabric.emulate.world.calibrate", lambda **_: 8e4)
+    cases = [study.Case(SMALL, "own")]
+    settings = RunSettings("emulate", **settings)
+    try:
+        return study.play(cases, Traffic(trace, "mine", ()), settings)[0], scales
+    except PaceError as error:
+        return error, scales
+
+
+def test_a_refused_run_is_tried_again_slower_and_what_it_measured_is_told(monkeypatch, tmp_path):
+    run, scales = played(monkeypatch, 2)
+    assert len(scales) == 3 and scales[1] == slower(scales[0]) and scales[2] == slower(scales[1])
+    assert len(run.refused) == 2 and run.result.scale == scales[2]
+    assert sum("not kept: too slow" in note for note in run.result.notes) == 2
+    folder = run.save(tmp_path / "saved")
+    kept = sorted(p.name for p in (folder / "not-kept").iterdir())
+    assert kept == ["emulate-fat-tree-1", "emulate-fat-tree-2"]
+    assert '"kept": false' in (folder / "not-kept" / kept[0] / "pace.json").read_text()
+
+
+def test_after_two_tries_more_it_is_given_up(monkeypatch):
+    error, scales = played(monkeypatch, 9)
+    assert isinstance(error, PaceError) and len(scales) == len(error.refused) == 3
+
+
+def test_a_scale_by_hand_is_tried_once(monkeypatch):
+    error, scales = played(monkeypatch, 1, bandwidth=1e-4, dilation=10.0)
+    assert isinstance(error, PaceError) and len(scales) == 1
+
+
+# --- bytes on cables ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("share", "ok"), [(1.005, True), (1.03, False), (0.97, False)])
+def test_a_cable_that_carried_other_bytes_ends_the_run(share, ok):
+    expected = simulate(SMALL, pairs(SMALL, 1e11))
+    carried = expected.link_bytes.copy()
+    carried[np.argmax(carried)] *= share
+    result = replace(expected, engine="emulate", link_bytes=carried, scale=Scale(1e-3, 10.0))
+    if ok:
+        check_link_bytes(result, expected)
+    else:
+        with pytest.raises(RunError, match="simulated 100 GB .1 such cables.: packets took other"):
+            check_link_bytes(result, expected)
