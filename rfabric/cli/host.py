@@ -53,13 +53,16 @@ def selftest(args: argparse.Namespace) -> int:
     from ..study import selftest as tests
 
     tests.fabrics(args.hosts)
+    tests.parts(args.only)
     require()
     with Talk(args.quiet) as talk:
-        measured = tests.selftest(args.hosts, args.out, talk.tell)
+        measured = tests.selftest(args.hosts, args.only, args.out, talk.tell)
     if args.json:
-        print_json({"selftest": [m.to_json() for m in measured]})
+        rows = [m.to_json() for m in measured]
+        print_json({"selftest": rows, "errors": tests.summary(measured)})
     else:
         show_tables([tests.table(measured)])
+        print(tests.in_words(measured))
     return 0 if all(m.ok for m in measured) else 1
 
 

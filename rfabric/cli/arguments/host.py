@@ -28,11 +28,20 @@ def selftest(verbs) -> None:
             "sudo rfabric selftest                                  some minutes; exit code 1 "
             "where a bound is broken"
         ),
-        "sudo rfabric selftest --hosts 32 --json",
+        "sudo rfabric selftest --hosts 64 --json",
+        "sudo rfabric selftest --only fat-tree --only hold      under two minutes",
         module="host",
     )
     verb.add_argument(
         "--hosts", metavar="N", type=count, default=16, help="of each fabric (default %(default)s)"
+    )
+    verb.add_argument(
+        "--only",
+        action="append",
+        metavar="PART",
+        default=[],
+        help="one of fat-tree, leaf-spine, rfabric, mixnet, rotor, or a rewire under flows: hold, "
+        "drain, drop (repeatable)",
     )
     out_option(verb)
 
