@@ -1,39 +1,55 @@
 #!/usr/bin/env python3
-"""How long is a path dark? Numbered, timestamped packets through it at a small interval; the
-longest gap is the answer.
+"""How long is a path dark? Numbered packets through it at a small interval; the longest gap between
+two that arrived is the answer.
 
     h1 --- probe.py send ---> t1 ... circuit ... t2 ---> probe.py listen --- h2
+                               +--- the stream beside it, over packet switches alone ---> h3
 
     mnexec -a PID_OF_H2 python3 traffic/probe.py listen --interface h2-eth1 --seconds 5 &
     mnexec -a PID_OF_H1 python3 traffic/probe.py send --interface h1-eth1 --to-ip 10.0.0.2 --to-mac
     00:00:00:00:00:02
 
 A program of its own: it shares neither code nor clock readings with the controller whose rewires it
-judges. Each packet carries its number and the CLOCK_MONOTONIC instant it was sent. Where numbers
-are missing between two packets that arrived, the path was dark between their sending; the
-resolution is the interval. The listener prints JSON:
+judges. Each packet carries its number; the kernel stamps it where it is heard, however late this
+program reads it. Where numbers are missing between two packets that arrived, the path was dark.
+Heard right behind the circuit (at the packet switch that it ends at) a gap is what the circuit did;
+heard further on it is also what other switches did with the last packet before it.
+
+A gap is too long by what the host stood still around it. That tells the stream beside: the same
+numbers, sent at the same time (`send --beside-ip, --beside-mac`) over a way that is never dark and
+heard at another port (`listen --beside`). From the first to the last number that was lost, by its
+packets, it was dark. So the dark lasted between `least_s`, give or take a packet of this stream,
+and `to_s` - `from_s`.
+
+The listener prints JSON:
 
     sent, received, lost, reordered  packets; `sent` is null when the sender's last word was lost as
                                      well
-    interval_s                       mean time between sendings: what was achieved, not what was
+    interval_s                       mean time between arrivals: what was achieved, not what was
                                      asked for
     longest_gap_s                    the longest dark stretch, 0 where nothing was lost
     gaps                             [{from_s, to_s, lost}], in CLOCK_MONOTONIC seconds: comparable
-                                     on one machine
+                                     on one machine; with a stream beside also `least_s`, and
+                                     `silent_s`, the longest silence of that stream meanwhile
 
 Needs root (raw sockets) and, to send, scapy.
 """
 
 import argparse
+import contextlib
 import json
+import selectors
 import socket
 import struct
 import sys
 import time
+from itertools import pairwise
 
 PORT = 47474  # UDP, in nobody's way
-STAMP = struct.Struct("!4sQQ")  # magic, number, CLOCK_MONOTONIC nanoseconds
-MAGIC, END = b"rfpr", b"rfen"
+STAMP = struct.Struct("!4sQQ")  # magic, number, CLOCK_MONOTONIC nanoseconds when it was sent
+MAGIC, BESIDE, END = b"rfpr", b"rfbs", b"rfen"
+SO_TIMESTAMPNS = 35  # socket(7): the kernel stamps what comes in; Python has no name for it
+KERNEL_TIME = struct.Struct("@qq")  # s and ns, CLOCK_REALTIME
 HEAD = 14 + 20 + 8  # Ethernet, IPv4 without options, UDP
 ALL = 0x0003  # ETH_P_ALL
 FAREWELLS = 20  # the last word is said this often, 5 ms apart, in case the path is dark just then
@@ -54,17 +70,21 @@ def main() -> int:
         default=0.5,
         help=("time between probes, default 0.5; less loads the host"),
     )
+    sender.add_argument("--beside-ip", help="the same for the stream beside")
+    sender.add_argument("--beside-mac", help="its MAC address")
     listener = roles.add_parser("listen", help="listen for probes and print the JSON report")
+    listener.add_argument("--beside", help="the interface where the stream beside is heard")
     for role in (sender, listener):
         role.add_argument("--interface", required=True, help="for example h1-eth1")
         role.add_argument("--seconds", type=_positive, default=3.0, help="how long, default 3")
     given = parser.parse_args()
     try:
         if given.role == "send":
-            frame = build(given.interface, given.to_ip, given.to_mac)
-            send(given.interface, frame, given.interval_ms / 1e3, given.seconds)
+            ends = [(given.to_ip, given.to_mac), (given.beside_ip, given.beside_mac)]
+            frames = [build(given.interface, ip, mac) for ip, mac in ends if ip and mac]
+            send(given.interface, frames, given.interval_ms / 1e3, given.seconds)
         else:
-            print(json.dumps(report(listen(given.interface, given.seconds))))
+            print(json.dumps(report(*listen(given.interface, given.seconds, given.beside))))
     except (OSError, ImportError) as error:
         print(
             (
@@ -93,49 +113,60 @@ def build(interface: str, to_ip: str, to_mac: str) -> bytearray:
     )
 
 
-def send(interface: str, frame: bytearray, interval: float, seconds: float) -> int:
-    """Send a probe every `interval` s for `seconds` s, then the last word; returns how many were
-    sent.
+def send(interface: str, frames: list[bytearray], interval: float, seconds: float) -> int:
+    """Send a probe (the first frame; the second is the one beside) every `interval` s for `seconds`
+    s, then the last word; returns how many were sent.
     """
     with _open(interface) as wire:
         began = due = time.monotonic()
         number = 0
         while due < began + seconds:
             time.sleep(max(0.0, due - time.monotonic()))
-            STAMP.pack_into(frame, HEAD, MAGIC, number, time.monotonic_ns())
-            wire.send(frame)
+            for magic, frame in zip((MAGIC, BESIDE), frames, strict=False):
+                STAMP.pack_into(frame, HEAD, magic, number, time.monotonic_ns())
+                wire.send(frame)
             number += 1
             # a late sender does not catch up in a burst
             due = max(due + interval, time.monotonic())
         for _ in range(FAREWELLS):
-            STAMP.pack_into(frame, HEAD, END, number, time.monotonic_ns())
-            wire.send(frame)
+            STAMP.pack_into(frames[0], HEAD, END, number, time.monotonic_ns())
+            wire.send(frames[0])
             time.sleep(5e-3)
     return number
 
 
-def listen(interface: str, seconds: float) -> tuple[list[tuple[int, int]], int | None]:
-    """(number, sent at, ns) of the probes in order of arrival, and how many were sent if the last
-    word arrived.
-    """
-    seen: list[tuple[int, int]] = []
-    with _open(interface) as wire:
-        limit = time.monotonic() + seconds
+Heard = list[tuple[int, int]]  # (number, CLOCK_MONOTONIC ns when the kernel got it), as they came
+
+
+def listen(
+    interface: str, seconds: float, beside: str | None = None
+) -> tuple[Heard, int | None, Heard | None]:
+    """The probes heard, how many were sent if the last word arrived, and what was heard beside."""
+    heard: dict[bytes, Heard] = {MAGIC: [], BESIDE: []}
+    ears = {interface: (MAGIC, END)} | ({beside: (BESIDE,)} if beside else {})
+    with contextlib.ExitStack() as stack:
+        found = stack.enter_context(selectors.DefaultSelector())
+        for ear, magics in ears.items():
+            found.register(stack.enter_context(_open(ear)), selectors.EVENT_READ, magics)
+        limit, sent = time.monotonic() + seconds, None
         print("listening", file=sys.stderr, flush=True)
-        while (left := limit - time.monotonic()) > 0:
-            wire.settimeout(left)
-            try:
-                frame = wire.recv(2048)
-            except TimeoutError:
-                break
-            found = parse(frame)
-            if found is None:
-                continue
-            magic, number, sent_ns = found
-            if magic == END:
-                return seen, number
-            seen.append((number, sent_ns))
-    return seen, None
+        while sent is None and (left := limit - time.monotonic()) > 0:
+            for key, _ in found.select(left):
+                probe, at = _receive(key.fileobj)
+                if probe is None or probe[0] not in key.data:
+                    continue
+                if probe[0] == END:
+                    sent = probe[1]
+                else:
+                    heard[probe[0]].append((probe[1], at))
+    return heard[MAGIC], sent, heard[BESIDE] if beside else None
+
+
+def _receive(wire: socket.socket) -> tuple[tuple[bytes, int, int] | None, int]:
+    """One frame as a probe, and when the kernel got it, in ns of CLOCK_MONOTONIC."""
+    frame, said, _, _ = wire.recvmsg(2048, socket.CMSG_SPACE(KERNEL_TIME.size))
+    seconds, ns = KERNEL_TIME.unpack(said[0][2]) if said else divmod(time.time_ns(), 10**9)
+    return parse(frame), seconds * 10**9 + ns - (time.time_ns() - time.monotonic_ns())
 
 
 def parse(frame: bytes) -> tuple[bytes, int, int] | None:
@@ -147,17 +178,16 @@ def parse(frame: bytes) -> tuple[bytes, int, int] | None:
     ):
         return None
     stamp = STAMP.unpack_from(frame, HEAD)
-    ours = struct.unpack_from("!H", frame, 36)[0] == PORT and stamp[0] in (MAGIC, END)
+    ours = struct.unpack_from("!H", frame, 36)[0] == PORT and stamp[0] in (MAGIC, BESIDE, END)
     return stamp if ours else None
 
 
-def report(heard: tuple[list[tuple[int, int]], int | None]) -> dict:
+def report(seen: Heard, sent: int | None, beside: Heard | None = None) -> dict:
     """What the listener heard, as the JSON of the docstring."""
-    seen, sent = heard
     ordered = sorted(set(seen))
     gaps = [
-        {"from_s": a_ns / 1e9, "to_s": b_ns / 1e9, "lost": b - a - 1}
-        for (a, a_ns), (b, b_ns) in zip(ordered, ordered[1:], strict=False)
+        {"from_s": a_ns / 1e9, "to_s": b_ns / 1e9, "lost": b - a - 1} | _meanwhile(a, b, beside)
+        for (a, a_ns), (b, b_ns) in pairwise(ordered)
         if b - a > 1
     ]
     span = ordered[-1][0] - ordered[0][0] if ordered else 0
@@ -165,10 +195,23 @@ def report(heard: tuple[list[tuple[int, int]], int | None]) -> dict:
         "sent": sent,
         "received": len(ordered),
         "lost": sent - len(ordered) if sent is not None else sum(g["lost"] for g in gaps),
-        "reordered": sum(b < a for (a, _), (b, _) in zip(seen, seen[1:], strict=False)),
+        "reordered": sum(b < a for (a, _), (b, _) in pairwise(seen)),
         "interval_s": (ordered[-1][1] - ordered[0][1]) / 1e9 / span if span else None,
         "longest_gap_s": max((g["to_s"] - g["from_s"] for g in gaps), default=0.0),
         "gaps": gaps,
+    }
+
+
+def _meanwhile(a: int, b: int, beside: Heard | None) -> dict:
+    """What the stream beside says of the gap between probes `a` and `b`: nothing without one."""
+    if beside is None:
+        return {}
+    during = sorted((n, ns) for n, ns in beside if a <= n <= b)
+    lost = [ns for n, ns in during if a < n < b]
+    silences = [later - ns for (_, ns), (_, later) in pairwise(during)]
+    return {
+        "least_s": max(lost[-1] - lost[0], 0) / 1e9 if lost else 0.0,
+        "silent_s": max(silences, default=0) / 1e9,
     }
 
 
@@ -177,6 +220,7 @@ def _open(interface: str) -> socket.socket:
     wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ALL))
     try:
         wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        wire.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         wire.bind((interface, 0))
     except OSError:
         wire.close()

@@ -1,4 +1,4 @@
-"""The verbs around this machine: `doctor`, `control`, `clean`, `bench`."""
+"""The verbs around this machine: `doctor`, `selftest`, `control`, `clean`, `bench`."""
 
 import argparse
 from dataclasses import asdict
@@ -45,6 +45,25 @@ def _fact(name: str, value: object) -> str:
     return (
         "–" if value in (None, "") else f"{value:,.0f}" if isinstance(value, float) else str(value)
     )
+
+
+def selftest(args: argparse.Namespace) -> int:
+    """Patterns of known seconds with real packets; 1 where a bound is broken."""
+    from ..emulate.sandbox import require
+    from ..study import selftest as tests
+
+    tests.fabrics(args.hosts)
+    tests.parts(args.only)
+    require()
+    with Talk(args.quiet) as talk:
+        measured = tests.selftest(args.hosts, args.only, args.out, talk.tell)
+    if args.json:
+        rows = [m.to_json() for m in measured]
+        print_json({"selftest": rows, "errors": tests.summary(measured)})
+    else:
+        show_tables([tests.table(measured)])
+        print(tests.in_words(measured))
+    return 0 if all(m.ok for m in measured) else 1
 
 
 def control(args: argparse.Namespace) -> None:

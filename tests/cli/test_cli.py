@@ -42,6 +42,7 @@ VERBS = (
     "report",
     "check",
     "doctor",
+    "selftest",
     "control",
     "clean",
     "bench",

@@ -31,6 +31,7 @@ def parser() -> Parser:
         inputs.check,
         inputs.list_,
         host.doctor,
+        host.selftest,
         host.control,
         host.ocs,
         host.clean,

@@ -2,7 +2,7 @@
 
 from ...study.reproduce import REPRODUCTIONS
 from .options import add_verb, out_option, seed_option, set_option
-from .parsing import port
+from .parsing import count, port
 
 
 def doctor(verbs) -> None:
@@ -14,6 +14,34 @@ def doctor(verbs) -> None:
         "sudo rfabric doctor",
         "rfabric doctor --json",
         module="host",
+    )
+    out_option(verb)
+
+
+def selftest(verbs) -> None:
+    """The words of `rfabric selftest`."""
+    verb = add_verb(
+        verbs,
+        "selftest",
+        "do packets here take the seconds that theory says? (root)",
+        (
+            "sudo rfabric selftest                                  some minutes; exit code 1 "
+            "where a bound is broken"
+        ),
+        "sudo rfabric selftest --hosts 64 --json",
+        "sudo rfabric selftest --only fat-tree --only hold      under two minutes",
+        module="host",
+    )
+    verb.add_argument(
+        "--hosts", metavar="N", type=count, default=16, help="of each fabric (default %(default)s)"
+    )
+    verb.add_argument(
+        "--only",
+        action="append",
+        metavar="PART",
+        default=[],
+        help="one of fat-tree, leaf-spine, rfabric, mixnet, rotor, or a rewire under flows: hold, "
+        "drain, drop (repeatable)",
     )
     out_option(verb)
 

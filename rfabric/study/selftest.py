@@ -1,0 +1,273 @@
+"""Do packets on this host do what theory says? Patterns whose times are known, on five fabrics.
+
+    one trace of all patterns, one after another  --emulated-->  seconds of each phase and flow
+                                                  --against-->   closed form | flow-level model
+
+On the Fat-Tree only network cards hold most of these patterns up, so that a closed form says how
+long they take: `SECONDS` of a card, by the sizes chosen here. Elsewhere, and for each flow, the
+flow-level simulator says. Circuits stand still, but for the last three rows: there they change
+while a flow is under way.
+
+What a host of two processors measured against the bounds stands in the README.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import PaceError, RFabricError, RunError
+from ..fabric import Fabric, parse_fabric
+from ..optics import Timing
+from ..report.compare import Row, Table
+from ..report.result import Result
+from ..trace import Trace, TraceBuilder, Traffic
+from ..units import bytes_in, show_time
+from .patterns import RATE, SECONDS, closed, patterns
+from .run import SLOWER_TRIES, Case, RunSettings, Tell, simulated, tried
+
+PHASE_BOUND = 0.05  # of the seconds of a pattern
+# of the seconds of its flows: half of them, nine in ten, each
+FLOW_BOUNDS = {"median": 0.03, "p90": 0.05, "worst": 0.1}
+# s of wall clock for the packets of one fabric of LEAST_HOSTS; of more, cables are slower
+PATIENCE = 40.0
+WAYS = "hold", "drain", "drop"
+PARTS = "fat-tree", "leaf-spine", "rfabric", "mixnet", "rotor", *WAYS
+REWIRED = "rfabric,pods=2,tors=2,gpus=2"  # a few hosts, for whom circuits change, however many else
+LEAST_HOSTS, HOSTS_BY = 16, 8
+LATER = 0.4  # s after which a second flow wants other circuits
+LONG = bytes_in(RATE, 10 * SECONDS)  # bytes of flows that a rewire meets
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One pattern on one fabric: seconds expected and emulated; errors of its flows, relative.
+
+    against: `closed form` or `model`. broken: what is wrong with it, nothing where all is well.
+    """
+
+    fabric: str
+    pattern: str
+    against: str
+    expected: float
+    emulated: float
+    flows: np.ndarray
+    broken: tuple[str, ...] = ()
+
+    @property
+    def error(self) -> float:
+        """Of the pattern's seconds; +0.1 is 10 % too long."""
+        return self.emulated / self.expected - 1
+
+    def to_json(self) -> dict:
+        """Plain values, errors relative."""
+        return {
+            "fabric": self.fabric,
+            "pattern": self.pattern,
+            "against": self.against,
+            "expected_s": _known(self.expected),
+            "emulated_s": _known(self.emulated),
+            "error": _known(self.error),
+            "flow_errors": self.flows.tolist(),
+            "faults": self.faults,
+        }
+
+    @property
+    def ok(self) -> bool:
+        """Whether all bounds hold."""
+        return not self.faults
+
+    @property
+    def faults(self) -> str:
+        """The bounds that are broken, in words."""
+        found = [*self.broken]
+        found += ["phase"] if abs(self.error) > PHASE_BOUND else []
+        off = quantiles(self.flows)
+        return ", ".join(
+            [*found, *(f"flows, {what}" for what, most in FLOW_BOUNDS.items() if off[what] > most)]
+        )
+
+
+def quantiles(errors: np.ndarray) -> dict[str, float]:
+    """Median, p90 and worst of errors (relative), whatever their sign."""
+    off = np.abs(errors[~np.isnan(errors)])
+    if not len(off):
+        return dict.fromkeys(FLOW_BOUNDS, np.nan)
+    return {
+        "median": float(np.median(off)),
+        "p90": float(np.quantile(off, 0.9)),
+        "worst": float(off.max()),
+    }
+
+
+def fabrics(hosts: int) -> dict[str, Fabric]:
+    """The five, with as many hosts, four to a rack or server."""
+    if hosts < LEAST_HOSTS or hosts % HOSTS_BY:
+        raise RFabricError(
+            f"--hosts {hosts}: pods of {HOSTS_BY} hosts make a self-test, {LEAST_HOSTS} at least"
+        )
+    pods, racks = hosts // HOSTS_BY, hosts // 4
+    specs = (
+        f"fat-tree,pods={pods},tors=2,gpus=4",
+        f"leaf-spine,tors={racks},gpus=4,oversubscription=2",
+        f"rfabric,pods={pods},tors=2,gpus=4",
+        f"mixnet,servers={racks},gpus=4,region=2",
+        f"rotor,tors={racks},gpus=4",
+    )
+    return {spec.partition(",")[0]: parse_fabric(spec) for spec in specs}
+
+
+def parts(only: Sequence[str] = ()) -> Sequence[str]:
+    """What is asked for, all of PARTS where nothing is; RFabricError for what is none."""
+    if wrong := [name for name in only if name not in PARTS]:
+        raise RFabricError(f"--only {wrong[0]}: a part is one of {', '.join(PARTS)}")
+    return only or PARTS
+
+
+def selftest(
+    hosts: int = LEAST_HOSTS,
+    only: Sequence[str] = (),
+    out: str | Path = "runs",
+    tell: Tell = lambda *_: None,
+) -> list[Measured]:
+    """Every pattern on every fabric with `hosts` hosts, then rewires under flows (root); or `only`
+    some of PARTS.
+
+    A run that broke is a row with a fault.
+    """
+    from ..emulate.world import calibrate
+
+    found, wanted = fabrics(hosts), parts(only)
+    carries = calibrate(progress=lambda news: tell("calibrate", news), out=out)
+    settings = RunSettings("emulate", patience=PATIENCE * hosts / LEAST_HOSTS, out=out)
+    traffic = Traffic(patterns(found["fat-tree"].hosts), "self-test", ())
+    measured: list[Measured] = []
+    for name in (name for name in found if name in wanted):
+        case = Case(found[name], "static")
+        forms = closed() if name == "fat-tree" else {}
+        try:
+            measured += compared(*_played(case, traffic, settings, carries, tell), forms)
+        except RunError as error:
+            measured.append(failed(name, "all patterns", error))
+    for way in (way for way in WAYS if way in wanted):
+        case = Case(parse_fabric(REWIRED), "demand")
+        late = Traffic(met(case.fabric), "self-test", ())
+        asked = replace(settings, timing=Timing(in_flight=way))
+        try:
+            measured.append(rewired(*_played(case, late, asked, carries, tell), way))
+        except RunError as error:
+            measured.append(failed(case.fabric.name, f"rewire, {way}", error))
+    return measured
+
+
+def _played(
+    case: Case, traffic: Traffic, settings: RunSettings, carries: float, tell: Tell
+) -> tuple[Result, Result]:
+    """(emulated, simulated), at a scale of its own for the `carries` packet-hops/s of the host.
+
+    Where the host did not keep pace the last that was refused: its rows are marked.
+    """
+    from ..emulate.scale import choose_scale
+
+    expected = simulated(case, traffic, settings, tell)
+    at = settings.at(choose_scale([expected], carries, settings.patience))
+    try:
+        return tried(expected, traffic, at, 1 + SLOWER_TRIES, tell).result, expected
+    except PaceError as error:
+        tell(case.fabric_name, {"stage": str(error)})
+        return error.refused[-1], expected
+
+
+def _refused(result: Result) -> list[str]:
+    return [] if result.pace is None or result.pace.ok else ["the host did not keep pace"]
+
+
+def failed(fabric: str, pattern: str, error: RunError) -> Measured:
+    """The row of a run that broke: nothing was measured, and it is a fault."""
+    return Measured(fabric, pattern, "model", np.nan, np.nan, np.zeros(0), (str(error),))
+
+
+def compared(result: Result, expected: Result, closed: dict[str, float]) -> Iterator[Measured]:
+    """Each pattern of an emulation beside its closed form (s by label), or else the simulation."""
+    for key, rows in result.trace.communication().items():
+        label, model = key[2], expected.communication[key]
+        seconds = closed.get(label, model)
+        broken = _refused(result) + (["the model"] if abs(model / seconds - 1) > 1e-3 else [])
+        flows = (result.finish - result.start)[rows] / (expected.finish - expected.start)[rows] - 1
+        against = "closed form" if label in closed else "model"
+        emulated = result.communication[key]
+        yield Measured(result.fabric.name, label, against, seconds, emulated, flows, tuple(broken))
+
+
+def summary(measured: Sequence[Measured]) -> dict[str, dict[str, float]]:
+    """`quantiles` of the errors of all phases, and of all flows, of the runs that did not break."""
+    return {
+        "phases": quantiles(np.array([m.error for m in measured])),
+        "flows": quantiles(np.concatenate([m.flows for m in measured])),
+    }
+
+
+def in_words(measured: Sequence[Measured]) -> str:
+    """The summary, for people."""
+    return "; ".join(
+        f"{name}: " + ", ".join(f"{what} {error:.1%}" for what, error in found.items())
+        for name, found in summary(measured).items()
+    )
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value
+
+
+def _text(value: float, show: Callable[[float], str]) -> str:
+    return "–" if np.isnan(value) else show(value)
+
+
+def table(measured: Sequence[Measured]) -> Table:
+    """A row a pattern and fabric."""
+    rows = [
+        Row(
+            m.fabric,
+            (
+                m.pattern,
+                m.against,
+                _text(m.expected, show_time),
+                _text(m.emulated, show_time),
+                _text(m.error, "{:+.1%}".format),
+                *(_text(off, "{:.1%}".format) for off in quantiles(m.flows).values()),
+                m.faults or "ok",
+            ),
+        )
+        for m in measured
+    ]
+    columns = "fabric", "pattern", "against", "expected", "emulated", "error"
+    flows = "flows: median", "p90", "worst", "bounds"
+    return Table("Self-test", (*columns, *flows), tuple(rows), words=(0, 1, 2, 9))
+
+
+# --- rewires under flows --------------------------------------------------------------------------
+
+
+def met(fabric: Fabric) -> Trace:
+    """Flows between two racks, and later others for which circuits change under them."""
+    made, n = TraceBuilder(fabric.hosts), len(fabric.hosts)
+    made.flows([0, 1], [n - 2, n - 1], LONG, phase="first", label="first")
+    made.flows([2, 3], [0, 1], LONG, start=LATER, phase="second", label="second")
+    return made.build()
+
+
+def rewired(result: Result, expected: Result, way: str) -> Measured:
+    """Flows that a rewire met, and what became of their bytes in flight."""
+    took, model = ((r.finish - r.start) for r in (result, expected))
+    under = [
+        r
+        for r in result.rewires
+        if ((result.start < r.requested) & (result.finish > r.requested)).any()
+    ]
+    broken = _refused(result) + ([] if under else ["no rewire met a flow"])
+    if bool(result.lost_bytes) != (way == "drop"):
+        broken.append(f"{result.lost_bytes} bytes lost")
+    seconds = expected.step_seconds, result.step_seconds
+    name = f"rewire, {way}"
+    return Measured(result.fabric.name, name, "model", *seconds, took / model - 1, tuple(broken))
