@@ -38,13 +38,18 @@ def simulate(args: argparse.Namespace) -> None:
 
 def replay(args: argparse.Namespace) -> None:
     """rfabric replay: a trace file of the user."""
-    args.set = []
-    if not is_trace(args.traffic):
+    args.set = with_format(args)
+    if not args.format and not is_trace(args.traffic):
         raise RFabricError(
             f"{args.traffic} is no trace file ({', '.join(TRACE_SUFFIXES)}); for a recipe say "
             "simulate or emulate"
         )
     _run(args, args.engine)
+
+
+def with_format(args: argparse.Namespace) -> list[str]:
+    """The settings, with the format that was named."""
+    return [*args.set, *([f"format={args.format}"] if args.format else [])]
 
 
 def _run(args: argparse.Namespace, engine: str) -> None:

@@ -3,7 +3,10 @@
     runs/20250721-143005-9f3a/
         summary.json   report.html   trace.csv   trace-looped.csv   inputs/grpo-64.yaml
         emulate-rfabric/  fabric.json  flows.csv  links.csv  rewires.csv  circuits.json
+                          timeline.json
         not-kept/         runs that did not keep pace, each with pace.json: no figures to use
+
+timeline.json is for ui.perfetto.dev: computing, flows, circuits, dark time, load of cables.
 
 trace.csv has the rows that were played, those of flows.csv. Where they stand for repetitions,
 trace-looped.csv is the trace with its loops: the one to edit and to replay.
@@ -34,6 +37,7 @@ from ..folders import as_path
 from ..optics import Circuits, RewireRecord
 from ..trace import Trace, read_trace, write_trace
 from ..trace.formats.columns import blocks, lines, quoted, texts
+from .perfetto import run_text
 from .result import Folding, Pace, Result, Scale
 from .summary import Run, labels, read_summary
 
@@ -226,6 +230,7 @@ def _write_run(folder: Path, result: Result) -> None:
     _write_csv(folder / "links.csv", LINK_COLUMNS, _link_lines(result))
     rewires = (map(quoted, r.to_json().values()) for r in result.rewires)
     _write_csv(folder / "rewires.csv", REWIRE_COLUMNS, map(",".join, rewires))
+    write_text(folder / "timeline.json", run_text(result))
 
 
 def _json(data: dict) -> str:

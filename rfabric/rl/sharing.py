@@ -89,8 +89,7 @@ def _turns(w: Workload, loop: Repeated, asked: dict[int, _Asked]) -> list[_Turn]
     """One repetition of a loop; of one that sends nothing, all its computing."""
     if not loop.repeat:
         return [_Turn(loop.seconds, 0.0, _asked(w, flows.NONE))]
-    each = [(loop.each(turn), asked[id(turn)]) for turn in loop.turns]
-    return [_Turn(0.0, s, a) if loop.beside else _Turn(s, 0.0, a) for s, a in each]
+    return [_Turn(loop.before(turn), loop.beside(turn), asked[id(turn)]) for turn in loop.turns]
 
 
 class _Leaving:

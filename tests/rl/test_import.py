@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from rfabric.cli import main
 from rfabric.compute.configs import model_of
-from rfabric.compute.likeness import SLACK
+from rfabric.compute.named import read_model
+from rfabric.compute.sizes import SLACK
 from rfabric.errors import RFabricError
+from rfabric.folders import data_dir
 from rfabric.rl.imports import FRAMEWORKS, import_job
 from rfabric.rl.imports.roll import devices
 from rfabric.rl.imports.settings import read_settings
@@ -189,8 +191,14 @@ def test_fsdp_shards_parameters_and_megatron_does_not(job):
     assert "optimizer" not in section(job("verl", VERL), "training")
 
 
-def test_a_critic_is_not_mapped_in_silence(job):
-    assert "algorithm.adv_estimator = gae" in job("verl", VERL.replace("=grpo", "=gae")).unmapped
+def test_a_critic_is_trained_as_well_and_that_is_said(job):
+    without, with_one = (job("verl", VERL.replace("=grpo", f"={one}")) for one in ("grpo", "gae"))
+    assert section(with_one, "training")["critic"] is True
+    assert (
+        section(with_one, "training")["log_prob_passes"]
+        == section(without, "training")["log_prob_passes"] + 1
+    )
+    assert any("critic" in note for note in with_one.notes) and not without.notes[1:]
 
 
 def test_slime_script_is_read_and_not_run(job, tmp_path):
@@ -323,6 +331,9 @@ def test_the_verb_writes_a_recipe_and_says_what_it_left_out(tmp_path, capsys):
     (script := tmp_path / "run.sh").write_text(VERL)
     out = tmp_path / "mine.yaml"
     assert main(["import", "verl", str(script), "-o", str(out), "--gpu", "h800"]) == 0
+    said = capsys.readouterr().err
+    assert "not mapped, may change time: 1 (actor_rollout_ref.rollout.chunks)" in said
+    assert main(["import", "verl", str(script), "-v"]) == 0
     assert "not mapped: actor_rollout_ref.rollout.chunks = 3" in capsys.readouterr().err
     assert read_recipe(out).gpu.name == "H800"
     assert main(["import", "verl", str(script), "--json"]) == 0
@@ -485,3 +496,215 @@ def test_an_agentic_roll_job_counts_trajectories_in_groups_of_environments(job):
     generation = section(made, "generation")
     assert (generation["batch"], generation["group_size"]) == (64 // 8, 8)
     assert (generation["turns"], generation["max_response"]) == (10, 5120)
+
+
+# --- settings of the same name everywhere -----------------------------------------------------
+
+
+def with_settings(*lines, fsdp=False):
+    """The verl job with further settings; with FSDP in Megatron's place."""
+    kept = [line for line in VERL.splitlines() if not (fsdp and "megatron" in line)]
+    return "\n".join(kept) + " \\\n " + " \\\n ".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "value"),
+    [
+        ("+actor_rollout_ref.actor.optim.optimizer_cpu_offload=True", "host_optimizer", True),
+        ("actor_rollout_ref.actor.ppo_epochs=3", "epochs", 3),
+        ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", "context_exchange", "ulysses"),
+    ],
+)
+def test_a_setting_that_changes_training_is_in_the_recipe(job, setting, key, value):
+    found = job("verl", with_settings(setting, fsdp="ulysses" in setting))
+    assert section(found, "training")[key] == value
+    assert not any(setting.split("=")[0].strip("+") in said for said in found.unmapped)
+
+
+def test_reference_and_reward_workers_have_settings_of_their_own(job):
+    made = job("verl", with_settings("+actor_rollout_ref.ref.optim.optimizer_cpu_offload=True"))
+    assert "host_optimizer" not in section(made, "training")
+
+
+def test_gradients_and_chunks_of_megatron(job):
+    megatron = "actor_rollout_ref.actor.megatron"
+    made = job(
+        "verl",
+        with_settings(
+            "actor_rollout_ref.actor.strategy=megatron",
+            f"{megatron}.pipeline_model_parallel_size=2",
+            f"{megatron}.virtual_pipeline_model_parallel_size=2",
+            f"+{megatron}.override_ddp_config.grad_reduce_in_fp32=False",
+            f"+{megatron}.override_ddp_config.use_distributed_optimizer=False",
+        ),
+    )
+    training = section(made, "training")
+    assert (training["vp"], training["grad_dtype"], training["optimizer"]) == (
+        2,
+        "bf16",
+        "replicated",
+    )
+
+
+def test_an_engine_of_several_attention_replicas_is_wider(job):
+    rollout = "actor_rollout_ref.rollout"
+    made = {n: job("verl", with_settings(f"{rollout}.data_parallel_size={n}")) for n in (1, 2, 4)}
+    tp = {n: section(one, "generation")["tp"] for n, one in made.items()}
+    assert tp == {1: 2, 2: 4, 4: 4}  # 8 do not divide the 28 heads
+    assert any("8 GPUs" in note and "over 4" in note for note in made[4].notes)
+    assert not any("tensor parallelism" in note for note in made[1].notes)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("actor_rollout_ref.actor.fsdp_config.fsdp_size=4", "sharded over all training GPUs"),
+        ("+actor_rollout_ref.rollout.max_turns=5", "say generation.turns"),
+        ("actor_rollout_ref.model.mtp.enable_rollout=True", "takes a pass"),
+        ("actor_rollout_ref.rollout.update_weights_bucket_megabytes=512", "one transfer"),
+    ],
+)
+def test_what_a_recipe_cannot_say_is_a_note(job, setting, said):
+    found = job("verl", with_settings(setting))
+    assert any(said in note and setting.strip("+").split("=")[0] in note for note in found.notes)
+    assert not found.misfit
+
+
+def test_settings_left_out_are_few_lines(tmp_path, capsys):
+    more = [f"+strange.of_nobody.number_{i}={i}" for i in range(40)]
+    more += [f"+actor_rollout_ref.rollout.batch_{i}={i}" for i in range(40)]
+    (script := tmp_path / "run.sh").write_text(with_settings(*more))
+    assert main(["import", "verl", str(script), "-o", str(tmp_path / "a.yaml")]) == 0
+    lines = [ln for ln in capsys.readouterr().err.splitlines() if ln.startswith("not mapped")]
+    assert len(lines) <= 4 and any("40 (" in line for line in lines)
+    assert main(["import", "verl", str(script), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["unmapped"]) >= 80
+
+
+def test_a_recipe_that_cannot_run_is_refused_and_nothing_is_written(tmp_path, capsys):
+    large = with_settings("actor_rollout_ref.model.path=Qwen/Qwen2.5-72B-Instruct")
+    (script := tmp_path / "run.sh").write_text(
+        large.replace("tensor_model_parallel_size=", "tensor_model_parallel_size=1 x=")
+    )
+    out = tmp_path / "mine.yaml"
+    assert main(["import", "verl", str(script), "-o", str(out), "--gpu", "H100"]) == 2
+    said = capsys.readouterr()
+    assert not out.exists() and not said.out
+    assert "the recipe cannot run: " in said.err and "it would run with" in said.err
+
+
+def test_a_config_of_an_unknown_field_is_noted_where_its_size_is_met(job, tmp_path):
+    config = json.loads((data_dir("traffic") / "models" / "Qwen2.5-7B.json").read_text())
+    config = {k: v for k, v in config.items() if not k.startswith("_")} | {"engram_size": 7}
+    (near := tmp_path / "Mine-7.6B.json").write_text(json.dumps(config))
+    model = read_model(near)
+    assert any("engram_size" in note and "approximation" in note for note in model.notes)
+    (far := tmp_path / "Mine-30B.json").write_text(json.dumps(config))
+    with pytest.raises(RFabricError, match="engram_size"):
+        read_model(far)
+
+
+ONE_LINE = (
+    "python3 -m verl.trainer.main_ppo data.train_batch_size=512 data.max_prompt_length=1024 "
+    "data.max_response_length=1024 actor_rollout_ref.model.path=Qwen/Qwen3-8B "
+    "actor_rollout_ref.actor.ppo_mini_batch_size=128 trainer.n_gpus_per_node=8 "
+)
+ADVANTAGE = "algorithm.adv_estimator="
+
+
+@pytest.mark.parametrize(
+    ("words", "tokens"),
+    [
+        ("actor_rollout_ref.actor.ppo_micro_batch_size=64", 64 // 8 * 2048),
+        ("actor_rollout_ref.actor.use_dynamic_bsz=True", 16384),
+        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=null", 2048),
+    ],
+)
+def test_verl_micro_batches_of_older_scripts_and_by_default(job, words, tokens):
+    assert section(job("verl", ONE_LINE + words), "training")["micro_batch_tokens"] == tokens
+
+
+def test_verl_says_what_its_defaults_add(job):
+    silent = job("verl", ONE_LINE)
+    assert section(silent, "training")["critic"] is True
+    assert any("gae, verl's default" in note for note in silent.notes)
+    text = f"{ONE_LINE} {ADVANTAGE}grpo reward_model.enable=True data.gen_batch_size=1536"
+    found = job("verl", text)
+    assert "critic" not in section(found, "training")
+    assert found.unmapped == ("data.gen_batch_size = 1536", "reward_model.enable = True")
+
+
+@pytest.mark.parametrize(
+    ("words", "sharded"),
+    [
+        ("--config-name=ppo_megatron_trainer", False),
+        ("model_engine=megatron", False),
+        ("actor_rollout_ref.actor.strategy=fsdp2 actor_rollout_ref.actor.megatron.seed=1", True),
+    ],
+)
+def test_verl_engine_is_the_one_named(job, words, sharded):
+    training = section(job("verl", ONE_LINE + words), "training")
+    assert ("optimizer" in training) == sharded
+
+
+def test_verl_rollout_gpus_without_nodes_are_of_one_node(job):
+    found = job("verl", ONE_LINE.replace("=8 ", "=6 ") + "rollout.n_gpus_per_node=2")
+    assert section(found, "cluster")["generation_gpus"] == 2
+    assert found.recipe()["pipeline"] == "one-step-off"
+
+
+@pytest.mark.parametrize(
+    ("framework", "text", "why"),
+    [
+        ("verl", "torchrun -m verl.trainer.fsdp_sft_trainer data.x=1", "is SFT"),
+        ("verl", "python -m verl.trainer.main_generation data.x=1", "generation"),
+        ("slime", "python train.py --colocate --loss-type sft_loss", "sft_loss"),
+        ("nemo-rl", "dpo: {max_num_steps: 1}", "is DPO"),
+        ("nemo-rl", "distillation: {num_prompts_per_step: 1}", "teacher"),
+        ("areal", AREAL + "allocation_mode: sglang:d4+fsdp:d2+fsdp:d2", "3 parts"),
+    ],
+)
+def test_what_is_no_step_of_rl_is_refused_with_the_reason(job, framework, text, why):
+    named = {"verl": "run_qwen2.5-7b.sh", "slime": "run.sh"}
+    with pytest.raises(RFabricError, match=why):
+        job(framework, text, named.get(framework, "job.yaml"))
+
+
+def test_a_command_stands_above_the_config_file_it_names(job, tmp_path):
+    (tmp_path / "grpo.yaml").write_text(PARENT)
+    words = "cluster.num_nodes=4 policy.max_total_sequence_length=8192"
+    found = job("nemo-rl", f"uv run examples/run_grpo.py --config grpo.yaml {words}", "run.sh")
+    generation = section(found, "generation")
+    assert section(found, "cluster")["training_gpus"] == 32 and generation["batch"] == 64
+    assert generation["max_prompt"] + generation["max_response"] == 8192
+    missing = job("verl", ONE_LINE + "--config-path=config --config-name=mine").notes
+    assert any("config/mine is not near" in note for note in missing)
+
+
+def test_a_sweep_says_which_command_was_read(job):
+    text = f"for n in 4 8; do {ONE_LINE} actor_rollout_ref.rollout.n=$n; done"
+    assert any("2 commands set as much" in note for note in job("verl", text).notes)
+
+
+def test_slime_on_fsdp_shards_and_ppo_trains_a_critic(job):
+    words = " --train-backend fsdp --gradient-checkpointing --advantage-estimator ppo"
+    found = job("slime", SLIME.format(witness="x").replace("full", "selective").rstrip() + words)
+    training = section(found, "training")
+    assert training["optimizer"] == "sharded" and training["recompute"] == "full"
+    assert "advantage-estimator = ppo" in found.unmapped
+
+
+def test_roll_shards_where_megatron_does_not_train_and_says_who_else_has_gpus(job):
+    text = ROLL.replace("megatron_train", "deepspeed_train").replace("list(range(8,16))", "[8]")
+    found = job("roll", text + "rewards: {judge: {device_mapping: '[9]'}}\nadv_estimator: gae\n")
+    assert section(found, "training")["optimizer"] == "sharded"
+    assert "rewards.judge.device_mapping = [9]" in found.unmapped
+    assert section(found, "training")["critic"] is True
+    assert devices("list(range(0,16,2))", "x") == set(range(0, 16, 2))
+
+
+@pytest.mark.parametrize("mode", ["sglang[rollout]:d4+fsdp[actor]:d2t2", "sglang.d4m1p1+d2m2p1"])
+def test_areal_allocations_with_names_and_model_parallelism(job, mode):
+    found = job("areal", f"allocation_mode: {mode}" + AREAL)
+    assert section(found, "cluster")["training_gpus"] == 4
+    assert section(found, "training")["tp"] == 2

@@ -23,8 +23,12 @@ _NO_EFFECT = """
     use_decoupled recompute_logprob log_ random_seed skip_tokenizer econfig. timeout retries
     discount gae_lambda kl_ parser workflow queue_size stop_token
 """
-_BACKEND = re.compile(r"(?:(?P<engine>[a-z_]+)[:.])?(?P<sizes>\(.*\)|[dptces\d]+)", re.DOTALL)
-_WAYS = {"d": "data", "p": "pipeline", "t": "tensor", "c": "context", "s": "context", "e": "expert"}
+_BACKEND = re.compile(
+    r"(?:(?P<engine>[a-z_]+)(?:\[\w+\])?[:.])?(?P<sizes>\(.*\)|[dptmces\d]+)", re.DOTALL
+)
+# m, model parallel, is what the oldest allocation modes call tensor parallel
+_WAYS = {"d": "data", "p": "pipeline", "t": "tensor", "m": "tensor", "e": "expert"}
+_WAYS |= {"c": "context", "s": "context"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def read_backend(text: str, where: str) -> Backend:
 
 
 def _ways(text: str, where: str) -> dict[str, int]:
-    pairs = re.findall(r"([dptces])(\d{1,6})", text)
+    pairs = re.findall(r"([dptmces])(\d{1,6})", text)
     if (
         "".join(letter + number for letter, number in pairs) != text
         or prod(int(number) for _, number in pairs) < 1
@@ -98,6 +102,11 @@ def _backends(s: Settings) -> tuple[Backend, Backend, bool]:
         where = f"{s.file}: allocation_mode"
         if len(parts) < 2:
             raise RFabricError(f"{where}: {shown(mode)} generates nothing; a recipe needs both")
+        if len(parts) > 2:
+            raise RFabricError(
+                f"{where}: {shown(mode)} has {len(parts)} parts; a recipe has generation and "
+                "training, no critic or reference on GPUs of its own"
+            )
         return read_backend(parts[0], where), read_backend(parts[1], where), colocated
     rollout, actor = s.find("rollout.backend"), s.find("actor.backend")
     if rollout is None or actor is None:

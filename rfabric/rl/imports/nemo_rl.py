@@ -20,12 +20,26 @@ def without_effect(key: str) -> bool:
 
 def fill(recipe: SourcedValues, s: Settings) -> None:
     """Put the job's settings into the recipe's keys."""
+    _refuse_others(s)
     recipe.put("model", str(s.value("policy.model_name", default="")), "policy.model_name")
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
     recipe.put(
         "weight_sync.strategy", "flat", ("NeMo-RL: weights are broadcast to every inference worker")
+    )
+
+
+def _refuse_others(s: Settings) -> None:
+    sections = {key.partition(".")[0] for key in s.values}
+    others = {"sft": "SFT", "dpo": "DPO", "rm": "a reward model's training"}
+    found = next((name for name in (*others, "distillation") if name in sections), None)
+    if found is None or sections & {"grpo", "ppo"}:
+        return
+    why = others.get(found, "distillation from a teacher, whose log-probs no recipe key can say")
+    raise RFabricError(
+        f"{s.file}: {found}: is {why}; a recipe is a GRPO or PPO step, which generates responses "
+        "and trains on them"
     )
 
 

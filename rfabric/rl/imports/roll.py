@@ -17,12 +17,18 @@ _NO_EFFECT = """
     exp_name seed logging output checkpoint tracker track_with track_project save_steps eval
     max_steps lr learning_rate weight_decay warmup clip gamma lambd whiten advantage init_kl kl_
     temperature top_p top_k reward rewards model_args. data_args tracker profiler rpc_timeout
-    system_envs hydra num_beams num_workers validation pretrain norm_ adv_estimator
+    system_envs hydra num_beams num_workers validation pretrain norm_
 """
+_NUMBER = r"\s*(\d{1,7})\s*"
+_RANGE = re.compile(
+    rf"\s*list\(\s*range\({_NUMBER}(?:,{_NUMBER}(?:,\s*([1-9]\d{{0,6}})\s*)?)?\)\s*\)\s*"
+)
 
 
 def without_effect(key: str) -> bool:
     """Whether a key changes neither time nor traffic."""
+    if key.endswith(".device_mapping"):  # a judge or reward model on GPUs has its own time
+        return False
     return any(part in key for part in _NO_EFFECT.split())
 
 
@@ -37,6 +43,8 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
+    if s.values.get("adv_estimator") != "gae":  # with gae a critic is trained
+        s.used.add("adv_estimator")
     recipe.put("weight_sync.strategy", "flat", "ROLL: every inference worker receives its own copy")
 
 
@@ -48,9 +56,7 @@ def devices(value: Any, where: str) -> set[int]:
         return set(value)
     found: set[int] = set()
     for part in str(value).split("+"):
-        run = re.fullmatch(
-            r"\s*list\(\s*range\(\s*(\d{1,7})\s*(?:,\s*(\d{1,7})\s*)?\)\s*\)\s*", part
-        )
+        run = _RANGE.fullmatch(part)
         found |= (
             set(range(*(int(x) for x in run.groups() if x is not None)))
             if run
@@ -194,6 +200,11 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         min(size, samples),
         "samples / (per_device_train_batch_size x gradient_accumulation_steps x ranks)",
     )
+    strategy = str(s.value(f"{TRAIN}.strategy_args.strategy_name", default="megatron_train"))
+    if "megatron" in strategy:
+        s.used.discard(f"{TRAIN}.strategy_args.strategy_name")
+    else:
+        recipe.put("training.optimizer", "sharded", f"{strategy}: parameters are sharded")
     reference = s.find("reference.device_mapping") is not None
     recipe.put(
         "training.log_prob_passes",

@@ -16,7 +16,9 @@ from typing import Any
 
 from ...errors import RFabricError
 from ..recipe import parse_yaml
-from .shell import Command, Script, read_script, readable, unknown_names
+from .shell import read_script
+from .shell_commands import nearby
+from .shell_text import Command, Script, readable, unknown_names
 from .yaml_files import read_text, read_yaml
 
 _OVERRIDE = re.compile(r"(?:\+{0,2})([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
@@ -40,7 +42,8 @@ class Settings:
         """The first of `keys` that is set, with its value; all of them count as read."""
         self.used.update(keys)
         return next(
-            ((key, self.values[key]) for key in keys if self.values.get(key) is not None), None
+            ((key, self.values[key]) for key in keys if self.values.get(key) not in (None, "null")),
+            None,
         )
 
     def value(self, *keys: str, default: Any = None) -> Any:
@@ -105,13 +108,14 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> Setting
     values, words = _sorted(job.words)
     if not values and not words:
         raise RFabricError(f"{path}: sets nothing; give the job's YAML file or launch script")
+    values, config_notes = _over_config(path, values, environment)
     unset = {key: unknown_names(value) for key, value in values.items() if isinstance(value, str)}
     return Settings(
         str(path),
         {key: readable(v) if isinstance(v, str) else v for key, v in values.items()},
         (*map(readable, words), *script.sourced),
         environment={key: names for key, names in unset.items() if names},
-        notes=(*_defaults_taken(script), *script.notes),
+        notes=(*_defaults_taken(script), *script.notes, *config_notes, *_left_out(script, job)),
     )
 
 
@@ -120,6 +124,36 @@ def _job(script: Script) -> Command:
     return max(
         script.commands, key=lambda command: len(_sorted(command.words)[0]), default=Command((), 0)
     )
+
+
+def _over_config(
+    path: Path, values: dict[str, Any], environment: Mapping[str, str]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The command's values over those of the config file it names; a note where that is not near.
+
+    Named as Hydra has it (`--config-path`, `--config-name`), as ROLL has it (with _) or as one
+    `--config FILE`.
+    """
+    said = {key.replace("-", "_"): str(values[key]) for key in values if key.startswith("config")}
+    name = said.get("config") or said.get("config_name")
+    if not name:
+        return values, ()
+    name = readable("/".join(filter(None, (said.get("config_path", ""), name))))
+    file = nearby(name if name.endswith((".yaml", ".yml")) else f"{name}.yaml", path)
+    if file is None:
+        return values, (f"the config file {name} is not near the script; what it sets is left out",)
+    own = {key: each for key, each in values.items() if not key.startswith("config")}
+    below, notes = read_yaml(file, environment, own)
+    return below | own, (f"the config file {file.name} is read below the command's words", *notes)
+
+
+def _left_out(script: Script, job: Command) -> tuple[str, ...]:
+    """A note of other commands that set as much as the job: a sweep, or stages."""
+    most = len(_sorted(job.words)[0])
+    like = [c for c in script.commands if c != job and len(_sorted(c.words)[0]) == most > 3]
+    if not like:
+        return ()
+    return (f"{len(like) + 1} commands set as much; the first, on line {job.line}, was read",)
 
 
 def _defaults_taken(script: Script) -> tuple[str, ...]:

@@ -12,11 +12,12 @@ from .sourced_values import SourcedValues
 
 _NO_EFFECT = """
     lr optimizer adam weight-decay wandb tensorboard save load prompt-data input-key label-key rm-
-    eval seed clip eps kl- entropy advantage temperature top- dropout ref-load hf-checkpoint
+    eval seed clip eps kl- entropy advantage-eps temperature top- dropout ref-load hf-checkpoint
     apply-chat shuffle num-rollout log- metadata normalization norm-epsilon rotary init-method bias
     swiglu position vocab tie untie num-layers hidden-size ffn attention-heads group-query
     query-groups kv-channels qk-layernorm moe- make-vocab attention-softmax attention-backend
-    num-experts runtime-env-json address start-rollout
+    num-experts runtime-env-json address start-rollout q-lora-rank kv-lora-rank qk- v-head-dim
+    multi-latent-attention mscale
 """
 
 
@@ -27,11 +28,22 @@ def without_effect(key: str) -> bool:
 
 def fill(recipe: SourcedValues, s: Settings) -> None:
     """Put the job's flags into the recipe's keys."""
+    _refuse_others(s)
     _model(recipe, s)
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
+    if s.values.get("advantage-estimator") != "ppo":  # with it a critic is trained
+        s.used.add("advantage-estimator")
     recipe.put("weight_sync.strategy", "flat", "slime: every engine receives its own copy")
+
+
+def _refuse_others(s: Settings) -> None:
+    if s.values.get("loss-type") == "sft_loss":
+        raise RFabricError(
+            f"{s.file}: --loss-type sft_loss: the job only trains (SFT), and a recipe is a step "
+            "that generates responses too"
+        )
 
 
 def _model(recipe: SourcedValues, s: Settings) -> None:
@@ -203,10 +215,14 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         1 + reference,
         "old policy" + ((" and reference policy (KL)") if reference else ""),
     )
+    if s.value("train-backend") == "fsdp":
+        recipe.put("training.optimizer", "sharded", "--train-backend fsdp")
+    checkpoints = s.find("gradient-checkpointing") is not None
+    full = checkpoints or s.value("recompute-granularity") == "full"
     recipe.put(
         "training.recompute",
-        "full" if s.value("recompute-granularity") == "full" else "selective",
-        "--recompute-granularity",
+        "full" if full else "selective",
+        "--gradient-checkpointing" if checkpoints else "--recompute-granularity",
     )
     recipe.put(
         "training.grad_dtype",

@@ -4,6 +4,9 @@ Defaults are those of verl's own trainer configuration (verl/trainer/config/ppo_
 what it includes).
 """
 
+import re
+
+from ...errors import RFabricError
 from .settings import Settings
 from .sourced_values import SourcedValues
 
@@ -16,9 +19,10 @@ _NO_EFFECT = """
     data.prompt_key data.truncation data.filter data.val data.return data.image data.reward
     data.tokenizer data.trust algorithm.gamma algorithm.lam algorithm.norm algorithm.kl_ctrl
     algorithm.kl_penalty clip_ kl_loss_ entropy grad_clip temperature top_p top_k val_kwargs
-    loss_agg reward_model. custom_reward trust_remote checkpoint model.path ignore_eos do_sample
-    seed nsys
+    loss_agg reward_model.reward_manager reward_model.reward_kwargs
+    custom_reward trust_remote checkpoint model.path ignore_eos do_sample seed nsys
 """
+_OTHER_ENTRY = re.compile(r"sft_trainer|main_generation|main_eval")
 
 
 def without_effect(key: str) -> bool:
@@ -27,29 +31,36 @@ def without_effect(key: str) -> bool:
 
 
 def fill(recipe: SourcedValues, s: Settings) -> None:
-    """Put the job's settings into the recipe's keys."""
+    """Put the job's settings into the recipe's keys; RFabricError for a job that is no RL."""
+    _refuse_others(s)
     model = s.find("actor_rollout_ref.model.path")
     recipe.put("model", str(model[1]) if model else "", "actor_rollout_ref.model.path")
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
-    # with gae a critic is trained, which no recipe key can say
-    if s.values.get("algorithm.adv_estimator") != "gae":
-        s.used.add("algorithm.adv_estimator")
+    if s.find("algorithm.adv_estimator") is None:
+        s.values["algorithm.adv_estimator"] = "gae"  # so `effects` adds the critic
+        s.notes += ("algorithm.adv_estimator is not set: gae, verl's default",)
     recipe.put("weight_sync.strategy", "flat", "verl: every rollout replica receives its own copy")
+
+
+def _refuse_others(s: Settings) -> None:
+    other = next((w for w in s.words if _OTHER_ENTRY.search(w)), None)
+    if other is not None:
+        raise RFabricError(
+            f"{s.file}: {other} is SFT, generation or evaluation alone; a recipe is a step that "
+            "generates responses and trains on them"
+        )
 
 
 def _cluster(recipe: SourcedValues, s: Settings) -> None:
     per_node = (s.number("trainer.n_gpus_per_node") or ("", 8))[1]
     nodes = (s.number("trainer.nnodes") or ("", 1))[1]
     rollout = s.find("rollout.nnodes")
-    s.used |= {"rollout.n_gpus_per_node"}
+    own = s.number("rollout.n_gpus_per_node")
     trains = nodes * per_node
-    if rollout and rollout[1]:
-        generates = (
-            s.number("rollout.nnodes")[1]
-            * (s.number("rollout.n_gpus_per_node") or ("", per_node))[1]
-        )
+    if (rollout and rollout[1]) or (own and not rollout):  # one node unless it says more
+        generates = (s.number("rollout.nnodes") or ("", 1))[1] * (own or ("", per_node))[1]
         recipe.gpus(trains, generates, False, "trainer.* and rollout.*: nnodes x n_gpus_per_node")
         _pipeline(recipe, s)
     else:
@@ -86,9 +97,7 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
             "ppo_mini_batch_size x require_batches x trigger_parameter_sync_step",
         )
     else:
-        recipe.take(
-            "generation.batch", "data.train_batch_size", "data.gen_batch_size", default=1024
-        )
+        recipe.take("generation.batch", "data.train_batch_size", default=1024)
     recipe.take("generation.group_size", f"{ROLLOUT}.n", default=1)
     recipe.take("generation.max_prompt", "data.max_prompt_length", default=512)
     recipe.take("generation.max_response", "data.max_response_length", default=512)
@@ -96,10 +105,17 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     recipe.take("generation.max_num_seqs", f"{ROLLOUT}.max_num_seqs", default=1024)
 
 
+def _is_megatron(s: Settings) -> bool:
+    """Whether Megatron trains: by the strategy, the engine or config named, or Megatron's keys."""
+    engine = s.find(f"{ACTOR}.strategy", "model_engine", "actor@actor_rollout_ref.actor")
+    if engine:
+        return "megatron" in str(engine[1])
+    named = "megatron" in str(s.values.get("config-name", ""))
+    return named or any(key.startswith(MEGATRON) for key in s.values)
+
+
 def _training(recipe: SourcedValues, s: Settings) -> None:
-    megatron = s.value(f"{ACTOR}.strategy") == "megatron" or any(
-        key.startswith(MEGATRON) for key in s.values
-    )
+    megatron = _is_megatron(s)
     if megatron:
         for key, name in (
             ("tp", "tensor"),
@@ -116,13 +132,16 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     else:
         recipe.put("training.tp", 1, "FSDP: parameters are sharded, not cut by tensor")
         recipe.put("training.optimizer", "sharded", "FSDP")
-        recipe.take("training.cp", f"{ACTOR}.ulysses_sequence_parallel_size", default=1)
+        if recipe.take("training.cp", f"{ACTOR}.ulysses_sequence_parallel_size", default=1) > 1:
+            recipe.put("training.context_exchange", "ulysses", "FSDP's sequence parallelism")
     dynamic = s.flag(f"{ACTOR}.use_dynamic_bsz") if s.find(f"{ACTOR}.use_dynamic_bsz") else False
     longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
     budget = s.number(f"{ACTOR}.ppo_max_token_len_per_gpu")
-    sequences = s.number(f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.ppo_micro_batch_size")
-    if dynamic and budget:
-        recipe.micro_batch(budget[1], budget[0])
+    sequences = s.number(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or _of_all_ranks(recipe, s)
+    if dynamic:
+        recipe.micro_batch(
+            *(budget[::-1] if budget else (16384, "ppo_max_token_len_per_gpu, by default"))
+        )
     elif sequences:
         cp = recipe.values.get("training.cp", 1)
         recipe.put(
@@ -155,3 +174,14 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         )
     elif checkpointing is None or s.flag(checkpointing[0]):
         recipe.put("training.recompute", "full", "enable_gradient_checkpointing")
+
+
+def _of_all_ranks(recipe: SourcedValues, s: Settings) -> tuple[str, int] | None:
+    """The older ppo_micro_batch_size, sequences of all data-parallel ranks, as those of one."""
+    size = s.number(f"{ACTOR}.ppo_micro_batch_size")
+    if size is None:
+        return None
+    t = recipe.values
+    together = t.get("training.tp", 1) * t.get("training.pp", 1) * t.get("training.cp", 1)
+    ranks = max(1, t["cluster.training_gpus"] // max(1, together))
+    return f"{size[0]} / {ranks} ranks", max(1, size[1] // ranks)

@@ -25,13 +25,20 @@ _REFERENCE = re.compile(r"\$\{(\.*)([\w.]+)\}")
 _ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:\s*([A-Za-z_]\w*)\s*(?:,\s*([^{}]*))?\}")
 
 
-def read_yaml(path: Path, environment: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The values of a YAML file over those of its parents, and notes on parents that are not there.
+def read_yaml(
+    path: Path, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The values of a YAML file over those of its parents, and notes on parents that are not there;
+    `overrides` by dotted key stand above all, and names of them mean their values.
 
     RFabricError where it cannot be read, holds no mapping, or inherits from itself.
     """
     notes: list[str] = []
     nested = _merged(path, notes)
+    for key, value in (overrides or {}).items():
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        nested = _over(nested, value)
     _check_size(nested, str(path))
     return _flat(_resolved(nested, environment)), tuple(notes)
 
