@@ -6,7 +6,8 @@
       rewires: [{epoch, requested_s, programmed_s, dark_until_s, usable_s, circuits_changed,
       lost_bytes}], dark_s, lost_bytes, scale, fidelity, pace, cost}]}
 
-`step_s` spans all `steps` of a trace, and phases of one name add up over them. Keys are never renamed, only added.
+`step_s` spans all `steps` of a trace, and phases of one name add up over them.
+Keys are never renamed, only added.
 """
 
 import platform
