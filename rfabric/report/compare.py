@@ -71,7 +71,8 @@ class Table:
 def comparison(summary: dict) -> Table:
     """What each fabric makes of the step: one column a run. The lowest value of a row is best."""
     runs = summary["runs"]
-    rows = [_seconds("step time", [r["step_s"] for r in runs])]
+    steps = max(r.get("steps", 1) for r in runs)  # folders of before do not say
+    rows = [_seconds("step time" if steps == 1 else "all steps", [r["step_s"] for r in runs])]
     names = list(dict.fromkeys(name for r in runs for name in r["phases"]))
     rows += _phase_rows(runs, names, "seconds")
     exposed = [sum(p["exposed_s"] for p in r["phases"].values()) for r in runs]
@@ -91,7 +92,8 @@ def comparison(summary: dict) -> Table:
     rows += _fidelity_rows(runs)
     rows += _cost_rows(runs)
     notes = "Exposed: what a phase takes beyond its compute on a network without delay."
-    return Table("One step on each fabric", ("", *(r["label"] for r in runs)), tuple(rows), notes)
+    title = "One step on each fabric" if steps == 1 else f"{steps} steps on each fabric"
+    return Table(title, ("", *(r["label"] for r in runs)), tuple(rows), notes)
 
 
 def at_size(runs: Sequence[dict]) -> Table:

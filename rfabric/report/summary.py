@@ -1,12 +1,13 @@
 """summary.json: one document that says what came out, for programs (`--json`) and for the report.
 
     {"command", "created", "versions", "runs": [{fabric, policy, engine, traffic, seed, gpus,
-    step_s,
+    step_s, steps,
       phases: {generation|training|weight_sync: {seconds, comm_s, exposed_s, bytes}},
       rewires: [{epoch, requested_s, programmed_s, dark_until_s, usable_s, circuits_changed,
       lost_bytes}], dark_s, lost_bytes, scale, fidelity, pace, cost}]}
 
-Phases of one name add up over the steps of a trace. Keys are never renamed, only added.
+`step_s` spans all `steps` of a trace, and phases of one name add up over them.
+Keys are never renamed, only added.
 """
 
 import platform
@@ -104,6 +105,7 @@ def run_summary(run: Run) -> dict:
         "gpus": len(result.fabric.hosts),
         "nic_bps": nic_rates(result.fabric),
         "step_s": result.step_seconds,
+        "steps": steps_of(result),
         "phases": phase_sums(result),
         "rewires": [r.to_json() for r in result.rewires],
         "dark_s": result.dark_seconds,
@@ -162,8 +164,8 @@ def phase_sums(result: Result) -> dict[str, dict]:
 
 
 def cost(result: Result) -> dict:
-    """What the fabric costs, the energy its network takes over the run, and dollars a step; None
-    and why where it has no price.
+    """What the fabric costs, and the energy its network takes and dollars, both a step: the mean of
+    the run's steps; None and why where it has no price.
     """
     try:
         priced = bill(result.fabric)
@@ -172,12 +174,18 @@ def cost(result: Result) -> dict:
             ("network_usd", "network_watts", "step_joules", "usd_per_step", "usd_per_step_parts")
         )
         return unknown | {"why": str(error)}
-    joules = None if priced.watts is None else round(priced.watts * result.step_seconds, 1)
+    seconds = result.step_seconds / steps_of(result)
+    joules = None if priced.watts is None else round(priced.watts * seconds, 1)
     paid = dollars(result, priced)
     found = paid.to_json() if paid else {"usd_per_step": None, "usd_per_step_parts": None}
     if paid and "held" in result.trace.provenance:
         found["usd_per_step_jobs"] = dollars_of_jobs(result, paid)
     return priced.to_json() | {"step_joules": joules} | found
+
+
+def steps_of(result: Result) -> int:
+    """How many steps the run's `step_s` spans, from its first instant to its last finish."""
+    return max(len(np.unique(result.trace.step)), 1)
 
 
 def dollars(result: Result, priced: Bill) -> StepCost | None:
@@ -187,9 +195,8 @@ def dollars(result: Result, priced: Bill) -> StepCost | None:
     said = result.trace.provenance
     if said.get("gpus_usd_per_hour") is None:
         return None
-    steps = max(len(np.unique(result.trace.step)), 1)
     gpus = Gpus(said["gpus_usd_per_hour"], said.get("gpus_watts"))
-    return step_cost(result.step_seconds / steps, gpus, priced)
+    return step_cost(result.step_seconds / steps_of(result), gpus, priced)
 
 
 def dollars_of_jobs(result: Result, mean: StepCost) -> dict[str, float]:

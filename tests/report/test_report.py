@@ -164,6 +164,17 @@ def test_a_step_of_known_gpus_costs_dollars_part_by_part():
     assert run_summary(Run(simulate(fabric, small_trace())))["cost"]["usd_per_step"] is None
 
 
+def test_a_run_of_several_steps_says_so_and_its_energy_is_that_of_one():
+    fabric = fat_tree(pods=2, tors=2)
+    one, two = (Run(simulate(fabric, small_trace(steps=n))) for n in (1, 2))
+    joules = [run_summary(run)["cost"]["step_joules"] for run in (one, two)]
+    assert joules[1] == pytest.approx(joules[0], rel=1e-3)
+    table = compare.comparison(summary_of([two], "rfabric simulate", CREATED))
+    assert table.title == "2 steps on each fabric" and table.rows[0].name == "all steps"
+    table = compare.comparison(summary_of([one], "rfabric simulate", CREATED))
+    assert table.title == "One step on each fabric" and table.rows[0].name == "step time"
+
+
 def test_labels_name_what_differs(runs):
     assert labels(runs) == ["fat-tree 1:1", "fat-tree 2:1", "rfabric"]
     trace, optical = runs[0].result.trace, runs[-1].result.fabric
