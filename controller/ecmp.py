@@ -9,9 +9,9 @@ the pair.
 
 The hash is rfabric's own (`fabric.routing`), the same in the simulator and here, so a pair takes
 the same way in both. Each pair gets one rule a switch; pairs nobody announced get theirs when their
-first packet comes by. The fabric is read from the switches that connect; RFABRIC_TOPO=fat-tree,k=4
-names it, as it must any other fabric of packet
-switches: leaf-spine, rail-optimized, two-clusters, ideal, a CSV of cables.
+first packet comes by. All are there again after a restart (RFABRIC_JOURNAL=none: not). The fabric
+is read from the switches that connect; RFABRIC_TOPO=fat-tree,k=4 names it, as it must any other
+fabric of packet switches: leaf-spine, rail-optimized, two-clusters, ideal, a CSV of cables.
 """
 
 from rfabric.control.app import FabricApp

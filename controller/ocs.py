@@ -13,7 +13,9 @@ OpenFlow and REST listen on loopback; `rfabric/control/border.py` says how to le
 
 The fabric is read from the switches that connect; RFABRIC_TOPO=rfabric,pods=2,delay=25ms names it
 with what cannot be seen there, and must name any other optical fabric: topoopt, mixnet, opus,
-rotor. At the start the OCSes hold the mesh of policy `static`. Hosts find each other by themselves:
+rotor. At the first start the OCSes hold the mesh of policy `static`, later what they held last: the
+journal lies in ~/.local/state/rfabric (root: /var/lib/rfabric), RFABRIC_JOURNAL=DIR puts it
+elsewhere, RFABRIC_JOURNAL=none keeps nothing. Hosts find each other by themselves:
 the controller answers ARP, and gives a pair its routes when its first packet comes by. `rfabric
 control` runs this file under Ryu or os-ken.
 

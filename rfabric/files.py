@@ -44,17 +44,25 @@ def read_text(path: str | Path, most: int = -2) -> str:
 @contextmanager
 def open_text(path: str | Path, newline: str | None = "") -> Iterator[TextIO]:
     """A file as text, unpacked; line ends as they stand, or as `newline` says (see `open`)."""
+    with (
+        open_bytes(path, _WIDE) as unpacked,
+        io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline=newline) as text,
+    ):
+        yield text
+
+
+@contextmanager
+def open_bytes(path: str | Path, wide: tuple[bytes, ...] = ()) -> Iterator[BinaryIO]:
+    """A file as bytes, unpacked; OSError for one that begins with any of `wide`."""
     kind = Path(path).stat().st_mode  # a pipe would wait for who writes
     if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
         raise OSError("is no regular file but a pipe or a device; copy it to a file first")
     with open(path, "rb") as file:
         start = file.peek(4)[:4]
-        if start.startswith(_WIDE):
+        if wide and start.startswith(wide):
             raise OSError("is UTF-16 text; save it as UTF-8")
         try:
-            unpacked = _unpacked(file, start)
-            with io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline=newline) as text:
-                yield text
+            yield _unpacked(file, start)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise OSError(f"is a damaged gzip file: {error}") from error
 

@@ -21,6 +21,7 @@ from ..specs import escaped
 from ..study.known import known
 from ..trace import TRACE_SUFFIXES, Trace, is_trace, read_trace, write_trace
 from ..units import show_rate, show_size, show_time
+from .runs import with_format
 from .terminal import print_json, show_tables
 
 log = logging.getLogger(__name__)
@@ -28,15 +29,16 @@ log = logging.getLogger(__name__)
 
 def trace(args: argparse.Namespace) -> None:
     """rfabric trace: what a recipe sends."""
-    if args.explain and is_trace(args.traffic):
+    given = bool(args.format) or is_trace(args.traffic)
+    if args.explain and given:
         why = "a trace file, which says nothing of what it was made from"
         raise RFabricError(f"--explain: {args.traffic} is {why}; give a recipe")
-    traffic = read_traffic(args.traffic, args.set, args.seed)
+    traffic = read_traffic(args.traffic, with_format(args), args.seed)
     if args.output:
         with writing(args.output):
             write_trace(traffic.trace, args.output)
     items = []
-    if not is_trace(args.traffic):
+    if not given:
         from ..rl import explain, read_recipe
 
         items = explain(read_recipe(args.traffic, args.set), args.seed)
@@ -163,13 +165,17 @@ def check(args: argparse.Namespace) -> int:
 
 def _check_one(path: Path) -> str:
     """What the file is, if it is sound."""
+    if path.is_dir() and is_trace(path):
+        return _trace_file(path)
     if path.is_dir():
         return f"run folder of {len(read_folder(path)[0])} runs"
     if not path.is_file():
         raise RFabricError("there is no such file")
-    kinds = {".yaml": _recipe, ".yml": _recipe, ".json": _json_file, ".py": _topology}
-    kinds |= dict.fromkeys(TRACE_SUFFIXES, _trace_file)
+    kinds = dict.fromkeys(TRACE_SUFFIXES, _trace_file)
+    kinds |= {".yaml": _recipe, ".yml": _recipe, ".json": _json_file, ".py": _topology}
     kind = kind_of(path)
+    if kind not in (".yaml", ".yml", ".py") and is_trace(path):
+        return _trace_file(path)
     if kind not in kinds:
         raise RFabricError(f"unknown suffix {kind!r}; known are {', '.join(kinds)}")
     return kinds[kind](path)

@@ -1,4 +1,4 @@
-"""The verbs around the phase model: `validate`, `model`, `import`."""
+"""The verbs around the phase model: `validate`, `validate-run`, `model`, `import`."""
 
 import argparse
 import json
@@ -11,14 +11,17 @@ from ..compute.between import RAILS
 from ..compute.model_card import Split, model_card
 from ..compute.named import load_model
 from ..errors import RFabricError
-from ..report.compare import Row, Table
+from ..report.compare import PHASE_NAMES, Row, Table
 from ..report.folder import replacing, writing
 from ..rl.imports import import_job
+from ..rl.imports.unread import grouped, told
 from ..study.validate import PointGroup
 from ..study.validate import validate as validated
 from ..study.validate.leave_one_out import constants_hash, leave_one_out, refitted
+from ..study.validate_run import KINDS, RunBeside
+from ..study.validate_run import validate_run as compared_run
 from ..units import show_size
-from .terminal import Talk, show_notes, show_tables
+from .terminal import Talk, print_json, show_notes, show_tables
 
 NAME_WIDTH = 52  # of a group's name or file, so that their table fits 160 columns
 
@@ -57,20 +60,79 @@ def _show_constants(shipped: dict, shipped_hash: str, fitted: dict) -> None:
             print(f"  {transport:6} {key:11} {value:11.4g} {fitted[transport][key]:11.4g}")
 
 
+def validate_run(args: argparse.Namespace) -> None:
+    """rfabric validate-run: a recipe beside what its job logged."""
+    found = compared_run(args.log, args.traffic, args.set, args.seed)
+    notes = _run_notes(found)
+    if args.json:
+        told = {
+            "log": args.log, "traffic": args.traffic, "steps": len(found.log.steps),
+            "phases": [phase.to_json() for phase in found.phases],
+            "a_faster_fabric_could_shorten": [phase.phase for phase in found.shortened],
+            "notes": notes,
+        }  # fmt: skip
+        print_json(told)
+        return
+    show_tables([_run_table(args.traffic, args.log, found)])
+    if not args.quiet:
+        show_notes(notes)
+
+
+def _run_table(recipe: str, log: str, found: RunBeside) -> Table:
+    columns = ("", "predicted", "logged, median", "p90", "predicted/logged", "steps",
+               "awaits bytes", "fabric could save")  # fmt: skip
+    rows = []
+    for one in found.phases:
+        seconds = (one.predicted_s, one.logged_s, one.logged_p90_s)
+        cells = ["–" if value is None else f"{value:.3f} s" for value in seconds]
+        cells += [
+            f"{one.ratio:.2f} x" if one.ratio else "–",
+            str(one.steps),
+            f"{one.fabric_s:.3f} s",
+        ]
+        cells += ["–" if one.could_save_s is None else f"{one.could_save_s:.3f} s"]
+        rows.append(Row(PHASE_NAMES.get(one.phase, one.phase), tuple(cells)))
+    return Table(f"{recipe} against {len(found.log.steps)} steps of {log}", columns, tuple(rows))
+
+
+def _run_notes(found: RunBeside) -> list[str]:
+    """What a faster fabric could shorten, and what of the log was left out."""
+    names = ", ".join(
+        f"{PHASE_NAMES[p.phase]} (up to {p.could_save_s:.3f} s a step)" for p in found.shortened
+    )
+    notes = ["a phase could be shortened by less than 1 % of the step by any faster fabric"]
+    if names:
+        notes = [f"a faster fabric could shorten {names}"]
+    if all(p.logged_s is None for p in found.phases if p.phase in KINDS):
+        notes = ["no phase is logged: what a faster fabric could shorten is not known"]
+    if not found.log.tells("step"):
+        notes.append("the log tells no step: it is taken as the sum of the phases that it tells")
+    missing = [PHASE_NAMES.get(p.phase, p.phase) for p in found.phases if p.logged_s is None]
+    if missing:
+        notes.append(f"the log tells no time of: {', '.join(missing)}")
+    if found.log.dropped:
+        notes.append(f"{found.log.dropped} lines or rows tell no time of a phase: left out")
+    if found.log.unused:
+        notes.append(f"timings of no phase, left out: {', '.join(found.log.unused)}")
+    return notes
+
+
 def import_(args: argparse.Namespace) -> None:
     """rfabric import: a recipe from another framework's job."""
     job = import_job(
         args.framework, args.file, args.model, args.gpu, args.lengths, _environment(args.env)
     )
+    if job.misfit:
+        raise RFabricError(f"{args.file}: the recipe cannot run: {job.misfit}{job.way_out}")
     if args.output:
         with writing(args.output), replacing(Path(args.output)) as beside:
             beside.write_text(job.yaml(), encoding="utf-8")
     if args.json:
-        told = {
+        said = {
             key: getattr(job, key)
             for key in ("framework", "file", "assumed", "unmapped", "ignored", "notes")
         }
-        print(json.dumps(told | {"recipe": job.recipe(), "misfit": job.misfit}, indent=1))
+        print(json.dumps(said | {"recipe": job.recipe(), "misfit": job.misfit}, indent=1))
         return
     if not args.output:
         print(job.yaml(), end="")
@@ -78,15 +140,14 @@ def import_(args: argparse.Namespace) -> None:
         return
     for note in job.notes:
         print(f"note: {note}", file=sys.stderr)
-    for key in job.unmapped:
-        print(f"not mapped: {key}", file=sys.stderr)
+    for name, keys in grouped(job.unmapped).items():
+        lines = [f"not mapped: {key}" for key in keys] if args.verbose else [told(name, keys)]
+        print(*lines, sep="\n", file=sys.stderr)
     print(
         f"{len(job.values)} keys, {len(job.assumed)} of them assumed; settings not mapped: "
         f"{len(job.unmapped)}; without effect on time and traffic: {len(job.ignored)}",
         file=sys.stderr,
     )
-    if job.misfit:
-        print(f"the recipe cannot run as it is: {job.misfit}", file=sys.stderr)
 
 
 def _environment(words: Sequence[str]) -> dict[str, str]:

@@ -38,13 +38,18 @@ def simulate(args: argparse.Namespace) -> None:
 
 def replay(args: argparse.Namespace) -> None:
     """rfabric replay: a trace file of the user."""
-    args.set = []
-    if not is_trace(args.traffic):
+    args.set = with_format(args)
+    if not args.format and not is_trace(args.traffic):
         raise RFabricError(
             f"{args.traffic} is no trace file ({', '.join(TRACE_SUFFIXES)}); for a recipe say "
             "simulate or emulate"
         )
     _run(args, args.engine)
+
+
+def with_format(args: argparse.Namespace) -> list[str]:
+    """The settings, with the format that was named."""
+    return [*args.set, *([f"format={args.format}"] if args.format else [])]
 
 
 def _run(args: argparse.Namespace, engine: str) -> None:
@@ -100,7 +105,7 @@ def _refused_set_apart(out: str) -> Iterator[None]:
 @contextmanager
 def _uncollected(wanted: bool) -> Iterator[None]:
     """No search for cycles among what is made inside: of a large fabric's millions of objects all
-    stay.
+    stay. They leave as old ones, which a full search alone looks at.
     """
     before = gc.isenabled()
     if wanted:
@@ -109,6 +114,8 @@ def _uncollected(wanted: bool) -> Iterator[None]:
         yield
     finally:
         if before:
+            gc.freeze()
+            gc.unfreeze()  # to the oldest generation; else the next allocation searches them all
             gc.enable()
 
 

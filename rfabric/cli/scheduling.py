@@ -261,12 +261,17 @@ def reproduce(args: argparse.Namespace) -> None:
 
 def _tally(rows: Sequence[published.PaperRow]) -> str:
     """How many rows could be run, and how near they come."""
-    apart = [abs(row.ratio - 1) for row in rows if row.ratio is not None]
+    circular = sum(row.trust == published.CIRCULAR for row in rows)
+    apart = [
+        abs(row.ratio - 1)
+        for row in rows
+        if row.ratio is not None and row.trust != published.CIRCULAR
+    ]
     near = [sum(distance <= limit for distance in apart) for limit in (0.1, 0.2)]
     not_run = sum(row.ours is None for row in rows)
     return (
         f"{len(apart)} rows beside a published figure, {near[0]} within 10 %, {near[1]} within "
-        f"20 %; {not_run} not run"
+        f"20 %; {not_run} not run" + (f"; {circular} more are circular" if circular else "")
     )
 
 

@@ -132,7 +132,7 @@ class Fields:
     """The fields of a config, under any spelling; `used` grows by those that were asked for."""
 
     def __init__(self, config: dict, name: str):
-        self.name, self.values, self.used = name, _flat(config), set()
+        self.name, self.values, self.used = name, flat(config), set()
 
     def raw(self, key: str, default: object = None) -> Any:
         """The field `key` as it stands; null counts as absent."""
@@ -179,7 +179,7 @@ class Fields:
         return value
 
 
-def _flat(config: dict) -> dict:
+def flat(config: dict) -> dict:
     """A config with the part of its language model laid open, which multimodal models and some
     others nest.
     """

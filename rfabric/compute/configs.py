@@ -15,15 +15,17 @@ import json
 from dataclasses import replace
 
 from ..errors import RFabricError
-from .config_fields import SPELLINGS, Fields, check_understood
+from .config_fields import SPELLINGS, Fields, check_understood, flat
 from .families import OTHERS, Family, known_family, likely_families
 from .mixers import mixers_of
 from .models import Model
+from .restated import restated
+from .sizes import SLACK, stated_sizes
 
 
 def model_of(config: dict, name: str) -> Model:
     """The model that the fields of a config describe; RFabricError names what is not understood."""
-    fields = Fields(config, name)
+    fields, approximated = _fields(config, name)
     kind = fields.raw("model_type")
     family = _family(fields, kind)
     shape = _shape(fields)
@@ -41,16 +43,46 @@ def model_of(config: dict, name: str) -> Model:
     return replace(
         model,
         **_vectors(family, model),
-        notes=_notes(config) + check_understood(fields, kind, known_family(kind) is not None),
+        notes=_notes(config, bool(approximated)) + approximated + _understood(fields, model),
     )
 
 
-def _notes(config: dict) -> tuple[str, ...]:
+def _fields(config: dict, name: str) -> tuple[Fields, tuple[str, ...]]:
+    """The fields of a config, restated where its architecture is another, and what that leaves
+    out.
+    """
+    laid_open = {key: value for key, value in flat(config).items() if key != "text_config"}
+    try:
+        as_known, notes = restated(laid_open)
+    except RFabricError as error:
+        raise RFabricError(f"model {name}: {error}") from error
+    return Fields(as_known if as_known is not laid_open else config, name), notes
+
+
+def _understood(fields: Fields, model: Model) -> tuple[str, ...]:
+    """Notes on fields that were passed over. What changes a shape and is not understood is one too
+    where the parameters come within SLACK of those stated all the same, else an RFabricError.
+    """
+    kind = fields.raw("model_type")
+    try:
+        return check_understood(fields, kind, known_family(kind) is not None)
+    except RFabricError as error:
+        named = stated_sizes(model.name)
+        stated = model.published_b * 1e9 if model.published_b else named.total if named else 0
+        if not stated or abs(model.parameters / stated - 1) > SLACK:
+            raise
+        return (
+            f"an approximation, of {model.parameters / 1e9:.4g} billion parameters where "
+            f"{stated / 1e9:.4g} are stated: {error}",
+        )
+
+
+def _notes(config: dict, approximated: bool) -> tuple[str, ...]:
     apart = [
         key.removesuffix("_config") for key in ("vision_config", "audio_config") if config.get(key)
     ]
     notes = (f"its parts for {' and '.join(apart)} are not counted",) if apart else ()
-    if config.get("index_topk"):
+    if config.get("index_topk") and not approximated:
         notes += (
             (
                 f"attention counts all tokens before one, not only the {config['index_topk']} that "

@@ -83,6 +83,8 @@ FAMILIES = {
     "gemma2": Family(norms=4, tied=True, window_every=2),
     "gemma3_text": _GEMMA3,
     "gemma3": _GEMMA3,
+    **dict.fromkeys(("gemma4_text", "gemma4"), replace(_GEMMA3, mixture=True)),
+    "nemotron-nas": Family(hybrid="blocks"),
     "phi": Family(gated=False, bias="all", mlp_bias=True, norms=1, norm_bias=True, head_bias=True),
     "phimoe": Family(bias="all", mixture=True, norm_bias=True, head_bias=True),
     "olmo": Family(norms=0),

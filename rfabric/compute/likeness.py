@@ -8,7 +8,6 @@ weights and gradients, the bulk of time and traffic, are within SLACK of the nam
 """
 
 import functools
-import re
 from dataclasses import dataclass
 from math import log
 
@@ -16,44 +15,12 @@ from ..folders import data_dir
 from .config_fields import read_config
 from .configs import model_of
 from .models import Model
+from .sizes import SLACK, Sizes, stated_sizes
 
-SLACK = 0.1  # parameters of the approximation, from those that the name states
 _EACH_LAYER = ("layer_types", "hybrid_override_pattern", "layers_block_type", "moe_layer_freq")
-# Of each expert of an NxM model beyond the first; attention is theirs together. Two experts work on
-# a token: Mixtral 8x7B has 46.7 billion parameters, 12.9 of them active; 8x22B 141 and 39.
-_SHARED = 0.81
 _LIKE = 0.7  # how much closer, in the logarithm of parameters, a model of the same maker counts
-_ODD = 0.5  # how much farther one whose heads 16 GPUs cannot share
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Parameters, all and those a token passes, as a name states them; `family` its letters."""
-
-    total: float
-    active: float
-    family: str
-
-
-def stated_sizes(name: str) -> Sizes | None:
-    """The sizes in a model's name; None where it states none.
-
-    >>> stated_sizes("Qwen/Qwen3.5-122B-A10B")
-    Sizes(total=122000000000.0, active=10000000000.0, family='qwen')
-    """
-    last = re.split(r"[/:]", name.rstrip("/"))[-1].lower()
-    total = re.search(r"(?<![a-z\d.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bt])(?![a-z]*\d*b)", last) or (
-        re.search(r"(?<![a\d.])(?:(\d+)x)?(\d+(?:\.\d+)?)([bt])", last)
-    )
-    if total is None:
-        return None
-    active = re.search(r"(?<![a-z])a(\d+(?:\.\d+)?)b|(?<=b)a(\d+(?:\.\d+)?)b", last)
-    each, experts = float(total[2]) * (1e12 if total[3] == "t" else 1e9), int(total[1] or 1)
-    count = each * (_SHARED * (experts - 1) + 1)
-    dense = count if experts == 1 else each * (_SHARED + 1)
-    passes = float(active[1] or active[2]) * 1e9 if active else dense
-    family = re.match(r"[a-z]*", re.sub(r"^[^a-z]*", "", last))
-    return Sizes(count, passes, family[0] if family else "") if count > 0 else None
+# How much farther one whose heads 16 GPUs cannot share, or of the time before gated MLPs.
+_ODD = 0.5
 
 
 def config_like(name: str) -> tuple[dict, str] | None:
@@ -97,7 +64,7 @@ def _distance(sizes: Sizes, known: _Known) -> float:
         abs(log(model.parameters / sizes.total))
         + abs(log(model.active_parameters / sizes.active))
         - _LIKE * kin
-        + _ODD * bool(model.heads % 16)
+        + _ODD * (bool(model.heads % 16) + (not model.gated))
     )
 
 

@@ -112,12 +112,15 @@ def training_bytes(
     grad_bytes: int = FP32_BYTES,
     recompute: str = "selective",
     replicated: bool = False,
+    on_host: bool = False,
+    critic: bool = False,
 ) -> dict[str, float]:
     """Bytes on one training GPU, by what takes them; the first stage of a pipeline holds pp
     micro-batches at a time.
 
     micro_batch_tokens: of one context-parallel rank; replicated: every data-parallel rank holds all
-    of Adam's states.
+    of Adam's states; on_host: none does, they are in the hosts' memory; critic: a second model of
+    the same shape, which trains when the first has.
     """
     shards = training_shards(model, layout)
     shard = sum(size for size, _ in shards)
@@ -127,10 +130,15 @@ def training_bytes(
     return {
         "parameters": BF16_BYTES * kept,
         "gradients": grad_bytes * kept,
-        "optimizer": OPTIMIZER_BYTES * states,
+        "optimizer": 0.0 if on_host else OPTIMIZER_BYTES * states,
         "activations": activation * model.layers,  # pp micro-batches of layers / pp layers each
         "logits": FP32_BYTES * model.vocab * micro_batch_tokens / layout.tp,
         "reserved": RESERVED_BYTES,
+        **(
+            {"critic": BF16_BYTES * kept + (not on_host) * OPTIMIZER_BYTES * states}
+            if critic
+            else {}
+        ),
         # The layer that computes and the one that is gathered beside it, and a layer's gradients
         # before they are scattered.
         **({"gathered": (2 * BF16_BYTES + grad_bytes) * layer} if layout.sharded else {}),

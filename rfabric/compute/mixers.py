@@ -208,4 +208,17 @@ def _delta(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
     }
 
 
-_HYBRIDS = {"mamba": _mamba, "delta": _delta}
+def _blocks(fields: Fields, shape: dict[str, int]) -> dict[str, int]:
+    """Llama-Nemotron: some layers without attention, some without an MLP."""
+    counts = {
+        key: fields.number(key, shape["layers"]) for key in ("attention_layers", "mlp_layers")
+    }
+    wrong = [key for key, count in counts.items() if not 0 < count <= shape["layers"]]
+    if wrong:
+        raise RFabricError(
+            f"model {fields.name}: {wrong[0]} must be 1 to {shape['layers']}, its layers"
+        )
+    return counts
+
+
+_HYBRIDS = {"mamba": _mamba, "delta": _delta, "blocks": _blocks}

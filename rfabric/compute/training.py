@@ -22,6 +22,7 @@ from functools import cached_property
 
 from ..errors import RFabricError
 from .communication import Network, RankGroup, collective_seconds, network
+from .context_exchange import context_bytes
 from .expert_exchange import DISPATCH_AND_COMBINE, Exchange, exchange_seconds
 from .gpus import HBM_SHARE, KERNEL_S, PRECISIONS, Gpu
 from .layout import ALL_REDUCES_PER_LAYER, Layout
@@ -48,6 +49,10 @@ LOSS_BYTES = 22
 # A cast to 8 bits: bf16 read, one copy by rows and one by columns written (arXiv 2209.05433, the
 # layouts Hopper needs).
 CAST_BYTES = 4
+# Parameters/s that Adam updates on the CPUs of one server: 10 billion in 2.57 s on a DGX-2's two
+# Xeon Platinum 8168 (ZeRO-Offload, arXiv 2101.06840, table 4).
+HOST_ADAM = 10e9 / 2.57
+PCIE_BYTES_PER_S = 63e9  # PCIe 5.0, 16 lanes, one way (PCI-SIG)
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,8 @@ class Trainer:
     recompute: `none` or `selective` (flash attention), `full`: all activations.
     recomputed_share: of the layers, those whose activations do not fit and are recomputed all the
     same (`share_recomputed`); expert_imbalance: how many times an even share of the tokens the
-    busiest GPU's experts take, for which the others of its group wait.
+    busiest GPU's experts take, for which the others of its group wait; context_exchange: `ring` or
+    `ulysses`, see context_exchange.py.
     """
 
     model: Model
@@ -97,6 +103,7 @@ class Trainer:
     between_servers: bool = True
     recomputed_share: float = 0.0
     expert_imbalance: float = 1.0
+    context_exchange: str = "ring"
 
     def __post_init__(self):
         if self.precision not in PRECISIONS:
@@ -180,7 +187,7 @@ def forward(t: Trainer, tokens: float, squares: float, micro_batches: int = 1) -
         attention,
         _memory_bound(t, tokens) + _kernels(t) * micro_batches * KERNEL_S,
         _tensor(t, tokens, micro_batches, matmul),
-        max(0.0, _context(t, tokens, micro_batches) - attention),
+        _context(t, tokens, micro_batches, attention),
         _experts(t, tokens, micro_batches),
     )
 
@@ -271,6 +278,15 @@ def optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
     """
     share = sum(size / (1 if replicated else ranks) for size, ranks in t.shards)
     return share * (t.gradient_bytes + 2 * OPTIMIZER_BYTES + BF16_BYTES) / t.hbm
+
+
+def host_optimizer_seconds(t: Trainer, replicated: bool = False) -> float:
+    """Adam on the CPUs of the servers, whose GPUs it serves one after the other; gradients come and
+    bf16 parameters go over PCIe. replicated: as `optimizer_seconds`.
+    """
+    share = sum(size / (1 if replicated else ranks) for size, ranks in t.shards)
+    moved = share * (t.gradient_bytes + BF16_BYTES) / PCIE_BYTES_PER_S
+    return moved + share * (t.gpus_per_server or t.gpu.gpus_per_server) / HOST_ADAM
 
 
 def share_recomputed(t: Trainer, micro_batch: float) -> float:
@@ -419,15 +435,21 @@ def _tensor(t: Trainer, tokens: float, micro: int, matmul: float) -> float:
     return took / lay.tp + max(0.0, took - matmul) if t.stack.hides_tensor else took
 
 
-def _context(t: Trainer, tokens: float, micro: int) -> float:
-    """Keys and values of the other context ranks, ring by ring beside attention (ring attention,
-    arXiv 2310.01889).
+def _context(t: Trainer, tokens: float, micro: int, attention: float) -> float:
+    """What context ranks exchange: keys and values, ring by ring beside attention, or all-to-alls
+    of queries, keys, values and of the output, beside nothing.
     """
     m, lay = t.model, t.layout
-    if lay.cp == 1:
+    span = lay.tp * lay.cp
+    if lay.cp == 1 or (t.network.domain % span and not t.between_servers):
         return 0.0
+    if t.context_exchange == "ulysses":
+        sent = context_bytes("ulysses", m, lay.tp, lay.cp) * lay.cp / (lay.cp - 1)
+        size = tokens / micro / lay.cp * sent
+        return m.kv_layers / lay.pp * micro * collective_of(t, "all-to-all", size, lay.cp, span)
     size = tokens / micro * 2 * attention_columns(m)[1] * BF16_BYTES / lay.tp
-    return m.layers / lay.pp * micro * collective_of(t, "all-gather", size, lay.cp, lay.tp * lay.cp)
+    took = m.layers / lay.pp * micro * collective_of(t, "all-gather", size, lay.cp, span)
+    return max(0.0, took - attention)
 
 
 def _experts(t: Trainer, tokens: float, micro: int) -> float:

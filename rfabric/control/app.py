@@ -8,6 +8,13 @@ Apps derive from `FabricApp`.
 The event loop never waits: it answers ARP, and puts everything that needs rules into the inbox.
 Environment: RFABRIC_TOPO (a fabric spec or a .json file; without it the fabric is read from the
 switches), RFABRIC_REST_HOST (127.0.0.1), RFABRIC_REST_PORT (8080); more in border.py.
+
+RFABRIC_JOURNAL is the folder in which each fabric has its journal (journal.py): without it the
+user's state folder, `none` for a controller that forgets everything with its end.
+
+With RFABRIC_STANDBY=1 a controller that finds the journal held by another waits until that one has
+ended, while the switches connect to both, and then takes over where it stopped. OpenFlow's roles
+tell the switches who leads: MASTER is who holds the journal.
 """
 
 import functools
@@ -16,19 +23,28 @@ import importlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..errors import RFabricError, RunError
-from ..fabric import Fabric, parse_fabric
-from . import frames, seam
+from ..fabric import Fabric, Port, parse_fabric
+from . import flowmods, frames, seam
+from .alone import HeldError
 from .core import Core
 from .infer import contradiction, infer
+from .journal import Journal, folder_of
 from .rest import serve
-from .switches import Crossbar, SystemClock
+from .switches import Flows, SystemClock
 
 INBOX = 1000  # packets of unknown pairs that may wait; more are dropped, their senders try again
 GATHER_S = 0.02  # switches connect in bursts: rules go out for a burst at once
 PATIENCE_S = 3.0  # s without a new switch after which an incomplete fabric is reported
 LAST_PORT = 0xFFFFFF00  # OFPP_MAX: ports above are the switch's own
+LINK_DOWN = 1  # OFPPS_LINK_DOWN
+WATCH_S = 0.02  # how often who stands by looks whether the leader is still there
+MOST_REFUSED = 20  # strangers that `GET /health` lists
+WAY_OUT = (
+    "start switches and controller for the same fabric (mn --topo, RFABRIC_TOPO, controller/*.py)"
+)
 
 
 @dataclass(frozen=True)
@@ -39,8 +55,15 @@ class Up:
 
 
 @dataclass(frozen=True)
+class Down:
+    """A switch has gone."""
+
+    dpid: int
+
+
+@dataclass(frozen=True)
 class Replugged:
-    """Ports of a switch have come or gone."""
+    """Ports of a switch have come or gone, or their light has."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +110,10 @@ class FabricApp(seam.App):
         self.core: Core | None = None
         self.hosts: frames.Hosts | None = None
         self.trouble = self._complained = ""
-        self._crossbars: dict[int, Crossbar] = {}
+        self.refused: dict[int, str] = {}  # who wanted to be a switch of this fabric, and is none
+        self.generation = 0  # how many controllers there were; 0: without a journal
+        self.leader = 0  # the process for which this one stands by
+        self._flows: dict[int, Flows] = {}
         self._received: dict[int, dict[int, int]] = {}
         self._inbox = seam.hub.Queue()
         spec = os.environ.get("RFABRIC_TOPO", "")
@@ -106,14 +132,23 @@ class FabricApp(seam.App):
     def health(self) -> dict:
         """The answer to `GET /health`."""
         core = self.core
+        ready = bool(core and core.ready and not self.trouble)
+        role = f"stands by for process {self.leader}" if self.leader else "leads"
+        refused = "" if ready else next(iter(self.refused.values()), "")
         return {
-            "ready": bool(core and core.ready and not self.trouble),
+            "ready": ready,
+            "role": role,
             "fabric": (core.fabric.spec or core.fabric.name) if core else None,
             "connected": len(self.switches),
             "expected": len(core.fabric.switches) if core else None,
             "waiting_for": core.waiting_for if core else [],
-            "trouble": self.trouble,
+            "trouble": self.trouble or (role if self.leader else refused),
             "epoch": core.epochs.active if core else None,
+            "out": sorted(core.out) if core else [],
+            "dark_ports": sorted(map(str, core.dead)) if core else [],
+            "refused": list(self.refused.values()),
+            "journal": str(core.journal.path) if core and core.journal else None,
+            "decisions": list(core.said) if core else [],
             "control": seam.version(),
         }
 
@@ -123,22 +158,29 @@ class FabricApp(seam.App):
         """Datapath ids of the switches that are connected."""
         return set(self.switches)
 
-    def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]:
-        """What these OCSes hold.
+    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, Flows]:
+        """What these switches hold of what they are asked for.
 
         Replies come before that of the barrier: when `push` returns they are all here.
         """
-        wanted = list(dpids)
-        self.call(lambda: [self._crossbars.pop(d, None) for d in wanted], timeout_s)
-        request = seam.wire(seam.parser.OFPFlowStatsRequest(seam.offline()))
-        done = self.push({d: [request] for d in wanted}, timeout_s).done_s
-        return {d: self._crossbars[d] for d in done if d in self._crossbars}
+        self.call(lambda: [self._flows.pop(d, None) for d in asked], timeout_s)
+        done = self.push(asked, timeout_s).done_s
+        return {d: self._flows[d] for d in done if d in self._flows}
 
     def received(self, dpid: int) -> Mapping[int, int]:
         """Bytes by port of a switch, as it counted them last."""
         return self._received.get(dpid, {})
 
     # --- in the event loop: never wait ------------------------------------------------------------
+
+    def stranger(self, dpid: int) -> str:
+        if self.core is None or dpid in self.core.name_of:
+            return ""
+        fabric = self.core.fabric
+        why = f"switch {dpid:#x} is not in the fabric {fabric.spec or fabric.name}"
+        if len(self.refused) < MOST_REFUSED:
+            self.refused[dpid] = f"{why}: {WAY_OUT}"
+        return why
 
     def switch_up(self, dpid: int) -> None:
         self._inbox.put(Up(dpid))
@@ -147,32 +189,42 @@ class FabricApp(seam.App):
         if self.core and dpid in self.core.name_of:
             name = self.core.name_of[dpid]
             self.core.disconnected(dpid)
+            self._inbox.put(Down(dpid))
             self.logger.warning(
-                "switch %s (%#x) has gone; it gets all its rules when it comes back", name, dpid
+                "switch %s (%#x) has gone; it gets what it lacks when it comes back", name, dpid
             )
+
+    def _ours(self, datapath) -> bool:
+        """Whether this is the switch, and not one that says so."""
+        return self.switches.get(datapath.id) is datapath
 
     @seam.set_ev_cls(seam.ofp_event.EventOFPFlowStatsReply, seam.MAIN_DISPATCHER)
     def _flows_told(self, ev) -> None:
-        # a long answer comes in parts
-        crossbar = self._crossbars.setdefault(ev.msg.datapath.id, {})
-        crossbar.update((e.match["in_port"], _out(e)) for e in ev.msg.body if "in_port" in e.match)
+        if self._ours(ev.msg.datapath):  # a long answer comes in parts
+            held = self._flows.setdefault(ev.msg.datapath.id, {})
+            held.update((entry.key, entry) for entry in map(flowmods.entry_of, ev.msg.body))
 
     @seam.set_ev_cls(seam.ofp_event.EventOFPPortStatsReply, seam.MAIN_DISPATCHER)
     def _ports_told(self, ev) -> None:
-        self._received[ev.msg.datapath.id] = {port.port_no: port.rx_bytes for port in ev.msg.body}
+        if self._ours(ev.msg.datapath):
+            self._received[ev.msg.datapath.id] = {
+                port.port_no: port.rx_bytes for port in ev.msg.body
+            }
 
     @seam.set_ev_cls(seam.ofp_event.EventOFPPortStatus, seam.MAIN_DISPATCHER)
-    def _replugged(self, ev) -> None:
+    def _port_told(self, ev) -> None:
         if self.core is not None:
             self.core.watch.replugged(self.core, ev.msg)
-        if self.core is None or self.trouble:
-            self._inbox.put(Replugged())
+
+    @seam.set_ev_cls(seam.ofp_event.EventOFPPortStateChange, seam.MAIN_DISPATCHER)
+    def _replugged(self, ev) -> None:
+        self._inbox.put(Replugged())
 
     @seam.set_ev_cls(seam.ofp_event.EventOFPPacketIn, seam.MAIN_DISPATCHER)
     def _asked(self, ev) -> None:
         msg = ev.msg
         packet = frames.parse(msg.data)
-        if packet is None or self.hosts is None:
+        if packet is None or self.hosts is None or not self._ours(msg.datapath):
             return
         if packet.kind == frames.ARP:
             mac = self.hosts.mac(packet.dst)
@@ -201,6 +253,7 @@ class FabricApp(seam.App):
                     self._complain()
                 if Replugged() in items:
                     self._look_again()
+                self._switches_went([i.dpid for i in items if isinstance(i, Down)])
                 self._switches_came([i.dpid for i in items if isinstance(i, Up)])
                 self._packets_came([i for i in items if isinstance(i, Unknown)])
             except RunError as error:
@@ -214,27 +267,61 @@ class FabricApp(seam.App):
             items = [self._inbox.get(timeout=PATIENCE_S)]
         except seam.hub.QueueEmpty:
             return []
-        if not isinstance(items[0], Unknown):
+        if isinstance(items[0], Up) or self.core is None:
             seam.hub.sleep(GATHER_S)
         while not self._inbox.empty():
             items.append(self._inbox.get())
         return items
 
     def _switches_came(self, dpids: Sequence[int]) -> None:
-        if not dpids:
+        if not dpids or self.leader:
             return
         if self.core is None:
             found = infer(self.FABRIC, self._seen())
             if found.fabric is None:
                 self.trouble = found.trouble
                 return
-            self._take(found.fabric)
-            self.logger.info(
-                ("the switches make up %s (default rates and OCS delay)"), found.fabric.spec
-            )
+            try:
+                self._take(found.fabric)
+            except RFabricError as error:  # asked again after PATIENCE_S
+                self.trouble = str(error)
+                return
+            self.logger.info("the switches make up %s (default rates and delay)", found.fabric.spec)
+            if self.core is None:
+                return
             dpids = list(self.switches)
+        self._turn_away_strangers()
         self._check_fit()
-        self.core.connected([d for d in dpids if d in self.core.name_of and d in self.switches])
+        here = [d for d in dpids if d in self.core.name_of and d in self.switches]
+        self._play(flowmods.MASTER, here)
+        self.core.unlit(self._unlit())
+        self.core.connected(here)
+
+    def _turn_away_strangers(self) -> None:
+        """Those that had connected before the fabric was known."""
+        for dpid, datapath in list(self.switches.items()):
+            if why := self.stranger(dpid):
+                self._turn_away(datapath, why)
+
+    def _switches_went(self, dpids: Sequence[int]) -> None:
+        if dpids and self.core is not None:
+            self.core.gone(dpids)
+
+    def _play(self, role: int, dpids: Iterable[int]) -> None:
+        """Tell switches what this controller is to them; without a journal they need not know."""
+        wire = flowmods.role(role, self.generation)
+        push = self.push({d: [wire] for d in dpids}) if self.generation else None
+        if push and push.refused:
+            self.logger.error("role %d not taken: %s", role, push)
+
+    def _unlit(self) -> set[Port]:
+        """The ports of the fabric that are not there, or say that they have no light."""
+        found = set()
+        for dpid, datapath in list(self.switches.items()):
+            lit = {n for n, port in datapath.ports.items() if not port.state & LINK_DOWN}
+            ports = self.core.fabric.ports.get(self.core.name_of.get(dpid, ""), ())
+            found |= {port for port in ports if port.number not in lit}
+        return found
 
     def _packets_came(self, packets: Sequence[Unknown]) -> None:
         if not packets or self.core is None:
@@ -247,20 +334,25 @@ class FabricApp(seam.App):
                 self.call(lambda p=p, d=datapath, o=port: self._send_out(d, o, p.frame))
 
     def _seen(self) -> dict[int, set[int]]:
-        return {d: {n for n in dp.ports if n < LAST_PORT} for d, dp in self.switches.items()}
+        """The ports of those that are no strangers."""
+        known = self.core.name_of if self.core else self.switches
+        return {
+            d: {n for n in dp.ports if n < LAST_PORT}
+            for d, dp in list(self.switches.items())
+            if d in known
+        }
 
     def _check_fit(self) -> None:
         wrong = contradiction(self.core.fabric, self._seen())
-        way_out = (
-            "start switches and controller for the same fabric "
-            "(mn --topo, RFABRIC_TOPO, controller/*.py)"
-        )
-        self.trouble = f"{wrong}: {way_out}" if wrong else ""
+        self.trouble = f"{wrong}: {WAY_OUT}" if wrong else ""
 
     def _look_again(self) -> None:
         """Compare switches and fabric once more: ports may have come after their switch."""
+        if self.leader:
+            return
         if self.core is not None:
             self._check_fit()
+            self.core.unlit(self._unlit())
         elif infer(self.FABRIC, self._seen()).fabric is not None:
             self._switches_came(list(self.switches))
 
@@ -280,22 +372,45 @@ class FabricApp(seam.App):
             raise RFabricError(
                 f"{fabric.spec or fabric.name} has optical switches; run controller/ocs.py"
             )
-        self.hosts = frames.Hosts(fabric)
-        self.core = Core(fabric, self, SystemClock(seam.hub.sleep))
+        folder = folder_of()
+        journal = self._journal(folder, fabric) if folder else None
+        if folder and journal is None:
+            seam.hub.spawn(self._stand_by, folder, fabric)
+        else:
+            self._lead(fabric, journal)
+
+    def _lead(self, fabric: Fabric, journal: Journal | None) -> None:
+        if journal:
+            self.generation = journal.read().get("generation", 0) + 1
+            journal.write({"generation": self.generation})
+        core = Core(fabric, self, SystemClock(seam.hub.sleep), journal=journal)
+        self.hosts, self.leader, self.core = frames.Hosts(fabric), 0, core
         gc.freeze()  # what was loaded stays: later collections need not walk it
 
+    def _journal(self, folder: Path, fabric: Fabric) -> Journal | None:
+        """The journal; None where another holds it and this controller may stand by."""
+        try:
+            return Journal(folder, fabric)
+        except HeldError as error:
+            if os.environ.get("RFABRIC_STANDBY", "") != "1":
+                raise
+            self.leader = error.pid or -1  # it has not said yet
+            return None
 
-def _out(entry) -> int:
-    """The port a flow leads to; 0 where it leads nowhere."""
-    return next(
-        (
-            a.port
-            for i in entry.instructions
-            for a in getattr(i, "actions", ())
-            if hasattr(a, "port")
-        ),
-        0,
-    )
+    def _stand_by(self, folder: Path, fabric: Fabric) -> None:
+        """Until the leader has ended, then lead."""
+        self.logger.info("standing by for process %d", self.leader)
+        journal = None
+        while journal is None:
+            seam.hub.sleep(WATCH_S)
+            try:
+                journal = self._journal(folder, fabric)
+            except RFabricError as error:  # the leader has gone, but nothing can be read
+                self.trouble = str(error)
+        self.logger.warning("process %d has ended: taking over", self.leader)
+        self._lead(fabric, journal)
+        for dpid in list(self.switches):
+            self._inbox.put(Up(dpid))
 
 
 def _port(text: str) -> int:

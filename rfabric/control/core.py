@@ -5,47 +5,39 @@ right order and time.
     POST /plans/n/commit  old circuits deleted, barriers from all OCSes that change   programmed
                           routes of the packet switches changed, while it is dark           dark
                           after the OCS delay: new circuits, barriers                     usable
-                          crossbars read back and compared                 ACTIVE or rolled back
+                          what changed is read back                       ACTIVE or rolled back
 
 `Core` is given a `Switches`, which is Ryu in `app.py` and memory in `fake.py`, and a clock. One
 lock serialises everything that sends; what is asked meanwhile (`GET`) is answered from immutable
-snapshots. Rules that stay are never sent again.
+snapshots.
+
+What is remembered is in `recovery`; what the switches hold, and what is done where they fail, in
+`faults`.
 """
 
 import contextlib
 import gc
 import logging
-import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from ..errors import RFabricError, RunError
-from ..fabric import Fabric, Port, host_ip
-from ..optics import (
-    Circuits,
-    Decision,
-    Demand,
-    Rewire,
-    Timing,
-    intend,
-    parse_policy,
-    refuse_disconnection,
-)
-from ..routing import Routes
+from ..fabric import Fabric, Port
+from ..optics import Circuits, Decision, Rewire, Timing, intend, parse_policy, refuse_disconnection
+from ..routing import Routes, circuit_rules
 from ..routing.schemes import ECMP, Routing
+from ..units import show_time
 from . import flowmods
-from .epochs import TIMEOUT, Epochs, NotFoundError, RewirePlan, port_words
+from .epochs import TIMEOUT, Epochs, NotFoundError, RewirePlan, StateError, port_words
+from .faults import LONGEST_WAIT_S, UnavailableError, Upkeep
+from .journal import Journal
+from .recovery import both_ways
 from .schema import Intent, PlanRequest
-from .seam import Push
-from .switches import Switches, SystemClock
-from .tables import Change, Pair, Table, Wires, change_of, crossbars_of, table_of
-from .watch import Watched
+from .switches import Crossbar, Switches, SystemClock, crossbar_of
+from .tables import Change, Pair, Wires
 
 _log = logging.getLogger(__name__)
-
-
-class UnavailableError(RunError):
-    """Switches or the fabric are not there yet (HTTP 503)."""
 
 
 class RolledBackError(RunError):
@@ -56,10 +48,8 @@ class RolledBackError(RunError):
         self.plan = plan
 
 
-class Core:
+class Core(Upkeep):
     """One fabric under control. Public methods may be called from any thread."""
-
-    epochs = Watched()  # who reads GET /events is told
 
     def __init__(
         self,
@@ -67,20 +57,9 @@ class Core:
         switches: Switches,
         clock: SystemClock | None = None,
         timeout: float = TIMEOUT,
+        journal: Journal | None = None,
     ):
-        self.fabric, self.switches, self.clock = fabric, switches, clock or SystemClock()
-        self.name_of = {n.dpid: n.name for n in fabric.switches}
-        self._addresses = {h: host_ip(i) for i, h in enumerate(fabric.hosts)}
-        self._lock = threading.Lock()
-        circuits = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
-        self.epochs = Epochs(circuits, timeout=timeout)
-        self.routing = ECMP
-        self.routes = Routes(fabric, circuits, self.routing)
-        self.demanded: frozenset[Pair] = frozenset()  # the pairs of PUT /pairs
-        self.pairs: frozenset[Pair] = frozenset()  # all pairs that have routes, both directions
-        self.table: Table = table_of(circuits, self.routes, ())
-        self.synced: set[str] = set()  # switches that hold what `table` says
-        self._changes: dict[int, tuple[Routes, frozenset[Pair], Change]] = {}  # of prepared plans
+        super().__init__(fabric, switches, clock or SystemClock(), timeout, journal)
         # to tear down and to set up the circuits of the last rewire
         self._took_s: tuple[float, float] | None = None
 
@@ -120,33 +99,17 @@ class Core:
 
     # --- orders -----------------------------------------------------------------------------------
 
-    def connected(self, dpids: Iterable[int]) -> None:
-        """Switches have (re)connected: give them all their rules, whatever they held before."""
-        with self._lock:
-            self._resync([self.name_of[d] for d in dpids])
-
-    def disconnected(self, dpid: int) -> None:
-        """A switch has gone; when it comes back it gets all its rules again."""
-        self.synced.discard(self.name_of[dpid])
-
-    def restore(self) -> None:
-        """Give their rules to switches that kept silent or refused and stayed connected.
-
-        To be called from time to time.
-        """
-        with self._lock:
-            self._restore(set(self.name_of.values()))
-
     def set_pairs(self, pairs: Iterable[Pair], routing: Routing = ECMP) -> dict:
         """Keep routes for exactly these host pairs and their way back, in this epoch and all to
         come, as `routing` says.
         """
         with self._lock:
-            self.demanded, wanted = frozenset(pairs), _both_ways(pairs)
+            self.demanded, wanted = frozenset(pairs), both_ways(pairs)
             if routing is not self.routing:
                 self.routing, self.pairs = routing, frozenset() if wanted else self.pairs
-                self.routes = Routes(self.fabric, self.epochs.circuits, routing)
+                self.routes = Routes(self.sound, self.epochs.circuits, routing)
             self._route(wanted)
+            self._write_pairs(self.pairs, anew=True)
             return {"pairs": len(self.demanded), "rules": len(self.table)}
 
     def learn(self, pairs: Iterable[Pair]) -> list[Pair]:
@@ -155,7 +118,8 @@ class Core:
         """
         with self._lock:
             lost = [p for p in pairs if not self.routes.path(*p)]
-            self._route(self.pairs | (_both_ways(pairs) - set(lost)))
+            self._route(self.pairs | (both_ways(pairs) - set(lost)))
+            self._write_pairs(self.pairs)
             drop: Wires = defaultdict(list)
             for src, dst in lost:
                 rack = self.fabric.node[self.fabric.rack_of[src]].dpid
@@ -168,30 +132,32 @@ class Core:
         (s) that deserves a rewire.
         """
         with self._lock:
+            self._expire()
             pairs = self.demanded if request.pairs is None else frozenset(request.pairs)
             control = Timing.control if request.control is None else request.control
             timing = Timing(control, in_flight=request.in_flight)
             decision = self._decide(request, timing, pairs)
+            if request.intent:  # explicit circuits are meant as they stand
+                decision = self._around(decision, pairs)
             least = timing.least_window(self.fabric)
             if not decision.rewire:
-                self._route(self.pairs | _both_ways(pairs))
+                self._route(self.pairs | both_ways(pairs))
                 return None, decision, least
             phase = request.intent.demand.phase if request.intent else ""
             delay = self.fabric.reconfig_delay if request.delay is None else request.delay
-            dilation = request.time_dilation
+            dilation, now = request.time_dilation, self.clock.now()
+            _refuse_long("the OCS delay", dilation, delay)
+            _refuse_long("the control time", dilation, request.control or 0.0)
             words = {"why": decision.why, "phase": phase, "in_flight": request.in_flight}
-            self.epochs = self.epochs.propose(
-                decision.rewire, delay, dilation, request.control, **words
+            proposed = self.epochs.propose(
+                decision.rewire, delay, dilation, request.control, now, **words
             )
-            plan = self.epochs.last
-            self._prepare(plan, self.pairs | _both_ways(pairs))
-            self.epochs = self.epochs.ready(plan.epoch)
-            return self.epochs.plan(plan.epoch), decision, least
+            return self._proposed(proposed, both_ways(pairs)), decision, least
 
     def abort(self, epoch: int) -> RewirePlan:
         """Give up a plan that was not committed."""
         with self._lock:
-            self.epochs = self.epochs.abort(epoch)
+            self._write(self.epochs.abort(epoch))
             self._changes.pop(epoch, None)
             return self.epochs.plan(epoch)
 
@@ -201,21 +167,49 @@ class Core:
         """
         requested = self.clock.now()
         with self._lock, _undisturbed():
+            self._expire()
+            if not self._settled():
+                raise StateError(f"plan {epoch} must wait: {self._interrupted()}")
             began = self.epochs.commit(epoch, requested)
-            _, pairs, change = self._changes[epoch]
-            if change.old is not self.table:  # routes were learned since
-                change = self._prepare(began.plan(epoch), self.pairs | pairs)
+            pairs, change = self._changed(began.plan(epoch))
             self._require(change.touched)
-            self.epochs = began
+            self._write(began)
             try:
                 lost = self._carry_out(epoch, change)
-                self._verify(change)
-            except RunError as error:
-                raise self._roll_back(epoch, change, str(error)) from error
-            self.epochs = self.epochs.verified(epoch, lost)
+                self._verify(self.epochs.plan(epoch))
+                done = self.epochs.verified(epoch, lost)
+                self._write_pairs(pairs)
+                self._write(done, dict.fromkeys(self._stale(done)))
+            except Exception as error:  # whatever it was, no circuit stays dark for it
+                if not isinstance(error, RunError):
+                    _log.exception("plan %d", epoch)
+                raise self._roll_back(epoch, change, _named(error)) from error
             self.routes, self.pairs, _ = self._changes[epoch]
             self.table, self._changes = change.new, {}
             return self.epochs.plan(epoch)
+
+    def _proposed(self, proposed: Epochs, pairs: frozenset[Pair]) -> RewirePlan:
+        """The last plan of these books, ready to be committed; or nothing of it is kept."""
+        epoch, before, new = proposed.last.epoch, self.epochs, sorted(pairs - self.pairs)
+        self.epochs = proposed
+        try:
+            self._prepare(proposed.last, self.pairs | pairs)
+            self._write(proposed.ready(epoch), {f"pairs/{epoch}": new} if new else {})
+        except BaseException:
+            self.epochs = before
+            self._changes.pop(epoch, None)
+            raise
+        self._meant[epoch] = frozenset(new)
+        return self.epochs.plan(epoch)
+
+    def _changed(self, plan: RewirePlan) -> tuple[frozenset[Pair], Change]:
+        """What a plan changes from the present table, anew where that is another than then."""
+        known = self._changes.get(plan.epoch)
+        if known and known[2].old is self.table:
+            return known[1:]
+        # made before a restart, or routes were learned since
+        pairs = known[1] if known else self._meant.get(plan.epoch, frozenset())
+        return self.pairs | pairs, self._prepare(plan, self.pairs | pairs)
 
     # --- planning ---------------------------------------------------------------------------------
 
@@ -251,21 +245,46 @@ class Core:
         wanted.check(self.fabric)
         rewire = Rewire.between(circuits, wanted)
         if rewire:
+            self._refuse_out(rewire)
             refuse_disconnection(self.fabric, wanted, sorted(pairs))
         why = f"explicit: {rewire.size} circuits change" if rewire else "circuits already fit"
         return Decision(rewire, why, wanted)
 
+    def _refuse_out(self, rewire: Rewire) -> None:
+        """UnavailableError where a plan would move circuits of an OCS that does nothing."""
+        moved = rewire.down.items | rewire.up.items
+        self._restore({c.a.node for c in moved} & self.out)  # it may be well again
+        self._reroute()
+        if out := sorted({c.a.node for c in moved} & self.out):
+            stay = Circuits(c for c in self.epochs.circuits if c.a.node in out).to_json()
+            raise UnavailableError(
+                f"{', '.join(out)} does not do what it is told (GET /health: out): leave its "
+                f"circuits as they are ({', '.join(stay[:8]) or 'none'}), or plan again when it is "
+                "in order"
+            )
+
+    def _around(self, decision: Decision, pairs: frozenset[Pair]) -> Decision:
+        """The decision without what it would have OCSes do that are out."""
+        moved = {c.a.node for some in (decision.rewire.down, decision.rewire.up) for c in some}
+        if not decision.rewire or not moved & self.out:
+            return decision
+        now = self.epochs.circuits
+        kept = {c for c in now if c.a.node in self.out}
+        wanted = Circuits(kept | {c for c in decision.circuits if c.a.node not in self.out})
+        rewire = Rewire.between(now, wanted)
+        if rewire:
+            refuse_disconnection(self.sound, wanted, sorted(pairs))
+        why = f"{decision.why}; without {', '.join(sorted(moved & self.out))}"
+        return replace(decision, rewire=rewire, circuits=wanted, why=why)
+
     def _prepare(self, plan: RewirePlan, pairs: frozenset[Pair]) -> Change:
         circuits = plan.rewire.apply(self.epochs.circuits)
-        routes = Routes(self.fabric, circuits, self.routing)
-        change = self._change(self.table, table_of(circuits, routes, pairs), plan.epoch)
+        routes = Routes(self.sound, circuits, self.routing)
+        change = self._change(self.table, self._table(circuits, routes, pairs), plan.epoch)
         self._changes[plan.epoch] = routes, pairs, change
         return change
 
-    def _change(self, old: Table, new: Table, epoch: int) -> Change:
-        return change_of(self.fabric, self._addresses, old, new, epoch)
-
-    # --- sending ----------------------------------------------------------------------------------
+    # --- carrying out -----------------------------------------------------------------------------
 
     def _carry_out(self, epoch: int, change: Change) -> int:
         """Old circuits down, routes while it is dark, new circuits up, each with barriers; returns
@@ -279,7 +298,7 @@ class Core:
         within = counted if plan.in_flight == "drop" else dict.fromkeys(order, ())
         torn_down, set_up = self._took_s or (0.0, None)
         if plan.control is not None:  # the old circuits carry until then
-            self.clock.sleep_until(plan.requested + plan.dilation * plan.control - torn_down)
+            self._wait_until(plan.requested + plan.dilation * plan.control - torn_down)
         # OCSes that only gain circuits answer as well: programmed means that all know what to do.
         push = self._push(
             {d: [*within[d], *change.down.get(d, ())] for d in order}, "tearing down circuits"
@@ -298,7 +317,7 @@ class Core:
         # `programmed` and `usable` count the control time measured d times, and the app waits for
         # the part that did not pass by itself.
         dark_until = self.epochs.plan(epoch).dark_until
-        self.clock.sleep_until(dark_until - lead)
+        self._wait_until(dark_until - lead)
         self.epochs = self.epochs.light(epoch, self.clock.now())
         push = self._push(
             {d: [*change.up.get(d, ()), *within[d]] for d in order}, "setting up circuits"
@@ -307,8 +326,17 @@ class Core:
         self.epochs = self.epochs.usable(epoch, max(self.clock.now(), dark_until))
         if within is not counted:
             self._push(counted, "counting")
-        self.clock.sleep_until(self.epochs.plan(epoch).usable)
+        self._wait_until(self.epochs.plan(epoch).usable)
         return self._lost(epoch, before)
+
+    def _wait_until(self, instant: float) -> None:
+        """Sleep, but not for ever: nobody else can rewire meanwhile."""
+        if not (left := instant - self.clock.now()) <= LONGEST_WAIT_S:
+            raise RunError(
+                f"a step would take {show_time(left)}, the limit is {show_time(LONGEST_WAIT_S)}: "
+                "lower time_dilation"
+            )
+        self.clock.sleep_until(instant)
 
     def _in_order(self, ocses: set[int]) -> list[int]:
         """Plane by plane: no path crosses two planes, so its OCSes are told close together."""
@@ -337,128 +365,62 @@ class Core:
             lost += self.switches.received(dpid).get(number, 0) - before[dpid].get(number, 0)
         return max(lost, 0)
 
-    def _verify(self, change: Change) -> None:
-        """Compare the crossbars of the OCSes that changed with what was intended."""
-        wanted = crossbars_of(change.new)
-        found = self.switches.crossbars(sorted(change.ocses), self.epochs.timeout)
-        for dpid in sorted(change.ocses):
-            name = self.name_of[dpid]
-            want, have = wanted.get(name, {}), found.get(dpid)
-            if want == have:
-                continue
-            self.synced.discard(name)
-            if have is None:
-                raise RunError(f"{name} did not say what it holds within {self.epochs.timeout:g} s")
-            ports = sorted(p for p in want.keys() | have if want.get(p) != have.get(p))
-            raise RunError(
-                f"{name} does not hold what was intended at ports {', '.join(map(str, ports[:8]))}"
-            )
+    def _verify(self, plan: RewirePlan) -> None:
+        """Compare what changed on the OCSes with what was intended.
+
+        What came up is told by its cookie, what went by its ports: not the whole of a crossbar is
+        asked for.
+        """
+        wanted = _in_ports(plan.rewire)
+        asked = {
+            self.fabric.node[name].dpid: [
+                flowmods.ask_flows(plan.epoch),
+                *(flowmods.ask_flows(port=port) for port, out in ports.items() if out is None),
+            ]
+            for name, ports in wanted.items()
+        }
+        found = self.switches.flows(asked, self.epochs.timeout)
+        for name, ports in sorted(wanted.items()):
+            flows = found.get(self.fabric.node[name].dpid)
+            held = None if flows is None else crossbar_of(flows)
+            wrong = [p for p, out in sorted(ports.items()) if held is None or held.get(p) != out]
+            if wrong:
+                self._unfit({name}, "half programmed")
+                raise RunError(self._not_as_intended(name, held, wrong))
+
+    def _not_as_intended(self, name: str, held: Crossbar | None, ports: list[int]) -> str:
+        if held is None:
+            return f"{name} did not say what it holds within {self.epochs.timeout:g} s"
+        return f"{name} does not hold what was intended at ports {', '.join(map(str, ports[:8]))}"
 
     def _roll_back(self, epoch: int, change: Change, why: str) -> RolledBackError:
         """Back to the circuits before; switches that do not answer get all their rules when they
         are back.
         """
-        self.epochs = self.epochs.failed(epoch, why)
-        back, plan = (
-            self._change(change.new, change.old, self.epochs.active),
-            self.epochs.plan(epoch),
-        )
-        _log.error("plan %d: %s; rolling back to epoch %d", epoch, why, self.epochs.active)
+        failed = self.epochs.failed(epoch, why)
+        self._write_if_possible(failed)
+        plan, circuits = failed.plan(epoch), failed.circuits
+        _log.error("plan %d: %s; rolling back to epoch %d", epoch, why, failed.active)
+        self._looked()
+        self.routes = Routes(self.sound, circuits, self.routing)
+        self.table = self._table(circuits, self.routes, self.pairs)
+        back = self._change(change.new, self.table, failed.active)
         self._push_what_answers(back.down)
         self._push_what_answers(back.routes)
         # mirrors take their time back, too
-        self.clock.sleep_until(self.clock.now() + plan.dilation * plan.delay)
+        dark = min(plan.dilation * plan.delay, LONGEST_WAIT_S)
+        self.clock.sleep_until(self.clock.now() + dark)
         self._push_what_answers(back.up)
         self._changes.pop(epoch, None)
         with contextlib.suppress(RunError):  # it is tried again from time to time
             self._restore({self.name_of[d] for d in change.touched})
-        self.epochs = self.epochs.rolled_back(epoch)
+        self._reroute()
+        self._write_if_possible(self.epochs.rolled_back(epoch))
         text = f"plan {epoch} failed: {why}; circuits of epoch {plan.base} are back"
         away = sorted(self.name_of[d] for d in change.touched if self.name_of[d] not in self.synced)
         if away:
             text += f" but at {', '.join(away)}, which will get all rules when it answers again"
         return RolledBackError(text, self.epochs.plan(epoch))
-
-    def _push_what_answers(self, wires: Wires) -> None:
-        """Send to the switches that have not failed yet; no use in waiting for the others again."""
-        able = {d: w for d, w in wires.items() if self.name_of[d] in self.synced}
-        try:
-            self._forget_unfit(self.switches.push(able, self.epochs.timeout))
-        except RunError as error:  # the event loop hangs: nothing is known of any of them
-            _log.error("%s", error)
-            self.synced -= {self.name_of[d] for d in able}
-
-    def _route(self, pairs: frozenset[Pair]) -> None:
-        """Make `pairs` the pairs that have routes, under the circuits that count now."""
-        if pairs == self.pairs:
-            return
-        change = self._change(
-            self.table, table_of(self.epochs.circuits, self.routes, pairs), self.epochs.active
-        )
-        self.pairs, self.table = pairs, change.new
-        present = self.switches.present()
-        self._push({d: w for d, w in change.routes.items() if d in present}, "adding routes")
-
-    def _resync(self, names: Sequence[str]) -> None:
-        rules: dict[str, list[bytes]] = {
-            n: [flowmods.delete_all(), *flowmods.base(self.fabric.node[n].kind, self.epochs.active)]
-            for n in names
-        }
-        for rule in self.table.values():
-            if rule.switch in rules:
-                rules[rule.switch].append(
-                    flowmods.add(rule, self._addresses.__getitem__, self.epochs.active)
-                )
-        push = self.switches.push(
-            {self.fabric.node[n].dpid: w for n, w in rules.items()}, 10 * self.epochs.timeout
-        )
-        refused = {dpid for dpid, _, _ in push.refused}
-        self.synced |= {self.name_of[d] for d in push.done_s if d not in refused}
-        if not push.ok:
-            _log.error("rules not taken: %s", push)
-
-    def _restore(self, names: set[str]) -> None:
-        """Give all rules to those of these switches that are connected and failed before, if they
-        answer now.
-        """
-        dpids = {self.fabric.node[n].dpid for n in names - self.synced} & self.switches.present()
-        if dpids:
-            alive = self.switches.push({d: [] for d in sorted(dpids)}, self.epochs.timeout).done_s
-            self._resync([self.name_of[d] for d in alive])
-
-    def _push(self, wires: Wires, doing: str) -> Push:
-        if not wires:
-            return Push(self.clock.now(), {})
-        push = self.switches.push(wires, self.epochs.timeout)
-        self._forget_unfit(push)
-        if not push.ok:
-            raise RunError(f"{doing}: {self._said(push)}")
-        return push
-
-    def _forget_unfit(self, push: Push) -> None:
-        """Switches that refused or kept silent no longer hold what the table says."""
-        self.synced -= {self.name_of[d] for d in (*push.silent, *(r[0] for r in push.refused))}
-
-    def _said(self, push: Push) -> str:
-        said = [f"{self.name_of[d]} refused: {reason}" for d, _, reason in push.refused]
-        said += [
-            (f"{self.name_of[d]} did not answer within {self.epochs.timeout:g} s")
-            for d in push.silent
-        ]
-        return "; ".join(said[:8])
-
-    def _require(self, dpids: set[int]) -> None:
-        gone = sorted(self.name_of[d] for d in dpids - self.switches.present())
-        if gone:
-            raise UnavailableError(
-                f"not connected: {', '.join(gone)}; wait until GET /health says ready"
-            )
-        self._restore({self.name_of[d] for d in dpids})
-        unfit = sorted(self.name_of[d] for d in dpids if self.name_of[d] not in self.synced)
-        if unfit:
-            raise UnavailableError(
-                f"no answer from {', '.join(unfit)}; wait until GET /health says ready"
-            )
 
     def _ocs(self, name: str) -> None:
         if name not in self.fabric.node or self.fabric.node[name].kind != "ocs":
@@ -476,6 +438,23 @@ class _undisturbed:
         gc.enable()
 
 
-def _both_ways(pairs: Iterable[Pair]) -> frozenset[Pair]:
-    """The pairs and their way back, by which acknowledgements travel."""
-    return frozenset(p for a, b in pairs if a != b for p in ((a, b), (b, a)))
+def _named(error: Exception) -> str:
+    """What went wrong; of a fault of ours the kind too."""
+    return str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+
+
+def _refuse_long(what: str, dilation: float, seconds: float) -> None:
+    if dilation * seconds > LONGEST_WAIT_S:
+        raise RFabricError(
+            f"time_dilation {dilation:g}: {what} of {show_time(seconds)} would take "
+            f"{dilation * seconds:g} s, the limit is {LONGEST_WAIT_S:g} s; lower time_dilation"
+        )
+
+
+def _in_ports(rewire: Rewire) -> dict[str, dict[int, int | None]]:
+    """By OCS, where each in-port of a rewire leads after it; None: nowhere."""
+    found: dict[str, dict[int, int | None]] = defaultdict(dict)
+    for circuits in (rewire.down, rewire.up):
+        for rule in circuit_rules(circuits):
+            found[rule.switch][rule.match[1]] = rule.out if circuits is rewire.up else None
+    return found

@@ -46,6 +46,9 @@ NEXT = {
 }
 UNDER_WAY = ("PROGRAMMING", "DARK", "LIGHTING", "VERIFYING", "ROLLBACK")
 
+TIMES = ("delay", "control", "took", "made", "requested", "programmed", "dark_until", "usable")
+WORDS_OF_A_PLAN = ("why", "phase", "in_flight", "state", "lost_bytes", "error")
+
 # Words of the ports whose circuits go down and come up, by the state of the plan under way.
 WORDS = {
     "PROGRAMMING": ("PENDING_DISCONNECTION", "PENDING_CONNECTION"),
@@ -83,6 +86,7 @@ class RewirePlan:
     phase: str = ""
     in_flight: str = "hold"
     state: str = "PLANNED"
+    made: float = 0.0
     requested: float | None = None
     took: float | None = None
     programmed: float | None = None
@@ -102,10 +106,12 @@ class RewirePlan:
             "phase": self.phase,
             "in_flight": self.in_flight,
             "time_dilation": self.dilation,
+            "delay_s": self.delay,
             "control_s": self.control,
             "took_s": self.took,
             **self.rewire.to_json(),
             "circuits_changed": self.rewire.size,
+            "made_s": self.made,
             "requested_s": self.requested,
             "programmed_s": self.programmed,
             "dark_until_s": self.dark_until,
@@ -113,6 +119,19 @@ class RewirePlan:
             "lost_bytes": self.lost_bytes,
             "error": self.error,
         }
+
+    @classmethod
+    def from_json(cls, data: Mapping) -> "RewirePlan":
+        """Read what `to_json` wrote."""
+        times = {name: data[f"{name}_s"] for name in TIMES}
+        return cls(
+            data["epoch"],
+            data["made_in_epoch"],
+            Rewire.from_json(data),
+            dilation=data["time_dilation"],
+            **{name: data[name] for name in WORDS_OF_A_PLAN},
+            **times,
+        )
 
 
 @dataclass(frozen=True)
@@ -150,17 +169,17 @@ class Epochs:
         delay: float,
         dilation: float = 1.0,
         control: float | None = None,
+        made: float = 0.0,
         **words: str,
     ) -> "Epochs":
-        """A new plan for the present epoch; `words`: why, phase, in_flight."""
+        """A new plan for the present epoch, `made` now; `words`: why, phase, in_flight."""
         if not rewire:
             raise StateError("a plan that changes no circuit needs no epoch")
         if not rewire.down.items <= self.circuits.items or rewire.up.items & self.circuits.items:
             raise StateError(f"the plan was not made for the circuits of epoch {self.active}")
         rewire.apply(self.circuits)  # a port in two circuits is an error here
-        plan = RewirePlan(
-            max(self.plans, default=0) + 1, self.active, rewire, delay, dilation, control, **words
-        )
+        epoch, words = max(self.plans, default=0) + 1, {"made": made, **words}
+        plan = RewirePlan(epoch, self.active, rewire, delay, dilation, control, **words)
         return replace(self, plans={**_kept(self.plans), plan.epoch: plan})
 
     def ready(self, epoch: int) -> "Epochs":
@@ -243,11 +262,30 @@ class Epochs:
             )
         return self._to(epoch, "ABORTED", error="aborted on request")
 
+    def resumed(self, epoch: int, finish: bool, why: str) -> "Epochs":
+        """What is done about a plan that was cut short: its last step, or the way back, is taken
+        once more; `verified` or `rolled_back` ends it.
+        """
+        plan = replace(self.plan(epoch), state="VERIFYING" if finish else "ROLLBACK", error=why)
+        return replace(self, plans={**self.plans, epoch: plan})
+
+    def expired(self, now: float, life: float) -> "Epochs":
+        """Plans that nobody committed within `life` s are given up; so are those made before this
+        clock began.
+        """
+        plans = {
+            n: replace(p, state="ABORTED", error=f"not committed within {life:g} s; plan anew")
+            for n, p in self.plans.items()
+            if p.state == "PREPARED" and not 0 <= now - p.made <= life
+        }
+        return replace(self, plans={**self.plans, **plans}) if plans else self
+
     def _to(self, epoch: int, state: str, **changes) -> "Epochs":
         plan = self.plan(epoch)
         if state not in NEXT[plan.state]:
             allowed = " or ".join(NEXT[plan.state]) or "nothing else"
-            raise StateError(f"plan {epoch} is {plan.state} and can become {allowed}, not {state}")
+            text = f"plan {epoch} is {plan.state} and can become {allowed}, not {state}"
+            raise StateError(f"{text}: {plan.error}" if plan.error else text)
         return replace(self, plans={**self.plans, epoch: replace(plan, state=state, **changes)})
 
 

@@ -7,8 +7,6 @@ to misbehave:
 everything and then holds nothing new.
 """
 
-import socket
-import struct
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,20 +15,9 @@ from dataclasses import dataclass, field
 from ..fabric import Fabric, Port, host_ip
 from ..routing import walk
 from . import flowmods
+from .flowmods import Entry, decode
 from .seam import Push
-from .switches import Crossbar
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One flow of a table: what it matches (of in_port, eth_type, src, dst) and the port it leads
-    to.
-    """
-
-    priority: int
-    match: tuple[tuple[str, int | str], ...]
-    out: int | None
-    cookie: int = 0
+from .switches import Flows
 
 
 @dataclass
@@ -87,15 +74,17 @@ class FakeSwitches:
         self.clock.sleep_until(started + (timeout_s if silent else self.clock.step))
         return Push(started, done, tuple(refused), silent)
 
-    def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]:
-        """What the OCSes among them hold; nothing of those that are silent."""
-        able = [
-            d
-            for d in dpids
+    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, Flows]:
+        """What they hold of what they are asked for; nothing of those that are silent."""
+        return {
+            d: {
+                key: entry
+                for key, entry in self.tables[d].items()
+                if any(flowmods.asks_for(request, entry) for request in requests)
+            }
+            for d, requests in asked.items()
             if self.names[d] not in self.away and self.moods.get(self.names[d]) != "silent"
-        ]
-        entries = {d: [(dict(e.match), e.out) for e in self.tables[d].values()] for d in able}
-        return {d: {m["in_port"]: out for m, out in entries[d] if "in_port" in m} for d in able}
+        }
 
     def received(self, dpid: int) -> Mapping[int, int]:
         """Bytes by port, as they were counted last."""
@@ -140,41 +129,12 @@ def apply(table: dict[tuple, Entry], wire: bytes) -> None:
     """What a switch does with one flow-mod."""
     command, entry = decode(wire)
     if command == flowmods.ADD:
-        table[(entry.priority, entry.match)] = entry
+        table[entry.key] = entry
     elif command == flowmods.DELETE_STRICT:
-        table.pop((entry.priority, entry.match), None)
+        table.pop(entry.key, None)
     else:
         for key in [k for k, e in table.items() if set(entry.match) <= set(e.match)]:
             del table[key]
-
-
-def decode(wire: bytes) -> tuple[int, Entry]:
-    """The command and the entry of a flow-mod as `flowmods` packs it."""
-    version, kind, size = struct.unpack_from("!BBH", wire)
-    if (version, kind, size) != (flowmods.VERSION, flowmods.FLOW_MOD, len(wire)):
-        raise ValueError(f"not one OpenFlow 1.3 flow-mod of {len(wire)} bytes: {wire[:8].hex()}")
-    cookie, command, priority = struct.unpack_from("!Q9xB4xH", wire, 8)
-    match_size = struct.unpack_from("!H", wire, 50)[0]
-    rest = 48 + match_size + -match_size % 8
-    out = struct.unpack_from("!I", wire, rest + 12)[0] if len(wire) > rest else None
-    return command, Entry(priority, tuple(_fields(wire[52 : 48 + match_size])), out, cookie)
-
-
-def _fields(data: bytes) -> Iterable[tuple[str, int | str]]:
-    names = {
-        flowmods.IN_PORT: "in_port",
-        flowmods.ETH_TYPE: "eth_type",
-        flowmods.IPV4_SRC: "src",
-        flowmods.IPV4_DST: "dst",
-    }
-    while data:
-        name, size = names[data[2] >> 1], data[3]
-        value = data[4 : 4 + size]
-        yield (
-            name,
-            socket.inet_ntoa(value) if name in ("src", "dst") else int.from_bytes(value, "big"),
-        )
-        data = data[4 + size :]
 
 
 class RealClock(FakeClock):

@@ -15,11 +15,14 @@ messages are sent. The cookie is the epoch that set the rule.
 
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
 from ..routing import Rule
 
-VERSION, FLOW_MOD, MULTIPART_REQUEST, PORT_STATS = 4, 14, 18, 4
+VERSION, FLOW_MOD, MULTIPART_REQUEST, FLOW_STATS, PORT_STATS = 4, 14, 18, 1, 4
+ROLE_REQUEST, MASTER, SLAVE = 24, 2, 3
 ADD, DELETE, DELETE_STRICT = 0, 3, 4
 ANY = NO_BUFFER = 0xFFFFFFFF
 ALL_TABLES = 0xFF
@@ -31,6 +34,26 @@ MISS_PRIORITY, ARP_PRIORITY, UNKNOWN_PRIORITY, UNREACHABLE_PRIORITY = 0, 1, 2, 1
 UNREACHABLE_S = 1  # how long a pair without a path is not asked about again
 
 Address = Callable[[str], str]
+# as Ryu and os-ken call the fields, and as Entry does
+FIELDS = {"in_port": "in_port", "eth_type": "eth_type", "ipv4_src": "src", "ipv4_dst": "dst"}
+NAMES = {IN_PORT: "in_port", ETH_TYPE: "eth_type", IPV4_SRC: "src", IPV4_DST: "dst"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One flow of a table: what it matches (of in_port, eth_type, src, dst) and the port it leads
+    to.
+    """
+
+    priority: int
+    match: tuple[tuple[str, int | str], ...]
+    out: int | None
+    cookie: int = 0
+
+    @property
+    def key(self) -> tuple:
+        """What tells it from every other flow of its table."""
+        return self.priority, self.match
 
 
 def add(rule: Rule, address: Address, epoch: int = 0) -> bytes:
@@ -52,6 +75,13 @@ def delete_all() -> bytes:
     return _flow_mod(DELETE, 0, _oxm(), table=ALL_TABLES)
 
 
+def strike(entry: Entry) -> bytes:
+    """The flow-mod that removes exactly `entry`."""
+    number = {name: field for field, name in NAMES.items()}
+    fields = ((number[name], _value(name, value)) for name, value in entry.match)
+    return _flow_mod(DELETE_STRICT, entry.priority, _oxm(*fields))
+
+
 def base(kind: str, epoch: int = 0) -> list[bytes]:
     """What a switch holds besides rules: the table-miss drop, and on an `eps` the way to the
     controller.
@@ -68,6 +98,31 @@ def base(kind: str, epoch: int = 0) -> list[bytes]:
 def count_ports() -> bytes:
     """The request for the counters of all ports of a switch."""
     return struct.pack("!BBHIHH4xI4x", VERSION, MULTIPART_REQUEST, 24, 0, PORT_STATS, 0, ANY)
+
+
+def ask_flows(cookie: int | None = None, port: int | None = None) -> bytes:
+    """The request for the flows of a switch: all, those with a cookie, or those that match on an
+    in-port.
+    """
+    match = _oxm() if port is None else _oxm((IN_PORT, port.to_bytes(4, "big")))
+    mask = 0 if cookie is None else (1 << 64) - 1
+    head = struct.pack("!BBHIHH4x", VERSION, MULTIPART_REQUEST, 48 + len(match), 0, FLOW_STATS, 0)
+    return head + struct.pack("!B3xII4xQQ", ALL_TABLES, ANY, ANY, cookie or 0, mask) + match
+
+
+def asks_for(request: bytes, entry: Entry) -> bool:
+    """Whether a switch tells of an entry when it gets this `ask_flows`."""
+    cookie, mask = struct.unpack_from("!QQ", request, 32)
+    fields = set(_fields(request[52 : 48 + struct.unpack_from("!H", request, 50)[0]]))
+    return entry.cookie & mask == cookie & mask and fields <= set(entry.match)
+
+
+def role(wanted: int, generation: int) -> bytes:
+    """The request to be MASTER, the one controller that may change a switch, or SLAVE.
+
+    generation: how many masters there were; a switch refuses one that is older than it has seen.
+    """
+    return struct.pack("!BBHII4xQ", VERSION, ROLE_REQUEST, 24, 0, wanted, generation)
 
 
 def unreachable(src: str, dst: str, address: Address) -> bytes:
@@ -127,3 +182,53 @@ def _flow_mod(
     )
     size = 8 + len(body) + len(match) + len(instructions)
     return struct.pack("!BBHI", VERSION, FLOW_MOD, size, 0) + body + match + instructions
+
+
+def decode(wire: bytes) -> tuple[int, Entry]:
+    """The command and the entry of a flow-mod as it is packed here."""
+    version, kind, size = struct.unpack_from("!BBH", wire)
+    if (version, kind, size) != (VERSION, FLOW_MOD, len(wire)):
+        raise ValueError(f"not one OpenFlow 1.3 flow-mod of {len(wire)} bytes: {wire[:8].hex()}")
+    cookie, command, priority = struct.unpack_from("!Q9xB4xH", wire, 8)
+    match_size = struct.unpack_from("!H", wire, 50)[0]
+    rest = 48 + match_size + -match_size % 8
+    out = struct.unpack_from("!I", wire, rest + 12)[0] if len(wire) > rest else None
+    return command, Entry(priority, tuple(_fields(wire[52 : 48 + match_size])), out, cookie)
+
+
+def entry_of(told: Any) -> Entry:
+    """A flow as Ryu and os-ken tell it (OFPFlowStats)."""
+    match = {FIELDS.get(name, f"foreign {name}"): value for name, value in told.match.items()}
+    known = {name: match.pop(name) for name in NAMES.values() if name in match}
+    fields = tuple({**known, **match}.items())
+    return Entry(told.priority, fields, _leads_to(told), told.cookie)
+
+
+def _leads_to(told: Any) -> int | None:
+    """The port a flow leads to; None where it leads nowhere."""
+    return next(
+        (
+            a.port
+            for i in told.instructions
+            for a in getattr(i, "actions", ())
+            if hasattr(a, "port")
+        ),
+        None,
+    )
+
+
+def _fields(data: bytes) -> Iterable[tuple[str, int | str]]:
+    while data:
+        name, size = NAMES[data[2] >> 1], data[3]
+        value = data[4 : 4 + size]
+        yield (
+            name,
+            socket.inet_ntoa(value) if name in ("src", "dst") else int.from_bytes(value, "big"),
+        )
+        data = data[4 + size :]
+
+
+def _value(name: str, value: int | str) -> bytes:
+    if isinstance(value, str):
+        return socket.inet_aton(value)
+    return value.to_bytes(2 if name == "eth_type" else 4, "big")

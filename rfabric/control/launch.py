@@ -7,7 +7,6 @@ import importlib.util
 import logging
 import os
 import signal
-import socket
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,7 +17,9 @@ from ..errors import RFabricError
 from ..fabric import parse_fabric
 from ..folders import data_dir
 from . import seam
+from .alone import claim_port
 from .border import LOOPBACK, default_tokens
+from .journal import NONE, folder_of
 from .logs import FORMATS, TEXT, write_json_lines
 
 OFP_TCP_PORT = 6653  # IANA's number for OpenFlow
@@ -28,6 +29,8 @@ OFP_TCP_PORT = 6653  # IANA's number for OpenFlow
 # notices a closed connection only by the next write, which is this one.
 ECHO_INTERVAL_S = 1.0
 ECHO_UNANSWERED = 15
+
+LAST_WORDS_S = 1.0  # s for what is still to be written when the process is told to stop
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +45,8 @@ ENVIRONMENT = {  # where the apps read what is said here
     "tls": "RFABRIC_REST_TLS",
     "ofp_tls": "RFABRIC_OFP_TLS",
     "log": "RFABRIC_LOG",
+    "journal": "RFABRIC_JOURNAL",
+    "standby": "RFABRIC_STANDBY",
 }
 
 
@@ -73,9 +78,11 @@ def command(
     sdn: str = "",
     ofp_port: int = OFP_TCP_PORT,
     app: str = "",
+    journal: str = "",
 ) -> list[str]:
     """The argument list that runs the controller as a process of its own, on loopback."""
     options = {"--topo": topo, "--host": host, "--port": port, "--sdn": sdn, "--ofp-port": ofp_port}
+    options["--journal"] = journal
     words = [word for key, value in options.items() if value for word in (key, str(value))]
     return [sys.executable, "-m", "rfabric.control", *([app] if app else []), *words]
 
@@ -116,6 +123,10 @@ def control_options(parser: argparse.ArgumentParser) -> None:
     option("--ofp-tls", "the same as --tls, for OpenFlow")
     option("--sdn", "default: Ryu where it is installed", choices=["", "ryu", "os-ken"])
     option("--log", "how log lines are written, default text", choices=["", *FORMATS])
+    option("--journal", f"folder of what a restart must know, default {folder_of({})}")
+    flags = parser.add_argument
+    flags("--no-journal", help="forget", dest="journal", action="store_const", const=NONE)
+    flags("--standby", help="follow who leads", action="store_const", const="1", default="")
     parser.add_argument(
         "--ofp-port", type=int, default=OFP_TCP_PORT, help="OpenFlow port, default %(default)s"
     )
@@ -182,17 +193,13 @@ def _check_free(host: str, port: int) -> None:
     """A listener that cannot bind dies unseen in both frameworks, so try first."""
     if not 0 < port < 65536:
         raise RFabricError(f"OpenFlow port {port}: choose one from 1 to 65535")
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise RFabricError(
-                f"OpenFlow address {host}:{port}: {error.strerror}; name another port"
-            ) from None
+    claim_port("OpenFlow address", host, port)
 
 
 def _exit(code: int) -> NoReturn:
+    # nothing that is written out, to a reader who reads no more, may keep the process
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
+    signal.setitimer(signal.ITIMER_REAL, LAST_WORDS_S)
     try:
         logging.shutdown()
         sys.stdout.flush()

@@ -20,6 +20,9 @@ emulated (else those count that the switches take). With a demand go "now_s", th
 and "sending", and "also": lists of circuits to weigh beside the policy's; the answer's "others" are
 its next best.
 
+What was answered to POST and PUT outlives the controller (journal.py, RFABRIC_JOURNAL), and `GET
+/health` names the file; without one, `none`, it is gone with it.
+
 Errors are {"error": text}: 400 bad input, 401 no token, 403 asked by a web page, 404 no such thing,
 408 too slow, 409 wrong state or epoch, 411, 413 a body without a length, too long, 421 not our
 name, 429 too many at once, 500 rolled back, 503 switches missing. Who may ask: border.py.

@@ -45,6 +45,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from ..errors import RFabricError, RunError
+from .alone import claim_port
 
 Result = TypeVar("Result")
 
@@ -66,6 +67,8 @@ HANDLER_NAMES = (
     "MAIN_DISPATCHER",
     "DEAD_DISPATCHER",
 )
+
+DISPUTE_S = 1.0  # s within which a switch must answer to whom another says it is the same
 
 _log = logging.getLogger(__name__)
 
@@ -254,6 +257,10 @@ class Doors:
         self._pending: dict[int, list[_Batch]] = {}
         self.register_handler(_work_event(), self._do_work)
 
+    def stranger(self, dpid: int) -> str:
+        """Why a switch has no business here, or ''. For the app to override."""
+        return ""
+
     def switch_up(self, dpid: int) -> None:
         """A switch has connected. For the app to override."""
 
@@ -347,6 +354,32 @@ class Doors:
         datapath.send(b"".join(numbered))  # one write a switch
         return batch
 
+    def _admit(self, datapath: Any) -> None:
+        if why := self.stranger(datapath.id):
+            self._turn_away(datapath, why)
+        elif datapath.state != framework().DEAD_DISPATCHER:
+            self.switches[datapath.id] = datapath
+            self.switch_up(datapath.id)
+
+    def _dispute(self, holder: Any, newcomer: Any) -> None:
+        """Two connections say they are one switch: the first keeps its place while it answers."""
+        try:
+            answers = bool(self.push({holder.id: []}, DISPUTE_S).done_s)
+        except RunError:  # the event loop is busy: it was not asked
+            answers = True
+        if answers and self.switches.get(holder.id) is holder:
+            self._turn_away(newcomer, "its id is taken by a switch that answers")
+            return
+        self.call(holder.close)
+        self.call(lambda: self.switches.pop(newcomer.id, None))
+        self.call(lambda: self._admit(newcomer))
+
+    def _turn_away(self, datapath: Any, why: str) -> None:
+        self.logger.warning(
+            "audit: switch %#x from %s refused: %s", datapath.id, datapath.address, why
+        )
+        datapath.close()
+
     def _forget(self, dpid: int, batch: _Batch) -> None:
         with contextlib.suppress(ValueError):  # the other thread was first
             self._pending[dpid].remove(batch)
@@ -382,8 +415,11 @@ class Doors:
     def _switch_changed(self, ev: Any) -> None:
         datapath = ev.datapath
         if ev.state == framework().MAIN_DISPATCHER:
-            self.switches[datapath.id] = datapath
-            self.switch_up(datapath.id)
+            holder = self.switches.get(datapath.id)
+            if holder is None or holder is datapath:
+                self._admit(datapath)
+            else:
+                framework().hub.spawn(self._dispute, holder, datapath)
             return
         for batch in tuple(self._pending.get(datapath.id, ())):
             if batch.datapath is datapath:
@@ -430,6 +466,8 @@ def serve_http(
         finally:
             connection.close()
 
+    if port:
+        claim_port("REST address", host, port)
     try:
         server = hub.StreamServer((host, port), serve_one)
     except OSError as error:

@@ -1,13 +1,15 @@
 """What the controller needs of switches and of a clock: OpenFlow in `app`, memory in `fake`."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from .flowmods import Entry
 from .seam import Push
 
 Crossbar = dict[int, int]  # in-port -> out-port of one OCS
+Flows = dict[tuple, Entry]  # all that a switch holds, by Entry.key
 # s: eventlet's sleep ends up to a millisecond late (epoll counts whole ones); the rest is waited
 # for awake
 SPIN = 1.5e-3
@@ -16,15 +18,25 @@ SPIN = 1.5e-3
 class Switches(Protocol):
     """What `Core` needs of the switches; all by datapath id.
 
-    `push` sends to all in a burst and waits for all their barriers.
+    `push` sends to all in a burst and waits for all their barriers. `flows` is what those hold
+    that answer, of what they are asked for (`flowmods.ask_flows`).
     `received` is what each port of a switch had received (bytes) when a `flowmods.count_ports()`
     reached it last.
     """
 
     def present(self) -> set[int]: ...
     def push(self, messages: Mapping[int, Sequence[bytes]], timeout_s: float) -> Push: ...
-    def crossbars(self, dpids: Iterable[int], timeout_s: float) -> dict[int, Crossbar]: ...
+    def flows(self, asked: Mapping[int, Sequence[bytes]], timeout_s: float) -> dict[int, Flows]: ...
     def received(self, dpid: int) -> Mapping[int, int]: ...
+
+
+def crossbar_of(flows: Flows) -> Crossbar:
+    """The crossbar among the flows of an OCS; 0 for an in-port that leads nowhere."""
+    return {
+        fields["in_port"]: entry.out or 0
+        for entry in flows.values()
+        if "in_port" in (fields := dict(entry.match))
+    }
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ class Watch:
         self.rewires[result] += 1
         self.counted["circuits"] += plan.rewire.size
         self.counted["lost_bytes"] += plan.lost_bytes
-        if result == "verified":
+        if result == "verified" and plan.usable is not None:  # else it was finished after a restart
             self.counted["dark_s"] += plan.dark_until - plan.programmed
             self.counted["rewire_s"] += plan.usable - plan.requested
         self.tell("rewire", plan)

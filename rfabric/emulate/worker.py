@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from ..control.client import Client, Committed, PlannedRewire
+from ..control.journal import NONE
 from ..control.launch import command
 from ..errors import RFabricError
 from ..fabric import Fabric
@@ -138,7 +139,10 @@ def start_controller(box: Sandbox, fabric: Fabric, folder: Path, *plugins: str) 
     spec = folder / "fabric.json"
     spec.write_text(json.dumps(fabric.to_json()))
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | listing(*plugins)
-    box.start("controller", command(str(spec), "127.0.0.1", REST_PORT, ofp_port=OFP_PORT), env)
+    # it ends with its run: nothing of it is kept, and what the user's own controller keeps is not
+    # for it
+    argv = command(str(spec), "127.0.0.1", REST_PORT, ofp_port=OFP_PORT, journal=NONE)
+    box.start("controller", argv, env | {"RFABRIC_STANDBY": ""})
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ circuits to the next.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -28,7 +29,8 @@ class Circuit(NamedTuple):
     b: Port
 
     def __str__(self) -> str:
-        return f"{self.a}-{self.b}"
+        (node, number), (other, last) = self  # not by way of Port: 100,000s are written
+        return f"{node}:{number}-{other}:{last}"
 
     @classmethod
     def of(cls, a: Port, b: Port) -> "Circuit":
@@ -55,7 +57,7 @@ class Circuits:
 
     def __post_init__(self):
         object.__setattr__(self, "items", frozenset(self.items))
-        if len({port for circuit in self.items for port in circuit}) < 2 * len(self.items):
+        if len(set(chain.from_iterable(self.items))) < 2 * len(self.items):
             port, holder, late = clashes(self.items)[0]
             raise RFabricError(
                 f"port {port} is already in circuit {holder}; tear it down before {late}"
@@ -92,7 +94,7 @@ class Circuits:
                 port for node in fabric.ocses for port in fabric.ports[node.name]
             }
         ports = fabric.memo["ocs ports"]
-        if all(a in ports and b in ports for a, b in self.items):
+        if ports.issuperset(chain.from_iterable(self.items)):
             return self
         for circuit in self:
             node = fabric.node.get(circuit.a.node)

@@ -79,7 +79,8 @@ def asked(fabric: Fabric, demand: Demand, every: bool = False) -> Asked:
     one.
     """
     region = region_table(fabric)
-    rows, columns, busier = (column[_joinable(region, demand)] for column in demand.joint)
+    joins = _joinable(region, demand)
+    rows, columns, busier = (column[joins] for column in demand.joint)
     most = len(demand.racks) if every else len(region) + PAIRS_MORE
     some = _heaviest(rows, columns, busier, len(demand.racks), most) & (rows < columns)
     rate = min(

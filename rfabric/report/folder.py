@@ -3,7 +3,10 @@
     runs/20250721-143005-9f3a/
         summary.json   report.html   trace.csv   trace-looped.csv   inputs/grpo-64.yaml
         emulate-rfabric/  fabric.json  flows.csv  links.csv  rewires.csv  circuits.json
+                          timeline.json
         not-kept/         runs that did not keep pace, each with pace.json: no figures to use
+
+timeline.json is for ui.perfetto.dev: computing, flows, circuits, dark time, load of cables.
 
 trace.csv has the rows that were played, those of flows.csv. Where they stand for repetitions,
 trace-looped.csv is the trace with its loops: the one to edit and to replay.
@@ -34,6 +37,7 @@ from ..folders import as_path
 from ..optics import Circuits, RewireRecord
 from ..trace import Trace, read_trace, write_trace
 from ..trace.formats.columns import blocks, lines, quoted, texts
+from .perfetto import run_text
 from .result import Folding, Pace, Result, Scale
 from .summary import Run, labels, read_summary
 
@@ -226,6 +230,7 @@ def _write_run(folder: Path, result: Result) -> None:
     _write_csv(folder / "links.csv", LINK_COLUMNS, _link_lines(result))
     rewires = (map(quoted, r.to_json().values()) for r in result.rewires)
     _write_csv(folder / "rewires.csv", REWIRE_COLUMNS, map(",".join, rewires))
+    write_text(folder / "timeline.json", run_text(result))
 
 
 def _json(data: dict) -> str:
@@ -282,8 +287,9 @@ def flow_columns(result: Result) -> dict[str, np.ndarray]:
 
 def _link_lines(result: Result) -> Iterable[str]:
     links = result.fabric.links
-    ends = [text for link in links for text in (str(link.a), str(link.b))]
-    other = [text for link in links for text in (str(link.b), str(link.a))]
+    ends = [str(end) for link in links for end in (link.a, link.b)]
+    other = list(ends)
+    other[::2], other[1::2] = ends[1::2], ends[::2]
     rates = texts(np.repeat([link.rate for link in links], 2))
     used = texts(np.array([round(value, 6) for value in result.utilisation.tolist()]))
     return lines(map(str, range(len(ends))), ends, other, rates, texts(result.link_bytes), used)

@@ -1,8 +1,8 @@
 """A comparison of fabrics x policies x recipes x seeds: a table, a picture, a document, a page.
 
 A row is a fabric under a policy on a recipe; its seeds become a mean with the least and the most
-beside it. A row is on the Pareto front of its recipe when no other is both cheaper and faster. The
-ideal switch is a bound and stands on no front.
+beside it. A row is on the Pareto front of its recipe when no other network is both cheaper and
+faster. The ideal switch is a bound and stands on no front.
 """
 
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 from ..optics.policies import OWN
 from ..specs import head_of
 from ..units import show_rate, show_time
-from .compare import NEGLIGIBLE, Row, Table
+from .compare import Row, Table, is_bound, on_front
 from .summary import VERSION, host_versions
 
 MEASURES = ("step_s", "exposed_s", "comm_s", "dark_s")
@@ -26,7 +26,7 @@ def grid_summary(entries: Sequence[dict], grid: dict, command: str, created: str
     """
     rows = [_row(group) for group in _groups(entries)]
     for row in rows:
-        row["pareto"] = _on_front(row, [r for r in rows if r["traffic"] == row["traffic"]])
+        row["pareto"] = on_front(row, [r for r in rows if r["traffic"] == row["traffic"]])
     versions = host_versions()
     for entry in entries:
         versions |= entry.get("versions", {})
@@ -76,36 +76,6 @@ def tables(summary: dict) -> list[Table]:
     ]
 
 
-def figure(summary: dict, theme=None):
-    """Step time against network cost, a panel a recipe; the Pareto front is the line."""
-    from matplotlib.figure import Figure
-
-    from . import figures
-
-    theme = theme or figures.PAGE
-    traffics = list(dict.fromkeys(row["traffic"] for row in summary["rows"]))
-    columns = min(len(traffics), 3)
-    lines = -(-len(traffics) // columns)
-    drawn = Figure(figsize=(figures.PAGE_WIDTH, 4.2 * lines))
-    for i, traffic in enumerate(traffics):
-        rows = [
-            r
-            for r in summary["rows"]
-            if r["traffic"] == traffic and (r["network_usd"] or _is_bound(r))
-        ]
-        axes = drawn.add_subplot(lines, columns, i + 1)
-        _scatter(axes, rows, traffic, theme)
-    drawn.subplots_adjust(
-        left=0.08,
-        right=0.98,
-        top=1 - 0.4 / (4.2 * lines),
-        bottom=0.6 / (4.2 * lines),
-        wspace=0.2,
-        hspace=0.35,
-    )
-    return drawn
-
-
 def write_page(path: Path, summary: dict) -> None:
     """report.html of a comparison."""
     from . import figures
@@ -117,7 +87,7 @@ def write_page(path: Path, summary: dict) -> None:
         title=_title(summary),
         summary=summary,
         tables=tables(summary),
-        picture=figures.svg(figure(summary)),
+        picture=figures.svg(figures.pareto(summary["rows"])),
     )
     write_text(path, text)
 
@@ -175,29 +145,6 @@ def _label(entry: dict) -> str:
     return " ".join([shape, "+".join(word for word in words if word)]).strip()
 
 
-def _on_front(row: dict, rows: Sequence[dict]) -> bool:
-    """Whether no other row is at least as cheap and as fast, and better in one; faster by next to
-    nothing is as fast.
-    """
-    if row["network_usd"] is None or _is_bound(row):
-        return False
-    mine = row["network_usd"], row["step_s"]
-    others = [
-        (r["network_usd"], r["step_s"])
-        for r in rows
-        if r is not row and r["network_usd"] is not None and not _is_bound(r)
-    ]
-    enough = mine[1] * (1 + NEGLIGIBLE)
-    return not any(
-        (o[0] < mine[0] and o[1] <= enough) or (o[0] <= mine[0] and o[1] < mine[1]) for o in others
-    )
-
-
-def _is_bound(row: dict) -> bool:
-    """Whether the row is the one non-blocking switch that nobody can buy at size."""
-    return head_of(row.get("fabric", "")) == "ideal"
-
-
 def _table(traffic: str, rows: Sequence[dict]) -> Table:
     several = len(rows[0]["seeds"]) > 1
     best = {
@@ -247,83 +194,4 @@ def _cells(row: dict, first: dict, several: bool):
     yield "–" if row["network_usd"] is None else f"{row['network_usd'] / 1e3:,.0f}"
     yield "–" if row["network_watts"] is None else f"{row['network_watts'] / 1e3:,.2f}"
     yield "–" if row["usd_per_step"] is None else f"{row['usd_per_step']:,.4g}"
-    yield "bound" if _is_bound(row) else "yes" if row["pareto"] else ""
-
-
-def _scatter(axes, rows: Sequence[dict], traffic: str, theme) -> None:
-    from .figures import EPS_COLOUR, OCS_COLOUR, bare
-
-    axes.set_title(traffic, size=10, color=theme.ink, loc="left")
-    axes.set_xlabel("network cost (k$)", size=9, color=theme.muted)
-    axes.set_ylabel("step time (s)", size=9, color=theme.muted)
-    front = sorted((r["network_usd"] / 1e3, r["step_s"]) for r in rows if r["pareto"])
-    if front:
-        axes.step(*zip(*front, strict=True), where="post", color=theme.grid, lw=2.0, zorder=1)
-    for row in filter(_is_bound, rows):
-        axes.axhline(row["step_s"], color=theme.muted, lw=0.8, ls=(0, (4, 3)), zorder=1)
-        axes.text(
-            0.01,
-            row["step_s"],
-            "ideal switch",
-            size=8,
-            color=theme.muted,
-            va="top",
-            transform=axes.get_yaxis_transform(),
-        )
-    rows = [row for row in rows if not _is_bound(row)]
-    for row in rows:
-        x, y = row["network_usd"] / 1e3, row["step_s"]
-        colour = EPS_COLOUR if row["policy"] == "ecmp" else OCS_COLOUR
-        if len(row["seeds"]) > 1:
-            axes.plot([x, x], [row["step_s_least"], row["step_s_most"]], color=colour, lw=1.0)
-        axes.plot(
-            x,
-            y,
-            "o",
-            color=colour,
-            ms=8 if row["pareto"] else 6,
-            mfc=colour if row["pareto"] else "none",
-            zorder=3,
-        )
-    axes.margins(x=0.22, y=0.16)
-    _name_points(axes, rows, theme)
-    bare(axes, theme, "y")
-
-
-def _name_points(axes, rows: Sequence[dict], theme) -> None:
-    """Names beside their points, where neither a point nor another name is: right, left, then
-    higher and lower.
-    """
-    axes.autoscale_view()
-    spot = [
-        tuple(axes.transData.transform((row["network_usd"] / 1e3, row["step_s"]))) for row in rows
-    ]
-    left = axes.bbox.x0
-    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in spot]
-    for row, (x, y) in sorted(zip(rows, spot, strict=True), key=lambda pair: pair[1]):
-        width = LETTER * len(row["label"])
-        places = [
-            (side, lift) for lift in (0, 12, -12, 24, -24, 36, -36, 48) for side in (9, -9 - width)
-        ]
-        boxes = {
-            (side, lift): (x + side, y + lift - 5, x + side + width, y + lift + 5)
-            for side, lift in places
-        }
-        side, lift = next(
-            (
-                p
-                for p, box in boxes.items()
-                if box[0] > left and not any(_meet(box, b) for b in taken)
-            ),
-            places[0],
-        )
-        taken.append(boxes[side, lift])
-        at = axes.transData.inverted().transform((x + side, y + lift))
-        axes.text(*at, row["label"], size=8, color=theme.ink, va="center", ha="left")
-
-
-LETTER = 5.0  # pixels of a letter of size 8 at 100 dots an inch: enough to tell whether names meet
-
-
-def _meet(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+    yield "bound" if is_bound(row) else "yes" if row["pareto"] else ""

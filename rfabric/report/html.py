@@ -79,6 +79,7 @@ def page(runs: Sequence[Run], summary: dict) -> str:
         bills=compare.bills(runs),
         cost_sources=compare.cost_sources(runs),
         bars=draw(figures.comparison(runs)),
+        pareto=draw(_pareto(summary)),
         close_ups=draw(figures.close_ups(runs)),
         demand=draw(figures.demand(first.trace, first.fabric)),
         load=draw(figures.load(runs)),
@@ -92,6 +93,15 @@ def page(runs: Sequence[Run], summary: dict) -> str:
         ],
         timelines=[(n, draw(figures.timeline(r.result))) for n, r in zip(names, runs, strict=True)],
     )
+
+
+def _pareto(summary: dict):
+    """Dollars against seconds, where two runs or more have a price."""
+    from . import figures
+
+    rows = [run | run["cost"] for run in summary["runs"]]
+    several = sum(row["network_usd"] is not None for row in rows) > 1
+    return figures.pareto(rows) if several else None
 
 
 def render(template: str, **values) -> str:

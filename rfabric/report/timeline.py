@@ -18,10 +18,10 @@ import numpy as np
 
 from ..trace import Span, Trace
 from .folder import write_text
+from .perfetto import US, named
 
 WEIGHT_SYNC, SWITCH = "weight_sync", "switch"
 ALL = "all"  # the pool of jobs that share GPUs
-US = 1e6  # trace events count in microseconds (Trace Event Format)
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,10 @@ def perfetto(timeline: Timeline) -> dict:
     replica.
     """
     lanes = {pool: i for i, pool in enumerate((*timeline.pools, "weight sync"), 1)}
-    events = [_named("process_name", pid, 0, pool) for pool, pid in lanes.items()]
+    events = [named("process_name", pid, 0, pool) for pool, pid in lanes.items()]
     threads = {(_lane(timeline, s), s.gpus[0]) for s in timeline.spans if s.gpus}
     events += [
-        _named("thread_name", lanes[lane], gpu, f"GPU {gpu}") for lane, gpu in sorted(threads)
+        named("thread_name", lanes[lane], gpu, f"GPU {gpu}") for lane, gpu in sorted(threads)
     ]
     for s in sorted(timeline.spans, key=lambda s: (s.start, s.gpus)):
         if s.gpus:
@@ -116,10 +116,6 @@ def _lane(timeline: Timeline, s: Span) -> str:
         if s.pool in timeline.pools
         else next(iter(timeline.pools))
     )
-
-
-def _named(kind: str, pid: int, tid: int, name: str) -> dict:
-    return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
 # --- the chart ------------------------------------------------------------------------------------

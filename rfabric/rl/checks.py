@@ -83,12 +83,16 @@ def _check_split(w: Setup) -> None:
             f"training.vp: {t.vp} chunks a stage, but there is one stage (pp 1); leave it out"
         )
     w.gpu.peak(t.precision)  # an error where its tensor cores lack that
-    if t.cp > 1 and server % (t.tp * t.cp):
+    if t.context_exchange == "ulysses" and w.model.heads % (t.tp * t.cp):
         raise RFabricError(
-            f"training.cp: tp {t.tp} x cp {t.cp} = {t.tp * t.cp} GPUs do not divide a server "
-            f"of {server}; context parallelism is modelled inside a server only: use a smaller "
-            "cp or tp"
+            f"training.cp: ulysses deals the {w.model.heads // t.tp} heads of a tensor rank of "
+            f"{w.model.name} to cp {t.cp}, which does not divide them; use one of "
+            f"{_divisors(w.model.heads // t.tp)}"
         )
+
+
+def _divisors(n: int) -> str:
+    return ", ".join(str(d) for d in range(1, n + 1) if n % d == 0)
 
 
 def _columns(model: Model) -> list[tuple[int, str]]:

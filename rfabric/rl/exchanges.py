@@ -3,6 +3,8 @@ explanation all read.
 
     tensor          all-reduces of activations, where tp is wider than a server:
                     computing, then the collective
+    context         keys and values, where cp is wider than a server: a ring turns beside its
+                    attention, after the other computing; all-to-alls follow computing
     all-to-all      tokens to their experts and back, where ep is wider than a server:
                     computing, then the collective; beside computing with overlap_batches
     all-gather,     parameters and gradients of a layer, where the optimizer is sharded:
@@ -25,28 +27,32 @@ import numpy as np
 
 from ..compute.expert_exchange import DISPATCH_AND_COMBINE
 from ..compute.layout import ALL_REDUCES_PER_LAYER
+from ..compute.training import PassSeconds
 from ..trace import Flows
 from . import flows
 from .phases import MiniBatch, Trained
 from .workload import Workload
 
 EXPERTS = "all-to-all"
+CONTEXT = "context"
 HALVES = 2  # of a micro-batch, one of which computes while the tokens of the other travel
 
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """A collective: what one repetition sends, and which share of the computing goes with it."""
+    """A collective: what one repetition sends, and which share of the computing goes before it, and
+    which beside it.
+    """
 
     label: str
     flows: Flows
-    share: float
+    before: float
+    beside: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Repeated:
-    """Turns that run `repeat` times, and `seconds` of computing in all, dealt over them: before
-    each turn, or beside it.
+    """Turns that run `repeat` times, and `seconds` of computing in all, dealt over them.
 
     repeat 0: nothing is sent, there is only the computing.
     """
@@ -54,40 +60,34 @@ class Repeated:
     turns: tuple[Turn, ...]
     repeat: int
     seconds: float
-    beside: bool = False
 
-    def each(self, turn: Turn) -> float:
-        """Seconds of computing that go with one run of a turn."""
-        return self.seconds * turn.share / self.repeat
+    def before(self, turn: Turn) -> float:
+        """Seconds of computing before one run of a turn."""
+        return self.seconds * turn.before / self.repeat
+
+    def beside(self, turn: Turn) -> float:
+        """Seconds of computing that run beside it."""
+        return self.seconds * turn.beside / self.repeat
 
     def exposed(self, w: Workload) -> float:
         """What the bytes add to the computing when nothing but NICs limits them (s)."""
-        hidden = (
-            (turn, self.each(turn) if self.beside else 0.0) for turn in self.turns if self.repeat
-        )
+        hidden = ((turn, self.beside(turn)) for turn in self.turns if self.repeat)
         return self.repeat * sum(
             max(0.0, flows.wire_seconds(w, turn.flows) - beside) for turn, beside in hidden
-        )
-
-    def idle(self, w: Workload) -> float:
-        """While it runs, how long NICs send nothing of it (s)."""
-        return (
-            self.seconds
-            + self.exposed(w)
-            - self.repeat * sum(flows.wire_seconds(w, t.flows) for t in self.turns)
         )
 
 
 @dataclass(frozen=True, eq=False)
 class _Body:
     """The turns of a body by label, with the bytes of all repetitions; `once`: repetitions in one
-    pass of one micro-batch.
+    pass of one micro-batch; `attention`: its share of the computing, beside which rings turn.
 
     `once` is not whole where layers do not divide by stages, or by the layers told apart.
     """
 
     turns: tuple[tuple[str, Flows], ...]
     once: float
+    attention: float = 0.0
 
     def repeated(
         self, w: Workload, passes: int, micro_batches: int
@@ -95,12 +95,22 @@ class _Body:
         """Turns with the bytes of one repetition, and how many there are in so many passes."""
         halved = w.training.overlap_batches
         repeat = max(1, round(self.once * passes * micro_batches * (HALVES if halved else 1)))
-        compute = [not halved or label == EXPERTS for label, _ in self.turns]
-        shares = [one / sum(compute) for one in compute]
-        turns = (Turn(*turn, share) for turn, share in zip(self.turns, shares, strict=True))
         return tuple(
-            Turn(one.label, _scaled(one.flows, 1 / repeat), one.share) for one in turns
+            Turn(label, _scaled(sent, 1 / repeat), *shares)
+            for (label, sent), shares in zip(self.turns, self._shares(halved), strict=True)
         ), repeat
+
+    def _shares(self, halved: bool) -> list[tuple[float, float]]:
+        """Of the computing, what goes before each turn and what beside it; with halves, all of it
+        beside what goes to experts.
+        """
+        labels = [label for label, _ in self.turns]
+        if halved and EXPERTS in labels:
+            count = labels.count(EXPERTS)
+            return [(0.0, float(label == EXPERTS) / count) for label in labels]
+        hidden = self.attention / max(1, labels.count(CONTEXT))
+        each = (1 - hidden * labels.count(CONTEXT)) / len(labels)
+        return [(each, hidden if label == CONTEXT else 0.0) for label in labels]
 
 
 def training_passes(w: Workload) -> int:
@@ -111,11 +121,13 @@ def training_passes(w: Workload) -> int:
 def of_log_probs(w: Workload, trained: Trained) -> Repeated | None:
     """What forward passes alone exchange; None where nothing leaves a server."""
     passes = w.training.log_prob_passes
-    body = _body(w, trained.log_prob_tokens, passes, trained.routing) if passes else None
+    share = _hides(w, trained.log_prob_pass)
+    ahead = (passes, 0)
+    body = _body(w, trained.log_prob_tokens, ahead, trained.routing, share) if passes else None
     if not body:
         return None
     made = body.repeated(w, passes, trained.log_prob_micro_batches)
-    return Repeated(*made, float(trained.log_prob.max()), w.training.overlap_batches)
+    return Repeated(*made, float(trained.log_prob.max()))
 
 
 def of_update(w: Workload, batch: MiniBatch, routing: np.ndarray | None) -> list[Repeated]:
@@ -123,7 +135,7 @@ def of_update(w: Workload, batch: MiniBatch, routing: np.ndarray | None) -> list
     leaves a server.
     """
     passes, pieces = training_passes(w), w.training.buckets
-    body = _body(w, batch.tokens, passes, routing)
+    body = _body(w, batch.tokens, (passes - 1, 1), routing, _hides(w, batch.passes))
     if not body:
         return []
     turns, repeat = body.repeated(w, passes, batch.micro_batches)
@@ -132,10 +144,7 @@ def of_update(w: Workload, batch: MiniBatch, routing: np.ndarray | None) -> list
     cuts = [repeat - last + last * i // pieces for i in range(1, pieces + 1)]
     counts = [b - a for a, b in zip([0, *cuts[:-1]], cuts, strict=True)]
     seconds = [float(batch.first.max()) + batch.piece, *[batch.piece] * (pieces - 1)]
-    return [
-        Repeated(turns, n, s, w.training.overlap_batches)
-        for n, s in zip(counts, seconds, strict=True)
-    ]
+    return [Repeated(turns, n, s) for n, s in zip(counts, seconds, strict=True)]
 
 
 def of_sharded(w: Workload, batch: MiniBatch) -> Repeated | None:
@@ -156,42 +165,58 @@ def of_sharded(w: Workload, batch: MiniBatch) -> Repeated | None:
     # dealt in proportion: the two of a layer hide behind it together
     back = (1 - batch.forward_share) / (gathers + scatters)
     turns = (
-        Turn("all-gather", gather, batch.forward_share),
-        Turn("all-gather", gather, back * gathers),
-        Turn("reduce-scatter", scatter, back * scatters),
+        Turn("all-gather", gather, 0.0, batch.forward_share),
+        Turn("all-gather", gather, 0.0, back * gathers),
+        Turn("reduce-scatter", scatter, 0.0, back * scatters),
     )
-    return Repeated(turns, repeat, batch.seconds(w.training.buckets), beside=True)
+    return Repeated(turns, repeat, batch.seconds(w.training.buckets))
+
+
+def _hides(w: Workload, passes: PassSeconds) -> float:
+    """Share of the computing that rings of keys and values run beside: attention, where the job's
+    passes say what it takes.
+    """
+    return passes.attention / passes.seconds if w.training.context_exchange == "ring" else 0.0
 
 
 def _body(
-    w: Workload, tokens: Sequence[float], passes: int, routing: np.ndarray | None
+    w: Workload,
+    tokens: Sequence[float],
+    both: tuple[int, int],
+    routing: np.ndarray | None,
+    attention: float,
 ) -> _Body | None:
-    """What `passes` passes over `tokens` (one count a data-parallel rank) exchange between servers;
-    None: nothing.
+    """What `both` passes, forward and backward, over `tokens` (one count a data-parallel rank)
+    exchange between servers; None: nothing.
 
     Where routing is even, the dispatch and combine of all layers are alike, so that one turn stands
-    for either.
+    for either. `attention`: its share of the computing.
     """
-    t, m = w.training, w.model
+    t, m, passes = w.training, w.model, sum(both)
+    context = flows.context_training(w, tokens, *both)
     tensor = flows.tensor_training(w, tokens, passes)
     even = flows.experts_training(w, tokens, passes)
+    if context.src and not even.src:
+        turns = [turn for turn in ((CONTEXT, context), ("tensor", tensor)) if turn[1].src]
+        return _Body(tuple(turns), m.layers / t.pp, attention)
     if not even.src:
         return (
             _Body((("tensor", tensor),), ALL_REDUCES_PER_LAYER * m.layers / t.pp)
             if tensor.src
             else None
         )
-    if routing is None and not tensor.src:
+    if routing is None and not tensor.src and not context.src:
         return _Body(((EXPERTS, even),), DISPATCH_AND_COMBINE * m.experts.layers / t.pp)
     told_apart = [None] if routing is None else list(routing)
-    turns: list[tuple[str, Flows]] = []
+    turns = []
     for shares in told_apart:
         there, back = (
             _sending(flows.dispatch(w, tokens, passes, shares, way)) for way in (False, True)
         )
-        turns += [("tensor", tensor), (EXPERTS, there), (EXPERTS, back)]
+        turns += [(CONTEXT, context), ("tensor", tensor), (EXPERTS, there), (EXPERTS, back)]
     turns = [(label, _scaled(one, 1 / len(told_apart))) for label, one in turns if one.src]
-    return _Body(tuple(turns), m.experts.layers / t.pp / len(told_apart))
+    once = m.experts.layers / t.pp / len(told_apart)
+    return _Body(tuple(turns), once, attention if context.src else 0.0)
 
 
 def _scaled(some: Flows, times: float) -> Flows:

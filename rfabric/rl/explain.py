@@ -78,6 +78,12 @@ _ADDS = {
 }
 
 
+_CONTEXT = {
+    "ring": "keys and values round rings of {} GPUs wider than a server, beside attention",
+    "ulysses": "tokens for heads and back among {} GPUs wider than a server, between computing",
+}
+
+
 _HANDOVER = {
     "load": "gathering, packing and loading, beside the wire",
     "offload": f"training states out of the HBM and back at {OFFLOAD_BYTES_PER_S / 1e9} GB/s a GPU",
@@ -193,7 +199,7 @@ def _training(w: Workload, step: Step) -> list[Item]:
             updates,
             updates * trained.optimizer,
             0,
-            "Adam states through HBM",
+            "Adam on the hosts' CPUs" if t.host_optimizer else "Adam states through HBM",
         ),
         *_sent(w, "training", "pipeline", pipeline, "activations between stages, beside computing"),
         *_looped(w, sent.loops, trained.routing),
@@ -242,6 +248,7 @@ def _looped(w: Workload, loops: list[Repeated], routing: np.ndarray | None) -> I
     )
     why = {
         "tensor": "all-reduces of tp wider than a server, between computing",
+        "context": _CONTEXT[t.context_exchange].format(t.cp),
         "all-to-all": f"tokens to experts on {t.ep} GPUs and back, {where}; chosen {chosen}",
         "all-gather": "bf16 parameters, layer by layer, beside computing",
         "reduce-scatter": f"{t.grad_dtype} gradients, layer by layer, beside computing",

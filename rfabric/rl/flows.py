@@ -8,6 +8,8 @@ By label:
                     sharded: in every micro-batch, parameters twice
     all-reduce      gradients, where the optimizer is replicated  2 (n-1)/n x gradient bytes
     tensor          all-reduces of activations, where tp is wider than a server
+    context         keys and values round a ring, or queries, keys, values and the output all to
+                    all, where cp is wider than a server: `context_exchange`
     all-to-all      tokens to the GPUs of their experts and back, forward and backward, where ep is
                     wider than a server
     pipeline        activations and their gradients between stages that stand in two servers
@@ -23,8 +25,10 @@ from itertools import chain
 
 import numpy as np
 
+from ..compute.context_exchange import CONTEXT_BACKWARD, context_bytes
 from ..compute.models import BF16_BYTES
 from ..trace import Flows, point_to_point, ring
+from ..trace.collectives import all_to_all
 from ..units import transfer_seconds
 from .timing import all_reduce_bytes_per_token
 from .workload import Workload
@@ -117,6 +121,36 @@ def tensor_training(w: Workload, tokens: Sequence[float], passes: float) -> Flow
         for d, count in enumerate(tokens)
         for c in range(t.cp)
     )
+
+
+def context_training(w: Workload, tokens: Sequence[float], ahead: int, back: int) -> Flows:
+    """What context-parallel groups exchange in so many forward and backward passes over `tokens`
+    (one count a data-parallel rank), where they leave a server.
+
+    A ring goes from rank to rank, so that only those beside another server use their NICs.
+    """
+    t = w.training
+    if t.cp == 1:
+        return NONE
+    each = context_bytes(t.context_exchange, w.model, t.tp, t.cp) * w.model.kv_layers / t.pp
+    each *= (ahead + back * CONTEXT_BACKWARD[t.context_exchange]) / t.cp
+    groups = [
+        (w.context_group(stage, d, k), count * each)
+        for stage in range(t.pp)
+        for d, count in enumerate(tokens)
+        for k in range(t.tp)
+    ]
+    return join(_among_context_ranks(w, group, size) for group, size in groups)
+
+
+def _among_context_ranks(w: Workload, group: list[int], size: float) -> Flows:
+    """What each GPU of a group sends, `size` bytes of it in all."""
+    if w.training.context_exchange == "ulysses":
+        whole = size * len(group) / (len(group) - 1)  # with what it keeps
+        return all_to_all(group, whole, w.gpus_per_server)
+    following = [*group[1:], group[0]]
+    pairs = list(zip(group, following, strict=True))
+    return point_to_point(pairs, size, w.gpus_per_server)
 
 
 def experts_training(w: Workload, tokens: Sequence[float], passes: float) -> Flows:

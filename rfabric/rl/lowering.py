@@ -61,6 +61,12 @@ MERGED_SHARDED = (
     "part of the weights that several data-parallel ranks hold in shards is one flow, from "
     "each of them in turn",
 )
+MERGED_CONTEXT = (
+    "context-parallel groups that leave a server: a loop over layers, passes and micro-batches; a "
+    "turn stands for all steps of a ring, beside its attention, and for both all-to-alls of a "
+    "layer, and the tensor-parallel all-reduces of a layer are one; state-space layers exchange "
+    "nothing there",
+)
 MERGED_EXPERTS = (
     "tokens to and from experts: a loop over layers, passes and micro-batches, computing of "
     "the slowest rank dealt evenly over it; all groups and stages keep step; a token goes once "
@@ -156,8 +162,8 @@ class _Rows:
         """
         if not what.repeat:
             return self.compute(0, what.seconds, "backward", after)
-        each, none = [what.each(turn) for turn in what.turns], [0.0] * len(what.turns)
-        between, beside = (none, each) if what.beside else (each, none)
+        between = [what.before(turn) for turn in what.turns]
+        beside = [what.beside(turn) for turn in what.turns]
         sent, labels = [turn.flows for turn in what.turns], [turn.label for turn in what.turns]
         return self.builder.loop(
             sent, what.repeat, between, beside, after=after, label=labels, **self.kind
@@ -282,6 +288,8 @@ def _provenance(w: Workload, seed: int) -> dict:
 def _merged(w: Workload) -> list[str]:
     """What the trace says of this job in fewer rows than the job sends."""
     merged = [*MERGED, *(MERGED_SHARDED if w.training.optimizer == "sharded" else ())]
+    if w.training.cp > 1 and w.gpus_per_server % (w.training.tp * w.training.cp):
+        merged += MERGED_CONTEXT
     if w.model.experts:
         merged += [*MERGED_EXPERTS, *(SKEWED if w.training.skew else EVEN)]
     return merged

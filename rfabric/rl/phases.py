@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..compute.serving import ReplicaTime
-from ..compute.training import PassSeconds, bubble_share, optimizer_seconds
+from ..compute.training import PassSeconds, bubble_share, host_optimizer_seconds, optimizer_seconds
 from .popularity import imbalance, routing
 from .timing import decode_step, passes_of, prefill_seconds, replica_time, trainer_of
 from .weight_sync import software_seconds
@@ -167,7 +167,9 @@ def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = Non
         _mini_batch(w, part, imbalance(shares))
         for part in np.split(lengths, w.training.mini_batches)
     ]
-    optimizer = optimizer_seconds(trainer_of(w), w.training.optimizer == "replicated")
+    updates *= w.training.epochs * (1 + w.training.critic)
+    seconds = host_optimizer_seconds if w.training.host_optimizer else optimizer_seconds
+    optimizer = seconds(trainer_of(w), w.training.optimizer == "replicated")
     return Trained(log_prob, ranks.tokens, ahead, micro, updates, optimizer, shares)
 
 
@@ -228,7 +230,7 @@ def handover(w: Workload) -> dict[str, float]:
     if not w.colocated:
         return {"load": software_seconds(w)}
     states = w.training_bytes
-    moved = 2 * (states["parameters"] + states["optimizer"])
+    moved = 2 * (states["parameters"] + states["optimizer"] + states.get("critic", 0.0))
     return {
         "offload": moved / OFFLOAD_BYTES_PER_S,
         "reshard": w.model.weight_bytes / w.generation.tp / RESHARD_BYTES_PER_S,

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 
 from ..trace import PhaseKey
 from . import flows
+from .exchanges import Repeated
 from .phases import MiniBatch, Step, handover, step_of
+from .sharing import update_exposed
 from .traffic import UpdateTraffic, generation_traffic, training_traffic, weight_levels
 from .workload import Workload
 
@@ -160,11 +162,11 @@ def training_comm(w: Workload, step: Step) -> float:
 
 
 def _update_comm(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> float:
-    """Exchanges of an update and the gradients behind them, or the layers gathered beside,
-    whichever takes longer; parameters.
+    """Exchanges of an update and the gradients beside and behind them, or the layers gathered
+    beside, whichever takes longer; parameters.
     """
-    idle = [loop.idle(w) for loop in sent.loops] or [batch.piece] * w.training.buckets
-    in_turn = sum(loop.exposed(w) for loop in sent.loops) + _exposed_gradients(w, idle)
+    pieces = [Repeated((), 0, batch.piece)] * w.training.buckets
+    in_turn = update_exposed(w, sent.loops or pieces)
     beside = sent.sharded.exposed(w) if sent.sharded else 0.0
     return max(in_turn, beside) + flows.wire_seconds(w, flows.parameters(w))
 
@@ -172,15 +174,3 @@ def _update_comm(w: Workload, batch: MiniBatch, sent: UpdateTraffic) -> float:
 def weight_sync_comm(w: Workload) -> float:
     """Its levels, one after the other."""
     return sum(flows.wire_seconds(w, flows.leaving(w, level.flows)) for level in weight_levels(w))
-
-
-def _exposed_gradients(w: Workload, idle: Sequence[float]) -> float:
-    """Seconds from the end of the backward pass until the last bucket has been summed.
-
-    idle: seconds that NICs have for the buckets of before while a piece computes and exchanges,
-    which goes first.
-    """
-    bucket, left = flows.wire_seconds(w, flows.gradients(w)), 0.0
-    for seconds in idle:
-        left = max(0.0, left - seconds) + bucket
-    return left

@@ -22,6 +22,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ..compute import memory
+from ..compute.context_exchange import CONTEXT_EXCHANGES
 from ..compute.gpus import GPUS, HBM_SHARE, PRECISIONS, Gpu
 from ..compute.layout import Layout
 from ..compute.models import BF16_BYTES, FP32_BYTES, Model
@@ -77,7 +78,7 @@ class Generation(Section):
     prompt_lengths: Lengths = key(instance(Lengths))
     memory_utilisation: float = key(fraction, memory.UTILISATION)
     max_num_seqs: int = key(count(), Batching.max_num_seqs)
-    precision: str = key(choice("bf16", "fp8"), "bf16")
+    precision: str = key(choice("bf16", "fp8", "int4", "mxfp4"), "bf16")
     turns: int = key(count(high=10**4), 1)
     environment_latency: float = key(seconds, 0.0)
     observation: int = key(count(0), 0)
@@ -103,6 +104,8 @@ class Training(Section):
 
     ep: GPUs that the experts of a layer are dealt to; experts are not cut by tp, and ep divides tp
     x cp x data ranks;
+    context_exchange: what the cp GPUs of a group send one another in each layer: keys and values
+    round a `ring` (Megatron-LM) or tokens for heads all to all, `ulysses` (verl with FSDP);
     micro_batch_tokens: tokens of a micro-batch on each context-parallel rank (verl's
     ppo_max_token_len_per_gpu);
     mini_batches: optimizer updates a step;
@@ -112,6 +115,10 @@ class Training(Section):
     buckets: in how many pieces the gradients leave, where they are not sharded;
     log_prob_passes: forward passes over the batch before the first update (old policy, reference
     policy);
+    host_optimizer: Adam's states are in the hosts' memory and its step on their CPUs (Megatron's
+    --optimizer-cpu-offload);
+    critic: a critic of the policy's shape is trained on the same GPUs, after it; epochs: how often
+    a step trains on its responses;
     vp: chunks of layers a pipeline stage holds (Megatron's interleaved schedule); precision: of the
     matmuls;
     overlap_batches: tokens travel to experts and back beside the computing of the other half of a
@@ -125,6 +132,7 @@ class Training(Section):
     tp: int = key(count())
     pp: int = key(count(), 1)
     cp: int = key(count(), 1)
+    context_exchange: str = key(choice(*CONTEXT_EXCHANGES), "ring")
     vp: int = key(count(high=1000), 1)
     ep: int = key(count(), 1)
     micro_batch_tokens: int = key(count())
@@ -134,6 +142,9 @@ class Training(Section):
     buckets: int = key(count(high=1000), 1)
     recompute: str = key(choice("selective", "full"), "selective")
     log_prob_passes: int = key(count(0), 2)
+    host_optimizer: bool = key(flag, False)
+    critic: bool = key(flag, False)
+    epochs: int = key(count(high=1000), 1)
     precision: str = key(choice(*PRECISIONS), "bf16")
     overlap_batches: bool = key(flag, False)
     skew: float = key(number(0, 10), 0.0)
@@ -305,6 +316,8 @@ class Setup:
             t.grad_bytes,
             t.recompute,
             t.optimizer == "replicated",
+            t.host_optimizer,
+            t.critic,
         )
 
     @cached_property
@@ -338,6 +351,10 @@ class Setup:
         """The GPUs that share the tensors of one stage."""
         first = self.rank(pp, dp, cp)
         return list(range(first, first + self.training.tp))
+
+    def context_group(self, pp: int, dp: int, tp: int) -> list[int]:
+        """The GPUs that share the sequences of one tensor rank."""
+        return [self.rank(pp, dp, c, tp) for c in range(self.training.cp)]
 
     def model_ranks(self, pp: int, dp: int) -> list[int]:
         """The GPUs of stage `pp` that hold one replica of the model together."""

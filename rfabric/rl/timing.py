@@ -82,6 +82,7 @@ def trainer_of(w: Workload) -> Trainer:
         w.nic_bps,
         w.gpus_per_server,
         between_servers=False,
+        context_exchange=t.context_exchange,
     )
 
 

@@ -5,6 +5,9 @@ worked out without a flow.
                                                  edges: m factor (n-1)/n S
     pipeline          (tokens x hidden x 2 bytes) / (tp cp) for each GPU whose next stage is in
                       another server, there and back
+    context           ring: a collective of the keys and values of a group's tokens, n = cp, forward
+                      once and backward twice; ulysses: of queries, keys, values and output
+                      1 - (sum over servers of (GPUs there / cp)^2), forward and backward
     all-to-all        tokens x experts a token x hidden x 2 bytes, there and back, of what goes to
                       experts outside the server
     experience        12 bytes a token of each replica whose sink is in another server
@@ -87,10 +90,11 @@ def training_bytes(w: Workload, step: Step) -> dict[str, float]:
     t, trained, sent = w.training, step.trained, Counter()
     ahead, updates = t.log_prob_passes, len(trained.mini_batches)
     both = [
-        (trained.log_prob_tokens, ahead, ahead),
-        *((b.tokens, training_passes(w), 2) for b in trained.mini_batches),
+        (trained.log_prob_tokens, ahead, ahead, 0),
+        *((b.tokens, training_passes(w), 2, 1) for b in trained.mini_batches),
     ]
-    for tokens, passes, hops in both:
+    for tokens, passes, hops, back in both:
+        sent["context"] += _context(w, tokens, passes, back)
         sent["pipeline"] += hops * _between_stages(w, tokens)
         sent["tensor"] += passes * _tensor(w, tokens)
         sent[EXPERTS] += passes * _to_experts(w, tokens, trained)
@@ -198,6 +202,30 @@ def _tensor(w: Workload, tokens: np.ndarray) -> float:
         _ring(w, "all-reduce", w.tensor_group(*rank), float(tokens[rank[1]]) * each)
         for rank in ranks
     )
+
+
+def _context(w: Workload, tokens: np.ndarray, passes: int, back: int) -> float:
+    """Keys and values round context-parallel rings, or tokens for heads, in so many passes of which
+    `back` go backward.
+    """
+    t, m = w.training, w.model
+    if t.cp == 1:
+        return 0.0
+    keys, values = (
+        (m.latent.nope + m.latent.rope, m.latent.value) if m.latent else (m.head_dim, m.head_dim)
+    )
+    ring = t.context_exchange == "ring"
+    own = m.heads if m.latent else max(m.kv_heads, t.tp if ring else t.tp * t.cp)
+    columns = own * (keys + values) + (0 if ring else m.heads * (keys + values))
+    token = columns / t.tp * BF16_BYTES * m.kv_layers / t.pp * (passes + (back if ring else 0))
+    total = 0.0
+    for stage in range(t.pp):
+        for rank, count in enumerate(tokens):
+            group = w.context_group(stage, rank, 0)
+            stays = np.bincount([gpu // w.gpus_per_server for gpu in group]) / t.cp
+            leaves = (1 - float((stays**2).sum())) * float(count) * token
+            total += _ring(w, "all-gather", group, float(count) * token) if ring else leaves
+    return t.tp * total
 
 
 def _to_experts(w: Workload, tokens: np.ndarray, trained: Trained) -> float:

@@ -25,6 +25,7 @@ def loops() -> ctypes.CDLL | None:
     for name, result, arguments in (
         ("rf_fitting", COUNT, [ARRAY, COUNT, *[ARRAY] * 4]),
         ("rf_join", None, [COUNT, *[ARRAY] * 3, COUNT, ARRAY, ARRAY]),
+        ("rf_settle", None, [COUNT, COUNT, COUNT, ARRAY, COUNT, ARRAY, ARRAY]),
         ("rf_evenly", ctypes.c_int, [ARRAY, COUNT, ARRAY, ARRAY, ARRAY, COUNT, COUNT, ARRAY]),
         (
             "rf_cheapest",
@@ -54,30 +55,43 @@ def join(
     loops().rf_join(len(rows), at(rows), at(ends), at(leads), new.shape[1], at(new), at(front))
 
 
+def settle(found: np.ndarray, sets: np.ndarray, number: int) -> None:
+    """found[i, j] = number (uint8 or uint16) for every j in the set sets[i] (rows of 64-bit
+    words).
+    """
+    narrow, wide = (found, None) if found.itemsize == 1 else (None, found)
+    loops().rf_settle(*found.shape, sets.shape[1], at(sets), number, at(narrow), at(wide))
+
+
 class _Held:
-    """A struct of one count and pointers to columns, which it keeps alive; `handle` is what the
-    core takes.
+    """A struct of one count and pointers to columns (None: a null pointer), which it keeps alive;
+    `handle` is what the core takes.
     """
 
-    def __init__(self, count: int, columns: Sequence[tuple[np.ndarray, type]]):
-        self._columns = [np.ascontiguousarray(column, kind) for column, kind in columns]
-        self._words = np.array([count, *map(at, self._columns)], np.int64)
+    def __init__(self, count: int, columns: Sequence[tuple[np.ndarray | None, type]]):
+        self._columns = [
+            None if column is None else np.ascontiguousarray(column, kind)
+            for column, kind in columns
+        ]
+        self._words = np.array([count, *(at(column) or 0 for column in self._columns)], np.int64)
         self.handle = at(self._words)
 
 
 class Net(_Held):
-    """Arcs by switch, and `rings` (uint16[switches, racks], float64 cost of each): see
+    """Arcs by switch, and `rings` (uint8 or uint16[switches, racks], float64 cost of each): see
     `ways.Ways`.
     """
 
     def __init__(self, first, path, leads, step, rings: tuple[np.ndarray, np.ndarray]):
         ring, cost = rings
+        narrow, wide = (ring, None) if ring.itemsize == 1 else (None, ring)
         columns = (
             (first, np.int64),
             (path, np.int64),
             (leads, np.int64),
             (step, float),
-            (ring, np.uint16),
+            (narrow, np.uint8),
+            (wide, np.uint16),
             (cost, float),
         )
         super().__init__(ring.shape[1], columns)

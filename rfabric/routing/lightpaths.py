@@ -6,6 +6,7 @@ The port at the other end of its cable is then p ^ 1, and p ^ 1 is the link that
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -18,8 +19,8 @@ from .rows import offsets_of
 class Lights:
     """Light paths, ordered by the port they leave from.
 
-    out, into: int64[n] ports; offsets: int64[n+1], links: int64, CSR of the directed links in
-    order; rate: float64[n], bit/s of the slowest. cross: int64[2m], the port that a circuit joins
+    out, into: int64[n] ports; offsets: int64[n+1], links: int32, CSR of the directed links in
+    order; rate: float64[n], bit/s of the slowest. cross: int32[2m], the port that a circuit joins
     to each port, -1 where none does.
     """
 
@@ -58,13 +59,14 @@ def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights
     links, counts = links[lit[owner]], np.bincount(owner, minlength=len(lit))[lit]
     offsets = offsets_of(counts)
     rate = np.minimum.reduceat(c.rate[links], offsets[:-1]) if len(counts) else np.zeros(0)
+    links = links.astype(np.int32)
     return Lights(c.packet_ports[lit], into[lit], offsets, links, rate, cross)
 
 
 def _cross(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray:
-    peer, cross = fabric.peer, np.full(2 * len(fabric.links), -1, dtype=np.int64)
-    ends = [(peer[a][0], peer[b][0]) for a, b in circuits if a in peer and b in peer]
+    known, cross = fabric.peer.get, np.full(2 * len(fabric.links), -1, np.int32)
+    ends = [(x[0], y[0]) for a, b in circuits if (x := known(a)) and (y := known(b))]
     if ends:
-        a, b = np.array(ends, dtype=np.int64).T
+        a, b = np.fromiter(chain.from_iterable(ends), np.int32, 2 * len(ends)).reshape(-1, 2).T
         cross[a], cross[b] = b, a
     return cross

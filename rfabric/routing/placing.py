@@ -379,7 +379,8 @@ class Placer:
                 np.searchsorted(self.bundles.first, arcs[arcs < self.nowhere], side="right") - 1
             )
             self._least_loaded(
-                bundles[self.bundles.width[bundles] > 1], np.unique(self.kind[entry])
+                bundles[self.bundles.width[bundles] > 1],
+                np.flatnonzero(np.bincount(self.kind[entry])),
             )
 
     def _least_loaded(self, bundles: np.ndarray, kinds: np.ndarray) -> None:

@@ -12,17 +12,18 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric.cabling import cabling_of
 from ..fabric.model import Fabric
-from .inner import Net, join, loops
+from .inner import Net, join, loops, settle
 from .lightpaths import Lights
 from .rows import mixed, offsets_of, spread, summed
 
 # (hop, destination) candidates taken in one go: they stay in the cache, four times as fast as 2^22
 MOST_CANDIDATES = 1 << 17
-# bytes of rings kept for one fabric, whatever the circuits: those of 4,096 racks take 36 MB
-MOST_RINGS = 1 << 27
+# bytes of rings kept for one fabric, whatever the circuits: those of 4,096 racks take 18 MB
+MOST_RINGS = 1 << 26
 # what a planner asks of one set of circuits comes again: the same stages, instant after instant
 KEPT_LOADS = 8
-FAR = (1 << 16) - 1  # the ring of switches from which no way leads
+# the ring of switches from which no way leads: few fabrics have so many rings that a byte is short
+NEAR, FAR = (1 << 8) - 1, (1 << 16) - 1
 
 
 class Entries(NamedTuple):
@@ -95,7 +96,8 @@ class Ways:
     @property
     def reach(self) -> np.ndarray:
         """bool[racks, racks]: from which rack some way leads to which."""
-        return self._rings[0][self.cabling.rack_row] < FAR
+        ring, costs = self._rings
+        return np.isfinite(costs)[ring[self.cabling.rack_row]]
 
     @property
     def _rings(self) -> tuple[np.ndarray, np.ndarray]:
@@ -113,18 +115,16 @@ class Ways:
         return found
 
     def _found_rings(self) -> tuple[np.ndarray, np.ndarray]:
-        """uint16[switches, racks], the ring each switch stands on around each rack, FAR where no
-        way leads; float64, its cost.
+        """uint8 or, of many rings, uint16[switches, racks], the ring each switch stands on around
+        each rack, the highest number where no way leads; float64, its cost.
 
         Dijkstra from all racks at once, by rings of equal cost: a ring settled at cost D reaches,
         over the light paths of one rate, the ring at D + their cost. A fabric has few rates, hence
         few rings; a set of racks is a row of bits.
         """
         racks, costs = len(self.cabling.rack_row), np.full(FAR + 1, np.inf)
-        found = np.full((self.switches, racks), FAR, np.uint16)
-        start = np.zeros((self.switches, racks), bool)
-        start[self.cabling.rack_row, np.arange(racks)] = True
-        fronts, number = {0.0: _packed(start)}, 0
+        found = np.full((self.switches, racks), NEAR, np.uint8)
+        fronts, number = {0.0: _alone(self.cabling.rack_row, self.switches)}, 0
         seen = np.zeros_like(fronts[0.0])
         while fronts:
             at = min(fronts)
@@ -132,12 +132,14 @@ class Ways:
             new &= ~seen
             if not new.any():
                 continue
+            if number == NEAR and found.itemsize == 1:
+                found = np.where(found < NEAR, found, np.uint16(FAR))
             if number == FAR:
                 raise RFabricError(
                     f"ways of more than {FAR} different costs; give the links fewer different rates"
                 )
             seen |= new
-            np.copyto(found, np.uint16(number), where=_unpacked(new, racks))
+            _settle(found, new, number)
             costs[number], number = at, number + 1
             for step, (rows, first, leads) in self._joins.items():
                 front = fronts.setdefault(round(at + step, 9), np.zeros_like(new))
@@ -274,7 +276,7 @@ class Ways:
         # by ring: (switch and rack as one number, bytes)
         waiting: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
         self._queue(waiting, self.cabling.rack_row[sent.rows] * racks + sent.columns, sent.bytes)
-        if FAR in waiting:
+        if np.iinfo(self._rings[0].dtype).max in waiting:
             return np.full(len(load), np.inf)
         while ring := max(waiting, default=0):
             spots, held = summed(*map(np.concatenate, zip(*waiting.pop(ring), strict=True)))
@@ -336,15 +338,20 @@ def _coded(src: np.ndarray, dst: np.ndarray) -> np.ndarray:
     return src.astype(np.uint64) << np.uint64(32) | dst.astype(np.uint64)
 
 
-def _packed(sets: np.ndarray) -> np.ndarray:
-    """Rows of bools as rows of 64-bit words."""
-    words = -(-sets.shape[1] // 64)
-    bits = np.zeros((len(sets), 8 * words), np.uint8)
-    packed = np.packbits(sets, axis=1, bitorder="little")
-    bits[:, : packed.shape[1]] = packed
+def _alone(rows: np.ndarray, switches: int) -> np.ndarray:
+    """Sets of racks, one a switch, as rows of 64-bit words: rack i in that of switch rows[i]."""
+    rack = np.arange(len(rows))
+    bits = np.zeros((switches, 8 * -(-len(rows) // 64)), np.uint8)
+    bits[rows, rack // 8] = 1 << rack % 8
     return bits.view(np.uint64)
 
 
-def _unpacked(words: np.ndarray, columns: int) -> np.ndarray:
-    """Rows of 64-bit words as rows of so many bools."""
-    return np.unpackbits(words.view(np.uint8), axis=1, count=columns, bitorder="little").view(bool)
+def _settle(found: np.ndarray, sets: np.ndarray, number: int) -> None:
+    """Write `number` where the sets (rows of 64-bit words) hold a column of `found`."""
+    if loops():
+        settle(found, sets, number)
+        return
+    bits = np.unpackbits(sets.view(np.uint8), axis=1, count=found.shape[1], bitorder="little").view(
+        bool
+    )
+    np.copyto(found, found.dtype.type(number), where=bits)

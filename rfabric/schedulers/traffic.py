@@ -15,25 +15,33 @@ from .weave.traffic import is_shared, read_shared
 def read_traffic(
     name: str, settings: Sequence[str] = (), seed: int = 0, scheduler: str = ""
 ) -> Traffic:
-    """The traffic called `name`; `settings` such as `training.tp=2` are put over a recipe.
+    """The traffic called `name`; `settings` such as `training.tp=2` are put over a recipe, such as
+    `ranks_per_host=8` are those of a trace's format, whose name `format=NAME` may say.
 
     Same seed, same trace.
 
     scheduler: who schedules its computing (`table.scheduled`, for jobs that share nodes `weave`);
     '': what it says itself.
 
-    RFabricError for a scheduler or settings over a trace file.
+    RFabricError for a scheduler over a trace file, or settings that its format has not.
     """
-    if is_trace(name):
+    if is_trace(name) or any(one.startswith("format=") for one in settings):
         if scheduler:
             raise RFabricError(
                 f"policy {scheduler} schedules recipes; {name} is a trace file, "
                 "whose schedule is made"
             )
-        if settings:
-            raise RFabricError(f"--set changes recipes; {name} is a trace file")
-        return Traffic(read_trace(name), Path(name).stem, (Path(name),))
+        path = Path(name)
+        inside = sorted(f for f in path.iterdir() if f.is_file()) if path.is_dir() else [path]
+        return Traffic(read_trace(name, **dict(map(_setting, settings))), path.stem, tuple(inside))
     if is_shared(name):
         return read_shared(name, settings, seed, scheduler)
     w = read_recipe(name, settings)
     return Traffic(scheduled(w, seed, scheduler).trace, w.name, w.files, w.needs)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise RFabricError(f"--set {text!r}: say KEY=VALUE, such as ranks_per_host=8")
+    return key.strip(), value.strip()

@@ -9,30 +9,32 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <new>
 #include <utility>
 #include <vector>
 
 namespace {
 
-constexpr uint16_t kFar = 0xFFFF;  // the ring of switches from which no way leads
-
 // The light paths between packet switches, and where each switch stands around each rack.
 struct Net {
     int64_t racks;
     const int64_t *first, *path, *leads;  // arcs by switch: first[switches + 1]
     const double* step;
-    const uint16_t* ring;  // [switch * racks + rack]
-    const double* cost;    // [ring]
+    const uint8_t* narrow;  // [switch * racks + rack]: the ring; null where there are more rings,
+    const uint16_t* wide;   // then here
+    const double* cost;     // [ring]
+
+    uint16_t ring(int64_t spot) const { return narrow ? narrow[spot] : wide[spot]; }
+    // the ring of switches from which no way leads
+    uint16_t far() const { return narrow ? 0xFF : 0xFFFF; }
 
     // Calls use(arc) for every arc that leaves `row` on a cheapest way to `rack`, by port.
     template <class Use>
     void fitting(int64_t row, int64_t rack, Use use) const {
-        const double here = cost[ring[row * racks + rack]];
+        const double here = cost[ring(row * racks + rack)];
         if (!std::isfinite(here)) return;
         for (int64_t arc = first[row]; arc < first[row + 1]; ++arc) {
-            const double there = cost[ring[leads[arc] * racks + rack]] + step[arc];
+            const double there = cost[ring(leads[arc] * racks + rack)] + step[arc];
             if (std::fabs(there - here) <= 1e-6 * here) use(arc);
         }
     }
@@ -147,18 +149,37 @@ void rf_join(int64_t n, const int64_t* rows, const int64_t* first, const int64_t
     }
 }
 
+// Writes `number` to narrow or wide[row * columns + column], the one that is not null, for every
+// column in the set of a row: sets[row * words], a bit a column, from the lowest of the first byte.
+void rf_settle(int64_t rows, int64_t columns, int64_t words, const unsigned char* sets,
+               int64_t number, uint8_t* narrow, uint16_t* wide) {
+    for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t byte = 0; byte < 8 * words; ++byte) {
+            unsigned bits = sets[row * 8 * words + byte];
+            for (int64_t spot = row * columns + 8 * byte; bits; ++spot, bits >>= 1) {
+                if (!(bits & 1)) continue;
+                if (narrow) narrow[spot] = static_cast<uint8_t>(number);
+                else wide[spot] = static_cast<uint16_t>(number);
+            }
+        }
+    }
+}
+
 // Adds to load[light path] what n switches send to racks, split evenly over equal ways, from the
 // farthest ring inwards; sums are formed in parts of `most` candidates. 0; 1 where no way leads
 // from one of them; -1 without memory.
 int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack,
               const double* bytes, int64_t paths, int64_t most, double* load) try {
-    std::map<uint16_t, std::vector<Waiting>> waiting;
+    std::vector<std::vector<Waiting>> waiting(net->far() + 1);  // by ring
+    int64_t farthest = 0;
     const auto queue = [&](int64_t spot, double sent) {
-        waiting[net->ring[spot]].push_back({spot, sent});
+        const int64_t ring = net->ring(spot);
+        farthest = std::max(farthest, ring);
+        waiting[ring].push_back({spot, sent});
     };
     for (int64_t i = 0; i < n; ++i) queue(row[i] * net->racks + rack[i], bytes[i]);
-    if (waiting.count(kFar)) return 1;
-    std::vector<Waiting> room;
+    if (farthest == net->far()) return 1;
+    std::vector<Waiting> some, room;  // kept from ring to ring: fresh memory is slow
     std::vector<double> part(paths, 0.0);
     std::vector<int64_t> touched, fits;
     const auto add_part = [&] {
@@ -168,10 +189,13 @@ int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack
         }
         touched.clear();
     };
-    while (!waiting.empty() && waiting.rbegin()->first > 0) {
-        auto last = std::prev(waiting.end());
-        std::vector<Waiting> some = std::move(last->second);
-        waiting.erase(last);
+    while (farthest > 0) {
+        some.clear();
+        some.swap(waiting[farthest]);
+        if (some.empty()) {
+            --farthest;
+            continue;
+        }
         sum_up(some, room);
         int64_t looked = 0;
         for (const Waiting& one : some) {

@@ -8,6 +8,7 @@ carry. The 2(n-1) identical steps of a ring are merged into one flow per edge.
     ring all-reduce      each edge carries 2 (n-1)/n S        reduce-scatter, all-gather: (n-1)/n S
     all-to-all           each ordered pair of GPUs carries S/n
     scatter              each GPU receives its own S/n, from sources taken evenly
+    broadcast            each edge of a chain of servers, from the root's on, carries S
 
 S: bytes each GPU holds (all-to-all) or the whole buffer (others).
 """
@@ -52,6 +53,16 @@ def scatter(sources: Sequence[int], gpus: Sequence[int], size: float) -> Flows:
     """Each of `gpus` receives its own n-th of `size` bytes; `sources` are taken evenly."""
     src = [sources[i * len(sources) // len(gpus)] for i in range(len(gpus))]
     return Flows(src, list(gpus), [size / len(gpus)] * len(gpus))
+
+
+def broadcast(root: int, gpus: Sequence[int], size: float, gpus_per_server: int) -> Flows:
+    """All of `gpus` receive the `size` bytes of `root`: server by server, as a pipelined chain."""
+    servers = by_server(gpus, gpus_per_server)
+    first = next((i for i, members in enumerate(servers) if root in members), 0)
+    order = servers[first:] + servers[:first]
+    channels = min(map(len, servers), default=0)
+    edges = [(a[c], b[c]) for c in range(channels) for a, b in zip(order, order[1:], strict=False)]
+    return Flows([a for a, _ in edges], [b for _, b in edges], [size / channels] * len(edges))
 
 
 def all_to_all(gpus: Sequence[int], size: float, gpus_per_server: int) -> Flows:

@@ -151,7 +151,7 @@ def test_every_family_reads_a_plain_decoder():
         ("opt-13b", "opt-13b"),
         ("mpt-7b", "MPT-7B"),
         ("Nemotron4_340B", "Nemotron-4-340B"),
-        ("Qwen2.5-VL-7B", None),
+        ("Qwen2.5-VL-7B", "Qwen2.5-7B"),
         ("DeepSeek-V3.9", None),
         ("Qwen3", None),
         ("32B", None),

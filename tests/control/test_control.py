@@ -308,6 +308,41 @@ def test_the_other_messages_say_to_the_framework_what_they_should():
     assert flowmods.count_ports() == seam.wire(asked)
 
 
+@pytest.mark.parametrize("asked", [{}, {"cookie": 7}, {"cookie": 0}, {"port": 3}], ids=str)
+def test_flows_are_asked_for_as_the_framework_does(asked):
+    make, of = seam.parser, seam.ofproto
+    match = make.OFPMatch(**({"in_port": asked["port"]} if "port" in asked else {}))
+    cookie, mask = asked.get("cookie", 0), (1 << 64) - 1 if "cookie" in asked else 0
+    request = make.OFPFlowStatsRequest(
+        seam.offline(), 0, of.OFPTT_ALL, of.OFPP_ANY, of.OFPG_ANY, cookie, mask, match
+    )
+    wire = flowmods.ask_flows(**asked)
+    assert wire == seam.wire(request)
+    entries = {
+        (cookie, port): flowmods.Entry(100, (("in_port", port),), 9, cookie)
+        for cookie in (0, 7) for port in (3, 4)
+    }  # fmt: skip
+    told = {key for key, entry in entries.items() if flowmods.asks_for(wire, entry)}
+    want = (asked.get("cookie"), asked.get("port"))
+    assert told == {k for k in entries if all(w in (None, v) for w, v in zip(want, k, strict=True))}
+
+
+def test_roles_and_strikes_are_the_bytes_the_framework_makes():
+    role = seam.parser.OFPRoleRequest(seam.offline(), seam.ofproto.OFPCR_ROLE_MASTER, 5)
+    assert flowmods.role(flowmods.MASTER, 5) == seam.wire(role)
+    for rule in RULES:
+        _, entry = decode(flowmods.add(rule, address, epoch=9))
+        command, struck = decode(flowmods.strike(entry))
+        assert command == flowmods.DELETE_STRICT and struck.key == entry.key
+        assert flowmods.strike(entry) == flowmods.delete(rule, address)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda r: r.match[0])
+def test_a_flow_as_the_framework_tells_it_is_the_entry_that_was_sent(rule):
+    wire = flowmods.add(rule, address, epoch=9)
+    assert flowmods.entry_of(seam.decode(wire)) == decode(wire)[1]
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.match[0])
 def test_fake_switches_read_what_was_packed(rule):
     kind, entry = decode(flowmods.add(rule, address, epoch=9))
@@ -561,7 +596,7 @@ def test_a_switch_that_fails_brings_the_last_good_circuits_back(mood, step):
     core, switches = controlled()
     core.set_pairs(all_pairs(SMALL))
     before, calls = core.epochs.circuits, []
-    push, crossbars = switches.push, switches.crossbars
+    push, flows = switches.push, switches.flows
 
     def failing(messages, timeout_s):
         calls.append(messages)
@@ -569,13 +604,13 @@ def test_a_switch_that_fails_brings_the_last_good_circuits_back(mood, step):
             switches.moods["a1"] = mood
         return push(messages, timeout_s)
 
-    def reading(dpids, timeout_s):
+    def reading(asked, timeout_s):
         if step == "read":
             switches.moods["a1"] = mood
-            switches.tables[SMALL.node["a1"].dpid].pop((100, (("in_port", 1),)))
-        return crossbars(dpids, timeout_s)
+            switches.tables[SMALL.node["a1"].dpid].pop((100, (("in_port", 1),)), None)
+        return flows(asked, timeout_s)
 
-    switches.push, switches.crossbars = failing, reading
+    switches.push, switches.flows = failing, reading
     plan, _, _ = core.plan(explicit(other_circuits(SMALL)))
     with pytest.raises(
         RolledBackError, match=("plan 1 failed: .*a1.*; circuits of epoch 0 are back")
@@ -586,7 +621,7 @@ def test_a_switch_that_fails_brings_the_last_good_circuits_back(mood, step):
         and core.epochs.circuits == before
         and core.epochs.under_way is None
     )
-    switches.push, switches.crossbars = push, crossbars
+    switches.push, switches.flows = push, flows
     switches.moods.clear()
     core.synced.discard("a1")
     core.restore()
@@ -600,13 +635,13 @@ def test_a_switch_that_fails_brings_the_last_good_circuits_back(mood, step):
 def test_a_time_out_takes_as_long_as_it_says_and_names_the_switch():
     core, switches = controlled()
     plan, _, _ = core.plan(explicit(other_circuits(SMALL)))
+    other, _, _ = core.plan(explicit(other_circuits(SMALL)))  # while all was well
     switches.moods["c1"] = "silent"
     with pytest.raises(
         RolledBackError, match=("tearing down circuits: c1 did not answer within 1 s")
     ):
         core.commit(plan.epoch)
     assert core.waiting_for == ["c1"]
-    other, _, _ = core.plan(explicit(other_circuits(SMALL)))
     with pytest.raises(
         UnavailableError, match=("no answer from c1; wait until GET /health says ready")
     ):

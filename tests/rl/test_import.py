@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from rfabric.cli import main
 from rfabric.compute.configs import model_of
-from rfabric.compute.likeness import SLACK
+from rfabric.compute.named import read_model
+from rfabric.compute.sizes import SLACK
 from rfabric.errors import RFabricError
+from rfabric.folders import data_dir
 from rfabric.rl.imports import FRAMEWORKS, import_job
 from rfabric.rl.imports.roll import devices
 from rfabric.rl.imports.settings import read_settings
@@ -189,8 +191,14 @@ def test_fsdp_shards_parameters_and_megatron_does_not(job):
     assert "optimizer" not in section(job("verl", VERL), "training")
 
 
-def test_a_critic_is_not_mapped_in_silence(job):
-    assert "algorithm.adv_estimator = gae" in job("verl", VERL.replace("=grpo", "=gae")).unmapped
+def test_a_critic_is_trained_as_well_and_that_is_said(job):
+    without, with_one = (job("verl", VERL.replace("=grpo", f"={one}")) for one in ("grpo", "gae"))
+    assert section(with_one, "training")["critic"] is True
+    assert (
+        section(with_one, "training")["log_prob_passes"]
+        == section(without, "training")["log_prob_passes"] + 1
+    )
+    assert any("critic" in note for note in with_one.notes) and not without.notes[1:]
 
 
 def test_slime_script_is_read_and_not_run(job, tmp_path):
@@ -323,6 +331,9 @@ def test_the_verb_writes_a_recipe_and_says_what_it_left_out(tmp_path, capsys):
     (script := tmp_path / "run.sh").write_text(VERL)
     out = tmp_path / "mine.yaml"
     assert main(["import", "verl", str(script), "-o", str(out), "--gpu", "h800"]) == 0
+    said = capsys.readouterr().err
+    assert "not mapped, may change time: 1 (actor_rollout_ref.rollout.chunks)" in said
+    assert main(["import", "verl", str(script), "-v"]) == 0
     assert "not mapped: actor_rollout_ref.rollout.chunks = 3" in capsys.readouterr().err
     assert read_recipe(out).gpu.name == "H800"
     assert main(["import", "verl", str(script), "--json"]) == 0
@@ -473,3 +484,121 @@ def test_the_environment_is_what_was_told_and_nothing_else(job, monkeypatch):
     made = job("verl", VERL, environment={"NODES": "4"})
     assert section(made, "cluster")["training_gpus"] == 32
     assert "NODES=2" in " ".join(job("verl", VERL).notes)
+
+
+def test_an_agentic_roll_job_counts_trajectories_in_groups_of_environments(job):
+    agentic = ROLL.replace("response_length: 8192", "response_length: 512") + (
+        "sequence_length: 8192\nmax_actions_per_traj: 10\n"
+        "train_env_manager: {group_size: 8, num_env_groups: 16}\n"
+    )
+    assert agentic.count("sequence_length") == 1
+    made = job("roll", agentic)
+    generation = section(made, "generation")
+    assert (generation["batch"], generation["group_size"]) == (64 // 8, 8)
+    assert (generation["turns"], generation["max_response"]) == (10, 5120)
+
+
+# --- settings of the same name everywhere -----------------------------------------------------
+
+
+def with_settings(*lines, fsdp=False):
+    """The verl job with further settings; with FSDP in Megatron's place."""
+    kept = [line for line in VERL.splitlines() if not (fsdp and "megatron" in line)]
+    return "\n".join(kept) + " \\\n " + " \\\n ".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "key", "value"),
+    [
+        ("+actor_rollout_ref.actor.optim.optimizer_cpu_offload=True", "host_optimizer", True),
+        ("actor_rollout_ref.actor.ppo_epochs=3", "epochs", 3),
+        ("actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", "context_exchange", "ulysses"),
+    ],
+)
+def test_a_setting_that_changes_training_is_in_the_recipe(job, setting, key, value):
+    found = job("verl", with_settings(setting, fsdp="ulysses" in setting))
+    assert section(found, "training")[key] == value
+    assert not any(setting.split("=")[0].strip("+") in said for said in found.unmapped)
+
+
+def test_reference_and_reward_workers_have_settings_of_their_own(job):
+    made = job("verl", with_settings("+actor_rollout_ref.ref.optim.optimizer_cpu_offload=True"))
+    assert "host_optimizer" not in section(made, "training")
+
+
+def test_gradients_and_chunks_of_megatron(job):
+    megatron = "actor_rollout_ref.actor.megatron"
+    made = job(
+        "verl",
+        with_settings(
+            "actor_rollout_ref.actor.strategy=megatron",
+            f"{megatron}.pipeline_model_parallel_size=2",
+            f"{megatron}.virtual_pipeline_model_parallel_size=2",
+            f"+{megatron}.override_ddp_config.grad_reduce_in_fp32=False",
+            f"+{megatron}.override_ddp_config.use_distributed_optimizer=False",
+        ),
+    )
+    training = section(made, "training")
+    assert (training["vp"], training["grad_dtype"], training["optimizer"]) == (
+        2,
+        "bf16",
+        "replicated",
+    )
+
+
+def test_an_engine_of_several_attention_replicas_is_wider(job):
+    rollout = "actor_rollout_ref.rollout"
+    made = {n: job("verl", with_settings(f"{rollout}.data_parallel_size={n}")) for n in (1, 2, 4)}
+    tp = {n: section(one, "generation")["tp"] for n, one in made.items()}
+    assert tp == {1: 2, 2: 4, 4: 4}  # 8 do not divide the 28 heads
+    assert any("8 GPUs" in note and "over 4" in note for note in made[4].notes)
+    assert not any("tensor parallelism" in note for note in made[1].notes)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("actor_rollout_ref.actor.fsdp_config.fsdp_size=4", "sharded over all training GPUs"),
+        ("+actor_rollout_ref.rollout.max_turns=5", "say generation.turns"),
+        ("actor_rollout_ref.model.mtp.enable_rollout=True", "takes a pass"),
+        ("actor_rollout_ref.rollout.update_weights_bucket_megabytes=512", "one transfer"),
+    ],
+)
+def test_what_a_recipe_cannot_say_is_a_note(job, setting, said):
+    found = job("verl", with_settings(setting))
+    assert any(said in note and setting.strip("+").split("=")[0] in note for note in found.notes)
+    assert not found.misfit
+
+
+def test_settings_left_out_are_few_lines(tmp_path, capsys):
+    more = [f"+strange.of_nobody.number_{i}={i}" for i in range(40)]
+    more += [f"+actor_rollout_ref.rollout.batch_{i}={i}" for i in range(40)]
+    (script := tmp_path / "run.sh").write_text(with_settings(*more))
+    assert main(["import", "verl", str(script), "-o", str(tmp_path / "a.yaml")]) == 0
+    lines = [ln for ln in capsys.readouterr().err.splitlines() if ln.startswith("not mapped")]
+    assert len(lines) <= 4 and any("40 (" in line for line in lines)
+    assert main(["import", "verl", str(script), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["unmapped"]) >= 80
+
+
+def test_a_recipe_that_cannot_run_is_refused_and_nothing_is_written(tmp_path, capsys):
+    large = with_settings("actor_rollout_ref.model.path=Qwen/Qwen2.5-72B-Instruct")
+    (script := tmp_path / "run.sh").write_text(
+        large.replace("tensor_model_parallel_size=", "tensor_model_parallel_size=1 x=")
+    )
+    out = tmp_path / "mine.yaml"
+    assert main(["import", "verl", str(script), "-o", str(out), "--gpu", "H100"]) == 2
+    said = capsys.readouterr()
+    assert not out.exists() and not said.out
+    assert "the recipe cannot run: " in said.err and "it would run with" in said.err
+
+
+def test_a_config_of_an_unknown_field_is_noted_where_its_size_is_met(job, tmp_path):
+    config = json.loads((data_dir("traffic") / "models" / "Qwen2.5-7B.json").read_text())
+    config = {k: v for k, v in config.items() if not k.startswith("_")} | {"engram_size": 7}
+    (near := tmp_path / "Mine-7.6B.json").write_text(json.dumps(config))
+    model = read_model(near)
+    assert any("engram_size" in note and "approximation" in note for note in model.notes)
+    (far := tmp_path / "Mine-30B.json").write_text(json.dumps(config))
+    with pytest.raises(RFabricError, match="engram_size"):
+        read_model(far)

@@ -6,8 +6,10 @@ repository; every fourth of them runs in the ordinary suite, all with RFABRIC_AL
 the largest recipes.
 """
 
+import csv
 import functools
 import os
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -141,8 +143,31 @@ def test_what_a_scheduler_makes_adds_up(policy):
 
 
 @pytest.mark.skipif(not JOBS, reason=f"no jobs in {CONFIGS}: they are not part of the repository")
-def test_enough_real_jobs_are_modelled():
-    assert sum(imported(path) is not None for path in DRAWN) >= len(DRAWN) / 4
+def test_of_real_jobs_nineteen_in_twenty_are_modelled():
+    """Of those that generate and train: AReaL's SFT and DPO jobs are refused as such."""
+    why = {path: unfit(path) for path in JOBS if is_job(path)}
+    refused = {path: said for path, said in why.items() if said}
+    assert len(refused) <= len(why) / 20, refused
+
+
+def is_job(path: Path) -> bool:
+    """Whether the manifest of the files has it as a job that generates and trains."""
+    return str(path) in manifest() and not {"sft", "dpo"} & set(re.split(r"[_.]", path.name))
+
+
+@functools.cache
+def manifest() -> frozenset[str]:
+    with open(CONFIGS / "MANIFEST.csv", encoding="utf-8") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["note"] == "a job"]
+    return frozenset(row["file"].removeprefix("configs/") for row in rows)
+
+
+def unfit(path: Path) -> str:
+    """Why a job's file is no recipe that runs; empty where it is."""
+    try:
+        return import_job(path.parts[0], CONFIGS / path).misfit
+    except RFabricError as error:
+        return str(error)
 
 
 @pytest.mark.skipif(not JOBS, reason=f"no jobs in {CONFIGS}: they are not part of the repository")

@@ -273,8 +273,8 @@ def test_ranks_follow_megatron():
         ),
         (["training.tp=2"], "training: Qwen2.5-14B needs 136.2 GB a GPU .*; use training.tp=4$"),
         (
-            ["training.tp=8", "training.cp=2"],
-            ("training.cp: tp 8 x cp 2 = 16 GPUs do not divide a server of 8"),
+            ["training.tp=4", "training.cp=4", "training.context_exchange=ulysses"],
+            ("training.cp: ulysses deals the 10 heads of a tensor rank of Qwen2.5-14B to cp 4"),
         ),
         (
             ["training.pp=64", "training.tp=1", "cluster.training_gpus=64"],

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rfabric.errors import RFabricError
 from rfabric.rl.imports.arithmetic import whole_number
 from rfabric.rl.imports.settings import read_settings
-from rfabric.rl.imports.shell import read_script, readable, unknown_names
+from rfabric.rl.imports.shell import read_script
+from rfabric.rl.imports.shell_text import readable, unknown_names
 
 HERE = Path("/nowhere/run.sh")
 

@@ -144,3 +144,24 @@ def test_rings_let_go_are_found_again(monkeypatch):
     before = [some._rings[0].copy() for some in (one, other)]
     assert one._around is None and other._around is not None and not np.array_equal(*before)
     assert np.array_equal(one._rings[0], before[0]) and other._around is None
+
+
+@pytest.mark.parametrize("racks", [508, 512, 600])
+def test_more_rings_than_a_byte_can_number(racks, monkeypatch):
+    """Half as many rings as racks, and one: 255 is the last count of which a byte tells each from
+    none.
+    """
+    fabric = ring(racks)
+    core = routes_of(fabric.named("core")).ways
+    for room in (ways, placing):
+        monkeypatch.setattr(room, "loops", lambda: None)
+    python = routes_of(fabric.named("python")).ways
+    for one in (core, python):
+        assert one._rings[0].itemsize == (1 if racks == 508 else 2) and one.reach.all()
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(core._rings, python._rings, strict=True))
+    rank = np.arange(racks)
+    far = np.minimum(rank, racks - rank)  # switches from the first rack
+    assert np.allclose(core.cost(core.cabling.rack_row, np.zeros(racks, int)), far)
+    sent = Entries(np.array([racks // 2 - 1]), np.array([0]), np.array([1e9]))
+    assert core.loads(sent).tobytes() == python.loads(sent).tobytes()
+    assert core.loads(sent).sum() == pytest.approx(1e9 * (racks // 2 - 1))

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rfabric.cli import main
-from rfabric.report import grid as grid_report
+from rfabric.report.compare import on_front
 from rfabric.study.grid import Grid, begin, read_grid
 
 SMALL = ["--topo", "fat-tree,pods=2,tors=2,gpus=2", "--topo", "rfabric,pods=2,tors=2,gpus=2"]
@@ -214,13 +214,9 @@ def test_a_dearer_fabric_that_is_faster_by_next_to_nothing_is_not_on_the_front()
         {"network_usd": 4e5, "step_s": 205.33199},
         {"network_usd": 7e5, "step_s": 205.33195},
     )
-    assert grid_report._on_front(cheap, [cheap, dear]) and not grid_report._on_front(
-        dear, [cheap, dear]
-    )
+    assert on_front(cheap, [cheap, dear]) and not on_front(dear, [cheap, dear])
     fast = dear | {"step_s": 205.2}
-    assert grid_report._on_front(cheap, [cheap, fast]) and grid_report._on_front(
-        fast, [cheap, fast]
-    )
+    assert on_front(cheap, [cheap, fast]) and on_front(fast, [cheap, fast])
 
 
 @given(POINTS)
@@ -228,5 +224,5 @@ def test_the_front_is_what_nothing_beats(points):
     rows = [{"network_usd": float(x), "step_s": float(y)} for x, y in points]
     for row, (x, y) in zip(rows, points, strict=True):
         beaten = any(a <= x and b <= y and (a, b) != (x, y) for a, b in points)
-        assert grid_report._on_front(row, rows) is not beaten
-    assert any(grid_report._on_front(row, rows) for row in rows)
+        assert on_front(row, rows) is not beaten
+    assert any(on_front(row, rows) for row in rows)

@@ -9,7 +9,15 @@ from rfabric.cli import main
 from rfabric.errors import RFabricError
 from rfabric.schedulers.weave import run
 from rfabric.schedulers.weave.cluster import OPTIMUM
-from rfabric.study.reproduce import QUOTED, REPRODUCTIONS, SECOND_HAND, PaperRow, middle, reproduce
+from rfabric.study.reproduce import (
+    CIRCULAR,
+    QUOTED,
+    REPRODUCTIONS,
+    SECOND_HAND,
+    PaperRow,
+    middle,
+    reproduce,
+)
 from rfabric.study.reproduce import weave as weave_paper
 from rfabric.study.reproduce.weave_inputs import (
     MEAN_MAX_TOKENS,
@@ -68,8 +76,27 @@ def test_the_verb_prints_one_document(short, capsys):
     assert document["paper"] == "weave" and document["seed"] == 2
     for row in document["rows"]:
         assert list(row) == ["metric", "unit", "paper", "ours", "ratio", "trust", "why"]
-        assert row["trust"] in (QUOTED, SECOND_HAND)
+        assert row["trust"] in (QUOTED, SECOND_HAND, CIRCULAR)
         assert row["why"] or row["ours"] is not None
+
+
+def test_rows_that_rest_on_what_they_are_held_against_are_not_counted(monkeypatch, capsys):
+    rows = [
+        PaperRow("honest", 2.0, 2.1),
+        PaperRow("far", 2.0, 4.0),
+        PaperRow("fitted", 2.0, 2.0, trust=CIRCULAR),
+        PaperRow("unknown", 2.0, None, why="not stated"),
+    ]
+    monkeypatch.setattr(weave_paper, "rows", lambda seed, tell: rows)
+    assert main(["reproduce", "weave", "--quiet"]) == 0
+    counted = "2 rows beside a published figure, 1 within 10 %, 1 within 20 %; 1 not run; 1 more"
+    assert counted in capsys.readouterr().out
+
+
+def test_seconds_of_the_paper_itself_make_a_row_circular():
+    trust = {row.metric: row.trust for row in weave_paper.micro_rows(0)}
+    assert trust["micro-benchmark b: iteration over solo"] == CIRCULAR
+    assert trust["micro-benchmark a (A + A): throughput over Solo-D"] == QUOTED
 
 
 def test_the_verb_prints_tables(short, capsys):

@@ -16,6 +16,17 @@ EXAMPLES = {
     "csv": b"\xef\xbb\xbf# by hand\nid,src,dst,size_bytes\na,h1,h2,5\n",
     "jsonl": b'\n{"src": "h1", "dst": "h2", "size_bytes": 5}\n',
     "htsim": b"# src dst bytes start_ns\n\n0 1 5 0 # the first\n",
+    "htsim-matrix": b"Nodes 2\nConnections 1\n0->1 id 1 start 0 size 5\n",
+    "coflow": b"2 1\n1 0 1 0 1 1:5.0\n",
+    "flow-sizes": b"bytes,percent\n0,0\n10,100\n",
+    "chakra": b"\x07\n\x050.0.4",
+    "chakra-json": b'{"schema": "1.1.1-chakra.0.0.4", "nodes": []}',
+    "aicb": b"HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 8\n1\n",
+    "aicb-csv": b"[rank0 ~ rank7]\ncomm_type,comm_group,comm_group_size,msg_size,stage\n",
+    "nccl_inspector": b'{"header": {"id": "0xa"}, "metadata": {}, "coll_perf": {}}\n',
+    "kineto": b'{"schemaVersion": 1, "traceEvents": [\n',
+    "nsys": b"SQLite format 3\x00\x10\x00",
+    "pcap": b"\xd4\xc3\xb2\xa1\x02\x00",
 }
 
 
@@ -35,7 +46,8 @@ def test_the_first_bytes_of_a_file_are_of_its_own_format_alone(name):
 @pytest.mark.parametrize("form", [f for f in formats.FORMATS.values() if f.write])
 def test_what_a_format_writes_it_knows_and_reads(tmp_path, form):
     write_trace(two_hosts(), path := tmp_path / f"t{form.suffixes[0]}")
-    assert form.sniff(path.read_bytes()) and form.read(path).size.tolist() == [5_000_000]
+    file = min(path.iterdir()) if form.folders else path
+    assert form.sniff(file.read_bytes()) and form.read(path).size.tolist() == [5_000_000]
 
 
 def test_formats_that_share_a_suffix_are_told_apart_by_the_first_bytes(tmp_path, monkeypatch):
@@ -61,7 +73,9 @@ def test_formats_that_share_a_suffix_are_told_apart_by_the_first_bytes(tmp_path,
 def test_what_no_format_takes_is_refused(tmp_path):
     with pytest.raises(RFabricError, match=r"t.csv: csv has no setting 'scale'; it has none"):
         read_trace(tmp_path / "t.csv", scale=2)
-    with pytest.raises(RFabricError, match=r"t.htsim: a trace is written as .csv or .jsonl"):
+    with pytest.raises(RFabricError, match=r"no format 'pacp'; there are csv, "):
+        read_trace(tmp_path / "t.csv", "pacp")
+    with pytest.raises(RFabricError, match=r"t.htsim: a trace is written as .csv or .*.et"):
         write_trace(two_hosts(), tmp_path / "t.htsim")
     assert is_trace("none/at/all.flows") and not is_trace("grpo-64") and not is_trace("t.yaml")
 

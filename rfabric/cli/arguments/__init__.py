@@ -36,6 +36,7 @@ def parser() -> Parser:
         host.clean,
         host.bench,
         host.validate,
+        host.validate_run,
         inputs.import_,
         runs.crossover,
         inputs.model,

@@ -1,7 +1,7 @@
 """The verbs around this machine, and those for others' figures: what each takes."""
 
 from ...study.reproduce import REPRODUCTIONS
-from .options import add_verb, out_option, seed_option
+from .options import add_verb, out_option, seed_option, set_option
 from .parsing import port
 
 
@@ -30,6 +30,7 @@ def control(verbs) -> None:
         ),
         "rfabric control --topo rfabric,pods=2,delay=25ms --port 8081",
         "rfabric control mine.py --topo fat-tree,k=4 --sdn os-ken",
+        "rfabric control --topo rfabric --standby --port 8081 --ofp-port 6654",
         "rfabric control --host 0.0.0.0 --tls cert=rest.crt,key=rest.key --log json",
         module="host",
     )
@@ -71,6 +72,21 @@ def control(verbs) -> None:
     verb.add_argument(
         "--log", choices=("text", "json"), default="", help="how log lines are written"
     )
+    verb.add_argument(
+        "--journal",
+        metavar="DIR",
+        default="",
+        help="where epochs, plans and pairs are kept for the next start (default "
+        "$XDG_STATE_HOME/rfabric, ~/.local/state/rfabric; root: /var/lib/rfabric)",
+    )
+    verb.add_argument(
+        "--no-journal", dest="journal", action="store_const", const="none",
+        help="keep nothing: the next start begins anew",
+    )  # fmt: skip
+    verb.add_argument(
+        "--standby", action="store_const", const="1", default="",
+        help="wait while another controller of this fabric lives, then take over",
+    )  # fmt: skip
 
 
 def ocs(verbs) -> None:
@@ -172,6 +188,25 @@ def validate(verbs) -> None:
             "by those fitted on all others of its transport"
         ),
     )
+
+
+def validate_run(verbs) -> None:
+    """The words of `rfabric validate-run`."""
+    verb = add_verb(
+        verbs,
+        "validate-run",
+        "a recipe's predicted phases against those your job logged",
+        "rfabric validate-run train.log --traffic grpo-64       verl, slime, NeMo-RL, ROLL",
+        "rfabric validate-run steps.csv --traffic mine.yaml --json",
+        module="modelling",
+    )
+    verb.add_argument("log", metavar="LOG", help="a console log, JSON lines, or a CSV of metrics")
+    verb.add_argument(
+        "--traffic", metavar="RECIPE", required=True,
+        help="the recipe of that job (`rfabric import` makes one)",
+    )  # fmt: skip
+    set_option(verb)
+    seed_option(verb)
 
 
 def reproduce(verbs) -> None:

@@ -1,7 +1,15 @@
 """The verbs around what goes into a run and what came out of one: what each takes."""
 
 from ...fabric.dollars import HOLDABLE, RENTED
-from .options import DEFAULT_TRAFFIC, KINDS, add_verb, seed_option, set_option, topo_option
+from .options import (
+    DEFAULT_TRAFFIC,
+    KINDS,
+    add_verb,
+    format_option,
+    seed_option,
+    set_option,
+    topo_option,
+)
 from .parsing import count, file, money, seconds
 
 
@@ -12,6 +20,7 @@ def trace(verbs) -> None:
         "rfabric trace grpo-64",
         "rfabric trace grpo-64 --explain --set pipeline=async --set staleness=2",
         "rfabric trace grpo-64 --set weight_sync.strategy=tree -o tree.csv",
+        "rfabric trace grpo-64 -o grpo.et                       one Chakra file a host",
         module="inputs",
     )  # fmt: skip
     verb.add_argument(
@@ -26,10 +35,15 @@ def trace(verbs) -> None:
         action="store_true",
         help="only where each phase's seconds and bytes come from, without the list of flows",
     )
+    format_option(verb)
     set_option(verb)
     seed_option(verb)
     verb.add_argument(
-        "-o", "--output", metavar="FILE", type=file, help="write the trace as .csv or .jsonl"
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=file,
+        help="write the trace: .csv, .jsonl, .cm (htsim), .et (Chakra: a folder, one file a host)",
     )
 
 
@@ -227,6 +241,7 @@ def import_(verbs) -> None:
     )
     verb.add_argument(
         "--model",
+        "--model-config",
         default="",
         help=("a name in traffic/models or a config.json, where the file's is unknown"),
     )

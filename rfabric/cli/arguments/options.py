@@ -34,7 +34,8 @@ def add_verb(verbs, name: str, what: str, *examples: str, module: str, once: str
 def _lazily(module: str, name: str) -> Callable[[argparse.Namespace], int | None]:
     def run(args: argparse.Namespace) -> int | None:
         found = import_module(f"..{module}", __package__)
-        return getattr(found, {"import": "import_", "list": "list_"}.get(name, name))(args)
+        plain = {"import": "import_", "list": "list_"}.get(name, name.replace("-", "_"))
+        return getattr(found, plain)(args)
 
     return run
 
@@ -177,7 +178,18 @@ def set_option(verb: Parser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="put over the recipe, such as training.tp=2",
+        help="put over the recipe, such as training.tp=2; of a trace file, a setting of its "
+        "format, such as ranks_per_host=8",
+    )
+
+
+def format_option(verb: Parser) -> None:
+    """--format: of a trace file."""
+    verb.add_argument(
+        "--format",
+        metavar="NAME",
+        default="",
+        help="the trace file's (`rfabric list formats`), where it is not to be told from the file",
     )
 
 

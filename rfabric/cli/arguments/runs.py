@@ -4,6 +4,7 @@ from .options import (
     DEFAULT_TRAFFIC,
     add_verb,
     engine_option,
+    format_option,
     out_option,
     repetitions_option,
     routing_option,
@@ -166,13 +167,16 @@ def replay(verbs) -> None:
         verbs, "replay", "run a trace file of your own",
         "rfabric replay mine.csv --topo rfabric",
         "rfabric replay flows.htsim --engine emulate",
+        "rfabric replay chakra/ --topo rfabric --set ranks_per_host=8",
         module="runs",
     )  # fmt: skip
     verb.add_argument(
         "traffic",
         metavar="TRACE",
-        help=("a .csv or .jsonl of rfabric, or `src dst bytes start_ns` (.txt, .htsim)"),
+        help="a file, or a folder of one file a rank, in any of `rfabric list formats`",
     )
+    format_option(verb)
+    set_option(verb)
     engine_option(verb)
     step_options(verb, traffic=False)
     scale_options(verb)

@@ -8,6 +8,7 @@ SVG follows the page's light or dark colours, PNG is for files.
     timeline    GPUs at work and flows in flight, the whole step
     close_ups   flows in flight of each communication phase, run by run
     comparison  time, exposed communication, cost
+    pareto      step time against dollars: the network's, and the whole bill
     demand      rack to rack (or pod to pod) bytes by phase
     load        utilisation of every directed link by tier: dots, or how often each occurs
 
@@ -31,6 +32,7 @@ from .drawing import (
     png,
     svg,
 )
+from .pareto import pareto
 from .times import close_ups, merged, squeezed, timeline
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "demand",
     "load",
     "merged",
+    "pareto",
     "png",
     "pod_circle",
     "rack_circle",

@@ -116,11 +116,14 @@ def _places(fabric: Fabric) -> dict[str, tuple[float, float]]:
     shown = range(min(max(fabric.pods, 1), max(DRAWN_TORS // min(racks, MOST_TORS), 1)))
     at: dict[str, tuple[float, float]] = {}
     left = 0.0
+    served: dict[str, list[str]] = {}
+    for host, rack in fabric.rack_of.items():
+        served.setdefault(rack, []).append(host)
     for pod in shown:
         drawn = [n.name for n in fabric.nodes if n.tier in RACKS and n.pod == pod][:MOST_TORS]
         start = left
         for rack in drawn:
-            hosts = [h for h in fabric.hosts if fabric.rack_of[h] == rack][:MOST_HOSTS]
+            hosts = served.get(rack, [])[:MOST_HOSTS]
             for i, host in enumerate(hosts):
                 at[host] = (left + 0.22 * i, 0.0)
             at[rack] = (left + 0.11 * max(len(hosts) - 1, 0), 0.95)
@@ -237,7 +240,8 @@ def pod_circle(axes, fabric: Fabric, lit: Circuits, theme: Theme) -> None:
         chord = _chord(axes, spot[i], spot[j], 0, 0.15 + 2.5 * joined[i, j] / widest)
         tooltip(chord, f"pod {i + 1} – pod {j + 1}: {joined[i, j]:,} light paths")
     for i, (x, y) in enumerate(spot):
-        mark = axes.add_patch(
+        # as an artist: add_patch works out limits, which are set below
+        mark = axes.add_artist(
             Circle((x, y), min(0.055, 2.2 / pods), fc=theme.ink, ec=theme.paper, lw=0.6, zorder=3)
         )
         tooltip(mark, f"pod {i + 1}: {joined[i, i]:,} light paths inside")

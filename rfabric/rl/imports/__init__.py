@@ -20,11 +20,14 @@ from typing import Any
 
 import yaml
 
+from ...compute.configs import model_of
 from ...compute.gpus import find_gpu
 from ...compute.likeness import config_like
-from ...compute.named import find_model, likely_models
+from ...compute.models import Model
+from ...compute.named import find_model, likely_models, load_model
 from ...errors import RFabricError
 from ..workload import read_recipe
+from .effects import read_effects
 from .settings import Settings, read_settings
 from .sourced_values import SourcedValues
 
@@ -65,6 +68,14 @@ class Imported:
         """Why the recipe cannot run as it is, say a model too large for its GPUs; else empty."""
         return _misfit(self.values)
 
+    @property
+    def way_out(self) -> str:
+        """The changes that would make a recipe run that cannot, one of them each; empty where none
+        is known.
+        """
+        ways = _ways_out(self.values) if self.misfit else ()
+        return f"; it would run with {' or with '.join(ways)}" if ways else ""
+
     def yaml(self) -> str:
         """The recipe file, a comment beside each value."""
         lines = [
@@ -104,6 +115,7 @@ def import_job(
     _model(recipe, model)
     _gpu(recipe, gpu)
     _lengths(recipe, lengths)
+    read_effects(recipe, settings, _shaped(recipe.values["model"]))
     unmapped, ignored = _left(settings, module.without_effect)
     _fit(recipe)
     values = {key: recipe.values[key] for key in sorted(recipe.values, key=_place)}
@@ -135,8 +147,49 @@ def _misfit(values: Mapping[str, Any]) -> str:
             path.write_text(yaml.safe_dump(_nested(values)), encoding="utf-8")
             read_recipe(path)
     except RFabricError as error:
-        return str(error)
+        return str(error).removeprefix("recipe job: ")
     return ""
+
+
+def _ways_out(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Changes with which a recipe runs, by kind the least of each; beside engines that are as wide
+    as they must be where one change is not enough.
+    """
+    engines = ({}, *({"generation.tp": values["generation.tp"] * 2**i} for i in range(1, 5)))
+    for engine in engines:
+        found = [_least(values, engine, ways) for ways in _changes(values)]
+        ways = [way for way in found if way]
+        # more GPUs are no way where the same split does without
+        least = [w for w in ways if not any(o.items() < w.items() for o in ways)]
+        if least:
+            return tuple(", ".join(f"{k} {v}" for k, v in way.items()) for way in least)
+    return ()
+
+
+def _least(values: Mapping, beside: dict, ways: Iterator[dict]) -> dict | None:
+    """The first of `ways` with which a recipe runs, and what stands beside it."""
+    return next((beside | way for way in ways if not _misfit({**values, **beside, **way})), None)
+
+
+def _changes(values: Mapping[str, Any]) -> Iterator[Iterator[dict]]:
+    """Wider or other splits, more GPUs, recomputation, Adam on the hosts: from little to much."""
+    yield iter(({"training.recompute": "full"}, {"training.host_optimizer": True}))
+    for keys in _WIDER:
+        yield ({key: values.get(key, 1) * 2**i for key in keys} for i in range(1, 6))
+    yield iter({"generation.tp": n} for n in (4, 2, 1) if n < values["generation.tp"])
+
+
+_GPUS = ("cluster.training_gpus", "cluster.generation_gpus")
+_WIDER = (
+    ("generation.tp",),
+    ("training.tp",),
+    ("training.pp",),
+    ("training.ep",),
+    _GPUS,
+    (*_GPUS, "training.pp"),
+    (*_GPUS, "training.ep"),
+    (*_GPUS, "training.tp"),
+)
 
 
 def _fit(recipe: SourcedValues) -> None:
@@ -154,7 +207,7 @@ def _fit(recipe: SourcedValues) -> None:
 
 def _other_assumptions(recipe: SourcedValues) -> Iterator[dict[str, Any]]:
     """What else may be assumed, the least change first: positions that are stretched to the job's
-    own lengths, larger GPUs, full recomputation.
+    own lengths, larger GPUs, weights as the checkpoint has them, full recomputation.
     """
     free = set(recipe.assumed)
     stated = ("generation.max_prompt", "generation.max_response")
@@ -164,9 +217,15 @@ def _other_assumptions(recipe: SourcedValues) -> Iterator[dict[str, Any]]:
         small = recipe.values.get("cluster.gpus_per_server") == 4  # as GB200 servers come
         gpus += ["GB200"] if small else ["H200", "B200"]
     full = [{"training.recompute": "full"}] if "training.recompute" in free else []
+    stored = _STORED.get(_shaped(recipe.values["model"]).stored)
+    if stored and "generation.precision" not in recipe.values:
+        full += [{"generation.precision": stored} | each for each in ({}, *full)]
     for also in ({}, longest, *full, *(longest | each for each in full)):
         for gpu in gpus:
             yield ({} if gpu == gpus[0] else {"cluster.gpu": gpu}) | also
+
+
+_STORED = {"fp8": "fp8", "fp8_block": "fp8", "int4": "int4", "mxfp4": "mxfp4"}
 
 
 def _left(
@@ -186,6 +245,8 @@ def _model(recipe: SourcedValues, told: str) -> None:
     known = find_model(stated) if stated else None
     if known is not None:
         recipe.put("model", known.name, "told with --model" if told else recipe.origin["model"])
+        if re.search(r"[-_.](vl|omni)\b|[-_.](vl|omni)[-_.]", stated.lower()):
+            recipe.settings.notes += (f"{stated}: its parts for vision and audio are not counted",)
     elif recipe.shape:
         shaped = {"name": re.split(r"[/:]", stated.rstrip("/"))[-1] or "model"} | recipe.shape
         recipe.put("model", shaped, "the shape that the job's own flags spell out")
@@ -211,6 +272,13 @@ def _named_by_file(file: str) -> str | None:
     runs = ["-".join(words[i:j]) for i in range(len(words)) for j in range(i + 1, len(words) + 1)]
     named = (find_model(run) for run in sorted(runs, key=len, reverse=True) if len(run) > 5)
     return next((model.name for model in named if model is not None), None)
+
+
+def _shaped(said: str | dict) -> Model:
+    """The model that a recipe names, or whose config stands in it."""
+    if isinstance(said, dict):
+        return model_of({k: v for k, v in said.items() if k != "name"}, str(said.get("name")))
+    return load_model(said)
 
 
 def _gpu(recipe: SourcedValues, told: str) -> None:

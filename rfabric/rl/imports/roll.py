@@ -102,21 +102,21 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
         f"{INFER}.num_gpus_per_worker",
         default=1,
     )
-    recipe.take("generation.batch", "rollout_batch_size")
-    recipe.take(
-        "generation.group_size",
-        "num_return_sequences_in_group",
-        f"{INFER}.generating_args.num_return_sequences",
-        "train_env_manager.group_size",
-        default=1,
-    )
+    turns = _prompts(recipe, s)
     response = s.number("response_length", f"{INFER}.generating_args.max_new_tokens")
     total, prompt = s.number("sequence_length"), s.number("prompt_length")
     if response is None:
         raise RFabricError(
             f"{s.file}: response_length is not set, and a recipe cannot do without it"
         )
-    recipe.put("generation.max_response", response[1], response[0])
+    if turns and total:
+        whole = min(response[1] * turns, total[1] - 1)
+        recipe.put(
+            "generation.max_response", whole, f"{response[0]} x {turns} actions, in sequence_length"
+        )
+        response = response[0], whole
+    else:
+        recipe.put("generation.max_response", response[1], response[0])
     if prompt:
         recipe.put("generation.max_prompt", prompt[1], prompt[0])
     elif total and total[1] > response[1]:
@@ -140,6 +140,31 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
         default=1024,
         why="vLLM's order of size",
     )
+
+
+def _prompts(recipe: SourcedValues, s: Settings) -> int:
+    """Prompts and responses to each; the most actions of a trajectory in agentic pipelines, where a
+    rollout batch counts trajectories and environments come in groups, else 0.
+    """
+    group = s.number("train_env_manager.group_size")
+    batch = s.number("rollout_batch_size")
+    if group and batch and group[1] and batch[1] % group[1] == 0:
+        recipe.put("generation.batch", batch[1] // group[1], f"{batch[0]} / {group[0]}")
+        recipe.put("generation.group_size", group[1], group[0])
+        s.used.add(f"{INFER}.generating_args.num_return_sequences")
+        actions = s.number("max_actions_per_traj") or ("", 1)
+        if actions[1] > 1:
+            recipe.put("generation.turns", actions[1], actions[0])
+        return actions[1]
+    recipe.take("generation.batch", "rollout_batch_size")
+    recipe.take(
+        "generation.group_size",
+        "num_return_sequences_in_group",
+        f"{INFER}.generating_args.num_return_sequences",
+        "train_env_manager.group_size",
+        default=1,
+    )
+    return 0
 
 
 def _training(recipe: SourcedValues, s: Settings) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 
 from ...errors import RFabricError
 from ..recipe import parse_yaml
-from .shell import Command, Script, read_script, readable, unknown_names
+from .shell import read_script
+from .shell_text import Command, Script, readable, unknown_names
 from .yaml_files import read_text, read_yaml
 
 _OVERRIDE = re.compile(r"(?:\+{0,2})([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)

@@ -16,7 +16,8 @@ _NO_EFFECT = """
     apply-chat shuffle num-rollout log- metadata normalization norm-epsilon rotary init-method bias
     swiglu position vocab tie untie num-layers hidden-size ffn attention-heads group-query
     query-groups kv-channels qk-layernorm moe- make-vocab attention-softmax attention-backend
-    num-experts runtime-env-json address start-rollout
+    num-experts runtime-env-json address start-rollout q-lora-rank kv-lora-rank qk- v-head-dim
+    multi-latent-attention mscale
 """
 
 

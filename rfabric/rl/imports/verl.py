@@ -33,9 +33,7 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     _cluster(recipe, s)
     _generation(recipe, s)
     _training(recipe, s)
-    # with gae a critic is trained, which no recipe key can say
-    if s.values.get("algorithm.adv_estimator") != "gae":
-        s.used.add("algorithm.adv_estimator")
+    s.used.add("algorithm.adv_estimator")
     recipe.put("weight_sync.strategy", "flat", "verl: every rollout replica receives its own copy")
 
 
@@ -116,7 +114,8 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     else:
         recipe.put("training.tp", 1, "FSDP: parameters are sharded, not cut by tensor")
         recipe.put("training.optimizer", "sharded", "FSDP")
-        recipe.take("training.cp", f"{ACTOR}.ulysses_sequence_parallel_size", default=1)
+        if recipe.take("training.cp", f"{ACTOR}.ulysses_sequence_parallel_size", default=1) > 1:
+            recipe.put("training.context_exchange", "ulysses", "FSDP's sequence parallelism")
     dynamic = s.flag(f"{ACTOR}.use_dynamic_bsz") if s.find(f"{ACTOR}.use_dynamic_bsz") else False
     longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
     budget = s.number(f"{ACTOR}.ppo_max_token_len_per_gpu")

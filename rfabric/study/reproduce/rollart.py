@@ -30,7 +30,7 @@ from ...schedulers.rollart.rules import RolloutOutcome, RolloutRules
 from ...schedulers.rollart.tasks import Episode, Task
 from ...schedulers.rollart.trajectories import play
 from ...units import bytes_in
-from . import SECOND_HAND, PaperRow, Progress, rows_of, span
+from . import CIRCULAR, SECOND_HAND, PaperRow, Progress, rows_of, span
 
 LONGEST, BATCH, GROUP = 32768, 512, 8
 TRAINING_GPUS = 32
@@ -145,12 +145,14 @@ def characterised_rows(seed: int) -> Iterator[PaperRow]:
         "trajectories one by one; reset, environments and reward are inputs, tokens those of "
         "coding agents"
     )
-    yield PaperRow("SWE-bench, 8B on 32 H800: seconds of a step", 366.0, step, "s", why)
+    yield PaperRow("SWE-bench, 8B on 32 H800: seconds of a step", 366.0, step, "s", why, CIRCULAR)
     why = (
         "as fast as training of this size is measured elsewhere; the paper's takes three times as "
         "long, of which it says nothing"
     )
-    yield PaperRow("SWE-bench: training's share of a step", 0.23, trained[0] / step, "share", why)
+    yield PaperRow(
+        "SWE-bench: training's share of a step", 0.23, trained[0] / step, "share", why, CIRCULAR
+    )
 
 
 # --- the chain ------------------------------------------------------------------------------------
@@ -415,9 +417,8 @@ def weight_rows(seed: int) -> Iterator[PaperRow]:
         "reaches a quarter of them"
     )
     for size, known in naive.items():
-        trust = {"trust": SECOND_HAND} if size == "14B" else {}
         yield PaperRow(
-            f"weights: naive push and pull, {size}", known, sent[size].naive, "s", why, **trust
+            f"weights: naive push and pull, {size}", known, sent[size].naive, "s", why, CIRCULAR
         )
     why = (
         "what engines load while they stand still, at the rate fitted on verl's delta weight "
@@ -427,7 +428,15 @@ def weight_rows(seed: int) -> Iterator[PaperRow]:
         trust = {"trust": SECOND_HAND} if size == "14B" else {}
         yield PaperRow(f"weights: exposed, {size}", known, sent[size].exposed, "s", why, **trust)
     hidden = [1 - t.exposed / (t.pull + t.exposed) for t in sent.values()]
-    yield PaperRow("weights: share of the pull that is hidden", (0.67, 0.78), span(hidden), "share")
+    why = "the pull at the rate of the note"
+    yield PaperRow(
+        "weights: share of the pull that is hidden",
+        (0.67, 0.78),
+        span(hidden),
+        "share",
+        why,
+        CIRCULAR,
+    )
     yield from _asynchronous_rows(seed, naive, exposed)
 
 
@@ -442,7 +451,13 @@ def _asynchronous_rows(
             / step_seconds("RollArt", size, seed, suspended=exposed[size], transfer=naive[size])
         )
     why = "the paper's own seconds of transfer, naive and exposed"
-    yield PaperRow("asynchronous weight transfer: step time", (1.10, 1.16), span(gains), why=why)
+    yield PaperRow(
+        "asynchronous weight transfer: step time",
+        (1.10, 1.16),
+        span(gains),
+        why=why,
+        trust=CIRCULAR,
+    )
 
 
 # --- redundancy, disaggregated prefill ------------------------------------------------------------

@@ -23,7 +23,7 @@ from ...schedulers.rollpacker import (
     run,
     with_tp,
 )
-from . import PaperRow, Progress, rows_of, span
+from . import CIRCULAR, PaperRow, Progress, rows_of, span
 from .rollpacker_inputs import (
     JOBS,
     MAX_PROMPT,
@@ -114,7 +114,11 @@ def round_rows(seed: int) -> Iterator[PaperRow]:
         "scaled to that size"
     )
     yield PaperRow(
-        "short rounds, all on: veRL's step over theirs", (2.1, 3.6), span(short), why=why
+        "short rounds, all on: veRL's step over theirs",
+        (2.1, 3.6),
+        span(short),
+        why=why,
+        trust=CIRCULAR,
     )
 
 
@@ -154,6 +158,7 @@ def breakdown_rows(seed: int) -> Iterator[PaperRow]:
                 known,
                 _speed(name, i, seed),
                 why=_why_stage(i, name, seed),
+                trust=CIRCULAR,
             )
     for name, paper in zip(JOBS, (1.48, 1.35, 1.18), strict=True):
         gain = _speed(name, 2, seed) / _speed(name, 1, seed)
@@ -162,6 +167,7 @@ def breakdown_rows(seed: int) -> Iterator[PaperRow]:
             paper,
             gain,
             why="taking the three figures as by size",
+            trust=CIRCULAR,
         )
 
 
@@ -325,6 +331,7 @@ def reward_rows(seed: int) -> Iterator[PaperRow]:
             "half; runs of 1 s in the mean. Taken as the seconds to judge a batch that is all "
             "there"
         ),
+        trust=CIRCULAR,
     )
 
 
@@ -357,6 +364,7 @@ def stream_rows(seed: int) -> Iterator[PaperRow]:
                 "which job this is of is not stated; 14B here; all fits at once, so the "
                 "rule frees at 20 %"
             ),
+            trust=CIRCULAR,
         )
 
 

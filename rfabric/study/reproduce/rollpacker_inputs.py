@@ -33,8 +33,7 @@ class PaperJob:
     """A job of the evaluation: GPUs, tokens of the longest response, tp of the rollout; tp, pp, cp
     of training.
 
-    The paper trains 32B at cp 4; 4 x 4 GPUs leave a server, where context parallelism is not
-    modelled: cp 2 here.
+    The paper trains 32B at cp 4; cp 2 here, so that the 4 x 2 GPUs of a group share a server.
     """
 
     model: str

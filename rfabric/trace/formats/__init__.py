@@ -4,84 +4,158 @@ To add one: write its module beside these, with a TraceFormat, and name that in 
 """
 
 import csv
-import inspect
 import os
 from pathlib import Path
+from shutil import rmtree
 
 from ...errors import RFabricError
-from ...files import kind_of, open_text
+from ...files import kind_of, open_bytes
 from ...folders import as_path
+from ...specs import Spec, by_signature
 from ..model import Trace
+from .aicb import AICB
+from .aicb_csv import AICB_CSV
 from .base import TraceFormat
+from .chakra import CHAKRA
+from .chakra_json import CHAKRA_JSON
+from .coflow import COFLOW
 from .csv_rows import CSV
+from .flow_sizes import FLOW_SIZES
 from .htsim import HTSIM
+from .htsim_matrix import HTSIM_MATRIX
 from .json_lines import JSON_LINES
+from .kineto import KINETO
+from .nccl_inspector import NCCL_INSPECTOR
+from .nsys import NSYS
+from .pcap import PCAP
 
-FORMATS = {form.name: form for form in (CSV, JSON_LINES, HTSIM)}
+FORMATS = {
+    form.name: form
+    for form in (
+        CSV, JSON_LINES, HTSIM, HTSIM_MATRIX, COFLOW, FLOW_SIZES, CHAKRA, CHAKRA_JSON, AICB,
+        AICB_CSV, NCCL_INSPECTOR, KINETO, NSYS, PCAP,
+    )
+}  # fmt: skip
 TRACE_SUFFIXES = tuple(dict.fromkeys(end for form in FORMATS.values() for end in form.suffixes))
 HEAD_BYTES = 4096  # of a file, by which its format is told
+FIRST_FILES = 8  # of a folder
+NO_TRACES = (".yaml", ".yml", ".py")  # recipes, jobs and topologies
 
 
 def is_trace(name: str | Path) -> bool:
-    """Whether a name is that of a trace file, by its suffix, packed or not; the file need not be
-    there.
+    """Whether a name is that of a trace: a file or folder that a format knows by its first bytes,
+    or a name with the suffix of traces alone, packed or not, of a file that need not be there.
     """
-    return kind_of(name) in TRACE_SUFFIXES
+    if kind_of(name) in NO_TRACES:
+        return False
+    return kind_of(name) in set(TRACE_SUFFIXES) - {".json"} or _known(Path(name)) is not None
 
 
-def read_trace(path: str | Path, **settings) -> Trace:
-    """Read a trace in the format that its suffix says, and its first bytes where formats share it;
-    packed by gzip or zstd too, as `trace.csv.gz`.
+def read_trace(path: str | Path, format: str = "", **settings) -> Trace:
+    """Read a trace in the format that its first bytes say, else its suffix; packed by gzip or zstd
+    too, as `trace.csv.gz`; or a folder with one file a rank.
 
-    settings: of the format, for those that have any.
+    format: its name, where it is not to be told from the file. settings: of the format, for those
+    that have any; text as people write it, or values.
 
     RFabricError, which begins with the path: an unknown suffix or setting, a file that cannot be
     read or says what is no trace.
     """
     path = as_path(path, "trace")
     try:
-        form = _format_of(path)
-        _check_settings(form, settings)
-        return form.read(path, **settings)
+        form = _format_of(path, format)
+        return form.read(path, **_settings(form, settings))
     except RFabricError as error:
         raise RFabricError(f"{path}: {error}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise RFabricError(f"{path}: cannot be read: {error}") from error
     # numbers of thousands of digits, lists within lists
     except (csv.Error, ValueError, RecursionError) as error:
-        raise RFabricError(f"{path}: not a valid {kind_of(path)[1:]} file: {error}") from error
+        kind = kind_of(path)[1:] or "trace"
+        raise RFabricError(f"{path}: not a valid {kind} file: {error}") from error
 
 
-def _format_of(path: Path) -> TraceFormat:
-    """The only format of this suffix, or the first of several that knows the file's first bytes."""
+def _format_of(path: Path, name: str = "") -> TraceFormat:
+    """The format of this name, else the one that knows the first bytes, else that of the suffix."""
+    if name:
+        if name not in FORMATS:
+            raise RFabricError(f"no format {name!r}; there are {', '.join(FORMATS)}")
+        return FORMATS[name]
     kind = kind_of(path)
     claiming = [form for form in FORMATS.values() if kind in form.suffixes]
-    if not claiming:
-        raise RFabricError(f"unknown trace suffix {kind!r}; use one of {', '.join(TRACE_SUFFIXES)}")
-    if len(claiming) == 1:
-        return claiming[0]
-    with open_text(path) as file:
-        head = file.read(HEAD_BYTES).encode()
-    return next((form for form in claiming if form.sniff(head)), claiming[0])
+    found = _known(path) or next(iter(claiming), None)
+    if found is None:
+        what = "a folder of no format" if path.is_dir() else f"unknown trace suffix {kind!r}"
+        raise RFabricError(
+            f"{what}; use one of {', '.join(TRACE_SUFFIXES)}, or say which it is by --format "
+            f"({', '.join(FORMATS)})"
+        )
+    return found
 
 
-def _check_settings(form: TraceFormat, settings: dict) -> None:
-    known = list(inspect.signature(form.read).parameters)[1:]
+def _known(path: Path) -> TraceFormat | None:
+    """The format whose first bytes a file has, those of its suffix asked first; in a folder its
+    first files are asked, of formats that read folders.
+    """
+    if not path.is_dir():
+        return _by_content(path, list(FORMATS.values()))
+    asked = [form for form in FORMATS.values() if form.folders]
+    try:
+        files = sorted(path.iterdir())[:FIRST_FILES]
+    except OSError:
+        return None  # who reads it says why
+    return next(filter(None, (_by_content(file, asked) for file in files)), None)
+
+
+def _by_content(file: Path, asked: list[TraceFormat]) -> TraceFormat | None:
+    try:
+        if not file.is_file():
+            return None
+        with open_bytes(file) as opened:
+            head = opened.read(HEAD_BYTES)
+    except OSError:
+        return None
+    asked = sorted(asked, key=lambda form: kind_of(file) not in form.suffixes)
+    return next((form for form in asked if form.sniff(head)), None)
+
+
+def _settings(form: TraceFormat, settings: dict) -> dict:
+    """Settings as the reader takes them; text is read as its default says."""
+    known = by_signature(form.read)
+    known.pop(next(iter(known)))
     for key in settings:
         if key not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
             raise RFabricError(f"{form.name} has no setting {key!r}; {has}")
+    text = {key: value for key, value in settings.items() if isinstance(value, str)}
+    return settings | Spec(form.name, text).values(known)
 
 
-def write_trace(trace: Trace, path: str | Path) -> None:
-    """Write a trace in the format that its suffix says: beside the name first, and then renamed."""
+def write_trace(trace: Trace, path: str | Path, format: str = "") -> None:
+    """Write a trace in the format of this name, else in the one that its suffix says: beside the
+    name first, and then renamed.
+    """
     path = as_path(path, "trace")
-    writers = {e: form.write for form in FORMATS.values() if form.write for e in form.suffixes}
-    if path.suffix not in writers:
-        raise RFabricError(f"{path}: a trace is written as {' or '.join(writers)}")
     beside = path.with_name(path.name + ".part")
     try:
-        writers[path.suffix](trace, beside)
+        _writer(path, format)(trace, beside)
+        if beside.is_dir() and path.is_dir():
+            raise RFabricError(f"{path}: is there already; name a new folder")
         os.replace(beside, path)
     finally:
+        if beside.is_dir():
+            rmtree(beside)
         beside.unlink(missing_ok=True)
+
+
+def _writer(path: Path, name: str):
+    writers = {form.name: form for form in FORMATS.values() if form.write}
+    if name:
+        if name not in writers:
+            raise RFabricError(f"{path}: no format {name!r} is written; {', '.join(writers)} are")
+        return writers[name].write
+    for form in writers.values():
+        if path.suffix in form.suffixes:
+            return form.write
+    ends = dict.fromkeys(e for form in writers.values() for e in form.suffixes)
+    raise RFabricError(f"{path}: a trace is written as {' or '.join(ends)}")

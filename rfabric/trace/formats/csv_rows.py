@@ -20,6 +20,7 @@ Rows that run again and again have five columns more:
 import csv
 import json
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
@@ -30,9 +31,9 @@ from ...files import lines_of, open_text, parse_json
 from ..model import Trace
 from .base import TraceFormat, first_line, written
 from .columns import blocks, lines, quoted, texts
-from .records import COLUMNS, VERSION, check_version, loop_cells, trace_of
+from .records import COLUMNS, VERSION, Columns, check_version, loop_cells, trace_of
 
-BEYOND = None  # the key of cells for which the header has no name
+BLOCK = 1 << 14  # rows read at once
 
 
 def _read(path: Path) -> Trace:
@@ -41,10 +42,11 @@ def _read(path: Path) -> Trace:
     # a barrier waits for tens of thousands of rows, all in one cell
     before = csv.field_size_limit(1 << 30)
     try:
-        records = _rows(csv.DictReader(body, restkey=BEYOND, strict=True))
+        columns = _columns(csv.reader(body, strict=True))
     finally:
         csv.field_size_limit(before)
-    return trace_of(path, records, head)
+    del body
+    return trace_of(path, columns, head)
 
 
 def _divided(file: TextIO) -> tuple[list[str], dict]:
@@ -59,20 +61,32 @@ def _divided(file: TextIO) -> tuple[list[str], dict]:
     return body, head
 
 
-def _rows(reader: csv.DictReader) -> list[dict]:
-    """The rows below the header, whose names each stand once and are as many as any row has
-    cells.
+def _columns(reader) -> Columns:
+    """The columns below the header, whose names each stand once and are as many as any row has
+    cells; equal cells are one object, which keeps a million rows small.
     """
-    header = reader.fieldnames or []
+    header = next(reader, [])
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise RFabricError(f"column {twice[0]!r} stands twice in the header; keep one")
-    rows = list(reader)
-    for number, row in enumerate(rows, 1):
-        if BEYOND in row:
-            cells = len(header) + len(row[BEYOND])
-            raise RFabricError(f"record {number}: {cells} cells, the header has {len(header)}")
-    return rows
+    columns: Columns = {name: [] for name in header}
+    known: list[dict] = [{} for _ in header]
+    done = 0
+    while block := list(islice(reader, BLOCK)):
+        for number, row in enumerate(block, done + 1):
+            if len(row) != len(header):
+                _fill(row, header, number)
+        for cells, seen, new in zip(columns.values(), known, zip(*block, strict=True), strict=True):
+            cells += [seen.setdefault(cell, cell) for cell in new] if len(seen) < BLOCK else new
+        done += len(block)
+    return columns
+
+
+def _fill(row: list, header: list[str], number: int) -> None:
+    """A short row says nothing of its last columns."""
+    if len(row) > len(header):
+        raise RFabricError(f"record {number}: {len(row)} cells, the header has {len(header)}")
+    row += [None] * (len(header) - len(row))
 
 
 def _head_line(text: str, head: dict) -> None:

@@ -10,7 +10,7 @@ from ...errors import RFabricError
 from ...files import lines_of, open_text
 from ..model import Trace
 from .base import TraceFormat, first_line
-from .records import trace_of
+from .records import columns_of, trace_of
 
 PROVENANCE = "htsim: src dst bytes start_ns; host n is h(n+1)"
 
@@ -20,7 +20,7 @@ def _read(path: Path) -> Trace:
         records = [
             _record(number, line) for number, line in enumerate(lines_of(file), 1) if _words(line)
         ]
-    return trace_of(path, records, {"provenance": {"format": PROVENANCE}})
+    return trace_of(path, columns_of(records), {"provenance": {"format": PROVENANCE}})
 
 
 def _words(line: str) -> list[str]:

@@ -14,7 +14,7 @@ from ...errors import RFabricError
 from ...files import lines_of, open_text, parse_json
 from ..model import Trace
 from .base import TraceFormat, first_line, written
-from .records import COLUMNS, VERSION, check_version, loop_cells, trace_of
+from .records import COLUMNS, VERSION, check_version, columns_of, loop_cells, trace_of
 
 
 def _read(path: Path) -> Trace:
@@ -26,7 +26,7 @@ def _read(path: Path) -> Trace:
     head = records.pop(0) if records and "rfabric-trace" in records[0] else {}
     if head:
         check_version(str(head["rfabric-trace"]))
-    return trace_of(path, records, head)
+    return trace_of(path, columns_of(records), head)
 
 
 def _write(trace: Trace, path: Path) -> None:

@@ -11,8 +11,8 @@ once a turn (left out: 0), or again with the same value. `size_bytes` is of one 
 
 import re
 import unicodedata
+from collections.abc import Callable
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -32,73 +32,108 @@ LONGEST_NAME = 1000  # characters of hosts, phases, labels
 EXACT = 2**53  # beyond, a float skips whole numbers
 
 
-def trace_of(path: Path, records: list[dict], head: dict) -> Trace:
-    """The trace of these rows; `head` may hold provenance and windows in seconds by phase/step."""
-    if not records:
+Columns = dict[str, list]  # cells by column, as many in each
+
+
+def trace_of(path: Path, columns: Columns, head: dict) -> Trace:
+    """The trace of these columns, None where a row says nothing; `head` may hold provenance and
+    windows in seconds by phase/step.
+    """
+    if not columns or not next(iter(columns.values())):
         raise RFabricError("holds no flow")
     provenance = {"source": path.name} | _object(head, "provenance")
-    return _trace(records, provenance, _object(head, "windows"))
+    return _trace(columns, provenance, _object(head, "windows"))
 
 
-def _trace(records: list[dict], provenance: dict, windows: dict) -> Trace:
-    there, known = set().union(*records), (*COLUMNS, *LOOP_COLUMNS)
-    unknown = sorted(map(repr, there - set(known)))
+def columns_of(records: list[dict]) -> Columns:
+    """Records turned into columns; who has no id is called by its number."""
+    names = dict.fromkeys(name for record in records for name in record)
+    columns = {name: [record.get(name) for record in records] for name in names}
+    if "id" in columns:
+        columns["id"] = [record.get("id", i) for i, record in enumerate(records)]
+    return columns
+
+
+def _trace(columns: Columns, provenance: dict, windows: dict) -> Trace:
+    known = (*COLUMNS, *LOOP_COLUMNS)
+    unknown = sorted(map(repr, columns.keys() - set(known)))
     if unknown:
         raise RFabricError(f"unknown columns {', '.join(unknown)}; there are {', '.join(known)}")
-    rows = {str(r.get("id", i)): i for i, r in enumerate(records)}
-    if len(rows) != len(records):
-        raise RFabricError(f"{len(records) - len(rows)} ids stand twice; every id names one row")
-    hosts = tuple(sorted(_hosts(records), key=_natural))
+    count = len(next(iter(columns.values())))
+    ids = columns["id"] = list(map(str, columns.get("id", range(count))))
+    rows = {one: i for i, one in enumerate(ids)}
+    if len(rows) != count:
+        raise RFabricError(f"{count - len(rows)} ids stand twice; every id names one row")
+    hosts = tuple(sorted(_hosts(columns, count), key=_natural))
     index = {name: i for i, name in enumerate(hosts)}
     seconds = SECONDS
     parsers = {"size_bytes": _size, "gap_s": seconds, "start_s": seconds, "step": _whole}
-    # the same text means the same number
-    parsed: dict[str, dict] = {column: {} for column in parsers}
-    columns: dict[str, list] = {column: [] for column in parsers}
+    numbers = {c: _numbers(columns, c, parse, count) for c, parse in parsers.items()}
     names: dict[str, dict[str, int]] = {"phase": {}, "label": {}}
-    codes: dict[str, list[int]] = {column: [] for column in names}
-    after: list[list[int]] = []
-    for i, record in enumerate(records):
-        row = f"row {record.get('id', i)}"
-        for column, parse in parsers.items():
-            cell, values = _cell(record, column, 0), parsed[column]
-            text = cell if isinstance(cell, str) else (type(cell), repr(cell))
-            if text not in values:
-                values[text] = parse(cell, f"{row}: {column}")
-            columns[column].append(values[text])
-        for column, seen in names.items():
-            text = str(record.get(column) or "")
-            if text not in seen:
-                _check_name(text, f"{row}: {column}")
-            codes[column].append(seen.setdefault(text, len(seen)))
-        after.append([_row(rows, text, row) for text in _ids(record.get("after"))])
+    codes = {column: _codes(columns, column, seen, count) for column, seen in names.items()}
+    waits, after = np.zeros(count, np.int64), []
+    for i, cell in enumerate(columns.get("after", ())):
+        if cell not in ("", None):
+            found = [_row(rows, text, f"row {ids[i]}") for text in _ids(cell)]
+            waits[i] = len(found)
+            after += found
+    del rows
     return Trace(
         hosts,
-        [index[r["src"]] for r in records],
-        [index[r["dst"]] for r in records],
-        whole_bytes(columns["size_bytes"]),
-        columns["start_s"],
-        columns["gap_s"],
-        offsets_of(list(map(len, after))),
-        list(chain.from_iterable(after)),
-        columns["step"],
+        list(map(index.__getitem__, columns["src"])),
+        list(map(index.__getitem__, columns["dst"])),
+        whole_bytes(numbers["size_bytes"]),
+        numbers["start_s"],
+        numbers["gap_s"],
+        offsets_of(waits),
+        after,
+        numbers["step"],
         codes["phase"],
         codes["label"],
         tuple(names["phase"]),
         tuple(names["label"]),
         {_key(k): seconds(v, f"window {k}") for k, v in windows.items()},
         provenance,
-        *(_loops(records) if there & set(LOOP_COLUMNS) else ()),
+        *(_loops(columns, count) if columns.keys() & set(LOOP_COLUMNS) else ()),
     )
 
 
-def _loops(records: list[dict]) -> tuple[list[int], list[int], tuple[Loop, ...]]:
+def _numbers(columns: Columns, column: str, parse: Callable, count: int) -> np.ndarray | list:
+    """What the cells of a column say; the same text means the same number."""
+    seen: dict = {}
+    found = []
+    for i, cell in enumerate(columns.get(column, ())):
+        text = cell if type(cell) is str else (type(cell), repr(cell))
+        value = seen.get(text)
+        if value is None:
+            given = _given(cell, 0)
+            value = seen[text] = parse(given, f"row {columns['id'][i]}: {column}")
+        found.append(value)
+    return found or np.zeros(count, np.int64)
+
+
+def _codes(columns: Columns, column: str, seen: dict[str, int], count: int) -> np.ndarray | list:
+    """Numbers of the names in a column, in the order in which they first stand."""
+    found = []
+    for i, cell in enumerate(columns.get(column, ())):
+        text = str(cell or "")
+        if text not in seen:
+            _check_name(text, f"row {columns['id'][i]}: {column}")
+        found.append(seen.setdefault(text, len(seen)))
+    if not found:
+        seen[""] = 0
+    return found or np.zeros(count, np.int64)
+
+
+def _loops(columns: Columns, count: int) -> tuple[list[int], list[int], tuple[Loop, ...]]:
     """Columns loop and turn, and the loops in the order in which rows name them."""
     # numbers by name; what rows say, by loop, column and turn; the last turn by loop
     names, said, last = {}, {}, {}
     loop, turn = [], []
-    for i, record in enumerate(records):
-        name, row = str(_cell(record, "loop", "")), f"row {record.get('id', i)}"
+    kept = {name: columns[name] for name in LOOP_COLUMNS if name in columns}
+    for i in range(count):
+        record = {name: cells[i] for name, cells in kept.items()}
+        name, row = str(_cell(record, "loop", "")), f"row {columns['id'][i]}"
         there = {c: record[c] for c in LOOP_COLUMNS[1:] if _cell(record, c, None) is not None}
         if there and not name:
             raise RFabricError(
@@ -138,23 +173,33 @@ def _loop(name: str, number: int, said: dict[tuple, float], last: int) -> Loop:
         raise RFabricError(f"loop {name!r}: {str(error).removeprefix('loop: ')}") from error
 
 
-def _hosts(records: list[dict]) -> set[str]:
-    for i, record in enumerate(records):
-        for column in ("src", "dst"):
-            if not isinstance(record.get(column), str) or not record[column]:
-                raise RFabricError(
-                    f"row {record.get('id', i)}: {column} is missing; name a host such as h1"
-                )
-            _check_name(record[column], f"row {record.get('id', i)}: {column}")
-        if record.get("size_bytes") in (None, ""):
+def _hosts(columns: Columns, count: int) -> set[str]:
+    for column in ("src", "dst"):
+        cells = columns.setdefault(column, [None] * count)
+        bad = next((i for i, c in enumerate(cells) if not isinstance(c, str) or not c), None)
+        if bad is not None:
             raise RFabricError(
-                f"row {record.get('id', i)}: size_bytes is missing; 0 makes a compute row"
+                f"row {columns['id'][bad]}: {column} is missing; name a host such as h1"
             )
-    return {record[column] for record in records for column in ("src", "dst")}
+        for name in dict.fromkeys(cells):
+            if _is_no_name(name):
+                _check_name(name, f"row {columns['id'][cells.index(name)]}: {column}")
+    bad = next(
+        (i for i, c in enumerate(columns.get("size_bytes", (None,))) if c in ("", None)), None
+    )
+    if bad is not None:
+        raise RFabricError(
+            f"row {columns['id'][bad]}: size_bytes is missing; 0 makes a compute row"
+        )
+    return {*columns["src"], *columns["dst"]}
+
+
+def _is_no_name(name: str) -> bool:
+    return len(name) > LONGEST_NAME or any(unicodedata.category(c) in ("Cc", "Cs") for c in name)
 
 
 def _check_name(name: str, what: str) -> None:
-    if len(name) > LONGEST_NAME or any(unicodedata.category(c) in ("Cc", "Cs") for c in name):
+    if _is_no_name(name):
         raise RFabricError(
             f"{what[:80]} {name[:20]!r}... is no name: {LONGEST_NAME} characters at most, none of "
             "them a control character"
@@ -170,7 +215,10 @@ def _size(cell: str | float, name: str) -> float:
 
 
 def _cell(record: dict, column: str, default):
-    value = record.get(column)
+    return _given(record.get(column), default)
+
+
+def _given(value, default):
     return (
         default
         if value is None or value == ""

@@ -1,0 +1,281 @@
+"""A run over time as ui.perfetto.dev and chrome://tracing read it (Trace Event Format, JSON).
+
+    computing    a thread a host and label: what it computes
+    flows        a thread a sender and label: flows in flight; those that overlap are one event
+    circuits     a thread an OCS: which circuits it holds, from one change to the next
+    dark         rewires, from programmed to usable
+    load         counters: the busiest cables, each direction for itself, as shares of their rate
+
+Of many events some are merged, first hosts to racks and then to the whole fabric; `otherData`
+says so under `merged`. A flow counts on its way with its mean rate, under the circuits that were
+lit as it began: what a counter shows is a mean, not an instant.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..optics import Circuits
+from ..routing.schemes import Routing
+from ..trace.model import routing_of
+from ..trace.pairs import Pairs, PairWays
+from .result import Result
+
+US = 1e6  # trace events count in microseconds
+MOST_EVENTS = 20_000  # of computing, and of flows: some 3 MB each
+MOST_LOADED = 1 << 19  # parts of flows whose ways are followed
+LINKS, BINS = 16, 200  # counters, and instants of each
+ROUNDING = 1e-3
+MOST_NAMED = 48  # circuits that an event names
+PROCESSES = {
+    name: i for i, name in enumerate(("computing", "flows", "circuits", "dark", "load"), 1)
+}
+
+
+def run_document(result: Result) -> dict:
+    """The document of a run."""
+    merged: list[str] = []
+    events = [named("process_name", pid, 0, name) for name, pid in PROCESSES.items()]
+    events += _computing(result, merged)
+    events += _flows(result, merged)
+    events += _circuits(result, merged)
+    events += _dark(result)
+    events += _load(result, merged)
+    name = f"{result.traffic or 'a trace'} on {result.fabric.spec or result.fabric.name}"
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ms",
+        "otherData": {"name": name, "policy": result.policy, "merged": merged},
+    }
+
+
+def run_text(result: Result) -> str:
+    """The document as text, of at most some MB."""
+    return json.dumps(run_document(result), separators=(",", ":")) + "\n"
+
+
+def named(kind: str, pid: int, tid: int, name: str) -> dict:
+    """The event that gives a process or a thread its name."""
+    return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+def complete(name: str, pid: int, tid: int, start: float, seconds: float, **args) -> dict:
+    """An event from `start` on, s."""
+    return {
+        "name": name, "ph": "X", "pid": pid, "tid": tid, "ts": round(start * US, 3),
+        "dur": round(seconds * US, 3), "args": args,
+    }  # fmt: skip
+
+
+def _computing(result: Result, merged: list[str]) -> list[dict]:
+    rows = np.flatnonzero((result.trace.gap > 0) & (result.trace.size == 0))
+    start, finish = result.start[rows] - result.trace.gap[rows], result.finish[rows]
+    return _bars(result, "computing", rows, start, finish, merged)
+
+
+def _flows(result: Result, merged: list[str]) -> list[dict]:
+    rows = np.flatnonzero(result.trace.size > 0)
+    return _bars(result, "flows", rows, result.start[rows], result.finish[rows], merged)
+
+
+def _bars(
+    result: Result, what: str, rows: np.ndarray, start: np.ndarray, finish: np.ndarray,
+    merged: list[str],
+) -> list[dict]:  # fmt: skip
+    """Events of `rows`, those of one thread that overlap as one; fewer threads where there are
+    too many.
+    """
+    if not len(rows):
+        return []
+    trace = result.trace
+    rack = result.fabric.rack_of
+    racks = {name: i for i, name in enumerate(dict.fromkeys(rack[h] for h in trace.hosts))}
+    of_host = np.array([racks[rack[h]] for h in trace.hosts], np.int64)
+    none = np.zeros(len(trace.hosts), np.int64)
+    levels = (
+        ("host", np.arange(len(trace.hosts)), trace.hosts),
+        ("rack", of_host, tuple(racks)),
+        ("fabric", none, ("all hosts",)),
+    )
+    level, lanes = "", ()
+    for level, lane_of, lanes in levels:  # noqa: B007  the last one tried is drawn
+        lane = lane_of[trace.src[rows]]
+        groups = _joined(lane, rows, start, finish, trace, 0.0)
+        if len(groups[0]) <= MOST_EVENTS:
+            break
+    else:
+        pause = float(finish.max() - start.min()) / BINS
+        groups = _joined(lane, rows, start, finish, trace, pause)
+        merged.append(f"{what}: events less than {pause:g} s apart are one")
+    if level != "host":
+        merged.append(f"{what}: a thread a {level} and label, as hosts have too many events")
+    if len(groups[0]) < len(rows):
+        merged.append(f"{what}: {len(rows)} rows are {len(groups[0])} events; overlapping are one")
+    return list(_drawn(result, PROCESSES[what], rows, groups, lane, lanes))
+
+
+def _joined(
+    lane: np.ndarray, rows: np.ndarray, start: np.ndarray, finish: np.ndarray, trace, pause: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(first of the order, rows in order, begin, end) of each event: rows of a lane, step and
+    label that overlap, or come within `pause`.
+    """
+    order = np.lexsort((start, trace.label[rows], lane))
+    code = np.stack((lane, trace.label[rows], trace.step[rows]))[:, order]
+    begin, end = start[order], finish[order]
+    new = np.append(True, (np.diff(code) != 0).any(axis=0))
+    # the latest end so far of each lane and label: times differ by less than `apart`
+    apart = float(finish.max(initial=0.0)) - float(start.min(initial=0.0)) + pause + 1.0
+    block = np.cumsum(new) * apart
+    reach = np.maximum.accumulate(end + block) - block
+    first = np.flatnonzero(new | np.append(True, begin[1:] > reach[:-1] + pause))
+    last = np.append(first[1:], len(order)) - 1
+    return first, order, begin[first], reach[last]
+
+
+def _drawn(
+    result: Result, pid: int, rows: np.ndarray, groups: tuple, lane: np.ndarray,
+    lanes: Sequence[str],
+) -> Iterator[dict]:  # fmt: skip
+    trace = result.trace
+    first, order, begin, end = groups
+    ends = np.append(first[1:], len(order))
+    sums = np.concatenate(([0], np.cumsum(trace.size[rows][order])))
+    threads: dict[tuple[int, int], int] = {}
+    for a, b, t, until in zip(first, ends, begin.tolist(), end.tolist(), strict=True):
+        row = rows[order[a]]
+        label = trace.labels[trace.label[row]] or trace.phases[trace.phase[row]]
+        key = int(lane[order[a]]), int(trace.label[row])
+        if key not in threads:
+            threads[key] = len(threads) + 1
+            yield named("thread_name", pid, threads[key], f"{lanes[key[0]]} {label}".strip())
+        told = {"step": int(trace.step[row]), "phase": trace.phases[trace.phase[row]]}
+        if sent := int(sums[b] - sums[a]):
+            told |= {"flows": int(b - a), "size_bytes": sent}
+            if b - a == 1:
+                told["to"] = trace.hosts[trace.dst[row]]
+        yield complete(label or "row", pid, threads[key], t, until - t, **told)
+
+
+def _circuits(result: Result, merged: list[str]) -> Iterator[dict]:
+    pid, left = PROCESSES["circuits"], MOST_EVENTS
+    held = _held(result)
+    for tid, ocs in enumerate(held, 1):
+        yield named("thread_name", pid, tid, ocs)
+        ends = [time for time, _ in held[ocs][1:]] + [result.step_seconds]
+        for (start, lit), end in zip(held[ocs][: max(left, 0)], ends, strict=False):
+            told = {"circuits": len(lit), "pairs": " ".join(lit[:MOST_NAMED])}
+            yield complete(f"{len(lit)} circuits", pid, tid, start, max(end - start, 0.0), **told)
+        left -= len(held[ocs])
+    if left < 0:
+        merged.append(f"circuits: {-left} changes of later OCSes are left out")
+
+
+def _held(result: Result) -> dict[str, list[tuple[float, list[str]]]]:
+    """Of each OCS what it holds from when on, where that changes."""
+    found: dict[str, list] = {node.name: [] for node in result.fabric.ocses if result.epochs}
+    for time, circuits in result.epochs:
+        lit: dict[str, list[str]] = {ocs: [] for ocs in found}
+        for circuit in circuits:
+            lit[circuit.a.node].append(f"{circuit.a}-{circuit.b}")
+        for ocs, now in lit.items():
+            if not found[ocs] or found[ocs][-1][1] != now:
+                found[ocs].append((time, now))
+    return found
+
+
+def _dark(result: Result) -> Iterator[dict]:
+    for rewire in result.rewires[:MOST_EVENTS]:
+        yield complete(
+            f"dark: {rewire.circuits_changed} circuits", PROCESSES["dark"], 1, rewire.programmed,
+            rewire.dark, epoch=rewire.epoch, phase=rewire.phase, why=rewire.why,
+            requested_s=rewire.requested, usable_s=rewire.usable, exposed_s=rewire.exposed,
+            lost_bytes=rewire.lost_bytes,
+        )  # fmt: skip
+
+
+def _load(result: Result, merged: list[str]) -> list[dict]:
+    rows = np.flatnonzero((result.trace.size > 0) & (result.finish > result.start))
+    busiest = np.argsort(-result.utilisation, kind="stable")[:LINKS]
+    busiest = busiest[result.link_bytes[busiest] > 0]
+    if not len(rows) or not len(busiest):
+        return []
+    if len(busiest) < np.count_nonzero(result.link_bytes):
+        merged.append(f"load: the {len(busiest)} busiest of all directions of cables that carry")
+    routing = routing_of(result.routing, result.fabric, result.trace)
+    pairs = Pairs(result.fabric, result.trace, routing)
+    if (parts := int(pairs.counts[rows].sum())) > MOST_LOADED:
+        merged.append(f"load: left out, as {parts} parts of flows are more than {MOST_LOADED}")
+        return []
+    edges = np.linspace(0.0, result.step_seconds, BINS + 1)
+    carried = _carried(result, rows, pairs, routing, busiest, edges)
+    if (carried > 1 + ROUNDING).any():
+        merged.append(
+            "load: mean rates of flows add up to more than a cable for a while; shown as 1"
+        )
+    return [
+        {
+            "name": _link_name(result, link), "ph": "C", "pid": PROCESSES["load"], "tid": 0,
+            "ts": round(float(t) * US, 3), "args": {"share": round(min(float(share), 1.0), 4)},
+        }
+        for link, shares in zip(busiest.tolist(), carried, strict=True)
+        for t, share in _changes(edges, shares)
+    ]  # fmt: skip
+
+
+def _changes(edges: np.ndarray, shares: np.ndarray) -> Iterator[tuple[float, float]]:
+    """Instants at which a counter changes, its last back to 0."""
+    kept = np.flatnonzero(np.append(True, np.diff(shares.round(4)) != 0))
+    yield from zip(edges[kept].tolist(), shares[kept].tolist(), strict=True)
+    yield float(edges[-1]), 0.0
+
+
+def _carried(
+    result: Result, rows: np.ndarray, pairs: Pairs, routing: Routing, links: np.ndarray,
+    edges: np.ndarray,
+) -> np.ndarray:  # fmt: skip
+    """The mean share of its rate that each link carries between two edges: links x bins."""
+    trace, width = result.trace, edges[1] - edges[0]
+    rates = np.repeat([link.rate for link in result.fabric.links], 2)[links]
+    place = np.full(2 * len(result.fabric.links) + 1, -1)
+    place[links] = np.arange(len(links))
+    sent = np.zeros((len(links), len(edges)))  # bits until each edge
+    for some, circuits in _by_epoch(result, rows):
+        offsets, on = PairWays(result.fabric, pairs, circuits, routing).of(some)
+        counts, parts = pairs.parts(some)
+        part = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        row, hit = np.repeat(some, counts)[part], place[on] >= 0
+        row, link = row[hit], place[on[hit]]
+        bits = 8.0 * trace.size[row] * pairs.share[parts][part[hit]]
+        speed = bits / (result.finish - result.start)[row]
+        for sign, times in ((1, result.start[row]), (-1, result.finish[row])):
+            sent += sign * _since(times, speed, link, edges, len(links))
+    return np.diff(sent, axis=1).clip(0) / width / rates[:, None]
+
+
+def _since(
+    times: np.ndarray, speed: np.ndarray, link: np.ndarray, edges: np.ndarray, links: int
+) -> np.ndarray:
+    """Bits until each edge, links x edges, where from each of `times` on `speed` is sent."""
+    bins = len(edges)
+    cell = link * bins + np.searchsorted(edges, times).clip(0, bins - 1)
+    rate, moment = (
+        np.bincount(cell, weights, links * bins).reshape(links, bins).cumsum(axis=1)
+        for weights in (speed, speed * times)
+    )
+    return rate * edges - moment
+
+
+def _by_epoch(result: Result, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Circuits]]:
+    """Rows by the circuits that were lit as they began."""
+    epochs = result.epochs or ((0.0, Circuits()),)
+    which = np.searchsorted([time for time, _ in epochs], result.start[rows], "right") - 1
+    for i in np.unique(which.clip(0)):
+        yield rows[which.clip(0) == i], epochs[i][1]
+
+
+def _link_name(result: Result, directed: int) -> str:
+    link = result.fabric.links[directed // 2]
+    ends = (link.a, link.b) if directed % 2 == 0 else (link.b, link.a)
+    return f"{ends[0]} > {ends[1]}"

@@ -1,0 +1,209 @@
+"""Settings that change time, traffic or memory under the same name in several frameworks: read into
+the recipe where it has a key for them, else said as an approximation.
+
+A setting is known by the last part of its key, `actor.optim.optimizer_cpu_offload` and Megatron's
+`--optimizer-cpu-offload` alike; those of reference, reward and critic workers are left alone.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...compute.models import Model
+from .settings import Settings
+from .sourced_values import SourcedValues
+
+_OTHER_ROLES = ("ref", "reference", "critic", "reward", "reward_model", "distillation", "teacher")
+
+
+def read_effects(recipe: SourcedValues, s: Settings, model: Model) -> None:
+    """Put what the recipe can say of such settings, and note what it cannot."""
+    for read in (_precision, _optimizer, _gradients, _chunks, _epochs, _critic, _host_copies):
+        read(recipe, s)
+    _engine(recipe, s, model)
+    for names, holds, text in _APPROXIMATIONS:
+        for key, value in _named(s, *names):
+            s.used.add(key)
+            told = text is _MORE_TURNS and "generation.turns" in recipe.values
+            if holds(value) and not told:
+                s.notes += (f"{key} = {value}: {text}",)
+
+
+def _named(s: Settings, *names: str) -> list[tuple[str, Any]]:
+    """The settings whose keys end so, of workers that train or generate."""
+    found = []
+    for key, value in s.values.items():
+        *path, last = key.replace("-", "_").split(".")
+        if last in names and value is not None and not set(path) & set(_OTHER_ROLES):
+            found.append((key, value))
+    return found
+
+
+def _on(value: Any) -> bool:
+    return str(value).lower() in ("true", "1", "yes", "on")
+
+
+def _above(least: float) -> Callable[[Any], bool]:
+    """Whether a value is a number above `least`."""
+    return lambda value: type(value) in (int, float) and value > least
+
+
+def _take(s: Settings, *names: str) -> tuple[str, Any] | None:
+    """The first setting of these names; all of them count as read."""
+    found = _named(s, *names)
+    s.used |= {key for key, _ in found}
+    return found[0] if found else None
+
+
+def _precision(recipe: SourcedValues, s: Settings) -> None:
+    """Of the engine's weights: said, or in the name of the checkpoint that it loads."""
+    said = [
+        (key, str(value).lower())
+        for key, value in _named(s, "quantization", "sglang_quantization", "precision")
+        if key.split(".")[-1] != "precision" or "generation" in key
+    ]
+    s.used |= {key for key, _ in said}
+    stated = s.values.get("hf-checkpoint", s.values.get("actor_rollout_ref.model.path", ""))
+    said += [("the checkpoint's name", str(stated).lower())]
+    said += [("the file's name", "int4" if "int4" in Path(s.file).stem.lower() else "")]
+    for where, text in said:
+        kind = next((kind for kind in ("fp8", "int4") if kind in text), "")
+        if kind and "generation.precision" not in recipe.values:
+            recipe.put("generation.precision", kind, where)
+
+
+def _optimizer(recipe: SourcedValues, s: Settings) -> None:
+    """Adam on the host, or its states with every rank."""
+    on_host = _take(s, "optimizer_cpu_offload", "cpu_offload")
+    sharded = recipe.values.get("training.optimizer") == "sharded"
+    if on_host and _on(on_host[1]) and (sharded or "optimizer" in on_host[0]):
+        recipe.put("training.host_optimizer", True, on_host[0])
+    distributed = _take(s, "use_distributed_optimizer")
+    if distributed and not _on(distributed[1]) and not sharded:
+        recipe.put("training.optimizer", "replicated", distributed[0])
+
+
+def _gradients(recipe: SourcedValues, s: Settings) -> None:
+    said = _take(s, "grad_reduce_in_fp32")
+    if said and recipe.values.get("training.optimizer") != "sharded":
+        recipe.put("training.grad_dtype", "fp32" if _on(said[1]) else "bf16", said[0])
+
+
+def _chunks(recipe: SourcedValues, s: Settings) -> None:
+    said = _take(s, "virtual_pipeline_model_parallel_size")
+    if said and _above(1)(said[1]) and recipe.values.get("training.pp", 1) > 1:
+        recipe.put("training.vp", said[1], said[0])
+
+
+def _epochs(recipe: SourcedValues, s: Settings) -> None:
+    said = _take(s, "ppo_epochs")
+    if said and _above(1)(said[1]):
+        recipe.put("training.epochs", int(said[1]), said[0])
+
+
+def _critic(recipe: SourcedValues, s: Settings) -> None:
+    """A critic beside the policy, where advantages are estimated with one."""
+    said = _take(s, "adv_estimator", "name") if "gae" in map(_text, s.values.values()) else None
+    learns = _on(s.values.get("critic.is_critic"))
+    if not (said and _text(said[1]) == "gae") and not learns:
+        return
+    where = said[0] if said else "critic.is_critic"
+    recipe.put("training.critic", True, f"{where}; a critic of the policy's shape")
+    passes = recipe.values.get("training.log_prob_passes", 1) + 1
+    recipe.put("training.log_prob_passes", passes, "as the policy's, and the critic's values")
+    s.notes += (
+        f"{where}: a critic is trained on the policy's GPUs, with its layout and shape; what "
+        "critic.* says of another is not modelled",
+    )
+
+
+def _text(value: Any) -> str:
+    return value.lower() if isinstance(value, str) else ""
+
+
+def _host_copies(recipe: SourcedValues, s: Settings) -> None:
+    """States that leave the HBM between phases: where generation is colocated, they always do."""
+    said = _named(s, "param_offload", "optimizer_offload", "grad_offload")
+    s.used |= {key for key, _ in said}
+    if "placement" in recipe.values:
+        stay = [key for key, value in said if not _on(value)]
+        if stay:
+            s.notes += (
+                f"{', '.join(stay)}: these states stay in the HBM; here all of them leave it for "
+                "generation, which takes longer and leaves it more room",
+            )
+    elif any(_on(value) for _, value in said):
+        keys = ", ".join(key for key, value in said if _on(value))
+        s.notes += (f"{keys}: the copies to the host and back in each step are not counted",)
+
+
+def _engine(recipe: SourcedValues, s: Settings, model: Model) -> None:
+    """An engine of several attention replicas, or of pipeline stages: tensor parallelism over as
+    many of its GPUs as the heads divide by.
+    """
+    tp = recipe.values["generation.tp"]
+    replicas, stages, inside = (
+        [(key, value) for key, value in _named(s, name) if _generates(key) and _above(1)(value)]
+        for name in ("data_parallel_size", "pipeline_parallel_size", "sglang_dp_size")
+    )
+    wide = tp
+    for _, value in replicas[:1] + stages[:1]:
+        wide *= int(value)
+    said = [key for key, _ in replicas + stages + inside]
+    s.used |= set(said)
+    if not said or recipe.values["cluster.generation_gpus"] % wide:
+        return
+    cut = next(n for n in range(wide, 0, -1) if wide % n == 0 and model.heads % n == 0)
+    if cut != tp:
+        recipe.put("generation.tp", cut, f"{', '.join(said)}: {wide} GPUs an engine, see the note")
+    s.notes += (
+        f"{', '.join(said)}: an engine of {wide} GPUs in replicas of attention or stages is taken "
+        f"as tensor parallelism over {cut}",
+    )
+
+
+def _generates(key: str) -> bool:
+    return any(word in key for word in ("rollout", "generation", "infer", "sglang"))
+
+
+_MORE_TURNS = (
+    "turns with an environment are not read: each response comes in one; say generation.turns, "
+    "environment_latency and observation"
+)
+_ONE_BY_ONE = (
+    "decoding ahead of the model is not modelled: each token takes a pass, so that generation "
+    "takes longer here"
+)
+_APPROXIMATIONS: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
+    (
+        ("fsdp_size",),
+        _above(0),
+        "parameters are sharded over all training GPUs here; where it is fewer, less leaves a "
+        "server than here, and each GPU holds more",
+    ),
+    (
+        ("sglang_speculative_algorithm", "speculative_algorithm", "enable_rollout"),
+        lambda value: value not in (False, "", "false"),
+        _ONE_BY_ONE,
+    ),
+    (("num_speculative_tokens",), _above(0), _ONE_BY_ONE),
+    (("enable_train", "enable_mtp_training"), _on, "the layers that predict further tokens (MTP) "
+     "are not trained here"),
+    (("max_rollout_turns", "max_turns", "max_assistant_turns"), _above(1), _MORE_TURNS),
+    (("custom_generate_function_path",), bool, _MORE_TURNS),
+    (
+        (
+            "update_weight_buffer_size",
+            "update_weights_bucket_megabytes",
+            "update_weights_bucket_bytes",
+            "weight_update_mode",
+        ),
+        bool,
+        "a weight sync is one transfer, with set-up and packing as calibrated, not its buckets",
+    ),
+    (
+        ("expert_tensor_parallel_size",),
+        _above(1),
+        "experts are dealt whole to the GPUs of training.ep, not cut",
+    ),
+)  # fmt: skip

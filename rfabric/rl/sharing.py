@@ -1,0 +1,160 @@
+"""How long an update takes while the gradients of its last backward pass leave beside what its
+layers exchange.
+
+Flows on a NIC share its rate evenly. A turn of an exchange is over when its largest flows are, and
+each flow of gradients gets as much on their NIC meanwhile; what exchanges leave of a NIC, while
+others are still busy or while all compute, gradients share among themselves:
+
+    hot NIC    |=== exchange ===|- gradients -|.. computing ..|  turn: u + n m beside n gradients
+    another    |= exchange =|-- gradients ----|.. computing ..|  (u: its bytes, m: its largest flow)
+
+Bytes become seconds at the rate of the NIC, and a GPU has two ends: out of it and into it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ..trace import Flows
+from ..units import transfer_seconds
+from . import flows
+from .exchanges import Repeated
+from .workload import Workload
+
+# of a loop, at least: flows of a bucket that end nearer to one another end together
+PARTS = 32
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What flows ask of the ends of NICs (float64[2 x GPUs]): seconds in all, and of the largest
+    flow.
+    """
+
+    busy: np.ndarray
+    largest: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class _Bucket:
+    """The flows of a bucket: the two ends of each (int64[n]), and the seconds it takes alone
+    (float64[n]).
+    """
+
+    out: np.ndarray
+    into: np.ndarray
+    seconds: np.ndarray
+    ends: int
+
+    def by_end(self, each: np.ndarray) -> np.ndarray:
+        """The sum over the flows at each end (float64[ends])."""
+        return np.bincount(self.out, each, self.ends) + np.bincount(self.into, each, self.ends)
+
+    def slower(self, of_ends: np.ndarray) -> np.ndarray:
+        """The less of what the two ends of each flow have (float64[n])."""
+        return np.minimum(of_ends[self.out], of_ends[self.into])
+
+
+@dataclass(frozen=True, eq=False)
+class _Turn:
+    """Seconds of computing before a collective and beside it, and what it asks of NICs."""
+
+    before: float
+    beside: float
+    asked: _Asked
+
+
+def update_exposed(w: Workload, loops: Sequence[Repeated]) -> float:
+    """What exchanges and gradients add to the computing of an update (s).
+
+    loops: what computes and exchanges, a bucket of gradients leaving at the end of each.
+    """
+    leaving = _Leaving(_bucket(w))
+    asked: dict[int, _Asked] = {}  # loops of an update send the same turns
+    for loop in loops:
+        for turn in loop.turns:
+            if id(turn) not in asked:
+                asked[id(turn)] = _asked(w, turn.flows)
+    took = 0.0
+    for loop in loops:
+        turns = _turns(w, loop, asked)
+        took += leaving.pass_beside(turns, max(loop.repeat, 1))
+        leaving.waiting += 1
+    return float(took + leaving.rest() - sum(loop.seconds for loop in loops))
+
+
+def _turns(w: Workload, loop: Repeated, asked: dict[int, _Asked]) -> list[_Turn]:
+    """One repetition of a loop; of one that sends nothing, all its computing."""
+    if not loop.repeat:
+        return [_Turn(loop.seconds, 0.0, _asked(w, flows.NONE))]
+    return [_Turn(loop.before(turn), loop.beside(turn), asked[id(turn)]) for turn in loop.turns]
+
+
+class _Leaving:
+    """Buckets one after the other: seconds that each flow of the first still takes alone, and how
+    many wait.
+    """
+
+    def __init__(self, bucket: _Bucket):
+        self.bucket, self.left, self.waiting = bucket, np.zeros(len(bucket.seconds)), 0
+
+    def pass_beside(self, turns: Sequence[_Turn], repeat: int) -> float:
+        """Seconds that the turns take, `repeat` times, with what leaves beside them."""
+        took, to_go = 0.0, float(repeat)
+        while to_go > 0:
+            self._next()
+            sends = self.left > 0
+            lasts, moved = self._once(turns, sends)
+            if not sends.any():
+                return took + to_go * lasts
+            runs = min(to_go, self._runs(moved[sends], self.left[sends], repeat / PARTS))
+            took, to_go = took + runs * lasts, to_go - runs
+            self.left = np.where(self.left > runs * moved * (1 + 1e-9), self.left - runs * moved, 0)
+        return took
+
+    def rest(self) -> float:
+        """Seconds until all is sent, when nothing goes beside it."""
+        ends = self.bucket.by_end
+        first, each = ends(self.left), ends(self.bucket.seconds)
+        return float(first.max() + self.waiting * each.max())
+
+    def _next(self) -> None:
+        if self.waiting and not (self.left > 0).any():
+            self.left, self.waiting = self.bucket.seconds, self.waiting - 1
+
+    def _once(self, turns: Sequence[_Turn], sends: np.ndarray) -> tuple[float, np.ndarray]:
+        """Seconds of all turns once, and how many of its own each flow that `sends` gets done."""
+        rivals = self.bucket.by_end(sends)
+        lasts, moved = 0.0, np.zeros(len(sends))
+        for turn in turns:
+            wire = (turn.asked.busy + rivals * turn.asked.largest).max()
+            seconds = turn.before + max(turn.beside, wire)
+            free = (seconds - turn.asked.busy) / np.maximum(rivals, 1)
+            lasts, moved = lasts + seconds, moved + self.bucket.slower(free)
+        return lasts, moved
+
+    @staticmethod
+    def _runs(moved: np.ndarray, left: np.ndarray, least: float) -> float:
+        """Repetitions until the next flow ends, `least` or until the last one does."""
+        runs = left / np.maximum(moved, np.finfo(float).tiny)
+        return max(runs.min(), min(runs.max(), least))
+
+
+@lru_cache(2)
+def _bucket(w: Workload) -> _Bucket:
+    sent = flows.gradients(w)
+    src, dst = (np.asarray(one, dtype=np.int64) for one in (sent.src, sent.dst))
+    return _Bucket(2 * src, 2 * dst + 1, _seconds(w, sent), 2 * w.gpus)
+
+
+def _asked(w: Workload, sent: Flows) -> _Asked:
+    ends = np.concatenate((2 * np.array(sent.src, np.int64), 2 * np.array(sent.dst, np.int64) + 1))
+    seconds, largest = np.tile(_seconds(w, sent), 2), np.zeros(2 * w.gpus)
+    np.maximum.at(largest, ends, seconds)
+    return _Asked(np.bincount(ends, seconds, 2 * w.gpus), largest)
+
+
+def _seconds(w: Workload, sent: Flows) -> np.ndarray:
+    return transfer_seconds(np.array(sent.size, dtype=float), w.nic_bps)

@@ -1,0 +1,219 @@
+"""Seconds of the phases of logged steps: what RL frameworks print, or write as JSON lines or CSV.
+
+    verl      step:3 - timing_s/gen:48.9 - timing_s/update_actor:37.4 - timing_s/step:141.0
+    slime     perf 3: {'perf/rollout_time': 48.9, 'perf/train_time': 37.4}
+    NeMo-RL   === Step 3/100 === and, below it,   - policy_training: 37.4s (26.4%)
+    ROLL      {"time/step_generate": 48.9, "time/step_train": 37.4, "system/step": 3}
+
+Names of timings are told from their last part, so that a metric goes by the same name in a console
+log, a JSON line and a column. A phase is the sum of its parts: training holds the passes that score
+responses, as the model's does.
+"""
+
+import csv
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import RFabricError
+from ..files import lines_of, open_text, parse_json
+
+# what timings of each phase are called, without prefixes such as `timing_s/` and ends such as _time
+PHASES = {
+    "generation": "gen generate generation rollout generate_sequences exposed_generation",
+    "training": "update_actor update_critic update_policy train actor_train critic_train "
+    "policy_training old_log_prob old_log_probs log_probs ref ref_log_prob ref_log_probs values "
+    "adv reward policy_and_reference_logprobs ref_log_probs_values_reward",
+    "weight_sync": "update_weights weight_sync sync_weights sync_rollout_weights model_update "
+    "transfer_and_update_weights",
+    "step": "step step_total total_step total_step_time",
+    "waiting": "train_wait rollout_wait wait",
+}
+KNOWN = {name: phase for phase, names in PHASES.items() for name in names.split()}
+# how a metric that is a time begins; a column of ours ends in _s instead
+TIMINGS = re.compile(r"^(timing_s|timing/train|timing|perf|time)/(step_(?!total))?")
+ENDS = re.compile(r"(_time_s|_seconds|_time|_s)$")
+STEP_KEYS = ("step", "_step", "global_step", "train/step", "system/step", "rollout/step")
+COLOUR = re.compile(r"\x1b?\[[0-9;]*m")
+NUMBER = r"-?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+VERL = re.compile(r"\bstep:(\d+) - ")
+PAIR = re.compile(rf"([\w/@.()-]+):({NUMBER})(?= - |\s*$)")
+DICT = re.compile(r"\b(?:perf|rollout|step|train) (\d+): \{")
+QUOTED = re.compile(rf"['\"]([\w/@.-]+)['\"]: ({NUMBER})")
+NEMO_STEP = re.compile(r"\bStep (\d+)/\d+")
+NEMO = re.compile(rf"^\W*([\w /]+): ({NUMBER})s\b")
+PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
+Told = tuple[int, int, dict[str, float]]  # line, step, metrics
+
+
+@dataclass(frozen=True)
+class StepLog:
+    """Seconds by phase of every logged step, in order; how many lines told nothing of time, and
+    timings that belong to no phase.
+    """
+
+    steps: tuple[dict[str, float], ...]
+    dropped: int = 0
+    unused: tuple[str, ...] = ()
+
+    def tells(self, phase: str) -> bool:
+        """Whether any step says the seconds of this phase."""
+        return any(phase in step for step in self.steps)
+
+
+def read_step_log(path: str | Path) -> StepLog:
+    """The steps that a log tells of. RFabricError, which begins with the path, for one that is no
+    such log or says times that cannot be.
+    """
+    path = Path(path)
+    try:
+        _refuse_binary(path)
+        return _collected(_told(path))
+    except RFabricError as error:
+        raise RFabricError(f"{path}: {error}") from error
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise RFabricError(f"{path}: cannot be read: {error}") from error
+
+
+def _refuse_binary(path: Path) -> None:
+    """RFabricError for files that are no text: pickles are never loaded."""
+    name = path.name
+    if "tfevents" in name or name.endswith(".wandb"):
+        raise RFabricError("is no text; export the run as CSV or JSON lines and give that")
+    if path.is_file():
+        with open(path, "rb") as file:
+            if file.read(4).startswith(PICKLES):
+                raise RFabricError("is a pickle, which is never loaded; write the metrics as JSON "
+                                   "lines")  # fmt: skip
+
+
+def _collected(told: Iterable[Told]) -> StepLog:
+    steps: dict[int, dict[str, float]] = {}
+    dropped, unused = 0, {}
+    for line, number, metrics in told:
+        found = {}
+        for key, value in metrics.items():
+            name = _timing(key)
+            if name is None:
+                continue
+            if not math.isfinite(value) or value < 0:
+                raise RFabricError(
+                    f"line {line}: {key} is {value}, no time in seconds; remove the line"
+                )
+            if name in KNOWN:
+                found[name] = value
+            else:
+                unused[key] = None
+        if found:
+            steps.setdefault(number, {}).update(found)
+        else:
+            dropped += 1
+    if not steps:
+        raise RFabricError(
+            "tells no time of a step; what is read: console logs of verl, slime and NeMo-RL, JSON "
+            "lines, CSV with columns such as timing_s/gen or gen_s"
+        )
+    return StepLog(tuple(_by_phase(steps[n]) for n in sorted(steps)), dropped, tuple(unused))
+
+
+def _by_phase(parts: dict[str, float]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, seconds in parts.items():
+        found[KNOWN[name]] = found.get(KNOWN[name], 0.0) + seconds
+    return found
+
+
+def _timing(key: str) -> str | None:
+    """What a timing is called without what stands before and behind; None: no timing."""
+    if TIMINGS.match(key):
+        plain = TIMINGS.sub("", key).rpartition("/")[2]
+        if key.startswith("perf/") and plain not in KNOWN and not ENDS.search(plain):
+            return None  # throughput and the like
+        key = plain
+    elif "/" in key or not ENDS.search(key):
+        return None
+    return key if key in KNOWN else ENDS.sub("", key)
+
+
+def _told(path: Path) -> Iterator[Told]:
+    with open_text(path, newline=None) as file:
+        lines = lines_of(file)
+        first = next((line for line in lines if line.strip()), "")
+        every = _chained(first, lines)
+        if first.lstrip().startswith("{"):
+            yield from _json_lines(every)
+        elif "," in first and " " not in first.strip():
+            yield from _csv(every)
+        else:
+            yield from _console(every)
+
+
+def _chained(first: str, rest: Iterator[str]) -> Iterator[str]:
+    yield first
+    yield from rest
+
+
+def _csv(lines: Iterator[str]) -> Iterator[Told]:
+    for number, row in enumerate(csv.DictReader(lines), 2):
+        if None in row or None in row.values():
+            raise RFabricError(f"line {number}: not as many cells as the header; mend the line")
+        cells = {key: cell for key, cell in row.items() if cell.strip()}
+        yield number, _step(cells, number), _numbers(cells)
+
+
+def _json_lines(lines: Iterator[str]) -> Iterator[Told]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            said = parse_json(line)
+        except ValueError as error:
+            raise RFabricError(
+                f"line {number}: no valid JSON, it may be cut short: {error}; remove the line"
+            ) from error
+        if not isinstance(said, dict):
+            raise RFabricError(f"line {number}: is no object; every line is one step")
+        inner = said.get("data") or said.get("metrics") or {}
+        flat = said | inner if isinstance(inner, dict) else said
+        yield number, _step(flat, number), _numbers(flat)
+
+
+def _step(cells: dict, line: int) -> int:
+    """The step a row is of; its line, where it does not say."""
+    found = next((cells[key] for key in STEP_KEYS if key in cells), line)
+    try:
+        return int(float(found))
+    except (TypeError, ValueError, OverflowError):
+        raise RFabricError(f"line {line}: step {found!r} is no number; mend it") from None
+
+
+def _numbers(cells: dict) -> dict[str, float]:
+    found = {}
+    for key, cell in cells.items():
+        try:
+            found[str(key)] = float(cell)
+        except (TypeError, ValueError):
+            continue
+    return {key: value for key, value in found.items() if key not in STEP_KEYS}
+
+
+def _console(lines: Iterator[str]) -> Iterator[Told]:
+    now = 0
+    for number, line in enumerate(lines, 1):
+        line = COLOUR.sub("", line.rstrip())
+        if step := VERL.search(line):
+            yield number, int(step[1]), _pairs(PAIR, line[step.end() :])
+        elif step := DICT.search(line):
+            yield number, int(step[1]), _pairs(QUOTED, line[step.end() :])
+        elif step := NEMO_STEP.search(line):
+            now = int(step[1])
+        elif part := NEMO.search(line):
+            name = part[1].strip().lower().replace(" ", "_").rpartition("/")[2]
+            if name in KNOWN:
+                yield number, now, {f"timing/{name}": float(part[2])}
+
+
+def _pairs(pattern: re.Pattern, text: str) -> dict[str, float]:
+    return {key: float(value) for key, value in pattern.findall(text)}

@@ -1,0 +1,125 @@
+"""A recipe's predicted phases beside those a job logged, and what a faster fabric could shorten.
+
+What a fabric can shorten is the part of a phase in which bytes are awaited: predicted, at the speed
+of the network cards. The share that it has of the predicted phase is taken of the logged one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..rl.plan import step_period
+from ..rl.workload import read_recipe
+from ..schedulers.table import scheduled
+from .step_log import StepLog, read_step_log
+
+KINDS = ("generation", "training", "weight_sync")
+REST = "bubbles"  # what of a step is none of its phases: waiting, and work outside of them
+WORTH = 0.01  # of the logged step: what a faster fabric must at least save to be named
+
+
+@dataclass(frozen=True)
+class PhaseBeside:
+    """One phase: predicted seconds (median of steps) beside logged ones; None: not logged.
+
+    fabric_s: of the predicted seconds those in which bytes are awaited; could_save_s: the same
+    share of the logged median.
+    """
+
+    phase: str
+    predicted_s: float
+    fabric_s: float
+    logged_s: float | None = None
+    logged_p90_s: float | None = None
+    steps: int = 0
+
+    @property
+    def ratio(self) -> float | None:
+        """Predicted over logged."""
+        return self.predicted_s / self.logged_s if self.logged_s else None
+
+    @property
+    def could_save_s(self) -> float | None:
+        """Seconds of the logged phase that a fabric without delay would save."""
+        if self.logged_s is None or not self.predicted_s:
+            return None
+        return self.logged_s * self.fabric_s / self.predicted_s
+
+    def to_json(self) -> dict:
+        """Its fields, ratio and what could be saved."""
+        return asdict(self) | {"ratio": self.ratio, "could_save_s": self.could_save_s}
+
+
+@dataclass(frozen=True)
+class RunBeside:
+    """A whole log beside a recipe: a PhaseBeside each phase, the step and its bubbles."""
+
+    phases: tuple[PhaseBeside, ...]
+    log: StepLog
+
+    @property
+    def shortened(self) -> tuple[PhaseBeside, ...]:
+        """The phases that a faster fabric could shorten, most first."""
+        step = next((p.logged_s for p in self.phases if p.phase == "step"), 0.0) or 0.0
+        some = [p for p in self.phases if p.phase in KINDS and (p.could_save_s or 0) > WORTH * step]
+        return tuple(sorted(some, key=lambda p: -(p.could_save_s or 0)))
+
+
+def validate_run(
+    log: str | Path, recipe: str, settings: Sequence[str] = (), seed: int = 0
+) -> RunBeside:
+    """The RunBeside of a log and a recipe, with `settings` put over it."""
+    found = read_step_log(log)
+    workload = read_recipe(recipe, settings)
+    plan = scheduled(workload, seed).plan
+    seconds = {
+        kind: _median([(p.seconds, p.comm) for p in plan.phases if p.kind == kind])
+        for kind in KINDS
+    }
+    totals = {kind: sum(parts) for kind, parts in seconds.items()}
+    step = step_period(workload, *(totals[kind] for kind in KINDS))
+    alone = step_period(workload, *(seconds[kind][0] for kind in KINDS))
+    logged = _with_rest(found, workload.pipeline)
+    rows = [_beside(kind, totals[kind], seconds[kind][1], logged) for kind in KINDS]
+    # beside other phases: what is waited for
+    rest = max(step - sum(totals.values()), 0.0)
+    rows += [_beside(REST, rest, 0.0, logged), _beside("step", step, step - alone, logged)]
+    return RunBeside(tuple(rows), found)
+
+
+def _median(parts: list[tuple[float, float]]) -> tuple[float, float]:
+    seconds, comm = np.median(np.array(parts).reshape(-1, 2), axis=0) if parts else (0.0, 0.0)
+    return float(seconds), float(comm)
+
+
+def _with_rest(log: StepLog, pipeline: str) -> list[dict[str, float]]:
+    """Steps with what their phases leave; a step that is not logged is the sum of its phases,
+    where these follow each other.
+    """
+    found = []
+    for step in log.steps:
+        spent = sum(step.get(kind, 0.0) for kind in KINDS)
+        one = {kind: step[kind] for kind in KINDS if kind in step}
+        if "step" in step:
+            whole = any(kind in step for kind in KINDS)
+            one |= {"step": step["step"]} | (
+                {REST: max(step["step"] - spent, 0.0)} if whole else {}
+            )
+        elif pipeline == "sync":
+            one["step"] = spent + step.get("waiting", 0.0)
+        if "waiting" in step:
+            one[REST] = step["waiting"]
+        found.append(one)
+    return found
+
+
+def _beside(
+    phase: str, predicted: float, fabric: float, logged: list[dict[str, float]]
+) -> PhaseBeside:
+    values = [step[phase] for step in logged if phase in step]
+    if not values:
+        return PhaseBeside(phase, predicted, fabric)
+    median, most = np.percentile(values, [50, 90]).tolist()
+    return PhaseBeside(phase, predicted, fabric, median, most, len(values))

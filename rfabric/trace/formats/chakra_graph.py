@@ -1,0 +1,231 @@
+"""Graphs of ranks, as Chakra has them, put together to one Trace.
+
+Rank r is on host r // ranks_per_host. A send and the receive of its tag are one flow; as in
+ASTRA-sim it begins when the sender is ready, and who waits for the receive waits for both. The
+k-th collective of a process group on one rank is the k-th on the others: it begins when all its
+ranks are ready, and is done for all at once. Without a group all ranks take part. `comm_size` is
+what a rank puts in (bytes), so that an all-gather ends with n times as much on each.
+"""
+
+import json
+from collections import defaultdict, deque
+
+from ...errors import RFabricError
+from ..model import MOST_BYTES, Trace
+from .base import whole
+from .chakra_rows import OURS, Rows, trace_of_rows
+from .chakra_wire import COLLECTIVE, RECEIVE, SEND, Graph, Node
+from .lowering import lowered
+
+COLLECTIVES = (
+    "all-reduce", "reduce", "all-gather", "gather", "scatter", "broadcast", "all-to-all",
+    "reduce-scatter", "reduce-scatter", "barrier",
+)  # fmt: skip
+MICRO = 1e6
+
+
+class Placed:
+    """The ranks' graphs while they become one trace; `done`: rows, or references to nodes, by
+    (rank, id); `ends`: rows of sends by (source, destination, tag), oldest first.
+    """
+
+    def __init__(self, graphs: dict[int, Graph], per_host: int, ranks: int):
+        self.graphs, self.per_host, self.rows = graphs, per_host, Rows()
+        self.ranks = ranks or len(graphs)
+        self.missing = ranks > 0
+        self.done: dict[tuple[int, int], list] = {}
+        self.sends: dict[tuple, deque] = defaultdict(deque)
+        self.receives: list[tuple[int, Node]] = []
+        self.calls: dict[tuple[str, int], dict[int, Node]] = defaultdict(dict)
+        self.notes: list[str] = [note for graph in graphs.values() for note in graph.notes]
+        self.unlisted: set[str] = set()
+        self.inside = 0
+
+
+def put_together(graphs: dict[int, Graph], per_host: int, ranks: int) -> tuple[Trace, list[str]]:
+    """The Trace of all ranks' graphs, and what was assumed or left out."""
+    _check_ranks(graphs, ranks)
+    made = Placed(graphs, per_host, ranks)
+    for rank, graph in graphs.items():
+        _refuse_cycle(graph)
+        counts: dict[str, int] = defaultdict(int)
+        for node in graph.nodes:
+            _node(made, rank, node, counts)
+    _match(made)
+    for (group, turn), nodes in made.calls.items():
+        _collective(made, group, turn, nodes)
+    if made.unlisted:
+        count = f"{len(made.unlisted):,} process groups"
+        made.notes.append(f"{count} list no ranks: taken as those that call them")
+    if made.inside:
+        made.notes.append(f"{made.inside:,} bytes stay inside hosts")
+    try:
+        ours = graphs[min(graphs)].facts.get(OURS)
+        return trace_of_rows(made.rows, made.done, ours), list(dict.fromkeys(made.notes))
+    except RFabricError as error:
+        if "waits for itself" in str(error):
+            raise RFabricError("ranks wait for one another in a circle; see their order") from error
+        raise
+
+
+def _check_ranks(graphs: dict[int, Graph], ranks: int) -> None:
+    gone = sorted(set(range(ranks or max(graphs) + 1)) - set(graphs))
+    if max(graphs) >= ranks > 0:
+        raise RFabricError(f"ranks {ranks}: there is a file of rank {max(graphs)}")
+    if gone and not ranks:
+        raise RFabricError(_lacking(gone, max(graphs) + 1))
+
+
+def _lacking(gone: list[int], ranks: int) -> str:
+    first = ", ".join(map(str, gone[:5])) + (" ..." if len(gone) > 5 else "")
+    return (
+        f"ranks missing: {first} ({len(gone)} in all); add their files, or say --set "
+        f"ranks={ranks}: then collectives count them and others wait for nobody there"
+    )
+
+
+def _refuse_cycle(graph: Graph) -> None:
+    """RFabricError for an id that stands twice, a node that is not there, a cycle."""
+    waits = {node.id: set(node.deps) for node in graph.nodes}
+    if len(waits) < len(graph.nodes):
+        raise RFabricError(f"{graph.name}: node ids stand twice; every id names one node")
+    followers = defaultdict(list)
+    for number, deps in waits.items():
+        for dep in deps:
+            if dep not in waits:
+                raise RFabricError(
+                    f"{graph.name}: node {number} waits for {dep}, which the file lacks"
+                )
+            followers[dep].append(number)
+    left = {number: len(deps) for number, deps in waits.items()}
+    ready = [number for number, count in left.items() if not count]
+    for number in ready:  # grows
+        for follower in followers[number]:
+            left[follower] -= 1
+            if not left[follower]:
+                ready.append(follower)
+    if len(ready) < len(left):
+        stuck = next(number for number, count in left.items() if count)
+        raise RFabricError(f"{graph.name}: node {stuck} waits for itself: its deps form a cycle")
+
+
+def _node(made: Placed, rank: int, node: Node, counts: dict[str, int]) -> None:
+    key, host = (rank, node.id), rank // made.per_host
+    waits = [(rank, dep) for dep in node.deps]
+    said = json.loads(node.attrs[OURS]) if OURS in node.attrs else {}
+    if node.type == COLLECTIVE:
+        group = str(node.attrs.get("pg_name", ""))
+        made.calls[group, counts[group]][rank] = node
+        counts[group] += 1
+    elif node.type == SEND:
+        made.done[key] = _send(made, rank, node, waits, said)
+    elif node.type == RECEIVE:
+        made.receives.append((rank, node))
+    elif "role" in said:
+        made.done[key] = waits
+    else:
+        where = f"{made.graphs[rank].name}: node {node.id} ({node.name})"
+        seconds = whole(node.micros, f"{where}: duration_micros", 0, 10**15) / MICRO
+        made.done[key] = [made.rows.add(
+            host, said.get("dst", host), 0, waits, "compute", said.get("gap", seconds), said
+        )]  # fmt: skip
+
+
+def _size(made: Placed, rank: int, node: Node, least: int = 1) -> int:
+    where = f"{made.graphs[rank].name}: node {node.id} ({node.name})"
+    if "comm_size" not in node.attrs:
+        raise RFabricError(f"{where}: has no comm_size; say how many bytes it sends")
+    return whole(node.attrs["comm_size"], f"{where}: comm_size", least, int(MOST_BYTES))
+
+
+def _peer(made: Placed, rank: int, node: Node, key: str) -> int:
+    where = f"{made.graphs[rank].name}: node {node.id} ({node.name})"
+    peer = whole(node.attrs.get(key, ""), f"{where}: {key}", 0, 2**31)
+    if peer not in made.graphs and not (made.missing and peer < made.ranks):
+        raise RFabricError(f"{where}: {_lacking([peer], max(peer + 1, made.ranks))}")
+    return peer
+
+
+def _send(made: Placed, rank: int, node: Node, waits: list, said: dict) -> list:
+    peer = _peer(made, rank, node, "comm_dst")
+    if said.get("role") == "sync":
+        made.sends[rank, peer, node.attrs.get("comm_tag", 0)].append(waits)
+        return waits
+    row = _flow(made, rank, peer, _size(made, rank, node), waits, said)
+    made.sends[rank, peer, node.attrs.get("comm_tag", 0)].append([row])
+    return [row]
+
+
+def _flow(made: Placed, rank: int, peer: int, size: int, waits: list, said: dict) -> int:
+    src, dst = rank // made.per_host, peer // made.per_host
+    if src == dst:
+        made.inside, size = made.inside + size, 0
+    return made.rows.add(src, dst, size, waits, "send", said.get("gap", 0.0), said)
+
+
+def _match(made: Placed) -> None:
+    """Each receive its send, in the order in which a rank names them."""
+    for rank, node in made.receives:
+        peer, tag = _peer(made, rank, node, "comm_src"), node.attrs.get("comm_tag", 0)
+        waiting = made.sends[peer, rank, tag]
+        name = f"{made.graphs[rank].name}: node {node.id} ({node.name})"
+        if waiting:
+            sent = waiting.popleft()
+        elif peer in made.graphs:
+            raise RFabricError(f"{name}: rank {peer} sends nothing with tag {tag}")
+        else:
+            sent = [_flow(made, peer, rank, _size(made, rank, node), [], {})]
+        waits = sent + [(rank, dep) for dep in node.deps]
+        if node.deps:
+            host = rank // made.per_host
+            waits = [made.rows.add(host, host, 0, waits, "receive")]
+        made.done[rank, node.id] = waits
+    for (rank, peer, tag), unmet in made.sends.items():
+        if unmet and peer in made.graphs:
+            name = made.graphs[rank].name
+            raise RFabricError(
+                f"{name}: {len(unmet)} sends to rank {peer} with tag {tag} are never received"
+            )
+
+
+def _collective(made: Placed, group: str, turn: int, nodes: dict[int, Node]) -> None:
+    rank, first = next(iter(nodes.items()))
+    where = f"{made.graphs[rank].name}: node {first.id} ({first.name})"
+    code = whole(first.attrs.get("comm_type", ""), f"{where}: comm_type", 0, len(COLLECTIVES) - 1)
+    kind, members = COLLECTIVES[code], _members(made, rank, group, nodes)
+    gone = sorted(set(members) - set(nodes))
+    if [one for one in gone if one in made.graphs or not made.missing]:
+        if gone[0] not in made.graphs:
+            raise RFabricError(f"{where}: {_lacking(gone, max(gone) + 1)}")
+        raise RFabricError(
+            f"{where}: collective {turn + 1} of group {group!r}: rank {gone[0]} never joins"
+        )
+    other = next((r for r, n in nodes.items() if n.attrs.get("comm_type") != code), rank)
+    if other != rank:
+        there = f"{made.graphs[other].name}: node {nodes[other].id}"
+        raise RFabricError(f"{where} is a {kind}, its partner {there} another collective")
+    sizes = [_size(made, r, n) for r, n in nodes.items()] if kind != "barrier" else [0]
+    if len(set(sizes)) > 1:
+        made.notes.append("ranks of one collective put in different bytes: the most is taken")
+    size = max(sizes) * (len(members) if kind == "all-gather" else 1)
+    root = whole(first.attrs.get("root_rank", members[0]), f"{where}: root_rank")
+    flows = lowered(kind, members, size, made.per_host, root)
+    waits = [(r, dep) for r, node in nodes.items() for dep in node.deps]
+    host, rows = members[0] // made.per_host, made.rows
+    begin = [rows.add(host, host, 0, waits, kind)]
+    ends = [
+        rows.add(a // made.per_host, b // made.per_host, -int(-bytes_ // 1), begin, kind)
+        for a, b, bytes_ in zip(*flows, strict=True)
+    ]
+    done = [rows.add(host, host, 0, ends, kind)] if ends else begin
+    made.done |= {(r, node.id): done for r, node in nodes.items()}
+
+
+def _members(made: Placed, rank: int, group: str, nodes: dict[int, Node]) -> list[int]:
+    known = made.graphs[rank].groups.get(group)
+    if known:
+        return sorted(known)
+    if not group:
+        return list(range(made.ranks))
+    made.unlisted.add(group)
+    return sorted(nodes)

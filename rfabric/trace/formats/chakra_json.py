@@ -1,0 +1,198 @@
+"""Chakra as JSON, one file a rank, in three forms:
+
+    {"schema": "1.1.1-chakra.0.0.4", "nodes": [...]}   PyTorch's execution trace: collectives as
+                                                       `record_param_comms`, one after the other
+    {"version": ...} {"id": "1", "type": ...} ...      what `chakra_jsonizer` makes of an .et file
+    {"workload_graph": [{"Id": 1, "NodeType": 4}]}     nodes with `runtime` in microseconds
+
+PyTorch's names operators, most without a time: what has none takes none, and it is said.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...errors import RFabricError
+from ...files import open_text, parse_json
+from ..model import Trace
+from .base import TraceFormat, whole
+from .chakra import check_schema, read_ranks
+from .chakra_graph import COLLECTIVES
+from .chakra_wire import COLLECTIVE, COMPUTE, RECEIVE, SEND, Graph, Node
+
+TYPES = (
+    "INVALID_NODE", "METADATA_NODE", "MEM_LOAD_NODE", "MEM_STORE_NODE", "COMP_NODE",
+    "COMM_SEND_NODE", "COMM_RECV_NODE", "COMM_COLL_NODE",
+)  # fmt: skip
+SQUEEZED = {kind.replace("-", ""): i for i, kind in enumerate(COLLECTIVES)} | {
+    "allgatherbase": 2, "allgatherintotensor": 2, "reducescatterbase": 7, "alltoallv": 6,
+    "reducescattertensor": 7, "alltoallbase": 6, "allreducecoalesced": 0,
+}  # fmt: skip
+COMMS = "record_param_comms"
+SILENT = ("wait", "init", "")  # records of no bytes
+
+
+def _read(path: Path, ranks_per_host: int = 1, ranks: int = 0) -> Trace:
+    return read_ranks(path, CHAKRA_JSON, _graph, ranks_per_host, ranks)
+
+
+def _graph(file: Path) -> Graph:
+    with open_text(file) as opened:
+        text = opened.read()
+    try:
+        objects = list(_objects(text))
+        first = objects[0]
+        if "workload_graph" in first:
+            return _workload(file.name, first)
+        check_schema(file.name, str(first.get("schema") or first.get("version") or ""))
+        return _pytorch(file.name, first) if "nodes" in first else _dumped(file.name, objects)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise RFabricError(f"{file.name}: is no Chakra graph: {error!r} is missing") from error
+    except ValueError as error:
+        raise RFabricError(f"{file.name}: is no JSON, or cut short: {error}") from error
+
+
+def _objects(text: str) -> Iterable[dict]:
+    """All objects, one behind the other."""
+    decoder, at = json.JSONDecoder(), len(text) - len(text.lstrip())
+    while at < len(text):
+        found, end = decoder.raw_decode(text, at)
+        yield found
+        at = end + len(text[end:]) - len(text[end:].lstrip())
+
+
+# --- what `chakra_jsonizer` writes ---------------------------------------------------------------
+
+
+def _dumped(name: str, objects: list[dict]) -> Graph:
+    facts = {"version": ""} | _values(objects[0])
+    return Graph(name, facts, [_message(name, one) for one in objects[1:]], {}, [])
+
+
+def _message(name: str, one: dict) -> Node:
+    number = whole(one.get("id", 0), f"{name}: id")
+    kind, where = one.get("type", TYPES[0]), f"{name}: node {number}"
+    if kind not in TYPES:
+        raise RFabricError(f"{where}: type {kind!r} is none of {', '.join(TYPES)}")
+    waits = [*_either(one, "dataDeps", "data_deps"), *_either(one, "ctrlDeps", "ctrl_deps")]
+    micros = one.get("durationMicros", one.get("duration_micros", 0))
+    return Node(
+        number, str(one.get("name", "")), TYPES.index(kind),
+        [whole(dep, f"{where}: deps") for dep in waits], whole(micros, f"{where}: durationMicros"),
+        _values(one),
+    )  # fmt: skip
+
+
+def _either(one: dict, *keys: str) -> list:
+    return next((one[key] for key in keys if key in one), [])
+
+
+def _values(one: dict) -> dict:
+    found = {}
+    for attr in one.get("attr", ()):
+        key = next((k for k in attr if k not in ("name", "docString", "doc_string")), None)
+        found[attr["name"]] = attr.get(key)
+    return found | ({"version": one["version"]} if "version" in one else {})
+
+
+# --- graphs of `workload_graph` ------------------------------------------------------------------
+
+
+def _workload(name: str, data: dict) -> Graph:
+    nodes, known = data["workload_graph"], {one["Id"] for one in data["workload_graph"]}
+    made, gone, silent = [], 0, 0
+    for one in nodes:
+        waits = [*one.get("data_deps", ()), *one.get("ctrlDeps", ())]
+        kept = [dep for dep in waits if dep in known]
+        gone += len(waits) - len(kept)
+        kind = one["NodeType"]
+        attrs = {key: one[key] for key in one if key.startswith("comm_")}
+        if kind in (COLLECTIVE, SEND, RECEIVE) and "comm_size" not in attrs:
+            kind, silent = COMPUTE, silent + 1
+        micros = whole(one.get("runtime", 0), f"{name}: node {one['Id']}: runtime")
+        made.append(Node(one["Id"], str(one.get("Name", "")), kind, kept, micros, attrs))
+    notes = [f"{name}: {gone} waits for nodes that the file lacks are dropped"] if gone else []
+    if silent:
+        notes.append(
+            f"{name}: {silent} communication nodes say no comm_size: their runtime computes"
+        )
+    return Graph(name, {"version": ""}, made, {}, notes)
+
+
+# --- execution traces of PyTorch -----------------------------------------------------------------
+
+
+def _pytorch(name: str, data: dict) -> Graph:
+    groups, backends = _process_groups(data["nodes"])
+    made: list[Node] = []
+    timeless = 0
+    for one in sorted(data["nodes"], key=lambda node: node["id"]):
+        after = [made[-1].id] if made else []
+        micros = one.get("exclusive_dur", 0)
+        if one["name"] == COMMS:
+            found = _comms(f"{name}: node {one['id']}", one, backends)
+            made += [Node(one["id"], COMMS, found.pop("type"), after, 0, found)] if found else []
+        elif micros:
+            made.append(Node(one["id"], one["name"], COMPUTE, after, round(micros), {}))
+        else:
+            timeless += 1
+    notes = [f"{name}: {timeless:,} operators have no time and take none"] if timeless else []
+    return Graph(name, {"version": ""}, made, groups, notes)
+
+
+def _process_groups(nodes: list[dict]) -> tuple[dict[str, list[int]], dict]:
+    """Ranks by group, and groups by the number of their backend."""
+    groups, backends = {}, {}
+    for one in nodes:
+        if "process_group:init" in one["name"]:
+            for group in parse_json(one["inputs"]["values"][0]):
+                ranks = [int(rank) for rank in group.get("ranks") or range(group["group_size"])]
+                groups[str(group["pg_name"])] = ranks
+                backends[group.get("backend_id")] = str(group["pg_name"])
+    return groups, backends
+
+
+def _comms(where: str, one: dict, backends: dict) -> dict:
+    """Attributes of a collective, a send or a receive; {} of a record that sends nothing."""
+    values = one["inputs"]["values"]
+    said = {attr["name"]: attr.get("value") for attr in one.get("attrs", ())}
+    at = next((i for i, value in enumerate(values) if isinstance(value, str)), None)
+    word = str(said.get("collective_name") or (values[at] if at is not None else ""))
+    kind = re.sub(r"[^a-z]", "", word.lower())
+    if kind in SILENT:
+        return {}
+    group = next((v[0] for v in values[1:at] if isinstance(v, list) and v), None)
+    if group is None:
+        group = next((backends[v] for v in values[1:at] if v in backends), said.get("pg_name", ""))
+    found = {"comm_size": _bytes(values[0]), "pg_name": str(group)}
+    if kind in ("send", "recv"):
+        peer = whole(values[at - 1], f"{where}: its peer")
+        key = "comm_dst" if kind == "send" else "comm_src"
+        return found | {"type": SEND if kind == "send" else RECEIVE, key: peer}
+    if kind not in SQUEEZED:
+        raise RFabricError(f"{where}: unknown collective {word!r}; known: {', '.join(COLLECTIVES)}")
+    return found | {"type": COLLECTIVE, "comm_type": SQUEEZED[kind]}
+
+
+def _bytes(value) -> int:
+    """Bytes of all tensors in a list of lists: [tensor, storage, offset, elements, bytes each]."""
+    if not isinstance(value, list):
+        return 0
+    if len(value) >= 5 and all(isinstance(cell, int) for cell in value[:5]):
+        return value[3] * value[4]
+    return sum(map(_bytes, value))
+
+
+def _sniff(head: bytes) -> bool:
+    text = head.decode("utf-8-sig", "replace").lstrip()
+    if not text.startswith("{"):
+        return False
+    schema = re.search(r'"(schema|version)"\s*:\s*"[\w.-]*0\.0\.\d', text[:400])
+    return bool(schema or re.match(r'\{\s*"workload_graph"', text) or "-chakra." in text[:400])
+
+
+CHAKRA_JSON = TraceFormat(
+    "chakra-json", "Chakra as JSON, a file a rank: PyTorch's execution trace, `chakra_jsonizer`",
+    (".json",), _sniff, _read, folders=True,
+)  # fmt: skip

@@ -1,0 +1,207 @@
+"""Chakra execution traces as protobuf holds them: messages, each behind its length.
+
+    GlobalMetadata   1 version, 2 attr
+    Node             1 id, 2 name, 3 type, 4 ctrl_deps, 5 data_deps, 6 start_time_micros,
+                     7 duration_micros, 10 attr
+    AttributeProto   1 name, then one of many values: 7 int32 ... 13 uint64, 27 bool, 29 string
+
+Source: schema/protobuf/et_def.proto of mlcommons/chakra.
+"""
+
+import struct
+from typing import NamedTuple
+
+from ...errors import RFabricError
+
+METADATA, LOAD, STORE, COMPUTE, SEND, RECEIVE, COLLECTIVE = range(1, 8)
+SIGNED, ZIGZAG, TEXT = (7, 9), (15, 17), 29
+
+
+class Node(NamedTuple):
+    """One node of a rank's graph; micros: how long it computes; deps: ids, data before control."""
+
+    id: int
+    name: str
+    type: int
+    deps: list[int]
+    micros: int
+    attrs: dict
+
+
+class Graph(NamedTuple):
+    """What one rank's file holds; facts: of its metadata; groups: ranks by process group."""
+
+    name: str
+    facts: dict
+    nodes: list[Node]
+    groups: dict[str, list[int]]
+    notes: list[str]
+
+
+def decoded(name: str, data: bytes) -> Graph:
+    """The graph of a file's bytes; RFabricError names the message that is damaged."""
+    at, nodes, seen = 0, [], {}
+    facts: dict = {}
+    while at < len(data):
+        try:
+            size, at = _varint(data, at)
+            if at + size > len(data):
+                raise IndexError
+            message = data[at : at + size]
+            if not facts and not nodes:
+                facts = {"version": ""} | _metadata(message, seen)
+            else:
+                nodes.append(_node(message, seen))
+        except (IndexError, UnicodeDecodeError, struct.error, TypeError, ValueError) as error:
+            what = f"node {len(nodes)}" if facts else "its metadata"
+            raise RFabricError(
+                f"{name}: {what}, at byte {at}, is cut short or damaged; is the file whole?"
+            ) from error
+        at += size
+    return Graph(name, facts, nodes, {}, [])
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value, shift = data[at] & 127, 7
+    while data[at] > 127:
+        at += 1
+        value |= (data[at] & 127) << shift
+        shift += 7
+    if shift > 70:
+        raise ValueError("a number of more than 64 bits")
+    return value, at + 1
+
+
+def _fields(data: bytes):
+    """(field, value) of a message: numbers, and bytes of what has a length."""
+    at, end = 0, len(data)
+    while at < end:
+        key, at = _varint(data, at)
+        wire = key & 7
+        if wire == 0:
+            value, at = _varint(data, at)
+        else:
+            size, at = _varint(data, at) if wire == 2 else ({1: 8, 5: 4}[wire], at)
+            value = data[at : at + size]
+            at += size
+            if at > end:
+                raise IndexError
+        yield key >> 3, value
+
+
+def _metadata(message: bytes, seen: dict) -> dict:
+    facts = {}
+    for field, value in _fields(message):
+        if field == 1:
+            facts["version"] = value.decode()
+        elif field == 2:
+            facts.update((_attribute(value, seen),))
+    return facts
+
+
+def _node(message: bytes, seen: dict) -> Node:
+    number = kind = micros = 0
+    name = ""
+    ctrl: list[int] = []
+    deps: list[int] = []
+    attrs = {}
+    for field, value in _fields(message):
+        if field == 1:
+            number = value
+        elif field == 2:
+            name = value.decode()
+        elif field == 3:
+            kind = value
+        elif field in (4, 5):
+            found = ctrl if field == 4 else deps
+            found.extend(_packed(value) if isinstance(value, bytes) else [value])
+        elif field == 7:
+            micros = value
+        elif field == 10:
+            key, one = _attribute(value, seen)
+            attrs[key] = one
+    return Node(number, name, kind, deps + ctrl, micros, attrs)
+
+
+def _packed(data: bytes) -> list[int]:
+    found, at = [], 0
+    while at < len(data):
+        value, at = _varint(data, at)
+        found.append(value)
+    return found
+
+
+def _attribute(message: bytes, seen: dict) -> tuple:
+    if message not in seen:
+        name, found = "", None
+        for field, value in _fields(message):
+            if field == 1:
+                name = value.decode()
+            elif field > 2:
+                found = _value(field, value)
+        seen[message] = name, found
+    return seen[message]
+
+
+def _value(field: int, value):
+    if field in SIGNED:
+        return value - (1 << 64) if value >> 63 else value
+    if field in ZIGZAG:
+        return (value >> 1) ^ -(value & 1)
+    if field in (3, 5):
+        return struct.unpack("<d" if field == 3 else "<f", value)[0]
+    if field in (19, 21, 23, 25):
+        return int.from_bytes(value, "little", signed=field > 21)
+    if field == 27:
+        return bool(value)
+    return value.decode() if field == TEXT else value
+
+
+# --- and back ------------------------------------------------------------------------------------
+
+
+def encoded(facts: dict, nodes: list[Node]) -> bytes:
+    """The bytes of a file: metadata, then nodes, each behind its length."""
+    rest = [_entry(2, _pair(key, value)) for key, value in facts.items() if key != "version"]
+    head = _entry(1, facts["version"].encode()) + b"".join(rest)
+    return b"".join(_number(len(part)) + part for part in (head, *map(_message, nodes)))
+
+
+def _message(node: Node) -> bytes:
+    parts = [_key(1, 0), _number(node.id), _entry(2, node.name.encode()), _key(3, 0)]
+    parts.append(_number(node.type))
+    if node.deps:
+        parts.append(_entry(5, b"".join(map(_number, node.deps))))
+    if node.micros:
+        parts += [_key(7, 0), _number(node.micros)]
+    parts += [_entry(10, _pair(key, value)) for key, value in node.attrs.items()]
+    return b"".join(parts)
+
+
+def _pair(key: str, value) -> bytes:
+    """An attribute: truth, text, ranks and tags as int32, all other numbers as int64, which is
+    what ASTRA-sim asks for.
+    """
+    name = _entry(1, key.encode())
+    if isinstance(value, bool):
+        return name + _key(27, 0) + _number(value)
+    if isinstance(value, str):
+        return name + _entry(TEXT, value.encode())
+    return name + _key(7 if key in ("comm_src", "comm_dst", "comm_tag") else 9, 0) + _number(value)
+
+
+def _entry(field: int, data: bytes) -> bytes:
+    return _key(field, 2) + _number(len(data)) + data
+
+
+def _key(field: int, wire: int) -> bytes:
+    return _number(field << 3 | wire)
+
+
+def _number(value: int) -> bytes:
+    found = bytearray()
+    while value > 127:
+        found.append(value & 127 | 128)
+        value >>= 7
+    found.append(value)
+    return bytes(found)

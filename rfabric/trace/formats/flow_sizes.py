@@ -1,0 +1,121 @@
+"""Distributions of flow sizes, as papers and simulators publish them: flows drawn from one.
+
+    bytes,percent            or, without a header and parted by blanks, `10000 15`; percent or
+    0,0                      shares of 1, rising to 100 or 1
+    10000,15
+    30000000,100
+
+Flows arrive by chance (Poisson) at such a rate that they fill `load` of what the hosts' cards send,
+between two hosts taken evenly; sizes lie evenly between two rows. Same seed, same flows.
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import RFabricError
+from ...files import lines_of, open_text
+from ...units import bytes_in, parse_rate, parse_time
+from ..model import MOST_BYTES, Trace
+from .base import TraceFormat, understood, whole
+
+MOST_FLOWS = 5_000_000
+HEADER = re.compile(r"[A-Za-z_ #()%]+[,\s][A-Za-z_ #()%,]+")
+ROW = re.compile(r"[\d.eE+-]+(?:\s*,\s*|\s+)[\d.eE+-]+(?:(?:\s*,\s*|\s+)[\d.eE+-]+)?")
+
+
+def _read(
+    path: Path,
+    load: float = 0.5,
+    seed: int = 0,
+    duration: str = "10ms",
+    hosts: int = 16,
+    rate: str = "400Gbit/s",
+) -> Trace:
+    sizes, shares = _rows(path)
+    count, seconds = whole(hosts, "hosts", 2, 2**20), parse_time(duration, "duration")
+    mean = float(shares[0] * sizes[0] + np.diff(shares) @ ((sizes[1:] + sizes[:-1]) / 2))
+    if not 0 < load <= 1 or seconds <= 0:
+        raise RFabricError(f"load {load} must lie above 0, at most 1; duration {duration} above 0")
+    each = load * count * float(bytes_in(parse_rate(rate, "rate"), 1.0)) / mean
+    if each * seconds > MOST_FLOWS:
+        raise RFabricError(
+            f"{each * seconds:,.0f} flows of {mean:,.0f} bytes in {duration}; {MOST_FLOWS:,} at "
+            "most: make duration shorter"
+        )
+    trace = _drawn(sizes, shares, each, seconds, count, np.random.default_rng(whole(seed, "seed")))
+    wanted = f"load {load:g} of {count} cards of {rate}, seed {seed}, {duration}"
+    return understood(trace, FLOW_SIZES.name, path, [wanted, f"mean {mean:,.0f} bytes"])
+
+
+def _drawn(sizes, shares, each: float, seconds: float, count: int, chance) -> Trace:
+    flows = chance.poisson(each * seconds)
+    if not flows:
+        raise RFabricError(f"no flow arrives: {each * seconds:.2g} expected; make duration longer")
+    start = np.sort(chance.uniform(0, seconds, flows))
+    src = chance.integers(0, count, flows)
+    dst = (src + chance.integers(1, count, flows)) % count
+    size = np.maximum(np.rint(np.interp(chance.random(flows), shares, sizes)), 1)
+    none = np.zeros(flows)
+    names = tuple(f"h{i + 1}" for i in range(count))
+    offsets = np.zeros(flows + 1)
+    return Trace(
+        names, src, dst, size, start, none, offsets, [], none, none, none, ("flows",), ("drawn",)
+    )
+
+
+def _rows(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes in bytes and the share of flows up to each, from 0 to 1."""
+    found = []
+    with open_text(path) as file:
+        for number, line in enumerate(lines_of(file), 1):
+            text = line.split("#")[0].strip()
+            if not text or (not found and HEADER.fullmatch(text)):
+                continue
+            found.append(_row(f"line {number}", text))
+    if len(found) < 2:
+        raise RFabricError(f"{len(found)} rows; a distribution has two or more")
+    sizes, shares = np.array(found).T
+    for what, column in (("bytes", sizes), ("shares", shares)):
+        falls = np.flatnonzero(np.diff(column) < 0)
+        if len(falls):
+            raise RFabricError(f"row {falls[0] + 2}: {what} fall; a distribution rises")
+    if shares[-1] not in (1.0, 100.0):
+        raise RFabricError(f"ends at {shares[-1]:g}; the last row is 100 (or 1): is it whole?")
+    return sizes, shares / shares[-1]
+
+
+def _row(where: str, text: str) -> tuple[float, float]:
+    if not ROW.fullmatch(text):
+        raise RFabricError(f"{where}: {text[:40]!r} is not `bytes,percent`")
+    cells = re.split(r"\s*,\s*|\s+", text)
+    try:
+        size, share = float(cells[0]), float(cells[-1])
+    except ValueError:
+        raise RFabricError(f"{where}: {text[:40]!r} is not `bytes,percent`") from None
+    if not (0 <= size <= MOST_BYTES and 0 <= share <= 100):
+        raise RFabricError(f"{where}: {text[:40]!r}: bytes 0 to 1e18, percent 0 to 100")
+    return size, share
+
+
+def _sniff(head: bytes) -> bool:
+    lines = [x.split("#")[0].strip() for x in head.decode("utf-8", "replace").splitlines()]
+    if len(head) >= 4096:
+        lines.pop()  # cut
+    lines = list(filter(None, lines))
+    header = re.match(r"\W*(flow_?)?(size|bytes)", lines[0], re.I) if lines else None
+    rows = lines[1:] if header and HEADER.fullmatch(lines[0]) else lines
+    if len(rows) < 2 or not all(map(ROW.fullmatch, rows)):
+        return False
+    try:
+        shares = [float(re.split(r"[,\s]+", row)[-1]) for row in rows]
+    except ValueError:
+        return False
+    return shares == sorted(shares) and (header is not None or shares[-1] in (1.0, 100.0))
+
+
+FLOW_SIZES = TraceFormat(
+    "flow-sizes", "distribution of flow sizes, `bytes,percent`; arrivals by load, seed, duration",
+    (".cdf",), _sniff, _read,
+)  # fmt: skip

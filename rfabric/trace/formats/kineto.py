@@ -1,0 +1,250 @@
+"""Kineto: what PyTorch's profiler writes, JSON plain or packed; a file a rank, a folder is one job.
+
+    {"distributedInfo": {"rank": 0, "world_size": 128, "pg_config": [...]}, "traceEvents": [
+      {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)",
+       "ts": 1.5e6, "dur": 2636.7,
+       "args": {"Collective name": "allreduce", "In msg nelems": 6637568, "dtype": "Float",
+                "Process Group Name": "0", "Process Group Ranks": "[0, 1]"}}, ...]}
+
+Kernels say this since PyTorch 2.3 (before: `kineto_early.py`). A file may be larger than memory.
+"""
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from ...errors import RFabricError
+from ...files import open_text
+from ..model import Trace
+from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
+from .base import TraceFormat
+from .kineto_early import EARLY, NCCL, matched
+
+US = 1e-6
+HEAD = ("distributedInfo", "schemaVersion", "deviceProperties")
+CHUNK, BEFORE = 1 << 20, 1 << 24  # bytes: read at once; within which HEAD is sought, but its first
+BUSY = ("kernel", "gpu_memcpy", "gpu_memset")
+STEP = re.compile(r"ProfilerStep#(\d+)")
+# bytes of an element, by the names that NCCL, c10 and the profiler give types, in small letters
+TYPES = {
+    1: "byte char bool uint8 int8 unsignedchar signedchar float8_e4m3fn float8_e5m2",
+    2: "half bfloat16 float16 short int16 c10::half c10::bfloat16",
+    4: "float float32 int int32", 8: "double long float64 int64 complexfloat",
+}  # fmt: skip
+WIDTH = {name: width for width, names in TYPES.items() for name in names.split()}
+
+
+def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
+    files = sorted(f for f in path.iterdir() if _named(f)) if path.is_dir() else [path]
+    if not files:
+        raise RFabricError("holds no .json or .json.gz; give the folder of the profiler's files")
+    ranks = [_File(file, skip.split("+") if skip else (), len(files) > 1) for file in files]
+    logs = [one.log for one in ranks]
+    notes = [note for one in ranks for note in one.notes]
+    most = max((r + 1 for log in logs for c in log.collectives for r in c.group), default=1)
+    world = max(most, *(one.world for one in ranks), *(one.rank + 1 for one in ranks))
+    server = gpus_per_server or max(one.devices for one in ranks)
+    said = {"source": path.name, "format": "kineto", "files": len(files)}
+    return trace_of_ranks(logs, world, server, said, notes)
+
+
+def _named(file: Path) -> bool:
+    return file.name.endswith((".json", ".json.gz", ".json.zst"))
+
+
+class _File:
+    """One rank's file, read through once."""
+
+    def __init__(self, path: Path, skip: Sequence[str], several: bool):
+        self.path, self.skip, self.counts = path, skip, Counter()
+        self.busy, self.events = array("d"), 0
+        self.steps: list[tuple[float, int]] = []
+        self.host: list[dict] = []
+        self.kernels: list[dict] = []
+        head = self._events()
+        self._told(head, several)
+        self.log = self._log()
+
+    def _events(self) -> dict:
+        """Sort all events; what stands beside them."""
+        import ijson
+
+        with open_text(self.path) as file:
+            try:
+                return _streamed(file.buffer, self._take)
+            except ijson.JSONError as error:
+                raise RFabricError(
+                    f"{self.path.name}: no valid JSON after event {self.events} or soon "
+                    f"after it ({str(error).splitlines()[0]}): it may be cut short; export it again"
+                ) from error
+
+    def _take(self, event: dict) -> None:
+        self.events += 1
+        if not isinstance(event, dict) or event.get("ph") != "X":
+            return
+        name, kind = str(event.get("name", "")), event.get("cat")
+        start, long = event.get("ts"), event.get("dur", 0)
+        if not _is_time(start) or not _is_time(long) or long < 0:
+            raise RFabricError(
+                f"{self.path.name}: event {self.events} ({name[:40]!r}): ts or dur is no time in "
+                "microseconds; export it again"
+            )
+        if kind in BUSY and not NCCL.match(name):
+            self.busy.extend((start * US, (start + long) * US))
+        elif kind == "kernel":
+            self.kernels.append(event | {"number": self.events})
+        elif name.startswith(EARLY) and kind in ("user_annotation", "cpu_op"):
+            self.host.append(event | {"number": self.events})
+        elif step := STEP.match(name):
+            self.steps.append((start, int(step[1])))
+
+    def _told(self, head: dict, several: bool) -> None:
+        if head.get("schemaVersion", 1) != 1:
+            raise RFabricError(
+                f"{self.path.name}: schemaVersion {head['schemaVersion']!r}; version 1 is read"
+            )
+        job = head.get("distributedInfo") or {}
+        if several and "rank" not in job:
+            raise RFabricError(
+                f"{self.path.name}: distributedInfo names no rank; record with torch.distributed "
+                "initialised, or give one file alone"
+            )
+        self.rank, self.world = int(job.get("rank", 0)), int(job.get("world_size", 0))
+        self.devices = len(head.get("deviceProperties") or ())
+        self.groups = {
+            str(one.get("pg_name")): one["ranks"]
+            for one in job.get("pg_config") or ()
+            if isinstance(one, dict) and one.get("ranks")
+        }
+
+    @property
+    def notes(self) -> list[str]:
+        """What was left out, in words."""
+        return [f"{self.path.name}: {count} {what}" for what, count in self.counts.items()]
+
+    def _log(self) -> RankLog:
+        self.kernels.sort(key=lambda e: e["ts"])
+        told = [k for k in self.kernels if "Collective name" in k.get("args", {})]
+        rows = told or matched(self.kernels, self.host, self._kind, self.counts)
+        left = len(self.kernels) - len(rows)
+        if left:
+            self.counts["NCCL kernels without a size dropped: their time counts as computing"] += (
+                left
+            )
+        seen: Counter = Counter()
+        found = [self._recorded(k, k["args"], seen) for k in rows]
+        busy = np.frombuffer(self.busy).reshape(-1, 2) if self.busy else np.zeros((0, 2))
+        return RankLog(self.rank, [c for c in found if c], busy)
+
+    def _recorded(self, event: dict, args: dict, seen: Counter) -> Recorded | None:
+        where = self._at(event)
+        kind = self._kind(event, str(args["Collective name"]))
+        group = self._group(args, where)
+        if not kind or len(group) < 2:
+            self.counts["collectives of one rank, or skipped, dropped"] += 1
+            return None
+        if kind in ("send", "recv"):
+            group = _ends(args, group)
+            if not group:
+                self.counts["sends and receives without a peer dropped"] += 1
+                return None
+        counts = (checked_size(args.get(f"{way} msg nelems", 0), where) for way in ("In", "Out"))
+        size = _bytes(kind, *counts, len(group)) * _width(args, where)
+        name = str(args.get("Process Group Name", ""))
+        number = args.get("Seq", seen[name, group])
+        seen[name, group] += 1
+        start, root = event["ts"], args.get("Root Rank", args.get("Root"))
+        return Recorded(
+            kind, checked_size(size, where), group, name, number, start * US,
+            (start + event["dur"]) * US, self._step(start), root if type(root) is int else None,
+        )  # fmt: skip
+
+    def _kind(self, event: dict, name: str) -> str:
+        return kind_named(name, self._at(event), self.skip)
+
+    def _at(self, event: dict) -> str:
+        return f"{self.path.name}: event {event['number']} ({event['name'][:40]})"
+
+    def _step(self, time: float) -> int:
+        begun = [number for start, number in self.steps if start <= time]
+        return max(begun, default=min((n for _, n in self.steps), default=0))
+
+    def _group(self, args: dict, where: str) -> tuple[int, ...]:
+        ranks = self.groups.get(str(args.get("Process Group Name")))
+        text = str(args.get("Process Group Ranks", ""))
+        if ranks is None and text:
+            ranks = [int(r) for r in re.findall(r"\d+", text)]
+        size = args.get("Group size", len(ranks) if ranks else self.world)
+        if ranks is None or (len(ranks) != size and size == self.world):
+            ranks = range(size)
+        if len(ranks) != size or any(type(r) is not int for r in ranks):
+            raise RFabricError(
+                f"{where}: {len(ranks)} ranks of a group of {size} are named; record with a "
+                "PyTorch that writes pg_config (2.4 and later)"
+            )
+        return tuple(ranks)
+
+
+def _streamed(file: BinaryIO, events: Callable[[dict], None]) -> dict:
+    """Hand on the events one by one; the values of HEAD that stand beside them."""
+    import ijson
+
+    found = {key: ijson.sendable_list() for key in HEAD}
+    heads = {key: ijson.items_coro(found[key], key, use_float=True) for key in HEAD}
+    every = ijson.sendable_list()
+    parser = ijson.items_coro(every, "traceEvents.item", use_float=True)
+    read = 0
+    while part := file.read(CHUNK):
+        read += len(part)
+        for key in [key for key in heads if found[key] or (read > BEFORE and key != HEAD[0])]:
+            del heads[key]
+        for one in (*heads.values(), parser):
+            one.send(part)
+        for event in every:
+            events(event)
+        del every[:]
+    parser.close()  # an error where the file ends early
+    return {key: values[0] for key, values in found.items() if values}
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18
+
+
+def _ends(args: dict, group: tuple[int, ...]) -> tuple[int, ...]:
+    """(source, destination) of a send, which later kernels say as ranks of the job."""
+    ends = args.get("Src Rank"), args.get("Dst Rank")
+    return ends if all(type(r) is int and r in group for r in ends) else ()  # type: ignore
+
+
+def _bytes(kind: str, sent: int, received: int, ranks: int) -> int:
+    """Elements of S, as `collectives` counts it."""
+    if kind == "all-gather":
+        return max(received, sent * ranks)
+    return max(sent, received * ranks) if kind == "reduce-scatter" else max(sent, received)
+
+
+def _width(args: dict, where: str) -> int:
+    name = str(args.get("dtype", "")).lower().replace(" ", "")
+    if name not in WIDTH:
+        raise RFabricError(f"{where}: unknown dtype {args.get('dtype')!r}; there are "
+                           f"{', '.join(WIDTH)}")  # fmt: skip
+    return WIDTH[name]
+
+
+def _sniff(head: bytes) -> bool:
+    return b'"traceEvents"' in head or (
+        b'"schemaVersion"' in head and (b'"distributedInfo"' in head or b'"deviceProp' in head)
+    )
+
+
+KINETO = TraceFormat(
+    "kineto", "what PyTorch's profiler writes, a file a rank or a folder of them: collectives and "
+    "the computing between; settings gpus_per_server, skip",
+    (".json",), _sniff, _read,
+)  # fmt: skip

@@ -1,0 +1,214 @@
+"""NCCL Inspector: a collective a line, as NCCL's profiler plug-in of that name writes it; a file a
+process, a folder of them is one job.
+
+    {"header": {"id": "0x7f8c496ae9f661", "rank": 2, "n_ranks": 8, "nnodes": 1},
+     "metadata": {"inspector_output_format_version": "v4.0", "dump_timestamp_us": 1748030377748202,
+                  "hostname": "node-1", "pid": 1639453},
+     "coll_perf": {"coll": "AllReduce", "coll_sn": 1407, "coll_msg_size_bytes": 17179869184,
+                   "coll_exec_time_us": 61974, "coll_algobw_gbs": 277.21}}
+
+A rank here is one of its communicator. GPUs of the job are numbered by the largest communicator;
+members of others that left no line are placed as NCCL's ranks usually lie: servers one after the
+other, as many GPUs of each. Bytes of S are `coll_algobw_gbs` x time, where all-gather and
+reduce-scatter say what one rank holds. A collective ends when it was dumped, unless verbose lines
+say when (`event_trace_ts`).
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...errors import RFabricError
+from ...files import lines_of, open_text, parse_json
+from ..model import Trace
+from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
+from .base import TraceFormat, first_line
+
+VERSIONS = ("v4",)
+US = 1e-6
+PER_RANK = ("all-gather", "reduce-scatter")
+
+
+def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
+    files = sorted(f for f in path.iterdir() if f.is_file()) if path.is_dir() else [path]
+    lines = [line for file in files for line in _lines(file)]
+    if not lines:
+        raise RFabricError("holds no line of NCCL Inspector")
+    job = _Job(lines, gpus_per_server)
+    skipped = skip.split("+") if skip else ()
+    logs: dict[int, list[Recorded]] = {}
+    for line in lines:
+        if one := line.recorded(job, skipped):
+            logs.setdefault(job.ranks[line.process], []).append(one)
+    notes = list(job.notes)
+    dropped = len(lines) - sum(map(len, logs.values()))
+    if dropped:
+        notes.append(f"{dropped} lines dropped: sends and receives name no peer, or skipped")
+    if not any(line.timed for line in lines):
+        notes.append("no line says when it ran: what lies between two is known by their dumps")
+    said = {"source": path.name, "format": "nccl_inspector", "rows": len(lines)}
+    ranks = [RankLog(rank, _in_order(some)) for rank, some in sorted(logs.items())]
+    return trace_of_ranks(ranks, job.world, job.server, said, notes)
+
+
+class _Line:
+    """One line of a file, its fields checked."""
+
+    def __init__(self, where: str, said: dict):
+        self.where = where
+        header, meta, perf = (self._part(said, key) for key in ("header", "metadata", "coll_perf"))
+        version = str(meta.get("inspector_output_format_version", ""))
+        if not version.startswith(VERSIONS):
+            raise RFabricError(
+                f"{where}: inspector_output_format_version {version!r}; {VERSIONS[0]}.x is read: "
+                "write it again with a newer plug-in"
+            )
+        self.comm = str(header.get("id", ""))
+        self.rank, self.ranks, self.nodes = (
+            self._whole(header, key) for key in ("rank", "n_ranks", "nnodes")
+        )
+        if not self.rank < self.ranks or not 1 <= self.nodes <= self.ranks:
+            raise RFabricError(
+                f"{where}: rank {self.rank} of {self.ranks} on {self.nodes} nodes cannot be"
+            )
+        self.process = str(meta.get("hostname", "")), self._whole(meta, "pid")
+        self.name, self.number = str(perf.get("coll", "")), self._whole(perf, "coll_sn")
+        self.size = checked_size(perf.get("coll_msg_size_bytes"), where)
+        self.seconds = self._whole(perf, "coll_exec_time_us") * US
+        self.speed = perf.get("coll_algobw_gbs")
+        times = perf.get("event_trace_ts") or {}
+        self.timed = isinstance(times.get("coll_start_ts"), int)
+        self.start = (
+            times["coll_start_ts"] * US
+            if self.timed
+            else self._whole(meta, "dump_timestamp_us") * US - self.seconds
+        )
+
+    def _part(self, said: dict, key: str) -> dict:
+        part = said.get(key)
+        if not isinstance(part, dict):
+            raise RFabricError(f"{self.where}: {key} is missing; every line has it")
+        return part
+
+    def _whole(self, part: dict, key: str) -> int:
+        value = part.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+            raise RFabricError(
+                f"{self.where}: {key} {str(value)[:40]!r} is no whole number below 2^63"
+            )
+        return value
+
+    def recorded(self, job: "_Job", skip) -> Recorded | None:
+        """What the line says, in ranks of the job; None for what is left out."""
+        kind = kind_named(self.name, self.where, skip)
+        if kind in ("", "send", "recv") or self.ranks < 2:
+            return None
+        size = self.size * (self.ranks if kind in PER_RANK and not self._is_whole() else 1)
+        return Recorded(
+            kind, checked_size(size, self.where), job.group(self), self.comm, self.number,
+            self.start, self.start + self.seconds,
+        )  # fmt: skip
+
+    def _is_whole(self) -> bool:
+        """Whether the size said is already that of all ranks together: the speed tells."""
+        if not isinstance(self.speed, (int, float)) or not self.size:
+            return False
+        ratio = self.speed * 1e9 * self.seconds / self.size
+        return abs(ratio - 1) < abs(ratio - self.ranks)
+
+
+class _Job:
+    """Which process is which GPU of the job, and who is in a communicator."""
+
+    def __init__(self, lines: list[_Line], server: int):
+        self.members: dict[str, dict[int, tuple]] = {}
+        for line in lines:
+            members = self.members.setdefault(line.comm, {})
+            if members.setdefault(line.rank, line.process) != line.process:
+                raise RFabricError(
+                    f"{line.where}: rank {line.rank} of communicator {line.comm} is also "
+                    f"{members[line.rank]}; give the files of one run"
+                )
+        largest = max(lines, key=lambda line: line.ranks)
+        self.world = largest.ranks
+        self.server = server or max(-(-line.ranks // line.nodes) for line in lines)
+        self.ranks = {process: rank for rank, process in self.members[largest.comm].items()}
+        free = iter(sorted(set(range(self.world)) - set(self.ranks.values())))
+        self.notes: list[str] = []
+        for line in lines:
+            if line.process not in self.ranks:
+                self._place(line, free)
+
+    def _place(self, line: _Line, free: Iterator[int]) -> None:
+        self.ranks[line.process] = rank = next(free, -1)
+        if rank < 0:
+            raise RFabricError(
+                f"{line.where}: more processes than the {self.world} ranks of the largest "
+                "communicator; give the files of one run"
+            )
+        self.notes.append(
+            f"{line.process[0]} pid {line.process[1]} is in no communicator of the whole job: "
+            f"taken as rank {rank}"
+        )
+
+    def group(self, line: _Line) -> tuple[int, ...]:
+        """The ranks of a communicator; members without a line are placed."""
+        members = self.members[line.comm]
+        if line.ranks == self.world:
+            return tuple(range(self.world))
+        if len(members) == line.ranks:
+            return tuple(self.ranks[members[rank]] for rank in range(line.ranks))
+        note = f"communicator {line.comm}: {len(members)} of {line.ranks} members left lines; "
+        if (text := note + "the others are placed server by server") not in self.notes:
+            self.notes.append(text)
+        return self._placed(line)
+
+    def _placed(self, line: _Line) -> tuple[int, ...]:
+        each = min(-(-line.ranks // line.nodes), self.server)
+        mine = self.ranks[line.process]
+        first = (mine // self.server - line.rank // each) * self.server
+        offset = 0 if each > 1 else mine % self.server
+        found = [first + r // each * self.server + offset + r % each for r in range(line.ranks)]
+        return tuple(r % self.world for r in found)
+
+
+def _in_order(some: list[Recorded]) -> list[Recorded]:
+    """A rank's collectives, each no sooner than the last of its communicator has ended: a dump
+    stamps several alike.
+    """
+    ends: dict[str, float] = {}
+    found = []
+    for one in sorted(some, key=lambda c: (c.start, c.number)):
+        start = max(one.start, ends.get(one.name, one.start))
+        ends[one.name] = start + one.end - one.start
+        found.append(Recorded(one.kind, one.size, one.group, one.name, one.number, start,
+                              ends[one.name]))  # fmt: skip
+    return found
+
+
+def _lines(path: Path) -> Iterator[_Line]:
+    with open_text(path) as file:
+        for number, text in enumerate(lines_of(file), 1):
+            if not text.strip():
+                continue
+            where = f"{path.name}, line {number}"
+            try:
+                said = parse_json(text)
+            except ValueError as error:
+                raise RFabricError(
+                    f"{where}: no valid JSON, it may be cut short: {error}; remove the line"
+                ) from error
+            if not isinstance(said, dict):
+                raise RFabricError(f"{where}: is no object; every line is one")
+            yield _Line(where, said)
+
+
+def _sniff(head: bytes) -> bool:
+    return bool(re.search('"(coll_perf|inspector_output_format_version)"', first_line(head)))
+
+
+NCCL_INSPECTOR = TraceFormat(
+    "nccl_inspector", "JSON lines of NCCL's profiler plug-in, a file a process or a folder of "
+    "them: collectives; settings gpus_per_server, skip",
+    (".jsonl", ".log"), _sniff, _read,
+)  # fmt: skip

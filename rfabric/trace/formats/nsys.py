@@ -1,0 +1,227 @@
+"""Nsight Systems: the SQLite file that `nsys export --type sqlite` writes; a file a rank, several
+processes in one file, or a folder of them is one job.
+
+    CUPTI_ACTIVITY_KIND_KERNEL   start, end (ns), correlationId, globalPid, shortName -> StringIds
+    CUPTI_ACTIVITY_KIND_RUNTIME  start, end, correlationId, globalTid: the launches of kernels
+    NVTX_EVENTS                  start, end, text or textId, globalTid, jsonText: NCCL's ranges
+
+NCCL's ranges (`ncclAllReduce`) hold its sizes, in jsonText: "Message size [bytes]", "NCCL
+communicator ID", and `ncclCommInitRank` "No. of ranks" and "Rank". A kernel belongs to the range in
+which it was launched. Sizes are what one rank passes to NCCL; of all-gather and reduce-scatter that
+is one rank's share.
+"""
+
+import json
+import sqlite3
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import RFabricError
+from ..model import Trace
+from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
+from .base import TraceFormat
+
+NS = 1e-9
+KERNELS, LAUNCHES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
+RANGES, STRINGS = "NVTX_EVENTS", "StringIds"
+NEEDED = {
+    KERNELS: ("start", "end", "correlationId", "globalPid", "shortName"),
+    LAUNCHES: ("start", "correlationId", "globalTid"),
+    RANGES: ("start", "end", "text", "globalTid", "jsonText"),
+    STRINGS: ("id", "value"),
+}
+SIZE, COMM, RANKS, RANK = (
+    "Message size [bytes]", "NCCL communicator ID", "No. of ranks", "Rank",
+)  # fmt: skip
+PEER, ROOT = "Peer rank", "Root"
+PER_RANK = ("all-gather", "reduce-scatter")
+CALLS = ("ncclall", "ncclred", "ncclbro", "ncclsen", "ncclrec")
+MAGIC = b"SQLite format 3\x00"
+PROCESS = ~0xFFFFFF  # of a globalTid: what it shares with its globalPid
+
+
+def _read(path: Path, gpus_per_server: int = 0, skip: str = "") -> Trace:
+    files = sorted(f for f in path.iterdir() if f.suffix == ".sqlite") if path.is_dir() else [path]
+    if not files:
+        raise RFabricError("holds no .sqlite file; nsys export --type sqlite makes them")
+    every = [process for file in files for process in _processes(file)]
+    job = _Job(every)
+    skipped = skip.split("+") if skip else ()
+    logs = [process.log(job, skipped) for process in every]
+    notes = [f"{p.name}: {count} {what}" for p in every for what, count in p.counts.items()]
+    said = {"source": path.name, "format": "nsys", "files": len(files)}
+    return trace_of_ranks(logs, job.world, gpus_per_server, said, notes)
+
+
+class _Process:
+    """What one process (a rank) did: NCCL's ranges, kernels, and which range launched which."""
+
+    def __init__(self, name: str, calls: list[dict], kernels: list[dict]):
+        self.name, self.kernels, self.counts = name, kernels, Counter()
+        # communicator: (ranks, rank in it)
+        self.comms = {
+            c["said"].get(COMM, ""): (c["said"][RANKS], c["said"][RANK])
+            for c in calls
+            if RANKS in c["said"] and RANK in c["said"]
+        }
+        self.calls = [c for c in calls if c["text"].lower().startswith(CALLS)]
+        self.number = 0
+
+    def log(self, job: "_Job", skip: Sequence[str]) -> RankLog:
+        """The collectives of this rank, in ranks of the job, and what else it computed."""
+        nccl = [k for k in self.kernels if k["name"].startswith("nccl")]
+        rest = [k for k in self.kernels if not k["name"].startswith("nccl")]
+        busy = [(k["start"] * NS, k["end"] * NS) for k in rest]
+        seen: Counter = Counter()
+        found = [self._recorded(job, kernel, seen, skip) for kernel in self._launched(nccl)]
+        made = [one for one in found if one]
+        if len(nccl) > len(made):
+            self.counts["NCCL kernels without a size or skipped dropped"] += len(nccl) - len(made)
+        return RankLog(self.number, made, np.array(busy).reshape(-1, 2))
+
+    def _launched(self, nccl: list[dict]) -> Iterator[tuple[dict, dict]]:
+        """(kernel, its range) of every kernel that was launched inside one."""
+        by_thread: dict[int, list[dict]] = defaultdict(list)
+        for call in sorted(self.calls, key=lambda c: c["start"]):
+            by_thread[call["thread"]].append(call)
+        starts = {thread: [c["start"] for c in some] for thread, some in by_thread.items()}
+        for kernel in nccl:
+            some = by_thread.get(kernel["thread"], [])
+            at = bisect_right(starts.get(kernel["thread"], []), kernel["launched"]) - 1
+            if at >= 0 and kernel["launched"] <= some[at]["end"] and SIZE in some[at]["said"]:
+                yield kernel, some[at]
+
+    def _recorded(
+        self, job: "_Job", launched: tuple[dict, dict], seen: Counter, skip: Sequence[str]
+    ) -> Recorded | None:
+        kernel, call = launched
+        said, where = call["said"], f"{self.name}: range {call['text']} at {call['start']} ns"
+        kind, comm = kind_named(call["text"], where, skip), said.get(COMM, "")
+        group = job.group(self, comm, where)
+        if not kind or len(group) < 2:
+            return None
+        if kind in ("send", "recv"):
+            peer = said.get(PEER)
+            if type(peer) is not int or not 0 <= peer < len(group):
+                return None
+            pair = (self.number, group[peer])
+            group = pair if kind == "send" else pair[::-1]
+        size = checked_size(said[SIZE], where) * (len(group) if kind in PER_RANK else 1)
+        key, root = (comm, group), said.get(ROOT)
+        seen[key] += 1
+        return Recorded(
+            kind, checked_size(size, where), group, str(comm), seen[key], kernel["start"] * NS,
+            kernel["end"] * NS, 0,
+            group[root] if type(root) is int and 0 <= root < len(group) else None,
+        )  # fmt: skip
+
+
+class _Job:
+    """Which process is which rank of the job, by the largest communicator."""
+
+    def __init__(self, every: list[_Process]):
+        sizes = {comm: n for p in every for comm, (n, _) in p.comms.items()}
+        self.world = max((len(every), *sizes.values()))
+        self.members: dict = defaultdict(dict)
+        largest = max(sizes, key=lambda comm: sizes[comm], default=None)
+        for i, process in enumerate(every):
+            _, process.number = process.comms.get(largest, (0, i))
+            for comm, (_, rank) in process.comms.items():
+                self.members[comm][rank] = process.number
+
+    def group(self, process: _Process, comm, where: str) -> tuple[int, ...]:
+        """The ranks of a communicator."""
+        ranks = process.comms.get(comm, (self.world, 0))[0]
+        if ranks == self.world:
+            return tuple(range(self.world))
+        members = self.members[comm]
+        if len(members) != ranks:
+            raise RFabricError(
+                f"{where}: communicator {comm} has {ranks} ranks, {len(members)} of them recorded; "
+                "give the files of all ranks in one folder"
+            )
+        return tuple(members[rank] for rank in sorted(members))
+
+
+def _processes(path: Path) -> Iterator[_Process]:
+    """The processes of one file that ran kernels."""
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as base:
+            base.row_factory = sqlite3.Row
+            has = _checked(base)
+            kernels, calls = _kernels(base), _calls(base, has)
+    except sqlite3.Error as error:
+        raise RFabricError(
+            f"{path.name}: {error}; it may be cut short: export it again with nsys export"
+        ) from error
+    for pid, some in kernels.items():
+        yield _Process(f"{path.name} process {pid:#x}", calls.get(pid, []), some)
+
+
+def _checked(base: sqlite3.Connection) -> set[str]:
+    """The columns of NVTX_EVENTS; RFabricError for tables or columns that are not there."""
+    found: set[str] = set()
+    for table, columns in NEEDED.items():
+        found = {row["name"] for row in base.execute(f"PRAGMA table_info({table})")}
+        missing = [column for column in columns if column not in found]
+        if missing:
+            what = f"no column {missing[0]}" if found else "not there"
+            raise RFabricError(
+                f"table {table}: {what}; record with nsys profile --trace=cuda,nvtx and export "
+                "with a version of 2023 or later"
+            )
+    return {row["name"] for row in base.execute(f"PRAGMA table_info({RANGES})")}
+
+
+def _kernels(base: sqlite3.Connection) -> dict[int, list[dict]]:
+    """Kernels by process, with the thread and time of their launch."""
+    found: dict[int, list[dict]] = defaultdict(list)
+    asked = base.execute(
+        f"SELECT k.start AS start, k.end AS end, k.globalPid AS pid, s.value AS name, "
+        f"r.start AS launched, r.globalTid AS thread FROM {KERNELS} k "
+        f"JOIN {STRINGS} s ON s.id = k.shortName "
+        f"LEFT JOIN {LAUNCHES} r ON r.correlationId = k.correlationId "
+        f"AND (r.globalTid & {PROCESS}) = (k.globalPid & {PROCESS}) ORDER BY k.start"
+    )
+    for row in asked:
+        found[row["pid"] & PROCESS].append(dict(row))
+    return found
+
+
+def _calls(base: sqlite3.Connection, has: set[str]) -> dict[int, list[dict]]:
+    """NCCL's ranges by process."""
+    text = "coalesce(n.text, s.value)" if "textId" in has else "n.text"
+    join = f"LEFT JOIN {STRINGS} s ON s.id = n.textId" if "textId" in has else ""
+    found: dict[int, list[dict]] = defaultdict(list)
+    for row in base.execute(
+        f"SELECT n.start AS start, n.end AS end, {text} AS text, n.globalTid AS thread, "
+        f"n.jsonText AS said FROM {RANGES} n {join} WHERE {text} LIKE 'nccl%' AND n.end NOT NULL"
+    ):
+        found[row["thread"] & PROCESS].append(dict(row) | {"said": _payload(row["said"])})
+    return found
+
+
+def _payload(text: str | None) -> dict:
+    """What NCCL says beside a range; its fields may stand in a list of payloads."""
+    try:
+        said = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    parts = said if isinstance(said, list) else [said]
+    return {k: v for part in parts if isinstance(part, dict) for k, v in part.items()}
+
+
+def _sniff(head: bytes) -> bool:
+    return head.startswith(MAGIC)
+
+
+NSYS = TraceFormat(
+    "nsys", "SQLite exports of Nsight Systems with NCCL's ranges: collectives and the computing "
+    "between; settings gpus_per_server, skip",
+    (".sqlite",), _sniff, _read,
+)  # fmt: skip

@@ -1,0 +1,220 @@
+"""Packet captures, pcap and pcapng: conversations become flows.
+
+Packets of one way of a 5-tuple (addresses, protocol, ports) are one flow, until nothing came for
+`gap` seconds: then a new one begins. Its bytes are those of the packets on the wire, with all
+headers, as the capture says (not cut to what it kept); it starts with its first packet. Flows of
+less than `threshold` bytes are left out. Addresses are hosts in the order in which they first
+appear: the first is h1.
+
+    setting     default
+    gap         1s        nothing for so long ends a flow
+    threshold   0B        least bytes of a flow
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from socket import AF_INET, AF_INET6, inet_ntop
+from typing import BinaryIO
+
+from ...errors import RFabricError
+from ...files import open_text
+from ...units import parse_size, parse_time
+from ..builder import TraceBuilder
+from ..model import Trace
+from ..recorded import tell
+from .base import TraceFormat
+
+PCAP_MAGIC = (b"\xa1\xb2\xc3\xd4", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\x3c\x4d", b"\x4d\x3c\xb2\xa1")
+NG_MAGIC, NG_ORDER = b"\x0a\x0d\x0d\x0a", (b"\x1a\x2b\x3c\x4d", b"\x4d\x3c\x2b\x1a")
+MOST_KEPT = 65535  # bytes of a packet that scapy hands on
+# link type: where its EtherType stands; LINKTYPE_ numbers of tcpdump.org
+ETHERTYPE_AT = {1: 12, 113: 14, 276: 0}
+PAST = {276: 20}  # bytes of the header where IP does not follow the EtherType
+RAW_IP = (12, 14, 101, 228, 229)
+IPV4, IPV6 = b"\x08\x00", b"\x86\xdd"
+VLAN = (b"\x81\x00", b"\x88\xa8")
+WITH_PORTS = (6, 17, 132)  # TCP, UDP, SCTP
+OTHER = "packets that are not of IP dropped"
+LATER = "later fragments counted to a flow without ports"
+# (link type, bytes kept, bytes on the wire, s)
+Packet = tuple[int, bytes, int, float]
+
+
+def _read(path: Path, threshold: str = "0", gap: str = "1s") -> Trace:
+    least = parse_size(threshold, "threshold", bare=True)
+    pause = parse_time(gap, "gap")
+    talks, counts = _Talks(pause), Counter()
+    for link, data, wire, time in _packets(path):
+        counts["packets"] += 1
+        key = _tuple_of(link, data, counts)
+        if key:
+            talks.add(key, time, wire)
+    return _trace(path, talks.all(), counts, least, f"gap {gap}, threshold {threshold}")
+
+
+class _Talks:
+    """Conversations, each way for itself: (5-tuple, first, last, bytes)."""
+
+    def __init__(self, gap: float):
+        self.gap, self.open, self.closed = gap, {}, []
+
+    def add(self, key: bytes, time: float, size: int) -> None:
+        one = self.open.get(key)
+        if one is None:
+            self.open[key] = [key, time, time, size]
+        elif time - one[2] > self.gap:
+            self.closed.append(one)
+            self.open[key] = [key, time, time, size]
+        else:
+            one[1], one[2] = min(one[1], time), max(one[2], time)
+            one[3] += size
+
+    def all(self) -> list[list]:
+        """Every flow, by its start."""
+        return sorted((*self.closed, *self.open.values()), key=lambda one: one[1])
+
+
+def _trace(path: Path, flows: list[list], counts: Counter, least: float, how: str) -> Trace:
+    kept = [one for one in flows if one[3] >= least and _hosts(one[0])[0] != _hosts(one[0])[1]]
+    if not kept:
+        raise RFabricError(
+            f"holds no flow: {counts['packets']} packets, {len(flows)} conversations, none of "
+            f"{least:g} bytes between two hosts; lower threshold"
+        )
+    index: dict[bytes, int] = {}
+    ends = [[index.setdefault(h, len(index)) for h in _hosts(one[0])] for one in kept]
+    first, sizes = kept[0][1], [one[3] for one in kept]
+    builder = TraceBuilder([f"h{i + 1}" for i in range(len(index))])
+    for (src, dst), (key, start, _, size) in zip(ends, kept, strict=True):
+        builder.flows([src], [dst], size, start=start - first, label=_protocol(key))
+    packets = counts.pop("packets")
+    small = len(flows) - len(kept)
+    lost = sum(one[3] for one in flows) - sum(sizes)
+    notes = [f"{packets} packets aggregated to {len(flows)} flows ({how})"]
+    notes += [f"{small} flows ({lost} bytes) below the threshold or to itself dropped"] * (
+        small > 0
+    )
+    notes += [f"{count} {what}" for what, count in counts.items()]
+    span = max(one[2] for one in kept) - first
+    told = {
+        "source": path.name,
+        "format": "pcap",
+        "understood": f"{len(kept)} flows, {sum(sizes)} bytes, {len(index)} hosts, {span:g} s",
+        "notes": notes,
+    }
+    tell(told)
+    addresses = {f"h{i + 1}": _address(raw) for raw, i in index.items()}
+    return builder.build(provenance=told | {"hosts": addresses})
+
+
+def _tuple_of(link: int, data: bytes, counts: Counter) -> bytes:
+    """Addresses, protocol and ports of a packet; none for what is not of IP."""
+    at = _ip_at(link, data)
+    version = data[at] >> 4 if 0 <= at < len(data) else 0
+    if version == 4 and len(data) >= at + 20:
+        protocol, ports = data[at + 9], at + 4 * (data[at] & 15)
+        key = data[at + 12 : at + 20] + bytes((protocol,))
+        if (data[at + 6] & 31) or data[at + 7]:
+            counts[LATER] += 1
+            return key
+    elif version == 6 and len(data) >= at + 40:
+        protocol, ports = data[at + 6], at + 40
+        key = data[at + 8 : at + 40] + bytes((protocol,))
+    else:
+        counts[OTHER] += 1
+        return b""
+    return key + data[ports : ports + 4] if protocol in WITH_PORTS else key
+
+
+def _ip_at(link: int, data: bytes) -> int:
+    """Where the IP header begins; -1: nowhere."""
+    if link in RAW_IP:
+        return 0
+    at = ETHERTYPE_AT.get(link)
+    if at is None:
+        raise RFabricError(
+            f"link type {link} is not known; there are Ethernet (1), Linux cooked (113, 276) and "
+            "raw IP (101): capture on a network card"
+        )
+    while (kind := data[at : at + 2]) in VLAN:
+        at += 4
+    return PAST.get(link, at + 2) if kind in (IPV4, IPV6) else -1
+
+
+def _hosts(key: bytes) -> tuple[bytes, bytes]:
+    long = 16 if len(key) >= 33 else 4
+    return key[:long], key[long : 2 * long]
+
+
+def _address(raw: bytes) -> str:
+    return inet_ntop(AF_INET6 if len(raw) == 16 else AF_INET, raw)
+
+
+def _protocol(key: bytes) -> str:
+    number = key[2 * len(_hosts(key)[0])]
+    return {6: "tcp", 17: "udp", 132: "sctp"}.get(number, f"protocol {number}")
+
+
+def _packets(path: Path) -> Iterator[Packet]:
+    """Packets of either kind of capture; RFabricError for one that ends early."""
+    try:
+        from scapy.error import Scapy_Exception
+        from scapy.utils import RawPcapNgReader, RawPcapReader
+    except ImportError as error:
+        raise RFabricError("captures are read by scapy: pip install scapy") from error
+    read = 0
+    try:
+        with open_text(path) as text:
+            file = _Counted(text.buffer)
+            reader = RawPcapReader(file)  # of the newer kind, where the file is
+            newer = isinstance(reader, RawPcapNgReader)
+            for packet in (_ng if newer else _old)(reader, file):
+                read += 1
+                yield packet
+            if file.short:
+                raise Scapy_Exception("the file ends early")
+    except Scapy_Exception as error:
+        raise RFabricError(
+            f"no valid capture after packet {read}: {error}; capture it again, or mend it with "
+            "editcap"
+        ) from error
+
+
+class _Counted:
+    """A file that knows whether a read brought less than was asked for: scapy only stops then."""
+
+    def __init__(self, file: BinaryIO):
+        self.file, self.short = file, False
+
+    def read(self, size: int) -> bytes:
+        """As of a file."""
+        data = self.file.read(size)
+        if data and len(data) < size:
+            self.short = True
+        return data
+
+
+def _old(reader, file: _Counted) -> Iterator[Packet]:
+    link, unit = reader.linktype & 0xFFFF, 1e-9 if reader.nano else 1e-6
+    for data, (sec, part, wire, kept) in reader:
+        if len(data) < kept <= MOST_KEPT:
+            file.short = True
+        yield link, data, wire, sec + part * unit
+
+
+def _ng(reader, _: _Counted) -> Iterator[Packet]:
+    for data, told in reader:
+        ticks = (told.tshigh or 0) << 32 | (told.tslow or 0)
+        yield told.linktype, data, told.wirelen, ticks / (told.tsresol or 1e6)
+
+
+def _sniff(head: bytes) -> bool:
+    return head[:4] in PCAP_MAGIC or (head[:4] == NG_MAGIC and head[8:12] in NG_ORDER)
+
+
+PCAP = TraceFormat(
+    "pcap", "packet captures, pcap and pcapng: a conversation each way a flow; settings "
+    "threshold=0, gap=1s",
+    (".pcap", ".pcapng", ".cap"), _sniff, _read,
+)  # fmt: skip

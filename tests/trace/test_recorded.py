@@ -1,0 +1,357 @@
+"""Profilers' recordings and packet captures as traces: what they mean, and what is refused."""
+
+import gzip
+import json
+import sqlite3
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rfabric.errors import RFabricError
+from rfabric.trace import read_trace
+from rfabric.trace.formats.kineto import KINETO
+from rfabric.trace.formats.nccl_inspector import NCCL_INSPECTOR
+from rfabric.trace.formats.nsys import NSYS
+from rfabric.trace.formats.pcap import PCAP
+from rfabric.trace.recorded import RankLog, Recorded, trace_of_ranks
+
+SAMPLES = Path(__file__).parents[3] / "shared" / "data" / "formats"
+pytest.importorskip("ijson")
+
+
+def sample(name: str) -> Path:
+    if not (SAMPLES / name).exists():
+        pytest.skip(f"{SAMPLES / name} is not there")
+    return SAMPLES / name
+
+
+def reduced(start, end, number=0, size=8e9, group=(0, 1)) -> Recorded:
+    return Recorded("all-reduce", size, group, "dp", number, start, end)
+
+
+def notes(trace) -> str:
+    return " | ".join(trace.provenance["notes"])
+
+
+# --- the model of a recording ---------------------------------------------------------------------
+
+
+def test_computing_between_collectives_stays_and_their_time_becomes_flows():
+    busy = np.array([[0.0, 2.0], [5.0, 6.0]])
+    log = RankLog(0, [reduced(2, 5), reduced(6, 7, 1)], busy)
+    trace = trace_of_ranks([log], 2, 1, {})
+    assert trace.compute_only()[1].max() == pytest.approx(3.0)
+    assert trace.size[trace.size > 0].tolist() == [8_000_000_000] * 4  # 2 (n-1)/n S, two ways
+
+
+def test_computing_beside_a_collective_goes_on_as_long_as_it_did():
+    # the first second of the collective is hidden; then the GPU waits for it
+    log = RankLog(0, [reduced(1, 4)], np.array([[0.0, 2.0], [4.0, 5.0]]))
+    trace = trace_of_ranks([log], 2, 1, {})
+    computing = {round(g, 6) for g in trace.gap.tolist() if g}
+    assert computing == {1.0} and trace.compute_only()[1].max() == pytest.approx(3.0)
+
+
+def test_a_collective_inside_a_server_takes_what_its_last_rank_saw():
+    logs = [RankLog(0, [reduced(0, 9)]), RankLog(1, [reduced(6, 9)])]
+    trace = trace_of_ranks(logs, 2, 2, {})
+    assert trace.size.sum() == 0 and trace.compute_only()[1].max() == pytest.approx(3.0)
+    assert "1 collectives inside a server" in notes(trace)
+
+
+def test_one_rank_stands_for_all_in_groups_of_its_shape():
+    log = RankLog(0, [reduced(0, 1, group=(0, 4))])
+    trace = trace_of_ranks([log], 8, 4, {})
+    assert sorted(trace.pairs()) == sorted(
+        (f"h{a + 1}", f"h{b + 1}") for i in range(4) for a, b in ((i, i + 4), (i + 4, i))
+    )
+    assert "1 of 8 ranks recorded" in notes(trace)
+
+
+def test_ranks_that_wait_for_each_other_and_ranks_that_are_not_there_are_errors():
+    a = RankLog(0, [reduced(0, 1, 0), reduced(2, 3, 1)])
+    b = RankLog(1, [reduced(0, 1, 1), reduced(2, 3, 0)])
+    with pytest.raises(RFabricError, match="ranks wait for each other at all-reduce"):
+        trace_of_ranks([a, b], 2, 1, {})
+    with pytest.raises(RFabricError, match="rank 0 is recorded twice"):
+        trace_of_ranks([a, a], 2, 1, {})
+    with pytest.raises(RFabricError, match="names rank 9 of a job of 2"):
+        trace_of_ranks([RankLog(0, [reduced(0, 1, group=(0, 9))])], 2, 1, {})
+    with pytest.raises(RFabricError, match="gpus_per_server 'x'"):
+        trace_of_ranks([a], 2, "x", {})
+
+
+# --- Kineto ---------------------------------------------------------------------------------------
+
+
+def kernel(name="allreduce", ts=100.0, dur=50.0, **more) -> dict:
+    args = {
+        "Collective name": name, "In msg nelems": 1000, "Out msg nelems": 1000, "Group size": 2,
+        "dtype": "Float", "Process Group Name": "0", "Process Group Ranks": "[0, 1]",
+    }  # fmt: skip
+    return {
+        "ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)",
+        "ts": ts, "dur": dur, "args": args | more,
+    }  # fmt: skip
+
+
+def profile(path: Path, *events, rank=0, world=2, **head) -> Path:
+    job = {"rank": rank, "world_size": world}
+    said = {"schemaVersion": 1, "distributedInfo": job, "traceEvents": list(events)} | head
+    text = json.dumps(said).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
+def test_kineto_kernels_become_collectives_with_the_computing_between(tmp_path, name):
+    gemm = {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 0.0, "dur": 100.0}
+    step = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#7", "ts": 0, "dur": 300}
+    path = profile(tmp_path / name, step, gemm, kernel(), kernel(ts=170.0))
+    trace = KINETO.read(path, gpus_per_server=1)
+    assert trace.size[trace.size > 0].tolist() == [4000] * 4 and set(trace.step.tolist()) == {7}
+    assert trace.compute_only()[1].max() == pytest.approx(120e-6)
+    assert read_trace(path, gpus_per_server=1).size.sum() == trace.size.sum()
+    assert KINETO.sniff(json.dumps({"schemaVersion": 1, "distributedInfo": {}}).encode())
+
+
+def test_kineto_files_of_all_ranks_are_one_job(tmp_path):
+    for rank in (0, 1):
+        profile(tmp_path / f"r{rank}.json", kernel(ts=100.0 + 1e6 * rank), rank=rank)
+    trace = KINETO.read(tmp_path, gpus_per_server=1)
+    assert (trace.size > 0).sum() == 2 and "ranks recorded" not in notes(trace)
+    profile(tmp_path / "r2.json", kernel(), rank=1)
+    with pytest.raises(RFabricError, match="rank 1 is recorded twice"):
+        KINETO.read(tmp_path)
+
+
+def test_kineto_sizes_are_those_of_the_collective(tmp_path):
+    event = kernel("_allgather_base", **{"In msg nelems": 500, "Out msg nelems": 1000})
+    trace = KINETO.read(profile(tmp_path / "t.json", event), gpus_per_server=1)
+    assert trace.size.max() == 2000 and "all-gather" in trace.labels  # (n-1)/n of 4,000 bytes
+
+
+@pytest.mark.parametrize(
+    "event, text",
+    [
+        (kernel("frobnicate"), r"t.json: event 1 .*unknown collective 'frobnicate'.*skip="),
+        (kernel(**{"In msg nelems": 2**63}), "integer overflow"),
+        (kernel(**{"In msg nelems": 2**63 - 1}), r"event 1 .*size 9223372036854775807"),
+        (kernel(**{"In msg nelems": -1}), "size -1 is no whole number"),
+        (kernel(dtype="quux"), "unknown dtype 'quux'"),
+        (kernel(**{"Group size": 5, "Process Group Ranks": "[0, 1]"}), "2 ranks of a group of 5"),
+        (kernel(dur=-5), "no time in microseconds"),
+        ({"ph": "X", "cat": "kernel", "name": "gemm", "ts": 0, "dur": 1}, "holds no collective"),
+    ],
+)
+def test_kineto_says_what_is_wrong_and_where(tmp_path, event, text):
+    path = profile(tmp_path / "t.json", event)
+    with pytest.raises(RFabricError, match=text):
+        KINETO.read(path)
+
+
+def test_kineto_skips_what_it_is_told_to_and_refuses_other_versions_and_halves(tmp_path):
+    path = profile(tmp_path / "t.json", kernel("frobnicate"), kernel(ts=500.0))
+    assert "skipped" in notes(KINETO.read(path, skip="frobnicate"))
+    with pytest.raises(RFabricError, match="schemaVersion 9; version 1 is read"):
+        KINETO.read(profile(tmp_path / "v.json", kernel(), schemaVersion=9))
+    half = tmp_path / "half.json"
+    half.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(
+        RFabricError, match="half.json: no valid JSON after event 1 or soon.*cut short"
+    ):
+        KINETO.read(half)
+
+
+def test_kineto_of_two_ranks_takes_as_long_as_it_did():
+    trace = KINETO.read(sample("kineto/kineto_2ranks_rank0.json"), gpus_per_server=2)
+    assert trace.compute_only()[1].max() == pytest.approx(trace.provenance["recorded_s"])
+    assert trace.provenance["understood"].startswith("21 collectives")
+    apart = KINETO.read(sample("kineto/kineto_2ranks_rank0.json"), gpus_per_server=1)
+    assert apart.compute_only()[1].max() < trace.provenance["recorded_s"]
+    assert apart.size.max() >= 6637568 * 4  # 2 (n-1)/n of floats, between two servers of one GPU
+
+
+def test_kineto_of_early_pytorch_takes_sizes_from_the_host():
+    trace = KINETO.read(sample("kineto/kineto_128ranks_rank0_old.json"))
+    assert len(trace.hosts) == 128 and "6 NCCL kernels without a size" in notes(trace)
+    big = 419430400 / 128  # elements of 1 byte that one of 128 ranks gets
+    assert trace.size.max() == big
+
+
+# --- NCCL Inspector -------------------------------------------------------------------------------
+
+
+def line(coll="AllReduce", rank=0, ranks=2, nodes=2, sn=1, time=1000, size=4000, **more) -> str:
+    said = {
+        "header": {"id": "0xa", "rank": rank, "n_ranks": ranks, "nnodes": nodes},
+        "metadata": {
+            "inspector_output_format_version": more.get("version", "v4.0"),
+            "dump_timestamp_us": time, "hostname": f"n{rank}", "pid": rank,
+        },
+        "coll_perf": {
+            "coll": coll, "coll_sn": sn, "coll_msg_size_bytes": size, "coll_exec_time_us": 100,
+        },
+    }  # fmt: skip
+    return json.dumps(said) + "\n"
+
+
+def test_inspector_lines_of_both_ranks_are_one_collective(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(line(rank=r, sn=s, time=1000 * s) for s in (1, 2) for r in (0, 1)))
+    trace = NCCL_INSPECTOR.read(path)
+    assert trace.size[trace.size > 0].tolist() == [4000] * 4 and len(trace.hosts) == 2
+    assert trace.compute_only()[1].max() == pytest.approx(900e-6)
+    assert NCCL_INSPECTOR.sniff(path.read_bytes()) and len(read_trace(path)) == len(trace)
+
+
+def test_inspector_sample_counts_a_reduce_scatter_as_its_speed_says():
+    trace = NCCL_INSPECTOR.read(sample("nccl_inspector/inspector_v4.jsonl"))
+    assert trace.size.sum() == 65536 * 31 * 4  # (n-1)/n of 32 x 64 KiB, over edges of 4 servers
+    assert "1 of 8 members left lines" in notes(trace)
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        (line() + line()[:-30], "t.jsonl, line 2: no valid JSON, it may be cut short"),
+        (line(version="v9.1"), "line 1: inspector_output_format_version 'v9.1'; v4.x is read"),
+        (line(rank=5), "rank 5 of 2 on 2 nodes cannot be"),
+        (line(size=2**63), "line 1: size 9223372036854775808 is no whole number"),
+        (line(coll="Frob"), "unknown collective 'Frob'"),
+        ('{"coll_perf": {}}\n', "line 1: header is missing"),
+    ],
+)
+def test_inspector_says_what_is_wrong_and_where(tmp_path, text, says):
+    (tmp_path / "t.jsonl").write_text(text)
+    with pytest.raises(RFabricError, match=says):
+        NCCL_INSPECTOR.read(tmp_path / "t.jsonl")
+
+
+def test_inspector_takes_a_size_of_nothing(tmp_path):
+    (tmp_path / "t.jsonl").write_text(line(size=0) + line(sn=2, size=100))
+    trace = NCCL_INSPECTOR.read(tmp_path / "t.jsonl")
+    assert trace.size[trace.size > 0].tolist() == [100, 100]
+
+
+# --- Nsight Systems -------------------------------------------------------------------------------
+
+
+def export(path: Path, ranks=2, size=4000, drop="") -> Path:
+    base = sqlite3.connect(path)
+    tables = {
+        "StringIds": "id, value", "NVTX_EVENTS": "start, end, text, globalTid, jsonText",
+        "CUPTI_ACTIVITY_KIND_KERNEL": "start, end, correlationId, globalPid, shortName",
+        "CUPTI_ACTIVITY_KIND_RUNTIME": "start, end, correlationId, globalTid",
+    }  # fmt: skip
+    for table, columns in tables.items():
+        if table != drop:
+            base.execute(f"CREATE TABLE {table} ({columns})")
+    if not drop:
+        names = [(1, "ncclDevKernel_AllReduce"), (2, "gemm")]
+        base.executemany("INSERT INTO StringIds VALUES (?, ?)", names)
+        for rank in range(ranks):
+            pid = (rank + 1) << 24
+            init = {"NCCL communicator ID": 7, "No. of ranks": 2, "Rank": rank}
+            call = {"NCCL communicator ID": 7, "Message size [bytes]": size}
+            ranges = [(0, 1, "ncclCommInitRank", pid + 1, json.dumps(init)),
+                      (10, 20, "ncclAllReduce", pid + 1, json.dumps(call))]  # fmt: skip
+            base.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, ?)", ranges)
+            kernels = [(1000, 2000, 5, pid, 1), (0, 1000, 6, pid, 2)]
+            runtime = [(12, 14, 5, pid + 1), (2, 3, 6, pid + 1)]
+            base.executemany(
+                "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?)", kernels
+            )
+            base.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?)", runtime)
+    base.commit()
+    base.close()
+    return path
+
+
+def test_nsight_kernels_have_the_sizes_of_the_ranges_that_launched_them(tmp_path):
+    trace = NSYS.read(export(tmp_path / "t.sqlite"), gpus_per_server=1)
+    assert trace.size[trace.size > 0].tolist() == [4000, 4000] and len(trace.hosts) == 2
+    assert trace.compute_only()[1].max() == pytest.approx(1e-6)
+    assert NSYS.sniff((tmp_path / "t.sqlite").read_bytes()[:4096])
+
+
+def test_nsight_says_what_is_wrong(tmp_path):
+    with pytest.raises(RFabricError, match="NVTX_EVENTS: not there; record with nsys profile"):
+        NSYS.read(export(tmp_path / "a.sqlite", drop="NVTX_EVENTS"))
+    with pytest.raises(RFabricError, match="size 9223372036854775807 is no whole number"):
+        NSYS.read(export(tmp_path / "b.sqlite", size=2**63 - 1))
+    (tmp_path / "c.sqlite").write_bytes(export(tmp_path / "d.sqlite").read_bytes()[:5000])
+    with pytest.raises(RFabricError, match="c.sqlite: .*cut short"):
+        NSYS.read(tmp_path / "c.sqlite")
+
+
+# --- packet captures ------------------------------------------------------------------------------
+
+
+def frame(src: int, dst: int, port: int = 5000, kind: bytes = b"\x08\x00") -> bytes:
+    ip = struct.pack("!BBHHHBBH4B4B", 0x45, 0, 40, 0, 0, 64, 6, 0, 10, 0, 0, src, 10, 0, 0, dst)
+    return b"\0" * 12 + kind + ip + struct.pack("!HH", 1000, port)
+
+
+def capture(path: Path, *packets: tuple[float, bytes, int]) -> Path:
+    head = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1)
+    path.write_bytes(head + b"".join(
+        struct.pack("<IIII", int(t), round(t % 1 * 1e6), len(data), wire) + data
+        for t, data, wire in packets
+    ))  # fmt: skip
+    return path
+
+
+def test_conversations_are_flows_and_pauses_divide_them(tmp_path):
+    pytest.importorskip("scapy")
+    there, back = frame(1, 2), frame(2, 1)
+    path = capture(
+        tmp_path / "t.pcap",
+        (10.0, there, 1500), (10.5, there, 1500), (10.6, back, 60), (13.0, there, 900),
+        (13.1, frame(1, 2, kind=b"\x08\x06"), 60),
+    )  # fmt: skip
+    trace = PCAP.read(path)
+    assert trace.size.tolist() == [3000, 60, 900]
+    assert trace.start.tolist() == pytest.approx([0, 0.6, 3.0])
+    assert "5 packets aggregated to 3 flows" in notes(trace) and "1 packets that are not" in notes(
+        trace
+    )
+    assert trace.provenance["hosts"] == {"h1": "10.0.0.1", "h2": "10.0.0.2"}
+    assert read_trace(path, gap="10s", threshold="100B").size.tolist() == [3900]
+    with pytest.raises(RFabricError, match="holds no flow: 5 packets.*lower threshold"):
+        PCAP.read(path, threshold="1MB")
+
+
+def test_newer_captures_say_the_same(tmp_path):
+    scapy = pytest.importorskip("scapy.utils")
+    old = capture(tmp_path / "t.pcap", (1.0, frame(1, 2), 54), (1.5, frame(2, 1), 54))
+    from scapy.layers.l2 import Ether
+
+    packets = [Ether(frame(1, 2)), Ether(frame(2, 1))]
+    for packet, time in zip(packets, (1.0, 1.5), strict=True):
+        packet.time = time
+    scapy.wrpcapng(str(tmp_path / "t.pcapng"), packets)
+    one, other = PCAP.read(old), PCAP.read(tmp_path / "t.pcapng")
+    assert one.start.tolist() == pytest.approx(other.start.tolist())
+    assert [len(t) for t in (one, other)] == [2, 2]
+
+
+@pytest.mark.parametrize("cut", [5, 30])
+def test_a_capture_that_is_cut_short_is_refused(tmp_path, cut):
+    pytest.importorskip("scapy")
+    path = capture(tmp_path / "t.pcap", (1.0, frame(1, 2), 54), (2.0, frame(1, 2), 54))
+    path.write_bytes(path.read_bytes()[:-cut])
+    with pytest.raises(RFabricError, match="no valid capture after packet [12]: the file ends"):
+        PCAP.read(path)
+
+
+def test_a_link_layer_that_nobody_knows_is_refused(tmp_path):
+    pytest.importorskip("scapy")
+    path = capture(tmp_path / "t.pcap", (1.0, frame(1, 2), 54))
+    data = bytearray(path.read_bytes())
+    data[20] = 105
+    path.write_bytes(data)
+    with pytest.raises(RFabricError, match="link type 105 is not known"):
+        PCAP.read(path)
