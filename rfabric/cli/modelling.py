@@ -4,8 +4,10 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+from ..compute.between import RAILS
 from ..compute.model_card import Split, model_card
 from ..compute.named import load_model
 from ..errors import RFabricError
@@ -15,6 +17,7 @@ from ..rl.imports import import_job
 from ..rl.imports.unread import grouped, told
 from ..study.validate import PointGroup
 from ..study.validate import validate as validated
+from ..study.validate.leave_one_out import constants_hash, leave_one_out, refitted
 from ..study.validate_run import KINDS, RunBeside
 from ..study.validate_run import validate_run as compared_run
 from ..units import show_size
@@ -26,13 +29,35 @@ NAME_WIDTH = 52  # of a group's name or file, so that their table fits 160 colum
 def validate(args: argparse.Namespace) -> None:
     """rfabric validate: the model beside measurements."""
     with Talk(args.quiet) as talk:
-        groups = validated(args.folder, lambda file: talk.tell("validate", {"stage": file}))
+        if args.leave_one_out:
+            groups, constants = leave_one_out(args.folder), _constants(args.folder)
+        else:
+            groups = validated(args.folder, lambda file: talk.tell("validate", {"stage": file}))
+            constants = {}
     if args.json:
-        print(json.dumps({"groups": _by_name(groups, args.rows)}, indent=1))
+        print(json.dumps({"groups": _by_name(groups, args.rows), **constants}, indent=1))
         return
+    if constants:
+        _show_constants(**constants)
     if args.rows:
         show_tables([_points(group) for group in groups])
     show_tables([_overview(groups), _figures(groups), _left_out(groups)])
+
+
+def _constants(folder: str) -> dict:
+    """Constants between servers by transport, as shipped and as fitted now, in SI units."""
+    return {
+        "shipped": {name: asdict(rails) for name, rails in RAILS.items()},
+        "shipped_hash": constants_hash(),
+        "fitted": {name: asdict(rails) for name, rails in refitted(folder).items()},
+    }
+
+
+def _show_constants(shipped: dict, shipped_hash: str, fitted: dict) -> None:
+    print(f"constants between servers, shipped (sha256 {shipped_hash}) and fitted on all systems")
+    for transport in shipped:
+        for key, value in shipped[transport].items():
+            print(f"  {transport:6} {key:11} {value:11.4g} {fitted[transport][key]:11.4g}")
 
 
 def validate_run(args: argparse.Namespace) -> None:

@@ -31,9 +31,10 @@ from math import ceil, log2
 
 from ..errors import RFabricError
 from ..units import bytes_in
+from .between import NET_HOP, NIC_ONE_PAIR, RAILS, US, Rails
 from .gpus import Gpu
 
-US, GB = 1e-6, 1e9
+GB = 1e9
 KINDS = (
     "all-reduce",
     "all-gather",
@@ -44,12 +45,10 @@ KINDS = (
     "send-recv",
 )
 
-# tuning.cc: baseLat and hwLat (us) by algorithm, for LL, LL128, Simple. NET is a hop between
-# servers.
+# tuning.cc: baseLat and hwLat (us) by algorithm, for LL, LL128, Simple; hops between servers are in
+# `between`.
 BASE = {"ring": (6.6, 14.0, 8.4), "tree": (6.8, 14.0, 8.4)}
 NVLINK_HOP = {"ring": (0.6, 1.9, 3.4), "tree": (0.6, 1.25, 4.0)}
-NET_HOP = {"ring": (2.7, 4.0, 14.0), "tree": (5.0, 8.5, 14.0)}
-NVLS_NET_HOP = 18.0
 # tuning.cc: rate of a protocol as a share of the links' (LL128 moves 120 of 128 bytes; trees reduce
 # on the way).
 RING_SHARE = (0.5, 0.92, 1.0)
@@ -92,12 +91,6 @@ P2P_START = {"LL": 6.6 * US, "Simple": 13 * US}  # a group of sends and receives
 P2P_LL_RATE = 20 * GB  # ... and what LL moves there
 # of the HBM's peak: a rank's own part is read and written within its memory, by NCCL's few SMs
 COPY_SHARE = 0.3
-# Of a NIC's line rate: slope of DeepEP's low-latency times on two servers, 47.2 to 49.7 of 50 GB/s
-# (aiconfigurator systems/data/h100_sxm/comm/sglang), headers included.
-NIC_REACHED = 0.95
-# ... and by one pair of GPUs through one NIC, one proxy thread and channel: 32 to 36 of 50 GB/s
-# between 8 and 64 MB (microsoft/vidur data/profiling/network/h100_dgx/send_recv.csv).
-NIC_ONE_PAIR = 0.70
 # Calling NCCL from PyTorch and waiting on the host: what 8 H200 need beyond NCCL's own 15 us for 32
 # kB (stas00/ml-engineering network, all_reduce_bench). Captured in a CUDA graph it is 0.
 HOST_LAUNCH = 25 * US
@@ -105,8 +98,8 @@ HOST_LAUNCH = 25 * US
 
 @dataclass(frozen=True)
 class Network:
-    """What joins GPUs: `domain` of them share NVLink, beyond it each has `nic_bps` of NICs; seconds
-    of a `launch`.
+    """What joins GPUs: `domain` of them share NVLink, beyond it each has `nic_bps` of NICs with
+    the constants of a transport; seconds of a `launch`.
     """
 
     gpu: Gpu
@@ -114,6 +107,7 @@ class Network:
     domain: int
     launch: float = 0.0
     tuning: NcclTuning = field(default=HOPPER)
+    rails: Rails = RAILS["rdma"]
 
     @property
     def nvlink(self) -> float:
@@ -123,7 +117,7 @@ class Network:
     @property
     def nic(self) -> float:
         """Bytes/s that a GPU sends through its NICs."""
-        return bytes_in(self.nic_bps, 1) * NIC_REACHED
+        return bytes_in(self.nic_bps, 1) * self.rails.share
 
     @property
     def copy(self) -> float:
@@ -132,12 +126,17 @@ class Network:
 
 
 def network(
-    gpu: Gpu, nic_bps: float | None = None, domain: int | None = None, launch: float = 0.0
+    gpu: Gpu,
+    nic_bps: float | None = None,
+    domain: int | None = None,
+    launch: float = 0.0,
+    transport: str = "rdma",
 ) -> Network:
     """The network of servers of `gpu` as in the catalog, or with other NICs (bit/s a GPU) or
-    another NVLink domain.
+    another NVLink domain; `transport` between servers is one of RAILS.
     """
-    return Network(gpu, nic_bps or gpu.nic_bps, domain or gpu.nvlink_gpus, launch, tuning_of(gpu))
+    rate, shared = nic_bps or gpu.nic_bps, domain or gpu.nvlink_gpus
+    return Network(gpu, rate, shared, launch, tuning_of(gpu), RAILS[transport])
 
 
 @dataclass(frozen=True)
@@ -267,12 +266,25 @@ def _ring(rounds: int, size: float, group: RankGroup, net: Network) -> float:
     steps, between = rounds * (n - 1), 0 if m == 1 else (2 * m if rounds == 2 else m - 1)
     own, sent = size / n, rounds * (n - 1) / n * size
     return min(
-        BASE["ring"][p] * US
-        + ((steps - between) * NVLINK_HOP["ring"][p] + between * NET_HOP["ring"][p]) * US
-        + sent / _protocol_rate(p, RING_SHARE, group, net)
+        _piped(
+            (BASE["ring"][p] + (steps - between) * NVLINK_HOP["ring"][p]) * US,
+            between * net.rails.hop("ring", p),
+            sent / _protocol_rate(p, RING_SHARE, group, net),
+            group,
+            net,
+        )
         + own / net.copy
         for p in range(3)
     )
+
+
+def _piped(inside: float, between: float, sent: float, group: RankGroup, net: Network) -> float:
+    """Seconds of latencies `inside` and `between` servers and of what is `sent`, in chunks where
+    it crosses servers.
+    """
+    if group.servers == 1:
+        return inside + sent
+    return net.rails.start + net.rails.seconds(inside + between, sent)
 
 
 def _tree(size: float, group: RankGroup, net: Network) -> float:
@@ -282,11 +294,15 @@ def _tree(size: float, group: RankGroup, net: Network) -> float:
     m = group.servers
     sent = 2 * size
     return min(
-        BASE["tree"][p] * US
-        + 2 * ((group.local - 1) * NVLINK_HOP["tree"][p] + log2(m) * NET_HOP["tree"][p]) * US
-        + max(
-            sent / min(net.nvlink * TREE_SHARE[p], *_ll_most(p, m, net)),
-            size * min(2, m - 1) / (group.local * net.nic * TREE_SHARE[p]),
+        _piped(
+            (BASE["tree"][p] + 2 * (group.local - 1) * NVLINK_HOP["tree"][p]) * US,
+            2 * log2(m) * net.rails.hop("tree", p),
+            max(
+                sent / min(net.nvlink * TREE_SHARE[p], *_ll_most(p, m, net)),
+                size * min(2, m - 1) / (group.local * net.nic * TREE_SHARE[p]),
+            ),
+            group,
+            net,
         )
         for p in range(3)
     )
@@ -300,15 +316,20 @@ def _nvls(size: float, group: RankGroup, net: Network) -> float:
     if group.servers == 1:
         return NVLS_START + inside
     rail = size / group.local * min(2, group.servers - 1) / net.nic
-    return NVLS_START + 2 * log2(group.servers) * NVLS_NET_HOP * US + max(inside, rail)
+    between = 2 * log2(group.servers) * net.rails.hop("nvls", 2)
+    return net.rails.start + net.rails.seconds(net.rails.nvls_start + between, max(inside, rail))
 
 
 def _chain(size: float, group: RankGroup, net: Network) -> dict[str, float]:
     n, m = group.gpus, group.servers
     times = [
-        BASE["ring"][p] * US
-        + ((n - m) * NVLINK_HOP["ring"][p] + (m - 1) * NET_HOP["ring"][p]) * US
-        + size / _protocol_rate(p, RING_SHARE, group, net)
+        _piped(
+            (BASE["ring"][p] + (n - m) * NVLINK_HOP["ring"][p]) * US,
+            (m - 1) * net.rails.hop("ring", p),
+            size / _protocol_rate(p, RING_SHARE, group, net),
+            group,
+            net,
+        )
         for p in range(3)
     ]
     return {"chain": min(times)}
@@ -320,13 +341,20 @@ def _all_to_all(size: float, group: RankGroup, net: Network) -> dict[str, float]
     if m == 1:
         slow = P2P_START["LL"] + inside / P2P_LL_RATE
         return {"direct": min(slow, P2P_START["Simple"] + inside / net.nvlink + own)}
-    start = P2P_START["Simple"] + NET_HOP["ring"][2] * US
-    direct = start + max(inside / net.nvlink, outside / net.nic) + own
-    gathered = (local - 1) / local * size / net.nvlink
-    return {
-        "direct": direct,
-        "hierarchical": start + NVLINK_HOP["ring"][2] * US + gathered + outside / net.nic + own,
-    }
+    pair = bytes_in(net.nic_bps, 1) * NIC_ONE_PAIR  # a group of sends: a channel to each peer
+    rail, gathered = outside / pair, (local - 1) / local * size / net.nvlink
+    inner = NVLINK_HOP["ring"][2] * US
+    direct = net.rails.start + _sends(max(inside / net.nvlink, rail), net)
+    two_levels = inner + net.rails.start + _sends(rail, net)
+    return {"direct": direct + own, "hierarchical": two_levels + gathered + own}
+
+
+def _sends(sent: float, net: Network) -> float:
+    """Sends to GPUs of other servers at once: LL while they are small, then Simple."""
+    return min(
+        net.rails.seconds(P2P_START[name] + net.rails.hop("ring", p), sent / RING_SHARE[p])
+        for name, p in (("LL", 0), ("Simple", 2))
+    )
 
 
 def _send(size: float, group: RankGroup, net: Network) -> dict[str, float]:
@@ -336,7 +364,7 @@ def _send(size: float, group: RankGroup, net: Network) -> dict[str, float]:
             "direct": min(slow, (BASE["ring"][2] + NVLINK_HOP["ring"][2]) * US + size / net.nvlink)
         }
     rate = bytes_in(net.nic_bps, 1) * NIC_ONE_PAIR
-    return {"direct": (BASE["ring"][2] + NET_HOP["ring"][2]) * US + size / rate}
+    return {"direct": _sends(size / rate, net)}
 
 
 def _ring_rate(group: RankGroup, net: Network) -> float:
@@ -353,4 +381,6 @@ def _ll_most(p: int, servers: int, net: Network) -> tuple[float, ...]:
 
 
 def _hop(algorithm: str, p: int, group: RankGroup) -> float:
-    return (NVLINK_HOP if group.servers == 1 else NET_HOP)[algorithm][p] * US
+    if group.servers > 1:
+        return NET_HOP[algorithm][p] * US
+    return NVLINK_HOP[algorithm][p] * US

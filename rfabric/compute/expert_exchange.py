@@ -3,19 +3,20 @@ github.com/deepseek-ai/DeepEP.
 
     normal       a token crosses once to each server that holds one of its experts (NIC), then goes
                  on over NVLink:
-                 seconds = start + max(NIC bytes / NIC, NIC bytes / what the SMs forward, NVLink
-                 bytes / NVLink)
+                 seconds = start + max(NIC bytes / NIC, copies / what the SMs copy, NVLink bytes /
+                 NVLink); each doubling of the servers adds to the start
     low latency  a token goes straight to each of its experts: topk copies, over NVLink in the
                  server, over the NIC beyond
 
 Dispatch carries fp8 (one fp32 scale for 128 values), combine bf16. Experts are drawn evenly;
 DeepSeek-V3's routing keeps a token within 4 servers. Sizes bytes, times seconds. Source of the
-layout of times: aiconfigurator (ai-dynamo/aiconfigurator systems/data/h100_sxm/comm/sglang, 8 and
-16 H100), on which the constants are fitted; the table of DeepEP's README (H800, 8 to 64 GPUs) is
+layout of times: aiconfigurator (ai-dynamo/aiconfigurator systems/data/h100_sxm/comm/sglang, 8 to
+32 H100), on which the constants are fitted; the table of DeepEP's README (H800, 8 to 64 GPUs) is
 for checking.
 """
 
 from dataclasses import dataclass
+from math import log2
 
 from ..errors import RFabricError
 from .communication import GB, US, Network, RankGroup
@@ -23,12 +24,18 @@ from .communication import GB, US, Network, RankGroup
 DISPATCH_AND_COMBINE = 2  # exchanges of a layer with experts: tokens go to them, and back
 MOST_SERVERS = 4  # DeepSeek-V3 (arXiv 2412.19437) section 2.1.2: node-limited routing
 STARTS = {  # of a kernel in one server, and in several with the exchange of counts before it
-    ("normal", "dispatch"): (37 * US, 60 * US),
-    ("normal", "combine"): (50 * US, 84 * US),
+    ("normal", "dispatch"): (37 * US, 63 * US),
+    ("normal", "combine"): (50 * US, 86 * US),
     ("low-latency", "dispatch"): (15 * US, 22 * US),
     ("low-latency", "combine"): (13 * US, 26 * US),
 }
-SM_RATE = {"dispatch": 2.0 * GB, "combine": 1.6 * GB}  # NIC bytes/s that one SM forwards
+# ... and more at each doubling of the servers beyond two, as counts are exchanged over more hops;
+# low latency has none to exchange. Fitted on 2 and 4 servers.
+DOUBLING = {"dispatch": 26 * US, "combine": 36 * US}
+# Bytes/s that one SM copies to and from NVLink buffers; putting a token on the NIC costs an SM less
+# than an NVLink copy. Fitted on 2 and 4 servers with 4 SMs, where nothing else limits.
+SM_RATE = {"dispatch": 14.2 * GB, "combine": 11.4 * GB}
+NIC_COPY = 0.7  # of an NVLink copy
 NVLINK_REACHED = {"normal": 0.84, "low-latency": 0.62}  # of what NCCL reaches
 DEFAULT_SMS = 24  # DeepEP README: Buffer.set_num_sms(24)
 
@@ -72,7 +79,11 @@ def exchange_seconds(
     nvlink, nic = _copies(what, group, mode)
     size = what.tokens * what.token_bytes(direction)
     inside = nvlink * size / (net.nvlink * NVLINK_REACHED[mode])
-    forward = nic * size / (sms * SM_RATE[direction]) if mode == "normal" else 0.0
+    forward = 0.0
+    if mode == "normal" and group.servers > 1:
+        start += DOUBLING[direction] * (log2(group.servers) - 1)
+        copies = NIC_COPY * nic + reached(what, group)[0]
+        forward = copies * size / (sms * SM_RATE[direction])
     return start + max(inside, nic * size / net.nic, forward)
 
 

@@ -34,7 +34,7 @@ Besides the wire there is software, calibrated in sync_time:
 
 from dataclasses import dataclass
 
-from ..compute.communication import NIC_REACHED
+from ..compute.between import NIC_REACHED
 from ..compute.sync_time import GROUP_SETUP, PACK, UNPACK, unpacking
 from ..trace import Flows, ring
 from .flows import NONE, join, leaving, wire_seconds

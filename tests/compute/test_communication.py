@@ -381,3 +381,11 @@ def test_no_all_reduce_over_many_servers_beats_their_nics(gpu, servers):
     net = network(GPUS[gpu])
     for found in algorithms("all-reduce", BIG, RankGroup(8 * servers, servers), net).values():
         assert found >= 2 * (servers - 1) / servers * BIG / (8 * net.nic)
+
+
+def test_crossing_servers_pays_for_filling_the_pipeline_up_to_its_depth():
+    rails = network(GPUS["H100"]).rails
+    for sent in (1e-6, 1e-4, 1e-2):
+        extra = rails.seconds(20e-6, sent) - 20e-6 - sent
+        assert 0 < extra <= rails.depth * (1 + 1e-6)
+    assert rails.seconds(20e-6, 1.0) - rails.seconds(20e-6, 0.5) == pytest.approx(0.5)

@@ -46,7 +46,7 @@ from rfabric.compute.training import (
     training_step,
 )
 from rfabric.errors import RFabricError
-from rfabric.study.validate import CHECKS, validate
+from rfabric.study.validate import CHECKS, serving, validate
 
 PRETRAINING = """\
 system,model,gpus,precision,gbs,mbs,seq,fsdp,tp,pp,cp,vp,ep,ga,tok_s_gpu,model_tflops_gpu
@@ -601,3 +601,22 @@ def test_an_indexer_of_sparse_attention_is_counted_and_noted():
 )
 def test_names_in_tables_find_their_model(name, means):
     assert find_model(name).name == means
+
+
+def test_a_decode_server_without_room_is_an_error_and_no_negative_time():
+    job_row = {
+        "mode": "disagg",
+        "model_path": "deepseek-ai/DeepSeek-V3",
+        "system": "h100_sxm",
+        "isl": "1000",
+        "osl": "100",
+        "prefill_num_workers": "1",
+        "prefill_batch_size": "1",
+        "prefill_tp_size": "1",
+        "decode_num_workers": "1",
+        "decode_batch_size": "1",
+        "decode_tp_size": "1",
+        "backend": "vllm",
+    }
+    with pytest.raises(RFabricError, match="tokens of KV cache beside its weights"):
+        serving.predict(serving.job_of(job_row, []))

@@ -196,6 +196,10 @@ def validate(verbs) -> None:
             "error"
         ),
         "rfabric validate ../data --json",
+        (
+            "rfabric validate ../data --leave-one-out               each system by constants "
+            "fitted on the others"
+        ),
         module="modelling",
     )
     verb.add_argument(
@@ -204,6 +208,14 @@ def validate(verbs) -> None:
         help=("holds models/, measured/, weight_sync/, rl_measured/ or rl_logs/"),
     )
     verb.add_argument("--rows", action="store_true", help="one line a measured point")
+    verb.add_argument(
+        "--leave-one-out",
+        action="store_true",
+        help=(
+            "collectives between servers alone: fit the constants again, and predict each system "
+            "by those fitted on all others of its transport"
+        ),
+    )
 
 
 def validate_run(verbs) -> None:

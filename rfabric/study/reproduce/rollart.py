@@ -13,7 +13,8 @@ from functools import cache
 
 import numpy as np
 
-from ...compute.communication import NIC_ONE_PAIR, network
+from ...compute.between import NIC_ONE_PAIR
+from ...compute.communication import network
 from ...compute.gpus import GPUS
 from ...compute.layout import Layout
 from ...compute.models import Model

@@ -1,17 +1,20 @@
-"""Collectives inside a server: compute/communication against NCCL tables as aiconfigurator
-publishes them.
+"""Collectives inside a server and between servers: compute/communication against NCCL tables such
+as aiconfigurator's.
 
-Columns `device, op_name, num_gpus, message_size, latency`: message_size counts elements (of 2 bytes
+Columns `device, op_name, num_gpus, message_size, latency`, between servers also `nodes,
+nic_gbps_per_gpu, network, source`: message_size counts elements (of 2 bytes
 unless `nccl_dtype` says otherwise), latency is in ms, of calls captured in a CUDA graph, so the
 host's launch is not in it. Repeated rows are points of their own.
 """
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...compute.communication import KINDS, RankGroup, collective_seconds, network
-from ...compute.gpus import find_gpu
+from ...compute.between import Rails
+from ...compute.communication import KINDS, Network, RankGroup, collective_seconds, network
+from ...compute.gpus import Gpu, find_gpu
 from . import Point, PointGroup
 from .tables import Refused, number, rows, split_by_size, whole
 
@@ -54,27 +57,76 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
     )
 
 
+@dataclass(frozen=True)
+class Call:
+    """One measured collective: bytes, seconds, where it ran; `system` is who measured on what."""
+
+    kind: str
+    size: float
+    seconds: float
+    group: RankGroup
+    net: Network
+    system: str
+    transport: str
+
+    @property
+    def name(self) -> str:
+        """GPU, kind, GPUs and bytes."""
+        return f"{self.net.gpu.name} {self.kind} {self.group.gpus} GPUs {self.size:.0f} B"
+
+    def modelled(self, rails: Rails | None = None) -> float:
+        """Seconds by the model, with other constants between servers where given."""
+        net = replace(self.net, rails=rails) if rails else self.net
+        return collective_seconds(self.kind, self.size, self.group, net)
+
+
 def _point(row: dict[str, str]) -> tuple[float, Point]:
+    call = call_of(row)
+    return call.size, Point(call.name, call.seconds * 1e3, call.modelled() * 1e3, "ms")
+
+
+def call_of(row: dict[str, str]) -> Call:
+    """The collective of a row; Refused with the reason where it is not modelled."""
     gpu = find_gpu(row["device"])
     if gpu is None:
         raise Refused(f"GPU {row['device']!r} is not in the catalog")
+    gpus, transport = whole(row, "num_gpus"), _transport(row)
+    net = _net(row, gpu, transport)
+    servers = whole(row, "nodes") if row.get("nodes") else -(-gpus // net.domain)
+    system = f"{gpu.name} {transport}, {row.get('source') or 'source not stated'}"
+    group = RankGroup(gpus, servers)
+    return Call(_kind(row), _bytes(row), _seconds(row), group, net, system, transport)
+
+
+def _kind(row: dict[str, str]) -> str:
     op = re.sub(r"[^a-z0-9]", "", row["op_name"].lower()).removesuffix("perf")
     kind = NAMES.get(op, op)
     if kind not in KINDS:
         raise Refused(f"operation {row['op_name']!r} is not modelled")
+    return kind
+
+
+def _bytes(row: dict[str, str]) -> float:
     told = row.get("nccl_dtype") or row.get("dtype") or "half"
     element = ELEMENT_BYTES.get(re.split(r"[.:]", told.lower())[-1].split("_e")[0])
     if element is None:
         raise Refused(f"element type {told!r} is not known")
-    gpus, size = whole(row, "num_gpus"), number(row, "message_size") * element
-    net = network(gpu)
-    seconds = collective_seconds(kind, size, RankGroup(gpus, -(-gpus // net.domain)), net)
+    return number(row, "message_size") * element
+
+
+def _seconds(row: dict[str, str]) -> float:
     column, ms = next(
         ((c, scale) for c, scale in LATENCIES.items() if row.get(c)), ("latency", 1.0)
     )
-    return size, Point(
-        (f"{gpu.name} {kind} {gpus} GPUs {size:.0f} B"),
-        number(row, column) * ms,
-        seconds * 1e3,
-        "ms",
-    )
+    return number(row, column) * ms / 1e3
+
+
+def _transport(row: dict[str, str]) -> str:
+    words = row.get("network", "").lower()
+    return next((name for name in ("tcpxo", "tcpx") if name in words), "rdma")
+
+
+def _net(row: dict[str, str], gpu: Gpu, transport: str) -> Network:
+    """The NICs that a row names, else those of the catalog."""
+    gbps = number(row, "nic_gbps_per_gpu") if row.get("nic_gbps_per_gpu") else None
+    return network(gpu, gbps and gbps * 1e9, transport=transport)

@@ -144,15 +144,18 @@ def steady(a: Disaggregated) -> tuple[float, float]:
     sent = a.prefill.model.kv_bytes_per_token * a.prompt * a.prefill.kv_bytes / BF16_BYTES
     sent_s = sent / (bytes_in(a.prefill.gpu.nic_bps, 1) * min(a.prefill.tp, a.decode.tp))
     most = a.prefill_workers * a.prefill_batch / batch
-    context = a.prompt + a.output / 2
+    context, longest = a.prompt + a.output / 2, a.prompt + a.output
+    room = a.decode.kv_capacity_tokens
+    if room < longest:
+        raise RFabricError(
+            f"a decode server holds {max(room, 0)} tokens of KV cache beside its weights, a "
+            f"request needs {longest}; use a larger tp or ep, or shorter lengths"
+        )
 
     def decoding(n: float) -> float:
         return step_of(a.decode).seconds(n, n * context)
 
-    low, high = (
-        0.0,
-        min(a.clients / a.decode_workers, a.decode.kv_capacity_tokens / (a.prompt + a.output)),
-    )
+    low, high = (0.0, min(a.clients / a.decode_workers, room / longest))
     for _ in range(50):  # responses a decode worker holds: as many as X brings it
         n = (low + high) / 2
         brought = (

@@ -7,6 +7,7 @@ cells, rows of commas alone and columns in any order are read as if they were no
 
 import csv
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from ...errors import RFabricError
@@ -129,10 +130,12 @@ def by_size(
     name: str, path: Path, made: list[tuple[float, Point]], refused: list[str], note: str = ""
 ) -> list[PointGroup]:
     """The two groups of `split_by_size`, from points with their bytes."""
+    large, small = split_at(name, str(Path(path.parent.name) / path.name), made)
+    return [replace(large, unmodelled=tuple(refused), note=note), replace(small, note=note)]
+
+
+def split_at(name: str, file: str, made: list[tuple[float, Point]]) -> tuple[PointGroup, ...]:
+    """Points with their bytes as groups from 1 MiB on, and below."""
     large = tuple(point for size, point in made if size >= MIB)
     small = tuple(point for size, point in made if size < MIB)
-    file = str(Path(path.parent.name) / path.name)
-    return [
-        PointGroup(f"{name} >= 1 MiB", file, large, tuple(refused), note),
-        PointGroup(f"{name} < 1 MiB", file, small, (), note),
-    ]
+    return (PointGroup(f"{name} >= 1 MiB", file, large), PointGroup(f"{name} < 1 MiB", file, small))
