@@ -330,8 +330,8 @@ def test_the_dark_of_many_rewires_is_heard_apart_from_stalls_of_the_host(run_dir
         ms = np.quantile(seconds, (0, 0.5, 0.95, 1)) * 1e3
         print(f"{len(rewires)} rewires, {said['switches']} switches, {name}: ms min, p50, p95, max",
               ms.round(2))  # fmt: skip
-    # Switches answer that a rule is gone a moment before the last packet follows it: some gaps are
-    # shorter than configured, by up to 1.4 ms of 10 where it was measured; half of them are not.
+    # Some gaps are shorter than configured, by up to 1.4 ms of 10 where it was measured; why is not
+    # explained yet. Half of them are not.
     assert np.median(most) >= DARK_S
     # no stall of the host is taken for darkness: half of the gaps are explained by the rewire alone
     assert np.median(least) >= 0.8 * DARK_S
