@@ -215,7 +215,7 @@ def judge(
         f"let nothing else run beside it, or use --bandwidth-scale {scale:.2g}" if reasons else ""
     )
     latest, worst_idle = float(late.max(initial=0.0)), max((idle or {}).values(), default=0.0)
-    shares = {"foreign": load.foreign, "idle": worst_idle}
+    shares = {"foreign": load.foreign, "idle": worst_idle, "resent": load.resent}
     return Pace(not reasons, load.busy, latest, tuple(reasons), advice, **shares)
 
 

@@ -67,6 +67,7 @@ class Pace:
     foreign: the share of the processors that others on the host had while packets moved.
     idle: of the communication phase that is worst in this, the share of its time in which no cable
     was full that its flows cross.
+    resent: packets that TCP sent again.
     """
 
     ok: bool = True
@@ -77,6 +78,7 @@ class Pace:
     control: float = 0.0
     foreign: float = 0.0
     idle: float = 0.0
+    resent: int = 0
 
     def to_json(self) -> dict:
         return {
@@ -88,6 +90,7 @@ class Pace:
             "control_s": self.control,
             "foreign": self.foreign,
             "idle": self.idle,
+            "resent_packets": self.resent,
         }
 
     @classmethod
@@ -100,7 +103,8 @@ class Pace:
             tuple(data["reasons"]),
             data["advice"],
         )
-        return cls(*words, *(data.get(key, 0.0) for key in ("control_s", "foreign", "idle")))
+        shares = (data.get(key, 0.0) for key in ("control_s", "foreign", "idle"))
+        return cls(*words, *shares, data.get("resent_packets", 0))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import RFabricError
-from ..rl.workload import read_recipe
+from ..rl.workload import Workload, read_recipe
 from ..trace import Traffic, is_trace, read_trace
 from .table import scheduled
 from .weave.traffic import is_shared, read_shared
@@ -37,7 +37,18 @@ def read_traffic(
     if is_shared(name):
         return read_shared(name, settings, seed, scheduler)
     w = read_recipe(name, settings)
-    return Traffic(scheduled(w, seed, scheduler).trace, w.name, w.files, w.needs)
+    return Traffic(scheduled(w, seed, scheduler).trace, w.name, w.files, w.needs, _notes(w))
+
+
+def _notes(w: Workload) -> tuple[str, ...]:
+    """That one step of a pipelined job says nothing of how its steps overlap."""
+    if w.steps > 1 or not w.steps_ahead:
+        return ()
+    return (
+        f"{w.name} has pipeline {w.pipeline}, and one step of it runs from end to end: its phases "
+        "overlap those of other steps; --set steps=4 plays several, `rfabric trace --explain` says "
+        "the time from step to step",
+    )
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -180,6 +180,7 @@ def simulated(
         repetitions="whole" if settings.engine == "emulate" else settings.repetitions,
         progress=lambda news: tell(name, news),
     )  # fmt: skip
+    result = replace(result, notes=(*result.notes, *traffic.notes))
     return result if isinstance(result.policy, str) else replace(result, policy=case.policy_name)
 
 
@@ -220,8 +221,10 @@ def _refusal(result: Result) -> str:
 def check_link_bytes(result: Result, expected: Result) -> Result:
     """The result, with a note where circuits changed under flows, or were others, so that bytes on
     cables say nothing; RunError where a cable carried other bytes of payload than simulated, by
-    more than BYTES_LIMIT, two packets, and ACKS_LIMIT of what the other direction carried.
+    more than BYTES_LIMIT, two packets, ACKS_LIMIT of what the other direction carried, and what TCP
+    sent again, as far as a run is kept where it does.
     """
+    from ..emulate.guard import RESENT_LIMIT
     from ..emulate.network import PAYLOAD
 
     if changed_under_way(result) or changed_under_way(expected):
@@ -231,7 +234,9 @@ def check_link_bytes(result: Result, expected: Result) -> Result:
     ours, theirs = result.link_bytes, expected.link_bytes
     other = theirs.reshape(-1, 2)[:, ::-1].ravel()
     off, packets = np.abs(ours - theirs), 2 * PAYLOAD / result.scale.bandwidth
-    over = np.flatnonzero(off > BYTES_LIMIT * theirs + ACKS_LIMIT * other + packets)
+    resent = result.pace.resent * PAYLOAD / result.scale.bandwidth
+    again = np.minimum(resent, RESENT_LIMIT * theirs)
+    over = np.flatnonzero(off > BYTES_LIMIT * theirs + ACKS_LIMIT * other + packets + again)
     if len(over):
         worst = over[np.argmax(off[over])]
         link = result.fabric.links[worst // 2]

@@ -237,6 +237,22 @@ def test_a_cable_that_carried_other_bytes_ends_the_run(share, ok):
             check_link_bytes(result, expected)
 
 
+@pytest.mark.parametrize(("resent", "share", "ok"), [(10**6, 1.015, True), (10**6, 1.025, False),
+                                                     (0, 1.015, False)])  # fmt: skip
+def test_what_tcp_sent_again_may_be_on_a_cable_within_what_the_guard_allows(resent, share, ok):
+    expected = simulate(SMALL, pairs(SMALL, 1e11))
+    carried = expected.link_bytes.copy()
+    carried[np.argmax(carried)] *= share
+    result = replace(
+        expected, link_bytes=carried, scale=Scale(1e-3, 10.0), pace=Pace(resent=resent)
+    )
+    if ok:
+        assert check_link_bytes(result, expected) is result
+    else:
+        with pytest.raises(RunError, match="carried"):
+            check_link_bytes(result, expected)
+
+
 def test_bytes_are_not_compared_where_circuits_changed_under_flows_and_that_is_said():
     expected = simulate(SMALL, pairs(SMALL, 1e11))
     middle = float(expected.finish.max()) / 2

@@ -10,6 +10,7 @@ from rfabric.emulate import world as emulated_world
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.report.result import Scale
+from rfabric.schedulers.traffic import read_traffic
 from rfabric.simulate.world import simulate
 from rfabric.study.run import (
     Case,
@@ -115,3 +116,19 @@ def test_a_scale_that_is_known_calibrates_nothing(fabrics, traffic, monkeypatch)
     assert chosen_scale(expected, RunSettings("emulate").at(Scale(1e-3, 8, 0.3))) == Scale(
         1e-3, 8, 0.3
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["pipeline=one-step-off"], True),
+        (["pipeline=one-step-off", "steps=2"], False),
+        (["pipeline=sync"], False),
+    ],
+)
+def test_one_step_of_a_pipeline_is_said_to_say_nothing_of_its_overlap(settings, said):
+    few = ["generation.batch=16", "generation.group_size=4", "training.mini_batches=1"]
+    traffic = read_traffic("grpo-64", [*few, *settings], 0)
+    fabric = traffic.needs.fabric("ideal")
+    (run,) = play([Case(fabric, "own")], traffic, RunSettings())
+    assert any("runs from end to end" in note for note in run.result.notes) == said
