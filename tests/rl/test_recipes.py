@@ -256,8 +256,8 @@ def test_ranks_follow_megatron():
             ),
         ),
         (
-            ["cluster.training_gpus=28"],
-            ("cluster.training_gpus: 28 is not a multiple of 8 GPUs a server.*use 24 or 32"),
+            ["cluster.training_gpus=30"],
+            "cluster.training_gpus: 30 is not a multiple of tp 4 .* = 4; use 28 or 32",
         ),
         (
             ["cluster.generation_gpus=33"],
