@@ -75,7 +75,7 @@ def test_a_file_beside_the_script_is_sourced(tmp_path):
     script = tmp_path / "examples" / "run.sh"
     script.parent.mkdir()
     script.write_text(
-        'source "/root/slime/scripts/models/m.sh"\npython train.py ${ARGS[@]} --x 1\n'
+        'source "/workspace/slime/scripts/models/m.sh"\npython train.py ${ARGS[@]} --x 1\n'
     )
     assert read_settings(script).values == {"num-layers": 48, "x": 1}
     script.write_text("source none.sh\npython train.py --x 1\n")

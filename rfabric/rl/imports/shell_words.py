@@ -121,7 +121,7 @@ class ShellWords:
         parts.append(_unquoted(source[at - start : len(source) - 1]))
         return "".join(parts)
 
-    def _value(self, name: str, ask: bool = True) -> str:
+    def _value(self, name: str) -> str:
         """The text of a variable; one that nobody set keeps its name."""
         if name.isdigit():
             index = int(name)
@@ -139,8 +139,6 @@ class ShellWords:
         if name not in self.values:
             if name in _AMBIENT:
                 return self.folder if name == "PWD" else _AMBIENT[name]
-            if ask:
-                self.script.unset.add(name)
             return unset_piece(name)
         value = self.values[name]
         return (value[0] if value else "") if isinstance(value, list) else value
@@ -219,12 +217,10 @@ class ShellWords:
         if not empty:
             return value or ""
         if operator.endswith("?"):
-            self.script.unset.add(name)
             return unset_piece(name)
         default = self._joined(rest)
         if value is None and head.type == "variable_name":
             self.script.defaulted.setdefault(name, readable(default))
-            self.script.unset.discard(name)
         if operator.endswith("="):
             self.values[name] = default
         return default
