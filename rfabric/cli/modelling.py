@@ -97,12 +97,13 @@ def validate_run(args: argparse.Namespace) -> None:
 
 
 def _run_table(recipe: str, log: str, found: RunBeside) -> Table:
-    columns = ("", "predicted", "logged, median", "p90", "predicted/logged", "steps",
+    columns = ("", "predicted", "80 % within", "logged, median", "p90", "predicted/logged", "steps",
                "awaits bytes", "fabric could save")  # fmt: skip
     rows = []
     for one in found.phases:
         seconds = (one.predicted_s, one.logged_s, one.logged_p90_s)
         cells = ["–" if value is None else f"{value:.3f} s" for value in seconds]
+        cells.insert(1, "–" if one.low_s is None else f"{one.low_s:.2f} to {one.high_s:.2f} s")
         cells += [
             f"{one.ratio:.2f} x" if one.ratio else "–",
             str(one.steps),
