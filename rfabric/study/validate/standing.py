@@ -62,11 +62,12 @@ def _reason(name: str) -> str:
 
 def model_hash() -> str:
     """Twelve hex digits of SHA-256 over all that a prediction rests on: formulas, constants and
-    catalogs of compute/ and rl/, and how rows become jobs.
+    catalogs of compute/ and rl/ (readers of other frameworks' jobs aside), and how rows become
+    jobs.
     """
     package, found = Path(__file__).parents[2], hashlib.sha256()
     for room in ("compute", "rl", "study/validate"):
         for path in sorted((package / room).rglob("*")):
-            if path.suffix in (".py", ".csv"):
+            if path.suffix in (".py", ".csv") and "imports" not in path.parts:
                 found.update(str(path.relative_to(package)).encode() + path.read_bytes())
     return found.hexdigest()[:12]
