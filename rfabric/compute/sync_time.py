@@ -80,14 +80,14 @@ class Software:
     pack: float = 9.0e9
     unpack: float = 11e9
     load: float = 75e9
-    tensor: float = 0.6e-3
+    tensor: float = 0.55e-3
     local_tensor: float = 0.25e-3
     stage: float = 25e9
     restore: float = 1.1e9
     setup: float = 1.0
     metadata: float = 0.5
     plan: float = 0.06
-    send: float = 24e-6
+    send: float = 21e-6
     quantise: float = 0.13e-3
 
     @property
@@ -214,7 +214,8 @@ def _unpack(sync: Sync, c: Software) -> dict[str, float]:
 
 def _buckets(sync: Sync, c: Software) -> dict[str, float]:
     pair = sync.net.nvlink if sync.in_one_domain else one_pair(sync.net.nic_bps)
-    return {"send": sync.size / pair, "load": sync.size / c.load}
+    sent = max(sync.size / (pair * sync.trainer.pp), sync.size / sync.link)
+    return {"send": sent, "load": sync.size / c.load}
 
 
 def one_pair(nic_bps: float) -> float:

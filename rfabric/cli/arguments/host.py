@@ -212,8 +212,8 @@ def validate(verbs) -> None:
         "--leave-one-out",
         action="store_true",
         help=(
-            "collectives between servers alone: fit the constants again, and predict each system "
-            "by those fitted on all others of its transport"
+            "collectives between servers and weight syncs alone: fit the constants again, and "
+            "predict each system by those fitted on all others"
         ),
     )
 
