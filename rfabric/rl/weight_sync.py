@@ -217,7 +217,9 @@ def packers(w: Workload) -> int:
     """
     if w.weight_sync.senders:
         return w.weight_sync.senders * w.training.pp
-    return w.cluster.training_gpus if w.weight_sync.strategy in ("scatter", "p2p") else w.training.pp
+    return (
+        w.cluster.training_gpus if w.weight_sync.strategy in ("scatter", "p2p") else w.training.pp
+    )
 
 
 def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:

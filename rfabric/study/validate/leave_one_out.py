@@ -4,13 +4,13 @@ others.
 A system is what one source measured on one kind of server and network: two sources of one instance
 type are two systems. Of each transport the constants in `compute/between.FITTED` are fitted on the
 logarithm of seconds (soft L1, so that a single slow run counts little), drawn to PRIOR with a tenth
-of a row's weight. Those of a weight sync's software, `compute/sync_time.Software`, are fitted together
-on all other systems, whatever their mechanism, as mechanisms share them; SYNC_PRIOR is none of
-these systems'.
+of a row's weight. Those of a weight sync's software (`compute/sync_time.Software`) are fitted
+together on all other systems, as mechanisms share them, and drawn to SYNC_PRIOR; what that says by
+itself stands beside, `before any fit`.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -92,7 +92,9 @@ def _weight_syncs(folder: Path) -> list[PointGroup]:
     ]
     groups = [syncs.group_of(name, syncs.FILES, tuple(points)) for name, points in named]
     whole = syncs.group_of("weight sync, each system left out", syncs.FILES, every, tuple(refused))
-    return [whole, *groups] if every or refused else []
+    guessed = tuple(one.point(SYNC_PRIOR) for one in made)
+    unfitted = syncs.group_of("weight sync, before any fit", syncs.FILES, guessed)
+    return [whole, unfitted, *groups] if every or refused else []
 
 
 def refitted(folder: str | Path) -> dict[str, Rails]:

@@ -14,8 +14,8 @@ from pathlib import Path
 from ...compute.communication import Network, network
 from ...compute.gpus import find_gpu
 from ...compute.layout import Layout, layout
-from ...compute.named import find_model
 from ...compute.models import STORED_BYTES, Model
+from ...compute.named import find_model
 from ...compute.sync_time import (
     SOFTWARE,
     Software,
@@ -130,7 +130,9 @@ def _synced(row: Cells, data: Path, receive_only: bool) -> Synced:
         offloaded="offload on" in extra,
         receive_only=receive_only,
         expert_tensors=expert_tensors(model) if model else 0,
-        quantised=_matrices(model) if model and transport == "shards" and precision != "bf16" else 0,
+        quantised=_matrices(model)
+        if model and transport == "shards" and precision != "bf16"
+        else 0,
         rest=_rest(model) if model and _packs_rest(row) else 0.0,
     )
     name = f"{row['model']} {trainer.gpus} -> {rollout.gpus} {row['gpu']}, {row['transport']}"
