@@ -81,11 +81,12 @@ def _check_senders(w: Setup) -> None:
 
 
 def _check_nics(w: Setup, stage: int) -> None:
-    sync, server = w.weight_sync, min(w.gpus_per_server, stage)
-    if server % sync.nics:
+    sync = w.weight_sync
+    # a stage may begin inside a server, and a sender's NICs are those of one
+    if math.gcd(w.gpus_per_server, stage) % sync.nics:
         raise RFabricError(
-            f"weight_sync.nics: {sync.nics} do not divide the {server} NICs of a sender's server; "
-            "use a divisor"
+            f"weight_sync.nics: {sync.nics} must divide the {w.gpus_per_server} GPUs of a server "
+            f"and the {stage} of a stage, so that a sender's NICs are of one server; use a divisor"
         )
     # a server's part of experts or tensors that are dealt to several is held by its like alone
     wide = max(w.training.tp, w.training.ep)

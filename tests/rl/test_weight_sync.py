@@ -299,7 +299,7 @@ def test_eight_to_eight_gpus_over_20_gbit(model, verl, weave):
     ("words", "text"),
     [
         ("nics=2", "nics: 2 are of each sender, and weight_sync.senders is not given"),
-        ("senders=2 nics=3", "nics: 3 do not divide the 8 NICs of a sender's server"),
+        ("senders=2 nics=3", "nics: 3 must divide the 8 GPUs of a server and the 32 of a stage"),
         ("senders=5 nics=8", "senders: 5 x 8 NICs exceed the 32 GPUs that hold a part"),
         ("senders=2 strategy=p2p", "senders: 2, but with strategy p2p every training rank sends"),
         ("senders=1 strategy=rank0", "rank0 data-parallel rank 0 sends; leave it out"),
