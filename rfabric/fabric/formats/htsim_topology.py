@@ -9,10 +9,11 @@
     Radix_Up 4
     Radix_Down 4
 
-Keys as csg-htsim's `FatTreeTopology` reads them. A fabric that is not so regular has no such text
+Keys as csg-htsim's `FatTreeTopology` reads them; `Bundle`: cables between the same two switches. A fabric that is not so regular has no such text
 and is refused, with the first switch that differs.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 from ...errors import RFabricError
@@ -80,7 +81,11 @@ def _of_one(fabric: Fabric, name: str, tier: str) -> dict[str, int | str]:
             "are no tier away; htsim's text knows no such"
         )
     speed = next(iter(speeds), 0.0) / 1e9
-    return {
+    wide = {*Counter(fabric.peer[port][1].node for port in below).values()} or {1}
+    if len(wide) > 1:
+        raise RFabricError(f"{fabric.name}: {name} has one cable to some below and more to others")
+    bundle = {"Bundle": wide.pop()} if wide != {1} else {}
+    return bundle | {
         "Downlink_speed_Gbps": repr(speed).removesuffix(".0"),
         "Downlink_Latency_ns": round(max((c.delay for c in cables), default=0.0) * 1e9),
         "Radix_Up": len(fabric.ports[name]) - len(below),

@@ -39,7 +39,7 @@ def _read(path: Path, reading: Reading) -> Network:
         raise RFabricError(f"{missing[0]} is missing; an InfraGraph needs it")
     devices = _by_name(data["devices"], "devices")
     instances = _by_name(data["instances"], "instances")
-    said = [f"what is inside {len(devices):,} kinds of device"]
+    said = [f"what is inside {len(devices):,} kinds of device left out"]
     rates = {name: _physical(link, name, reading, said)
              for name, link in _by_name(data.get("links", []), "links").items()}  # fmt: skip
     nodes: dict[str, Role] = {}
@@ -75,7 +75,7 @@ def _physical(
     rate = next((f"{band[k]}{unit}" for k, unit in BANDWIDTHS.items() if band.get(k)), None)
     delay = next((f"{late[unit]}{unit}" for unit in LATENCIES if late.get(unit)), None)
     if "gigatransfers_per_second" in band:
-        said.append(f"the gigatransfers of link {name}, which say no rate without their lanes")
+        said.append(f"the gigatransfers of link {name} left out: without lanes they are no rate")
     return (
         None if rate is None else reading.rate(rate, f"links {name}.bandwidth"),
         None if delay is None else reading.delay(delay, f"links {name}.latency"),

@@ -56,7 +56,9 @@ def _read(path: Path, reading: Reading) -> Network:
     nodes, cables, said = _nvlinks(root, gpus) or _pcie(root, devices, gpus)
     nics = sum(d.kind.startswith(NIC) and not d.kind.startswith(GPU) for d in devices)
     said.append(f"the inside of one server; {nics} NICs, which lead out of it, left out")
-    return Network(stem_of(path), nodes, tuple(cables), tuple(said))
+    return Network(
+        stem_of(path), nodes, tuple(cables), tuple(said), parameters={"inside_server": True}
+    )
 
 
 def _devices(root) -> Iterator[_Device]:
