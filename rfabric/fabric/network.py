@@ -189,7 +189,7 @@ def _hung(network: Network, count: int) -> Network:
         for i in range(count):
             nodes[f"{name}:h{i + 1}"] = Role("host", "host")
             cables.append(NamedCable(f"{name}:h{i + 1}", name))
-    said = f"{count} hosts hung below each of {len(low):,} switches ({_some(low)})"
+    said = f"{count} hosts hung below each of {len(low):,} switches ({some(low)})"
     return replace(
         network, nodes=nodes | switches, cables=(*cables, *network.cables),
         dropped=(*network.dropped, said),
@@ -215,7 +215,7 @@ def _whole(network: Network, part: str) -> Network:
     else:
         kept = _only(network, parts)
     left = [name for name in network.nodes if name not in kept]
-    said = [f"{len(left):,} nodes that no cable joins to it left out ({_some(left)})"]
+    said = [f"{len(left):,} nodes that no cable joins to it left out ({some(left)})"]
     return replace(
         network,
         nodes={name: role for name, role in network.nodes.items() if name in kept},
@@ -273,7 +273,7 @@ def _one_nic_a_host(network: Network) -> Network:
         for cable in network.cables
     )  # fmt: skip
     total = sum(ends[name] for name in many)
-    said = f"{len(many):,} hosts with several cables ({_some(many)}) are {total:,} hosts of one NIC"
+    said = f"{len(many):,} hosts with several cables ({some(many)}) are {total:,} hosts of one NIC"
     return replace(network, nodes=nodes, cables=cables, dropped=(*network.dropped, said))
 
 
@@ -384,7 +384,7 @@ def _say(
     )  # fmt: skip
 
 
-def _some(names: Iterable[str]) -> str:
+def some(names: Iterable[str]) -> str:
     """The first names, and that there are more."""
     names = sorted(names)
     return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")

@@ -200,9 +200,8 @@ def test_a_serial_number_is_no_tier_and_mere_numbers_are_names_of_their_column(t
     caplog.clear()
     text = "Source,Target,Speed_Mbps,Owner\na,leaf,25000,me\nb,leaf,25000,me\n"
     assert read(made(tmp_path / "p.csv", text)).links[0].rate == 25e9
-    assert (
-        "columns left out: owner" in caplog.text and "2 hosts told by their single" in caplog.text
-    )
+    assert "columns left out: owner" in caplog.text
+    assert "2 hosts told by their single cable" in caplog.text
 
 
 # --- graphs ---------------------------------------------------------------------------------------
@@ -241,6 +240,15 @@ def node_link(edges, nodes=None, **more):
              for e in edges]  # fmt: skip
     names = nodes or dict.fromkeys(n for e in links for n in (e["source"], e["target"]))
     return json.dumps({"nodes": [{"id": n} for n in names], "links": links})
+
+
+def test_the_speeds_of_the_topology_zoo_and_attributes_that_say_nothing_here(tmp_path, caplog):
+    edges = [{"source": a, "target": "leaf", "LinkSpeed": "10", "LinkSpeedUnits": "G", "weight": 3}
+             for a in ("x", "y")]  # fmt: skip
+    assert read(made(tmp_path / "z.json", node_link(edges))).links[0].rate == 1e10
+    assert "attributes of edges left out: weight" in caplog.text
+    edges[0]["LinkSpeedRaw"] = 4e10
+    assert read(made(tmp_path / "z.json", node_link(edges))).links[0].rate == 4e10
 
 
 def test_a_host_of_several_cables_is_as_many_and_no_switch(tmp_path, caplog):
@@ -358,6 +366,26 @@ def test_lldp_tables_of_several_switches_make_one_network(tmp_path, caplog):
     }  # fmt: skip
 
 
+def test_two_ends_that_name_their_ports_differently_are_still_one_cable(tmp_path, caplog):
+    folder = tmp_path / "t"
+    folder.mkdir()
+    made(folder / "leaf1.txt", lldp("", ("eth0", "oob-switch", "7"), ("Ethernet0", "node-a", "a"),
+                                    ("Ethernet64", "spine1", "etp1"),
+                                    ("Ethernet68", "spine1", "etp2")))  # fmt: skip
+    made(folder / "spine1.txt", lldp("", ("Ethernet0", "leaf1", "etp17"),
+                                     ("Ethernet4", "leaf1", "etp18"),
+                                     ("Ethernet8", "node-b", "a")))  # fmt: skip
+    fabric = read(folder)
+    assert len(fabric.links) == 4 and len(fabric.hosts) == 2
+    assert "1 neighbours of management ports left out" in caplog.text
+    made(folder / "spine1.txt", lldp("", ("Ethernet0", "leaf1", "etp17"),
+                                     ("Ethernet8", "node-b", "a")))  # fmt: skip
+    assert len(read(folder).links) == 4 and "the larger taken: leaf1 and spine1" in caplog.text
+    made(folder / "spine1.txt", lldp("", ("Ethernet0", "leaf1", "x"), ("Ethernet0", "b", "y")))
+    with pytest.raises(RFabricError, match="port Ethernet0 of spine1 has two neighbours"):
+        read(folder)
+
+
 def test_lldpctl_and_config_db(tmp_path):
     entry = {"chassis": {"node-a": {"id": {"value": "00:11"}}}, "port": {"id": {"value": "eth0"}}}
     other = {"chassis": {"node-b": {}}, "port": {"id": {"value": "eth0"}}}
@@ -397,9 +425,9 @@ links:
   physical: {bandwidth: {choice: gigabits_per_second, gigabits_per_second: 200}}
 - {name: trunk, physical: {bandwidth: {gigabytes_per_second: 100}, latency: {us: 2}}}
 edges:
-- {ep1: {instance: "host[0:2]", component: "nic"}, ep2: {instance: "tor[0]", component: "port[0:8]"},
+- {ep1: {instance: "host[0:2]", component: nic}, ep2: {instance: "tor[0]", component: "port[0:8]"},
    scheme: one2one, link: access}
-- {ep1: {instance: "host[2]", component: "nic"}, ep2: {instance: "tor[1]", component: "port[:4]"},
+- {ep1: {instance: "host[2]", component: nic}, ep2: {instance: "tor[1]", component: "port[:4]"},
    scheme: one2one, link: access}
 - {ep1: {instance: tor, component: "port[15]"}, ep2: {instance: "top", component: "port[0]"},
    scheme: many2many, link: trunk}
@@ -547,6 +575,8 @@ BAD = {
     "node.ns3": ("3 1 1\n2\n0 7 1Gbps 1us 0\n", "line 3: node 7, and there are 0 to 2"),
     "sm.xml": (nvlinked(target="0", tclass="0x068000").replace('sm="80"', 'sm="3"'), "sm '3'"),
     "bus.xml": (nvlinked(target="0").replace(":02:", ":01:"), "busid .*01:.* stands twice"),
+    "xgmi.xml": (nvlinked(target="0").replace("nvlink", "xgmi"), "joined by xgmi"),
+    "cpus.xml": (nvlinked(target="0").replace("<cpu", '<cpu numaid="0"/><cpu'), "numaid cpu0"),
     "width.xml": (
         nvlinked(target="0").replace('link_width="16"', 'link_width="x"', 1), "is no speed such as"
     ),

@@ -163,7 +163,9 @@ def delay_of(attributes: Mapping[str, Any], reading: Reading, what: str) -> floa
 def is_quantity(key: str) -> bool:
     """Whether an attribute of this name is a rate or a delay."""
     said = {key: "1"}
-    return any(_named(said, *known) for known in ((RATE_KEYS, RATE_ENDS), (DELAY_KEYS, DELAY_ENDS)))
+    return str(key).lower() in ("linkspeedraw", "linkspeedunits") or any(
+        _named(said, *known) for known in ((RATE_KEYS, RATE_ENDS), (DELAY_KEYS, DELAY_ENDS))
+    )
 
 
 def no_circuits(fabric: Fabric, form: str) -> None:
@@ -194,12 +196,25 @@ def _named(
     without a unit at its end.
     """
     lower = {str(key).lower(): key for key in attributes}
+    if keys is RATE_KEYS and (zoo := _zoo_speed(attributes, lower)):
+        return zoo
     for key in keys:
         for end, unit in (*ends.items(), ("", None)):
             if (found := lower.get(f"{key}{end}")) is not None and _filled(attributes[found]):
                 return str(found), attributes[found], unit
-    found = lower.get("linkspeedraw") if keys is RATE_KEYS else None
-    return None if found is None else (str(found), attributes[found], 1.0)
+    return None
+
+
+def _zoo_speed(
+    attributes: Mapping[str, Any], lower: Mapping[str, str]
+) -> tuple[str, Any, float | None] | None:
+    """The Topology Zoo's `LinkSpeedRaw` in bit/s, or its `LinkSpeed` and `LinkSpeedUnits`."""
+    raw, speed, unit = (lower.get(f"linkspeed{end}") for end in ("raw", "", "units"))
+    if raw and _filled(attributes[raw]):
+        return raw, attributes[raw], 1.0
+    if speed and unit and _filled(attributes[speed]):
+        return speed, f"{attributes[speed]}{attributes[unit]}", None
+    return None
 
 
 def _filled(value: Any) -> bool:

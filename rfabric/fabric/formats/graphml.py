@@ -37,7 +37,7 @@ def _check(root) -> None:
     graphs = root.findall(f"{SPACE}graph")
     if len(graphs) != 1:
         raise RFabricError(
-            f"holds {len(graphs)} graphs in the GraphML namespace, of which one is read"
+            f"holds {len(graphs)} graphs of xmlns http://graphml.graphdrawing.org/xmlns; keep one"
         )
     names = [node.get("id") for node in graphs[0].iter(f"{SPACE}node")]
     if (name := twice(names)) is not None:

@@ -7,14 +7,17 @@ cable. What rfabric writes holds all that a Fabric is, but for its settings.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import RFabricError
 from ..model import Fabric
-from ..network import NamedCable, Network
-from .base import Reading, delay_of, rate_of, role_of
+from ..network import NamedCable, Network, some
+from .base import ROLE_KEYS, Reading, delay_of, is_quantity, rate_of, role_of
+
+OWN_NODE = {*ROLE_KEYS, "id", "name", "key", "label", "pod", "plane"}
+OWN_EDGE = {"source", "target", "key", "id", "cable"}
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Edge:
 def network_of(
     name: str,
     nodes: Mapping[str, Mapping[str, Any]],
-    edges: Iterable[Edge],
+    edges: Sequence[Edge],
     reading: Reading,
     graph: Mapping[str, Any] = {},
     directed: bool = False,
@@ -48,11 +51,24 @@ def network_of(
         for end in (cable.a, cable.b):
             if end not in roles:
                 raise RFabricError(f"{cable.where} ends at {end}, which is no node of the file")
-    dropped: list[str] = []
+    dropped = [
+        f"attributes of {what} left out: {some(left)}"
+        for what, left in (
+            ("nodes", _left(nodes.values(), OWN_NODE)),
+            ("edges", _left((edge.attributes for edge in edges), OWN_EDGE)),
+        )
+        if left
+    ]
     if directed:
         cables = _one_of_both_ways(cables, dropped)
     delay = reading.delay(graph.get("reconfig_delay_s", 0.0), "reconfig_delay_s", 1.0)
     return Network(name, roles, tuple(cables), tuple(dropped), delay)
+
+
+def _left(every: Iterable[Mapping[str, Any]], own: set[str]) -> set[str]:
+    """The attributes that say nothing here."""
+    found = {str(key) for said in every for key in said}
+    return {key for key in found - own if not is_quantity(key)}
 
 
 def _one_of_both_ways(cables: list[NamedCable], dropped: list[str]) -> list[NamedCable]:

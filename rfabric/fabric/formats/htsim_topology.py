@@ -9,8 +9,8 @@
     Radix_Up 4
     Radix_Down 4
 
-Keys as csg-htsim's `FatTreeTopology` reads them; `Bundle`: cables between the same two switches. A fabric that is not so regular has no such text
-and is refused, with the first switch that differs.
+Keys as csg-htsim's `FatTreeTopology` reads them; `Bundle`: cables between the same two switches. A
+fabric that is not so regular has no such text and is refused, with the first switch that differs.
 """
 
 from collections import Counter

@@ -19,23 +19,23 @@ from typing import Any
 
 from ...errors import RFabricError
 from ...files import parse_json
-from ..network import NamedCable, Network, Role, named_role
+from ..network import NamedCable, Network, Role, named_role, some
 from .base import Reading, TopologyFormat, mapping, name_of, role_of, stem_of, text_of
 
 HEADER = re.compile(r"^LocalPort\s+RemoteDevice\b", re.M)
 PROMPT = re.compile(r"^(?:\w[\w.-]*@)([\w.-]+)[:#~]")
 MOST_FILES = 10_000  # of a folder
+MANAGEMENT = re.compile(r"(?i)eth0|mgmt\d*|ma\d|management\S*")
 ENDING = re.compile(r"^(?:-{3,}|Total entries|Capability codes|\s*$)")
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """One neighbour: the two ends with their ports, bit/s where it is said."""
+    """One neighbour as `local` sees it at a port; bit/s where it is said."""
 
     local: str
     port: str
     remote: str
-    remote_port: str
     rate: float | None
     where: str
 
@@ -54,19 +54,61 @@ def _read(path: Path, reading: Reading) -> Network:
     seen = [found for file in files for found in _one_file(file, reading, roles)]
     if not seen:
         raise RFabricError("holds no neighbour")
-    cables: dict[object, NamedCable] = {}
-    for one in seen:
-        ends = frozenset(((one.local, one.port), (one.remote, one.remote_port)))
-        key = ends if len(ends) == 2 else one
-        known = cables.get(key)
-        rate = one.rate if known is None or known.rate is None else known.rate
-        cables[key] = NamedCable(one.local, one.remote, rate, None, one.where)
+    said: list[str] = []
+    seen = _of_the_fabric(seen, said)
+    cables = _cables(seen, said)
     tables = {one.local for one in seen}
     for name in dict.fromkeys(end for one in seen for end in (one.local, one.remote)):
         roles.setdefault(name, _by_name(name, name in tables))
-    said = [f"neighbours of {len(tables):,} switches; names of ports left out"]
+    said.append(f"neighbours of {len(tables):,} switches; names of ports left out")
     nodes = {name: roles[name] for one in seen for name in (one.local, one.remote)}
-    return Network(stem_of(path), nodes, tuple(cables.values()), tuple(said))
+    return Network(stem_of(path), nodes, tuple(cables), tuple(said))
+
+
+def _of_the_fabric(seen: list[_Seen], said: list[str]) -> list[_Seen]:
+    """Each neighbour once, without those of management ports where a switch has others; a port with
+    two neighbours is refused.
+    """
+    others = {one.local for one in seen if not MANAGEMENT.fullmatch(one.port)}
+    kept: dict[tuple[str, str], _Seen] = {}
+    left = 0
+    for one in seen:
+        if MANAGEMENT.fullmatch(one.port) and one.local in others:
+            left += 1
+            continue
+        known = kept.setdefault((one.local, one.port), one)
+        if known.remote != one.remote:
+            raise RFabricError(
+                f"{one.where}: port {one.port} of {one.local} has two neighbours, {known.remote} "
+                f"and {one.remote}; keep one"
+            )
+    if left:
+        said.append(f"{left:,} neighbours of management ports left out")
+    return list(kept.values())
+
+
+def _cables(seen: list[_Seen], said: list[str]) -> list[NamedCable]:
+    """A cable for each neighbour. Where both ends have a table they name each other's ports in ways
+    of their own: the end that sees more of them counts.
+    """
+    ways: dict[tuple[str, str], list[_Seen]] = {}
+    for one in seen:
+        ways.setdefault((one.local, one.remote), []).append(one)
+    found, uneven = [], []
+    for (a, b), there in ways.items():
+        back = ways.get((b, a), [])
+        if len(back) > len(there) or len(back) == len(there) and (b, a) < (a, b):
+            continue
+        if back and len(back) < len(there):
+            uneven.append(f"{a} and {b}")
+        rates = [one.rate for one in there]
+        if None in rates and len(back) == len(there):
+            rates = [one.rate for one in back]
+        found += [NamedCable(one.local, one.remote, rate, None, one.where)
+                  for one, rate in zip(there, rates, strict=True)]  # fmt: skip
+    if uneven:
+        said.append(f"two ends see different numbers of cables, the larger taken: {some(uneven)}")
+    return found
 
 
 def _files(path: Path) -> list[Path]:
@@ -113,8 +155,7 @@ def _table(text: str, local: str) -> Iterator[_Seen]:
                 raise RFabricError(
                     f"line {number}: {line.strip()[:60]!r} names no port and device; cut it away"
                 )
-            port = cells[2] if len(cells) > 2 else ""
-            yield _Seen(local, cells[0], cells[1], port, None, f"line {number}")
+            yield _Seen(local, cells[0], cells[1], None, f"line {number}")
     if not found:
         raise RFabricError("no header `LocalPort RemoteDevice RemotePortID`; is the file whole?")
 
@@ -133,10 +174,8 @@ def _lldpctl(data: dict, local: str) -> Iterator[_Seen]:
                 remote = chassis.get("name") or mapping(
                     chassis.get("id") or {}, f"interface {port}.chassis.id"
                 ).get("value")
-            far = mapping(said.get("port") or {}, f"interface {port}.port").get("id") or {}
-            value = mapping(far, f"interface {port}.port.id").get("value", "")
             name = name_of(remote, f"interface {port}.chassis")
-            yield _Seen(local, str(port), name, str(value), None, f"interface {port}")
+            yield _Seen(local, str(port), name, None, f"interface {port}")
 
 
 def _config(data: dict, local: str, reading: Reading, roles: dict[str, Role]) -> Iterator[_Seen]:
@@ -153,7 +192,7 @@ def _config(data: dict, local: str, reading: Reading, roles: dict[str, Role]) ->
         said = mapping(said, f"DEVICE_NEIGHBOR {port}")
         name = name_of(said.get("name"), f"DEVICE_NEIGHBOR {port}.name")
         rate = _speed(of["PORT"].get(port), f"PORT {port}", reading)
-        yield _Seen(local, str(port), name, str(said.get("port", "")), rate, f"port {port}")
+        yield _Seen(local, str(port), name, rate, f"port {port}")
 
 
 def _speed(said: Any, where: str, reading: Reading) -> float | None:

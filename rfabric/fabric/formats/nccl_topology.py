@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import RFabricError
+from ...files import twice
 from ..network import NamedCable, Network, Role
 from .base import Reading, TopologyFormat, stem_of, text_of, xml_of
 
@@ -47,9 +48,11 @@ def _read(path: Path, reading: Reading) -> Network:
         raise RFabricError(f"<{root.tag}>: NCCL's topology begins with <system>")
     devices = list(_devices(root))
     names = [device.name for device in devices]
-    for name in names:
-        if names.count(name) > 1:
-            raise RFabricError(f"busid {name} stands twice; keep one")
+    cpus = [_cpu(cpu) for cpu in root.findall("cpu")]
+    if (name := twice([*names, *cpus])) is not None:
+        raise RFabricError(f"busid or numaid {name} stands twice; keep one")
+    if next(root.iter("xgmi"), None) is not None:
+        raise RFabricError("its GPUs are joined by xgmi, of which NCCL's topology says no rate")
     gpus = [d for d in devices if d.kind.startswith(GPU)]
     if len(gpus) < 2:
         raise RFabricError(f"{len(gpus)} GPUs (class {GPU}00); a network needs two")
@@ -105,7 +108,7 @@ def _pcie(root, devices: list[_Device], gpus: list[_Device]):
             nodes.setdefault(device.parent, Role("eps"))
             device = known.get(device.parent)
     cpus = [_cpu(cpu) for cpu in root.findall("cpu") if _cpu(cpu) in nodes]
-    said = ["no NVLink: GPUs over PCIe"]
+    said = ["the file names no NVLink, which NCCL finds itself: GPUs over PCIe"]
     if len(cpus) > 1:
         nodes[CPUS] = Role("eps", "core")
         rate = max((c.rate for c in cables.values() if c.rate), default=None)
