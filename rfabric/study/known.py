@@ -87,9 +87,9 @@ def _gpus() -> dict[str, str]:
 
 
 def _formats() -> dict[str, str]:
-    return {
-        form.name: f"{' '.join(form.suffixes)}: {form.about}"
-        for form in (*FORMATS.values(), *TOPOLOGIES.values())
+    traces = {f.name: f"{' '.join(f.suffixes)}: {f.about}" for f in FORMATS.values()}
+    return traces | {
+        f.name: f"{' '.join(f.suffixes)}: topology, {f.about}" for f in TOPOLOGIES.values()
     }
 
 

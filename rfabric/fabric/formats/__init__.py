@@ -8,11 +8,11 @@ import os
 from pathlib import Path
 
 from ...errors import RFabricError, meant
-from ...files import PACKED
+from ...files import PACKED, read_text
 from ...units import parse_rate
 from ..model import Fabric
 from ..network import Assumed, fabric_of
-from .base import Reading, TopologyFormat, text_of
+from .base import Reading, TopologyFormat
 from .cable_rows import CABLE_ROWS
 from .containerlab import CONTAINERLAB
 from .drawings import GRAPHVIZ, MERMAID_TEXT
@@ -39,6 +39,7 @@ SUFFIXES = tuple(
     dict.fromkeys(end for form in TOPOLOGIES.values() if form.read for end in form.suffixes)
 )
 FIRST_FILES = 8  # of a folder
+SNIFFED = 1 << 22  # characters of a file, by which its format is told
 
 
 def is_topology(name: str | Path) -> bool:
@@ -132,12 +133,18 @@ def _known(path: Path) -> TopologyFormat | None:
     if path.is_dir():
         folders = [form for form in asked if form.folders]
         files = [file for file in sorted(path.iterdir())[:FIRST_FILES] if file.is_file()]
-        return next(filter(None, (_by_text(file, folders) for file in files)), None)
+        return next(filter(None, (_by_text(file, folders, ValueError) for file in files)), None)
     return _by_text(path, asked)
 
 
-def _by_text(path: Path, asked: list[TopologyFormat]) -> TopologyFormat | None:
-    text = text_of(path)
+def _by_text(
+    path: Path, asked: list[TopologyFormat], passed_over: type[Exception] | tuple = ()
+) -> TopologyFormat | None:
+    """By the beginning of a file; one that raises what is `passed_over` is of none."""
+    try:
+        text = read_text(path, SNIFFED)
+    except passed_over:
+        return None
     asked = sorted(asked, key=lambda form: not _bare(path.name).endswith(form.suffixes))
     return next((form for form in asked if form.sniff(text)), None)
 

@@ -47,9 +47,10 @@ class Reading:
 class TopologyFormat:
     """One file format of networks.
 
-    about: one line, which `rfabric list formats` prints. suffixes: of its files. `sniff` says of a
-    file's text whether it is of this format. read: the Network of a file; None: only written.
-    write: a Fabric as text; None: only read. folders: it also reads a folder of such files.
+    about: one line, which `rfabric list formats` prints. suffixes: of its files. `sniff` says of
+    the beginning of a file's text whether it is of this format. read: the Network of a file; None:
+    only written. write: a Fabric as text; None: only read. folders: it also reads a folder of such
+    files.
 
     A reader may raise RFabricError, OSError, ValueError, and what its library does of bad files:
     `read_network` puts the path before.

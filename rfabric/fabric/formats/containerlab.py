@@ -43,10 +43,7 @@ IMAGES = {"host": "alpine:3", "eps": "quay.io/frrouting/frr:10.2.1"}
 
 
 def _sniff(text: str) -> bool:
-    return all(
-        re.search(pattern, text, re.M)
-        for pattern in (r"^topology\s*:", r"^\s+nodes\s*:", r"^\s+(?:-\s+)?(?:links|endpoints)\s*:")
-    )
+    return all(re.search(pattern, text, re.M) for pattern in (r"^topology\s*:", r"^\s+nodes\s*:"))
 
 
 def _read(path: Path, reading: Reading) -> Network:

@@ -24,7 +24,9 @@ def _read(path: Path, reading: Reading) -> Network:
         graph = nx.parse_gml(text, label=label)
     except nx.NetworkXError as error:
         raise RFabricError(f"is no GML that networkx reads: {error}") from error
-    except (RecursionError, TypeError, AttributeError, KeyError) as error:
+    except RecursionError:
+        raise RFabricError("lists stand within lists, too deep to be read") from None
+    except (TypeError, AttributeError, KeyError) as error:
         raise RFabricError(f"is no GML: {type(error).__name__} {error}") from error
     nodes = {str(name): said for name, said in graph.nodes(data=True)}
     return network_of(

@@ -21,6 +21,7 @@ from ..network import MOST_NODES, NamedCable, Network, Role
 from .base import Reading, TopologyFormat, items, mapping, mapping_of, name_of, stem_of
 
 SERVER_PARTS = ("xpu", "nic")
+DEEPEST = 8  # devices within devices
 BANDWIDTHS = {"gigabits_per_second": "Gbit/s", "gigabytes_per_second": "GB/s"}
 LATENCIES = ("ms", "us", "ns")
 
@@ -112,7 +113,7 @@ def _expanded(end: dict, where: str, instances: dict, devices: dict) -> list[tup
     if device not in devices:
         raise RFabricError(f"{where}: instance {name} is of device {device!r}, which there is not")
     parts = _parts(devices, device)
-    server = any(part.get("choice") in SERVER_PARTS for part in parts.values())
+    server = _is_server(parts, devices)
     component = name_of(end.get("component"), f"{where}.component")
     found = []
     for i in _rows(said, instances[name].get("count"), where):
@@ -126,6 +127,16 @@ def _expanded(end: dict, where: str, instances: dict, devices: dict) -> list[tup
 
 def _parts(devices: dict, device: str) -> dict[str, dict]:
     return _by_name(devices[device].get("components", []), f"device {device}.components")
+
+
+def _is_server(parts: dict[str, dict], devices: dict, depth: int = 0) -> bool:
+    """Whether GPUs or NICs are among the components, or among those of devices within."""
+    if depth > DEEPEST:
+        raise RFabricError(f"devices stand within devices, more than {DEEPEST} deep")
+    within = [_parts(devices, name) for name, part in parts.items() if name in devices]
+    return any(part.get("choice") in SERVER_PARTS for part in parts.values()) or any(
+        _is_server(found, devices, depth + 1) for found in within
+    )
 
 
 def _places(component: str, device: str, devices: dict, where: str) -> list[str]:

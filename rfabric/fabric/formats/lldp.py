@@ -135,7 +135,7 @@ def _one_file(path: Path, reading: Reading, roles: dict[str, Role]) -> Iterator[
             return
         data = mapping(parse_json(text), "the file")
         yield from _lldpctl(data, local) if "lldp" in data else _config(data, local, reading, roles)
-    except (RFabricError, ValueError) as error:
+    except (RFabricError, OSError, ValueError) as error:
         raise RFabricError(f"{path.name}: {error}") from error
 
 

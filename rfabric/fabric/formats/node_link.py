@@ -20,7 +20,7 @@ def _sniff(text: str) -> bool:
     return (
         text.lstrip().startswith("{")
         and re.search(r'"nodes"\s*:\s*\[', text) is not None
-        and re.search(r'"source"\s*:', text) is not None
+        and re.search(r'"(?:source|directed|multigraph)"\s*:', text) is not None
     )
 
 
