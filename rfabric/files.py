@@ -14,10 +14,9 @@ import stat
 import zlib
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
-
-import yaml
 
 from .errors import RFabricError
 
@@ -173,9 +172,11 @@ def parse_yaml(text: str, aliases: bool = False) -> Any:
     """What YAML says, by safe tags alone; RFabricError for a key that stands twice, for aliases
     unless they are allowed, and for what is no YAML.
     """
+    import yaml
+
     try:
         # derived from SafeLoader
-        return yaml.load(text, Loader=_OneOfEachKey if aliases else _NoAlias)  # noqa: S506
+        return yaml.load(text, Loader=_yaml_loader(aliases))  # noqa: S506
     except RecursionError:
         raise RFabricError("lists stand within lists, too deep to be read") from None
     except RFabricError:
@@ -185,23 +186,30 @@ def parse_yaml(text: str, aliases: bool = False) -> Any:
         raise RFabricError(" ".join(str(error).split())) from error
 
 
-class _OneOfEachKey(yaml.SafeLoader):
-    """YAML's safe loader, except that a key given twice is an error and not the last one's win."""
+@cache
+def _yaml_loader(aliases: bool) -> type:
+    """YAML's safe loader, except that a key given twice is an error and not the last one's win.
+
+    Without `aliases` an alias is an error too: a few aliases of aliases stand for gigabytes. Made
+    when it is first asked for: Mininet's Python may have no yaml.
+    """
+    import yaml
+
+    class OneOfEachKey(yaml.SafeLoader):
+        def compose_node(self, parent, index):
+            if not aliases and self.check_event(yaml.AliasEvent):
+                raise RFabricError(
+                    f"line {self.peek_event().start_mark.line + 1}: aliases are not "
+                    "read; write the value out"
+                )
+            return super().compose_node(parent, index)
+
+    OneOfEachKey.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+    OneOfEachKey.add_constructor("tag:yaml.org,2002:int", _whole_yaml)
+    return OneOfEachKey
 
 
-class _NoAlias(_OneOfEachKey):
-    """An alias is an error too: a few aliases of aliases stand for gigabytes."""
-
-    def compose_node(self, parent, index):
-        if self.check_event(yaml.AliasEvent):
-            raise RFabricError(
-                f"line {self.peek_event().start_mark.line + 1}: aliases are not "
-                "read; write the value out"
-            )
-        return super().compose_node(parent, index)
-
-
-def _mapping(loader: _OneOfEachKey, node: yaml.MappingNode) -> dict:
+def _mapping(loader, node) -> dict:
     seen: set[Hashable] = set()
     for key_node, _ in node.value:
         name = loader.construct_object(key_node, deep=True)
@@ -213,11 +221,7 @@ def _mapping(loader: _OneOfEachKey, node: yaml.MappingNode) -> dict:
     return loader.construct_mapping(node, deep=True)
 
 
-def _whole_yaml(loader: _OneOfEachKey, node: yaml.ScalarNode) -> int:
+def _whole_yaml(loader, node) -> int:
     if len(node.value) > MOST_DIGITS:
         raise RFabricError(f"a number of {len(node.value)} digits; {MOST_DIGITS} at most")
     return loader.construct_yaml_int(node)
-
-
-_OneOfEachKey.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-_OneOfEachKey.add_constructor("tag:yaml.org,2002:int", _whole_yaml)

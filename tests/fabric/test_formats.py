@@ -8,6 +8,8 @@ import gzip
 import json
 import random
 import re
+import subprocess
+import sys
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -636,6 +638,13 @@ def test_check_says_what_a_topology_holds(tmp_path, capsys):
 def test_every_format_is_listed(capsys):
     assert main(["list", "formats", "--json"]) in (0, None)
     assert set(TOPOLOGIES) <= set(json.loads(capsys.readouterr().out)["formats"])
+
+
+def test_fabrics_need_no_library_until_a_file_does():
+    """Mininet's Python, which opens topologies/, may have none of them."""
+    code = "import sys, rfabric.fabric as f; f.parse_fabric('rfabric'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"yaml", "networkx", "numpy", "defusedxml"} & set(done.stdout.split())
 
 
 # --- the table of the README ----------------------------------------------------------------------
