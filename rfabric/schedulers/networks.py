@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..errors import RFabricError
+from ..errors import RFabricError, RunError
 from ..fabric import Fabric
 from ..optics import Circuits, Demand, Timing, arrival, intend, parse_policy
 from ..rl import flows
@@ -64,6 +64,8 @@ class FabricNetwork:
         demands = [self._demand(some) for some in (sends, *beside)]
         try:
             return Answer(self.ask(demands[0], demands[1:]))
+        except RunError:  # nobody is there to answer
+            raise
         except RFabricError as error:
             return Answer(float("inf"), str(error))
 

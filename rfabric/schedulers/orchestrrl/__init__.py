@@ -95,10 +95,12 @@ def _facts(seats: Seats, runs: Sequence[StepOutcome], first: int) -> dict:
     """What was decided, over all steps."""
     counts = {key: sum(run.counts[key] for run in runs) for key in runs[0].counts}
     kv = sum(m.size for run in runs for s in run.step.generated.segments for m in s.arrivals)
+    refusal = next((run.refusal for run in runs if run.refusal), "")
     last = [dict(Counter(str(seats.engines.cuts[c]) for c in sorted(run.cuts))) for run in runs]
     return {
         "first_cut": str(seats.engines.cuts[first]),
         "last_cuts": last,
         "kv_bytes": round(kv),
         **counts,
+        **({"refusal": refusal} if refusal else {}),
     }

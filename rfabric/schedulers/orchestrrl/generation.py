@@ -53,14 +53,15 @@ class _Replica:
 
 @dataclass(frozen=True, eq=False)
 class StepOutcome:
-    """A step, the cuts of its seats at the end, when each seat was done (s), and what was
-    decided.
+    """A step, the cuts of its seats at the end, when each seat was done (s), what was
+    decided, and what the network refused at first.
     """
 
     step: Step
     cuts: np.ndarray
     done: np.ndarray
     counts: Mapping[str, int]
+    refusal: str = ""
 
 
 def generate(seats: Seats, seed: int, history: list[np.ndarray], first: int) -> list[StepOutcome]:
@@ -117,6 +118,7 @@ class _Generating:
         ) | ({"refused": 0, "given_up": 0} if seats.network else {})
         self.now = 0.0
         self.slow = 1.0  # so much slower than cards is the network for the KV that is moved now
+        self.refusal = ""
         self.flying: list[tuple[float, Flows]] = []  # until when, what is sent
         self.cuts = np.full(seats.count, first)
         self.replicas = self._begin(first, ready)
@@ -144,7 +146,8 @@ class _Generating:
         w = self.seats.workload
         made = Orchestrated([self.prompts], [self.outputs], [], tuple(self.segments))
         trained = trained_on(w, (self.prompts + self.outputs).astype(float), shares)
-        return StepOutcome(Step(number, made, trained), self.cuts, self._seats_done(), self.counts)
+        step = Step(number, made, trained)
+        return StepOutcome(step, self.cuts, self._seats_done(), self.counts, self.refusal)
 
     def _begin(self, cut: int, ready: np.ndarray) -> list[_Replica]:
         """Whole groups, longest prompts first, to seats and then to their replicas: nothing else is
@@ -209,11 +212,6 @@ class _Generating:
         seat = np.array([r.seat for r in self.replicas])
         return Places([r.gpus for r in self.replicas], seat)
 
-    def _whole_seats(self) -> Places:
-        size, first = seat_gpus(self.seats.workload), self.seats.workload.first_generation_gpu
-        starts = range(first, first + self.seats.count * size, size)
-        return Places([tuple(range(a, a + size)) for a in starts], np.arange(self.seats.count))
-
     def _settled(self, p: Problem, kv: Kv, find: Callable[[Problem], Assignment]) -> Assignment:
         """What is done: as it was found, or as it was agreed where a network is asked."""
         self.flying = [one for one in self.flying if one[0] > self.now]
@@ -221,6 +219,7 @@ class _Generating:
         self.slow = done.slow
         if self.seats.network:
             self.counts["refused"] += bool(done.refused)
+            self.refusal = self.refusal or done.refused
             self.counts["given_up"] += done.given_up
             self.flying.append((self.now + done.answer.seconds, done.sends))
         return done.assignment
@@ -230,7 +229,7 @@ class _Generating:
         seen, engines = self._outlook(alive), self.seats.engines
         seat = np.array([r.seat for r in self.replicas])[alive.replica]
         capacity = np.array(engines.kv_tokens, float) * engines.replicas
-        kv = self._kv(alive, self._whole_seats())
+        kv = self._kv(alive, Places.of_seats(self.seats))
         p = Problem(
             seen.fixed,
             seen.work,

@@ -19,9 +19,9 @@ import numpy as np
 
 from ...rl import flows
 from ...trace import Flows, point_to_point
-from ..base import Answer
+from ..base import Answer, Network
 from .replanning import Assignment, Problem, keep, limits, seat_seconds
-from .seats import Seats
+from .seats import Seats, seat_gpus
 
 AS_CARDS = 1.05  # a network no slower than that is as good as the cards: the plan stays as it is
 REFUSED = 1e9  # so much dearer is KV that the network will not carry
@@ -47,6 +47,13 @@ class Places:
 
     gpus: Sequence[Gpus]
     seat: np.ndarray
+
+    @classmethod
+    def of_seats(cls, seats: Seats) -> "Places":
+        """All seats, each with all its GPUs."""
+        size, first = seat_gpus(seats.workload), seats.workload.first_generation_gpu
+        starts = range(first, first + seats.count * size, size)
+        return cls([tuple(range(a, a + size)) for a in starts], np.arange(seats.count))
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,21 +113,33 @@ def settle(
     """Propose, ask, propose again, decide; `find` makes a plan at the prices of a problem,
     `beside` is in flight already.
     """
-    network, w = seats.network, seats.workload
-    found = find(p)
-    sends = _sends(kv, found.seat, np.ones(len(kv.size), bool), w.gpus_per_server)
-    if network is None or not sends.src:
+    found, server = find(p), seats.workload.gpus_per_server
+    sends = _sends(kv, found.seat, np.ones(len(kv.size), bool), server)
+    if seats.network is None or not sends.src:
         return Settled(found, sends, 1.0, Answer(0.0))
-    answer, cards = network.answer(sends, beside), flows.wire_seconds(w, sends)
+    ask = _asking(seats.network, beside)
+    answer, cards = ask(sends), flows.wire_seconds(seats.workload, sends)
     slow = min(answer.seconds / cards, REFUSED)
     if slow <= AS_CARDS:
         return Settled(found, sends, 1.0, Answer(0.0))
     at_price = find(replace(p, move=kv.price(slow)))
-    proposals = [_valued(seats, p, kv, *one, beside) for one in ((found, slow), (at_price, slow))]
-    if not answer.refused:
-        proposals.append(_with(p, kv, found, 1.0, sends, answer))
-    done = _decided(p, proposals, limits(p, seats.tuning.hysteresis))
+    plans = ((found, 1.0), (found, slow), (at_price, slow))
+    proposals = [_proposal(p, kv, plan, price, ask, server) for plan, price in plans]
+    done = _decided(p, proposals, limits(p, 0.0))  # each has cleared the hysteresis at its price
     return replace(done, refused=answer.why) if answer.refused else done
+
+
+def _asking(network: Network, beside: Sequence[Flows]) -> Callable[[Flows], Answer]:
+    """Asks a network, the same proposal only once."""
+    known: list[tuple[Flows, Answer]] = [(flows.NONE, Answer(0.0))]
+
+    def ask(sends: Flows) -> Answer:
+        same = (answer for asked, answer in known if asked == sends)
+        answer = next(same, None) or network.answer(sends, beside)
+        known.append((sends, answer))
+        return answer
+
+    return ask
 
 
 def _decided(p: Problem, proposals: Sequence[Settled], worth: dict[bool, float]) -> Settled:
@@ -131,25 +150,24 @@ def _decided(p: Problem, proposals: Sequence[Settled], worth: dict[bool, float])
     return Settled(keep(p), flows.NONE, 1.0, Answer(0.0), given_up=True)
 
 
-def _valued(
-    seats: Seats, p: Problem, kv: Kv, found: Assignment, slow: float, beside: Sequence[Flows]
+def _proposal(
+    p: Problem,
+    kv: Kv,
+    plan: Assignment,
+    slow: float,
+    ask: Callable[[Flows], Answer],
+    gpus_per_server: int,
 ) -> Settled:
-    """A plan that carries only what it is cheaper to carry at this price, with the answer to it."""
-    carried = slow * kv.carry <= kv.prefill
-    sends = _sends(kv, found.seat, carried, seats.workload.gpus_per_server)
-    answer = seats.network.answer(sends, beside) if seats.network and sends.src else Answer(0.0)
-    return _with(p, kv, found, slow, sends, answer)
-
-
-def _with(
-    p: Problem, kv: Kv, found: Assignment, slow: float, sends: Flows, answer: Answer
-) -> Settled:
-    """The plan with its seconds: who takes KV over waits for all that is sent."""
-    carried, far = slow * kv.carry <= kv.prefill, kv.far(found.seat)
+    """A plan that carries only what is cheaper to carry at this price; who takes KV over waits for
+    all that is sent.
+    """
+    carried, far = slow * kv.carry <= kv.prefill, kv.far(plan.seat)
+    sends = _sends(kv, plan.seat, carried, gpus_per_server)
+    answer = ask(sends)
     again = np.where(carried | ~far, 0.0, kv.prefill)
-    load = seat_seconds(replace(p, move=again), found.seat, found.cut)
-    load[np.unique(found.seat[far & carried])] += answer.seconds
-    return Settled(replace(found, seconds=float(load.max())), sends, slow, answer)
+    load = seat_seconds(replace(p, move=again), plan.seat, plan.cut)
+    load[np.unique(plan.seat[far & carried])] += answer.seconds
+    return Settled(replace(plan, seconds=float(load.max())), sends, slow, answer)
 
 
 def _sends(kv: Kv, place: np.ndarray, carried: np.ndarray, gpus_per_server: int) -> Flows:
