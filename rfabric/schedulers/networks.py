@@ -92,7 +92,7 @@ def foreseen(fabric: Fabric, policy: str = "own", timing: Timing = Timing()) -> 
         )
     racks = len(fabric.racks)
     even = Demand(fabric.racks, np.ones((racks, racks)) - np.eye(racks))
-    lit = intend(fabric, asked, even, Circuits(), 0.0, timing=timing, dark=0.0).circuits
+    lit = asked.decide(even, Circuits(), 0.0) if fabric.ocses else Circuits()
 
     def ask(demand: Demand, sending: Sequence[Demand]) -> float:
         decision = intend(fabric, asked, demand, lit, 0.0, timing=timing, sending=sending)
@@ -121,11 +121,13 @@ def agreed_sync(w: Workload, network: Network) -> tuple[Workload, dict]:
     if not seconds[best] < (1 - WORTH) * seconds[own]:
         best = own
     told = {name: None if s == float("inf") else s for name, s in seconds.items()}
-    return jobs[best], {"weight_sync": best, "weight_sync_s": told}
+    return w if best == own else jobs[best], {"weight_sync": best, "weight_sync_s": told}
 
 
 def _levels(w: Workload) -> list[Flows]:
-    return [flows.leaving(w, level.flows) for level in weight_levels(w)]
+    """What a weight sync sends between servers, level by level."""
+    found = (flows.leaving(w, level.flows) for level in weight_levels(w))
+    return [level for level in found if level.src]
 
 
 def _seconds(w: Workload, answers: Sequence[Answer]) -> float:

@@ -13,7 +13,6 @@ from .base import Network
 from .table import asked_network, scheduled
 from .weave.traffic import is_shared, read_shared
 
-
 # the network of a job of these needs
 Networks = Callable[[Needs], Network]
 

@@ -94,10 +94,9 @@ class Grid:
     @property
     def one_trace(self) -> bool:
         """Whether all cells play the same trace."""
-        return (
-            len(self.traffics) == len(self.seeds) == len(self.schedulers) == 1
-            and not asked_network(self.schedulers[0])
-        )
+        return len(self.traffics) == len(self.seeds) == len(
+            self.schedulers
+        ) == 1 and not asked_network(self.schedulers[0])
 
     def traffic(self, cell: Cell) -> Traffic:
         """What the job of a cell sends; where its scheduler asks the network, on that fabric."""

@@ -21,10 +21,7 @@ from ..schedulers.traffic import Networks
 
 
 def networks(
-    scheduler: str,
-    fabric: Callable[[Needs], Fabric],
-    circuits: str,
-    timing: Timing = Timing(),
+    scheduler: str, fabric: Callable[[Needs], Fabric], circuits: str, timing: Timing = Timing()
 ) -> Networks | None:
     """Who answers the scheduler of a job on the fabric that is made for its needs; None where it
     asks nobody.

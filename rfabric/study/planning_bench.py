@@ -3,8 +3,8 @@ several.
 
     decide     a policy's whole answer on a fabric whose circuits are a mesh: solver, connection of
                stranded pairs, circuits with as few moves as possible, the time they need
-    joint      what OrchestrRL's planner decides on the answers of a fabric: JOINT_REQUESTS responses
-               on JOINT_SEATS servers, plans proposed and asked for, one of them chosen
+    joint      what OrchestrRL's planner decides on the answers of a fabric: JOINT_REQUESTS
+               responses on JOINT_SEATS servers; plans proposed and asked for, one chosen
     one plane  the maximum-weight matching of the heaviest edges alone, ours (rustworkx) and
                networkx's on the same edges; equal weight is checked
 
@@ -35,11 +35,7 @@ from ..schedulers.orchestrrl.replanning import Problem, replan
 from ..schedulers.orchestrrl.seats import Seats
 from ..trace import Flows, point_to_point
 
-SHAPES = {
-    64: {"pods": 8, "tors": 8},
-    128: {"pods": 16, "tors": 8},
-    1024: {"pods": 32, "tors": 32},
-}
+SHAPES = {64: {"pods": 8, "tors": 8}, 128: {"pods": 16, "tors": 8}, 1024: {"pods": 32, "tors": 32}}
 JOINT_RACKS, JOINT_SEATS, JOINT_REQUESTS = 128, 64, 4096
 PLANES = 8
 POLICIES = ("greedy", "matching", "bvn", "demand")

@@ -104,11 +104,7 @@ class Settled:
 
 
 def settle(
-    seats: Seats,
-    p: Problem,
-    kv: Kv,
-    find: Callable[[Problem], Assignment],
-    beside: Sequence[Flows],
+    seats: Seats, p: Problem, kv: Kv, find: Callable[[Problem], Assignment], beside: Sequence[Flows]
 ) -> Settled:
     """Propose, ask, propose again, decide; `find` makes a plan at the prices of a problem,
     `beside` is in flight already.
