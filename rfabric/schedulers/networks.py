@@ -82,7 +82,7 @@ class FabricNetwork:
 
 
 def foreseen(fabric: Fabric, policy: str = "own", timing: Timing = Timing()) -> FabricNetwork:
-    """A fabric under a circuit policy, from the circuits that suit all racks alike."""
+    """A fabric under a circuit policy, from circuits that suit all racks alike (`static`)."""
     asked = parse_policy(policy, fabric)
     if fabric.ocses and asked.granularity in ("time-slotted", "intra-collective"):
         raise RFabricError(
@@ -90,9 +90,8 @@ def foreseen(fabric: Fabric, policy: str = "own", timing: Timing = Timing()) -> 
             "stage, so nothing can be negotiated over them; leave network=fabric out, or choose "
             "another policy"
         )
-    racks = len(fabric.racks)
-    even = Demand(fabric.racks, np.ones((racks, racks)) - np.eye(racks))
-    lit = asked.decide(even, Circuits(), 0.0) if fabric.ocses else Circuits()
+    static = parse_policy("static", fabric)
+    lit = static.decide(Demand.none(fabric.racks), Circuits(), 0.0) if fabric.ocses else Circuits()
 
     def ask(demand: Demand, sending: Sequence[Demand]) -> float:
         decision = intend(fabric, asked, demand, lit, 0.0, timing=timing, sending=sending)

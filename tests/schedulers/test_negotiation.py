@@ -5,7 +5,7 @@ what the scheduler makes of the answers; the same over REST.
 import json
 import os
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -21,8 +21,11 @@ from rfabric.rl import flows, read_recipe
 from rfabric.schedulers.base import Answer
 from rfabric.schedulers.networks import ALIKE, Cards, agreed_sync, foreseen
 from rfabric.schedulers.orchestrrl import Tuning, orchestrate
+from rfabric.schedulers.orchestrrl.negotiation import settle
+from rfabric.schedulers.orchestrrl.replanning import keep, replan
 from rfabric.schedulers.table import scheduled
 from rfabric.simulate.world import simulate
+from rfabric.study import planning_bench
 from rfabric.study.negotiation import controlled
 from rfabric.trace import Flows, TraceBuilder
 
@@ -210,6 +213,16 @@ def test_the_same_job_and_fabric_give_the_same_plan():
     w = workload()
     again = scheduled(w, 0, JOINT, foreseen(w.needs.fabric(THIN)))
     assert again.facts == joint(THIN).facts and again.plan == joint(THIN).plan
+
+
+def test_the_decision_of_the_bench_is_one_that_the_fabric_has_a_say_in():
+    fabric = rfabric(**planning_bench.SHAPES[128], gpus=8, planes=8)
+    seats, p, kv, _ = planning_bench.joint(fabric)
+    asked = Says(seats.network.answer)
+    found = settle(replace(seats, network=asked), p, kv, replan, ())
+    assert len(p.seat) == 4096 and seats.count == 64 and len(fabric.racks) == 128
+    assert len(asked.asked) > 1 and found.answer.seconds > 0
+    assert found.assignment.seconds < keep(p).seconds
 
 
 def drawn(seed):

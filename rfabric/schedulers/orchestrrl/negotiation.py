@@ -110,8 +110,10 @@ def settle(
     `beside` is in flight already.
     """
     found, server = find(p), seats.workload.gpus_per_server
+    if seats.network is None:
+        return Settled(found, flows.NONE, 1.0, Answer(0.0))
     sends = _sends(kv, found.seat, np.ones(len(kv.size), bool), server)
-    if seats.network is None or not sends.src:
+    if not sends.src:
         return Settled(found, sends, 1.0, Answer(0.0))
     ask = _asking(seats.network, beside)
     answer, cards = ask(sends), flows.wire_seconds(seats.workload, sends)
