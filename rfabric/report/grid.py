@@ -52,6 +52,8 @@ def fairness(entries: Sequence[dict], grid: dict) -> list[str]:
             "the same seed."
         )
     ]
+    if any("network=" in entry.get("scheduler", "") for entry in entries):
+        said.append("A scheduler that asks the network makes a plan, and a trace, for each fabric.")
     rates = {rate for entry in entries for rate in entry["nic_bps"]}
     if len(rates) == 1:
         said.append(f"Every fabric has NICs of {show_rate(rates.pop())}.")

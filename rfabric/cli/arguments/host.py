@@ -163,6 +163,7 @@ def bench(verbs) -> None:
         "rfabric bench --case mix --case web-k8 --patience 60s",
         "rfabric bench --patience 0 --json                      without SimGrid",
         "rfabric bench --case planning-64-all-to-all            circuit planning, beside networkx",
+        "rfabric bench --case planning-128-joint         a scheduler's, the fabric asked",
         module="host",
     )
     verb.add_argument(
