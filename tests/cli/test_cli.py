@@ -43,6 +43,8 @@ VERBS = (
     "check",
     "doctor",
     "selftest",
+    "drill",
+    "shell",
     "control",
     "clean",
     "bench",
