@@ -322,7 +322,9 @@ def session(
             list(open_session.heard(progress))
             yield open_session
         finally:
-            sandbox.end(process, folder)
+            with contextlib.suppress(OSError):
+                process.stdin.close()  # it ends by itself, and all in it before
+            sandbox.end(process, folder, PATIENCE_END)
 
 
 def _record(data: dict) -> RewireRecord:
