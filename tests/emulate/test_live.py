@@ -98,7 +98,7 @@ def test_words_that_cannot_be_done_are_refused_before_anything_starts(
 
 
 def soaked(**counted):
-    return Soaked([2 * n for n in range(20)], counted, 100, 0)
+    return Soaked([2 * n for n in range(20)], counted, 100, 0, 24)
 
 
 def test_what_grows_is_told_from_what_does_not():
@@ -120,7 +120,7 @@ def test_what_grows_is_told_from_what_does_not():
 
 def test_too_few_samples_tell_nothing():
     with pytest.raises(RunError, match="3 samples are too few"):
-        Soaked([2, 4, 6], {"rules": [1.0] * 3}, 0, 0).grown()
+        Soaked([2, 4, 6], {"rules": [1.0] * 3}, 0, 0, 24).grown()
 
 
 # --- a phase by itself ----------------------------------------------------------------------------
