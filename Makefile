@@ -29,8 +29,8 @@ endif
 OWN = $(if $(SUDO_UID),find $(VENV) $(RYU) rfabric/simulate build *.egg-info -user root -exec \
       chown -h '$(SUDO_UID):$(SUDO_GID)' {} + 2>/dev/null || true,true)
 
-.PHONY: help emulate simulate compare bench doctor selftest test check lint types coverage mutants \
-        clean setup system
+.PHONY: help emulate simulate compare bench doctor selftest drill test check lint types coverage \
+        mutants clean setup system
 
 help: ## these lines
 	@awk -F ':|## ' '/^[a-z]+:.*## / {printf "make %-10s%s\n", $$1, $$NF}' Makefile
@@ -52,6 +52,9 @@ doctor: setup ## what this host can emulate
 
 selftest: setup ## do packets here take the seconds that theory says? (root)
 	$(RFABRIC) selftest
+
+drill: setup ## faults against a live emulation: what is lost, how soon all is well (root)
+	$(RFABRIC) drill
 
 test: NEEDS += valgrind:valgrind
 test: setup lint types ## lint, types, all tests; as root with real Mininet, Open vSwitch and Ryu

@@ -44,6 +44,8 @@ VERBS = (
     "check",
     "doctor",
     "selftest",
+    "drill",
+    "shell",
     "control",
     "clean",
     "bench",
