@@ -87,9 +87,10 @@ def read_network(
     above = parse_rate(uplink_rate, "uplink_rate") if uplink_rate != "" else host
     if isinstance(hosts, bool) or not isinstance(hosts, int) or not 0 <= hosts <= 512:
         raise RFabricError(f"hosts={hosts!r} must be a whole number, 0 to 512")
-    path, reading = Path(file), Reading(rate_unit, delay_unit, tiers)
+    path, reading, kind = Path(file), Reading(rate_unit, delay_unit, tiers), "topology"
     try:
         form = _format_of(path, format)
+        kind = f"whole {form.name}"
         network = form.read(path, reading)
         return fabric_of(network, form.name, Assumed(host, above, hosts, part))
     except RFabricError as error:
@@ -99,7 +100,7 @@ def read_network(
         raise RFabricError(f"fabric file {file}: {error}") from error
     # numbers of thousands of digits, lists within lists
     except (csv.Error, ValueError, RecursionError) as error:
-        raise RFabricError(f"{file}: is no whole {form.name} file: {error}") from error
+        raise RFabricError(f"{file}: is no {kind} file: {error}") from error
 
 
 def _format_of(path: Path, name: str = "") -> TopologyFormat:
