@@ -1,7 +1,9 @@
-"""report.html: one page for people that needs nothing else: no script, no network; light or dark
-as the system is.
+"""report.html: one page for people that needs nothing else: no network, no script but its own; light
+or dark as the system is. What moves in it is in `page/`.
 """
 
+import base64
+import hashlib
 import logging
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -15,6 +17,8 @@ from .folder import write_text
 from .summary import Run, labels
 
 TEMPLATES = Path(__file__).parent
+MOVING = TEMPLATES / "page"
+SCRIPTS = ("d3.min.js", "clock.js")
 log = logging.getLogger(__name__)
 
 
@@ -52,6 +56,7 @@ def write_report(path: Path, runs: Sequence[Run], summary: dict) -> None:
 def page(runs: Sequence[Run], summary: dict) -> str:
     """The page as text. RFabricError when matplotlib or jinja2 is missing."""
     figures = drawing()
+    from .page import records
 
     def draw(figure) -> str:
         return figures.svg(figure) if figure else ""
@@ -62,16 +67,25 @@ def page(runs: Sequence[Run], summary: dict) -> str:
         run.result.fabric.spec or run.result.fabric.name: (n, run)
         for n, run in zip(names, runs, strict=True)
     }
+    title = (
+        f"{first.traffic or 'trace'} on "
+        f"{' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}"
+    )
+    clock = records.document(runs, summary, title)
+    scripts = [(MOVING / name).read_text(encoding="utf-8") for name in SCRIPTS]
     return render(
         "template.html",
-        title=(
-            f"{first.traffic or 'trace'} on "
-            f"{' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}"
-        ),
+        title=title,
+        clock=clock,
+        records=records.text(clock),
+        scripts=scripts,
+        hashes=" ".join(map(_hash, scripts)),
         headline=headline(summary),
         summary=summary,
         runs=summary["runs"],
-        notes=list(dict.fromkeys(note for entry in summary["runs"] for note in entry["notes"])),
+        notes=notes(summary),
+        kinds=kinds(runs),
+        bound=any(map(compare.is_bound, summary["runs"])),
         provenance=first.trace.provenance,
         comparison=compare.comparison(summary),
         rewires=compare.rewires(summary),
@@ -91,8 +105,34 @@ def page(runs: Sequence[Run], summary: dict) -> str:
             for n, r in zip(names, runs, strict=True)
             if r.result.epochs
         ],
-        timelines=[(n, draw(figures.timeline(r.result))) for n, r in zip(names, runs, strict=True)],
     )
+
+
+def _hash(script: str) -> str:
+    """What the page's policy says of a script that may run: nothing else may, whatever a name
+    holds.
+    """
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def notes(summary: dict) -> list[str]:
+    """What a reader must know, each once; of real packets how many bytes were really lost."""
+    found = [note for entry in summary["runs"] for note in entry["notes"]]
+    for entry in summary["runs"]:
+        scale = entry["scale"]["bandwidth_scale"]
+        if entry["lost_bytes"] and scale != 1:
+            lost, real = show_size(entry["lost_bytes"]), show_size(entry["lost_bytes"] * scale)
+            found.append(
+                f"{entry['label']}: {lost} lost stand for {real} of real packets, at bandwidth x "
+                f"{scale:.3g}"
+            )
+    return list(dict.fromkeys(found))
+
+
+def kinds(runs: Sequence[Run]) -> set[str]:
+    """Kinds and tiers of the nodes of all fabrics: what the captions may speak of."""
+    nodes = [node for run in runs for node in run.result.fabric.nodes]
+    return {node.kind for node in nodes} | {node.tier for node in nodes}
 
 
 def _pareto(summary: dict):
@@ -111,7 +151,7 @@ def render(template: str, **values) -> str:
     except ImportError as error:
         raise RFabricError(f"the report needs {error.name}; install rfabric[report]") from error
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader([TEMPLATES, MOVING]),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

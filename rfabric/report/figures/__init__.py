@@ -33,7 +33,7 @@ from .drawing import (
     svg,
 )
 from .pareto import pareto
-from .times import close_ups, merged, squeezed, timeline
+from .times import busy, close_ups, merged, squeezed, timeline
 
 __all__ = [
     "DARK_COLOUR",
@@ -48,6 +48,7 @@ __all__ = [
     "PRINT",
     "Theme",
     "bare",
+    "busy",
     "circuits",
     "close_ups",
     "comparison",
