@@ -1,5 +1,5 @@
-"""report.html: one page for people that needs nothing else: no network, no script but its own; light
-or dark as the system is. What moves in it is in `page/`.
+"""report.html: one page for people that needs nothing else: no network, no script but its own;
+light or dark as the system is. What moves in it is in `page/`.
 """
 
 import base64
@@ -18,7 +18,7 @@ from .summary import Run, labels
 
 TEMPLATES = Path(__file__).parent
 MOVING = TEMPLATES / "page"
-SCRIPTS = ("d3.min.js", "clock.js")
+SCRIPTS = "records.js", "lanes.js", "fabric.js", "reading.js", "clock.js"
 log = logging.getLogger(__name__)
 
 
@@ -72,7 +72,7 @@ def page(runs: Sequence[Run], summary: dict) -> str:
         f"{' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}"
     )
     clock = records.document(runs, summary, title)
-    scripts = [(MOVING / name).read_text(encoding="utf-8") for name in SCRIPTS]
+    scripts = _scripts()
     return render(
         "template.html",
         title=title,
@@ -106,6 +106,14 @@ def page(runs: Sequence[Run], summary: dict) -> str:
             if r.result.epochs
         ],
     )
+
+
+def _scripts() -> list[str]:
+    """D3, and the page's own files as one."""
+    library, *own = [
+        (MOVING / name).read_text(encoding="utf-8") for name in ("d3.min.js", *SCRIPTS)
+    ]
+    return [library, '(() => {\n"use strict";\n' + "\n".join(own) + "})();\n"]
 
 
 def _hash(script: str) -> str:

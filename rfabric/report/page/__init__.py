@@ -4,7 +4,7 @@
     places.py    where nodes stand
     clock.html   the markup, filled by jinja2
     clock.css    its colours: dark, light, printed, narrow
-    clock.js     draws and moves it, with D3
+    *.js         draw and move it, with D3: one script in the page, see records.js
     d3.min.js    D3 7.9.2 as npm has it (package `d3`, dist/d3.min.js); ISC licence, d3-licence.txt
 
 D3, for one library gives axes, scales, zoom and curves for the lanes and for the fabric alike, as

@@ -1,9 +1,9 @@
 """Where the nodes of a fabric stand in a picture: hosts below, what serves them above.
 
-    core          c1        c2          y = 1
-    aggregation   a1   a2   a3   a4
-    edge          t1   t2   t3   t4
-    host         h1 h2 h3 h4 h5 h6 h7   y = 0
+core          c1        c2          y = 1
+aggregation   a1   a2   a3   a4
+edge          t1   t2   t3   t4
+host         h1 h2 h3 h4 h5 h6 h7   y = 0
 """
 
 from collections.abc import Sequence

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...errors import RFabricError
 from ...optics import Circuits, optical_paths
 from ..figures.times import busy, merged
-from ..perfetto import carried_share
+from ..perfetto import ROUNDING, carried_share
 from ..result import Result
 from ..summary import Run
 from .places import places
@@ -27,9 +28,12 @@ MOST_NODES = 6_000  # of a fabric that is drawn node by node, pod by pod
 MOST_FLOWS = 4_000
 MOST_PATHS = 120_000  # of light paths, over all distinct sets of circuits
 MOST_LOADS = 1 << 22  # directions of cables x instants
+LEAST_EDGES, MOST_EDGES = 40, 1_000  # instants at which loads change
+MOST_STEPS = 1_500  # points of a lane
 MOST_PHASES = 300
-BINS = 160  # instants of loads, where anything is sent; those of rewires beside
 LEVELS = 200  # a load is a byte: 200 is the cable's rate
+NOTHING = 0.01  # of a level: sums of large numbers that are 0 are not quite
+NEAR = 1e-8  # of the run: instants nearer to each other are one
 
 
 def document(runs: Sequence[Run], summary: dict, title: str) -> dict:
@@ -46,8 +50,14 @@ def document(runs: Sequence[Run], summary: dict, title: str) -> dict:
 
 
 def text(found: dict) -> str:
-    """The document as JSON that no HTML can be read out of."""
-    plain = json.dumps(found, separators=(",", ":"), allow_nan=False)
+    """The document as JSON that no HTML can be read out of; RFabricError for nan and infinity."""
+    try:
+        plain = json.dumps(found, separators=(",", ":"), allow_nan=False)
+    except ValueError as error:
+        raise RFabricError(
+            "a time or a load of this run is no number, so no page can show it; see flows.csv "
+            "and links.csv, and run it again"
+        ) from error
     return plain.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
@@ -118,14 +128,17 @@ _AREAS = ("computes", "sends")
 
 
 def _steps(begin: np.ndarray, end: np.ndarray) -> dict:
-    """Intervals open from each time on; and the seconds in which any is."""
-    time, count = busy(begin, end)
+    """Intervals open from each time on, the most of them where times are thinned; and the seconds
+    in which any is.
+    """
+    time, count = busy(begin, end, MOST_STEPS)
     spans = merged(begin, end)
     return {
         "time": _rounded(time),
         "count": np.rint(count).astype(int).tolist(),
         "seconds": float((spans[:, 1] - spans[:, 0]).sum()),
         "rows": len(begin),
+        "thinned": len(time) == MOST_STEPS,
     }
 
 
@@ -215,33 +228,48 @@ def _load(result: Result, left_out: list[str]) -> dict | None:
     """The share of its rate that each direction of each cable carries from each edge to the next:
     bytes, directions x instants, of LEVELS.
     """
-    edges = _edges(result)
-    if len(edges) < 2:
-        return None
-    if 2 * len(result.fabric.links) * len(edges) > MOST_LOADS:
+    most = min(MOST_LOADS // (2 * len(result.fabric.links)), MOST_EDGES)
+    if most < LEAST_EDGES:
         left_out.append("load of cables at each instant: too many cables; see links.csv")
+        return None
+    edges = _edges(result, most)
+    if len(edges) < 2:
         return None
     shares = carried_share(result, np.arange(2 * len(result.fabric.links)), edges)
     if shares is None:
         left_out.append("load of cables at each instant: too many flows; see links.csv")
         return None
-    levels = np.ceil(shares.clip(0, 1) * LEVELS)
+    if (shares > 1 + ROUNDING).any():
+        left_out.append(
+            "loads above a cable's rate: mean rates of flows add up to more; shown as full"
+        )
+    levels = np.ceil(shares.clip(0, 1) * LEVELS - NOTHING).clip(0)
     return {"edges": edges.tolist(), "levels": LEVELS, "share": _packed(levels)}
 
 
-def _edges(result: Result) -> np.ndarray:
-    """Instants between which loads are told: dense where anything is sent, and at each rewire."""
+def _edges(result: Result, most: int) -> np.ndarray:
+    """At most about `most` instants between which loads are told: where anything is sent, at each
+    rewire, and at the ends of the longest pauses, so that no load stands where nothing is sent.
+    """
     sends = result.trace.size > 0
     if not sends.any():
         return np.zeros(0)
-    spans = merged(result.start[sends], result.finish[sends])
+    spans = _without_pauses(merged(result.start[sends], result.finish[sends]), most // 4)
     passed = np.concatenate(([0.0], np.cumsum(spans[:, 1] - spans[:, 0])))
-    even = np.linspace(0, passed[-1], BINS + 1)
+    even = np.linspace(0, passed[-1], max(most // 4, 2))
     which = np.searchsorted(passed, even, "right").clip(1, len(spans)) - 1
     inside = spans[which, 0] + even - passed[which]
-    switched = [t for r in result.rewires[:BINS] for t in (r.programmed, r.usable)]
-    ends = spans.ravel() if len(spans) <= BINS else spans[[0, -1], [0, 1]]
-    return np.unique(np.concatenate((inside, ends, switched)).clip(0, None))
+    switched = [t for r in result.rewires[: most // 8] for t in (r.programmed, r.usable)]
+    edges = np.unique(np.concatenate((inside, spans.ravel(), switched)))
+    return edges[np.append(True, np.diff(edges) > NEAR * edges[-1])]
+
+
+def _without_pauses(spans: np.ndarray, most: int) -> np.ndarray:
+    """The spans with all pauses but the `most` longest counted in."""
+    pauses = spans[1:, 0] - spans[:-1, 1]
+    cut = np.sort(np.argsort(-pauses, kind="stable")[:most])
+    first, last = np.append(0, cut + 1), np.append(cut, len(spans) - 1)
+    return np.column_stack((spans[first, 0], spans[last, 1]))
 
 
 # --- flows ----------------------------------------------------------------------------------------
