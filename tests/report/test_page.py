@@ -148,6 +148,22 @@ def test_lanes_count_what_is_in_flight(runs):
         assert counted == ((result.start[rows] <= t) & (t < result.finish[rows])).sum()
 
 
+def test_thinned_lanes_show_pauses_and_miss_no_peak(monkeypatch):
+    """Bursts of 20 flows, one of 50, a second apart: nothing goes on between them."""
+    monkeypatch.setattr(records, "MOST_STEPS", 40)
+    builder = TraceBuilder(["h1", "h5"])
+    for n in range(8):
+        sizes = np.linspace(1e7, 2e7, 50 if n == 5 else 20)
+        builder.flows(np.zeros(len(sizes), int), np.ones(len(sizes), int), sizes, start=1.0 * n)
+    result = simulate(fat_tree(pods=2, tors=2), builder.build())
+    (lane,) = records.lanes(result)
+    sends = lane["sends"]
+    assert sends["thinned"] and len(sends["time"]) <= 45 and max(sends["count"]) == 50
+    for t in np.arange(8) + 0.9:
+        assert not ((result.start <= t) & (t < result.finish)).any()
+        assert sends["count"][np.searchsorted(sends["time"], t, side="right") - 1] == 0
+
+
 def test_several_jobs_have_lanes_of_their_own():
     trace = job()
     step = np.arange(len(trace)) % 2
@@ -369,7 +385,7 @@ def test_keys_events_and_tables_read_the_run(place, opened):
     page.keyboard.press("End")
     page.wait_for_timeout(100)
     dollars = page.locator("#live td[data-figure='$ so far']").all_inner_texts()
-    expected = [f"{run['cost']['usd_per_step']:.4f}" for run in summary["runs"]]
+    expected = [f"{run['cost']['usd_per_step']:,.4f}" for run in summary["runs"]]
     assert dollars[1] == expected[1]
     page.keyboard.press("Home")
     page.locator("#lanes .over-dark").first.dispatch_event("click")

@@ -108,16 +108,17 @@ const LIVE = [
   ],
   ["rewires so far", (one, t) => count(one.rewires.filter(r => r.usable_s <= t).length)],
   ["network k$", one => or(one.cost.network_usd, v => count(Math.round(v / 1e3)))],
-  ["network kW", one => or(one.cost.network_watts, v => (v / 1e3).toFixed(2))],
+  ["network kW", one => or(one.cost.network_watts, v => d3.format(",.2f")(v / 1e3))],
   [
     "network kJ so far",
-    (one, t) => or(one.cost.network_watts, v => ((v * Math.min(t, one.step_s)) / 1e3).toFixed(2)),
+    (one, t) =>
+      or(one.cost.network_watts, v => d3.format(",.2f")((v * Math.min(t, one.step_s)) / 1e3)),
   ],
   [
     "$ so far",
-    (one, t) => or(one.cost.usd_per_step, v => (v * one.steps * share(one, t)).toFixed(4)),
+    (one, t) => or(one.cost.usd_per_step, v => d3.format(",.4f")(v * one.steps * share(one, t))),
   ],
-  ["$ a step", one => or(one.cost.usd_per_step, v => v.toFixed(4))],
+  ["$ a step", one => or(one.cost.usd_per_step, v => d3.format(",.4f")(v))],
 ];
 function drawLive() {
   const used = LIVE.filter(

@@ -131,15 +131,28 @@ def _steps(begin: np.ndarray, end: np.ndarray) -> dict:
     """Intervals open from each time on, the most of them where times are thinned; and the seconds
     in which any is.
     """
-    time, count = busy(begin, end, MOST_STEPS)
     spans = merged(begin, end)
+    time, count = busy(begin, end, 2 * len(begin))
+    thinned = len(time) > MOST_STEPS
+    if thinned:
+        kept = _kept(time, spans)
+        time, count = time[kept], np.maximum.reduceat(count, kept)
     return {
         "time": _rounded(time),
         "count": np.rint(count).astype(int).tolist(),
         "seconds": float((spans[:, 1] - spans[:, 0]).sum()),
         "rows": len(begin),
-        "thinned": len(time) == MOST_STEPS,
+        "thinned": thinned,
     }
+
+
+def _kept(time: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Which of many times to draw: some evenly, and both ends of the longest pauses, in which
+    nothing must seem to go on.
+    """
+    ends = _without_pauses(spans, MOST_STEPS // 4).ravel()
+    even = np.linspace(0, len(time) - 1, MOST_STEPS // 2).astype(int)
+    return np.unique(np.append(even, np.searchsorted(time, ends)))
 
 
 def _phases(result: Result, left_out: list[str]) -> list[dict]:
