@@ -45,13 +45,40 @@ def trace(args: argparse.Namespace) -> None:
     groups = [] if args.explain else _groups(traffic.trace)
     if args.json:
         keys = {"phase": str, "item": str, "count": int, "seconds": float, "bytes": int, "why": str}
-        found = [{key: kind(getattr(item, key)) for key, kind in keys.items()} for item in items]
+        found = [
+            {key: kind(getattr(item, key)) for key, kind in keys.items()} | _within(item)
+            for item in items
+        ]
         head = {"traffic": traffic.name, "seed": args.seed, "rows": len(traffic.trace)}
         print_json(head | {"items": found, "flows": groups})
         return
     _show_trace(items, groups)
     if args.output:
         print(args.output)
+
+
+def _within(item) -> dict:
+    """Where eight measurements in ten would be, s, and by which residuals; empty where none
+    speak.
+    """
+    if item.within is None:
+        return {}
+    (low, high), of = item.within, item.residuals
+    return {"low_s": low, "high_s": high, "residuals": f"{of.kind}, {of.basis}", "of": of.rows}
+
+
+def _interval(item) -> str:
+    if item.within is None:
+        return ""
+    low, high = map(show_time, item.within)
+    return f"{low} to {high}"
+
+
+def _residuals(items: Sequence) -> str:
+    """Which residuals stand behind the intervals of a table."""
+    used = dict.fromkeys(item.residuals for item in items if item.within)
+    words = ", ".join(f"{of.kind} ({of.basis}, {of.rows:,} rows)" for of in used)
+    return f"80 % within: as measurements lie about this model, of {words}." if used else ""
 
 
 def _groups(found: Trace) -> list[dict]:
@@ -77,13 +104,14 @@ def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
                 i.item,
                 f"{i.count:,}" if i.count else "",
                 show_time(i.seconds) if i.seconds else "",
+                _interval(i),
                 show_size(i.bytes) if i.bytes else "",
                 i.why,
             ),
         )
         for i in items
     ]
-    columns = "phase", "item", "count", "seconds", "bytes", "why"
+    columns = "phase", "item", "count", "seconds", "80 % within", "bytes", "why"
     sent = [
         Row(
             phase_text(f"{g['phase']}/{g['step']}"),
@@ -91,7 +119,8 @@ def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
         )
         for g in groups
     ]
-    tables = [Table("Where seconds and bytes come from", columns, tuple(rows), words=(0, 1, 5))]
+    title = "Where seconds and bytes come from"
+    tables = [Table(title, columns, tuple(rows), _residuals(items), (0, 1, 6))]
     if sent:
         tables.append(
             Table(

@@ -3,10 +3,11 @@ its numbers.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from ..compute.spread import Spread, spread
 from ..compute.training import SUSTAINED, PassSeconds, bubble_share
 from ..trace import Flows
 from ..units import show_rate, show_time
@@ -24,7 +25,7 @@ from .workload import Workload
 @dataclass(frozen=True)
 class Item:
     """One contribution to a phase: how many, seconds (of the slowest; at NIC rate for bytes),
-    bytes, and why.
+    bytes, and why; `residuals` say how far measurements of its kind lie from it.
     """
 
     phase: str
@@ -33,17 +34,48 @@ class Item:
     seconds: float
     bytes: int
     why: str
+    residuals: Spread | None = None
+
+    @property
+    def within(self) -> tuple[float, float] | None:
+        """(low, high) s in which eight measurements in ten would be; None: bytes at NIC rate, or
+        no time.
+        """
+        return self.residuals.around(self.seconds) if self.residuals and self.seconds else None
+
+
+# item, of a phase's own work: the kind of prediction it is
+_KINDS = {
+    "prefill": "first token",
+    "decode": "decode",
+    "log-prob": "training",
+    "forward-backward": "training",
+    "optimizer": "training",
+    **dict.fromkeys(("load", "offload", "reshard"), "weight sync"),
+}
 
 
 def explain(workload: Workload, seed: int = 0) -> list[Item]:
     """The items of the first step, in the order in which they happen."""
     step = step_of(workload, seed, 0)
-    return [
+    items = [
         *_generation(workload, step),
         *_training(workload, step),
         *_weight_sync(workload),
         _pipeline(workload, step),
     ]
+    return [_with_residuals(workload, item) for item in items]
+
+
+def _with_residuals(w: Workload, item: Item) -> Item:
+    kind = "step" if item.phase == "step" else _KINDS.get(item.item)
+    return replace(item, residuals=residuals(w, kind)) if kind else item
+
+
+def residuals(w: Workload, kind: str) -> Spread:
+    """How far measurements lie from a prediction of `kind` for this job."""
+    gpus = server_of(w).gpus if kind in ("decode", "first token") else w.cluster.training_gpus
+    return spread(kind, w.model, w.gpu, gpus)
 
 
 def _pipeline(w: Workload, step: Step) -> Item:

@@ -200,6 +200,10 @@ def validate(verbs) -> None:
             "rfabric validate ../data --leave-one-out               each system by constants "
             "fitted on the others"
         ),
+        (
+            "rfabric validate ../data --blind 0123456789ab          only the model that was frozen "
+            "under this hash"
+        ),
         module="modelling",
     )
     verb.add_argument(
@@ -212,8 +216,16 @@ def validate(verbs) -> None:
         "--leave-one-out",
         action="store_true",
         help=(
-            "collectives between servers alone: fit the constants again, and predict each system "
-            "by those fitted on all others of its transport"
+            "collectives between servers and first tokens alone: fit the constants again, and "
+            "predict each system by those fitted on all others"
+        ),
+    )
+    verb.add_argument(
+        "--blind",
+        metavar="HASH",
+        help=(
+            "judge the model under this hash alone (every run prints its own): nothing is "
+            "compared where formulas, constants or catalogs were changed since"
         ),
     )
 

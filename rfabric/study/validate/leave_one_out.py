@@ -1,9 +1,11 @@
-"""Collectives between servers, each system predicted by constants fitted on all others.
+"""Collectives between servers and first tokens, each system predicted by constants fitted on all
+others.
 
-A system is what one source measured on one kind of server and network: two sources of one instance
-type are two systems. Of each transport the constants in `compute/between.FITTED` are fitted on the
-logarithm of seconds (soft L1, so that a single slow run counts little), drawn to PRIOR with a tenth
-of a row's weight.
+Of collectives a system is what one source measured on one kind of server and network: two sources
+of one instance type are two systems. Of each transport the constants in `compute/between.FITTED`
+are fitted on the logarithm of seconds (soft L1, so that a single slow run counts little), drawn to
+PRIOR with a tenth of a row's weight. Of first tokens a system is a model on a GPU under an engine;
+`first_token` says what is fitted.
 """
 
 import hashlib
@@ -16,11 +18,12 @@ import numpy as np
 
 from ...compute.between import FITTED, PRIOR, RAILS, Rails
 from ...errors import RFabricError
-from . import Point, PointGroup
+from . import Point, PointGroup, first_token, serving
 from .nccl import Call, call_of
 from .tables import attempt, rows, split_at
 
 FILES = "measured/nccl_multinode_*.csv"
+SERVING_FILES = "measured/serving_ttft_tpot*.csv"
 MOST_ROUNDS, STEP, KNEE, DRAWN = 30, 0.02, 0.15, 0.1
 
 
@@ -33,18 +36,59 @@ class Fold(NamedTuple):
 
 
 def leave_one_out(folder: str | Path) -> list[PointGroup]:
-    """Groups by system, below and from 1 MiB on, and all systems together; RFabricError without
-    such files.
+    """Groups by system, below and from 1 MiB on, and all systems together, then those of first
+    tokens; RFabricError where there are neither.
     """
-    calls, refused = _calls(Path(folder))
+    root = Path(folder)
+    found = [*(_collectives(root) if _any(root, FILES) else ()), *_first_tokens(root)]
+    if not found:
+        raise RFabricError(
+            f"{folder} holds neither {FILES} nor {SERVING_FILES}; without them nothing can be left "
+            "out"
+        )
+    return found
+
+
+def _any(root: Path, pattern: str) -> bool:
+    return next(root.glob(pattern), None) is not None
+
+
+def _collectives(root: Path) -> list[PointGroup]:
+    calls, refused = _calls(root)
     folds = [fold for name in FITTED for fold in _folds(name, calls)]
     found = [group for fold in folds for group in _groups(fold)]
     points = tuple(point for group in found for point in group.points)
     return [PointGroup("all systems, each left out", FILES, points, tuple(refused)), *found]
 
 
+def _first_tokens(root: Path) -> list[PointGroup]:
+    """First tokens of all systems together, each left out, and by system."""
+    files = sorted(root.glob(SERVING_FILES))
+    answers = [serving.answered(file, root) for file in files]
+    made = [row for found, _ in answers for row in found]
+    left = [name for _, refused in answers for name in refused]
+    groups = [_first_tokens_of(s, made) for s in dict.fromkeys(row.system for row in made)]
+    points = tuple(point for group in groups for point in group.points)
+    name = "first tokens, each system left out"
+    together = [PointGroup(name, SERVING_FILES, points, tuple(left))] if files else []
+    return [*together, *groups]
+
+
+def _first_tokens_of(system: str, rows: list[first_token.Answered]) -> PointGroup:
+    others = [row for row in rows if row.system != system]
+    constants = first_token.fit(others) if others else first_token.NOTHING
+    points = tuple(
+        Point(system, row.measured, row.steps + constants.seconds(row.waits), "s", system)
+        for row in rows
+        if row.system == system
+    )
+    return PointGroup(f"first token {system}", SERVING_FILES, points)
+
+
 def refitted(folder: str | Path) -> dict[str, Rails]:
-    """The constants of each transport, fitted on all its systems."""
+    """The constants of each transport, fitted on all its systems; none without such files."""
+    if not _any(Path(folder), FILES):
+        return {}
     calls, _ = _calls(Path(folder))
     return {name: fit(name, [c for c in calls if c.transport == name]) for name in FITTED}
 
@@ -79,12 +123,9 @@ def _rails(names: Iterable[str], x: np.ndarray) -> Rails:
 
 
 def _calls(folder: Path) -> tuple[list[Call], list[str]]:
-    files = sorted(folder.glob(FILES))
-    if not files:
-        raise RFabricError(f"{folder} holds no {FILES}; without them nothing can be left out")
     return attempt(
         (f"{file.name} row {i + 2}", lambda row=row: call_of(row))
-        for file in files
+        for file in sorted(folder.glob(FILES))
         for i, row in enumerate(rows(file, "device", "op_name", "message_size", "source"))
     )
 

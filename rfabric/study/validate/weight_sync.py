@@ -75,7 +75,7 @@ def _point(row: dict[str, str], data: Path, receive_only: bool) -> Point:
         receive_only=receive_only,
     )
     name = f"{row['model']} {trainer.gpus} -> {rollout.gpus} {row['gpu']}, {row['transport']}"
-    return Point(name, _seconds(row["seconds"]), weight_sync_seconds(sync), "s")
+    return Point(name, _seconds(row["seconds"]), weight_sync_seconds(sync), "s", sync.transport)
 
 
 def _layout(row: dict[str, str], side: str) -> Layout:
