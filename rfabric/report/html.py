@@ -18,6 +18,7 @@ from .summary import Run, labels
 
 TEMPLATES = Path(__file__).parent
 MOVING = TEMPLATES / "page"
+MOST_ROWS = 40  # of a table beside a figure
 SCRIPTS = "records.js", "lanes.js", "fabric.js", "reading.js", "clock.js"
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,8 @@ def page(runs: Sequence[Run], summary: dict) -> str:
         bars=draw(figures.comparison(runs)),
         pareto=draw(_pareto(summary)),
         close_ups=draw(figures.close_ups(runs)),
+        in_flight=in_flight(runs),
+        loads=loads(runs),
         demand=draw(figures.demand(first.trace, first.fabric)),
         load=draw(figures.load(runs)),
         topologies=[
@@ -135,6 +138,32 @@ def notes(summary: dict) -> list[str]:
                 f"{scale:.3g}"
             )
     return list(dict.fromkeys(found))
+
+
+def in_flight(runs: Sequence[Run]) -> compare.Table:
+    """Seconds with a flow in flight of the longest communication phases, a column a run."""
+    seconds = [run.result.communication for run in runs]
+    longest = sorted(seconds[0], key=lambda key: -max(s[key] for s in seconds))
+    rows = [
+        compare.Row(
+            compare.phase_text(f"{phase}/{step} {label}".strip()),
+            tuple(show_time(s[step, phase, label]) for s in seconds),
+        )
+        for step, phase, label in longest[:MOST_ROWS]
+    ]
+    note = "" if len(longest) <= MOST_ROWS else f"The longest of {len(longest):,}."
+    return compare.Table("", ("communication phase", *labels(runs)), tuple(rows), note)
+
+
+def loads(runs: Sequence[Run]) -> compare.Table:
+    """What the links of each tier carried, of what they could have while flows were in flight."""
+    rows = [
+        compare.Row(name, (tier, f"{len(used):,}", f"{used.mean():.1%}", f"{used.max():.1%}"))
+        for name, run in zip(labels(runs), runs, strict=True)
+        for tier, used in drawing().by_tier(run.result).items()
+    ]
+    columns = "fabric", "tier", "directed links", "mean", "highest"
+    return compare.Table("", columns, tuple(rows), words=(0, 1))
 
 
 def kinds(runs: Sequence[Run]) -> set[str]:

@@ -20,6 +20,7 @@ from rfabric.report.result import Scale, fidelity
 from rfabric.report.summary import Run, summary_of
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder, point_to_point, ring
+from rfabric.units import show_time
 
 CREATED = "2025-07-21T14:30:05+02:00"
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=1>"
@@ -237,6 +238,20 @@ def test_captions_speak_of_what_is_there(runs):
         assert words not in electrical and words in optical
     assert "<i>policy</i>" not in electrical and "<i>policy</i><b>demand</b>" in optical
     assert "<i>routing</i><b>placed</b>" in electrical and "ecmp</b>" not in electrical
+
+
+def test_figures_have_their_numbers_as_tables(runs):
+    busy = html.in_flight(runs)
+    assert busy.columns[1:] == ("fat-tree", "rfabric")
+    assert {row.name for row in busy.rows} == {"training all-reduce", "weight sync weights"}
+    for row in busy.rows:
+        for cell, run in zip(row.cells, runs, strict=True):
+            assert cell in {show_time(s) for s in run.result.communication.values()}
+    links = sum(2 * len(run.result.fabric.links) for run in runs)
+    rows = html.loads(runs).rows
+    assert sum(int(row.cells[1].replace(",", "")) for row in rows) == links
+    highest = f"{runs[0].result.utilisation.max():.1%}"
+    assert highest in {row.cells[3] for row in rows if row.name == "fat-tree"}
 
 
 def test_scaled_up_losses_say_how_many_real_bytes(runs):
