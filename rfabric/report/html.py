@@ -205,5 +205,6 @@ def headline(summary: dict) -> str:
         f"{show_time(sum(p['exposed_s'] for p in r['phases'].values()))} on {r['label']}"
         for r in runs
     ]
-    step = show_time(runs[0]["step_s"])
-    return f"In a step of {step} the GPUs wait for the network {', '.join(waits)}."
+    took, steps = show_time(runs[0]["step_s"]), max(r.get("steps", 1) for r in runs)
+    when = f"In a step of {took}" if steps == 1 else f"In {steps} steps, {took} together,"
+    return f"{when} the GPUs wait for the network {', '.join(waits)}."

@@ -254,6 +254,13 @@ def test_figures_have_their_numbers_as_tables(runs):
     assert highest in {row.cells[3] for row in rows if row.name == "fat-tree"}
 
 
+def test_the_headline_counts_steps(runs):
+    summary = summary_of(runs, "", CREATED)
+    assert html.headline(summary).startswith("In a step of ")
+    several = summary | {"runs": [run | {"steps": 3} for run in summary["runs"]]}
+    assert html.headline(several).startswith("In 3 steps, ")
+
+
 def test_scaled_up_losses_say_how_many_real_bytes(runs):
     first, *others = runs[1].result.rewires
     rewires = (replace(first, lost_bytes=5_000_000), *others)
