@@ -11,6 +11,7 @@ from pathlib import Path
 from ..compute.between import RAILS
 from ..compute.model_card import Split, model_card
 from ..compute.named import load_model
+from ..compute.sync_time import SOFTWARE
 from ..errors import RFabricError
 from ..report.compare import PHASE_NAMES, Row, Table
 from ..report.folder import replacing, writing
@@ -18,7 +19,13 @@ from ..rl.imports import import_job
 from ..rl.imports.unread import grouped, told
 from ..study.validate import PointGroup, left_unread
 from ..study.validate import validate as validated
-from ..study.validate.leave_one_out import constants_hash, leave_one_out, refitted
+from ..study.validate.leave_one_out import (
+    constants_hash,
+    leave_one_out,
+    refitted,
+    refitted_sync,
+    sync_constants_hash,
+)
 from ..study.validate.standing import model_hash
 from ..study.validate_run import KINDS, RunBeside
 from ..study.validate_run import validate_run as compared_run
@@ -43,7 +50,7 @@ def validate(args: argparse.Namespace) -> None:
         return
     print(f"model (formulas, constants, catalogs): sha256 {model}")
     if args.leave_one_out:
-        _show_constants(**beside)
+        _show_constants(beside)
     if args.rows:
         show_tables([_points(group) for group in groups])
     show_tables([_overview(groups), _parts(groups), _figures(groups), _left_out(groups)])
@@ -63,19 +70,34 @@ def _frozen(wanted: str | None) -> str:
 
 
 def _constants(folder: str) -> dict:
-    """Constants between servers by transport, as shipped and as fitted now, in SI units."""
+    """Constants between servers by transport, and of weight syncs, as shipped and as fitted now, in
+    SI units; null: nothing to fit on.
+    """
+    sync = refitted_sync(folder)
     return {
         "shipped": {name: asdict(rails) for name, rails in RAILS.items()},
         "shipped_hash": constants_hash(),
         "fitted": {name: asdict(rails) for name, rails in refitted(folder).items()},
+        "weight_sync_shipped": asdict(SOFTWARE),
+        "weight_sync_shipped_hash": sync_constants_hash(),
+        "weight_sync_fitted": asdict(sync) if sync else None,
     }
 
 
-def _show_constants(shipped: dict, shipped_hash: str, fitted: dict) -> None:
-    print(f"constants between servers, shipped (sha256 {shipped_hash}) and fitted on all systems")
-    for transport in fitted:
-        for key, value in shipped[transport].items():
-            print(f"  {transport:6} {key:11} {value:11.4g} {fitted[transport][key]:11.4g}")
+def _show_constants(constants: dict) -> None:
+    hashed = constants["shipped_hash"], constants["weight_sync_shipped_hash"]
+    if constants["fitted"]:
+        print(f"constants between servers, shipped (sha256 {hashed[0]}) and fitted on all systems")
+    for transport, fitted in constants["fitted"].items():
+        _show_pairs(transport, constants["shipped"][transport], fitted)
+    if constants["weight_sync_fitted"]:
+        print(f"constants of weight sync, shipped (sha256 {hashed[1]}) and fitted on all systems")
+        _show_pairs("", constants["weight_sync_shipped"], constants["weight_sync_fitted"])
+
+
+def _show_pairs(name: str, shipped: dict, fitted: dict) -> None:
+    for key, value in shipped.items():
+        print(f"  {name:6} {key:12} {value:11.4g} {fitted[key]:11.4g}")
 
 
 def validate_run(args: argparse.Namespace) -> None:

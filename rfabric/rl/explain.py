@@ -18,7 +18,7 @@ from .plan import phase_seconds, step_period
 from .popularity import imbalance
 from .timing import decode_step, server_of, trainer_of
 from .traffic import generation_traffic, training_traffic, weight_levels
-from .weight_sync import sync_bytes
+from .weight_sync import packers, software_parts, sync_bytes
 from .workload import Workload
 
 
@@ -117,7 +117,6 @@ _CONTEXT = {
 
 
 _HANDOVER = {
-    "load": "gathering, packing and loading, beside the wire",
     "offload": f"training states out of the HBM and back at {OFFLOAD_BYTES_PER_S / 1e9} GB/s a GPU",
     "reshard": f"a GPU takes over its part of the weights at {RESHARD_BYTES_PER_S / 1e9} GB/s",
 }
@@ -306,10 +305,40 @@ def _looped(w: Workload, loops: list[Repeated], routing: np.ndarray | None) -> I
             )
 
 
+_SOFTWARE = {
+    "setup": "groups set up and engines paused",
+    "pack": "packing beyond the wire",
+    "compare": "comparing shards with what was sent last",
+    "gather": "gathering",
+    "load": "loading",
+    "efficiency": "what weight_sync.efficiency leaves",
+}
+
+
+def _software(w: Workload) -> str:
+    """The parts of what a weight sync takes beside the wire, and where their constants are from."""
+    parts = [
+        f"{_SOFTWARE[name]} {show_time(seconds)}"
+        for name, seconds in software_parts(w).items()
+        if seconds
+    ]
+    if w.weight_sync.efficiency or w.weight_sync.strategy == "p2p":
+        return ", ".join(parts) or "in place, hidden by the wire"
+    how, source = _GATHERED[w.weight_sync.gather]
+    count = packers(w)
+    return f"{', '.join(parts)}; {how} by {count} sender{'s' * (count > 1)} ({source})"
+
+
+_GATHERED = {
+    "tensor": ("tensor by tensor", "fitted on verl and checkpoint-engine: compute/sync_time"),
+    "bucket": ("a bucket at once", "a pair of GPUs over a NIC; miles: compute/sync_time"),
+}
+
+
 def _weight_sync(w: Workload) -> list[Item]:
     strategy = "colocated" if w.colocated else w.weight_sync.strategy
     items = [
-        Item("weight_sync", what, 1, seconds, 0, _HANDOVER[what])
+        Item("weight_sync", what, 1, seconds, 0, _HANDOVER.get(what) or _software(w))
         for what, seconds in handover(w).items()
     ]
     each = sync_bytes(w) / w.model.parameters

@@ -1,6 +1,6 @@
 """What `import rfabric` does: the verbs of the command line, in Python, for words and for objects.
 
-    fabric   words of --topo (`rfabric,pods=4`, FILE.py, FILE.csv), or a Fabric
+    fabric   words of --topo (`rfabric,pods=4`, FILE.py, FILE of a network), or a Fabric
     traffic  words of --traffic (a recipe, FILE.yaml, a trace file), a Workload, Trace or Traffic
     policy   words of --policy (`demand`, `orchestrrl+phase`), or an object
              (`optics.policies.Policy`)

@@ -216,8 +216,8 @@ def validate(verbs) -> None:
         "--leave-one-out",
         action="store_true",
         help=(
-            "collectives between servers and first tokens alone: fit the constants again, and "
-            "predict each system by those fitted on all others"
+            "collectives between servers, weight syncs and first tokens alone: fit the constants "
+            "again, and predict each system by those fitted on all others"
         ),
     )
     verb.add_argument(

@@ -90,8 +90,8 @@ def topo_option(verb: Parser) -> None:
     """--topo: which fabrics."""
     verb.add_argument(
         "--topo", metavar="FABRIC", action="append", default=[],
-        help="NAME[,KEY=VALUE...], FILE.py[:NAME][,...], FILE.csv or fabric.json; a backslash "
-        "before `,` `:` `+` in a path; may be given again",
+        help="NAME[,KEY=VALUE...], FILE.py[:NAME][,...] or FILE[,...] of a network (`rfabric list "
+        "formats`); a backslash before `,` `:` `+` in a path; may be given again",
     )  # fmt: skip
 
 
