@@ -56,8 +56,10 @@ selftest: setup ## do packets here take the seconds that theory says? (root)
 drill: setup ## faults against a live emulation: what is lost, how soon all is well (root)
 	$(RFABRIC) drill
 
-test: NEEDS += valgrind:valgrind
-test: setup lint types ## lint, types, all tests; as root with real Mininet, Open vSwitch and Ryu
+# Debian has Chromium as a package; elsewhere the page's tests in a browser are skipped.
+CHROMIUM := $(shell . /etc/os-release && [ "$$ID" = debian ] && echo chromium:chromium)
+test: NEEDS += valgrind:valgrind $(CHROMIUM)
+test: setup $(VENV)/.browser lint types ## all, as root with real Mininet, Open vSwitch and Ryu
 	$(INSIDE) -m pytest
 
 check: $(VENV)/.core lint types ## for every day: lint, types, the quick tests; no root
@@ -123,6 +125,11 @@ system:
 $(VENV)/.stamp: setup.cfg | system
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv --system-site-packages $(VENV)
 	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[test,report,probe]'
+	touch $@
+	@$(OWN)
+
+$(VENV)/.browser: $(VENV)/.stamp
+	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[browser]'
 	touch $@
 	@$(OWN)
 
