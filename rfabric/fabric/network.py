@@ -227,8 +227,13 @@ def _one_nic_a_host(network: Network) -> Network:
         for cable in network.cables
     )  # fmt: skip
     total = sum(ends[name] for name in many)
-    said = f"{len(many):,} hosts with several cables ({some(many)}) are {total:,} hosts of one NIC"
-    return replace(network, nodes=nodes, cables=cables, dropped=(*network.dropped, said))
+    said = [
+        f"{len(many):,} hosts with several cables ({some(many)}) are {total:,} hosts of one NIC"
+    ]
+    split = replace(network, nodes=nodes, cables=cables)
+    if (planes := len(_parts(split))) > 1:
+        said.append(f"hosts alone join its {planes:,} parts: no way leads from one to another")
+    return replace(split, dropped=(*network.dropped, *said))
 
 
 def _refuse_host_to_host(network: Network) -> None:

@@ -178,7 +178,7 @@ def test_servers_named_by_their_rack_are_hosts(tmp_path):
 def test_frr_spines_without_hosts_are_switches(tmp_path):
     nodes = "".join(f"    {n}: {{kind: linux}}\n" for n in ("spine1", "leaf1", "leaf2", "p1", "p2"))
     links = [("spine1", "leaf1"), ("spine1", "leaf2"), ("leaf1", "p1"), ("leaf2", "p2")]
-    ends = "".join(f'    - endpoints: ["{a}:e1", "{b}:e2"]\n' for a, b in links)
+    ends = "".join(f'    - endpoints: ["{a}:{b}", "{b}:{a}"]\n' for a, b in links)
     (tmp_path / "l.clab.yml").write_text(f"topology:\n  nodes:\n{nodes}  links:\n{ends}")
     fabric = parse_fabric(f"{tmp_path}/l.clab.yml")
     assert len(fabric.hosts) == 2 and switches(fabric) == {"eps edge": 2, "eps aggregation": 1}
@@ -258,3 +258,46 @@ def test_links_beside_an_empty_list_of_edges(tmp_path):
     said = {"nodes": ["t", "h1", "h2"], "links": [], "edges": links}
     (tmp_path / "n.json").write_text(json.dumps(said))
     assert len(parse_fabric(f"{tmp_path}/n.json").links) == 2
+
+
+def test_planes_that_only_hosts_join_are_said(tmp_path, caplog):
+    rows = [f"server{i},leaf{p},400G" for i in range(2) for p in range(2)]
+    (tmp_path / "dual.csv").write_text("a,b,rate\n" + "\n".join(rows) + "\n")
+    assert len(parse_fabric(f"{tmp_path}/dual.csv").hosts) == 4
+    assert "hosts alone join its 2 parts: no way leads from one to another" in caplog.text
+
+
+BOTH = {
+    "ports.csv": "local,local_port,remote,remote_port\nh1,e0,t,1\nh2,e0,t,2\nt,1,h1,e0\n",
+    "ways.csv": "a,b,rate\nh1,t,400G\nt,h1,400G\nh2,t,400G\nt,h2,400G\n",
+    "ways.json": json.dumps({"nodes": ["h1", "t", "h2"], "edges": [
+        {"source": a, "target": b} for h in ("h1", "h2") for a, b in ((h, "t"), ("t", h))]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_cable_listed_from_both_ends_is_one(tmp_path, caplog, name):
+    (tmp_path / name).write_text(BOTH[name])
+    fabric = parse_fabric(f"{tmp_path}/{name}")
+    assert len(fabric.hosts) == len(fabric.links) == 2 and "2 cables" in caplog.text
+
+
+def test_an_interface_twice_and_a_link_that_is_not_there_are_refused(tmp_path):
+    ends = "".join(f'    - endpoints: ["a:e1", "{h}:e1"]\n' for h in ("h1", "h2"))
+    nodes = "    a: {kind: srl}\n    h1: {kind: linux}\n    h2: {kind: linux}\n"
+    (tmp_path / "l.clab.yml").write_text(f"topology:\n  nodes:\n{nodes}  links:\n{ends}")
+    with pytest.raises(RFabricError, match="a:e1 ends two links"):
+        parse_fabric(f"{tmp_path}/l.clab.yml")
+    kinds = {"server": ("nic", "nic"), "switch": ("port", "port")}
+    ig = {
+        "devices": [{"name": d, "components": [{"name": n, "count": 2, "choice": c}]}
+                    for d, (n, c) in kinds.items()],
+        "instances": [{"name": d, "device": d, "count": 2} for d in kinds],
+        "links": [{"name": "fibre", "physical": {"bandwidth": {"gigabits_per_second": 100}}}],
+        "edges": [{"ep1": {"instance": "server[0:2]", "component": "nic[0]"}, "link": "fiber",
+                   "ep2": {"instance": "switch[0]", "component": "port[0:2]"},
+                   "scheme": "one2one"}],
+    }  # fmt: skip
+    (tmp_path / "i.json").write_text(json.dumps(ig))
+    with pytest.raises(RFabricError, match=r"there is no link 'fiber'.*fibre"):
+        parse_fabric(f"{tmp_path}/i.json")

@@ -529,3 +529,21 @@ def test_metadata_nodes_take_no_time(tmp_path):
     node = Node(0, "pg", METADATA, [], 0, {})
     trace = read_trace(chakra(tmp_path / "c", *[[node, call(1, [0])]] * 2))
     assert trace.compute_only()[1].max() == 0 and len(sent(trace)) == 2
+
+
+def test_what_a_lone_rank_or_three_columns_leave_open_is_said(tmp_path, caplog):
+    assert read_trace(chakra(tmp_path / "c", [call()])).size.sum() == 0
+    assert "collectives of one rank send nothing" in caplog.text and "ranks=N" in caplog.text
+    (tmp_path / "ns2.cdf").write_text("1 0 0\n6 1 0.15\n667 1 1\n")
+    read_trace(tmp_path / "ns2.cdf", duration="1us")
+    assert "ns-2's files count packets" in caplog.text
+    (tmp_path / "two.cdf").write_text("1 0\n6 0.15\n667 1\n")
+    caplog.clear()
+    read_trace(tmp_path / "two.cdf", duration="1us")
+    assert "packets" not in caplog.text
+
+
+def test_blanks_around_names_are_no_part_of_them(tmp_path):
+    (tmp_path / "b.csv").write_text("src, dst, size_bytes\nh1, h2, 100\nh2 ,h1,100\n")
+    trace = read_trace(tmp_path / "b.csv")
+    assert trace.hosts == ("h1", "h2") and trace.size.tolist() == [100, 100]

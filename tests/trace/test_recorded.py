@@ -324,6 +324,24 @@ def test_conversations_are_flows_and_pauses_divide_them(tmp_path):
         PCAP.read(path, threshold="1MB")
 
 
+def frame6(port: int, *headers: bytes, first: int = 17) -> bytes:
+    """UDP to `port` behind headers of IPv6, below a VLAN within a VLAN of the old EtherType."""
+    told = struct.pack("!BBHHBB", 0x60, 0, 0, 8, first, 64) + bytes(15) + b"\1" + bytes(15) + b"\2"
+    ends = bytes(12) + b"\x91\x00\0\5\x81\x00\0\6\x86\xdd"
+    return ends + told + b"".join(headers) + struct.pack("!HH", 1000, port)
+
+
+def test_conversations_of_ipv6_are_told_apart_behind_more_headers(tmp_path):
+    pytest.importorskip("scapy")
+    hop, first, later = b"\x11\0" + bytes(6), b"\x11\0\0\1" + bytes(4), b"\x11\0\0\x10" + bytes(4)
+    frames = [frame6(port, hop, first=0) for port in (1, 2, 2)]
+    frames += [frame6(3, first, first=44), frame6(3), frame6(0, later, first=44)]
+    trace = PCAP.read(capture(tmp_path / "t.pcap", *((1.0, data, 100) for data in frames)))
+    assert sorted(trace.size.tolist()) == [100, 100, 200, 200]
+    assert set(trace.labels) == {"udp"} and "1 later fragments" in notes(trace)
+    assert trace.provenance["hosts"].keys() == {"h1", "h2"}
+
+
 def test_newer_captures_say_the_same(tmp_path):
     scapy = pytest.importorskip("scapy.utils")
     old = capture(tmp_path / "t.pcap", (1.0, frame(1, 2), 54), (1.5, frame(2, 1), 54))

@@ -4,13 +4,17 @@ a,b,rate,delay                    any rates; a name with a single cable is a hos
 10.1.0.1,leaf-a,400Gbit/s,500ns   switches that hold hosts are ToRs
 """
 
+import re
 from pathlib import Path
 
 from ...errors import RFabricError
 from ..network import NamedCable, Network
 from ..roles import Role
 from .base import Reading, TopologyFormat, delay_of, is_quantity, rate_of, stem_of
-from .csv_rows import ends_in, header_in, one_name, rows_of
+from .csv_rows import CsvRows, Row, bare_name, ends_in, header_in, one_name, rows_of
+from .graphs import one_of_both_ways, stand_both_ways
+
+PORT = re.compile(r"port|interface|intf|ifname")
 
 
 def _sniff(text: str) -> bool:
@@ -22,11 +26,28 @@ def _read(path: Path, reading: Reading) -> Network:
     ends = ends_in(table.header)
     if ends is None:
         raise RFabricError("line 1: the header names no two ends of a cable, such as a,b,rate")
-    cables = [_cable(n, row, ends, reading) for n, row in table.rows]
+    said: list[str] = []
+    cables = [_cable(n, row, ends, reading) for n, row in _each_once(table, ends, said)]
+    if stand_both_ways(cables):
+        cables = one_of_both_ways(cables, said)
     nodes = dict.fromkeys((name for cable in cables for name in (cable.a, cable.b)), Role())
     left = [c for c in table.header if c not in ends and not is_quantity(c)]
-    said = [f"columns left out: {', '.join(left)}"] if left else []
+    said += [f"columns left out: {', '.join(left)}"] if left else []
     return Network(stem_of(path), nodes, tuple(cables), tuple(said))
+
+
+def _each_once(table: CsvRows, ends: tuple[str, str], said: list[str]) -> list[Row]:
+    """The rows, without those of a cable that the same two ports named before, either way round."""
+    ports = [c for c in table.header if PORT.search(bare_name(c)) and c not in ends]
+    if len(ports) != 2:
+        return table.rows
+    kept: dict[frozenset, Row] = {}
+    for n, row in table.rows:
+        key = frozenset((row[end], row[port]) for end, port in zip(ends, ports, strict=True))
+        kept.setdefault(key if all(row[port] for port in ports) else frozenset({n}), (n, row))
+    if len(kept) < len(table.rows):
+        said.append(f"{len(table.rows):,} rows name {len(kept):,} cables by their ports")
+    return list(kept.values())
 
 
 def _cable(n: int, row: dict[str, str], ends: tuple[str, str], reading: Reading) -> NamedCable:

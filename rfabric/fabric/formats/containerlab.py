@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import RFabricError
+from ...files import twice
 from ...units import spell_rate, spell_time
 from ..model import Fabric
 from ..network import NamedCable, Network
@@ -53,7 +54,9 @@ def _read(path: Path, reading: Reading) -> Network:
     nodes = mapping(topology.get("nodes"), "topology.nodes")
     roles = {name_of(n, "a node"): _role(str(n), said, topology) for n, said in nodes.items()}
     cables, outside = [], 0
-    for i, link in enumerate(items(topology.get("links") or [], "topology.links")):
+    links = items(topology.get("links") or [], "topology.links")
+    _refuse_an_interface_twice(links)
+    for i, link in enumerate(links):
         cable = _cable(mapping(link, f"links[{i}]"), f"links[{i}]", roles, reading)
         outside += cable is None
         cables += [cable] if cable else []
@@ -121,6 +124,18 @@ def _cable(link: dict, where: str, roles: dict, reading: Reading) -> NamedCable 
     said = mapping(link.get("vars") or {}, f"{where}.vars")
     rate, delay = rate_of(said, reading, where), delay_of(said, reading, where)
     return NamedCable(*names, rate, delay, where)
+
+
+def _refuse_an_interface_twice(links: list) -> None:
+    every = [link.get("endpoints") for link in links if isinstance(link, Mapping)]
+    ends = [end for listed in every if isinstance(listed, list) for end in listed]
+    named = [
+        f"{end.get('node')}:{end.get('interface')}" if isinstance(end, Mapping) else str(end)
+        for end in ends
+    ]
+    lab = [name for name in named if ":" in name and name.partition(":")[0] not in OUTSIDE]
+    if (name := twice(lab)) is not None:
+        raise RFabricError(f"{name} ends two links; an interface has one")
 
 
 def _node(end: Any, where: str) -> str:

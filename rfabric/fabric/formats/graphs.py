@@ -60,8 +60,8 @@ def network_of(
         )
         if left
     ]
-    if directed:
-        cables = _one_of_both_ways(cables, dropped)
+    if directed or stand_both_ways(cables):
+        cables = one_of_both_ways(cables, dropped)
     delay = reading.delay(graph.get("reconfig_delay_s", 0.0), "reconfig_delay_s", 1.0)
     return Network(name, roles, tuple(cables), tuple(dropped), delay)
 
@@ -72,7 +72,12 @@ def _left(every: Iterable[Mapping[str, Any]], own: set[str]) -> set[str]:
     return {key for key in found - own if not is_quantity(key)}
 
 
-def _one_of_both_ways(cables: list[NamedCable], dropped: list[str]) -> list[NamedCable]:
+def stand_both_ways(cables: Sequence[NamedCable]) -> bool:
+    """Whether every cable stands in both directions, as lists of neighbours have them."""
+    return Counter((k.a, k.b) for k in cables) == Counter((k.b, k.a) for k in cables)
+
+
+def one_of_both_ways(cables: list[NamedCable], dropped: list[str]) -> list[NamedCable]:
     """Of edges that run both ways between two nodes, a cable for each pair; RFabricError where the
     two ways differ.
     """

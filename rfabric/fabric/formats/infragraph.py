@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ...errors import RFabricError
+from ...errors import RFabricError, meant
 from ...files import twice
 from ..network import MOST_NODES, NamedCable, Network
 from ..roles import Role
@@ -50,13 +50,20 @@ def _read(path: Path, reading: Reading) -> Network:
         where = f"edges[{i}]"
         for a, b in _joined(mapping(edge, where), where, instances, devices):
             nodes |= {end[0]: end[1] for end in (a, b) if end[0] not in nodes}
-            link = rates.get(edge.get("link"), (None, None))
-            cables.append(NamedCable(a[0], b[0], *link, where))
+            cables.append(NamedCable(a[0], b[0], *_link(edge.get("link"), where, rates), where))
             if len(cables) > MOST_NODES:
                 raise RFabricError(f"{where}: more than {MOST_NODES:,} cables")
     hosts = sum(role.kind == "host" for role in nodes.values())
     said.append(f"each of {hosts:,} NICs of servers is a host")
     return Network(stem_of(path), nodes, tuple(cables), tuple(said))
+
+
+def _link(name: Any, where: str, rates: dict) -> tuple[float | None, float | None]:
+    if name is None:
+        return None, None
+    if name not in rates:
+        raise RFabricError(f"{where}: there is no link {name!r}{meant(str(name), rates)}")
+    return rates[name]
 
 
 def _by_name(listed: Any, what: str) -> dict[str, dict]:

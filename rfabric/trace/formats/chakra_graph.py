@@ -207,6 +207,11 @@ def _collective(made: Placed, group: str, turn: int, nodes: dict[int, Node]) -> 
     sizes = [_size(made, r, n) for r, n in nodes.items()] if kind != "barrier" else [0]
     if len(set(sizes)) > 1:
         made.notes.append("ranks of one collective put in different bytes: the most is taken")
+    if len(members) == 1 and kind != "barrier":
+        made.notes.append(
+            "collectives of one rank send nothing; where there are more, add their files, or say "
+            "--set ranks=N"
+        )
     size = max(sizes) * (len(members) if kind == "all-gather" else 1)
     root = whole(first.attrs.get("root_rank", members[0]), f"{where}: root_rank")
     flows = lowered(kind, members, size, made.per_host, root)

@@ -65,7 +65,7 @@ def _columns(reader) -> Columns:
     """The columns below the header, whose names each stand once and are as many as any row has
     cells; equal cells are one object, which keeps a million rows small.
     """
-    header = next(reader, [])
+    header = [name.strip() for name in next(reader, [])]
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
         raise RFabricError(f"column {twice[0]!r} stands twice in the header; keep one")

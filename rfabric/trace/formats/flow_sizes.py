@@ -25,6 +25,9 @@ HEADER = re.compile(r"[A-Za-z_ #()%]+[,\s][A-Za-z_ #()%,]+")
 ROW = re.compile(r"[\d.eE+-]+(?:\s*,\s*|\s+)[\d.eE+-]+(?:(?:\s*,\s*|\s+)[\d.eE+-]+)?")
 
 
+THREE = "the first of three columns taken as bytes (ns-2's files count packets: multiply it)"
+
+
 def _read(
     path: Path,
     load: float = 0.5,
@@ -33,7 +36,7 @@ def _read(
     hosts: int = 16,
     rate: str = "400Gbit/s",
 ) -> Trace:
-    sizes, shares = _rows(path)
+    sizes, shares, three = _rows(path)
     count, seconds = whole(hosts, "hosts", 2, 2**20), parse_time(duration, "duration")
     mean = float(shares[0] * sizes[0] + np.diff(shares) @ ((sizes[1:] + sizes[:-1]) / 2))
     if not 0 < load <= 1 or seconds <= 0:
@@ -45,8 +48,9 @@ def _read(
             "most: make duration shorter"
         )
     trace = _drawn(sizes, shares, each, seconds, count, np.random.default_rng(whole(seed, "seed")))
+    said = [f"mean {mean:,.0f} bytes", *([THREE] if three else ())]
     wanted = f"load {load:g} of {count} cards of {rate}, seed {seed}, {duration}"
-    return understood(trace, FLOW_SIZES.name, path, [wanted, f"mean {mean:,.0f} bytes"])
+    return understood(trace, FLOW_SIZES.name, path, [wanted, *said])
 
 
 def _drawn(sizes, shares, each: float, seconds: float, count: int, chance) -> Trace:
@@ -65,15 +69,18 @@ def _drawn(sizes, shares, each: float, seconds: float, count: int, chance) -> Tr
     )
 
 
-def _rows(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes in bytes and the share of flows up to each, from 0 to 1."""
-    found = []
+def _rows(path: Path) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Sizes in bytes and the share of flows up to each, from 0 to 1; whether rows have three
+    cells.
+    """
+    found, three = [], False
     with open_text(path) as file:
         for number, line in enumerate(lines_of(file), 1):
             text = line.split("#")[0].strip()
             if not text or (not found and HEADER.fullmatch(text)):
                 continue
             found.append(_row(f"line {number}", text))
+            three = three or len(_cells(text)) == 3
     if len(found) < 2:
         raise RFabricError(f"{len(found)} rows; a distribution has two or more")
     sizes, shares = np.array(found).T
@@ -83,13 +90,17 @@ def _rows(path: Path) -> tuple[np.ndarray, np.ndarray]:
             raise RFabricError(f"row {falls[0] + 2}: {what} fall; a distribution rises")
     if shares[-1] not in (1.0, 100.0):
         raise RFabricError(f"ends at {shares[-1]:g}; the last row is 100 (or 1): is it whole?")
-    return sizes, shares / shares[-1]
+    return sizes, shares / shares[-1], three
+
+
+def _cells(text: str) -> list[str]:
+    return re.split(r"\s*,\s*|\s+", text)
 
 
 def _row(where: str, text: str) -> tuple[float, float]:
     if not ROW.fullmatch(text):
         raise RFabricError(f"{where}: {text[:40]!r} is not `bytes,percent`")
-    cells = re.split(r"\s*,\s*|\s+", text)
+    cells = _cells(text)
     try:
         size, share = float(cells[0]), float(cells[-1])
     except ValueError:

@@ -33,7 +33,9 @@ ETHERTYPE_AT = {1: 12, 113: 14, 276: 0}
 PAST = {276: 20}  # bytes of the header where IP does not follow the EtherType
 RAW_IP = (12, 14, 101, 228, 229)
 IPV4, IPV6 = b"\x08\x00", b"\x86\xdd"
-VLAN = (b"\x81\x00", b"\x88\xa8")
+VLAN = (b"\x81\x00", b"\x88\xa8", b"\x91\x00")
+EXTENSIONS = (0, 43, 60)  # headers of IPv6 before the ports: hop by hop, routing, destination
+FRAGMENT = 44
 WITH_PORTS = (6, 17, 132)  # TCP, UDP, SCTP
 OTHER = "packets that are not of IP dropped"
 LATER = "later fragments counted to a flow without ports"
@@ -119,12 +121,26 @@ def _tuple_of(link: int, data: bytes, counts: Counter) -> bytes:
             counts[LATER] += 1
             return key
     elif version == 6 and len(data) >= at + 40:
-        protocol, ports = data[at + 6], at + 40
+        protocol, ports, later = _past_extensions(data, at)
         key = data[at + 8 : at + 40] + bytes((protocol,))
+        if later:
+            counts[LATER] += 1
+            return key
     else:
         counts[OTHER] += 1
         return b""
     return key + data[ports : ports + 4] if protocol in WITH_PORTS else key
+
+
+def _past_extensions(data: bytes, at: int) -> tuple[int, int, bool]:
+    """The protocol that IPv6 carries, where it begins, and whether this is a later fragment."""
+    protocol, at = data[at + 6], at + 40
+    while protocol in (*EXTENSIONS, FRAGMENT) and at + 8 <= len(data):
+        if protocol == FRAGMENT and int.from_bytes(data[at + 2 : at + 4], "big") >> 3:
+            return data[at], at + 8, True
+        long = 0 if protocol == FRAGMENT else data[at + 1]  # of 8 bytes, but the first
+        protocol, at = data[at], at + 8 * (long + 1)
+    return protocol, at, False
 
 
 def _ip_at(link: int, data: bytes) -> int:

@@ -181,7 +181,10 @@ def _hosts(columns: Columns, count: int) -> set[str]:
             raise RFabricError(
                 f"row {columns['id'][bad]}: {column} is missing; name a host such as h1"
             )
-        for name in dict.fromkeys(cells):
+        names = dict.fromkeys(cells)
+        if any(name != name.strip() for name in names):
+            columns[column] = [name.strip() for name in cells]  # `h1, h2`
+        for name in names:
             if _is_no_name(name):
                 _check_name(name, f"row {columns['id'][cells.index(name)]}: {column}")
     bad = next(
