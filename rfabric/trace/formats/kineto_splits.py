@@ -1,6 +1,6 @@
 """Kineto: how a rank splits an all-to-all among its group.
 
-    "In msg nelems": 600, "In split size": "[1, 2, 3]",  "Out msg nelems": 600, "Out split size": "[]"
+    "In split size": "[1, 2, 3]", "In msg nelems": 600, "Out split size": "[]", ...
 
 Split sizes count rows of the tensor, of any length, or elements; none are even ones. PyTorch writes
 the first 30 alone, and "..." for the others.
@@ -32,8 +32,8 @@ def _shares(text: str, size: int, ranks: int, where: str) -> tuple[float, ...]:
     rows = _numbers(text) or [1] * ranks
     if len(rows) != ranks or min(rows) < 0 or (size and not sum(rows)):
         raise RFabricError(
-            f"{where}: split sizes {text[:60]} are none of {ranks} ranks; record it again, or leave "
-            "such collectives out with the setting skip=alltoall"
+            f"{where}: split sizes {text[:60]} are none of {ranks} ranks; record it again, or "
+            "leave such collectives out with the setting skip=alltoall"
         )
     return tuple(size * n / (sum(rows) or 1) for n in rows)
 
