@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import sqlite3
 import struct
 import zlib
@@ -280,3 +281,21 @@ def test_an_offline_run_as_wandb_itself_writes_it(tmp_path):
         run.log(metrics | {"long": "x" * 40000}, step=step)
     run.finish()
     assert read_step_log(tmp_path).steps == LOGGED
+
+
+ROWS = re.findall(
+    r"^\|[^|]*\| `rfabric (validate-run [^`]*)` \|",
+    (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8"), re.M,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ROWS)
+def test_each_row_of_the_readme_runs(tmp_path, monkeypatch, capsys, line):
+    monkeypatch.chdir(tmp_path)
+    if "train.log" in line:
+        written(tmp_path / "train.log", "verl")
+    else:
+        (tmp_path / "tensorboard_log").mkdir()
+        kept(tmp_path / "tensorboard_log", "tensorboard")
+    assert main(line.split()) in (0, None)
+    assert re.search(r" (12.000|11.500) s ", capsys.readouterr().out)

@@ -10,6 +10,7 @@ import pytest
 from handmade import HOSTS, looped, small, traces
 from hypothesis import given, settings
 from test_formats import same
+from test_recorded import capture, export, frame, kernel, line, profile
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
@@ -494,26 +495,32 @@ OWNED = {
     "incast.cm": lambda path: path.write_text(MATRIX),
     "FB2010.txt": lambda path: path.write_text("4 1\n1 0 2 0 1 1 2:1\n"),
     "websearch.csv": lambda path: path.write_text("bytes,percent\n0,0\n30000000,100\n"),
+    "rank0.json": lambda path: profile(path, kernel()),
+    "inspector.jsonl": lambda path: path.write_text(line()),
+    "rank0.sqlite": export,
+    "capture.pcap": lambda path: capture(path, (1.0, frame(1, 2), 1500)),
+    "grpo-64": lambda path: None,
 }  # fmt: skip
 TYPED = re.findall(
-    r"^\|[^|]*\| `rfabric ((?:replay|trace) [^`]*)` \|",
-    (ROOT / "README.md").read_text(encoding="utf-8"), re.M,
-)  # fmt: skip
+    r"^\|[^|]*\| `rfabric ([^`]*)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.M
+)
 
 
 def test_the_readme_has_a_row_for_each():
     assert {name for name in OWNED if any(name in line for line in TYPED)} == set(OWNED)
 
 
-@pytest.mark.parametrize("line", TYPED)
+# those of validate-run run beside its tests
+@pytest.mark.parametrize("line", [line for line in TYPED if not line.startswith("validate-run")])
 def test_each_row_of_the_readme_runs(tmp_path, monkeypatch, capsys, line):
     monkeypatch.chdir(tmp_path)
-    for name, make in OWNED.items():
-        if name in line:
-            make(tmp_path / name.rstrip("/"))
-    if not any(name in line for name in (*OWNED, "grpo-64")):
-        pytest.skip("a row of another format")
+    if ".pcap" in line:
+        pytest.importorskip("scapy")
+    (made,) = (name for name in OWNED if f" {name} " in f"{line} ")
+    OWNED[made](tmp_path / made.rstrip("/"))
     assert main(line.split()) in (0, None), capsys.readouterr().err
+    if line.startswith("replay"):  # "any run folder"
+        assert list(tmp_path.glob("runs/*/*/timeline.json"))
 
 
 def test_bad_input_is_one_line_and_exit_2(tmp_path, capsys):
