@@ -523,6 +523,16 @@ def test_each_row_of_the_readme_runs(tmp_path, monkeypatch, capsys, line):
         assert list(tmp_path.glob("runs/*/*/timeline.json"))
 
 
+def test_a_trace_of_more_hosts_than_usual_gets_a_fabric_with_room_for_them(tmp_path, capsys):
+    (tmp_path / "t.txt").write_text("150 1\n1 0 2 0 1 1 149:1\n")
+    words = ["--topo", "fat-tree", "--topo", "rfabric", "--out"]
+    assert main(["replay", str(tmp_path / "t.txt"), *words, str(tmp_path / "runs")]) in (0, None)
+    small = ["--topo", "fat-tree,pods=2", "--out", str(tmp_path / "runs")]
+    capsys.readouterr()
+    assert main(["replay", str(tmp_path / "t.txt"), *small]) == 2
+    assert "hosts, h1 to h32; give one that has them" in capsys.readouterr().err
+
+
 def test_bad_input_is_one_line_and_exit_2(tmp_path, capsys):
     bad = aicb(tmp_path, f"{HEAD}\n2\n{LAYER}\n")
     assert main(["replay", str(bad), "--out", str(tmp_path / "runs")]) == 2
