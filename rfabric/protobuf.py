@@ -22,7 +22,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 def fields(data: bytes) -> Iterator[tuple[int, Any]]:
     """(field, value) of a message: numbers, and bytes of what has a length.
 
-    IndexError, KeyError or ValueError for bytes that are no message.
+    IndexError or ValueError for bytes that are no message.
     """
     at, end = 0, len(data)
     while at < end:
@@ -31,6 +31,8 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
         if wire == 0:
             value, at = varint(data, at)
         else:
+            if wire not in (1, 2, 5):
+                raise ValueError(f"a value of wire type {wire}")
             size, at = varint(data, at) if wire == 2 else ({1: 8, 5: 4}[wire], at)
             value = data[at : at + size]
             at += size

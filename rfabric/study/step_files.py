@@ -36,7 +36,7 @@ TENSOR_TYPE, TENSOR_CONTENT, TENSOR_FLOATS, TENSOR_DOUBLES = 1, 4, 5, 6
 RECORD_HISTORY, HISTORY_ITEM, HISTORY_STEP = 2, 1, 2
 ITEM_KEY, ITEM_NESTED, ITEM_WHOLE, ITEM_NUMBER, ITEM_JSON = 1, 2, 5, 6, 16
 TENSOR = {1: ("<f4", TENSOR_FLOATS), 2: ("<f8", TENSOR_DOUBLES)}
-DAMAGED = (IndexError, KeyError, ValueError, struct.error, TypeError)
+DAMAGED = (IndexError, KeyError, AttributeError, ValueError, struct.error, TypeError)
 
 
 def as_told(path: Path, notes: list[str]) -> Iterator[Told] | None:

@@ -523,6 +523,38 @@ def test_each_row_of_the_readme_runs(tmp_path, monkeypatch, capsys, line):
         assert list(tmp_path.glob("runs/*/*/timeline.json"))
 
 
+@pytest.mark.parametrize(
+    "text", ["src,dst,size_bytes\nh1,h2,2000", "Nodes 8\nConnections 1\n0->1 id 1 start 0 size 20"]
+)
+def test_a_last_line_that_may_be_cut_is_said(tmp_path, caplog, text):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    read_trace(path)
+    assert "t.csv: its last line has no end; is the file whole?" in caplog.text
+    caplog.clear()
+    path.write_text(text + "\n")
+    read_trace(path)
+    path.write_bytes(gzip.compress(text.encode()))  # which has a sum of its own
+    read_trace(path)
+    assert "no end" not in caplog.text
+
+
+def test_a_trigger_whose_count_is_cut_off_is_refused(tmp_path):
+    (tmp_path / "t.cm").write_text(MATRIX.removesuffix("2\n"))
+    with pytest.raises(RFabricError, match="line 7: count: '' is no whole number from 1"):
+        read_trace(tmp_path / "t.cm")
+
+
+@pytest.mark.parametrize("wire", [3, 4, 6, 7])
+def test_chakra_of_a_wire_type_that_is_none_is_damaged(tmp_path, wire):
+    path = chakra(tmp_path / "c", [call(), work(1, 5)]) / "s.0.et"
+    data = path.read_bytes()
+    at = data.index(b"\x12\x04call")
+    path.write_bytes(data[:at] + bytes([0x10 | wire]) + data[at + 1 :])
+    with pytest.raises(RFabricError, match=r"s.0.et: node 0, at byte \d+, is cut short or damaged"):
+        read_trace(path)
+
+
 def test_a_trace_of_more_hosts_than_usual_gets_a_fabric_with_room_for_them(tmp_path, capsys):
     (tmp_path / "t.txt").write_text("150 1\n1 0 2 0 1 1 149:1\n")
     words = ["--topo", "fat-tree", "--topo", "rfabric", "--out"]

@@ -53,7 +53,7 @@ def decoded(name: str, data: bytes) -> Graph:
                 facts = {"version": ""} | _metadata(message, seen)
             else:
                 nodes.append(_node(message, seen))
-        except (IndexError, UnicodeDecodeError, struct.error, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, struct.error, TypeError, ValueError) as error:
             what = f"node {len(nodes)}" if facts else "its metadata"
             raise RFabricError(
                 f"{name}: {what}, at byte {at}, is cut short or damaged; is the file whole?"
