@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import RFabricError
-from ..files import lines_of, open_text, parse_json, twice
+from ..files import json_objects, lines_of, open_text, parse_json, twice
 from .step_files import Told, as_told
 
 # what timings of each phase are called, without prefixes such as `timing_s/` and ends such as _time
@@ -186,16 +186,7 @@ def _csv(lines: Iterator[str]) -> Iterator[Told]:
 
 
 def _json_lines(lines: Iterator[str]) -> Iterator[Told]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            said = parse_json(line)
-        except ValueError as error:
-            raise RFabricError(
-                f"line {number}: no valid JSON, it may be cut short: {error}; remove the line"
-            ) from error
-        yield _object(said, "line", number)
+    return (_row(said, "line", number) for number, said in json_objects(lines))
 
 
 def _json_list(text: str) -> Iterator[Told]:
@@ -203,13 +194,14 @@ def _json_list(text: str) -> Iterator[Told]:
         every = parse_json(text)
     except ValueError as error:
         raise RFabricError(f"no valid JSON, it may be cut short: {error}; write it again") from None
-    yield from (_object(said, "row", number) for number, said in enumerate(every, 1))
+    for number, said in enumerate(every, 1):
+        if not isinstance(said, dict):
+            raise RFabricError(f"row {number}: is no object; every row is one step")
+        yield _row(said, "row", number)
 
 
-def _object(said: object, what: str, number: int) -> Told:
+def _row(said: dict, what: str, number: int) -> Told:
     """What one object tells: a step."""
-    if not isinstance(said, dict):
-        raise RFabricError(f"{what} {number}: is no object; every {what} is one step")
     inner = said.get("data") or said.get("metrics") or {}
     flat = said | inner if isinstance(inner, dict) else said
     return f"{what} {number}", _step(flat, number), _numbers(flat)
