@@ -14,15 +14,16 @@ An outlook is made of rack demands, split evenly over equal ways (what a control
 the ways that routing chose for every flow (what a world knows).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..routing import routes_of
+from ..routing.inner import asked, loops
+from ..routing.rows import spread
 from ..units import transfer_seconds
 from .circuits import Circuits, Demand
 
@@ -32,14 +33,16 @@ SLIGHT = 0.01  # of what all gain: where the last ends later by less, they gain 
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """What a stage still sends, flow by flow: CSR ways (`offsets`, directed `links`), bytes, and
-    the `kind` of each flow.
+    """What a stage still sends, flow by flow: its way, the directed `links` from `first` on,
+    `count` of them; its bytes, and its `kind`.
 
-    Kinds (labels of collectives, wave by wave) follow one another, so that their times add up. A
-    flow on a link beyond the fabric's has no way; one of several ways stands here once a way.
+    Flows that share a way share its links. Kinds (labels of collectives, wave by wave) follow one
+    another, so that their times add up. A flow on a link beyond the fabric's has no way; one of
+    several ways stands here once a way.
     """
 
-    offsets: np.ndarray
+    first: np.ndarray
+    count: np.ndarray
     links: np.ndarray
     size: np.ndarray
     kind: np.ndarray
@@ -77,13 +80,7 @@ class Outlook:
         rate = cabling_of(fabric).rate
         seconds, least = np.zeros((len(loads), len(rate))), np.zeros(len(loads))
         for i, load in enumerate(loads):
-            if (load.links >= len(rate)).any():
-                least[i] = NEVER
-                continue
-            for links, sizes in _by_kind(load):
-                used, asked = _asked(links, sizes, rate)
-                seconds[i, used] += asked
-                least[i] += asked.max(initial=0.0)
+            least[i] = _ask(load, rate, seconds[i])
         return cls(seconds, least)
 
     @property
@@ -125,21 +122,24 @@ class Outlook:
         return found
 
 
-def _by_kind(load: Load) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Links, and the bytes on each, of the flows of one kind after another."""
-    counts = np.diff(load.offsets)
-    kinds, sizes = np.repeat(load.kind, counts), np.repeat(load.size, counts)
-    order = np.argsort(kinds, kind="stable")
-    cuts = np.flatnonzero(np.diff(kinds[order])) + 1
-    return zip(np.split(load.links[order], cuts), np.split(sizes[order], cuts), strict=True)
-
-
-def _asked(links: np.ndarray, sizes: np.ndarray, rate: np.ndarray) -> tuple[Any, np.ndarray]:
-    """(links, s that each needs for these bytes): those used where they are few, else all."""
-    if len(links) >= len(rate):
-        return slice(None), transfer_seconds(np.bincount(links, sizes, len(rate)), rate)
-    used, which = np.unique(links, return_inverse=True)
-    return used, transfer_seconds(np.bincount(which, sizes, len(used)), rate[used])
+def _ask(load: Load, rate: np.ndarray, seconds: np.ndarray) -> float:
+    """Add to `seconds` what a load asks of each link; s of its kinds one after another, inf for one
+    that has no way.
+    """
+    order = np.argsort(load.kind, kind="stable")
+    if loops():
+        columns = load.first, load.count, load.size, load.kind
+        return asked(*(column[order] for column in columns), load.links, rate, seconds)
+    if (load.links[spread(load.first, load.count)] >= len(rate)).any():
+        return NEVER
+    least = 0.0
+    for some in np.split(order, np.flatnonzero(np.diff(load.kind[order])) + 1):
+        links = load.links[spread(load.first[some], load.count[some])]
+        sent = np.bincount(links, np.repeat(load.size[some], load.count[some]), len(rate))
+        needs = transfer_seconds(sent, rate)
+        seconds += needs
+        least += needs.max(initial=0.0)
+    return least
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,6 +33,7 @@ def loops() -> ctypes.CDLL | None:
             [ARRAY, COUNT, *[ARRAY] * 5, COUNT, ARRAY, COUNT, ARRAY, COUNT, *[ARRAY] * 4],
         ),
         ("rf_lay", None, [ARRAY, COUNT, ARRAY, ARRAY, COUNT, ctypes.c_double]),
+        ("rf_asked", ctypes.c_double, [COUNT, *[ARRAY] * 5, COUNT, ARRAY, ARRAY]),
         ("rf_lateness", None, [ARRAY, COUNT, ARRAY, ARRAY, COUNT, ARRAY, ARRAY, ARRAY]),
     ):
         function = getattr(core, name)
@@ -61,6 +62,25 @@ def settle(found: np.ndarray, sets: np.ndarray, number: int) -> None:
     """
     narrow, wide = (found, None) if found.itemsize == 1 else (None, found)
     loops().rf_settle(*found.shape, sets.shape[1], at(sets), number, at(narrow), at(wide))
+
+
+def asked(
+    first: np.ndarray,
+    count: np.ndarray,
+    size: np.ndarray,
+    kind: np.ndarray,
+    links: np.ndarray,
+    rate: np.ndarray,
+    seconds: np.ndarray,
+) -> float:
+    """`optics.outlook._ask` of flows ordered by their kind."""
+    first, count, kind = (np.ascontiguousarray(column, np.int64) for column in (first, count, kind))
+    size, links = np.ascontiguousarray(size, float), np.ascontiguousarray(links, np.int32)
+    columns = (at(column) for column in (first, count, size, kind, links))
+    least = loops().rf_asked(len(first), *columns, len(rate), at(rate), at(seconds))
+    if least < 0:
+        raise MemoryError(f"no memory to weigh what {len(first)} flows ask of their links")
+    return least
 
 
 class _Held:

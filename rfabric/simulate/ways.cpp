@@ -28,6 +28,16 @@ struct Net {
     // the ring of switches from which no way leads
     uint16_t far() const { return narrow ? 0xFF : 0xFFFF; }
 
+    // Rings are read here and there: ask early for those that `fitting` reads at a spot.
+    void fetch(int64_t spot) const {
+        const int64_t at = spot / racks, to = spot % racks;
+        for (int64_t arc = first[at]; arc < first[at + 1]; ++arc) {
+            const int64_t next = leads[arc] * racks + to;
+            if (narrow) __builtin_prefetch(narrow + next);
+            else __builtin_prefetch(wide + next);
+        }
+    }
+
     // Calls use(arc) for every arc that leaves `row` on a cheapest way to `rack`, by port.
     template <class Use>
     void fitting(int64_t row, int64_t rack, Use use) const {
@@ -44,6 +54,8 @@ struct Waiting {
     int64_t spot;
     double bytes;
 };
+
+constexpr size_t kAhead = 2;  // spots whose rings are asked for before their turn
 
 // Bytes at one spot added up, in the order in which they stand; spots ascending. `room` is scratch.
 void sum_up(std::vector<Waiting>& some, std::vector<Waiting>& room) {
@@ -156,10 +168,15 @@ void rf_settle(int64_t rows, int64_t columns, int64_t words, const unsigned char
     for (int64_t row = 0; row < rows; ++row) {
         for (int64_t byte = 0; byte < 8 * words; ++byte) {
             unsigned bits = sets[row * 8 * words + byte];
-            for (int64_t spot = row * columns + 8 * byte; bits; ++spot, bits >>= 1) {
-                if (!(bits & 1)) continue;
-                if (narrow) narrow[spot] = static_cast<uint8_t>(number);
-                else wide[spot] = static_cast<uint16_t>(number);
+            const int64_t spot = row * columns + 8 * byte;
+            if (bits == 0xFF && narrow) {
+                std::fill(narrow + spot, narrow + spot + 8, static_cast<uint8_t>(number));
+                continue;
+            }
+            for (; bits; bits &= bits - 1) {
+                const int64_t place = spot + __builtin_ctz(bits);
+                if (narrow) narrow[place] = static_cast<uint8_t>(number);
+                else wide[place] = static_cast<uint16_t>(number);
             }
         }
     }
@@ -198,7 +215,9 @@ int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack
         }
         sum_up(some, room);
         int64_t looked = 0;
-        for (const Waiting& one : some) {
+        for (size_t i = 0; i < some.size(); ++i) {
+            const Waiting& one = some[i];
+            if (i + kAhead < some.size()) net->fetch(some[i + kAhead].spot);
             const int64_t at = one.spot / net->racks, to = one.spot % net->racks;
             const int64_t before = looked / most;
             looked += net->first[at + 1] - net->first[at];
@@ -216,6 +235,39 @@ int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack
     }
     return 0;
 } catch (const std::bad_alloc&) { return -1; }
+
+// Adds to seconds[link] what n flows, ordered by kind, ask of each link: the bytes of a kind there
+// over the rate (bit/s). Returns the seconds of their kinds one after another, inf where a flow
+// crosses a link beyond the last, -1 without memory.
+double rf_asked(int64_t n, const int64_t* first, const int64_t* count, const double* size,
+                const int64_t* kind, const int32_t* links, int64_t many, const double* rate,
+                double* seconds) try {
+    for (int64_t i = 0; i < n; ++i) {
+        for (int64_t j = first[i]; j < first[i] + count[i]; ++j) {
+            if (links[j] >= many) return std::numeric_limits<double>::infinity();
+        }
+    }
+    std::vector<double> sent(many, 0.0);
+    std::vector<int32_t> used;
+    double least = 0.0;
+    for (int64_t i = 0; i < n; ++i) {
+        for (int64_t j = first[i]; j < first[i] + count[i]; ++j) {
+            if (sent[links[j]] == 0.0) used.push_back(links[j]);
+            sent[links[j]] += size[i];
+        }
+        if (i + 1 < n && kind[i + 1] == kind[i]) continue;
+        double longest = 0.0;
+        for (const int32_t link : used) {
+            const double needs = sent[link] * 8.0 / rate[link];
+            seconds[link] += needs;  // nothing where a link of no bytes stands twice
+            longest = std::max(longest, needs);
+            sent[link] = 0.0;
+        }
+        least += longest;
+        used.clear();
+    }
+    return least;
+} catch (const std::bad_alloc&) { return -1.0; }
 
 // Of each pair the cheapest of the ways offered to it (rows of bundles first[key] to first[key +
 // 1]), its arcs the least loaded ones, best[signature * bundles + bundle]; where its bytes lie

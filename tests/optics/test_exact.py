@@ -244,7 +244,8 @@ def load(*flows):
     """Flows of one link each: (directed link, seconds on a cable of 400 Gbit/s, kind)."""
     links, seconds, kind = zip(*flows, strict=True)
     size = np.array(seconds) * RATE / 8
-    return Load(np.arange(len(flows) + 1), np.array(links), size, np.array(kind))
+    way = np.arange(len(flows)), np.ones(len(flows), np.int64), np.array(links)
+    return Load(*way, size, np.array(kind))
 
 
 def test_kinds_follow_one_another_and_what_is_of_one_kind_goes_at_once():
