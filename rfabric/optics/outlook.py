@@ -309,5 +309,4 @@ def _left(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 def _crosses(outlook: Outlook, cables: np.ndarray) -> np.ndarray:
     """Which stages send over a cable of the mask, either way: bool[stages]."""
-    links = np.flatnonzero(np.repeat(cables, 2))
-    return np.array([own[links].any() for own in outlook.seconds], dtype=bool)
+    return outlook.seconds @ np.repeat(cables, 2).astype(float) > 0

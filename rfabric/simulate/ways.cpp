@@ -50,9 +50,11 @@ struct Net {
     }
 };
 
+// So many bytes at a spot, `times` times over: side by side light paths lead on to one spot.
 struct Waiting {
     int64_t spot;
     double bytes;
+    int64_t times;
 };
 
 constexpr size_t kAhead = 2;  // spots whose rings are asked for before their turn
@@ -73,15 +75,15 @@ void sum_up(std::vector<Waiting>& some, std::vector<Waiting>& room) {
         for (const Waiting& one : some) room[place[digit(one)]++] = one;
         some.swap(room);
     }
-    size_t last = 0;
-    for (size_t i = 1; i < some.size(); ++i) {
-        if (some[i].spot == some[last].spot) {
-            some[last].bytes += some[i].bytes;
-        } else {
-            some[++last] = some[i];
-        }
+    size_t sums = 0;
+    for (size_t i = 0; i < some.size(); ++i) {
+        const bool more = sums && some[sums - 1].spot == some[i].spot;
+        double bytes = more ? some[sums - 1].bytes : 0.0;
+        for (int64_t k = 0; k < some[i].times; ++k) bytes += some[i].bytes;
+        if (!more) ++sums;
+        some[sums - 1] = {some[i].spot, bytes, 1};
     }
-    some.resize(some.empty() ? 0 : last + 1);
+    some.resize(sums);
 }
 
 // The sum of a row as numpy's add.reduce forms it: pairwise.
@@ -192,7 +194,12 @@ int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack
     const auto queue = [&](int64_t spot, double sent) {
         const int64_t ring = net->ring(spot);
         farthest = std::max(farthest, ring);
-        waiting[ring].push_back({spot, sent});
+        auto& there = waiting[ring];
+        if (!there.empty() && there.back().spot == spot && there.back().bytes == sent) {
+            ++there.back().times;
+        } else {
+            there.push_back({spot, sent, 1});
+        }
     };
     for (int64_t i = 0; i < n; ++i) queue(row[i] * net->racks + rack[i], bytes[i]);
     if (farthest == net->far()) return 1;
@@ -303,6 +310,63 @@ void rf_lay(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* ar
         }
     }
 }
+
+// Which rows of arcs hold none that an earlier row holds: free[i]. `taken` has a place for every arc,
+// all 0 before and after.
+void rf_claims(int64_t n, int64_t longest, const int64_t* arcs, int64_t nowhere, int64_t* taken,
+               bool* free) {
+    for (int64_t i = 0; i < n * longest; ++i) {
+        if (!taken[arcs[i]]) taken[arcs[i]] = i / longest + 1;
+    }
+    for (int64_t i = 0; i < n; ++i) {
+        free[i] = std::all_of(arcs + i * longest, arcs + (i + 1) * longest, [&](int64_t arc) {
+            return arc == nowhere || taken[arc] == i + 1;
+        });
+    }
+    for (int64_t i = 0; i < n * longest; ++i) taken[arcs[i]] = 0;
+}
+
+// Finds anew the least loaded arc, best[signature * (bundles + 1) + bundle], of bundles (arcs
+// first[bundle] to first[bundle + 1]) of several arcs that stand in `arcs`, rows of n pairs, for the
+// signatures (CSR whose, kinds) that have a kind these pairs send in. 0; -1 without memory.
+int rf_least(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* arcs,
+             int64_t longest, int64_t bundles, const int64_t* first, const int64_t* bundle_of,
+             int64_t signatures, const int64_t* whose, const int64_t* kinds, int64_t* best) try {
+    std::vector<int64_t> some;
+    for (int64_t i = 0; i < n * longest; ++i) {
+        const int64_t bundle = bundle_of[arcs[i]];
+        if (bundle < bundles && first[bundle + 1] - first[bundle] > 1) some.push_back(bundle);
+    }
+    std::sort(some.begin(), some.end());
+    some.erase(std::unique(some.begin(), some.end()), some.end());
+    std::vector<int64_t> sending;
+    for (int64_t i = 0; i < n; ++i) {
+        sending.insert(sending.end(), sent->kind + sent->first[pairs[i]],
+                       sent->kind + sent->first[pairs[i] + 1]);
+    }
+    std::sort(sending.begin(), sending.end());
+    sending.erase(std::unique(sending.begin(), sending.end()), sending.end());
+    std::vector<double> held;
+    for (int64_t s = 0; s < signatures; ++s) {
+        const int64_t *own = kinds + whose[s], *end = kinds + whose[s + 1];
+        if (std::none_of(own, end, [&](int64_t kind) {
+                return std::binary_search(sending.begin(), sending.end(), kind);
+            }))
+            continue;
+        held.resize(end - own);
+        for (const int64_t bundle : some) {
+            double least = std::numeric_limits<double>::infinity();
+            for (int64_t arc = first[bundle]; arc < first[bundle + 1]; ++arc) {
+                std::transform(own, end, held.begin(), [&](int64_t kind) {
+                    return sent->load[kind * sent->arcs + arc];
+                });
+                const double needs = pairwise(held.data(), end - own) * sent->seconds_a_byte[arc];
+                if (needs < least) least = needs, best[s * (bundles + 1) + bundle] = arc;
+            }
+        }
+    }
+    return 0;
+} catch (const std::bad_alloc&) { return -1; }
 
 // By what share the busiest arc of each pair (of[pair], rows of `longest`) needs longer than
 // limit[kind], in its worst kind.
