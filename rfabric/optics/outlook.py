@@ -68,9 +68,10 @@ class Outlook:
             if np.isinf(load).any():
                 least[i] = NEVER
                 continue
-            on_links = np.bincount(
-                lit.links, np.repeat(load, np.diff(lit.offsets)), minlength=len(rate)
-            )
+            some = np.flatnonzero(load)  # few: most light paths are the cables of hosts
+            counts = lit.offsets[some + 1] - lit.offsets[some]
+            links = lit.links[spread(lit.offsets[some], counts)]
+            on_links = np.bincount(links, np.repeat(load[some], counts), minlength=len(rate))
             seconds[i], least[i] = transfer_seconds(on_links, rate), demand.floor
         return cls(seconds, least)
 
@@ -309,4 +310,5 @@ def _left(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 def _crosses(outlook: Outlook, cables: np.ndarray) -> np.ndarray:
     """Which stages send over a cable of the mask, either way: bool[stages]."""
-    return outlook.seconds @ np.repeat(cables, 2).astype(float) > 0
+    links = np.flatnonzero(np.repeat(cables, 2))
+    return np.array([own[links].any() for own in outlook.seconds], dtype=bool)

@@ -375,9 +375,7 @@ class Placer:
             return
         entry, owner = self._entries(pairs)
         np.add.at(
-            self.load,
-            (self.kind[entry][:, None], arcs[owner]),
-            sign * self.bytes[entry][:, None],
+            self.load, (self.kind[entry][:, None], arcs[owner]), sign * self.bytes[entry][:, None]
         )
         if self.wide and arcs.size:
             bundles = np.unique(

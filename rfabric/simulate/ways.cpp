@@ -311,8 +311,8 @@ void rf_lay(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* ar
     }
 }
 
-// Which rows of arcs hold none that an earlier row holds: free[i]. `taken` has a place for every arc,
-// all 0 before and after.
+// Which rows of arcs hold none that an earlier row holds: free[i]. `taken` has a place for every
+// arc, all 0 before and after.
 void rf_claims(int64_t n, int64_t longest, const int64_t* arcs, int64_t nowhere, int64_t* taken,
                bool* free) {
     for (int64_t i = 0; i < n * longest; ++i) {
@@ -327,8 +327,8 @@ void rf_claims(int64_t n, int64_t longest, const int64_t* arcs, int64_t nowhere,
 }
 
 // Finds anew the least loaded arc, best[signature * (bundles + 1) + bundle], of bundles (arcs
-// first[bundle] to first[bundle + 1]) of several arcs that stand in `arcs`, rows of n pairs, for the
-// signatures (CSR whose, kinds) that have a kind these pairs send in. 0; -1 without memory.
+// first[bundle] to first[bundle + 1]) of several arcs that stand in `arcs`, rows of n pairs, for
+// the signatures (CSR whose, kinds) that have a kind these pairs send in. 0; -1 without memory.
 int rf_least(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* arcs,
              int64_t longest, int64_t bundles, const int64_t* first, const int64_t* bundle_of,
              int64_t signatures, const int64_t* whose, const int64_t* kinds, int64_t* best) try {

@@ -216,10 +216,8 @@ class PairWays:
         self._find_new(rows)
         counts, parts = self.pairs.parts(rows)
         kind = self.pairs.label[rows] if kind is None else kind
-        return Load(
-            self.first[parts],
-            self.count[parts],
-            self.links,
-            np.repeat(left, counts) * self.pairs.share[parts],
-            np.repeat(kind, counts),
-        )
+        ways = self.first[parts], self.count[parts], self.links
+        if not self.several:
+            return Load(*ways, left, kind)
+        size = np.repeat(left, counts) * self.pairs.share[parts]
+        return Load(*ways, size, np.repeat(kind, counts))

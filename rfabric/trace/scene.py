@@ -121,5 +121,6 @@ class Demands:
         """Of one label, those that wait for others of the stage send after them: a kind is a wave
         of a label.
         """
-        wave = stage.waves[np.searchsorted(stage.rows, rows)]
+        every = len(rows) == len(stage.rows)
+        wave = stage.waves if every else stage.waves[np.searchsorted(stage.rows, rows)]
         return ways.load(rows, left, self.trace.label[rows].astype(np.int64) << 32 | wave)
