@@ -100,6 +100,24 @@ def lines_of(file: TextIO) -> Iterator[str]:
         yield line
 
 
+def json_objects(lines: Iterable[str]) -> Iterator[tuple[int, dict]]:
+    """The object on each line of JSON lines that is not blank, with the line's number; RFabricError
+    for a line that is none.
+    """
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            said = parse_json(line)
+        except ValueError as error:
+            raise RFabricError(
+                f"line {number}: no valid JSON, it may be cut short: {error}; remove the line"
+            ) from error
+        if not isinstance(said, dict):
+            raise RFabricError(f"line {number}: is no object; every line is one")
+        yield number, said
+
+
 def read_json(path: str | Path) -> Any:
     """What a JSON file holds, as `parse_json` reads it."""
     try:

@@ -54,16 +54,14 @@ def _sample(result: Result, awake: float) -> float:
     """The most seconds of each loop with which all that is sent takes `awake` s; no less than
     LEAST_SAMPLE.
     """
-    others, least = _seconds_awake(result), np.sort(loop_seconds(result.trace, result.fabric))
-    left = awake - others
-    if not len(least) or least.sum() <= left:
+    loops, left = loop_seconds(result.trace, result.fabric), awake - _seconds_awake(result)
+    if loops.sum() <= left:
         return np.inf
-    for i, seconds in enumerate(least):  # shorter ones go out whole
-        level = left / (len(least) - i)
-        if seconds > level:
-            return _two_digits(max(level, LEAST_SAMPLE))
-        left -= seconds
-    return np.inf
+    low, high = LEAST_SAMPLE, float(loops.max())
+    while high - low > 0.01 * low:  # what is sent grows with the sample, in leaps
+        middle = (low + high) / 2
+        low, high = (middle, high) if _seconds_sent(loops, middle) <= left else (low, middle)
+    return float(np.floor(low * 1e3) / 1e3)
 
 
 def loop_seconds(trace: Trace, fabric: Fabric) -> np.ndarray:

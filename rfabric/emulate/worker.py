@@ -45,6 +45,7 @@ ANSWER_S = 30.0  # s of wall clock the controller may take to answer, beside the
 READY_S = 30.0  # s the controller may take to come up, and to program every switch
 PROGRESS_S = 0.2  # s between two progress lines
 WATCH_S = 0.25  # s between two looks at the host
+TURN_S = 1e-4  # s that another thread of the replay may keep the interpreter
 NOTES = [
     "link delay is not emulated",
     "cables carry their nominal rate as payload: headers are added on top",
@@ -289,14 +290,17 @@ def before_others() -> Iterator[None]:
     """Let this thread run whenever it wants to, where the host allows it; threads it starts do not.
 
     It starts many flows at one instant: where the switches, which each first packet wakes, take its
-    processor, most are late.
+    processor, most are late. So they are where the thread that plans ahead keeps the interpreter
+    for its usual turns of 5 ms.
     """
-    usual = os.sched_getscheduler(0), os.sched_getparam(0)
+    usual, turn = (os.sched_getscheduler(0), os.sched_getparam(0)), sys.getswitchinterval()
+    sys.setswitchinterval(TURN_S)
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     try:
         yield
     finally:
+        sys.setswitchinterval(turn)
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, *usual)
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RFabricError
-from ..files import lines_of, open_text, parse_json
+from ..files import json_objects, lines_of, open_text
 
 # what timings of each phase are called, without prefixes such as `timing_s/` and ends such as _time
 PHASES = {
@@ -164,17 +164,7 @@ def _csv(lines: Iterator[str]) -> Iterator[Told]:
 
 
 def _json_lines(lines: Iterator[str]) -> Iterator[Told]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            said = parse_json(line)
-        except ValueError as error:
-            raise RFabricError(
-                f"line {number}: no valid JSON, it may be cut short: {error}; remove the line"
-            ) from error
-        if not isinstance(said, dict):
-            raise RFabricError(f"line {number}: is no object; every line is one step")
+    for number, said in json_objects(lines):
         inner = said.get("data") or said.get("metrics") or {}
         flat = said | inner if isinstance(inner, dict) else said
         yield number, _step(flat, number), _numbers(flat)

@@ -1389,15 +1389,17 @@ def test_mn_and_ryu_manager_carry_other_fabrics_once_named(app, topo, run_dir):
 DELAY = 0.1  # s: long enough that a loaded machine cannot hide it
 
 
-def rewire_with_probes(folder, sdn):
-    """A small fabric under the controller: probed rewires, a frozen switch, a killed controller."""
+@contextlib.contextmanager
+def network_under_control(folder, spec, sdn=""):
+    """A started Mininet network of `spec` in switches of its own, its client, its controller, and
+    the circuits that are lit: each pair of ToRs over every plane.
+    """
     prepare_namespace()
     from mininet.net import Mininet
     from mininet.node import OVSSwitch, RemoteController
 
     from rfabric.emulate.topo import topo_of
 
-    spec = f"rfabric,pods=2,tors=2,gpus=1,delay={DELAY * 1e3:g}ms"
     fabric = parse_fabric(spec)
     with (
         private_ovs(Path(folder)) as env,
@@ -1414,11 +1416,18 @@ def rewire_with_probes(folder, sdn):
         client = Client()
         client.wait_ready(30)
         client.put_pairs(all_pairs(fabric))
-        pairs = [("t1", "t4"), ("t2", "t3")]
-        straight = light(fabric, dict.fromkeys(planes(fabric), pairs))
+        straight = light(fabric, dict.fromkeys(planes(fabric), [("t1", "t4"), ("t2", "t3")]))
         first = client.plan_circuits(straight)
         if first.rewire:
             client.commit(first.epoch)
+        yield net, client, controller, straight
+
+
+def rewire_with_probes(folder, sdn):
+    """A small fabric under the controller: probed rewires, a frozen switch, a killed controller."""
+    spec = f"rfabric,pods=2,tors=2,gpus=1,delay={DELAY * 1e3:g}ms"
+    fabric = parse_fabric(spec)
+    with network_under_control(folder, spec, sdn) as (net, client, controller, straight):
         told = {"lossless": ping(net, fabric)}
         told["probed"] = [
             probed(net, client, circuits) for circuits in (crossed(fabric, straight), straight)

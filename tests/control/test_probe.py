@@ -1,10 +1,8 @@
 """The dark-time probe: its packets, its arithmetic, and as root a path cut for a known time."""
 
 import dataclasses
-import functools
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import time
@@ -13,19 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from test_control import (
-    Client,
-    all_pairs,
-    child,
-    command,
     crossed,
     in_namespace,
-    light,
-    listens,
+    network_under_control,
     parse_fabric,
-    planes,
     prepare_namespace,
-    private_ovs,
-    until,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -238,31 +228,9 @@ DARK_S = 0.01
 
 def rewires_heard(folder):
     """Rewires of a small fabric, heard at the port where the last circuit of the way ends."""
-    prepare_namespace()
-    from mininet.net import Mininet
-    from mininet.node import OVSSwitch, RemoteController
-
-    from rfabric.emulate.topo import topo_of
-
     spec = f"rfabric,pods=2,tors=2,gpus=2,planes=1,delay={DARK_S * 1e3:g}ms"
     fabric = parse_fabric(spec)
-    with private_ovs(Path(folder)) as env, child(command(spec), f"{folder}/control.out"):
-        os.environ.update(env)
-        until(lambda: listens(6653), "the controller to listen")
-        Mininet.inited = True
-        switch = functools.partial(OVSSwitch, datapath="user")
-        net = Mininet(topo=topo_of(fabric), switch=switch, controller=None, build=False)
-        net.addController("c0", RemoteController, ip="127.0.0.1", port=6653)
-        net.build()
-        net.start()
-        client = Client()
-        client.wait_ready(30)
-        client.put_pairs(all_pairs(fabric))
-        pairs = [("t1", "t4"), ("t2", "t3")]
-        straight = light(fabric, dict.fromkeys(planes(fabric), pairs))
-        first = client.plan_circuits(straight)
-        if first.rewire:
-            client.commit(first.epoch)
+    with network_under_control(folder, spec) as (net, client, _, straight):
         both = crossed(fabric, straight), straight
         told = {"switches": len(fabric.switches), **heard_while(net, fabric, client, both)}
     print(json.dumps(told))

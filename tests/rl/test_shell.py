@@ -48,12 +48,31 @@ def words(text: str, **environment: str) -> list[tuple[str, ...]]:
         ("bash -c 'A=5; go $A'", ["5"]),
         ("srun -N 4 --container-image x bash -lc 'A=5; go $A'", ["5"]),
         ("COMMAND='A=5; go $A' CONTAINER=x sbatch --nodes=4 ray.sub", ["5"]),
+        ("COMMAND='go $SLURM_NNODES' sbatch -N 4 ray.sub", ["4"]),
+        ("#SBATCH --nodes=8 # all\n#SBATCH --gres=gpu:h100:4\n#SBATCH --nodelist=x12\n"
+         "go ${SLURM_NNODES:-1} $SLURM_GPUS_ON_NODE ${SLURM_NTASKS:-no}", ["8", "4", "no"]),
+        ("declare -A M=([a]=1 [\"b c\"]=$Z); M[d]=3; k=d; go ${M[$k]} \"${!M[@]}\" ${M[x]}0",
+         ["3", "a", "b c", "d", "0"]),
+        ("L=(p q); go \"${!L[@]}\"", ["0", "1"]),
+        ("A=5; read -r -d '' V <<EOF\nx $A ${B:-3}\ny\nEOF\ngo \"$V\"", ["x 5 3\ny"]),
+        ("A=5; V=$(cat <<'EOF'\nx $A\nEOF\n); go \"$V\"", ["x $A"]),
+        ("A=5\nssh there bash <<EOF\ngo $A\nEOF\n", ["5"]),
         ("D=$(cd $(dirname $0) && pwd); go $(basename $0 .sh) $D", ["run", "/nowhere"]),
     ],
 )  # fmt: skip
 def test_words_of_a_command(text, expected):
     (command,) = words(text)
     assert [readable(word) for word in command[1:]] == expected
+
+
+def test_what_the_environment_says_goes_before_what_slurm_would_say():
+    assert words("#SBATCH --nodes=8\ngo $SLURM_NNODES", SLURM_NNODES="2") == [("go", "2")]
+
+
+def test_a_script_that_sbatch_is_given(tmp_path):
+    (tmp_path / "job.sub").write_text("#SBATCH --nodes=8\ngo $SLURM_NNODES $SLURM_NTASKS\n")
+    script = read_script(tmp_path / "run.sh", "sbatch -n 3 -N 2 job.sub", {})
+    assert [command.words for command in script.commands] == [("go", "2", "3")]
 
 
 def test_what_is_unknown_keeps_its_name():
@@ -75,7 +94,7 @@ def test_a_file_beside_the_script_is_sourced(tmp_path):
     script = tmp_path / "examples" / "run.sh"
     script.parent.mkdir()
     script.write_text(
-        'source "/root/slime/scripts/models/m.sh"\npython train.py ${ARGS[@]} --x 1\n'
+        'source "/workspace/slime/scripts/models/m.sh"\npython train.py ${ARGS[@]} --x 1\n'
     )
     assert read_settings(script).values == {"num-layers": 48, "x": 1}
     script.write_text("source none.sh\npython train.py --x 1\n")

@@ -33,6 +33,7 @@ from .shell_text import (
     text_of,
 )
 from .shell_words import FunctionEnd, ScriptEnd
+from .slurm import batch_lines
 
 MOST_STEPS = 200_000  # statements walked, loops and functions unrolled
 
@@ -80,6 +81,7 @@ class _Walk(ShellCommands):
 
     def text(self, text: str) -> bool | None:
         """Walk the commands of `text`."""
+        self.told_by_slurm(batch_lines(text))
         root = parsed(text.replace("\0", "").replace("\r\n", "\n"))
         if (line := left_open(root)) and not self.depth:
             raise RFabricError(
@@ -110,7 +112,11 @@ class _Walk(ShellCommands):
         return status
 
     def _each_assignment(self, node: tree_sitter.Node) -> bool:
+        options = [text_of(child) for child in node.named_children if child.type == "word"]
         for child in node.named_children:
+            if any(re.match(r"-\w*A", option) for option in options):
+                name = child.child_by_field_name("name") or child
+                self.tables.setdefault(text_of(name), {})
             if child.type == "variable_assignment":
                 self._assignment(child)
         return True
@@ -124,25 +130,42 @@ class _Walk(ShellCommands):
             self._element(target, self.one(value) if value else "")
             return True
         name = text_of(target)
+        if name in self.tables and value is not None and value.type == "array":
+            self.tables[name] |= self._table(value)
+            return True
         new: Values = self._array(value) if value and value.type == "array" else self.one(value)
         self.values[name] = _joined_values(self.values.get(name), new) if more else new
         return True
 
     def _element(self, target: tree_sitter.Node, value: str) -> None:
-        name, index = (text_of(child) for child in target.named_children[:2])
+        name, index = text_of(target.named_children[0]), self.one(target.named_children[1])
+        if name in self.tables:
+            self.tables[name][index] = value
+            return
         held = self.values.setdefault(name, [])
         if isinstance(held, list) and index.isdigit() and int(index) <= len(held) < MOST_STEPS:
             held[int(index) : int(index) + 1] = [value]
 
-    def _command(self, node: tree_sitter.Node) -> bool | None:
+    def _table(self, node: tree_sitter.Node) -> dict[str, str]:
+        """The entries of ([key]=value ...)."""
+        entries = map(self.one, node.named_children)
+        pairs = (re.fullmatch(r"\[(.*?)\]=(.*)", entry, re.DOTALL) for entry in entries)
+        return {pair[1]: pair[2] for pair in pairs if pair}
+
+    def _words_of(self, node: tree_sitter.Node) -> list[str]:
+        """The words of a command, its name first."""
         name = node.child_by_field_name("name")
-        if name is None:
+        parts = [name.named_children[0] if name and name.named_children else name]
+        parts += node.children_by_field_name("argument")
+        return [word for part in parts if part is not None for word in self.words(part)]
+
+    def _command(self, node: tree_sitter.Node) -> bool | None:
+        if node.child_by_field_name("name") is None:
             return self._each_assignment(node)
-        words = [*self.words(name.named_children[0] if name.named_children else name)]
-        for child in node.children_by_field_name("argument"):
-            words += self.words(child)
+        words = self._words_of(node)
         handed = self._handed_on(node) if words and words[0] in ("sbatch", "srun") else ""
         if handed:  # COMMAND="..." sbatch run.sub
+            self.told_by_slurm(" ".join(words))
             return self._inside(lambda: self.text(handed), [])
         return self.call(words, node.start_point[0] + 1) if words else True
 
@@ -190,10 +213,28 @@ class _Walk(ShellCommands):
             self.printed,
             [] if quiet and self.printed is not None else self.printed,
         )
+        fed = next((r for r in redirects if r.type == "heredoc_redirect"), None)
         try:
+            if fed is not None and body is not None and body.type == "command":
+                return self._fed(body, self.here_text(fed))
             return self.statement(body) if body else None
         finally:
             self.printed = outer
+
+    def _fed(self, node: tree_sitter.Node, text: str) -> bool | None:
+        """A command that reads `text` (<<EOF): `cat` hands it on, `read` keeps it, a shell walks
+        it.
+        """
+        words = self._words_of(node) or [""]
+        if words[0] == "read":
+            self.values[words[-1]] = text.strip()
+            return True
+        if words[0] == "cat" and self.printed is not None:
+            self.printed.append(text.rstrip("\n"))
+            return True
+        if words[0] == "sbatch" or words[-1] in ("bash", "sh") or words[-2:] == ["bash", "-s"]:
+            return self._inside(lambda: self.text(text), [])
+        return self._command(node)
 
     def _compound(self, node: tree_sitter.Node) -> bool | None:
         if node.children and node.children[0].type == "((":

@@ -40,6 +40,9 @@ class ShellCommands(ShellWords):
             return self._inside(lambda: self.text(inner), [])
         if name in ("bash", "sh") and arguments and not arguments[0].startswith("-"):
             return self._script(arguments, line)
+        if name == "sbatch" and (file := self._batch_file(arguments)):
+            self.told_by_slurm(" ".join(arguments))
+            return self._script([file], line)
         printed = _printed(name, arguments, self)
         if printed is not None and self.printed is not None:
             self.printed.append(printed)
@@ -49,6 +52,10 @@ class ShellCommands(ShellWords):
             return None
         self.script.commands.append(Command(tuple(words), line))
         return None
+
+    def _batch_file(self, words: list[str]) -> str | None:
+        """The job script that sbatch is given, where it stands near this one."""
+        return next((w for w in words if w[0:1] != "-" and nearby(w, self.script.path)), None)
 
     def _script(self, words: list[str], line: int) -> bool | None:
         """`bash FILE`: walked where it stands near the script; else what it runs is unknown."""

@@ -28,14 +28,13 @@ class Command:
 
 @dataclass
 class Script:
-    """The commands a script reaches; `defaulted` and `unset`: variables it leaves to the
-    environment, with and without a default of its own.
+    """The commands a script reaches; `defaulted`: variables that it leaves to the environment, with
+    a default of its own.
     """
 
     path: Path
     commands: list[Command] = field(default_factory=list)
     defaulted: dict[str, str] = field(default_factory=dict)
-    unset: set[str] = field(default_factory=set)
     sourced: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 

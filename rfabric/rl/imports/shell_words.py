@@ -21,6 +21,7 @@ from .shell_text import (
     unknown_names,
     unset_piece,
 )
+from .slurm import batch_variables
 from .yaml_files import MOST_BYTES
 
 # Set in a shell, whatever the user has; their values say nothing of a job.
@@ -43,6 +44,7 @@ class ShellWords:
     def __init__(self, script: Script, environment: dict[str, str]) -> None:
         self.script = script
         self.values: dict[str, Values] = dict(environment)
+        self.tables: dict[str, dict[str, str]] = {}  # declare -A
         self.functions: dict[str, tree_sitter.Node] = {}
         self.arguments: list[str] = []
         self.file = script.path
@@ -121,7 +123,27 @@ class ShellWords:
         parts.append(_unquoted(source[at - start : len(source) - 1]))
         return "".join(parts)
 
-    def _value(self, name: str, ask: bool = True) -> str:
+    def here_text(self, redirect: tree_sitter.Node) -> str:
+        """What stands between <<EOF and EOF; its variables stay as they are where EOF is quoted."""
+        parts = {child.type: child for child in redirect.children}
+        body = parts.get("heredoc_body")
+        if body is None:
+            return ""
+        if re.search(r"['\"\\]", text_of(parts.get("heredoc_start"))):
+            return text_of(body)
+        source, at, text = body.text or b"", body.start_byte, ""
+        for child in (c for c in body.named_children if c.type != "heredoc_content"):
+            text += _unquoted(source[at - body.start_byte : child.start_byte - body.start_byte])
+            text, at = text + self.one(child), child.end_byte
+        return text + _unquoted(source[at - body.start_byte :])
+
+    def told_by_slurm(self, options: str) -> None:
+        """Set what Slurm would tell a job with these options of sbatch; what is set already
+        stays.
+        """
+        self.values = batch_variables(options) | self.values
+
+    def _value(self, name: str) -> str:
         """The text of a variable; one that nobody set keeps its name."""
         if name.isdigit():
             index = int(name)
@@ -139,8 +161,6 @@ class ShellWords:
         if name not in self.values:
             if name in _AMBIENT:
                 return self.folder if name == "PWD" else _AMBIENT[name]
-            if ask:
-                self.script.unset.add(name)
             return unset_piece(name)
         value = self.values[name]
         return (value[0] if value else "") if isinstance(value, list) else value
@@ -152,11 +172,16 @@ class ShellWords:
         name = _array_name(node)
         if name is None:
             return list(self.arguments)
+        keys = node.children[1].type == "!"
+        if name in self.tables:
+            return list(self.tables[name] if keys else self.tables[name].values())
         value = self.values.get(name)
         if value is None:
             default = self._default_of(node)
             return default.split() if default else []
         words = value if isinstance(value, list) else [value]
+        if keys:
+            return [str(index) for index in range(len(words))]
         return _sliced(node, words) if ":" in [c.type for c in node.children] else list(words)
 
     def _between(self) -> str:
@@ -197,6 +222,8 @@ class ShellWords:
         name, index = (text_of(child) for child in head.named_children[:2])
         if name == "BASH_SOURCE":
             return str(self.file)
+        if name in self.tables:
+            return self.tables[name].get(self.one(head.named_children[1]), "")
         value = self.values.get(name)
         at = whole_number(self._plain(index))
         if isinstance(value, list) and at is not None and -len(value) <= at < len(value):
@@ -219,12 +246,10 @@ class ShellWords:
         if not empty:
             return value or ""
         if operator.endswith("?"):
-            self.script.unset.add(name)
             return unset_piece(name)
         default = self._joined(rest)
         if value is None and head.type == "variable_name":
             self.script.defaulted.setdefault(name, readable(default))
-            self.script.unset.discard(name)
         if operator.endswith("="):
             self.values[name] = default
         return default
@@ -308,9 +333,9 @@ def _is_all(node: tree_sitter.Node) -> bool:
     """Whether an expansion stands for all words of an array or of the arguments."""
     if node.type == "simple_expansion":
         return text_of(node) in ("$@", "$*")
-    if len(node.children) > 1 and node.children[1].type in ("#", "!"):
+    if len(node.children) > 1 and node.children[1].type == "#":
         return False
-    return bool(re.match(r"\$\{(\w+\[[@*]\]|[@*])", text_of(node)))
+    return bool(re.match(r"\$\{(!?\w+\[[@*]\]|[@*])", text_of(node)))
 
 
 def _array_name(node: tree_sitter.Node) -> str | None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...errors import RFabricError
-from ...files import lines_of, open_text, parse_json
+from ...files import json_objects, lines_of, open_text
 from ..model import Trace
 from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat, first_line
@@ -187,20 +187,12 @@ def _in_order(some: list[Recorded]) -> list[Recorded]:
 
 
 def _lines(path: Path) -> Iterator[_Line]:
-    with open_text(path) as file:
-        for number, text in enumerate(lines_of(file), 1):
-            if not text.strip():
-                continue
-            where = f"{path.name}, line {number}"
-            try:
-                said = parse_json(text)
-            except ValueError as error:
-                raise RFabricError(
-                    f"{where}: no valid JSON, it may be cut short: {error}; remove the line"
-                ) from error
-            if not isinstance(said, dict):
-                raise RFabricError(f"{where}: is no object; every line is one")
-            yield _Line(where, said)
+    try:
+        with open_text(path) as file:
+            for number, said in json_objects(lines_of(file)):
+                yield _Line(f"{path.name}, line {number}", said)
+    except RFabricError as error:
+        raise RFabricError(f"{path.name}, {error}") from error
 
 
 def _sniff(head: bytes) -> bool:
