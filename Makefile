@@ -29,8 +29,8 @@ endif
 OWN = $(if $(SUDO_UID),find $(VENV) $(RYU) rfabric/simulate build *.egg-info -user root -exec \
       chown -h '$(SUDO_UID):$(SUDO_GID)' {} + 2>/dev/null || true,true)
 
-.PHONY: help emulate simulate compare bench doctor selftest test check lint types coverage mutants \
-        clean setup system
+.PHONY: help emulate simulate compare bench doctor selftest drill test check lint types coverage \
+        mutants clean setup system
 
 help: ## these lines
 	@awk -F ':|## ' '/^[a-z]+:.*## / {printf "make %-10s%s\n", $$1, $$NF}' Makefile
@@ -53,8 +53,13 @@ doctor: setup ## what this host can emulate
 selftest: setup ## do packets here take the seconds that theory says? (root)
 	$(RFABRIC) selftest
 
-test: NEEDS += valgrind:valgrind
-test: setup lint types ## lint, types, all tests; as root with real Mininet, Open vSwitch and Ryu
+drill: setup ## faults against a live emulation: what is lost, how soon all is well (root)
+	$(RFABRIC) drill
+
+# Debian has Chromium as a package; elsewhere the page's tests in a browser are skipped.
+CHROMIUM := $(shell . /etc/os-release && [ "$$ID" = debian ] && echo chromium:chromium)
+test: NEEDS += valgrind:valgrind $(CHROMIUM)
+test: setup $(VENV)/.browser lint types ## all, as root with real Mininet, Open vSwitch and Ryu
 	$(INSIDE) -m pytest
 
 check: $(VENV)/.core lint types ## for every day: lint, types, the quick tests; no root
@@ -120,6 +125,11 @@ system:
 $(VENV)/.stamp: setup.cfg | system
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv --system-site-packages $(VENV)
 	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[test,report,probe]'
+	touch $@
+	@$(OWN)
+
+$(VENV)/.browser: $(VENV)/.stamp
+	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[browser]'
 	touch $@
 	@$(OWN)
 

@@ -14,6 +14,7 @@ import stat
 import zlib
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -165,3 +166,62 @@ def _finite(text: str) -> float:
     if math.isinf(number):
         raise ValueError(f"number {text[:20]} is beyond 1e308")
     return number
+
+
+def parse_yaml(text: str, aliases: bool = False) -> Any:
+    """What YAML says, by safe tags alone; RFabricError for a key that stands twice, for aliases
+    unless they are allowed, and for what is no YAML.
+    """
+    import yaml
+
+    try:
+        # derived from SafeLoader
+        return yaml.load(text, Loader=_yaml_loader(aliases))  # noqa: S506
+    except RecursionError:
+        raise RFabricError("lists stand within lists, too deep to be read") from None
+    except RFabricError:
+        raise
+    # the library's constructors break on text that does not hold what its tag promises
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise RFabricError(" ".join(str(error).split())) from error
+
+
+@cache
+def _yaml_loader(aliases: bool) -> type:
+    """YAML's safe loader, except that a key given twice is an error and not the last one's win.
+
+    Without `aliases` an alias is an error too: a few aliases of aliases stand for gigabytes. Made
+    when it is first asked for: Mininet's Python may have no yaml.
+    """
+    import yaml
+
+    class OneOfEachKey(yaml.SafeLoader):
+        def compose_node(self, parent, index):
+            if not aliases and self.check_event(yaml.AliasEvent):
+                raise RFabricError(
+                    f"line {self.peek_event().start_mark.line + 1}: aliases are not "
+                    "read; write the value out"
+                )
+            return super().compose_node(parent, index)
+
+    OneOfEachKey.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+    OneOfEachKey.add_constructor("tag:yaml.org,2002:int", _whole_yaml)
+    return OneOfEachKey
+
+
+def _mapping(loader, node) -> dict:
+    seen: set[Hashable] = set()
+    for key_node, _ in node.value:
+        name = loader.construct_object(key_node, deep=True)
+        if isinstance(name, Hashable):  # else the library refuses it below
+            if name in seen:
+                line = key_node.start_mark.line + 1
+                raise RFabricError(f"key {name} stands twice, again in line {line}; keep one")
+            seen.add(name)
+    return loader.construct_mapping(node, deep=True)
+
+
+def _whole_yaml(loader, node) -> int:
+    if len(node.value) > MOST_DIGITS:
+        raise RFabricError(f"a number of {len(node.value)} digits; {MOST_DIGITS} at most")
+    return loader.construct_yaml_int(node)

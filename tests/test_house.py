@@ -31,7 +31,8 @@ MAY = {
     "simulate": BELOW_COMPUTE | {"report"},
     "control": {"fabric", "routing", "optics"},
     "emulate": BELOW_COMPUTE | {"report", "control"},
-    "study": BELOW_COMPUTE | {"compute", "rl", "schedulers", "simulate", "emulate", "report"},
+    "study": BELOW_COMPUTE
+    | {"compute", "rl", "schedulers", "simulate", "emulate", "control", "report"},
 }
 
 

@@ -19,10 +19,9 @@ from rfabric.cli import main
 from rfabric.compute import load_model
 from rfabric.errors import RFabricError
 from rfabric.fabric import Fabric, parse_fabric, rfabric
-from rfabric.files import parse_json, read_text
+from rfabric.files import parse_json, parse_yaml, read_text
 from rfabric.folders import data_dir
 from rfabric.rl import read_recipe
-from rfabric.rl.recipe import parse_yaml
 from rfabric.trace import TraceBuilder, read_trace, write_trace
 
 SAMPLES = Path(__file__).parents[2] / "shared" / "data" / "configs"

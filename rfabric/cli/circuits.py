@@ -2,13 +2,16 @@
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 
 from ..errors import RFabricError
+from ..fabric import Needs
 from ..optics import Timing
 from ..report.html import drawing
 from ..report.planning import picture, plan_table, totals
 from ..schedulers.traffic import read_traffic
+from ..study.negotiation import one_network
 from ..study.planning import plan as planned
 from ..study.run import asked_policies, one_scheduler
 from .terminal import Talk, show_notes, show_tables
@@ -24,11 +27,16 @@ def circuits(args: argparse.Namespace) -> None:
     with Talk(args.quiet) as talk:
         talk.tell(args.traffic, {"stage": "trace"})
         policies = asked_policies(args.policy)
-        traffic = read_traffic(args.traffic, args.set, args.seed, one_scheduler(policies))
+        timing, specs = Timing(in_flight=args.in_flight), dict.fromkeys(args.topo or ["rfabric"])
+        network = one_network(
+            one_scheduler(policies),
+            [partial(Needs.fabric, spec=spec) for spec in specs],
+            [asked.circuits for asked in policies],
+            timing,
+        )
+        traffic = read_traffic(args.traffic, args.set, args.seed, one_scheduler(policies), network)
         found = []
-        for fabric in (
-            traffic.needs.fabric(spec) for spec in dict.fromkeys(args.topo or ["rfabric"])
-        ):
+        for fabric in map(traffic.needs.fabric, specs):
             traffic.trace.fit(fabric)
             for policy in dict.fromkeys(asked.circuits for asked in policies):
                 name = f"{fabric.spec or fabric.name} {policy}"
@@ -37,7 +45,7 @@ def circuits(args: argparse.Namespace) -> None:
                     traffic.trace,
                     policy,
                     routing=args.routing,
-                    timing=Timing(in_flight=args.in_flight),
+                    timing=timing,
                     repetitions=args.repetitions,
                     progress=talk.of(name),
                 )

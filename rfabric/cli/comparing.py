@@ -58,8 +58,7 @@ def compare(args: argparse.Namespace) -> None:
             print(f"rfabric: {_go_on(folder)}", file=sys.stderr)
             raise
         talk.tell("report", {"stage": "draw"})
-        single = len(grid.traffics) == len(grid.seeds) == len(grid.schedulers) == 1
-        (_finish_one if single else _finish_many)(grid, folder, places)
+        (_finish_one if grid.one_trace else _finish_many)(grid, folder, places)
     show(folder, args)
 
 

@@ -1,4 +1,4 @@
-"""The verbs around this machine: `doctor`, `selftest`, `control`, `clean`, `bench`."""
+"""The verbs around this machine: `doctor`, `selftest`, `drill`, `control`, `clean`, `bench`."""
 
 import argparse
 from dataclasses import asdict
@@ -64,6 +64,57 @@ def selftest(args: argparse.Namespace) -> int:
         show_tables([tests.table(measured)])
         print(tests.in_words(measured))
     return 0 if all(m.ok for m in measured) else 1
+
+
+def drill(args: argparse.Namespace) -> int:
+    """Faults against a live emulation, or a soak; 1 where a promise is broken, or something
+    grows.
+    """
+    from ..emulate.sandbox import require
+    from ..study import drill as drills
+
+    drills.fabric(args.hosts)
+    drills.faults(args.only)
+    require()
+    return _soak(args) if args.soak else _drill(args)
+
+
+def _drill(args: argparse.Namespace) -> int:
+    from ..study import drill as drills
+
+    with Talk(args.quiet) as talk:
+        found = drills.drill(args.hosts, args.only, args.out, talk.tell)
+    if args.json:
+        print_json({"drills": [one.to_json() for one in found]})
+    else:
+        show_tables([drills.table(found)])
+    return 1 if any(one.broken for one in found) else 0
+
+
+def _soak(args: argparse.Namespace) -> int:
+    from ..study import drill as drills
+
+    if args.only:
+        raise RFabricError("--only names faults, and a soak has none; leave out one of the two")
+    with Talk(args.quiet) as talk:
+        soaked = drills.soak(args.hosts, args.soak, args.out, talk.tell)
+    grown = soaked.grown()
+    if args.json:
+        print_json(soaked.to_json() | {"grown": [asdict(one) | {"ok": one.ok} for one in grown]})
+    else:
+        show_tables([drills.growth(grown)])
+        print(
+            f"{soaked.rewires[-1]} rewires, {soaked.packets_lost} of {soaked.packets_sent} "
+            "packets lost"
+        )
+    return 0 if all(one.ok for one in grown) else 1
+
+
+def shell(args: argparse.Namespace) -> int:
+    """rfabric shell: a prompt on a fabric that is up."""
+    from .prompt import prompt
+
+    return prompt(args)
 
 
 def control(args: argparse.Namespace) -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 from ..errors import RFabricError
 from ..fabric import Fabric, parse_fabric
 from ..fabric.cost import bill
-from ..fabric.imported import is_network
+from ..fabric.formats import SUFFIXES, is_topology, written
+from ..fabric.formats.drawings import graphviz
 from ..fabric.shipped import load_topology
 from ..files import kind_of, read_json
 from ..report.compare import PHASE_NAMES, Row, Table, bill_table, fabric_table, phase_text
-from ..report.folder import read_folder, writing
+from ..report.folder import read_folder, write_text, writing
 from ..report.html import drawing
 from ..report.summary import check_summary
 from ..rl import read_recipe
@@ -20,7 +21,7 @@ from ..schedulers.traffic import read_traffic
 from ..specs import escaped
 from ..study.known import known
 from ..trace import TRACE_SUFFIXES, Trace, is_trace, read_trace, write_trace
-from ..units import show_rate, show_size, show_time
+from ..units import show_size, show_time
 from .runs import with_format
 from .terminal import print_json, show_tables
 
@@ -45,13 +46,40 @@ def trace(args: argparse.Namespace) -> None:
     groups = [] if args.explain else _groups(traffic.trace)
     if args.json:
         keys = {"phase": str, "item": str, "count": int, "seconds": float, "bytes": int, "why": str}
-        found = [{key: kind(getattr(item, key)) for key, kind in keys.items()} for item in items]
+        found = [
+            {key: kind(getattr(item, key)) for key, kind in keys.items()} | _within(item)
+            for item in items
+        ]
         head = {"traffic": traffic.name, "seed": args.seed, "rows": len(traffic.trace)}
         print_json(head | {"items": found, "flows": groups})
         return
     _show_trace(items, groups)
     if args.output:
         print(args.output)
+
+
+def _within(item) -> dict:
+    """Where eight measurements in ten would be, s, and by which residuals; empty where none
+    speak.
+    """
+    if item.within is None:
+        return {}
+    (low, high), of = item.within, item.residuals
+    return {"low_s": low, "high_s": high, "residuals": f"{of.kind}, {of.basis}", "of": of.rows}
+
+
+def _interval(item) -> str:
+    if item.within is None:
+        return ""
+    low, high = map(show_time, item.within)
+    return f"{low} to {high}"
+
+
+def _residuals(items: Sequence) -> str:
+    """Which residuals stand behind the intervals of a table."""
+    used = dict.fromkeys(item.residuals for item in items if item.within)
+    words = ", ".join(f"{of.kind} ({of.basis}, {of.rows:,} rows)" for of in used)
+    return f"80 % within: as measurements lie about this model, of {words}." if used else ""
 
 
 def _groups(found: Trace) -> list[dict]:
@@ -77,13 +105,14 @@ def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
                 i.item,
                 f"{i.count:,}" if i.count else "",
                 show_time(i.seconds) if i.seconds else "",
+                _interval(i),
                 show_size(i.bytes) if i.bytes else "",
                 i.why,
             ),
         )
         for i in items
     ]
-    columns = "phase", "item", "count", "seconds", "bytes", "why"
+    columns = "phase", "item", "count", "seconds", "80 % within", "bytes", "why"
     sent = [
         Row(
             phase_text(f"{g['phase']}/{g['step']}"),
@@ -91,7 +120,8 @@ def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
         )
         for g in groups
     ]
-    tables = [Table("Where seconds and bytes come from", columns, tuple(rows), words=(0, 1, 5))]
+    title = "Where seconds and bytes come from"
+    tables = [Table(title, columns, tuple(rows), _residuals(items), (0, 1, 6))]
     if sent:
         tables.append(
             Table(
@@ -106,17 +136,19 @@ def _show_trace(items: Sequence, groups: Sequence[dict]) -> None:
 
 def topo(args: argparse.Namespace) -> None:
     """rfabric topo: what a fabric is made of."""
-    fabric = parse_fabric(args.fabric)
+    fabric = parse_fabric(args.fabric + (f",format={args.format}" if args.format else ""))
+    if args.output:
+        write_text(Path(args.output), written(fabric, args.output, args.write_as))
     if args.png:
         _draw(fabric, Path(args.png))
     if args.json:
         print_json(fabric.to_json())
     elif args.dot:
-        print(_dot(fabric))
+        print(graphviz(fabric), end="")
     else:
         _show_fabric(fabric)
-        if args.png:
-            print(args.png)
+        for made in filter(None, (args.png, args.output)):
+            print(made)
 
 
 def _show_fabric(fabric: Fabric) -> None:
@@ -132,19 +164,6 @@ def _show_fabric(fabric: Fabric) -> None:
 def _draw(fabric: Fabric, path: Path) -> None:
     figures = drawing()
     figures.png(figures.topology(fabric, figures.PRINT), path)
-
-
-def _dot(fabric: Fabric) -> str:
-    """The cables as a Graphviz graph."""
-
-    shapes = {"host": "point", "eps": "box", "ocs": "diamond"}
-    lines = [f'graph "{fabric.name}" {{']
-    lines += [f"  {n.name} [shape={shapes[n.kind]}];" for n in fabric.nodes]
-    lines += [
-        (f'  {k.a.node} -- {k.b.node} [tooltip="{k.a} - {k.b}, {show_rate(k.rate)}"];')
-        for k in fabric.links
-    ]
-    return "\n".join([*lines, "}"])
 
 
 def check(args: argparse.Namespace) -> int:
@@ -167,13 +186,18 @@ def _check_one(path: Path) -> str:
     """What the file is, if it is sound."""
     if path.is_dir() and is_trace(path):
         return _trace_file(path)
+    if path.is_dir() and is_topology(path):
+        return _network(path)
     if path.is_dir():
         return f"run folder of {len(read_folder(path)[0])} runs"
     if not path.is_file():
         raise RFabricError("there is no such file")
     kinds = dict.fromkeys(TRACE_SUFFIXES, _trace_file)
+    kinds |= dict.fromkeys(set(SUFFIXES) - set(kinds), _network)
     kinds |= {".yaml": _recipe, ".yml": _recipe, ".json": _json_file, ".py": _topology}
     kind = kind_of(path)
+    if kind != ".py" and is_topology(path):
+        return _network(path)
     if kind not in (".yaml", ".yml", ".py") and is_trace(path):
         return _trace_file(path)
     if kind not in kinds:
@@ -188,10 +212,12 @@ def _recipe(path: Path) -> str:
 
 
 def _trace_file(path: Path) -> str:
-    if path.suffix == ".csv" and is_network(str(path)):
-        return _described(parse_fabric(escaped(path)))
     found = read_trace(path)
     return f"trace of {len(found)} rows among {len(found.hosts)} hosts"
+
+
+def _network(path: Path) -> str:
+    return _described(parse_fabric(escaped(path)))
 
 
 def _topology(path: Path) -> str:

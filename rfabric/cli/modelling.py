@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,54 +11,93 @@ from pathlib import Path
 from ..compute.between import RAILS
 from ..compute.model_card import Split, model_card
 from ..compute.named import load_model
+from ..compute.sync_time import SOFTWARE
 from ..errors import RFabricError
 from ..report.compare import PHASE_NAMES, Row, Table
 from ..report.folder import replacing, writing
 from ..rl.imports import import_job
 from ..rl.imports.unread import grouped, told
-from ..study.validate import PointGroup
+from ..study.validate import PointGroup, left_unread
 from ..study.validate import validate as validated
-from ..study.validate.leave_one_out import constants_hash, leave_one_out, refitted
+from ..study.validate.leave_one_out import (
+    constants_hash,
+    leave_one_out,
+    refitted,
+    refitted_sync,
+    sync_constants_hash,
+)
+from ..study.validate.standing import model_hash
 from ..study.validate_run import KINDS, RunBeside
 from ..study.validate_run import validate_run as compared_run
 from ..units import show_size
 from .terminal import Talk, print_json, show_notes, show_tables
 
-NAME_WIDTH = 52  # of a group's name or file, so that their table fits 160 columns
+NAME_WIDTH, FILE_WIDTH = 48, 40  # of a group's name and file, so that their table fits 160 columns
 
 
 def validate(args: argparse.Namespace) -> None:
     """rfabric validate: the model beside measurements."""
+    model = _frozen(args.blind)
     with Talk(args.quiet) as talk:
         if args.leave_one_out:
-            groups, constants = leave_one_out(args.folder), _constants(args.folder)
+            groups, beside = leave_one_out(args.folder), _constants(args.folder)
         else:
             groups = validated(args.folder, lambda file: talk.tell("validate", {"stage": file}))
-            constants = {}
+            beside = {"not_compared": left_unread(args.folder)}
     if args.json:
-        print(json.dumps({"groups": _by_name(groups, args.rows), **constants}, indent=1))
+        told = {"model_hash": model, "groups": _by_name(groups, args.rows), **beside}
+        print(json.dumps(told, indent=1))
         return
-    if constants:
-        _show_constants(**constants)
+    print(f"model (formulas, constants, catalogs): sha256 {model}")
+    if args.leave_one_out:
+        _show_constants(beside)
     if args.rows:
         show_tables([_points(group) for group in groups])
-    show_tables([_overview(groups), _figures(groups), _left_out(groups)])
+    show_tables([_overview(groups), _parts(groups), _figures(groups), _left_out(groups)])
+    if not args.leave_one_out:
+        show_tables([_not_compared(beside["not_compared"])])
+
+
+def _frozen(wanted: str | None) -> str:
+    """The hash of the model; RFabricError where another one was to be judged."""
+    model = model_hash()
+    if wanted and wanted != model:
+        raise RFabricError(
+            f"--blind {wanted}: this model is {model}; it was changed since, check out the one "
+            "that was frozen or leave the hash out"
+        )
+    return model
 
 
 def _constants(folder: str) -> dict:
-    """Constants between servers by transport, as shipped and as fitted now, in SI units."""
+    """Constants between servers by transport, and of weight syncs, as shipped and as fitted now, in
+    SI units; null: nothing to fit on.
+    """
+    sync = refitted_sync(folder)
     return {
         "shipped": {name: asdict(rails) for name, rails in RAILS.items()},
         "shipped_hash": constants_hash(),
         "fitted": {name: asdict(rails) for name, rails in refitted(folder).items()},
+        "weight_sync_shipped": asdict(SOFTWARE),
+        "weight_sync_shipped_hash": sync_constants_hash(),
+        "weight_sync_fitted": asdict(sync) if sync else None,
     }
 
 
-def _show_constants(shipped: dict, shipped_hash: str, fitted: dict) -> None:
-    print(f"constants between servers, shipped (sha256 {shipped_hash}) and fitted on all systems")
-    for transport in shipped:
-        for key, value in shipped[transport].items():
-            print(f"  {transport:6} {key:11} {value:11.4g} {fitted[transport][key]:11.4g}")
+def _show_constants(constants: dict) -> None:
+    hashed = constants["shipped_hash"], constants["weight_sync_shipped_hash"]
+    if constants["fitted"]:
+        print(f"constants between servers, shipped (sha256 {hashed[0]}) and fitted on all systems")
+    for transport, fitted in constants["fitted"].items():
+        _show_pairs(transport, constants["shipped"][transport], fitted)
+    if constants["weight_sync_fitted"]:
+        print(f"constants of weight sync, shipped (sha256 {hashed[1]}) and fitted on all systems")
+        _show_pairs("", constants["weight_sync_shipped"], constants["weight_sync_fitted"])
+
+
+def _show_pairs(name: str, shipped: dict, fitted: dict) -> None:
+    for key, value in shipped.items():
+        print(f"  {name:6} {key:12} {value:11.4g} {fitted[key]:11.4g}")
 
 
 def validate_run(args: argparse.Namespace) -> None:
@@ -79,12 +119,13 @@ def validate_run(args: argparse.Namespace) -> None:
 
 
 def _run_table(recipe: str, log: str, found: RunBeside) -> Table:
-    columns = ("", "predicted", "logged, median", "p90", "predicted/logged", "steps",
+    columns = ("", "predicted", "80 % within", "logged, median", "p90", "predicted/logged", "steps",
                "awaits bytes", "fabric could save")  # fmt: skip
     rows = []
     for one in found.phases:
         seconds = (one.predicted_s, one.logged_s, one.logged_p90_s)
         cells = ["–" if value is None else f"{value:.3f} s" for value in seconds]
+        cells.insert(1, "–" if one.low_s is None else f"{one.low_s:.2f} to {one.high_s:.2f} s")
         cells += [
             f"{one.ratio:.2f} x" if one.ratio else "–",
             str(one.steps),
@@ -242,19 +283,52 @@ def _by_name(groups: Sequence[PointGroup], rows: bool) -> dict[str, dict]:
 
 
 def _overview(groups: Sequence[PointGroup]) -> Table:
-    rows = []
-    for g in groups:
-        errors = ("–" if e is None else f"{e:.1%}" for e in (g.median_error, g.p90_error))
-        counts = f"{len(g.points):,}", f"{len(g.unmodelled):,}"
-        rows.append(Row(_short(g.name), (*counts, *errors, _short(g.file))))
-    columns = "group", "modelled", "left out", "median error", "p90 error", "file"
-    return Table("Model against measurement", columns, tuple(rows), words=(0, 5))
+    rows = [
+        Row(
+            _short(g.name),
+            (
+                *(f"{len(g.points):,}", f"{len(g.unmodelled):,}", *_errors(g)),
+                *(_times(g.interval), g.basis, _short(g.file, FILE_WIDTH)),
+            ),
+        )
+        for g in groups
+    ]
+    columns = "group", "modelled", "left out", "median", "p90", "80 % within", "basis", "file"
+    said = "errors are relative; 80 % of what was measured lies within so many times the model"
+    return Table("Model against measurement", columns, tuple(rows), said, (0, 6, 7))
 
 
-def _short(text: str) -> str:
+def _errors(g: PointGroup) -> tuple[str, ...]:
+    return tuple("–" if e is None else f"{e:.1%}" for e in (g.median_error, g.p90_error))
+
+
+def _times(interval: tuple[float, float] | None) -> str:
+    return "–" if interval is None else f"{interval[0]:.2f}–{interval[1]:.2f}"
+
+
+def _parts(groups: Sequence[PointGroup]) -> Table:
+    """Groups by model, GPU and scale."""
+    rows = [
+        Row(_short(g.name), (part, f"{len(p.points):,}", *_errors(p), _times(p.interval)))
+        for g in groups
+        for part, p in g.parts.items()
+    ]
+    columns = "group", "part", "modelled", "median", "p90", "80 % within"
+    return Table("Within the groups", columns, tuple(rows), words=(0, 1))
+
+
+def _not_compared(files: dict[str, str]) -> Table:
+    """Files by folder and reason."""
+    folders = Counter((name.split("/")[0], why) for name, why in files.items())
+    rows = [Row(folder, (f"{many:,}", why)) for (folder, why), many in folders.items()]
+    columns = "file or folder", "files", "why"
+    return Table("Files not compared with", columns, tuple(rows), words=(0, 2))
+
+
+def _short(text: str, width: int = NAME_WIDTH) -> str:
     """`text` cut in its middle where it is longer than a column of a terminal has room for."""
-    half = NAME_WIDTH // 2
-    return text if len(text) <= NAME_WIDTH else f"{text[:half]}…{text[half + 1 - NAME_WIDTH :]}"
+    half = width // 2
+    return text if len(text) <= width else f"{text[:half]}…{text[half + 1 - width :]}"
 
 
 def _figures(groups: Sequence[PointGroup]) -> Table:

@@ -4,6 +4,7 @@ import argparse
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,10 +15,11 @@ from ..optics import Timing
 from ..report.compare import at_size
 from ..report.folder import NOT_KEPT, new_folder, sweep, write_refused
 from ..report.outcome import Comparison
-from ..schedulers.table import DEFAULT_CIRCUITS
+from ..schedulers.table import DEFAULT_CIRCUITS, Policies
 from ..schedulers.traffic import read_traffic
 from ..study.grid import Grid, entries_of
 from ..study.grid import run as run_grid
+from ..study.negotiation import one_network
 from ..study.run import RunSettings, asked_policies, cases_of, one_scheduler, play, require
 from ..trace import TRACE_SUFFIXES, Traffic, is_trace
 from .terminal import Talk, print_json, show_runs, show_tables
@@ -58,7 +60,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
     with Talk(args.quiet) as talk, _uncollected(engine == "simulate"):
         talk.tell(args.traffic, {"stage": "trace"})
         asked = asked_policies(args.policy)
-        traffic = read_traffic(args.traffic, args.set, args.seed, one_scheduler(asked))
+        traffic = _agreed(args, asked, settings.timing)
         talk.tell(args.traffic, {"stage": "fabric"})
         fabrics = _fabrics(args.topo, traffic)
         for fabric in fabrics:
@@ -117,6 +119,14 @@ def _uncollected(wanted: bool) -> Iterator[None]:
             gc.freeze()
             gc.unfreeze()  # to the oldest generation; else the next allocation searches them all
             gc.enable()
+
+
+def _agreed(args: argparse.Namespace, asked: Sequence[Policies], timing: Timing) -> Traffic:
+    """What the job sends; agreed with the fabric where its scheduler asks it."""
+    scheduler = one_scheduler(asked)
+    fabrics = [partial(Needs.fabric, spec=spec) for spec in dict.fromkeys(args.topo)]
+    network = one_network(scheduler, fabrics, [policy.circuits for policy in asked], timing)
+    return read_traffic(args.traffic, args.set, args.seed, scheduler, network)
 
 
 def _fabrics(specs: Sequence[str], traffic: Traffic) -> list[Fabric]:

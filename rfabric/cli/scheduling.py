@@ -3,19 +3,23 @@
 import argparse
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from ..errors import RFabricError
+from ..fabric import Needs
 from ..report.compare import Row, Table, phase_text
 from ..report.html import drawing
 from ..report.timeline import Timeline, timeline_of_trace, write_perfetto, write_png
 from ..rl import read_recipe
 from ..schedulers.base import Scheduled
-from ..schedulers.table import parse_policies, scheduled
+from ..schedulers.table import DEFAULT_CIRCUITS, asked_network, parse_policies, scheduled
+from ..schedulers.traffic import Networks
 from ..schedulers.weave import ClusterBill, read_jobs
 from ..schedulers.weave import run as run_jobs
 from ..schedulers.weave.traffic import is_shared, read_shared
 from ..study import reproduce as published
+from ..study.negotiation import networks
 from ..trace import is_trace
 from ..units import show_size, show_time
 from .terminal import Talk, show_tables
@@ -52,6 +56,11 @@ def _asked(args: argparse.Namespace) -> tuple[dict, Timeline | None, list[Table]
             f"timeline is about computing: --policy {args.policy} must name a "
             "compute scheduler alone"
         )
+    if args.topo and not asked_network(asked):
+        raise RFabricError(
+            f"--topo {args.topo}: computing is drawn without a fabric, unless its scheduler asks "
+            "one: --policy orchestrrl,network=fabric"
+        )
     if args.jobs:
         return _arriving(args, asked or "weave")
     if is_trace(args.traffic):
@@ -70,7 +79,8 @@ def _asked(args: argparse.Namespace) -> tuple[dict, Timeline | None, list[Table]
         }
         return head | _times(drawn), drawn, [_pools(drawn, None)]
     w = read_recipe(args.traffic, args.set)
-    made = scheduled(w, args.seed, asked)
+    network = _network(args.topo, asked)
+    made = scheduled(w, args.seed, asked, network and network(w.needs))
     drawn = Timeline(
         (f"{w.name}, {asked or 'as the recipe says'}"),
         made.pools,
@@ -83,6 +93,11 @@ def _asked(args: argparse.Namespace) -> tuple[dict, Timeline | None, list[Table]
         drawn,
         [_phases(made), _pools(drawn, made.workload.usd_per_hour), _facts(made)],
     )
+
+
+def _network(topo: str, scheduler: str) -> Networks | None:
+    """Whom the scheduler asks."""
+    return networks(scheduler, partial(Needs.fabric, spec=topo), DEFAULT_CIRCUITS) if topo else None
 
 
 def _arriving(args: argparse.Namespace, policy: str) -> tuple[dict, None, list[Table]]:

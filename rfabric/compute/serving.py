@@ -103,14 +103,20 @@ def serve(step: DecodeStep, capacity: int, batching: Batching, requests: Request
     """Play `requests` on a server with `capacity` tokens of KV cache; RFabricError for one that
     never fits.
     """
-    most = int((requests.prompt + requests.output).max())
-    if most > capacity:
-        raise RFabricError(
-            f"requests: one needs {most} tokens of KV cache, the server holds "
-            f"{max(capacity, 0)}; use a larger tp, a higher memory_utilisation or lengths of "
-            f"{max(capacity, 0)} at most"
-        )
     return _Play(step, capacity, batching, requests).run()
+
+
+def _refuse_too_long(capacity: int, requests: Requests) -> None:
+    """RFabricError where a request never fits, and where the weights leave no room at all."""
+    most = int((requests.prompt + requests.output).max())
+    if most <= capacity:
+        return
+    lengths = f"lengths of {capacity} at most" if capacity > 0 else "a GPU with more HBM"
+    beside = "" if capacity > 0 else " beside its weights"
+    raise RFabricError(
+        f"requests: one needs {most} tokens of KV cache, the server holds "
+        f"{max(capacity, 0)}{beside}; use a larger tp, a higher memory_utilisation or {lengths}"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,6 +228,7 @@ class _Play:
 
     def __post_init__(self):
         r = self.requests
+        _refuse_too_long(self.capacity, r)
         n = len(r)
         self.arrival, self.first, self.end = np.zeros(n), np.zeros(n), np.zeros(n)
         self.following = np.full(n, -1)

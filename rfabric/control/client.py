@@ -47,6 +47,7 @@ class PlannedRewire:
     later: float = 0.0  # s that stages to come are predicted to gain
     wait: bool = False  # what begins has no way until something in flight has ended
     others: tuple[Circuits, ...] = ()  # that are predicted to gain less, the best first
+    completion: float = float("inf")  # s until all of the demand is predicted to have arrived
 
 
 @dataclass(frozen=True)
@@ -295,4 +296,5 @@ def _planned(data: dict) -> PlannedRewire:
         data["later_s"],
         data["wait"],
         tuple(map(Circuits.from_json, data["others"])),
+        float("inf") if data.get("completion_s") is None else data["completion_s"],
     )

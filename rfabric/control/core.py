@@ -24,7 +24,16 @@ from dataclasses import replace
 
 from ..errors import RFabricError, RunError
 from ..fabric import Fabric, Port
-from ..optics import Circuits, Decision, Rewire, Timing, intend, parse_policy, refuse_disconnection
+from ..optics import (
+    Circuits,
+    Decision,
+    Rewire,
+    Timing,
+    arrival,
+    intend,
+    parse_policy,
+    refuse_disconnection,
+)
 from ..routing import Routes, circuit_rules
 from ..routing.schemes import ECMP, Routing
 from ..units import show_time
@@ -96,6 +105,18 @@ class Core(Upkeep):
         """The port by which a packet switch sends a pair's packets; None: it has no rule for it."""
         keys = ((switch, ("to", dst)), (switch, ("pair", src, dst)))
         return next((self.table[k].out for k in keys if k in self.table), None)
+
+    def completion(self, request: PlanRequest, decision: Decision) -> float | None:
+        """Seconds until what an intent is about has arrived as it was decided; None where it has no
+        way, or explicit circuits were asked for.
+        """
+        if request.intent is None:
+            return None
+        control = Timing.control if request.control is None else request.control
+        delay = self.fabric.reconfig_delay if request.delay is None else request.delay
+        i, circuits = request.intent, self.epochs.circuits
+        found = arrival(self.fabric, circuits, decision, i.demand, i.sending, control + delay)
+        return found if found < float("inf") else None
 
     # --- orders -----------------------------------------------------------------------------------
 

@@ -97,8 +97,13 @@ class Remembered:
         self._kept = pairs
 
     def _stale(self, epochs: Epochs) -> list[str]:
-        """The facts on plans that can no longer be committed."""
-        return [f"pairs/{n}" for n in self._meant if epochs.plans[n].state != "PREPARED"]
+        """The facts on plans that can no longer be committed, some long forgotten; from here on
+        these are as well.
+        """
+        waiting = {n for n, plan in epochs.plans.items() if plan.state == "PREPARED"}
+        gone = self._meant.keys() - waiting
+        self._meant = {n: pairs for n, pairs in self._meant.items() if n in waiting}
+        return [f"pairs/{n}" for n in sorted(gone)]
 
     def _expire(self) -> None:
         epochs = self.epochs.expired(self.clock.now(), PLAN_LIFE_S)

@@ -19,12 +19,14 @@ class TooManyError(RFabricError):
 
 def _plan(core: Core, body: object) -> dict:
     _check_room(core.epochs)
-    plan, decision, least = core.plan(schema.plan_request(body, core.fabric))
+    request = schema.plan_request(body, core.fabric)
+    plan, decision, least = core.plan(request)
     about = {
         "why": decision.why,
         "least_window_s": least,
         "later_s": decision.later,
         "wait": decision.wait,
+        "completion_s": core.completion(request, decision),
     }
     about["others"] = [circuits.to_json() for circuits in decision.others]
     return _shown(plan, core.epochs) | about

@@ -125,13 +125,19 @@ class EmulatedNetwork:
         until_listening()
         self.mininet.start()
         self.sandbox.check()  # of a datapath that died meanwhile Mininet only logs
+        self.tune()
+        if self.controller_port:
+            self._wait_connected(connect_timeout)
+
+    def tune(self) -> None:
+        """Check the ports of Open vSwitch, give them their rates and deep sockets: whenever it was
+        started.
+        """
         self._check_bridges()
         if self.datapath == "user":
             self._open_sending_socket()
             deepen_packet_sockets(self.sandbox.children[DATAPATH].pid)
         self._shape()
-        if self.controller_port:
-            self._wait_connected(connect_timeout)
 
     def stop(self) -> None:
         """Close the namespaces.

@@ -19,7 +19,7 @@ BothWays = tuple[PairWays, PairWays]  # of flows and of their acknowledgements
 
 
 class Control(Protocol):
-    """What rewires: see `emulate.worker`. Its calls block and may run in a thread."""
+    """What rewires: see `emulate.live`. Its calls block and may run in a thread."""
 
     def plan(
         self,

@@ -158,6 +158,28 @@ def end(process: subprocess.Popen, run_dir: str | Path, patience: float = 0.0) -
     return process.returncode
 
 
+def process_1(run_dir: str | Path) -> int:
+    """Process 1 of a launched run, by its number outside; RunError where it has gone."""
+    pid = json.loads((Path(run_dir) / STATE_FILE).read_text())["pid"]
+    try:
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    except (OSError, IndexError):
+        raise RunError(f"run {Path(run_dir).name} has ended") from None
+
+
+def world_of(pid: int | str) -> str:
+    """The process namespace a process lives in; '' where it has gone."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return ""
+
+
+def inhabitants(world: str) -> list[int]:
+    """The processes that live in a process namespace, by their numbers outside."""
+    return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and world_of(pid) == world]
+
+
 def runs(root: str | Path) -> dict[str, bool]:
     """Run ids below `root` that have a state file, and whether each is alive (False: stale, its
     world is gone).
@@ -335,9 +357,14 @@ class Sandbox:
             f"other_config:max-idle={IDLE_MS}",
         )  # fmt: skip
         run(["ovs-vsctl", "--no-wait", "init", "--", "set", "Open_vSwitch", ".", *settings])
-        self.start(
-            DATAPATH, ["ovs-vswitchd", f"unix:{sock}", "--no-chdir"], dict(os.environ, **MALLOC)
-        )
+        self.start_datapath()
+
+    def start_datapath(self) -> None:
+        """Start ovs-vswitchd, with the bridges that the database has: none at first."""
+        words = ["ovs-vswitchd", f"unix:{self.private / 'db.sock'}", "--no-chdir"]
+        for left in self.private.glob("ovs-vswitchd.*.ctl"):  # of one that was killed
+            left.unlink()
+        self.start(DATAPATH, words, dict(os.environ, **MALLOC))
         os.setpriority(os.PRIO_PROCESS, self.children[DATAPATH].pid, NICE_DATAPATH)
         self._wait(DATAPATH, lambda: any(self.private.glob("ovs-vswitchd.*.ctl")), 15.0)
 
@@ -359,6 +386,12 @@ class Sandbox:
                 raise RFabricError(f"cannot start {name} ({argv[0]}): {error.strerror}") from error
         self.children[name] = child
         return child
+
+    def kill(self, name: str) -> None:
+        """kill -9 of a child, whose death then ends nothing."""
+        child = self.children.pop(name)
+        child.kill()
+        child.wait()
 
     def check(self) -> None:
         """Raise RunError when a child died; cheap enough for every turn of an event loop."""

@@ -13,19 +13,16 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from ..control.client import Client, Committed, PlannedRewire
-from ..control.journal import NONE
-from ..control.launch import command
+from ..control.client import Client
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..optics import Circuits, Demand, Timing, parse_policy
-from ..plugins import listing
+from ..optics import Circuits, Timing, parse_policy
 from ..report.result import Pace, Scale
 from ..routing.schemes import Routing
 from ..trace import Trace, read_trace, routing_of
@@ -33,16 +30,18 @@ from ..trace.beforehand import first_circuits
 from ..trace.pairs import PairWays
 from . import calibrate, guard
 from .counters import PortCounters, payload
+from .drills import DRILLS, RATE, UP, drilled, streamed
 from .fullness import Fullness
+from .live import ANSWER_S, OFP_PORT, READY_S, REST_PORT, Controller, Live, live, start_controller
 from .network import OVERHEAD, EmulatedNetwork
+from .orders import Orders, answer
 from .replay import Replay
 from .sandbox import Sandbox
 from .scale import blur, shares
+from .soak import soaked
+from .stream import Stream
 from .wire import Wire
 
-OFP_PORT, REST_PORT = 6653, 8080  # in a network namespace of the run's own: always free
-ANSWER_S = 30.0  # s of wall clock the controller may take to answer, beside the dark time
-READY_S = 30.0  # s the controller may take to come up, and to program every switch
 PROGRESS_S = 0.2  # s between two progress lines
 WATCH_S = 0.25  # s between two looks at the host
 TURN_S = 1e-4  # s that another thread of the replay may keep the interpreter
@@ -106,7 +105,59 @@ def calibration(job: dict, folder: Path) -> dict:
         return {"packet_hops": calibrate.packet_hops(box)}
 
 
-TASKS = {"replay": replay, "calibrate": calibration}
+def drill(job: dict, folder: Path) -> dict:
+    """Strike a fabric that is up with the faults asked for, one after another."""
+    rows = []
+    with drilled_on(job, folder) as (up, stream):
+        for name in job["faults"]:
+            say({"stage": DRILLS[name].what})
+            rows.append(drilled(name, up, stream).to_json())
+    return {"drills": rows}
+
+
+def soak(job: dict, folder: Path) -> dict:
+    """Rewire a fabric that is up again and again; what is counted by the way."""
+    with drilled_on(job, folder) as (up, stream):
+        return soaked(up, stream, job["seconds"], say)
+
+
+def shell(job: dict, folder: Path) -> dict:
+    """A fabric that is up and does what stdin says, line by line; it ends with stdin."""
+    say({"stage": "build"})
+    fabric = Fabric.from_json(job["fabric"])
+    named = job["traffic"]
+    trace = read_trace(folder / "trace.csv").fit(fabric).whole() if named else None
+    with live(folder, fabric, job["rate"], plugins=[job["policy"]]) as up:
+        orders = Orders(up, lambda text: say({"text": text}), trace, job["policy"])
+        answer(orders, say)
+    return {}
+
+
+def wait(job: dict, folder: Path) -> dict:
+    """A fabric that is up, with packets flowing, until somebody ends it."""
+    with drilled_on(job, folder):
+        say({"stage": UP})
+        signal.pause()
+    return {}
+
+
+@contextlib.contextmanager
+def drilled_on(job: dict, folder: Path) -> Iterator[tuple[Live, Stream]]:
+    """The fabric of a job, whose controller has a journal, and packets in it."""
+    say({"stage": "build"})
+    fabric = Fabric.from_json(job["fabric"])
+    with live(folder, fabric, RATE, keeps=True) as up, Stream(up.network, streamed(up)) as stream:
+        yield up, stream
+
+
+TASKS = {
+    "replay": replay,
+    "calibrate": calibration,
+    "drill": drill,
+    "soak": soak,
+    "shell": shell,
+    "wait": wait,
+}
 
 
 def lanes(trace: Trace) -> dict[tuple[str, str], int]:
@@ -129,72 +180,6 @@ def lanes(trace: Trace) -> dict[tuple[str, str], int]:
         found[pair] = max(found.get(pair, 0), several)
     times = Counter(ends)
     return {pair: count + (times[pair] > count) for pair, count in sorted(found.items())}
-
-
-def start_controller(box: Sandbox, fabric: Fabric, folder: Path, *plugins: str) -> None:
-    """Start the Ryu app of this fabric: the OCS app where there are circuits, else ECMP.
-
-    It listens after a while. plugins: a policy and a routing that may stand in files, which the
-    controller then runs.
-    """
-    spec = folder / "fabric.json"
-    spec.write_text(json.dumps(fabric.to_json()))
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | listing(*plugins)
-    # it ends with its run: nothing of it is kept, and what the user's own controller keeps is not
-    # for it
-    argv = command(str(spec), "127.0.0.1", REST_PORT, ofp_port=OFP_PORT, journal=NONE)
-    box.start("controller", argv, env | {"RFABRIC_STANDBY": ""})
-
-
-@dataclass(frozen=True)
-class Controller:
-    """The control plane as the replay sees it: plans and commits by REST, at most one plan open."""
-
-    rest: Client
-    policy: str
-    scale: Scale
-    timing: Timing
-
-    def plan(
-        self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: Sequence[Demand],
-        sending: Sequence[Demand] = (), also: Sequence[Circuits] = (),
-    ) -> PlannedRewire:  # fmt: skip
-        """An intent; see `Client.plan`. `now` in s of the emulated clock."""
-        words = self.scale.dilation, self.timing.in_flight, None, sending, also, self.timing.control
-        return self.rest.plan(self.policy, demand, pairs, now, upcoming, *words)
-
-    def plan_circuits(
-        self, circuits: Circuits, pairs: Sequence[tuple[str, str]], **words: float
-    ) -> PlannedRewire:
-        """A plan for just these circuits; `words` as in `POST /plans`."""
-        told = {
-            "time_dilation": self.scale.dilation,
-            "in_flight": self.timing.in_flight,
-            "control_s": self.timing.control,
-        }
-        return self.rest.plan_circuits(
-            circuits, pairs=[list(pair) for pair in pairs], **told | words
-        )
-
-    def abort(self, epoch: int) -> None:
-        """Give up a plan that was not committed."""
-        self.rest.abort(epoch)
-
-    def commit(self, epoch: int) -> Committed:
-        """Carry out a plan; RunError where it was rolled back."""
-        return self.rest.commit(epoch)
-
-    def before_the_job(self, circuits: Circuits, pairs: Sequence[tuple[str, str]]) -> None:
-        """One plan, in force before the job begins: nobody waits for the OCSes, even a patch
-        panel.
-        """
-        plan = self.plan_circuits(circuits, pairs, delay_s=0.0)
-        if plan.rewire:
-            self.commit(plan.epoch)
-
-    def done(self) -> dict[int, dict]:
-        """The rewires that were committed, by epoch, with what the switches reported late."""
-        return {plan["epoch"]: plan for plan in self.rest.plans() if plan["usable_s"] is not None}
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,12 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -33,10 +35,15 @@ from ..routing.schemes import DEFAULT_SCHEME, one_way
 from ..trace import Trace, write_trace
 from ..units import show_time
 from . import sandbox
+from .drills import UP, WELL_S, Drilled, judged
+from .network import check_rates, fastest_line
+from .soak import Soaked
+from .stream import Loss
 
 Progress = Callable[[dict], None]
 ERRORS = {kind.__name__: kind for kind in (RFabricError, RunError)}
 JOB_FOLDER = re.compile(r"emulation-\d+-[0-9a-f]{4}")
+SILENT = "the emulation ended without a result"
 PATIENCE_END = 8.0  # s a world has to end by itself once it has said its last word
 
 
@@ -146,6 +153,48 @@ def calibrate(*, progress: Progress | None = None, out: str | Path = "runs") -> 
         )
 
 
+def drills(
+    fabric: Fabric, faults: Sequence[str], progress: Progress, out: str | Path = "runs"
+) -> list[Drilled]:
+    """Strike `fabric`, up and carrying packets, with these faults of `drills.INSIDE` in turn."""
+    job = {"task": "drill", "fabric": fabric.to_json(), "faults": list(faults)}
+    with _job_folder(out) as folder:
+        return [Drilled.from_json(row) for row in _in_world(job, folder, progress)["drills"]]
+
+
+def soak(fabric: Fabric, seconds: float, progress: Progress, out: str | Path = "runs") -> Soaked:
+    """Rewire `fabric` under packets for so many s of wall clock, and count what must not grow."""
+    job = {"task": "soak", "fabric": fabric.to_json(), "seconds": seconds}
+    with _job_folder(out) as folder:
+        return Soaked(**_in_world(job, folder, progress))
+
+
+def kill_sender(fabric: Fabric, progress: Progress, out: str | Path = "runs") -> Drilled:
+    """kill -9 of the process that sends, while it does: what is said, and when nothing is left."""
+    struck: list[tuple[float, str]] = []
+
+    def strike(news: dict) -> None:
+        progress(news)
+        if news["stage"] == UP:
+            sender = sandbox.process_1(folder)
+            struck.append((time.monotonic(), sandbox.world_of(sender)))
+            os.kill(sender, signal.SIGKILL)
+
+    with _job_folder(out) as folder:
+        try:
+            _in_world({"task": "wait", "fabric": fabric.to_json()}, folder, strike)
+        except RunError as error:
+            if not struck:
+                raise
+            said = str(error)
+    ((at, world),) = struck
+    broken = [] if SILENT in said else [f"the run ended by saying {said}"]
+    while (left := sandbox.inhabitants(world)) and time.monotonic() < at + WELL_S:
+        time.sleep(0.02)
+    broken += [f"processes {left} are left"] if left else []
+    return judged("sender", Loss(0, 0, 0.0), time.monotonic() - at, broken)
+
+
 def sweep(out: str | Path, run_id: str | None = None) -> list[str]:
     """Remove what broken emulations left under `out`; with `run_id`, end that one even if it lives.
 
@@ -184,32 +233,98 @@ def _job_folder(out: str | Path) -> Iterator[Path]:
 
 def _in_world(job: dict, folder: Path, progress: Progress) -> dict:
     """Run one job in a private world and return its last word; Ctrl-C ends the world too."""
+    process, patience = _launched(job, folder, subprocess.DEVNULL), 0.0
+    messages = _messages(process)
+    try:
+        while "done" not in (message := next(messages)):
+            progress(message)
+        patience = PATIENCE_END
+        return message["done"]
+    finally:
+        sandbox.end(process, folder, patience)
+
+
+def _launched(job: dict, folder: Path, stdin: int) -> subprocess.Popen:
     (folder / "job.json").write_text(json.dumps(job))
-    process = sandbox.launch(
+    return sandbox.launch(
         [sys.executable, "-m", "rfabric.emulate.worker", str(folder)], folder,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+
+
+def _messages(process: subprocess.Popen) -> Iterator[dict]:
+    """What a world says; its errors are raised, and that it ended without a last word."""
     talk: list[str] = []
     listener = threading.Thread(target=lambda: talk.extend(process.stderr), daemon=True)
     listener.start()
-    patience = 0.0
-    try:
-        for line in process.stdout:
-            message = json.loads(line)
-            if "error" in message:
-                raise ERRORS[message["kind"]](message["error"])
-            if "done" in message:
-                patience = PATIENCE_END
-                return message["done"]
-            progress(message)
-        code = process.wait()
-        listener.join(1.0)
-        raise RunError(
-            f"the emulation ended without a result (exit code {code}): "
-            f"{''.join(talk[-5:]).strip() or 'no message'}"
-        )
-    finally:
-        sandbox.end(process, folder, patience)
+    for line in process.stdout:
+        message = json.loads(line)
+        if "error" in message:
+            raise ERRORS[message["kind"]](message["error"])
+        yield message
+    code = process.wait()
+    listener.join(1.0)
+    raise RunError(f"{SILENT} (exit code {code}): {''.join(talk[-5:]).strip() or 'no message'}")
+
+
+class Session:
+    """A fabric that is up and takes orders; see `orders`."""
+
+    def __init__(self, process: subprocess.Popen, messages: Iterator[dict]):
+        self._process, self._messages = process, messages
+
+    def ask(self, order: str) -> Iterator[str]:
+        """The lines that an order says; RFabricError where it is refused."""
+        self._tell({"order": order})
+        yield from self.heard(lambda _: None)
+
+    def stop(self) -> None:
+        """End the order under way."""
+        self._tell({"stop": True})
+
+    def heard(self, progress: Progress) -> Iterator[str]:
+        """Lines until it is ready for the next order."""
+        while "ready" not in (message := next(self._messages)):
+            if "refused" in message:
+                raise RFabricError(message["refused"])
+            if "text" in message:
+                yield message["text"]
+            else:
+                progress(message)
+
+    def _tell(self, message: dict) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has ended: what it said last tells why
+            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.flush()
+
+
+@contextlib.contextmanager
+def session(
+    fabric: Fabric,
+    rate: float,
+    trace: Trace | None = None,
+    policy: str = "own",
+    progress: Progress = lambda _: None,
+    out: str | Path = "runs",
+) -> Iterator[Session]:
+    """`fabric`, up with `rate` bit/s on its fastest cable, for as long as the block lasts; `trace`
+    is what `phase` plays.
+    """
+    job = {"task": "shell", "fabric": fabric.to_json(), "rate": rate}
+    job |= {"policy": emulatable(fabric, policy), "traffic": trace is not None}
+    check_rates(fabric, rate / fastest_line(fabric))
+    with _job_folder(out) as folder:
+        if trace is not None:
+            write_trace(trace.fit(fabric), folder / "trace.csv")
+        process = _launched(job, folder, subprocess.PIPE)
+        try:
+            open_session = Session(process, _messages(process))
+            list(open_session.heard(progress))
+            yield open_session
+        finally:
+            with contextlib.suppress(OSError):
+                process.stdin.close()  # it ends by itself, and all in it before
+            sandbox.end(process, folder, PATIENCE_END)
 
 
 def _record(data: dict) -> RewireRecord:

@@ -220,8 +220,10 @@ def parts(
 
 def _sold(fabric: Fabric) -> None:
     """Refuse packet switches of more ports than are sold: the ideal switch of a large fabric; an
-    imported network has its own.
+    imported network has its own. What is inside a server is no network to be priced.
     """
+    if fabric.parameters.get("inside_server"):
+        raise RFabricError(f"{fabric.name} is the inside of a server, whose price holds it")
     limit = fabric.parameters.get("radix", MAX_PORTS)
     for node in fabric.switches:
         if node.kind == "eps" and node.tier != "server" and len(fabric.ports[node.name]) > limit:

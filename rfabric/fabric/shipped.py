@@ -62,7 +62,7 @@ def builder_of(head: str) -> Builder:
     names = fabric_names()
     raise RFabricError(
         f"no fabric named {head!r}{meant(head, names)}; there are {', '.join(names)}, or give "
-        "a FILE.py or FILE.csv"
+        "a FILE (`rfabric list formats`)"
     )
 
 

@@ -1,7 +1,7 @@
 """From `--topo rfabric,pods=4` to a Fabric, as Mininet's `--topo tree,depth=2` does.
 
 The name is one of `topologies/*.py`, or a path to a file of the user's own: Python that offers
-`fabrics = {name: builder}`, a fabric as JSON, or the cables of a network as CSV (`imported`).
+`fabrics = {name: builder}`, a fabric as JSON, or a network in one of the `formats`.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from ..files import read_text
 from ..specs import by_signature, head_of, read_spec, unescaped
 from ..units import spell_rate
 from .builders.sizes import RATE, SHAPE, SMALLEST, Room, shape_for
-from .imported import import_fabric
+from .formats import is_topology, names_topology, read_network
 from .model import Fabric
 from .shipped import Builder, builder_of
 
@@ -37,8 +37,8 @@ class Needs:
 def parse_fabric(
     spec: str, hosts: int = 0, least: int = SMALLEST, *, server: int = 0, nic: float = 0.0
 ) -> Fabric:
-    """The fabric that `spec` names: `NAME[,KEY=VALUE...]`, `FILE.py[:NAME][,KEY=VALUE...]`,
-    `FILE.csv[,...]` or a `.json` file.
+    """The fabric that `spec` names: `NAME[,KEY=VALUE...]`, `FILE.py[:NAME][,KEY=VALUE...]`, or
+    `FILE[,...]` of one of the `formats`; a `.json` file of none of them is a Fabric's own.
 
     Rates and times carry their unit, `delay=10ms`: what a builder takes as text (`takes_text`)
     reaches it as it was written. Where the spec says nothing of size, the fabric is given room for
@@ -46,7 +46,8 @@ def parse_fabric(
     whose racks are servers get servers of `server` GPUs; 0: eight. Where it says nothing of `rate`
     and the usual one is the builder's default, network cards have `nic` (bit/s); 0: the usual.
     """
-    if (head := head_of(spec)).endswith(".json"):
+    if _is_own(head := head_of(spec)):
+        read_spec(spec, known=()).values({})
         return _from_file(unescaped(head))
     builder = _builder(head)
     readers = by_signature(builder)
@@ -63,7 +64,7 @@ def parse_fabric(
 def size_keys(spec: str) -> tuple[str, ...]:
     """The settings that say how large the fabric of `spec` is; none where it cannot be sized."""
     head = head_of(spec)
-    room = None if head.endswith((".json", ".csv")) else _room(_builder(head))
+    room = None if _is_own(head) else _room(_builder(head))
     return _sizes(room) if room else ()
 
 
@@ -75,14 +76,20 @@ def _sizes(room: Room) -> tuple[str, ...]:
 def with_setting(spec: str, key: str, value: str) -> str:
     """`spec` with `key=value`, where its builder knows the key and the spec leaves it open."""
     head = head_of(spec)
-    known = () if head.endswith(".json") else by_signature(_builder(head))
+    known = () if _is_own(head) else by_signature(_builder(head))
     if key not in known or key in read_spec(spec, known=known).settings:
         return str(spec)
     return f"{spec},{key}={value}"
 
 
 def _builder(head: str) -> Builder:
-    return partial(import_fabric, unescaped(head)) if head.endswith(".csv") else builder_of(head)
+    file = unescaped(head)
+    return partial(read_network, file) if names_topology(file) else builder_of(head)
+
+
+def _is_own(head: str) -> bool:
+    """Whether it is a fabric as rfabric writes it, and no JSON of others."""
+    return head.endswith(".json") and not is_topology(unescaped(head))
 
 
 def _room(builder: Callable[..., Fabric]) -> Room | None:

@@ -8,6 +8,7 @@ from .planner import (
     Decision,
     RewireRecord,
     Timing,
+    arrival,
     changed_cables,
     intend,
     refuse_disconnection,
@@ -16,7 +17,7 @@ from .policies import DEFAULT_SLOT, GRANULARITIES, POLICIES, CircuitPolicy, Poli
 
 __all__ = [
     "DEFAULT_SLOT", "GRANULARITIES", "IN_FLIGHT", "POLICIES", "Circuit", "CircuitPolicy",
-    "Circuits", "Decision", "Demand", "Policy", "Rewire", "RewireRecord", "Timing",
+    "Circuits", "Decision", "Demand", "Policy", "Rewire", "RewireRecord", "Timing", "arrival",
     "changed_cables", "check_policy", "clashes", "completion", "intend", "joined", "light",
     "optical_paths", "parse_policy", "planes", "refuse_disconnection", "regions",
 ]  # fmt: skip

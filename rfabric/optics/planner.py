@@ -24,7 +24,7 @@ from ..fabric.cabling import cabling_of
 from ..routing import routes_of, unreachable
 from ..units import show_time
 from .circuits import Circuits, Demand, Rewire, together
-from .outlook import NEVER, Begins, Prospect, gain
+from .outlook import NEVER, Begins, Outlook, Prospect, ends_after, gain
 from .policies import Policy
 
 Pair = tuple[str, str]  # host names
@@ -185,6 +185,27 @@ def _best(
             rewire, (f"{who}: {rewire.size} circuits change"), wanted, most.later, others=less
         )
     return Decision(STAY, refusal(most.seconds), circuits, wait=blocked)
+
+
+def arrival(
+    fabric: Fabric,
+    circuits: Circuits,
+    decision: Decision,
+    demand: Demand,
+    sending: Sequence[Demand] = (),
+    dark: float = 0.0,
+) -> float:
+    """Seconds from now until all of `demand` has arrived beside what others are `sending`, by what
+    was decided of `circuits`: a rewire takes `dark` s. inf where it has no way.
+    """
+    every = [*sending, demand]
+    before = Outlook.of_racks(fabric, circuits, every)
+    leads = np.array([one.lead for one in every])
+    if not decision.rewire:
+        return float(before.ends_from(leads)[-1])
+    after = Outlook.of_racks(fabric, decision.circuits, every)
+    cables = cable_mask(fabric, circuits, decision.circuits)
+    return float(ends_after(before, after, leads, cables, dark)[-1])
 
 
 def refusal(seconds: float) -> str:

@@ -9,10 +9,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from ..optics.policies import OWN
 from ..specs import head_of
 from ..units import show_rate, show_time
-from .compare import Row, Table, is_bound, on_front
+from .compare import NEGLIGIBLE, Row, Table, is_bound, on_front
 from .summary import VERSION, host_versions
 
 MEASURES = ("step_s", "exposed_s", "comm_s", "dark_s")
@@ -52,6 +54,8 @@ def fairness(entries: Sequence[dict], grid: dict) -> list[str]:
             "the same seed."
         )
     ]
+    if any("network=" in entry.get("scheduler", "") for entry in entries):
+        said.append("A scheduler that asks the network makes a plan, and a trace, for each fabric.")
     rates = {rate for entry in entries for rate in entry["nic_bps"]}
     if len(rates) == 1:
         said.append(f"Every fabric has NICs of {show_rate(rates.pop())}.")
@@ -68,12 +72,43 @@ def fairness(entries: Sequence[dict], grid: dict) -> list[str]:
 
 
 def tables(summary: dict) -> list[Table]:
-    """One table a recipe: fabric by fabric, the fastest and the cheapest step marked."""
+    """One table a recipe: fabric by fabric, the fastest and the cheapest step marked; and of
+    several seeds one that compares them pair by pair.
+    """
     traffics = list(dict.fromkeys(row["traffic"] for row in summary["rows"]))
-    return [
-        _table(traffic, [r for r in summary["rows"] if r["traffic"] == traffic])
-        for traffic in traffics
-    ]
+    by_recipe = [(name, [r for r in summary["rows"] if r["traffic"] == name]) for name in traffics]
+    found = [(_table(*both), paired(*both)) for both in by_recipe]
+    return [table for both in found for table in both if table]
+
+
+def paired(traffic: str, rows: Sequence[dict]) -> Table | None:
+    """How much longer each step is than the first fabric's, seed by seed; None without two seeds.
+
+    A seed draws the same job for all, so its differences vary less than its steps; the interval
+    is Student's for their mean.
+    """
+    first, *others = rows
+    seeds = [row.get("seeds") for row in rows]
+    known = all(len(row.get("step_s_by_seed", ())) > 1 for row in rows)
+    if not others or not known or seeds.count(seeds[0]) != len(seeds):
+        return None
+    found = [Row(row["label"], _differs(row, first)) for row in others]
+    columns = "fabric, policy", "step", "95 % interval", ""
+    note = f"Mean over seeds {', '.join(map(str, seeds[0]))} of what a step takes more."
+    return Table(f"{traffic}: seed by seed against {first['label']}", columns, tuple(found), note)
+
+
+def _differs(row: dict, first: dict) -> tuple[str, str, str]:
+    """The mean difference, its interval, and whether that leaves a doubt."""
+    from scipy.special import stdtrit
+
+    more = np.subtract(row["step_s_by_seed"], first["step_s_by_seed"])
+    mean, n = float(more.mean()), len(more)
+    half = float(stdtrit(n - 1, 0.975) * more.std(ddof=1) / np.sqrt(n))
+    low, high = mean - half, mean + half
+    doubt = low <= NEGLIGIBLE * first["step_s"] and high >= -NEGLIGIBLE * first["step_s"]
+    verdict = "not told apart" if doubt else "slower" if mean > 0 else "faster"
+    return f"{mean:+.3f} s", f"{low:+.3f} .. {high:+.3f} s", verdict
 
 
 def write_page(path: Path, summary: dict) -> None:
@@ -87,6 +122,7 @@ def write_page(path: Path, summary: dict) -> None:
         title=_title(summary),
         summary=summary,
         tables=tables(summary),
+        bound=any(map(is_bound, summary["rows"])),
         picture=figures.svg(figures.pareto(summary["rows"])),
     )
     write_text(path, text)
@@ -123,6 +159,7 @@ def _row(group: list[dict]) -> dict:
             f"{name}_least": min(found),
             f"{name}_most": max(found),
         }
+    row["step_s_by_seed"] = values["step_s"]
     row |= {key: first["cost"].get(key) for key in ("network_usd", "network_watts")}
     paid = [entry["cost"].get("usd_per_step") for entry in group]
     return row | {"usd_per_step": None if None in paid else sum(paid) / len(paid)}
@@ -147,10 +184,7 @@ def _label(entry: dict) -> str:
 
 def _table(traffic: str, rows: Sequence[dict]) -> Table:
     several = len(rows[0]["seeds"]) > 1
-    best = {
-        key: min((r[key] for r in rows if r[key] is not None), default=None)
-        for key in ("step_s", "exposed_s", "usd_per_step")
-    }
+    best = {key: _lowest(rows, key) for key in ("step_s", "exposed_s", "usd_per_step")}
     found = [Row(r["label"], tuple(_cells(r, rows[0], several)), _best(r, best)) for r in rows]
     columns = (
         "fabric, policy",
@@ -170,6 +204,13 @@ def _table(traffic: str, rows: Sequence[dict]) -> Table:
     )
     note = "Exposed: what communication adds to computing. Pareto: none is both cheaper and faster."
     return Table(f"{traffic}: {rows[0]['gpus']:,} hosts{seeds}", columns, tuple(found), note)
+
+
+def _lowest(rows: Sequence[dict], key: str) -> float | None:
+    """The lowest value, where one row alone has it."""
+    values = sorted(row[key] for row in rows if row[key] is not None)
+    tied = len(values) > 1 and values[1] <= values[0] * (1 + NEGLIGIBLE)
+    return None if tied or not values else values[0]
 
 
 def _best(row: dict, best: dict) -> int:

@@ -1,7 +1,9 @@
-"""report.html: one page for people that needs nothing else: no script, no network; light or dark
-as the system is.
+"""report.html: one page for people that needs nothing else: no network, no script but its own;
+light or dark as the system is. What moves in it is in `page/`.
 """
 
+import base64
+import hashlib
 import logging
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -15,6 +17,9 @@ from .folder import write_text
 from .summary import Run, labels
 
 TEMPLATES = Path(__file__).parent
+MOVING = TEMPLATES / "page"
+MOST_ROWS = 40  # of a table beside a figure
+SCRIPTS = "records.js", "lanes.js", "fabric.js", "reading.js", "clock.js"
 log = logging.getLogger(__name__)
 
 
@@ -52,6 +57,7 @@ def write_report(path: Path, runs: Sequence[Run], summary: dict) -> None:
 def page(runs: Sequence[Run], summary: dict) -> str:
     """The page as text. RFabricError when matplotlib or jinja2 is missing."""
     figures = drawing()
+    from .page import records
 
     def draw(figure) -> str:
         return figures.svg(figure) if figure else ""
@@ -62,16 +68,25 @@ def page(runs: Sequence[Run], summary: dict) -> str:
         run.result.fabric.spec or run.result.fabric.name: (n, run)
         for n, run in zip(names, runs, strict=True)
     }
+    title = (
+        f"{first.traffic or 'trace'} on "
+        f"{' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}"
+    )
+    clock = records.document(runs, summary, title)
+    scripts = _scripts()
     return render(
         "template.html",
-        title=(
-            f"{first.traffic or 'trace'} on "
-            f"{' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}"
-        ),
+        title=title,
+        clock=clock,
+        records=records.text(clock),
+        scripts=scripts,
+        hashes=" ".join(map(_hash, scripts)),
         headline=headline(summary),
         summary=summary,
         runs=summary["runs"],
-        notes=list(dict.fromkeys(note for entry in summary["runs"] for note in entry["notes"])),
+        notes=notes(summary),
+        kinds=kinds(runs),
+        bound=any(map(compare.is_bound, summary["runs"])),
         provenance=first.trace.provenance,
         comparison=compare.comparison(summary),
         rewires=compare.rewires(summary),
@@ -81,6 +96,8 @@ def page(runs: Sequence[Run], summary: dict) -> str:
         bars=draw(figures.comparison(runs)),
         pareto=draw(_pareto(summary)),
         close_ups=draw(figures.close_ups(runs)),
+        in_flight=in_flight(runs),
+        loads=loads(runs),
         demand=draw(figures.demand(first.trace, first.fabric)),
         load=draw(figures.load(runs)),
         topologies=[
@@ -91,8 +108,68 @@ def page(runs: Sequence[Run], summary: dict) -> str:
             for n, r in zip(names, runs, strict=True)
             if r.result.epochs
         ],
-        timelines=[(n, draw(figures.timeline(r.result))) for n, r in zip(names, runs, strict=True)],
     )
+
+
+def _scripts() -> list[str]:
+    """D3, and the page's own files as one."""
+    library, *own = [
+        (MOVING / name).read_text(encoding="utf-8") for name in ("d3.min.js", *SCRIPTS)
+    ]
+    return [library, '(() => {\n"use strict";\n' + "\n".join(own) + "})();\n"]
+
+
+def _hash(script: str) -> str:
+    """What the page's policy says of a script that may run: nothing else may, whatever a name
+    holds.
+    """
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+
+
+def notes(summary: dict) -> list[str]:
+    """What a reader must know, each once; of real packets how many bytes were really lost."""
+    found = [note for entry in summary["runs"] for note in entry["notes"]]
+    for entry in summary["runs"]:
+        scale = entry["scale"]["bandwidth_scale"]
+        if entry["lost_bytes"] and scale != 1:
+            lost, real = show_size(entry["lost_bytes"]), show_size(entry["lost_bytes"] * scale)
+            found.append(
+                f"{entry['label']}: {lost} lost stand for {real} of real packets, at bandwidth x "
+                f"{scale:.3g}"
+            )
+    return list(dict.fromkeys(found))
+
+
+def in_flight(runs: Sequence[Run]) -> compare.Table:
+    """Seconds with a flow in flight of the longest communication phases, a column a run."""
+    seconds = [run.result.communication for run in runs]
+    longest = sorted(seconds[0], key=lambda key: -max(s[key] for s in seconds))
+    rows = [
+        compare.Row(
+            compare.phase_text(f"{phase}/{step} {label}".strip()),
+            tuple(show_time(s[step, phase, label]) for s in seconds),
+        )
+        for step, phase, label in longest[:MOST_ROWS]
+    ]
+    note = "" if len(longest) <= MOST_ROWS else f"The longest of {len(longest):,}."
+    return compare.Table("", ("communication phase", *labels(runs)), tuple(rows), note)
+
+
+def loads(runs: Sequence[Run]) -> compare.Table:
+    """What the links of each tier carried, of what they could have while flows were in flight."""
+    rows = [
+        compare.Row(name, (tier, f"{len(used):,}", f"{used.mean():.1%}", f"{used.max():.1%}"))
+        for name, run in zip(labels(runs), runs, strict=True)
+        for tier, used in drawing().by_tier(run.result).items()
+    ]
+    columns = "fabric", "tier", "directed links", "mean", "highest"
+    return compare.Table("", columns, tuple(rows), words=(0, 1))
+
+
+def kinds(runs: Sequence[Run]) -> set[str]:
+    """Kinds and tiers of the nodes of all fabrics: what the captions may speak of."""
+    nodes = [node for run in runs for node in run.result.fabric.nodes]
+    return {node.kind for node in nodes} | {node.tier for node in nodes}
 
 
 def _pareto(summary: dict):
@@ -111,7 +188,7 @@ def render(template: str, **values) -> str:
     except ImportError as error:
         raise RFabricError(f"the report needs {error.name}; install rfabric[report]") from error
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
+        loader=jinja2.FileSystemLoader([TEMPLATES, MOVING]),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -128,5 +205,6 @@ def headline(summary: dict) -> str:
         f"{show_time(sum(p['exposed_s'] for p in r['phases'].values()))} on {r['label']}"
         for r in runs
     ]
-    step = show_time(runs[0]["step_s"])
-    return f"In a step of {step} the GPUs wait for the network {', '.join(waits)}."
+    took, steps = show_time(runs[0]["step_s"]), max(r.get("steps", 1) for r in runs)
+    when = f"In a step of {took}" if steps == 1 else f"In {steps} steps, {took} together,"
+    return f"{when} the GPUs wait for the network {', '.join(waits)}."

@@ -203,13 +203,11 @@ def _load(result: Result, merged: list[str]) -> list[dict]:
         return []
     if len(busiest) < np.count_nonzero(result.link_bytes):
         merged.append(f"load: the {len(busiest)} busiest of all directions of cables that carry")
-    routing = routing_of(result.routing, result.fabric, result.trace)
-    pairs = Pairs(result.fabric, result.trace, routing)
-    if (parts := int(pairs.counts[rows].sum())) > MOST_LOADED:
-        merged.append(f"load: left out, as {parts} parts of flows are more than {MOST_LOADED}")
-        return []
     edges = np.linspace(0.0, result.step_seconds, BINS + 1)
-    carried = _carried(result, rows, pairs, routing, busiest, edges)
+    carried = carried_share(result, busiest, edges)
+    if carried is None:
+        merged.append(f"load: left out, as flows have more parts than {MOST_LOADED}")
+        return []
     if (carried > 1 + ROUNDING).any():
         merged.append(
             "load: mean rates of flows add up to more than a cable for a while; shown as 1"
@@ -231,16 +229,29 @@ def _changes(edges: np.ndarray, shares: np.ndarray) -> Iterator[tuple[float, flo
     yield float(edges[-1]), 0.0
 
 
-def _carried(
+def carried_share(result: Result, links: np.ndarray, edges: np.ndarray) -> np.ndarray | None:
+    """The mean share of its rate that each of these directed links carries between two edges:
+    float64[links, edges - 1]; None where more than MOST_LOADED ways of flows would be followed.
+    """
+    rows = np.flatnonzero((result.trace.size > 0) & (result.finish > result.start))
+    routing = routing_of(result.routing, result.fabric, result.trace)
+    pairs = Pairs(result.fabric, result.trace, routing)
+    if int(pairs.counts[rows].sum()) > MOST_LOADED:
+        return None
+    sent = _sent(result, rows, pairs, routing, links, edges)
+    rates = np.repeat([link.rate for link in result.fabric.links], 2)[links]
+    return np.diff(sent, axis=1).clip(0) / np.diff(edges) / rates[:, None]
+
+
+def _sent(
     result: Result, rows: np.ndarray, pairs: Pairs, routing: Routing, links: np.ndarray,
     edges: np.ndarray,
 ) -> np.ndarray:  # fmt: skip
-    """The mean share of its rate that each link carries between two edges: links x bins."""
-    trace, width = result.trace, edges[1] - edges[0]
-    rates = np.repeat([link.rate for link in result.fabric.links], 2)[links]
+    """Bits that each link has carried until each edge: links x edges."""
+    trace = result.trace
     place = np.full(2 * len(result.fabric.links) + 1, -1)
     place[links] = np.arange(len(links))
-    sent = np.zeros((len(links), len(edges)))  # bits until each edge
+    sent = np.zeros((len(links), len(edges)))
     for some, circuits in _by_epoch(result, rows):
         offsets, on = PairWays(result.fabric, pairs, circuits, routing).of(some)
         counts, parts = pairs.parts(some)
@@ -251,7 +262,7 @@ def _carried(
         speed = bits / (result.finish - result.start)[row]
         for sign, times in ((1, result.start[row]), (-1, result.finish[row])):
             sent += sign * _since(times, speed, link, edges, len(links))
-    return np.diff(sent, axis=1).clip(0) / width / rates[:, None]
+    return sent
 
 
 def _since(

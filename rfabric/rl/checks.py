@@ -21,6 +21,7 @@ def check(workload: Setup) -> None:
     """RFabricError naming what does not fit first, its limit and the nearest setting that does."""
     _check_pipeline(workload)
     _check_split(workload)
+    _check_senders(workload)
     _check_batch(workload)
     _check_memory(workload)
 
@@ -50,6 +51,50 @@ def _check_pipeline(w: Setup) -> None:
             f"cluster.generation_gpus: {w.cluster.generation_gpus} must be the "
             f"{w.cluster.training_gpus} training_gpus where placement is colocated, as they "
             f"are the same GPUs; use {w.cluster.training_gpus}"
+        )
+
+
+_SENT_BY_ITSELF = {"p2p": "every training rank", "rank0": "data-parallel rank 0"}
+
+
+def _check_senders(w: Setup) -> None:
+    """Senders, and the NICs each stripes over, are there and are what the strategy asks for."""
+    sync, t = w.weight_sync, w.training
+    if sync.senders is None:
+        if sync.nics > 1:
+            raise RFabricError(
+                f"weight_sync.nics: {sync.nics} are of each sender, and weight_sync.senders is "
+                "not given; set weight_sync.senders too, or leave both out"
+            )
+        return
+    if w.colocated:
+        raise RFabricError(
+            f"weight_sync.senders: {sync.senders} have no meaning with placement colocated, where "
+            "each GPU takes over its own part; leave it out, or use placement disaggregated"
+        )
+    if sync.strategy in _SENT_BY_ITSELF:
+        raise RFabricError(
+            f"weight_sync.senders: {sync.senders}, but with strategy {sync.strategy} "
+            f"{_SENT_BY_ITSELF[sync.strategy]} sends; leave it out, or use strategy flat"
+        )
+    _check_nics(w, w.cluster.training_gpus // t.pp)
+
+
+def _check_nics(w: Setup, stage: int) -> None:
+    sync = w.weight_sync
+    # a stage may begin inside a server, and a sender's NICs are those of one
+    if math.gcd(w.gpus_per_server, stage) % sync.nics:
+        raise RFabricError(
+            f"weight_sync.nics: {sync.nics} must divide the {w.gpus_per_server} GPUs of a server "
+            f"and the {stage} of a stage, so that a sender's NICs are of one server; use a divisor"
+        )
+    # a server's part of experts or tensors that are dealt to several is held by its like alone
+    wide = max(w.training.tp, w.training.ep)
+    held = stage // max(1, -(-wide // w.gpus_per_server))
+    if sync.senders * sync.nics > held:
+        raise RFabricError(
+            f"weight_sync.senders: {sync.senders} x {sync.nics} NICs exceed the {held} GPUs that "
+            f"hold a part of the weights; use {max(1, held // sync.nics)} at most"
         )
 
 

@@ -3,10 +3,11 @@ its numbers.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from ..compute.spread import Spread, spread
 from ..compute.training import SUSTAINED, PassSeconds, bubble_share
 from ..trace import Flows
 from ..units import show_rate, show_time
@@ -17,14 +18,14 @@ from .plan import phase_seconds, step_period
 from .popularity import imbalance
 from .timing import decode_step, server_of, trainer_of
 from .traffic import generation_traffic, training_traffic, weight_levels
-from .weight_sync import sync_bytes
+from .weight_sync import packers, software_parts, sync_bytes
 from .workload import Workload
 
 
 @dataclass(frozen=True)
 class Item:
     """One contribution to a phase: how many, seconds (of the slowest; at NIC rate for bytes),
-    bytes, and why.
+    bytes, and why; `residuals` say how far measurements of its kind lie from it.
     """
 
     phase: str
@@ -33,17 +34,48 @@ class Item:
     seconds: float
     bytes: int
     why: str
+    residuals: Spread | None = None
+
+    @property
+    def within(self) -> tuple[float, float] | None:
+        """(low, high) s in which eight measurements in ten would be; None: bytes at NIC rate, or
+        no time.
+        """
+        return self.residuals.around(self.seconds) if self.residuals and self.seconds else None
+
+
+# item, of a phase's own work: the kind of prediction it is
+_KINDS = {
+    "prefill": "first token",
+    "decode": "decode",
+    "log-prob": "training",
+    "forward-backward": "training",
+    "optimizer": "training",
+    **dict.fromkeys(("load", "offload", "reshard"), "weight sync"),
+}
 
 
 def explain(workload: Workload, seed: int = 0) -> list[Item]:
     """The items of the first step, in the order in which they happen."""
     step = step_of(workload, seed, 0)
-    return [
+    items = [
         *_generation(workload, step),
         *_training(workload, step),
         *_weight_sync(workload),
         _pipeline(workload, step),
     ]
+    return [_with_residuals(workload, item) for item in items]
+
+
+def _with_residuals(w: Workload, item: Item) -> Item:
+    kind = "step" if item.phase == "step" else _KINDS.get(item.item)
+    return replace(item, residuals=residuals(w, kind)) if kind else item
+
+
+def residuals(w: Workload, kind: str) -> Spread:
+    """How far measurements lie from a prediction of `kind` for this job."""
+    gpus = server_of(w).gpus if kind in ("decode", "first token") else w.cluster.training_gpus
+    return spread(kind, w.model, w.gpu, gpus)
 
 
 def _pipeline(w: Workload, step: Step) -> Item:
@@ -85,7 +117,6 @@ _CONTEXT = {
 
 
 _HANDOVER = {
-    "load": "gathering, packing and loading, beside the wire",
     "offload": f"training states out of the HBM and back at {OFFLOAD_BYTES_PER_S / 1e9} GB/s a GPU",
     "reshard": f"a GPU takes over its part of the weights at {RESHARD_BYTES_PER_S / 1e9} GB/s",
 }
@@ -274,10 +305,40 @@ def _looped(w: Workload, loops: list[Repeated], routing: np.ndarray | None) -> I
             )
 
 
+_SOFTWARE = {
+    "setup": "groups set up and engines paused",
+    "pack": "packing beyond the wire",
+    "compare": "comparing shards with what was sent last",
+    "gather": "gathering",
+    "load": "loading",
+    "efficiency": "what weight_sync.efficiency leaves",
+}
+
+
+def _software(w: Workload) -> str:
+    """The parts of what a weight sync takes beside the wire, and where their constants are from."""
+    parts = [
+        f"{_SOFTWARE[name]} {show_time(seconds)}"
+        for name, seconds in software_parts(w).items()
+        if seconds
+    ]
+    if w.weight_sync.efficiency or w.weight_sync.strategy == "p2p":
+        return ", ".join(parts) or "in place, hidden by the wire"
+    how, source = _GATHERED[w.weight_sync.gather]
+    count = packers(w)
+    return f"{', '.join(parts)}; {how} by {count} sender{'s' * (count > 1)} ({source})"
+
+
+_GATHERED = {
+    "tensor": ("tensor by tensor", "fitted on verl and checkpoint-engine: compute/sync_time"),
+    "bucket": ("a bucket at once", "a pair of GPUs over a NIC; miles: compute/sync_time"),
+}
+
+
 def _weight_sync(w: Workload) -> list[Item]:
     strategy = "colocated" if w.colocated else w.weight_sync.strategy
     items = [
-        Item("weight_sync", what, 1, seconds, 0, _HANDOVER[what])
+        Item("weight_sync", what, 1, seconds, 0, _HANDOVER.get(what) or _software(w))
         for what, seconds in handover(w).items()
     ]
     each = sync_bytes(w) / w.model.parameters

@@ -6,16 +6,14 @@ may hold is said once, and checked on construction, from a file and from Python 
 """
 
 import difflib
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ..errors import RFabricError, meant
-from ..files import MOST_DIGITS, read_text
+from ..files import parse_yaml, read_text
 from ..units import parse_rate, parse_time
 
 
@@ -171,60 +169,6 @@ def override(values: dict, settings: Iterable[str]) -> dict:
         except RFabricError as error:
             raise RFabricError(f"{setting!r} has no value: {error}") from error
     return result
-
-
-def parse_yaml(text: str, aliases: bool = False) -> Any:
-    """What YAML says, by safe tags alone; RFabricError for a key that stands twice, for aliases
-    unless they are allowed, and for what is no YAML.
-    """
-    try:
-        # derived from SafeLoader
-        return yaml.load(text, Loader=_OneOfEachKey if aliases else _NoAlias)  # noqa: S506
-    except RecursionError:
-        raise RFabricError("lists stand within lists, too deep to be read") from None
-    except RFabricError:
-        raise
-    # the library's constructors break on text that does not hold what its tag promises
-    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise RFabricError(" ".join(str(error).split())) from error
-
-
-class _OneOfEachKey(yaml.SafeLoader):
-    """YAML's safe loader, except that a key given twice is an error and not the last one's win."""
-
-
-class _NoAlias(_OneOfEachKey):
-    """An alias is an error too: a few aliases of aliases stand for gigabytes."""
-
-    def compose_node(self, parent, index):
-        if self.check_event(yaml.AliasEvent):
-            raise RFabricError(
-                f"line {self.peek_event().start_mark.line + 1}: aliases are not "
-                "read; write the value out"
-            )
-        return super().compose_node(parent, index)
-
-
-def _mapping(loader: _OneOfEachKey, node: yaml.MappingNode) -> dict:
-    seen: set[Hashable] = set()
-    for key_node, _ in node.value:
-        name = loader.construct_object(key_node, deep=True)
-        if isinstance(name, Hashable):  # else the library refuses it below
-            if name in seen:
-                line = key_node.start_mark.line + 1
-                raise RFabricError(f"key {name} stands twice, again in line {line}; keep one")
-            seen.add(name)
-    return loader.construct_mapping(node, deep=True)
-
-
-def _whole(loader: _OneOfEachKey, node: yaml.ScalarNode) -> int:
-    if len(node.value) > MOST_DIGITS:
-        raise RFabricError(f"a number of {len(node.value)} digits; {MOST_DIGITS} at most")
-    return loader.construct_yaml_int(node)
-
-
-_OneOfEachKey.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-_OneOfEachKey.add_constructor("tag:yaml.org,2002:int", _whole)
 
 
 def _count(value: Any, name: str, low: int, high: int) -> int:

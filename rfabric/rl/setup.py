@@ -159,9 +159,11 @@ class Training(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class WeightSync(Section):
-    """How the new weights reach the generation replicas: see weight_sync.py for the strategies.
+    """How the new weights reach the generation replicas: weight_sync.py has strategies and senders.
 
     precision: in which the weights are sent (fp8: with a scale for 128 x 128 of them);
+    gather: how training gathers them, `tensor` by tensor (verl) or a `bucket` at once (slime);
+    senders, nics: GPUs of a stage that pack and send, each over so many NICs of its server;
     delta_factor: share of the bytes that `delta` sends;
     efficiency: share of the NICs' rate that a sync reaches in all, such as 0.13 for RollArt's over
     400 Gbit/s or 0.84 for Weave's over 20; left out: set-up, packing and unpacking as calibrated in
@@ -171,6 +173,9 @@ class WeightSync(Section):
     section = "weight_sync."
     strategy: str = key(choice(*SYNC_STRATEGIES), "flat")
     precision: str = key(choice("bf16", "fp8"), "bf16")
+    gather: str = key(choice("tensor", "bucket"), "tensor")
+    senders: int | None = key(count(high=10**6), None)
+    nics: int = key(count(high=64), 1)
     delta_factor: float = key(fraction, DELTA_FACTOR)
     efficiency: float | None = key(fraction, None)
 

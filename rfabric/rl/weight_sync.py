@@ -22,20 +22,38 @@ GPU that holds it. Shards that ranks of one server hold are made whole over NVLi
 costs the fabric nothing (not in p2p, where each rank sends what it holds). Parameters that training
 shards over servers are gathered by a level of their own before these (`traffic.weight_levels`).
 
+Who sends: all GPUs that hold a part share its wire, one a stage packs. `weight_sync.senders` names
+so many GPUs of a stage that gather, pack and send, each through `weight_sync.nics` NICs of its
+server. In rank0 and p2p who sends is the strategy's own.
+
 Besides the wire there is software, calibrated in sync_time:
 
-    seconds = set-up + max(wire, packing) + unpacking
-    packing    S / PACK by one sender a pipeline stage; by all training GPUs together in scatter
-               and p2p
-    unpacking  S / UNPACK of a trainer without pipeline, of which engines' loading takes S / LOAD
-               and each stage gathers its own part of the rest; an n-th of S / UNPACK in scatter;
-               none in p2p, which writes in place
+    seconds = set-up + max(wire, packing) + gathering + loading
+    packing    S / PACK by one sender; by all training GPUs together in scatter and p2p
+    gathering  tensor by tensor, the rest of S / UNPACK and TENSOR for each matrix of an expert, by
+               the senders each its own part; none in p2p, which writes in place
+    loading    S / LOAD; an n-th of S / UNPACK with gathering in scatter; none in p2p
+    comparing  in delta, each rank its shard with what was sent last, from host memory
+
+With `weight_sync.gather=bucket` training gathers over NVLink what fills a bucket at once: packing
+is what a pair of GPUs sends through a NIC, and neither set-up nor gathering is left.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..compute.between import NIC_REACHED
-from ..compute.sync_time import GROUP_SETUP, PACK, UNPACK, unpacking
+from ..compute.sync_time import (
+    GROUP_SETUP,
+    LOAD,
+    PACK,
+    UNPACK,
+    comparing,
+    expert_tensors,
+    one_pair,
+    unpacking,
+)
 from ..trace import Flows, ring
 from .flows import NONE, join, leaving, wire_seconds
 from .workload import Workload
@@ -158,26 +176,50 @@ def software_seconds(w: Workload) -> float:
     """What set-up, packing and unpacking add to the seconds on the wire; what the recipe's
     efficiency leaves, where it has one.
     """
+    return sum(software_parts(w).values())
+
+
+def software_parts(w: Workload) -> dict[str, float]:
+    """The seconds of `software_seconds` by what takes them; `pack`: beyond those on the wire."""
     wire = sum(
         wire_seconds(w, leaving(w, level.flows)) for level in STRATEGIES[w.weight_sync.strategy](w)
     )
     if w.weight_sync.efficiency:
-        return wire * (1 / w.weight_sync.efficiency - 1)
-    setup, packing, unpacking = _software(w)
-    return setup + max(wire / NIC_REACHED, packing) - wire + unpacking
+        return {"efficiency": wire * (1 / w.weight_sync.efficiency - 1)}
+    setup, packing, rest = _software(w)
+    return {"setup": setup, "pack": max(wire / NIC_REACHED, packing) - wire, **rest}
 
 
-def _software(w: Workload) -> tuple[float, float, float]:
-    """Seconds of set-up, packing and unpacking."""
-    strategy, size, c = w.weight_sync.strategy, sync_bytes(w), w.cluster
-    if strategy in ("scatter", "p2p"):
-        return (
-            0.0,
-            size / (PACK * c.training_gpus),
-            size / (UNPACK * c.generation_gpus) if strategy == "scatter" else 0.0,
-        )
+def _software(w: Workload) -> tuple[float, float, dict[str, float]]:
+    """Seconds of set-up, of packing, and of what follows by its name."""
+    strategy, size, senders = w.weight_sync.strategy, sync_bytes(w), packers(w)
+    if strategy == "p2p":
+        return 0.0, size / (PACK * senders), {}
+    if w.weight_sync.gather == "bucket":
+        sent = size / (one_pair(w.nic_bps) * senders * w.weight_sync.nics)
+        return 0.0, sent, _compared(w) | {"load": size / LOAD}
+    if strategy == "scatter":
+        return 0.0, size / (PACK * senders), {"load": size / (UNPACK * w.cluster.generation_gpus)}
     setup = 0.0 if strategy == "relay" else GROUP_SETUP
-    return setup, size / (PACK * w.training.pp), sum(unpacking(size, w.training.pp).values())
+    whole = 0 if strategy == "delta" else expert_tensors(w.model)
+    return setup, size / (PACK * senders), _compared(w) | unpacking(size, senders, whole)
+
+
+def _compared(w: Workload) -> dict[str, float]:
+    if w.weight_sync.strategy != "delta":
+        return {}
+    return {"compare": comparing(w.model.weight_bytes, w.cluster.training_gpus)}
+
+
+def packers(w: Workload) -> int:
+    """GPUs that pack at once: those named of each stage, else one a stage, all in scatter and
+    p2p.
+    """
+    if w.weight_sync.senders:
+        return w.weight_sync.senders * w.training.pp
+    return (
+        w.cluster.training_gpus if w.weight_sync.strategy in ("scatter", "p2p") else w.training.pp
+    )
 
 
 def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
@@ -201,7 +243,18 @@ def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
                     if servers == 1 or (g - gpus[0]) % wide // w.gpus_per_server == server
                 )
                 share_of[key] = share_of.get(key, 0.0) + size / m.parameters / t.pp / servers
-    return [HeldShare(share, gpus) for gpus, share in share_of.items()]
+    return [HeldShare(share, _senders(w, gpus)) for gpus, share in share_of.items()]
+
+
+def _senders(w: Workload, gpus: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of `gpus` through whose NICs they send: of each sender so many as it stripes over, next
+    to one another; senders as far apart as there is room.
+    """
+    count, nics = w.weight_sync.senders, w.weight_sync.nics
+    if count is None:
+        return gpus
+    blocks = [gpus[i : i + nics] for i in range(0, len(gpus), nics)]
+    return tuple(gpu for block in _evenly(blocks, count) for gpu in block)
 
 
 def _pull(w: Workload, replicas: list[list[int]], held: list[HeldShare]) -> Flows:
@@ -288,8 +341,8 @@ def _shards(w: Workload, replica: int, k: int, gpu: int) -> Flows:
     return Flows(src, [gpu] * len(src), sizes)
 
 
-def _evenly(gpus: tuple[int, ...], count: int) -> list[int]:
-    """`count` of `gpus`, each taken as often as the others, one more at most."""
+def _evenly(gpus: Sequence[Any], count: int) -> list[Any]:
+    """`count` of `gpus`, or runs of them, each taken as often as the others, one more at most."""
     return [gpus[i * len(gpus) // count] for i in range(count)]
 
 

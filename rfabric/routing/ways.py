@@ -20,6 +20,8 @@ from .rows import mixed, offsets_of, spread, summed
 MOST_CANDIDATES = 1 << 17
 # bytes of rings kept for one fabric, whatever the circuits: those of 4,096 racks take 18 MB
 MOST_RINGS = 1 << 26
+# sets of circuits that keep them, however small: a controller meets new ones as long as it lives
+MOST_RINGED = 256
 # what a planner asks of one set of circuits comes again: the same stages, instant after instant
 KEPT_LOADS = 8
 # the ring of switches from which no way leads: few fabrics have so many rings that a byte is short
@@ -116,7 +118,8 @@ class Ways:
         found = self._around = self._around or self._found_rings()
         self._recent.pop(self, None)
         self._recent[self] = None
-        while len(self._recent) > max(MOST_RINGS // found[0].nbytes, 1):
+        kept = min(MOST_RINGS // sum(part.nbytes for part in found), MOST_RINGED)
+        while len(self._recent) > max(kept, 1):
             oldest = next(iter(self._recent))
             del self._recent[oldest]
             oldest._around = None
@@ -155,7 +158,8 @@ class Ways:
                     join(front, new, rows, first, leads)
                 else:
                     front[rows] |= np.bitwise_or.reduceat(new[leads], first, axis=0)
-        return found, costs
+        # a copy: all that no ring of this number has would stay as long as the rest
+        return found, costs[: FAR + 1 if found.itemsize > 1 else NEAR + 1].copy()
 
     @cached_property
     def _joins(self) -> dict[float, tuple[np.ndarray, np.ndarray, np.ndarray]]:

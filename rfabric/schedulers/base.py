@@ -9,13 +9,15 @@ spans    the same computing, GPU by GPU, to be drawn
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
+from ..errors import RFabricError
 from ..rl.lowering import trace_of_steps
 from ..rl.phases import Step, step_of
 from ..rl.plan import Plan, plan_of_steps
 from ..rl.workload import Workload
 from ..specs import Spec, as_written, field_values
-from ..trace import Span, Trace
+from ..trace import Flows, Span, Trace
 
 GENERATION, TRAINING = "generation", "training"  # the pools of GPUs
 Settings = Mapping[str, str]
@@ -54,6 +56,47 @@ class Scheduled:
     def seconds(self) -> float:
         """When the last phase or span ends."""
         return max(self.plan.seconds, max((s.start + s.seconds for s in self.spans), default=0.0))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a network says to a proposal: `seconds` until the last byte has arrived, inf where it
+    refuses to carry it, and then why.
+
+    RFabricError for seconds that are no number or negative.
+    """
+
+    seconds: float
+    why: str = ""
+
+    def __post_init__(self):
+        if not self.seconds >= 0:
+            raise RFabricError(
+                f"a network forecast {self.seconds!r} s for a proposal; it must be 0 or more, inf "
+                "for a refusal"
+            )
+
+    @property
+    def refused(self) -> bool:
+        """Whether the network will not carry it at all."""
+        return self.seconds == float("inf")
+
+
+class Network(Protocol):
+    """Who answers the proposals of a scheduler, before anything is sent: a fabric, a controller,
+    or network cards alone.
+
+    name: what facts and errors call it.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def answer(self, sends: Flows, beside: Sequence[Flows] = ()) -> Answer:
+        """How long these flows between GPUs will take when they begin now, `beside` others that
+        are in flight; nothing is changed by asking.
+        """
+        ...
 
 
 # scheduler(workload, seed, settings) -> Scheduled, as `schedulers` of a FILE.py holds them. It

@@ -1,4 +1,4 @@
-"""Compute schedulers: who computes what and when.
+r"""Compute schedulers: who computes what and when.
 
 Each makes a job's steps, its plan and its trace; `--policy` names one.
 
@@ -6,6 +6,8 @@ Each makes a job's steps, its plan and its trace; `--policy` names one.
     --policy orchestrrl        a compute scheduler; circuits by the default policy
     --policy orchestrrl+phase  both; settings follow each:
                                orchestrrl,period=5s+demand,granularity=per-collective
+    --policy orchestrrl,network=fabric   the same, asking the fabric before it decides; or the
+                               controller that steers it: network=http\://127.0.0.1\:8080
     --policy mine.py:longest   one of your own: `base.Scheduler` says what it must be
 
 A new one stands in SCHEDULERS. Traffic that several jobs make together has schedulers of its own:
@@ -13,7 +15,7 @@ those of `weave`.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import RFabricError, meant
 from ..optics import POLICIES
@@ -21,10 +23,11 @@ from ..plugins import KINDS, called, entry, file_of, is_file, name_in, offered
 from ..rl.phases import Step
 from ..rl.plan import Plan
 from ..rl.workload import Workload
-from ..specs import head_of, read_spec, refuse_bare, split_at
+from ..specs import Spec, head_of, read_spec, refuse_bare, split_at, unescaped
 from ..trace import Span, Trace
 from . import orchestrrl, rollart, rollpacker, weave
-from .base import Scheduled, Scheduler, as_it_stands
+from .base import Network, Scheduled, Scheduler, as_it_stands
+from .networks import agreed_sync
 from .pipelines import colocated, one_step_off, partial_rollouts, sync
 
 DEFAULT_CIRCUITS = "own"
@@ -33,12 +36,17 @@ SCHEDULERS: dict[str, Scheduler] = {
     "orchestrrl": orchestrrl.schedule, "rollpacker": rollpacker.schedule,
     "rollart": rollart.schedule,
 }  # fmt: skip
+# those that propose and decide on the answer: moves and widths orchestrrl alone, weight sync all
+NEGOTIATING = ("sync", "one-step-off", "async", "orchestrrl")
 
 
-def scheduled(w: Workload, seed: int = 0, policy: str = "") -> Scheduled:
+def scheduled(
+    w: Workload, seed: int = 0, policy: str = "", network: Network | None = None
+) -> Scheduled:
     """What the scheduler `NAME[,KEY=VALUE...]` makes of a job; none: the recipe as it stands.
 
-    Its trace names who made it.
+    Its trace names who made it. network: whom a scheduler with the setting `network` asks;
+    RFabricError where it is to ask and there is none.
     """
     if not policy:
         return as_it_stands(w, seed)
@@ -46,10 +54,60 @@ def scheduled(w: Workload, seed: int = 0, policy: str = "") -> Scheduled:
     if is_file(spec.head):
         made = called(spec.head, "schedulers", Scheduled, w, seed, dict(spec.settings))
         _check_made(made, spec.head)
+    elif asks := asked_network(policy):
+        made = _negotiated(w, seed, spec, _answering(policy, asks, network))
     else:
-        made = _scheduler(spec.head)(w, seed, spec.settings)
+        made = _scheduler(spec.head)(w, seed, _without_network(spec))
     made.trace.provenance.update(scheduler=policy, scheduler_facts=made.facts)
     return made
+
+
+def asked_network(policy: str) -> str:
+    """Whom a scheduler asks before it decides: `fabric`, the address of a controller, or '' for
+    nobody.
+
+    RFabricError for what is neither, or a scheduler that asks nobody.
+    """
+    spec = read_spec(policy, "scheduler") if policy else Spec("")
+    asked = "" if is_file(spec.head) else unescaped(spec.settings.get("network", "cards"))
+    if asked in ("", "cards"):
+        return ""
+    if asked != "fabric" and not asked.startswith(("http://", "https://")):
+        raise RFabricError(
+            f"{spec.head}: network={asked} is neither cards, fabric nor the address of a "
+            r"controller, such as http\://127.0.0.1\:8080"
+        )
+    if spec.head not in NEGOTIATING:
+        raise RFabricError(
+            f"{spec.head}: it asks no network; network={asked} is for {', '.join(NEGOTIATING)}"
+        )
+    return asked
+
+
+def _answering(policy: str, asked: str, network: Network | None) -> Network:
+    if network is None:
+        raise RFabricError(
+            f"policy {policy}: network={asked} asks a fabric, and none is given here; name it "
+            "(--topo), or leave network out"
+        )
+    return network
+
+
+def _negotiated(w: Workload, seed: int, spec: Spec, network: Network) -> Scheduled:
+    settings = _without_network(spec)
+    if spec.head == "orchestrrl":
+        made = orchestrrl.schedule(w, seed, settings, network)
+    else:
+        w, agreed = agreed_sync(w, network)
+        made = _scheduler(spec.head)(w, seed, settings)
+        made = replace(made, facts=made.facts | agreed)
+    return replace(made, facts={"network": network.name} | made.facts)
+
+
+def _without_network(spec: Spec) -> dict[str, str]:
+    """The settings of the scheduler itself."""
+    mine = spec.head in NEGOTIATING
+    return {k: v for k, v in spec.settings.items() if not (mine and k == "network")}
 
 
 def _check_made(made: Scheduled, head: str) -> None:

@@ -2,18 +2,27 @@
 trace, or a trace file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..errors import RFabricError
+from ..fabric import Needs
 from ..rl.workload import Workload, read_recipe
 from ..trace import Traffic, is_trace, read_trace
-from .table import scheduled
+from .base import Network
+from .table import asked_network, scheduled
 from .weave.traffic import is_shared, read_shared
+
+# the network of a job of these needs
+Networks = Callable[[Needs], Network]
 
 
 def read_traffic(
-    name: str, settings: Sequence[str] = (), seed: int = 0, scheduler: str = ""
+    name: str,
+    settings: Sequence[str] = (),
+    seed: int = 0,
+    scheduler: str = "",
+    network: Networks | None = None,
 ) -> Traffic:
     """The traffic called `name`; `settings` such as `training.tp=2` are put over a recipe, such as
     `ranks_per_host=8` are those of a trace's format, whose name `format=NAME` may say.
@@ -21,7 +30,7 @@ def read_traffic(
     Same seed, same trace.
 
     scheduler: who schedules its computing (`table.scheduled`, for jobs that share nodes `weave`);
-    '': what it says itself.
+    '': what it says itself. network: whom it asks, where its settings say that it does.
 
     RFabricError for a scheduler over a trace file, or settings that its format has not.
     """
@@ -37,7 +46,9 @@ def read_traffic(
     if is_shared(name):
         return read_shared(name, settings, seed, scheduler)
     w = read_recipe(name, settings)
-    return Traffic(scheduled(w, seed, scheduler).trace, w.name, w.files, w.needs, _notes(w))
+    answers = network(w.needs) if network and asked_network(scheduler) else None
+    made = scheduled(w, seed, scheduler, answers)
+    return Traffic(made.trace, w.name, w.files, w.needs, _notes(w))
 
 
 def _notes(w: Workload) -> tuple[str, ...]:

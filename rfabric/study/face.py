@@ -1,6 +1,6 @@
 """What `import rfabric` does: the verbs of the command line, in Python, for words and for objects.
 
-    fabric   words of --topo (`rfabric,pods=4`, FILE.py, FILE.csv), or a Fabric
+    fabric   words of --topo (`rfabric,pods=4`, FILE.py, FILE of a network), or a Fabric
     traffic  words of --traffic (a recipe, FILE.yaml, a trace file), a Workload, Trace or Traffic
     policy   words of --policy (`demand`, `orchestrrl+phase`), or an object
              (`optics.policies.Policy`)
@@ -9,6 +9,7 @@ RFabricError where something cannot be run, RunError and PaceError where a run b
 """
 
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 from numbers import Integral, Real
 from pathlib import Path
@@ -22,9 +23,10 @@ from ..report.outcome import Comparison, Outcome
 from ..rl import Workload, read_recipe
 from ..routing.schemes import DEFAULT_SCHEME
 from ..schedulers.table import DEFAULT_CIRCUITS, Policies, parse_policies, scheduled
-from ..schedulers.traffic import read_traffic
+from ..schedulers.traffic import Networks, read_traffic
 from ..specs import escaped
 from ..trace import Trace, Traffic
+from .negotiation import one_network
 from .run import RunSettings, Tell, cases_of, one_scheduler, play, require
 
 AnyFabric = str | Path | Fabric
@@ -140,7 +142,10 @@ def _compared(
         if not some:
             raise RFabricError(f"no {what} is given; give one, or a list of them")
     asked = [_policies(policy) for policy in policies]
-    job = _traffic(traffic, (), settings.seed, one_scheduler(asked))
+    scheduler, circuits = one_scheduler(asked), [policy.circuits for policy in asked]
+    places = [partial(_fabric, words) for words in fabrics]
+    network = one_network(scheduler, places, circuits, settings.timing)
+    job = _traffic(traffic, (), settings.seed, scheduler, network)
     made = [_fabric(words, job.needs) for words in fabrics]
     for one in made:
         job.trace.fit(one)
@@ -208,20 +213,27 @@ def _fabric(words: AnyFabric, needs: Needs) -> Fabric:
     return needs.fabric(_words(words))
 
 
-def _traffic(source: AnyTraffic, settings: Sequence[str], seed: int, scheduler: str) -> Traffic:
+def _traffic(
+    source: AnyTraffic,
+    settings: Sequence[str],
+    seed: int,
+    scheduler: str,
+    network: Networks | None = None,
+) -> Traffic:
     _check_whole("seed", seed)
     if scheduler and not isinstance(scheduler, str):
         raise RFabricError(f"scheduler {scheduler!r}: give its name, such as 'sync'")
     if isinstance(source, (str, Path)):
         _check_written(settings)
-        return read_traffic(str(source), settings, seed, scheduler)
+        return read_traffic(str(source), settings, seed, scheduler, network)
     _refuse_settings(settings)
     if not isinstance(source, (Workload, Trace, Traffic)):
         raise RFabricError(
             f"traffic {source!r}: give a name, a path, a Workload, a Trace or a Traffic"
         )
     if isinstance(source, Workload):
-        made = scheduled(source, seed, scheduler).trace
+        answers = network(source.needs) if network else None
+        made = scheduled(source, seed, scheduler, answers).trace
         return Traffic(made, source.name, source.files, source.needs)
     if scheduler:
         raise RFabricError(

@@ -31,9 +31,10 @@ from ..optics import Timing
 from ..report.folder import new_folder, read_folder, sweep, write_folder, write_text
 from ..report.result import Scale
 from ..report.summary import Run, summary_of
-from ..schedulers.table import parse_policies
+from ..schedulers.table import asked_network, parse_policies
 from ..schedulers.traffic import read_traffic
 from ..trace import Traffic
+from .negotiation import networks
 from .run import Case, RunSettings, check, play
 
 VERSION = 1
@@ -90,11 +91,21 @@ class Grid:
         """The compute schedulers, each once: so many traces a recipe and seed has."""
         return tuple(dict.fromkeys(parse_policies(p).scheduler for p in self.policies))
 
+    @property
+    def one_trace(self) -> bool:
+        """Whether all cells play the same trace."""
+        return len(self.traffics) == len(self.seeds) == len(
+            self.schedulers
+        ) == 1 and not asked_network(self.schedulers[0])
+
     def traffic(self, cell: Cell) -> Traffic:
-        """What the job of a cell sends."""
-        return _traffic(
-            cell.traffic, self.settings, cell.seed, parse_policies(cell.policy).scheduler
-        )
+        """What the job of a cell sends; where its scheduler asks the network, on that fabric."""
+        policies = parse_policies(cell.policy)
+        job = cell.traffic, self.settings, cell.seed, policies.scheduler
+        if not asked_network(policies.scheduler):
+            return _traffic(*job)
+        match = (self.fabrics[0], self.match) if self.match else ("", "")
+        return _agreed(*job, cell.fabric, policies.circuits, self.in_flight, match)
 
     def to_json(self) -> dict:
         return {"version": VERSION} | asdict(self)
@@ -278,6 +289,26 @@ def _run(grid: Grid, cell: Cell, place: Path) -> None:
 @lru_cache(1)  # the cells of one trace come one after another
 def _traffic(name: str, settings: tuple[str, ...], seed: int, scheduler: str) -> Traffic:
     return read_traffic(name, settings, seed, scheduler)
+
+
+@lru_cache(1)
+def _agreed(
+    name: str,
+    settings: tuple[str, ...],
+    seed: int,
+    scheduler: str,
+    spec: str,
+    circuits: str,
+    in_flight: str,
+    match: tuple[str, str],
+) -> Traffic:
+    """What a job sends whose scheduler agrees its plan with this fabric."""
+
+    def fabric(needs: Needs) -> Fabric:
+        return _fabric(spec, needs, *match)
+
+    asked = networks(scheduler, fabric, circuits, Timing(in_flight=in_flight))
+    return read_traffic(name, settings, seed, scheduler, asked)
 
 
 @lru_cache(64)

@@ -7,6 +7,7 @@ from ..compute.gpus import GPUS
 from ..compute.named import load_model
 from ..errors import RFabricError, meant
 from ..fabric import fabric_names
+from ..fabric.formats import TOPOLOGIES
 from ..fabric.shipped import builder_of
 from ..folders import data_dir
 from ..optics.policies import ABOUT
@@ -86,7 +87,10 @@ def _gpus() -> dict[str, str]:
 
 
 def _formats() -> dict[str, str]:
-    return {f.name: f"{' '.join(f.suffixes)}: {f.about}" for f in FORMATS.values()}
+    traces = {f.name: f"{' '.join(f.suffixes)}: {f.about}" for f in FORMATS.values()}
+    return traces | {
+        f.name: f"{' '.join(f.suffixes)}: topology, {f.about}" for f in TOPOLOGIES.values()
+    }
 
 
 KINDS: dict[str, Callable[[], dict[str, str]]] = {

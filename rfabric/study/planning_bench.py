@@ -3,6 +3,8 @@ several.
 
     decide     a policy's whole answer on a fabric whose circuits are a mesh: solver, connection of
                stranded pairs, circuits with as few moves as possible, the time they need
+    joint      what OrchestrRL's planner decides on the answers of a fabric: JOINT_REQUESTS
+               responses on JOINT_SEATS servers; plans proposed and asked for, one chosen
     one plane  the maximum-weight matching of the heaviest edges alone, ours (rustworkx) and
                networkx's on the same edges; equal weight is checked
 
@@ -24,12 +26,24 @@ from ..fabric import Fabric, rfabric
 from ..optics import Circuits, Demand, parse_policy
 from ..optics.solvers import asked, best_matching
 from ..report.compare import Row, Table
+from ..rl import read_recipe
+from ..schedulers.networks import foreseen
+from ..schedulers.orchestrrl import Tuning, engines_of
+from ..schedulers.orchestrrl.negotiation import Alive, Kv, Places, Settled, settle
+from ..schedulers.orchestrrl.outlook import forecast, outlook
+from ..schedulers.orchestrrl.replanning import Problem, replan
+from ..schedulers.orchestrrl.seats import Seats
+from ..trace import Flows, point_to_point
 
-SHAPES = {64: {"pods": 8, "tors": 8}, 1024: {"pods": 32, "tors": 32}}
+SHAPES = {64: {"pods": 8, "tors": 8}, 128: {"pods": 16, "tors": 8}, 1024: {"pods": 32, "tors": 32}}
+JOINT_RACKS, JOINT_SEATS, JOINT_REQUESTS = 128, 64, 4096
 PLANES = 8
 POLICIES = ("greedy", "matching", "bvn", "demand")
 TRIES = 3
-CASES = tuple(f"planning-{racks}-{kind}" for racks in SHAPES for kind in ("rings", "all-to-all"))
+CASES = (
+    *(f"planning-{racks}-{kind}" for racks in (64, 1024) for kind in ("rings", "all-to-all")),
+    f"planning-{JOINT_RACKS}-joint",
+)
 
 
 @dataclass(frozen=True)
@@ -60,6 +74,10 @@ def measure(
         if case not in CASES:
             raise RFabricError(f"no benchmark {case!r}: choose from {', '.join(CASES)}")
         _, racks, kind = case.split("-", 2)
+        if kind == "joint":
+            progress(case)
+            rows.append(_joint(case))
+            continue
         fabric, wanted = _fabric(int(racks)), demand(int(racks), kind)
         for policy in POLICIES:
             progress(f"{case}, {policy}")
@@ -82,6 +100,48 @@ def demand(racks: int, kind: str) -> Demand:
 @cache
 def _fabric(racks: int) -> Fabric:
     return rfabric(**SHAPES[racks], gpus=PLANES, planes=PLANES)
+
+
+def _joint(case: str) -> PlanningRow:
+    """One decision, in which the network is found slower than its cards."""
+    fabric = _fabric(JOINT_RACKS)
+    seats, p, kv, sent = joint(fabric)
+    foreseen(fabric).answer(sent)  # what is kept about a fabric is not a plan's to pay for
+
+    def anew() -> Settled:
+        _fresh(fabric)
+        return settle(seats, p, kv, lambda some: replan(some, seats.tuning.hysteresis), ())
+
+    seconds, found = _timed(anew)
+    racks = zip(found.sends.src, found.sends.dst, strict=True)  # a server each
+    pairs = len({(a // PLANES, b // PLANES) for a, b in racks})
+    return PlanningRow(case, len(fabric.racks), pairs, "orchestrrl", seconds, 0)
+
+
+def joint(fabric: Fabric) -> tuple[Seats, Problem, Kv, Flows]:
+    """The decision of `planning-128-joint`, where a few seats hold most of the responses; and what
+    goes if all of them went one seat further on.
+    """
+    half = len(fabric.hosts) // 2
+    sizes = (f"cluster.{pool}_gpus={half}" for pool in ("training", "generation"))
+    w = read_recipe("grpo-64", [*sizes, "generation.tp=8", "generation.batch=512"])
+    seats = Seats(w, engines_of(w), Tuning(), foreseen(fabric))
+    rng, n = np.random.default_rng(0), JOINT_REQUESTS
+    seat = (JOINT_SEATS * rng.beta(1, 3, n)).astype(int)
+    context, made = rng.integers(2000, 12000, n), rng.integers(500, 2000, n)
+    expected = forecast([rng.lognormal(8, 1, n).clip(1, 16384)] * 2, 16384)
+    seen = outlook(seats.engines, expected, made, context, seats.count, seats.tuning.switch_s)
+    cut = np.full(seats.count, len(seats.engines.cuts) - 1)
+    at = Places.of_seats(seats)
+    every = np.ones(n, bool)
+    kv = Kv.of(seats, int(cut[0]), Alive(np.arange(n), seat, context, made, every), at, at)
+    room = np.array(seats.engines.kv_tokens, float) * seats.engines.replicas
+    p = Problem(
+        seen.fixed, seen.work, context.astype(float), room, kv.price(1.0), seat, cut,
+        seats.tuning.switch_s,
+    )  # fmt: skip
+    pairs = [(a[0], b[0]) for a, b in zip(at.gpus, (*at.gpus[1:], at.gpus[0]), strict=True)]
+    return seats, p, kv, point_to_point(pairs, 1e9, w.gpus_per_server)
 
 
 def _measured(case: str, fabric: Fabric, wanted: Demand, name: str, peer: bool) -> PlanningRow:

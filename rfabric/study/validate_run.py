@@ -5,13 +5,14 @@ of the network cards. The share that it has of the predicted phase is taken of t
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from ..rl.explain import residuals
 from ..rl.plan import step_period
-from ..rl.workload import read_recipe
+from ..rl.workload import Workload, read_recipe
 from ..schedulers.table import scheduled
 from .step_log import StepLog, read_step_log
 
@@ -25,7 +26,7 @@ class PhaseBeside:
     """One phase: predicted seconds (median of steps) beside logged ones; None: not logged.
 
     fabric_s: of the predicted seconds those in which bytes are awaited; could_save_s: the same
-    share of the logged median.
+    share of the logged median. low_s, high_s: where eight measurements in ten would be.
     """
 
     phase: str
@@ -34,6 +35,8 @@ class PhaseBeside:
     logged_s: float | None = None
     logged_p90_s: float | None = None
     steps: int = 0
+    low_s: float | None = None
+    high_s: float | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -86,7 +89,16 @@ def validate_run(
     # beside other phases: what is waited for
     rest = max(step - sum(totals.values()), 0.0)
     rows += [_beside(REST, rest, 0.0, logged), _beside("step", step, step - alone, logged)]
-    return RunBeside(tuple(rows), found)
+    return RunBeside(tuple(_within(workload, row) for row in rows), found)
+
+
+def _within(w: Workload, row: PhaseBeside) -> PhaseBeside:
+    """The row with its interval; one that is waited for, or takes no time, has none."""
+    kind = {"generation": "decode", "weight_sync": "weight sync"}.get(row.phase, row.phase)
+    if row.phase == REST or not row.predicted_s:
+        return row
+    low, high = residuals(w, kind).around(row.predicted_s)
+    return replace(row, low_s=low, high_s=high)
 
 
 def _median(parts: list[tuple[float, float]]) -> tuple[float, float]:

@@ -6,7 +6,7 @@ from .builder import TraceBuilder
 from .collectives import Flows, all_to_all, by_server, point_to_point, ring, scatter
 from .formats import TRACE_SUFFIXES, is_trace, read_trace, write_trace
 from .loops import Loop
-from .model import PHASES, Origin, PhaseKey, Trace, routing_of
+from .model import PHASES, Origin, PhaseKey, Trace, rack_demand, routing_of
 from .scene import Demands, Scene
 from .spans import Span
 from .stages import PLAN_AHEAD, Stage, begins, stage_demand, stages, waves
@@ -15,6 +15,6 @@ from .traffic import Traffic
 __all__ = [
     "PHASES", "PLAN_AHEAD", "TRACE_SUFFIXES", "Demands", "Flows", "Loop", "Origin", "PhaseKey",
     "Scene", "Span", "Stage", "Trace", "TraceBuilder", "Traffic", "all_to_all", "begins",
-    "by_server", "is_trace", "point_to_point", "read_trace", "ring", "routing_of", "scatter",
-    "stage_demand", "stages", "waves", "write_trace",
+    "by_server", "is_trace", "point_to_point", "rack_demand", "read_trace", "ring", "routing_of",
+    "scatter", "stage_demand", "stages", "waves", "write_trace",
 ]  # fmt: skip

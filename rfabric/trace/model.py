@@ -56,6 +56,27 @@ class PhaseKey:
         return cls(int(step), phase)
 
 
+def rack_demand(
+    fabric: Fabric,
+    src: np.ndarray,
+    dst: np.ndarray,
+    size: np.ndarray,
+    window: float = float("inf"),
+    phase: str = "",
+) -> Demand:
+    """Rack to rack bytes of flows between hosts (numbers in the fabric), and what the busiest
+    network card needs for them.
+    """
+    cabled = cabling_of(fabric)
+    rack, hosts = cabled.host_rack, len(cabled.host_rack)
+    away = rack[src] != rack[dst]  # traffic inside a rack asks for no circuit
+    sent = Entries.summed(rack[src[away]], rack[dst[away]], size[away], len(fabric.racks))
+    nic = cabled.rate[cabled.host_link]
+    cards = (np.bincount(ends, size, minlength=hosts) for ends in (src, dst))
+    floor = max(float(transfer_seconds(load, nic).max(initial=0.0)) for load in cards)
+    return Demand(fabric.racks, sent, window, phase, floor)
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """Columns of n rows; ids in `after` are row numbers.
@@ -345,14 +366,8 @@ class Trace:
         """
         size = self.total[rows] if left is None else left
         host = np.array([fabric.host_index[name] for name in self.hosts], dtype=np.int64)
-        rack, n = cabling_of(fabric).host_rack[host], len(fabric.racks)
-        src, dst = self.src[rows], self.dst[rows]
-        away = rack[src] != rack[dst]  # traffic inside a rack asks for no circuit
-        sent = Entries.summed(rack[src[away]], rack[dst[away]], size[away], n)
-        nic = cabling_of(fabric).rate[cabling_of(fabric).host_link[host]]
-        cards = (np.bincount(ends, size, minlength=len(host)) for ends in (src, dst))
-        floor = max(float(transfer_seconds(load, nic).max(initial=0.0)) for load in cards)
-        return Demand(fabric.racks, sent, window, phase, floor)
+        ends = host[self.src[rows]], host[self.dst[rows]]
+        return rack_demand(fabric, *ends, size, window, phase)
 
     def sent(self, fabric: Fabric) -> Sent:
         """What host pairs send, by communication phase (phase, label), steps added up: what routing

@@ -16,6 +16,7 @@ from rfabric.cli.arguments import ROUTINGS, parser
 from rfabric.cli.arguments.options import KINDS
 from rfabric.cli.terminal import show_notes, show_tables
 from rfabric.fabric import Fabric, fabric_names, parse_fabric
+from rfabric.fabric.formats import TOPOLOGIES
 from rfabric.optics import POLICIES
 from rfabric.report.compare import Row, Table
 from rfabric.report.summary import check_summary
@@ -43,6 +44,8 @@ VERBS = (
     "check",
     "doctor",
     "selftest",
+    "drill",
+    "shell",
     "control",
     "clean",
     "bench",
@@ -456,7 +459,9 @@ def test_list_says_what_there_is_from_the_tables_that_parse_it(capsys):
         "H800" in everything["gpus"]
         and "30.5 B parameters" in everything["models"]["Qwen3-30B-A3B"]
     )
-    assert set(everything["formats"]) == set(FORMATS) and ".htsim" in everything["formats"]["htsim"]
+    assert not set(FORMATS) & set(TOPOLOGIES)
+    assert set(everything["formats"]) == set(FORMATS) | set(TOPOLOGIES)
+    assert ".htsim" in everything["formats"]["htsim"]
     assert main(["list", "policies"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("policies\n") and "rotor" in out and "H800" not in out

@@ -2,6 +2,7 @@
 rank must end with.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from rfabric.compute.gpus import GPUS
 from rfabric.compute.layout import Layout, layout
 from rfabric.compute.named import find_model
 from rfabric.compute.sync_time import (
+    SOFTWARE,
     TRANSPORTS,
     Sync,
     tensors_of,
@@ -168,7 +170,7 @@ def test_a_launch_is_added_once():
         ),
         (
             lambda: Sync(1, 1, Layout.over(1), Layout.over(1), H100, "pigeon"),
-            "no transport 'pigeon'; there are broadcast, tensors",
+            "no transport 'pigeon'; there are broadcast, buckets, tensors",
         ),
     ],
 )
@@ -261,6 +263,53 @@ def test_many_senders_pack_faster_than_one_and_slow_links_bound_both():
     assert weight_sync_seconds(
         Sync(60e9, 700, Layout.over(16), Layout.over(16, 8), slow, "broadcast")
     ) > 60e9 / (20e9 / 8)
+
+
+def sync_of(transport, size=60e9, trainer="16", rollout="16 (TP8)", gpu="H100", **more):
+    net = network(GPUS[gpu])
+    return Sync(size, 700, layout(trainer), layout(rollout), net, transport, **more)
+
+
+def test_tensor_by_tensor_each_expert_counts_and_stages_share_them():
+    one, two = (sync_of("broadcast", trainer=f"EP8xPP{pp}") for pp in (1, 2))
+    took = {
+        (sync.trainer.pp, count): weight_sync_seconds(replace(sync, expert_tensors=count))
+        for sync in (one, two)
+        for count in (0, 18_432)
+    }
+    assert took[1, 18_432] - took[1, 0] == pytest.approx(18_432 * SOFTWARE.tensor)
+    assert took[2, 18_432] - took[2, 0] == pytest.approx(9_216 * SOFTWARE.tensor)
+    assert weight_sync_seconds(
+        replace(sync_of("buckets"), expert_tensors=18_432)
+    ) == weight_sync_seconds(sync_of("buckets"))
+
+
+def test_a_bucket_passes_one_pair_of_nics_and_no_slower_packing():
+    parts = weight_sync_parts(sync_of("buckets"))
+    assert parts["send"] == pytest.approx(60e9 / (0.7 * 400e9 / 8))
+    assert sum(parts.values()) < weight_sync_seconds(sync_of("broadcast")) / 3
+
+
+def test_shard_to_shard_a_server_takes_in_one_copy():
+    """As many bytes for 8 replicas in a server as for one; twice as many leave for two servers."""
+    eight, one = (weight_sync_parts(sync_of("shards", rollout=r)) for r in ("8", "8 (TP8)"))
+    assert eight == one and eight["send"] == pytest.approx(60e9 / 8 / H100.nic)
+    few = [sync_of("shards", trainer="8", rollout=r) for r in ("8", "16")]
+    one, two = (weight_sync_parts(sync)["send"] for sync in few)
+    assert two == pytest.approx(2 * one)
+    half = weight_sync_parts(sync_of("shards", rest=0.5))
+    assert half["pack and send the rest"] == pytest.approx(30e9 / SOFTWARE.pack)
+
+
+def test_a_delta_is_bound_by_comparing_shards_and_more_trainers_hold_smaller_ones():
+    eight, sixteen = (weight_sync_parts(sync_of("delta", trainer=t)) for t in ("8", "16"))
+    assert eight["compare"] == 2 * sixteen["compare"] == pytest.approx(60e9 / 8 / SOFTWARE.restore)
+    assert eight["compare"] > sum(eight.values()) / 2
+
+
+def test_an_engine_in_host_memory_is_staged_then_written_by_all_nics():
+    parts = weight_sync_parts(sync_of("host-write", trainer="8", rollout="4"))
+    assert parts == pytest.approx({"stage": 60e9 / SOFTWARE.stage, "write": 60e9 / 4 / H100.nic})
 
 
 def test_tensors_are_those_of_a_checkpoint():

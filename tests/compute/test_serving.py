@@ -20,7 +20,7 @@ from rfabric.errors import RFabricError
 from rfabric.rl import read_recipe
 from rfabric.rl.lengths import SIDES, Lengths
 from rfabric.rl.timing import decode_step, prefill_seconds, replica_time, server_of
-from rfabric.study.validate import rl_logs, serving
+from rfabric.study.validate import rl_logs, serving, serving_rows
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 needs_data = pytest.mark.skipif(
@@ -614,16 +614,15 @@ def test_rows_that_cannot_be_modelled_are_named(tmp_path):
     ],
 )
 def test_names_of_precisions_are_understood(name, stored):
-    assert serving.precisions(
+    assert serving_rows.precisions(
         {"gemm_quant_mode": name, "moe_quant_mode": name}, find_model("Qwen3-32B")
     ) == (stored, stored)
-    assert serving.precisions({"model_path": "Qwen/Qwen3-32B-FP8"}, find_model("Qwen3-32B")) == (
-        "fp8",
-        "fp8",
-    )
+    assert serving_rows.precisions(
+        {"model_path": "Qwen/Qwen3-32B-FP8"}, find_model("Qwen3-32B")
+    ) == ("fp8", "fp8")
     oss = find_model("gpt-oss-120b")
     # published smaller than that
-    assert serving.precisions({"moe_quant_mode": "fp8"}, oss)[1] == "mxfp4"
+    assert serving_rows.precisions({"moe_quant_mode": "fp8"}, oss)[1] == "mxfp4"
 
 
 def test_disaggregated_rows_obey_littles_law(tmp_path):

@@ -32,7 +32,7 @@ from rfabric.control.launch import ENVIRONMENT, control_options
 from rfabric.control.recovery import PLAN_LIFE_S
 from rfabric.control.schema import Intent, PlanRequest
 from rfabric.control.switches import crossbar_of
-from rfabric.emulate.worker import start_controller
+from rfabric.emulate.live import start_controller
 from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import Port, host_ip, rfabric
 from rfabric.optics import Circuits, Demand, parse_policy
@@ -502,6 +502,15 @@ def test_plans_that_are_forgotten_leave_the_journal(tmp_path, monkeypatch):
     known = dict(core.epochs.plans)
     core.journal.close()
     assert started(tmp_path, switches).epochs.plans == known and len(known) == 3
+
+
+def test_a_rewire_after_its_first_plans_are_forgotten(tmp_path, monkeypatch):
+    monkeypatch.setattr(epochs, "MAX_PLANS", 3)
+    core = started(tmp_path, FakeSwitches(SMALL))
+    for wanted in [other_circuits(SMALL), Circuits()] * 4:
+        assert rewired(core, wanted).state == "ACTIVE"
+    assert len(core.epochs.plans) == 3 and not core._meant
+    assert [name for name in core.journal.read() if name.startswith("pairs/")] == []
 
 
 def test_a_journal_that_cannot_be_read_is_named(tmp_path):

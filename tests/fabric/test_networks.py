@@ -70,7 +70,7 @@ def test_endpoint_pairs_carry_rates_and_delays(tmp_path):
     ("text", "why"),
     [
         ("", "line 1: the header must be ip,ToR,agg,core or a,b,rate.*; it is missing"),
-        ("host,switch\n", "line 1: the header must be .*; it is host,switch"),
+        ("src,size_bytes\n", "line 1: the header must be .*; it is src,size_bytes"),
         ("ip,ToR,agg,core\n", "it has no host"),
         ("ip,ToR,agg,core\n1,t,a\n", "line 2: 3 cells, the header has 4"),
         ("ip,ToR,agg,core\n1,,a,c\n", "line 2, column tor: '' must be one name"),

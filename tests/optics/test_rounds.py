@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rfabric.control.schema import plan_request
-from rfabric.emulate.worker import Controller
+from rfabric.emulate.live import Controller
 from rfabric.emulate.world import emulatable
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric, rfabric

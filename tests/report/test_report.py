@@ -409,7 +409,7 @@ def test_the_tables_tell_timestamps_and_errors(emulated):
 def test_the_page_is_whole_and_asks_for_nothing(runs, summary):
     text = html.page(runs, summary)
     assert not re.search(r'(?:src|href)="(?!#|data:)', text.replace("http://www.w3.org", ""))
-    assert "<script" not in text and "@import" not in text
+    assert not re.search("<script[^>]* src=", text) and "@import" not in text
     for word in ("fat-tree 2:1", "rfabric", "seed", "small", *summary["versions"].values()):
         assert word in text
     # foreign text is escaped
@@ -431,7 +431,7 @@ def test_the_page_tells_scale_and_pace(emulated):
 def test_a_name_cannot_break_out_of_the_page():
     trace = small_trace()
     result = simulate(fat_tree(pods=2, tors=2), trace, traffic="<script>alert(1)</script>")
-    assert "<script" not in html.page([Run(result)], summary_of([Run(result)], "", CREATED))
+    assert "<script>alert" not in html.page([Run(result)], summary_of([Run(result)], "", CREATED))
 
 
 def test_figures_are_sound_svg_with_tooltips(runs):

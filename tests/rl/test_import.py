@@ -211,6 +211,7 @@ def test_slime_script_is_read_and_not_run(job, tmp_path):
     )
     assert section(found, "training")["micro_batch_tokens"] == 9216
     assert section(found, "training")["recompute"] == "full"
+    assert section(found, "weight_sync")["gather"] == "bucket"
     assert section(found, "generation")["max_response"] == 8192
     assert found.recipe()["pipeline"] == "one-step-off"
     assert "balance-data = True" in found.unmapped
@@ -691,6 +692,7 @@ def test_slime_on_fsdp_shards_and_ppo_trains_a_critic(job):
     found = job("slime", SLIME.format(witness="x").replace("full", "selective").rstrip() + words)
     training = section(found, "training")
     assert training["optimizer"] == "sharded" and training["recompute"] == "full"
+    assert "gather" not in section(found, "weight_sync")
     assert "advantage-estimator = ppo" in found.unmapped
 
 

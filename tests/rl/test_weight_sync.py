@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rfabric.compute.sync_time import PACK, UNPACK
+from rfabric.compute.sync_time import LOAD, PACK, SOFTWARE, UNPACK
 from rfabric.errors import RFabricError
 from rfabric.rl import STRATEGIES, read_recipe, trace_of
+from rfabric.rl.explain import explain
 from rfabric.rl.flows import leaving, wire_seconds
-from rfabric.rl.weight_sync import held_shares, software_seconds, sync_bytes
+from rfabric.rl.plan import plan_of
+from rfabric.rl.weight_sync import held_shares, software_parts, software_seconds, sync_bytes
+from rfabric.simulate.world import simulate
 from rfabric.trace import PhaseKey
 
 WHOLE = ("flat", "tree", "rank0", "p2p")  # a GPU receives its shard and nothing else
@@ -168,6 +171,76 @@ def test_software_rules_on_fast_links_and_the_wire_on_slow_ones():
     assert seconds(job("weight_sync.strategy=p2p")) < 1 < seconds(job()) / 5
 
 
+SENDERS = ("weight_sync.senders=2", "weight_sync.nics=4")
+
+
+@settings(max_examples=15, deadline=None)
+@given(layout=LAYOUTS, strategy=st.sampled_from(["flat", "tree", "scatter", "relay", "delta"]))
+def test_senders_send_all_through_the_nics_they_are_given(layout, strategy):
+    """Of each stage 2 x 4 GPUs, four of them neighbours in a server, and no byte less."""
+    w = of(layout | {"weight_sync.senders": 2, "weight_sync.nics": 4}, strategy)
+    first, whole = (STRATEGIES[strategy](x)[0].flows for x in (w, of(layout, strategy)))
+    assert sum(first.size) == pytest.approx(sum(whole.size))
+    for stage in np.split(np.arange(w.cluster.training_gpus), w.training.pp):
+        sending = sorted(set(first.src) & set(stage.tolist()))
+        assert len(sending) <= 8
+        for gpu in sending:
+            assert gpu // 4 * 4 in {s // 4 * 4 for s in sending}
+    assert len({src // 4 for src in first.src}) <= 2 * w.training.pp
+
+
+def test_more_senders_pack_and_gather_sooner_and_more_nics_end_the_wire_sooner():
+    one, four = (job(f"weight_sync.senders={n}") for n in (1, 4))
+    size = one.model.weight_bytes
+    assert seconds(four) < seconds(one)
+    parts = software_parts(four)
+    assert parts["gather"] == pytest.approx(software_parts(one)["gather"] / 4)
+    assert parts["load"] == pytest.approx(size / LOAD)
+    narrow, wide = (
+        job("weight_sync.senders=1", f"weight_sync.nics={n}", "cluster.nic=100Gbit/s")
+        for n in (1, 8)
+    )
+    wire = [wire_seconds(w, STRATEGIES["flat"](w)[0].flows) for w in (narrow, wide)]
+    assert wire[0] == pytest.approx(8 * wire[1]) == pytest.approx(16 * size / 12.5e9)
+
+
+@pytest.mark.parametrize("more", [SENDERS, ("weight_sync.gather=bucket",), ()])
+@pytest.mark.parametrize("name", ["grpo-64", "grpo-64-moe"])
+def test_the_plan_says_what_the_levels_and_the_software_take(name, more):
+    w = job(*more, name=name)
+    sync = next(p for p in plan_of(w).phases if p.kind == "weight_sync")
+    assert sync.seconds + sync.comm == pytest.approx(seconds(w))
+    result = simulate(w.needs.fabric("ideal"), trace_of(w, 1))
+    simulated = next(p for p in result.phases if p.key.phase == "weight_sync")
+    assert simulated.seconds == pytest.approx(seconds(w), rel=1e-3)
+
+
+def test_tensor_by_tensor_a_mixture_pays_for_each_matrix_of_an_expert():
+    w = job(name="grpo-64-moe")
+    size, tensors = w.model.weight_bytes, 48 * 128 * 3
+    dense = 1 + size / PACK + size / UNPACK
+    assert seconds(w) == pytest.approx(dense + tensors * SOFTWARE.tensor)
+    bucket = job("weight_sync.gather=bucket", name="grpo-64-moe")
+    assert seconds(bucket) == pytest.approx(size / (0.7 * 50e9) + size / LOAD)
+
+
+def test_a_delta_compares_the_shards_of_all_that_train():
+    w = job("weight_sync.strategy=delta")
+    assert software_parts(w)["compare"] == pytest.approx(
+        w.model.weight_bytes / 32 / SOFTWARE.restore
+    )
+
+
+def test_the_explanation_names_every_part_and_where_it_is_from():
+    told = {
+        item.item: item.why
+        for item in explain(job("weight_sync.senders=2"))
+        if item.phase == "weight_sync"
+    }
+    for part in ("groups set up", "packing", "gathering", "loading", "by 2 senders", "verl"):
+        assert part in told["load"]
+
+
 @pytest.mark.parametrize("strategy", ["rank0", "tree", "flat"])
 def test_what_stays_inside_a_server_does_not_count_as_wire(strategy):
     """Replicas that share a server pass weights on over NVLink: where packing rules, it alone is
@@ -220,6 +293,29 @@ def test_eight_to_eight_gpus_over_20_gbit(model, verl, weave):
     )
     assert seconds(job(*small, "weight_sync.strategy=flat")) == pytest.approx(verl, rel=0.20)
     assert seconds(job(*small, "weight_sync.strategy=scatter")) == pytest.approx(weave, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("nics=2", "nics: 2 are of each sender, and weight_sync.senders is not given"),
+        ("senders=2 nics=3", "nics: 3 must divide the 8 GPUs of a server and the 32 of a stage"),
+        ("senders=5 nics=8", "senders: 5 x 8 NICs exceed the 32 GPUs that hold a part"),
+        ("senders=2 strategy=p2p", "senders: 2, but with strategy p2p every training rank sends"),
+        ("senders=1 strategy=rank0", "rank0 data-parallel rank 0 sends; leave it out"),
+        ("gather=layer", "gather: 'layer' is not known; use one of tensor, bucket"),
+    ],
+)
+def test_senders_that_cannot_be(words, text):
+    with pytest.raises(RFabricError) as error:
+        job(*(f"weight_sync.{word}" for word in words.split()))
+    assert text in str(error.value)
+
+
+def test_a_part_of_the_experts_is_held_by_fewer():
+    assert job("weight_sync.senders=16", name="grpo-64-moe")
+    with pytest.raises(RFabricError, match="senders: 17 x 1 NICs exceed the 16 GPUs"):
+        job("weight_sync.senders=17", name="grpo-64-moe")
 
 
 @pytest.mark.parametrize(

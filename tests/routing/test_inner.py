@@ -206,6 +206,19 @@ def test_rings_let_go_are_found_again(monkeypatch):
     assert np.array_equal(one._rings[0], before[0]) and other._around is None
 
 
+def test_rings_of_few_sets_of_circuits_are_kept_and_take_little(monkeypatch):
+    monkeypatch.setattr(ways, "MOST_RINGED", 3)
+    fabric = parse_fabric("rfabric,pods=2,tors=2,gpus=4")
+    lit = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
+    met = [
+        routes_of(fabric, Circuits(frozenset(lit.ordered[:n]))).ways for n in range(len(lit) + 1)
+    ]
+    for some in met:
+        assert sum(part.nbytes for part in some._rings) < 4096
+    assert [some._around is not None for some in met[-4:]] == [False, True, True, True]
+    assert len(fabric.memo["rings"]) == 3
+
+
 @pytest.mark.parametrize("racks", [508, 512, 600])
 def test_more_rings_than_a_byte_can_number(racks, monkeypatch):
     """Half as many rings as racks, and one: 255 is the last count of which a byte tells each from

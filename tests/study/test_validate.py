@@ -46,7 +46,8 @@ from rfabric.compute.training import (
     training_step,
 )
 from rfabric.errors import RFabricError
-from rfabric.study.validate import CHECKS, serving, validate
+from rfabric.study.validate import CHECKS, serving, validate, weight_sync
+from rfabric.study.validate.leave_one_out import leave_one_out
 
 PRETRAINING = """\
 system,model,gpus,precision,gbs,mbs,seq,fsdp,tp,pp,cp,vp,ep,ga,tok_s_gpu,model_tflops_gpu
@@ -191,7 +192,7 @@ def test_attention_replicas_within_tp_are_not_more_gpus():
     """SGLang's --tp 8 --dp 8 has eight GPUs; TensorRT-LLM's rows of aiconfigurator say the same by
     tp 1, dp 8.
     """
-    from rfabric.study.validate.serving import degrees
+    from rfabric.study.validate.serving_rows import degrees
 
     model = find_model("DeepSeek-V3")
     row = {"tp_size": "8", "attention_dp_size": "8", "moe_tp_size": "1", "moe_ep_size": "8"}
@@ -354,8 +355,9 @@ def test_the_table_fits_160_columns_whatever_files_are_called(tmp_path, capsys):
     ) in (0, None)
     lines = capsys.readouterr().out.splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 160
-    # one line a group, cut in its middle
-    assert sum("…" in line and ">= 1 MiB" in line for line in lines) == 1
+    # one line a group, cut in its middle; its parts have a table of their own
+    groups = lines[: lines.index(next(x for x in lines if x.startswith("Within the groups")))]
+    assert sum("…" in line and ">= 1 MiB" in line for line in groups) == 1
 
 
 # --- plausible where nothing was measured ---------------------------------------------------------
@@ -515,6 +517,97 @@ def test_stages_gather_their_own_weights_and_one_stage_takes_what_was_measured()
     }
     assert pytest.approx(UNPACK) == 1 / (1 / GATHER + 1 / LOAD)
     assert took[1] > took[4] > took[16] > size / LOAD
+
+
+SYNCS = (
+    "source,model,weights,trainer,rollout,gpu,network,transport,seconds,extra\n"
+    "A,Qwen2.5-7B,BF16,8,8,H100,,nccl broadcast,{a},\n"
+    "A,Qwen2.5-72B,BF16,32,32,H100,,nccl broadcast,{b},\n"
+    "B,Qwen2.5-14B,BF16,8,8,H100,,nccl broadcast,13.4,\n"
+    "B,Qwen2.5-32B,BF16,16,16,H100,,nccl broadcast,28.8,\n"
+    "C,Qwen2.5-7B,BF16,8,8,H100,,nccl broadcast,7.0,\n"
+    "C,Qwen2.5-72B,BF16,32,32,H100,,nccl broadcast,62.0,\n"
+)
+
+
+def left_out(tmp_path, a, b):
+    (tmp_path / "weight_sync").mkdir(exist_ok=True)
+    (tmp_path / "weight_sync/measured.csv").write_text(SYNCS.format(a=a, b=b))
+    return {group.name: group for group in leave_one_out(tmp_path)}
+
+
+def test_a_weight_sync_system_is_predicted_by_the_others_alone(tmp_path):
+    """Whatever A measured, what is said of A is the same, and of the others is not."""
+    usual, slow = left_out(tmp_path, 7.0, 62.0), left_out(tmp_path, 70.0, 620.0)
+    said = [[p.modelled for p in found["weight sync, A"].points] for found in (usual, slow)]
+    assert said[0] == said[1]
+    others = [[p.modelled for p in found["weight sync, B"].points] for found in (usual, slow)]
+    assert others[0] != others[1]
+    # two systems, half as fast as what is fitted on elsewhere, predict the third
+    assert usual["weight sync, A"].median_error < 0.2
+    unfitted = "weight sync, before any fit"
+    assert usual["weight sync, A"].median_error < usual[unfitted].median_error
+
+
+def test_weight_syncs_left_out_are_counted_by_system_and_mechanism(tmp_path, capsys):
+    left_out(tmp_path, 7.0, 62.0)
+    assert main(["validate", str(tmp_path), "--leave-one-out", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    groups = told["groups"]
+    assert groups["weight sync, each system left out"]["modelled"] == 6
+    assert groups["weight sync by broadcast"]["modelled"] == 6
+    assert told["weight_sync_fitted"]["pack"] < told["weight_sync_shipped"]["pack"]
+    assert main(["validate", str(tmp_path), "--leave-one-out"]) == 0
+    assert "constants of weight sync" in capsys.readouterr().out
+
+
+def test_nothing_to_leave_out_is_said(tmp_path, capsys):
+    assert main(["validate", str(tmp_path), "--leave-one-out"]) == 2
+    assert "without them nothing can be left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("row", "transport"),
+    [
+        ("miles P2P weight transfer,p2p RDMA write from all training ranks", "host-write"),
+        ("miles P2P weight transfer,nccl broadcast (buckets from each PP source)", "buckets"),
+        ("NeMo-RL PR 2808,shard-to-shard (NCCL transfer of every tensor)", "shards"),
+        ("checkpoint-engine README,p2p", "host-p2p"),
+        ("someone,NIXL", "store"),
+        ("someone,p2p over RDMA", "p2p"),
+    ],
+)
+def test_what_is_called_a_transport_is_told_apart(tmp_path, row, transport):
+    source, words = row.split(",")
+    file = tmp_path / "measured.csv"
+    file.write_text(
+        "source,model,trainer,rollout,gpu,transport,seconds,extra\n"
+        f"{source},Qwen3-30B-A3B,16,16 (TP8),H100,{words},2.0,\n"
+        f"{source},Qwen3-30B-A3B,16,16 updated,H100,{words},2.0,FSDP1: paged back to the GPU\n"
+    )
+    (made,), (refused,) = weight_sync.syncs_of(file, tmp_path)
+    assert made.sync.transport == transport
+    assert "row 3 Qwen3-30B-A3B: FSDP1 pages the model back" in refused
+
+
+def test_a_second_figure_with_checkpoint_engine_is_a_row_of_its_own(tmp_path):
+    file = tmp_path / "measured.csv"
+    file.write_text(
+        "source,model,trainer,rollout,gpu,transport,seconds,extra\n"
+        "verl,Qwen3-30B-A3B,16,16 updated,H20,without checkpoint-engine,15.76,with: 4.38\n"
+        "verl,Atlantis-9B,8,4,H100,checkpoint-engine,0.7,\n"
+        "verl,Atlantis-9B,8,4,H100,nccl broadcast,0.7,\n"
+    )
+    made, refused = weight_sync.syncs_of(file, tmp_path)
+    assert [(one.sync.transport, one.seconds) for one in made] == [
+        ("tensors", 15.76),
+        ("host", 0.7),
+        ("host", 4.38),
+    ]
+    assert made[1].sync.size == 18e9  # of its name, where no tensors are counted
+    assert refused == [
+        "row 4 Atlantis-9B: no config of 'Atlantis-9B' in models/ or traffic/models/"
+    ]
 
 
 def test_replicas_that_only_gpus_count_hold_their_weights():

@@ -32,6 +32,8 @@ def parser() -> Parser:
         inputs.list_,
         host.doctor,
         host.selftest,
+        host.drill,
+        host.shell,
         host.control,
         host.ocs,
         host.clean,

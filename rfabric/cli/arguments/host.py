@@ -2,7 +2,7 @@
 
 from ...study.reproduce import REPRODUCTIONS
 from .options import add_verb, out_option, seed_option, set_option
-from .parsing import count, port
+from .parsing import count, port, time
 
 
 def doctor(verbs) -> None:
@@ -43,6 +43,71 @@ def selftest(verbs) -> None:
         help="one of fat-tree, leaf-spine, rfabric, mixnet, rotor, or a rewire under flows: hold, "
         "drain, drop (repeatable)",
     )
+    out_option(verb)
+
+
+def drill(verbs) -> None:
+    """The words of `rfabric drill`."""
+    verb = add_verb(
+        verbs,
+        "drill",
+        "what a fault loses, and how soon all is well again: on a live emulation (root)",
+        (
+            "sudo rfabric drill                                     under 90 s; exit code 1 where "
+            "a promise is broken"
+        ),
+        "sudo rfabric drill --only controller --only cable --json",
+        "sudo rfabric drill --soak 5min --hosts 16              rewires under packets: what grows?",
+        module="host",
+    )
+    verb.add_argument(
+        "--hosts", metavar="N", type=count, default=8, help="of the fabric (default %(default)s)"
+    )
+    verb.add_argument(
+        "--only",
+        action="append",
+        metavar="FAULT",
+        default=[],
+        help="one of controller, commit, clock, disk, connection, cable, mute, half, switches, "
+        "sender (repeatable)",
+    )
+    verb.add_argument(
+        "--soak",
+        metavar="TIME",
+        type=time,
+        default=0.0,
+        help="no faults, but rewires for so long: memory, descriptors, rules and namespaces must "
+        "stay as they are",
+    )
+    out_option(verb)
+
+
+def shell(verbs) -> None:
+    """The words of `rfabric shell`."""
+    verb = add_verb(
+        verbs,
+        "shell",
+        "a prompt on a fabric that is up, in the words of mn (root)",
+        "sudo rfabric shell                                     8 hosts; `help`, Ctrl-D to leave",
+        "sudo rfabric shell --topo rfabric,pods=2,tors=2,gpus=4 --traffic mine.csv",
+        "echo 'h1 ping h5' | sudo rfabric shell",
+        module="host",
+    )
+    verb.add_argument(
+        "--topo", metavar="FABRIC", default="rfabric,pods=2,tors=2,gpus=2",
+        help="the fabric (default %(default)s)",
+    )  # fmt: skip
+    verb.add_argument(
+        "--rate", metavar="RATE", default="20Mbit/s",
+        help="of its fastest cable, as emulated (default %(default)s)",
+    )  # fmt: skip
+    verb.add_argument(
+        "--traffic", metavar="RECIPE", default="", help="a recipe or trace file, for `phase`"
+    )
+    verb.add_argument(
+        "--policy", metavar="POLICY", default="own",
+        help="who chooses the circuits of a `phase` (default %(default)s)",
+    )  # fmt: skip
     out_option(verb)
 
 
@@ -163,6 +228,7 @@ def bench(verbs) -> None:
         "rfabric bench --case mix --case web-k8 --patience 60s",
         "rfabric bench --patience 0 --json                      without SimGrid",
         "rfabric bench --case planning-64-all-to-all            circuit planning, beside networkx",
+        "rfabric bench --case planning-128-joint         a scheduler's, the fabric asked",
         module="host",
     )
     verb.add_argument(
@@ -200,6 +266,10 @@ def validate(verbs) -> None:
             "rfabric validate ../data --leave-one-out               each system by constants "
             "fitted on the others"
         ),
+        (
+            "rfabric validate ../data --blind 0123456789ab          only the model that was frozen "
+            "under this hash"
+        ),
         module="modelling",
     )
     verb.add_argument(
@@ -212,8 +282,16 @@ def validate(verbs) -> None:
         "--leave-one-out",
         action="store_true",
         help=(
-            "collectives between servers alone: fit the constants again, and predict each system "
-            "by those fitted on all others of its transport"
+            "collectives between servers, weight syncs and first tokens alone: fit the constants "
+            "again, and predict each system by those fitted on all others"
+        ),
+    )
+    verb.add_argument(
+        "--blind",
+        metavar="HASH",
+        help=(
+            "judge the model under this hash alone (every run prints its own): nothing is "
+            "compared where formulas, constants or catalogs were changed since"
         ),
     )
 

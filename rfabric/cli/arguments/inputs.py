@@ -54,13 +54,35 @@ def topo(verbs) -> None:
         "rfabric topo rfabric,pods=2",
         "rfabric topo fat-tree,k=8 --png fat-tree.png",
         "rfabric topo rfabric --dot | neato -Tsvg > rfabric.svg",
+        "rfabric topo cluster.csv,uplink_rate=800Gbit/s         a network of your own",
+        "rfabric topo fat-tree,k=8 -o lab.clab.yml              and out: see rfabric list formats",
         module="inputs",
     )  # fmt: skip
     verb.add_argument(
         "fabric",
         metavar="FABRIC",
-        help="NAME[,KEY=VALUE...], FILE.py[:NAME][,...], FILE.csv or a fabric.json; a backslash "
-        "before `,` `:` `+` in a path",
+        help="NAME[,KEY=VALUE...], FILE.py[:NAME][,...] or FILE[,...] of a format that `rfabric "
+        "list formats` names; a backslash before `,` `:` `+` in a path",
+    )
+    verb.add_argument(
+        "--format",
+        metavar="NAME",
+        default="",
+        help="the topology file's, where it is not to be told; as FILE,format=NAME of --topo",
+    )
+    verb.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=file,
+        help="write it: .json, .graphml, .gml, .clab.yml, .ns3, .xml (SimGrid), .topo (htsim), "
+        ".dot, .mmd",
+    )
+    verb.add_argument(
+        "--write-as",
+        metavar="NAME",
+        default="",
+        help="the format of what is written, where its suffix is another's",
     )
     verb.add_argument("--png", metavar="FILE", type=file, help="draw it")
     verb.add_argument("--dot", action="store_true", help="print it for Graphviz")

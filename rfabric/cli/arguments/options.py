@@ -62,7 +62,8 @@ def step_options(verb: Parser, traffic: bool = True, several: bool = False) -> N
         "demand, phase, greedy, matching, bvn, mesh, isolated-pod, bipartite, tree, rotor; "
         "who schedules the computing: sync, colocated, one-step-off, async, orchestrrl, "
         "rollpacker, rollart, for several jobs weave, solo, random, most-idle, gavel; or "
-        "both, as orchestrrl+phase; FILE.py[:NAME], a backslash before `,` `:` `+` in its path; "
+        "both, as orchestrrl+phase (orchestrrl,network=fabric asks the fabric first); "
+        "FILE.py[:NAME], a backslash before `,` `:` `+` in its path; "
         f"may be given again (default {DEFAULT_POLICY}: what the "
         "fabric was designed for, demand for most)",
     )
@@ -90,8 +91,8 @@ def topo_option(verb: Parser) -> None:
     """--topo: which fabrics."""
     verb.add_argument(
         "--topo", metavar="FABRIC", action="append", default=[],
-        help="NAME[,KEY=VALUE...], FILE.py[:NAME][,...], FILE.csv or fabric.json; a backslash "
-        "before `,` `:` `+` in a path; may be given again",
+        help="NAME[,KEY=VALUE...], FILE.py[:NAME][,...] or FILE[,...] of a network (`rfabric list "
+        "formats`); a backslash before `,` `:` `+` in a path; may be given again",
     )  # fmt: skip
 
 

@@ -214,6 +214,7 @@ def timeline(verbs) -> None:
             "rfabric timeline --policy one-step-off --set steps=4 --perfetto trace.json     for "
             "ui.perfetto.dev"
         ),
+        "rfabric timeline --policy orchestrrl,network=fabric --topo fat-tree,oversubscription=4",
         "rfabric timeline --policy weave --traffic weave-2jobs",
         (
             "rfabric timeline --policy weave --jobs jobs.csv --json     days of arriving jobs: "
@@ -234,6 +235,10 @@ def timeline(verbs) -> None:
         default=DEFAULT_TRAFFIC,
         help="a recipe (default %(default)s)",
     )
+    verb.add_argument(
+        "--topo", metavar="FABRIC", default="",
+        help="the fabric that a scheduler asks before it decides: network=fabric",
+    )  # fmt: skip
     set_option(verb)
     seed_option(verb)
     verb.add_argument(

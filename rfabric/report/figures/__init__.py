@@ -15,7 +15,7 @@ SVG follows the page's light or dark colours, PNG is for files.
 Every function returns a matplotlib Figure; `svg` makes it text for a page, `png` a file.
 """
 
-from .amounts import comparison, demand, load
+from .amounts import by_tier, comparison, demand, load
 from .cabled import PLANE_COLOURS, circuits, pod_circle, rack_circle, topology
 from .drawing import (
     DARK_COLOUR,
@@ -33,7 +33,7 @@ from .drawing import (
     svg,
 )
 from .pareto import pareto
-from .times import close_ups, merged, squeezed, timeline
+from .times import busy, close_ups, merged, squeezed, timeline
 
 __all__ = [
     "DARK_COLOUR",
@@ -48,6 +48,8 @@ __all__ = [
     "PRINT",
     "Theme",
     "bare",
+    "busy",
+    "by_tier",
     "circuits",
     "close_ups",
     "comparison",

@@ -116,7 +116,7 @@ def load(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
     Where a tier has more than MOST_DOTS links, an area as high as links are frequent at each
     utilisation.
     """
-    tiers_of = [_by_tier(run.result) for run in runs]
+    tiers_of = [by_tier(run.result) for run in runs]
     tiers = [t for t in _TIER_NAMES if any(t in groups for groups in tiers_of)]
     figure = Figure(figsize=(PAGE_WIDTH, 0.8 + 0.4 * len(tiers)))
     panels = figure.subplots(1, len(runs), squeeze=False, sharey=True)[0]
@@ -233,7 +233,7 @@ _TIER_NAMES = (
 _SHORT = {"host": "GPU", "edge": "ToR"}
 
 
-def _by_tier(result: Result) -> dict[str, np.ndarray]:
+def by_tier(result: Result) -> dict[str, np.ndarray]:
     """Utilisation of the directed links of each tier."""
     fabric, used = result.fabric, result.utilisation
     tier = np.array([TIERS.index(node.tier) for node in fabric.nodes])[

@@ -32,13 +32,13 @@ def timeline(result: Result, theme: Theme = PAGE) -> Figure:
     figure, axes = new_figure(PAGE_WIDTH, 0.55 + 0.3 * len(found), theme)
     span = result.step_seconds or 1.0
     for y, (key, begin, end, sends) in enumerate(found):
-        x, busy = _busy(begin, end)
+        x, count = busy(begin, end)
         colour = PHASE_COLOURS.get(key.phase, OTHER_COLOUR)
         tip = (
             f"{key.name}: {show_time(x[0])} to {show_time(x[-1])}, {len(begin)} "
             f"{'flows' if sends else 'compute rows'}"
         )
-        level = 0.8 * busy / busy.max()
+        level = 0.8 * count / count.max()
         area = axes.fill_between(
             x,
             y + 0.4,
@@ -177,7 +177,7 @@ def _activities(
     )
 
 
-def _busy(begin: np.ndarray, end: np.ndarray, most: int = 600) -> tuple[np.ndarray, np.ndarray]:
+def busy(begin: np.ndarray, end: np.ndarray, most: int = 600) -> tuple[np.ndarray, np.ndarray]:
     """(times, intervals open from each time on); thinned to `most` points, each the highest of its
     bin.
     """
@@ -198,13 +198,13 @@ def _close_up(axes, result: Result, key: tuple[int, str, str], span: float, them
     rows = result.trace.communication()[key]
     begin, end = result.start[rows], result.finish[rows]
     bursts = merged(begin, end)
-    x, busy = _busy(begin, end)
+    x, count = busy(begin, end)
     factor = 1e3 if span < 1 else 1.0
     colour = PHASE_COLOURS.get(key[1], OTHER_COLOUR)
     axes.fill_between(
-        squeezed(x, bursts) * factor, 0, busy, step="post", color=colour, alpha=0.85, lw=0
+        squeezed(x, bursts) * factor, 0, count, step="post", color=colour, alpha=0.85, lw=0
     )
-    top = 1.25 * len(rows) if len(bursts) == 1 else 1.4 * float(busy.max())
+    top = 1.25 * len(rows) if len(bursts) == 1 else 1.4 * float(count.max())
     for cut in squeezed(bursts[1:, 0], bursts) if len(bursts) <= 16 else ():
         axes.axvline(cut * factor, color=theme.paper, lw=1)
     for r in result.rewires:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import RFabricError
-from ..recipe import parse_yaml
+from ...files import parse_yaml
 from .shell import read_script
 from .shell_commands import nearby
 from .shell_text import Command, Script, readable, unknown_names

@@ -36,6 +36,8 @@ def fill(recipe: SourcedValues, s: Settings) -> None:
     if s.values.get("advantage-estimator") != "ppo":  # with it a critic is trained
         s.used.add("advantage-estimator")
     recipe.put("weight_sync.strategy", "flat", "slime: every engine receives its own copy")
+    if s.value("train-backend") != "fsdp":
+        recipe.put("weight_sync.gather", "bucket", "slime: Megatron's shards, a bucket at once")
 
 
 def _refuse_others(s: Settings) -> None:

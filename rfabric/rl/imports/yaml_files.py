@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import RFabricError
+from ...files import parse_yaml
 from ...files import read_text as read_plain
-from ..recipe import parse_yaml
 
 MOST_BYTES = 4_000_000  # no job's file is larger; what is, is something else
 DEPTH, MOST_KEYS = 40, 100_000

@@ -8,7 +8,8 @@ a step generates.
 The planner goes by a forecast of how long responses will be, never by how long they turn out to be
 (`replanning`). A plan is followed where it shortens the longest server by more than `hysteresis`,
 every switch and move paid for. A response that goes to another server takes its KV along, or its
-context is computed again there, whichever is done sooner.
+context is computed again there, whichever is done sooner. Where a network is asked
+(`negotiation`), what is moved, what is computed again and what stays is decided on its answers.
 
 In the trace each round of a plan is a phase of its own, migration-1, migration-2, ...: its KV is a
 demand with a window, so the fabric's circuits are chosen for it as for any phase, and nothing that
@@ -28,7 +29,8 @@ from ...errors import RFabricError
 from ...rl.lowering import trace_of_steps
 from ...rl.phases import responses
 from ...rl.workload import Workload
-from ..base import GENERATION, Scheduled, Settings, settings_of
+from ..base import GENERATION, Network, Scheduled, Settings, settings_of
+from ..networks import agreed_sync
 from .generation import StepOutcome, generate
 from .outlook import forecast
 from .seats import Seats, Tuning, engines_of, seat_gpus, start_cut, with_replicas_of
@@ -40,27 +42,34 @@ HISTORY = 4  # steps whose lengths are known before the first
 _BEFORE = 10**6  # their numbers, which no step of a trace has
 
 
-def schedule(w: Workload, seed: int, settings: Settings) -> Scheduled:
+def schedule(
+    w: Workload, seed: int, settings: Settings, network: Network | None = None
+) -> Scheduled:
     """Replicas replanned while they generate, responses moved (arXiv 2601.01209)."""
-    return orchestrate(w, seed, settings_of("orchestrrl", Tuning(), settings))
+    return orchestrate(w, seed, settings_of("orchestrrl", Tuning(), settings), network)
 
 
-def orchestrate(w: Workload, seed: int, tuning: Tuning) -> Scheduled:
-    """The same with a Tuning; `period_s` inf: no planner, servers stay cut as the recipe says."""
+def orchestrate(
+    w: Workload, seed: int, tuning: Tuning, network: Network | None = None
+) -> Scheduled:
+    """The same with a Tuning; `period_s` inf: no planner, servers stay cut as the recipe says.
+
+    network: who answers what is proposed, moves (`negotiation`) and weight sync (`agreed_sync`).
+    """
     _check(w)
-    seats = Seats(w, engines_of(w), tuning)
+    seats = Seats(w, engines_of(w), tuning, network)
     history = [responses(w, seed, _BEFORE + i)[1] for i in range(HISTORY)]
     first = start_cut(seats, forecast(history, w.generation.max_response), responses(w, seed, 0)[0])
     runs, w = (
         generate(seats, seed, history, first),
         with_replicas_of(w, seats.engines.cuts[first].gpus),
     )
+    w, agreed = agreed_sync(w, network) if network else (w, {})
     steps = tuple(run.step for run in runs)
     plan = plan_of(w, steps)
     trace = trace_of_steps(w, steps, plan, seed, {GENERATION: lowered})
-    return Scheduled(
-        w, steps, plan, trace, segment_spans(w, steps, plan), _facts(seats, runs, first)
-    )
+    facts = _facts(seats, runs, first) | agreed
+    return Scheduled(w, steps, plan, trace, segment_spans(w, steps, plan), facts)
 
 
 def _check(w: Workload) -> None:
@@ -86,10 +95,12 @@ def _facts(seats: Seats, runs: Sequence[StepOutcome], first: int) -> dict:
     """What was decided, over all steps."""
     counts = {key: sum(run.counts[key] for run in runs) for key in runs[0].counts}
     kv = sum(m.size for run in runs for s in run.step.generated.segments for m in s.arrivals)
+    refusal = next((run.refusal for run in runs if run.refusal), "")
     last = [dict(Counter(str(seats.engines.cuts[c]) for c in sorted(run.cuts))) for run in runs]
     return {
         "first_cut": str(seats.engines.cuts[first]),
         "last_cuts": last,
         "kv_bytes": round(kv),
         **counts,
+        **({"refusal": refusal} if refusal else {}),
     }

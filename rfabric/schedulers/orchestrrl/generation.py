@@ -10,7 +10,7 @@ A replica that gains or loses responses ends a segment and begins another (`segm
 the begin of the phase.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -20,6 +20,8 @@ from ...compute.requests import Requests, independent
 from ...compute.serving import Session
 from ...rl.phases import Step, responses, trained_on
 from ...rl.popularity import routing
+from ...trace import Flows
+from .negotiation import Alive, Kv, Places, settle
 from .outlook import CutOutlook, LengthForecast, forecast, outlook
 from .replanning import Assignment, Problem, evened, keep, replan
 from .seats import Seats, seat_gpus
@@ -50,28 +52,16 @@ class _Replica:
 
 
 @dataclass(frozen=True, eq=False)
-class _Alive:
-    """Responses that are not done: number, replica (its place among all), tokens of context, tokens
-    to come, KV there.
-    """
-
-    ids: np.ndarray
-    replica: np.ndarray
-    context: np.ndarray
-    left: np.ndarray
-    resident: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
 class StepOutcome:
-    """A step, the cuts of its seats at the end, when each seat was done (s), and what was
-    decided.
+    """A step, the cuts of its seats at the end, when each seat was done (s), what was
+    decided, and what the network refused at first.
     """
 
     step: Step
     cuts: np.ndarray
     done: np.ndarray
     counts: Mapping[str, int]
+    refusal: str = ""
 
 
 def generate(seats: Seats, seed: int, history: list[np.ndarray], first: int) -> list[StepOutcome]:
@@ -125,8 +115,11 @@ class _Generating:
         self.last: dict[int, int] = {}  # GPU: the segment it was last in
         self.counts = dict.fromkeys(
             ("plans", "replans", "servers_cut", "moved", "recomputed", "balanced"), 0
-        )
+        ) | ({"refused": 0, "given_up": 0} if seats.network else {})
         self.now = 0.0
+        self.slow = 1.0  # so much slower than cards is the network for the KV that is moved now
+        self.refusal = ""
+        self.flying: list[tuple[float, Flows]] = []  # until when, what is sent
         self.cuts = np.full(seats.count, first)
         self.replicas = self._begin(first, ready)
 
@@ -153,7 +146,8 @@ class _Generating:
         w = self.seats.workload
         made = Orchestrated([self.prompts], [self.outputs], [], tuple(self.segments))
         trained = trained_on(w, (self.prompts + self.outputs).astype(float), shares)
-        return StepOutcome(Step(number, made, trained), self.cuts, self._seats_done(), self.counts)
+        step = Step(number, made, trained)
+        return StepOutcome(step, self.cuts, self._seats_done(), self.counts, self.refusal)
 
     def _begin(self, cut: int, ready: np.ndarray) -> list[_Replica]:
         """Whole groups, longest prompts first, to seats and then to their replicas: nothing else is
@@ -185,7 +179,7 @@ class _Generating:
             resident,
         )
 
-    def _alive(self) -> _Alive:
+    def _alive(self) -> Alive:
         parts = []
         for place, r in enumerate(self.replicas):
             if r.session and r.session.unfinished:
@@ -201,42 +195,57 @@ class _Generating:
                     )
                 )
         columns = zip(*parts, strict=True) if parts else [[np.zeros(0, int)]] * 5
-        return _Alive(*(np.concatenate(column) for column in columns))
+        return Alive(*(np.concatenate(column) for column in columns))
 
     # --- deciding
 
-    def _outlook(self, alive: _Alive, switch: float | None = None) -> CutOutlook:
+    def _outlook(self, alive: Alive, switch: float | None = None) -> CutOutlook:
         made, seats = alive.context - self.prompts[alive.ids], self.seats
         switch = seats.tuning.switch_s if switch is None else switch
         return outlook(seats.engines, self.expected, made, alive.context, seats.count, switch)
 
-    def _move_seconds(self, alive: _Alive) -> np.ndarray:
+    def _kv(self, alive: Alive, to: Places) -> Kv:
         cut = int(np.bincount(self.cuts).argmax())
-        return np.minimum(
-            self.seats.carry(cut, alive.context), self.seats.prefill(cut, alive.context)
-        )
+        return Kv.of(self.seats, cut, alive, self._here(), to)
 
-    def _replan(self, alive: _Alive) -> None:
+    def _here(self) -> Places:
+        seat = np.array([r.seat for r in self.replicas])
+        return Places([r.gpus for r in self.replicas], seat)
+
+    def _settled(self, p: Problem, kv: Kv, find: Callable[[Problem], Assignment]) -> Assignment:
+        """What is done: as it was found, or as it was agreed where a network is asked."""
+        self.flying = [one for one in self.flying if one[0] > self.now]
+        done = settle(self.seats, p, kv, find, [sends for _, sends in self.flying])
+        self.slow = done.slow
+        if self.seats.network:
+            self.counts["refused"] += bool(done.refused)
+            self.refusal = self.refusal or done.refused
+            self.counts["given_up"] += done.given_up
+            self.flying.append((self.now + done.answer.seconds, done.sends))
+        return done.assignment
+
+    def _replan(self, alive: Alive) -> None:
         self.counts["plans"] += 1
         seen, engines = self._outlook(alive), self.seats.engines
         seat = np.array([r.seat for r in self.replicas])[alive.replica]
         capacity = np.array(engines.kv_tokens, float) * engines.replicas
+        kv = self._kv(alive, Places.of_seats(self.seats))
         p = Problem(
             seen.fixed,
             seen.work,
             alive.context.astype(float),
             capacity,
-            self._move_seconds(alive),
+            kv.price(1.0),
             seat,
             self.cuts,
             self.seats.tuning.switch_s,
             self._outlook(alive, inf),
         )
-        found = replan(p, self.seats.tuning.hysteresis)
+        found = self._settled(p, kv, lambda some: replan(some, self.seats.tuning.hysteresis))
         if (found.seat != seat).any() or (found.cut != self.cuts).any():
             self._follow(alive, found, seat)
 
-    def _balance(self, alive: _Alive) -> None:
+    def _balance(self, alive: Alive) -> None:
         """Responses from stragglers to light replicas, cuts as they are."""
         tuning, engines = self.seats.tuning, self.seats.engines
         most = int(tuning.moves * tuning.balance_s)
@@ -245,24 +254,30 @@ class _Generating:
             return
         seen, cut = self._outlook(alive), np.array([r.cut for r in self.replicas])
         work = seen.work * np.array(engines.replicas)[:, None]
+        kv = self._kv(alive, self._here())
         p = Problem(
             seen.fixed,
             work,
             alive.context.astype(float),
             np.array(engines.kv_tokens, float),
-            self._move_seconds(alive),
+            kv.price(1.0),
             alive.replica,
             cut,
             tuning.switch_s,
         )
-        found = evened(p, cut, most)
-        if found.seconds < (1 - tuning.hysteresis) * keep(p).seconds:
+
+        def find(some: Problem) -> Assignment:
+            even, stay = evened(some, cut, most), keep(some)
+            return even if even.seconds < (1 - tuning.hysteresis) * stay.seconds else stay
+
+        found = self._settled(p, kv, find)
+        if (found.seat != alive.replica).any():
             self.counts["balanced"] += 1
             self._rebuild(alive, found.seat, BALANCING)
 
     # --- doing
 
-    def _follow(self, alive: _Alive, found: Assignment, seat: np.ndarray) -> None:
+    def _follow(self, alive: Alive, found: Assignment, seat: np.ndarray) -> None:
         """Cut servers and move responses as planned: new replicas on cut servers, the emptiest of
         others take what comes.
         """
@@ -296,7 +311,7 @@ class _Generating:
         self._rebuild(alive, target, name, [*stays, *new])
 
     def _rebuild(
-        self, alive: _Alive, target: np.ndarray, name: str, replicas: list[_Replica] | None = None
+        self, alive: Alive, target: np.ndarray, name: str, replicas: list[_Replica] | None = None
     ) -> None:
         """Put responses on their replicas; those that gain, lose or are new begin a segment, others
         run on.
@@ -318,14 +333,13 @@ class _Generating:
         ]
 
     def _renewed(
-        self, r: _Replica, alive: _Alive, rows: np.ndarray, sources: dict, name: str
+        self, r: _Replica, alive: Alive, rows: np.ndarray, sources: dict, name: str
     ) -> _Replica:
         """The replica with these responses, from when all that it waits for is there."""
         came = [self.replicas[place] for place in alive.replica[rows]]
         far = np.array([c.seat != r.seat for c in came], bool)
-        carried = self.seats.carry(r.cut, alive.context[rows]) <= self.seats.prefill(
-            r.cut, alive.context[rows]
-        )
+        context = alive.context[rows]
+        carried = self.slow * self.seats.carry(r.cut, context) <= self.seats.prefill(r.cut, context)
         resident = alive.resident[rows] & (~far | carried)
         resident &= (
             np.cumsum(alive.context[rows] * resident + 1)

@@ -117,17 +117,21 @@ def replan(p: Problem, hysteresis: float = 0.0) -> Assignment:
     It must take a `hysteresis` share less than `keep`, and where servers are cut another way less
     than if they never were: then now is the time, as `keep` counts with a cut that comes later.
     """
-    stay = keep(p)
-    if len(overfull(p, stay.seat, stay.cut)):
-        worth = {True: np.inf, False: np.inf}
-    else:
-        for_good = (1 - hysteresis) * float(seat_seconds(_for_good(p), stay.seat, stay.cut).max())
-        worth = {False: (1 - hysteresis) * stay.seconds, True: min(stay.seconds, for_good)}
+    stay, worth = keep(p), limits(p, hysteresis)
     found = [
         a for cut in _screened(p) for a in _tried(p, cut) if not len(overfull(p, a.seat, a.cut))
     ]
     found = [a for a in found if a.seconds < worth[bool((a.cut != p.cut).any())]]
     return min(found, key=lambda a: a.seconds, default=stay)
+
+
+def limits(p: Problem, hysteresis: float) -> dict[bool, float]:
+    """The seconds below which an assignment is better than `keep`, by whether it cuts servers."""
+    stay = keep(p)
+    if len(overfull(p, stay.seat, stay.cut)):
+        return {True: np.inf, False: np.inf}
+    for_good = (1 - hysteresis) * float(seat_seconds(_for_good(p), stay.seat, stay.cut).max())
+    return {False: (1 - hysteresis) * stay.seconds, True: min(stay.seconds, for_good)}
 
 
 def _for_good(p: Problem) -> Problem:

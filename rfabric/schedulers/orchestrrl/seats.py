@@ -13,6 +13,7 @@ from ...errors import RFabricError
 from ...rl.timing import server_of
 from ...rl.workload import Workload
 from ...units import bytes_in
+from ..base import Network
 from .outlook import Cut, Engines, LengthForecast, outlook
 
 
@@ -108,11 +109,14 @@ def with_replicas_of(w: Workload, gpus: int) -> Workload:
 
 @dataclass(frozen=True, eq=False)
 class Seats:
-    """The generation servers of a job, the ways to cut each, and how the scheduler is set."""
+    """The generation servers of a job, the ways to cut each, how the scheduler is set, and who
+    answers its proposals (None: it takes network cards for all there is).
+    """
 
     workload: Workload
     engines: Engines
     tuning: Tuning
+    network: Network | None = None
 
     @property
     def count(self) -> int:

@@ -18,16 +18,20 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import RFabricError
+from .standing import HELD_OUT, basis, not_compared
 
 
 @dataclass(frozen=True)
 class Point:
-    """One measured value and what the model makes of it, both in `unit`."""
+    """One measured value and what the model makes of it, both in `unit`; `part` is what of its
+    group it belongs to: model, GPU, scale, dense or MoE.
+    """
 
     name: str
     measured: float
     modelled: float
     unit: str
+    part: str = ""
 
     @property
     def error(self) -> float:
@@ -41,7 +45,7 @@ class PointGroup:
     reason.
 
     `extra` holds further figures of the group by name, such as a correlation or a share of pairs
-    ranked rightly.
+    ranked rightly; `basis` is what its rows are worth (`standing`).
     """
 
     name: str
@@ -50,6 +54,7 @@ class PointGroup:
     unmodelled: tuple[str, ...] = ()
     note: str = ""
     extra: tuple[tuple[str, float], ...] = ()
+    basis: str = HELD_OUT
 
     @property
     def errors(self) -> np.ndarray:
@@ -66,6 +71,26 @@ class PointGroup:
         """Nine points in ten are off by no more; None without points."""
         return float(np.quantile(self.errors, 0.9)) if self.points else None
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """(low, high): eight measured values in ten are between low and high times what the model
+        says; None without points.
+        """
+        if not self.points:
+            return None
+        ratios = [point.measured / point.modelled for point in self.points if point.modelled]
+        low, high = np.quantile(ratios, [0.1, 0.9]).tolist() if ratios else (0.0, np.inf)
+        return low, high
+
+    @property
+    def parts(self) -> dict[str, "PointGroup"]:
+        """Its points by part, as groups of their own; empty where there is one part alone."""
+        names = sorted({point.part for point in self.points})
+        return {
+            name: replace(self, points=tuple(p for p in self.points if p.part == name))
+            for name in (names if len(names) > 1 else ())
+        }
+
     def to_json(self) -> dict:
         """The group with stable keys; errors are relative, without sign."""
         return {
@@ -74,6 +99,16 @@ class PointGroup:
             "modelled": len(self.points),
             "median_error": self.median_error,
             "p90_error": self.p90_error,
+            "basis": self.basis,
+            "interval": self.interval and list(self.interval),
+            "parts": {
+                name: {
+                    "rows": len(p.points),
+                    "median_error": p.median_error,
+                    "p90_error": p.p90_error,
+                }
+                for name, p in self.parts.items()
+            },
             **dict(self.extra),
             "unmodelled": list(self.unmodelled),
         }
@@ -115,12 +150,22 @@ def validate(
         raise RFabricError(f"{folder} is no folder; give one with {layout}")
     groups: list[PointGroup] = []
     for module, patterns in CHECKS.items():
-        for path in sorted(path for pattern in patterns for path in root.glob(pattern)):
+        for path in _matched(root, patterns):
             progress(str(path.relative_to(root)))
             groups += _checked(module, path, root)
     if not groups:
         raise RFabricError(f"{folder} holds nothing to validate against; it may hold {layout}")
     return _told_apart(groups)
+
+
+def left_unread(folder: str | Path) -> dict[str, str]:
+    """Every file of `folder` that no check compares with, by its path there, with the reason."""
+    root = Path(folder)
+    return not_compared(root, (p for patterns in CHECKS.values() for p in _matched(root, patterns)))
+
+
+def _matched(root: Path, patterns: tuple[str, ...]) -> list[Path]:
+    return sorted(path for pattern in patterns for path in root.glob(pattern))
 
 
 def _checked(module: str, path: Path, root: Path) -> list[PointGroup]:
@@ -157,11 +202,13 @@ def _finite(group: PointGroup) -> PointGroup:
 
 
 def _told_apart(groups: list[PointGroup]) -> list[PointGroup]:
-    """The groups, each with a name of its own: the second of a name carries its file's."""
+    """The groups with what their rows are worth, each with a name of its own: the second of a name
+    carries its file's.
+    """
     seen: set[str] = set()
     found = []
     for group in groups:
         name = group.name if group.name not in seen else f"{group.name} ({group.file})"
         seen.add(name)
-        found.append(replace(group, name=name))
+        found.append(replace(group, name=name, basis=basis(group.file, group.name)))
     return found

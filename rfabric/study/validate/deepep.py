@@ -83,9 +83,8 @@ def _timed(row: dict[str, str], direction: str, path: Path) -> tuple[str, Point]
     group = _group(nodes * gpu.gpus_per_server, gpu)
     seconds = exchange_seconds(what, direction, group, network(gpu), mode, sms)
     name = f"{gpu.name} {mode} {direction} {group.gpus} GPUs {what.tokens} tokens"
-    return mode, Point(
-        f"{name} {sms} SMs" if mode == "normal" else name, measured, seconds * 1e6, "us"
-    )
+    name = f"{name} {sms} SMs" if mode == "normal" else name
+    return mode, Point(name, measured, seconds * 1e6, "us", _part(group))
 
 
 def _published(row: dict[str, str], direction: str, path: Path) -> tuple[str, Point]:
@@ -98,11 +97,15 @@ def _published(row: dict[str, str], direction: str, path: Path) -> tuple[str, Po
     seconds = exchange_seconds(what, direction, group, network(gpu), mode)
     name = f"{gpu.name} {mode} {direction} {group.gpus} GPUs {what.tokens} tokens"
     if (row.get(f"{direction}_us") or "").strip():
-        return mode, Point(name, number(row, f"{direction}_us"), seconds * 1e6, "us")
+        return mode, Point(name, number(row, f"{direction}_us"), seconds * 1e6, "us", _part(group))
     gpus, servers = reached(what, group)
     copies = what.topk if mode == "low-latency" else gpus if group.servers == 1 else servers
     rate = what.tokens * what.token_bytes(direction) * copies / seconds
-    return mode, Point(name, number(row, f"{direction}_GBps"), rate / 1e9, "GB/s")
+    return mode, Point(name, number(row, f"{direction}_GBps"), rate / 1e9, "GB/s", _part(group))
+
+
+def _part(group: RankGroup) -> str:
+    return f"{group.servers} node{'s' if group.servers > 1 else ''}"
 
 
 def _gpu(text: str) -> Gpu:

@@ -82,7 +82,8 @@ class Call:
 
 def _point(row: dict[str, str]) -> tuple[float, Point]:
     call = call_of(row)
-    return call.size, Point(call.name, call.seconds * 1e3, call.modelled() * 1e3, "ms")
+    part = f"{call.kind}, {call.group.gpus} GPUs"
+    return call.size, Point(call.name, call.seconds * 1e3, call.modelled() * 1e3, "ms", part)
 
 
 def call_of(row: dict[str, str]) -> Call:

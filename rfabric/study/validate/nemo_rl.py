@@ -76,7 +76,7 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
         ((f"line {i}, {_name(row)}"), lambda row=row: _modelled(row, recipes, data))
         for i, row in enumerate(table, 2)
     )
-    points = [Point(row.name, row.seconds, row.modelled, "s") for row in rows]
+    points = [Point(row.name, row.seconds, row.modelled, "s", _part(row)) for row in rows]
     gains = [
         _gain(row, on)
         for row in rows
@@ -105,6 +105,10 @@ def _name(row: dict) -> str:
     return " ".join(
         row.get(key) or "" for key in ("version", "system", "model", "policy", "gpus", "precision")
     )
+
+
+def _part(row: _Row) -> str:
+    return f"{'on' if row.on_policy else 'off'} policy"
 
 
 def _gain(off: _Row, on: _Row) -> Point:

@@ -86,7 +86,7 @@ def _rows(files: list[Path], published: dict[str, list[Stated]]) -> Iterator[Sta
         mine = [name for name in published if same_model(name, file.stem)]
         model = _read(file)
         stated = published[mine[0]] if mine else _shipped(file.stem)
-        yield file.stem, model, stated or _of_name(file.stem)
+        yield file.stem, model, stated or stated_in(file.stem)
     for name, stated in published.items():
         if not any(same_model(name, file.stem) for file in files):
             found = find_model(name)
@@ -156,7 +156,7 @@ _NAMES = (  # first that fits; what its numbers state
 )
 
 
-def _of_name(name: str) -> list[Stated]:
+def stated_in(name: str) -> list[Stated]:
     """The counts that a model's name states."""
     for pattern, kinds in _NAMES:
         found = pattern.search(name.lower().removesuffix(".json"))

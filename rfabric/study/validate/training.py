@@ -43,7 +43,17 @@ def check(path: Path, data: Path) -> Iterable[PointGroup]:
 
 
 def _point(row: dict, path: Path, data: Path) -> Point:
-    return Point(_name(0, row), number(row, "tok_s_gpu"), _tokens(row, path, data), "tokens/s/GPU")
+    measured, modelled = number(row, "tok_s_gpu"), _tokens(row, path, data)
+    return Point(_name(0, row), measured, modelled, "tokens/s/GPU", _part(row, path))
+
+
+def _part(row: dict, path: Path) -> str:
+    """GPU, dense or MoE, and how many GPUs: an 8-GPU server, up to 128, or more."""
+    model = None if "act_ckpt" in row else find_model(row["model"])
+    kind = "MoE" if model and model.experts else "dense"
+    gpus = whole(row, "gpus")
+    scale = "up to 8 GPUs" if gpus <= 8 else "16 to 128 GPUs" if gpus <= 128 else "more GPUs"
+    return f"{_gpu(row, path).name}, {kind}, {scale}"
 
 
 def _name(line: int, row: dict) -> str:

@@ -40,4 +40,5 @@ def _point(row: dict[str, str], path: Path) -> tuple[float, Point]:
     group = RankGroup(workers, -(-workers // each))
     seconds = collective_seconds(kind, size, group, network(gpu))
     name = f"{gpu.name} {kind} {workers} GPUs, {each} a server, {size:.0f} B"
-    return size, Point(name, number(row, f"time_stats.{kind}.median"), seconds * 1e3, "ms")
+    measured, part = number(row, f"time_stats.{kind}.median"), f"{workers} GPUs, {each} a server"
+    return size, Point(name, measured, seconds * 1e3, "ms", part)

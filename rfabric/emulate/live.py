@@ -1,0 +1,179 @@
+"""A fabric that is up and waits for orders: its network, its controller, what its switches hold.
+
+The prompt and the drills stand on it. All of it lies in the private world of one run.
+"""
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import Path
+
+from ..control.client import Client, Committed, PlannedRewire
+from ..control.journal import NONE
+from ..control.launch import command
+from ..fabric import Fabric, Port
+from ..optics import Circuit, Circuits, Demand, Timing
+from ..plugins import listing
+from ..report.result import Scale
+from . import calibrate
+from .network import EmulatedNetwork, fastest_line
+from .sandbox import Sandbox, run
+
+OFP_PORT, REST_PORT = 6653, 8080  # in a network namespace of the run's own: always free
+READY_S = 30.0  # s the controller may take to come up, and to program every switch
+ANSWER_S = 30.0  # s of wall clock the controller may take to answer, beside the dark time
+JOURNAL_BYTES = 8 << 20  # of the disk that the journal has to itself
+
+
+def start_controller(
+    box: Sandbox,
+    fabric: Fabric,
+    folder: Path,
+    *plugins: str,
+    journal: str = NONE,
+    before: Sequence[str] = (),
+) -> None:
+    """Start the Ryu app of this fabric: the OCS app where there are circuits, else ECMP.
+
+    It listens after a while. plugins: a policy and a routing that may stand in files, which the
+    controller then runs. journal: without a folder it forgets all with its end, and what the user's
+    own controller keeps is not for it. before: words that go before its command.
+    """
+    spec = folder / "fabric.json"
+    spec.write_text(json.dumps(fabric.to_json()))
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | listing(*plugins)
+    argv = command(str(spec), "127.0.0.1", REST_PORT, ofp_port=OFP_PORT, journal=journal)
+    box.start("controller", [*before, *argv], env | {"RFABRIC_STANDBY": ""})
+
+
+@dataclass(frozen=True)
+class Controller:
+    """The control plane as the replay sees it: plans and commits by REST, at most one plan open."""
+
+    rest: Client
+    policy: str
+    scale: Scale
+    timing: Timing
+
+    def plan(
+        self, demand: Demand, pairs: list[tuple[str, str]], now: float, upcoming: Sequence[Demand],
+        sending: Sequence[Demand] = (), also: Sequence[Circuits] = (),
+    ) -> PlannedRewire:  # fmt: skip
+        """An intent; see `Client.plan`. `now` in s of the emulated clock."""
+        words = self.scale.dilation, self.timing.in_flight, None, sending, also, self.timing.control
+        return self.rest.plan(self.policy, demand, pairs, now, upcoming, *words)
+
+    def plan_circuits(
+        self, circuits: Circuits, pairs: Sequence[tuple[str, str]], **words: float
+    ) -> PlannedRewire:
+        """A plan for just these circuits; `words` as in `POST /plans`."""
+        told = {
+            "time_dilation": self.scale.dilation,
+            "in_flight": self.timing.in_flight,
+            "control_s": self.timing.control,
+        }
+        return self.rest.plan_circuits(
+            circuits, pairs=[list(pair) for pair in pairs], **told | words
+        )
+
+    def abort(self, epoch: int) -> None:
+        """Give up a plan that was not committed."""
+        self.rest.abort(epoch)
+
+    def commit(self, epoch: int) -> Committed:
+        """Carry out a plan; RunError where it was rolled back."""
+        return self.rest.commit(epoch)
+
+    def before_the_job(self, circuits: Circuits, pairs: Sequence[tuple[str, str]]) -> None:
+        """One plan, in force before the job begins: nobody waits for the OCSes, even a patch
+        panel.
+        """
+        plan = self.plan_circuits(circuits, pairs, delay_s=0.0)
+        if plan.rewire:
+            self.commit(plan.epoch)
+
+    def done(self) -> dict[int, dict]:
+        """The rewires that were committed, by epoch, with what the switches reported late."""
+        return {plan["epoch"]: plan for plan in self.rest.plans() if plan["usable_s"] is not None}
+
+
+@dataclass(frozen=True)
+class Live:
+    """A fabric that is up: every host can reach every other. `journal`: what its controller keeps,
+    NONE or a folder on a disk of its own.
+    """
+
+    box: Sandbox
+    fabric: Fabric
+    folder: Path
+    network: EmulatedNetwork
+    rest: Client
+    journal: str
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every ordered pair of hosts."""
+        return list(permutations(self.fabric.hosts, 2))
+
+    def rewire(self, circuits: Circuits) -> Committed | None:
+        """Plan and commit just these circuits; None where they are lit. RunError where it was
+        rolled back.
+        """
+        plan = self.rest.plan_circuits(circuits)
+        return self.rest.commit(plan.epoch) if plan.rewire else None
+
+    def start_controller(self, before: Sequence[str] = ()) -> None:
+        """The next one, and wait until it is ready."""
+        start_controller(self.box, self.fabric, self.folder, journal=self.journal, before=before)
+        self.rest.wait_ready(READY_S, self.box.check)
+
+    def lit(self) -> Circuits:
+        """The circuits that the switches themselves hold both ways."""
+        return Circuits(frozenset(one for ocs in self.fabric.ocses for one in _circuits(ocs.name)))
+
+
+def _circuits(ocs: str) -> list[Circuit]:
+    held = crossbar(ocs)
+    return [Circuit.of(Port(ocs, a), Port(ocs, b)) for a, b in held.items() if held.get(b) == a]
+
+
+def crossbar(bridge: str) -> dict[int, int]:
+    """In-port -> out-port of an OCS, as its switch says."""
+    asked = ["ovs-ofctl", "-OOpenFlow13", "--no-stats", "--no-names", "dump-flows", bridge]
+    return {
+        int(a): int(b) for a, b in re.findall(r"in_port=(\d+) actions=output:(\d+)", run(asked))
+    }
+
+
+@contextlib.contextmanager
+def live(
+    folder: Path, fabric: Fabric, rate: float, keeps: bool = False, plugins: Sequence[str] = ()
+) -> Iterator[Live]:
+    """Bring `fabric` up with `rate` bit/s on its fastest cable outside servers.
+
+    keeps: its controller has a journal, on a disk of its own. plugins: see `start_controller`.
+    """
+    with Sandbox(folder) as box:
+        journal = str(disk(box)) if keeps else NONE
+        start_controller(box, fabric, folder, *plugins, journal=journal)
+        scale = rate / fastest_line(fabric)
+        datapath = calibrate.probe_host().datapath
+        network = EmulatedNetwork(box, fabric, scale, datapath, OFP_PORT)
+        network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
+        rest = Client(f"http://127.0.0.1:{REST_PORT}", timeout=ANSWER_S)
+        up = Live(box, fabric, folder, network, rest, journal)
+        rest.wait_ready(READY_S, box.check)
+        rest.put_pairs(up.pairs)
+        yield up
+
+
+def disk(box: Sandbox) -> Path:
+    """A small disk in memory, this world's alone."""
+    folder = box.private / "journal"
+    folder.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", f"size={JOURNAL_BYTES}", "journal", str(folder)])
+    return folder

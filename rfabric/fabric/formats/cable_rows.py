@@ -1,0 +1,44 @@
+"""CSV with a cable a row; see `csv_rows`.
+
+a,b,rate,delay                    any rates; a name with a single cable is a host, and the
+10.1.0.1,leaf-a,400Gbit/s,500ns   switches that hold hosts are ToRs
+"""
+
+from pathlib import Path
+
+from ...errors import RFabricError
+from ..network import NamedCable, Network, Role
+from .base import Reading, TopologyFormat, delay_of, is_quantity, rate_of, stem_of
+from .csv_rows import ends_in, header_in, one_name, rows_of
+
+
+def _sniff(text: str) -> bool:
+    return ends_in(header_in(text)) is not None
+
+
+def _read(path: Path, reading: Reading) -> Network:
+    table = rows_of(path)
+    ends = ends_in(table.header)
+    if ends is None:
+        raise RFabricError("line 1: the header names no two ends of a cable, such as a,b,rate")
+    cables = [_cable(n, row, ends, reading) for n, row in table.rows]
+    nodes = dict.fromkeys((name for cable in cables for name in (cable.a, cable.b)), Role())
+    left = [c for c in table.header if c not in ends and not is_quantity(c)]
+    said = [f"columns left out: {', '.join(left)}"] if left else []
+    return Network(stem_of(path), nodes, tuple(cables), tuple(said))
+
+
+def _cable(n: int, row: dict[str, str], ends: tuple[str, str], reading: Reading) -> NamedCable:
+    a, b = (one_name(n, column, row[column]) for column in ends)
+    if a == b:
+        raise RFabricError(f"line {n}, column {ends[1]}: {b} is joined to itself")
+    cells = {c: text for c, text in row.items() if text}
+    rate, delay = (of(cells, reading, f"line {n}, column") for of in (rate_of, delay_of))
+    if delay is not None and not delay:
+        raise RFabricError(f"line {n}, column delay: {delay:g} must be above 0")
+    return NamedCable(a, b, rate, delay, f"line {n}, column {ends[1]}")
+
+
+CABLE_ROWS = TopologyFormat(
+    "csv-cables", "a cable a row: `a,b,rate,delay`", (".csv", ".tsv"), _sniff, _read
+)

@@ -1,0 +1,152 @@
+"""containerlab's topology YAML, in and out.
+
+    name: lab
+    topology:
+      nodes:
+        leaf1: {kind: nokia_srlinux, group: leaf}
+        h1: {kind: linux}
+      links:
+        - endpoints: ["h1:eth1", "leaf1:e1-1"]
+          vars: {rate: 400Gbit/s, delay: 500ns}        ours: containerlab itself has no rates
+
+A node of kind `linux` is a host, unless its group, its labels or its own hosts say otherwise. Ends
+such as `macvlan:eth0` or `host:eth5` leave the lab and are left out. Written nodes carry what they
+are as labels; images are examples.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import RFabricError
+from ...units import spell_rate, spell_time
+from ..model import Fabric
+from ..network import NamedCable, Network, Role
+from .base import (
+    Reading,
+    TopologyFormat,
+    delay_of,
+    items,
+    joined_lines,
+    mapping,
+    mapping_of,
+    name_of,
+    rate_of,
+    role_of,
+    stem_of,
+)
+
+OUTSIDE = ("host", "macvlan", "mgmt-net", "vxlan", "vxlan-stitch", "dummy")
+LABEL = "rfabric-"
+IMAGES = {"host": "alpine:3", "eps": "quay.io/frrouting/frr:10.2.1"}
+
+
+def _sniff(text: str) -> bool:
+    return all(re.search(pattern, text, re.M) for pattern in (r"^topology\s*:", r"^\s+nodes\s*:"))
+
+
+def _read(path: Path, reading: Reading) -> Network:
+    data = mapping_of(path)
+    topology = mapping(data.get("topology"), "topology")
+    nodes = mapping(topology.get("nodes"), "topology.nodes")
+    roles = {name_of(n, "a node"): _role(str(n), said, topology) for n, said in nodes.items()}
+    cables, outside = [], 0
+    for i, link in enumerate(items(topology.get("links") or [], "topology.links")):
+        cable = _cable(mapping(link, f"links[{i}]"), f"links[{i}]", roles, reading)
+        outside += cable is None
+        cables += [cable] if cable else []
+    said = [f"{outside:,} links out of the lab left out"] if outside else []
+    labels = mapping(topology.get("defaults") or {}, "topology.defaults").get("labels") or {}
+    delay = mapping(labels, "topology.defaults.labels").get(f"{LABEL}reconfig-delay", 0)
+    return Network(
+        str(data.get("name") or stem_of(path)), _hosts_alone(roles, cables), tuple(cables),
+        tuple(said), reading.delay(delay, "reconfig-delay"),
+    )  # fmt: skip
+
+
+def _role(name: str, said: Any, topology: dict) -> Role:
+    """By labels, group and kind, the node's own or those of its group or of all."""
+    said = mapping(said or {}, f"node {name}")
+    groups = mapping(topology.get("groups") or {}, "topology.groups")
+    above = [mapping(groups.get(said.get("group")) or {}, f"group of {name}"),
+             mapping(topology.get("defaults") or {}, "topology.defaults")]  # fmt: skip
+    kind = next((str(one["kind"]) for one in (said, *above) if one.get("kind")), "")
+    labels = mapping(said.get("labels") or {}, f"labels of {name}")
+    ours = {str(key).removeprefix(LABEL): value for key, value in labels.items()}
+    found = role_of(ours | {"group": said.get("group", "")})
+    if found.kind:
+        return found
+    return Role("host", "host") if kind == "linux" else Role("eps")
+
+
+def _hosts_alone(roles: dict[str, Role], cables: list[NamedCable]) -> dict[str, Role]:
+    """A `linux` node with a `linux` node of one cable below it is a switch (FRR)."""
+    ends: dict[str, list[str]] = {}
+    for cable in cables:
+        ends.setdefault(cable.a, []).append(cable.b)
+        ends.setdefault(cable.b, []).append(cable.a)
+    leaves = {n for n, role in roles.items() if role.kind == "host" and len(ends.get(n, ())) == 1}
+    return {
+        name: Role("eps")
+        if role.kind == "host" and len(near := ends.get(name, ())) > 1 and leaves & set(near)
+        else role
+        for name, role in roles.items()
+    }
+
+
+def _cable(link: dict, where: str, roles: dict, reading: Reading) -> NamedCable | None:
+    """The cable of a link in the brief or the extended form; None: it leaves the lab."""
+    ends = link.get("endpoints")
+    if ends is None and "endpoint" in link:
+        return None  # the extended form of an end outside
+    names = [_node(end, where) for end in items(ends, f"{where}.endpoints")]
+    if len(names) != 2:
+        raise RFabricError(f"{where}: {len(names)} endpoints; a cable has two")
+    if any(name in OUTSIDE and name not in roles for name in names):
+        return None
+    for name in names:
+        if name not in roles:
+            raise RFabricError(f"{where} ends at {name}, which is no node of the file")
+    said = mapping(link.get("vars") or {}, f"{where}.vars")
+    rate, delay = rate_of(said, reading, where), delay_of(said, reading, where)
+    return NamedCable(*names, rate, delay, where)
+
+
+def _node(end: Any, where: str) -> str:
+    """The node of `leaf1:e1-1` or of {node: leaf1, interface: e1-1}."""
+    if isinstance(end, Mapping):
+        return name_of(end.get("node"), f"{where}.endpoints.node")
+    return name_of(end, f"{where}.endpoints").partition(":")[0]
+
+
+def _write(fabric: Fabric) -> str:
+    lines = [
+        "# Rates and delays stand under `vars`, which containerlab keeps and does not apply.",
+        "# Images are examples.",
+        f"name: {re.sub(r'[^a-z0-9-]+', '-', fabric.name.lower()).strip('-') or 'fabric'}",
+        "topology:",
+    ]
+    if fabric.reconfig_delay:
+        delay = f'{{{LABEL}reconfig-delay: "{spell_time(fabric.reconfig_delay)}"}}'
+        lines.append(f"  defaults: {{labels: {delay}}}")
+    lines.append("  nodes:")
+    for node in fabric.nodes:
+        image = IMAGES.get(node.kind, IMAGES["eps"])
+        labels = ", ".join(
+            f'{LABEL}{key}: "{getattr(node, key)}"' for key in ("kind", "tier", "pod", "plane")
+        )
+        lines.append(f"    {node.name}: {{kind: linux, image: {image!r}, labels: {{{labels}}}}}")
+    lines.append("  links:")
+    for link in fabric.links:
+        ends = ", ".join(f'"{end.node}:eth{end.number}"' for end in (link.a, link.b))
+        lines.append(f"    - endpoints: [{ends}]")
+        said = f'rate: "{spell_rate(link.rate)}", delay: "{spell_time(link.delay)}"'
+        lines.append(f"      vars: {{{said}}}")
+    return joined_lines(lines)
+
+
+CONTAINERLAB = TopologyFormat(
+    "containerlab", "a lab's nodes and links as YAML; `linux` nodes are hosts",
+    (".clab.yml", ".clab.yaml", ".yml", ".yaml"), _sniff, _read, _write,
+)  # fmt: skip

@@ -1,0 +1,130 @@
+"""Tables of a cluster as CSV: lines, header and cells, for those with a host and those with a cable
+a row.
+
+Cells are divided by commas, tabs, `;` or `|`, whichever the header has; empty lines and lines that
+begin with `#` are skipped.
+"""
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import RFabricError
+from ...files import twice
+from .base import text_of
+
+HOST_WORDS = (
+    "ip", "host", "hostname", "server", "gpu", "machine", "node", "hostip", "serverip", "nodeip",
+    "address", "addr", "endpoint",
+)  # fmt: skip
+TIER_WORDS = (
+    ("tor", "asw", "leaf", "edge", "access", "rack", "lsw"),
+    ("agg", "aggregation", "psw", "spine", "fabric", "distribution", "dist", "fsw"),
+    ("core", "dsw", "superspine", "ssw", "border"),
+)
+ENDS = (
+    ("a", "src", "source", "from", "node1", "device1", "local", "localdevice", "switch1", "end1"),
+    ("b", "dst", "target", "to", "node2", "device2", "remote", "remotedevice", "switch2", "end2",
+     "destination", "neighbor", "neighbour", "peer"),
+)  # fmt: skip
+# columns of traces, which are no networks
+FLOWS = {"sizebytes", "bytes", "size", "starts", "after", "gaps", "percent", "cdf"}
+Row = tuple[int, dict[str, str]]  # line number, cells by column
+
+
+@dataclass(frozen=True)
+class CsvRows:
+    """The header in lower case, and the rows below it."""
+
+    header: list[str]
+    rows: list[Row]
+
+
+def header_in(text: str) -> list[str]:
+    """The header of a table of networks; empty where it is none."""
+    found = _header(next(iter(_kept(text)), (1, ""))[1])
+    bare = {bare_name(cell) for cell in found}
+    return [] if len(found) < 2 or FLOWS & bare else found
+
+
+def rows_of(path: Path) -> CsvRows:
+    """The table in a file; RFabricError for a header of none, a column twice, a row too long."""
+    text = text_of(path)
+    kept = _kept(text)
+    line = f"line {kept[0][0] if kept else 1}"
+    if not (header := header_in(text)):
+        said = ",".join(_header(kept[0][1])) if kept else "missing"
+        raise RFabricError(
+            f"{line}: the header must be ip,ToR,agg,core or a,b,rate[,delay], in any order and "
+            f"of as many tiers as there are; it is {said}"
+        )
+    if (column := twice(header)) is not None:
+        raise RFabricError(f"{line}: column {column!r} stands twice; keep one")
+    return CsvRows(header, [(n, _cells(n, text, header, kept[0][1])) for n, text in kept[1:]])
+
+
+def ends_in(header: Sequence[str]) -> tuple[str, str] | None:
+    """The columns of a cable's two ends; None in a table of hosts."""
+    if any(bare_name(c) in HOST_WORDS for c in header) and any(
+        rank_of(c) is not None for c in header
+    ):
+        return None
+    found = [next((c for c in header if bare_name(c) in words), None) for words in ENDS]
+    return (found[0], found[1]) if all(found) else None
+
+
+def rank_of(column: str) -> int | None:
+    """The tier that a column's name says, lowest first."""
+    bare = bare_name(column)
+    for rank, words in enumerate(TIER_WORDS):
+        if any(bare in (word, f"{word}s", f"{word}name", f"{word}switch") for word in words):
+            return rank
+    numbered = re.fullmatch(r"(?:tier|level|layer|t|l)(\d)", bare)
+    return int(numbered[1]) if numbered else None
+
+
+def bare_name(cell: str) -> str:
+    """A column's name without what people put between words."""
+    return re.sub(r"[^a-z0-9]", "", cell.lower())
+
+
+def one_name(n: int, column: str, text: str) -> str:
+    """The one name in a cell."""
+    names = names_in(text)
+    if len(names) != 1:
+        raise RFabricError(f"line {n}, column {column}: {text!r} must be one name")
+    return names[0]
+
+
+def names_in(text: str, column: str = "") -> list[str]:
+    """The names in a cell; a mere number is one of its column, as tiers count from 1 each."""
+    found = dict.fromkeys(re.findall(r"[^\s;,|]+", text))
+    return [f"{column}{name}" if column and name.isdecimal() else name for name in found]
+
+
+def _kept(text: str) -> list[tuple[int, str]]:
+    return [
+        (n, line)
+        for n, line in enumerate(text.splitlines(), 1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+
+
+def _divided_by(header: str) -> str:
+    return next((mark for mark in (",", "\t", ";", "|") if mark in header), ",")
+
+
+def _header(line: str) -> list[str]:
+    return [cell.strip().lower() for cell in next(csv.reader([line], delimiter=_divided_by(line)))]
+
+
+def _cells(number: int, line: str, header: Sequence[str], first: str) -> dict[str, str]:
+    try:
+        found = next(csv.reader([line], delimiter=_divided_by(first)))
+    except csv.Error as error:
+        raise RFabricError(f"line {number}: {error}") from error
+    if len(found) != len(header):
+        raise RFabricError(f"line {number}: {len(found)} cells, the header has {len(header)}")
+    return dict(zip(header, (cell.strip() for cell in found), strict=True))

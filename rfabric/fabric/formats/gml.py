@@ -1,0 +1,52 @@
+"""GML, as networkx, Gephi and the Internet Topology Zoo write it; see `graphs`."""
+
+import re
+from pathlib import Path
+
+from ...errors import RFabricError
+from ..model import Fabric
+from ..network import Network
+from .base import Reading, TopologyFormat, stem_of, text_of
+from .graphs import edges_from, graph_of, network_of
+
+
+def _sniff(text: str) -> bool:
+    body = re.sub(r"^\s*(?:#.*|(?:Creator|Version|comment)\b.*)$", "", text[:4096], flags=re.M)
+    return re.match(r"\s*graph\s*\[", body) is not None
+
+
+def _read(path: Path, reading: Reading) -> Network:
+    import networkx as nx
+
+    text = text_of(path)
+    label = "label" if re.search(r"^\s*label\b|\slabel\s+\"", text, re.M) else "id"
+    try:
+        graph = nx.parse_gml(text, label=label)
+    except nx.NetworkXError as error:
+        raise RFabricError(f"is no GML that networkx reads: {error}") from error
+    except RecursionError:
+        raise RFabricError("lists stand within lists, too deep to be read") from None
+    except (TypeError, AttributeError, KeyError) as error:
+        raise RFabricError(f"is no GML: {type(error).__name__} {error}") from error
+    nodes = {str(name): said for name, said in graph.nodes(data=True)}
+    return network_of(
+        stem_of(path), nodes, edges_from(graph, "edge"), reading,
+        {"reconfig_delay_s": graph.graph.get("reconfigdelays", 0.0)}, graph.is_directed(),
+    )  # fmt: skip
+
+
+def _write(fabric: Fabric) -> str:
+    """Keys of GML hold letters and digits alone: `rate_bps` as a string with its unit."""
+    import networkx as nx
+
+    graph = graph_of(fabric)
+    graph.graph = {"fabric": fabric.name, "reconfigdelays": float(fabric.reconfig_delay)}
+    for *_, said in graph.edges(data=True):
+        said["rate"], said["delay"] = f"{said.pop('rate_bps')!r}bit/s", f"{said.pop('delay_s')!r}s"
+    return "\n".join(nx.generate_gml(graph)) + "\n"
+
+
+GML = TopologyFormat(
+    "gml", "nodes and edges with attributes: networkx, Gephi, Topology Zoo",
+    (".gml",), _sniff, _read, _write,
+)  # fmt: skip

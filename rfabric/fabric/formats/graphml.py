@@ -1,0 +1,62 @@
+"""GraphML, as networkx, yEd, Gephi and the Internet Topology Zoo write it; see `graphs`."""
+
+import re
+from pathlib import Path
+
+from ...errors import RFabricError
+from ...files import twice
+from ..model import Fabric
+from ..network import Network
+from .base import Reading, TopologyFormat, stem_of, text_of, xml_of
+from .graphs import edges_from, graph_of, network_of
+
+SPACE = "{http://graphml.graphdrawing.org/xmlns}"
+
+
+def _sniff(text: str) -> bool:
+    return re.search(r"<(?:\w+:)?graphml\b", text[:4096]) is not None
+
+
+def _read(path: Path, reading: Reading) -> Network:
+    import networkx as nx
+
+    text = text_of(path)
+    _check(xml_of(text))
+    try:
+        graph = nx.parse_graphml(text)
+    except (nx.NetworkXError, KeyError, AttributeError, TypeError) as error:
+        raise RFabricError(f"is no GraphML that networkx reads: {error}") from error
+    nodes = {str(name): said for name, said in graph.nodes(data=True)}
+    return network_of(
+        stem_of(path), nodes, edges_from(graph, "edge"), reading, graph.graph, graph.is_directed()
+    )
+
+
+def _check(root) -> None:
+    """What networkx would pass over: a node twice, an edge to no node, several graphs."""
+    graphs = root.findall(f"{SPACE}graph")
+    if len(graphs) != 1:
+        raise RFabricError(
+            f"holds {len(graphs)} graphs of xmlns http://graphml.graphdrawing.org/xmlns; keep one"
+        )
+    names = [node.get("id") for node in graphs[0].iter(f"{SPACE}node")]
+    if (name := twice(names)) is not None:
+        raise RFabricError(f"node {name} stands twice; keep one")
+    known = set(names)
+    for edge in graphs[0].iter(f"{SPACE}edge"):
+        for end in (edge.get("source"), edge.get("target")):
+            if end not in known:
+                what = f"edge {edge.get('source')} - {edge.get('target')}"
+                raise RFabricError(f"{what} ends at {end}, which is no node of the file")
+
+
+def _write(fabric: Fabric) -> str:
+    import networkx as nx
+
+    return "\n".join(nx.generate_graphml(graph_of(fabric), named_key_ids=True)) + "\n"
+
+
+GRAPHML = TopologyFormat(
+    "graphml", "nodes and edges with attributes: networkx, yEd, Gephi, Topology Zoo",
+    (".graphml",), _sniff, _read, _write,
+)  # fmt: skip

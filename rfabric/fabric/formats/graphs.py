@@ -1,0 +1,136 @@
+"""Graphs of nodes and edges with attributes, and what is common to the formats that hold them.
+
+A node says what it is by `tier`, `role`, `type`, `kind` and the like; an edge its `rate_bps`,
+`bandwidth`, `LinkSpeedRaw`, ..., `delay_s`, `latency`. A bare number takes the unit at the end of
+its key (`speed_mbps`), or `rate_unit=` and `delay_unit=`. What stands in both directions is one
+cable. What rfabric writes holds all that a Fabric is, but for its settings.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import RFabricError
+from ..model import Fabric
+from ..network import NamedCable, Network, some
+from .base import ROLE_KEYS, Reading, delay_of, is_quantity, rate_of, role_of
+
+OWN_NODE = {*ROLE_KEYS, "id", "name", "key", "label", "pod", "plane"}
+OWN_EDGE = {"source", "target", "key", "id", "cable"}
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An edge as a file has it: two names, attributes, and what it is called in a message."""
+
+    a: str
+    b: str
+    attributes: Mapping[str, Any]
+    where: str
+
+
+def network_of(
+    name: str,
+    nodes: Mapping[str, Mapping[str, Any]],
+    edges: Sequence[Edge],
+    reading: Reading,
+    graph: Mapping[str, Any] = {},
+    directed: bool = False,
+) -> Network:
+    """The Network of nodes and edges; `graph`: attributes of the whole."""
+    roles = {node: role_of(said) for node, said in nodes.items()}
+    cables = [
+        NamedCable(
+            edge.a, edge.b, rate_of(edge.attributes, reading, edge.where),
+            delay_of(edge.attributes, reading, edge.where), edge.where,
+        )
+        for edge in edges
+    ]  # fmt: skip
+    for cable in cables:
+        for end in (cable.a, cable.b):
+            if end not in roles:
+                raise RFabricError(f"{cable.where} ends at {end}, which is no node of the file")
+    dropped = [
+        f"attributes of {what} left out: {some(left)}"
+        for what, left in (
+            ("nodes", _left(nodes.values(), OWN_NODE)),
+            ("edges", _left((edge.attributes for edge in edges), OWN_EDGE)),
+        )
+        if left
+    ]
+    if directed:
+        cables = _one_of_both_ways(cables, dropped)
+    delay = reading.delay(graph.get("reconfig_delay_s", 0.0), "reconfig_delay_s", 1.0)
+    return Network(name, roles, tuple(cables), tuple(dropped), delay)
+
+
+def _left(every: Iterable[Mapping[str, Any]], own: set[str]) -> set[str]:
+    """The attributes that say nothing here."""
+    found = {str(key) for said in every for key in said}
+    return {key for key in found - own if not is_quantity(key)}
+
+
+def _one_of_both_ways(cables: list[NamedCable], dropped: list[str]) -> list[NamedCable]:
+    """Of edges that run both ways between two nodes, a cable for each pair; RFabricError where the
+    two ways differ.
+    """
+    ways: dict[tuple[str, str], list[NamedCable]] = {}
+    for cable in cables:
+        ways.setdefault((cable.a, cable.b), []).append(cable)
+    found = []
+    for (a, b), there in ways.items():
+        back = ways.get((b, a), [])
+        if (a, b) > (b, a) and back:
+            continue
+        if back and _speeds(there) != _speeds(back):
+            raise RFabricError(
+                f"{there[0].where}: {a} to {b} and {b} to {a} differ in number, rate or delay; a "
+                "cable is the same both ways"
+            )
+        found += there
+    if len(found) < len(cables):
+        dropped.append(f"{len(cables):,} edges of one direction are {len(found):,} cables")
+    return found
+
+
+def _speeds(cables: list[NamedCable]) -> Counter:
+    return Counter((cable.rate, cable.delay) for cable in cables)
+
+
+def node_attributes(fabric: Fabric) -> dict[str, dict[str, Any]]:
+    """What is written of each node, by name."""
+    return {
+        node.name: {"kind": node.kind, "tier": node.tier, "pod": node.pod, "plane": node.plane}
+        for node in fabric.nodes
+    }
+
+
+def edges_of(fabric: Fabric) -> list[tuple[str, str, dict[str, Any]]]:
+    """The cables as edges; `cable` is their number, which keeps their order."""
+    return [
+        (link.a.node, link.b.node, {
+            "rate_bps": float(link.rate), "delay_s": float(link.delay), "cable": i,
+        })
+        for i, link in enumerate(fabric.links)
+    ]  # fmt: skip
+
+
+def graph_of(fabric: Fabric):
+    """The fabric as a networkx.MultiGraph, for its writers."""
+    import networkx as nx
+
+    graph = nx.MultiGraph(fabric=fabric.name, reconfig_delay_s=float(fabric.reconfig_delay))
+    graph.add_nodes_from(node_attributes(fabric).items())
+    graph.add_edges_from(edges_of(fabric))
+    return graph
+
+
+def edges_from(graph, what: str) -> list[Edge]:
+    """The edges of a networkx graph, in the order they were written where they say it."""
+    found = [
+        Edge(str(a), str(b), said, f"{what} {a} - {b}") for a, b, said in graph.edges(data=True)
+    ]
+    if all(isinstance(edge.attributes.get("cable"), int) for edge in found):
+        found.sort(key=lambda edge: edge.attributes["cable"])
+    return found

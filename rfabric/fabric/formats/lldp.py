@@ -1,0 +1,207 @@
+r"""Neighbours as switches see them: LLDP tables of SONiC, `lldpctl -f json`, SONiC's config_db.
+
+    admin@leaf1:~$ show lldp table                  the prompt says whose table it is; else
+    LocalPort    RemoteDevice    RemotePortID  ...  the name of the file: leaf1.txt. A folder
+    -----------  --------------  ------------       holds a file a switch.
+    Ethernet0    server1         eth0
+    Ethernet64   spine1          Ethernet4
+
+A cable seen from both ends is one. What has a table is a switch; a neighbour without one is a host,
+unless config_db (`DEVICE_NEIGHBOR_METADATA`) or its own name say otherwise (`spine1`). Rates are
+those of config_db's PORT.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import RFabricError
+from ...files import parse_json
+from ..network import NamedCable, Network, Role, named_role, some
+from .base import Reading, TopologyFormat, mapping, name_of, role_of, stem_of, text_of
+
+HEADER = re.compile(r"^LocalPort\s+RemoteDevice\b", re.M)
+PROMPT = re.compile(r"^(?:\w[\w.-]*@)([\w.-]+)[:#~]")
+MOST_FILES = 10_000  # of a folder
+MANAGEMENT = re.compile(r"(?i)eth0|mgmt\d*|ma\d|management\S*")
+ENDING = re.compile(r"^(?:-{3,}|Total entries|Capability codes|\s*$)")
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One neighbour as `local` sees it at a port; bit/s where it is said."""
+
+    local: str
+    port: str
+    remote: str
+    rate: float | None
+    where: str
+
+
+def _sniff(text: str) -> bool:
+    head = text[:65536]
+    return HEADER.search(head) is not None or (
+        head.lstrip().startswith("{")
+        and ('"DEVICE_NEIGHBOR"' in text or re.match(r'\s*\{\s*"lldp"\s*:', head) is not None)
+    )
+
+
+def _read(path: Path, reading: Reading) -> Network:
+    roles: dict[str, Role] = {}
+    files = _files(path) if path.is_dir() else [path]
+    seen = [found for file in files for found in _one_file(file, reading, roles)]
+    if not seen:
+        raise RFabricError("holds no neighbour")
+    said: list[str] = []
+    seen = _of_the_fabric(seen, said)
+    cables = _cables(seen, said)
+    tables = {one.local for one in seen}
+    for name in dict.fromkeys(end for one in seen for end in (one.local, one.remote)):
+        roles.setdefault(name, _by_name(name, name in tables))
+    said.append(f"neighbours of {len(tables):,} switches; names of ports left out")
+    nodes = {name: roles[name] for one in seen for name in (one.local, one.remote)}
+    return Network(stem_of(path), nodes, tuple(cables), tuple(said))
+
+
+def _of_the_fabric(seen: list[_Seen], said: list[str]) -> list[_Seen]:
+    """Each neighbour once, without those of management ports where a switch has others; a port with
+    two neighbours is refused.
+    """
+    others = {one.local for one in seen if not MANAGEMENT.fullmatch(one.port)}
+    kept: dict[tuple[str, str], _Seen] = {}
+    left = 0
+    for one in seen:
+        if MANAGEMENT.fullmatch(one.port) and one.local in others:
+            left += 1
+            continue
+        known = kept.setdefault((one.local, one.port), one)
+        if known.remote != one.remote:
+            raise RFabricError(
+                f"{one.where}: port {one.port} of {one.local} has two neighbours, {known.remote} "
+                f"and {one.remote}; keep one"
+            )
+    if left:
+        said.append(f"{left:,} neighbours of management ports left out")
+    return list(kept.values())
+
+
+def _cables(seen: list[_Seen], said: list[str]) -> list[NamedCable]:
+    """A cable for each neighbour. Where both ends have a table they name each other's ports in ways
+    of their own: the end that sees more of them counts.
+    """
+    ways: dict[tuple[str, str], list[_Seen]] = {}
+    for one in seen:
+        ways.setdefault((one.local, one.remote), []).append(one)
+    found, uneven = [], []
+    for (a, b), there in ways.items():
+        back = ways.get((b, a), [])
+        if len(back) > len(there) or len(back) == len(there) and (b, a) < (a, b):
+            continue
+        if back and len(back) < len(there):
+            uneven.append(f"{a} and {b}")
+        rates = [one.rate for one in there]
+        if None in rates and len(back) == len(there):
+            rates = [one.rate for one in back]
+        found += [NamedCable(one.local, one.remote, rate, None, one.where)
+                  for one, rate in zip(there, rates, strict=True)]  # fmt: skip
+    if uneven:
+        said.append(f"two ends see different numbers of cables, the larger taken: {some(uneven)}")
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    found = sorted(file for file in path.iterdir() if file.is_file())
+    if len(found) > MOST_FILES:
+        raise RFabricError(f"{len(found):,} files; {MOST_FILES:,} at most")
+    return found
+
+
+def _by_name(name: str, has_table: bool) -> Role:
+    """A host has no table; `spine1` without one is a switch all the same."""
+    said = named_role(name)
+    if has_table:
+        return said if said and said.kind == "eps" else Role("eps")
+    return said or Role("host", "host")
+
+
+def _one_file(path: Path, reading: Reading, roles: dict[str, Role]) -> Iterator[_Seen]:
+    text = text_of(path)
+    local = stem_of(path)
+    try:
+        if not text.lstrip().startswith("{"):
+            yield from _table(text, local)
+            return
+        data = mapping(parse_json(text), "the file")
+        yield from _lldpctl(data, local) if "lldp" in data else _config(data, local, reading, roles)
+    except (RFabricError, OSError, ValueError) as error:
+        raise RFabricError(f"{path.name}: {error}") from error
+
+
+def _table(text: str, local: str) -> Iterator[_Seen]:
+    """The rows of `show lldp table`, by the columns of its header; a prompt names who is asked."""
+    columns: list[int] = []
+    found = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if prompt := PROMPT.match(line):
+            local, columns = prompt[1], []
+        elif HEADER.match(line):
+            columns, found = [m.start() for m in re.finditer(r"\S+", line)], True
+        elif columns and not ENDING.match(line):
+            ends = [*columns[1:], None]
+            cells = [line[a:b].strip() for a, b in zip(columns, ends, strict=True)]
+            if not cells[0] or not cells[1]:
+                raise RFabricError(
+                    f"line {number}: {line.strip()[:60]!r} names no port and device; cut it away"
+                )
+            yield _Seen(local, cells[0], cells[1], None, f"line {number}")
+    if not found:
+        raise RFabricError("no header `LocalPort RemoteDevice RemotePortID`; is the file whole?")
+
+
+def _lldpctl(data: dict, local: str) -> Iterator[_Seen]:
+    """`lldpctl -f json`: interfaces as a list, or as one mapping."""
+    listed = mapping(data["lldp"], "lldp").get("interface", [])
+    every = listed if isinstance(listed, list) else [{k: v} for k, v in mapping(
+        listed, "lldp.interface").items()]  # fmt: skip
+    for i, entry in enumerate(every):
+        for port, said in mapping(entry, f"interface[{i}]").items():
+            said = mapping(said, f"interface {port}")
+            chassis = mapping(said.get("chassis"), f"interface {port}.chassis")
+            remote = next(iter(chassis), None)
+            if remote in ("id", "name", "descr"):  # a chassis without a name
+                remote = chassis.get("name") or mapping(
+                    chassis.get("id") or {}, f"interface {port}.chassis.id"
+                ).get("value")
+            name = name_of(remote, f"interface {port}.chassis")
+            yield _Seen(local, str(port), name, None, f"interface {port}")
+
+
+def _config(data: dict, local: str, reading: Reading, roles: dict[str, Role]) -> Iterator[_Seen]:
+    """SONiC's config_db.json."""
+    of = {key: mapping(data.get(key) or {}, key) for key in (
+        "DEVICE_METADATA", "DEVICE_NEIGHBOR", "DEVICE_NEIGHBOR_METADATA", "PORT")}  # fmt: skip
+    me = mapping(of["DEVICE_METADATA"].get("localhost") or {}, "localhost")
+    local = str(me.get("hostname") or local)
+    for name, said in (*of["DEVICE_NEIGHBOR_METADATA"].items(), (local, me)):
+        role = role_of({"type": mapping(said, f"neighbour {name}").get("type", "")})
+        if role.kind:
+            roles[str(name)] = role
+    for port, said in of["DEVICE_NEIGHBOR"].items():
+        said = mapping(said, f"DEVICE_NEIGHBOR {port}")
+        name = name_of(said.get("name"), f"DEVICE_NEIGHBOR {port}.name")
+        rate = _speed(of["PORT"].get(port), f"PORT {port}", reading)
+        yield _Seen(local, str(port), name, rate, f"port {port}")
+
+
+def _speed(said: Any, where: str, reading: Reading) -> float | None:
+    """bit/s of a port: SONiC writes Mbit/s."""
+    speed = said.get("speed") if isinstance(said, Mapping) else None
+    return None if speed is None else reading.rate(speed, f"{where}: speed", 1e6)
+
+
+LLDP = TopologyFormat(
+    "lldp", "neighbours: SONiC `show lldp table`, config_db.json, `lldpctl -f json`; a folder too",
+    (".txt", ".lldp", ".json"), _sniff, _read, folders=True,
+)  # fmt: skip

@@ -1,0 +1,197 @@
+"""NCCL's topology of one server (`NCCL_TOPO_FILE`, `NCCL_TOPO_DUMP_FILE`): what is inside.
+
+    <system version="1">
+      <cpu numaid="0" ...>                              aggregation
+        <pci class="0x060400" link_speed="8 GT/s" link_width="16">    a PCIe switch: edge
+          <pci class="0x030200" link_speed=... link_width=...>        a GPU: a host
+            <gpu dev="0" sm="80"><nvlink target="..." count="12" tclass="0x068000"/></gpu>
+
+Where GPUs have NVLinks, these are the network (all to one switch, or GPU to GPU), and PCIe is left
+out; else PCIe is, with the CPUs above it. NICs lead out of the server and are left out: a fabric of
+servers is a file of its own. Classes are PCI's; rates as NCCL counts them (`src/graph/topo.h`).
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ...errors import RFabricError
+from ...files import twice
+from ..network import NamedCable, Network, Role
+from .base import Reading, TopologyFormat, stem_of, text_of, xml_of
+
+GPU, NIC, BRIDGE, NVSWITCH = "0x0302", "0x02", "0x0604", "0x0680"
+# GB/s a direction of one NVLink by compute capability (NCCL, src/graph/topo.h: SM60_NVLINK_BW ...)
+NVLINK = {60: 18.0, 70: 20.0, 80: 20.0, 86: 12.0, 90: 20.6, 100: 40.1}
+# share of what a PCIe lane signals that is data: 8b/10b, from 8 GT/s 128b/130b, from 64 GT/s FLITs
+LANES = ((8.0, 0.8), (64.0, 128 / 130), (float("inf"), 242 / 256))
+CPUS = "between CPUs"
+
+
+class _Device(NamedTuple):
+    """A PCI device: its bus id, class, bit/s up (None: not said) and its parent."""
+
+    name: str
+    kind: str
+    rate: float | None
+    parent: str
+
+
+def _sniff(text: str) -> bool:
+    return re.search(r"<system\b[^>]*>\s*(?:<!--.*?-->\s*)*<cpu\b", text, re.S) is not None
+
+
+def _read(path: Path, reading: Reading) -> Network:
+    root = xml_of(text_of(path))
+    if root.tag != "system":
+        raise RFabricError(f"<{root.tag}>: NCCL's topology begins with <system>")
+    devices = list(_devices(root))
+    names = [device.name for device in devices]
+    cpus = [_cpu(cpu) for cpu in root.findall("cpu")]
+    if (name := twice([*names, *cpus])) is not None:
+        raise RFabricError(f"busid or numaid {name} stands twice; keep one")
+    if next(root.iter("xgmi"), None) is not None:
+        raise RFabricError("its GPUs are joined by xgmi, of which NCCL's topology says no rate")
+    gpus = [d for d in devices if d.kind.startswith(GPU)]
+    if len(gpus) < 2:
+        raise RFabricError(f"{len(gpus)} GPUs (class {GPU}00); a network needs two")
+    nodes, cables, said = _nvlinks(root, gpus) or _pcie(root, devices, gpus)
+    nics = sum(d.kind.startswith(NIC) and not d.kind.startswith(GPU) for d in devices)
+    said.append(f"the inside of one server; {nics} NICs, which lead out of it, left out")
+    return Network(
+        stem_of(path), nodes, tuple(cables), tuple(said), parameters={"inside_server": True}
+    )
+
+
+def _devices(root) -> Iterator[_Device]:
+    """Every <pci>, below its CPU or bridge."""
+    stack = [(cpu, _cpu(cpu)) for cpu in root.findall("cpu")]
+    while stack:
+        element, parent = stack.pop(0)
+        for child in element.findall("pci"):
+            name = child.get("busid")
+            if not name:
+                raise RFabricError(f"a <pci> below {parent} has no busid")
+            yield _Device(name, child.get("class", ""), _pci_rate(child, name), parent)
+            stack.append((child, name))
+
+
+def _cpu(element) -> str:
+    return f"cpu{element.get('numaid', '0')}"
+
+
+def _pci_rate(element, name: str) -> float | None:
+    """bit/s of a PCIe port; None where speed or width are not said."""
+    speed, width = element.get("link_speed", ""), element.get("link_width", "")
+    if not speed or not width or width == "0":
+        return None
+    found = re.fullmatch(r"\s*([0-9.]+)\s*(?:GT/s|Gb/s)?(?:\s*PCIe)?\s*", speed)
+    if not found or not width.isdecimal() or not float(found[1]):
+        raise RFabricError(f"pci {name}: {speed!r} x {width!r} is no speed such as 8 GT/s x 16")
+    transfers = float(found[1])
+    share = next(share for below, share in LANES if transfers < below)
+    return transfers * 1e9 * int(width) * share
+
+
+def _pcie(root, devices: list[_Device], gpus: list[_Device]):
+    """GPUs below bridges below CPUs, which are joined among themselves."""
+    known = {d.name: d for d in devices}
+    nodes = {d.name: Role("host", "host") for d in gpus}
+    cables: dict[str, NamedCable] = {}
+    for gpu in gpus:
+        device = gpu
+        while device:
+            cables[device.name] = NamedCable(
+                device.name, device.parent, device.rate, 0.0, f"pci {device.name}"
+            )
+            nodes.setdefault(device.parent, Role("eps"))
+            device = known.get(device.parent)
+    cpus = [_cpu(cpu) for cpu in root.findall("cpu") if _cpu(cpu) in nodes]
+    said = ["the file names no NVLink, which NCCL finds itself: GPUs over PCIe"]
+    if len(cpus) > 1:
+        nodes[CPUS] = Role("eps", "core")
+        rate = max((c.rate for c in cables.values() if c.rate), default=None)
+        for cpu in cpus:
+            cables[cpu] = NamedCable(cpu, CPUS, rate, 0.0)
+        said.append("the file says no rate between CPUs: that of the fastest PCIe port taken")
+    return nodes, list(cables.values()), said
+
+
+def _nvlinks(root, gpus: list[_Device]):
+    """GPUs on one NVSwitch, or each on a switch of its own with NVLinks between; None without
+    NVLink.
+    """
+    links = dict.fromkeys((gpu.name for gpu in gpus), ())
+    rates = {}
+    for element in root.iter("pci"):
+        gpu = element.find("gpu")
+        if element.get("busid") in links and gpu is not None:
+            links[element.get("busid")] = tuple(gpu.iter("nvlink"))
+            rates[element.get("busid")] = _nvlink_rate(gpu, element.get("busid"))
+    if not any(links.values()):
+        return None
+    bare = [name for name in links if not links[name]]
+    if bare:
+        raise RFabricError(f"GPU {bare[0]} has no NVLink and others have; which joins them?")
+    said = [f"GPUs over NVLink, {min(rates.values()) / 8e9:g} GB/s a link and direction; no PCIe"]
+    through = all(n.get("tclass", "").startswith(NVSWITCH) for found in links.values()
+                  for n in found)  # fmt: skip
+    make = _switched if through else _meshed
+    return *make(links, rates), said
+
+
+def _nvlink_rate(gpu, name: str) -> float:
+    """bit/s of one NVLink of a GPU."""
+    sm = gpu.get("sm", "")
+    if not sm.isdecimal() or int(sm) < min(NVLINK):
+        raise RFabricError(f"gpu {name}: sm {sm!r} has no known NVLink; NCCL knows from 60 on")
+    return NVLINK[max(known for known in NVLINK if known <= int(sm))] * 8e9
+
+
+def _switched(links: dict, rates: dict):
+    nodes = {name: Role("host", "host") for name in links} | {"NVSwitch": Role("eps", "edge")}
+    cables = [
+        NamedCable(name, "NVSwitch", rates[name] * sum(_count(n, name) for n in found), 0.0)
+        for name, found in links.items()
+    ]
+    return nodes, cables
+
+
+def _meshed(links: dict, rates: dict):
+    """A GPU and the switch that its NVLinks are: what passes through takes them too."""
+    nodes = {name: Role("host", "host") for name in links}
+    nodes |= {f"{name} links": Role("eps", "server") for name in links}
+    cables, done = [], set()
+    for name, found in links.items():
+        total = sum(_count(n, name) for n in found)
+        cables.append(NamedCable(name, f"{name} links", rates[name] * total, 0.0))
+        for link in found:
+            other = _target(link, name, links)
+            if frozenset((name, other)) not in done:
+                done.add(frozenset((name, other)))
+                ends = f"{name} links", f"{other} links"
+                cables.append(NamedCable(*ends, rates[name] * _count(link, name), 0.0))
+    return nodes, cables
+
+
+def _target(link, name: str, links: dict) -> str:
+    """The GPU at the other end: bus ids may leave out the domain, or the function."""
+    target = link.get("target", "")
+    found = [other for other in links if other.startswith(target) or other.endswith(target)]
+    if not target or len(found) != 1 or found[0] == name:
+        raise RFabricError(f"gpu {name}: NVLink to {target!r}, which is no other GPU of the file")
+    return found[0]
+
+
+def _count(link, name: str) -> int:
+    count = link.get("count", "1")
+    if not count.isdecimal() or not 0 < int(count) <= 64:
+        raise RFabricError(f"gpu {name}: {count!r} NVLinks; 1 to 64")
+    return int(count)
+
+
+NCCL_TOPOLOGY = TopologyFormat(
+    "nccl-topology", "what is inside one server, by NCCL_TOPO_DUMP_FILE: NVLink, else PCIe",
+    (".xml",), _sniff, _read,
+)  # fmt: skip

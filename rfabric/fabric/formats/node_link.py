@@ -1,0 +1,79 @@
+"""Node-link JSON, as networkx and d3 write it: `nodes` and `links` (or `edges`); see `graphs`.
+
+{"directed": false, "nodes": [{"id": "leaf1", "role": "leaf"}, ...],
+ "links": [{"source": "h1", "target": "leaf1", "rate": "400Gbit/s"}, ...]}
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from ...errors import RFabricError
+from ..model import Fabric
+from ..network import Network
+from .base import Reading, TopologyFormat, items, mapping, mapping_of, name_of, stem_of
+from .graphs import Edge, edges_of, network_of, node_attributes
+
+
+def _sniff(text: str) -> bool:
+    return (
+        text.lstrip().startswith("{")
+        and re.search(r'"nodes"\s*:\s*\[', text) is not None
+        and re.search(r'"(?:source|directed|multigraph)"\s*:', text) is not None
+    )
+
+
+def _read(path: Path, reading: Reading) -> Network:
+    data = mapping_of(path)
+    listed = next((data[key] for key in ("links", "edges") if key in data), None)
+    if listed is None or "nodes" not in data:
+        raise RFabricError("it needs nodes and links")
+    nodes: dict[str, dict] = {}
+    for i, node in enumerate(items(data["nodes"], "nodes")):
+        name = _name(node, i)
+        if name in nodes:
+            raise RFabricError(f"node {name} stands twice; keep one")
+        nodes[name] = node if isinstance(node, dict) else {}
+    order = list(nodes)
+    by_row = any(isinstance(n, dict) and "id" not in n for n in data["nodes"])
+    edges = [
+        _edge(link, i, order if by_row else []) for i, link in enumerate(items(listed, "links"))
+    ]
+    graph = mapping(data.get("graph", {}) or {}, "graph") if "graph" in data else {}
+    return network_of(stem_of(path), nodes, edges, reading, graph, bool(data.get("directed")))
+
+
+def _name(node: Any, i: int) -> str:
+    if not isinstance(node, dict):
+        return name_of(node, f"nodes[{i}]")
+    key = next((key for key in ("id", "name", "key", "label") if key in node), "id")
+    return name_of(node.get(key), f"nodes[{i}].{key}")
+
+
+def _edge(link: Any, i: int, order: list[str]) -> Edge:
+    """`order`: the names by row, where links count rows and nodes have no id."""
+    said = mapping(link, f"links[{i}]")
+    ends = []
+    for key in ("source", "target"):
+        end = said.get(key)
+        if order and isinstance(end, int) and 0 <= end < len(order):
+            end = order[end]
+        ends.append(name_of(end, f"links[{i}].{key}"))
+    return Edge(*ends, said, f"links[{i}] {ends[0]} - {ends[1]}")
+
+
+def _write(fabric: Fabric) -> str:
+    nodes = [{"id": name} | said for name, said in node_attributes(fabric).items()]
+    links = [{"source": a, "target": b, "key": said["cable"]} | said
+             for a, b, said in edges_of(fabric)]  # fmt: skip
+    graph = {"fabric": fabric.name, "reconfig_delay_s": fabric.reconfig_delay}
+    return json.dumps({
+        "directed": False, "multigraph": True, "graph": graph, "nodes": nodes, "links": links,
+    }, indent=1) + "\n"  # fmt: skip
+
+
+NODE_LINK = TopologyFormat(
+    "node-link", "`nodes` and `links` as JSON: networkx, d3",
+    (".json",), _sniff, _read, _write,
+)  # fmt: skip

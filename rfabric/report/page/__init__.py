@@ -1,0 +1,13 @@
+"""The part of report.html that moves: one clock, a row of lanes a fabric, the fabric as it is then.
+
+    records.py   what the page shows, out of the run's records: nothing is worked out in the page
+    places.py    where nodes stand
+    clock.html   the markup, filled by jinja2
+    clock.css    its colours: dark, light, printed, narrow
+    *.js         draw and move it, with D3: one script in the page, see records.js
+    d3.min.js    D3 7.9.2 as npm has it (package `d3`, dist/d3.min.js); ISC licence, d3-licence.txt
+
+D3, for one library gives axes, scales, zoom and curves for the lanes and for the fabric alike, as
+SVG, which prints and is read aloud; uPlot draws on a canvas and has no graphs, Cytoscape has no
+time axis, ECharts is four times as large.
+"""

@@ -1,0 +1,195 @@
+// The lanes: a group a fabric, a lane a phase, on one axis of time; rewires hatched below.
+const LANE = 22,
+  HEAD = 20,
+  STRIP = 8,
+  GAP = 10;
+function height(one) {
+  return HEAD + LANE * one.lanes.length + (one.rewires.length ? STRIP : 0) + GAP;
+}
+function drawLanes() {
+  const place = at("lanes"),
+    width = Math.max(place.clientWidth, 280),
+    left = width < 520 ? 8 : 132;
+  const total = d3.sum(shown, height);
+  d3.select(place).selectAll("svg").remove();
+  lanes = d3
+    .select(place)
+    .append("svg")
+    .attr("viewBox", `0 0 ${width} ${total + 26}`)
+    .attr("role", "slider")
+    .attr("tabindex", 0)
+    .attr("aria-label", "time of the clock")
+    .attr("aria-valuemin", 0)
+    .attr("aria-valuemax", whole[1]);
+  const defs = lanes.append("defs");
+  for (const [id, colour] of [
+    ["hatch-hidden", HIDDEN],
+    ["hatch-exposed", EXPOSED],
+  ]) {
+    const p = defs
+      .append("pattern")
+      .attr("id", id)
+      .attr("width", 4)
+      .attr("height", 4)
+      .attr("patternUnits", "userSpaceOnUse")
+      .attr("patternTransform", "rotate(45)");
+    p.append("rect").attr("width", 4).attr("height", 4).attr("fill", colour).attr("opacity", 0.35);
+    p.append("rect").attr("width", 2).attr("height", 4).attr("fill", colour);
+  }
+  defs
+    .append("clipPath")
+    .attr("id", "inside")
+    .append("rect")
+    .attr("x", left)
+    .attr("width", width - left - 26)
+    .attr("height", total);
+  axis = d3
+    .scaleLinear()
+    .domain([state.from, state.to])
+    .range([left, width - 26]);
+  x = axis;
+  let y = 0;
+  for (const one of shown) {
+    const group = lanes
+      .append("g")
+      .datum(one)
+      .attr("class", "row")
+      .attr("transform", `translate(0,${y})`);
+    group
+      .append("rect")
+      .attr("class", "back")
+      .attr("width", width)
+      .attr("height", height(one) - 4)
+      .attr("fill", "transparent");
+    group
+      .append("text")
+      .attr("class", "strong lane-name")
+      .attr("x", 2)
+      .attr("y", 14)
+      .text(one.label)
+      .on("click", () => choose(runs.indexOf(one)));
+    group
+      .append("text")
+      .attr("x", width - 8)
+      .attr("y", 14)
+      .attr("text-anchor", "end")
+      .text(caption(one));
+    one.lanes.forEach((lane, i) => {
+      if (left > 100)
+        group
+          .append("text")
+          .attr("x", left - 6)
+          .attr("y", HEAD + LANE * i + 15)
+          .attr("text-anchor", "end")
+          .text(laneName(lane));
+      const inside = group
+        .append("g")
+        .attr("clip-path", "url(#inside)")
+        .append("g")
+        .attr("transform", `translate(0,${HEAD + LANE * i})`);
+      for (const [key, alpha] of [
+        ["computes", 0.35],
+        ["sends", 0.95],
+      ])
+        if (lane[key])
+          inside
+            .append("path")
+            .datum(lane[key])
+            .attr("class", "area")
+            .attr("fill", colour(lane))
+            .attr("opacity", alpha)
+            .append("title")
+            .text(areaWords(lane, key));
+    });
+    const strip = group
+      .append("g")
+      .attr("clip-path", "url(#inside)")
+      .append("g")
+      .attr("transform", `translate(0,${HEAD + LANE * one.lanes.length})`);
+    strip
+      .selectAll("g")
+      .data(one.rewires)
+      .join("g")
+      .attr("class", "over-dark")
+      .on("click", (event, r) => {
+        event.stopPropagation();
+        read("rewire", one.rewires.indexOf(r), one);
+      })
+      .each(function (r) {
+        for (const part of ["hidden", "exposed"])
+          d3.select(this)
+            .append("rect")
+            .attr("class", part)
+            .attr("height", STRIP)
+            .attr("fill", `url(#hatch-${part})`);
+        d3.select(this).append("title").text(rewireWords(r));
+      });
+    y += height(one);
+  }
+  lanes.append("g").attr("class", "axis").attr("transform", `translate(0,${total})`);
+  lanes.append("line").attr("class", "cursor").attr("y1", 0).attr("y2", total);
+  lanes.call(
+    d3
+      .drag()
+      .filter(event => !event.button)
+      .on("start drag", event => move(x.invert(event.x))),
+  );
+  lanes.on(
+    "wheel",
+    event => {
+      if (!event.ctrlKey && !event.shiftKey) return; // the page scrolls
+      event.preventDefault();
+      zoomBy(event.deltaY > 0 ? 1.25 : 0.8, x.invert(d3.pointer(event, lanes.node())[0]));
+    },
+    {passive: false},
+  );
+  scaleLanes();
+}
+const laneName = lane => [data.jobs[lane.job], name(lane.phase)].filter(Boolean).join(" ");
+const colour = lane =>
+  data.jobs.length > 1 ? JOBS[lane.job % JOBS.length] : COLOURS[lane.phase] || "#8f7fd6";
+function areaWords(lane, key) {
+  const what = key === "sends" ? "flows" : "computing";
+  const {rows, seconds: busy} = lane[key];
+  return `${laneName(lane)}, ${what}: ${count(rows)} rows, ${seconds(busy)} with any`;
+}
+function caption(one) {
+  const error =
+    one.fidelity && one.fidelity.median_error !== null
+      ? `, ${percent(one.fidelity.median_error)} from simulated in the median`
+      : "";
+  const world = one.engine === "emulate" ? "real packets" : "simulated";
+  return `${world}${error}, ${seconds(one.step_s)}`;
+}
+function scaleLanes() {
+  x.domain([state.from, state.to]);
+  const area = d3.area().curve(d3.curveStepAfter);
+  lanes.selectAll(".area").attr("d", steps => {
+    const top = d3.max(steps.count) || 1;
+    return area
+      .x((_, i) => x(steps.time[i]))
+      .y0(LANE - 3)
+      .y1(c => LANE - 3 - ((LANE - 6) * c) / top)(steps.count);
+  });
+  lanes.selectAll(".over-dark").each(function (r) {
+    const wait = r.usable_s - (r.exposed_s || 0); // flows stand still from here on
+    const spans = {hidden: [r.requested_s, wait], exposed: [wait, r.usable_s]};
+    for (const part in spans)
+      d3.select(this)
+        .select("." + part)
+        .attr("x", x(spans[part][0]))
+        .attr(
+          "width",
+          spans[part][1] > spans[part][0]
+            ? Math.max(x(spans[part][1]) - x(spans[part][0]), 1.5)
+            : 0,
+        );
+  });
+  const small = x.range()[1] < 520;
+  lanes.select(".axis").call(
+    d3
+      .axisBottom(x)
+      .ticks(small ? 4 : 9)
+      .tickFormat(t => `${+t.toPrecision(9)} s`),
+  );
+}

@@ -1,0 +1,119 @@
+// The records of the page, what they say of an instant, and how it is put in words. The files of
+// this folder are one script in the page: records, lanes, fabric, reading, clock.
+const said = document.getElementById("records");
+const at = id => document.getElementById(id);
+const COLOURS = {generation: "#4f86e8", training: "#e8912d", weight_sync: "#2fa678"};
+const NAMES = {weight_sync: "weight sync"};
+const JOBS = [
+  "#4f86e8",
+  "#e8912d",
+  "#2fa678",
+  "#8f7fd6",
+  "#3aa9c4",
+  "#d6568c",
+  "#b58a3c",
+  "#7c8a99",
+];
+const HIDDEN = "#8f7fd6",
+  EXPOSED = "#d6568c";
+const MOST_HOSTS = 128; // drawn one by one; beyond, pods are drawn and opened
+const SVG = "http://www.w3.org/2000/svg";
+const load = d3
+  .scaleLinear()
+  .domain([0, 0.5, 1])
+  .range(["#5b9bd5", "#e8b12d", "#c23744"])
+  .clamp(true);
+const count = d3.format(","),
+  percent = d3.format(".0%");
+
+const data = JSON.parse(said.textContent);
+const runs = data.runs;
+const state = {t: 0, run: 0, playing: false, pod: null, chosen: null, world: "", from: 0, to: 1};
+let shown = [],
+  axis,
+  x,
+  whole,
+  lanes,
+  drawn,
+  queued = false,
+  last = 0;
+
+// --- words ------------------------------------------------------------------------------------
+const name = phase => NAMES[phase] || phase;
+const seconds = s =>
+  s === 0
+    ? "0 s"
+    : Math.abs(s) >= 1
+      ? `${s.toFixed(3)} s`
+      : Math.abs(s) >= 1e-3
+        ? `${(1e3 * s).toPrecision(4)} ms`
+        : `${(1e6 * s).toPrecision(4)} µs`;
+const bytes = n => {
+  const units = ["B", "kB", "MB", "GB", "TB", "PB"];
+  let i = 0;
+  while (Math.abs(n) >= 1000 && i < units.length - 1) {
+    n /= 1000;
+    i++;
+  }
+  return `${i ? n.toPrecision(4) : n} ${units[i]}`;
+};
+const rate = bps => `${d3.format(".4~s")(bps)}bit/s`;
+const or = (value, show) => (value === null || value === undefined ? "–" : show(value));
+
+// --- what is recorded at an instant -----------------------------------------------------------
+const run = () => runs[state.run];
+const under = (times, t) => Math.max(d3.bisectRight(times, t) - 1, 0);
+function epoch(one, t) {
+  return one.circuits ? under(one.circuits.times, t) : 0;
+}
+function held(one, t) {
+  return one.circuits && one.circuits.held[one.circuits.sets[epoch(one, t)]];
+}
+const rewireAt = (one, t) => one.rewires.find(r => r.programmed_s <= t && t < r.usable_s);
+function after(one, rewire) {
+  const c = one.circuits;
+  return c.held[c.sets[under(c.times, rewire.usable_s)]];
+}
+function darkPaths(one, t) {
+  // of the light paths held, those that a rewire under way takes down
+  const rewire = one.circuits && rewireAt(one, t);
+  if (!rewire) return new Set();
+  const stay = new Set(after(one, rewire).paths);
+  return new Set(held(one, t).paths.filter(path => !stay.has(path)));
+}
+const flowing = (lane, t) => (lane.sends ? level(lane.sends, t) : 0);
+function level(steps, t) {
+  const i = d3.bisectRight(steps.time, t) - 1;
+  return i < 0 ? 0 : steps.count[i];
+}
+function shares(one, t) {
+  // of each directed cable, or null where no record covers the instant
+  if (!one.load) return null;
+  const i = d3.bisectRight(one.load.edges, t) - 1;
+  if (i < 0 || i >= one.load.edges.length - 1) return () => 0;
+  const wide = one.load.edges.length - 1;
+  return link => (one.bytes ? one.bytes[link * wide + i] / one.load.levels : 0);
+}
+const busiest = (share, link) => Math.max(share(2 * link), share(2 * link + 1));
+function flowsAt(one, t) {
+  const start = data.flows.start_s[one.column],
+    finish = data.flows.finish_s[one.column],
+    found = [];
+  for (let i = 0; i < start.length; i++) if (start[i] <= t && t < finish[i]) found.push(i);
+  return found;
+}
+const instant = t => `${t.toFixed(6)} s`;
+function flowName(i) {
+  const {id, hosts, src, dst} = data.flows;
+  return `flow ${id[i]} ${hosts[src[i]]} → ${hosts[dst[i]]}`;
+}
+async function unpack(one) {
+  if (!one.load) return;
+  if (!window.DecompressionStream) {
+    one.load = null;
+    return;
+  } // a browser of before 2023
+  const raw = Uint8Array.from(atob(one.load.share), c => c.charCodeAt(0));
+  const stream = new Blob([raw]).stream().pipeThrough(new DecompressionStream("deflate"));
+  one.bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+}

@@ -1,0 +1,323 @@
+"""What the moving page shows, as one JSON document made of the records of runs.
+
+    {version, title, command, hosts, flows: {...}, runs: [{label, engine, lanes, phases, rewires,
+     circuits: {times, sets, names, paths}, fabric: {nodes, links}, load: {edges, share}}]}
+
+Times are s on the run's clock. What is too large for a page is left out, and `left_out` says what
+and where it is to be found. Loads are means: a flow counts with its mean rate on the way that it
+took as it began, as in timeline.json.
+"""
+
+import base64
+import json
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...errors import RFabricError
+from ...optics import Circuits, optical_paths
+from ..figures.times import busy, merged
+from ..perfetto import ROUNDING, carried_share
+from ..result import Result
+from ..summary import Run
+from .places import places
+
+VERSION = 1
+MOST_NODES = 6_000  # of a fabric that is drawn node by node, pod by pod
+MOST_FLOWS = 4_000
+MOST_PATHS = 120_000  # of light paths, over all distinct sets of circuits
+MOST_LOADS = 1 << 22  # directions of cables x instants
+LEAST_EDGES, MOST_EDGES = 40, 1_000  # instants at which loads change
+MOST_STEPS = 1_500  # points of a lane
+MOST_PHASES = 300
+LEVELS = 200  # a load is a byte: 200 is the cable's rate
+NOTHING = 0.01  # of a level: sums of large numbers that are 0 are not quite
+NEAR = 1e-8  # of the run: instants nearer to each other are one
+
+
+def document(runs: Sequence[Run], summary: dict, title: str) -> dict:
+    """The document of these runs and of their summary."""
+    trace = runs[0].result.trace
+    return {
+        "version": VERSION,
+        "title": title,
+        "command": summary["command"],
+        "jobs": list(trace.provenance.get("held", {})),
+        "flows": _flows(runs),
+        "runs": [_run(run, entry) for run, entry in zip(runs, summary["runs"], strict=True)],
+    }
+
+
+def text(found: dict) -> str:
+    """The document as JSON that no HTML can be read out of; RFabricError for nan and infinity."""
+    try:
+        plain = json.dumps(found, separators=(",", ":"), allow_nan=False)
+    except ValueError as error:
+        raise RFabricError(
+            "a time or a load of this run is no number, so no page can show it; see flows.csv "
+            "and links.csv, and run it again"
+        ) from error
+    return plain.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def unpacked(packed: str) -> bytes:
+    """The bytes of what `_packed` made."""
+    return zlib.decompress(base64.b64decode(packed))
+
+
+def _packed(values: np.ndarray) -> str:
+    """Bytes, deflated, in base64: browsers read that without a library."""
+    return base64.b64encode(zlib.compress(values.astype(np.uint8).tobytes(), 6)).decode()
+
+
+def _run(run: Run, entry: dict) -> dict:
+    result, left_out = run.result, []
+    kept = ("label", "engine", "fabric", "policy", "scheduler", "routing", "seed", "gpus", "step_s",
+            "dark_s", "lost_bytes", "rewires", "cost", "fidelity", "scale")  # fmt: skip
+    found = {key: entry.get(key) for key in kept}
+    found |= {
+        "steps": entry.get("steps", 1),
+        "optical": bool(result.fabric.ocses),
+        "lanes": lanes(result),
+        "phases": _phases(result, left_out),
+        "circuits": _circuits(result, left_out),
+        "nodes": [],
+        "links": [],
+        "load": None,
+    }
+    if _drawn(result, left_out):
+        found |= _cabled(result) | {"load": _load(result, left_out)}
+    return found | {"left_out": left_out}
+
+
+def _drawn(result: Result, left_out: list[str]) -> bool:
+    """Whether a page can hold all nodes of the fabric."""
+    count = len(result.fabric.nodes)
+    if count > MOST_NODES:
+        left_out.append(f"{count:,} nodes are more than the {MOST_NODES:,} drawn; see fabric.json")
+    return count <= MOST_NODES
+
+
+# --- lanes ------------------------------------------------------------------------------------
+
+
+def lanes(result: Result) -> list[dict]:
+    """Of each phase name and job: how many rows compute, and how many flows are in flight, from
+    each of `time` on.
+    """
+    trace = result.trace
+    jobs = max(len(trace.provenance.get("held", ())), 1)
+    begin = np.where(trace.size > 0, result.start, result.finish - trace.gap)
+    sends, found = trace.size > 0, []
+    for phase, name in enumerate(trace.phases):
+        for job in range(jobs):
+            mine = (trace.phase == phase) & (trace.step % jobs == job)
+            both = {"computes": mine & ~sends & (trace.gap > 0), "sends": mine & sends}
+            drawn = {
+                key: _steps(begin[rows], result.finish[rows])
+                for key, rows in both.items()
+                if rows.any()
+            }
+            if drawn:
+                found.append({"phase": name or "flows", "job": job} | drawn)
+    return sorted(found, key=lambda lane: min(lane[k]["time"][0] for k in _AREAS if k in lane))
+
+
+_AREAS = ("computes", "sends")
+
+
+def _steps(begin: np.ndarray, end: np.ndarray) -> dict:
+    """Intervals open from each time on, the most of them where times are thinned; and the seconds
+    in which any is.
+    """
+    spans = merged(begin, end)
+    time, count = busy(begin, end, 2 * len(begin))
+    thinned = len(time) > MOST_STEPS
+    if thinned:
+        kept = _kept(time, spans)
+        time, count = time[kept], np.maximum.reduceat(count, kept)
+    return {
+        "time": _rounded(time),
+        "count": np.rint(count).astype(int).tolist(),
+        "seconds": float((spans[:, 1] - spans[:, 0]).sum()),
+        "rows": len(begin),
+        "thinned": thinned,
+    }
+
+
+def _kept(time: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    """Which of many times to draw: some evenly, and both ends of the longest pauses, in which
+    nothing must seem to go on.
+    """
+    ends = _without_pauses(spans, MOST_STEPS // 4).ravel()
+    even = np.linspace(0, len(time) - 1, MOST_STEPS // 2).astype(int)
+    return np.unique(np.append(even, np.searchsorted(time, ends)))
+
+
+def _phases(result: Result, left_out: list[str]) -> list[dict]:
+    """Each phase from begin to end; the longest, where they are too many."""
+    phases = result.phases
+    if len(phases) > MOST_PHASES:
+        left_out.append(f"{len(phases) - MOST_PHASES:,} of {len(phases):,} phases, the shortest")
+        longest = sorted(phases, key=lambda p: -p.seconds)[:MOST_PHASES]
+        phases = tuple(p for p in phases if any(p is one for one in longest))
+    return [
+        {
+            "name": str(p.key), "phase": p.key.phase or "flows", "step": p.key.step,
+            "begin_s": p.begin, "end_s": p.end, "comm_s": p.comm, "exposed_s": p.exposed,
+            "bytes": p.bytes,
+        }
+        for p in phases
+    ]  # fmt: skip
+
+
+# --- the fabric and its circuits ----------------------------------------------------------------
+
+
+def _cabled(result: Result) -> dict:
+    """Nodes as [name, kind, tier, pod, plane, x, y], cables as [node, node, ports, bit/s]."""
+    fabric, at = result.fabric, places(result.fabric)
+    number = {node.name: i for i, node in enumerate(fabric.nodes)}
+    nodes = [
+        [n.name, n.kind, n.tier, n.pod, n.plane, *(round(v, 5) for v in at.get(n.name, (0, 0)))]
+        for n in fabric.nodes
+    ]
+    links = [
+        [number[link.a.node], number[link.b.node], f"{link.a} – {link.b}", link.rate]
+        for link in fabric.links
+    ]
+    return {"nodes": nodes, "links": links}
+
+
+def _circuits(result: Result, left_out: list[str]) -> dict | None:
+    """When which set of circuits came into force: `times`, `sets` (which of `held`), and of each
+    one held its circuits (numbers of `names`) and its light paths (numbers of `paths`).
+    """
+    if not result.fabric.ocses or not result.epochs or len(result.fabric.nodes) > MOST_NODES:
+        return None
+    names: dict[str, int] = {}
+    paths: dict[tuple, int] = {}
+    known: dict[Circuits, int] = {}
+    held, times, sets, total = [], [], [], 0
+    for time, circuits in result.epochs:
+        if circuits not in known:
+            if total > MOST_PATHS:
+                later = len(result.epochs) - len(times)
+                left_out.append(f"circuits of the last {later:,} epochs; see circuits.json")
+                break
+            lit = _lit(result, circuits)
+            total += len(lit)
+            known[circuits] = len(held)
+            held.append(
+                {
+                    "circuits": [names.setdefault(c, len(names)) for c in circuits.to_json()],
+                    "paths": [paths.setdefault(path, len(paths)) for path in lit],
+                }
+            )
+        times.append(time)
+        sets.append(known[circuits])
+    return {
+        "times": times, "sets": sets, "held": held, "names": list(names), "paths": list(paths),
+        "racks": list(result.fabric.racks),
+    }  # fmt: skip
+
+
+def _lit(result: Result, circuits: Circuits) -> list[tuple]:
+    """Light paths, each once: (rack, rack, plane, directed links)."""
+    fabric = result.fabric
+    number = {rack: i for i, rack in enumerate(fabric.racks)}
+    return [
+        (
+            number[path.out.node], number[path.into.node],
+            fabric.node[fabric.peer[path.out][1].node].plane, tuple(path.links),
+        )
+        for path in optical_paths(fabric, circuits)
+        if path.out < path.into and {path.out.node, path.into.node} <= set(number)
+    ]  # fmt: skip
+
+
+def _load(result: Result, left_out: list[str]) -> dict | None:
+    """The share of its rate that each direction of each cable carries from each edge to the next:
+    bytes, directions x instants, of LEVELS.
+    """
+    most = min(MOST_LOADS // (2 * len(result.fabric.links)), MOST_EDGES)
+    if most < LEAST_EDGES:
+        left_out.append("load of cables at each instant: too many cables; see links.csv")
+        return None
+    edges = _edges(result, most)
+    if len(edges) < 2:
+        return None
+    shares = carried_share(result, np.arange(2 * len(result.fabric.links)), edges)
+    if shares is None:
+        left_out.append("load of cables at each instant: too many flows; see links.csv")
+        return None
+    if (shares > 1 + ROUNDING).any():
+        left_out.append(
+            "loads above a cable's rate: mean rates of flows add up to more; shown as full"
+        )
+    levels = np.ceil(shares.clip(0, 1) * LEVELS - NOTHING).clip(0)
+    return {"edges": edges.tolist(), "levels": LEVELS, "share": _packed(levels)}
+
+
+def _edges(result: Result, most: int) -> np.ndarray:
+    """At most about `most` instants between which loads are told: where anything is sent, at each
+    rewire, and at the ends of the longest pauses, so that no load stands where nothing is sent.
+    """
+    sends = result.trace.size > 0
+    if not sends.any():
+        return np.zeros(0)
+    spans = _without_pauses(merged(result.start[sends], result.finish[sends]), most // 4)
+    passed = np.concatenate(([0.0], np.cumsum(spans[:, 1] - spans[:, 0])))
+    even = np.linspace(0, passed[-1], max(most // 4, 2))
+    which = np.searchsorted(passed, even, "right").clip(1, len(spans)) - 1
+    inside = spans[which, 0] + even - passed[which]
+    switched = [t for r in result.rewires[: most // 8] for t in (r.programmed, r.usable)]
+    edges = np.unique(np.concatenate((inside, spans.ravel(), switched)))
+    return edges[np.append(True, np.diff(edges) > NEAR * edges[-1])]
+
+
+def _without_pauses(spans: np.ndarray, most: int) -> np.ndarray:
+    """The spans with all pauses but the `most` longest counted in."""
+    pauses = spans[1:, 0] - spans[:-1, 1]
+    cut = np.sort(np.argsort(-pauses, kind="stable")[:most])
+    first, last = np.append(0, cut + 1), np.append(cut, len(spans) - 1)
+    return np.column_stack((spans[first, 0], spans[last, 1]))
+
+
+# --- flows ----------------------------------------------------------------------------------------
+
+
+def _flows(runs: Sequence[Run]) -> dict:
+    """Rows that send, the largest where they are too many: columns of the trace, and of each run
+    when they started and finished.
+    """
+    trace = runs[0].result.trace
+    rows = np.flatnonzero(trace.size > 0)
+    count = len(rows)
+    if count > MOST_FLOWS:
+        rows = np.sort(rows[np.argsort(-trace.size[rows], kind="stable")[:MOST_FLOWS]])
+    return {
+        "of": count,
+        "id": rows.tolist(),
+        "src": trace.src[rows].tolist(),
+        "dst": trace.dst[rows].tolist(),
+        "bytes": trace.size[rows].tolist(),
+        "label": trace.label[rows].tolist(),
+        "phase": trace.phase[rows].tolist(),
+        "labels": list(trace.labels),
+        "phases": list(trace.phases),
+        "hosts": _names(trace.hosts, trace.src[rows], trace.dst[rows]),
+        "start_s": [_rounded(run.result.start[rows]) for run in runs],
+        "finish_s": [_rounded(run.result.finish[rows]) for run in runs],
+    }
+
+
+def _names(hosts: Sequence[str], *ends: np.ndarray) -> dict[int, str]:
+    """The hosts that are named."""
+    return {int(i): hosts[i] for i in np.unique(np.concatenate(ends))}
+
+
+def _rounded(times: np.ndarray) -> list[float]:
+    """s, to the nanosecond."""
+    return np.round(times, 9).tolist()

@@ -1,0 +1,272 @@
+"""A fabric that is up: its prompt, the drills against it, a soak; most of it as root."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rfabric.cli import main
+from rfabric.emulate import orders, sandbox, soak
+from rfabric.emulate.drills import DRILLS, INSIDE, Drilled, judged, turned
+from rfabric.emulate.soak import Soaked
+from rfabric.emulate.stream import PERIOD_S, Loss, lost_of
+from rfabric.errors import RFabricError, RunError
+from rfabric.fabric import parse_fabric, rfabric
+from rfabric.optics import Circuits, Demand, parse_policy
+from rfabric.optics.circuits import clashes
+from rfabric.study import drill
+from rfabric.trace import PhaseKey, TraceBuilder
+
+SMALL = "rfabric,pods=2,tors=2,gpus=2"
+NOTHING = Loss(100, 0, 0.0)
+
+
+# --- what was lost --------------------------------------------------------------------------------
+
+
+def test_loss_and_silence_of_a_stream():
+    at = [PERIOD_S * n for n in range(6)]
+    #  the second pair loses rounds 1 and 2, and the last; the first pair nothing
+    got = [bytes([1, n not in (1, 2, 5)]) for n in range(6)]
+    found = lost_of(at, got)
+    assert (found.sent, found.lost) == (12, 3) and found.silent == pytest.approx(2 * PERIOD_S)
+    assert lost_of(at, [bytes([1, 1])] * 6) == Loss(12, 0, 0.0) and lost_of([], []).sent == 0
+    assert lost_of(at, [bytes([0])] * 6).silent == pytest.approx(5 * PERIOD_S)
+
+
+@pytest.mark.parametrize(
+    ("fault", "loss", "took", "text"),
+    [
+        ("controller", NOTHING, 0.1, ""),
+        ("controller", Loss(100, 1, 0.02), 0.1, "1 of 100 packets were lost, none should be"),
+        ("cable", Loss(100, 9, 0.02), 0.02, ""),
+        ("cable", Loss(100, 9, 9.0), 9.0, "recovery took 9.00 s, 1 s are promised"),
+    ],
+)
+def test_a_broken_promise_is_named(fault, loss, took, text):
+    found = judged(fault, loss, took)
+    assert "; ".join(found.broken) == text
+    assert Drilled.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert drill.table([found]).rows[0].cells[-1] == (text or "kept")
+
+
+@pytest.mark.parametrize("spec", [SMALL, "rfabric,pods=4"])
+def test_turned_circuits_are_others_of_the_same_ports(spec):
+    fabric = parse_fabric(spec)
+    lit = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
+    other = turned(lit)
+    assert other != lit and not clashes(other)
+    assert {port for c in other for port in c} == {port for c in lit for port in c}
+    assert other.check(fabric)
+
+
+def test_what_cannot_be_drilled_says_the_way_out():
+    with pytest.raises(RFabricError, match="--hosts 6: .* 8 hosts at least"):
+        drill.fabric(6)
+    with pytest.raises(RFabricError, match="--only nope: a fault is one of controller, commit"):
+        drill.faults(["nope"])
+    assert drill.faults(["cable", "controller"]) == ["controller", "cable"]
+    assert len(drill.fabric(16).hosts) == 16
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["drill", "--hosts", "5"], "--hosts 5: two pods"),
+        (["drill", "--soak", "1s"], "--soak 1 s: nothing can be told of less than 10.0 s"),
+        (["drill", "--soak", "20s", "--only", "cable"], "--only names faults"),
+        (["shell", "--rate", "1kbit/s"], "choose the two so that it lies between"),
+        (["shell", "--topo", "nope"], "no fabric"),
+    ],
+)
+def test_words_that_cannot_be_done_are_refused_before_anything_starts(
+    words, text, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sandbox, "require", lambda: None)
+    monkeypatch.setattr("rfabric.cli.prompt.require", lambda: None)
+    assert main([*words, "--out", str(tmp_path / "runs")]) == 2
+    assert text in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+# --- what grows -----------------------------------------------------------------------------------
+
+
+def soaked(**counted):
+    return Soaked([2 * n for n in range(20)], counted, 100, 0, 24)
+
+
+def test_what_grows_is_told_from_what_does_not():
+    rng = np.random.default_rng(3)
+    noise = (1e6 * rng.random(20)).tolist()
+    flat = {"rules": [7.0] * 20, "memory, bytes": (5e7 + np.array(noise)).tolist()}
+    early = {"descriptors": [5.0] * 6 + [9.0] * 14}
+    falls = {"processes": [30.0 - n for n in range(20)]}
+    assert all(one.ok for one in soaked(**flat, **early, **falls).grown())
+    grows = {
+        "rules": [7.0 + n for n in range(20)],
+        "descriptors": [3.0 + n // 4 for n in range(20)],
+        "memory, bytes": [5e7 + 1e6 * n + noise[n] / 10 for n in range(20)],
+    }
+    found = soaked(**grows).grown()
+    assert not any(one.ok for one in found)
+    assert found[0].slope == pytest.approx(50) and "grows" in drill.growth(found).rows[0].cells
+
+
+def test_too_few_samples_tell_nothing():
+    with pytest.raises(RunError, match="3 samples are too few"):
+        Soaked([2, 4, 6], {"rules": [1.0] * 3}, 0, 0, 24).grown()
+
+
+# --- a phase by itself ----------------------------------------------------------------------------
+
+
+def test_a_phase_by_itself_waits_for_nothing_of_others():
+    made = TraceBuilder(rfabric(pods=2, tors=2, gpus=2).hosts)
+    first = made.flows([0, 1], [4, 5], 1e9, phase="a")
+    second = made.flows([4], [0], 2e9, after=first, gap=0.5, phase="b", start=3.0)
+    made.flows([5, 6], [1, 2], 3e9, after=[*first, *second], phase="b", start=4.0)
+    part = orders.part_of(made.build(), PhaseKey(0, "b"))
+    assert part.size.tolist() == [2e9, 3e9, 3e9] and part.start.tolist() == [0.0, 1.0, 1.0]
+    assert [part.waits_for(row).tolist() for row in range(3)] == [[], [0], [0]]
+    assert part.gap.tolist() == [0.5, 0.0, 0.0] and part.phase_keys == (PhaseKey(0, "b"),)
+
+
+# --- as root --------------------------------------------------------------------------------------
+
+
+def ran(tmp_path, *words, **settings):
+    argv = [sys.executable, "-m", "rfabric", *words, "--out", str(tmp_path / "runs")]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120, **settings)
+
+
+TALK = """
+nodes
+# a line that is none
+h1 ping -c1 h8
+pingall
+disconnect a1 1 3
+disconnect a1 2 4
+connect a1 1 4
+circuits a1
+iperf h1 h5
+phase sync
+dump
+"""
+WRONG = {
+    "sh ls": "no shell of this machine here",
+    "pingal": "did you mean",
+    "connect a1 1 2": "already in circuit",
+    "connect a9 1 2": "no OCS 'a9'",
+    "h1": "write a command for it: h1 ping h2",
+    "nodes 3": "too many words",
+    "xterm h1": "there is no X here",
+    "phase nope": "there are sync/0, sync",
+}
+
+
+@pytest.mark.root
+def test_the_prompt_does_as_it_is_told(tmp_path):
+    trace = tmp_path / "one.csv"
+    trace.write_text("src,dst,size_bytes,phase\nh1,h5,1000000000,sync\n")
+    env = {name: value for name, value in os.environ.items() if name != "DISPLAY"}
+    lines = TALK + "\n".join(WRONG) + "\n"
+    done = ran(tmp_path, "shell", "--traffic", str(trace), "-q", input=lines, env=env)
+    said = done.stdout
+    for text in ("hosts: h1 h2 h3", "OCSes: a1", " 1 received, 0% packet loss", "h8 -> h1 h2",
+                 "*** Results: 0% dropped (56/56 received)", "a1: 1-4\nepoch 3", "bit/s sent, rec",
+                 "sync/0: ", "<ConfiguredHost h8: h8-eth1:10.0.0.8"):  # fmt: skip
+        assert text in said, said + done.stderr
+    refused = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 1 and len(refused) == len(WRONG)
+    for line, text in zip(refused, WRONG.values(), strict=True):
+        assert text in line
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """A shell whose stdin stays open, and the folder of its run."""
+    words = ["shell", "-q", "--out", str(tmp_path / "runs")]
+    with subprocess.Popen(
+        [sys.executable, "-m", "rfabric", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        text=True,
+    ) as process:  # fmt: skip
+        try:
+            tell(process, "nodes")
+            assert "hosts: h1" in process.stdout.readline()
+            (folder,) = (tmp_path / "runs").iterdir()
+            yield process, sandbox.world_of(sandbox.process_1(folder))
+        finally:
+            process.kill()
+
+
+def tell(process, line):
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+
+
+def heard(process, text):
+    return any(text in line for line in process.stdout)
+
+
+@pytest.mark.root
+def test_ctrl_c_ends_what_runs_and_the_end_of_stdin_the_session(shell):
+    process, world = shell
+    tell(process, "h1 ping -c 1000 h2")
+    assert heard(process, "icmp_seq=2")
+    process.send_signal(signal.SIGINT)
+    assert heard(process, "ping statistics")
+    tell(process, "circuits a1")
+    assert heard(process, "a1: 1-3 2-4") and sandbox.inhabitants(world)
+    process.stdin.close()
+    assert process.wait(30) == 1  # one order was not done
+    assert not sandbox.inhabitants(world)
+
+
+@pytest.mark.root
+def test_of_a_shell_that_is_killed_nothing_is_left(shell):
+    process, world = shell
+    tell(process, "h1 ping -c 1000 h2")
+    assert heard(process, "icmp_seq=2") and len(sandbox.inhabitants(world)) > 10
+    process.kill()
+    process.wait()
+    limit = time.monotonic() + 30
+    while sandbox.inhabitants(world):
+        assert time.monotonic() < limit, [Path(f"/proc/{p}/cmdline").read_text()
+                                          for p in sandbox.inhabitants(world)]  # fmt: skip
+        time.sleep(0.05)
+
+
+def promised(found):
+    """The promises that are broken, but for those on time: others run beside this."""
+    return [text for text in found["broken"] if not text.startswith("recovery took")]
+
+
+@pytest.mark.root
+def test_the_drills_keep_their_promises(tmp_path):
+    done = ran(tmp_path, "drill", "--json")
+    found = json.loads(done.stdout)["drills"]
+    assert [one["fault"] for one in found] == list(DRILLS), done.stderr
+    assert not [one for one in found if promised(one)]
+    assert done.returncode == any(one["broken"] for one in found)
+    by_fault = {one["fault"]: one for one in found}
+    assert by_fault["switches"]["packets_lost"] > 0 == by_fault["controller"]["packets_lost"]
+    assert all(by_fault[name]["packets_sent"] > 100 for name in INSIDE)
+
+
+@pytest.mark.root
+def test_a_short_soak_of_what_does_not_grow(tmp_path):
+    done = ran(tmp_path, "drill", "--soak", "12s", "--json", "--hosts", "8")
+    told = json.loads(done.stdout)
+    counts = {one["what"]: one for one in told["grown"]}
+    assert told["rewires"][-1] >= 10 and told["packets_sent"] > 1000
+    for what in ("rules", "network namespaces", "descriptors of controller"):
+        assert counts[what]["ok"] and counts[what]["first"] == counts[what]["last"] > 0
+    assert counts["network namespaces"]["first"] == 9  # the world's and eight hosts'
+    assert any(soak.SENDER in what for what in counts)

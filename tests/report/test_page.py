@@ -1,0 +1,470 @@
+"""The page that moves: its records are the run's, it is one file, and a browser can play it."""
+
+import hashlib
+import json
+import re
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rfabric.errors import RFabricError
+from rfabric.fabric import fat_tree, parse_fabric
+from rfabric.optics import Circuits, optical_paths
+from rfabric.report import grid, html
+from rfabric.report.folder import new_folder, read_folder, write_folder
+from rfabric.report.page import records
+from rfabric.report.page.places import places
+from rfabric.report.result import Scale, fidelity
+from rfabric.report.summary import Run, summary_of
+from rfabric.simulate.world import simulate
+from rfabric.trace import TraceBuilder, point_to_point, ring
+from rfabric.units import show_time
+
+CREATED = "2025-07-21T14:30:05+02:00"
+HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=1>"
+
+
+def job(hosts=16, label="all-reduce"):
+    """Generation, training and weight sync: circuits that serve one do not serve the next."""
+    builder = TraceBuilder([f"h{i + 1}" for i in range(hosts)])
+    half = hosts // 2
+    made = [builder.compute(h, 3 + h / 9, label="generate", phase="generation") for h in range(8)]
+    there = list(range(half, hosts))
+    passes = [
+        builder.compute(h, 2.0, after=made, label="backward", phase="training") for h in there
+    ]
+    edges = ring("all-reduce", there, 2e10, 4)
+    reduced = builder.flows(
+        edges.src, edges.dst, edges.size, after=passes, label=label, phase="training"
+    )
+    edges = point_to_point([(half + i, i) for i in range(half)], 1e10, 2)
+    builder.flows(
+        edges.src, edges.dst, edges.size, after=reduced, label="weights", phase="weight_sync"
+    )
+    return builder.build(provenance={"gpus_usd_per_hour": 30.0, "gpus_watts": 1e3})
+
+
+@pytest.fixture(scope="module")
+def runs():
+    trace = job()
+    fabrics = map(parse_fabric, ("fat-tree,pods=2,tors=2", "rfabric,pods=2,tors=2"))
+    return [Run(simulate(f, trace, "demand", traffic="small", seed=7)) for f in fabrics]
+
+
+@pytest.fixture(scope="module")
+def place(runs, tmp_path_factory):
+    """A run folder of these runs, with its page."""
+    with new_folder(tmp_path_factory.mktemp("runs"), "one") as made:
+        summary = summary_of(runs, "rfabric compare --topo 'a b'", CREATED)
+        write_folder(made.path, runs, summary)
+        html.write_report(made.path / "report.html", runs, summary)
+    return made.final
+
+
+def told(text):
+    """The records that stand in a page."""
+    return json.loads(re.search(r'id="records">(.*?)</script>', text, re.S)[1])
+
+
+def circuits_at(run, t):
+    """The circuits that a page shows at `t`."""
+    c = run["circuits"]
+    which = np.searchsorted(c["times"], t, side="right") - 1
+    return {c["names"][i] for i in c["held"][c["sets"][which]]["circuits"]}
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+def test_the_page_tells_what_the_run_folder_holds(place):
+    data = told((place / "report.html").read_text())
+    summary = json.loads((place / "summary.json").read_text())
+    assert data["command"] == summary["command"]
+    for run, entry in zip(data["runs"], summary["runs"], strict=True):
+        for key in ("label", "step_s", "gpus", "routing", "policy", "rewires", "cost", "dark_s"):
+            assert run[key] == entry[key], key
+        for name, phase in entry["phases"].items():
+            mine = [p for p in run["phases"] if p["phase"] == name]
+            assert sum(p["exposed_s"] for p in mine) == pytest.approx(phase["exposed_s"])
+            assert sum(p["bytes"] for p in mine) == phase["bytes"]
+    assert {run["routing"] for run in data["runs"]} == {"placed"}
+
+
+def test_circuits_of_an_instant_are_those_of_the_folder(place):
+    data = told((place / "report.html").read_text())
+    (folder,) = place.glob("simulate-rfabric*")
+    epochs = json.loads((folder / "circuits.json").read_text())["epochs"]
+    assert len(epochs) > 1 and len({str(e["circuits"]) for e in epochs}) > 1
+    for epoch, later in zip(epochs, epochs[1:], strict=False):
+        for t in (epoch["time_s"], (epoch["time_s"] + later["time_s"]) / 2):
+            assert circuits_at(data["runs"][1], t) == set(epoch["circuits"])
+    assert circuits_at(data["runs"][1], 1e9) == set(epochs[-1]["circuits"])
+    assert data["runs"][0]["circuits"] is None
+
+
+def test_light_paths_are_those_of_the_circuits(runs):
+    result = runs[1].result
+    c = records.document(runs, summary_of(runs, "", CREATED), "")["runs"][1]["circuits"]
+    for held in c["held"]:
+        lit = Circuits.from_json([c["names"][i] for i in held["circuits"]])
+        expected = {
+            (p.out.node, p.into.node, p.links)
+            for p in optical_paths(result.fabric, lit)
+            if p.out < p.into
+        }
+        drawn = [c["paths"][i] for i in held["paths"]]
+        assert {(c["racks"][a], c["racks"][b], links) for a, b, _, links in drawn} == expected
+
+
+def test_loads_add_up_to_the_bytes_of_links(runs):
+    """Shares of the rate times seconds are what links.csv counted, to half a level; and nothing is
+    loaded while nothing is sent.
+    """
+    result = runs[0].result
+    load = records.document(runs, summary_of(runs, "", CREATED), "")["runs"][0]["load"]
+    edges = np.array(load["edges"])
+    levels = np.frombuffer(records.unpacked(load["share"]), np.uint8).reshape(-1, len(edges) - 1)
+    rates = np.repeat([link.rate for link in result.fabric.links], 2)
+    sent = (levels / load["levels"]) @ np.diff(edges) * rates / 8
+    loaded = (levels > 0) @ np.diff(edges)
+    assert (np.abs(sent - result.link_bytes) <= rates / 8 * loaded / load["levels"] + 1).all()
+    sends = result.trace.size > 0
+    for begin, end, column in zip(edges, edges[1:], levels.T, strict=False):
+        meets = (result.start[sends] < end) & (result.finish[sends] > begin)
+        assert meets.any() or not column.any()
+
+
+def test_lanes_count_what_is_in_flight(runs):
+    result = runs[1].result
+    lanes = {lane["phase"]: lane for lane in records.lanes(result)}
+    assert list(lanes) == ["generation", "training", "weight_sync"]
+    rows = result.trace.size > 0
+    for t in np.linspace(0, result.step_seconds, 37)[1:-1]:
+        counted = 0
+        for lane in (lane["sends"] for lane in lanes.values() if "sends" in lane):
+            i = np.searchsorted(lane["time"], t, side="right") - 1
+            counted += lane["count"][i] if i >= 0 else 0
+        assert counted == ((result.start[rows] <= t) & (t < result.finish[rows])).sum()
+
+
+def test_thinned_lanes_show_pauses_and_miss_no_peak(monkeypatch):
+    """Bursts of 20 flows, one of 50, a second apart: nothing goes on between them."""
+    monkeypatch.setattr(records, "MOST_STEPS", 40)
+    builder = TraceBuilder(["h1", "h5"])
+    for n in range(8):
+        sizes = np.linspace(1e7, 2e7, 50 if n == 5 else 20)
+        builder.flows(np.zeros(len(sizes), int), np.ones(len(sizes), int), sizes, start=1.0 * n)
+    result = simulate(fat_tree(pods=2, tors=2), builder.build())
+    (lane,) = records.lanes(result)
+    sends = lane["sends"]
+    assert sends["thinned"] and len(sends["time"]) <= 45 and max(sends["count"]) == 50
+    for t in np.arange(8) + 0.9:
+        assert not ((result.start <= t) & (t < result.finish)).any()
+        assert sends["count"][np.searchsorted(sends["time"], t, side="right") - 1] == 0
+
+
+def test_several_jobs_have_lanes_of_their_own():
+    trace = job()
+    step = np.arange(len(trace)) % 2
+    trace = replace(trace, step=step, provenance={"held": {"one": {}, "two": {}}})
+    lanes = records.lanes(simulate(fat_tree(pods=2, tors=2), trace))
+    assert {(lane["phase"], lane["job"]) for lane in lanes} >= {("training", 0), ("training", 1)}
+
+
+def test_nodes_stand_apart_and_above_what_they_serve():
+    for spec in ("rfabric,pods=2,tors=2", "fat-tree,pods=2,tors=2", "leaf-spine"):
+        fabric = parse_fabric(spec)
+        at = places(fabric)
+        assert len(at) == len(set(at.values())) == len(fabric.nodes)
+        assert all(0 <= v <= 1 for spot in at.values() for v in spot)
+        assert all(at[host][1] < at[rack][1] for host, rack in fabric.rack_of.items())
+
+
+def test_what_is_too_much_for_a_page_is_said(runs, monkeypatch):
+    monkeypatch.setattr(records, "MOST_NODES", 10)
+    monkeypatch.setattr(records, "MOST_FLOWS", 3)
+    text = html.page(runs, summary_of(runs, "", CREATED))
+    data = told(text)
+    assert data["runs"][1]["nodes"] == [] and data["runs"][1]["circuits"] is None
+    assert len(data["flows"]["id"]) == 3 < data["flows"]["of"]
+    assert "more than the 10 drawn; see fabric.json" in text
+
+
+# --- one file -------------------------------------------------------------------------------------
+
+
+def test_one_file_below_5_mb_that_asks_for_nothing(place):
+    text = (place / "report.html").read_text()
+    assert len(text.encode()) < 5e6
+    assert not re.search(r"<(?:script|link|img|iframe)[^>]*(?:src|href)=", text)
+    assert "script-src 'sha256-" in text and "default-src 'none'" in text
+
+
+def test_d3_is_the_build_that_npm_has():
+    text = (html.MOVING / "d3.min.js").read_bytes()
+    assert hashlib.sha256(text).hexdigest() == (
+        "912111098ea99503a6f4967361d2bbdc9dbf58cf9c678c8e27e5b02d1a07f0c1"
+    )
+    assert "Bostock" in (html.MOVING / "d3-licence.txt").read_text()
+
+
+def test_lines_of_the_page_are_no_longer_than_others():
+    own = [f for f in html.MOVING.iterdir() if f.suffix in (".js", ".css", ".html")]
+    lines = [(f.name, line) for f in own for line in f.read_text().splitlines()]
+    assert not [x for x in lines if x[0] != "d3.min.js" and len(x[1]) > 100]
+
+
+def test_a_hostile_name_is_text():
+    run = Run(simulate(fat_tree(pods=2, tors=2), job(label=HOSTILE), traffic=HOSTILE))
+    text = html.page([run], summary_of([run], HOSTILE, CREATED))
+    scripts = re.findall(r"<script[^>]*>", text)
+    assert scripts == ['<script type="application/json" id="records">', "<script>", "<script>"]
+    assert "<img" not in text
+    assert HOSTILE in told(text)["flows"]["labels"]
+
+
+def test_a_time_that_is_none_is_named(runs):
+    broken = replace(runs[0].result, start=np.full(len(runs[0].result.start), np.nan))
+    with pytest.raises(RFabricError, match="no number"):
+        records.text(records.document([Run(broken)], summary_of(runs[:1], "", CREATED), ""))
+
+
+def test_captions_speak_of_what_is_there(runs):
+    electrical = html.page(runs[:1], summary_of(runs[:1], "", CREATED))
+    optical = html.page(runs[1:], summary_of(runs[1:], "", CREATED))
+    for words in ("optical circuit switch and its cables", "always-on", "Red above: a rewire"):
+        assert words not in electrical and words in optical
+    assert "<i>policy</i>" not in electrical and "<i>policy</i><b>demand</b>" in optical
+    assert "<i>routing</i><b>placed</b>" in electrical and "ecmp</b>" not in electrical
+
+
+def test_figures_have_their_numbers_as_tables(runs):
+    busy = html.in_flight(runs)
+    assert busy.columns[1:] == ("fat-tree", "rfabric")
+    assert {row.name for row in busy.rows} == {"training all-reduce", "weight sync weights"}
+    for row in busy.rows:
+        for cell, run in zip(row.cells, runs, strict=True):
+            assert cell in {show_time(s) for s in run.result.communication.values()}
+    links = sum(2 * len(run.result.fabric.links) for run in runs)
+    rows = html.loads(runs).rows
+    assert sum(int(row.cells[1].replace(",", "")) for row in rows) == links
+    highest = f"{runs[0].result.utilisation.max():.1%}"
+    assert highest in {row.cells[3] for row in rows if row.name == "fat-tree"}
+
+
+def test_the_headline_counts_steps(runs):
+    summary = summary_of(runs, "", CREATED)
+    assert html.headline(summary).startswith("In a step of ")
+    several = summary | {"runs": [run | {"steps": 3} for run in summary["runs"]]}
+    assert html.headline(several).startswith("In 3 steps, ")
+
+
+def test_scaled_up_losses_say_how_many_real_bytes(runs):
+    first, *others = runs[1].result.rewires
+    rewires = (replace(first, lost_bytes=5_000_000), *others)
+    result = replace(runs[1].result, engine="emulate", scale=Scale(0.002, 10), rewires=rewires)
+    text = html.page([Run(result)], summary_of([Run(result)], "", CREATED))
+    assert "5 MB lost stand for 10 kB of real packets" in text
+
+
+def entry(fabric, seed, step):
+    """A run of a grid's summary, as far as its tables read it."""
+    phases = {"training": {"exposed_s": 1.0, "comm_s": 1.0}}
+    cost = {"network_usd": None, "network_watts": None, "usd_per_step": None}
+    return {
+        "fabric": fabric, "policy": "ecmp", "scheduler": "", "traffic": "job", "engine": "simulate",
+        "gpus": 16, "seed": seed, "step_s": step, "dark_s": 0.0, "rewires": [], "phases": phases,
+        "cost": cost, "nic_bps": [1e11],
+    }  # fmt: skip
+
+
+def gridded(*steps):
+    """Tables of fabrics with one list of steps each, a seed a step."""
+    every = [entry(f"f{i}", n, s) for i, some in enumerate(steps) for n, s in enumerate(some)]
+    return grid.tables(grid.grid_summary(every, {"fabrics": ["f0"]}, "", CREATED))
+
+
+def test_seeds_are_compared_as_pairs_with_an_interval():
+    """Steps that vary by 100 s from seed to seed, and by 1 s between fabrics of one seed."""
+    base = [100.0, 200.0, 150.0]
+    _, pairs = gridded(base, [101.0, 201.1, 150.9], [101.0, 199.0, 150.0])
+    (slower, doubt) = pairs.rows
+    assert slower.cells == ("+1.000 s", "+0.752 .. +1.248 s", "slower")  # t(2) = 4.303, s = 0.1
+    assert doubt.cells[0] == "+0.000 s" and doubt.cells[2] == "not told apart"
+    assert len(gridded(base[:1], base[1:2])) == 1  # one seed: no pairs
+
+
+def test_a_tie_is_no_win():
+    (tied,) = gridded([5.0], [5.0], [6.0])
+    assert {row.best for row in tied.rows} == {-1}
+    (won,) = gridded([5.0], [5.5])
+    assert [row.best for row in won.rows] == [0, -1]
+
+
+def test_a_folder_cut_short_is_an_error_and_leaves_its_page(place, tmp_path):
+    short = tmp_path / "short"
+    shutil.copytree(place, short)
+    flows = next(short.glob("simulate-rfabric*")) / "flows.csv"
+    flows.write_text("".join(flows.read_text().splitlines(keepends=True)[:-3]))
+    with pytest.raises(RFabricError, match="rows, the trace"):
+        read_folder(short)
+    assert (short / "report.html").read_text() == (place / "report.html").read_text()
+
+
+# --- in a browser ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser():
+    play = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if not path:
+        pytest.skip("no browser: apt-get install chromium")
+    with play.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Opens a page, waits until it is drawn; afterwards there must have been no error."""
+    errors = []
+
+    def open_(path, width=1400, **more):
+        page = browser.new_page(viewport={"width": width, "height": 900}, **more)
+        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda r: None if r.url.startswith("file:") else errors.append(r.url))
+        page.goto(path if str(path).startswith("file:") else f"file://{path}")
+        page.wait_for_selector("html[data-ready]")
+        return page
+
+    yield open_
+    assert not errors
+
+
+def now(page):
+    """The instant that the clock shows, s."""
+    return float(page.get_attribute("#lanes svg", "aria-valuenow"))
+
+
+def test_play_moves_the_clock_and_pauses(place, opened):
+    page = opened(place / "report.html")
+    assert now(page) == 0
+    page.click("#play")
+    for _ in range(100):  # the page's policy lets nobody else run a script that waits
+        if now(page) > 0.1:
+            break
+        page.wait_for_timeout(50)
+    assert now(page) > 0.1
+    assert page.get_attribute("#play", "aria-pressed") == "true"
+    page.click("#play")
+    stopped = now(page)
+    page.wait_for_timeout(200)
+    assert now(page) == stopped > 0
+
+
+def test_scrubbing_shows_the_circuits_of_the_instant(place, opened):
+    page = opened(place / "report.html")
+    page.select_option("#chosen", label="rfabric")
+    page.click("details.tables summary")
+    (folder,) = place.glob("simulate-rfabric*")
+    epochs = json.loads((folder / "circuits.json").read_text())["epochs"]
+    box = page.locator("#lanes svg").bounding_box()
+    seen = set()
+    for part in (0.3, 0.6, 0.75, 0.97):
+        page.mouse.click(box["x"] + part * box["width"], box["y"] + 30)
+        page.wait_for_timeout(100)
+        t = now(page)
+        held = [e["circuits"] for e in epochs if e["time_s"] <= t][-1]
+        rows = page.locator("#tables table").first.locator("tbody td").all_inner_texts()
+        assert rows == held
+        drawn = page.locator("#fabric .circle .path").count()
+        assert drawn == light_paths(folder, held)
+        seen.add(tuple(rows))
+    assert len(seen) > 1
+
+
+def light_paths(folder, held):
+    """How many light paths these circuits make, each counted once."""
+    from rfabric.fabric import Fabric
+
+    fabric = Fabric.from_json((folder / "fabric.json").read_text())
+    paths = optical_paths(fabric, Circuits.from_json(held))
+    return sum(path.out < path.into for path in paths)
+
+
+def test_keys_events_and_tables_read_the_run(place, opened):
+    page = opened(place / "report.html")
+    summary = json.loads((place / "summary.json").read_text())
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Shift+ArrowRight")
+    page.wait_for_timeout(100)
+    assert now(page) > 0 and page.input_value("#chosen") == "1"
+    page.keyboard.press("End")
+    page.wait_for_timeout(100)
+    dollars = page.locator("#live td[data-figure='$ so far']").all_inner_texts()
+    expected = [f"{run['cost']['usd_per_step']:,.4f}" for run in summary["runs"]]
+    assert dollars[1] == expected[1]
+    page.keyboard.press("Home")
+    page.locator("#lanes .over-dark").first.dispatch_event("click")
+    page.wait_for_timeout(100)
+    first = summary["runs"][1]["rewires"][0]
+    assert f"usable {first['usable_s']:.6f} s" in page.inner_text("#reading")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_stands_beside_a_narrow_page(place, opened, scheme):
+    page = opened(place / "report.html", width=420, color_scheme=scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420
+    page.emulate_media(media="print")
+    assert not page.is_visible(".controls") and page.is_visible("#lanes svg")
+
+
+def test_an_address_opens_the_view_it_names(place, opened):
+    page = opened(f"file://{place / 'report.html'}#run=1&t=2.5&from=2&to=3")
+    page.wait_for_timeout(100)
+    assert now(page) == 2.5 and page.input_value("#chosen") == "1"
+    assert "report.html#run=1&t=2.5&from=2&to=3" in page.inner_text("#again")
+
+
+def test_simulated_and_real_packets_are_two_rows_with_their_error(runs, tmp_path, opened):
+    simulated = runs[1].result
+    slower = simulated.start + 1.1 * (simulated.finish - simulated.start)
+    finish = np.where(simulated.trace.size > 0, slower, simulated.finish)
+    real = replace(simulated, engine="emulate", finish=finish, scale=Scale(0.002, 10))
+    both = [Run(simulated), Run(real, fidelity(real, simulated))]
+    html.write_report(tmp_path / "a.html", both, summary_of(both, "", CREATED))
+    page = opened(tmp_path / "a.html")
+    assert page.locator("#lanes .row").count() == 2
+    assert "10% from simulated in the median" in page.inner_text("#lanes")
+    page.check("#worlds input[value=emulate]")
+    assert page.locator("#lanes .row").count() == 1
+    assert "real packets" in page.inner_text("#lanes")
+
+
+def test_a_hostile_name_does_nothing_in_a_browser(tmp_path, opened):
+    run = Run(simulate(fat_tree(pods=2, tors=2), job(label=HOSTILE), traffic=HOSTILE))
+    html.write_report(tmp_path / "a.html", [run], summary_of([run], HOSTILE, CREATED))
+    page = opened(tmp_path / "a.html")
+    page.click("details.tables summary")
+    page.keyboard.press("End")
+    assert page.title() != "taken"
+    assert not page.locator("#clock img").count()
+
+
+def test_a_large_fabric_is_drawn_by_pods_that_open(tmp_path, opened):
+    fabric = parse_fabric("fat-tree,pods=4,tors=4,gpus=16")
+    builder = TraceBuilder([f"h{i + 1}" for i in range(len(fabric.hosts))])
+    builder.flows([0, 70], [130, 200], 1e10, phase="training", label="x")
+    run = Run(simulate(fabric, builder.build()))
+    html.write_report(tmp_path / "a.html", [run], summary_of([run], "", CREATED))
+    page = opened(tmp_path / "a.html")
+    assert page.locator("#fabric .node.host").count() == 0
+    assert page.locator("#fabric .node.group").count() == 5  # pods, and the core
+    page.select_option("#pods", "1")
+    own = [n for n in fabric.nodes if n.pod == 1 and n.kind == "host"]
+    assert page.locator("#fabric .node.host").count() == len(own) == 64

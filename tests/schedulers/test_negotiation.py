@@ -1,0 +1,357 @@
+"""Compute and network decide together: what the fabric answers, against what a run of it comes to;
+what the scheduler makes of the answers; the same over REST.
+"""
+
+import json
+import os
+import random
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+import pytest
+from test_border import serving
+
+from rfabric.cli import main
+from rfabric.control.client import Client
+from rfabric.errors import RFabricError, RunError
+from rfabric.fabric import parse_fabric, rfabric
+from rfabric.optics import Timing
+from rfabric.rl import flows, read_recipe
+from rfabric.schedulers.base import Answer
+from rfabric.schedulers.networks import ALIKE, Cards, agreed_sync, foreseen
+from rfabric.schedulers.orchestrrl import Tuning, orchestrate
+from rfabric.schedulers.orchestrrl.negotiation import settle
+from rfabric.schedulers.orchestrrl.replanning import keep, replan
+from rfabric.schedulers.table import scheduled
+from rfabric.simulate.world import simulate
+from rfabric.study import planning_bench
+from rfabric.study.negotiation import controlled
+from rfabric.trace import Flows, TraceBuilder
+
+JOINT = "orchestrrl,network=fabric"
+THIN = "fat-tree,oversubscription=4"
+APART = "two-clusters,training=48,generation=16,join=200Gbit/s"  # replicas in both clusters
+# of seeded jobs: RFABRIC_JOINT_JOBS=100 takes some minutes
+JOBS = int(os.environ.get("RFABRIC_JOINT_JOBS", "20"))
+
+
+@cache
+def workload(*changes):
+    return read_recipe("grpo-64", changes)
+
+
+@cache
+def separate(*changes, seed=0):
+    return scheduled(workload(*changes), seed, "orchestrrl")
+
+
+@cache
+def joint(topo, *changes, seed=0):
+    w = workload(*changes)
+    return scheduled(w, seed, JOINT, foreseen(w.needs.fabric(topo)))
+
+
+def seconds(made, topo):
+    return simulate(made.workload.needs.fabric(topo), made.trace, "own").step_seconds
+
+
+@dataclass
+class Says:
+    """A network that answers by a function of the flows; `asked` keeps them."""
+
+    reply: object
+    name: str = "says"
+    asked: list = field(default_factory=list)
+
+    def answer(self, sends, beside=()):
+        self.asked.append(sends)
+        return self.reply(sends)
+
+
+# --- what is answered -----------------------------------------------------------------------------
+
+
+def kv_like(seed):
+    """Some bytes between servers of the second half of 64 GPUs."""
+    rng = np.random.default_rng(seed)
+    src, dst = rng.integers(32, 64, (2, int(rng.integers(8, 200))))
+    leaves = src // 8 != dst // 8
+    size = rng.lognormal(21, 1, leaves.sum()).round()
+    return Flows(src[leaves].tolist(), dst[leaves].tolist(), size.tolist())
+
+
+@pytest.mark.parametrize("topo", ["ideal", "rfabric", THIN, "leaf-spine", APART])
+@pytest.mark.parametrize("seed", range(3))
+def test_an_answer_is_what_a_run_comes_to(topo, seed):
+    fabric, sends = parse_fabric(topo, 64), kv_like(seed)
+    builder = TraceBuilder([f"h{i + 1}" for i in range(64)])
+    builder.flows(*sends, phase="migration-1", label="kv")
+    run = simulate(fabric, builder.build(), "own").step_seconds
+    assert foreseen(fabric).answer(sends).seconds == pytest.approx(run, rel=0.05)
+
+
+def test_what_is_in_flight_makes_it_later():
+    network, sends = foreseen(parse_fabric(THIN, 64)), kv_like(0)
+    alone, beside = network.answer(sends), network.answer(sends, [kv_like(1)])
+    assert alone.seconds < beside.seconds
+
+
+def test_a_rewire_is_waited_for_where_circuits_are_to_follow():
+    """Two racks that send all there is: worth circuits of their own, after the delay."""
+    src = [gpu for gpu in range(4) for _ in range(4)]
+    sends = Flows(src, [12 + i % 4 for i in range(16)], [1e12] * 16)
+    quick, slow = (
+        foreseen(parse_fabric(f"rfabric,delay={delay}", 64)).answer(sends).seconds
+        for delay in ("10ms", "2s")
+    )
+    assert slow - quick == pytest.approx(2 - 10e-3, rel=0.01)
+
+
+def test_cards_alone_answer_what_a_plan_takes_for_granted():
+    w, sends = workload(), kv_like(2)
+    assert Cards(w).answer(sends).seconds == flows.wire_seconds(w, sends)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), -1.0])
+def test_a_forecast_that_is_no_time_is_an_error(wrong):
+    with pytest.raises(RFabricError, match=r"a network forecast .* must be 0 or more"):
+        Answer(wrong)
+    with pytest.raises(RFabricError, match="a network forecast"):
+        orchestrate(workload(), 0, Tuning(), Says(lambda sends: Answer(wrong)))
+
+
+def test_a_plan_that_the_fabric_cannot_carry_is_refused_with_its_reason():
+    fabric = rfabric(pods=4, tors=4, gpus=4, planes=1, electrical=0)
+    sends = Flows([0] * 12, [4 * rack for rack in range(1, 13)], [1e9] * 12)
+    answer = foreseen(fabric, "static").answer(sends)
+    assert answer.refused and "disconnects" in answer.why
+
+
+def test_a_job_larger_than_the_fabric_is_an_error_that_names_both():
+    network = foreseen(parse_fabric("rfabric,pods=1"))
+    with pytest.raises(RFabricError, match="GPU h64, which rfabric,pods=1 lacks; it has 16 hosts"):
+        network.answer(Flows([0], [63], [1.0]))
+
+
+@pytest.mark.parametrize("policy", ["rotor", "demand,granularity=intra-collective"])
+def test_circuits_that_turn_by_themselves_are_not_foreseen(policy):
+    with pytest.raises(RFabricError, match="nothing can be negotiated"):
+        foreseen(parse_fabric("rfabric", 64), policy)
+
+
+# --- what is decided ------------------------------------------------------------------------------
+
+
+def test_where_nothing_but_cards_limits_the_plan_is_the_separate_one():
+    plain = separate()
+    for made in (joint("ideal"), orchestrate(workload(), 0, Tuning(), Cards(workload()))):
+        assert made.plan == plain.plan
+        for column in ("src", "dst", "size", "gap", "start", "after"):
+            assert np.array_equal(getattr(made.trace, column), getattr(plain.trace, column))
+        assert plain.facts.items() <= made.facts.items()
+
+
+def test_a_thinner_fabric_gets_fewer_and_other_moves():
+    moved = {topo: joint(topo, "generation.batch=512").facts for topo in ("ideal", THIN, APART)}
+    kv = [moved[topo]["kv_bytes"] for topo in ("ideal", THIN, APART)]
+    assert kv[0] > kv[1] > kv[2] > 0
+    assert moved["ideal"]["moved"] > moved[THIN]["moved"]
+    assert all(facts["servers_cut"] for facts in moved.values())  # widths follow everywhere
+
+
+def test_two_clusters_get_a_weight_sync_that_crosses_once():
+    topo = "two-clusters,join=200Gbit/s"
+    made, plain = joint(topo), separate()
+    assert made.facts["weight_sync"] == "rank0" and plain.workload.weight_sync.strategy == "flat"
+    told = made.facts["weight_sync_s"]
+    assert set(told) == set(ALIKE) and told["rank0"] == min(told.values())
+    assert seconds(made, topo) < 0.98 * seconds(plain, topo)
+
+
+@pytest.mark.parametrize("name", ["sync", "one-step-off", "async"])
+def test_plain_pipelines_choose_their_weight_sync(name):
+    w, topo = workload(), "two-clusters,join=50Gbit/s"
+    made = scheduled(w, 0, f"{name},network=fabric", foreseen(w.needs.fabric(topo)))
+    assert made.facts["weight_sync"] == "rank0" and made.facts["network"] == topo
+
+
+def test_software_of_another_kind_is_not_chosen_for_the_network():
+    w = workload("weight_sync.strategy=scatter")
+    agreed, facts = agreed_sync(w, foreseen(w.needs.fabric("two-clusters,join=50Gbit/s")))
+    assert agreed is w and set(facts["weight_sync_s"]) == {"scatter"}
+
+
+def test_a_network_that_refuses_all_weights_is_an_error():
+    with pytest.raises(RFabricError, match="says refuses every weight sync of flat, tree, rank0"):
+        agreed_sync(workload(), Says(lambda sends: Answer(float("inf"), "no way")))
+
+
+def test_what_is_refused_for_ever_is_computed_again_and_nothing_is_lost():
+    w = workload()
+
+    def reply(sends):
+        kv = min(sends.src) >= w.first_generation_gpu
+        return Answer(float("inf"), "no way") if kv else Answer(1.0)
+
+    network = Says(reply)
+    made, plain = orchestrate(w, 0, Tuning(), network), separate()
+    facts = made.facts
+    assert facts["refused"] and facts["refusal"] == "no way" and not facts["kv_bytes"]
+    assert facts["moved"] == facts["recomputed"]
+    for one in (made, plain):
+        segments = one.steps[0].generated.segments
+        assert sum(s.responses for s in segments) == w.generation.batch * w.generation.group_size
+    assert not (made.trace.size[made.trace.label == _label(made.trace, "kv")] > 0).any()
+
+
+def _label(trace, name):
+    return trace.labels.index(name) if name in trace.labels else -1
+
+
+def test_the_same_job_and_fabric_give_the_same_plan():
+    w = workload()
+    again = scheduled(w, 0, JOINT, foreseen(w.needs.fabric(THIN)))
+    assert again.facts == joint(THIN).facts and again.plan == joint(THIN).plan
+
+
+def test_the_decision_of_the_bench_is_one_that_the_fabric_has_a_say_in():
+    fabric = rfabric(**planning_bench.SHAPES[128], gpus=8, planes=8)
+    seats, p, kv, _ = planning_bench.joint(fabric)
+    asked = Says(seats.network.answer)
+    found = settle(replace(seats, network=asked), p, kv, replan, ())
+    assert len(p.seat) == 4096 and seats.count == 64 and len(fabric.racks) == 128
+    assert len(asked.asked) > 1 and found.answer.seconds > 0
+    assert found.assignment.seconds < keep(p).seconds
+
+
+def drawn(seed):
+    """A job and a fabric."""
+    r = random.Random(seed)
+    gpus, nic = r.choice([16, 32, 48]), r.choice(["100Gbit/s", "200Gbit/s", "400Gbit/s"])
+    changes = (
+        f"cluster.generation_gpus={gpus}",
+        f"cluster.nic={nic}",
+        f"generation.batch={r.choice([32, 64, 128, 256])}",
+        f"generation.max_response={r.choice([4096, 8192, 16384])}",
+        f"generation.tp={r.choice([1, 2, 4])}",
+        f"steps={r.choice([1, 1, 2])}",
+        f"pipeline={r.choice(['sync', 'one-step-off'])}",
+        f"weight_sync.strategy={r.choice([*ALIKE, 'scatter'])}",
+    )
+    half = f"training={32 + gpus // 2},generation={gpus // 2}"
+    topos = (
+        "rfabric",
+        "rfabric,delay=100ms",
+        THIN,
+        "leaf-spine,oversubscription=4",
+        f"two-clusters,{half},join=200Gbit/s",
+        f"two-clusters,training=32,generation={gpus},join=50Gbit/s",
+    )
+    return r.choice(topos), changes
+
+
+@pytest.mark.parametrize("seed", range(JOBS))
+def test_a_joint_plan_is_never_worse_than_the_separate_one_by_over_a_hundredth(seed):
+    topo, changes = drawn(seed)
+    ours = seconds(joint(topo, *changes, seed=seed), topo)
+    assert ours <= 1.01 * seconds(separate(*changes, seed=seed), topo)
+
+
+# --- who is asked ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["demand", "static"])
+def test_a_controller_answers_over_rest_what_is_foreseen_here(policy):
+    fabric = rfabric(pods=4, tors=4, gpus=4)
+    with serving(fabric) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        # from the circuits that are lit there
+        lit = Client(url).circuits()
+        there = controlled(url, fabric, policy)
+        for seed in range(3):
+            sends, beside = kv_like(seed), [kv_like(seed + 3)]
+            answer = there.answer(sends, beside)
+            here = _from(fabric, lit, policy).answer(sends, beside)
+            assert answer.seconds == pytest.approx(here.seconds)
+        assert all(plan["state"] != "PREPARED" for plan in Client(url).plans())
+
+
+def _from(fabric, lit, policy):
+    from rfabric.optics import arrival, intend, parse_policy
+    from rfabric.schedulers.networks import FabricNetwork
+
+    asked = parse_policy(policy, fabric)
+
+    def ask(demand, sending):
+        decision = intend(fabric, asked, demand, lit, 0.0, sending=sending)
+        return arrival(fabric, lit, decision, demand, sending, Timing().takes(fabric))
+
+    return FabricNetwork(fabric, ask)
+
+
+def test_a_controller_of_another_fabric_is_refused_and_one_that_is_gone_is_no_refusal():
+    with serving(rfabric(pods=4, tors=4, gpus=4)) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        with pytest.raises(RFabricError, match=r"steers .*, the run is on rfabric,pods=2"):
+            controlled(url, parse_fabric("rfabric,pods=2"), "demand")
+        network = controlled(url, rfabric(pods=4, tors=4, gpus=4), "demand")
+    with pytest.raises(RunError, match="gone"):
+        network.answer(kv_like(0))
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["timeline", "--policy", JOINT], "network=fabric asks a fabric, and none is given here"),
+        (["timeline", "--policy", "orchestrrl", "--topo", "rfabric"], "drawn without a fabric"),
+        (["timeline", "--jobs", "jobs.csv", "--topo", "rfabric"], "drawn without a fabric"),
+        (
+            ["timeline", "--policy", "rollart,network=fabric", "--topo", "rfabric"],
+            "asks no network",
+        ),
+        (
+            ["timeline", "--policy", "sync,network=fabrik", "--topo", "rfabric"],
+            "network=fabrik is neither cards, fabric nor the address of a controller",
+        ),
+        (["simulate", "--policy", JOINT], "one --topo and one --policy"),
+        (
+            ["simulate", "--policy", JOINT, "--topo", "rfabric", "--topo", "fat-tree"],
+            "2 fabrics under 1 circuit policies",
+        ),
+        (
+            ["simulate", "--policy", f"{JOINT}+rotor", "--topo", "rfabric"],
+            "nothing can be negotiated",
+        ),
+        (["simulate", "--policy", "weave,network=fabric", "--topo", "rfabric"], "asks no network"),
+    ],
+)
+def test_who_cannot_be_asked_is_said_at_once(words, text, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "-q"]) == 2
+    assert text in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_comparison_makes_a_plan_for_each_fabric(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    topos = ["--topo", "ideal", "--topo", THIN]
+    words = ["compare", "--traffic", "grpo-64", "--policy", JOINT, *topos, "--json", "-q"]
+    assert main([*words, "--jobs", "1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    kv = [run["phases"]["migration-3"]["bytes"] for run in found["runs"]]
+    assert kv[0] != kv[1]
+    assert any("a trace, for each fabric" in text for text in found["fairness"])
+
+
+def test_one_run_and_a_timeline_show_the_same_plan(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ["--traffic", "grpo-64", "--policy", JOINT, "--topo", THIN, "--json", "-q"]
+    assert main(["timeline", *asked]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["facts"] == joint(THIN).facts
+    assert main(["simulate", *asked]) == 0
+    run = json.loads(capsys.readouterr().out)["runs"][0]
+    moves = ("migration-1", "migration-2", "migration-3", "balancing")
+    kv = sum(run["phases"][name]["bytes"] for name in moves if name in run["phases"])
+    assert kv == pytest.approx(plan["facts"]["kv_bytes"], rel=1e-6)
