@@ -14,8 +14,9 @@ An outlook is made of rack demands, split evenly over equal ways (what a control
 the ways that routing chose for every flow (what a world knows).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from ..units import transfer_seconds
 from .circuits import Circuits, Demand
 
 NEVER = float("inf")
+ROUNDING = 1e-6  # s: what sums of seconds may be off by, and more
 SLIGHT = 0.01  # of what all gain: where the last ends later by less, they gain nonetheless
 
 
@@ -191,20 +193,30 @@ class Begins:
 
 @dataclass(frozen=True, eq=False)
 class Prospect:
-    """The outlooks of what sends or begins now, and of what comes, under one set of circuits."""
+    """The outlook of what sends or begins `now` under one set of circuits, and of what comes
+    `later`, which `foretell` works out when it is asked for: often nobody needs it.
+    """
 
     now: Outlook
-    later: Outlook
+    foretell: Callable[[], Outlook]
+
+    @cached_property
+    def later(self) -> Outlook:
+        """The outlook of what comes."""
+        return self.foretell()
 
     @classmethod
     def of_racks(
         cls, fabric: Fabric, circuits: Circuits, demands: Sequence[Demand], coming: Sequence[Demand]
     ) -> "Prospect":
-        return cls(*(Outlook.of_racks(fabric, circuits, some) for some in (demands, coming)))
+        now, later = (partial(Outlook.of_racks, fabric, circuits, d) for d in (demands, coming))
+        return cls(now(), later)
 
     @classmethod
-    def of_flows(cls, fabric: Fabric, loads: Sequence[Load], coming: Sequence[Load]) -> "Prospect":
-        return cls(*(Outlook.of_flows(fabric, some) for some in (loads, coming)))
+    def of_flows(
+        cls, fabric: Fabric, loads: Sequence[Load], coming: Callable[[], Sequence[Load]]
+    ) -> "Prospect":
+        return cls(Outlook.of_flows(fabric, loads), lambda: Outlook.of_flows(fabric, coming()))
 
 
 @dataclass(frozen=True)
@@ -254,12 +266,18 @@ def _unless_last(total: float, last: float) -> float:
 
 
 def gain(
-    before: Prospect, after: Prospect, begins: Begins, cables: np.ndarray, dark: float
+    before: Prospect,
+    after: Prospect,
+    begins: Begins,
+    cables: np.ndarray,
+    dark: float,
+    least: float = -NEVER,
 ) -> Gain:
     """What is `gained` by going dark for `dark` s on the cables of the mask, and having `after`
     from then on.
 
-    What comes counts with what it adds to the end of the stages it follows.
+    What comes counts with what it adds to the end of the stages it follows: no stage gains more
+    than is at stake for it. Where that cannot make it `least` s, nobody looks further: -inf.
     """
     now, then = (
         before.now.ends_from(begins.now),
@@ -268,8 +286,11 @@ def gain(
     soon = gained(now, then)
     if np.isinf(soon) or not len(begins.lead):
         return Gain(soon)
+    stake = np.maximum(dark - begins.lead, 0.0)
+    if float((now - then).sum() + stake.sum()) + ROUNDING < least:
+        return Gain(-NEVER)
     waits = dark * (_crosses(before.later, cables) | _crosses(after.later, cables))
-    seconds = _suited(before.later.alone, after.later.alone, np.maximum(dark - begins.lead, 0.0))
+    seconds = _suited(before.later.alone, after.later.alone, stake)
     lines = [
         np.concatenate((ends, begins.ends(ends, takes, wait)))
         for ends, takes, wait in zip((now, then), seconds, (0.0, waits), strict=True)

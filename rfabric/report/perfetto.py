@@ -160,10 +160,10 @@ def _drawn(
 
 def _circuits(result: Result, merged: list[str]) -> Iterator[dict]:
     pid, left = PROCESSES["circuits"], MOST_EVENTS
-    held = _held(result)
+    held, last = _held(result), result.step_seconds
     for tid, ocs in enumerate(held, 1):
         yield named("thread_name", pid, tid, ocs)
-        ends = [time for time, _ in held[ocs][1:]] + [result.step_seconds]
+        ends = [time for time, _ in held[ocs][1:]] + [last]
         for (start, lit), end in zip(held[ocs][: max(left, 0)], ends, strict=False):
             told = {"circuits": len(lit), "pairs": " ".join(map(str, lit[:MOST_NAMED]))}
             yield complete(f"{len(lit)} circuits", pid, tid, start, max(end - start, 0.0), **told)

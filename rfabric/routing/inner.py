@@ -172,7 +172,7 @@ class Sent(_Held):
             np.ascontiguousarray(column, np.int64) for column in (offers.first, offers.rows)
         )
         cost, arcs = np.empty(len(pairs)), np.empty((len(pairs), rows.shape[1]), np.int64)
-        way, need = np.empty(rows.shape[1], np.int64), np.empty(rows.shape[1])
+        way, need = np.empty(rows.shape[1], np.int64), np.empty(rows.shape[1] + 8)
         loops().rf_cheapest(
             self.handle,
             len(pairs),

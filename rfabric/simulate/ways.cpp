@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <new>
 #include <utility>
@@ -114,23 +115,32 @@ struct Sent {
     const double *bytes, *seconds_a_byte;
     double* load;
 
-    // Seconds that `way` (n arcs) costs a pair, its bytes on it; those arcs of `own` (m) have them
-    // already.
-    double cost(int64_t pair, const int64_t* way, int64_t n, const int64_t* own, int64_t m,
-                double* need) const {
+    // Seconds that `way` costs a pair, its bytes on it; those arcs of `own` (m) have them already.
+    // Of its n arcs all from `hops` on are nowhere, and need nothing; `need` has room for n and 8.
+    double cost(int64_t pair, const int64_t* way, int64_t hops, int64_t n, const int64_t* own,
+                int64_t m, double* need) const {
         double total = 0.0;
+        std::fill(need + hops, need + std::max<int64_t>(n, 8), 0.0);
         for (int64_t e = first[pair]; e < first[pair + 1]; ++e) {
             const double* held = load + kind[e] * arcs;
-            for (int64_t i = 0; i < n; ++i) {
+            double worst = hops && hops == n ? -std::numeric_limits<double>::infinity() : 0.0;
+            for (int64_t i = 0; i < hops; ++i) {
                 const bool lies = std::find(own, own + m, way[i]) != own + m;
                 need[i] = (held[way[i]] + (lies ? 0.0 : bytes[e])) * seconds_a_byte[way[i]];
+                worst = std::max(worst, need[i]);
             }
-            const double worst = n ? *std::max_element(need, need + n) : 0.0;
-            total += worst + 1e-6 * pairwise(need, n);  // of equals the shorter, less used one
+            // of equals the shorter, less used one; nothing is added by what needs nothing
+            total += worst + 1e-6 * pairwise(need, hops > 8 ? n : std::min<int64_t>(n, 8));
         }
         return total;
     }
 };
+
+// How many of n places are left without those at the end that hold `nowhere`.
+int64_t without_end(const int64_t* some, int64_t n, int64_t nowhere) {
+    while (n && some[n - 1] == nowhere) --n;
+    return n;
+}
 
 }  // namespace
 
@@ -168,17 +178,22 @@ void rf_join(int64_t n, const int64_t* rows, const int64_t* first, const int64_t
 void rf_settle(int64_t rows, int64_t columns, int64_t words, const unsigned char* sets,
                int64_t number, uint8_t* narrow, uint16_t* wide) {
     for (int64_t row = 0; row < rows; ++row) {
-        for (int64_t byte = 0; byte < 8 * words; ++byte) {
-            unsigned bits = sets[row * 8 * words + byte];
-            const int64_t spot = row * columns + 8 * byte;
-            if (bits == 0xFF && narrow) {
-                std::fill(narrow + spot, narrow + spot + 8, static_cast<uint8_t>(number));
+        for (int64_t word = 0; word < words; ++word) {
+            const unsigned char* set = sets + (row * words + word) * 8;
+            uint64_t whole;  // most are empty or full
+            std::memcpy(&whole, set, 8);
+            if (!whole) continue;
+            const int64_t spot = row * columns + 64 * word;
+            if (!~whole && narrow) {
+                std::fill(narrow + spot, narrow + spot + 64, static_cast<uint8_t>(number));
                 continue;
             }
-            for (; bits; bits &= bits - 1) {
-                const int64_t place = spot + __builtin_ctz(bits);
-                if (narrow) narrow[place] = static_cast<uint8_t>(number);
-                else wide[place] = static_cast<uint16_t>(number);
+            for (int64_t byte = 0; byte < 8; ++byte) {
+                for (unsigned bits = set[byte]; bits; bits &= bits - 1) {
+                    const int64_t place = spot + 8 * byte + __builtin_ctz(bits);
+                    if (narrow) narrow[place] = static_cast<uint8_t>(number);
+                    else wide[place] = static_cast<uint16_t>(number);
+                }
             }
         }
     }
@@ -278,24 +293,30 @@ double rf_asked(int64_t n, const int64_t* first, const int64_t* count, const dou
 
 // Of each pair the cheapest of the ways offered to it (rows of bundles first[key] to first[key +
 // 1]), its arcs the least loaded ones, best[signature * bundles + bundle]; where its bytes lie
-// already (`now`, rows of m; or null) they count once. `way` and `need` have room for one of the
-// longest ways.
+// already (`now`, rows of m; or null) they count once. `way` has room for one of the longest ways,
+// `need` for 8 more. The last bundle is nowhere.
 void rf_cheapest(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* signature,
                  const int64_t* key, const int64_t* first, const int64_t* rows, int64_t longest,
                  const int64_t* best, int64_t bundles, const int64_t* now, int64_t m, int64_t* way,
                  double* need, double* cost, int64_t* arcs) {
+    const int64_t nowhere = bundles - 1;
     for (int64_t i = 0; i < n; ++i) {
         const int64_t pair = pairs[i], *own = now ? now + pair * m : nullptr,
                       *mine = best + signature[pair] * bundles;
+        const int64_t held = own ? without_end(own, m, mine[nowhere]) : 0;
+        int64_t *taken = arcs + i * longest, least = first[key[i]];
         cost[i] = std::numeric_limits<double>::infinity();
-        for (int64_t row = first[key[i]]; row < first[key[i] + 1]; ++row) {
-            for (int64_t hop = 0; hop < longest; ++hop) way[hop] = mine[rows[row * longest + hop]];
-            const double found = sent->cost(pair, way, longest, own, own ? m : 0, need);
+        for (int64_t row = least; row < first[key[i] + 1]; ++row) {
+            const int64_t* over = rows + row * longest;
+            const int64_t hops = without_end(over, longest, nowhere);
+            for (int64_t hop = 0; hop < hops; ++hop) way[hop] = mine[over[hop]];
+            const double found = sent->cost(pair, way, hops, longest, own, held, need);
             if (row == first[key[i]] || found < cost[i]) {
                 cost[i] = found;
-                std::copy(way, way + longest, arcs + i * longest);
+                least = row;
             }
         }
+        for (int64_t hop = 0; hop < longest; ++hop) taken[hop] = mine[rows[least * longest + hop]];
     }
 }
 

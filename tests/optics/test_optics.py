@@ -312,7 +312,8 @@ def prospects(now, later):
     """Of stages whose seconds on their cables are those: first what sends, then what comes."""
     every, n = one_link(*now, *later), len(now)
     return Prospect(
-        Outlook(every.seconds[:n], every.least[:n]), Outlook(every.seconds[n:], every.least[n:])
+        Outlook(every.seconds[:n], every.least[:n]),
+        lambda: Outlook(every.seconds[n:], every.least[n:]),
     )
 
 
