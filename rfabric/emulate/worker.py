@@ -29,6 +29,7 @@ from ..trace import Trace, read_trace, routing_of
 from ..trace.beforehand import first_circuits
 from ..trace.pairs import PairWays
 from . import calibrate, guard
+from .capture import captured
 from .counters import PortCounters, payload
 from .drills import DRILLS, RATE, UP, drilled, streamed
 from .fullness import Fullness
@@ -90,12 +91,15 @@ def replay(job: dict, folder: Path) -> dict:
         health = rest.wait_ready(READY_S, box.check)
         routing = routing_of(job["routing"], fabric, trace)
         rest.put_pairs(trace.pairs(), routing, fabric)
-        wire = Wire(network)
-        wire.open(lanes(trace))  # where more flows of a pair overlap it opens more
-        wire.warm()
-        run = EmulatedRun(fabric, trace, scale, timing, network, wire, routing)
-        control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
-        return run.replay(control, box, folder) | {"versions": versions(health)}
+        with captured(job["pcap"], box, network, folder) as captures:
+            wire = Wire(network)
+            wire.open(lanes(trace))  # where more flows of a pair overlap it opens more
+            wire.warm()
+            run = EmulatedRun(fabric, trace, scale, timing, network, wire, routing)
+            control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
+            done = run.replay(control, box, folder)
+        notes = [*done["notes"], *captures]
+        return done | {"notes": notes, "versions": versions(health)}
 
 
 def calibration(job: dict, folder: Path) -> dict:

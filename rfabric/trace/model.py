@@ -394,7 +394,8 @@ class Trace:
             raise RFabricError(
                 f"the trace names {len(missing)} hosts that {fabric.spec or fabric.name} "
                 f"lacks, first {missing[0]}; the fabric has {len(fabric.hosts)} hosts, "
-                f"{fabric.hosts[0]} to {fabric.hosts[-1]}"
+                f"{fabric.hosts[0]} to {fabric.hosts[-1]}; give one that has them (`rfabric list "
+                "fabrics` says how large each can be)"
             )
         return self
 

@@ -21,7 +21,7 @@ class TraceFormat:
     the first bytes of a file, whatever its name, whether they are of this format. read: the Trace
     of a file; parameters behind the path are settings of the format. write: a trace to a file, or
     to a folder where the format has `folders`; None: rfabric only reads this format. folders: it
-    also reads a folder of such files.
+    also reads a folder of such files. lines: rows of text, which may be cut in mid-number.
 
     A reader may raise RFabricError, OSError and ValueError: `read_trace` puts the path before.
     """
@@ -33,6 +33,7 @@ class TraceFormat:
     read: Callable[..., Trace]
     write: Callable[[Trace, Path], None] | None = None
     folders: bool = False
+    lines: bool = False
 
 
 def written(path: Path, lines: Iterable[str]) -> None:
