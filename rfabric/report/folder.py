@@ -38,7 +38,7 @@ from ..files import lines_of, open_text, read_json, read_text
 from ..folders import as_path
 from ..optics import Circuits, RewireRecord
 from ..trace import Trace, read_trace, write_trace
-from ..trace.formats.columns import blocks, lines, quoted, texts
+from ..trace.formats.columns import blocks, ended, lines, quoted, texts
 from . import parquet
 from .perfetto import run_text
 from .result import Folding, Pace, Result, Scale
@@ -249,7 +249,7 @@ def _json(data: dict) -> str:
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[str]) -> None:
     with open(path, "w", encoding="utf-8") as file:
         file.write(",".join(columns) + "\n")
-        file.writelines(row + "\n" for row in rows)
+        file.writelines(ended(rows))
 
 
 def _flow_lines(result: Result) -> Iterator[str]:

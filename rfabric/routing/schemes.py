@@ -156,8 +156,9 @@ def chosen(choices: Choices, scheme: str, sent: Sent) -> Chosen:
         if is_file(scheme)
         else CHOOSERS[scheme](choices, *asked)
     )
-    hops = np.full((len(sent.codes), found.shape[1]), -1, np.int32)
-    hops[some] = found
+    longest = int(np.flatnonzero((found >= 0).any(0)).max(initial=-1)) + 1  # offers may be longer
+    hops = np.full((len(sent.codes), longest), -1, np.int32)
+    hops[some] = found[:, :longest]
     return Chosen(sent.codes, hops)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from ...errors import RFabricError
 from ...units import show_size, show_time
 from ..model import Trace
+from .columns import ended
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ class TraceFormat:
 def written(path: Path, lines: Iterable[str]) -> None:
     """Write these lines of text to the file."""
     with open(path, "w", encoding="utf-8") as file:
-        file.writelines(line + "\n" for line in lines)
+        file.writelines(ended(lines))
 
 
 def first_line(head: bytes, comment: str = "") -> str:
