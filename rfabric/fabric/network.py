@@ -10,7 +10,6 @@ A host is one GPU with its own NIC: what has several cables becomes as many host
 """
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,8 @@ from dataclasses import dataclass, field, replace
 from ..errors import RFabricError, meant
 from ..units import show_rate
 from .builders.parts import CABLE_DELAY, Sketch
-from .model import KINDS, TIERS, Fabric
+from .model import Fabric
+from .roles import Role, named_role
 
 log = logging.getLogger(__name__)
 
@@ -26,33 +26,6 @@ log = logging.getLogger(__name__)
 LETTERS = {"edge": "t", "server": "s", "aggregation": "a", "core": "c", "electrical": "x"}
 MOST_NODES = 1_000_000  # of a network; a few lines of some formats stand for any number
 SHOWN = 3  # names in a message
-
-
-@dataclass(frozen=True)
-class Role:
-    """What a file says of a node: `kind` and `tier` as of a Node, '' where it says nothing; pod and
-    plane likewise None.
-    """
-
-    kind: str = ""
-    tier: str = ""
-    pod: int | None = None
-    plane: int | None = None
-
-    def __post_init__(self):
-        for key, known in (("kind", KINDS), ("tier", TIERS)):
-            if (said := getattr(self, key)) and said not in known:
-                raise RFabricError(f"{key} {said!r} is none of {', '.join(known)}")
-
-
-ROLES = (  # words by which people call what stands where, the first that fits
-    (r"host|server|gpu|nic|hca|compute|endpoint|hgx|dgx|client", Role("host", "host")),
-    (r"superspine|core|dsw|ssw|t2|spinerouter", Role("eps", "core")),
-    (r"agg\w*|psw|spine|fabric|t1|dist\w*|leafrouter", Role("eps", "aggregation")),
-    (r"tor|torrouter|leaf|edge|asw|access|lsw|t0|rack", Role("eps", "edge")),
-    (r"switch|router|bridge|eps", Role("eps")),
-    (r"ocs", Role("ocs")),
-)
 
 
 @dataclass(frozen=True)
@@ -91,25 +64,6 @@ class Assumed:
     uplink_rate: float
     hosts: int = 0
     part: str = ""
-
-
-def word_role(text: str) -> Role | None:
-    """The role that a word names, such as `ToR` or `leaf-switch`; None where it names none."""
-    words = [word for word in re.split(r"[^a-z0-9]+", text.lower()) if word]
-    whole = re.sub(r"[^a-z0-9]+", "", text.lower())
-    return next(
-        (
-            role
-            for pattern, role in ROLES
-            if any(re.fullmatch(f"(?:{pattern})s?", word) for word in (whole, *words))
-        ),
-        None,
-    )
-
-
-def named_role(name: str) -> Role | None:
-    """The role that a node's own name says, such as `leaf12`; None where it says none."""
-    return word_role(re.sub(r"\d+", " ", name))
 
 
 def fabric_of(network: Network, form: str, assumed: Assumed) -> Fabric:
@@ -165,7 +119,7 @@ def _with_hosts(network: Network) -> Network:
 
 def _why_host(name: str, ends: int) -> str:
     """By what an unknown node is a host; '' where it is a switch."""
-    role = named_role(name)
+    role = named_role(name, ends)
     if role is None:
         return "their single cable" if ends == 1 else ""
     return "their names" if role.kind == "host" else ""
@@ -229,8 +183,8 @@ def _only(network: Network, parts: list[set[str]]) -> set[str]:
     hosts = [name for name, role in network.nodes.items() if role.kind == "host"]
     if not hosts:
         raise RFabricError(
-            "it has no host: nothing is said to be one, and nothing has a single cable; hosts=8 "
-            "hangs 8 below every ToR"
+            "it has no host: nothing is said to be one or called so (server1), and nothing has a "
+            "single cable; hosts=8 hangs 8 below every ToR"
         )
     held = [found for found in parts if any(name in found for name in hosts)]
     if len(held) > 1:

@@ -1,5 +1,6 @@
 """Networks from files of one's own."""
 
+import json
 from itertools import product
 
 import pytest
@@ -8,6 +9,7 @@ from lighting import switches
 from rfabric.cli import main
 from rfabric.errors import RFabricError
 from rfabric.fabric import BUILDERS, Fabric, parse_fabric
+from rfabric.fabric.roles import named_role, word_role
 from rfabric.routing import Routes, unreachable
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder
@@ -134,3 +136,125 @@ def test_a_missing_network_file_and_an_unknown_setting_are_named(tmp_path):
         match="'pods=2' is not a setting; write KEY=VALUE with one of rate, uplink_rate",
     ):
         parse_fabric(f"{tmp_path}/none.csv,pods=2")
+
+
+@pytest.mark.parametrize(
+    "name, ends, kind",
+    [
+        ("gpu-leaf-1", 6, "eps"),  # a GPU leaf is a leaf, and a leaf's server a server
+        ("dgx-spine-2", 4, "eps"),
+        ("server-switch-1", 4, "eps"),
+        ("leaf1-server3", 2, "host"),
+        ("host-leaf1", 1, "host"),
+        ("rack3-u12", 1, None),  # where it stands
+        ("rack3-server2", 1, "host"),
+        ("rack3", 5, "eps"),
+        ("node7.fabric.com", 1, None),  # a domain
+        ("server1.dc1.fabric.com", 2, "host"),
+        ("leaf1.server-farm.local", 4, "eps"),
+    ],
+)
+def test_names_say_what_their_last_word_is(name, ends, kind):
+    found = named_role(name, ends)
+    assert (found and found.kind) == kind
+
+
+def test_tiers_by_words_of_several():
+    tiers = {word: word_role(word).tier for word in ("fabric-leaf", "leaf switch", "ToR-Router")}
+    assert set(tiers.values()) == {"edge"}
+    sonic = ("BackEndToRRouter", "BackEndLeafRouter", "LowerSpineRouter")
+    assert [word_role(word).tier for word in sonic] == ["edge", "aggregation", "core"]
+
+
+def test_servers_named_by_their_rack_are_hosts(tmp_path):
+    rows = [f"rack{r}-u{u},rack{r},400G" for r in range(2) for u in range(3)]
+    (tmp_path / "racks.csv").write_text(
+        "a,b,rate\nnode-x,rack0,400G\n" + "\n".join(rows) + "\nrack0,top,800G\nrack1,top,800G\n"
+    )
+    fabric = parse_fabric(f"{tmp_path}/racks.csv")
+    assert len(fabric.hosts) == 7 and switches(fabric) == {"eps edge": 2, "eps aggregation": 1}
+
+
+def test_frr_spines_without_hosts_are_switches(tmp_path):
+    nodes = "".join(f"    {n}: {{kind: linux}}\n" for n in ("spine1", "leaf1", "leaf2", "p1", "p2"))
+    links = [("spine1", "leaf1"), ("spine1", "leaf2"), ("leaf1", "p1"), ("leaf2", "p2")]
+    ends = "".join(f'    - endpoints: ["{a}:e1", "{b}:e2"]\n' for a, b in links)
+    (tmp_path / "l.clab.yml").write_text(f"topology:\n  nodes:\n{nodes}  links:\n{ends}")
+    fabric = parse_fabric(f"{tmp_path}/l.clab.yml")
+    assert len(fabric.hosts) == 2 and switches(fabric) == {"eps edge": 2, "eps aggregation": 1}
+
+
+@pytest.mark.parametrize("file, table", [("sw1", "sw1.example.com"), ("sw1.example.com", "sw1")])
+def test_a_switch_is_one_by_its_short_and_its_whole_name(tmp_path, file, table):
+    def seen(*neighbours):
+        entries = [{f"Ethernet{i}": {"chassis": {n: {}}}} for i, n in enumerate(neighbours)]
+        return json.dumps({"lldp": {"interface": entries}})
+
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t" / f"{file}.json").write_text(seen("n1", "n2", "top.example.com"))
+    (tmp_path / "t" / "top.json").write_text(seen(table))
+    fabric = parse_fabric(f"{tmp_path}/t")
+    assert set(fabric.parameters["names"].values()) == {"n1", "n2", file, "top"}
+    assert len(fabric.hosts) == 2 and len(fabric.links) == 3
+
+
+@pytest.mark.parametrize(
+    "column, rate",
+    [
+        ("Bandwidth (Gbps)", 1e11),
+        ("link_speed_gbps", 1e11),
+        ("bandwidthGbps", 1e11),
+        ("Rate [Gbit/s]", 1e11),
+        ("bw_GBps", 8e11),  # bytes
+        ("Speed (GB/s)", 8e11),
+    ],
+)
+def test_units_in_the_names_of_columns(tmp_path, column, rate):
+    rows = "h1,t,100,2\nh2,t,100,2\n"
+    (tmp_path / "k.csv").write_text(f"a,b,{column},Latency (\u00b5s)\n{rows}")
+    links = parse_fabric(f"{tmp_path}/k.csv").links
+    assert {(k.rate, k.delay) for k in links} == {(rate, 2e-6)}
+    edges = [{"source": h, "target": "t", column: 100} for h in ("h1", "h2")]
+    (tmp_path / "k.json").write_text(json.dumps({"nodes": ["t", "h1", "h2"], "edges": edges}))
+    assert {k.rate for k in parse_fabric(f"{tmp_path}/k.json").links} == {rate}
+
+
+def test_labels_name_the_nodes_of_drawings(tmp_path):
+    label = '<data key="l">{}</data>'
+    names = ("leaf1", "leaf2", "server", "server", "")
+    nodes = "".join(f'<node id="n{i}">{label.format(n)}</node>' for i, n in enumerate(names))
+    pairs = ((2, 0), (2, 1), (3, 0), (3, 1), (0, 1), (4, 1))
+    edges = "".join(f'<edge id="e{a}{b}" source="n{a}" target="n{b}"/>' for a, b in pairs)
+    (tmp_path / "y.graphml").write_text(
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'
+        '<key id="l" for="node" attr.name="label" attr.type="string"/>'
+        f'<graph edgedefault="undirected">{nodes}{edges}</graph></graphml>'
+    )
+    fabric = parse_fabric(f"{tmp_path}/y.graphml")
+    assert sorted(fabric.parameters["names"][h] for h in fabric.hosts) == [
+        "n4", "server (n2):1", "server (n2):2", "server (n3):1", "server (n3):2"
+    ]  # fmt: skip
+    assert switches(fabric) == {"eps edge": 2}
+    (tmp_path / "y.graphml").write_text(
+        '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="undirected">'
+        '<node id="a"/><node id="b"/>' + 2 * '<edge id="e" source="a" target="b"/>'
+        + "</graph></graphml>"
+    )  # fmt: skip
+    with pytest.raises(RFabricError, match="edge e stands twice"):
+        parse_fabric(f"{tmp_path}/y.graphml")
+
+
+def test_gml_with_a_label_twice_and_parallel_edges(tmp_path):
+    nodes = "".join(f'node [ id {i} label "{n}" ]\n' for i, n in enumerate(("a", "None", "None")))
+    edges = "".join(f'edge [ source 0 target {b} label "x" ]\n' for b in (1, 2, 2))
+    (tmp_path / "z.gml").write_text(f"graph [\n{nodes}{edges}]\n")
+    fabric = parse_fabric(f"{tmp_path}/z.gml")
+    assert set(fabric.parameters["names"].values()) == {"a", "None (1)", "None (2)"}
+    assert len(fabric.links) == 3
+
+
+def test_links_beside_an_empty_list_of_edges(tmp_path):
+    links = [{"source": h, "target": "t"} for h in ("h1", "h2")]
+    said = {"nodes": ["t", "h1", "h2"], "links": [], "edges": links}
+    (tmp_path / "n.json").write_text(json.dumps(said))
+    assert len(parse_fabric(f"{tmp_path}/n.json").links) == 2

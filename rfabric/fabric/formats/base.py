@@ -10,16 +10,22 @@ from typing import Any
 
 from ...errors import RFabricError
 from ...files import kind_of, parse_json, parse_yaml, read_text
-from ...units import parse_rate, parse_time
+from ...units import BITS_PER_BYTE, parse_rate, parse_time
 from ..model import KINDS, TIERS, Fabric
-from ..network import Network, Role, word_role
+from ..network import Network
+from ..roles import Role, word_role
 
 MOST_TEXT = 1 << 28  # characters of a topology file
 SHOWN_TEXT = 40  # characters of a value in a message
-# what a bare number is multiplied by, by the end of its key
-RATE_ENDS = {"_bps": 1.0, "_kbps": 1e3, "_mbps": 1e6, "_gbps": 1e9, "_tbps": 1e12}
-DELAY_ENDS = {"_s": 1.0, "_ms": 1e-3, "_us": 1e-6, "_ns": 1e-9, "_ps": 1e-12}
-RATE_KEYS = ("rate", "bandwidth", "capacity", "speed", "linkspeed", "bw")
+PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+# what a bare number is multiplied by, by the end of its bare key
+RATE_ENDS = {
+    f"{prefix}{unit}": factor * bits
+    for prefix, factor in PREFIXES.items()
+    for unit, bits in (("bps", 1), ("bits", 1), ("bytesps", BITS_PER_BYTE))
+}
+DELAY_ENDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "ps": 1e-12}
+RATE_KEYS = ("rate", "bandwidth", "capacity", "speed", "bw")
 DELAY_KEYS = ("delay", "latency")
 ROLE_KEYS = ("tier", "role", "type", "node_type", "device_type", "kind", "layer", "class", "group")
 
@@ -164,7 +170,7 @@ def delay_of(attributes: Mapping[str, Any], reading: Reading, what: str) -> floa
 def is_quantity(key: str) -> bool:
     """Whether an attribute of this name is a rate or a delay."""
     said = {key: "1"}
-    return str(key).lower() in ("linkspeedraw", "linkspeedunits") or any(
+    return _bare_key(key) in ("speedraw", "speedunits") or any(
         _named(said, *known) for known in ((RATE_KEYS, RATE_ENDS), (DELAY_KEYS, DELAY_ENDS))
     )
 
@@ -199,11 +205,25 @@ def _named(
     lower = {str(key).lower(): key for key in attributes}
     if keys is RATE_KEYS and (zoo := _zoo_speed(attributes, lower)):
         return zoo
+    bare = {_bare_key(key): key for key in attributes}
     for key in keys:
         for end, unit in (*ends.items(), ("", None)):
-            if (found := lower.get(f"{key}{end}")) is not None and _filled(attributes[found]):
+            if (found := bare.get(f"{key}{end}")) is not None and _filled(attributes[found]):
                 return str(found), attributes[found], unit
     return None
+
+
+def spelled_bytes(key: str) -> str:
+    """A key whose unit is of bytes, such as `bw_GBps` or `Rate (GB/s)`, so that it is told from one
+    of bits in small letters too.
+    """
+    return re.sub(r"([kKMGT]?)(?:Bps|B/s)(?=\W*$)", r"\1bytesps", key)
+
+
+def _bare_key(key: Any) -> str:
+    """`link_bandwidth_gbps`, `bandwidthGbps` and `Bandwidth (Gbps)` alike as bandwidthgbps."""
+    lower = re.sub("[\u00b5\u03bc]", "u", spelled_bytes(str(key)).lower())
+    return re.sub(r"[^a-z0-9]", "", lower).removeprefix("link")
 
 
 def _zoo_speed(

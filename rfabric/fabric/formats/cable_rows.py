@@ -7,7 +7,8 @@ a,b,rate,delay                    any rates; a name with a single cable is a hos
 from pathlib import Path
 
 from ...errors import RFabricError
-from ..network import NamedCable, Network, Role
+from ..network import NamedCable, Network
+from ..roles import Role
 from .base import Reading, TopologyFormat, delay_of, is_quantity, rate_of, stem_of
 from .csv_rows import ends_in, header_in, one_name, rows_of
 

@@ -9,9 +9,9 @@
         - endpoints: ["h1:eth1", "leaf1:e1-1"]
           vars: {rate: 400Gbit/s, delay: 500ns}        ours: containerlab itself has no rates
 
-A node of kind `linux` is a host, unless its group, its labels or its own hosts say otherwise. Ends
-such as `macvlan:eth0` or `host:eth5` leave the lab and are left out. Written nodes carry what they
-are as labels; images are examples.
+A node of kind `linux` is a host, unless its group, its labels, its own hosts or, where it has
+several cables, its name (`spine1`) say otherwise. Ends such as `macvlan:eth0` or `host:eth5` leave
+the lab and are left out. Written nodes carry what they are as labels; images are examples.
 """
 
 import re
@@ -22,7 +22,8 @@ from typing import Any
 from ...errors import RFabricError
 from ...units import spell_rate, spell_time
 from ..model import Fabric
-from ..network import NamedCable, Network, Role
+from ..network import NamedCable, Network
+from ..roles import Role, named_role
 from .base import (
     Reading,
     TopologyFormat,
@@ -81,7 +82,9 @@ def _role(name: str, said: Any, topology: dict) -> Role:
 
 
 def _hosts_alone(roles: dict[str, Role], cables: list[NamedCable]) -> dict[str, Role]:
-    """A `linux` node with a `linux` node of one cable below it is a switch (FRR)."""
+    """A `linux` node of several cables is a switch (FRR) where its name says so, or where a `linux`
+    node of one cable is below it.
+    """
     ends: dict[str, list[str]] = {}
     for cable in cables:
         ends.setdefault(cable.a, []).append(cable.b)
@@ -89,10 +92,17 @@ def _hosts_alone(roles: dict[str, Role], cables: list[NamedCable]) -> dict[str, 
     leaves = {n for n, role in roles.items() if role.kind == "host" and len(ends.get(n, ())) == 1}
     return {
         name: Role("eps")
-        if role.kind == "host" and len(near := ends.get(name, ())) > 1 and leaves & set(near)
+        if role.kind == "host"
+        and len(near := ends.get(name, ())) > 1
+        and (leaves & set(near) or _named_switch(name))
         else role
         for name, role in roles.items()
     }
+
+
+def _named_switch(name: str) -> bool:
+    said = named_role(name)
+    return said is not None and said.kind == "eps"
 
 
 def _cable(link: dict, where: str, roles: dict, reading: Reading) -> NamedCable | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...errors import RFabricError
 from ...files import twice
-from .base import text_of
+from .base import spelled_bytes, text_of
 
 HOST_WORDS = (
     "ip", "host", "hostname", "server", "gpu", "machine", "node", "hostip", "serverip", "nodeip",
@@ -94,7 +94,10 @@ def one_name(n: int, column: str, text: str) -> str:
     """The one name in a cell."""
     names = names_in(text)
     if len(names) != 1:
-        raise RFabricError(f"line {n}, column {column}: {text!r} must be one name")
+        raise RFabricError(
+            f"line {n}, column {column}: {text!r} must be one name; blanks, commas, `;` and `|` "
+            "divide names, and a host of several cables has a row each in a table of a,b,rate"
+        )
     return names[0]
 
 
@@ -117,7 +120,8 @@ def _divided_by(header: str) -> str:
 
 
 def _header(line: str) -> list[str]:
-    return [cell.strip().lower() for cell in next(csv.reader([line], delimiter=_divided_by(line)))]
+    cells = next(csv.reader([line], delimiter=_divided_by(line)))
+    return [spelled_bytes(cell.strip()).lower() for cell in cells]
 
 
 def _cells(number: int, line: str, header: Sequence[str], first: str) -> dict[str, str]:

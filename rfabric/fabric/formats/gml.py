@@ -7,7 +7,7 @@ from ...errors import RFabricError
 from ..model import Fabric
 from ..network import Network
 from .base import Reading, TopologyFormat, stem_of, text_of
-from .graphs import edges_from, graph_of, network_of
+from .graphs import edges_from, graph_of, names_from, network_of
 
 
 def _sniff(text: str) -> bool:
@@ -18,21 +18,26 @@ def _sniff(text: str) -> bool:
 def _read(path: Path, reading: Reading) -> Network:
     import networkx as nx
 
-    text = text_of(path)
-    label = "label" if re.search(r"^\s*label\b|\slabel\s+\"", text, re.M) else "id"
     try:
-        graph = nx.parse_gml(text, label=label)
+        graph = nx.parse_gml(_as_multigraph(text_of(path)), label="id")
     except nx.NetworkXError as error:
         raise RFabricError(f"is no GML that networkx reads: {error}") from error
     except RecursionError:
         raise RFabricError("lists stand within lists, too deep to be read") from None
     except (TypeError, AttributeError, KeyError) as error:
         raise RFabricError(f"is no GML: {type(error).__name__} {error}") from error
-    nodes = {str(name): said for name, said in graph.nodes(data=True)}
+    names = names_from(graph)
+    nodes = {names[node]: said for node, said in graph.nodes(data=True)}
     return network_of(
-        stem_of(path), nodes, edges_from(graph, "edge"), reading,
+        stem_of(path), nodes, edges_from(graph, names), reading,
         {"reconfig_delay_s": graph.graph.get("reconfigdelays", 0.0)}, graph.is_directed(),
     )  # fmt: skip
+
+
+def _as_multigraph(text: str) -> str:
+    """Parallel edges, which GML allows, are networkx's only where its own key says so."""
+    bare = re.sub(r"^\s*multigraph\s+\d+\s*$", "", text, flags=re.M)
+    return re.sub(r"^(\s*graph\s*\[)", r"\1 multigraph 1 ", bare, count=1, flags=re.M)
 
 
 def _write(fabric: Fabric) -> str:

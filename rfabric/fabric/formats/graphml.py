@@ -8,7 +8,7 @@ from ...files import twice
 from ..model import Fabric
 from ..network import Network
 from .base import Reading, TopologyFormat, stem_of, text_of, xml_of
-from .graphs import edges_from, graph_of, network_of
+from .graphs import edges_from, graph_of, names_from, network_of
 
 SPACE = "{http://graphml.graphdrawing.org/xmlns}"
 
@@ -26,14 +26,15 @@ def _read(path: Path, reading: Reading) -> Network:
         graph = nx.parse_graphml(text)
     except (nx.NetworkXError, KeyError, AttributeError, TypeError) as error:
         raise RFabricError(f"is no GraphML that networkx reads: {error}") from error
-    nodes = {str(name): said for name, said in graph.nodes(data=True)}
+    names = names_from(graph)
+    nodes = {names[node]: said for node, said in graph.nodes(data=True)}
     return network_of(
-        stem_of(path), nodes, edges_from(graph, "edge"), reading, graph.graph, graph.is_directed()
+        stem_of(path), nodes, edges_from(graph, names), reading, graph.graph, graph.is_directed()
     )
 
 
 def _check(root) -> None:
-    """What networkx would pass over: a node twice, an edge to no node, several graphs."""
+    """What networkx would pass over: nodes or edges twice, edges to no node, several graphs."""
     graphs = root.findall(f"{SPACE}graph")
     if len(graphs) != 1:
         raise RFabricError(
@@ -43,7 +44,11 @@ def _check(root) -> None:
     if (name := twice(names)) is not None:
         raise RFabricError(f"node {name} stands twice; keep one")
     known = set(names)
-    for edge in graphs[0].iter(f"{SPACE}edge"):
+    edges = list(graphs[0].iter(f"{SPACE}edge"))
+    ids = [(e.get("id"), frozenset((e.get("source"), e.get("target")))) for e in edges]
+    if (edge := twice(found for found in ids if found[0])) is not None:
+        raise RFabricError(f"edge {edge[0]} stands twice; give each an id of its own, or none")
+    for edge in edges:
         for end in (edge.get("source"), edge.get("target")):
             if end not in known:
                 what = f"edge {edge.get('source')} - {edge.get('target')}"

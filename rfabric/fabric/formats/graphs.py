@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import RFabricError
+from ...files import twice
 from ..model import Fabric
 from ..network import NamedCable, Network, some
 from .base import ROLE_KEYS, Reading, delay_of, is_quantity, rate_of, role_of
@@ -126,10 +127,24 @@ def graph_of(fabric: Fabric):
     return graph
 
 
-def edges_from(graph, what: str) -> list[Edge]:
+def names_from(graph) -> dict[Any, str]:
+    """What each node of a networkx graph is called, by its id: its label, which is what a reader
+    sees; with the id where several have that label; the id where it has none.
+    """
+    labels = {node: str(said.get("label", "")).strip() for node, said in graph.nodes(data=True)}
+    often = Counter(labels.values())
+    names = {
+        node: (label if often[label] == 1 else f"{label} ({node})") if label else str(node)
+        for node, label in labels.items()
+    }
+    return names if twice(names.values()) is None else {node: str(node) for node in graph}
+
+
+def edges_from(graph, names: Mapping[Any, str]) -> list[Edge]:
     """The edges of a networkx graph, in the order they were written where they say it."""
     found = [
-        Edge(str(a), str(b), said, f"{what} {a} - {b}") for a, b, said in graph.edges(data=True)
+        Edge(names[a], names[b], said, f"edge {names[a]} - {names[b]}")
+        for a, b, said in graph.edges(data=True)
     ]
     if all(isinstance(edge.attributes.get("cable"), int) for edge in found):
         found.sort(key=lambda edge: edge.attributes["cable"])

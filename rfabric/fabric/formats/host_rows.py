@@ -12,7 +12,8 @@ neither is left out, and said.
 from pathlib import Path
 
 from ...errors import RFabricError
-from ..network import NamedCable, Network, Role
+from ..network import NamedCable, Network
+from ..roles import Role
 from .base import Reading, TopologyFormat, stem_of
 from .csv_rows import (
     HOST_WORDS,
@@ -67,7 +68,7 @@ def _add_row(n: int, row: dict, host: str, tiers: list[str], nodes: dict, pairs:
                 f"{above}; what joins them?"
             )
         if not i:
-            names = [one_name(n, column, " ".join(names))]
+            one_name(n, column, row[column])
         for name in names:
             _add_switch(n, column, name, TIERS[min(i, 2)], nodes)
         for a in below:

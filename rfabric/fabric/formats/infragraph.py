@@ -17,7 +17,8 @@ from typing import Any
 
 from ...errors import RFabricError
 from ...files import twice
-from ..network import MOST_NODES, NamedCable, Network, Role
+from ..network import MOST_NODES, NamedCable, Network
+from ..roles import Role
 from .base import Reading, TopologyFormat, items, mapping, mapping_of, name_of, stem_of
 
 SERVER_PARTS = ("xpu", "nic")

@@ -12,14 +12,16 @@ those of config_db's PORT.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...errors import RFabricError
-from ...files import parse_json
-from ..network import NamedCable, Network, Role, named_role, some
+from ...files import PACKED, parse_json
+from ..network import NamedCable, Network, some
+from ..roles import Role, named_role
 from .base import Reading, TopologyFormat, mapping, name_of, role_of, stem_of, text_of
 
 HEADER = re.compile(r"^LocalPort\s+RemoteDevice\b", re.M)
@@ -55,14 +57,32 @@ def _read(path: Path, reading: Reading) -> Network:
     if not seen:
         raise RFabricError("holds no neighbour")
     said: list[str] = []
-    seen = _of_the_fabric(seen, said)
+    seen = _of_the_fabric(_one_name_each(seen), said)
     cables = _cables(seen, said)
     tables = {one.local for one in seen}
+    ends = Counter(name for cable in cables for name in (cable.a, cable.b))
     for name in dict.fromkeys(end for one in seen for end in (one.local, one.remote)):
-        roles.setdefault(name, _by_name(name, name in tables))
+        roles.setdefault(name, _by_name(name, name in tables, ends[name]))
     said.append(f"neighbours of {len(tables):,} switches; names of ports left out")
     nodes = {name: roles[name] for one in seen for name in (one.local, one.remote)}
     return Network(stem_of(path), nodes, tuple(cables), tuple(said))
+
+
+def _one_name_each(seen: list[_Seen]) -> list[_Seen]:
+    """Neighbours by the names of their tables: `leaf1` is `leaf1.dc1.example.com` to others, or the
+    other way round.
+    """
+    tables = {one.local for one in seen}
+    short: dict[str, list[str]] = {}
+    for name in tables:
+        short.setdefault(name.partition(".")[0], []).append(name)
+    return [replace(one, remote=_table_name(one.remote, tables, short)) for one in seen]
+
+
+def _table_name(name: str, tables: set[str], short: dict[str, list[str]]) -> str:
+    near = [] if name in tables else short.get(name.partition(".")[0], [])
+    found = [n for n in near if f"{n}.".startswith(f"{name}.") or f"{name}.".startswith(f"{n}.")]
+    return found[0] if len(found) == 1 else name
 
 
 def _of_the_fabric(seen: list[_Seen], said: list[str]) -> list[_Seen]:
@@ -118,9 +138,9 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _by_name(name: str, has_table: bool) -> Role:
+def _by_name(name: str, has_table: bool, ends: int) -> Role:
     """A host has no table; `spine1` without one is a switch all the same."""
-    said = named_role(name)
+    said = named_role(name, ends)
     if has_table:
         return said if said and said.kind == "eps" else Role("eps")
     return said or Role("host", "host")
@@ -128,7 +148,7 @@ def _by_name(name: str, has_table: bool) -> Role:
 
 def _one_file(path: Path, reading: Reading, roles: dict[str, Role]) -> Iterator[_Seen]:
     text = text_of(path)
-    local = stem_of(path)
+    local = _asked(path)
     try:
         if not text.lstrip().startswith("{"):
             yield from _table(text, local)
@@ -137,6 +157,14 @@ def _one_file(path: Path, reading: Reading, roles: dict[str, Role]) -> Iterator[
         yield from _lldpctl(data, local) if "lldp" in data else _config(data, local, reading, roles)
     except (RFabricError, OSError, ValueError) as error:
         raise RFabricError(f"{path.name}: {error}") from error
+
+
+def _asked(path: Path) -> str:
+    """Whose table a file is by its name: `leaf1.dc1` of `leaf1.dc1.json.gz`."""
+    bare = path.name
+    for end in (*PACKED, *LLDP.suffixes):
+        bare = bare.removesuffix(end)
+    return bare or path.name
 
 
 def _table(text: str, local: str) -> Iterator[_Seen]:

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from ...errors import RFabricError
 from ...files import twice
-from ..network import NamedCable, Network, Role
+from ..network import NamedCable, Network
+from ..roles import Role
 from .base import Reading, TopologyFormat, stem_of, text_of, xml_of
 
 GPU, NIC, BRIDGE, NVSWITCH = "0x0302", "0x02", "0x0604", "0x0680"

@@ -26,7 +26,8 @@ def _sniff(text: str) -> bool:
 
 def _read(path: Path, reading: Reading) -> Network:
     data = mapping_of(path)
-    listed = next((data[key] for key in ("links", "edges") if key in data), None)
+    both = [data[key] for key in ("links", "edges") if key in data]
+    listed = next(filter(None, both), both[0] if both else None)
     if listed is None or "nodes" not in data:
         raise RFabricError("it needs nodes and links")
     nodes: dict[str, dict] = {}

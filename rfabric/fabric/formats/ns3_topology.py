@@ -14,7 +14,8 @@ from pathlib import Path
 from ...errors import RFabricError
 from ...units import parse_rate, parse_time
 from ..model import Fabric
-from ..network import MOST_NODES, NamedCable, Network, Role
+from ..network import MOST_NODES, NamedCable, Network
+from ..roles import Role
 from .base import Reading, TopologyFormat, joined_lines, no_circuits, stem_of, text_of
 
 HEAD = re.compile(r"\s*\d+ +\d+ +\d+(?: +\d+ +\d+ +[A-Za-z]\w*)?\s*\n")

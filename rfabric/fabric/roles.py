@@ -1,0 +1,68 @@
+"""What nodes are by the words that people use for them, and by their names."""
+
+import re
+from dataclasses import dataclass
+
+from ..errors import RFabricError
+from .model import KINDS, TIERS
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a file says of a node: `kind` and `tier` as of a Node, '' where it says nothing; pod and
+    plane likewise None.
+    """
+
+    kind: str = ""
+    tier: str = ""
+    pod: int | None = None
+    plane: int | None = None
+
+    def __post_init__(self):
+        for key, known in (("kind", KINDS), ("tier", TIERS)):
+            if (said := getattr(self, key)) and said not in known:
+                raise RFabricError(f"{key} {said!r} is none of {', '.join(known)}")
+
+
+ROLES = (  # words by which people call what stands where, the first that fits
+    (r"host|server|gpu|nic|hca|compute|endpoint|hgx|dgx|client", Role("host", "host")),
+    (r"superspine|core|dsw|ssw|t2|\w*spinerouter", Role("eps", "core")),
+    (r"agg\w*|psw|spine|fabric|t1|dist\w*|\w*leafrouter", Role("eps", "aggregation")),
+    (r"tor|\w*torrouter|leaf|edge|asw|access|lsw|t0|rack", Role("eps", "edge")),
+    (r"switch|router|bridge|eps", Role("eps")),
+    (r"ocs", Role("ocs")),
+)
+
+
+def word_role(text: str) -> Role | None:
+    """The role that words name, such as `ToR` or `leaf-switch`; None where they name none.
+
+    Of several the last counts, as a GPU leaf is a leaf; `switch` leaves its tier to those before.
+    """
+    if (whole := _one_word(re.sub(r"[^a-z0-9]+", "", text.lower()))) is not None:
+        return whole
+    found = [role for word in _words(text) if (role := _one_word(word)) is not None]
+    if not found or found[-1].kind == "host" or found[-1].tier:
+        return found[-1] if found else None
+    return next((role for role in found[::-1] if role.tier and role.kind == "eps"), found[-1])
+
+
+def named_role(name: str, ends: int = 0) -> Role | None:
+    """The role that the name of a node with so many cables says, such as `leaf12`; None where it
+    says none. A domain behind it says nothing. With a single cable `leaf1-host2` and
+    `host2-leaf1` are hosts alike, and `rack3-u7` is a place.
+    """
+    domain = re.fullmatch(r"([^.]+)(?:\.[\w-]+)*\.[a-z]+", name.lower())
+    bare = re.sub(r"\d+", " ", domain[1] if domain else name)
+    if ends == 1:
+        found = [_one_word(word) for word in _words(bare) if word not in ("rack", "racks")]
+        return next((r for r in found if r and r.kind == "host"), next(filter(None, found), None))
+    return word_role(bare)
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.split(r"[^a-z0-9]+", text.lower()) if word]
+
+
+def _one_word(word: str) -> Role | None:
+    return next((role for known, role in ROLES if re.fullmatch(f"(?:{known})s?", word)), None)
