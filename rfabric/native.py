@@ -12,7 +12,7 @@ from pathlib import Path
 from .errors import RFabricError
 
 LIBRARY = Path(os.environ.get("RFABRIC_CORE", Path(__file__).parent / "simulate" / "core.so"))
-INTERFACE = 3  # rf_interface() of core.cpp
+INTERFACE = 5  # rf_interface() of core.cpp
 
 
 @cache

@@ -158,6 +158,7 @@ LONG_FILES = {  # and why they are longer
     "emulate/network.py": "one network, from plugging to closing",
     "emulate/replay.py": "one replay loop with its clock, wire and rewires",
     "emulate/sandbox.py": "the outside and the inside of one world: what one makes the other ends",
+    "emulate/wire.py": "one set of lanes: opened, warmed, sent on and closed",
     "fabric/cost.py": "parts, prices and bills, which are read together",
     "optics/policies.py": "every policy beside the next, and the table of their names",
     "report/result.py": "one noun and what is worked out from its columns",

@@ -220,8 +220,8 @@ def test_a_builder_of_ones_own_reads_quantities_as_they_were_written(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "row", "why"),
     [
-        ("a,b,rate", "x,t,400", "line 2, column rate=400 has no unit; write rate=400Gbit/s"),
-        ("a,b,rate,delay", "x,t,400G,1", "line 2, column delay=1 has no unit; write delay=1ms"),
+        ("a,b,rate", "x,t,400", "rate 400 has no unit; write 400Gbit/s .* rate_unit=Gbit/s"),
+        ("a,b,rate,delay", "x,t,400G,1", "delay 1 has no unit; write 1us .* delay_unit=us"),
         (
             "a,b,rate,delay",
             "x,t,400G,1Gbit/s",

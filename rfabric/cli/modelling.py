@@ -155,7 +155,7 @@ def _run_notes(found: RunBeside) -> list[str]:
         notes.append(f"{found.log.dropped} lines or rows tell no time of a phase: left out")
     if found.log.unused:
         notes.append(f"timings of no phase, left out: {', '.join(found.log.unused)}")
-    return notes
+    return notes + list(found.log.notes)
 
 
 def import_(args: argparse.Namespace) -> None:

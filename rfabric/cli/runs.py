@@ -4,6 +4,7 @@ import argparse
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -56,6 +57,9 @@ def with_format(args: argparse.Namespace) -> list[str]:
 
 def _run(args: argparse.Namespace, engine: str) -> None:
     settings = settings_of(args, engine, args.seed)
+    pcap = tuple(dict.fromkeys(getattr(args, "pcap", ())))
+    if pcap and engine != "emulate":
+        raise RFabricError("--pcap captures packets, which a simulation has none of: emulate")
     require(settings)
     with Talk(args.quiet) as talk, _uncollected(engine == "simulate"):
         talk.tell(args.traffic, {"stage": "trace"})
@@ -65,9 +69,11 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         fabrics = _fabrics(args.topo, traffic)
         for fabric in fabrics:
             traffic.trace.fit(fabric)
+        _check_nodes(pcap, fabrics)
         sweep(args.out)
         with _refused_set_apart(args.out), new_folder(args.out) as folder:
             cases = cases_of(fabrics, [policy.circuits for policy in asked])
+            settings = replace(settings, pcap=pcap, pcap_to=folder.path / "pcap")
             runs = Comparison(tuple(play(cases, traffic, settings, talk.tell)))
             summary, page = runs.write(folder, args.command, talk.tell)
         larger = _larger(args, fabrics, talk) if engine == "emulate" and _is_default(args) else []
@@ -88,6 +94,18 @@ def settings_of(args: argparse.Namespace, engine: str, seed: int) -> RunSettings
     )
     timing = Timing(in_flight=args.in_flight)
     return RunSettings(engine, seed, args.routing, timing, args.repetitions, *scale, out=args.out)
+
+
+def _check_nodes(nodes: Sequence[str], fabrics: Sequence[Fabric]) -> None:
+    """RFabricError for a node that a fabric does not have."""
+    for node in nodes:
+        lacks = next((fabric for fabric in fabrics if node not in fabric.node), None)
+        if lacks:
+            some = ", ".join(list(lacks.node)[:3])
+            raise RFabricError(
+                f"--pcap {node}: no node of {lacks.name}; its {len(lacks.node)} nodes are {some} "
+                "... (`rfabric topo` shows them)"
+            )
 
 
 @contextmanager

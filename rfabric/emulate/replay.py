@@ -106,6 +106,7 @@ class Replay:
         )
         self.planning: tuple[Scene, Future] | None = None
         self.answer: Answered | None = None
+        self.looks_ahead = False  # for circuits of the stages that come next
         self.commit: Future | None = None
         # s, virtual: nothing has been in flight since, while a plan is made
         self.idle_since: float | None = None
@@ -146,6 +147,8 @@ class Replay:
                 raise RunError(self._stranded())
             self._start_due()
             self._steer()
+            if self.looks_ahead:  # with all that is due sent: it takes the interpreter
+                self._plan_ahead()
             self._jump_if_idle()
             for arrival in self._arrivals():
                 self._has_arrived(arrival)
@@ -304,6 +307,7 @@ class Replay:
 
     def _plan_ahead(self) -> None:
         """Ask for the plan of the next stage while the present one runs: the schedule is known."""
+        self.looks_ahead = False
         if self.control and self.waiting and not self.planning and not self.one_shot:
             soon = min(stage.begin for stage in self.waiting) + TOGETHER
             asking = tuple(stage for stage in self.waiting if stage.begin <= soon)
@@ -361,7 +365,7 @@ class Replay:
         else:
             self.contract.stay()
             self._release()
-            self._plan_ahead()
+            self.looks_ahead = True
 
     def _rewire(self, decision: Decision) -> None:
         """The rewire is requested: flows in flight that it concerns are paused, or waited for."""
@@ -407,7 +411,7 @@ class Replay:
             self._go_on([row for row in self.paused if row in self.flying])
         self.paused = []
         self._release()
-        self._plan_ahead()
+        self.looks_ahead = True
 
     def _go_on(self, rows: list[int]) -> None:
         self.wire.resume(rows)

@@ -23,7 +23,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -348,7 +348,7 @@ class Sandbox:
         self.start(
             "ovsdb-server", ["ovsdb-server", str(database), f"--remote=punix:{sock}", "--no-chdir"]
         )
-        self._wait("ovsdb-server", sock.exists, 15.0)
+        self.wait("ovsdb-server", sock.exists, 15.0)
         # One thread each for upcalls and revalidation: the packets of a user-space datapath need
         # the cores. What opening the lanes has taught the datapath lasts: with the default of 10 s
         # the first packets of a collective stood still for it.
@@ -366,7 +366,7 @@ class Sandbox:
             left.unlink()
         self.start(DATAPATH, words, dict(os.environ, **MALLOC))
         os.setpriority(os.PRIO_PROCESS, self.children[DATAPATH].pid, NICE_DATAPATH)
-        self._wait(DATAPATH, lambda: any(self.private.glob("ovs-vswitchd.*.ctl")), 15.0)
+        self.wait(DATAPATH, lambda: any(self.private.glob("ovs-vswitchd.*.ctl")), 15.0)
 
     def start(
         self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None
@@ -416,9 +416,10 @@ class Sandbox:
         """Until something listens on 127.0.0.1:`port`, or RunError when child `name` dies or
         `timeout` s pass.
         """
-        self._wait(name, lambda: _listens(port), timeout)
+        self.wait(name, lambda: _listens(port), timeout)
 
-    def _wait(self, name: str, ready, timeout: float) -> None:
+    def wait(self, name: str, ready: Callable[[], object], timeout: float) -> None:
+        """Until `ready()`, or RunError when child `name` dies or `timeout` s pass."""
         limit = time.monotonic() + timeout
         while not ready():
             self.check()

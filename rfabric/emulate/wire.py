@@ -13,8 +13,10 @@ receiver is woken when a good piece, or the rest of the flow, has arrived.
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
+import os
 import resource
 import select
 import socket
@@ -39,7 +41,12 @@ PIECE_S = 0.02  # seconds of line rate after which a receiver is woken
 HANDSHAKE = 5.0  # s for the last packet of a connection's handshake
 RECEIVE_BUFFER = 4 << 20  # bytes; fixed, so that the kernel does not tune it
 SCRATCH = 1 << 20  # bytes handed to the kernel at once, at most
-ZEROS = memoryview(bytes(SCRATCH))
+ZEROS = bytes(SCRATCH)
+# The call itself, which never blocks here: a socket's method would hand the interpreter to the
+# thread that plans at every flow that starts, and wait to have it back.
+SEND = ctypes.PyDLL(None, use_errno=True).send
+SEND.argtypes = ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int
+SEND.restype = ctypes.c_ssize_t
 SO_MAX_PACING_RATE = 47  # asm-generic/socket.h
 TCP_NOTSENT_LOWAT, TCP_CONGESTION = 25, 13  # linux/tcp.h
 SIOCOUTQ = termios.TIOCOUTQ
@@ -96,6 +103,7 @@ class Wire:
         # (lane, whether the descriptor is its sender)
         self._by_fd: dict[int, tuple[Lane, bool]] = {}
         self._flows: dict[int, Lane] = {}
+        self._changed: set[Lane] = set()  # lanes that are watched otherwise than the kernel knows
         self._ended: set[Lane] = set()  # lanes whose last flow may still lack an acknowledgement
         self._scratch = bytearray(SCRATCH)
         self._done: list[Arrival] = []
@@ -252,6 +260,7 @@ class Wire:
         """Move bytes for up to `timeout` s, or until a flow completes; returns what completed."""
         limit = time.monotonic() + timeout
         while True:
+            self._watch_changed()
             for fd, _ in self._epoll.poll(max(0.0, limit - time.monotonic()), 256):
                 lane, is_sender = self._by_fd[fd]
                 if is_sender:
@@ -331,7 +340,7 @@ class Wire:
             return
         try:
             while lane.sent < lane.size:
-                count = lane.sender.send(ZEROS[: min(lane.size - lane.sent, lane.unsent)])
+                count = _sent(lane.sender, min(lane.size - lane.sent, lane.unsent, SCRATCH))
                 lane.sent += count
                 self.bytes_sent += count
         except BlockingIOError:
@@ -346,7 +355,15 @@ class Wire:
     def _watch(self, lane: Lane, on: bool) -> None:
         if lane.watched != on:
             lane.watched = on
-            self._epoll.modify(lane.sender, select.EPOLLOUT if on else 0)
+            self._changed.add(lane)
+
+    def _watch_changed(self) -> None:
+        """Tell the kernel whose buffers are waited for: all at once, as each call hands on the
+        interpreter.
+        """
+        for lane in self._changed:
+            self._epoll.modify(lane.sender, select.EPOLLOUT if lane.watched else 0)
+        self._changed.clear()
 
     def _pull(self, lane: Lane) -> None:
         try:
@@ -385,6 +402,15 @@ class Wire:
         if want != lane.wake_at:
             lane.wake_at = want
             lane.receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, want)
+
+
+def _sent(sock: socket.socket, size: int) -> int:
+    """Bytes of `size` that the kernel took; BlockingIOError where it takes none now."""
+    count = SEND(sock.fileno(), ZEROS, size, socket.MSG_NOSIGNAL)
+    if count < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return count
 
 
 def _outq(sock: socket.socket) -> int:

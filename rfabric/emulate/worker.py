@@ -29,6 +29,7 @@ from ..trace import Trace, read_trace, routing_of
 from ..trace.beforehand import first_circuits
 from ..trace.pairs import PairWays
 from . import calibrate, guard
+from .capture import captured
 from .counters import PortCounters, payload
 from .drills import DRILLS, RATE, UP, drilled, streamed
 from .fullness import Fullness
@@ -44,7 +45,6 @@ from .wire import Wire
 
 PROGRESS_S = 0.2  # s between two progress lines
 WATCH_S = 0.25  # s between two looks at the host
-TURN_S = 1e-4  # s that another thread of the replay may keep the interpreter
 NOTES = [
     "link delay is not emulated",
     "cables carry their nominal rate as payload: headers are added on top",
@@ -90,12 +90,15 @@ def replay(job: dict, folder: Path) -> dict:
         health = rest.wait_ready(READY_S, box.check)
         routing = routing_of(job["routing"], fabric, trace)
         rest.put_pairs(trace.pairs(), routing, fabric)
-        wire = Wire(network)
-        wire.open(lanes(trace))  # where more flows of a pair overlap it opens more
-        wire.warm()
-        run = EmulatedRun(fabric, trace, scale, timing, network, wire, routing)
-        control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
-        return run.replay(control, box, folder) | {"versions": versions(health)}
+        with captured(job["pcap"], box, network, folder) as captures:
+            wire = Wire(network)
+            wire.open(lanes(trace))  # where more flows of a pair overlap it opens more
+            wire.warm()
+            run = EmulatedRun(fabric, trace, scale, timing, network, wire, routing)
+            control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
+            done = run.replay(control, box, folder)
+        notes = [*done["notes"], *captures]
+        return done | {"notes": notes, "versions": versions(health)}
 
 
 def calibration(job: dict, folder: Path) -> dict:
@@ -275,17 +278,14 @@ def before_others() -> Iterator[None]:
     """Let this thread run whenever it wants to, where the host allows it; threads it starts do not.
 
     It starts many flows at one instant: where the switches, which each first packet wakes, take its
-    processor, most are late. So they are where the thread that plans ahead keeps the interpreter
-    for its usual turns of 5 ms.
+    processor, most are late.
     """
-    usual, turn = (os.sched_getscheduler(0), os.sched_getparam(0)), sys.getswitchinterval()
-    sys.setswitchinterval(TURN_S)
+    usual = os.sched_getscheduler(0), os.sched_getparam(0)
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
     try:
         yield
     finally:
-        sys.setswitchinterval(turn)
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, *usual)
 

@@ -20,9 +20,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -59,10 +60,12 @@ def emulate(
     seed: int = 0,
     progress: Progress | None = None,
     out: str | Path = "runs",
+    captures: Mapping[str, Path] = MappingProxyType({}),
 ) -> Result:
     """Replay `trace` on `fabric` with real packets.
 
-    `policy` is what `optics.parse_policy` reads, `routing` one of
+    captures: files, by node, that get the packets there, as pcapng. `policy` is what
+    `optics.parse_policy` reads, `routing` one of
     `fabric.schemes.SCHEMES`: one way a pair; `scale` comes from `choose_scale`.
 
     Of `timing` nothing settles here: a circuit is usable with its light. RFabricError for what
@@ -83,10 +86,14 @@ def emulate(
         "routing": routing,
         "scale": asdict(scale),
         "timing": asdict(timing),
+        "pcap": list(captures),
     }
     with _job_folder(out) as folder:
         write_trace(trace.fit(fabric), folder / "trace.csv")
         done = _in_world(job, folder, progress or (lambda _: None))
+        for node, file in captures.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(folder / f"{node}.pcapng", file)
         with np.load(folder / "measured.npz", allow_pickle=False) as columns:
             measured = {
                 name: columns[name]

@@ -14,32 +14,37 @@ An outlook is made of rack demands, split evenly over equal ways (what a control
 the ways that routing chose for every flow (what a world knows).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property, partial
 
 import numpy as np
 
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..routing import routes_of
+from ..routing.inner import asked, loops
+from ..routing.rows import spread
 from ..units import transfer_seconds
 from .circuits import Circuits, Demand
 
 NEVER = float("inf")
+ROUNDING = 1e-6  # s: what sums of seconds may be off by, and more
 SLIGHT = 0.01  # of what all gain: where the last ends later by less, they gain nonetheless
 
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """What a stage still sends, flow by flow: CSR ways (`offsets`, directed `links`), bytes, and
-    the `kind` of each flow.
+    """What a stage still sends, flow by flow: its way, the directed `links` from `first` on,
+    `count` of them; its bytes, and its `kind`.
 
-    Kinds (labels of collectives, wave by wave) follow one another, so that their times add up. A
-    flow on a link beyond the fabric's has no way; one of several ways stands here once a way.
+    Flows that share a way share its links. Kinds (labels of collectives, wave by wave) follow one
+    another, so that their times add up. A flow on a link beyond the fabric's has no way; one of
+    several ways stands here once a way.
     """
 
-    offsets: np.ndarray
+    first: np.ndarray
+    count: np.ndarray
     links: np.ndarray
     size: np.ndarray
     kind: np.ndarray
@@ -65,9 +70,10 @@ class Outlook:
             if np.isinf(load).any():
                 least[i] = NEVER
                 continue
-            on_links = np.bincount(
-                lit.links, np.repeat(load, np.diff(lit.offsets)), minlength=len(rate)
-            )
+            some = np.flatnonzero(load)  # few: most light paths are the cables of hosts
+            counts = lit.offsets[some + 1] - lit.offsets[some]
+            links = lit.links[spread(lit.offsets[some], counts)]
+            on_links = np.bincount(links, np.repeat(load[some], counts), minlength=len(rate))
             seconds[i], least[i] = transfer_seconds(on_links, rate), demand.floor
         return cls(seconds, least)
 
@@ -77,13 +83,7 @@ class Outlook:
         rate = cabling_of(fabric).rate
         seconds, least = np.zeros((len(loads), len(rate))), np.zeros(len(loads))
         for i, load in enumerate(loads):
-            if (load.links >= len(rate)).any():
-                least[i] = NEVER
-                continue
-            for links, sizes in _by_kind(load):
-                used, asked = _asked(links, sizes, rate)
-                seconds[i, used] += asked
-                least[i] += asked.max(initial=0.0)
+            least[i] = _ask(load, rate, seconds[i])
         return cls(seconds, least)
 
     @property
@@ -125,21 +125,24 @@ class Outlook:
         return found
 
 
-def _by_kind(load: Load) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Links, and the bytes on each, of the flows of one kind after another."""
-    counts = np.diff(load.offsets)
-    kinds, sizes = np.repeat(load.kind, counts), np.repeat(load.size, counts)
-    order = np.argsort(kinds, kind="stable")
-    cuts = np.flatnonzero(np.diff(kinds[order])) + 1
-    return zip(np.split(load.links[order], cuts), np.split(sizes[order], cuts), strict=True)
-
-
-def _asked(links: np.ndarray, sizes: np.ndarray, rate: np.ndarray) -> tuple[Any, np.ndarray]:
-    """(links, s that each needs for these bytes): those used where they are few, else all."""
-    if len(links) >= len(rate):
-        return slice(None), transfer_seconds(np.bincount(links, sizes, len(rate)), rate)
-    used, which = np.unique(links, return_inverse=True)
-    return used, transfer_seconds(np.bincount(which, sizes, len(used)), rate[used])
+def _ask(load: Load, rate: np.ndarray, seconds: np.ndarray) -> float:
+    """Add to `seconds` what a load asks of each link; s of its kinds one after another, inf for one
+    that has no way.
+    """
+    order = np.argsort(load.kind, kind="stable")
+    if loops():
+        columns = load.first, load.count, load.size, load.kind
+        return asked(*(column[order] for column in columns), load.links, rate, seconds)
+    if (load.links[spread(load.first, load.count)] >= len(rate)).any():
+        return NEVER
+    least = 0.0
+    for some in np.split(order, np.flatnonzero(np.diff(load.kind[order])) + 1):
+        links = load.links[spread(load.first[some], load.count[some])]
+        sent = np.bincount(links, np.repeat(load.size[some], load.count[some]), len(rate))
+        needs = transfer_seconds(sent, rate)
+        seconds += needs
+        least += needs.max(initial=0.0)
+    return least
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,20 +193,30 @@ class Begins:
 
 @dataclass(frozen=True, eq=False)
 class Prospect:
-    """The outlooks of what sends or begins now, and of what comes, under one set of circuits."""
+    """The outlook of what sends or begins `now` under one set of circuits, and of what comes
+    `later`, which `foretell` works out when it is asked for: often nobody needs it.
+    """
 
     now: Outlook
-    later: Outlook
+    foretell: Callable[[], Outlook]
+
+    @cached_property
+    def later(self) -> Outlook:
+        """The outlook of what comes."""
+        return self.foretell()
 
     @classmethod
     def of_racks(
         cls, fabric: Fabric, circuits: Circuits, demands: Sequence[Demand], coming: Sequence[Demand]
     ) -> "Prospect":
-        return cls(*(Outlook.of_racks(fabric, circuits, some) for some in (demands, coming)))
+        now, later = (partial(Outlook.of_racks, fabric, circuits, d) for d in (demands, coming))
+        return cls(now(), later)
 
     @classmethod
-    def of_flows(cls, fabric: Fabric, loads: Sequence[Load], coming: Sequence[Load]) -> "Prospect":
-        return cls(*(Outlook.of_flows(fabric, some) for some in (loads, coming)))
+    def of_flows(
+        cls, fabric: Fabric, loads: Sequence[Load], coming: Callable[[], Sequence[Load]]
+    ) -> "Prospect":
+        return cls(Outlook.of_flows(fabric, loads), lambda: Outlook.of_flows(fabric, coming()))
 
 
 @dataclass(frozen=True)
@@ -253,12 +266,18 @@ def _unless_last(total: float, last: float) -> float:
 
 
 def gain(
-    before: Prospect, after: Prospect, begins: Begins, cables: np.ndarray, dark: float
+    before: Prospect,
+    after: Prospect,
+    begins: Begins,
+    cables: np.ndarray,
+    dark: float,
+    least: float = -NEVER,
 ) -> Gain:
     """What is `gained` by going dark for `dark` s on the cables of the mask, and having `after`
     from then on.
 
-    What comes counts with what it adds to the end of the stages it follows.
+    What comes counts with what it adds to the end of the stages it follows: no stage gains more
+    than is at stake for it. Where that cannot make it `least` s, nobody looks further: -inf.
     """
     now, then = (
         before.now.ends_from(begins.now),
@@ -267,8 +286,11 @@ def gain(
     soon = gained(now, then)
     if np.isinf(soon) or not len(begins.lead):
         return Gain(soon)
+    stake = np.maximum(dark - begins.lead, 0.0)
+    if float((now - then).sum() + stake.sum()) + ROUNDING < least:
+        return Gain(-NEVER)
     waits = dark * (_crosses(before.later, cables) | _crosses(after.later, cables))
-    seconds = _suited(before.later.alone, after.later.alone, np.maximum(dark - begins.lead, 0.0))
+    seconds = _suited(before.later.alone, after.later.alone, stake)
     lines = [
         np.concatenate((ends, begins.ends(ends, takes, wait)))
         for ends, takes, wait in zip((now, then), seconds, (0.0, waits), strict=True)

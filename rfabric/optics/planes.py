@@ -11,8 +11,11 @@ joins (one per region): `regions` says which racks a plane can join at all.
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from ..errors import RFabricError
 from ..fabric import Fabric, Port
+from ..routing.lightpaths import note_ends
 from .circuits import Circuit, Circuits
 from .cores import cores_of
 
@@ -29,20 +32,27 @@ def light(fabric: Fabric, matchings: dict[int, Iterable[Pair]]) -> Circuits:
     once a plane.
     """
     circuits: list[Circuit] = []
+    ports: list[int] = []  # the two of each circuit, by number
     every = uplinks(fabric)
     for plane, pairs in matchings.items():
         pairs = _checked(fabric, plane, pairs)
         uplink, cores = every.get(plane, {}), _cores(fabric).get(plane, {})
-        near = [(a, b) for a, b in pairs if uplink[a].port.node == uplink[b].port.node]
-        far = [(a, b) for a, b in pairs if uplink[a].port.node != uplink[b].port.node]
-        circuits += [Circuit.of(uplink[a].port, uplink[b].port) for a, b in near]
+        pairs = sorted(pairs) if len(cores) > 1 else pairs
+        ends = [(uplink[a], uplink[b]) for a, b in pairs]
+        near = [(a, b) for a, b in ends if a.port.node == b.port.node]
+        far = [(a, b) for a, b in ends if a.port.node != b.port.node]
+        circuits += [Circuit.of(a.port, b.port) for a, b in near]
+        ports += [up.number for both in near for up in both]
         if len(cores) > 1:
-            circuits += _through_cores(
-                fabric, [(uplink[a].port, uplink[b].port) for a, b in sorted(far)], cores
-            )
+            found = _through_cores(fabric, far, cores)
         else:
-            circuits += [circuit for a, b in far for circuit in _join(uplink[a], uplink[b])]
-    return Circuits(frozenset(circuits))
+            found = [(_join(a, b), (a.above, b.above)) for a, b in far]
+        circuits += [circuit for three, _ in found for circuit in three]
+        for (a, b), (_, (over, under)) in zip(far, found, strict=True):
+            ports += (a.number, over, over ^ 1, under ^ 1, b.number, under)
+    lit = Circuits(frozenset(circuits))
+    note_ends(fabric, lit, np.array(ports, np.int32).reshape(-1, 2).T)
+    return lit
 
 
 def regions(fabric: Fabric) -> dict[int, dict[str, int]]:
@@ -88,12 +98,14 @@ def _checked(fabric: Fabric, plane: int, pairs: Iterable[Pair]) -> list[Pair]:
 
 class Uplink(NamedTuple):
     """A rack's way up in one plane: its port at the aggregation OCS; with a core, the circuit up
-    and the core's port.
+    and the core's port. `number` and `above` are those of the ports that this circuit joins.
     """
 
     port: Port
     up: Circuit | None
     core: Port | None
+    number: int
+    above: int
 
 
 def uplinks(fabric: Fabric) -> dict[int, dict[str, Uplink]]:
@@ -117,7 +129,8 @@ def _uplinks(fabric: Fabric) -> dict[int, dict[str, Uplink]]:
         kept = [*above, *[None] * (len(below) - len(above))]
         for (port, rack), up in zip(below, kept, strict=False):
             way = (Circuit.of(port, up), fabric.peer[up][1]) if up else (None, None)
-            found.setdefault(node.plane, {})[rack] = Uplink(port, *way)
+            numbers = fabric.peer[port][0], fabric.peer[up][0] if up else -1
+            found.setdefault(node.plane, {})[rack] = Uplink(port, *way, *numbers)
     return found
 
 
@@ -143,9 +156,11 @@ def _cores(fabric: Fabric) -> dict[int, dict[str, dict[str, list[Port]]]]:
 
 
 def _through_cores(
-    fabric: Fabric, pairs: list[tuple[Port, Port]], cores: dict[str, dict[str, list[Port]]]
-) -> list[Circuit]:
-    """Circuits through several core OCSes, for rack-facing ports of different aggregation OCSes."""
+    fabric: Fabric, pairs: list[tuple[Uplink, Uplink]], cores: dict[str, dict[str, list[Port]]]
+) -> list[tuple[tuple[Circuit, ...], tuple[int, int]]]:
+    """The circuits of each pair of different aggregation OCSes through several core OCSes, and the
+    numbers of both ports up.
+    """
     number = {
         agg: i
         for i, agg in enumerate(dict.fromkeys(agg for below in cores.values() for agg in below))
@@ -153,12 +168,15 @@ def _through_cores(
     names = list(cores)
     cables = sum(len(below[next(iter(number))]) for below in cores.values())
     free = {
-        core: {agg: list(ports) for agg, ports in below.items()} for core, below in cores.items()
+        core: {agg: iter(ports) for agg, ports in below.items()} for core, below in cores.items()
     }
     found = []
-    chosen = cores_of([(number[a.node], number[b.node]) for a, b in pairs], cables, len(names))
+    chosen = cores_of(
+        [(number[a.port.node], number[b.port.node]) for a, b in pairs], cables, len(names)
+    )
     for (a, b), i in zip(pairs, chosen, strict=True):
-        ups = [free[names[i]][end.node].pop(0) for end in (a, b)]
-        tops = (fabric.peer[up][1] for up in ups)
-        found += [Circuit.of(a, ups[0]), Circuit.of(*tops), Circuit.of(b, ups[1])]
+        over, under = (next(free[names[i]][end.port.node]) for end in (a, b))
+        (m, top), (n, other) = fabric.peer[over], fabric.peer[under]
+        three = Circuit.of(a.port, over), Circuit.of(top, other), Circuit.of(b.port, under)
+        found.append((three, (m, n)))
     return found

@@ -118,7 +118,7 @@ def intend(
         every, guard = [*sending, demand], timing.guard if dark else 0.0
         stay = Prospect.of_racks(fabric, circuits, every, coming)
         decision = Decision(STAY, "circuits already fit", circuits)
-        if _at_stake(stay, every, coming, dark) > guard:
+        if _at_stake(stay, every, coming, dark, guard) > guard:
             found = dict.fromkeys(
                 [*_candidates(fabric, policy, demand, circuits, now, coming, sending), *also]
             )
@@ -171,10 +171,12 @@ def _best(
     )
     if not others:
         return Decision(STAY, "circuits already fit", circuits, wait=blocked)
-    begins, gains = Begins.of(demands, coming), []
+    begins, gains, least = Begins.of(demands, coming), [], -NEVER
     for wanted in others:
         after = Prospect.of_racks(fabric, wanted, demands, coming)
-        gains.append(gain(stay, after, begins, cable_mask(fabric, circuits, wanted), dark))
+        cables = cable_mask(fabric, circuits, wanted)
+        gains.append(gain(stay, after, begins, cables, dark, min(least, guard)))
+        least = max(least, gains[-1].seconds)
     (most, wanted), *rest = sorted(zip(gains, others, strict=True), key=lambda one: -one[0].seconds)
     if most.seconds > guard:
         rewire, less = (
@@ -217,10 +219,19 @@ def refusal(seconds: float) -> str:
 
 
 def _at_stake(
-    stay: Prospect, demands: Sequence[Demand], coming: Sequence[Demand], dark: float
+    stay: Prospect,
+    demands: Sequence[Demand],
+    coming: Sequence[Demand],
+    dark: float,
+    enough: float = NEVER,
 ) -> float:
-    """Seconds that no rewire could gain more than: the network cards need theirs in any case."""
+    """Seconds that no rewire could gain more than: the network cards need theirs in any case.
+
+    Where what sends now has more than `enough` at stake, what comes is left out.
+    """
     soon = sum(max(end - d.floor, 0.0) for end, d in zip(stay.now.ends, demands, strict=True))
+    if soon > enough:
+        return float(soon)
     waits = (max(dark - d.lead, 0.0) for d in coming)
     each = zip(stay.later.alone, coming, waits, strict=True)
     return float(soon + sum(min(max(end - d.floor, 0.0), wait) for end, d, wait in each))
@@ -297,7 +308,8 @@ def changed_cables(fabric: Fabric, rewire: Rewire) -> frozenset[int]:
 def cable_mask(fabric: Fabric, old: Circuits, new: Circuits) -> np.ndarray:
     """`changed_cables` between two sets of circuits, as bool[links]."""
     before, after = (routes_of(fabric, circuits).lights.cross for circuits in (old, new))
-    return (before != after).reshape(-1, 2).any(axis=1)
+    changed = before != after
+    return changed[::2] | changed[1::2]
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ import numpy as np
 
 from ..fabric import Fabric
 from .circuits import Circuits, Rewire
-from .outlook import Begins, Gain, Outlook, Prospect, ends_after, gain
+from .outlook import NEVER, Begins, Gain, Outlook, Prospect, ends_after, gain
 from .planner import STAY, Decision, RewireRecord, Timing, cable_mask, refusal
 
 NONE = np.zeros(0, np.int64)
@@ -139,13 +139,7 @@ class Rewiring:
         first = [*([decision.circuits] if decision.rewire else ()), *also]
         refused = decision
         for some in (first, *([circuits] for circuits in decision.others)):
-            gains = [
-                (self._gain(circuits, prospect, begins), circuits)
-                for circuits in dict.fromkeys(some)
-            ]
-            most, best = max(
-                gains, key=lambda one: one[0].seconds, default=(Gain(0.0), self.circuits)
-            )
+            most, best = self._most(dict.fromkeys(some), prospect, begins)
             if most.seconds > self.timing.guard:
                 rewire = Rewire.between(self.circuits, best)
                 who = "back" if best in also else decision.why.partition(":")[0]
@@ -154,14 +148,29 @@ class Rewiring:
                 refused = Decision(STAY, refusal(most.seconds), self.circuits)
         return refused
 
+    def _most(
+        self, some: Iterable[Circuits], prospect: Callable[[Circuits], Prospect], begins: Begins
+    ) -> tuple[Gain, Circuits]:
+        """The most that one of some circuits gains, and which; of equals the first."""
+        most, best = None, self.circuits
+        for circuits in some:
+            found = self._gain(circuits, prospect, begins, -NEVER if most is None else most.seconds)
+            if most is None or found.seconds > most.seconds:
+                most, best = found, circuits
+        return most or Gain(0.0), best
+
     def _gain(
-        self, wanted: Circuits, prospect: Callable[[Circuits], Prospect], begins: Begins
+        self,
+        wanted: Circuits,
+        prospect: Callable[[Circuits], Prospect],
+        begins: Begins,
+        least: float,
     ) -> Gain:
         cables, dark = (
             cable_mask(self.fabric, self.circuits, wanted),
             self.timing.takes(self.fabric),
         )
-        return gain(prospect(self.circuits), prospect(wanted), begins, cables, dark)
+        return gain(prospect(self.circuits), prospect(wanted), begins, cables, dark, least)
 
     def ends(
         self, decision: Decision, before: Outlook, after: Outlook, leads: np.ndarray

@@ -6,6 +6,8 @@
                           timeline.json
         not-kept/         runs that did not keep pace, each with pace.json: no figures to use
 
+Where pyarrow is installed, flows, links and the summary stand there as Parquet too.
+
 timeline.json is for ui.perfetto.dev: computing, flows, circuits, dark time, load of cables.
 
 trace.csv has the rows that were played, those of flows.csv. Where they stand for repetitions,
@@ -36,10 +38,11 @@ from ..files import lines_of, open_text, read_json, read_text
 from ..folders import as_path
 from ..optics import Circuits, RewireRecord
 from ..trace import Trace, read_trace, write_trace
-from ..trace.formats.columns import blocks, lines, quoted, texts
+from ..trace.formats.columns import blocks, ended, lines, quoted, texts
+from . import parquet
 from .perfetto import run_text
 from .result import Folding, Pace, Result, Scale
-from .summary import Run, labels, read_summary
+from .summary import Run, labels, read_summary, row_of
 
 FLOW_COLUMNS = (
     "id",
@@ -151,6 +154,8 @@ def write_folder(
             _write_run(folder / name, run.result)
             write_refused(folder, run.refused)
         write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+        if parquet.is_there():
+            parquet.write_rows(folder / "summary.parquet", [row_of(r) for r in summary["runs"]])
 
 
 def write_refused(folder: Path, refused: Sequence[Result]) -> None:
@@ -228,6 +233,9 @@ def _write_run(folder: Path, result: Result) -> None:
     write_text(folder / "circuits.json", _json({"epochs": epochs}))
     _write_csv(folder / "flows.csv", FLOW_COLUMNS, _flow_lines(result))
     _write_csv(folder / "links.csv", LINK_COLUMNS, _link_lines(result))
+    if parquet.is_there():
+        parquet.write_flows(folder / "flows.parquet", FLOW_COLUMNS, result)
+        parquet.write_links(folder / "links.parquet", LINK_COLUMNS, result)
     rewires = (map(quoted, r.to_json().values()) for r in result.rewires)
     _write_csv(folder / "rewires.csv", REWIRE_COLUMNS, map(",".join, rewires))
     write_text(folder / "timeline.json", run_text(result))
@@ -241,7 +249,7 @@ def _json(data: dict) -> str:
 def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[str]) -> None:
     with open(path, "w", encoding="utf-8") as file:
         file.write(",".join(columns) + "\n")
-        file.writelines(row + "\n" for row in rows)
+        file.writelines(ended(rows))
 
 
 def _flow_lines(result: Result) -> Iterator[str]:

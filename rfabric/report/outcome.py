@@ -14,20 +14,7 @@ from ..errors import RFabricError
 from ..folders import as_path
 from .folder import RunFolder, flow_columns, new_folder, write_folder, writing
 from .html import drawing, write_page
-from .summary import Run, labels, run_summary, summary_of
-
-COLUMNS = (
-    "label",
-    "fabric",
-    "policy",
-    "scheduler",
-    "routing",
-    "engine",
-    "traffic",
-    "seed",
-    "gpus",
-    "step_s",
-)
+from .summary import Run, labels, row_of, run_summary, summary_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,7 +71,7 @@ class Comparison(Sequence[Outcome]):
     def rows(self) -> Iterator[dict]:
         """What each run came to, in plain values."""
         for label, run in zip(labels(self.runs), self.runs, strict=True):
-            yield _row(run_summary(run) | {"label": label})
+            yield row_of(run_summary(run) | {"label": label})
 
     def to_pandas(self) -> Any:
         """A DataFrame of `rows`, with seconds and exposed seconds of every phase."""
@@ -120,23 +107,6 @@ class Comparison(Sequence[Outcome]):
         write_folder(folder.path, self.runs, summary, self.runs[0].inputs)
         tell("report", {"stage": "draw"})
         return summary, write_page(folder.path, self.runs, summary)
-
-
-def _row(entry: dict) -> dict:
-    """One line of a table from an entry of a summary."""
-    row = {name: entry[name] for name in COLUMNS}
-    row["exposed_s"] = sum(phase["exposed_s"] for phase in entry["phases"].values())
-    row |= {
-        "rewires": len(entry["rewires"]),
-        "dark_s": entry["dark_s"],
-        "lost_bytes": entry["lost_bytes"],
-    }
-    row |= {
-        name: entry["cost"].get(name) for name in ("network_usd", "network_watts", "usd_per_step")
-    }
-    for name, phase in entry["phases"].items():
-        row |= {f"{name}_s": phase["seconds"], f"{name}_exposed_s": phase["exposed_s"]}
-    return row
 
 
 def _frame(data: dict | list[dict]) -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..optics import Circuits
+from ..optics import Circuit, Circuits
 from ..routing.schemes import Routing
 from ..trace.model import routing_of
 from ..trace.pairs import Pairs, PairWays
@@ -160,25 +160,25 @@ def _drawn(
 
 def _circuits(result: Result, merged: list[str]) -> Iterator[dict]:
     pid, left = PROCESSES["circuits"], MOST_EVENTS
-    held = _held(result)
+    held, last = _held(result), result.step_seconds
     for tid, ocs in enumerate(held, 1):
         yield named("thread_name", pid, tid, ocs)
-        ends = [time for time, _ in held[ocs][1:]] + [result.step_seconds]
+        ends = [time for time, _ in held[ocs][1:]] + [last]
         for (start, lit), end in zip(held[ocs][: max(left, 0)], ends, strict=False):
-            told = {"circuits": len(lit), "pairs": " ".join(lit[:MOST_NAMED])}
+            told = {"circuits": len(lit), "pairs": " ".join(map(str, lit[:MOST_NAMED]))}
             yield complete(f"{len(lit)} circuits", pid, tid, start, max(end - start, 0.0), **told)
         left -= len(held[ocs])
     if left < 0:
         merged.append(f"circuits: {-left} changes of later OCSes are left out")
 
 
-def _held(result: Result) -> dict[str, list[tuple[float, list[str]]]]:
+def _held(result: Result) -> dict[str, list[tuple[float, list[Circuit]]]]:
     """Of each OCS what it holds from when on, where that changes."""
     found: dict[str, list] = {node.name: [] for node in result.fabric.ocses if result.epochs}
     for time, circuits in result.epochs:
-        lit: dict[str, list[str]] = {ocs: [] for ocs in found}
+        lit: dict[str, list[Circuit]] = {ocs: [] for ocs in found}
         for circuit in circuits:
-            lit[circuit.a.node].append(f"{circuit.a}-{circuit.b}")
+            lit[circuit[0][0]].append(circuit)
         for ocs, now in lit.items():
             if not found[ocs] or found[ocs][-1][1] != now:
                 found[ocs].append((time, now))

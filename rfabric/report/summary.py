@@ -49,6 +49,19 @@ RUN_KEYS = (
     "cost",
 )
 
+ROW_COLUMNS = (
+    "label",
+    "fabric",
+    "policy",
+    "scheduler",
+    "routing",
+    "engine",
+    "traffic",
+    "seed",
+    "gpus",
+    "step_s",
+)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
@@ -214,6 +227,23 @@ def dollars_of_jobs(result: Result, mean: StepCost) -> dict[str, float]:
         steps[job] += phase.key.phase == "training"
     whole = mean.usd * len(np.unique(result.trace.step))
     return {job: whole * time[job] / time.total() / steps[job] for job in names if steps[job]}
+
+
+def row_of(entry: dict) -> dict:
+    """A run in plain values, from its entry in a summary."""
+    row = {name: entry[name] for name in ROW_COLUMNS}
+    row["exposed_s"] = sum(phase["exposed_s"] for phase in entry["phases"].values())
+    row |= {
+        "rewires": len(entry["rewires"]),
+        "dark_s": entry["dark_s"],
+        "lost_bytes": entry["lost_bytes"],
+    }
+    row |= {
+        name: entry["cost"].get(name) for name in ("network_usd", "network_watts", "usd_per_step")
+    }
+    for name, phase in entry["phases"].items():
+        row |= {f"{name}_s": phase["seconds"], f"{name}_exposed_s": phase["exposed_s"]}
+    return row
 
 
 def labels(runs: Sequence[Run]) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .rows import begins, mixed, offsets_of, ranks, spread
+from .rows import distinct, mixed, offsets_of, ranks, spread
 from .ways import Ways
 
 # ways looked at for one pair of racks: a ToR has no more uplinks in the fabrics built here
@@ -161,10 +161,7 @@ class Choices:
         racks = len(ways.cabling.rack_row)
         spots, which = np.unique(row * racks + rack, return_inverse=True)
         owner, arcs = ways.fitting_many(spots // racks, spots % racks)
-        codes = np.sort(
-            owner * ways.switches + ways.leads[arcs]
-        )  # numpy's unique hashes first, and is many times slower
-        codes = codes[begins(codes)]
+        codes = distinct(owner * ways.switches + ways.leads[arcs])
         first = np.searchsorted(codes // ways.switches, np.arange(len(spots) + 1))
         counts = np.diff(first)[which]
         leads = codes[spread(first[which], counts)] % ways.switches

@@ -33,6 +33,13 @@ def loops() -> ctypes.CDLL | None:
             [ARRAY, COUNT, *[ARRAY] * 5, COUNT, ARRAY, COUNT, ARRAY, COUNT, *[ARRAY] * 4],
         ),
         ("rf_lay", None, [ARRAY, COUNT, ARRAY, ARRAY, COUNT, ctypes.c_double]),
+        ("rf_asked", ctypes.c_double, [COUNT, *[ARRAY] * 5, COUNT, ARRAY, ARRAY]),
+        ("rf_claims", None, [COUNT, COUNT, ARRAY, COUNT, ARRAY, ARRAY]),
+        (
+            "rf_least",
+            ctypes.c_int,
+            [ARRAY, COUNT, ARRAY, ARRAY, COUNT, COUNT, ARRAY, ARRAY, COUNT, *[ARRAY] * 3],
+        ),
         ("rf_lateness", None, [ARRAY, COUNT, ARRAY, ARRAY, COUNT, ARRAY, ARRAY, ARRAY]),
     ):
         function = getattr(core, name)
@@ -61,6 +68,25 @@ def settle(found: np.ndarray, sets: np.ndarray, number: int) -> None:
     """
     narrow, wide = (found, None) if found.itemsize == 1 else (None, found)
     loops().rf_settle(*found.shape, sets.shape[1], at(sets), number, at(narrow), at(wide))
+
+
+def asked(
+    first: np.ndarray,
+    count: np.ndarray,
+    size: np.ndarray,
+    kind: np.ndarray,
+    links: np.ndarray,
+    rate: np.ndarray,
+    seconds: np.ndarray,
+) -> float:
+    """`optics.outlook._ask` of flows ordered by their kind."""
+    first, count, kind = (np.ascontiguousarray(column, np.int64) for column in (first, count, kind))
+    size, links = np.ascontiguousarray(size, float), np.ascontiguousarray(links, np.int32)
+    columns = (at(column) for column in (first, count, size, kind, links))
+    least = loops().rf_asked(len(first), *columns, len(rate), at(rate), at(seconds))
+    if least < 0:
+        raise MemoryError(f"no memory to weigh what {len(first)} flows ask of their links")
+    return least
 
 
 class _Held:
@@ -137,6 +163,7 @@ class Sent(_Held):
                 (load, float),
             ),
         )
+        self._taken = np.zeros(load.shape[1], np.int64)  # what `claims` marks, all 0 between calls
 
     def cheapest(self, pairs, signature, key, offers, best, now) -> tuple[np.ndarray, np.ndarray]:
         """`Placer._cheapest`."""
@@ -145,7 +172,7 @@ class Sent(_Held):
             np.ascontiguousarray(column, np.int64) for column in (offers.first, offers.rows)
         )
         cost, arcs = np.empty(len(pairs)), np.empty((len(pairs), rows.shape[1]), np.int64)
-        way, need = np.empty(rows.shape[1], np.int64), np.empty(rows.shape[1])
+        way, need = np.empty(rows.shape[1], np.int64), np.empty(rows.shape[1] + 8)
         loops().rf_cheapest(
             self.handle,
             len(pairs),
@@ -170,6 +197,29 @@ class Sent(_Held):
         """Add (or take away) the bytes of pairs on rows of arcs."""
         pairs, arcs = (np.ascontiguousarray(column, np.int64) for column in (pairs, arcs))
         loops().rf_lay(self.handle, len(pairs), at(pairs), at(arcs), arcs.shape[1], sign)
+
+    def claims(self, arcs: np.ndarray) -> np.ndarray:
+        """`Placer._claims`."""
+        arcs, free = np.ascontiguousarray(arcs, np.int64), np.empty(len(arcs), bool)
+        loops().rf_claims(*arcs.shape, at(arcs), len(self._taken) - 1, at(self._taken), at(free))
+        return free
+
+    def least(
+        self,
+        pairs: np.ndarray,
+        arcs: np.ndarray,
+        first: np.ndarray,
+        bundle_of: np.ndarray,
+        kinds: tuple[np.ndarray, np.ndarray],
+        best: np.ndarray,
+    ) -> None:
+        """`Placer._least_loaded` of the bundles in rows of arcs; `kinds` CSR, of signatures."""
+        pairs, arcs = (np.ascontiguousarray(column, np.int64) for column in (pairs, arcs))
+        bundles = (len(first) - 1, at(first), at(bundle_of))
+        signatures = (len(best), *map(at, kinds), at(best))
+        rows = len(pairs), at(pairs), at(arcs), arcs.shape[1]
+        if loops().rf_least(self.handle, *rows, *bundles, *signatures) == NO_MEMORY:
+            raise MemoryError(f"no memory to place {len(pairs)} pairs")
 
     def lateness(
         self, pairs: np.ndarray, arcs: np.ndarray, limit: np.ndarray

@@ -256,7 +256,7 @@ class Routes:
     @cached_property
     def joins_all(self) -> bool:
         """Whether some path leads from every rack to every other."""
-        return bool(self.ways.reach.all())
+        return self.ways.joins_all
 
     def lost(self, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
         """The host pairs that no path connects."""

@@ -350,6 +350,8 @@ class Placer:
 
     def _claims(self, arcs: np.ndarray) -> np.ndarray:
         """Which rows of arcs hold none that an earlier row holds: a mask."""
+        if self._laid:
+            return self._laid.claims(arcs)
         order, taken = np.arange(len(arcs))[:, None], np.full(self.nowhere + 1, len(arcs))
         np.minimum.at(taken, arcs, np.broadcast_to(order, arcs.shape))
         return ((taken[arcs] == order) | (arcs == self.nowhere)).all(1)
@@ -365,15 +367,16 @@ class Placer:
         """Add (or take away) the bytes of pairs, and see which arcs of these bundles are the least
         loaded now.
         """
-        entry, owner = self._entries(pairs)
         if self._laid:
             self._laid.lay(pairs, arcs, sign)
-        else:
-            np.add.at(
-                self.load,
-                (self.kind[entry][:, None], arcs[owner]),
-                sign * self.bytes[entry][:, None],
-            )
+            if self.wide:
+                some = self.bundles.first, self._bundle_of, self._kinds_of
+                self._laid.least(pairs, arcs, *some, self.best)
+            return
+        entry, owner = self._entries(pairs)
+        np.add.at(
+            self.load, (self.kind[entry][:, None], arcs[owner]), sign * self.bytes[entry][:, None]
+        )
         if self.wide and arcs.size:
             bundles = np.unique(
                 np.searchsorted(self.bundles.first, arcs[arcs < self.nowhere], side="right") - 1
@@ -382,6 +385,19 @@ class Placer:
                 bundles[self.bundles.width[bundles] > 1],
                 np.flatnonzero(np.bincount(self.kind[entry])),
             )
+
+    @cached_property
+    def _bundle_of(self) -> np.ndarray:
+        """The bundle of each arc, and of the arc `nowhere`."""
+        return np.append(
+            np.repeat(np.arange(self.bundles.nowhere), self.bundles.width), self.bundles.nowhere
+        )
+
+    @cached_property
+    def _kinds_of(self) -> tuple[np.ndarray, np.ndarray]:
+        """CSR: the kinds of each signature."""
+        counts = np.array([len(own) for own in self.kinds])
+        return offsets_of(counts), np.concatenate([np.zeros(0, np.int64), *self.kinds])
 
     def _least_loaded(self, bundles: np.ndarray, kinds: np.ndarray) -> None:
         """Find the least loaded arcs of bundles anew, for the signatures that have one of these

@@ -37,6 +37,12 @@ def begins(*columns: np.ndarray) -> np.ndarray:
     return found
 
 
+def distinct(codes: np.ndarray) -> np.ndarray:
+    """Each code once, ascending: numpy's unique hashes first, and is many times slower."""
+    codes = np.sort(codes)
+    return codes[begins(codes)]
+
+
 def ranks(*columns: np.ndarray) -> np.ndarray:
     """int64[n]: the place of each row of these columns, sorted, in its run of equal ones."""
     at = np.arange(len(columns[0]))

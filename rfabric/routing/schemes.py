@@ -12,7 +12,7 @@ rules for that pair: simulator and switches take it from the same object.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -36,6 +36,8 @@ SCHEMES = {  # one way a pair
 SPLIT = "split"
 SEVERAL = {SPLIT: "every pair over all its cheapest ways at once, each with its share of the bytes"}
 DEFAULT_SCHEME = "placed"
+# kinds of communication, and sets of them that pairs send in, beyond which all are placed as one
+MOST_KINDS, MOST_COMBINED = 64, 512
 
 
 def known_scheme(scheme: str, names: Iterable[str]) -> str:
@@ -154,8 +156,9 @@ def chosen(choices: Choices, scheme: str, sent: Sent) -> Chosen:
         if is_file(scheme)
         else CHOOSERS[scheme](choices, *asked)
     )
-    hops = np.full((len(sent.codes), found.shape[1]), -1, np.int32)
-    hops[some] = found
+    longest = int(np.flatnonzero((found >= 0).any(0)).max(initial=-1)) + 1  # offers may be longer
+    hops = np.full((len(sent.codes), longest), -1, np.int32)
+    hops[some] = found[:, :longest]
     return Chosen(sent.codes, hops)
 
 
@@ -300,6 +303,7 @@ def _placed(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> n
     """
     c = choices.ways.cabling
     nic = c.rate[c.host_link]
+    sent = _lumped(sent)
     cards = [
         max(
             transfer_seconds(np.bincount(ends, kind, minlength=len(nic)), nic).max()
@@ -308,6 +312,16 @@ def _placed(choices: Choices, sent: Sent, rack: np.ndarray, to: np.ndarray) -> n
         for kind in sent.bytes
     ]
     return Placer(choices, sent.bytes, rack, to).run(np.array(cards))
+
+
+def _lumped(sent: Sent) -> Sent:
+    """What is sent, as one kind where pairs send in too many combinations of kinds to look at each,
+    as those of hundreds of coflows do.
+    """
+    if len(sent.bytes) <= MOST_KINDS:
+        return sent
+    combined = np.unique(np.packbits(sent.bytes > 0, axis=0), axis=1).shape[1]
+    return sent if combined <= MOST_COMBINED else replace(sent, bytes=sent.bytes.sum(0)[None])
 
 
 # A chooser, as `routings` of a FILE.py holds them: (choices, sent, rack, to) -> int64[pairs,

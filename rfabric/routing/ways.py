@@ -102,6 +102,14 @@ class Ways:
         return np.isfinite(costs)[ring[self.cabling.rack_row]]
 
     @property
+    def joins_all(self) -> bool:
+        """Whether some way leads from every rack to every other: the ring of none is the
+        highest.
+        """
+        ring, costs = self._rings
+        return not ring.size or bool(np.isfinite(costs[ring[self.cabling.rack_row].max()]))
+
+    @property
     def _rings(self) -> tuple[np.ndarray, np.ndarray]:
         """See `_found_rings`.
 

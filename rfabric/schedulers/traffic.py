@@ -8,7 +8,7 @@ from pathlib import Path
 from ..errors import RFabricError
 from ..fabric import Needs
 from ..rl.workload import Workload, read_recipe
-from ..trace import Traffic, is_trace, read_trace
+from ..trace import Traffic, is_trace, needs_of, read_trace
 from .base import Network
 from .table import asked_network, scheduled
 from .weave.traffic import is_shared, read_shared
@@ -42,7 +42,8 @@ def read_traffic(
             )
         path = Path(name)
         inside = sorted(f for f in path.iterdir() if f.is_file()) if path.is_dir() else [path]
-        return Traffic(read_trace(name, **dict(map(_setting, settings))), path.stem, tuple(inside))
+        trace = read_trace(name, **dict(map(_setting, settings)))
+        return Traffic(trace, path.stem, tuple(inside), needs_of(trace))
     if is_shared(name):
         return read_shared(name, settings, seed, scheduler)
     w = read_recipe(name, settings)

@@ -68,8 +68,7 @@ class RunningRounds:
 
     def _load(self, number: int, sent: np.ndarray) -> Load:
         some = sent > 0
-        offsets, links = self.ways[number].of(self.rows[some])
-        return Load(offsets, links, sent[some], np.zeros(int(some.sum()), np.int64))
+        return self.ways[number].load(self.rows[some], sent[some], np.zeros(int(some.sum())))
 
     def _needed(self, number: int, sent: np.ndarray) -> float:
         """Seconds of the busiest directed link for these bytes of the rows in a round."""

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <new>
 #include <utility>
@@ -28,6 +29,16 @@ struct Net {
     // the ring of switches from which no way leads
     uint16_t far() const { return narrow ? 0xFF : 0xFFFF; }
 
+    // Rings are read here and there: ask early for those that `fitting` reads at a spot.
+    void fetch(int64_t spot) const {
+        const int64_t at = spot / racks, to = spot % racks;
+        for (int64_t arc = first[at]; arc < first[at + 1]; ++arc) {
+            const int64_t next = leads[arc] * racks + to;
+            if (narrow) __builtin_prefetch(narrow + next);
+            else __builtin_prefetch(wide + next);
+        }
+    }
+
     // Calls use(arc) for every arc that leaves `row` on a cheapest way to `rack`, by port.
     template <class Use>
     void fitting(int64_t row, int64_t rack, Use use) const {
@@ -40,10 +51,14 @@ struct Net {
     }
 };
 
+// So many bytes at a spot, `times` times over: side by side light paths lead on to one spot.
 struct Waiting {
     int64_t spot;
     double bytes;
+    int64_t times;
 };
+
+constexpr size_t kAhead = 2;  // spots whose rings are asked for before their turn
 
 // Bytes at one spot added up, in the order in which they stand; spots ascending. `room` is scratch.
 void sum_up(std::vector<Waiting>& some, std::vector<Waiting>& room) {
@@ -61,15 +76,15 @@ void sum_up(std::vector<Waiting>& some, std::vector<Waiting>& room) {
         for (const Waiting& one : some) room[place[digit(one)]++] = one;
         some.swap(room);
     }
-    size_t last = 0;
-    for (size_t i = 1; i < some.size(); ++i) {
-        if (some[i].spot == some[last].spot) {
-            some[last].bytes += some[i].bytes;
-        } else {
-            some[++last] = some[i];
-        }
+    size_t sums = 0;
+    for (size_t i = 0; i < some.size(); ++i) {
+        const bool more = sums && some[sums - 1].spot == some[i].spot;
+        double bytes = more ? some[sums - 1].bytes : 0.0;
+        for (int64_t k = 0; k < some[i].times; ++k) bytes += some[i].bytes;
+        if (!more) ++sums;
+        some[sums - 1] = {some[i].spot, bytes, 1};
     }
-    some.resize(some.empty() ? 0 : last + 1);
+    some.resize(sums);
 }
 
 // The sum of a row as numpy's add.reduce forms it: pairwise.
@@ -100,23 +115,32 @@ struct Sent {
     const double *bytes, *seconds_a_byte;
     double* load;
 
-    // Seconds that `way` (n arcs) costs a pair, its bytes on it; those arcs of `own` (m) have them
-    // already.
-    double cost(int64_t pair, const int64_t* way, int64_t n, const int64_t* own, int64_t m,
-                double* need) const {
+    // Seconds that `way` costs a pair, its bytes on it; those arcs of `own` (m) have them already.
+    // Of its n arcs all from `hops` on are nowhere, and need nothing; `need` has room for n and 8.
+    double cost(int64_t pair, const int64_t* way, int64_t hops, int64_t n, const int64_t* own,
+                int64_t m, double* need) const {
         double total = 0.0;
+        std::fill(need + hops, need + std::max<int64_t>(n, 8), 0.0);
         for (int64_t e = first[pair]; e < first[pair + 1]; ++e) {
             const double* held = load + kind[e] * arcs;
-            for (int64_t i = 0; i < n; ++i) {
+            double worst = hops && hops == n ? -std::numeric_limits<double>::infinity() : 0.0;
+            for (int64_t i = 0; i < hops; ++i) {
                 const bool lies = std::find(own, own + m, way[i]) != own + m;
                 need[i] = (held[way[i]] + (lies ? 0.0 : bytes[e])) * seconds_a_byte[way[i]];
+                worst = std::max(worst, need[i]);
             }
-            const double worst = n ? *std::max_element(need, need + n) : 0.0;
-            total += worst + 1e-6 * pairwise(need, n);  // of equals the shorter, less used one
+            // of equals the shorter, less used one; nothing is added by what needs nothing
+            total += worst + 1e-6 * pairwise(need, hops > 8 ? n : std::min<int64_t>(n, 8));
         }
         return total;
     }
 };
+
+// How many of n places are left without those at the end that hold `nowhere`.
+int64_t without_end(const int64_t* some, int64_t n, int64_t nowhere) {
+    while (n && some[n - 1] == nowhere) --n;
+    return n;
+}
 
 }  // namespace
 
@@ -154,12 +178,22 @@ void rf_join(int64_t n, const int64_t* rows, const int64_t* first, const int64_t
 void rf_settle(int64_t rows, int64_t columns, int64_t words, const unsigned char* sets,
                int64_t number, uint8_t* narrow, uint16_t* wide) {
     for (int64_t row = 0; row < rows; ++row) {
-        for (int64_t byte = 0; byte < 8 * words; ++byte) {
-            unsigned bits = sets[row * 8 * words + byte];
-            for (int64_t spot = row * columns + 8 * byte; bits; ++spot, bits >>= 1) {
-                if (!(bits & 1)) continue;
-                if (narrow) narrow[spot] = static_cast<uint8_t>(number);
-                else wide[spot] = static_cast<uint16_t>(number);
+        for (int64_t word = 0; word < words; ++word) {
+            const unsigned char* set = sets + (row * words + word) * 8;
+            uint64_t whole;  // most are empty or full
+            std::memcpy(&whole, set, 8);
+            if (!whole) continue;
+            const int64_t spot = row * columns + 64 * word;
+            if (!~whole && narrow) {
+                std::fill(narrow + spot, narrow + spot + 64, static_cast<uint8_t>(number));
+                continue;
+            }
+            for (int64_t byte = 0; byte < 8; ++byte) {
+                for (unsigned bits = set[byte]; bits; bits &= bits - 1) {
+                    const int64_t place = spot + 8 * byte + __builtin_ctz(bits);
+                    if (narrow) narrow[place] = static_cast<uint8_t>(number);
+                    else wide[place] = static_cast<uint16_t>(number);
+                }
             }
         }
     }
@@ -175,7 +209,12 @@ int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack
     const auto queue = [&](int64_t spot, double sent) {
         const int64_t ring = net->ring(spot);
         farthest = std::max(farthest, ring);
-        waiting[ring].push_back({spot, sent});
+        auto& there = waiting[ring];
+        if (!there.empty() && there.back().spot == spot && there.back().bytes == sent) {
+            ++there.back().times;
+        } else {
+            there.push_back({spot, sent, 1});
+        }
     };
     for (int64_t i = 0; i < n; ++i) queue(row[i] * net->racks + rack[i], bytes[i]);
     if (farthest == net->far()) return 1;
@@ -198,7 +237,9 @@ int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack
         }
         sum_up(some, room);
         int64_t looked = 0;
-        for (const Waiting& one : some) {
+        for (size_t i = 0; i < some.size(); ++i) {
+            const Waiting& one = some[i];
+            if (i + kAhead < some.size()) net->fetch(some[i + kAhead].spot);
             const int64_t at = one.spot / net->racks, to = one.spot % net->racks;
             const int64_t before = looked / most;
             looked += net->first[at + 1] - net->first[at];
@@ -217,26 +258,65 @@ int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack
     return 0;
 } catch (const std::bad_alloc&) { return -1; }
 
+// Adds to seconds[link] what n flows, ordered by kind, ask of each link: the bytes of a kind there
+// over the rate (bit/s). Returns the seconds of their kinds one after another, inf where a flow
+// crosses a link beyond the last, -1 without memory.
+double rf_asked(int64_t n, const int64_t* first, const int64_t* count, const double* size,
+                const int64_t* kind, const int32_t* links, int64_t many, const double* rate,
+                double* seconds) try {
+    for (int64_t i = 0; i < n; ++i) {
+        for (int64_t j = first[i]; j < first[i] + count[i]; ++j) {
+            if (links[j] >= many) return std::numeric_limits<double>::infinity();
+        }
+    }
+    std::vector<double> sent(many, 0.0);
+    std::vector<int32_t> used;
+    double least = 0.0;
+    for (int64_t i = 0; i < n; ++i) {
+        for (int64_t j = first[i]; j < first[i] + count[i]; ++j) {
+            if (sent[links[j]] == 0.0) used.push_back(links[j]);
+            sent[links[j]] += size[i];
+        }
+        if (i + 1 < n && kind[i + 1] == kind[i]) continue;
+        double longest = 0.0;
+        for (const int32_t link : used) {
+            const double needs = sent[link] * 8.0 / rate[link];
+            seconds[link] += needs;  // nothing where a link of no bytes stands twice
+            longest = std::max(longest, needs);
+            sent[link] = 0.0;
+        }
+        least += longest;
+        used.clear();
+    }
+    return least;
+} catch (const std::bad_alloc&) { return -1.0; }
+
 // Of each pair the cheapest of the ways offered to it (rows of bundles first[key] to first[key +
 // 1]), its arcs the least loaded ones, best[signature * bundles + bundle]; where its bytes lie
-// already (`now`, rows of m; or null) they count once. `way` and `need` have room for one of the
-// longest ways.
+// already (`now`, rows of m; or null) they count once. `way` has room for one of the longest ways,
+// `need` for 8 more. The last bundle is nowhere.
 void rf_cheapest(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* signature,
                  const int64_t* key, const int64_t* first, const int64_t* rows, int64_t longest,
                  const int64_t* best, int64_t bundles, const int64_t* now, int64_t m, int64_t* way,
                  double* need, double* cost, int64_t* arcs) {
+    const int64_t nowhere = bundles - 1;
     for (int64_t i = 0; i < n; ++i) {
         const int64_t pair = pairs[i], *own = now ? now + pair * m : nullptr,
                       *mine = best + signature[pair] * bundles;
+        const int64_t held = own ? without_end(own, m, mine[nowhere]) : 0;
+        int64_t *taken = arcs + i * longest, least = first[key[i]];
         cost[i] = std::numeric_limits<double>::infinity();
-        for (int64_t row = first[key[i]]; row < first[key[i] + 1]; ++row) {
-            for (int64_t hop = 0; hop < longest; ++hop) way[hop] = mine[rows[row * longest + hop]];
-            const double found = sent->cost(pair, way, longest, own, own ? m : 0, need);
+        for (int64_t row = least; row < first[key[i] + 1]; ++row) {
+            const int64_t* over = rows + row * longest;
+            const int64_t hops = without_end(over, longest, nowhere);
+            for (int64_t hop = 0; hop < hops; ++hop) way[hop] = mine[over[hop]];
+            const double found = sent->cost(pair, way, hops, longest, own, held, need);
             if (row == first[key[i]] || found < cost[i]) {
                 cost[i] = found;
-                std::copy(way, way + longest, arcs + i * longest);
+                least = row;
             }
         }
+        for (int64_t hop = 0; hop < longest; ++hop) taken[hop] = mine[rows[least * longest + hop]];
     }
 }
 
@@ -251,6 +331,63 @@ void rf_lay(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* ar
         }
     }
 }
+
+// Which rows of arcs hold none that an earlier row holds: free[i]. `taken` has a place for every
+// arc, all 0 before and after.
+void rf_claims(int64_t n, int64_t longest, const int64_t* arcs, int64_t nowhere, int64_t* taken,
+               bool* free) {
+    for (int64_t i = 0; i < n * longest; ++i) {
+        if (!taken[arcs[i]]) taken[arcs[i]] = i / longest + 1;
+    }
+    for (int64_t i = 0; i < n; ++i) {
+        free[i] = std::all_of(arcs + i * longest, arcs + (i + 1) * longest, [&](int64_t arc) {
+            return arc == nowhere || taken[arc] == i + 1;
+        });
+    }
+    for (int64_t i = 0; i < n * longest; ++i) taken[arcs[i]] = 0;
+}
+
+// Finds anew the least loaded arc, best[signature * (bundles + 1) + bundle], of bundles (arcs
+// first[bundle] to first[bundle + 1]) of several arcs that stand in `arcs`, rows of n pairs, for
+// the signatures (CSR whose, kinds) that have a kind these pairs send in. 0; -1 without memory.
+int rf_least(const Sent* sent, int64_t n, const int64_t* pairs, const int64_t* arcs,
+             int64_t longest, int64_t bundles, const int64_t* first, const int64_t* bundle_of,
+             int64_t signatures, const int64_t* whose, const int64_t* kinds, int64_t* best) try {
+    std::vector<int64_t> some;
+    for (int64_t i = 0; i < n * longest; ++i) {
+        const int64_t bundle = bundle_of[arcs[i]];
+        if (bundle < bundles && first[bundle + 1] - first[bundle] > 1) some.push_back(bundle);
+    }
+    std::sort(some.begin(), some.end());
+    some.erase(std::unique(some.begin(), some.end()), some.end());
+    std::vector<int64_t> sending;
+    for (int64_t i = 0; i < n; ++i) {
+        sending.insert(sending.end(), sent->kind + sent->first[pairs[i]],
+                       sent->kind + sent->first[pairs[i] + 1]);
+    }
+    std::sort(sending.begin(), sending.end());
+    sending.erase(std::unique(sending.begin(), sending.end()), sending.end());
+    std::vector<double> held;
+    for (int64_t s = 0; s < signatures; ++s) {
+        const int64_t *own = kinds + whose[s], *end = kinds + whose[s + 1];
+        if (std::none_of(own, end, [&](int64_t kind) {
+                return std::binary_search(sending.begin(), sending.end(), kind);
+            }))
+            continue;
+        held.resize(end - own);
+        for (const int64_t bundle : some) {
+            double least = std::numeric_limits<double>::infinity();
+            for (int64_t arc = first[bundle]; arc < first[bundle + 1]; ++arc) {
+                std::transform(own, end, held.begin(), [&](int64_t kind) {
+                    return sent->load[kind * sent->arcs + arc];
+                });
+                const double needs = pairwise(held.data(), end - own) * sent->seconds_a_byte[arc];
+                if (needs < least) least = needs, best[s * (bundles + 1) + bundle] = arc;
+            }
+        }
+    }
+    return 0;
+} catch (const std::bad_alloc&) { return -1; }
 
 // By what share the busiest arc of each pair (of[pair], rows of `longest`) needs longer than
 // limit[kind], in its worst kind.

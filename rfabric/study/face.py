@@ -25,7 +25,7 @@ from ..routing.schemes import DEFAULT_SCHEME
 from ..schedulers.table import DEFAULT_CIRCUITS, Policies, parse_policies, scheduled
 from ..schedulers.traffic import Networks, read_traffic
 from ..specs import escaped
-from ..trace import Trace, Traffic
+from ..trace import Trace, Traffic, needs_of
 from .negotiation import one_network
 from .run import RunSettings, Tell, cases_of, one_scheduler, play, require
 
@@ -239,4 +239,6 @@ def _traffic(
         raise RFabricError(
             f"policy {scheduler} schedules recipes; a trace is given, whose schedule is made"
         )
-    return source if isinstance(source, Traffic) else Traffic(source, "trace", ())
+    if isinstance(source, Traffic):
+        return source
+    return Traffic(source, "trace", (), needs_of(source))

@@ -330,13 +330,12 @@ class _Walk:
         load = self.ways.load(rows, left)
         # a part counts as so much of a flow
         share = self.pairs.share[self.pairs.parts(rows)[1]] * (load.size > 0)
-        sizes, flows = (np.repeat(some, np.diff(load.offsets)) for some in (load.size, share))
-        asked = transfer_seconds(
-            np.bincount(load.links, sizes, minlength=len(self.rate)), self.rate
-        )
+        sizes, flows = (np.repeat(some, load.count) for some in (load.size, share))
+        links = load.links[spread(load.first, load.count)]
+        asked = transfer_seconds(np.bincount(links, sizes, minlength=len(self.rate)), self.rate)
         wave.links = np.flatnonzero(asked)
         wave.seconds = wave.asked = asked[wave.links]
-        wave.flows = np.bincount(load.links, flows, minlength=len(self.rate))[wave.links]
+        wave.flows = np.bincount(links, flows, minlength=len(self.rate))[wave.links]
 
     def _stand(self, wave: _Wave) -> np.ndarray:
         """Which rows of a wave stand still, as a mask: for the rewire, or without a way."""

@@ -38,6 +38,7 @@ class RunSettings:
     bandwidth, dilation, sample   of an emulation (`report.result.Scale`); 0: what its host carries
     patience      s of wall clock that the packets of an emulation may take; 0: the usual
     out           the folder under which an emulation has its own while it lasts
+    pcap          nodes of an emulation whose packets are captured, to files under `pcap_to`
     """
 
     engine: str = "simulate"
@@ -50,6 +51,8 @@ class RunSettings:
     sample: float = 0.0
     patience: float = 0.0
     out: str | Path = "runs"
+    pcap: tuple[str, ...] = ()
+    pcap_to: str | Path = "runs"
 
     def at(self, scale: Scale) -> "RunSettings":
         """The same at a scale that is known."""
@@ -190,6 +193,7 @@ def emulated(
     """With real packets what `expected` simulated, at the scale of `settings`; and their
     distance.
     """
+    from ..emulate.capture import file_name
     from ..emulate.scale import resolution
     from ..emulate.world import emulate
 
@@ -205,6 +209,10 @@ def emulated(
         seed=expected.seed,
         out=settings.out,
         progress=lambda news: tell(case.fabric_name, news),
+        captures={
+            node: Path(settings.pcap_to) / file_name(case.fabric, case.policy_name, node)
+            for node in settings.pcap
+        },
     )
     result = check_link_bytes(result, expected)
     return Outcome(result, fidelity(result, expected, resolution(result)), traffic.inputs)

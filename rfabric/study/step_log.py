@@ -5,6 +5,8 @@
     NeMo-RL   === Step 3/100 === and, below it,   - policy_training: 37.4s (26.4%)
     ROLL      {"time/step_generate": 48.9, "time/step_train": 37.4, "system/step": 3}
 
+What TensorBoard, Weights & Biases and MLflow keep is read by `step_files.py`.
+
 Names of timings are told from their last part, so that a metric goes by the same name in a console
 log, a JSON line and a column. A phase is the sum of its parts: training holds the passes that score
 responses, as the model's does.
@@ -14,11 +16,12 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import RFabricError
-from ..files import json_objects, lines_of, open_text
+from ..files import json_objects, lines_of, open_text, parse_json, twice
+from .step_files import Told, as_told
 
 # what timings of each phase are called, without prefixes such as `timing_s/` and ends such as _time
 PHASES = {
@@ -35,7 +38,8 @@ KNOWN = {name: phase for phase, names in PHASES.items() for name in names.split(
 # how a metric that is a time begins; a column of ours ends in _s instead
 TIMINGS = re.compile(r"^(timing_s|timing/train|timing|perf|time)/(step_(?!total|time))?")
 ENDS = re.compile(r"(_time_s|_seconds|_time|_s)$")
-STEP_KEYS = ("step", "_step", "global_step", "train/step", "system/step", "rollout/step")
+STEP_KEYS = ("step", "_step", "global_step", "train/step", "system/step", "rollout/step", "Step")
+LIST = re.compile(r"\s*\[\s*(\{|$)")
 COLOUR = re.compile(r"\x1b?\[[0-9;]*m")
 NUMBER = r"-?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
 VERL = re.compile(r"\bstep:(\d+) - ")
@@ -45,18 +49,18 @@ QUOTED = re.compile(rf"['\"]([\w/@.-]+)['\"]: ({NUMBER})")
 NEMO_STEP = re.compile(r"\bStep (\d+)/\d+")
 NEMO = re.compile(rf"^\W*([\w /]+): ({NUMBER})s\b")
 PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
-Told = tuple[int, int, dict[str, float]]  # line, step, metrics
 
 
 @dataclass(frozen=True)
 class StepLog:
     """Seconds by phase of every logged step, in order; how many lines told nothing of time, and
-    timings that belong to no phase.
+    timings that belong to no phase; notes: what of a file could not be read.
     """
 
     steps: tuple[dict[str, float], ...]
     dropped: int = 0
     unused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def tells(self, phase: str) -> bool:
         """Whether any step says the seconds of this phase."""
@@ -67,21 +71,20 @@ def read_step_log(path: str | Path) -> StepLog:
     """The steps that a log tells of. RFabricError, which begins with the path, for one that is no
     such log or says times that cannot be.
     """
-    path = Path(path)
+    path, notes = Path(path), list[str]()
     try:
-        _refuse_binary(path)
-        return _collected(_told(path))
+        told = as_told(path, notes)
+        if told is None:
+            _refuse_pickles(path)
+            told = _told(path)
+        return replace(_collected(told), notes=tuple(notes))
     except RFabricError as error:
         raise RFabricError(f"{path}: {error}") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise RFabricError(f"{path}: cannot be read: {error}") from error
 
 
-def _refuse_binary(path: Path) -> None:
-    """RFabricError for files that are no text: pickles are never loaded."""
-    name = path.name
-    if "tfevents" in name or name.endswith(".wandb"):
-        raise RFabricError("is no text; export the run as CSV or JSON lines and give that")
+def _refuse_pickles(path: Path) -> None:
     if path.is_file():
         with open(path, "rb") as file:
             if file.read(4).startswith(PICKLES):
@@ -92,7 +95,7 @@ def _refuse_binary(path: Path) -> None:
 def _collected(told: Iterable[Told]) -> StepLog:
     steps: dict[int, dict[str, float]] = {}
     dropped, unused = 0, {}
-    for line, number, metrics in told:
+    for where, number, metrics in told:
         found = {}
         for key, value in metrics.items():
             name = _timing(key)
@@ -100,7 +103,7 @@ def _collected(told: Iterable[Told]) -> StepLog:
                 continue
             if not math.isfinite(value) or value < 0:
                 raise RFabricError(
-                    f"line {line}: {key} is {value}, no time in seconds; remove the line"
+                    f"{where}: {key} is {value}, no time in seconds; remove the line"
                 )
             if name in KNOWN:
                 found[name] = value
@@ -113,7 +116,7 @@ def _collected(told: Iterable[Told]) -> StepLog:
     if not steps:
         raise RFabricError(
             "tells no time of a step; what is read: console logs of verl, slime and NeMo-RL, JSON "
-            "lines, CSV with columns such as timing_s/gen or gen_s"
+            "lines, CSV with columns such as timing_s/gen or gen_s, TensorBoard, wandb, MLflow"
         )
     return StepLog(tuple(_by_phase(steps[n]) for n in sorted(steps)), dropped, tuple(unused))
 
@@ -144,7 +147,9 @@ def _told(path: Path) -> Iterator[Told]:
         every = _chained(first, lines)
         if first.lstrip().startswith("{"):
             yield from _json_lines(every)
-        elif "," in first and " " not in first.strip():
+        elif LIST.match(first):
+            yield from _json_list("".join(every))
+        elif _is_csv(first):
             yield from _csv(every)
         else:
             yield from _console(every)
@@ -155,19 +160,51 @@ def _chained(first: str, rest: Iterator[str]) -> Iterator[str]:
     yield from rest
 
 
+def _is_csv(first: str) -> bool:
+    names = next(csv.reader([first]), [])
+    return len(names) > 1 and (
+        " " not in first.strip() or any(_timing(_column(name)) in KNOWN for name in names)
+    )
+
+
+def _column(name: str) -> str:
+    """A column's metric: wandb's pages write `run - timing_s/gen`, and its extremes beside it."""
+    return "" if name.endswith(("__MIN", "__MAX")) else name.rpartition(" - ")[2].strip()
+
+
 def _csv(lines: Iterator[str]) -> Iterator[Told]:
-    for number, row in enumerate(csv.DictReader(lines), 2):
+    rows = csv.DictReader(lines)
+    names = {name: _column(name) for name in rows.fieldnames or ()}
+    double = twice(metric for metric in names.values() if metric and _timing(metric))
+    if double:
+        raise RFabricError(f"line 1: two columns tell {double}; keep those of one run")
+    for number, row in enumerate(rows, 2):
         if None in row or None in row.values():
             raise RFabricError(f"line {number}: not as many cells as the header; mend the line")
-        cells = {key: cell for key, cell in row.items() if cell.strip()}
-        yield number, _step(cells, number), _numbers(cells)
+        cells = {names[key]: cell for key, cell in row.items() if cell.strip()}
+        yield f"line {number}", _step(cells, number), _numbers(cells)
 
 
 def _json_lines(lines: Iterator[str]) -> Iterator[Told]:
-    for number, said in json_objects(lines):
-        inner = said.get("data") or said.get("metrics") or {}
-        flat = said | inner if isinstance(inner, dict) else said
-        yield number, _step(flat, number), _numbers(flat)
+    return (_row(said, "line", number) for number, said in json_objects(lines))
+
+
+def _json_list(text: str) -> Iterator[Told]:
+    try:
+        every = parse_json(text)
+    except ValueError as error:
+        raise RFabricError(f"no valid JSON, it may be cut short: {error}; write it again") from None
+    for number, said in enumerate(every, 1):
+        if not isinstance(said, dict):
+            raise RFabricError(f"row {number}: is no object; every row is one step")
+        yield _row(said, "row", number)
+
+
+def _row(said: dict, what: str, number: int) -> Told:
+    """What one object tells: a step."""
+    inner = said.get("data") or said.get("metrics") or {}
+    flat = said | inner if isinstance(inner, dict) else said
+    return f"{what} {number}", _step(flat, number), _numbers(flat)
 
 
 def _step(cells: dict, line: int) -> int:
@@ -194,15 +231,15 @@ def _console(lines: Iterator[str]) -> Iterator[Told]:
     for number, line in enumerate(lines, 1):
         line = COLOUR.sub("", line.rstrip())
         if step := VERL.search(line):
-            yield number, int(step[1]), _pairs(PAIR, line[step.end() :])
+            yield f"line {number}", int(step[1]), _pairs(PAIR, line[step.end() :])
         elif step := DICT.search(line):
-            yield number, int(step[1]), _pairs(QUOTED, line[step.end() :])
+            yield f"line {number}", int(step[1]), _pairs(QUOTED, line[step.end() :])
         elif step := NEMO_STEP.search(line):
             now = int(step[1])
         elif part := NEMO.search(line):
             name = part[1].strip().lower().replace(" ", "_").rpartition("/")[2]
             if name in KNOWN:
-                yield number, now, {f"timing/{name}": float(part[2])}
+                yield f"line {number}", now, {f"timing/{name}": float(part[2])}
 
 
 def _pairs(pattern: re.Pattern, text: str) -> dict[str, float]:

@@ -6,7 +6,7 @@ a NIC per GPU; neighbouring channels run opposite ways round, so both directions
 carry. The 2(n-1) identical steps of a ring are merged into one flow per edge.
 
     ring all-reduce      each edge carries 2 (n-1)/n S        reduce-scatter, all-gather: (n-1)/n S
-    all-to-all           each ordered pair of GPUs carries S/n
+    all-to-all           each ordered pair of GPUs carries S/n, or its own bytes (exchange)
     scatter              each GPU receives its own S/n, from sources taken evenly
     broadcast            each edge of a chain of servers, from the root's on, carries S
 
@@ -16,6 +16,8 @@ S: bytes each GPU holds (all-to-all) or the whole buffer (others).
 from collections.abc import Sequence
 from itertools import permutations
 from typing import NamedTuple
+
+import numpy as np
 
 from ..errors import RFabricError
 
@@ -71,6 +73,13 @@ def all_to_all(gpus: Sequence[int], size: float, gpus_per_server: int) -> Flows:
         (a, b) for a, b in permutations(gpus, 2) if a // gpus_per_server != b // gpus_per_server
     ]
     return Flows([a for a, _ in pairs], [b for _, b in pairs], [size / len(gpus)] * len(pairs))
+
+
+def exchange(gpus: Sequence[int], sizes: np.ndarray, gpus_per_server: int) -> Flows:
+    """An all-to-all of uneven parts: `sizes[i, j]` bytes (n x n) from the i-th GPU to the j-th."""
+    server = np.array(gpus) // gpus_per_server
+    i, j = np.nonzero((server[:, None] != server) & (sizes > 0))
+    return Flows([gpus[k] for k in i], [gpus[k] for k in j], sizes[i, j].tolist())
 
 
 def point_to_point(pairs: Sequence[tuple[int, int]], size: float, gpus_per_server: int) -> Flows:

@@ -27,7 +27,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..optics import Demand
-from ..routing.rows import spread
+from ..routing.rows import distinct, spread
 from ..routing.schemes import Routing, Sent
 from ..routing.ways import Entries
 from ..units import show_size, transfer_seconds
@@ -394,7 +394,8 @@ class Trace:
             raise RFabricError(
                 f"the trace names {len(missing)} hosts that {fabric.spec or fabric.name} "
                 f"lacks, first {missing[0]}; the fabric has {len(fabric.hosts)} hosts, "
-                f"{fabric.hosts[0]} to {fabric.hosts[-1]}"
+                f"{fabric.hosts[0]} to {fabric.hosts[-1]}; give one that has them (`rfabric list "
+                "fabrics` says how large each can be)"
             )
         return self
 
@@ -446,7 +447,7 @@ class Trace:
         int64[n] from 0, -1: none, `asked`: mask of the rows meant, each of which has one.
         """
         begin, count = np.zeros(len(self), np.int64), np.zeros(len(self), np.int64)
-        kept, used, found = np.zeros(len(self) + 1, np.int64), 0, [np.zeros((2, 0), np.int64)]
+        kept, used, found = np.zeros(len(self) + 1, np.int64), 0, [np.zeros(0, np.int64)]
         for level in self.levels[1:]:
             level = level[asked[level] | (numbers[level] < 0)]
             waits = self._waits[level]
@@ -455,17 +456,18 @@ class Trace:
             many = count[before[~own]]
             inner = kept[spread(begin[before[~own]], many)]
             place = np.concatenate((place[own], np.repeat(place[~own], many)))
-            code = np.unique(place << 32 | np.concatenate((numbers[before[own]], inner)))
+            code = distinct(place << 32 | np.concatenate((numbers[before[own]], inner)))
             place, one = code >> 32, code & 0xFFFFFFFF
             count[level] = np.bincount(place, minlength=len(level))
             begin[level] = used + np.cumsum(count[level]) - count[level]
-            found.append(np.stack((numbers[level[place]], one)))
+            who = numbers[level[place]]
+            found.append(distinct(who[who >= 0] << 32 | one[who >= 0]))
             if used + len(one) > len(kept):
                 kept = np.concatenate((kept, np.zeros(len(kept) + len(one), np.int64)))
             kept[used : used + len(one)] = one
             used += len(one)
-        some = np.concatenate(found, axis=1)
-        who, which = np.unique(some[:, some[0] >= 0], axis=1)
+        some = distinct(np.concatenate(found))
+        who, which = some >> 32, some & 0xFFFFFFFF
         ends = np.flatnonzero(np.diff(who, prepend=-1))
         return dict(zip(who[ends].tolist(), np.split(which, ends)[1:], strict=True))
 

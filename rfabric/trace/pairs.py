@@ -86,6 +86,8 @@ class Pairs:
 
     def parts(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(how many parts each of `rows` has, these parts row by row) of rows that send."""
+        if len(self.share) == len(self.src):
+            return np.ones(len(rows), np.int64), self.of[rows]
         first = self.first[self.of[rows]]
         counts = self.first[self.of[rows] + 1] - first
         return counts, spread(first, counts)
@@ -152,10 +154,7 @@ class PairWays:
 
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """CSR (offsets, links) of the ways of the parts of `rows`, which send, row by row."""
-        pairs = self.pairs.of[rows]
-        new = pairs[self.first[self.pairs.first[pairs]] < 0]
-        if len(new):
-            self._find(np.unique(new))
+        self._find_new(rows)
         _, parts = self.pairs.parts(rows)
         counts = self.count[parts]
         return offsets_of(counts), self.links[spread(self.first[parts], counts)]
@@ -164,6 +163,14 @@ class PairWays:
         """The same while `rows` stand still: every part on the link `nowhere`."""
         parts = int(self.pairs.parts(rows)[0].sum())
         return np.arange(parts + 1), np.full(parts, self.nowhere, np.int32)
+
+    def _find_new(self, rows: np.ndarray) -> None:
+        """Find the ways of those of `rows` that nobody has asked for."""
+        pairs = self.pairs.of[rows]
+        new = np.zeros(len(self.pairs.src), bool)
+        new[pairs[self.first[self.pairs.first[pairs]] < 0]] = True
+        if new.any():
+            self._find(np.flatnonzero(new))
 
     def _find(self, pairs: np.ndarray) -> None:
         for some, offsets, links in self._lay(pairs):
@@ -206,10 +213,11 @@ class PairWays:
         """What `rows` still send (`left`, bytes; of every part alike) on their ways; `kind` of
         each, else its label.
         """
+        self._find_new(rows)
         counts, parts = self.pairs.parts(rows)
-        sizes = np.repeat(left, counts) * self.pairs.share[parts]
-        return Load(
-            *self.of(rows),
-            sizes,
-            np.repeat(self.pairs.label[rows] if kind is None else kind, counts),
-        )
+        kind = self.pairs.label[rows] if kind is None else kind
+        ways = self.first[parts], self.count[parts], self.links
+        if not self.several:
+            return Load(*ways, left, kind)
+        size = np.repeat(left, counts) * self.pairs.share[parts]
+        return Load(*ways, size, np.repeat(kind, counts))

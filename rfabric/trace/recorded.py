@@ -12,6 +12,8 @@ between and beside them.
   was, on a slower fabric no further: an upper bound where computing could have gone on.
 - Ranks that nobody recorded do as the recorded ones of their group do; one rank alone stands for
   all, in groups of the same shape side by side.
+- An all-to-all is sent pair by pair where ranks say how they split it; a rank that says nothing
+  sends as the others do on the mean, but what a receiver says came from it.
 
 Clocks of different ranks are not compared: a rank's times count from its own first event.
 """
@@ -25,7 +27,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from .builder import MOST_BYTES, TraceBuilder
-from .collectives import RING_FACTOR, Flows, all_to_all, broadcast, point_to_point, ring
+from .collectives import RING_FACTOR, Flows, all_to_all, broadcast, exchange, point_to_point, ring
 from .model import Trace
 
 log = logging.getLogger(__name__)
@@ -47,7 +49,8 @@ class Recorded:
 
     size: bytes, S of `collectives`; group: ranks of the job, for send and recv (source,
     destination); name, number: which of which communicator, the same on all its ranks; start, end:
-    s on the rank's own clock; root: rank that sends or receives all.
+    s on the rank's own clock; root: rank that sends or receives all; sent, received: of an
+    all-to-all, bytes to and from each of the group, where its parts are known to be uneven.
     """
 
     kind: str
@@ -59,6 +62,8 @@ class Recorded:
     end: float
     step: int = 0
     root: int | None = None
+    sent: tuple[float, ...] = ()
+    received: tuple[float, ...] = ()
 
     @property
     def key(self) -> tuple:
@@ -152,10 +157,13 @@ class _Lowering:
         self.members: dict[tuple, list[Recorded]] = defaultdict(list)
         self.came: dict[tuple, list[int]] = defaultdict(list)  # rows its ranks came by
         self.done: dict[tuple, list[int]] = {}  # rows by which it has ended
+        self.splits: dict[tuple, dict[int, Recorded]] = defaultdict(dict)  # of all-to-alls, by rank
         self.counts: Counter = Counter()
         for log in logs:
             for one in log.collectives:
                 self.members[one.key].append(one)
+                if one.kind == "all-to-all" and log.rank in one.group:
+                    self.splits[one.key][log.rank] = one
 
     def trace(self, said: dict) -> Trace:
         walks = [_Walk(self, log) for log in self.logs]
@@ -177,6 +185,8 @@ class _Lowering:
             "inside": "collectives inside a server send nothing: they take the time recorded",
             "part": "collectives that not all recorded ranks have: sent by those that have them",
             "sizes": "collectives whose ranks differ in size: the largest counts",
+            "split": "all-to-alls of uneven parts whose ranks are not all recorded: the others "
+            "send as the recorded ones do on the mean",
             "shape": "collectives whose group has no regular shape: other groups are not known",
         }
         dropped = [f"{self.counts[key]} {text}" for key, text in texts.items() if self.counts[key]]
@@ -198,7 +208,9 @@ class _Lowering:
     def _send(self, key: tuple) -> None:
         every, rows = self.members[key], self.came[key]
         one = max(every, key=lambda c: c.size)
-        self.counts["sizes"] += one.size != min(c.size for c in every)
+        split = any(c.sent for c in every)
+        self.counts["sizes"] += not split and one.size != min(c.size for c in every)
+        self.counts["split"] += split and len(every) < len(one.group)
         absent = {log.rank for log in self.logs} & set(one.group)
         self.counts["part"] += 0 if self.alone else len(every) < len(absent)
         kind = {"step": one.step, "phase": PHASE, "label": one.kind}
@@ -218,11 +230,30 @@ class _Lowering:
 
     def _flows(self, one: Recorded) -> Flows:
         groups = [one.group]
+        sizes = self._split(one)
         if self.alone and one.kind not in ("send", "recv"):
             groups = _alike(one.group, self.world)
             self.counts["shape"] += not groups
-        parts = [self._lowered(one, group) for group in groups or [one.group]]
+        parts = [
+            self._lowered(one, group) if sizes is None else exchange(group, sizes, self.server)
+            for group in groups or [one.group]
+        ]
         return Flows(*(sum((part[i] for part in parts), []) for i in range(3)))
+
+    def _split(self, one: Recorded) -> np.ndarray | None:
+        """Bytes of each pair of a group (n x n), where its ranks say how they split them."""
+        told = {one.group.index(rank): c for rank, c in self.splits[one.key].items()}
+        if not any(c.sent for c in told.values()):
+            return None
+        n = len(one.group)
+        rows = {i: c.sent or (c.size / n,) * n for i, c in told.items()}
+        sizes = np.tile(np.mean(list(rows.values()), axis=0), (n, 1))
+        for i, c in told.items():
+            if c.received:
+                sizes[:, i] = c.received
+        for i, row in rows.items():  # what a sender says of itself counts most
+            sizes[i] = row
+        return sizes
 
     def _lowered(self, one: Recorded, group: tuple[int, ...]) -> Flows:
         if one.kind in ("send", "recv"):

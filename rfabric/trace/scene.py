@@ -109,17 +109,20 @@ class Demands:
 
     def prospect(self, scene: Scene, ways: PairWays) -> Prospect:
         """What the line and those to come may expect of `ways`, by the ways of every flow."""
-        coming = {s: s.rows[self.trace.size[s.rows] > 0] for s in scene.coming}
-        later = [
-            self._load(s, ways, rows, self.trace.total[rows].astype(float))
-            for s, rows in coming.items()
-        ]
         now = [self._load(s, ways, *scene.open[s]) for s in scene.line]
-        return Prospect.of_flows(self.fabric, now, later)
+        return Prospect.of_flows(
+            self.fabric, now, lambda: [self._whole_load(s, ways) for s in scene.coming]
+        )
+
+    def _whole_load(self, stage: Stage, ways: PairWays) -> Load:
+        """What a stage sends in all, flow by flow."""
+        rows = stage.rows[self.trace.size[stage.rows] > 0]
+        return self._load(stage, ways, rows, self.trace.total[rows].astype(float))
 
     def _load(self, stage: Stage, ways: PairWays, rows: np.ndarray, left: np.ndarray) -> Load:
         """Of one label, those that wait for others of the stage send after them: a kind is a wave
         of a label.
         """
-        wave = stage.waves[np.searchsorted(stage.rows, rows)]
+        every = len(rows) == len(stage.rows)
+        wave = stage.waves if every else stage.waves[np.searchsorted(stage.rows, rows)]
         return ways.load(rows, left, self.trace.label[rows].astype(np.int64) << 32 | wave)

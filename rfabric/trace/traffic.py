@@ -1,16 +1,27 @@
 """Traffic: a trace with its name, the files it came from, and what its job asks of a fabric."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..fabric import Needs
 from .model import Trace
 
+USUAL = 64  # hosts of a fabric that says nothing of its size
+NUMBERED = re.compile(r"h([1-9]\d{0,8})")
+
+
+def needs_of(trace: Trace) -> Needs:
+    """What a trace file asks of a fabric: room, where it names hosts beyond the usual ones."""
+    numbers = [int(found[1]) for found in map(NUMBERED.fullmatch, trace.hosts) if found]
+    most = max(numbers, default=0)
+    return Needs(most if most > USUAL else 0)
+
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """A trace, what to call it, the files it came from, and what its job asks of a fabric: nothing
-    where it is a trace file. `notes`: what who reads a result must know of it.
+    """A trace, what to call it, the files it came from, and what its job asks of a fabric (of a
+    trace file: `needs_of`). `notes`: what who reads a result must know of it.
     """
 
     trace: Trace

@@ -131,6 +131,30 @@ def test_to_pandas_has_a_row_a_flow_or_a_run(compared):
     assert list(runs.step_s) == [run.step_seconds for run in compared]
 
 
+def test_a_run_folder_has_its_tables_as_parquet_too(compared, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pandas = pytest.importorskip("pandas")
+    folder = compared.save(tmp_path / "run")
+    assert parquet.read_table(folder / "summary.parquet").to_pylist() == list(compared.rows())
+    places = sorted(path.parent for path in folder.glob("*/flows.csv"))
+    assert len(places) == len(compared)
+    for place in places:
+        for name in ("flows", "links"):
+            ours = parquet.read_table(place / f"{name}.parquet").to_pandas()
+            theirs = pandas.read_csv(place / f"{name}.csv", keep_default_na=False)
+            # utilisation stands there with six digits
+            pandas.testing.assert_frame_equal(
+                ours, theirs, check_dtype=False, check_categorical=False, atol=1e-6
+            )
+    assert len(rfabric.read_run(folder)) == len(compared)
+
+
+def test_without_pyarrow_there_is_the_csv_alone(compared, tmp_path, monkeypatch):
+    monkeypatch.setattr("rfabric.report.parquet.find_spec", lambda _: None)
+    folder = compared.save(tmp_path / "run")
+    assert not list(folder.rglob("*.parquet")) and list(folder.rglob("flows.csv"))
+
+
 def test_without_pandas_it_says_what_to_install(compared, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(RFabricError, match=r"to_pandas needs pandas; install rfabric\[pandas\]"):

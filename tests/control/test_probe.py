@@ -292,8 +292,9 @@ def test_the_dark_of_many_rewires_is_heard_apart_from_stalls_of_the_host(run_dir
         gap = max(own, key=lambda g: g["to_s"] - g["from_s"])
         most.append(gap["to_s"] - gap["from_s"])
         least.append(gap["least_s"])
-        # what was lost, was lost during the rewire
-        assert gap["least_s"] <= one["usable"] - one["requested"] + gap["silent_s"]
+        # what was lost, was lost during the rewire, give or take a packet
+        rewire = one["usable"] - one["requested"]
+        assert gap["least_s"] <= rewire + gap["silent_s"] + said["probe"]["interval_s"]
     for name, seconds in (("gap", most), ("dark for sure", least)):
         ms = np.quantile(seconds, (0, 0.5, 0.95, 1)) * 1e3
         print(f"{len(rewires)} rewires, {said['switches']} switches, {name}: ms min, p50, p95, max",

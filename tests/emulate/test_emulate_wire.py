@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -403,6 +404,22 @@ def test_a_scale_that_cannot_be_shaped_names_those_that_can(scale):
 
 CALM = guard.HostLoad(busy=0.6, steal=0.0, softnet_dropped=0, port_dropped=0, resent=0, sent=10_000)
 PACKET = 3.6e-3  # s: 9000 bytes at 20 Mbit/s
+
+
+def test_what_the_kernel_takes_is_counted_and_what_it_refuses_is_an_error():
+    from rfabric.emulate.wire import SCRATCH, _sent
+
+    here, there = socket.socketpair()
+    with here, there:
+        here.setblocking(False)
+        took = _sent(here, 100)
+        assert took == len(there.recv(1000)) == 100
+        with pytest.raises(BlockingIOError):
+            for _ in range(10_000):
+                _sent(here, SCRATCH)
+        there.close()
+        with pytest.raises(BrokenPipeError):
+            _sent(here, 100)
 
 
 def samples(*waits, bytes_per_s=1e7):

@@ -13,9 +13,13 @@ from rfabric.emulate.counters import payload
 from rfabric.emulate.fullness import Fullness
 from rfabric.emulate.network import ETHERNET, HEADERS, MIN_RATE, MTU, PAYLOAD
 from rfabric.emulate.scale import (
+    DILATION,
     LATE_SHARE,
+    LEAST_SAMPLE,
+    SETUP_S,
     START_S,
     check_rates_of,
+    choose_sample,
     choose_scale,
     run_seconds,
     slower,
@@ -166,6 +170,21 @@ def test_patience_and_estimate_go_together():
     short, long = (choose_scale([result], 8e4, patience=p) for p in (10.0, 100.0))
     assert long.dilation == pytest.approx(10 * short.dilation, rel=0.06)
     assert run_seconds(result, long) - run_seconds(result, short) == pytest.approx(90, rel=0.06)
+
+
+def test_a_sample_takes_what_patience_allows_with_loops_that_go_out_whole():
+    """Loops of which over half would be sampled are sent in full, and that counts too."""
+    made = TraceBuilder(SMALL.hosts)
+    for i, repeat in enumerate([20] * 6 + [2000]):  # 0.08 s each, and 8 s
+        turn = [i % 4], [4 + i % 4], 2e8
+        made.loop([turn], repeat, [0.0], phase="a", label=f"loop {i}")
+    result = simulate(SMALL, made.build())
+    for patience in (2.0, 8.0, 12.0, 40.0):
+        sample = choose_sample([result], patience)
+        scale = Scale(1e-4, DILATION, sample)
+        moving = run_seconds(result, scale) - SETUP_S
+        assert sample >= LEAST_SAMPLE
+        assert moving <= patience * 1.01 or sample == LEAST_SAMPLE
 
 
 def test_slower_is_half_the_rates():

@@ -174,7 +174,7 @@ def test_what_no_rewire_could_save_is_not_at_stake():
     for 1 s.
     """
     now, later = (Outlook(np.array([[seconds, 0.0]]), np.array([0.0])) for seconds in (10.0, 5.0))
-    stay = Prospect(now, later)
+    stay = Prospect(now, lambda: later)
     sends, comes = asks(FOUR, (0, 1, 1.0), floor=4.0), asks(FOUR, (0, 1, 1.0), floor=1.0, lead=2.0)
     assert _at_stake(stay, [sends], [comes], 3.0) == pytest.approx(6.0 + 1.0)
     assert _at_stake(stay, [sends], [comes], 9.0) == pytest.approx(6.0 + 4.0)
@@ -244,7 +244,8 @@ def load(*flows):
     """Flows of one link each: (directed link, seconds on a cable of 400 Gbit/s, kind)."""
     links, seconds, kind = zip(*flows, strict=True)
     size = np.array(seconds) * RATE / 8
-    return Load(np.arange(len(flows) + 1), np.array(links), size, np.array(kind))
+    way = np.arange(len(flows)), np.ones(len(flows), np.int64), np.array(links)
+    return Load(*way, size, np.array(kind))
 
 
 def test_kinds_follow_one_another_and_what_is_of_one_kind_goes_at_once():
@@ -280,8 +281,8 @@ def test_the_last_to_end_is_sought_among_all_that_send_or_come():
     """The one that sends ends 4 s sooner, what comes on its own 1 s later: it is last, its delay
     counts alone.
     """
-    before = Prospect(outlook_of([9, 0, 0, 0]), outlook_of([0, 0, 20, 0]))
-    after = Prospect(outlook_of([5, 0, 0, 0]), outlook_of([0, 0, 21, 0]))
+    before = Prospect(outlook_of([9, 0, 0, 0]), lambda: outlook_of([0, 0, 20, 0]))
+    after = Prospect(outlook_of([5, 0, 0, 0]), lambda: outlook_of([0, 0, 21, 0]))
     told = Begins(np.zeros(1), np.zeros(1), np.zeros(1), ((),))
     dark_free = np.array([False, False])
     # at no price it may have the circuits of before again: then nothing is lost

@@ -31,6 +31,7 @@ from rfabric.optics.rewiring import MOST_BACK, Rewiring
 from rfabric.optics.solvers import Asked, best_matching, matching
 from rfabric.optics.templates import isolated_pods, mesh, rounds, tree
 from rfabric.routing import Routes, unreachable
+from rfabric.routing.lightpaths import ends_of, lights
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder
 
@@ -312,7 +313,8 @@ def prospects(now, later):
     """Of stages whose seconds on their cables are those: first what sends, then what comes."""
     every, n = one_link(*now, *later), len(now)
     return Prospect(
-        Outlook(every.seconds[:n], every.least[:n]), Outlook(every.seconds[n:], every.least[n:])
+        Outlook(every.seconds[:n], every.least[:n]),
+        lambda: Outlook(every.seconds[n:], every.least[n:]),
     )
 
 
@@ -367,6 +369,49 @@ def test_stages_share_a_link_only_while_both_send(later, one, two):
     if later >= together[0]:
         np.testing.assert_allclose(apart, [one, later + two])
     np.testing.assert_array_equal(outlook.ends_from(np.full(2, later)), together + later)
+
+
+@given(
+    st.lists(st.floats(0.1, 9), min_size=6, max_size=6),
+    st.lists(st.floats(0, 3), min_size=2, max_size=2),
+    st.lists(st.booleans(), min_size=3, max_size=3),
+    st.sampled_from([(), (0,)]),
+    st.floats(0, 4),
+    st.floats(-20, 20),
+)
+def test_who_asks_for_a_least_gain_gets_what_is_gained_where_it_is_that_much(
+    seconds, leads, dark, follows, takes, least
+):
+    before, after = (prospects(s[:1], s[1:]) for s in (seconds[:3], seconds[3:]))
+    told = begins((0.0,), leads, leads, (follows, (0, 1)))
+    exact = gain(before, after, told, np.array(dark), takes)
+    found = gain(before, after, told, np.array(dark), takes, least)
+    assert found == exact or (exact.seconds < least and found.seconds == -np.inf)
+
+
+def test_what_comes_is_not_foretold_where_it_cannot_decide():
+    def unasked():
+        raise AssertionError("asked")
+
+    before, after = (Prospect(one_link(seconds), unasked) for seconds in (5.0, 4.0))
+    args = begins(), np.array([True]), 2.0
+    # 2 s dark lose 1 s; what comes has 2 s at stake
+    assert gain(before, after, *args, 1.5).seconds == -np.inf
+    with pytest.raises(AssertionError, match="asked"):
+        gain(before, after, *args, 0.5)
+
+
+@pytest.mark.parametrize(
+    "spec", ["rfabric", "mixnet", "opus", "rotor,tors=6", "topoopt,servers=24,gpus=1,ocs_ports=16"]
+)
+def test_ports_are_known_by_number_as_they_are_looked_up(spec):
+    fabric = parse_fabric(spec)
+    circuits = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
+    known = ends_of(fabric, circuits)
+    assert known is not None and known.shape == (2, len(circuits))
+    np.testing.assert_array_equal(
+        lights(fabric, circuits).cross, lights(fabric, list(circuits)).cross
+    )
 
 
 def test_what_follows_in_line_waits_for_a_dark_time_once():

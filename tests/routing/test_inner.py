@@ -1,13 +1,17 @@
 """The inner loops of ways and placing: the compiled core does what Python does, to the last bit."""
 
 from itertools import pairwise
+from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rfabric import native
 from rfabric.fabric import Fabric, Link, Node, Port, parse_fabric
-from rfabric.optics import Circuits, Demand, parse_policy
+from rfabric.optics import Circuits, Demand, outlook, parse_policy
+from rfabric.optics.outlook import Load
 from rfabric.routing import inner, placing, routes_of, ways
 from rfabric.routing.choices import Offers
 from rfabric.routing.schemes import Routing, Sent
@@ -103,6 +107,62 @@ def test_the_core_finds_the_ways_loads_and_places_that_python_finds(spec, seed, 
         assert core.dtype == python.dtype and core.tobytes() == python.tobytes()
 
 
+@pytest.mark.parametrize("kinds", [1, 7, 8, 20, 150])
+def test_pairs_of_many_kinds_take_the_places_that_python_finds(kinds, monkeypatch):
+    """Bundles of several light paths: which is the least loaded depends on how kinds add up."""
+    random, fabric = np.random.default_rng(kinds), parse_fabric("rfabric,pods=4,tors=4,gpus=8", 0)
+    idle = Demand.none(fabric.racks)
+    lit = parse_policy("static", fabric).decide(idle, Circuits(), 0.0)
+    hosts = len(fabric.hosts)
+    src, dst = np.divmod(np.unique(random.integers(0, hosts * hosts, 4 * hosts)), hosts)
+    src, dst = src[src != dst], dst[src != dst]
+    sent = random.random((kinds, len(src))) * (random.random((kinds, len(src))) < 0.7) * 1e9
+    found = []
+    for compiled in (True, False):
+        if not compiled:
+            for room in (ways, placing):
+                monkeypatch.setattr(room, "loops", lambda: None)
+        routing = Routing("placed", Sent(src, dst, sent))
+        found.append(routes_of(fabric.named(f"f{compiled}"), lit, routing).links_of(src, dst))
+    for core, python in zip(*found, strict=True):
+        assert core.tobytes() == python.tobytes()
+
+
+@given(data=st.data())
+def test_what_flows_ask_of_links_is_added_up_as_python_does(data):
+    random = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
+    flows, links = data.draw(st.integers(0, 200)), data.draw(st.integers(1, 40))
+    beyond = data.draw(st.booleans())
+    load = Load(
+        random.integers(0, 50, flows),
+        random.integers(0, 8, flows),
+        random.integers(0, links + beyond, 60).astype(np.int32),
+        random.random(flows) * 1e9 * (random.random(flows) < 0.9),
+        random.integers(-3, 4, flows) << 40,
+    )
+    rate, told = random.choice([1e11, 4e11, 1e9 / 3], links), []
+    for core in (inner.loops, lambda: None):
+        with mock.patch.object(outlook, "loops", core):
+            seconds = np.zeros(links)
+            least = outlook._ask(load, rate, seconds)
+        told.append((least, seconds.tobytes() if np.isfinite(least) else b""))
+    assert told[0] == told[1]
+
+
+@given(data=st.data())
+def test_rows_that_claim_arcs_are_those_that_python_finds(data):
+    random = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
+    nowhere, shape = data.draw(st.integers(0, 30)), random.integers(0, 12, 2)
+    arcs = random.integers(0, nowhere + 1, shape)
+    nothing = np.zeros(0, np.int64)
+    placer = object.__new__(placing.Placer)
+    placer.nowhere, placer._laid = nowhere, None
+    held = np.zeros((1, nowhere + 1))
+    laid = inner.Sent(nothing, nothing, nothing, held[0], held)
+    assert (laid.claims(arcs) == placer._claims(arcs)).all()
+    assert (laid.claims(arcs) == placer._claims(arcs)).all()  # nothing is left of the first call
+
+
 def test_ways_around_a_ring_are_the_same(monkeypatch):
     for core, python in zip(*both(ring(20), 1, monkeypatch), strict=True):
         assert core.tobytes() == python.tobytes()
@@ -115,8 +175,12 @@ def test_seconds_on_a_way_are_added_up_in_the_order_of_numpy(hops):
     seconds = np.where(
         np.arange(arcs) == 0, 0.0, -seconds
     )  # else the busiest arc, a million times heavier, hides the sum
-    every, rows = np.arange(pairs + 1), random.integers(0, arcs, (pairs, hops))
+    nowhere = arcs - 1  # the last: ways end there that are shorter than others
+    seconds[nowhere] = 0.0
+    every, rows = np.arange(pairs + 1), random.integers(0, nowhere, (pairs, hops))
     rows[:, hops // 2] = 0
+    ends = random.integers(hops // 2 + 1, hops + 1, pairs)
+    rows[np.arange(hops) >= ends[:, None]] = nowhere
     laid = inner.Sent(every, np.zeros(pairs, np.int64), sent, seconds, load)
     signature = np.zeros(pairs, np.int64)
     cost, found = laid.cheapest(

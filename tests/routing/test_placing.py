@@ -15,7 +15,7 @@ from rfabric.fabric import Fabric, Link, Node, Port, fat_tree, parse_fabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuits, Demand, parse_policy
 from rfabric.optics.check import faults
-from rfabric.routing import routes_of
+from rfabric.routing import routes_of, schemes
 from rfabric.routing.colouring import coloured
 from rfabric.routing.schemes import Routing, Sent, split
 from rfabric.routing.ways import Entries
@@ -317,3 +317,15 @@ def test_split_pairs_load_every_cable_as_an_even_split_at_every_switch_does(spec
     assert load[lights.links[lights.offsets[between]]] == pytest.approx(
         routes.ways.loads(Entries.of(sent))[between]
     )
+
+
+def test_pairs_of_hundreds_of_kinds_are_placed_by_all_that_they_send():
+    rng = np.random.default_rng(0)
+    src, dst = (ends.ravel() for ends in np.meshgrid(np.arange(40), np.arange(40), indexing="ij"))
+    src, dst = src[src != dst], dst[src != dst]
+    many = (rng.random((300, len(src))) < 0.1) * 1e9
+    found = schemes._lumped(Sent(src, dst, many))
+    assert found.bytes.shape == (1, len(src)) and (found.bytes[0] == many.sum(0)).all()
+    few = Sent(src, dst, many[:20])  # as jobs have
+    alike = Sent(src, dst, np.repeat(many[:1], 300, 0))
+    assert schemes._lumped(few) is few and schemes._lumped(alike) is alike

@@ -1,6 +1,11 @@
 """A recipe beside what its job logged: logs as frameworks write them, and what is refused."""
 
+import base64
 import json
+import re
+import sqlite3
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -85,3 +90,212 @@ def test_a_console_log_of_verl_as_it_was_printed(name, steps):
     log = read_step_log(DATA / name)
     assert len(log.steps) == steps and log.steps[0]["generation"] == 48.956
     assert log.steps[0]["training"] == pytest.approx(12.070 + 9.785 + 0.144 + 32.657 + 37.470)
+
+
+# --- what loggers keep ----------------------------------------------------------------------------
+
+SECONDS = [
+    {"timing_s/gen": 11.0, "timing_s/step": 18.5},
+    {"timing_s/gen": 12.0, "timing_s/step": 18.5},
+]
+LOGGED = ({"generation": 11.0, "step": 18.5}, {"generation": 12.0, "step": 18.5})
+# SECONDS as tensorboard 2.21 writes them
+EVENTS = base64.b64decode(
+    "SAAAAAAAAAD+kkidCbFYBJTQwNpBGg1icmFpbi5FdmVudDoyUi4KLHRlbnNvcmJvYXJkLnN1bW1hcnkud3JpdGVyLmV2"
+    "ZW50X2ZpbGVfd3JpdGVygLfrABkAAAAAAAAAi/EIKBABKhUKEwoMdGltaW5nX3MvZ2VuFQAAMEFuDpV9GgAAAAAAAAAS"
+    "m9gtEAEqFgoUCg10aW1pbmdfcy9zdGVwFQAAlEHM3UaOGQAAAAAAAACL8QgoEAIqFQoTCgx0aW1pbmdfcy9nZW4VAABA"
+    "QTW2XbMaAAAAAAAAABKb2C0QAioWChQKDXRpbWluZ19zL3N0ZXAVAACUQSYBEPU="
+)
+
+
+def field(number: int, data: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(data) & 127 | 128, len(data) >> 7]) + data
+
+
+def history(step: int, metrics: dict) -> bytes:
+    """A Record of wandb, numbers as its versions write them: typed, and as JSON before."""
+    rows = b""
+    for i, (key, value) in enumerate(metrics.items()):
+        typed = b"\x31" + struct.pack("<d", value)
+        text = bytes([16 << 3 & 127 | 2 | 128, 1, 4]) + json.dumps(value).encode()
+        rows += field(1, field(2, key.encode()) + (typed if i % 2 else text))
+    return field(2, rows + field(2, bytes([8, step])))
+
+
+def offline(path: Path, *records: bytes) -> Path:
+    """An offline run of wandb: pieces that end with their block."""
+    log = b":W&B\xe1\xbe\x00"
+    for record in records:
+        kind = 0
+        while record or not kind:
+            room = 32768 - len(log) % 32768
+            if room < 7:
+                log += b"\0" * room
+                continue
+            piece, record = record[: room - 7], record[room - 7 :]
+            kind = (3 if record else 4) if kind else (2 if record else 1)
+            check = zlib.crc32(bytes([kind]) + piece)
+            log += struct.pack("<IHB", check, len(piece), kind) + piece
+    path.write_bytes(log)
+    return path
+
+
+def mlflow(run: Path, extra="") -> Path:
+    for name in SECONDS[0]:
+        file = run / "metrics" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"17 {m[name]} {n}\n" for n, m in enumerate(SECONDS, 1)) + extra)
+    return run
+
+
+def database(path: Path, *runs: str) -> Path:
+    with sqlite3.connect(path) as base:
+        base.execute("CREATE TABLE metrics (key, value, timestamp, run_uuid, step, is_nan)")
+        for run in runs:
+            for step, metrics in enumerate(SECONDS, 1):
+                for key, value in metrics.items():
+                    base.execute(
+                        "INSERT INTO metrics VALUES (?, ?, 17, ?, ?, 0)", (key, value, run, step)
+                    )
+    return path
+
+
+def kept(folder: Path, form: str) -> Path:
+    if form == "tensorboard":
+        (folder / "job").mkdir()
+        (folder / "job" / "events.out.tfevents.17.vm.1.0").write_bytes(EVENTS)
+        return folder
+    if form == "wandb":
+        rows = [history(n, metrics) for n, metrics in enumerate(SECONDS, 1)]
+        return offline(folder / "run-x.wandb", field(5, b"c" * 16000) * 5, *rows)
+    if form == "mlflow":
+        return mlflow(folder / "0" / "ab").parent.parent
+    if form == "database":
+        return database(folder / "mlflow.db", "ab")
+    path = folder / "history"
+    if form == "page":  # as a chart of wandb's pages is exported
+        head = [f"{run} - {m}" for m in SECONDS[0] for run in ("a",)]
+        head += [f"{name}__MAX" for name in head]
+        rows = [[str(n), *(str(v) for v in [*m.values()] * 2)] for n, m in enumerate(SECONDS, 1)]
+        path.write_text("\n".join('"' + '","'.join(row) + '"' for row in [["Step", *head], *rows]))
+    else:
+        path.write_text(json.dumps([{"_step": n} | m for n, m in enumerate(SECONDS, 1)], indent=1))
+    return path
+
+
+@pytest.mark.parametrize("form", ["tensorboard", "wandb", "mlflow", "database", "page", "list"])
+def test_what_loggers_keep_says_the_same(tmp_path, form):
+    log = read_step_log(kept(tmp_path, form))
+    assert log.steps == LOGGED and not log.notes
+
+
+def test_a_log_that_a_killed_job_left_is_read_as_far_as_it_goes(tmp_path, capsys):
+    events = tmp_path / "events.out.tfevents.1"
+    events.write_bytes(EVENTS[:-9])
+    log = read_step_log(events)
+    assert log.steps == (LOGGED[0], {"generation": 12.0})
+    assert "record 5 is cut short; what stands before it is read" in log.notes[0]
+    assert main(["validate-run", str(events), "--traffic", "grpo-64"]) == 0
+    assert "record 5 is cut short" in "".join(capsys.readouterr())
+    whole = offline(tmp_path / "run.wandb", *(history(n, m) for n, m in enumerate(SECONDS, 1)))
+    whole.write_bytes(whole.read_bytes()[:-3])
+    log = read_step_log(whole)
+    assert log.steps == LOGGED[:1] and "last record is cut short" in log.notes[0]
+
+
+@pytest.mark.parametrize("at", [20, 100, 110, 140, 190])
+def test_damaged_events_are_refused(tmp_path, at):
+    path = tmp_path / "events.out.tfevents.1"
+    path.write_bytes(EVENTS[:at] + bytes([EVENTS[at] ^ 1]) + EVENTS[at + 1 :])
+    with pytest.raises(RFabricError, match=r"record \d is damaged"):
+        read_step_log(path)
+
+
+def test_a_damaged_run_of_wandb_is_refused(tmp_path):
+    path = offline(tmp_path / "run.wandb", history(1, SECONDS[0]), history(2, SECONDS[1]))
+    data = path.read_bytes()
+    path.write_bytes(data[:40] + bytes([data[40] ^ 1]) + data[41:])
+    with pytest.raises(RFabricError, match="run.wandb, piece 1 is damaged"):
+        read_step_log(path)
+
+
+def test_one_run_at_a_time(tmp_path, capsys):
+    for run in ("a", "b"):
+        mlflow(tmp_path / "0" / run)
+    with pytest.raises(RFabricError, match=r"holds 2 runs \(0/a/metrics, 0/b/metrics .*give one"):
+        read_step_log(tmp_path)
+    assert read_step_log(tmp_path / "0" / "b").steps == LOGGED
+    base = database(tmp_path / "mlflow.db", "ab", "cd")
+    with pytest.raises(RFabricError, match=r"holds 2 runs \(ab, cd .*give mlflow.db/RUN"):
+        read_step_log(base)
+    assert read_step_log(base / "cd").steps == LOGGED
+    (tmp_path / "none").mkdir()
+    assert main(["validate-run", str(tmp_path / "none"), "--traffic", "grpo-64"]) == 2
+    assert "holds no tfevents of TensorBoard" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("Step,a - timing_s/gen,b - timing_s/gen\n1,2,3\n", "two columns tell timing_s/gen"),
+        ('[\n {"timing_s/gen": 1},\n', "no valid JSON, it may be cut short"),
+        ('[\n {"timing_s/gen": 1}, 7]\n', "row 2: is no object"),
+    ],
+)
+def test_exported_history_that_cannot_be_read_is_refused(tmp_path, text, says):
+    (tmp_path / "log").write_text(text)
+    with pytest.raises(RFabricError, match=says):
+        read_step_log(tmp_path / "log")
+
+
+def test_a_line_that_is_no_metric_of_mlflow_is_named(tmp_path):
+    mlflow(tmp_path / "run", extra="17 x\n")
+    with pytest.raises(RFabricError, match="metrics/timing_s/gen, line 3: '17 x' is not"):
+        read_step_log(tmp_path / "run")
+    mlflow(tmp_path / "run", extra="17 nan 3\n")
+    with pytest.raises(RFabricError, match="step 3: timing_s/gen is nan, no time"):
+        read_step_log(tmp_path / "run")
+
+
+def test_events_as_tensorboard_itself_writes_them(tmp_path):
+    writer = pytest.importorskip("tensorboard.summary.writer.event_file_writer")
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+
+    file = writer.EventFileWriter(str(tmp_path))
+    for step, metrics in enumerate(SECONDS, 1):
+        for key, value in metrics.items():
+            tensor = TensorProto(dtype=1, float_val=[value])
+            file.add_event(
+                Event(step=step, summary=Summary(value=[Summary.Value(tag=key, tensor=tensor)]))
+            )
+    file.close()
+    assert read_step_log(tmp_path).steps == LOGGED
+
+
+def test_an_offline_run_as_wandb_itself_writes_it(tmp_path):
+    wandb = pytest.importorskip("wandb")
+    run = wandb.init(mode="offline", project="x", dir=str(tmp_path))
+    for step, metrics in enumerate(SECONDS, 1):
+        run.log(metrics | {"long": "x" * 40000}, step=step)
+    run.finish()
+    assert read_step_log(tmp_path).steps == LOGGED
+
+
+ROWS = re.findall(
+    r"^\|[^|]*\| `rfabric (validate-run [^`]*)` \|",
+    (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8"), re.M,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ROWS)
+def test_each_row_of_the_readme_runs(tmp_path, monkeypatch, capsys, line):
+    monkeypatch.chdir(tmp_path)
+    if "train.log" in line:
+        written(tmp_path / "train.log", "verl")
+    else:
+        (tmp_path / "tensorboard_log").mkdir()
+        kept(tmp_path / "tensorboard_log", "tensorboard")
+    assert main(line.split()) in (0, None)
+    assert re.search(r" (12.000|11.500) s ", capsys.readouterr().out)

@@ -10,6 +10,7 @@ import pytest
 from handmade import HOSTS, looped, small, traces
 from hypothesis import given, settings
 from test_formats import same
+from test_recorded import capture, export, frame, kernel, line, profile
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
@@ -494,26 +495,77 @@ OWNED = {
     "incast.cm": lambda path: path.write_text(MATRIX),
     "FB2010.txt": lambda path: path.write_text("4 1\n1 0 2 0 1 1 2:1\n"),
     "websearch.csv": lambda path: path.write_text("bytes,percent\n0,0\n30000000,100\n"),
+    "rank0.json": lambda path: profile(path, kernel()),
+    "inspector.jsonl": lambda path: path.write_text(line()),
+    "rank0.sqlite": export,
+    "capture.pcap": lambda path: capture(path, (1.0, frame(1, 2), 1500)),
+    "grpo-64": lambda path: None,
 }  # fmt: skip
 TYPED = re.findall(
-    r"^\|[^|]*\| `rfabric ((?:replay|trace) [^`]*)` \|",
-    (ROOT / "README.md").read_text(encoding="utf-8"), re.M,
-)  # fmt: skip
+    r"^\|[^|]*\| `rfabric ([^`]*)` \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.M
+)
 
 
 def test_the_readme_has_a_row_for_each():
     assert {name for name in OWNED if any(name in line for line in TYPED)} == set(OWNED)
 
 
-@pytest.mark.parametrize("line", TYPED)
+# those of topologies and of validate-run run beside their tests
+OTHERS = ("topo ", "validate-run ", "replay flows.csv")
+
+
+@pytest.mark.parametrize("line", [line for line in TYPED if not line.startswith(OTHERS)])
 def test_each_row_of_the_readme_runs(tmp_path, monkeypatch, capsys, line):
     monkeypatch.chdir(tmp_path)
-    for name, make in OWNED.items():
-        if name in line:
-            make(tmp_path / name.rstrip("/"))
-    if not any(name in line for name in (*OWNED, "grpo-64")):
-        pytest.skip("a row of another format")
+    if ".pcap" in line:
+        pytest.importorskip("scapy")
+    (made,) = (name for name in OWNED if f" {name} " in f"{line} ")
+    OWNED[made](tmp_path / made.rstrip("/"))
     assert main(line.split()) in (0, None), capsys.readouterr().err
+    if line.startswith("replay"):  # "any run folder"
+        assert list(tmp_path.glob("runs/*/*/timeline.json"))
+
+
+@pytest.mark.parametrize(
+    "text", ["src,dst,size_bytes\nh1,h2,2000", "Nodes 8\nConnections 1\n0->1 id 1 start 0 size 20"]
+)
+def test_a_last_line_that_may_be_cut_is_said(tmp_path, caplog, text):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    read_trace(path)
+    assert "t.csv: its last line has no end; is the file whole?" in caplog.text
+    caplog.clear()
+    path.write_text(text + "\n")
+    read_trace(path)
+    path.write_bytes(gzip.compress(text.encode()))  # which has a sum of its own
+    read_trace(path)
+    assert "no end" not in caplog.text
+
+
+def test_a_trigger_whose_count_is_cut_off_is_refused(tmp_path):
+    (tmp_path / "t.cm").write_text(MATRIX.removesuffix("2\n"))
+    with pytest.raises(RFabricError, match="line 7: count: '' is no whole number from 1"):
+        read_trace(tmp_path / "t.cm")
+
+
+@pytest.mark.parametrize("wire", [3, 4, 6, 7])
+def test_chakra_of_a_wire_type_that_is_none_is_damaged(tmp_path, wire):
+    path = chakra(tmp_path / "c", [call(), work(1, 5)]) / "s.0.et"
+    data = path.read_bytes()
+    at = data.index(b"\x12\x04call")
+    path.write_bytes(data[:at] + bytes([0x10 | wire]) + data[at + 1 :])
+    with pytest.raises(RFabricError, match=r"s.0.et: node 0, at byte \d+, is cut short or damaged"):
+        read_trace(path)
+
+
+def test_a_trace_of_more_hosts_than_usual_gets_a_fabric_with_room_for_them(tmp_path, capsys):
+    (tmp_path / "t.txt").write_text("150 1\n1 0 2 0 1 1 149:1\n")
+    words = ["--topo", "fat-tree", "--topo", "rfabric", "--out"]
+    assert main(["replay", str(tmp_path / "t.txt"), *words, str(tmp_path / "runs")]) in (0, None)
+    small = ["--topo", "fat-tree,pods=2", "--out", str(tmp_path / "runs")]
+    capsys.readouterr()
+    assert main(["replay", str(tmp_path / "t.txt"), *small]) == 2
+    assert "hosts, h1 to h32; give one that has them" in capsys.readouterr().err
 
 
 def test_bad_input_is_one_line_and_exit_2(tmp_path, capsys):

@@ -127,6 +127,61 @@ def test_kineto_files_of_all_ranks_are_one_job(tmp_path):
         KINETO.read(tmp_path)
 
 
+def exchanged(path: Path, ins: str, outs: str, rank=0, n=(0, 0), **more) -> Path:
+    counts = {"In msg nelems": n[0], "Out msg nelems": n[1]}
+    splits = {"In split size": ins, "Out split size": outs}
+    ranks = {"Group size": 3, "Process Group Ranks": "[0, 1, 2]"}
+    return profile(path, kernel("all_to_allv", **counts, **splits, **ranks, **more),
+                   rank=rank, world=3)  # fmt: skip
+
+
+def sent_by_pair(trace) -> dict:
+    rows = trace.size > 0
+    return {
+        (int(a), int(b)): int(size)
+        for a, b, size in zip(trace.src[rows], trace.dst[rows], trace.size[rows], strict=True)
+    }
+
+
+def test_kineto_all_to_alls_send_what_each_rank_split(tmp_path):
+    # rows of 100 elements of 4 B, as all_to_all_single counts them
+    rows = [[1, 2, 3], [0, 4, 0], [5, 0, 1]]
+    for rank, row in enumerate(rows):
+        column = [other[rank] for other in rows]
+        exchanged(tmp_path / f"r{rank}.json", str(row), str(column), rank,
+                  (100 * sum(row), 100 * sum(column)))  # fmt: skip
+    trace = KINETO.read(tmp_path, gpus_per_server=1)
+    assert sent_by_pair(trace) == {(0, 1): 800, (0, 2): 1200, (2, 0): 2000}
+    assert "evenly" not in notes(trace) and "differ in size" not in notes(trace)
+
+
+def test_one_rank_of_an_uneven_all_to_all_stands_for_the_others(tmp_path):
+    path = exchanged(tmp_path / "t.json", "[1, 2, 3]", "[1, 7, 9]", n=(6, 17))
+    trace = KINETO.read(path, gpus_per_server=1)
+    assert sent_by_pair(trace) == {
+        (0, 1): 8, (0, 2): 12, (1, 0): 28, (2, 0): 36, (1, 2): 12, (2, 1): 8,
+    }  # fmt: skip
+    assert "the others send as the recorded ones do on the mean" in notes(trace)
+
+
+@pytest.mark.parametrize("cut", ["[1, 2, ...]", None])
+def test_split_sizes_that_are_cut_or_missing_are_said(tmp_path, cut):
+    path = exchanged(tmp_path / "t.json", cut, "[2, 2, 2]", n=(6, 6))
+    if cut is None:
+        said = json.loads(path.read_text())
+        del said["traceEvents"][0]["args"]["In split size"]
+        path.write_text(json.dumps(said))
+    trace = KINETO.read(path, gpus_per_server=1)
+    assert set(sent_by_pair(trace).values()) == {8} and "sent evenly" in notes(trace)
+    assert "sent evenly" not in notes(KINETO.read(exchanged(path, "[]", "[]", n=(6, 6))))
+
+
+@pytest.mark.parametrize("bad", ["[1, 2]", "[-1, 2, 5]", "[0, 0, 0]"])
+def test_split_sizes_that_cannot_be_are_refused(tmp_path, bad):
+    with pytest.raises(RFabricError, match=r"event 1 .*split sizes .* are none of 3 ranks; .*skip"):
+        KINETO.read(exchanged(tmp_path / "t.json", bad, "[2, 2, 2]", n=(6, 6)))
+
+
 def test_kineto_sizes_are_those_of_the_collective(tmp_path):
     event = kernel("_allgather_base", **{"In msg nelems": 500, "Out msg nelems": 1000})
     trace = KINETO.read(profile(tmp_path / "t.json", event), gpus_per_server=1)

@@ -118,7 +118,8 @@ def test_an_outlook_is_the_busiest_link_of_each_kind_added_up(flows):
     fabric = parse_fabric("leaf-spine,tors=2,gpus=4", 0)
     count = 2 * len(fabric.links)
     links, size, kind = np.array(flows, dtype=np.int64).reshape(-1, 3).T
-    load = Load(np.arange(len(flows) + 1), links % count, size.astype(float), kind)
+    way = np.arange(len(flows)), np.ones(len(flows), np.int64), links % count
+    load = Load(*way, size.astype(float), kind)
     found = Outlook.of_flows(fabric, [load])
     rates = np.repeat([cable.rate for cable in fabric.links], 2)
     table = np.zeros((4, count))

@@ -303,10 +303,15 @@ def validate_run(verbs) -> None:
         "validate-run",
         "a recipe's predicted phases against those your job logged",
         "rfabric validate-run train.log --traffic grpo-64       verl, slime, NeMo-RL, ROLL",
-        "rfabric validate-run steps.csv --traffic mine.yaml --json",
+        "rfabric validate-run tensorboard_log/ --traffic mine.yaml --json",
         module="modelling",
     )
-    verb.add_argument("log", metavar="LOG", help="a console log, JSON lines, or a CSV of metrics")
+    verb.add_argument(
+        "log",
+        metavar="LOG",
+        help="a console log, JSON lines, or a CSV of metrics; a file "
+        "or folder of TensorBoard, wandb (offline) or MLflow, mlflow.db[/RUN]",
+    )
     verb.add_argument(
         "--traffic", metavar="RECIPE", required=True,
         help="the recipe of that job (`rfabric import` makes one)",

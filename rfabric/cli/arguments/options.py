@@ -128,6 +128,20 @@ def scale_options(verb: Parser) -> None:
     )
 
 
+def pcap_option(verb: Parser) -> None:
+    """--pcap: where packets of an emulation are captured."""
+    verb.add_argument(
+        "--pcap",
+        metavar="NODE",
+        action="append",
+        default=[],
+        help=(
+            "capture the packets at a host or switch of an emulation, to pcap/ in the run folder, "
+            "for Wireshark; may be given again"
+        ),
+    )
+
+
 def engine_option(verb: Parser) -> None:
     """--engine: which world."""
     verb.add_argument(

@@ -6,6 +6,7 @@ from .options import (
     engine_option,
     format_option,
     out_option,
+    pcap_option,
     repetitions_option,
     routing_option,
     scale_options,
@@ -32,6 +33,7 @@ def emulate(verbs) -> None:
     )
     step_options(verb)
     scale_options(verb)
+    pcap_option(verb)
 
 
 def simulate(verbs) -> None:
@@ -180,6 +182,7 @@ def replay(verbs) -> None:
     engine_option(verb)
     step_options(verb, traffic=False)
     scale_options(verb)
+    pcap_option(verb)
 
 
 def circuits(verbs) -> None:

@@ -251,7 +251,11 @@ def _quantity(value: Any, name: str, parse, unit: str, end: float | None, way_ou
     if end is not None:
         return parse(float(parse(text, name, bare=True)) * end, name)
     if not unit and parse(text, name, bare=True):
-        raise RFabricError(f"{name} {text} has no unit; say which it is, such as {way_out}")
+        whole = f"{text}{way_out.partition('=')[2]}"
+        raise RFabricError(
+            f"{name} {text} has no unit; write {whole} (or as it is meant), or say that of all, "
+            f"such as {way_out}"
+        )
     return parse(f"{text}{unit}", name)
 
 

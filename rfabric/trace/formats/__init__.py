@@ -4,12 +4,13 @@ To add one: write its module beside these, with a TraceFormat, and name that in 
 """
 
 import csv
+import logging
 import os
 from pathlib import Path
 from shutil import rmtree
 
 from ...errors import RFabricError
-from ...files import kind_of, open_bytes
+from ...files import PACKERS, kind_of, open_bytes
 from ...folders import as_path
 from ...specs import Spec, by_signature
 from ..model import Trace
@@ -28,6 +29,8 @@ from .kineto import KINETO
 from .nccl_inspector import NCCL_INSPECTOR
 from .nsys import NSYS
 from .pcap import PCAP
+
+log = logging.getLogger(__name__)
 
 FORMATS = {
     form.name: form
@@ -64,7 +67,10 @@ def read_trace(path: str | Path, format: str = "", **settings) -> Trace:
     path = as_path(path, "trace")
     try:
         form = _format_of(path, format)
-        return form.read(path, **_settings(form, settings))
+        trace = form.read(path, **_settings(form, settings))
+        if form.lines and not _ends(path):
+            log.warning("%s: its last line has no end; is the file whole?", path.name)
+        return trace
     except RFabricError as error:
         raise RFabricError(f"{path}: {error}") from error
     except (OSError, UnicodeDecodeError) as error:
@@ -73,6 +79,15 @@ def read_trace(path: str | Path, format: str = "", **settings) -> Trace:
     except (csv.Error, ValueError, RecursionError) as error:
         kind = kind_of(path)[1:] or "trace"
         raise RFabricError(f"{path}: not a valid {kind} file: {error}") from error
+
+
+def _ends(path: Path) -> bool:
+    """Whether the last line of a file that is not packed has an end; what is packed has its own."""
+    with open(path, "rb") as file:
+        packed = file.read(4).startswith(PACKERS)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 1, 0))
+        return packed or file.read(1) in (b"", b"\n", b"\r")
 
 
 def _format_of(path: Path, name: str = "") -> TraceFormat:

@@ -222,5 +222,5 @@ def _sniff(head: bytes) -> bool:
 
 AICB = TraceFormat(
     "aicb", "AICB/SimAI workloads: layers with forward, input-gradient, weight-gradient passes",
-    (".aicb",), _sniff, _read,
+    (".aicb",), _sniff, _read, lines=True,
 )  # fmt: skip

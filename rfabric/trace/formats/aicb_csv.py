@@ -150,5 +150,5 @@ def _sniff(head: bytes) -> bool:
 
 AICB_CSV = TraceFormat(
     "aicb-csv", "AICB workloads as CSV: `comm_type,comm_group,comm_group_size,msg_size,stage`",
-    (".csv",), _sniff, _read,
+    (".csv",), _sniff, _read, lines=True,
 )  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 from ...errors import RFabricError
 from ...units import show_size, show_time
 from ..model import Trace
+from .columns import ended
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ class TraceFormat:
     the first bytes of a file, whatever its name, whether they are of this format. read: the Trace
     of a file; parameters behind the path are settings of the format. write: a trace to a file, or
     to a folder where the format has `folders`; None: rfabric only reads this format. folders: it
-    also reads a folder of such files.
+    also reads a folder of such files. lines: rows of text, which may be cut in mid-number.
 
     A reader may raise RFabricError, OSError and ValueError: `read_trace` puts the path before.
     """
@@ -32,12 +33,13 @@ class TraceFormat:
     read: Callable[..., Trace]
     write: Callable[[Trace, Path], None] | None = None
     folders: bool = False
+    lines: bool = False
 
 
 def written(path: Path, lines: Iterable[str]) -> None:
     """Write these lines of text to the file."""
     with open(path, "w", encoding="utf-8") as file:
-        file.writelines(line + "\n" for line in lines)
+        file.writelines(ended(lines))
 
 
 def first_line(head: bytes, comment: str = "") -> str:

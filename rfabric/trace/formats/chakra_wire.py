@@ -12,6 +12,7 @@ import struct
 from typing import NamedTuple
 
 from ...errors import RFabricError
+from ...protobuf import fields, varint
 
 METADATA, LOAD, STORE, COMPUTE, SEND, RECEIVE, COLLECTIVE = range(1, 8)
 SIGNED, ZIGZAG, TEXT = (7, 9), (15, 17), 29
@@ -44,7 +45,7 @@ def decoded(name: str, data: bytes) -> Graph:
     facts: dict = {}
     while at < len(data):
         try:
-            size, at = _varint(data, at)
+            size, at = varint(data, at)
             if at + size > len(data):
                 raise IndexError
             message = data[at : at + size]
@@ -52,7 +53,7 @@ def decoded(name: str, data: bytes) -> Graph:
                 facts = {"version": ""} | _metadata(message, seen)
             else:
                 nodes.append(_node(message, seen))
-        except (IndexError, UnicodeDecodeError, struct.error, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, struct.error, TypeError, ValueError) as error:
             what = f"node {len(nodes)}" if facts else "its metadata"
             raise RFabricError(
                 f"{name}: {what}, at byte {at}, is cut short or damaged; is the file whole?"
@@ -61,37 +62,9 @@ def decoded(name: str, data: bytes) -> Graph:
     return Graph(name, facts, nodes, {}, [])
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value, shift = data[at] & 127, 7
-    while data[at] > 127:
-        at += 1
-        value |= (data[at] & 127) << shift
-        shift += 7
-    if shift > 70:
-        raise ValueError("a number of more than 64 bits")
-    return value, at + 1
-
-
-def _fields(data: bytes):
-    """(field, value) of a message: numbers, and bytes of what has a length."""
-    at, end = 0, len(data)
-    while at < end:
-        key, at = _varint(data, at)
-        wire = key & 7
-        if wire == 0:
-            value, at = _varint(data, at)
-        else:
-            size, at = _varint(data, at) if wire == 2 else ({1: 8, 5: 4}[wire], at)
-            value = data[at : at + size]
-            at += size
-            if at > end:
-                raise IndexError
-        yield key >> 3, value
-
-
 def _metadata(message: bytes, seen: dict) -> dict:
     facts = {}
-    for field, value in _fields(message):
+    for field, value in fields(message):
         if field == 1:
             facts["version"] = value.decode()
         elif field == 2:
@@ -105,7 +78,7 @@ def _node(message: bytes, seen: dict) -> Node:
     ctrl: list[int] = []
     deps: list[int] = []
     attrs = {}
-    for field, value in _fields(message):
+    for field, value in fields(message):
         if field == 1:
             number = value
         elif field == 2:
@@ -126,7 +99,7 @@ def _node(message: bytes, seen: dict) -> Node:
 def _packed(data: bytes) -> list[int]:
     found, at = [], 0
     while at < len(data):
-        value, at = _varint(data, at)
+        value, at = varint(data, at)
         found.append(value)
     return found
 
@@ -134,7 +107,7 @@ def _packed(data: bytes) -> list[int]:
 def _attribute(message: bytes, seen: dict) -> tuple:
     if message not in seen:
         name, found = "", None
-        for field, value in _fields(message):
+        for field, value in fields(message):
             if field == 1:
                 name = value.decode()
             elif field > 2:

@@ -119,5 +119,5 @@ def _sniff(head: bytes) -> bool:
 
 COFLOW = TraceFormat(
     "coflow", "coflow-benchmark (FB2010): `id arrival_ms M mappers R rack:MB`, a host a rack",
-    (".coflow",), _sniff, _read,
+    (".coflow",), _sniff, _read, lines=True,
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """Columns of a trace or a result as the text of CSV cells, block by block."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -13,6 +14,15 @@ def blocks(rows: int, most: int = 1 << 16) -> Iterable[slice]:
 def lines(*columns: Iterable[str]) -> Iterable[str]:
     """CSV lines of columns of text."""
     return map(",".join, zip(*columns, strict=True))
+
+
+def ended(lines: Iterable[str], most: int = 1 << 12) -> Iterator[str]:
+    """The lines, each with its end, as blocks of text: written one by one they take twice as
+    long.
+    """
+    lines = iter(lines)
+    while some := list(islice(lines, most)):
+        yield "\n".join(some) + "\n"
 
 
 def texts(column: np.ndarray) -> list[str]:

@@ -151,5 +151,5 @@ def _sniff(head: bytes) -> bool:
 
 CSV = TraceFormat(
     "csv", "rows of our own, which people read and edit: src,dst,size_bytes and more columns",
-    (".csv",), _sniff, _read, _write,
+    (".csv",), _sniff, _read, _write, lines=True,
 )  # fmt: skip

@@ -128,5 +128,5 @@ def _sniff(head: bytes) -> bool:
 
 FLOW_SIZES = TraceFormat(
     "flow-sizes", "distribution of flow sizes, `bytes,percent`; arrivals by load, seed, duration",
-    (".cdf",), _sniff, _read,
+    (".cdf",), _sniff, _read, lines=True,
 )  # fmt: skip

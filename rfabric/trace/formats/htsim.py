@@ -49,5 +49,5 @@ def _sniff(head: bytes) -> bool:
 
 HTSIM = TraceFormat(
     "htsim", "flow lists of htsim and Opera: `src dst bytes start_ns`, host n is h(n+1)",
-    (".txt", ".htsim", ".flows"), _sniff, _read,
+    (".txt", ".htsim", ".flows"), _sniff, _read, lines=True,
 )  # fmt: skip

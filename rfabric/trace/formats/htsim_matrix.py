@@ -62,7 +62,8 @@ def _line(where: str, words: list[str], counts, links, triggers, dropped) -> Non
         if number in triggers or words[3] not in KINDS:
             why = "stands twice" if number in triggers else f"is {words[3]!r}, not of {KINDS}"
             raise RFabricError(f"{where}: trigger {number} {why}")
-        count = whole(words[5], f"{where}: count", 1) if words[4:5] == ["count"] else 0
+        last = "".join(words[5:6])
+        count = whole(last, f"{where}: count", 1) if words[4:5] == ["count"] else 0
         triggers[number] = words[3], count
     elif re.fullmatch(r"\d+->\d+", words[0]):
         links.append(_link(where, words, counts, dropped))
@@ -190,5 +191,5 @@ def _sniff(head: bytes) -> bool:
 
 HTSIM_MATRIX = TraceFormat(
     "htsim-matrix", "connection matrices of htsim: `7->5 id 1 start 0 size 2000000`, triggers",
-    (".cm",), _sniff, _read, _write,
+    (".cm",), _sniff, _read, _write, lines=True,
 )  # fmt: skip

@@ -24,6 +24,7 @@ from ..model import Trace
 from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ranks
 from .base import TraceFormat
 from .kineto_early import EARLY, NCCL, matched
+from .kineto_splits import UNSPLIT, Parts, parts_of
 
 US = 1e-6
 HEAD = ("distributedInfo", "schemaVersion", "deviceProperties")
@@ -125,7 +126,7 @@ class _File:
     @property
     def notes(self) -> list[str]:
         """What was left out, in words."""
-        return [f"{self.path.name}: {count} {what}" for what, count in self.counts.items()]
+        return [f"{self.path.name}: {count} {what}" for what, count in self.counts.items() if count]
 
     def _log(self) -> RankLog:
         self.kernels.sort(key=lambda e: e["ts"])
@@ -153,8 +154,13 @@ class _File:
             if not group:
                 self.counts["sends and receives without a peer dropped"] += 1
                 return None
-        counts = (checked_size(args.get(f"{way} msg nelems", 0), where) for way in ("In", "Out"))
-        size = _bytes(kind, *counts, len(group)) * _width(args, where)
+        counts = [checked_size(args.get(f"{way} msg nelems", 0), where) for way in ("In", "Out")]
+        width = _width(args, where)
+        size = _bytes(kind, *counts, len(group)) * width
+        parts: Parts | None = ((), ())
+        if kind == "all-to-all":
+            parts = parts_of(args, [n * width for n in counts], len(group), where)
+            self.counts[UNSPLIT] += parts is None
         name = str(args.get("Process Group Name", ""))
         number = args.get("Seq", seen[name, group])
         seen[name, group] += 1
@@ -162,6 +168,7 @@ class _File:
         return Recorded(
             kind, checked_size(size, where), group, name, number, start * US,
             (start + event["dur"]) * US, self._step(start), root if type(root) is int else None,
+            *(parts or ()),
         )  # fmt: skip
 
     def _kind(self, event: dict, name: str) -> str:
