@@ -301,3 +301,9 @@ def test_an_interface_twice_and_a_link_that_is_not_there_are_refused(tmp_path):
     (tmp_path / "i.json").write_text(json.dumps(ig))
     with pytest.raises(RFabricError, match=r"there is no link 'fiber'.*fibre"):
         parse_fabric(f"{tmp_path}/i.json")
+
+
+def test_gml_that_ends_in_a_string_is_no_traceback(tmp_path):
+    (tmp_path / "b.gml").write_text('graph [\n node [ id 1 label "a\n\n"\n ]\n]\n')
+    with pytest.raises(RFabricError, match="is no GML"):
+        parse_fabric(f"{tmp_path}/b.gml")

@@ -599,3 +599,10 @@ def test_blanks_around_names_are_no_part_of_them(tmp_path):
     (tmp_path / "b.csv").write_text("src, dst, size_bytes\nh1, h2, 100\nh2 ,h1,100\n")
     trace = read_trace(tmp_path / "b.csv")
     assert trace.hosts == ("h1", "h2") and trace.size.tolist() == [100, 100]
+
+
+def test_a_wire_type_that_protobuf_lacks_is_no_traceback(tmp_path):
+    path = chakra(tmp_path / "c", [call()]) / "s.0.et"
+    path.write_bytes(path.read_bytes() + b"\x02\x0e\x00")
+    with pytest.raises(RFabricError, match="node 1, at byte .*damaged"):
+        read_trace(path)

@@ -24,7 +24,7 @@ def _read(path: Path, reading: Reading) -> Network:
         raise RFabricError(f"is no GML that networkx reads: {error}") from error
     except RecursionError:
         raise RFabricError("lists stand within lists, too deep to be read") from None
-    except (TypeError, AttributeError, KeyError) as error:
+    except (TypeError, AttributeError, LookupError) as error:
         raise RFabricError(f"is no GML: {type(error).__name__} {error}") from error
     names = names_from(graph)
     nodes = {names[node]: said for node, said in graph.nodes(data=True)}

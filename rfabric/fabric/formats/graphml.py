@@ -24,7 +24,7 @@ def _read(path: Path, reading: Reading) -> Network:
     _check(xml_of(text))
     try:
         graph = nx.parse_graphml(text)
-    except (nx.NetworkXError, KeyError, AttributeError, TypeError) as error:
+    except (nx.NetworkXError, LookupError, AttributeError, TypeError) as error:
         raise RFabricError(f"is no GraphML that networkx reads: {error}") from error
     names = names_from(graph)
     nodes = {names[node]: said for node, said in graph.nodes(data=True)}
