@@ -112,6 +112,9 @@ def show_runs(runs: Sequence[Run], summary: dict, quiet: bool = False) -> None:
     emulated = [entry for entry in summary["runs"] if entry["engine"] == "emulate"]
     for text in dict.fromkeys(scale_text(entry["scale"]) for entry in emulated):
         print(f"emulated at {text}")
+    for entry in summary["runs"]:
+        if entry["engine"] == "ns3":
+            print(f"{entry['label']}: ns-3's packets at {scale_text(entry['scale'])}")
     for entry in emulated:
         pace = entry["pace"]
         control = f", control {show_time(pace['control_s'])} a rewire" if pace["control_s"] else ""

@@ -31,6 +31,17 @@ def idle_engine(
     return PartedEngine(engine, counts, share)
 
 
+def packet_engine(
+    fabric: Fabric, trace: Trace, ways: PairWays, progress: Callable[..., None]
+) -> tuple[Engine, float]:
+    """The same of packets, and the share of all bytes that it sends."""
+    from .packets import PacketEngine, share_of
+
+    share = share_of(trace, ways)
+    rates = np.append(np.repeat([k.rate for k in fabric.links], 2), 0.0)
+    return Engine(rates, progress=progress, engine=PacketEngine(fabric, share)), share
+
+
 def load(
     engine: Engine | PartedEngine, fabric: Fabric, trace: Trace, pairs: Pairs, ways: PairWays
 ) -> None:

@@ -40,18 +40,22 @@ from ..optics.circuits import together
 from ..optics.planner import refuse_cut, turn
 from ..optics.policies import spelled
 from ..optics.rewiring import NONE, Rewiring
-from ..report.result import Result
-from ..routing.schemes import DEFAULT_SCHEME, SPLIT, Routing
+from ..report.result import Result, Scale
+from ..routing.schemes import DEFAULT_SCHEME, SPLIT, Routing, one_way
 from ..trace import PLAN_AHEAD, Demands, Scene, Stage, Trace, begins, routing_of, stages
 from ..trace.beforehand import first_circuits
 from ..trace.pairs import Pairs, PairWays
 from .folding import folding_of
-from .loading import idle_engine, load
+from .loading import idle_engine, load, packet_engine
 from .playing import RunningRounds, best_rounds
 
 Progress = Callable[[dict], None]
 REPETITIONS = {"folded": "folded", "all": "unrolled", "whole": "whole"}
 BREATH_S = 0.5  # least time between two messages inside a phase
+PACKETS = "ns3"
+PACKETS_NOTE = (
+    "packets are ns-3's TCP over queues that lose nothing; its wheel has no RDMA, so it is not RoCE"
+)
 NO_LOSS = (
     "a fluid loses no bytes: flows on circuits that drop stand still here, and the bytes lost are "
     "not modelled"
@@ -68,9 +72,11 @@ def simulate(
     traffic: str = "",
     seed: int = 0,
     repetitions: str = "folded",
+    engine: str = "simulate",
     progress: Progress | None = None,
 ) -> Result:
-    """Run `trace` on `fabric` with max-min fair sharing; `policy` is what `optics.parse_policy`
+    """Run `trace` on `fabric` with max-min fair sharing, or, `engine` being `ns3`, with packets
+    (`packets`); `policy` is what `optics.parse_policy`
     reads, `routing` a scheme.
 
     Loops of the trace are played `folded` in blocks, `all` of their repetitions, or `whole`, as
@@ -81,7 +87,10 @@ def simulate(
     cards allow.
     """
     policy, trace = spelled(policy, fabric), _rows_played(trace, repetitions)
-    world = _World(fabric, trace.fit(fabric), policy, routing, timing, progress or (lambda _: None))
+    if engine == PACKETS:
+        one_way(routing)
+    tell = progress or (lambda _: None)
+    world = _World(fabric, trace.fit(fabric), policy, routing, timing, tell, engine)
     world.run()
     result, routing = world.result(traffic, seed), world.routing
     del world  # the engine and the ways under each set of circuits are larger than all that follows
@@ -125,14 +134,13 @@ class _World:
         routing: str,
         timing: Timing,
         progress: Progress,
+        engine: str = "simulate",
     ):
         self.fabric, self.trace, self.progress = fabric, trace, progress
         self.spelled, self.policy = policy, parse_policy(policy, fabric)
         self.routing = routing_of(routing, fabric, trace)
         self.pairs = Pairs(fabric, trace, self.routing)
         tell = WeakMethod(self._tell)  # a circle would keep the world beyond its run
-        parted = self.routing.scheme == SPLIT
-        self.engine = idle_engine(fabric, trace, self.pairs, parted, lambda *_: tell()())
         self.phase, self.told = "", time.monotonic()
         self.slotted = self.policy.granularity == "time-slotted" and bool(fabric.ocses)
         self.in_rounds = self.policy.granularity == "intra-collective" and bool(fabric.ocses)
@@ -161,6 +169,13 @@ class _World:
         self.turn, self.next_slot = 0, np.inf
         self.known: dict[Circuits, PairWays] = {}
         self.ways = self._ways_under(start)
+        self.share = 1.0
+        if engine == PACKETS:
+            self.engine, self.share = packet_engine(fabric, trace, self.ways, lambda *_: tell()())
+        else:
+            parted = self.routing.scheme == SPLIT
+            self.engine = idle_engine(fabric, trace, self.pairs, parted, lambda *_: tell()())
+        self.name = engine
         load(self.engine, fabric, trace, self.pairs, self.ways)
         self._watch_begins()
 
@@ -168,7 +183,8 @@ class _World:
         """What came out, not yet checked."""
         engine, trace, contract = self.engine, self.trace, self.contract
         return Result(
-            engine="simulate",
+            engine=self.name,
+            scale=Scale(bandwidth=self.share),
             fabric=self.fabric,
             policy=self.spelled if self.fabric.ocses else "ecmp",
             trace=trace,
@@ -187,7 +203,8 @@ class _World:
 
     def notes(self) -> tuple[str, ...]:
         """What a reader must know: what is not modelled."""
-        return (NO_LOSS,) if self.timing.in_flight == "drop" and self.fabric.ocses else ()
+        lossless = (NO_LOSS,) if self.timing.in_flight == "drop" and self.fabric.ocses else ()
+        return (*lossless, *((PACKETS_NOTE,) if self.name == PACKETS else ()))
 
     def _ways_under(self, circuits: Circuits) -> PairWays:
         if circuits not in self.known:

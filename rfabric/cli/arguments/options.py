@@ -146,9 +146,9 @@ def engine_option(verb: Parser) -> None:
     """--engine: which world."""
     verb.add_argument(
         "--engine",
-        choices=("simulate", "emulate"),
+        choices=("simulate", "ns3", "emulate"),
         default="simulate",
-        help="the flow-level model or real packets (default simulate)",
+        help="the flow-level model, ns-3's packets or real ones (default simulate)",
     )
 
 

@@ -169,6 +169,7 @@ def replay(verbs) -> None:
         verbs, "replay", "run a trace file of your own",
         "rfabric replay mine.csv --topo rfabric",
         "rfabric replay flows.htsim --engine emulate",
+        "rfabric replay mine.csv --topo fat-tree --engine ns3   packets, simulated: rfabric[ns3]",
         "rfabric replay chakra/ --topo rfabric --set ranks_per_host=8",
         module="runs",
     )  # fmt: skip
