@@ -136,15 +136,16 @@ class _Segments:
         n = len(trace)
         if trace.start.any():  # what starts by the clock follows no cut
             return cls(np.zeros(n, np.int64), np.zeros(0, np.int64))
-        order = np.concatenate(trace.levels) if (trace.after >= trace.owner).any() else np.arange(n)
+        order = np.concatenate(trace.levels) if not trace.in_order else np.arange(n)
         place = np.empty(n, np.int64)
         place[order] = np.arange(n)
         latest, soonest = (
             np.full(n, -1),
             np.full(n, n),
         )  # places of the last that a row waits for, the first that follows
-        np.maximum.at(latest, place[trace.owner], place[trace.after])
-        np.minimum.at(soonest, place[trace.after], place[trace.owner])
+        waiting, awaited = place[trace.owner], place[trace.after]
+        np.maximum.at(latest, waiting, awaited)
+        np.minimum.at(soonest, awaited, waiting)
         # all later rows wait for a cut, perhaps by others, as it does for all earlier ones
         after = np.append(np.minimum.accumulate(latest[::-1])[::-1][1:], n)
         before = np.append(-1, np.maximum.accumulate(soonest)[:-1])

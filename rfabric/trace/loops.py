@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import RFabricError
-from ..routing.rows import offsets_of, spread
+from ..routing.rows import distinct, offsets_of, spread
 
 MOST_SECONDS = 1e9  # so that times keep microseconds
 # rows a folded trace may have more than it must: what plays and is written in seconds
@@ -305,7 +305,8 @@ class _Out:
         self.origin[at] = self.like[at] = rows
         self.gap[at], self.start[at] = columns["gap"][rows], columns["start"][rows]
         counts = np.diff(offsets)[rows]
-        waits = np.unique(np.repeat(at, counts) << 32 | ends[after[spread(offsets[rows], counts)]])
+        entries = ends[after[spread(offsets[rows], counts)]]
+        waits = distinct(np.repeat(at, counts) << 32 | entries)
         self.owners.append(waits >> 32)
         self.entries.append(waits & 0xFFFFFFFF)
 

@@ -250,8 +250,10 @@ def _before(trace: Trace, rows: np.ndarray) -> np.ndarray:
 def _firsts(trace: Trace, parts: list[np.ndarray]) -> list[np.ndarray]:
     """Of each part its rows that wait for no other of it."""
     numbers = _numbered(trace, parts)
-    inside = numbers[trace.owner] == numbers[trace.after]
-    follows = np.bincount(trace.owner[inside], minlength=len(trace)) > 0
+    owner = trace.owner
+    inside = numbers[owner] == numbers[trace.after]
+    follows = np.zeros(len(trace), bool)
+    follows[owner[inside]] = True
     return [rows[~follows[rows]] for rows in parts]
 
 
