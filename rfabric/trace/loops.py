@@ -154,8 +154,8 @@ class Played:
     """Rows of a trace with its loops played: n rows, by what they stand for in the trace they come
     from.
 
-    origin: int64[n] row, -1 of a helper; like: int64[n] the row whose sender, step and phase a
-    helper shares; kind: int8[n] of a helper, into HELPERS; folded: int64[n] the loop of whose
+    origin: int32[n] row, -1 of a helper; like: int32[n] the row whose sender, step and phase a
+    helper shares; kind: int8[n] of a helper, into HELPERS; folded: int32[n] the loop of whose
     folded blocks a row is part, -1 for none; spans: int64[loops that fold, 2] the row after which
     the first such block begins, and the last row; times: int64[n] bytes are so many times the
     row's; gap, start: float64[n] s; after as CSR.
@@ -284,9 +284,9 @@ class _Out:
     """Columns of a played trace, being filled."""
 
     def __init__(self, n: int):
-        self.origin, self.like = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+        self.origin, self.like = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
         self.kind, self.times = np.full(n, -1, np.int8), np.ones(n, np.int64)
-        self.folded, self.spans = np.full(n, -1, np.int64), []
+        self.folded, self.spans = np.full(n, -1, np.int32), []
         self.gap, self.start = np.zeros(n), np.zeros(n)
         self.owners: list[np.ndarray] = []
         self.entries: list[np.ndarray] = []

@@ -310,8 +310,8 @@ class Trace:
 
     @cached_property
     def _waits(self) -> np.ndarray:
-        """How many rows each row waits for: int64[n]."""
-        return np.diff(self.after_offsets)
+        """How many rows each row waits for: int32[n]."""
+        return np.diff(self.after_offsets).astype(np.int32)
 
     @property
     def followers(self) -> tuple[np.ndarray, np.ndarray]:
@@ -530,8 +530,8 @@ class Trace:
 class Origin:
     """Where the rows of a played trace come from.
 
-    rows: int64[n] rows of `looped`, -1 of those that only compute or wait for the loop; folded:
-    int64[n] the loop of whose folded blocks a row is part, -1 for none; spans: int64[loops that
+    rows: int32[n] rows of `looped`, -1 of those that only compute or wait for the loop; folded:
+    int32[n] the loop of whose folded blocks a row is part, -1 for none; spans: int64[loops that
     fold, 2] the row after which the first such block begins, and the last row; how: folded,
     unrolled or whole; times: int64[n] repetitions whose bytes and computing a row holds.
     """
