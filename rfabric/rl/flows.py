@@ -267,15 +267,16 @@ def join(parts: Iterable[Flows]) -> Flows:
     )
 
 
-def leaves(w: Workload, src: int, dst: int) -> bool:
-    """Whether what goes from one GPU to another leaves the server."""
-    return src // w.gpus_per_server != dst // w.gpus_per_server
+def leave(w: Workload, flows: Flows) -> np.ndarray:
+    """Which of `flows` leave a server, as a mask."""
+    src, dst = (np.asarray(ends, np.int64) // w.gpus_per_server for ends in (flows.src, flows.dst))
+    return src != dst
 
 
 def leaving(w: Workload, flows: Flows) -> Flows:
     """Those of `flows` that leave a server."""
-    kept = [row for row in zip(*flows, strict=True) if leaves(w, row[0], row[1])]
-    return Flows(*(list(column) for column in zip(*kept, strict=True))) if kept else NONE
+    kept = np.flatnonzero(leave(w, flows))
+    return Flows(*(np.asarray(column)[kept] for column in flows)) if len(kept) else NONE
 
 
 def wire_seconds(w: Workload, flows: Flows) -> float:

@@ -224,7 +224,8 @@ def play(
         ends[rows] = place[rows[0]] + width[rows[0]] - 1
     out = _Out(int(width.sum()))
     heads = np.array([rows[0] for rows in parts.values()], dtype=np.int64)
-    out.keep(np.union1d(np.flatnonzero(loop < 0), heads), place, ends, columns, offsets, after)
+    kept = np.sort(np.concatenate((np.flatnonzero(loop < 0), heads)))
+    out.keep(kept, place, ends, columns, offsets, after)
     out.kind[place[heads]], out.origin[place[heads]] = BARRIER, -1
     for k, rows in parts.items():
         out.repeat(int(place[rows[0]]) + 1, bodies[k], runs[k])

@@ -27,7 +27,7 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..optics import Demand
-from ..routing.rows import distinct, spread
+from ..routing.rows import begins, distinct, numbered, spread
 from ..routing.schemes import Routing, Sent
 from ..routing.ways import Entries
 from ..units import show_size, transfer_seconds
@@ -290,9 +290,11 @@ class Trace:
         level, found = np.flatnonzero(unmet == 0), []
         while len(level):
             found.append(level)
-            met = followers[spread(offsets[level], followed[level])]
-            np.subtract.at(unmet, met, 1)
-            level = distinct(met[unmet[met] == 0])
+            met = np.sort(followers[spread(offsets[level], followed[level])])
+            first = np.flatnonzero(begins(met))
+            rows = met[first]
+            unmet[rows] -= np.diff(first, append=len(met))
+            level = rows[unmet[rows] == 0].astype(np.int64)
         if sum(map(len, found)) != len(self):
             row = np.flatnonzero(unmet > 0)[0]
             raise RFabricError(f"trace row {row} waits for itself: its `after` form a cycle")
@@ -392,9 +394,7 @@ class Trace:
         pairs, which = np.unique(
             host[self.src[rows]] << 32 | host[self.dst[rows]], return_inverse=True
         )
-        names, kind = np.unique(
-            self.phase[rows].astype(np.int64) << 16 | self.label[rows], return_inverse=True
-        )
+        names, kind = numbered(self.phase[rows].astype(np.int64) << 16 | self.label[rows])
         shape = len(names), len(pairs)
         sent = np.bincount(
             kind * len(pairs) + which, self.total[rows], minlength=shape[0] * shape[1]
@@ -514,9 +514,10 @@ class Trace:
             | self.phase[rows].astype(np.int64) << 16
             | self.label[rows]
         )
-        kinds, first, which = np.unique(codes, return_index=True, return_inverse=True)
+        kinds, which = numbered(codes)
         order = np.argsort(which, kind="stable")
         parts = np.split(rows[order], np.cumsum(np.bincount(which))[:-1]) if len(rows) else []
+        first = [part[0] for part in parts]
         found = {}
         for i in np.argsort(first):
             code = int(kinds[i])
