@@ -144,6 +144,8 @@ class TraceBuilder:
             for name in ("src", "dst", "size")
         }
         shared = {name: np.repeat([b.shared[name] for b in batches], rows) for name in SHARED}
+        if not shared["start"].any():
+            shared["start"] = np.zeros(len(shared["start"]))  # not written: takes no memory
         first = np.cumsum(waits) - waits
         entries = np.fromiter((row for b in batches for row in b.after), np.int64, int(waits.sum()))
         counts = np.repeat(waits, rows)

@@ -304,7 +304,9 @@ class _Out:
         """Rows that are played as they are; of what they wait for each end once."""
         at = place[rows]
         self.origin[at] = self.like[at] = rows
-        self.gap[at], self.start[at] = columns["gap"][rows], columns["start"][rows]
+        self.gap[at] = columns["gap"][rows]
+        if columns["start"].any():  # zeros that nobody writes take no memory
+            self.start[at] = columns["start"][rows]
         counts = np.diff(offsets)[rows]
         entries = ends[after[spread(offsets[rows], counts)]]
         waits = distinct(np.repeat(at, counts) << 32 | entries)
