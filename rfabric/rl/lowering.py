@@ -25,6 +25,7 @@ from . import flows
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained, handover, step_of
 from .plan import Plan, phase_order, plan_of_steps, waits
+from .timing import residuals
 from .totals import check_bytes
 from .traffic import (
     LogProbTraffic,
@@ -279,6 +280,7 @@ def _provenance(w: Workload, seed: int) -> dict:
             for kind, lengths in (("responses", g.lengths), ("prompts", g.prompt_lengths))
         },
         "merged": _merged(w),
+        "step_within": residuals(w, "step").shares(),
     }
 
 
