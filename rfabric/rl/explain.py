@@ -353,7 +353,7 @@ def _sent(w: Workload, phase: str, item: str, turns: Iterable[Flows], why: str) 
     """One item for flows that go out in `turns`, one after the other; none when they stay inside
     servers.
     """
-    turns = [turn for turn in turns if turn.src]
+    turns = [turn for turn in turns if len(turn.src)]
     if not turns:
         return []
     seconds, size = (

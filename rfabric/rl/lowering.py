@@ -249,10 +249,7 @@ def _level(out: _Rows, level: Level, before: list[int]) -> list[int]:
         waits = [ready] * len(level.flows.src)
     else:
         waits = [[before[wait]] for wait in level.waits]
-    stays = [
-        not flows.leaves(out.workload, a, b)
-        for a, b in zip(level.flows.src, level.flows.dst, strict=True)
-    ]
+    stays = (~flows.leave(out.workload, level.flows)).tolist()
     if level.waits is None and not any(stays):
         return out.send(level.flows, level.label, waits[0] if waits else before)
     rows = []
