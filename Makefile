@@ -129,7 +129,7 @@ $(VENV)/.stamp: setup.cfg | system
 	@$(OWN)
 
 $(VENV)/.browser: $(VENV)/.stamp
-	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[browser]'
+	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[browser,ns3]'
 	touch $@
 	@$(OWN)
 
