@@ -202,13 +202,13 @@ struct Engine {
     bool back = from == kListens;
     auto found = by_key.find(back ? Pair(dst, src) | to : Pair(src, dst) | from);
     if (found == by_key.end()) return Broken("a packet of no lane came", here);
-    int64_t next = -1;
+    int64_t came = incoming[PeekPointer(device)], next = -1;
     for (const auto &path : found->second->paths)
-      if ((next = Next(path, here, back)) >= 0) break;
+      if ((next = Next(path, came, back)) >= 0) break;
     if (next < 0) return Broken("a packet came that is on no way of its flow", here);
-    Link &link = links[next], &into = links[incoming[PeekPointer(device)]];
+    Link &link = links[next], &into = links[came];
     uint32_t size = packet->GetSize();
-    double payload = size > kHeaders ? size - kHeaders : 0;
+    double payload = size > kAck ? size - kHeaders : 0;
     link.bytes += payload;
     if (is_host[into.from]) into.bytes += payload;
     link.out->Send(packet->Copy(), link.out->GetBroadcast(), protocol);
@@ -218,12 +218,12 @@ struct Engine {
     }
   }
 
-  int64_t Next(const std::vector<int64_t> &path, int here, bool back) const {
-    for (int64_t link : path) {
-      if (!back && links[link].from == here) return link;
-      if (back && links[link].to == here) return link ^ 1;
-    }
-    return -1;
+  // The link after the one a packet came by; a way may lead through a switch more than once.
+  static int64_t Next(const std::vector<int64_t> &path, int64_t came, bool back) {
+    auto at = std::find(path.begin(), path.end(), back ? came ^ 1 : came);
+    if (at == path.end()) return -1;
+    if (back) return at == path.begin() ? -1 : *(at - 1) ^ 1;
+    return at + 1 == path.end() ? -1 : *(at + 1);
   }
 
   void Broken(const char *why, int at) {
@@ -384,15 +384,23 @@ struct Engine {
       stop = Simulator::Schedule(Seconds(std::max(until - Now(), 0.0)), &Engine::Timed, this);
     else if (!coming && !moving)
       return kAtRest;
-    do {
-      Simulator::Run();
-    } while (error.empty() && !timed && !breath && events.empty() && (coming || moving));
+    Simulator::Run();
+    if (error.empty() && !timed && !breath && events.empty() && moving) Stuck();
     if (!timed) Simulator::Cancel(stop);
     if (!error.empty()) return kBroken;
     shown = timed && events.empty() ? until : std::max(shown, Now());
     if (!events.empty()) return Sorted();
     if (timed) return kAtTime;
     return breath ? kBreathes : kAtRest;
+  }
+
+  // ns-3 has nothing left to do, yet some flow has bytes left.
+  void Stuck() {
+    for (size_t id = 0; id < flows.size() && error.empty(); ++id)
+      if (flows[id]->active && !flows[id]->stands)
+        Broken(("flow " + std::to_string(id) + " stands still, " +
+                std::to_string(flows[id]->size - flows[id]->received) + " bytes left,").c_str(),
+               links[flows[id]->path.back()].to);
   }
 
   int Sorted() {

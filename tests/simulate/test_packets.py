@@ -56,14 +56,14 @@ def test_flows_to_one_host_share_its_cable(many):
 def test_both_ways_of_a_cable_are_used_in_full():
     fabric = parse_fabric(SMALL)
     _, seconds = took(fabric, trace_of(fabric, (0, 12, 5e7), (12, 0, 5e7)))
-    assert seconds == pytest.approx(5e7 / BYTES_S, rel=0.01)
+    assert seconds == pytest.approx(5e7 / BYTES_S, rel=0.03)
 
 
 def test_rows_wait_for_each_other_and_compute_between():
     fabric = parse_fabric(SMALL)
     builder = TraceBuilder(fabric.hosts)
     first = builder.flows([0], [12], [1e7])
-    made = builder.compute(12, 0.25, after=first)
+    made = [builder.compute(12, 0.25, after=first)]
     builder.flows([12], [1], [1e7], after=made)
     result, _ = took(fabric, builder.build())
     assert result.start[2] == pytest.approx(result.finish[0] + 0.25, abs=1e-9)
