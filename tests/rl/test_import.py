@@ -710,3 +710,46 @@ def test_areal_allocations_with_names_and_model_parallelism(job, mode):
     found = job("areal", f"allocation_mode: {mode}" + AREAL)
     assert section(found, "cluster")["training_gpus"] == 4
     assert section(found, "training")["tp"] == 2
+
+
+def _hydra(tmp_path, words):
+    (tmp_path / "conf").mkdir(exist_ok=True)
+    (tmp_path / "conf" / "base.yaml").write_text(
+        "data: {train_batch_size: 64, max_prompt_length: 512, max_response_length: 1024}\n"
+        "actor_rollout_ref:\n  model: {path: Qwen/Qwen2.5-7B}\n"
+        "  actor: {use_kl_loss: true, ppo_mini_batch_size: 32, ulysses_sequence_parallel_size: 4}\n"
+        "trainer: {nnodes: 1}\n"
+    )
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "python -m verl.trainer.main_ppo --config-path=conf --config-name=base "
+        f"algorithm.adv_estimator=grpo {words}\n"
+    )
+    return import_job("verl", script)
+
+
+def test_a_key_that_hydra_takes_away(tmp_path):
+    job = _hydra(tmp_path, "'~actor_rollout_ref.actor.use_kl_loss'")
+    assert (job.values["training.log_prob_passes"], job.values["training.cp"]) == (1, 4)
+    job = _hydra(tmp_path, "~actor_rollout_ref.actor.ulysses_sequence_parallel_size=4 ~no.such")
+    assert (job.values["training.log_prob_passes"], job.values["training.cp"]) == (2, 1)
+
+
+def test_a_mapping_on_the_command_line(tmp_path):
+    job = _hydra(
+        tmp_path,
+        "'+actor_rollout_ref.actor.megatron={tensor_model_parallel_size:4,"
+        "override_transformer_config:{recompute_granularity:full}}' '+data.x={}'",
+    )
+    assert (job.values["training.tp"], job.values["training.recompute"]) == (4, "full")
+
+
+def test_words_that_set_nothing_known_are_named(tmp_path):
+    job = _hydra(tmp_path, "actor_rollout_ref.$ROLE.n=4 'x y.z=1'")
+    assert "not understood, left out: 'actor_rollout_ref.$ROLE.n=4', 'x y.z=1'" in job.notes
+
+
+def test_how_weights_are_synced_is_not_called_without_effect(tmp_path):
+    job = _hydra(tmp_path, "+actor_rollout_ref.rollout.checkpoint_engine.backend=nccl")
+    assert job.ignored == ()
+    assert "actor_rollout_ref.rollout.checkpoint_engine.backend = nccl" in job.unmapped
