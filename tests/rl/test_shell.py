@@ -71,6 +71,7 @@ def test_words_of_a_command(text, expected):
     [
         "X=4; go data.{a=1,b=$X} {p,o}_off=1 '{a,b}' \"{a,b}\" {a} {} \\{a,b\\} {,x}y",
         "A=1; X=(n.{a=$A,b=$A,c=2}); go \"${X[@]}\" n.{a=$A,b} 'a=$A,b'",
+        'X=(a=1 # b=2\n  # c=3\n  d=4); go "${X[@]}"',
         "go {1..4} a{1..3}b {a,b}{1,2} x{a,{b,c}}y {8..2..3} {01..03} {a..c} {1..b} {1..2",
         'for i in {1..3}; do A+=(x${i}{,y}); done; go "${A[@]}"',
         "declare -A C; C[t]=4; C[t]+=0; i=1; A=(4 5); A[i]=6; go $((C[t] * 2 + A[1])) ${C[t]:-1}",

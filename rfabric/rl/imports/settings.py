@@ -76,6 +76,10 @@ class Settings:
         value = self.value(*keys)
         return str(value).lower() in ("true", "1", "yes", "on", "")
 
+    def drop(self, beginning: str) -> None:
+        """Forget the keys that begin so: a section that is off."""
+        self.values = {k: v for k, v in self.values.items() if not k.startswith(beginning)}
+
     def left(self) -> dict[str, Any]:
         """What nobody asked for."""
         return {key: value for key, value in self.values.items() if key not in self.used}
@@ -94,7 +98,9 @@ def read_settings(path: str | Path, environment: Mapping[str, str] | None = None
     calls has.
     """
     path = Path(path)
-    if path.suffix in (".yaml", ".yml"):
+    if path.suffix.lower() in (".json", ".toml", ".py"):
+        raise RFabricError(f"{path}: give the job's YAML file or launch script, not {path.suffix}")
+    if path.suffix.lower() in (".yaml", ".yml"):
         values, notes = read_yaml(path, environment or {})
         return Settings(str(path), values, notes=notes)
     return _of_script(path, read_text(path), environment or {})
@@ -169,12 +175,17 @@ def _over_config(
 
 
 def _left_out(script: Script, job: Command) -> tuple[str, ...]:
-    """A note of other commands that set as much as the job: a sweep, or stages."""
-    most = len(_sorted(job.words)[0])
-    like = [c for c in script.commands if c != job and len(_sorted(c.words)[0]) == most > 3]
+    """A note of other commands that set as much as the job, or much the same: a sweep, stages."""
+    own = _sorted(job.words)[0].keys()
+    others = [_sorted(c.words)[0].keys() for c in script.commands if c != job]
+    if any(len(keys) == len(own) > 3 for keys in others):
+        count = 1 + sum(len(keys) == len(own) for keys in others)
+        return (f"{count} commands set as much; the first, on line {job.line}, was read",)
+    like = [keys for keys in others if len(keys & own) * 2 > len(own) > 3]
     if not like:
         return ()
-    return (f"{len(like) + 1} commands set as much; the first, on line {job.line}, was read",)
+    said = f"{len(like) + 1} commands set much the same"
+    return (f"{said}; the one on line {job.line}, which sets most, was read",)
 
 
 def _defaults_taken(script: Script) -> tuple[str, ...]:

@@ -391,7 +391,8 @@ class ShellWords:
         return unset_piece(names[0]) if names else opaque_piece(readable(text).strip())
 
     def _array(self, node: tree_sitter.Node) -> list[str]:
-        return [word for child in node.named_children for word in self.words(child)]
+        children = [child for child in node.named_children if child.type != "comment"]
+        return [word for child in children for word in self.words(child)]
 
     def _note(self, node: tree_sitter.Node, text: str) -> None:
         said = f"line {node.start_point[0] + 1}: {readable(text)}"
