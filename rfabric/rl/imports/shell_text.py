@@ -150,6 +150,7 @@ def _cut(value: str, operator: str, pattern: str) -> str:
 
 
 def only_child(node: tree_sitter.Node) -> tree_sitter.Node | None:
+    """The expansion that is all a quoted text holds."""
     inner = node.named_children
     whole = len(inner) == 1 and len(node.text or b"") == len(inner[0].text or b"") + 2
     return inner[0] if whole and inner[0].type in ("expansion", "simple_expansion") else None
@@ -170,6 +171,7 @@ def is_joined(node: tree_sitter.Node) -> bool:
 
 
 def array_name(node: tree_sitter.Node) -> str | None:
+    """The array that an expansion such as ${name[@]} is of."""
     subscript = next((c for c in node.named_children if c.type == "subscript"), None)
     return text_of(subscript.named_children[0]) if subscript is not None else None
 
