@@ -24,6 +24,7 @@ from ..report.folder import (
     writing,
 )
 from ..report.html import can_draw_page, drawing, write_page, write_report
+from ..report.result import Scale
 from ..report.summary import host_versions, summary_of
 from ..schedulers.table import DEFAULT_CIRCUITS
 from ..schedulers.traffic import read_traffic
@@ -180,7 +181,11 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
         match=args.match,
         repetitions=args.repetitions,
     )
-    return replace(grid, scale=_scale(grid, settings, talk)) if args.engine == "emulate" else grid
+    if args.engine == "emulate":
+        return replace(grid, scale=_scale(grid, settings, talk))
+    if settings.bandwidth:  # of packets that are simulated
+        return replace(grid, scale=Scale(bandwidth=settings.bandwidth).to_json())
+    return grid
 
 
 def _scale(grid: Grid, settings: RunSettings, talk: Talk) -> dict:

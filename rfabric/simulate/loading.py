@@ -9,6 +9,7 @@ from ..routing.rows import offsets_of
 from ..trace import Trace
 from ..trace.pairs import Pairs, PairWays
 from .flows import Engine
+from .packets import PacketEngine
 from .parted import PartedEngine
 
 
@@ -31,15 +32,10 @@ def idle_engine(
     return PartedEngine(engine, counts, share)
 
 
-def packet_engine(
-    fabric: Fabric, trace: Trace, ways: PairWays, progress: Callable[..., None]
-) -> tuple[Engine, float]:
-    """The same of packets, and the share of all bytes that it sends."""
-    from .packets import PacketEngine, share_of
-
-    share = share_of(trace, ways)
+def packet_engine(fabric: Fabric, share: float, progress: Callable[..., None]) -> Engine:
+    """The same of packets, all bytes and rates `share` times as large."""
     rates = np.append(np.repeat([k.rate for k in fabric.links], 2), 0.0)
-    return Engine(rates, progress=progress, engine=PacketEngine(fabric, share)), share
+    return Engine(rates, progress=progress, engine=PacketEngine(fabric, share))
 
 
 def load(

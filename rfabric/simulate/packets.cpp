@@ -45,7 +45,9 @@ const double kNever = std::numeric_limits<double>::infinity();
 class AcksFirst : public Queue<Packet> {
  public:
   static TypeId GetTypeId() {
-    static TypeId id = TypeId("rfabric::AcksFirst").SetParent<Queue<Packet>>().AddConstructor<AcksFirst>();
+    static TypeId id = TypeId("rfabric::AcksFirst")
+                           .SetParent<Queue<Packet>>()
+                           .AddConstructor<AcksFirst>();
     return id;
   }
   bool Enqueue(Ptr<Packet> packet) override {
@@ -143,7 +145,8 @@ struct Engine {
     is_host.assign(host, host + n_nodes);
     listeners.resize(n_nodes);
     links.resize(n_links);
-    for (int64_t k = 0; k + 1 < n_links; k += 2) Cable(k, from[k], to[k], rate[k], rate[k + 1], delay[k]);
+    for (int64_t k = 0; k + 1 < n_links; k += 2)
+      Cable(k, from[k], to[k], rate[k], rate[k + 1], delay[k]);
     for (int64_t i = 0; i < n_nodes; ++i)
       if (host[i]) Attach(int(i));
   }
@@ -178,7 +181,8 @@ struct Engine {
     Ptr<Ipv4> ip = nodes[node]->GetObject<Ipv4>();
     Ptr<NetDevice> device;
     for (uint32_t i = 0; i < nodes[node]->GetNDevices(); ++i)
-      if (DynamicCast<PointToPointNetDevice>(nodes[node]->GetDevice(i))) device = nodes[node]->GetDevice(i);
+      if (DynamicCast<PointToPointNetDevice>(nodes[node]->GetDevice(i)))
+        device = nodes[node]->GetDevice(i);
     uint32_t interface = ip->AddInterface(device);
     ip->AddAddress(interface, Ipv4InterfaceAddress(AddressOf(node), Ipv4Mask::GetOnes()));
     ip->SetMetric(interface, 1);
@@ -195,7 +199,8 @@ struct Engine {
     if (packet->CopyData(head, sizeof head) < sizeof head || head[0] != 0x45 || head[9] != 6)
       return Broken("something else than TCP came", here);
     auto word = [&](int at) {
-      return uint32_t(head[at]) << 24 | uint32_t(head[at + 1]) << 16 | uint32_t(head[at + 2]) << 8 | head[at + 3];
+      return uint32_t(head[at]) << 24 | uint32_t(head[at + 1]) << 16 |
+             uint32_t(head[at + 2]) << 8 | head[at + 3];
     };
     int src = NodeOf(word(12)), dst = NodeOf(word(16));
     uint16_t from = uint16_t(head[20] << 8 | head[21]), to = uint16_t(head[22] << 8 | head[23]);

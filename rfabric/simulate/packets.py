@@ -36,10 +36,11 @@ log = logging.getLogger(__name__)
 SOURCE = Path(__file__).with_name("packets.cpp")
 MODULES = ("core", "network", "internet", "point-to-point")
 MTU, HEADERS, FRAME = 9000, 52, 2  # bytes: IP packets; IPv4 and TCP with timestamps; PPP's header
+PAYLOAD = MTU - HEADERS
 FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-DNDEBUG")
 WAY = 6  # cables of the longest way through three tiers
 WINDOW = 131070  # bytes a connection has on the way, as in an emulation
-BUDGET = 1e6  # packet-hops of a run: some ten seconds of one core
+BUDGET = 4e6  # packet-hops of a run: less than a minute of one core
 HOSTS = 128  # more would take minutes a second of traffic
 
 
@@ -47,7 +48,7 @@ def share_of(trace: Trace, ways: PairWays) -> float:
     """Of all bytes, what is sent: all, where that is no more than BUDGET packet-hops."""
     sends = np.flatnonzero(trace.size > 0)
     offsets, _ = ways.of(sends)
-    hops = float((np.ceil(trace.size[sends] / (MTU - HEADERS)) * np.diff(offsets)).sum())
+    hops = float((np.ceil(trace.size[sends] / PAYLOAD) * np.diff(offsets)).sum())
     return min(1.0, BUDGET / hops) if hops else 1.0
 
 
@@ -70,9 +71,7 @@ class PacketEngine(CompiledEngine):
             [(number[k.a.node], number[k.b.node]) for k in fabric.links], dtype=np.int64
         )
         # headers go on top: a cable carries its nominal rate as payload
-        rate = (
-            np.repeat([k.rate for k in fabric.links], 2) * share * (MTU + FRAME) / (MTU - HEADERS)
-        )
+        rate = np.repeat([k.rate for k in fabric.links], 2) * share * (MTU + FRAME) / PAYLOAD
         delay = np.repeat([k.delay for k in fabric.links], 2).astype(float)
         host = np.array([node.kind == "host" for node in fabric.nodes], dtype=np.int8)
         there, back = (np.ascontiguousarray(e.ravel()) for e in (ends, ends[:, ::-1]))

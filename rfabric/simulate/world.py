@@ -47,6 +47,7 @@ from ..trace.beforehand import first_circuits
 from ..trace.pairs import Pairs, PairWays
 from .folding import folding_of
 from .loading import idle_engine, load, packet_engine
+from .packets import PAYLOAD, share_of
 from .playing import RunningRounds, best_rounds
 
 Progress = Callable[[dict], None]
@@ -73,11 +74,12 @@ def simulate(
     seed: int = 0,
     repetitions: str = "folded",
     engine: str = "simulate",
+    share: float = 0.0,
     progress: Progress | None = None,
 ) -> Result:
     """Run `trace` on `fabric` with max-min fair sharing, or, `engine` being `ns3`, with packets
-    (`packets`); `policy` is what `optics.parse_policy`
-    reads, `routing` a scheme.
+    (`packets`), `share` of all bytes (0: as many as take less than a minute); `policy` is what
+    `optics.parse_policy` reads, `routing` a scheme.
 
     Loops of the trace are played `folded` in blocks, `all` of their repetitions, or `whole`, as
     packets do; the result is of the played trace.
@@ -90,7 +92,7 @@ def simulate(
     if engine == PACKETS:
         one_way(routing)
     tell = progress or (lambda _: None)
-    world = _World(fabric, trace.fit(fabric), policy, routing, timing, tell, engine)
+    world = _World(fabric, trace.fit(fabric), policy, routing, timing, tell, engine, share)
     world.run()
     result, routing = world.result(traffic, seed), world.routing
     del world  # the engine and the ways under each set of circuits are larger than all that follows
@@ -135,6 +137,7 @@ class _World:
         timing: Timing,
         progress: Progress,
         engine: str = "simulate",
+        share: float = 0.0,
     ):
         self.fabric, self.trace, self.progress = fabric, trace, progress
         self.spelled, self.policy = policy, parse_policy(policy, fabric)
@@ -171,7 +174,8 @@ class _World:
         self.ways = self._ways_under(start)
         self.share = 1.0
         if engine == PACKETS:
-            self.engine, self.share = packet_engine(fabric, trace, self.ways, lambda *_: tell()())
+            self.share = share or share_of(trace, self.ways)
+            self.engine = packet_engine(fabric, self.share, lambda *_: tell()())
         else:
             parted = self.routing.scheme == SPLIT
             self.engine = idle_engine(fabric, trace, self.pairs, parted, lambda *_: tell()())
@@ -204,7 +208,16 @@ class _World:
     def notes(self) -> tuple[str, ...]:
         """What a reader must know: what is not modelled."""
         lossless = (NO_LOSS,) if self.timing.in_flight == "drop" and self.fabric.ocses else ()
-        return (*lossless, *((PACKETS_NOTE,) if self.name == PACKETS else ()))
+        return lossless if self.name != PACKETS else (*lossless, PACKETS_NOTE, self._sent())
+
+    def _sent(self) -> str:
+        sizes = self.trace.size[self.trace.size > 0] * self.share
+        many = np.median(np.ceil(sizes / PAYLOAD)) if len(sizes) else 0
+        return (
+            f"{self.fabric.name}: {self.share:.3g} of all bytes at {self.share:.3g} of all rates, "
+            f"{many:,.0f} packets a flow in the median; of few packets a flow is slower than a "
+            "fluid, for they go cable by cable"
+        )
 
     def _ways_under(self, circuits: Circuits) -> PairWays:
         if circuits not in self.known:

@@ -145,7 +145,7 @@ def packets(
     result = simulate(
         expected.fabric, traffic.trace, expected.policy if expected.fabric.ocses else "static",
         routing=expected.routing, timing=settings.timing, traffic=expected.traffic,
-        seed=expected.seed, repetitions="whole", engine=PACKETS,
+        seed=expected.seed, repetitions="whole", engine=PACKETS, share=settings.bandwidth,
         progress=lambda news: tell(name, news),
     )  # fmt: skip
     result = replace(result, notes=(*result.notes, *traffic.notes))
