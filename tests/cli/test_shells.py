@@ -81,7 +81,7 @@ def test_each_verb_is_completed_and_on_the_manual_page(capsys):
     page = capsys.readouterr().out
     for name, verb in parser().verbs().items():
         assert name in script and f"'rfabric {name}'".replace("-", r"\-") in page
-        assert all(f"{word}" in script for action in verb._actions for word in action.option_strings)
+        assert all(word in script for a in verb._actions for word in a.option_strings)
 
 
 def test_man_reads_the_page(tmp_path, capsys):

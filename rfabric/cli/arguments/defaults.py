@@ -146,7 +146,8 @@ def _check_shared(key: str, verbs: Mapping[str, Parser]) -> None:
 
 def _check_table(key: str, table: Mapping, verbs: Mapping[str, Parser]) -> None:
     if key not in verbs:
-        raise RFabricError(f"unknown table [{key}]{meant(key, verbs)}; there are {', '.join(verbs)}")
+        there = ", ".join(verbs)
+        raise RFabricError(f"unknown table [{key}]{meant(key, verbs)}; there are {there}")
     there = options(verbs[key])
     for name in table:
         if name not in there:
