@@ -14,7 +14,7 @@ from mkdocs.structure.files import File
 
 from rfabric.cli.arguments import parser
 from rfabric.cli.arguments.defaults import options
-from rfabric.control.openapi import document
+from rfabric.control.openapi import ERRORS, SAME_TO_ALL, document
 from rfabric.fabric.formats import TOPOLOGIES
 from rfabric.fabric.formats import read_network as read_topology
 from rfabric.rl import Workload
@@ -58,8 +58,8 @@ def verbs() -> str:
 
 
 MANNERS = (
-    "Each also takes `--json` (one document on stdout), `-q` (no progress, no notes) and `-v`; exit "
-    "codes are 0 (done), 1 (a run broke or could not keep pace), 2 (bad input), 130 (Ctrl-C)."
+    "Each also takes `--json` (one document on stdout), `-q` (no progress, no notes) and `-v`; "
+    "exit codes are 0 (done), 1 (a run broke or could not keep pace), 2 (bad input), 130 (Ctrl-C)."
 )
 
 
@@ -89,16 +89,16 @@ def recipe() -> str:
     for section in SECTIONS:
         name = section.section.rstrip(".")
         text += [f"## {name}", prose(section)]
-        keys = [(f"`{section.section}{f.name}`", _may(f), _default(f)) for f in fields(section)]
+        keys = [(f"`{f.name}`", _may(f), _default(f)) for f in fields(section)]
         text += [rows(("key", "what it may be", "left out"), keys)]
     return pages(text)
 
 
 RECIPE = (
-    "A recipe is YAML; `--set KEY=VALUE` puts a key over it, as `--set training.tp=2`. Rates, times "
-    "and sizes carry their units. What is unknown, or does not fit the GPUs, is an error that names "
-    "key, value, limit and the nearest setting that works. `traffic/` holds recipes to copy; "
-    "`rfabric trace RECIPE --explain` says what each figure comes to."
+    "A recipe is YAML; `--set KEY=VALUE` puts a key over it, as `--set training.tp=2`. Rates, "
+    "times and sizes carry their units. What is unknown, or does not fit the GPUs, is an error "
+    "that names key, value, limit and the nearest setting that works. `traffic/` holds recipes to "
+    "copy; `rfabric trace RECIPE --explain` says what each figure comes to."
 )
 TOP = (
     ("`model`", "a name in `traffic/models`, a file beside the recipe, or a mapping as in "
@@ -149,9 +149,9 @@ def formats() -> str:
 
 
 FORMATS_TOLD = (
-    "A file is told by what it holds, whatever its suffix, packed by gzip or zstd or not; `--format "
-    "NAME` says which it is where it cannot be told. A line on stderr says what was understood, "
-    "left out or assumed. Settings of a trace are said by `--set KEY=VALUE`."
+    "A file is told by what it holds, whatever its suffix, packed by gzip or zstd or not; "
+    "`--format NAME` says which it is where it cannot be told. A line on stderr says what was "
+    "understood, left out or assumed. Settings of a trace are said by `--set KEY=VALUE`."
 )
 
 
@@ -171,14 +171,16 @@ def _format(form, asked: Sequence[str] = ()) -> tuple[str, ...]:
 def rest() -> str:
     """Every path of the controller."""
     found = document()
-    text = ["# REST", REST]
+    usual = [f"{code} {cell(ERRORS[code])}" for code in SAME_TO_ALL]
+    text = ["# REST", REST, f"Every path may answer {', '.join(usual)}."]
     for path, methods in found["paths"].items():
         text += [f"## {path}"]
         for method, asked in methods.items():
             if method != "parameters":
                 text += [f"`{method.upper()}` {asked['summary']}", *_body(asked)]
-                codes = sorted(asked["responses"].items())
-                text += [", ".join(f"{code} {cell(r['description'])}" for code, r in codes)]
+                answers = sorted(asked["responses"].items())
+                own = [(c, r) for c, r in answers if int(c) not in SAME_TO_ALL]
+                text += ["; ".join(f"{code} {cell(r['description'])}" for code, r in own)]
     for name, schema in found["components"]["schemas"].items():
         text += [f"## {name}", rows(("key", "what it may be"), _properties(schema))]
     return pages(text)

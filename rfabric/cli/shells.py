@@ -40,9 +40,9 @@ def _say_words(verb: Parser, shtab) -> None:
         if kind in NAMES:
             action.choices = [name for names in known(NAMES[kind]).values() for name in names]
         elif kind in FILES:
-            action.complete = shtab.FILE
+            vars(action)["complete"] = shtab.FILE
         elif kind in FOLDERS:
-            action.complete = shtab.DIRECTORY
+            vars(action)["complete"] = shtab.DIRECTORY
 
 
 def man(args: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ import pytest
 from rfabric.cli import main
 from rfabric.cli.arguments import parse, parser
 from rfabric.cli.arguments.defaults import options
+from rfabric.errors import RFabricError
 
 
 @pytest.fixture
@@ -125,10 +126,28 @@ def test_a_file_of_another_user_is_not_read_and_that_is_said(here, monkeypatch, 
     toml("seed = 7")
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     monkeypatch.delenv("SUDO_UID", raising=False)
-    os.chown("rfabric.toml", 4712, -1) if os.getuid() == 0 else None
     monkeypatch.setattr("pathlib.Path.stat", stat_of(4712))
     assert parse(["simulate"]).seed == 0
-    assert "rfabric.toml is not read: it belongs to another user (4712)" in caplog.text
+    assert "rfabric.toml is not read: it belongs to another user" in caplog.text
+
+
+def test_what_cannot_be_looked_at_is_no_error(here, monkeypatch):
+    """A folder that has gone; a broken file of somebody else, or one without [tool.rfabric]."""
+    toml("tool = 3\n# rfabric", "pyproject.toml")
+    assert parse(["simulate"]).defaults == ""
+    toml("broken = rfabric", "pyproject.toml")
+    gone = here / "gone"
+    gone.mkdir()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(os, "geteuid", lambda: 4711)
+        elsewhere.setattr("pathlib.Path.stat", stat_of(4712))
+        elsewhere.setenv("SUDO_UID", "nobody")
+        assert parse(["simulate"]).defaults == ""
+    with pytest.raises(RFabricError, match="pyproject.toml: cannot be read"):
+        parse(["simulate"])
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert parse(["simulate"]).defaults == ""
 
 
 def stat_of(owner: int):

@@ -3,7 +3,6 @@
 import argparse
 import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
 from ... import __version__
 from . import defaults, host, inputs, runs
@@ -72,7 +71,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if verb is None or HELP & set(words):
         found = top.parse_args(words)
     else:
-        given = defaults.read(Path.cwd(), top.verbs())
+        given = defaults.read(".", top.verbs())
         found, added = defaults.parse(words, verb, top, given)
     found.command = shlex.join(["rfabric", *words[:1], *added, *words[1:]])
     found.defaults, found.added = str(given.file or ""), shlex.join(added)

@@ -56,7 +56,7 @@ def options(verb: Parser) -> dict[str, argparse.Action]:
     }
 
 
-def read(folder: Path, verbs: Mapping[str, Parser]) -> FileDefaults:
+def read(folder: str, verbs: Mapping[str, Parser]) -> FileDefaults:
     """The defaults that hold in `folder`. RFabricError names file and key of what cannot be."""
     file, values = _nearest(folder)
     if file is None:
@@ -91,10 +91,14 @@ def parse(words: Sequence[str], verb: Parser, top: Parser, given: FileDefaults):
     return found, added
 
 
-def _nearest(folder: Path) -> tuple[Path | None, dict]:
+def _nearest(folder: str) -> tuple[Path | None, dict]:
     if os.environ.get("RFABRIC_DEFAULTS") == "none":
         return None, {}
-    for place in (folder, *folder.parents):
+    try:
+        here = Path(folder).absolute()
+    except FileNotFoundError:  # the working folder has gone
+        return None, {}
+    for place in (here, *here.parents):
         for name in (OWN, PROJECT):
             values = _table(place / name)
             if values is not None:
@@ -104,31 +108,33 @@ def _nearest(folder: Path) -> tuple[Path | None, dict]:
 
 def _table(file: Path) -> dict | None:
     """What a file says of rfabric; None where it is not there or says nothing of it."""
+    if not os.path.isfile(file):
+        return None
+    ours = _ours(file)
     try:
-        if not file.is_file():
-            return None
         text = file.read_text(encoding="utf-8")
         if file.name == PROJECT and "rfabric" not in text:
             return None
         values = tomllib.loads(text)
     except (OSError, ValueError) as error:
+        if not ours:
+            return None
         raise RFabricError(f"{file}: cannot be read: {error}") from error
     if file.name == PROJECT:
-        values = values.get("tool", {}).get("rfabric")
-    if values is None or not _ours(file):
+        tool = values.get("tool")
+        values = tool.get("rfabric") if isinstance(tool, dict) else None
+    if values is not None and not ours:
+        log.warning("%s is not read: it belongs to another user", file)
         return None
-    if not isinstance(values, dict):
+    if values is not None and not isinstance(values, dict):
         raise RFabricError(f"{file}: tool.rfabric is no table; write [tool.rfabric]")
     return values
 
 
 def _ours(file: Path) -> bool:
     """Whether it is of who calls, also by sudo, or of root."""
-    owner = file.stat().st_uid
-    if owner in (os.geteuid(), 0, int(os.environ.get("SUDO_UID") or 0)):
-        return True
-    log.warning("%s is not read: it belongs to another user (%d)", file, owner)
-    return False
+    caller = os.environ.get("SUDO_UID", "")
+    return str(file.stat().st_uid) in (str(os.geteuid()), "0", caller)
 
 
 def _check_shared(key: str, verbs: Mapping[str, Parser]) -> None:
