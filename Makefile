@@ -30,7 +30,7 @@ OWN = $(if $(SUDO_UID),find $(VENV) $(RYU) rfabric/simulate build *.egg-info -us
       chown -h '$(SUDO_UID):$(SUDO_GID)' {} + 2>/dev/null || true,true)
 
 .PHONY: help emulate simulate compare bench doctor selftest drill test check lint types coverage \
-        mutants clean setup system
+        mutants docs clean setup system
 
 help: ## these lines
 	@awk -F ':|## ' '/^[a-z]+:.*## / {printf "make %-10s%s\n", $$1, $$NF}' Makefile
@@ -79,6 +79,9 @@ mutants: $(VENV)/.core ## do tests notice N changes of a room? ROOM=optics [N=30
 	$(INSIDE) tests/mutants.py $(or $(ROOM),$(error say ROOM=optics, or another folder of rfabric/)) \
 	    -n $(N) $(foreach s,$(SEED),--seed '$(s)')
 
+docs: $(VENV)/.stamp ## lessons and reference as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(INSIDE) -m mkdocs build --strict
+
 clean: ## what a broken run left behind, caches and build products; the environments stay
 	test ! -x $(RFABRIC) || $(RFABRIC) clean
 	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage
@@ -124,7 +127,7 @@ system:
 # --- the two environments -----------------------------------------------------------------------
 $(VENV)/.stamp: setup.cfg | system
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv --system-site-packages $(VENV)
-	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[test,report,probe]'
+	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[test,report,probe,docs]'
 	touch $@
 	@$(OWN)
 

@@ -7,16 +7,16 @@ import argparse
 import contextlib
 import logging
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from ..errors import PaceError, RFabricError, RunError
-from .arguments import parser
+from .arguments import parse
 
 BROKE, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
+log = logging.getLogger(__name__)
 NAME = 200  # characters of a file's name that are shown
 
 
@@ -57,9 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        args = parser().parse_args(arguments)
-        args.command = shlex.join(["rfabric", *(sys.argv[1:] if arguments is None else arguments)])
+        args = parse(sys.argv[1:] if arguments is None else arguments)
         _log(args)
+        if args.defaults:
+            log.info("defaults of %s: %s", args.defaults, args.added or "none that count here")
         _note_renamed(args)
         code = args.run(args) or 0
     except SystemExit:  # --help, --version
@@ -77,9 +78,9 @@ def _forget_stdout() -> None:
 
 def _note_renamed(args: argparse.Namespace) -> None:
     """A verb has a new name, and was called by its old one."""
-    if args.verb != args.name and not args.quiet:
-        now = f"`{args.verb}` is called `{args.name}` now; the old name goes with the next version"
-        _say(f"note: {now}", 0)
+    if args.verb != args.verb_name and not args.quiet:
+        now = f"`{args.verb}` is called `{args.verb_name}` now"
+        _say(f"note: {now}; the old name goes with the next version", 0)
 
 
 def _log(args: argparse.Namespace) -> None:

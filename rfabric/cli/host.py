@@ -22,6 +22,7 @@ def doctor(args: argparse.Namespace) -> None:
     from ..emulate.world import calibrate
 
     facts = asdict(probe_host()) | {"packet_hops_per_s": None, "cannot_emulate": ""}
+    facts |= {"defaults_of": args.defaults}
     try:
         with Talk(args.quiet) as talk:
             facts["packet_hops_per_s"] = calibrate(progress=talk.of("calibrate"), out=args.out)

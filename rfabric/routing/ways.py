@@ -341,7 +341,8 @@ class Ways:
         here = self.cost(row, rack)[owner]
         there = self.cost(self.leads[arcs], rack[owner]) + self.step[arcs]
         with np.errstate(invalid="ignore"):  # inf - inf where nothing leads on
-            fits = np.abs(there - here) <= 1e-6 * here
+            # beside a very slow link a cheap arc the wrong way would be lost in the sum
+            fits = np.abs(there - here) <= 1e-6 * self.step[arcs] + 1e-15 * here
         fits &= np.isfinite(here)
         return owner[fits], arcs[fits]
 

@@ -71,7 +71,8 @@ class FabricNetwork:
 
     def _demand(self, sends: Flows) -> Demand:
         src, dst = (np.array(ends, np.int64) for ends in (sends.src, sends.dst))
-        last, hosts = max(sends.src + sends.dst, default=0), self.fabric.host_index
+        last = int(max(src.max(initial=0), dst.max(initial=0)))
+        hosts = self.fabric.host_index
         if f"h{last + 1}" not in hosts:
             raise RFabricError(
                 f"the job has GPU h{last + 1}, which {self.name} lacks; it has {len(hosts)} hosts: "

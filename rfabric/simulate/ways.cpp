@@ -46,7 +46,8 @@ struct Net {
         if (!std::isfinite(here)) return;
         for (int64_t arc = first[row]; arc < first[row + 1]; ++arc) {
             const double there = cost[ring(leads[arc] * racks + rack)] + step[arc];
-            if (std::fabs(there - here) <= 1e-6 * here) use(arc);
+            // beside a very slow link a cheap arc the wrong way would be lost in the sum
+            if (std::fabs(there - here) <= 1e-6 * step[arc] + 1e-15 * here) use(arc);
         }
     }
 };

@@ -2,7 +2,7 @@
 
 from ...study.reproduce import REPRODUCTIONS
 from .options import add_verb, out_option, seed_option, set_option
-from .parsing import count, port, time
+from .parsing import count, file, port, time
 
 
 def doctor(verbs) -> None:
@@ -344,3 +344,32 @@ def reproduce(verbs) -> None:
     )
     verb.add_argument("--markdown", action="store_true", help="print the table for a page")
     seed_option(verb)
+
+
+def completion(verbs) -> None:
+    """The words of `rfabric completion`."""
+    verb = add_verb(
+        verbs,
+        "completion",
+        "what a shell needs to complete verbs, options, fabrics, recipes and policies",
+        'eval "$(rfabric completion bash)"                      in ~/.bashrc',
+        "rfabric completion zsh > ~/.zfunc/_rfabric             a folder of $fpath",
+        "rfabric completion fish > ~/.config/fish/completions/rfabric.fish",
+        module="shells",
+    )
+    verb.add_argument(
+        "shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish"
+    )
+
+
+def man(verbs) -> None:
+    """The words of `rfabric man`."""
+    verb = add_verb(
+        verbs,
+        "man",
+        "the manual page of rfabric and all its verbs",
+        "rfabric man | man -l -",
+        "rfabric man -o rfabric.1                               for ~/.local/share/man/man1",
+        module="shells",
+    )
+    verb.add_argument("-o", "--output", metavar="FILE", type=file, help="write it here instead")

@@ -24,7 +24,7 @@ def add_verb(verbs, name: str, what: str, *examples: str, module: str, once: str
         name, help=what, description=f"{what[0].upper()}{what[1:]}.", epilog=f"examples:\n{lines}",
         aliases=[once] if once else [],
     )  # fmt: skip
-    verb.set_defaults(run=_lazily(module, name), name=name)
+    verb.set_defaults(run=_lazily(module, name), verb_name=name)
     verb.add_argument("--json", action="store_true", help="one JSON document on stdout")
     verb.add_argument("-q", "--quiet", action="store_true", help="no progress, no notes")
     verb.add_argument("-v", "--verbose", action="count", default=0, help="say more; twice for all")

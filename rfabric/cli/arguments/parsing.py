@@ -32,8 +32,20 @@ class Parser(argparse.ArgumentParser):
 
     def verb_parser(self, found: argparse.Namespace) -> "Parser":
         """The parser of the verb that was said; this one where none was."""
-        verbs = next(a for a in self._actions if isinstance(a, argparse._SubParsersAction))
-        return verbs.choices.get(getattr(found, "verb", None), self)
+        return self.by_word().get(getattr(found, "verb", None), self)
+
+    def by_word(self) -> dict[str, "Parser"]:
+        """The parsers of the verbs, by every word that one may be called by."""
+        every = (a.choices for a in self._actions if isinstance(a, argparse._SubParsersAction))
+        return next(every, {})
+
+    def verbs(self) -> dict[str, "Parser"]:
+        """The parsers of the verbs by name, without names of before."""
+        return {
+            name: verb
+            for name, verb in self.by_word().items()
+            if verb.get_default("verb_name") == name
+        }
 
     def hint(self, word: str) -> str:
         """What may have been meant by an unknown option."""
