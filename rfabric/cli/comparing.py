@@ -154,6 +154,16 @@ def _begun(args: argparse.Namespace, talk: Talk) -> Path:
 def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
     settings = settings_of(args, args.engine, 0)
     require(settings)
+    grid = grid_of(args, talk)
+    if len(grid.fabrics) == 1 and len(grid.policies) < 2:
+        raise RFabricError(
+            "compare needs two fabrics or two policies: give --topo or --policy twice"
+        )
+    return replace(grid, scale=_scale(grid, settings, talk)) if args.engine == "emulate" else grid
+
+
+def grid_of(args: argparse.Namespace, talk: Talk) -> Grid:
+    """The grid that the options of several runs name."""
     traffics = tuple(dict.fromkeys(args.traffic)) or (args.usual,)
     seeds = tuple(dict.fromkeys(args.seed)) or (0,)
     if args.seeds:
@@ -163,11 +173,7 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
         read_traffic(traffics[0], args.set, seeds[0]).needs
     )
     policies = tuple(dict.fromkeys(args.policy)) or (DEFAULT_CIRCUITS,)
-    if len(fabrics) == 1 and len(policies) < 2:
-        raise RFabricError(
-            "compare needs two fabrics or two policies: give --topo or --policy twice"
-        )
-    grid = Grid(
+    return Grid(
         fabrics,
         policies,
         traffics,
@@ -180,7 +186,6 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
         match=args.match,
         repetitions=args.repetitions,
     )
-    return replace(grid, scale=_scale(grid, settings, talk)) if args.engine == "emulate" else grid
 
 
 def _scale(grid: Grid, settings: RunSettings, talk: Talk) -> dict:

@@ -71,12 +71,23 @@ def answered(task: str) -> bytes:
     try:
         _check_code(Code(**said["code"]))
         with _files_there(said["files"], said["sent"]):
-            forget(said["files"])
+            _forget_others(said["files"])
             grid = Grid.from_json(said["grid"])
             cells = [_tried(grid, Cell(*words), worker) for words in said["cells"]]
     except RFabricError as error:
         return json.dumps({"refused": f"worker {worker}: {error}"}).encode()
     return json.dumps({"worker": worker, "cells": cells}).encode()
+
+
+_read_with: dict[str, str] = {}
+
+
+def _forget_others(files: Mapping[str, str]) -> None:
+    """A process may serve one sweep after another, and files change between them."""
+    if files != _read_with:
+        forget()
+        _read_with.clear()
+        _read_with.update(files)
 
 
 def _check_code(wanted: Code) -> None:
@@ -151,6 +162,7 @@ def words_of(grid: Grid, cell: Cell) -> dict:
         "asked_fabric": cell.fabric,
         "asked_policy": cell.policy,
         "asked_traffic": cell.traffic,
+        "routing": grid.routing,
         "settings": shlex.join(grid.settings),
         "in_flight": grid.in_flight,
         "repetitions": grid.repetitions,
@@ -163,5 +175,5 @@ def key_of(grid: Grid, cell: Cell, code: Code, files: Mapping[str, str]) -> str:
 
     Two cells of one key come to the same, wherever they run.
     """
-    asked = words_of(grid, cell) | {"seed": cell.seed, "routing": grid.routing}
+    asked = words_of(grid, cell) | {"seed": cell.seed}
     return sha256(json.dumps([code.digest, asked, sorted(files.items())]).encode())

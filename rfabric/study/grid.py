@@ -14,7 +14,7 @@ of processes change nothing.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -319,18 +319,10 @@ def _optical(spec: str, needs: Needs, reference: str, match: str) -> bool:
     return bool(_fabric(spec, needs, reference, match).ocses)
 
 
-def forget(files: Mapping[str, str]) -> None:
-    """Forget what was read from files that words name, where their digests are not as they were;
-    a process may serve one sweep after another.
-    """
-    global _read_with
-    if dict(files) != _read_with:
-        _read_with = dict(files)
-        for kept in (_traffic, _agreed, asked_of, _optical, _fabric):
-            kept.cache_clear()
-
-
-_read_with: dict[str, str] = {}
+def forget() -> None:
+    """Forget what was read from files that words name: they may have changed since."""
+    for kept in (_traffic, _agreed, asked_of, _optical, _fabric):
+        kept.cache_clear()
 
 
 @lru_cache(8)

@@ -27,7 +27,7 @@ from ..schedulers.table import asked_network, parse_policies
 from .cells import answered, key_of, task_of, with_files
 from .farm import Lost, outcomes
 from .fingerprint import DATA, Code, code_here, digest_of, files_of
-from .grid import Cell, Grid, asked_of, check_cells
+from .grid import Cell, Grid, asked_of, check_cells, forget
 from .workers import connected
 
 ALIKE = 20  # cells that break alike, and none that does not: the sweep ends
@@ -79,18 +79,23 @@ def cache_home() -> Path:
 
 
 def sweep_cells(
-    grid: Grid, place: Place, tell: Callable[[dict], None] = lambda _: None
+    grid: Grid,
+    place: Place,
+    tell: Callable[[dict], None] = lambda _: None,
+    wanted: Callable[[Cell], bool] = lambda _: True,
 ) -> Tally:
-    """Bring every cell of the grid, or of the shard, into the store.
+    """Bring every cell of the grid, or of the shard, into the store, where it is wanted.
 
     RFabricError for words that cannot be run, before anything is, and for workers that cannot run
     them; RunError where cells broke, the others being in the store, or where ALIKE of them broke
     alike and none ran.
     """
     _refuse_outside(grid)
+    forget()
     code = code_here()
     open_store(place.store, asdict(code))
-    keyed = [(_key(grid, cell, code), cell) for cell in _of_shard(grid.cells(), place.shard)]
+    cells = _of_shard([cell for cell in grid.cells() if wanted(cell)], place.shard)
+    keyed = [(_key(grid, cell, code), cell) for cell in cells]
     there, tally = keys_in(place.store), Tally(len(keyed))
     missing = [one for one in keyed if one[0] not in there]
     tally.stored = len(keyed) - len(missing)
@@ -249,7 +254,7 @@ def _news(tally: Tally, before: int, seconds: float) -> dict:
     rate = (tally.done - before) / max(seconds, 1e-9)
     left = (tally.cells - tally.done) / rate if rate else 0.0
     said = f"{tally.done} of {tally.cells} cells, {rate:.3g} a second, {_clock(left)} left"
-    return {"stage": "sweep", "phase": said}
+    return {"stage": "sweep", "phase": said, "done": tally.done, "of": tally.cells}
 
 
 def _clock(seconds: float) -> str:
@@ -296,7 +301,7 @@ class _Saved:
 
     def new(self, key: str, row: dict) -> None:
         """A cell that has been run."""
-        whole = {"key": key} | row | {"rfabric": self._code.rfabric, "code": self._code.digest}
+        whole = {"key": key} | row | {"version": self._code.rfabric, "code": self._code.digest}
         path = self._file(key)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)

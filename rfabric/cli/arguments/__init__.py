@@ -1,7 +1,7 @@
 """What can be asked, verb by verb; the modules beside this folder do it and load what they need."""
 
 from ... import __version__
-from . import host, inputs, runs
+from . import host, inputs, runs, sweeps
 from .options import DEFAULT_TRAFFIC, REPETITIONS, ROUTINGS
 from .parsing import Parser
 
@@ -47,6 +47,10 @@ def parser() -> Parser:
         runs.circuits,
         host.reproduce,
         runs.timeline,
+        sweeps.sweep,
+        sweeps.best,
+        sweeps.query,
+        sweeps.merge,
     )
     for add in every:
         add(verbs)
