@@ -41,6 +41,7 @@ from ..study.grid import (
 )
 from ..study.run import RunSettings, chosen_scale, require, simulated
 from ..units import parse_time
+from .entry import Ended
 from .runs import default_fabrics, settings_of
 from .terminal import Talk, print_json, show_notes, show_runs, show_tables
 
@@ -52,8 +53,9 @@ def compare(args: argparse.Namespace) -> None:
         grid = read_grid(folder)
         try:
             places = run(grid, folder, args.jobs, lambda news: talk.tell("compare", news))
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(_go_on(folder)) from None
+        except (KeyboardInterrupt, Ended) as error:
+            error.add_note(_go_on(folder))
+            raise
         except RunError:
             print(f"rfabric: {_go_on(folder)}", file=sys.stderr)
             raise

@@ -16,6 +16,7 @@ from ..study.adaptive import sweep_until
 from ..study.grid import default_jobs
 from ..study.sweeping import Place, Tally, cache_home, sweep_cells
 from .comparing import grid_of
+from .entry import Ended
 from .terminal import Talk, print_json, show_notes, show_tables
 
 
@@ -35,8 +36,9 @@ def sweep(args: argparse.Namespace) -> None:
                 tally = sweep_until(grid, place, args.until, args.by, talk.of("sweep"))
             else:
                 tally = sweep_cells(grid, place, talk.of("sweep"))
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(_go_on(args)) from None
+        except (KeyboardInterrupt, Ended) as error:
+            error.add_note(_go_on(args))
+            raise
         except RunError:
             print(f"rfabric: {_go_on(args)}", file=sys.stderr)
             raise

@@ -179,7 +179,6 @@ def _run(grid: Grid, place: Place, missing: list[tuple[str, Cell]], watch: "_Wat
         return (with_files(task) if files and workers.remote else task,)
 
     with connected(place.workers, min(place.jobs, len(missing))) as workers:
-        watch.begin()
         tasks = list(_together(missing, workers.count()))
         for keyed, found in outcomes(workers, answered, tasks, words):
             watch.take(keyed, _answers(found, len(keyed)))
@@ -214,12 +213,7 @@ class _Watch:
     def __init__(self, tally: Tally, saved: "_Saved", tell: Callable[[dict], None]):
         self._tally, self._saved, self._tell = tally, saved, tell
         self._alike: Counter[str] = Counter()
-        self.begin()
-
-    def begin(self) -> None:
-        """The clock of what is left runs from here."""
-        self._began = self._told = time.monotonic()
-        self._before = self._tally.done
+        self._began, self._told, self._first = 0.0, time.monotonic(), 0
 
     def take(self, keyed: Sequence[tuple[str, Cell]], answers: Sequence[dict]) -> None:
         """The answers of some cells; RunError where cells break alike and none ran."""
@@ -231,9 +225,16 @@ class _Watch:
                 self._tally.broke.append((cell, answer["error"]))
                 self._alike[_shape(answer["error"])] += 1
         self._stop_if_hopeless()
-        if (now := time.monotonic()) - self._told > SAY_S or self._tally.done == self._tally.cells:
+        self._say(time.monotonic())
+
+    def _say(self, now: float) -> None:
+        """The clock of what is left runs from the first answer: workers have begun by then."""
+        done = self._tally.done
+        if not self._began:
+            self._began, self._first = now, done
+        if now - self._told > SAY_S or done == self._tally.cells:
             self._told = now
-            self._tell(_news(self._tally, self._before, now - self._began))
+            self._tell(_news(self._tally, done - self._first, now - self._began))
 
     def _stop_if_hopeless(self) -> None:
         shape, times = (self._alike.most_common(1) or [("", 0)])[0]
@@ -250,11 +251,13 @@ def _shape(error: str) -> str:
     return re.sub(r"\d+(\.\d+)?", "#", error)
 
 
-def _news(tally: Tally, before: int, seconds: float) -> dict:
-    rate = (tally.done - before) / max(seconds, 1e-9)
-    left = (tally.cells - tally.done) / rate if rate else 0.0
-    said = f"{tally.done} of {tally.cells} cells, {rate:.3g} a second, {_clock(left)} left"
-    return {"stage": "sweep", "phase": said, "done": tally.done, "of": tally.cells}
+def _news(tally: Tally, count: int, seconds: float) -> dict:
+    """`count` cells were done in so many seconds."""
+    said = f"{tally.done} of {tally.cells} cells"
+    if count and tally.done < tally.cells:
+        left = (tally.cells - tally.done) * seconds / count
+        said += f", {count / max(seconds, 1e-9):.3g} a second, {_clock(left)} left"
+    return {"stage": "", "phase": said, "done": tally.done, "of": tally.cells}
 
 
 def _clock(seconds: float) -> str:

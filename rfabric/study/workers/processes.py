@@ -49,7 +49,7 @@ class Processes(ThreadPoolExecutor):
             return pool.submit(fn, *args, **settings).result()
         except BrokenProcessPool as error:
             self._own.pool = None
-            pool.shutdown(wait=False)
+            pool.shutdown()  # its own thread ends too: one left behind breaks as Python ends
             self._every.remove(pool)
             raise WorkerDiedError(f"a process of this machine: {error}") from error
 
