@@ -61,7 +61,8 @@ def place(tmp_path, monkeypatch):
 
 
 def words(*more, seeds=4):
-    return ["sweep", *TWO, "--traffic", "one.csv", "--seeds", str(seeds), "--jobs", "2", *more]
+    asked = "--traffic", "one.csv", "--seeds", str(seeds), "--jobs", str(min(seeds, 2))
+    return ["sweep", *TWO, *asked, *more]
 
 
 def told(capsys, *said, code=0):
@@ -363,7 +364,7 @@ def background():
             os.killpg(process.pid, signal.SIGTERM)
     for process in begun:
         try:
-            process.wait(20)
+            process.wait(5)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
 
@@ -464,7 +465,9 @@ for i in 2 3; do
         --no-nanny --no-dashboard --local-directory {folder}/w$i) 2>>log &
     worker=$!
 done
-(sleep {seconds}; kill -9 $worker) &
+until [ "$(grep -c 'Registered to' log)" = 2 ]; do sleep 0.1; done
+(until [ "$(ls -d cache/rfabric/*/*/*.json 2>/dev/null | wc -l)" -ge 12 ]; do sleep 0.05; done
+ sleep {seconds}; kill -9 $worker) &
 {python} -m rfabric sweep {words} --workers tcp://10.9.0.1:8786 --json -q
 """
 
@@ -473,7 +476,7 @@ done
 def test_dask_workers_in_network_namespaces_of_their_own(capsys, place):
     pytest.importorskip("distributed", reason="Dask is not installed: rfabric[dask]")
     script = NAMESPACES.format(
-        python=sys.executable, folder=place, seconds=random.uniform(6, 9), words=" ".join(WHOLE)
+        python=sys.executable, folder=place, seconds=random.random() / 2, words=" ".join(WHOLE)
     )
     private = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     done = subprocess.run(
