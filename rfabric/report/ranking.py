@@ -145,12 +145,7 @@ def tables(rows: Sequence[dict], measure: str, sign: int = 1, most: int = 10) ->
 
 
 def _table(
-    job: tuple[str, ...],
-    found: Sequence[Standing],
-    measure: str,
-    sign: int,
-    most: int,
-    left: str,
+    job: tuple[str, ...], found: Sequence[Standing], measure: str, sign: int, most: int, left: str
 ) -> Table:
     differing = [
         i for i in range(len(CONTENDER)) if i < 2 or len({s.contender.words[i] for s in found}) > 1

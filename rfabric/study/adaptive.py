@@ -60,10 +60,7 @@ def _undecided(
     grid: Grid, place: Place, seeds: tuple[int, ...], share: float, measure: str
 ) -> set[tuple]:
     """The networks, with their jobs, that more seeds are to tell apart."""
-    mine = {
-        _named(words_of(grid, cell))
-        for cell in replace(grid, seeds=grid.seeds[:1]).cells()
-    }
+    mine = {_named(words_of(grid, cell)) for cell in replace(grid, seeds=grid.seeds[:1]).cells()}
     rows = [
         row
         for row in table_of_cells(place.store).to_pylist()

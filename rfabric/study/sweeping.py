@@ -184,9 +184,7 @@ def _run(grid: Grid, place: Place, missing: list[tuple[str, Cell]], watch: "_Wat
             watch.take(keyed, _answers(found, len(keyed)))
 
 
-def _together(
-    keyed: Sequence[tuple[str, Cell]], workers: int
-) -> Iterator[list[tuple[str, Cell]]]:
+def _together(keyed: Sequence[tuple[str, Cell]], workers: int) -> Iterator[list[tuple[str, Cell]]]:
     """Tasks: some cells of one trace each, of which many are left for every worker."""
     most = min(max(len(keyed) // (A_WORKER * max(workers, 1)), 1), MOST_TOGETHER)
 

@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import random
+import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -51,6 +53,8 @@ def deadly():
 
 fabrics = {{"deadly": deadly}}
 """
+
+
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch):
     """A folder to work in with a trace, and a cache of its own."""
@@ -352,8 +356,12 @@ def background():
         with open(f"log-{len(begun)}", "w") as log:
             begun.append(
                 subprocess.Popen(
-                    [sys.executable, *said], env=env, stdout=log, stderr=log,
-                    start_new_session=True, cwd=cwd,
+                    [sys.executable, *said],
+                    env=env,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    cwd=cwd,
                 )  # fmt: skip
             )
         return begun[-1]
@@ -429,7 +437,9 @@ def test_ray_workers_that_die_lose_no_cell(capsys, background):
             "-m", "ray.scripts.scripts", "start", "--address", f"127.0.0.1:{head}", *small,
             RAY_USAGE_STATS_ENABLED="0",
         )  # fmt: skip
-        sweep = words(*deadly("once", f"armed.unlink(); {KILL}"), "--workers", address, "--store", "once")
+        sweep = words(
+            *deadly("once", f"armed.unlink(); {KILL}"), "--workers", address, "--store", "once"
+        )
         assert told(capsys, *sweep)["run"] == 12 and not Path("once.armed").exists()
         sweep = words(*deadly("always", KILL), "--workers", address, "--store", "always")
         assert "4 of 12 cells broke, first always.py" in refused(capsys, *sweep, code=1)
@@ -488,6 +498,25 @@ def test_dask_workers_in_network_namespaces_of_their_own(capsys, place):
     assert found["run"] == found["cells"] == 32
     assert len({row["worker"] for row in rows(capsys)}) == 2
     same_as_here(capsys)
+
+
+README_ROWS = re.findall(
+    r"^\|[^|]*\| `(rfabric (?:sweep|merge|best|query) [^`]*)` \|",
+    (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8"), re.M,
+)  # fmt: skip
+
+
+def test_the_rows_of_the_readme_run(capsys):
+    """But for the two that need a cluster: their words are those that run on clusters above."""
+    assert len(README_ROWS) == 8
+    told(capsys, "sweep", *WHOLE[:-1], "1", "--store", "shard-1")
+    told(capsys, "sweep", *WHOLE[:-1], "2", "--store", "shard-2")
+    clusters = [row for row in README_ROWS if "--workers" in row]
+    assert [row.split("://")[0].split()[-1] for row in clusters] == ["tcp", "ray"]
+    for row in README_ROWS:
+        if row not in clusters:
+            assert main(shlex.split(row)[1:]) in (0, None), row
+    assert "rfabric own" in capsys.readouterr().out
 
 
 # --- what is best ------------------------------------------------------------------------------
