@@ -104,8 +104,7 @@ def table_of_cells(folder: str | Path) -> Any:
 
     require_store()
     read_about(folder)
-    parts = list(_parts(Path(folder)))
-    if not parts:
+    if not (parts := list(_parts(Path(folder)))):
         raise RFabricError(f"{folder} holds no cell yet; `rfabric sweep --store {folder}` makes it")
     whole = pyarrow.concat_tables(parts, promote_options="permissive")
     first = {key: i for i, key in reversed(list(enumerate(whole.column("key").to_pylist())))}
@@ -128,10 +127,12 @@ def _parts(folder: Path, columns: list[str] | None = None) -> Iterable[Any]:
 
 def merge_stores(folders: Sequence[Path], into: Path) -> int:
     """Put the cells of several stores of one code into another, each once; how many are new."""
-    for folder in folders:
-        open_store(into, read_about(folder)["code"])
+    codes = [read_about(folder)["code"] for folder in folders]
+    for folder, code in zip(folders, codes, strict=True):
+        _check_code(folder, code, codes[0])
+    open_store(into, codes[0])
     there, new = keys_in(into), 0
-    for folder in folders:
+    for folder in filter(keys_in, folders):  # a shard of few cells may have none
         rows = [row for row in table_of_cells(folder).to_pylist() if row["key"] not in there]
         add_rows(into, rows)
         there |= {row["key"] for row in rows}

@@ -115,17 +115,22 @@ def test_a_cell_is_run_once_until_a_file_that_it_names_changes(capsys):
     assert all(b["step_s"] < a["step_s"] for b, a in zip(before, after, strict=True))
 
 
-def test_killed_in_the_middle_nothing_that_finished_is_run_again(capsys, place):
+@pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGTERM])
+def test_ended_in_the_middle_nothing_that_finished_is_run_again(capsys, place, ended_by):
     job = ["--traffic", "grpo-64", "--seeds", "12", "--jobs", "2"]
     sweep = ["sweep", "--topo", "fat-tree", "--topo", "rfabric", *job]
     process = subprocess.Popen(
         [sys.executable, "-m", "rfabric", *sweep, "-q"], start_new_session=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}, stderr=subprocess.PIPE,
+        text=True,
     )  # fmt: skip
     while process.poll() is None and len(kept(place)) < 3:
         time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    process.send_signal(ended_by)
+    said = process.communicate(timeout=60)[1]
+    if ended_by == signal.SIGTERM:
+        assert process.returncode == 143 and "Traceback" not in said
+        assert "the cells that are done stay; go on with: rfabric sweep" in said
     before = kept(place)
     again = told(capsys, *sweep)
     assert again["run"] + again["cached"] + again["stored"] == again["cells"] == 24
@@ -153,6 +158,11 @@ def test_a_worker_that_dies_costs_its_cells_once_more(capsys):
     assert not Path("once.armed").exists()
 
 
+def test_a_comparison_outlives_a_process_that_dies(capsys):
+    compare = ["compare", *deadly("once", f"armed.unlink(); {KILL}"), *words("--out", "runs")[1:]]
+    assert len(told(capsys, *compare)["runs"]) == 12 and not Path("once.armed").exists()
+
+
 def test_a_cell_that_kills_every_worker_costs_no_other(capsys):
     said = refused(capsys, *words(*deadly("always", KILL)), code=1)
     assert "4 of 12 cells broke, first always.py" in said and "two workers died of it" in said
@@ -176,6 +186,8 @@ def test_shards_are_disjoint_and_merge_to_the_whole(capsys):
     assert sum(map(len, parts)) == whole == len(set.union(*parts))
     assert told(capsys, "merge", "s1", "s2", "s3", "s1", "--store", "all")["new"] == whole
     assert told(capsys, "merge", "s1", "--store", "all")["new"] == 0
+    assert told(capsys, *words("--shard", "1/9", "--store", "none"))["cells"] == 0
+    assert told(capsys, "merge", "none", "s1", "--store", "all")["new"] == 0
     every = "step_s", "key", "fabric", "seed"
     together, alone = ([[r[n] for n in every] for r in rows(capsys, s)] for s in ("all", "sweep"))
     assert together == alone
@@ -195,6 +207,8 @@ def test_stores_of_other_code_or_version_are_refused(capsys):
     assert len(rows(capsys)) == 2  # what it holds can be read still
     told(capsys, *words("--store", "new", seeds=1))
     assert "another rfabric" in refused(capsys, "merge", "sweep", "--store", "new")
+    assert "another rfabric" in refused(capsys, "merge", "new", "sweep", "--store", "none")
+    assert not Path("none").exists()
     Path("sweep/store.json").write_text(json.dumps(about | {"version": 99}))
     for said in (["query", "from cells"], ["best", "--minimise", "step_s"], words()):
         assert "is a store of version 99; this rfabric reads version 1" in refused(capsys, *said)

@@ -4,13 +4,14 @@ A thread stands for each process and owns it, so that who died, and with what, i
 `ProcessPoolExecutor` of several would break as a whole.
 """
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 
 from .base import WorkerDiedError, Workers
 
@@ -56,9 +57,7 @@ class Processes(ThreadPoolExecutor):
     def _begin(self) -> ProcessPoolExecutor:
         if self._ended:
             raise WorkerDiedError("the sweep has ended")
-        pool = ProcessPoolExecutor(
-            1, mp_context=get_context("spawn"), initializer=_leave_interrupts
-        )
+        pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin_worker)
         self._own.pool = pool
         self._every.append(pool)
         return pool
@@ -78,6 +77,14 @@ class Processes(ThreadPoolExecutor):
             pool.shutdown(wait, cancel_futures=cancel_futures)
 
 
-def _leave_interrupts() -> None:
-    """Workers leave Ctrl-C to the process that began them."""
+def _begin_worker() -> None:
+    """Workers leave Ctrl-C to the process that began them, and end with it, also by `kill -9`:
+    they hold both ends of the pipe that they read, so it would never say so.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=[parent_process()], daemon=True).start()
+
+
+def _end_with(parent) -> None:
+    parent.join()
+    os._exit(1)
