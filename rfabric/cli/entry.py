@@ -37,12 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _forget_stdout()
         return PIPE_CLOSED
     except KeyboardInterrupt as error:
-        return _say(f"interrupted; {str(error) or 'nothing of the run is left'}", INTERRUPTED)
+        return _say(f"interrupted; {_left(error)}", INTERRUPTED)
     except Ended as signal_name:
-        return _say(
-            (f"ended by {signal_name}; nothing of the run is left"),
-            128 + signal.Signals[str(signal_name)],
-        )
+        code = 128 + signal.Signals[str(signal_name)]
+        return _say(f"ended by {signal_name}; {_left(signal_name)}", code)
     except (PaceError, RunError) as error:
         return _say(f"error: {error}", BROKE)
     except RFabricError as error:
@@ -53,6 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _say(f"error: cannot write to stdout: {error.strerror or error}", BAD_INPUT)
         where = str(error.filename)[:NAME]
         return _say(f"error: cannot read or write {where}: {error.strerror}", BAD_INPUT)
+
+
+def _left(error: BaseException) -> str:
+    """What a verb that was ended has left, as it noted on what ended it."""
+    return "; ".join(getattr(error, "__notes__", ())) or "nothing of the run is left"
 
 
 def _run(arguments: Sequence[str] | None) -> int:

@@ -205,7 +205,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """A name beside `path` to write to; it takes the place of `path` at the end, and vanishes on an
     error.
     """
-    beside = path.with_name(path.name + ".part")
+    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")  # others may write it too
     try:
         yield beside
         os.replace(beside, path)

@@ -1441,6 +1441,13 @@ int rf_interface() {
     return 5;
 }  // raised with every change below; native.py refuses another number
 
+#ifndef RF_SOURCE
+#define RF_SOURCE ""
+#endif
+const char* rf_source() {
+    return RF_SOURCE;
+}  // what build.py says of the files that it compiles (native.source_digest)
+
 void* rf_new(const double* capacity, int64_t links, double tolerance) {
     try {
         return new Engine(capacity, links, tolerance);

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 
 from ... import __version__
-from . import defaults, host, inputs, runs
+from . import defaults, host, inputs, runs, sweeps
 from .options import DEFAULT_TRAFFIC, REPETITIONS, ROUTINGS
 from .parsing import Parser
 
@@ -54,6 +54,10 @@ def parser() -> Parser:
         runs.timeline,
         host.completion,
         host.man,
+        sweeps.sweep,
+        sweeps.best,
+        sweeps.query,
+        sweeps.merge,
     )
     for add in every:
         add(verbs)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from ...plugins import is_file
-from .parsing import Parser, positive, time, whole
+from .parsing import Parser, count, positive, time, whole
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
 DEFAULT_POLICY = "own"
@@ -40,7 +40,9 @@ def _lazily(module: str, name: str) -> Callable[[argparse.Namespace], int | None
     return run
 
 
-def step_options(verb: Parser, traffic: bool = True, several: bool = False) -> None:
+def step_options(
+    verb: Parser, traffic: bool = True, several: bool = False, out: bool = True
+) -> None:
     """The options of a run; `several` recipes and seeds where a verb takes more than one."""
     verb.set_defaults(usual=DEFAULT_TRAFFIC)
     topo_option(verb)
@@ -84,7 +86,26 @@ def step_options(verb: Parser, traffic: bool = True, several: bool = False) -> N
         )
     else:
         seed_option(verb)
-    out_option(verb)
+    if out:
+        out_option(verb)
+
+
+def grid_options(verb: Parser) -> None:
+    """What several runs have beside the options of one."""
+    verb.add_argument(
+        "--seeds", metavar="N", type=count, default=0, help="so many seeds, from --seed on"
+    )
+    verb.add_argument(
+        "--jobs",
+        metavar="N",
+        type=count,
+        default=0,
+        help="runs at a time (default: as many as cores)",
+    )
+    verb.add_argument(
+        "--match", choices=("cost", "bandwidth"), default="",
+        help="thin each fabric until its cost or bandwidth is nearest to that of the first --topo",
+    )  # fmt: skip
 
 
 def topo_option(verb: Parser) -> None:

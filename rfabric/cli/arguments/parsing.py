@@ -76,6 +76,22 @@ def count(text: str) -> int:
     return number
 
 
+def shard(text: str) -> tuple[int, int]:
+    """`I/N`: the I-th of N parts, from 1."""
+    i, slash, n = text.partition("/")
+    if not slash or not 1 <= whole(i) <= whole(n):
+        raise argparse.ArgumentTypeError(f"{text!r} must be I/N, such as 3/16, I from 1 to N")
+    return int(i), int(n)
+
+
+def share(text: str) -> float:
+    """A part of a whole, as `1%`."""
+    number, percent, rest = text.partition("%")
+    if not percent or rest:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a percentage, such as 1%")
+    return positive(number) / 100
+
+
 def file(text: str) -> str:
     """A file that can be written, known before the work begins and not after it."""
     path = Path(text)
