@@ -59,7 +59,7 @@ drill: setup ## faults against a live emulation: what is lost, how soon all is w
 # Debian has Chromium as a package; elsewhere the page's tests in a browser are skipped.
 CHROMIUM := $(shell . /etc/os-release && [ "$$ID" = debian ] && echo chromium:chromium)
 test: NEEDS += valgrind:valgrind $(CHROMIUM)
-test: setup $(VENV)/.browser lint types ## all, as root with real Mininet, Open vSwitch and Ryu
+test: setup $(VENV)/.extras lint types ## all, as root with real Mininet, Open vSwitch and Ryu
 	$(INSIDE) -m pytest
 
 check: $(VENV)/.core lint types ## for every day: lint, types, the quick tests; no root
@@ -79,7 +79,7 @@ mutants: $(VENV)/.core ## do tests notice N changes of a room? ROOM=optics [N=30
 	$(INSIDE) tests/mutants.py $(or $(ROOM),$(error say ROOM=optics, or another folder of rfabric/)) \
 	    -n $(N) $(foreach s,$(SEED),--seed '$(s)')
 
-docs: $(VENV)/.stamp ## lessons and reference as a site, in build/site
+docs: $(VENV)/.extras ## lessons and reference as a site, in build/site
 	NO_MKDOCS_2_WARNING=1 $(INSIDE) -m mkdocs build --strict
 
 clean: ## what a broken run left behind, caches and build products; the environments stay
@@ -127,12 +127,12 @@ system:
 # --- the two environments -----------------------------------------------------------------------
 $(VENV)/.stamp: setup.cfg | system
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv --system-site-packages $(VENV)
-	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[test,report,probe,docs]'
+	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[test,report,probe]'
 	touch $@
 	@$(OWN)
 
-$(VENV)/.browser: $(VENV)/.stamp
-	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[browser,ns3]'
+$(VENV)/.extras: $(VENV)/.stamp
+	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[browser,docs,store,dask,ray,gnmi,ns3]'
 	touch $@
 	@$(OWN)
 
