@@ -107,6 +107,19 @@ def test_the_core_finds_the_ways_loads_and_places_that_python_finds(spec, seed, 
         assert core.dtype == python.dtype and core.tobytes() == python.tobytes()
 
 
+@pytest.mark.parametrize("join", ["1Mbit/s", "1kbit/s", "1bit/s"])
+def test_a_very_slow_link_hides_no_way_that_leads_back(join, monkeypatch):
+    fabric = parse_fabric(f"two-clusters,join={join}")
+    core, python = both(fabric, 0, monkeypatch)
+    for one, other in zip(core, python, strict=True):
+        assert one.tobytes() == other.tobytes()
+    found = routes_of(fabric.named("arcs"), Circuits(), Routing("ecmp")).ways
+    switches, racks = np.divmod(np.arange(found.switches * len(fabric.racks)), len(fabric.racks))
+    owner, arcs = found._fitting(switches, racks)
+    nearer = found.cost(found.leads[arcs], racks[owner]) < found.cost(switches, racks)[owner]
+    assert nearer.all() and len(arcs)
+
+
 @pytest.mark.parametrize("kinds", [1, 7, 8, 20, 150])
 def test_pairs_of_many_kinds_take_the_places_that_python_finds(kinds, monkeypatch):
     """Bundles of several light paths: which is the least loaded depends on how kinds add up."""
