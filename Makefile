@@ -132,7 +132,8 @@ $(VENV)/.stamp: setup.cfg | system
 	@$(OWN)
 
 $(VENV)/.extras: $(VENV)/.stamp
-	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[browser,docs,store,dask,ray,gnmi,ns3]'
+	$(INSIDE) -m pip install --quiet --disable-pip-version-check \
+	    -e '.[browser,docs,store,dask,ray,gnmi,ns3]'
 	touch $@
 	@$(OWN)
 
