@@ -31,8 +31,8 @@ from ..routing import routes_of
 from ..units import parse_time, transfer_seconds
 from . import templates
 from .circuits import Circuits, Demand, Rewire
-from .planes import Pair, light, planes
-from .solvers import MOST_SLOTS, SOLVERS, bridged, region_table
+from .planes import Pair, light, planes, region_table
+from .solvers import MOST_SLOTS, SOLVERS, bridged
 from .solvers import slots as decomposed
 from .templates import Matchings
 

@@ -4,7 +4,7 @@ A port is named here by the directed link that leaves it: 2i at end a of cable i
 The port at the other end of its cable is then p ^ 1, and p ^ 1 is the link that comes back.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -63,23 +63,12 @@ def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights
     return Lights(c.packet_ports[lit], into[lit], offsets, links, rate, cross)
 
 
-KEPT = 8  # sets of circuits whose ports are known by number
-
-
-def note_ends(fabric: Fabric, circuits: Hashable, ends: np.ndarray) -> None:
-    """Remember the numbers of the ports that circuits join, int32[2, n], as who lights them knows
-    them: looking up 100,000 ports takes longer than all else.
-    """
-    known = fabric.memo.setdefault("ends", {})
-    known[circuits] = ends
-    if len(known) > KEPT:
-        known.pop(next(iter(known)))
-
-
 def ends_of(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray | None:
-    """What `note_ends` was told of these circuits; None where it was told nothing."""
-    known = fabric.memo.get("ends", {})
-    return known.get(circuits) if isinstance(circuits, Hashable) else None
+    """The ports that circuits join, by number, int32[2, n], where the circuits know them
+    (`optics.numbered`): looking up 100,000 ports takes longer than all else.
+    """
+    known = getattr(circuits, "ends_in", None)
+    return known(fabric) if known else None
 
 
 def _cross(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray:
