@@ -80,6 +80,12 @@ def routes_of(
     return fabric.memo["routes"](circuits, routing)
 
 
+def forget(fabric: Fabric) -> None:
+    """Let go of the routes that `routes_of` keeps, the largest of what is known of a fabric."""
+    fabric.memo.pop("routes", None)
+    fabric.memo.pop("rings", None)
+
+
 def _routes(
     fabric: Fabric, circuits: Iterable[tuple[Port, Port]], routing: "Routing | None"
 ) -> "Routes":
