@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..optics import Circuit, Circuits
+from ..routing.rows import begins
 from ..routing.schemes import Routing
 from ..trace.model import routing_of
 from ..trace.pairs import Pairs, PairWays
@@ -122,9 +123,8 @@ def _joined(
     label that overlap, or come within `pause`.
     """
     order = np.lexsort((start, trace.label[rows], lane))
-    code = np.stack((lane, trace.label[rows], trace.step[rows]))[:, order]
+    new = begins(lane[order], trace.label[rows][order], trace.step[rows][order])
     begin, end = start[order], finish[order]
-    new = np.append(True, (np.diff(code) != 0).any(axis=0))
     # the latest end so far of each lane and label: times differ by less than `apart`
     apart = float(finish.max(initial=0.0)) - float(start.min(initial=0.0)) + pause + 1.0
     block = np.cumsum(new) * apart

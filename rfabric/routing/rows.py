@@ -24,6 +24,8 @@ def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
     counts[0] times, then from first[1], and so on: the entries of CSR rows.
     """
+    if (counts == 1).all():  # as of most rows of a trace
+        return np.array(first)
     ends = np.cumsum(counts, dtype=np.int64)
     return np.repeat(first - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
 
@@ -41,6 +43,15 @@ def distinct(codes: np.ndarray) -> np.ndarray:
     """Each code once, ascending: numpy's unique hashes first, and is many times slower."""
     codes = np.sort(codes)
     return codes[begins(codes)]
+
+
+def numbered(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(codes, each once, ascending; int64[n], which of them each is), of codes that come in runs of
+    equal ones: all others take as long as numpy's unique.
+    """
+    runs = np.flatnonzero(begins(codes))
+    found, which = np.unique(codes[runs], return_inverse=True)
+    return found, np.repeat(which, np.diff(runs, append=len(codes)))
 
 
 def ranks(*columns: np.ndarray) -> np.ndarray:

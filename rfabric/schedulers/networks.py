@@ -59,7 +59,7 @@ class FabricNetwork:
 
     def answer(self, sends: Flows, beside: Sequence[Flows] = ()) -> Answer:
         """As it is foreseen; a plan that the fabric refuses is an answer, not an error."""
-        if not sends.src:
+        if not len(sends.src):
             return Answer(0.0)
         demands = [self._demand(some) for some in (sends, *beside)]
         try:
@@ -126,7 +126,7 @@ def agreed_sync(w: Workload, network: Network) -> tuple[Workload, dict]:
 def _levels(w: Workload) -> list[Flows]:
     """What a weight sync sends between servers, level by level."""
     found = (flows.leaving(w, level.flows) for level in weight_levels(w))
-    return [level for level in found if level.src]
+    return [level for level in found if len(level.src)]
 
 
 def _seconds(w: Workload, answers: Sequence[Answer]) -> float:

@@ -46,7 +46,7 @@ class Pairs:
         )
         self.src, self.dst = codes >> 32, codes & 0xFFFFFFFF
         self.label = trace.label
-        self.of = np.full(len(trace), -1, dtype=np.int64)
+        self.of = np.full(len(trace), -1, dtype=np.int32)
         self.of[sends] = which
         self.first, self.share = np.arange(len(codes) + 1), np.ones(len(codes))
         if routing.scheme == SPLIT:

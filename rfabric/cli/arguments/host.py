@@ -191,10 +191,11 @@ def ocs(verbs) -> None:
         "rfabric ocs show                                       every port of every OCS",
         "rfabric ocs connect a1 1A-2B 2A-1B                     one commit, one result",
         "rfabric ocs disconnect a1 1-2                          1-2: both ways, 1A-2B and 2A-1B",
+        "rfabric ocs gnmi --listen 127.0.0.1:9339               the same by gNMI, until Ctrl-C",
         module="host",
     )
-    verb.add_argument("order", metavar="ORDER", choices=("show", "connect", "disconnect"),
-                      help="show, connect or disconnect")  # fmt: skip
+    verb.add_argument("order", metavar="ORDER", choices=("show", "connect", "disconnect", "gnmi"),
+                      help="show, connect, disconnect, or gnmi: serve it")  # fmt: skip
     verb.add_argument("ocs", metavar="OCS", nargs="?", default="", help="its name, for example a1")
     verb.add_argument("connects", metavar="CONNECT", nargs="*", help="1A-2B, or 1-2 for both ways")
     verb.add_argument(
@@ -202,6 +203,14 @@ def ocs(verbs) -> None:
     )
     verb.add_argument("--tokens", metavar="FILE", default="", help="its first token is sent")
     verb.add_argument("--ca", metavar="FILE", default="", help="who signed the controller's cert")
+    verb.add_argument(
+        "--listen", metavar="HOST:PORT", default="127.0.0.1:9339",
+        help="of gnmi (default %(default)s); any host but loopback needs --tls",
+    )  # fmt: skip
+    verb.add_argument(
+        "--tls", metavar="cert=FILE,key=FILE[,ca=FILE]", default="",
+        help="of gnmi; with ca, clients must show certificates",
+    )  # fmt: skip
 
 
 def clean(verbs) -> None:
