@@ -33,10 +33,27 @@ def light(fabric: Fabric, matchings: dict[int, Iterable[Pair]]) -> Circuits:
     """The circuits that join, in each plane, the pairs of racks of its matching; each rack at most
     once a plane.
     """
+    return join(fabric, {plane: numbers(fabric, plane, p) for plane, p in matchings.items()})
+
+
+def numbers(fabric: Fabric, plane: int, pairs: Iterable[Pair]) -> np.ndarray:
+    """Pairs of racks of a plane as numbers of racks, int64[2, pairs]; RFabricError for a name that
+    is no rack's.
+    """
+    index, pairs = fabric.rack_index, list(pairs)
+    try:
+        return np.array([(index[a], index[b]) for a, b in pairs], np.int64).reshape(-1, 2).T
+    except KeyError as error:
+        raise _no_uplink(plane, error.args[0]) from None
+
+
+def join(fabric: Fabric, matchings: dict[int, np.ndarray]) -> Circuits:
+    """`light`, of pairs as numbers of racks, int64[2, pairs]."""
     found = [np.zeros((2, 0), np.int64)]
-    for plane, pairs in matchings.items():
-        racks = _checked(fabric, plane, list(pairs))
-        found += _ends(fabric, plane, racks) if racks.size else []
+    for plane, racks in matchings.items():
+        if racks.size:
+            _check(fabric, plane, racks)
+            found += _ends(fabric, plane, racks)
     return NumberedCircuits(fabric, np.concatenate(found, axis=1))
 
 
@@ -87,35 +104,31 @@ def region_table(fabric: Fabric) -> np.ndarray:
     return fabric.memo["region table"]
 
 
-def _checked(fabric: Fabric, plane: int, pairs: list[Pair]) -> np.ndarray:
-    """The pairs as numbers of racks, int64[2, pairs], when every rack has an uplink in the plane,
-    stands once, and can reach its partner.
+def _check(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
+    """RFabricError unless every rack has an uplink in the plane, stands once, and can reach its
+    partner.
     """
-    number, every = fabric.rack_index.get, planes(fabric)
-    racks = np.array([(number(a, -1), number(b, -1)) for a, b in pairs], np.int64).reshape(-1, 2).T
-    if plane in every and (racks >= 0).all():
-        a, b = region_table(fabric)[every.index(plane)][racks]
-        if (a == b).all() and (a >= 0).all() and len(distinct(racks.ravel())) == racks.size:
-            return racks
-    _refuse(plane, regions(fabric).get(plane, {}), pairs)
-    return racks
-
-
-def _refuse(plane: int, region: dict[str, int], pairs: list[Pair]) -> None:
-    """RFabricError for the first pair that cannot be joined."""
-    used: set[str] = set()
-    for a, b in pairs:
-        for rack in (a, b):
-            if rack in used or rack not in region:
-                raise RFabricError(
-                    f"plane {plane}: rack {rack} has one uplink, it cannot be joined twice"
-                )
+    every, names = planes(fabric), fabric.racks
+    table = region_table(fabric)[every.index(plane)] if plane in every else np.full(len(names), -1)
+    a, b = table[racks]
+    if (a == b).all() and (a >= 0).all() and len(distinct(racks.ravel())) == racks.size:
+        return
+    used: set[int] = set()
+    for pair in racks.T.tolist():
+        for rack in pair:
+            if rack in used or table[rack] < 0:
+                raise _no_uplink(plane, names[rack])
             used.add(rack)
-        if region[a] != region[b]:
+        if table[pair[0]] != table[pair[1]]:
+            one, other = (names[rack] for rack in pair)
             raise RFabricError(
-                f"plane {plane}: no OCS joins {a} and {b}; they lie in different regions "
+                f"plane {plane}: no OCS joins {one} and {other}; they lie in different regions "
                 "(optics.regions)"
             )
+
+
+def _no_uplink(plane: int, rack: str) -> RFabricError:
+    return RFabricError(f"plane {plane}: rack {rack} has one uplink, it cannot be joined twice")
 
 
 class Uplinks(NamedTuple):

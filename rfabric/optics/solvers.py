@@ -94,7 +94,7 @@ def _joinable(region: np.ndarray, demand: Demand) -> np.ndarray:
     """Which pairs of `demand.joint` some plane can join: a mask."""
     rows, columns, _ = demand.joint
     found = np.zeros(len(rows), bool)
-    for here in np.unique(region, axis=0):
+    for here in {row.tobytes(): row for row in region}.values():
         found |= (here[rows] == here[columns]) & (here[rows] >= 0)
     return found
 

@@ -115,7 +115,7 @@ class Routes:
         self.ways = (
             alike.ways
             if alike
-            else Ways(fabric, self.lights, max((k.rate for k in fabric.links), default=1.0))
+            else Ways(fabric, self.lights, float(cabling_of(fabric).rate.max(initial=0.0)) or 1.0)
         )
         self._seen: dict[int, LightPath] = {}
         self._hops: dict[tuple[str, str], list[LightPath]] = {}

@@ -14,10 +14,11 @@ from ..fabric.cabling import cabling_of
 from ..fabric.model import Fabric
 from .inner import Net, join, loops, settle
 from .lightpaths import Lights
-from .rows import mixed, offsets_of, spread, summed
+from .rows import begins, distinct, mixed, offsets_of, ranks, spread, summed
 
 # (hop, destination) candidates taken in one go: they stay in the cache, four times as fast as 2^22
 MOST_CANDIDATES = 1 << 17
+MOST_ARCS = 1 << 22  # for how many of them there is room, where the core follows them
 # bytes of rings kept for one fabric, whatever the circuits: those of 4,096 racks take 18 MB
 MOST_RINGS = 1 << 26
 # sets of circuits that keep them, however small: a controller meets new ones as long as it lives
@@ -193,6 +194,41 @@ class Ways:
             [arcs for *_, arcs in found]
         )
 
+    def onward_many(
+        self, row: np.ndarray, rack: np.ndarray, key: np.ndarray, most: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(which of the given, next switch) on the cheapest ways from switch row[i] to rack[i], by
+        i, then by switch; of those of one key (ascending) at most so many.
+        """
+        found = [
+            (part, *self._onward(row[part], rack[part], key[part], most))
+            for part in self._by_key(row, key)
+        ]
+        return np.concatenate([part[owner] for part, owner, _ in found]), np.concatenate(
+            [leads for *_, leads in found]
+        )
+
+    def _onward(
+        self, row: np.ndarray, rack: np.ndarray, key: np.ndarray, most: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """See `onward_many`."""
+        if loops():
+            arcs = int((self.first[row + 1] - self.first[row]).sum())
+            return self._net.onward(row, rack, key, most, arcs)
+        owner, arcs = self.fitting_many(row, rack)
+        codes = distinct(owner * self.switches + self.leads[arcs])
+        owner, leads = codes // self.switches, codes % self.switches
+        keep = _some(key[owner], most)
+        return owner[keep], leads[keep]
+
+    def _by_key(self, row: np.ndarray, key: np.ndarray) -> list[np.ndarray]:
+        """The places of `row` in parts, each with some MOST_ARCS that leave its switches; those of
+        one key together.
+        """
+        new, cuts = begins(key), np.cumsum(np.diff(self.first)[row]) // MOST_ARCS
+        cuts = cuts[new][np.cumsum(new) - 1]
+        return np.split(np.arange(len(row)), np.flatnonzero(np.diff(cuts)) + 1)
+
     def links(self, src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """CSR (int64 offsets, int32 directed links) of the ways of host pairs (numbers); empty
         where nothing connects one.
@@ -344,6 +380,17 @@ class Ways:
             fits = np.abs(there - here) <= 1e-6 * here
         fits &= np.isfinite(here)
         return owner[fits], arcs[fits]
+
+
+def _some(key: np.ndarray, most: int) -> np.ndarray:
+    """Of the rows of each key `most`, spread evenly over the hash order: no corner of the fabric is
+    preferred.
+    """
+    rank = ranks(key)
+    if not (rank >= most).any():
+        return np.arange(len(key))
+    order = np.lexsort((mixed(rank.astype(np.uint64)), key))
+    return np.sort(order[ranks(key[order]) < most])
 
 
 def _coded(src: np.ndarray, dst: np.ndarray) -> np.ndarray:

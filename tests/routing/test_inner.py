@@ -128,6 +128,25 @@ def test_pairs_of_many_kinds_take_the_places_that_python_finds(kinds, monkeypatc
         assert core.tobytes() == python.tobytes()
 
 
+@pytest.mark.parametrize("most", [1, 3, 128])
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_next_switches_of_many_pairs_are_those_python_finds(spec, most, monkeypatch):
+    """Of one key those that stand beyond `most` are left out by their hash, in parts or at once."""
+    fabric, random = parse_fabric(spec), np.random.default_rng(most)
+    lit = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
+    found = routes_of(fabric, lit).ways
+    key = np.sort(random.integers(0, 20, 60))
+    asked = random.integers(0, found.switches, 60), random.integers(0, len(fabric.racks), 60)
+    core = found.onward_many(*asked, key, most)
+    monkeypatch.setattr(ways, "MOST_ARCS", 16)
+    parts = found.onward_many(*asked, key, most)
+    monkeypatch.setattr(ways, "loops", lambda: None)
+    for other in (parts, found.onward_many(*asked, key, most)):
+        for one, two in zip(core, other, strict=True):
+            assert one.tolist() == two.tolist()
+    assert len(core[0]) and np.bincount(key[core[0]]).max() <= most
+
+
 @given(data=st.data())
 def test_what_flows_ask_of_links_is_added_up_as_python_does(data):
     random = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
