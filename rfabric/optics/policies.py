@@ -461,7 +461,7 @@ def _least_moved(
 
 
 def _partners(fabric: Fabric, circuits: Circuits) -> np.ndarray:
-    """int64[planes, racks]: the rack that `circuits` join each rack to in each plane, -1 for none."""
+    """int64[planes, racks]: whom `circuits` join each rack to in each plane, -1 for nobody."""
     c, lit, every = cabling_of(fabric), routes_of(fabric, circuits).lights, planes(fabric)
     found = np.full((len(every), len(fabric.racks)), -1)
     some = np.flatnonzero(np.diff(lit.offsets) > 1)
