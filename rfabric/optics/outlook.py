@@ -74,7 +74,9 @@ class Outlook:
             counts = lit.offsets[some + 1] - lit.offsets[some]
             links = lit.links[spread(lit.offsets[some], counts)]
             on_links = np.bincount(links, np.repeat(load[some], counts), minlength=len(rate))
-            seconds[i], least[i] = transfer_seconds(on_links, rate), demand.floor
+            used = np.flatnonzero(on_links)
+            seconds[i, used] = transfer_seconds(on_links[used], rate[used])
+            least[i] = demand.floor
         return cls(seconds, least)
 
     @classmethod

@@ -295,10 +295,11 @@ def best_matching(a: Asked, edges: np.ndarray, weight: np.ndarray) -> np.ndarray
 
 def _matched(edges: np.ndarray) -> np.ndarray:
     """Positions of a matching of maximum weight among rows (end, other end, weight)."""
-    place = {(low, high): i for i, (low, high, _) in enumerate(edges.tolist())}
+    rows = edges.tolist()
+    place = {(low, high): i for i, (low, high, _) in enumerate(rows)}
     graph = rustworkx.PyGraph(multigraph=False)
-    graph.add_nodes_from(range(int(edges[:, :2].max()) + 1))
-    graph.add_edges_from([tuple(edge) for edge in edges.tolist()])
+    graph.add_nodes_from(range(max(map(max, place)) + 1))
+    graph.add_edges_from(list(map(tuple, rows)))
     pairs = rustworkx.max_weight_matching(graph, weight_fn=int)
     return np.array([place[min(pair), max(pair)] for pair in pairs], dtype=np.int64)
 

@@ -25,6 +25,7 @@ def loops() -> ctypes.CDLL | None:
     for name, result, arguments in (
         ("rf_fitting", COUNT, [ARRAY, COUNT, *[ARRAY] * 4]),
         ("rf_onward", COUNT, [ARRAY, COUNT, *[ARRAY] * 3, COUNT, ARRAY, ARRAY]),
+        ("rf_fresh", ctypes.c_int, [COUNT, ARRAY, ARRAY]),
         ("rf_join", None, [COUNT, *[ARRAY] * 3, COUNT, ARRAY, ARRAY]),
         ("rf_settle", None, [COUNT, COUNT, COUNT, ARRAY, COUNT, ARRAY, ARRAY]),
         ("rf_evenly", ctypes.c_int, [ARRAY, COUNT, ARRAY, ARRAY, ARRAY, COUNT, COUNT, ARRAY]),
@@ -61,6 +62,11 @@ def join(
     """
     ends = np.append(first, len(leads))
     loops().rf_join(len(rows), at(rows), at(ends), at(leads), new.shape[1], at(new), at(front))
+
+
+def fresh(front: np.ndarray, seen: np.ndarray) -> bool:
+    """front &= ~seen, seen |= front (64-bit words); whether anything is left in `front`."""
+    return bool(loops().rf_fresh(front.size, at(front), at(seen)))
 
 
 def settle(found: np.ndarray, sets: np.ndarray, number: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric.cabling import cabling_of
 from ..fabric.model import Fabric
-from .inner import Net, join, loops, settle
+from .inner import Net, fresh, join, loops, settle
 from .lightpaths import Lights
 from .rows import begins, distinct, mixed, offsets_of, ranks, spread, summed
 
@@ -141,8 +141,7 @@ class Ways:
         while fronts:
             at = min(fronts)
             new = fronts.pop(at)
-            new &= ~seen
-            if not new.any():
+            if not _fresh(new, seen):
                 continue
             if number == NEAR and found.itemsize == 1:
                 found = np.where(found < NEAR, found, np.uint16(FAR))
@@ -150,7 +149,6 @@ class Ways:
                 raise RFabricError(
                     f"ways of more than {FAR} different costs; give the links fewer different rates"
                 )
-            seen |= new
             _settle(found, new, number)
             costs[number], number = at, number + 1
             for step, (rows, first, leads) in self._joins.items():
@@ -403,6 +401,15 @@ def _alone(rows: np.ndarray, switches: int) -> np.ndarray:
     bits = np.zeros((switches, 8 * -(-len(rows) // 64)), np.uint8)
     bits[rows, rack // 8] = 1 << rack % 8
     return bits.view(np.uint64)
+
+
+def _fresh(new: np.ndarray, seen: np.ndarray) -> bool:
+    """Leave in the sets `new` what was not seen before, and see it; whether there is any."""
+    if loops():
+        return fresh(new, seen)
+    new &= ~seen
+    seen |= new
+    return bool(new.any())
 
 
 def _settle(found: np.ndarray, sets: np.ndarray, number: int) -> None:

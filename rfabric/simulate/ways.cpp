@@ -206,6 +206,18 @@ int64_t rf_onward(const Net* net, int64_t n, const int64_t* row, const int64_t* 
     return found;
 } catch (const std::bad_alloc&) { return -1; }
 
+// Leaves in `front`, so many words of sets, what is not in `seen` yet, and adds it there; whether
+// there is any.
+int rf_fresh(int64_t words, uint64_t* front, uint64_t* seen) {
+    uint64_t any = 0;
+    for (int64_t i = 0; i < words; ++i) {
+        front[i] &= ~seen[i];
+        seen[i] |= front[i];
+        any |= front[i];
+    }
+    return any != 0;
+}
+
 // front[rows[i]] |= fresh[l] for every l of leads[first[i]] to leads[first[i + 1]], rows of so many
 // words.
 void rf_join(int64_t n, const int64_t* rows, const int64_t* first, const int64_t* leads,
@@ -254,6 +266,7 @@ int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack
     int64_t farthest = 0;
     const auto queue = [&](int64_t spot, double sent) {
         const int64_t ring = net->ring(spot);
+        if (!ring) return;  // arrived
         farthest = std::max(farthest, ring);
         auto& there = waiting[ring];
         if (!there.empty() && there.back().spot == spot && there.back().bytes == sent) {
