@@ -27,7 +27,9 @@ def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
     if (counts == 1).all():  # as of most rows of a trace
         return np.array(first)
     ends = np.cumsum(counts, dtype=np.int64)
-    return np.repeat(first - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
+    found = np.repeat(first - ends + counts, counts)
+    found += np.arange(len(found))
+    return found
 
 
 def begins(*columns: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from .rows import begins, distinct, mixed, offsets_of, ranks, spread, summed
 MOST_CANDIDATES = 1 << 17
 MOST_ARCS = 1 << 22  # for how many of them there is room, where the core follows them
 # bytes of rings kept for one fabric, whatever the circuits: those of 4,096 racks take 18 MB
-MOST_RINGS = 1 << 26
+MOST_RINGS = 3 << 25
 # sets of circuits that keep them, however small: a controller meets new ones as long as it lives
 MOST_RINGED = 256
 # what a planner asks of one set of circuits comes again: the same stages, instant after instant
