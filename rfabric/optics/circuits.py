@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric import Fabric, Port
 from ..routing import LightPath, light_paths
-from ..routing.ways import Entries
+from ..routing.rows import Entries
 
 
 class Circuit(NamedTuple):

@@ -22,6 +22,9 @@ class NumberedCircuits(Circuits):
     as Circuits are.
     """
 
+    fabric: Fabric
+    ends: np.ndarray
+
     def __init__(self, fabric: Fabric, ends: np.ndarray):
         c = cabling_of(fabric)
         code = c.place[c.node[ends]] << 32 | c.number[ends]

@@ -5,7 +5,6 @@ pair at a time.
 """
 
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ..fabric.cabling import cabling_of
 from ..fabric.model import Fabric
 from .inner import Net, fresh, join, loops, settle
 from .lightpaths import Lights
-from .rows import begins, distinct, mixed, offsets_of, ranks, spread, summed
+from .rows import Entries, begins, distinct, mixed, offsets_of, some_of, spread, summed
 
 # (hop, destination) candidates taken in one go: they stay in the cache, four times as fast as 2^22
 MOST_CANDIDATES = 1 << 17
@@ -27,39 +26,6 @@ MOST_RINGED = 256
 KEPT_LOADS = 8
 # the ring of switches from which no way leads: few fabrics have so many rings that a byte is short
 NEAR, FAR = (1 << 8) - 1, (1 << 16) - 1
-
-
-class Entries(NamedTuple):
-    """Bytes from rack to rack: a matrix as its entries, int64 `rows` and `columns`, by row, then
-    column; float64 `bytes` > 0.
-    """
-
-    rows: np.ndarray
-    columns: np.ndarray
-    bytes: np.ndarray
-
-    @classmethod
-    def of(cls, matrix: np.ndarray) -> "Entries":
-        """Those of a dense matrix."""
-        rows, columns = np.nonzero(matrix)
-        return cls(rows, columns, matrix[rows, columns])
-
-    @classmethod
-    def summed(
-        cls, rows: np.ndarray, columns: np.ndarray, bytes: np.ndarray, racks: int
-    ) -> "Entries":
-        """Bytes at the same place added up, in the order in which they stand; places of none left
-        out.
-        """
-        codes, sent = summed(rows * racks + columns, bytes)
-        codes, sent = codes[sent > 0], sent[sent > 0]
-        return cls(codes // racks, codes % racks, sent)
-
-    def dense(self, racks: int) -> np.ndarray:
-        """float64[racks, racks]."""
-        found = np.zeros((racks, racks))
-        found[self.rows, self.columns] = self.bytes
-        return found
 
 
 class Ways:
@@ -216,7 +182,7 @@ class Ways:
         owner, arcs = self.fitting_many(row, rack)
         codes = distinct(owner * self.switches + self.leads[arcs])
         owner, leads = codes // self.switches, codes % self.switches
-        keep = _some(key[owner], most)
+        keep = some_of(key[owner], most)
         return owner[keep], leads[keep]
 
     def _by_key(self, row: np.ndarray, key: np.ndarray) -> list[np.ndarray]:
@@ -378,17 +344,6 @@ class Ways:
             fits = np.abs(there - here) <= 1e-6 * here
         fits &= np.isfinite(here)
         return owner[fits], arcs[fits]
-
-
-def _some(key: np.ndarray, most: int) -> np.ndarray:
-    """Of the rows of each key `most`, spread evenly over the hash order: no corner of the fabric is
-    preferred.
-    """
-    rank = ranks(key)
-    if not (rank >= most).any():
-        return np.arange(len(key))
-    order = np.lexsort((mixed(rank.astype(np.uint64)), key))
-    return np.sort(order[ranks(key[order]) < most])
 
 
 def _coded(src: np.ndarray, dst: np.ndarray) -> np.ndarray:

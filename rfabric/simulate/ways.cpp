@@ -179,8 +179,9 @@ int64_t rf_fitting(const Net* net, int64_t n, const int64_t* row, const int64_t*
     return found;
 }
 
-// The switches that lie next on the cheapest ways from row[i] to rack[i], each once, ascending, with
-// their i; of those of one key (ascending) `most` at most. Returns how many; -1 without memory.
+// The switches that lie next on the cheapest ways from row[i] to rack[i], each once, ascending,
+// with their i; of those of one key (ascending) `most` at most. Returns how many;
+// -1 without memory.
 int64_t rf_onward(const Net* net, int64_t n, const int64_t* row, const int64_t* rack,
                   const int64_t* key, int64_t most, int64_t* owner, int64_t* next) try {
     int64_t found = 0, begin = 0;

@@ -14,8 +14,8 @@ from rfabric.optics import Circuits, Demand, outlook, parse_policy
 from rfabric.optics.outlook import Load
 from rfabric.routing import inner, placing, routes_of, ways
 from rfabric.routing.choices import Offers
+from rfabric.routing.rows import Entries
 from rfabric.routing.schemes import Routing, Sent
-from rfabric.routing.ways import Entries
 from rfabric.simulate.build import build
 from rfabric.simulate.compiled import library
 

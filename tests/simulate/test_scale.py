@@ -27,8 +27,8 @@ from rfabric.report import figures
 from rfabric.rl import read_recipe, trace_of
 from rfabric.routing import Routes, light_paths, routes_of
 from rfabric.routing.paths import mix
-from rfabric.routing.rows import mixed
-from rfabric.routing.ways import Entries, Ways
+from rfabric.routing.rows import Entries, mixed
+from rfabric.routing.ways import Ways
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder, read_trace, write_trace
 from rfabric.trace.formats.records import COLUMNS
