@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -230,7 +231,8 @@ def _slug(engine: str, label: str) -> str:
 def _write_run(folder: Path, result: Result) -> None:
     folder.mkdir()
     write_text(folder / "fabric.json", _json(result.fabric.to_json()))
-    epochs = [{"time_s": time, "circuits": circuits.to_json()} for time, circuits in result.epochs]
+    lit = cache(lambda circuits: circuits.to_json())  # many epochs hold what others held
+    epochs = [{"time_s": time, "circuits": lit(circuits)} for time, circuits in result.epochs]
     write_text(folder / "circuits.json", _json({"epochs": epochs}))
     _write_csv(folder / "flows.csv", FLOW_COLUMNS, _flow_lines(result))
     _write_csv(folder / "links.csv", LINK_COLUMNS, _link_lines(result))

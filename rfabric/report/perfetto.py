@@ -12,7 +12,8 @@ lit as it began: what a counter shows is a mean, not an instant.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -175,14 +176,19 @@ def _circuits(result: Result, merged: list[str]) -> Iterator[dict]:
 def _held(result: Result) -> dict[str, list[tuple[float, list[Circuit]]]]:
     """Of each OCS what it holds from when on, where that changes."""
     found: dict[str, list] = {node.name: [] for node in result.fabric.ocses if result.epochs}
+    by_ocs = cache(lambda circuits: _by_ocs(found, circuits))  # many epochs hold what others held
     for time, circuits in result.epochs:
-        lit: dict[str, list[Circuit]] = {ocs: [] for ocs in found}
-        for circuit in circuits:
-            lit[circuit[0][0]].append(circuit)
-        for ocs, now in lit.items():
+        for ocs, now in by_ocs(circuits).items():
             if not found[ocs] or found[ocs][-1][1] != now:
                 found[ocs].append((time, now))
     return found
+
+
+def _by_ocs(names: Iterable[str], circuits: Circuits) -> dict[str, list[Circuit]]:
+    lit: dict[str, list[Circuit]] = {ocs: [] for ocs in names}
+    for circuit in circuits:
+        lit[circuit[0][0]].append(circuit)
+    return lit
 
 
 def _dark(result: Result) -> Iterator[dict]:

@@ -1,7 +1,10 @@
-"""Rows of unequal length as flat arrays, and the hash of many numbers at once.
+"""Rows of unequal length as flat arrays, matrices as their entries, and the hash of many numbers at
+once.
 
 CSR: row i holds the entries offsets[i] to offsets[i + 1] of a flat array.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +30,9 @@ def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
     if (counts == 1).all():  # as of most rows of a trace
         return np.array(first)
     ends = np.cumsum(counts, dtype=np.int64)
-    return np.repeat(first - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
+    found = np.repeat(first - ends + counts, counts)
+    found += np.arange(len(found))
+    return found
 
 
 def begins(*columns: np.ndarray) -> np.ndarray:
@@ -60,9 +65,53 @@ def ranks(*columns: np.ndarray) -> np.ndarray:
     return at - np.maximum.accumulate(np.where(begins(*columns), at, 0))
 
 
+def some_of(key: np.ndarray, most: int) -> np.ndarray:
+    """Of the rows of each key `most`, spread evenly over the hash order: no corner of the fabric is
+    preferred.
+    """
+    rank = ranks(key)
+    if not (rank >= most).any():
+        return np.arange(len(key))
+    order = np.lexsort((mixed(rank.astype(np.uint64)), key))
+    return np.sort(order[ranks(key[order]) < most])
+
+
 def mixed(x: np.ndarray) -> np.ndarray:
     """`paths.mix` of every element (uint64): splitmix64's finaliser."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return x ^ x >> np.uint64(31)
+
+
+class Entries(NamedTuple):
+    """Bytes from rack to rack: a matrix as its entries, int64 `rows` and `columns`, by row, then
+    column; float64 `bytes` > 0.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    bytes: np.ndarray
+
+    @classmethod
+    def of(cls, matrix: np.ndarray) -> "Entries":
+        """Those of a dense matrix."""
+        rows, columns = np.nonzero(matrix)
+        return cls(rows, columns, matrix[rows, columns])
+
+    @classmethod
+    def summed(
+        cls, rows: np.ndarray, columns: np.ndarray, bytes: np.ndarray, racks: int
+    ) -> "Entries":
+        """Bytes at the same place added up, in the order in which they stand; places of none left
+        out.
+        """
+        codes, sent = summed(rows * racks + columns, bytes)
+        codes, sent = codes[sent > 0], sent[sent > 0]
+        return cls(codes // racks, codes % racks, sent)
+
+    def dense(self, racks: int) -> np.ndarray:
+        """float64[racks, racks]."""
+        found = np.zeros((racks, racks))
+        found[self.rows, self.columns] = self.bytes
+        return found

@@ -41,6 +41,7 @@ from ..optics.planner import refuse_cut, turn
 from ..optics.policies import spelled
 from ..optics.rewiring import NONE, Rewiring
 from ..report.result import Result, Scale
+from ..routing.paths import forget
 from ..routing.schemes import DEFAULT_SCHEME, SPLIT, Routing, one_way
 from ..trace import PLAN_AHEAD, Demands, Scene, Stage, Trace, begins, routing_of, stages
 from ..trace.beforehand import first_circuits
@@ -95,7 +96,9 @@ def simulate(
     world = _World(fabric, trace.fit(fabric), policy, routing, timing, tell, engine, share)
     world.run()
     result, routing = world.result(traffic, seed), world.routing
-    del world  # the engine and the ways under each set of circuits are larger than all that follows
+    # the engine and the ways under each set of circuits are larger than all that follows
+    del world
+    forget(fabric)
     result.check().check_floor()
     return (
         _with_folding(result, routing)

@@ -27,9 +27,8 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..optics import Demand
-from ..routing.rows import begins, distinct, numbered, spread
+from ..routing.rows import Entries, begins, distinct, numbered, spread
 from ..routing.schemes import Routing, Sent
-from ..routing.ways import Entries
 from ..units import show_size, transfer_seconds
 from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
 

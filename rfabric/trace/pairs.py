@@ -148,8 +148,8 @@ class PairWays:
         self.routes, self.pairs = routes_of(fabric, circuits, routing), pairs
         self.several = routing.scheme == SPLIT
         self.nowhere = 2 * len(fabric.links)
-        self.first = np.full(len(pairs.share), -1, dtype=np.int64)
-        self.count = np.zeros(len(pairs.share), np.int64)
+        self.first = np.full(len(pairs.share), -1, np.int32)
+        self.count = np.zeros(len(pairs.share), np.int32)
         self.links = np.zeros(0, np.int32)
 
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

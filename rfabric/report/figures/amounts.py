@@ -12,7 +12,7 @@ from ...fabric.cabling import cabling_of
 from ...fabric.cost import bill
 from ...fabric.model import TIERS
 from ...optics import Demand
-from ...routing.ways import Entries
+from ...routing.rows import Entries
 from ...trace import Trace
 from ...units import show_size
 from ..compare import PHASE_NAMES, phase_text
