@@ -61,8 +61,8 @@ def run(
     environment. Where another Python has the framework, this process becomes that Python.
     """
     given = {ENVIRONMENT[key]: str(value) for key, value in settings.items() if value}
+    chosen = app or app_file(given.get("RFABRIC_TOPO") or os.environ.get("RFABRIC_TOPO", ""))
     os.environ.update(given)
-    chosen = app or app_file(os.environ.get("RFABRIC_TOPO", ""))
     python = seam.interpreter()
     if _environment(python) != _environment(sys.executable):
         sys.stdout.flush()

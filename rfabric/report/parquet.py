@@ -7,14 +7,17 @@
 Nothing here reads them back: the CSV is what rfabric reads.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..trace.formats.columns import blocks
 from .result import Result
+
+ROW_GROUP = 1 << 17  # rows
 
 
 def is_there() -> bool:
@@ -25,37 +28,68 @@ def is_there() -> bool:
 def write_flows(path: Path, columns: Sequence[str], result: Result) -> None:
     """The flows of a result, a row each."""
     trace = result.trace
-    values = (
-        np.arange(len(trace)), _named(trace.src, trace.hosts), _named(trace.dst, trace.hosts),
-        trace.size, result.start, result.finish, trace.step, _named(trace.phase, trace.phases),
-        _named(trace.label, trace.labels), result.sent, result.received,
-    )  # fmt: skip
-    _write(path, dict(zip(columns, values, strict=True)))
+    hosts, phases, labels = map(_words, (trace.hosts, trace.phases, trace.labels))
+
+    def part(rows: slice) -> tuple:
+        return (
+            np.arange(rows.start, rows.stop), _named(trace.src[rows], hosts),
+            _named(trace.dst[rows], hosts), trace.size[rows], result.start[rows],
+            result.finish[rows], trace.step[rows], _named(trace.phase[rows], phases),
+            _named(trace.label[rows], labels), result.sent[rows], result.received[rows],
+        )  # fmt: skip
+
+    _write(path, (dict(zip(columns, part(rows), strict=True)) for rows in _blocks(len(trace))))
 
 
 def write_links(path: Path, columns: Sequence[str], result: Result) -> None:
     """What each cable carried, a row a direction."""
-    ends = [(link.a, link.b, link.rate) for link in result.fabric.links]
-    both = [way for a, b, rate in ends for way in ((str(a), str(b), rate), (str(b), str(a), rate))]
-    a, b, rates = map(list, zip(*both, strict=True)) if both else ([], [], [])
-    values = np.arange(len(both)), a, b, rates, result.link_bytes, result.utilisation
-    _write(path, dict(zip(columns, values, strict=True)))
+    links, used = result.fabric.links, result.utilisation
+
+    def part(rows: slice) -> tuple:
+        some = links[rows.start // 2 : rows.stop // 2]
+        ends = [str(end) for link in some for end in (link.a, link.b)]
+        other = list(ends)
+        other[::2], other[1::2] = ends[1::2], ends[::2]
+        rates = np.repeat(np.array([link.rate for link in some], float), 2)
+        number = np.arange(rows.start, rows.stop)
+        return number, ends, other, rates, result.link_bytes[rows], used[rows]
+
+    every = (slice(2 * rows.start, 2 * rows.stop) for rows in _blocks(len(links)))
+    _write(path, (dict(zip(columns, part(rows), strict=True)) for rows in every))
 
 
 def write_rows(path: Path, rows: Sequence[dict]) -> None:
     """Rows of plain values; what one of them lacks is null."""
     names = dict.fromkeys(name for row in rows for name in row)
-    _write(path, {name: [row.get(name) for row in rows] for name in names})
+    _write(path, [{name: [row.get(name) for row in rows] for name in names}])
 
 
-def _named(numbers: np.ndarray, names: Sequence[str]) -> Any:
+def _blocks(rows: int) -> Iterable[slice]:
+    return blocks(rows, ROW_GROUP) if rows else [slice(0, 0)]
+
+
+def _words(names: Sequence[str]) -> Any:
     import pyarrow
 
-    words = pyarrow.array(list(names), pyarrow.string())
+    return pyarrow.array(list(names), pyarrow.string())
+
+
+def _named(numbers: np.ndarray, words: Any) -> Any:
+    import pyarrow
+
     return pyarrow.DictionaryArray.from_arrays(numbers.astype(np.int32), words)
 
 
-def _write(path: Path, columns: Mapping[str, Any]) -> None:
+def _write(path: Path, parts: Iterable[Mapping[str, Any]]) -> None:
+    """Part after part, a row group each: a run of millions of rows needs no second copy of them."""
     import pyarrow.parquet
 
-    pyarrow.parquet.write_table(pyarrow.table(dict(columns)), path)
+    writer = None
+    try:
+        for part in parts:
+            table = pyarrow.table(dict(part))
+            writer = writer or pyarrow.parquet.ParquetWriter(path, table.schema)
+            writer.write_table(table)
+    finally:
+        if writer:
+            writer.close()

@@ -103,6 +103,8 @@ def _bars(
     level, lanes = "", ()
     for level, lane_of, lanes in levels:  # noqa: B007  the last one tried is drawn
         lane = lane_of[trace.src[rows]]
+        if np.count_nonzero(np.bincount(lane)) > MOST_EVENTS:
+            continue  # one event a thread is too many
         groups = _joined(lane, rows, start, finish, trace, 0.0)
         if len(groups[0]) <= MOST_EVENTS:
             break

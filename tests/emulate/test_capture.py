@@ -11,6 +11,7 @@ from rfabric.trace import read_trace
 
 SPEC = "fat-tree,pods=2,tors=2,gpus=1"
 FLOWS = "src,dst,size_bytes,start_s\nh1,h2,4000000000,0\nh1,h3,2000000000,0\n"
+MTU, UNDER_WAY = 1514, 4  # bytes, packets
 
 
 def test_what_is_written_is_read_with_ports_times_and_whole_lengths(tmp_path):
@@ -70,7 +71,8 @@ def test_packets_at_a_host_and_at_a_switch_are_those_of_the_trace(tmp_path, caps
     }
     # payload 2 MB and 1 MB, and what headers and warming add
     assert 1 < out_of["10.0.0.2"] / 2e6 < 1.1 and 1 < out_of["10.0.0.3"] / 1e6 < 1.1
-    # each packet comes in at one port of the switch and goes out at another
-    assert read_trace(switch).size.sum() == 2 * sent.size.sum()
+    # each packet comes in at one port of the switch and goes out at another, but for those under
+    # way when a capture begins or ends
+    assert abs(read_trace(switch).size.sum() - 2 * sent.size.sum()) <= UNDER_WAY * MTU
     alive = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
     assert str(out) not in alive and len(list(out.iterdir())) == 1

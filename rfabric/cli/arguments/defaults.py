@@ -16,7 +16,7 @@ import argparse
 import logging
 import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,13 @@ def parse(words: Sequence[str], verb: Parser, top: Parser, given: FileDefaults):
     dests = {known[name].dest for name in said}
     for action in (a for a in known.values() if a.dest in dests):
         action.default, action.required = argparse.SUPPRESS, False
+    groups = [g for g in verb._mutually_exclusive_groups
+              if any(a.dest in dests for a in g._group_actions)]  # fmt: skip
+    for group in groups:
+        group.required = False
     found = top.parse_args(words)
+    for group in groups:
+        _beat(group._group_actions, found, dests)
     added: list[str] = []
     for name, value in said.items():
         if not hasattr(found, known[name].dest):
@@ -89,6 +95,14 @@ def parse(words: Sequence[str], verb: Parser, top: Parser, given: FileDefaults):
         if not hasattr(found, known[name].dest):
             setattr(found, known[name].dest, getattr(read_in, known[name].dest, _off(known[name])))
     return found, added
+
+
+def _beat(rivals: Sequence[argparse.Action], found: argparse.Namespace, said: Set[str]) -> None:
+    """Of options that exclude each other, the typed one leaves nothing to what the file says."""
+    if any(getattr(found, a.dest, a.default) != a.default for a in rivals):
+        for action in rivals:
+            if action.dest in said and not hasattr(found, action.dest):
+                setattr(found, action.dest, _off(action))
 
 
 def _nearest(folder: str) -> tuple[Path | None, dict]:
