@@ -136,6 +136,26 @@ def test_loads_add_up_to_the_bytes_of_links(runs):
         assert meets.any() or not column.any()
 
 
+@pytest.mark.parametrize("late", [1e6, 1e8])
+def test_a_trace_that_begins_late_loads_as_one_that_begins_at_once(late):
+    """Logs tell the time of day, or seconds since boot."""
+
+    def loads(begin):
+        fabric = parse_fabric("ideal,gpus=16")
+        builder = TraceBuilder(fabric.hosts)
+        for i in range(8):
+            builder.flows([i], [8 + i], (i + 1) * 1e9, start=begin + i / 8)
+        left_out = []
+        load = records._load(simulate(fabric, builder.build()), left_out)
+        assert not left_out
+        edges = np.array(load["edges"])
+        share = np.frombuffer(records.unpacked(load["share"]), np.uint8)
+        at = np.searchsorted(edges, begin + np.arange(0.003, 1.0, 0.01), "right") - 1
+        return share.reshape(-1, len(edges) - 1)[:, at] / load["levels"]
+
+    assert np.abs(loads(late) - loads(0.0)).max() <= 0.01
+
+
 def test_lanes_count_what_is_in_flight(runs):
     result = runs[1].result
     lanes = {lane["phase"]: lane for lane in records.lanes(result)}
@@ -454,6 +474,22 @@ def test_a_hostile_name_does_nothing_in_a_browser(tmp_path, opened):
     page.keyboard.press("End")
     assert page.title() != "taken"
     assert not page.locator("#clock img").count()
+
+
+def test_phases_called_as_what_every_object_has_keep_their_names(tmp_path, opened):
+    names = ["constructor", "toString", "__proto__", "weight_sync"]
+    builder = TraceBuilder([f"h{i + 1}" for i in range(8)])
+    for i, phase in enumerate(names):
+        builder.flows([i], [i + 4], 1e9, phase=phase)
+    run = Run(simulate(fat_tree(pods=2, tors=2), builder.build()))
+    html.write_report(tmp_path / "a.html", [run], summary_of([run], "", CREATED))
+    page = opened(tmp_path / "a.html")
+    said = page.text_content("#lanes"), page.text_content("#instant"), page.text_content("#zoom")
+    for text in said:
+        assert all(name in text for name in [*names[:3], "weight sync"]), text
+        assert "function" not in text and "object" not in text
+    fills = page.evaluate("[...document.querySelectorAll('.area')].map(a => a.getAttribute('fill'))")
+    assert len(fills) == 4 and all(fill.startswith("#") for fill in fills)
 
 
 def test_a_large_fabric_is_drawn_by_pods_that_open(tmp_path, opened):

@@ -33,7 +33,8 @@ MOST_STEPS = 1_500  # points of a lane
 MOST_PHASES = 300
 LEVELS = 200  # a load is a byte: 200 is the cable's rate
 NOTHING = 0.01  # of a level: sums of large numbers that are 0 are not quite
-NEAR = 1e-8  # of the run: instants nearer to each other are one
+ROUNDED = 64  # of the last digit of a time: sums of times differ by that
+NEAR = 1e-8  # of the seconds in which anything is sent: instants nearer to each other are one
 
 
 def document(runs: Sequence[Run], summary: dict, title: str) -> dict:
@@ -274,7 +275,8 @@ def _edges(result: Result, most: int) -> np.ndarray:
     inside = spans[which, 0] + even - passed[which]
     switched = [t for r in result.rewires[: most // 8] for t in (r.programmed, r.usable)]
     edges = np.unique(np.concatenate((inside, spans.ravel(), switched)))
-    return edges[np.append(True, np.diff(edges) > NEAR * edges[-1])]
+    near = max(NEAR * passed[-1], ROUNDED * np.spacing(edges[-1]))
+    return edges[np.append(True, np.diff(edges) > near)]
 
 
 def _without_pauses(spans: np.ndarray, most: int) -> np.ndarray:
