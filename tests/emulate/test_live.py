@@ -83,9 +83,10 @@ def test_what_cannot_be_drilled_says_the_way_out():
         (["drill", "--hosts", "5"], "--hosts 5: two pods"),
         (["drill", "--soak", "1s"], "--soak 1 s: nothing can be told of less than 10.0 s"),
         (["drill", "--soak", "20s", "--only", "cable"], "--only names faults"),
-        (["shell", "--rate", "1kbit/s"], "choose the two so that it lies between"),
+        (["shell", "--rate", "1kbit/s"], "--rate 1 kbit/s: the fastest cable of rfabric can be"),
         (["shell", "--topo", "nope"], "no fabric"),
         (["shell", "--json"], "leave out --json"),
+        (["shell", "--rate", "10G"], "can be emulated at 250 kbit/s to 2 Gbit/s"),
     ],
 )
 def test_words_that_cannot_be_done_are_refused_before_anything_starts(

@@ -42,6 +42,12 @@ let shown = [],
 
 // --- words ------------------------------------------------------------------------------------
 const name = phase => own(NAMES, phase) || phase;
+function phaseName(one, phase, between) {
+  // of several jobs, whose steps take turns, by name
+  const jobs = Math.max(data.jobs.length, 1),
+    named = [data.jobs[phase.step % jobs], name(phase.phase)].filter(Boolean).join(" ");
+  return one.steps > jobs ? `${named}${between}step ${Math.floor(phase.step / jobs)}` : named;
+}
 const seconds = s =>
   s === 0
     ? "0 s"

@@ -139,7 +139,7 @@ def _steps(begin: np.ndarray, end: np.ndarray) -> dict:
         kept = _kept(time, spans)
         time, count = time[kept], np.maximum.reduceat(count, kept)
     return {
-        "time": _rounded(time),
+        "time": time.tolist(),
         "count": np.rint(count).astype(int).tolist(),
         "seconds": float((spans[:, 1] - spans[:, 0]).sum()),
         "rows": len(begin),
@@ -310,16 +310,11 @@ def _flows(runs: Sequence[Run]) -> dict:
         "labels": list(trace.labels),
         "phases": list(trace.phases),
         "hosts": _names(trace.hosts, trace.src[rows], trace.dst[rows]),
-        "start_s": [_rounded(run.result.start[rows]) for run in runs],
-        "finish_s": [_rounded(run.result.finish[rows]) for run in runs],
+        "start_s": [run.result.start[rows].tolist() for run in runs],
+        "finish_s": [run.result.finish[rows].tolist() for run in runs],
     }
 
 
 def _names(hosts: Sequence[str], *ends: np.ndarray) -> dict[int, str]:
     """The hosts that are named."""
     return {int(i): hosts[i] for i in np.unique(np.concatenate(ends))}
-
-
-def _rounded(times: np.ndarray) -> list[float]:
-    """s, to the nanosecond."""
-    return np.round(times, 9).tolist()
