@@ -30,7 +30,7 @@ OWN = $(if $(SUDO_UID),find $(VENV) $(RYU) rfabric/simulate build *.egg-info -us
       chown -h '$(SUDO_UID):$(SUDO_GID)' {} + 2>/dev/null || true,true)
 
 .PHONY: help emulate simulate compare bench doctor selftest drill test check lint types coverage \
-        mutants clean setup system
+        mutants docs clean setup system
 
 help: ## these lines
 	@awk -F ':|## ' '/^[a-z]+:.*## / {printf "make %-10s%s\n", $$1, $$NF}' Makefile
@@ -59,7 +59,7 @@ drill: setup ## faults against a live emulation: what is lost, how soon all is w
 # Debian has Chromium as a package; elsewhere the page's tests in a browser are skipped.
 CHROMIUM := $(shell . /etc/os-release && [ "$$ID" = debian ] && echo chromium:chromium)
 test: NEEDS += valgrind:valgrind $(CHROMIUM)
-test: setup $(VENV)/.browser lint types ## all, as root with real Mininet, Open vSwitch and Ryu
+test: setup $(VENV)/.extras lint types ## all, as root with real Mininet, Open vSwitch and Ryu
 	$(INSIDE) -m pytest
 
 check: $(VENV)/.core lint types ## for every day: lint, types, the quick tests; no root
@@ -78,6 +78,9 @@ N := 30
 mutants: $(VENV)/.core ## do tests notice N changes of a room? ROOM=optics [N=30] [SEED=0]
 	$(INSIDE) tests/mutants.py $(or $(ROOM),$(error say ROOM=optics, or another folder of rfabric/)) \
 	    -n $(N) $(foreach s,$(SEED),--seed '$(s)')
+
+docs: $(VENV)/.extras ## lessons and reference as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(INSIDE) -m mkdocs build --strict
 
 clean: ## what a broken run left behind, caches and build products; the environments stay
 	test ! -x $(RFABRIC) || $(RFABRIC) clean
@@ -128,8 +131,9 @@ $(VENV)/.stamp: setup.cfg | system
 	touch $@
 	@$(OWN)
 
-$(VENV)/.browser: $(VENV)/.stamp
-	$(INSIDE) -m pip install --quiet --disable-pip-version-check -e '.[browser]'
+$(VENV)/.extras: $(VENV)/.stamp
+	$(INSIDE) -m pip install --quiet --disable-pip-version-check \
+	    -e '.[browser,docs,store,dask,ray,gnmi,ns3]'
 	touch $@
 	@$(OWN)
 

@@ -5,6 +5,7 @@ Who calls it declares what it calls; where it was never built, Python does the s
 """
 
 import ctypes
+import hashlib
 import os
 from functools import cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from .errors import RFabricError
 
 LIBRARY = Path(os.environ.get("RFABRIC_CORE", Path(__file__).parent / "simulate" / "core.so"))
+SOURCES = tuple(Path(__file__).parent / "simulate" / name for name in ("core.cpp", "ways.cpp"))
 INTERFACE = 5  # rf_interface() of core.cpp
 
 
@@ -35,3 +37,30 @@ def core() -> ctypes.CDLL | None:
             "run python -m rfabric.simulate.build"
         )
     return found
+
+
+def source_digest() -> str:
+    """SHA-256 of the files that the core is built from, in hex."""
+    found = hashlib.sha256()
+    for file in SOURCES:
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def built_from() -> str:
+    """The digest of the files that the loaded core was built from; '' where it was never built.
+
+    RFabricError for a core that was built from others than those beside it.
+    """
+    if core() is None:
+        return ""
+    said = getattr(core(), "rf_source", None)
+    if said:
+        said.restype = ctypes.c_char_p
+    digest = said().decode() if said else ""
+    if digest != source_digest():
+        raise RFabricError(
+            f"{LIBRARY} was built from other files than {SOURCES[0].parent} holds now: run "
+            "python -m rfabric.simulate.build"
+        )
+    return digest

@@ -24,6 +24,7 @@ from ..report.folder import (
     writing,
 )
 from ..report.html import can_draw_page, drawing, write_page, write_report
+from ..report.result import Scale
 from ..report.summary import host_versions, summary_of
 from ..schedulers.table import DEFAULT_CIRCUITS
 from ..schedulers.traffic import read_traffic
@@ -41,6 +42,7 @@ from ..study.grid import (
 )
 from ..study.run import RunSettings, chosen_scale, require, simulated
 from ..units import parse_time
+from .entry import Ended
 from .runs import default_fabrics, settings_of
 from .terminal import Talk, print_json, show_notes, show_runs, show_tables
 
@@ -52,8 +54,9 @@ def compare(args: argparse.Namespace) -> None:
         grid = read_grid(folder)
         try:
             places = run(grid, folder, args.jobs, lambda news: talk.tell("compare", news))
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(_go_on(folder)) from None
+        except (KeyboardInterrupt, Ended) as error:
+            error.add_note(_go_on(folder))
+            raise
         except RunError:
             print(f"rfabric: {_go_on(folder)}", file=sys.stderr)
             raise
@@ -154,6 +157,20 @@ def _begun(args: argparse.Namespace, talk: Talk) -> Path:
 def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
     settings = settings_of(args, args.engine, 0)
     require(settings)
+    grid = grid_of(args, talk)
+    if len(grid.fabrics) == 1 and len(grid.policies) < 2:
+        raise RFabricError(
+            "compare needs two fabrics or two policies: give --topo or --policy twice"
+        )
+    if args.engine == "emulate":
+        return replace(grid, scale=_scale(grid, settings, talk))
+    if settings.bandwidth:  # of packets that are simulated
+        return replace(grid, scale=Scale(bandwidth=settings.bandwidth).to_json())
+    return grid
+
+
+def grid_of(args: argparse.Namespace, talk: Talk) -> Grid:
+    """The grid that the options of several runs name."""
     traffics = tuple(dict.fromkeys(args.traffic)) or (args.usual,)
     seeds = tuple(dict.fromkeys(args.seed)) or (0,)
     if args.seeds:
@@ -163,11 +180,7 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
         read_traffic(traffics[0], args.set, seeds[0]).needs
     )
     policies = tuple(dict.fromkeys(args.policy)) or (DEFAULT_CIRCUITS,)
-    if len(fabrics) == 1 and len(policies) < 2:
-        raise RFabricError(
-            "compare needs two fabrics or two policies: give --topo or --policy twice"
-        )
-    grid = Grid(
+    return Grid(
         fabrics,
         policies,
         traffics,
@@ -180,7 +193,6 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
         match=args.match,
         repetitions=args.repetitions,
     )
-    return replace(grid, scale=_scale(grid, settings, talk)) if args.engine == "emulate" else grid
 
 
 def _scale(grid: Grid, settings: RunSettings, talk: Talk) -> dict:

@@ -7,16 +7,16 @@ import argparse
 import contextlib
 import logging
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
 from ..errors import PaceError, RFabricError, RunError
-from .arguments import parser
+from .arguments import parse
 
 BROKE, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 1, 2, 130, 141
+log = logging.getLogger(__name__)
 NAME = 200  # characters of a file's name that are shown
 
 
@@ -37,12 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _forget_stdout()
         return PIPE_CLOSED
     except KeyboardInterrupt as error:
-        return _say(f"interrupted; {str(error) or 'nothing of the run is left'}", INTERRUPTED)
+        return _say(f"interrupted; {_left(error)}", INTERRUPTED)
     except Ended as signal_name:
-        return _say(
-            (f"ended by {signal_name}; nothing of the run is left"),
-            128 + signal.Signals[str(signal_name)],
-        )
+        code = 128 + signal.Signals[str(signal_name)]
+        return _say(f"ended by {signal_name}; {_left(signal_name)}", code)
     except (PaceError, RunError) as error:
         return _say(f"error: {error}", BROKE)
     except RFabricError as error:
@@ -55,11 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(f"error: cannot read or write {where}: {error.strerror}", BAD_INPUT)
 
 
+def _left(error: BaseException) -> str:
+    """What a verb that was ended has left, as it noted on what ended it."""
+    return "; ".join(getattr(error, "__notes__", ())) or "nothing of the run is left"
+
+
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        args = parser().parse_args(arguments)
-        args.command = shlex.join(["rfabric", *(sys.argv[1:] if arguments is None else arguments)])
+        args = parse(sys.argv[1:] if arguments is None else arguments)
         _log(args)
+        if args.defaults:
+            log.info("defaults of %s: %s", args.defaults, args.added or "none that count here")
         _note_renamed(args)
         code = args.run(args) or 0
     except SystemExit:  # --help, --version
@@ -77,9 +81,9 @@ def _forget_stdout() -> None:
 
 def _note_renamed(args: argparse.Namespace) -> None:
     """A verb has a new name, and was called by its old one."""
-    if args.verb != args.name and not args.quiet:
-        now = f"`{args.verb}` is called `{args.name}` now; the old name goes with the next version"
-        _say(f"note: {now}", 0)
+    if args.verb != args.verb_name and not args.quiet:
+        now = f"`{args.verb}` is called `{args.verb_name}` now"
+        _say(f"note: {now}; the old name goes with the next version", 0)
 
 
 def _log(args: argparse.Namespace) -> None:

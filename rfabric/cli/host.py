@@ -4,12 +4,16 @@ import argparse
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import RFabricError
 from ..report.compare import Row, Table
 from ..report.folder import sweep, writing
 from ..units import parse_time, show_size
 from .terminal import Talk, print_json, show_notes, show_tables
+
+if TYPE_CHECKING:
+    from ..control.client import Client
 
 
 def doctor(args: argparse.Namespace) -> None:
@@ -18,6 +22,7 @@ def doctor(args: argparse.Namespace) -> None:
     from ..emulate.world import calibrate
 
     facts = asdict(probe_host()) | {"packet_hops_per_s": None, "cannot_emulate": ""}
+    facts |= {"defaults_of": args.defaults}
     try:
         with Talk(args.quiet) as talk:
             facts["packet_hops_per_s"] = calibrate(progress=talk.of("calibrate"), out=args.out)
@@ -130,6 +135,9 @@ def ocs(args: argparse.Namespace) -> None:
     from ..control.client import Client, token_of
 
     client = Client(args.url, token=token_of(args.tokens), ca=args.ca)
+    if args.order == "gnmi":
+        _serve_gnmi(client, args)
+        return
     if args.order != "show" and not (args.ocs and args.connects):
         raise RFabricError(f"ocs {args.order}: name the OCS and cross-connects: a1 1A-2B 2A-1B")
     if args.order == "show":
@@ -145,6 +153,22 @@ def ocs(args: argparse.Namespace) -> None:
         print(f"{args.ocs}: {found['result']}, epoch {found['epoch']}, "
               f"{found['circuits_changed']} circuits changed; now "
               f"{', '.join(found['cross_connects']) or 'nothing is connected'}")  # fmt: skip
+
+
+def _serve_gnmi(client: "Client", args: argparse.Namespace) -> None:
+    try:
+        from ..control.gnmi import serve
+    except ImportError as error:
+        raise RFabricError(f"gNMI needs {error.name}; install rfabric[gnmi]") from error
+    if args.ocs:
+        raise RFabricError(f"ocs gnmi serves every OCS; leave out {args.ocs!r}")
+    client.health()  # that it is there
+    server, port = serve(client, args.listen, args.tls)
+    where = f"{args.listen.rpartition(':')[0]}:{port}"
+    print_json({"gnmi": where, "controller": client.url}) if args.json else print(
+        f"gNMI on {where}, for the controller at {client.url}; Ctrl-C ends it", flush=True
+    )
+    server.wait_for_termination()
 
 
 def _ports_table(ocs: str, ports: list[dict]) -> Table:

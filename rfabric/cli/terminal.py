@@ -20,7 +20,7 @@ from ..units import show_size, show_time
 
 PATIENCE = 2.0  # s before progress is worth showing
 # keys of what is done, and of how much there is
-PROGRESS = (("done_bytes", "total_bytes"), ("done_cells", "cells"))
+PROGRESS = (("done_bytes", "total_bytes"), ("done_cells", "cells"), ("done", "of"))
 PIPE_WIDTH = 200  # columns where stdout is no terminal: nothing is wrapped or cut
 # columns: of a terminal with room for wide gaps; of a word that may be broken
 SPACIOUS, LONG_WORD = 88, 24
@@ -112,6 +112,9 @@ def show_runs(runs: Sequence[Run], summary: dict, quiet: bool = False) -> None:
     emulated = [entry for entry in summary["runs"] if entry["engine"] == "emulate"]
     for text in dict.fromkeys(scale_text(entry["scale"]) for entry in emulated):
         print(f"emulated at {text}")
+    for entry in summary["runs"]:
+        if entry["engine"] == "ns3":
+            print(f"{entry['label']}: ns-3's packets at {scale_text(entry['scale'])}")
     for entry in emulated:
         pace = entry["pace"]
         control = f", control {show_time(pace['control_s'])} a rewire" if pace["control_s"] else ""
@@ -141,7 +144,7 @@ class Talk:
     quickly done.
 
     `talk.of("rfabric")` is a progress function for one run; its dictionaries have keys stage,
-    phase, done_bytes, total_bytes, done_cells, cells, circuits, clock_s.
+    phase, done_bytes, total_bytes, done_cells, cells, done, of, circuits, clock_s.
     """
 
     def __init__(self, quiet: bool = False):

@@ -40,6 +40,10 @@ class Spread:
         """(low, high) s about a prediction."""
         return self.low * seconds, self.high * seconds
 
+    def shares(self) -> dict:
+        """For a file: `low` and `high`, of a prediction, and on what they rest."""
+        return {"low": self.low, "high": self.high, "basis": self.basis}
+
     def fits(self, model: Model, gpu: Gpu) -> bool:
         """Whether its rows are of this kind of model, and of this GPU."""
         kind = "MoE" if model.experts else "dense"

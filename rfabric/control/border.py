@@ -204,12 +204,7 @@ def read_tls(words: str, option: str, module: Any = ssl) -> ssl.SSLContext | Non
     """The server side of TLS from `cert=FILE,key=FILE[,ca=FILE]`; None where nothing is said."""
     if not words:
         return None
-    given = dict(word.partition("=")[::2] for word in words.split(","))
-    if not {"cert", "key"} <= set(given) <= {"cert", "key", "ca"}:
-        raise RFabricError(f"{option} {words}: write cert=FILE,key=FILE or cert=,key=,ca=FILE")
-    for name, file in given.items():
-        if not os.access(file, os.R_OK):
-            raise RFabricError(f"{option} {name}={file}: no such file, or it cannot be read")
+    given = tls_files(words, option)
     try:
         context = module.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # TLS 1.2 and above
         context.load_cert_chain(given["cert"], given["key"])
@@ -219,6 +214,19 @@ def read_tls(words: str, option: str, module: Any = ssl) -> ssl.SSLContext | Non
     except (ssl.SSLError, OSError) as error:
         raise RFabricError(f"{option} {words}: {error.strerror or error}") from None
     return context
+
+
+def tls_files(words: str, option: str) -> dict[str, str]:
+    """The files of `cert=FILE,key=FILE[,ca=FILE]`, by name; RFabricError for other words, and for
+    files that cannot be read.
+    """
+    given = dict(word.partition("=")[::2] for word in words.split(","))
+    if not {"cert", "key"} <= set(given) <= {"cert", "key", "ca"}:
+        raise RFabricError(f"{option} {words}: write cert=FILE,key=FILE or cert=,key=,ca=FILE")
+    for name, file in given.items():
+        if not os.access(file, os.R_OK):
+            raise RFabricError(f"{option} {name}={file}: no such file, or it cannot be read")
+    return given
 
 
 def wrapped(tls: ssl.SSLContext, connection: Any, address: Any) -> Any | None:

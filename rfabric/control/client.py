@@ -28,9 +28,20 @@ from ..optics import Circuits, Demand, Rewire
 from ..routing.schemes import ECMP, Routing
 from .border import read_tokens
 from .schema import demand_json, pairs_json
-from .sonic import CONFIG, STATES
+from .sonic import CONFIG, LIST, PATCH, STATES, TABLE
 
 Pair = tuple[str, str]
+
+
+class RefusedError(RFabricError):
+    """What the controller did not take: bad input, a wrong epoch, no token.
+
+    status: HTTP's, 400 to 499.
+    """
+
+    def __init__(self, text: str, status: int):
+        super().__init__(text)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -192,8 +203,11 @@ class Client:
 
     def optical_ports(self, ocs: str) -> list[dict]:
         """Every simplex port of an OCS: blocked, tuning, tuned or failed, and what it leads to."""
-        states = self.get(f"/ocs/{urllib.parse.quote(ocs, safe='')}/restconf/data/{STATES}")
-        return states[STATES]["OCS_PORT"]["OCS_PORT_LIST"]
+        return self.ocs_document(ocs, STATES)[STATES]["OCS_PORT"]["OCS_PORT_LIST"]
+
+    def ocs_document(self, ocs: str, name: str) -> dict:
+        """An RFC 7951 document of an OCS: `sonic.CONFIG`, `sonic.STATES`, or one in OCP's words."""
+        return self.get(_restconf(ocs, name))
 
     def cross_connect(self, order: str, ocs: str, connects: Iterable[str]) -> dict:
         """`connect` or `disconnect` these of one OCS, `1A-2B` or `1-2` for both ways: one commit,
@@ -201,12 +215,18 @@ class Client:
         """
         operation = {"connect": "merge", "disconnect": "delete"}[order]
         names = dict.fromkeys(name for text in connects for name in both_ways(text))
-        edits = [
-            {"edit-id": str(i), "operation": operation, "target": f"/OCS_CROSS_CONNECT_LIST={name}"}
-            for i, name in enumerate(names)
-        ]
-        path = f"/ocs/{urllib.parse.quote(ocs, safe='')}/restconf/data/{CONFIG}/OCS_CROSS_CONNECT"
-        return self.ask("PATCH", path, {"ietf-yang-patch:yang-patch": {"edit": edits}})
+        edits = [{"operation": operation, "target": f"/{LIST}={name}"} for name in names]
+        return self.edit_cross_connects(ocs, edits)
+
+    def edit_cross_connects(self, ocs: str, edits: Iterable[dict]) -> dict:
+        """The edits of an RFC 8072 patch, in one commit: each an `operation` and its `target`."""
+        named = [{"edit-id": str(i), **edit} for i, edit in enumerate(edits)]
+        return self.ask("PATCH", _restconf(ocs, f"{CONFIG}/{TABLE}"), {PATCH: {"edit": named}})
+
+    def put_cross_connects(self, ocs: str, rows: Sequence[dict]) -> dict:
+        """Have exactly these of one OCS, each a row with its `cross_connect_id`: one commit."""
+        body = {f"sonic-ocs:{TABLE}": {LIST: list(rows)}}
+        return self.put(_restconf(ocs, f"{CONFIG}/{TABLE}"), body)
 
     def get(self, path: str) -> dict:
         """What the controller answers to GET."""
@@ -240,8 +260,8 @@ class Client:
             connection.close()
         if status == 200:
             return answer
-        kind = RunError if status >= 500 else RFabricError
-        raise kind(f"controller: {answer.get('error', f'status {status}')}")
+        said = f"controller: {answer.get('error', f'status {status}')}"
+        raise RunError(said) if status >= 500 else RefusedError(said, status)
 
     def _connection(self, address: urllib.parse.SplitResult) -> http.client.HTTPConnection:
         host, wait = address.hostname, self.timeout
@@ -266,6 +286,10 @@ def token_of(file: str = "") -> str:
     if file and not os.path.exists(file):
         raise RFabricError(f"token file {file}: no such file; copy it from the controller")
     return next(iter(read_tokens(file))) if file else ""
+
+
+def _restconf(ocs: str, path: str) -> str:
+    return f"/ocs/{urllib.parse.quote(ocs, safe='')}/restconf/data/{path}"
 
 
 def both_ways(text: str) -> list[str]:

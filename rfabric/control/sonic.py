@@ -24,7 +24,7 @@ from .schema import LETTERS, Limit, PlanRequest, a_list, a_text, an_object, shor
 CROSS_CONNECT = "([1-9][0-9]{0,4})A-([1-9][0-9]{0,4})B"
 OPERATIONS = ("create", "merge", "replace", "delete", "remove")  # RFC 8072, but insert and move
 PATCH = "ietf-yang-patch:yang-patch"
-LIST = "OCS_CROSS_CONNECT_LIST"
+TABLE, LIST = "OCS_CROSS_CONNECT", "OCS_CROSS_CONNECT_LIST"
 CONFIG, STATES = "sonic-ocs:sonic-ocs", "sonic-ocs-states:sonic-ocs-states"
 STATUS = {  # of a port, by the word of the OCP model
     "CONNECTED": "tuned",
@@ -106,14 +106,21 @@ def yang_edits(data: object, ocs: str, fabric: Fabric) -> tuple[str, list[tuple[
                 f"edit: operation {short(edit['operation'])} is not one of {', '.join(OPERATIONS)}"
             )
         target = a_text(edit["target"], "target", LETTERS["patch"])
-        found.append((edit["operation"], _named_by(target, ocs, fabric)))
+        found.append((edit["operation"], _named_by(target, edit.get("value"), ocs, fabric)))
     return patch, found
 
 
-def _named_by(target: str, ocs: str, fabric: Fabric) -> str:
+def _named_by(target: str, value: object, ocs: str, fabric: Fabric) -> str:
+    """The cross-connect that an edit aims at; its value, where it has one, must say the same."""
     if not target.startswith(f"/{LIST}="):
         raise RFabricError(f"edit: target {target!r} is not /{LIST}=NAME, for example 1A-2B")
-    return _named({"cross_connect_id": target.removeprefix(f"/{LIST}=")}, ocs, fabric)
+    name = _named({"cross_connect_id": target.removeprefix(f"/{LIST}=")}, ocs, fabric)
+    said = {} if value is None else value
+    for rows in an_object(said, f"value of {target}", (), (LIST, f"sonic-ocs:{LIST}")).values():
+        for row in a_list(rows, LIST, Limit(1, unit="cross-connect an edit")):
+            if _named(row, ocs, fabric) != name:
+                raise RFabricError(f"edit: target {target} and its value, {short(row)}, are two")
+    return name
 
 
 def _rows(data: object, table: str) -> dict[str, dict]:

@@ -21,9 +21,10 @@ class Cabling:
 
     node, number: int64[2m], owner (index into `nodes`) and OpenFlow number of each port; rate:
     float64[2m] bit/s; is_ocs:
-    bool[nodes]; packet_ports: the ports of hosts and packet switches, ascending as Ports; row:
-    int64[nodes], which packet switch a node is, -1 for others; host_link: the link that leaves each
-    host; host_rack: the number of its rack.
+    bool[nodes]; place: int64[nodes], that of each name among all of them, ascending; packet_ports:
+    the ports of hosts and packet switches, ascending as Ports; row: int64[nodes], which packet
+    switch a node is, -1 for others; rack: int64[nodes], which rack it is, likewise; host_link: the
+    link that leaves each host; host_rack: the number of its rack.
     """
 
     def __init__(self, fabric: Fabric):
@@ -33,21 +34,21 @@ class Cabling:
         self.number = np.array([end.number for end in ends], dtype=np.int64)
         self.rate = np.repeat([link.rate for link in fabric.links], 2).astype(float)
         self.is_ocs = np.array([node.kind == "ocs" for node in fabric.nodes])
-        self.packet_ports = self._packet_ports(fabric)
+        self.place = np.argsort(np.argsort(np.array([node.name for node in fabric.nodes])))
+        self.packet_ports = self.ascending(np.flatnonzero(~self.is_ocs[self.node]))
         self.row = self._count(np.array([node.kind == "eps" for node in fabric.nodes]))
-        rack = np.full(len(fabric.nodes), -1, dtype=np.int64)
-        rack[[index[name] for name in fabric.racks]] = np.arange(len(fabric.racks))
+        self.rack = np.full(len(fabric.nodes), -1, dtype=np.int64)
+        self.rack[[index[name] for name in fabric.racks]] = np.arange(len(fabric.racks))
         host = self._count(np.array([node.kind == "host" for node in fabric.nodes]))
         leaves = np.flatnonzero(host[self.node] >= 0)
         self.host_link = np.empty(len(fabric.hosts), np.int64)
         self.host_link[host[self.node[leaves]]] = leaves
-        self.host_rack = rack[self.node[self.host_link ^ 1]]
+        self.host_rack = self.rack[self.node[self.host_link ^ 1]]
         self.rack_row = self.row[[index[name] for name in fabric.racks]]
 
-    def _packet_ports(self, fabric: Fabric) -> np.ndarray:
-        names = np.argsort(np.argsort(np.array([node.name for node in fabric.nodes])))
-        ports = np.flatnonzero(~self.is_ocs[self.node])
-        return ports[np.lexsort((self.number[ports], names[self.node[ports]]))]
+    def ascending(self, ports: np.ndarray) -> np.ndarray:
+        """These ports in the order of Ports: by the name of their node, then by number."""
+        return ports[np.lexsort((self.number[ports], self.place[self.node[ports]]))]
 
     @staticmethod
     def _count(of: np.ndarray) -> np.ndarray:

@@ -139,7 +139,7 @@ class Fabric:
         if len({n.dpid for n in self.switches}) != len(self.switches):
             raise RFabricError(f"fabric {self.name}: two switches share a dpid")
         ends = [end for link in self.links for end in (link.a, link.b)]
-        if len(self.peer) != len(ends):
+        if len(set(ends)) != len(ends):
             twice = next(end for i, end in enumerate(ends) if end in ends[:i])
             raise RFabricError(f"port {twice} holds two cables; unplug one")
         for end in ends:
@@ -147,10 +147,10 @@ class Fabric:
                 raise RFabricError(f"cable at {end}: the fabric has no node {end.node}")
         if not self.hosts:
             raise RFabricError(f"fabric {self.name}: it has no host")
-        for host in self.hosts:
-            ends = [self.node[self.peer[port][1].node] for port in self.ports[host]]
-            if len(ends) != 1 or ends[0].tier not in RACKS or ends[0].kind != "eps":
-                found = ", ".join(node.name for node in ends) or "nothing"
+        for host, ends in self._host_ends().items():
+            nodes = [self.node[end.node] for end in ends]
+            if len(nodes) != 1 or nodes[0].tier not in RACKS or nodes[0].kind != "eps":
+                found = ", ".join(node.name for node in nodes) or "nothing"
                 raise RFabricError(
                     f"host {host} is cabled to {found}; it needs one cable, to a ToR (tier "
                     "edge, kind eps)"
@@ -203,14 +203,24 @@ class Fabric:
     def ports(self) -> dict[str, tuple[Port, ...]]:
         """The cabled ports of each node, ascending."""
         table: dict[str, list[Port]] = {n.name: [] for n in self.nodes}
-        for port in self.peer:
-            table[port.node].append(port)
+        for link in self.links:
+            for port in (link.a, link.b):
+                table[port.node].append(port)
         return {name: tuple(sorted(ports)) for name, ports in table.items()}
 
     @cached_property
     def rack_of(self) -> dict[str, str]:
         """The ToR of each host: the switch at the other end of its first cable."""
-        return {h: self.peer[self.ports[h][0]][1].node for h in self.hosts}
+        return {host: ends[0].node for host, ends in self._host_ends().items()}
+
+    def _host_ends(self) -> dict[str, list[Port]]:
+        """The ports at the other ends of each host's cables."""
+        found: dict[str, list[Port]] = {host: [] for host in self.hosts}
+        for link in self.links:
+            for near, far in ((link.a, link.b), (link.b, link.a)):
+                if near.node in found:
+                    found[near.node].append(far)
+        return found
 
     @cached_property
     def host_index(self) -> dict[str, int]:

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
 from ..routing import routes_of
 from ..units import transfer_seconds
 from .circuits import Circuits, Demand
-from .planes import uplinks
-from .solvers import region_table, thin_rates
+from .planes import region_table, uplinks
+from .solvers import thin_rates
 
 MOST_VARIABLES = 30_000  # HiGHS takes some seconds for them on one core
 
@@ -78,8 +79,8 @@ def _optical_rates(fabric: Fabric) -> np.ndarray:
     if "optical rates" not in fabric.memo:
         table = np.zeros(region_table(fabric).shape)
         for row, plane in enumerate(sorted(uplinks(fabric))):
-            for rack, up in uplinks(fabric)[plane].items():
-                table[row, fabric.rack_index[rack]] = fabric.rate(up.port)
+            up = uplinks(fabric)[plane]
+            table[row, up.racks] = cabling_of(fabric).rate[up.port[up.racks]]
         fabric.memo["optical rates"] = table
     return fabric.memo["optical rates"]
 

@@ -16,8 +16,7 @@ import numpy as np
 from ..errors import RFabricError
 from ..fabric import Fabric, Port
 from ..routing import LightPath, light_paths
-from ..routing.lightpaths import ends_of
-from ..routing.ways import Entries
+from ..routing.rows import Entries
 
 
 class Circuit(NamedTuple):
@@ -50,9 +49,12 @@ class Circuit(NamedTuple):
         return cls.of(a, Port.parse(right if ":" in right else f"{a.node}:{right}"))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Circuits:
-    """A set of circuits in which no port stands twice; checked on construction."""
+    """A set of circuits in which no port stands twice; checked on construction.
+
+    What a policy lights is `numbered.NumberedCircuits`: equal, but kept as arrays.
+    """
 
     items: frozenset[Circuit] = frozenset()
 
@@ -62,7 +64,24 @@ class Circuits:
             check_ports(sorted(self.items))
 
     def __repr__(self) -> str:
-        return f"<Circuits: {len(self.items)} lit>"
+        return f"<Circuits: {len(self)} lit>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Circuits):
+            return NotImplemented
+        return self is other or (len(self) == len(other) and self._same(other))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def _same(self, other: "Circuits") -> bool:
+        """Whether `other`, as many circuits, are these."""
+        return self.items == other.items
+
+    @cached_property
+    def _hash(self) -> int:
+        """What arrays of port numbers give as soon as circuits do."""
+        return hash((len(self), sum(a.number * b.number for a, b in self.items)))
 
     @cached_property
     def ordered(self) -> tuple[Circuit, ...]:
@@ -87,8 +106,6 @@ class Circuits:
 
     def check(self, fabric: Fabric) -> "Circuits":
         """Self, when every port is a cabled port of an OCS of `fabric`; else an RFabricError."""
-        if ends_of(fabric, self) is not None:  # made of this fabric's ports
-            return self
         if "ocs ports" not in fabric.memo:
             fabric.memo["ocs ports"] = {
                 port for node in fabric.ocses for port in fabric.ports[node.name]
@@ -181,7 +198,7 @@ class Rewire:
         return cls(*(Circuits.from_json(data[key]) for key in ("circuits_down", "circuits_up")))
 
     def __bool__(self) -> bool:
-        return bool(self.down.items or self.up.items)
+        return bool(self.size)
 
     @property
     def size(self) -> int:

@@ -74,7 +74,9 @@ class Outlook:
             counts = lit.offsets[some + 1] - lit.offsets[some]
             links = lit.links[spread(lit.offsets[some], counts)]
             on_links = np.bincount(links, np.repeat(load[some], counts), minlength=len(rate))
-            seconds[i], least[i] = transfer_seconds(on_links, rate), demand.floor
+            used = np.flatnonzero(on_links)
+            seconds[i, used] = transfer_seconds(on_links[used], rate[used])
+            least[i] = demand.floor
         return cls(seconds, least)
 
     @classmethod
@@ -86,6 +88,12 @@ class Outlook:
             least[i] = _ask(load, rate, seconds[i])
         return cls(seconds, least)
 
+    @cached_property
+    def cables(self) -> np.ndarray:
+        """bool[stages, cables]: which cables each stage sends over, either way."""
+        sends = self.seconds > 0
+        return sends[:, ::2] | sends[:, 1::2]
+
     @property
     def alone(self) -> np.ndarray:
         """Seconds of each stage without the others."""
@@ -94,6 +102,8 @@ class Outlook:
     @property
     def ends(self) -> np.ndarray:
         """Seconds of each stage when all send at once."""
+        if len(self.least) == 1:
+            return self.alone
         return self._beside(np.ones((len(self.least), len(self.least))))
 
     def ends_from(self, begins: np.ndarray) -> np.ndarray:
@@ -330,6 +340,5 @@ def _left(begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
 
 
 def _crosses(outlook: Outlook, cables: np.ndarray) -> np.ndarray:
-    """Which stages send over a cable of the mask, either way: bool[stages]."""
-    links = np.flatnonzero(np.repeat(cables, 2))
-    return np.array([own[links].any() for own in outlook.seconds], dtype=bool)
+    """Which stages send over a cable of the mask: bool[stages]."""
+    return (outlook.cables & cables).any(axis=1)

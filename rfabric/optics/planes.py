@@ -14,10 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import RFabricError
-from ..fabric import Fabric, Port
-from ..routing.lightpaths import note_ends
-from .circuits import Circuit, Circuits
+from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
+from ..routing.rows import distinct, offsets_of, ranks
+from .circuits import Circuits
 from .cores import cores_of
+from .numbered import NumberedCircuits
 
 Pair = tuple[str, str]
 
@@ -31,28 +33,44 @@ def light(fabric: Fabric, matchings: dict[int, Iterable[Pair]]) -> Circuits:
     """The circuits that join, in each plane, the pairs of racks of its matching; each rack at most
     once a plane.
     """
-    circuits: list[Circuit] = []
-    ports: list[int] = []  # the two of each circuit, by number
-    every = uplinks(fabric)
-    for plane, pairs in matchings.items():
-        pairs = _checked(fabric, plane, pairs)
-        uplink, cores = every.get(plane, {}), _cores(fabric).get(plane, {})
-        pairs = sorted(pairs) if len(cores) > 1 else pairs
-        ends = [(uplink[a], uplink[b]) for a, b in pairs]
-        near = [(a, b) for a, b in ends if a.port.node == b.port.node]
-        far = [(a, b) for a, b in ends if a.port.node != b.port.node]
-        circuits += [Circuit.of(a.port, b.port) for a, b in near]
-        ports += [up.number for both in near for up in both]
-        if len(cores) > 1:
-            found = _through_cores(fabric, far, cores)
-        else:
-            found = [(_join(a, b), (a.above, b.above)) for a, b in far]
-        circuits += [circuit for three, _ in found for circuit in three]
-        for (a, b), (_, (over, under)) in zip(far, found, strict=True):
-            ports += (a.number, over, over ^ 1, under ^ 1, b.number, under)
-    lit = Circuits(frozenset(circuits))
-    note_ends(fabric, lit, np.array(ports, np.int32).reshape(-1, 2).T)
-    return lit
+    return join(fabric, {plane: numbers(fabric, plane, p) for plane, p in matchings.items()})
+
+
+def numbers(fabric: Fabric, plane: int, pairs: Iterable[Pair]) -> np.ndarray:
+    """Pairs of racks of a plane as numbers of racks, int64[2, pairs]; RFabricError for a name that
+    is no rack's.
+    """
+    index, pairs = fabric.rack_index, list(pairs)
+    try:
+        return np.array([(index[a], index[b]) for a, b in pairs], np.int64).reshape(-1, 2).T
+    except KeyError as error:
+        raise _no_uplink(plane, error.args[0]) from None
+
+
+def join(fabric: Fabric, matchings: dict[int, np.ndarray]) -> Circuits:
+    """`light`, of pairs as numbers of racks, int64[2, pairs]."""
+    found = [np.zeros((2, 0), np.int64)]
+    for plane, racks in matchings.items():
+        if racks.size:
+            _check(fabric, plane, racks)
+            found += _ends(fabric, plane, racks)
+    return NumberedCircuits(fabric, np.concatenate(found, axis=1))
+
+
+def _ends(fabric: Fabric, plane: int, racks: np.ndarray) -> list[np.ndarray]:
+    """The ports that circuits join (int64[2, n]) for pairs of racks (numbers, int64[2, pairs]):
+    those of one OCS there; others up, in the core, and up on the other side.
+    """
+    up, cores, c = uplinks(fabric)[plane], _cores(fabric).get(plane), cabling_of(fabric)
+    several = cores is not None and cores.count > 1
+    if several:
+        name = c.place[np.flatnonzero(c.rack >= 0)][racks]
+        racks = racks[:, np.lexsort((name[1], name[0]))]
+    ports = up.port[racks]
+    far = c.node[ports[0]] != c.node[ports[1]]
+    below = ports[:, far]
+    above = _through_cores(c.node[below], cores) if several else up.above[racks[:, far]]
+    return [ports[:, ~far], *np.stack((below, above), axis=1), above ^ 1]
 
 
 def regions(fabric: Fabric) -> dict[int, dict[str, int]]:
@@ -61,55 +79,71 @@ def regions(fabric: Fabric) -> dict[int, dict[str, int]]:
     """
     if "regions" not in fabric.memo:
         fabric.memo["regions"] = {
-            plane: _regions(fabric, racks) for plane, racks in uplinks(fabric).items()
+            plane: _regions(fabric, up) for plane, up in uplinks(fabric).items()
         }
     return fabric.memo["regions"]
 
 
-def _regions(fabric: Fabric, racks: dict[str, "Uplink"]) -> dict[str, int]:
+def _regions(fabric: Fabric, up: "Uplinks") -> dict[str, int]:
     """An OCS without a way up is an optical network of its own; those with one meet in the core, of
     one OCS or several.
     """
-    first = {rack: "" if up.core else up.port.node for rack, up in racks.items()}
-    number = {name: i for i, name in enumerate(dict.fromkeys(first.values()))}
-    return {rack: number[name] for rack, name in first.items()}
+    racks, ocs = up.racks, cabling_of(fabric).node[up.port[up.racks]]
+    lies = _first_come(np.where(up.above[racks] >= 0, -1, ocs))
+    return {fabric.racks[rack]: i for rack, i in zip(racks.tolist(), lies.tolist(), strict=True)}
 
 
-def _checked(fabric: Fabric, plane: int, pairs: Iterable[Pair]) -> list[Pair]:
-    """The pairs, when every rack has an uplink in the plane, stands once, and can reach its
+def region_table(fabric: Fabric) -> np.ndarray:
+    """int64[planes, racks]: racks of one number can be joined in that plane; -1 where a rack has no
+    uplink.
+    """
+    if "region table" not in fabric.memo:
+        by_plane, racks = regions(fabric), fabric.racks
+        rows = [[by_plane[plane].get(rack, -1) for rack in racks] for plane in planes(fabric)]
+        fabric.memo["region table"] = np.array(rows, dtype=np.int64).reshape(len(rows), len(racks))
+    return fabric.memo["region table"]
+
+
+def _check(fabric: Fabric, plane: int, racks: np.ndarray) -> None:
+    """RFabricError unless every rack has an uplink in the plane, stands once, and can reach its
     partner.
     """
-    used: set[str] = set()
-    region, pairs = regions(fabric).get(plane, {}), list(pairs)
-    for a, b in pairs:
-        for rack in (a, b):
-            if rack in used or rack not in region:
-                raise RFabricError(
-                    f"plane {plane}: rack {rack} has one uplink, it cannot be joined twice"
-                )
+    every, names = planes(fabric), fabric.racks
+    table = region_table(fabric)[every.index(plane)] if plane in every else np.full(len(names), -1)
+    a, b = table[racks]
+    if (a == b).all() and (a >= 0).all() and len(distinct(racks.ravel())) == racks.size:
+        return
+    used: set[int] = set()
+    for pair in racks.T.tolist():
+        for rack in pair:
+            if rack in used or table[rack] < 0:
+                raise _no_uplink(plane, names[rack])
             used.add(rack)
-        if region[a] != region[b]:
+        if table[pair[0]] != table[pair[1]]:
+            one, other = (names[rack] for rack in pair)
             raise RFabricError(
-                f"plane {plane}: no OCS joins {a} and {b}; they lie in different regions "
+                f"plane {plane}: no OCS joins {one} and {other}; they lie in different regions "
                 "(optics.regions)"
             )
-    return pairs
 
 
-class Uplink(NamedTuple):
-    """A rack's way up in one plane: its port at the aggregation OCS; with a core, the circuit up
-    and the core's port. `number` and `above` are those of the ports that this circuit joins.
+def _no_uplink(plane: int, rack: str) -> RFabricError:
+    return RFabricError(f"plane {plane}: rack {rack} has one uplink, it cannot be joined twice")
+
+
+class Uplinks(NamedTuple):
+    """The racks' ways up in one plane: the `racks` that have one (numbers), in the order of the
+    OCSes' ports; of each rack (int64[racks]) the `port` at the aggregation OCS its cable leads to,
+    and the core-facing port kept for it there, `above`; by number, -1 for none.
     """
 
-    port: Port
-    up: Circuit | None
-    core: Port | None
-    number: int
-    above: int
+    racks: np.ndarray
+    port: np.ndarray
+    above: np.ndarray
 
 
-def uplinks(fabric: Fabric) -> dict[int, dict[str, Uplink]]:
-    """By plane and rack.
+def uplinks(fabric: Fabric) -> dict[int, Uplinks]:
+    """By plane.
 
     The core-facing port kept for a ToR: ToR ports and core ports of an aggregation OCS pair up in
     order.
@@ -119,64 +153,91 @@ def uplinks(fabric: Fabric) -> dict[int, dict[str, Uplink]]:
     return fabric.memo["uplinks"]
 
 
-def _uplinks(fabric: Fabric) -> dict[int, dict[str, Uplink]]:
-    found: dict[int, dict[str, Uplink]] = {}
-    for node in fabric.ocses:
-        ports = fabric.ports[node.name]
-        racks = [(port, fabric.peer[port][1].node) for port in ports]
-        below = [(port, rack) for port, rack in racks if rack in fabric.rack_index]
-        above = [port for port, rack in racks if rack not in fabric.rack_index]
-        kept = [*above, *[None] * (len(below) - len(above))]
-        for (port, rack), up in zip(below, kept, strict=False):
-            way = (Circuit.of(port, up), fabric.peer[up][1]) if up else (None, None)
-            numbers = fabric.peer[port][0], fabric.peer[up][0] if up else -1
-            found.setdefault(node.plane, {})[rack] = Uplink(port, *way, *numbers)
+def _uplinks(fabric: Fabric) -> dict[int, Uplinks]:
+    c, ports = cabling_of(fabric), _ocs_ports(fabric)
+    rack = c.rack[c.node[ports ^ 1]]
+    below, above = ports[rack >= 0], ports[rack < 0]
+    turn = ranks(c.node[below])
+    first = np.searchsorted(c.node[above], np.arange(len(fabric.nodes) + 1))
+    kept = np.append(above, -1)[
+        np.where(turn < np.diff(first)[c.node[below]], first[c.node[below]] + turn, -1)
+    ]
+    plane = _planes(fabric)[c.node[below]]
+    found = {}
+    for number in distinct(plane).tolist():
+        here, table = plane == number, np.full((2, len(fabric.racks)), -1, np.int64)
+        racks = c.rack[c.node[below[here] ^ 1]]
+        table[:, racks] = below[here], kept[here]
+        found[number] = Uplinks(racks, *table)
     return found
 
 
-def _join(a: Uplink, b: Uplink) -> tuple[Circuit, ...]:
-    return a.up, Circuit.of(a.core, b.core), b.up
+def _ocs_ports(fabric: Fabric) -> np.ndarray:
+    """The cabled ports of the OCSes, one OCS after another, ascending."""
+    c = cabling_of(fabric)
+    ports = np.flatnonzero(c.is_ocs[c.node])
+    return ports[np.lexsort((c.number[ports], c.node[ports]))]
 
 
-def _cores(fabric: Fabric) -> dict[int, dict[str, dict[str, list[Port]]]]:
-    """By plane, core OCS and aggregation OCS: the ports of the latter whose cables lead to that
-    core.
+def _planes(fabric: Fabric) -> np.ndarray:
+    return np.array([node.plane for node in fabric.nodes])
+
+
+class Cores(NamedTuple):
+    """The core OCSes of one plane: how many (`count`), and the `cables` an aggregation OCS has to
+    them; `pod`: the number of each node that is such an OCS.
+
+    ports[first[k]:first[k + 1]], k = core * pods + pod, are those whose cables lead there.
     """
+
+    count: int
+    cables: int
+    pod: np.ndarray
+    first: np.ndarray
+    ports: np.ndarray
+
+
+def _cores(fabric: Fabric) -> dict[int, Cores]:
+    """By plane."""
     if "cores" not in fabric.memo:
-        found: dict[int, dict[str, dict[str, list[Port]]]] = {}
-        for node in fabric.ocses:
-            for port in fabric.ports[node.name]:
-                peer = fabric.peer[port][1].node
-                if node.tier == "aggregation" and fabric.node[peer].kind == "ocs":
-                    found.setdefault(node.plane, {}).setdefault(peer, {}).setdefault(
-                        node.name, []
-                    ).append(port)
-        fabric.memo["cores"] = found
+        c, ports = cabling_of(fabric), _ocs_ports(fabric)
+        rises = np.array([node.tier == "aggregation" for node in fabric.nodes])[c.node[ports]]
+        ports = ports[rises & c.is_ocs[c.node[ports ^ 1]]]
+        plane = _planes(fabric)[c.node[ports]]
+        fabric.memo["cores"] = {
+            number: _cores_at(c.node, ports[plane == number], len(fabric.nodes))
+            for number in distinct(plane).tolist()
+        }
     return fabric.memo["cores"]
 
 
-def _through_cores(
-    fabric: Fabric, pairs: list[tuple[Uplink, Uplink]], cores: dict[str, dict[str, list[Port]]]
-) -> list[tuple[tuple[Circuit, ...], tuple[int, int]]]:
-    """The circuits of each pair of different aggregation OCSes through several core OCSes, and the
-    numbers of both ports up.
+def _cores_at(node: np.ndarray, ports: np.ndarray, nodes: int) -> Cores:
+    """The cores that these ports lead to, and the OCSes they are of, numbered as they come."""
+    core = _first_come(node[ports ^ 1])
+    order = np.argsort(core, kind="stable")
+    core, ports = core[order], ports[order]
+    of, pod = _first_come(node[ports]), np.full(nodes, -1, np.int64)
+    pod[node[ports]] = of
+    count, pods = int(core.max()) + 1, int(of.max()) + 1
+    place = core * pods + of
+    first = offsets_of(np.bincount(place, minlength=count * pods))
+    ports = ports[np.argsort(place, kind="stable")]
+    return Cores(count, int((of == 0).sum()), pod, first, ports)
+
+
+def _first_come(values: np.ndarray) -> np.ndarray:
+    """int64[n]: values numbered in the order in which they first stand."""
+    _, first, which = np.unique(values, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[which]
+
+
+def _through_cores(ocs: np.ndarray, cores: Cores) -> np.ndarray:
+    """The ports up (int64[2, pairs]) of pairs of different aggregation OCSes (nodes), through
+    several core OCSes.
     """
-    number = {
-        agg: i
-        for i, agg in enumerate(dict.fromkeys(agg for below in cores.values() for agg in below))
-    }
-    names = list(cores)
-    cables = sum(len(below[next(iter(number))]) for below in cores.values())
-    free = {
-        core: {agg: iter(ports) for agg, ports in below.items()} for core, below in cores.items()
-    }
-    found = []
-    chosen = cores_of(
-        [(number[a.port.node], number[b.port.node]) for a, b in pairs], cables, len(names)
-    )
-    for (a, b), i in zip(pairs, chosen, strict=True):
-        over, under = (next(free[names[i]][end.port.node]) for end in (a, b))
-        (m, top), (n, other) = fabric.peer[over], fabric.peer[under]
-        three = Circuit.of(a.port, over), Circuit.of(top, other), Circuit.of(b.port, under)
-        found.append((three, (m, n)))
-    return found
+    pod, pods = cores.pod[ocs], len(cores.first) // cores.count
+    chosen = np.array(cores_of(list(zip(*pod.tolist(), strict=True)), cores.cables, cores.count))
+    place = (chosen.astype(np.int64) * pods + pod).T.ravel()
+    order, turn = np.argsort(place, kind="stable"), np.empty(len(place), np.int64)
+    turn[order] = ranks(place[order])
+    return cores.ports[cores.first[place] + turn].reshape(-1, 2).T

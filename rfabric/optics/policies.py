@@ -28,11 +28,12 @@ import numpy as np
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..routing import routes_of
+from ..routing.rows import distinct
 from ..units import parse_time, transfer_seconds
 from . import templates
 from .circuits import Circuits, Demand, Rewire
-from .planes import Pair, light, planes
-from .solvers import MOST_SLOTS, SOLVERS, bridged, region_table
+from .planes import join, numbers, planes, region_table
+from .solvers import MOST_SLOTS, SOLVERS, bridged
 from .solvers import slots as decomposed
 from .templates import Matchings
 
@@ -113,9 +114,7 @@ class CircuitPolicy:
         No rack stands twice in a list. As many of `circuits` stay as can. Where pairs that send
         would have no way at all, the last planes join them instead.
         """
-        return _lit(
-            self.fabric, _least_moved(self.fabric, bridged(self.fabric, joined, demand), circuits)
-        )
+        return self._moved_to(bridged(self.fabric, joined, demand), circuits)
 
     def options(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         """What the policy chooses among, for who can weigh it better, by the ways of every flow."""
@@ -158,7 +157,7 @@ class CircuitPolicy:
     def _in_turn(self, parts: list[Matchings], circuits: Circuits) -> list[Circuits]:
         """Each part lit after the one before it, that first which is nearest to what is lit."""
         count = len(planes(self.fabric))
-        padded = [_joinable(self.fabric, [*part, *[[]] * (count - len(part))]) for part in parts]
+        padded = [[*part, *[[]] * (count - len(part))] for part in parts]
         moved = [Rewire.between(circuits, self._moved_to(part, circuits)).size for part in padded]
         first = moved.index(min(moved))
         found = [circuits]
@@ -167,7 +166,7 @@ class CircuitPolicy:
         return list(dict.fromkeys(found[1:]))
 
     def _moved_to(self, part: Matchings, circuits: Circuits) -> Circuits:
-        return _lit(self.fabric, _least_moved(self.fabric, part, circuits))
+        return _lit(self.fabric, _least_moved(self.fabric, _numbered(self.fabric, part), circuits))
 
 
 class Static(CircuitPolicy):
@@ -178,7 +177,7 @@ class Static(CircuitPolicy):
     ) -> Circuits:
         if len(circuits) or not self.fabric.ocses:
             return circuits
-        return _lit(self.fabric, templates.mesh_of_all(self.fabric))
+        return _lit(self.fabric, _numbered(self.fabric, templates.mesh_of_all(self.fabric)))
 
     def cycle(self, demand: Demand, circuits: Circuits) -> list[Circuits]:
         return [self.decide(demand, circuits, 0.0)]
@@ -227,7 +226,9 @@ class BySolver(CircuitPolicy):
         found = _kept(
             self.fabric,
             asked,
-            lambda: bridged(self.fabric, SOLVERS[solver](demand, self.fabric), demand),
+            lambda: _numbered(
+                self.fabric, bridged(self.fabric, SOLVERS[solver](demand, self.fabric), demand)
+            ),
         )
         lit = _lit(self.fabric, _least_moved(self.fabric, found, circuits))
         return completion(self.fabric, lit, demand), Rewire.between(circuits, lit).size, lit
@@ -287,16 +288,13 @@ class ByPhase(ByTemplate):
         self, demand: Demand, circuits: Circuits, now: float, plan: Sequence[Demand] = ()
     ) -> Circuits:
         if demand.phase == "generation":
-            return _lit(
-                self.fabric,
-                _least_moved(self.fabric, self._bridged("isolated-pod", demand), circuits),
-            )
+            return self._moved_to(self._bridged("isolated-pod", demand), circuits)
         if demand.idle:
             return circuits
         shape = "tree" if demand.phase == "weight_sync" else "rounds"
         every = [self._bridged(name, demand) for name in (shape, "bipartite")]
         every.append(bridged(self.fabric, SOLVERS["bvn"](demand, self.fabric), demand))
-        lit = [_lit(self.fabric, _least_moved(self.fabric, found, circuits)) for found in every]
+        lit = [self._moved_to(found, circuits) for found in every]
         return min(lit, key=lambda c: completion(self.fabric, c, demand))
 
     def _bridged(self, name: str, demand: Demand) -> Matchings:
@@ -320,7 +318,7 @@ class Rotor(CircuitPolicy):
             [every[(i + j) % len(every)] for j in range(count)]
             for i in range(0, len(every), max(count, 1))
         ]
-        return [_lit(self.fabric, _joinable(self.fabric, part)) for part in parts] if count else []
+        return [_lit(self.fabric, _numbered(self.fabric, part)) for part in parts] if count else []
 
 
 POLICIES: dict[str, type[CircuitPolicy]] = {
@@ -410,13 +408,10 @@ def _even_turns(matchings: int, count: int) -> int:
     return matchings // gcd(matchings, count)
 
 
-def _lit(fabric: Fabric, found: Matchings) -> Circuits:
-    wanted = tuple(map(tuple, found))
-    return _kept(
-        fabric,
-        wanted,
-        lambda: light(fabric, dict(zip(planes(fabric), _joinable(fabric, found), strict=True))),
-    )
+def _lit(fabric: Fabric, found: Sequence[np.ndarray]) -> Circuits:
+    """Circuits that join these pairs of racks (see `_numbered`), plane by plane."""
+    wanted = dict(zip(planes(fabric), found, strict=True))
+    return _kept(fabric, tuple(a.tobytes() for a in found), lambda: join(fabric, wanted))
 
 
 def _kept(fabric: Fabric, question: tuple, answer: Callable[[], T]) -> T:
@@ -430,48 +425,58 @@ def _kept(fabric: Fabric, question: tuple, answer: Callable[[], T]) -> T:
     return found
 
 
-def _joinable(fabric: Fabric, found: Matchings) -> Matchings:
-    """Without the pairs of a template that a plane cannot join, where a fabric has regions."""
-    region, index = region_table(fabric), fabric.rack_index
-    if (region == 0).all():
-        return found
+def _numbered(fabric: Fabric, found: Matchings) -> list[np.ndarray]:
+    """The pairs of each plane as numbers of racks, int64[2, pairs], without those of a template
+    that the plane cannot join, where a fabric has regions.
+    """
+    every = zip(planes(fabric), region_table(fabric), found, strict=True)
+    pairs = [(numbers(fabric, plane, pairs), here) for plane, here, pairs in every]
+    if (region_table(fabric) == 0).all():
+        return [racks for racks, _ in pairs]
     return [
-        [(a, b) for a, b in pairs if here[index[a]] == here[index[b]] >= 0]
-        for pairs, here in zip(found, region, strict=True)
+        racks[:, (here[racks[0]] == here[racks[1]]) & (here[racks[0]] >= 0)]
+        for racks, here in pairs
     ]
 
 
-def _least_moved(fabric: Fabric, found: Matchings, circuits: Circuits) -> Matchings:
-    """The same matchings dealt to planes so that as many circuits as possible stay, and free racks
-    keep the ones they have.
+def _least_moved(
+    fabric: Fabric, found: Sequence[np.ndarray], circuits: Circuits
+) -> list[np.ndarray]:
+    """The same matchings (see `_numbered`) dealt to planes so that as many circuits as possible
+    stay, and free racks keep the ones they have.
 
     Only planes that join the same racks may swap their matchings.
     """
-    lit, every = _pairs_by_plane(fabric, circuits), planes(fabric)
-    table = region_table(fabric)
-    rest = {i: frozenset(map(_ordered, m)) for i, m in enumerate(_joinable(fabric, found))}
-    dealt = []
-    for row, plane in enumerate(every):
-        had = lit.get(plane, set())
+    table, lit = region_table(fabric), _partners(fabric, circuits)
+    rest, dealt = {i: _ordered(fabric, racks) for i, racks in enumerate(found)}, []
+    for row, had in enumerate(lit):
         alike = [i for i in rest if (table[i] == table[row]).all()]
-        best = max(alike, key=lambda i: (len(rest[i] & had), -i))
+        best = max(alike, key=lambda i: (np.count_nonzero(had[rest[i][0]] == rest[i][1]), -i))
         taken = rest.pop(best)
-        busy = {rack for pair in taken for rack in pair}
-        dealt.append(sorted(taken | {pair for pair in had if not busy & set(pair)}))
+        free = had >= 0
+        free[taken] = False
+        a = np.flatnonzero(free & free[had] & (had > np.arange(len(had))))
+        dealt.append(_ordered(fabric, np.concatenate((taken, (a, had[a])), axis=1)))
     return dealt
 
 
-def _pairs_by_plane(fabric: Fabric, circuits: Circuits) -> dict[int, set[Pair]]:
-    """In each plane, the racks that `circuits` join."""
-    cabling, lit = cabling_of(fabric), routes_of(fabric, circuits).lights
-    some = np.flatnonzero((np.diff(lit.offsets) > 1) & (lit.out < lit.into))
-    ends = (cabling.node[ports[some]].tolist() for ports in (lit.out ^ 1, lit.out, lit.into))
-    pairs: dict[int, set[Pair]] = {}
-    for first, a, b in zip(*ends, strict=True):
-        pair = _ordered((fabric.nodes[a].name, fabric.nodes[b].name))
-        pairs.setdefault(fabric.nodes[first].plane, set()).add(pair)
-    return pairs
+def _partners(fabric: Fabric, circuits: Circuits) -> np.ndarray:
+    """int64[planes, racks]: whom `circuits` join each rack to in each plane, -1 for nobody."""
+    c, lit, every = cabling_of(fabric), routes_of(fabric, circuits).lights, planes(fabric)
+    found = np.full((len(every), len(fabric.racks)), -1)
+    some = np.flatnonzero(np.diff(lit.offsets) > 1)
+    a, b = (c.rack[c.node[ports[some]]] for ports in (lit.out, lit.into))
+    plane = np.array([node.plane for node in fabric.nodes])[c.node[lit.out[some] ^ 1]]
+    racks = (a >= 0) & (b >= 0)
+    found[np.searchsorted(every, plane[racks]), a[racks]] = b[racks]
+    return found
 
 
-def _ordered(pair: Pair) -> Pair:
-    return (min(pair), max(pair))
+def _ordered(fabric: Fabric, racks: np.ndarray) -> np.ndarray:
+    """Pairs of racks (numbers, int64[2, pairs]) by their names, each once and ascending."""
+    c = cabling_of(fabric)
+    name = c.place[np.flatnonzero(c.rack >= 0)]
+    order = np.argsort(name)
+    codes = np.sort(name[racks], axis=0)
+    codes = distinct(codes[0] << 32 | codes[1])
+    return order[np.searchsorted(name[order], np.stack((codes >> 32, codes & 0xFFFFFFFF)))]

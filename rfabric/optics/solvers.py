@@ -29,7 +29,7 @@ from ..routing import routes_of
 from ..routing.rows import offsets_of
 from ..units import bytes_in, transfer_seconds
 from .circuits import Demand
-from .planes import Pair, planes, regions, uplinks
+from .planes import Pair, region_table, uplinks
 from .templates import Matchings
 
 WEIGHT_STEPS = 10**9  # resolution of a matching's weights: the library wants whole numbers
@@ -78,15 +78,13 @@ def asked(fabric: Fabric, demand: Demand, every: bool = False) -> Asked:
     """The edges a solver looks at: what can be joined at all, each rack's heaviest or `every`
     one.
     """
-    region = region_table(fabric)
+    region, c = region_table(fabric), cabling_of(fabric)
     joins = _joinable(region, demand)
     rows, columns, busier = (column[joins] for column in demand.joint)
     most = len(demand.racks) if every else len(region) + PAIRS_MORE
     some = _heaviest(rows, columns, busier, len(demand.racks), most) & (rows < columns)
-    rate = min(
-        (fabric.rate(up.port) for plane in uplinks(fabric).values() for up in plane.values()),
-        default=0.0,
-    )
+    rates = [c.rate[up.port[up.racks]].min() for up in uplinks(fabric).values()]
+    rate = float(min(rates, default=0.0))
     return Asked(
         demand.racks, region, rate, thin_rates(fabric), rows[some], columns[some], busier[some]
     )
@@ -96,7 +94,7 @@ def _joinable(region: np.ndarray, demand: Demand) -> np.ndarray:
     """Which pairs of `demand.joint` some plane can join: a mask."""
     rows, columns, _ = demand.joint
     found = np.zeros(len(rows), bool)
-    for here in np.unique(region, axis=0):
+    for here in {row.tobytes(): row for row in region}.values():
         found |= (here[rows] == here[columns]) & (here[rows] >= 0)
     return found
 
@@ -117,17 +115,6 @@ def _heaviest(
         taken[np.argpartition(-line, most - 1)[:most]] = True
         found[mine] |= taken[other]
     return found
-
-
-def region_table(fabric: Fabric) -> np.ndarray:
-    """int64[planes, racks]: racks of one number can be joined in that plane; -1 where a rack has no
-    uplink.
-    """
-    if "region table" not in fabric.memo:
-        by_plane, racks = regions(fabric), fabric.racks
-        rows = [[by_plane[plane].get(rack, -1) for rack in racks] for plane in planes(fabric)]
-        fabric.memo["region table"] = np.array(rows, dtype=np.int64).reshape(len(rows), len(racks))
-    return fabric.memo["region table"]
 
 
 def thin_rates(fabric: Fabric) -> np.ndarray:
@@ -308,10 +295,11 @@ def best_matching(a: Asked, edges: np.ndarray, weight: np.ndarray) -> np.ndarray
 
 def _matched(edges: np.ndarray) -> np.ndarray:
     """Positions of a matching of maximum weight among rows (end, other end, weight)."""
-    place = {(low, high): i for i, (low, high, _) in enumerate(edges.tolist())}
+    rows = edges.tolist()
+    place = {(low, high): i for i, (low, high, _) in enumerate(rows)}
     graph = rustworkx.PyGraph(multigraph=False)
-    graph.add_nodes_from(range(int(edges[:, :2].max()) + 1))
-    graph.add_edges_from([tuple(edge) for edge in edges.tolist()])
+    graph.add_nodes_from(range(max(map(max, place)) + 1))
+    graph.add_edges_from(list(map(tuple, rows)))
     pairs = rustworkx.max_weight_matching(graph, weight_fn=int)
     return np.array([place[min(pair), max(pair)] for pair in pairs], dtype=np.int64)
 

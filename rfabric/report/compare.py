@@ -73,6 +73,7 @@ def comparison(summary: dict) -> Table:
     runs = summary["runs"]
     steps = max(r.get("steps", 1) for r in runs)  # folders of before do not say
     rows = [_seconds("step time" if steps == 1 else "all steps", [r["step_s"] for r in runs])]
+    rows += _within_row([r.get("step_within_s") for r in runs])
     names = list(dict.fromkeys(name for r in runs for name in r["phases"]))
     rows += _phase_rows(runs, names, "seconds")
     exposed = [sum(p["exposed_s"] for p in r["phases"].values()) for r in runs]
@@ -92,6 +93,11 @@ def comparison(summary: dict) -> Table:
     rows += _fidelity_rows(runs)
     rows += _cost_rows(runs)
     notes = "Exposed: what a phase takes beyond its compute on a network without delay."
+    if known := [r["step_within_s"]["basis"] for r in runs if r.get("step_within_s")]:
+        notes += (
+            f" 80 % within: where eight in ten measured steps would be, by residuals of the "
+            f"{' and '.join(dict.fromkeys(known))}; on all fabrics alike."
+        )
     title = "One step on each fabric" if steps == 1 else f"{steps} steps on each fabric"
     return Table(title, ("", *(r["label"] for r in runs)), tuple(rows), notes)
 
@@ -263,6 +269,13 @@ def phase_text(key: str) -> str:
 
 def _watts(line: Line) -> str:
     return f"{line.watts:,.0f}" if line.power else "–"
+
+
+def _within_row(found: Sequence[dict | None]) -> list[Row]:
+    cells = tuple(
+        f"{show_time(one['low'])} to {show_time(one['high'])}" if one else "–" for one in found
+    )
+    return [Row("80 % within", cells, indent=1)] if any(found) else []
 
 
 def _phase_rows(runs: list[dict], names: list[str], key: str) -> list[Row]:

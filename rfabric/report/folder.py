@@ -29,6 +29,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +39,9 @@ from ..fabric import Fabric
 from ..files import lines_of, open_text, read_json, read_text
 from ..folders import as_path
 from ..optics import Circuits, RewireRecord
+from ..routing.rows import begins
 from ..trace import Trace, read_trace, write_trace
-from ..trace.formats.columns import blocks, ended, lines, quoted, texts
+from ..trace.formats.columns import blocks, ended, lines, quoted, repeated, texts
 from . import parquet
 from .perfetto import run_text
 from .result import Folding, Pace, Result, Scale
@@ -206,7 +208,7 @@ def replacing(path: Path) -> Iterator[Path]:
     """A name beside `path` to write to; it takes the place of `path` at the end, and vanishes on an
     error.
     """
-    beside = path.with_name(path.name + ".part")
+    beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")  # others may write it too
     try:
         yield beside
         os.replace(beside, path)
@@ -231,7 +233,8 @@ def _slug(engine: str, label: str) -> str:
 def _write_run(folder: Path, result: Result) -> None:
     folder.mkdir()
     write_text(folder / "fabric.json", _json(result.fabric.to_json()))
-    epochs = [{"time_s": time, "circuits": circuits.to_json()} for time, circuits in result.epochs]
+    lit = cache(lambda circuits: circuits.to_json())  # many epochs hold what others held
+    epochs = [{"time_s": time, "circuits": lit(circuits)} for time, circuits in result.epochs]
     write_text(folder / "circuits.json", _json({"epochs": epochs}))
     _write_csv(folder / "flows.csv", FLOW_COLUMNS, _flow_lines(result))
     _write_csv(folder / "links.csv", LINK_COLUMNS, _link_lines(result))
@@ -256,21 +259,35 @@ def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[str]) -> None:
 
 def _flow_lines(result: Result) -> Iterator[str]:
     trace = result.trace
-    hosts, phases, labels_ = (
-        np.array(list(map(quoted, n)), object) for n in (trace.hosts, trace.phases, trace.labels)
-    )
+    hosts = np.array(list(map(quoted, trace.hosts)), object)
     for rows in blocks(len(trace)):
-        numbers = (trace.size, result.start, result.finish, trace.step)
+        size = texts(trace.size[rows])
+        arrived = (
+            size if np.array_equal(column[rows], trace.size[rows]) else texts(column[rows])
+            for column in (result.sent, result.received)
+        )
         yield from lines(
             map(str, range(rows.start, rows.stop)),
             hosts[trace.src[rows]],
             hosts[trace.dst[rows]],
-            *(texts(column[rows]) for column in numbers),
-            phases[trace.phase[rows]],
-            labels_[trace.label[rows]],
-            texts(result.sent[rows]),
-            texts(result.received[rows]),
+            size,
+            texts(result.start[rows]),
+            texts(result.finish[rows]),
+            _kind_texts(trace, rows),
+            *arrived,
         )
+
+
+def _kind_texts(trace: Trace, rows: slice) -> list[str]:
+    """Step, phase and label of each row."""
+    step, phase, label = (column[rows] for column in (trace.step, trace.phase, trace.label))
+    runs = np.flatnonzero(begins(step, phase, label))
+    kinds = lines(
+        texts(step[runs]),
+        (quoted(trace.phases[i]) for i in phase[runs].tolist()),
+        (quoted(trace.labels[i]) for i in label[runs].tolist()),
+    )
+    return repeated(list(kinds), runs, len(step))
 
 
 def flow_columns(result: Result) -> dict[str, np.ndarray]:

@@ -100,15 +100,20 @@ def paired(traffic: str, rows: Sequence[dict]) -> Table | None:
 
 def _differs(row: dict, first: dict) -> tuple[str, str, str]:
     """The mean difference, its interval, and whether that leaves a doubt."""
-    from scipy.special import stdtrit
-
-    more = np.subtract(row["step_s_by_seed"], first["step_s_by_seed"])
-    mean, n = float(more.mean()), len(more)
-    half = float(stdtrit(n - 1, 0.975) * more.std(ddof=1) / np.sqrt(n))
+    mean, half = interval(np.subtract(row["step_s_by_seed"], first["step_s_by_seed"]))
     low, high = mean - half, mean + half
     doubt = low <= NEGLIGIBLE * first["step_s"] and high >= -NEGLIGIBLE * first["step_s"]
     verdict = "not told apart" if doubt else "slower" if mean > 0 else "faster"
     return f"{mean:+.3f} s", f"{low:+.3f} .. {high:+.3f} s", verdict
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """(mean, half of its 95 % interval by Student) of two values or more."""
+    from scipy.special import stdtrit
+
+    n = len(values)
+    half = stdtrit(n - 1, 0.975) * values.std(ddof=1) / np.sqrt(n)
+    return float(values.mean()), float(half)
 
 
 def write_page(path: Path, summary: dict) -> None:

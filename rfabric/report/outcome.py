@@ -14,6 +14,7 @@ from ..errors import RFabricError
 from ..folders import as_path
 from .folder import RunFolder, flow_columns, new_folder, write_folder, writing
 from .html import drawing, write_page
+from .notebook import run_html, runs_html
 from .summary import Run, labels, row_of, run_summary, summary_of
 
 
@@ -42,6 +43,9 @@ class Outcome(Run):
         figures = drawing()
         return figures.timeline(self.result, figures.PRINT)
 
+    def _repr_html_(self) -> str | None:
+        return run_html(self)
+
     def save(self, folder: str | Path) -> Path:
         """Write the run folder `folder`, which must not be there."""
         return Comparison((self,)).save(folder)
@@ -67,6 +71,9 @@ class Comparison(Sequence[Outcome]):
         if not self.runs:
             return "<Comparison of nothing>"
         return f"<Comparison of {self.runs[0].result.traffic or 'a trace'}: {steps}>"
+
+    def _repr_html_(self) -> str | None:
+        return runs_html(self)
 
     def rows(self) -> Iterator[dict]:
         """What each run came to, in plain values."""

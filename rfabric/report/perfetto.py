@@ -12,11 +12,13 @@ lit as it began: what a counter shows is a mean, not an instant.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 
 import numpy as np
 
 from ..optics import Circuit, Circuits
+from ..routing.rows import begins
 from ..routing.schemes import Routing
 from ..trace.model import routing_of
 from ..trace.pairs import Pairs, PairWays
@@ -122,9 +124,8 @@ def _joined(
     label that overlap, or come within `pause`.
     """
     order = np.lexsort((start, trace.label[rows], lane))
-    code = np.stack((lane, trace.label[rows], trace.step[rows]))[:, order]
+    new = begins(lane[order], trace.label[rows][order], trace.step[rows][order])
     begin, end = start[order], finish[order]
-    new = np.append(True, (np.diff(code) != 0).any(axis=0))
     # the latest end so far of each lane and label: times differ by less than `apart`
     apart = float(finish.max(initial=0.0)) - float(start.min(initial=0.0)) + pause + 1.0
     block = np.cumsum(new) * apart
@@ -175,14 +176,19 @@ def _circuits(result: Result, merged: list[str]) -> Iterator[dict]:
 def _held(result: Result) -> dict[str, list[tuple[float, list[Circuit]]]]:
     """Of each OCS what it holds from when on, where that changes."""
     found: dict[str, list] = {node.name: [] for node in result.fabric.ocses if result.epochs}
+    by_ocs = cache(lambda circuits: _by_ocs(found, circuits))  # many epochs hold what others held
     for time, circuits in result.epochs:
-        lit: dict[str, list[Circuit]] = {ocs: [] for ocs in found}
-        for circuit in circuits:
-            lit[circuit[0][0]].append(circuit)
-        for ocs, now in lit.items():
+        for ocs, now in by_ocs(circuits).items():
             if not found[ocs] or found[ocs][-1][1] != now:
                 found[ocs].append((time, now))
     return found
+
+
+def _by_ocs(names: Iterable[str], circuits: Circuits) -> dict[str, list[Circuit]]:
+    lit: dict[str, list[Circuit]] = {ocs: [] for ocs in names}
+    for circuit in circuits:
+        lit[circuit[0][0]].append(circuit)
+    return lit
 
 
 def _dark(result: Result) -> Iterator[dict]:

@@ -23,7 +23,7 @@ from ..units import show_time, transfer_seconds
 
 ROUNDING = 1e-12  # of the time of day: what differences of two of them are off by
 # share by which a run may be sooner than its bound: rounding, a clock
-SLACK = {"simulate": 1e-6, "emulate": 0.01}
+SLACK = {"simulate": 1e-6, "ns3": 0.01, "emulate": 0.01}
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,7 @@ def of_sharded(w: Workload, batch: MiniBatch) -> Repeated | None:
     gathered, scattered = (
         flows.sharded(w) if w.training.optimizer == "sharded" else (flows.NONE, flows.NONE)
     )
-    if not gathered.src:
+    if not len(gathered.src):
         return None
     repeat = max(1, round(batch.micro_batches * w.model.layers / w.training.pp))
     gather, scatter = (_scaled(one, batch.micro_batches / repeat) for one in (gathered, scattered))
@@ -196,16 +196,16 @@ def _body(
     context = flows.context_training(w, tokens, *both)
     tensor = flows.tensor_training(w, tokens, passes)
     even = flows.experts_training(w, tokens, passes)
-    if context.src and not even.src:
-        turns = [turn for turn in ((CONTEXT, context), ("tensor", tensor)) if turn[1].src]
+    if len(context.src) and not len(even.src):
+        turns = [turn for turn in ((CONTEXT, context), ("tensor", tensor)) if len(turn[1].src)]
         return _Body(tuple(turns), m.layers / t.pp, attention)
-    if not even.src:
+    if not len(even.src):
         return (
             _Body((("tensor", tensor),), ALL_REDUCES_PER_LAYER * m.layers / t.pp)
-            if tensor.src
+            if len(tensor.src)
             else None
         )
-    if routing is None and not tensor.src and not context.src:
+    if routing is None and not len(tensor.src) and not len(context.src):
         return _Body(((EXPERTS, even),), DISPATCH_AND_COMBINE * m.experts.layers / t.pp)
     told_apart = [None] if routing is None else list(routing)
     turns = []
@@ -214,16 +214,16 @@ def _body(
             _sending(flows.dispatch(w, tokens, passes, shares, way)) for way in (False, True)
         )
         turns += [(CONTEXT, context), ("tensor", tensor), (EXPERTS, there), (EXPERTS, back)]
-    turns = [(label, _scaled(one, 1 / len(told_apart))) for label, one in turns if one.src]
+    turns = [(label, _scaled(one, 1 / len(told_apart))) for label, one in turns if len(one.src)]
     once = m.experts.layers / t.pp / len(told_apart)
-    return _Body(tuple(turns), once, attention if context.src else 0.0)
+    return _Body(tuple(turns), once, attention if len(context.src) else 0.0)
 
 
 def _scaled(some: Flows, times: float) -> Flows:
-    return Flows(some.src, some.dst, [times * size for size in some.size])
+    return Flows(some.src, some.dst, np.multiply(times, some.size))
 
 
 def _sending(some: Flows) -> Flows:
     """Without the pairs that send nothing, as experts that are never chosen."""
-    kept = [row for row in zip(*some, strict=True) if row[2]]
-    return Flows(*map(list, zip(*kept, strict=True))) if kept else flows.NONE
+    kept = np.flatnonzero(some.size)
+    return Flows(*(np.asarray(column)[kept] for column in some)) if len(kept) else flows.NONE

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from ..compute.spread import Spread, spread
+from ..compute.spread import Spread
 from ..compute.training import SUSTAINED, PassSeconds, bubble_share
 from ..trace import Flows
 from ..units import show_rate, show_time
@@ -16,7 +16,7 @@ from .exchanges import Repeated
 from .phases import OFFLOAD_BYTES_PER_S, RESHARD_BYTES_PER_S, Step, handover, step_of
 from .plan import phase_seconds, step_period
 from .popularity import imbalance
-from .timing import decode_step, server_of, trainer_of
+from .timing import decode_step, residuals, server_of, trainer_of
 from .traffic import generation_traffic, training_traffic, weight_levels
 from .weight_sync import packers, software_parts, sync_bytes
 from .workload import Workload
@@ -70,12 +70,6 @@ def explain(workload: Workload, seed: int = 0) -> list[Item]:
 def _with_residuals(w: Workload, item: Item) -> Item:
     kind = "step" if item.phase == "step" else _KINDS.get(item.item)
     return replace(item, residuals=residuals(w, kind)) if kind else item
-
-
-def residuals(w: Workload, kind: str) -> Spread:
-    """How far measurements lie from a prediction of `kind` for this job."""
-    gpus = server_of(w).gpus if kind in ("decode", "first token") else w.cluster.training_gpus
-    return spread(kind, w.model, w.gpu, gpus)
 
 
 def _pipeline(w: Workload, step: Step) -> Item:
@@ -359,7 +353,7 @@ def _sent(w: Workload, phase: str, item: str, turns: Iterable[Flows], why: str) 
     """One item for flows that go out in `turns`, one after the other; none when they stay inside
     servers.
     """
-    turns = [turn for turn in turns if turn.src]
+    turns = [turn for turn in turns if len(turn.src)]
     if not turns:
         return []
     seconds, size = (

@@ -164,7 +164,7 @@ def experts_training(w: Workload, tokens: Sequence[float], passes: float) -> Flo
     """
     there = dispatch(w, tokens, passes)
     back = dispatch(w, tokens, passes, back=True)
-    return Flows(there.src, there.dst, [a + b for a, b in zip(there.size, back.size, strict=True)])
+    return Flows(there.src, there.dst, np.add(there.size, back.size)) if len(there.src) else NONE
 
 
 def dispatch(
@@ -195,8 +195,9 @@ def dispatch(
         a, b = src[leaves], dst[leaves]
         token_of, expert_of = (b, a) if back else (a, b)
         size = own[token_of] * shares[stage, expert_of % t.ep]
-        sent.append(Flows((a + first).tolist(), (b + first).tolist(), size.tolist()))
-    return join(sent)
+        sent.append(((a + first).astype(np.int32), (b + first).astype(np.int32), size))
+    found = Flows(*(np.concatenate(column) for column in zip(*sent, strict=True)))
+    return found if len(found.src) else NONE
 
 
 def tensor_generation(w: Workload, replica: int, tokens: int) -> Flows:
@@ -266,22 +267,23 @@ def join(parts: Iterable[Flows]) -> Flows:
     )
 
 
-def leaves(w: Workload, src: int, dst: int) -> bool:
-    """Whether what goes from one GPU to another leaves the server."""
-    return src // w.gpus_per_server != dst // w.gpus_per_server
+def leave(w: Workload, flows: Flows) -> np.ndarray:
+    """Which of `flows` leave a server, as a mask."""
+    src, dst = (np.asarray(ends, np.int64) // w.gpus_per_server for ends in (flows.src, flows.dst))
+    return src != dst
 
 
 def leaving(w: Workload, flows: Flows) -> Flows:
     """Those of `flows` that leave a server."""
-    kept = [row for row in zip(*flows, strict=True) if leaves(w, row[0], row[1])]
-    return Flows(*(list(column) for column in zip(*kept, strict=True))) if kept else NONE
+    kept = np.flatnonzero(leave(w, flows))
+    return Flows(*(np.asarray(column)[kept] for column in flows)) if len(kept) else NONE
 
 
 def wire_seconds(w: Workload, flows: Flows) -> float:
     """Seconds `flows` take when nothing but the NICs limits them: the most bytes that a GPU sends
     or receives.
     """
-    if not flows.src:
+    if not len(flows.src):
         return 0.0
     busiest = max(np.bincount(ends, flows.size).max() for ends in (flows.src, flows.dst))
     return transfer_seconds(float(busiest), w.nic_bps)

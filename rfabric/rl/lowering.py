@@ -25,6 +25,7 @@ from . import flows
 from .exchanges import Repeated
 from .phases import MiniBatch, Step, Trained, handover, step_of
 from .plan import Plan, phase_order, plan_of_steps, waits
+from .timing import residuals
 from .totals import check_bytes
 from .traffic import (
     LogProbTraffic,
@@ -248,10 +249,7 @@ def _level(out: _Rows, level: Level, before: list[int]) -> list[int]:
         waits = [ready] * len(level.flows.src)
     else:
         waits = [[before[wait]] for wait in level.waits]
-    stays = [
-        not flows.leaves(out.workload, a, b)
-        for a, b in zip(level.flows.src, level.flows.dst, strict=True)
-    ]
+    stays = (~flows.leave(out.workload, level.flows)).tolist()
     if level.waits is None and not any(stays):
         return out.send(level.flows, level.label, waits[0] if waits else before)
     rows = []
@@ -282,6 +280,7 @@ def _provenance(w: Workload, seed: int) -> dict:
             for kind, lengths in (("responses", g.lengths), ("prompts", g.prompt_lengths))
         },
         "merged": _merged(w),
+        "step_within": residuals(w, "step").shares(),
     }
 
 

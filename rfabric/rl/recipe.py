@@ -90,6 +90,14 @@ def instance(kind: type) -> Callable[[Any, str], Any]:
     return partial(_instance, kind=kind)
 
 
+def what_may_be(parse: Callable[[Any, str], Any]) -> str:
+    """What a key of this rule may hold, in words."""
+    if isinstance(parse, partial):
+        limits = {name: f"{value:,}" for name, value in parse.keywords.items() if name in _LIMITS}
+        return _WORDS[parse.func](parse.keywords | limits)
+    return _WORDS[parse]({})
+
+
 def make(cls: type[Section], values: Any) -> Section:
     """The section `cls` from a mapping; unknown and missing keys are errors."""
     where = cls.section.rstrip(".")
@@ -209,3 +217,16 @@ def _instance(value: Any, name: str, kind: type) -> Any:
             f"{name}: {value!r} is no {kind.__name__}; make it with {kind.__name__}.read"
         )
     return value
+
+
+_LIMITS = ("low", "high")
+_WORDS: dict[Callable, Callable[[dict], str]] = {
+    _count: lambda said: f"a whole number from {said['low']} to {said['high']}",
+    _between: lambda said: f"a number from {said['low']} to {said['high']}",
+    _choice: lambda said: f"one of {', '.join(said['options'])}",
+    _instance: lambda said: f"the name or the file of {said['kind'].__name__.lower()}",
+    fraction: lambda _: "a number above 0, 1 at most",
+    flag: lambda _: "true or false",
+    rate: lambda _: "a rate with its unit, as 400Gbit/s",
+    seconds: lambda _: "a time with its unit, as 30s",
+}

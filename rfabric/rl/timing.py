@@ -9,6 +9,7 @@ from ..compute.models import BF16_BYTES
 from ..compute.requests import in_turns
 from ..compute.roofline import MATMUL_SHARE, DecodeStep, Server, step_of
 from ..compute.serving import Batching, ReplicaTime, serve
+from ..compute.spread import Spread, spread
 from ..compute.training import RL, PassSeconds, Trainer, backward, forward
 from .workload import Workload
 
@@ -104,3 +105,9 @@ def passes_of(
     flops = w.model.forward_flops(tokens, squares) + (imbalance - 1) * 2 * chosen * tokens
     once = flops / (gpus * w.gpu.bf16_flops * w.efficiency.training)
     return PassSeconds(matmul=once), PassSeconds(matmul=(3 if t.recompute == "full" else 2) * once)
+
+
+def residuals(w: Workload, kind: str) -> Spread:
+    """How far measurements lie from a prediction of `kind` for this job."""
+    gpus = server_of(w).gpus if kind in ("decode", "first token") else w.cluster.training_gpus
+    return spread(kind, w.model, w.gpu, gpus)

@@ -99,7 +99,7 @@ def weight_levels(w: Workload) -> tuple[Level, ...]:
         return (Level("weights", flows.reshard(w)),)
     strategy = w.weight_sync.strategy
     gathered = flows.gathered(w) if strategy != "p2p" else flows.NONE
-    first = [Level("gather", gathered)] if gathered.src else []
+    first = [Level("gather", gathered)] if len(gathered.src) else []
     return (*first, *STRATEGIES[strategy](w))
 
 

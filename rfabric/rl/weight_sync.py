@@ -105,7 +105,9 @@ def scatter(w: Workload) -> list[Level]:
     """
     gpus = [gpu for replica in w.replicas for gpu in replica]
     local = ring("all-gather", gpus, sync_bytes(w), w.gpus_per_server)
-    return [Level("weights", _dealt(w, gpus))] + ([Level("fan-out", local)] if local.src else [])
+    return [Level("weights", _dealt(w, gpus))] + (
+        [Level("fan-out", local)] if len(local.src) else []
+    )
 
 
 def rank0(w: Workload) -> list[Level]:
@@ -135,7 +137,9 @@ def relay(w: Workload) -> list[Level]:
         pushed.append(_dealt(w, store))
         pulled += [_from_store(w, store, replica) for replica in pod]
     fan_out = join(pulled)
-    return [Level("weights", join(pushed))] + ([Level("fan-out", fan_out)] if fan_out.src else [])
+    return [Level("weights", join(pushed))] + (
+        [Level("fan-out", fan_out)] if len(fan_out.src) else []
+    )
 
 
 def p2p(w: Workload) -> list[Level]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .rows import distinct, mixed, offsets_of, ranks, spread
+from .rows import mixed, offsets_of, ranks, spread
 from .ways import Ways
 
 # ways looked at for one pair of racks: a ToR has no more uplinks in the fabrics built here
@@ -143,9 +143,8 @@ class Choices:
             there = walked[:, -1] == end[key]
             found.append((key[there], walked[there]))
             key, walked = key[~there], walked[~there]
-            owner, leads = self._onward(ways, walked[:, -1], to[key])
-            keep = _some(key[owner], most)
-            key, walked = key[owner[keep]], np.column_stack((walked[owner[keep]], leads[keep]))
+            owner, leads = ways.onward_many(walked[:, -1], to[key], key, most)
+            key, walked = key[owner], np.column_stack((walked[owner], leads))
         keys = [np.zeros(0, np.int64), *(key for key, _ in found)]
         rows = [np.zeros((0, len(found)), np.int64)]
         for hops, (_, row) in enumerate(found):
@@ -153,27 +152,3 @@ class Choices:
             whole = (rows[-1] < self.bundles.nowhere).sum(1) == hops
             keys[hops + 1], rows[-1] = keys[hops + 1][whole], rows[-1][whole]
         return np.concatenate(keys), np.concatenate(rows)
-
-    def _onward(
-        self, ways: Ways, row: np.ndarray, rack: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """(which of the given, next switch) on the cheapest ways from row[i] to rack[i]."""
-        racks = len(ways.cabling.rack_row)
-        spots, which = np.unique(row * racks + rack, return_inverse=True)
-        owner, arcs = ways.fitting_many(spots // racks, spots % racks)
-        codes = distinct(owner * ways.switches + ways.leads[arcs])
-        first = np.searchsorted(codes // ways.switches, np.arange(len(spots) + 1))
-        counts = np.diff(first)[which]
-        leads = codes[spread(first[which], counts)] % ways.switches
-        return np.repeat(np.arange(len(row)), counts), leads
-
-
-def _some(key: np.ndarray, most: int) -> np.ndarray:
-    """Of the rows of each key `most`, spread evenly over the hash order: no corner of the fabric is
-    preferred.
-    """
-    rank = ranks(key)
-    if not (rank >= most).any():
-        return np.arange(len(key))
-    order = np.lexsort((mixed(rank.astype(np.uint64)), key))
-    return np.sort(order[ranks(key[order]) < most])

@@ -24,6 +24,8 @@ def loops() -> ctypes.CDLL | None:
         return None
     for name, result, arguments in (
         ("rf_fitting", COUNT, [ARRAY, COUNT, *[ARRAY] * 4]),
+        ("rf_onward", COUNT, [ARRAY, COUNT, *[ARRAY] * 3, COUNT, ARRAY, ARRAY]),
+        ("rf_fresh", ctypes.c_int, [COUNT, ARRAY, ARRAY]),
         ("rf_join", None, [COUNT, *[ARRAY] * 3, COUNT, ARRAY, ARRAY]),
         ("rf_settle", None, [COUNT, COUNT, COUNT, ARRAY, COUNT, ARRAY, ARRAY]),
         ("rf_evenly", ctypes.c_int, [ARRAY, COUNT, ARRAY, ARRAY, ARRAY, COUNT, COUNT, ARRAY]),
@@ -60,6 +62,11 @@ def join(
     """
     ends = np.append(first, len(leads))
     loops().rf_join(len(rows), at(rows), at(ends), at(leads), new.shape[1], at(new), at(front))
+
+
+def fresh(front: np.ndarray, seen: np.ndarray) -> bool:
+    """front &= ~seen, seen |= front (64-bit words); whether anything is left in `front`."""
+    return bool(loops().rf_fresh(front.size, at(front), at(seen)))
 
 
 def settle(found: np.ndarray, sets: np.ndarray, number: int) -> None:
@@ -130,6 +137,19 @@ class Net(_Held):
         owner, arcs = np.empty(most, np.int64), np.empty(most, np.int64)
         n = loops().rf_fitting(self.handle, len(row), at(row), at(rack), at(owner), at(arcs))
         return owner[:n].copy(), arcs[:n].copy()
+
+    def onward(
+        self, row: np.ndarray, rack: np.ndarray, key: np.ndarray, most: int, arcs: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`Ways._onward`, which looks at so many `arcs`."""
+        row, rack, key = (np.ascontiguousarray(c, np.int64) for c in (row, rack, key))
+        owner, leads = np.empty(arcs, np.int64), np.empty(arcs, np.int64)
+        n = loops().rf_onward(
+            self.handle, len(row), at(row), at(rack), at(key), most, at(owner), at(leads)
+        )
+        if n == NO_MEMORY:
+            raise MemoryError(f"no memory to follow the ways of {len(row)} pairs of racks")
+        return owner[:n].copy(), leads[:n].copy()
 
     def evenly(
         self, row: np.ndarray, rack: np.ndarray, sent: np.ndarray, paths: int, most: int

@@ -4,7 +4,7 @@ A port is named here by the directed link that leaves it: 2i at end a of cable i
 The port at the other end of its cable is then p ^ 1, and p ^ 1 is the link that comes back.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -19,7 +19,7 @@ from .rows import offsets_of
 class Lights:
     """Light paths, ordered by the port they leave from.
 
-    out, into: int64[n] ports; offsets: int64[n+1], links: int32, CSR of the directed links in
+    out, into: int32[n] ports; offsets: int64[n+1], links: int32, CSR of the directed links in
     order; rate: float64[n], bit/s of the slowest. cross: int32[2m], the port that a circuit joins
     to each port, -1 where none does.
     """
@@ -40,7 +40,7 @@ def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights
     c = cabling_of(fabric)
     cross = _cross(fabric, circuits)
     path, port = np.arange(len(c.packet_ports)), c.packet_ports
-    into = np.full(len(path), -1, dtype=np.int64)
+    into = np.full(len(path), -1, np.int32)
     paths, ports = [path], [port]
     # longer than any path; a ring of circuits would go on for ever
     for _ in range(len(fabric.links)):
@@ -60,34 +60,28 @@ def lights(fabric: Fabric, circuits: Iterable[tuple[Port, Port]] = ()) -> Lights
     offsets = offsets_of(counts)
     rate = np.minimum.reduceat(c.rate[links], offsets[:-1]) if len(counts) else np.zeros(0)
     links = links.astype(np.int32)
-    return Lights(c.packet_ports[lit], into[lit], offsets, links, rate, cross)
-
-
-KEPT = 8  # sets of circuits whose ports are known by number
-
-
-def note_ends(fabric: Fabric, circuits: Hashable, ends: np.ndarray) -> None:
-    """Remember the numbers of the ports that circuits join, int32[2, n], as who lights them knows
-    them: looking up 100,000 ports takes longer than all else.
-    """
-    known = fabric.memo.setdefault("ends", {})
-    known[circuits] = ends
-    if len(known) > KEPT:
-        known.pop(next(iter(known)))
+    return Lights(c.packet_ports[lit].astype(np.int32), into[lit], offsets, links, rate, cross)
 
 
 def ends_of(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray | None:
-    """What `note_ends` was told of these circuits; None where it was told nothing."""
-    known = fabric.memo.get("ends", {})
-    return known.get(circuits) if isinstance(circuits, Hashable) else None
+    """The ports that circuits join, by number, int32[2, n], where the circuits know them
+    (`optics.numbered`): looking up 100,000 ports takes longer than all else.
+    """
+    known = getattr(circuits, "ends_in", None)
+    return known(fabric) if known else None
 
 
 def _cross(fabric: Fabric, circuits: Iterable[tuple[Port, Port]]) -> np.ndarray:
-    known, cross = fabric.peer.get, np.full(2 * len(fabric.links), -1, np.int32)
-    if (found := ends_of(fabric, circuits)) is not None:
-        a, b = found
-    else:
-        ends = [(x[0], y[0]) for a, b in circuits if (x := known(a)) and (y := known(b))]
-        a, b = np.fromiter(chain.from_iterable(ends), np.int32, 2 * len(ends)).reshape(-1, 2).T
+    found, cross = ends_of(fabric, circuits), np.full(2 * len(fabric.links), -1, np.int32)
+    a, b = _looked_up(fabric, list(circuits)) if found is None else found
     cross[a], cross[b] = b, a
     return cross
+
+
+def _looked_up(fabric: Fabric, circuits: Sequence[tuple[Port, Port]]) -> np.ndarray:
+    """What `ends_of` says, for circuits that do not know; those at other fabrics' ports are left
+    out.
+    """
+    known = fabric.peer.get if circuits else {}.get
+    ends = [(x[0], y[0]) for a, b in circuits if (x := known(a)) and (y := known(b))]
+    return np.fromiter(chain.from_iterable(ends), np.int32, 2 * len(ends)).reshape(-1, 2).T

@@ -80,6 +80,12 @@ def routes_of(
     return fabric.memo["routes"](circuits, routing)
 
 
+def forget(fabric: Fabric) -> None:
+    """Let go of the routes that `routes_of` keeps, the largest of what is known of a fabric."""
+    fabric.memo.pop("routes", None)
+    fabric.memo.pop("rings", None)
+
+
 def _routes(
     fabric: Fabric, circuits: Iterable[tuple[Port, Port]], routing: "Routing | None"
 ) -> "Routes":
@@ -104,16 +110,19 @@ class Routes:
         routing: "Routing | None" = None,
         alike: "Routes | None" = None,
     ):
-        self.fabric, self.routing = fabric, routing
+        self.fabric, self.routing, self._alike = fabric, routing, alike
         self.lights = alike.lights if alike else lights(fabric, circuits)
-        self.ways = (
-            alike.ways
-            if alike
-            else Ways(fabric, self.lights, max((k.rate for k in fabric.links), default=1.0))
-        )
         self._seen: dict[int, LightPath] = {}
         self._hops: dict[tuple[str, str], list[LightPath]] = {}
         self._asked: Chosen | None = None  # the pairs asked for last, where a hash chooses
+
+    @cached_property
+    def ways(self) -> Ways:
+        """The cheapest ways over `lights`."""
+        if self._alike:
+            return self._alike.ways
+        reference = float(cabling_of(self.fabric).rate.max(initial=0.0)) or 1.0
+        return Ways(self.fabric, self.lights, reference)
 
     def light_path(self, number: int) -> LightPath:
         """Light path `number` of `lights`."""

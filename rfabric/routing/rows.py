@@ -1,7 +1,10 @@
-"""Rows of unequal length as flat arrays, and the hash of many numbers at once.
+"""Rows of unequal length as flat arrays, matrices as their entries, and the hash of many numbers at
+once.
 
 CSR: row i holds the entries offsets[i] to offsets[i + 1] of a flat array.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +27,12 @@ def spread(first: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
     counts[0] times, then from first[1], and so on: the entries of CSR rows.
     """
+    if (counts == 1).all():  # as of most rows of a trace
+        return np.array(first)
     ends = np.cumsum(counts, dtype=np.int64)
-    return np.repeat(first - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
+    found = np.repeat(first - ends + counts, counts)
+    found += np.arange(len(found))
+    return found
 
 
 def begins(*columns: np.ndarray) -> np.ndarray:
@@ -43,10 +50,30 @@ def distinct(codes: np.ndarray) -> np.ndarray:
     return codes[begins(codes)]
 
 
+def numbered(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(codes, each once, ascending; int64[n], which of them each is), of codes that come in runs of
+    equal ones: all others take as long as numpy's unique.
+    """
+    runs = np.flatnonzero(begins(codes))
+    found, which = np.unique(codes[runs], return_inverse=True)
+    return found, np.repeat(which, np.diff(runs, append=len(codes)))
+
+
 def ranks(*columns: np.ndarray) -> np.ndarray:
     """int64[n]: the place of each row of these columns, sorted, in its run of equal ones."""
     at = np.arange(len(columns[0]))
     return at - np.maximum.accumulate(np.where(begins(*columns), at, 0))
+
+
+def some_of(key: np.ndarray, most: int) -> np.ndarray:
+    """Of the rows of each key `most`, spread evenly over the hash order: no corner of the fabric is
+    preferred.
+    """
+    rank = ranks(key)
+    if not (rank >= most).any():
+        return np.arange(len(key))
+    order = np.lexsort((mixed(rank.astype(np.uint64)), key))
+    return np.sort(order[ranks(key[order]) < most])
 
 
 def mixed(x: np.ndarray) -> np.ndarray:
@@ -55,3 +82,36 @@ def mixed(x: np.ndarray) -> np.ndarray:
     x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return x ^ x >> np.uint64(31)
+
+
+class Entries(NamedTuple):
+    """Bytes from rack to rack: a matrix as its entries, int64 `rows` and `columns`, by row, then
+    column; float64 `bytes` > 0.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    bytes: np.ndarray
+
+    @classmethod
+    def of(cls, matrix: np.ndarray) -> "Entries":
+        """Those of a dense matrix."""
+        rows, columns = np.nonzero(matrix)
+        return cls(rows, columns, matrix[rows, columns])
+
+    @classmethod
+    def summed(
+        cls, rows: np.ndarray, columns: np.ndarray, bytes: np.ndarray, racks: int
+    ) -> "Entries":
+        """Bytes at the same place added up, in the order in which they stand; places of none left
+        out.
+        """
+        codes, sent = summed(rows * racks + columns, bytes)
+        codes, sent = codes[sent > 0], sent[sent > 0]
+        return cls(codes // racks, codes % racks, sent)
+
+    def dense(self, racks: int) -> np.ndarray:
+        """float64[racks, racks]."""
+        found = np.zeros((racks, racks))
+        found[self.rows, self.columns] = self.bytes
+        return found

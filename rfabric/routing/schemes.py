@@ -120,20 +120,37 @@ def one_way(scheme: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """The ways of pairs: `codes` int64[n] ascending, `hops` int32[n, longest] light paths, -1
-    beyond the last.
+    """The ways of pairs: `codes` int64[n] ascending; hops[first[i]:first[i + 1]] (int32) are the
+    light paths of pair i, most of which have few of the `longest`.
     """
 
     codes: np.ndarray
+    first: np.ndarray
     hops: np.ndarray
+    longest: int
+
+    @classmethod
+    def laid(cls, codes: np.ndarray, some: np.ndarray, hops: np.ndarray) -> "Chosen":
+        """Those that hops[i] (-1 beyond the last) say of codes[some[i]]; of the others none."""
+        there, counts = hops >= 0, np.zeros(len(codes), np.int64)
+        counts[some] = there.sum(1)
+        first = offsets_of(counts).astype(np.int32)
+        return cls(codes, first, hops[there].astype(np.int32), int(counts.max(initial=0)))
 
     def of(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(light paths, whether the pair is known) of pairs by code."""
+        """(light paths, int32[n, longest], -1 beyond the last; whether the pair is known) of pairs
+        by code.
+        """
         place = np.searchsorted(self.codes, codes)
         known = place < len(self.codes)
         known[known] = self.codes[place[known]] == codes[known]
-        hops = np.full((len(codes), self.hops.shape[1]), -1, np.int32)
-        hops[known] = self.hops[place[known]]
+        place = place[known]
+        counts = np.zeros(len(codes), np.int64)
+        counts[known] = self.first[place + 1] - self.first[place]
+        hops = np.full((len(codes), self.longest), -1, np.int32)
+        hops[np.arange(self.longest) < counts[:, None]] = self.hops[
+            spread(self.first[place], counts[known])
+        ]
         return hops, known
 
 
@@ -145,7 +162,7 @@ def chosen(choices: Choices, scheme: str, sent: Sent) -> Chosen:
     racks = c.host_rack[sent.src], c.host_rack[sent.dst]
     some = np.flatnonzero((racks[0] != racks[1]) & choices.ways.reaches(sent.src, sent.dst))
     if not len(some):
-        return Chosen(sent.codes, np.full((len(sent.codes), 0), -1, np.int32))
+        return Chosen.laid(sent.codes, some, np.zeros((0, 0), np.int32))
     asked = (
         Sent(sent.src[some], sent.dst[some], sent.bytes[:, some]),
         racks[0][some],
@@ -156,10 +173,7 @@ def chosen(choices: Choices, scheme: str, sent: Sent) -> Chosen:
         if is_file(scheme)
         else CHOOSERS[scheme](choices, *asked)
     )
-    longest = int(np.flatnonzero((found >= 0).any(0)).max(initial=-1)) + 1  # offers may be longer
-    hops = np.full((len(sent.codes), longest), -1, np.int32)
-    hops[some] = found[:, :longest]
-    return Chosen(sent.codes, hops)
+    return Chosen.laid(sent.codes, some, found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,60 +5,27 @@ pair at a time.
 """
 
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import RFabricError
 from ..fabric.cabling import cabling_of
 from ..fabric.model import Fabric
-from .inner import Net, join, loops, settle
+from .inner import Net, fresh, join, loops, settle
 from .lightpaths import Lights
-from .rows import mixed, offsets_of, spread, summed
+from .rows import Entries, begins, distinct, mixed, offsets_of, some_of, spread, summed
 
 # (hop, destination) candidates taken in one go: they stay in the cache, four times as fast as 2^22
 MOST_CANDIDATES = 1 << 17
+MOST_ARCS = 1 << 22  # for how many of them there is room, where the core follows them
 # bytes of rings kept for one fabric, whatever the circuits: those of 4,096 racks take 18 MB
-MOST_RINGS = 1 << 26
+MOST_RINGS = 3 << 25
 # sets of circuits that keep them, however small: a controller meets new ones as long as it lives
 MOST_RINGED = 256
 # what a planner asks of one set of circuits comes again: the same stages, instant after instant
 KEPT_LOADS = 8
 # the ring of switches from which no way leads: few fabrics have so many rings that a byte is short
 NEAR, FAR = (1 << 8) - 1, (1 << 16) - 1
-
-
-class Entries(NamedTuple):
-    """Bytes from rack to rack: a matrix as its entries, int64 `rows` and `columns`, by row, then
-    column; float64 `bytes` > 0.
-    """
-
-    rows: np.ndarray
-    columns: np.ndarray
-    bytes: np.ndarray
-
-    @classmethod
-    def of(cls, matrix: np.ndarray) -> "Entries":
-        """Those of a dense matrix."""
-        rows, columns = np.nonzero(matrix)
-        return cls(rows, columns, matrix[rows, columns])
-
-    @classmethod
-    def summed(
-        cls, rows: np.ndarray, columns: np.ndarray, bytes: np.ndarray, racks: int
-    ) -> "Entries":
-        """Bytes at the same place added up, in the order in which they stand; places of none left
-        out.
-        """
-        codes, sent = summed(rows * racks + columns, bytes)
-        codes, sent = codes[sent > 0], sent[sent > 0]
-        return cls(codes // racks, codes % racks, sent)
-
-    def dense(self, racks: int) -> np.ndarray:
-        """float64[racks, racks]."""
-        found = np.zeros((racks, racks))
-        found[self.rows, self.columns] = self.bytes
-        return found
 
 
 class Ways:
@@ -140,8 +107,7 @@ class Ways:
         while fronts:
             at = min(fronts)
             new = fronts.pop(at)
-            new &= ~seen
-            if not new.any():
+            if not _fresh(new, seen):
                 continue
             if number == NEAR and found.itemsize == 1:
                 found = np.where(found < NEAR, found, np.uint16(FAR))
@@ -149,7 +115,6 @@ class Ways:
                 raise RFabricError(
                     f"ways of more than {FAR} different costs; give the links fewer different rates"
                 )
-            seen |= new
             _settle(found, new, number)
             costs[number], number = at, number + 1
             for step, (rows, first, leads) in self._joins.items():
@@ -192,6 +157,41 @@ class Ways:
         return np.concatenate([part[owner] for part, owner, _ in found]), np.concatenate(
             [arcs for *_, arcs in found]
         )
+
+    def onward_many(
+        self, row: np.ndarray, rack: np.ndarray, key: np.ndarray, most: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(which of the given, next switch) on the cheapest ways from switch row[i] to rack[i], by
+        i, then by switch; of those of one key (ascending) at most so many.
+        """
+        found = [
+            (part, *self._onward(row[part], rack[part], key[part], most))
+            for part in self._by_key(row, key)
+        ]
+        return np.concatenate([part[owner] for part, owner, _ in found]), np.concatenate(
+            [leads for *_, leads in found]
+        )
+
+    def _onward(
+        self, row: np.ndarray, rack: np.ndarray, key: np.ndarray, most: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """See `onward_many`."""
+        if loops():
+            arcs = int((self.first[row + 1] - self.first[row]).sum())
+            return self._net.onward(row, rack, key, most, arcs)
+        owner, arcs = self.fitting_many(row, rack)
+        codes = distinct(owner * self.switches + self.leads[arcs])
+        owner, leads = codes // self.switches, codes % self.switches
+        keep = some_of(key[owner], most)
+        return owner[keep], leads[keep]
+
+    def _by_key(self, row: np.ndarray, key: np.ndarray) -> list[np.ndarray]:
+        """The places of `row` in parts, each with some MOST_ARCS that leave its switches; those of
+        one key together.
+        """
+        new, cuts = begins(key), np.cumsum(np.diff(self.first)[row]) // MOST_ARCS
+        cuts = cuts[new][np.cumsum(new) - 1]
+        return np.split(np.arange(len(row)), np.flatnonzero(np.diff(cuts)) + 1)
 
     def links(self, src: np.ndarray, dst: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """CSR (int64 offsets, int32 directed links) of the ways of host pairs (numbers); empty
@@ -341,7 +341,8 @@ class Ways:
         here = self.cost(row, rack)[owner]
         there = self.cost(self.leads[arcs], rack[owner]) + self.step[arcs]
         with np.errstate(invalid="ignore"):  # inf - inf where nothing leads on
-            fits = np.abs(there - here) <= 1e-6 * here
+            # beside a very slow link a cheap arc the wrong way would be lost in the sum
+            fits = np.abs(there - here) <= 1e-6 * self.step[arcs] + 1e-15 * here
         fits &= np.isfinite(here)
         return owner[fits], arcs[fits]
 
@@ -356,6 +357,15 @@ def _alone(rows: np.ndarray, switches: int) -> np.ndarray:
     bits = np.zeros((switches, 8 * -(-len(rows) // 64)), np.uint8)
     bits[rows, rack // 8] = 1 << rack % 8
     return bits.view(np.uint64)
+
+
+def _fresh(new: np.ndarray, seen: np.ndarray) -> bool:
+    """Leave in the sets `new` what was not seen before, and see it; whether there is any."""
+    if loops():
+        return fresh(new, seen)
+    new &= ~seen
+    seen |= new
+    return bool(new.any())
 
 
 def _settle(found: np.ndarray, sets: np.ndarray, number: int) -> None:

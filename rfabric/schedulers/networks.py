@@ -59,7 +59,7 @@ class FabricNetwork:
 
     def answer(self, sends: Flows, beside: Sequence[Flows] = ()) -> Answer:
         """As it is foreseen; a plan that the fabric refuses is an answer, not an error."""
-        if not sends.src:
+        if not len(sends.src):
             return Answer(0.0)
         demands = [self._demand(some) for some in (sends, *beside)]
         try:
@@ -71,7 +71,8 @@ class FabricNetwork:
 
     def _demand(self, sends: Flows) -> Demand:
         src, dst = (np.array(ends, np.int64) for ends in (sends.src, sends.dst))
-        last, hosts = max(sends.src + sends.dst, default=0), self.fabric.host_index
+        last = int(max(src.max(initial=0), dst.max(initial=0)))
+        hosts = self.fabric.host_index
         if f"h{last + 1}" not in hosts:
             raise RFabricError(
                 f"the job has GPU h{last + 1}, which {self.name} lacks; it has {len(hosts)} hosts: "
@@ -126,7 +127,7 @@ def agreed_sync(w: Workload, network: Network) -> tuple[Workload, dict]:
 def _levels(w: Workload) -> list[Flows]:
     """What a weight sync sends between servers, level by level."""
     found = (flows.leaving(w, level.flows) for level in weight_levels(w))
-    return [level for level in found if level.src]
+    return [level for level in found if len(level.src)]
 
 
 def _seconds(w: Workload, answers: Sequence[Answer]) -> float:

@@ -303,8 +303,9 @@ def _step(case: str, scratch: Path) -> dict:
     ]
     with (scratch / "step.json").open("w+") as out, (scratch / "step.err").open("w+") as err:
         process = subprocess.Popen(
-            [sys.executable, "-m", "rfabric", *words], stdout=out, stderr=err
-        )
+            [sys.executable, "-m", "rfabric", *words], stdout=out, stderr=err,
+            env=os.environ | {"RFABRIC_DEFAULTS": "none"},
+        )  # fmt: skip
         try:
             _, status, used = os.wait4(process.pid, 0)
         except BaseException:

@@ -17,10 +17,9 @@ import tempfile
 from pathlib import Path
 
 from ..errors import RFabricError
-from ..native import LIBRARY
+from ..native import LIBRARY, SOURCES, source_digest
 
-SOURCE = Path(__file__).with_name("core.cpp")
-WAYS = Path(__file__).with_name("ways.cpp")
+SOURCE, WAYS = SOURCES
 
 BASE = ("-std=c++17", "-fPIC", "-shared", "-fno-math-errno", "-Wall", "-Wextra")
 FAST = ("-O3", "-DNDEBUG")
@@ -48,7 +47,8 @@ def build(output: Path = LIBRARY, sanitize: bool = False) -> Path:
         )
     with tempfile.TemporaryDirectory(prefix=".core-", dir=output.parent) as scratch:
         made = Path(scratch, output.name)
-        command = [*compiler(), *flags, str(SOURCE), str(WAYS), "-o", str(made)]
+        named = f'-DRF_SOURCE="{source_digest()}"'
+        command = [*compiler(), *flags, named, str(SOURCE), str(WAYS), "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise RFabricError(f"{shlex.join(command)} failed:\n{done.stderr.strip()}")

@@ -22,8 +22,11 @@ COUNTERS = ("instants", "evaluations", "changes", "fills", "visits", "takeovers"
 def library() -> ctypes.CDLL | None:
     """The loaded core; None where it was never built."""
     core = native.core()
-    if core is None:
-        return None
+    return None if core is None else declared(core)
+
+
+def declared(core: ctypes.CDLL) -> ctypes.CDLL:
+    """An engine's library, with what its functions take and give; those that it lacks left out."""
     handle, count, array = ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
     for name, result, arguments in (
         ("rf_new", handle, [array, count, ctypes.c_double]),
@@ -45,8 +48,8 @@ def library() -> ctypes.CDLL | None:
         ("rf_busy_time", None, [handle, array]),
         ("rf_counters", None, [handle, array]),
     ):
-        function = getattr(core, name)
-        function.restype, function.argtypes = result, arguments
+        if function := getattr(core, name, None):
+            function.restype, function.argtypes = result, arguments
     return core
 
 

@@ -217,10 +217,6 @@ class Engine {
              const double* start, const int64_t* after_offsets, const int32_t* after,
              const double* gaps, const double* latencies, const double* weights) {
         const int64_t first = known();
-        int64_t longest = 1;
-        for (int64_t i = 0; i < n; ++i)
-            longest = std::max(longest, path_offsets[i + 1] - path_offsets[i]);
-        widen(longest);
         const int64_t base = static_cast<int64_t>(path.size());
         path.insert(path.end(), path_links, path_links + path_offsets[n]);
         if (flows.capacity() < static_cast<size_t>(first + n))
@@ -263,9 +259,6 @@ class Engine {
     void reroute(int64_t n, const int32_t* which, const int64_t* offsets,
                  const int32_t* path_links) {
         come_to_peace();
-        int64_t longest = 1;
-        for (int64_t i = 0; i < n; ++i) longest = std::max(longest, offsets[i + 1] - offsets[i]);
-        widen(longest);
         for (int64_t i = 0; i < n; ++i) {
             const int32_t f = which[i], *to = path_links + offsets[i];
             const uint32_t hops = static_cast<uint32_t>(offsets[i + 1] - offsets[i]);
@@ -366,7 +359,7 @@ class Engine {
     std::vector<int32_t> used;        // every link with flows, and some that had them
 
     // Per flow in flight.
-    uint32_t shift = 0, initial_shift = 0;
+    uint32_t shift = 0;
     Table<Slot> slots;
     Table<Hop> ways;  // of slot i from i << shift
     std::vector<uint32_t> free_slots;
@@ -722,6 +715,7 @@ class Engine {
 
     // A collective starts many flows at once: room for just these, where doubling would waste half.
     void make_room(size_t n) {
+        fit_ways();
         if (n > 4 * links.size()) make_lists();
         const size_t all = slots.size() + n - std::min(n, free_slots.size());
         if (all <= 2 * slots.size()) return;
@@ -869,13 +863,17 @@ class Engine {
         if (links[l].trip < INF) arm(l);
     }
 
-    // Room for paths of n links: places are numbered slot << shift | hop.
-    void widen(int64_t n) {
-        uint32_t wider = slots.empty() ? 0 : shift;
-        while (int64_t{1} << wider < n) ++wider;
-        if (slots.empty()) shift = std::max(wider, initial_shift);
-        if (slots.empty()) initial_shift = shift;
-        if (wider <= shift) return;
+    // Room for the paths of what arrives: places are numbered slot << shift | hop. A few paths may
+    // be far longer than all others: their room is given up when many arrive and none is in flight.
+    void fit_ways() {
+        uint32_t longest = 1, wider = shift;
+        for (int32_t f : arrivals) longest = std::max<uint32_t>(longest, flows[f].hops);
+        if (slots.size() == free_slots.size() && 4 * arrivals.size() > slots.size()) wider = 0;
+        while (uint32_t{1} << wider < longest) ++wider;
+        if (wider != shift) lay_ways(wider);
+    }
+
+    void lay_ways(uint32_t wider) {
         if (slots.size() << wider >= NONE) throw std::bad_alloc();
         Table<Hop> wide(slots.size() << wider);
         for (uint32_t i = 0; i < slots.size(); ++i) {
@@ -1442,6 +1440,13 @@ extern "C" {
 int rf_interface() {
     return 5;
 }  // raised with every change below; native.py refuses another number
+
+#ifndef RF_SOURCE
+#define RF_SOURCE ""
+#endif
+const char* rf_source() {
+    return RF_SOURCE;
+}  // what build.py says of the files that it compiles (native.source_digest)
 
 void* rf_new(const double* capacity, int64_t links, double tolerance) {
     try {

@@ -47,7 +47,7 @@ class Engine:
     `capacity` in bit/s, one value a directed link; 0 is a dark link. `tolerance`: relative rate
     changes below it are ignored (0: exact). `core`: "compiled", "reference", or "auto" for the
     first that is there. `progress(now, finished, known)` is called about ten times a second while a
-    run lasts.
+    run lasts. `engine`: one with this interface that is there already, of packets for example.
     """
 
     def __init__(
@@ -57,13 +57,14 @@ class Engine:
         tolerance: float = 0.0,
         core: str = "auto",
         progress: Progress | None = None,
+        engine: Any = None,
     ):
         checked = inputs.capacities(capacity)
         self.links = len(checked)
         self.flows = 0
-        self.core = _choose(core)
-        make = compiled.CompiledEngine if self.core == "compiled" else ReferenceEngine
-        self._engine: Any = make(checked, inputs.tolerance(tolerance))
+        self.core = "given" if engine else _choose(core)
+        make = ReferenceEngine if self.core == "reference" else compiled.CompiledEngine
+        self._engine: Any = engine or make(checked, inputs.tolerance(tolerance))
         self._capacity = checked.copy()
         self._progress = progress
         self._called = time.monotonic()

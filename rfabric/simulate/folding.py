@@ -136,15 +136,16 @@ class _Segments:
         n = len(trace)
         if trace.start.any():  # what starts by the clock follows no cut
             return cls(np.zeros(n, np.int64), np.zeros(0, np.int64))
-        order = np.concatenate(trace.levels) if (trace.after >= trace.owner).any() else np.arange(n)
+        order = np.concatenate(trace.levels) if not trace.in_order else np.arange(n)
         place = np.empty(n, np.int64)
         place[order] = np.arange(n)
         latest, soonest = (
             np.full(n, -1),
             np.full(n, n),
         )  # places of the last that a row waits for, the first that follows
-        np.maximum.at(latest, place[trace.owner], place[trace.after])
-        np.minimum.at(soonest, place[trace.after], place[trace.owner])
+        waiting, awaited = place[trace.owner], place[trace.after]
+        np.maximum.at(latest, waiting, awaited)
+        np.minimum.at(soonest, awaited, waiting)
         # all later rows wait for a cut, perhaps by others, as it does for all earlier ones
         after = np.append(np.minimum.accumulate(latest[::-1])[::-1][1:], n)
         before = np.append(-1, np.maximum.accumulate(soonest)[:-1])
@@ -221,9 +222,8 @@ def _meetings(result: Result, routing: Routing, segments: _Segments) -> _Meeting
     )
     rows = np.flatnonzero((batch >= 0) & ((each > 1) & (with_loops > 0))[segments.of_row])
     rates = np.repeat([link.rate for link in result.fabric.links], 2)
-    one, other, seconds = _taken(
-        trace, batch, segment, len(spans), *_crossed(result, routing, rows), rates
-    )
+    shared = _shared(result, routing, rows, batch, segment, len(spans))
+    one, other, seconds = _taken(shared, len(segment), rates)
     return _Meetings(trace, segments, batch, segment, spans, one, other, seconds)
 
 
@@ -247,15 +247,15 @@ def _batches(trace: Trace) -> np.ndarray:
 
 def _crossed(
     result: Result, routing: Routing, rows: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """(row, directed link, share of its bytes there) of the ways of `rows`, by the circuits in
-    force as each began.
+    force as each began; no shares where each row takes one way: there may be millions.
     """
     pairs = Pairs(result.fabric, result.trace, routing)
     epoch = np.searchsorted(
         [time for time, _ in result.epochs[1:]], result.start[rows], side="right"
     )
-    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
+    found = [(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))]
     for number in np.unique(epoch).tolist():
         mine = rows[epoch == number]
         counts, sent = pairs.parts(mine)
@@ -263,10 +263,11 @@ def _crossed(
         hops = np.diff(offsets)
         # else no way as it began: it meets nobody until circuits lead on
         lit = links < 2 * len(result.fabric.links)
-        row, share = np.repeat(np.repeat(mine, counts), hops), np.repeat(pairs.share[sent], hops)
-        found.append((row[lit], links[lit], share[lit]))
+        row = np.repeat(np.repeat(mine.astype(np.int32), counts), hops)[lit]
+        share = np.repeat(pairs.share[sent], hops)[lit] if routing.scheme == SPLIT else np.zeros(0)
+        found.append((row, links[lit], share))
     row, link, share = map(np.concatenate, zip(*found, strict=True))
-    return (row, link, share) if routing.scheme != SPLIT else _together(row, link, share)
+    return _together(row, link, share) if routing.scheme == SPLIT else (row, link, None)
 
 
 def _together(
@@ -282,44 +283,65 @@ def _together(
     )
 
 
-def _taken(
-    trace: Trace,
-    batch: np.ndarray,
-    segment: np.ndarray,
+@dataclass(frozen=True, eq=False)
+class _Shared:
+    """What each batch (`own`) sends on a directed link of its segment (`place`: segment x links +
+    link, ascending): int64[n].
+
+    count: its flows there, a part of one for so much; load: bytes; most: bytes of its largest flow,
+    of a loop all that waits in it: float64[n].
+    """
+
+    place: np.ndarray
+    own: np.ndarray
+    count: np.ndarray
+    load: np.ndarray
+    most: np.ndarray
+
+
+def _shared(
+    result: Result, routing: Routing, rows: np.ndarray, batch: np.ndarray, segment: np.ndarray,
     loops: int,
-    row: np.ndarray,
-    link: np.ndarray,
-    share: np.ndarray,
-    rates: np.ndarray,
+) -> _Shared:  # fmt: skip
+    """What the batches of `rows` send on each link."""
+    row, link, share = _crossed(result, routing, rows)
+    batches, mine = len(segment), batch[row]
+    place = segment[mine] * (2 * len(result.fabric.links)) + link  # links of one segment
+    keys, which = np.unique(place * batches + mine, return_inverse=True)
+    del place, link, mine
+    sizes = result.trace.size[row]
+    del row  # large, as are those above
+    most = np.zeros(len(keys))
+    np.maximum.at(most, which, sizes)
+    # what waits in a loop is all of it, turn by turn
+    most = np.where(keys % batches < loops, np.bincount(which, sizes), most)
+    count = np.bincount(which, share)
+    load = np.bincount(which, sizes if share is None else share * sizes)
+    return _Shared(keys // batches, keys % batches, count, load, most)
+
+
+def _taken(
+    shared: _Shared, batches: int, rates: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(one, other, seconds): what batch `other` takes from batch `one` at the busiest link of both.
 
     A row of which a share is on a link counts there as so much of a flow: what shares a cable does
     so by weight.
     """
-    batches = len(segment)
-    place = segment[batch[row]] * len(rates) + link  # links of one segment
-    keys, which = np.unique(place * batches + batch[row], return_inverse=True)
-    place, own = keys // batches, keys % batches
-    sizes = trace.size[row]
-    count, load, most = (
-        np.bincount(which, share),
-        np.bincount(which, share * sizes),
-        np.zeros(len(own)),
-    )
-    np.maximum.at(most, which, sizes)
-    # what waits in a loop is all of it, turn by turn
-    most = np.where(own < loops, np.bincount(which, sizes), most)
-    first, many = np.unique(place, return_index=True, return_counts=True)[1:]
+    first = np.flatnonzero(begins(shared.place))
+    many = np.diff(first, append=len(shared.place))
     if (many**2).sum() > MOST_PAIRS:
         raise _TooMany
     partners = np.repeat(many, many)
-    a, b = np.repeat(np.arange(len(own)), partners), spread(np.repeat(first, many), partners)
-    a, b = (side[own[a] != own[b]] for side in (a, b))
-    seconds = transfer_seconds(
-        np.minimum(count[b] * most[a], load[b]), rates[place[a] % len(rates)]
-    )
-    pairs, which = np.unique(own[a] * batches + own[b], return_inverse=True)
-    worst = np.zeros(len(pairs))
-    np.maximum.at(worst, which, seconds)
-    return pairs // batches, pairs % batches, worst
+    a, b = np.repeat(np.arange(len(shared.own)), partners), spread(np.repeat(first, many), partners)
+    others = shared.own[a] != shared.own[b]
+    a, b = a[others], b[others]
+    taken = np.minimum(shared.count[b] * shared.most[a], shared.load[b])
+    seconds = transfer_seconds(taken, rates[shared.place[a] % len(rates)])
+    code = shared.own[a] * batches + shared.own[b]
+    del a, b, others, taken
+    order = np.argsort(code, kind="stable")
+    code = code[order]
+    first = np.flatnonzero(begins(code))
+    worst = np.maximum.reduceat(seconds[order], first) if len(first) else np.zeros(0)
+    return code[first] // batches, code[first] % batches, worst

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import RFabricError
 
-LONGEST_PATH = 1024  # the compiled core keeps room for the longest path beside every flow in flight
+LONGEST_PATH = 1024  # the compiled core keeps room for the longest in flight beside each of them
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from ..routing.rows import offsets_of
 from ..trace import Trace
 from ..trace.pairs import Pairs, PairWays
 from .flows import Engine
+from .packets import PacketEngine
 from .parted import PartedEngine
 
 
@@ -31,6 +32,12 @@ def idle_engine(
     return PartedEngine(engine, counts, share)
 
 
+def packet_engine(fabric: Fabric, share: float, progress: Callable[..., None]) -> Engine:
+    """The same of packets, all bytes and rates `share` times as large."""
+    rates = np.append(np.repeat([k.rate for k in fabric.links], 2), 0.0)
+    return Engine(rates, progress=progress, engine=PacketEngine(fabric, share))
+
+
 def load(
     engine: Engine | PartedEngine, fabric: Fabric, trace: Trace, pairs: Pairs, ways: PairWays
 ) -> None:
@@ -41,17 +48,21 @@ def load(
     ends, links = ways.of(sends)
     delay = np.append(np.repeat([k.delay for k in fabric.links], 2), 0.0)
     row = np.repeat(np.arange(len(trace)), pairs.counts)  # of each part
-    counts, latency, sent = np.zeros(len(row), np.int64), np.zeros(len(row)), trace.size[row] > 0
+    sent = trace.size[row] > 0
+    counts, latency = np.zeros(len(row), np.int64), np.zeros(len(row))
     counts[sent] = np.diff(ends)
     latency[sent] = np.diff(np.concatenate(([0.0], np.cumsum(delay[links])))[ends])
     if trace.origin:  # every repetition has it, also of those that one row sends
         latency *= trace.origin.times[row]
-    alone = np.diff(trace.after_offsets) == 0  # the engine counts a gap from what a row waits for
+    offsets, start = offsets_of(counts), trace.start.copy()
+    del sends, ends, row, sent, counts  # the engine's own tables come on top
+    alone = np.flatnonzero(np.diff(trace.after_offsets) == 0)
+    start[alone] += trace.gap[alone]  # the engine counts a gap from what a row waits for
     engine.add(
-        path_offsets=offsets_of(counts),
+        path_offsets=offsets,
         path_links=links,
-        size=trace.size.astype(float),
-        start=trace.start + np.where(alone, trace.gap, 0.0),
+        size=trace.size,
+        start=start,
         after_offsets=trace.after_offsets,
         after=trace.after,
         gap=trace.gap,

@@ -46,7 +46,8 @@ struct Net {
         if (!std::isfinite(here)) return;
         for (int64_t arc = first[row]; arc < first[row + 1]; ++arc) {
             const double there = cost[ring(leads[arc] * racks + rack)] + step[arc];
-            if (std::fabs(there - here) <= 1e-6 * here) use(arc);
+            // beside a very slow link a cheap arc the wrong way would be lost in the sum
+            if (std::fabs(there - here) <= 1e-6 * step[arc] + 1e-15 * here) use(arc);
         }
     }
 };
@@ -142,6 +143,25 @@ int64_t without_end(const int64_t* some, int64_t n, int64_t nowhere) {
     return n;
 }
 
+// `rows.mixed` of a number: splitmix64's finaliser.
+uint64_t mixed(uint64_t x) {
+    x += 0x9E3779B97F4A7C15;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
+    x = (x ^ x >> 27) * 0x94D049BB133111EB;
+    return x ^ x >> 31;
+}
+
+// Of places 0 to n - 1 those `most` that come first by their hash, ascending.
+std::vector<int64_t> picked(int64_t n, int64_t most) {
+    std::vector<std::pair<uint64_t, int64_t>> order(n);
+    for (int64_t i = 0; i < n; ++i) order[i] = {mixed(i), i};
+    std::nth_element(order.begin(), order.begin() + most, order.end());
+    std::vector<int64_t> found(most);
+    for (int64_t i = 0; i < most; ++i) found[i] = order[i].second;
+    std::sort(found.begin(), found.end());
+    return found;
+}
+
 }  // namespace
 
 extern "C" {
@@ -158,6 +178,46 @@ int64_t rf_fitting(const Net* net, int64_t n, const int64_t* row, const int64_t*
         });
     }
     return found;
+}
+
+// The switches that lie next on the cheapest ways from row[i] to rack[i], each once, ascending,
+// with their i; of those of one key (ascending) `most` at most. Returns how many;
+// -1 without memory.
+int64_t rf_onward(const Net* net, int64_t n, const int64_t* row, const int64_t* rack,
+                  const int64_t* key, int64_t most, int64_t* owner, int64_t* next) try {
+    int64_t found = 0, begin = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        const int64_t mine = found;
+        net->fitting(row[i], rack[i], [&](int64_t arc) {
+            owner[found] = i;
+            next[found++] = net->leads[arc];
+        });
+        std::sort(next + mine, next + found);
+        found = std::unique(next + mine, next + found) - next;
+        if (i + 1 < n && key[i + 1] == key[i]) continue;
+        if (found - begin > most) {
+            int64_t into = begin;
+            for (const int64_t place : picked(found - begin, most)) {
+                owner[into] = owner[begin + place];
+                next[into++] = next[begin + place];
+            }
+            found = into;
+        }
+        begin = found;
+    }
+    return found;
+} catch (const std::bad_alloc&) { return -1; }
+
+// Leaves in `front`, so many words of sets, what is not in `seen` yet, and adds it there; whether
+// there is any.
+int rf_fresh(int64_t words, uint64_t* front, uint64_t* seen) {
+    uint64_t any = 0;
+    for (int64_t i = 0; i < words; ++i) {
+        front[i] &= ~seen[i];
+        seen[i] |= front[i];
+        any |= front[i];
+    }
+    return any != 0;
 }
 
 // front[rows[i]] |= fresh[l] for every l of leads[first[i]] to leads[first[i + 1]], rows of so many
@@ -208,6 +268,7 @@ int rf_evenly(const Net* net, int64_t n, const int64_t* row, const int64_t* rack
     int64_t farthest = 0;
     const auto queue = [&](int64_t spot, double sent) {
         const int64_t ring = net->ring(spot);
+        if (!ring) return;  // arrived
         farthest = std::max(farthest, ring);
         auto& there = waiting[ring];
         if (!there.empty() && there.back().spot == spot && there.back().bytes == sent) {

@@ -40,18 +40,24 @@ from ..optics.circuits import together
 from ..optics.planner import refuse_cut, turn
 from ..optics.policies import spelled
 from ..optics.rewiring import NONE, Rewiring
-from ..report.result import Result
-from ..routing.schemes import DEFAULT_SCHEME, SPLIT, Routing
+from ..report.result import Result, Scale
+from ..routing.paths import forget
+from ..routing.schemes import DEFAULT_SCHEME, SPLIT, Routing, one_way
 from ..trace import PLAN_AHEAD, Demands, Scene, Stage, Trace, begins, routing_of, stages
 from ..trace.beforehand import first_circuits
 from ..trace.pairs import Pairs, PairWays
 from .folding import folding_of
-from .loading import idle_engine, load
+from .loading import idle_engine, load, packet_engine
+from .packets import PAYLOAD, share_of
 from .playing import RunningRounds, best_rounds
 
 Progress = Callable[[dict], None]
 REPETITIONS = {"folded": "folded", "all": "unrolled", "whole": "whole"}
 BREATH_S = 0.5  # least time between two messages inside a phase
+PACKETS = "ns3"
+PACKETS_NOTE = (
+    "packets are ns-3's TCP over queues that lose nothing; its wheel has no RDMA, so it is not RoCE"
+)
 NO_LOSS = (
     "a fluid loses no bytes: flows on circuits that drop stand still here, and the bytes lost are "
     "not modelled"
@@ -68,10 +74,13 @@ def simulate(
     traffic: str = "",
     seed: int = 0,
     repetitions: str = "folded",
+    engine: str = "simulate",
+    share: float = 0.0,
     progress: Progress | None = None,
 ) -> Result:
-    """Run `trace` on `fabric` with max-min fair sharing; `policy` is what `optics.parse_policy`
-    reads, `routing` a scheme.
+    """Run `trace` on `fabric` with max-min fair sharing, or, `engine` being `ns3`, with packets
+    (`packets`), `share` of all bytes (0: as many as take less than a minute); `policy` is what
+    `optics.parse_policy` reads, `routing` a scheme.
 
     Loops of the trace are played `folded` in blocks, `all` of their repetitions, or `whole`, as
     packets do; the result is of the played trace.
@@ -81,10 +90,15 @@ def simulate(
     cards allow.
     """
     policy, trace = spelled(policy, fabric), _rows_played(trace, repetitions)
-    world = _World(fabric, trace.fit(fabric), policy, routing, timing, progress or (lambda _: None))
+    if engine == PACKETS:
+        one_way(routing)
+    tell = progress or (lambda _: None)
+    world = _World(fabric, trace.fit(fabric), policy, routing, timing, tell, engine, share)
     world.run()
     result, routing = world.result(traffic, seed), world.routing
-    del world  # the engine and the ways under each set of circuits are larger than all that follows
+    # the engine and the ways under each set of circuits are larger than all that follows
+    del world
+    forget(fabric)
     result.check().check_floor()
     return (
         _with_folding(result, routing)
@@ -125,14 +139,14 @@ class _World:
         routing: str,
         timing: Timing,
         progress: Progress,
+        engine: str = "simulate",
+        share: float = 0.0,
     ):
         self.fabric, self.trace, self.progress = fabric, trace, progress
         self.spelled, self.policy = policy, parse_policy(policy, fabric)
         self.routing = routing_of(routing, fabric, trace)
         self.pairs = Pairs(fabric, trace, self.routing)
         tell = WeakMethod(self._tell)  # a circle would keep the world beyond its run
-        parted = self.routing.scheme == SPLIT
-        self.engine = idle_engine(fabric, trace, self.pairs, parted, lambda *_: tell()())
         self.phase, self.told = "", time.monotonic()
         self.slotted = self.policy.granularity == "time-slotted" and bool(fabric.ocses)
         self.in_rounds = self.policy.granularity == "intra-collective" and bool(fabric.ocses)
@@ -161,6 +175,14 @@ class _World:
         self.turn, self.next_slot = 0, np.inf
         self.known: dict[Circuits, PairWays] = {}
         self.ways = self._ways_under(start)
+        self.share = 1.0
+        if engine == PACKETS:
+            self.share = share or share_of(trace, self.ways)
+            self.engine = packet_engine(fabric, self.share, lambda *_: tell()())
+        else:
+            parted = self.routing.scheme == SPLIT
+            self.engine = idle_engine(fabric, trace, self.pairs, parted, lambda *_: tell()())
+        self.name = engine
         load(self.engine, fabric, trace, self.pairs, self.ways)
         self._watch_begins()
 
@@ -168,7 +190,8 @@ class _World:
         """What came out, not yet checked."""
         engine, trace, contract = self.engine, self.trace, self.contract
         return Result(
-            engine="simulate",
+            engine=self.name,
+            scale=Scale(bandwidth=self.share),
             fabric=self.fabric,
             policy=self.spelled if self.fabric.ocses else "ecmp",
             trace=trace,
@@ -187,7 +210,17 @@ class _World:
 
     def notes(self) -> tuple[str, ...]:
         """What a reader must know: what is not modelled."""
-        return (NO_LOSS,) if self.timing.in_flight == "drop" and self.fabric.ocses else ()
+        lossless = (NO_LOSS,) if self.timing.in_flight == "drop" and self.fabric.ocses else ()
+        return lossless if self.name != PACKETS else (*lossless, PACKETS_NOTE, self._sent())
+
+    def _sent(self) -> str:
+        sizes = self.trace.size[self.trace.size > 0] * self.share
+        many = np.median(np.ceil(sizes / PAYLOAD)) if len(sizes) else 0
+        return (
+            f"{self.fabric.name}: {self.share:.3g} of all bytes at {self.share:.3g} of all rates, "
+            f"{many:,.0f} packets a flow in the median; of few packets a flow is slower than a "
+            "fluid, for they go cable by cable"
+        )
 
     def _ways_under(self, circuits: Circuits) -> PairWays:
         if circuits not in self.known:

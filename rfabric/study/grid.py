@@ -14,14 +14,10 @@ of processes change nothing.
 import json
 import os
 import shutil
-import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 
 from ..errors import RFabricError, RunError
@@ -34,8 +30,10 @@ from ..report.summary import Run, summary_of
 from ..schedulers.table import asked_network, parse_policies
 from ..schedulers.traffic import read_traffic
 from ..trace import Traffic
+from .farm import outcomes
 from .negotiation import networks
 from .run import Case, RunSettings, check, play
+from .workers import connected
 
 VERSION = 1
 
@@ -79,12 +77,16 @@ class Grid:
         """
         found = []
         for traffic, seed, fabric in product(self.traffics, self.seeds, self.fabrics):
-            optical = bool(self.fabric(fabric, _needs(traffic, self.settings)).ocses)
+            optical = self._optical(fabric, traffic)
             first = {parse_policies(p).scheduler: p for p in reversed(self.policies)}.values()
             found += [
                 Cell(fabric, p, traffic, seed) for p in self.policies if optical or p in first
             ]
         return found
+
+    def _optical(self, fabric: str, traffic: str) -> bool:
+        first = self.fabrics[0] if self.match else ""
+        return _optical(fabric, _needs(traffic, self.settings), first, self.match)
 
     @property
     def schedulers(self) -> tuple[str, ...]:
@@ -136,13 +138,18 @@ def read_grid(folder: str | Path) -> Grid:
 
 def begin(grid: Grid, folder: Path) -> None:
     """Check every cell's words, then write grid.json: from here on the folder can be resumed."""
-    for cell in grid.cells():
+    check_cells(grid, grid.cells())
+    write_text(folder / "grid.json", json.dumps(grid.to_json(), indent=2) + "\n")
+
+
+def check_cells(grid: Grid, cells: Sequence[Cell]) -> None:
+    """RFabricError for words that cannot be run, before any of these cells is."""
+    for cell in cells:
         made = grid.traffic(cell) if cell.seed == grid.seeds[0] else None
         fabric = grid.fabric(cell.fabric, made.needs if made else Needs())
         if made:
             made.trace.fit(fabric)
         check(Case(fabric, parse_policies(cell.policy).circuits), grid.engine)
-    write_text(folder / "grid.json", json.dumps(grid.to_json(), indent=2) + "\n")
 
 
 def run(
@@ -244,29 +251,13 @@ def _outcomes(
     if jobs <= 1 or grid.engine == "emulate":
         yield from ((cell, _tried(grid, cell, place)) for cell, place in missing)
         return
-    with ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=_leave_interrupts
-    ) as pool:
-        futures = {pool.submit(_tried, grid, cell, place): cell for cell, place in missing}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BrokenProcessPool as error:
-            raise RunError(
-                "a process of the comparison was killed, by lack of memory perhaps; use "
-                f"--jobs 1: {error}"
-            ) from error
-        except BaseException:
-            # do not wait for cells that nobody wants any more
-            for process in list(pool._processes.values()):
-                process.terminate()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    with connected("", jobs) as workers:
+        for (one,), found in outcomes(workers, _tried, [[m] for m in missing], _words(grid)):
+            yield one[0], str(found)
 
 
-def _leave_interrupts() -> None:
-    """Workers leave Ctrl-C to the process that began them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _words(grid: Grid) -> Callable[[Sequence[tuple[Cell, Path]]], tuple]:
+    return lambda one: (grid, *one[0])
 
 
 def _tried(grid: Grid, cell: Cell, place: Path) -> str:
@@ -311,10 +302,27 @@ def _agreed(
     return read_traffic(name, settings, seed, scheduler, asked)
 
 
-@lru_cache(64)
 def _needs(name: str, settings: tuple[str, ...]) -> Needs:
     """What the job of a recipe asks of a fabric, whoever schedules it."""
-    return read_traffic(name, settings).needs
+    return asked_of(name, settings)[0]
+
+
+@lru_cache(64)
+def asked_of(name: str, settings: tuple[str, ...]) -> tuple[Needs, tuple[Path, ...]]:
+    """What the job of a recipe asks of a fabric, and the files that it is read from."""
+    read = read_traffic(name, settings)
+    return read.needs, read.inputs
+
+
+@lru_cache(4096)
+def _optical(spec: str, needs: Needs, reference: str, match: str) -> bool:
+    return bool(_fabric(spec, needs, reference, match).ocses)
+
+
+def forget() -> None:
+    """Forget what was read from files that words name: they may have changed since."""
+    for kept in (_traffic, _agreed, asked_of, _optical, _fabric):
+        kept.cache_clear()
 
 
 @lru_cache(8)

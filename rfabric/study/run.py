@@ -19,7 +19,7 @@ from ..report.outcome import Outcome
 from ..report.result import Result, Scale, fidelity
 from ..routing.schemes import DEFAULT_SCHEME, one_way
 from ..schedulers.table import DEFAULT_CIRCUITS, Policies, parse_policies
-from ..simulate.world import simulate
+from ..simulate.world import PACKETS, simulate
 from ..trace import Traffic
 from ..units import show_size, show_time
 
@@ -99,11 +99,14 @@ def one_scheduler(asked: Sequence[Policies]) -> str:
 
 def require(settings: RunSettings) -> None:
     """RFabricError where the host, or the routing, does not allow what the engine does."""
+    if settings.engine == "simulate":
+        return
+    one_way(settings.routing)
     if settings.engine == "emulate":
         from ..emulate.sandbox import require as require_host
-
-        one_way(settings.routing)
-        require_host()
+    else:
+        from ..simulate.packets import require as require_host
+    require_host()
 
 
 def cases_of(fabrics: Sequence[Fabric], policies: Sequence[str | Policy]) -> list[Case]:
@@ -124,10 +127,29 @@ def play(
     expected = [simulated(case, traffic, settings, tell) for case in cases]
     if settings.engine == "simulate":
         return [Outcome(result, inputs=traffic.inputs) for result in expected]
+    if settings.engine == PACKETS:
+        return [packets(result, traffic, settings, tell) for result in expected]
     at = settings.at(chosen_scale(expected, settings, tell))
     # who gives a scale wants that one
     tries = 1 if settings.bandwidth or settings.dilation else 1 + SLOWER_TRIES
     return [tried(result, traffic, at, tries, tell) for result in expected]
+
+
+def packets(
+    expected: Result, traffic: Traffic, settings: RunSettings, tell: Tell = lambda *_: None
+) -> Outcome:
+    """With ns-3's packets what `expected` simulated, and their distance."""
+    from ..emulate.scale import resolution
+
+    name = f"ns-3 {expected.fabric.name}"
+    result = simulate(
+        expected.fabric, traffic.trace, expected.policy if expected.fabric.ocses else "static",
+        routing=expected.routing, timing=settings.timing, traffic=expected.traffic,
+        seed=expected.seed, repetitions="whole", engine=PACKETS, share=settings.bandwidth,
+        progress=lambda news: tell(name, news),
+    )  # fmt: skip
+    result = replace(result, notes=(*result.notes, *traffic.notes))
+    return Outcome(result, fidelity(result, expected, resolution(result)), traffic.inputs)
 
 
 def tried(
@@ -180,7 +202,7 @@ def simulated(
     result = simulate(
         case.fabric, traffic.trace, case.policy, routing=settings.routing, timing=settings.timing,
         traffic=traffic.name, seed=settings.seed,
-        repetitions="whole" if settings.engine == "emulate" else settings.repetitions,
+        repetitions=settings.repetitions if settings.engine == "simulate" else "whole",
         progress=lambda news: tell(name, news),
     )  # fmt: skip
     result = replace(result, notes=(*result.notes, *traffic.notes))

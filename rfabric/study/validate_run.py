@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..rl.explain import residuals
 from ..rl.plan import step_period
+from ..rl.timing import residuals
 from ..rl.workload import Workload, read_recipe
 from ..schedulers.table import scheduled
 from .step_log import StepLog, read_step_log

@@ -16,8 +16,8 @@ from ..fabric import Fabric
 from ..optics import Circuits, Demand, Policy, parse_policy, refuse_disconnection
 from ..optics.outlook import Outlook
 from ..optics.planner import refuse_cut
+from ..routing.rows import Entries
 from ..routing.schemes import Routing
-from ..routing.ways import Entries
 from .model import Trace
 from .pairs import Pairs, PairWays
 

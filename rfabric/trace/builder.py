@@ -114,7 +114,8 @@ class TraceBuilder:
         src, dst = (
             np.asarray(ends if isinstance(ends, np.ndarray) else list(ends)) for ends in (src, dst)
         )
-        sizes = [size] * len(src) if isinstance(size, (int, float)) else list(size)
+        sizes = [size] * len(src) if isinstance(size, (int, float)) else size
+        sizes = sizes if isinstance(sizes, np.ndarray) else list(sizes)
         if not len(src) == len(dst) == len(sizes):
             raise RFabricError(
                 f"flows: {len(src)} sources, {len(dst)} destinations, {len(sizes)} sizes"
@@ -143,6 +144,8 @@ class TraceBuilder:
             for name in ("src", "dst", "size")
         }
         shared = {name: np.repeat([b.shared[name] for b in batches], rows) for name in SHARED}
+        if not shared["start"].any():
+            shared["start"] = np.zeros(len(shared["start"]))  # not written: takes no memory
         first = np.cumsum(waits) - waits
         entries = np.fromiter((row for b in batches for row in b.after), np.int64, int(waits.sum()))
         counts = np.repeat(waits, rows)
@@ -163,7 +166,7 @@ class TraceBuilder:
         return (("phase", phase, self._names["phase"]), ("label", label, self._names["label"]))
 
 
-def whole_bytes(sizes: list) -> np.ndarray:
+def whole_bytes(sizes: list | np.ndarray) -> np.ndarray:
     """Sizes (bytes) rounded up to whole ones: int64."""
     column = np.asarray(sizes)
     if column.dtype.kind in "iu":

@@ -25,11 +25,13 @@ RING_FACTOR = {"all-reduce": 2, "reduce-scatter": 1, "all-gather": 1}
 
 
 class Flows(NamedTuple):
-    """Three columns of equal length: source and destination GPU, bytes."""
+    """Three columns of equal length, lists or (where there may be millions) arrays: source and
+    destination GPU, bytes.
+    """
 
-    src: list[int]
-    dst: list[int]
-    size: list[float]
+    src: list[int] | np.ndarray
+    dst: list[int] | np.ndarray
+    size: list[float] | np.ndarray
 
 
 def ring(kind: str, gpus: Sequence[int], size: float, gpus_per_server: int, turn: int = 0) -> Flows:

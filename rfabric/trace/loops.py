@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import RFabricError
-from ..routing.rows import offsets_of, spread
+from ..routing.rows import distinct, offsets_of, spread
 
 MOST_SECONDS = 1e9  # so that times keep microseconds
 # rows a folded trace may have more than it must: what plays and is written in seconds
@@ -154,8 +154,8 @@ class Played:
     """Rows of a trace with its loops played: n rows, by what they stand for in the trace they come
     from.
 
-    origin: int64[n] row, -1 of a helper; like: int64[n] the row whose sender, step and phase a
-    helper shares; kind: int8[n] of a helper, into HELPERS; folded: int64[n] the loop of whose
+    origin: int32[n] row, -1 of a helper; like: int32[n] the row whose sender, step and phase a
+    helper shares; kind: int8[n] of a helper, into HELPERS; folded: int32[n] the loop of whose
     folded blocks a row is part, -1 for none; spans: int64[loops that fold, 2] the row after which
     the first such block begins, and the last row; times: int64[n] bytes are so many times the
     row's; gap, start: float64[n] s; after as CSR.
@@ -224,7 +224,8 @@ def play(
         ends[rows] = place[rows[0]] + width[rows[0]] - 1
     out = _Out(int(width.sum()))
     heads = np.array([rows[0] for rows in parts.values()], dtype=np.int64)
-    out.keep(np.union1d(np.flatnonzero(loop < 0), heads), place, ends, columns, offsets, after)
+    kept = np.sort(np.concatenate((np.flatnonzero(loop < 0), heads)))
+    out.keep(kept, place, ends, columns, offsets, after)
     out.kind[place[heads]], out.origin[place[heads]] = BARRIER, -1
     for k, rows in parts.items():
         out.repeat(int(place[rows[0]]) + 1, bodies[k], runs[k])
@@ -284,9 +285,9 @@ class _Out:
     """Columns of a played trace, being filled."""
 
     def __init__(self, n: int):
-        self.origin, self.like = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+        self.origin, self.like = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
         self.kind, self.times = np.full(n, -1, np.int8), np.ones(n, np.int64)
-        self.folded, self.spans = np.full(n, -1, np.int64), []
+        self.folded, self.spans = np.full(n, -1, np.int32), []
         self.gap, self.start = np.zeros(n), np.zeros(n)
         self.owners: list[np.ndarray] = []
         self.entries: list[np.ndarray] = []
@@ -303,9 +304,12 @@ class _Out:
         """Rows that are played as they are; of what they wait for each end once."""
         at = place[rows]
         self.origin[at] = self.like[at] = rows
-        self.gap[at], self.start[at] = columns["gap"][rows], columns["start"][rows]
+        self.gap[at] = columns["gap"][rows]
+        if columns["start"].any():  # zeros that nobody writes take no memory
+            self.start[at] = columns["start"][rows]
         counts = np.diff(offsets)[rows]
-        waits = np.unique(np.repeat(at, counts) << 32 | ends[after[spread(offsets[rows], counts)]])
+        entries = ends[after[spread(offsets[rows], counts)]]
+        waits = distinct(np.repeat(at, counts) << 32 | entries)
         self.owners.append(waits >> 32)
         self.entries.append(waits & 0xFFFFFFFF)
 

@@ -27,9 +27,8 @@ from ..errors import RFabricError
 from ..fabric import Fabric
 from ..fabric.cabling import cabling_of
 from ..optics import Demand
-from ..routing.rows import distinct, spread
+from ..routing.rows import Entries, begins, distinct, numbered, spread
 from ..routing.schemes import Routing, Sent
-from ..routing.ways import Entries
 from ..units import show_size, transfer_seconds
 from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
 
@@ -82,7 +81,7 @@ class Trace:
     """Columns of n rows; ids in `after` are row numbers.
 
     hosts: names; src, dst: int32[n] into hosts; size: int64[n] bytes; start: float64[n] s;
-    gap: float64[n] s; after_offsets: int64[n+1], after: int64 (CSR); step: int32[n];
+    gap: float64[n] s; after_offsets: int64[n+1], after: int32 (CSR); step: int32[n];
     phase: int16[n] into phases; label: int16[n] into labels; loop: int32[n] into loops, -1 of a
     row that runs once; turn: int16[n], which turn of its loop a row belongs to.
 
@@ -123,7 +122,7 @@ class Trace:
             "start": float,
             "gap": float,
             "after_offsets": np.int64,
-            "after": np.int64,
+            "after": np.int32,
             "step": np.int32,
             "phase": np.int16,
             "label": np.int16,
@@ -139,6 +138,7 @@ class Trace:
         for name, value in (("loop", -1), ("turn", 0)):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, np.full(len(self.size), value))
+        self._check_places()
         for name, dtype in types.items():
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=dtype))
         self._check()
@@ -158,22 +158,25 @@ class Trace:
                     f"trace row {bad[0]}: {name} {column[bad[0]]} must be finite and not "
                     f"negative, at most {most:g}"
                 )
-        for name, limit in (("src", len(self.hosts)), ("dst", len(self.hosts)), ("after", n)):
-            column = getattr(self, name)
-            bad = np.flatnonzero((column < 0) | (column >= limit))
-            if len(bad):
-                raise RFabricError(f"trace: {name} names {column[bad[0]]}, there are {limit}")
         same = np.flatnonzero((self.src == self.dst) & (self.size > 0))
         if len(same):
             raise RFabricError(
                 f"trace row {same[0]}: {self.hosts[self.src[same[0]]]} sends to itself"
             )
         check_loops(self.loops, self._columns, self.after_offsets, self.after)
-        if (self.size.astype(float) * self.times_sent).sum() > MOST_BYTES:
+        if np.multiply(self.size, self.times_sent, dtype=float).sum() > MOST_BYTES:
             raise RFabricError(f"trace: more than {MOST_BYTES:g} bytes in all; split it")
-        # else every row waits for earlier ones, which is no cycle
-        if (self.after >= self.owner).any():
+        if not self.in_order:  # else there is no cycle
             self.levels  # noqa: B018  a cycle raises here
+
+    def _check_places(self) -> None:
+        """What names hosts and rows, before narrow types cut it."""
+        hosts = len(self.hosts)
+        for name, limit in (("src", hosts), ("dst", hosts), ("after", len(self))):
+            column = np.asarray(getattr(self, name))
+            bad = np.flatnonzero((column < 0) | (column >= limit))
+            if len(bad):
+                raise RFabricError(f"trace: {name} names {column[bad[0]]}, there are {limit}")
 
     def __len__(self) -> int:
         return len(self.size)
@@ -189,9 +192,7 @@ class Trace:
     @property
     def times_sent(self) -> np.ndarray:
         """How often each row sends its bytes in truth: int64[n]."""
-        if self.loops:
-            return np.append([one.repeat for one in self.loops], 1)[self.loop]  # -1: once
-        return np.ones(len(self), np.int64)
+        return np.append([one.repeat for one in self.loops], 1).astype(np.int64)[self.loop]  # -1: 1
 
     @property
     def looped(self) -> "Trace":
@@ -210,7 +211,7 @@ class Trace:
     @cached_property
     def total(self) -> np.ndarray:
         """Bytes of each row in all its repetitions: int64[n]."""
-        return self.size * self.times_sent
+        return self.size * self.times_sent if self.loops else self.size
 
     def folded(self) -> "Trace":
         """Blocks of repetitions, each as one with the bytes and the computing of them all: what
@@ -241,7 +242,14 @@ class Trace:
             return self
         if how not in self._plays:
             self._plays[how] = self._play(how)
+            self._forget()
         return self._plays[how]
+
+    def _forget(self) -> None:
+        """Drop what was worked out and can be again: runs ask the trace that is played."""
+        for name, kind in vars(Trace).items():
+            if isinstance(kind, cached_property) and name != "_plays":
+                vars(self).pop(name, None)
 
     @cached_property
     def _plays(self) -> dict[str, "Trace"]:
@@ -281,25 +289,32 @@ class Trace:
         level, found = np.flatnonzero(unmet == 0), []
         while len(level):
             found.append(level)
-            met = followers[spread(offsets[level], followed[level])]
-            np.subtract.at(unmet, met, 1)
-            level = np.unique(met[unmet[met] == 0])
+            met = np.sort(followers[spread(offsets[level], followed[level])])
+            first = np.flatnonzero(begins(met))
+            rows = met[first]
+            unmet[rows] -= np.diff(first, append=len(met))
+            level = rows[unmet[rows] == 0].astype(np.int64)
         if sum(map(len, found)) != len(self):
             row = np.flatnonzero(unmet > 0)[0]
             raise RFabricError(f"trace row {row} waits for itself: its `after` form a cycle")
         return tuple(found)
 
     @cached_property
+    def in_order(self) -> bool:
+        """Whether every row waits for rows before it alone."""
+        return not (self.after >= self.owner).any()
+
+    @property
     def owner(self) -> np.ndarray:
-        """For each entry of `after`, the row that waits."""
-        return np.repeat(np.arange(len(self)), self._waits)
+        """For each entry of `after`, the row that waits: int32."""
+        return np.repeat(np.arange(len(self), dtype=np.int32), self._waits)
 
     @cached_property
     def _waits(self) -> np.ndarray:
-        """How many rows each row waits for: int64[n]."""
-        return np.diff(self.after_offsets)
+        """How many rows each row waits for: int32[n]."""
+        return np.diff(self.after_offsets).astype(np.int32)
 
-    @cached_property
+    @property
     def followers(self) -> tuple[np.ndarray, np.ndarray]:
         """CSR of the rows that wait for each row: the transpose of `after`."""
         offsets = np.concatenate(([0], np.cumsum(np.bincount(self.after, minlength=len(self)))))
@@ -378,9 +393,7 @@ class Trace:
         pairs, which = np.unique(
             host[self.src[rows]] << 32 | host[self.dst[rows]], return_inverse=True
         )
-        names, kind = np.unique(
-            self.phase[rows].astype(np.int64) << 16 | self.label[rows], return_inverse=True
-        )
+        names, kind = numbered(self.phase[rows].astype(np.int64) << 16 | self.label[rows])
         shape = len(names), len(pairs)
         sent = np.bincount(
             kind * len(pairs) + which, self.total[rows], minlength=shape[0] * shape[1]
@@ -500,9 +513,10 @@ class Trace:
             | self.phase[rows].astype(np.int64) << 16
             | self.label[rows]
         )
-        kinds, first, which = np.unique(codes, return_index=True, return_inverse=True)
+        kinds, which = numbered(codes)
         order = np.argsort(which, kind="stable")
         parts = np.split(rows[order], np.cumsum(np.bincount(which))[:-1]) if len(rows) else []
+        first = [part[0] for part in parts]
         found = {}
         for i in np.argsort(first):
             code = int(kinds[i])
@@ -516,8 +530,8 @@ class Trace:
 class Origin:
     """Where the rows of a played trace come from.
 
-    rows: int64[n] rows of `looped`, -1 of those that only compute or wait for the loop; folded:
-    int64[n] the loop of whose folded blocks a row is part, -1 for none; spans: int64[loops that
+    rows: int32[n] rows of `looped`, -1 of those that only compute or wait for the loop; folded:
+    int32[n] the loop of whose folded blocks a row is part, -1 for none; spans: int64[loops that
     fold, 2] the row after which the first such block begins, and the last row; how: folded,
     unrolled or whole; times: int64[n] repetitions whose bytes and computing a row holds.
     """

@@ -46,7 +46,7 @@ class Pairs:
         )
         self.src, self.dst = codes >> 32, codes & 0xFFFFFFFF
         self.label = trace.label
-        self.of = np.full(len(trace), -1, dtype=np.int64)
+        self.of = np.full(len(trace), -1, dtype=np.int32)
         self.of[sends] = which
         self.first, self.share = np.arange(len(codes) + 1), np.ones(len(codes))
         if routing.scheme == SPLIT:
@@ -148,8 +148,8 @@ class PairWays:
         self.routes, self.pairs = routes_of(fabric, circuits, routing), pairs
         self.several = routing.scheme == SPLIT
         self.nowhere = 2 * len(fabric.links)
-        self.first = np.full(len(pairs.share), -1, dtype=np.int64)
-        self.count = np.zeros(len(pairs.share), np.int64)
+        self.first = np.full(len(pairs.share), -1, np.int32)
+        self.count = np.zeros(len(pairs.share), np.int32)
         self.links = np.zeros(0, np.int32)
 
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -40,7 +40,7 @@ class Stage:
     has been sent by then. `lead` is how long that computing takes: from `begin` to the first byte,
     s on a network without delay. `number` is its place among the stages of its trace, `follows` are
     those that its first byte waits for with no other between; `gap` is what is computed between the
-    last byte of them all and `begin`, s. `waves`, int64 by row: how many of the stage wait one for
+    last byte of them all and `begin`, s. `waves`, int32 by row: how many of the stage wait one for
     the other before it.
     """
 
@@ -193,7 +193,8 @@ def _in_line(trace: Trace, every: list[Stage], finish: np.ndarray) -> list[Stage
     for i, stage in enumerate(every):
         follows = tuple(k for k in nearest.get(i, none).tolist() if k < i)
         gap = max(stage.begin - max(ends[k] for k in follows), 0.0) if follows else 0.0
-        found.append(replace(stage, number=i, follows=follows, gap=gap, waves=depths[stage.rows]))
+        waves = depths[stage.rows].astype(np.int32)
+        found.append(replace(stage, number=i, follows=follows, gap=gap, waves=waves))
     return found
 
 
@@ -250,8 +251,10 @@ def _before(trace: Trace, rows: np.ndarray) -> np.ndarray:
 def _firsts(trace: Trace, parts: list[np.ndarray]) -> list[np.ndarray]:
     """Of each part its rows that wait for no other of it."""
     numbers = _numbered(trace, parts)
-    inside = numbers[trace.owner] == numbers[trace.after]
-    follows = np.bincount(trace.owner[inside], minlength=len(trace)) > 0
+    owner = trace.owner
+    inside = numbers[owner] == numbers[trace.after]
+    follows = np.zeros(len(trace), bool)
+    follows[owner[inside]] = True
     return [rows[~follows[rows]] for rows in parts]
 
 

@@ -25,6 +25,7 @@ from rfabric.optics import (  # fmt: skip
     parse_policy,
     planes,
 )
+from rfabric.optics.numbered import NumberedCircuits
 from rfabric.optics.outlook import Begins, Outlook, Prospect, gain
 from rfabric.optics.policies import drain_seconds
 from rfabric.optics.rewiring import MOST_BACK, Rewiring
@@ -412,6 +413,28 @@ def test_ports_are_known_by_number_as_they_are_looked_up(spec):
     np.testing.assert_array_equal(
         lights(fabric, circuits).cross, lights(fabric, list(circuits)).cross
     )
+
+
+@given(first=st.integers(0, 1 << 20), second=st.integers(0, 1 << 20))
+def test_numbered_circuits_are_what_circuits_are(first, second):
+    static, idle = parse_policy("static", FABRIC), Demand.none(FABRIC.racks)
+    mesh = static.decide(idle, Circuits(), 0.0)
+    random = [np.random.default_rng(seed).random(len(mesh)) < 0.5 for seed in (first, second)]
+    one, two = (NumberedCircuits(FABRIC, mesh.ends[::-1, mask]) for mask in random)
+    plain, other = (Circuits(frozenset(some)) for some in (one, two))
+    assert one == plain and plain == one and hash(one) == hash(plain) and len(one) == len(plain)
+    assert (one == two) == (plain == other) and list(one) == list(plain)
+    assert one.to_json() == plain.to_json() and one.of("a1") == plain.of("a1")
+    for left, right in ((one, two), (one, other), (plain, two)):
+        assert left.without(right) == plain.without(other)
+        assert Rewire.between(left, right).apply(left) == other
+    assert one.check(FABRIC) is one and one.check(rfabric()) == plain
+
+
+def test_numbered_circuits_hold_no_port_twice():
+    ends = parse_policy("static", FABRIC).decide(Demand.none(FABRIC.racks), Circuits(), 0.0).ends
+    with pytest.raises(RFabricError, match="is already in circuit"):
+        NumberedCircuits(FABRIC, np.array([ends[0, :2], ends[1, [0, 0]]]))
 
 
 def test_what_follows_in_line_waits_for_a_dark_time_once():

@@ -164,6 +164,29 @@ def test_a_step_of_known_gpus_costs_dollars_part_by_part():
     assert run_summary(Run(simulate(fabric, small_trace())))["cost"]["usd_per_step"] is None
 
 
+def test_a_predicted_step_has_an_interval_and_a_given_trace_has_none():
+    fabric = fat_tree(pods=2, tors=2)
+    given = Run(simulate(fabric, small_trace()))
+    said = {"low": 0.5, "high": 1.5, "basis": "other system"}
+    trace = small_trace()
+    trace = replace(trace, provenance=trace.provenance | {"step_within": said})
+    predicted = Run(simulate(fabric, trace))
+    step = predicted.result.step_seconds
+    found = run_summary(predicted)["step_within_s"]
+    assert found == {"low": 0.5 * step, "high": 1.5 * step, "basis": "other system"}
+    assert run_summary(given)["step_within_s"] is None
+    table = compare.comparison(summary_of([given, predicted], "rfabric simulate", CREATED))
+    assert (
+        row(table, "80 % within").cells[0] == "–" and " to " in row(table, "80 % within").cells[1]
+    )
+    assert "residuals of the other system" in table.note
+    table = compare.comparison(summary_of([given], "rfabric simulate", CREATED))
+    assert "80 % within" not in {r.name for r in table.rows}
+    drawn = [figures.comparison(runs) for runs in ([given], [predicted])]
+    lines = [len(figure.axes[0].lines) for figure in drawn]
+    assert lines == [0, 1]
+
+
 def test_a_run_of_several_steps_says_so_and_its_energy_is_that_of_one():
     fabric = fat_tree(pods=2, tors=2)
     one, two = (Run(simulate(fabric, small_trace(steps=n))) for n in (1, 2))

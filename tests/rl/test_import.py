@@ -710,3 +710,122 @@ def test_areal_allocations_with_names_and_model_parallelism(job, mode):
     found = job("areal", f"allocation_mode: {mode}" + AREAL)
     assert section(found, "cluster")["training_gpus"] == 4
     assert section(found, "training")["tp"] == 2
+
+
+def _hydra(tmp_path, words):
+    (tmp_path / "conf").mkdir(exist_ok=True)
+    (tmp_path / "conf" / "base.yaml").write_text(
+        "data: {train_batch_size: 64, max_prompt_length: 512, max_response_length: 1024}\n"
+        "actor_rollout_ref:\n  model: {path: Qwen/Qwen2.5-7B}\n"
+        "  actor: {use_kl_loss: true, ppo_mini_batch_size: 32, ulysses_sequence_parallel_size: 4}\n"
+        "trainer: {nnodes: 1}\n"
+    )
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "python -m verl.trainer.main_ppo --config-path=conf --config-name=base "
+        f"algorithm.adv_estimator=grpo {words}\n"
+    )
+    return import_job("verl", script)
+
+
+def test_a_key_that_hydra_takes_away(tmp_path):
+    job = _hydra(tmp_path, "'~actor_rollout_ref.actor.use_kl_loss'")
+    assert (job.values["training.log_prob_passes"], job.values["training.cp"]) == (1, 4)
+    job = _hydra(tmp_path, "~actor_rollout_ref.actor.ulysses_sequence_parallel_size=4 ~no.such")
+    assert (job.values["training.log_prob_passes"], job.values["training.cp"]) == (2, 1)
+
+
+def test_a_mapping_on_the_command_line(tmp_path):
+    job = _hydra(
+        tmp_path,
+        "'+actor_rollout_ref.actor.megatron={tensor_model_parallel_size:4,"
+        "override_transformer_config:{recompute_granularity:full}}' '+data.x={}'",
+    )
+    assert (job.values["training.tp"], job.values["training.recompute"]) == (4, "full")
+
+
+def test_words_that_set_nothing_known_are_named(tmp_path):
+    job = _hydra(tmp_path, "actor_rollout_ref.$ROLE.n=4 'x y.z=1'")
+    assert "not understood, left out: 'actor_rollout_ref.$ROLE.n=4', 'x y.z=1'" in job.notes
+
+
+def test_how_weights_are_synced_is_not_called_without_effect(tmp_path):
+    job = _hydra(tmp_path, "+actor_rollout_ref.rollout.checkpoint_engine.backend=nccl")
+    assert job.ignored == ()
+    assert "actor_rollout_ref.rollout.checkpoint_engine.backend = nccl" in job.unmapped
+
+
+def test_a_section_of_an_engine_that_is_off_says_nothing(tmp_path):
+    on = "megatron_cfg: {enabled: true, optimizer: {optimizer_cpu_offload: true}}"
+    off = "megatron_cfg: {enabled: false, optimizer: {optimizer_cpu_offload: true}}"
+    for said, host in ((on, True), (off, None)):
+        (tmp_path / "job.yaml").write_text(
+            PARENT.replace("dtensor_cfg: {", f"{said}\n  dtensor_cfg: {{cpu_offload: false, ")
+        )
+        job = import_job("nemo-rl", tmp_path / "job.yaml")
+        assert job.values.get("training.host_optimizer") is host
+        assert not any("megatron_cfg" in key for key in job.unmapped) or host
+
+
+@pytest.mark.parametrize("way", ["sequence_packing", "dynamic_batching"])
+def test_micro_batches_of_packed_sequences(tmp_path, way):
+    packed = f"{way}: {{enabled: true, train_mb_tokens: 16384}}\n  dtensor_cfg: {{"
+    (tmp_path / "job.yaml").write_text(PARENT.replace("dtensor_cfg: {", packed))
+    job = import_job("nemo-rl", tmp_path / "job.yaml")
+    assert job.values["training.micro_batch_tokens"] == 16384
+    (tmp_path / "job.yaml").write_text(
+        PARENT.replace("dtensor_cfg: {", packed.replace("true", "false"))
+    )
+    job = import_job("nemo-rl", tmp_path / "job.yaml")
+    assert job.values["training.micro_batch_tokens"] == 4096
+
+
+@pytest.mark.parametrize(
+    ("said", "passes"),
+    [("", 0), ("use_decoupled_loss: true", 1), ("recompute_logprob: true, kl_ctl: 0.1", 2)],
+)
+def test_areal_computes_the_old_policy_where_it_is_asked_for(tmp_path, said, passes):
+    (tmp_path / "job.yaml").write_text(AREAL.replace("actor:\n", f"actor:\n  {said}\n", 1).replace(
+        ", kl_ctl", "\n  kl_ctl"
+    ))  # fmt: skip
+    job = import_job("areal", tmp_path / "job.yaml")
+    assert job.values["training.log_prob_passes"] == passes
+
+
+def test_mappings_that_share_some_gpus_say_so(tmp_path):
+    text = ROLL.replace("list(range(8,16))", "list(range(0,16))").replace(
+        "async_generation_ratio: 1", "async_generation_ratio: 0"
+    )
+    (tmp_path / "job.yaml").write_text(text)
+    job = import_job("roll", tmp_path / "job.yaml")
+    assert any("8 of them shared; here each has all 16" in note for note in job.notes)
+    assert job.values["training.mini_batches"] == 64 * 8 // (1 * 32 * (8 // 2))  # ranks of 8 GPUs
+
+
+@pytest.mark.parametrize(
+    ("framework", "text"),
+    [
+        ("verl", "python3 -m openrlhf.cli.train_ppo_ray --pretrain a/b --train_batch_size 128"),
+        ("verl", "uv run -m skyrl_train.entrypoints.main_base trainer.policy.model.path=a/b"),
+        ("slime", "python3 train.py --colocation 8 --train_batch_size 4"),
+    ],
+)
+def test_a_job_of_another_framework_is_no_job_of_defaults(tmp_path, framework, text):
+    (tmp_path / "run.sh").write_text(text)
+    with pytest.raises(RFabricError, match="none of which is known|one must say where rollouts"):
+        import_job(framework, tmp_path / "run.sh", model="Qwen2.5-7B")
+
+
+@pytest.mark.parametrize("name", ["rl.toml", "job.json", "train.py"])
+def test_files_that_no_job_of_these_is(tmp_path, name):
+    (tmp_path / name).write_text("[model]\nname = 'Qwen/Qwen3-8B'\n")
+    with pytest.raises(RFabricError, match=r"launch script, not \.\w+"):
+        import_job("verl", tmp_path / name)
+
+
+def test_stages_of_one_script_are_said(tmp_path):
+    (tmp_path / "run.sh").write_text("\n".join([
+        "go data.a=1 data.b=2 data.c=3 data.d=4", "go data.a=1 data.b=2 data.c=3 data.d=4 e.f=1",
+    ]))  # fmt: skip
+    notes = read_settings(tmp_path / "run.sh").notes
+    assert notes == ("2 commands set much the same; the one on line 2, which sets most, was read",)

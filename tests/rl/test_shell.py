@@ -65,6 +65,53 @@ def test_words_of_a_command(text, expected):
     assert [readable(word) for word in command[1:]] == expected
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash to compare with")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "X=4; go data.{a=1,b=$X} {p,o}_off=1 '{a,b}' \"{a,b}\" {a} {} \\{a,b\\} {,x}y",
+        "A=1; X=(n.{a=$A,b=$A,c=2}); go \"${X[@]}\" n.{a=$A,b} 'a=$A,b'",
+        'X=(a=1 # b=2\n  # c=3\n  d=4); go "${X[@]}"',
+        "go {1..4} a{1..3}b {a,b}{1,2} x{a,{b,c}}y {8..2..3} {01..03} {a..c} {1..b} {1..2",
+        'for i in {1..3}; do A+=(x${i}{,y}); done; go "${A[@]}"',
+        "declare -A C; C[t]=4; C[t]+=0; i=1; A=(4 5); A[i]=6; go $((C[t] * 2 + A[1])) ${C[t]:-1}",
+        "declare -A C=([t]=4); A=(4 5); go ${C[t]:-1} ${C[u]:-2} ${A[1]-7} ${A[2]-8} ${C[t]:+y}",
+        "set -- -n 4 -vt8 x -n 9; while getopts ':n:vt:' o; do case $o in n) N=$OPTARG;; "
+        't) T=$OPTARG;; v) V=1;; esac; done; shift $((OPTIND-1)); go $N $T $V "$@"',
+        "L=; set -- a b; for x; do L=$L$x; done; go $L",
+        "IFS=',' read -ra P <<< a,b,c; read -r A B <<< '3 4 5'; go ${#P[@]} ${P[1]} $A \"$B\"",
+        "let N=3+4 M=N*2; go $N $M $((2**5)) $((010)) $((1<<4)) $((5&3)) $((8>>1))",
+        "f() { return 1; }; f || A=3; g() { [ $1 = a ]; return 0; }; if g b; then B=4; fi; go $A$B",
+        "A=1; B=(1 2 3); unset A 'B[1]'; go ${A:-2} \"${B[@]}\"",
+        "for i in 1 2 3; do if [ $i = 2 ]; then break; fi; A=$i; done; go $A",
+        "A=; for i in 1 2 3; do [ $i = 2 ] && continue; A=$A$i; done; go $A",
+        "A=; for i in 1 2; do for j in 0 1 2; do ((j)) && continue 2; A=$A$i$j; done; done; go $A",
+        "i=0; while true; do i=$((i+1)); if ((i >= 3)); then break; fi; done; go $i",
+        "A=2; (A=3; B=4); C=$(A=5; echo $A); go $A ${B:-no} $C",
+        'A=(1 2); B=("${A[@]/#/x}"); go "${B[@]}" "${A[*]}" ${A[@]/2/3}',
+        "A=Qwen-7B; N=2; go ${A/#Q/x} ${A/%7B/y} ${A: -2} ${A:N+1:2} ${A:N:-1} ${A:1}",
+        "f() { go $N; }; N=1; N=4 f; N=5 eval 'go $N'; go $N",
+        "go $(seq 1 2 5) $(printf '%02d' 3) $(printf '%s,' a b)",
+        "if [[ qwen3-8b =~ ([0-9]+)b ]]; then go ${BASH_REMATCH[1]}; fi",
+    ],
+)
+def test_what_bash_makes_of_it(text):
+    show = "go() { printf '%s\\n' \"$@\"; echo; }"
+    ran = subprocess.run(
+        ["bash", "-c", f"{show}\n{text}"], capture_output=True, text=True, timeout=20,
+        env={"PATH": os.defpath},
+    )  # fmt: skip
+    told = "".join("\n".join([*command[1:], "", ""]) for command in words(text))
+    assert told == ran.stdout and told
+
+
+def test_braces_that_make_too_many_words():
+    with pytest.raises(RFabricError, match="braces make more than 10,000 words"):
+        words("go " + "{a,b}" * 20)
+    with pytest.raises(RFabricError, match="braces make more than 10,000 words"):
+        words("go {1..99999999}")
+
+
 def test_what_the_environment_says_goes_before_what_slurm_would_say():
     assert words("#SBATCH --nodes=8\ngo $SLURM_NNODES", SLURM_NNODES="2") == [("go", "2")]
 

@@ -14,8 +14,8 @@ from rfabric.optics import Circuits, Demand, outlook, parse_policy
 from rfabric.optics.outlook import Load
 from rfabric.routing import inner, placing, routes_of, ways
 from rfabric.routing.choices import Offers
+from rfabric.routing.rows import Entries
 from rfabric.routing.schemes import Routing, Sent
-from rfabric.routing.ways import Entries
 from rfabric.simulate.build import build
 from rfabric.simulate.compiled import library
 
@@ -107,6 +107,19 @@ def test_the_core_finds_the_ways_loads_and_places_that_python_finds(spec, seed, 
         assert core.dtype == python.dtype and core.tobytes() == python.tobytes()
 
 
+@pytest.mark.parametrize("join", ["1Mbit/s", "1kbit/s", "1bit/s"])
+def test_a_very_slow_link_hides_no_way_that_leads_back(join, monkeypatch):
+    fabric = parse_fabric(f"two-clusters,join={join}")
+    core, python = both(fabric, 0, monkeypatch)
+    for one, other in zip(core, python, strict=True):
+        assert one.tobytes() == other.tobytes()
+    found = routes_of(fabric.named("arcs"), Circuits(), Routing("ecmp")).ways
+    switches, racks = np.divmod(np.arange(found.switches * len(fabric.racks)), len(fabric.racks))
+    owner, arcs = found._fitting(switches, racks)
+    nearer = found.cost(found.leads[arcs], racks[owner]) < found.cost(switches, racks)[owner]
+    assert nearer.all() and len(arcs)
+
+
 @pytest.mark.parametrize("kinds", [1, 7, 8, 20, 150])
 def test_pairs_of_many_kinds_take_the_places_that_python_finds(kinds, monkeypatch):
     """Bundles of several light paths: which is the least loaded depends on how kinds add up."""
@@ -126,6 +139,25 @@ def test_pairs_of_many_kinds_take_the_places_that_python_finds(kinds, monkeypatc
         found.append(routes_of(fabric.named(f"f{compiled}"), lit, routing).links_of(src, dst))
     for core, python in zip(*found, strict=True):
         assert core.tobytes() == python.tobytes()
+
+
+@pytest.mark.parametrize("most", [1, 3, 128])
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_next_switches_of_many_pairs_are_those_python_finds(spec, most, monkeypatch):
+    """Of one key those that stand beyond `most` are left out by their hash, in parts or at once."""
+    fabric, random = parse_fabric(spec), np.random.default_rng(most)
+    lit = parse_policy("static", fabric).decide(Demand.none(fabric.racks), Circuits(), 0.0)
+    found = routes_of(fabric, lit).ways
+    key = np.sort(random.integers(0, 20, 60))
+    asked = random.integers(0, found.switches, 60), random.integers(0, len(fabric.racks), 60)
+    core = found.onward_many(*asked, key, most)
+    monkeypatch.setattr(ways, "MOST_ARCS", 16)
+    parts = found.onward_many(*asked, key, most)
+    monkeypatch.setattr(ways, "loops", lambda: None)
+    for other in (parts, found.onward_many(*asked, key, most)):
+        for one, two in zip(core, other, strict=True):
+            assert one.tolist() == two.tolist()
+    assert len(core[0]) and np.bincount(key[core[0]]).max() <= most
 
 
 @given(data=st.data())

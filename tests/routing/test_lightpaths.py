@@ -15,12 +15,12 @@ from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuit, Circuits, light
 from rfabric.routing import Routes, light_paths, routes_of
-from rfabric.routing.choices import Bundles, _some
+from rfabric.routing.choices import Bundles
 from rfabric.routing.colouring import coloured
 from rfabric.routing.placing import Placer
+from rfabric.routing.rows import Entries, some_of
 from rfabric.routing.schemes import Sent, _over, _two_hops, _weighted, split
 from rfabric.routing.tiers import tiered
-from rfabric.routing.ways import Entries
 from rfabric.units import transfer_seconds
 
 FABRICS = {
@@ -235,10 +235,10 @@ def test_shares_of_a_split_flow_follow_the_width_of_its_ways():
 
 def test_of_many_ways_each_pair_keeps_so_many_spread_over_all():
     key = np.repeat([0, 1, 2], [100, 3, 40])
-    kept = _some(key, 20)
+    kept = some_of(key, 20)
     assert np.bincount(key[kept]).tolist() == [20, 3, 20] and (np.diff(kept) > 0).all()
     assert kept[:20].max() >= 50 and kept[:20].min() < 50  # no corner is preferred
-    assert _some(key, 100).tolist() == list(range(143))
+    assert some_of(key, 100).tolist() == list(range(143))
 
 
 @settings(max_examples=60, deadline=None)

@@ -17,8 +17,8 @@ from rfabric.optics import Circuits, Demand, parse_policy
 from rfabric.optics.check import faults
 from rfabric.routing import routes_of, schemes
 from rfabric.routing.colouring import coloured
+from rfabric.routing.rows import Entries
 from rfabric.routing.schemes import Routing, Sent, split
-from rfabric.routing.ways import Entries
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder, routing_of
 from rfabric.units import transfer_seconds

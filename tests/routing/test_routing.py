@@ -15,8 +15,8 @@ from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.optics import Circuits, Demand, light, parse_policy
 from rfabric.optics.check import faults, faults_during
 from rfabric.routing import Routes, routes_of
+from rfabric.routing.rows import Entries
 from rfabric.routing.schemes import SCHEMES, SPLIT, Routing, Sent
-from rfabric.routing.ways import Entries
 from rfabric.simulate.world import simulate
 from rfabric.study.planning import busiest_seconds
 from rfabric.trace import TraceBuilder, ring, routing_of

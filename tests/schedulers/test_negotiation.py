@@ -128,6 +128,15 @@ def test_a_plan_that_the_fabric_cannot_carry_is_refused_with_its_reason():
     assert answer.refused and "disconnects" in answer.why
 
 
+def test_flows_in_arrays_are_the_flows_in_lists():
+    """Of arrays the ends were once added up: h64 to h32 named GPU h95."""
+    network = foreseen(parse_fabric("ideal", 64))
+    lists = Flows([63, 0], [31, 63], [1e9, 1e9])
+    arrays = Flows(*map(np.array, ([63, 0], [31, 63], [1e9, 1e9])))
+    assert network.answer(arrays) == network.answer(lists)
+    assert 0 < network.answer(arrays).seconds < 1
+
+
 def test_a_job_larger_than_the_fabric_is_an_error_that_names_both():
     network = foreseen(parse_fabric("rfabric,pods=1"))
     with pytest.raises(RFabricError, match="GPU h64, which rfabric,pods=1 lacks; it has 16 hosts"):

@@ -82,6 +82,46 @@ def test_incast_shares_the_last_link(core):
     assert done == pytest.approx([n * 8e6 / (10 * G)] * n, rel=1e-12)
 
 
+CROWD = """
+import resource, sys
+import numpy as np
+from rfabric.simulate import Engine
+n, long = 50_000, 1000
+most = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+engine = Engine(np.full(long, 1e9))
+hops = np.append(long, np.ones(n, np.int64))
+before = most()
+engine.add(
+    path_offsets=np.append(0, np.cumsum(hops)),
+    path_links=np.append(np.arange(long), np.arange(n) % long),
+    size=np.full(n + 1, 1e6), after_offsets=np.append(0, np.arange(n + 1)), after=np.zeros(n, int),
+)
+engine.run()
+assert np.isfinite(engine.finish_times()).all()
+print(most() - before)
+"""
+
+
+def test_a_long_path_takes_no_room_beside_a_crowd_of_short_ones():
+    done = subprocess.run([sys.executable, "-c", CROWD], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 100_000  # kB; 1,024 places beside each would be 400 MB
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "again"])
+def test_paths_of_many_lengths_come_and_go_as_the_reference_has_them(again):
+    links, crowd = 40, [[i % 40] for i in range(60)]
+    long, half = list(range(links)), list(range(0, links, 2))
+    paths = [long, *crowd, half, *([long, *crowd] if again else [])]
+    after = [[], *[[0]] * 60, [3], *([[61], *[[62]] * 60] if again else [])]
+    size = [1e6 + 1e4 * i for i in range(len(paths))]
+    case = flows(paths, size, after=after)
+    found, expected = (
+        completion_times(capacity=[G] * links, **case, core=core)
+        for core in ("compiled", "reference")
+    )
+    assert found == pytest.approx(expected, rel=1e-9)
+
+
 def test_parking_lot_gives_max_min_rates_not_equal_ones(core):
     # one long flow over links of 10, 4 and 10; a short one on each:
     # the long one gets 2, the shorts 8, 2 and 8

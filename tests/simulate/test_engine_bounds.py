@@ -38,9 +38,9 @@ def way(rng, links, longest):
 
 
 def widening_story(rng):
-    \"\"\"Paths of later batches are ever longer; flows in flight move to longer ones.\"\"\"
+    \"\"\"Paths of later batches are ever longer, then short; flows in flight move to such.\"\"\"
     links, calls, known = 70, [], 0
-    for longest in (1, 2, 3, 5, 9, 17, 33, 70):
+    for longest in (1, 2, 3, 5, 9, 17, 33, 70, 2, 1, 40):
         n = int(rng.integers(1, 30))
         ways = [way(rng, links, longest) for _ in range(n)]
         after = [

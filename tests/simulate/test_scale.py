@@ -20,15 +20,15 @@ from rfabric.fabric.cabling import cabling_of
 from rfabric.optics import Circuits, Demand, Rewire, changed_cables, joined, light, planes
 from rfabric.optics.circuits import together
 from rfabric.optics.planner import refuse_cut
-from rfabric.optics.policies import _pairs_by_plane
+from rfabric.optics.policies import _partners
 from rfabric.optics.solvers import asked
 from rfabric.optics.templates import mesh, rounds
 from rfabric.report import figures
 from rfabric.rl import read_recipe, trace_of
 from rfabric.routing import Routes, light_paths, routes_of
 from rfabric.routing.paths import mix
-from rfabric.routing.rows import mixed
-from rfabric.routing.ways import Entries, Ways
+from rfabric.routing.rows import Entries, mixed
+from rfabric.routing.ways import Ways
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder, read_trace, write_trace
 from rfabric.trace.formats.records import COLUMNS
@@ -211,7 +211,12 @@ def test_the_hash_of_many_is_the_hash_of_each():
 
 def test_racks_joined_and_cables_changed_are_those_of_the_circuits():
     fabric, old, new = fabric_of("rfabric"), lit("rfabric"), lit("rfabric", 5)
-    pairs = [frozenset(pair) for plane in _pairs_by_plane(fabric, new).values() for pair in plane]
+    pairs = [
+        frozenset((fabric.racks[a], fabric.racks[b]))
+        for partner in _partners(fabric, new)
+        for a, b in enumerate(partner)
+        if b > a
+    ]
     assert {pair: pairs.count(pair) for pair in pairs} == joined(fabric, new)
     before, then = (routes_of(fabric, c).lights.cross for c in (old, new))
     changed = np.flatnonzero((before != then).reshape(-1, 2).any(1))

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from handmade import looped, small, traces
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree
 from rfabric.trace import Loop, Trace, TraceBuilder, formats, is_trace, read_trace, write_trace
+from rfabric.trace.formats import columns, csv_rows
 from rfabric.trace.formats.base import TraceFormat
 
 EXAMPLES = {
@@ -116,6 +118,45 @@ def test_any_trace_round_trips(tmp_path_factory, trace):
     write_trace(trace, path)
     again = read_trace(path)
     assert same(again, trace) and again.loops == trace.loops and (again.total == trace.total).all()
+
+
+def line_of(trace, row):
+    """A row as CSV says it, by itself."""
+    first = trace.loop >= 0, (trace.loop == trace.loop[row]), trace.turn == trace.turn[row]
+    cells = [
+        row,
+        trace.hosts[trace.src[row]],
+        trace.hosts[trace.dst[row]],
+        trace.size[row],
+        trace.start[row],
+        " ".join(map(str, trace.waits_for(row))),
+        trace.gap[row],
+        trace.step[row],
+        trace.phases[trace.phase[row]],
+        trace.labels[trace.label[row]],
+    ]
+    if not trace.loops:
+        return ",".join(map(str, cells))
+    cells += [""] * 5
+    if trace.loop[row] >= 0:
+        loop, turn = trace.loops[trace.loop[row]], trace.turn[row]
+        cells[10:12] = trace.loop[row], turn
+        if row == np.flatnonzero(first[1])[0]:
+            cells[12] = loop.repeat
+        if row == np.flatnonzero(first[1] & first[2])[0]:
+            cells[13:] = loop.between[turn], loop.beside[turn]
+    return ",".join(map(str, cells))
+
+
+@settings(max_examples=50)
+@given(traces(), st.integers(1, 5))
+def test_runs_of_like_rows_are_written_as_each_by_itself(tmp_path_factory, trace, most):
+    path = tmp_path_factory.mktemp("t") / "t.csv"
+    with pytest.MonkeyPatch.context() as patch:  # blocks that cut runs
+        patch.setattr(csv_rows, "blocks", lambda rows: columns.blocks(rows, most))
+        write_trace(trace, path)
+    written = [line for line in path.read_text().splitlines() if line[0].isdigit()]
+    assert written == [line_of(trace, row) for row in range(len(trace))]
 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path):

@@ -510,8 +510,8 @@ def test_the_readme_has_a_row_for_each():
     assert {name for name in OWNED if any(name in line for line in TYPED)} == set(OWNED)
 
 
-# those of topologies and of validate-run run beside their tests
-OTHERS = ("topo ", "validate-run ", "replay flows.csv")
+# those of topologies, of validate-run and of stores run beside their tests
+OTHERS = ("topo ", "validate-run ", "replay flows.csv", "merge ", "best ", "query ")
 
 
 @pytest.mark.parametrize("line", [line for line in TYPED if not line.startswith(OTHERS)])

@@ -411,6 +411,48 @@ def test_newer_captures_say_the_same(tmp_path):
     assert [len(t) for t in (one, other)] == [2, 2]
 
 
+def block(kind, body):
+    """A block of pcapng."""
+    body += bytes(-len(body) % 4)
+    size = struct.pack("<I", len(body) + 12)
+    return struct.pack("<I", kind) + size + body + size
+
+
+def interface(link, most=0):
+    return block(1, struct.pack("<HHI", link, 0, most))
+
+
+SECTION = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
+
+
+def timed(number, micros, data):
+    head = struct.pack("<IIIII", number, 0, micros, len(data), len(data))
+    return block(6, head + data)
+
+
+def timeless(data):
+    return block(3, struct.pack("<I", len(data)) + data)
+
+
+def test_packets_without_a_time_stand_where_the_one_before_does(tmp_path):
+    pytest.importorskip("scapy")
+    path = tmp_path / "t.pcapng"
+    packets = timeless(frame(1, 2)), timed(0, 500_000, frame(2, 1)), timeless(frame(2, 1))
+    path.write_bytes(SECTION + interface(1) + b"".join(packets))
+    trace = PCAP.read(path)
+    assert trace.size.tolist() == [len(frame(1, 2)), 2 * len(frame(2, 1))]
+    assert trace.start.tolist() == [0.0, 0.5]
+    assert "2 packets without a time (simple packet blocks) put at that" in notes(trace)
+
+
+def test_each_section_of_a_capture_has_interfaces_of_its_own(tmp_path):
+    pytest.importorskip("scapy")
+    path, raw = tmp_path / "t.pcapng", frame(1, 2)[14:]
+    first = SECTION + interface(1) + timed(0, 0, frame(1, 2))
+    path.write_bytes(first + SECTION + interface(101) + timed(0, 10, raw))
+    assert PCAP.read(path).size.tolist() == [len(frame(1, 2)) + len(raw)]
+
+
 @pytest.mark.parametrize("cut", [5, 30])
 def test_a_capture_that_is_cut_short_is_refused(tmp_path, cut):
     pytest.importorskip("scapy")

@@ -1,10 +1,14 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
-from handmade import small
+from handmade import looped, small
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree
+from rfabric.routing.rows import numbered
 from rfabric.trace import TraceBuilder, all_to_all, point_to_point, ring
 
 
@@ -74,3 +78,28 @@ def test_unknown_ring_and_uneven_columns():
         ring("gossip", range(4), 1, 1)
     with pytest.raises(RFabricError, match="1 sources, 2 destinations"):
         TraceBuilder(["h1", "h2"]).flows([0], [1, 1], 5)
+
+
+@pytest.mark.parametrize("column", ["src", "dst", "after"])
+@pytest.mark.parametrize("far", [-1, 99, 1 << 32])
+def test_a_number_beyond_the_narrow_type_of_its_column_is_refused_and_not_cut(column, far):
+    trace = small()
+    numbers = getattr(trace, column).astype(np.int64)
+    numbers[0] = far
+    with pytest.raises(RFabricError, match=f"{column} names {far}, there are"):
+        replace(trace, **{column: numbers})
+
+
+def test_what_a_trace_with_loops_has_worked_out_goes_once_it_is_played():
+    trace = looped()
+    before = [column.tolist() for column in trace.compute_only()]
+    played = trace.folded()
+    assert set(vars(trace)) - set(vars(looped())) == {"_plays"} and trace.folded() is played
+    assert [column.tolist() for column in trace.compute_only()] == before
+
+
+@given(st.lists(st.integers(-3, 3), max_size=30))
+def test_codes_in_runs_are_numbered_as_numpy_does(codes):
+    codes = np.array(codes, np.int64)
+    expected = np.unique(codes, return_inverse=True)
+    assert all(map(np.array_equal, numbered(codes), expected))

@@ -1,11 +1,16 @@
 """What can be asked, verb by verb; the modules beside this folder do it and load what they need."""
 
+import argparse
+import shlex
+from collections.abc import Sequence
+
 from ... import __version__
-from . import host, inputs, runs
+from . import defaults, host, inputs, runs, sweeps
 from .options import DEFAULT_TRAFFIC, REPETITIONS, ROUTINGS
 from .parsing import Parser
 
-__all__ = ["DEFAULT_TRAFFIC", "REPETITIONS", "ROUTINGS", "Parser", "parser"]
+__all__ = ["DEFAULT_TRAFFIC", "REPETITIONS", "ROUTINGS", "Parser", "parse", "parser"]
+HELP = {"-h", "--help"}
 
 
 def parser() -> Parser:
@@ -47,7 +52,31 @@ def parser() -> Parser:
         runs.circuits,
         host.reproduce,
         runs.timeline,
+        host.completion,
+        host.man,
+        sweeps.sweep,
+        sweeps.best,
+        sweeps.query,
+        sweeps.merge,
     )
     for add in every:
         add(verbs)
     return top
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """What is asked: these words, and what a rfabric.toml says of what they leave out.
+
+    `command` is the whole of it as one would type it, `defaults` the file or an empty text.
+    """
+    top = parser()
+    verb = top.by_word().get(words[0]) if words else None
+    given, added = defaults.FileDefaults(), []
+    if verb is None or HELP & set(words):
+        found = top.parse_args(words)
+    else:
+        given = defaults.read(".", top.verbs())
+        found, added = defaults.parse(words, verb, top, given)
+    found.command = shlex.join(["rfabric", *words[:1], *added, *words[1:]])
+    found.defaults, found.added = str(given.file or ""), shlex.join(added)
+    return found

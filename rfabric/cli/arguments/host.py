@@ -2,7 +2,7 @@
 
 from ...study.reproduce import REPRODUCTIONS
 from .options import add_verb, out_option, seed_option, set_option
-from .parsing import count, port, time
+from .parsing import count, file, port, time
 
 
 def doctor(verbs) -> None:
@@ -191,10 +191,11 @@ def ocs(verbs) -> None:
         "rfabric ocs show                                       every port of every OCS",
         "rfabric ocs connect a1 1A-2B 2A-1B                     one commit, one result",
         "rfabric ocs disconnect a1 1-2                          1-2: both ways, 1A-2B and 2A-1B",
+        "rfabric ocs gnmi --listen 127.0.0.1:9339               the same by gNMI, until Ctrl-C",
         module="host",
     )
-    verb.add_argument("order", metavar="ORDER", choices=("show", "connect", "disconnect"),
-                      help="show, connect or disconnect")  # fmt: skip
+    verb.add_argument("order", metavar="ORDER", choices=("show", "connect", "disconnect", "gnmi"),
+                      help="show, connect, disconnect, or gnmi: serve it")  # fmt: skip
     verb.add_argument("ocs", metavar="OCS", nargs="?", default="", help="its name, for example a1")
     verb.add_argument("connects", metavar="CONNECT", nargs="*", help="1A-2B, or 1-2 for both ways")
     verb.add_argument(
@@ -202,6 +203,14 @@ def ocs(verbs) -> None:
     )
     verb.add_argument("--tokens", metavar="FILE", default="", help="its first token is sent")
     verb.add_argument("--ca", metavar="FILE", default="", help="who signed the controller's cert")
+    verb.add_argument(
+        "--listen", metavar="HOST:PORT", default="127.0.0.1:9339",
+        help="of gnmi (default %(default)s); any host but loopback needs --tls",
+    )  # fmt: skip
+    verb.add_argument(
+        "--tls", metavar="cert=FILE,key=FILE[,ca=FILE]", default="",
+        help="of gnmi; with ca, clients must show certificates",
+    )  # fmt: skip
 
 
 def clean(verbs) -> None:
@@ -335,3 +344,32 @@ def reproduce(verbs) -> None:
     )
     verb.add_argument("--markdown", action="store_true", help="print the table for a page")
     seed_option(verb)
+
+
+def completion(verbs) -> None:
+    """The words of `rfabric completion`."""
+    verb = add_verb(
+        verbs,
+        "completion",
+        "what a shell needs to complete verbs, options, fabrics, recipes and policies",
+        'eval "$(rfabric completion bash)"                      in ~/.bashrc',
+        "rfabric completion zsh > ~/.zfunc/_rfabric             a folder of $fpath",
+        "rfabric completion fish > ~/.config/fish/completions/rfabric.fish",
+        module="shells",
+    )
+    verb.add_argument(
+        "shell", metavar="SHELL", choices=("bash", "zsh", "fish"), help="bash, zsh or fish"
+    )
+
+
+def man(verbs) -> None:
+    """The words of `rfabric man`."""
+    verb = add_verb(
+        verbs,
+        "man",
+        "the manual page of rfabric and all its verbs",
+        "rfabric man | man -l -",
+        "rfabric man -o rfabric.1                               for ~/.local/share/man/man1",
+        module="shells",
+    )
+    verb.add_argument("-o", "--output", metavar="FILE", type=file, help="write it here instead")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from ...plugins import is_file
-from .parsing import Parser, positive, time, whole
+from .parsing import Parser, count, positive, time, whole
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
 DEFAULT_POLICY = "own"
@@ -24,7 +24,7 @@ def add_verb(verbs, name: str, what: str, *examples: str, module: str, once: str
         name, help=what, description=f"{what[0].upper()}{what[1:]}.", epilog=f"examples:\n{lines}",
         aliases=[once] if once else [],
     )  # fmt: skip
-    verb.set_defaults(run=_lazily(module, name), name=name)
+    verb.set_defaults(run=_lazily(module, name), verb_name=name)
     verb.add_argument("--json", action="store_true", help="one JSON document on stdout")
     verb.add_argument("-q", "--quiet", action="store_true", help="no progress, no notes")
     verb.add_argument("-v", "--verbose", action="count", default=0, help="say more; twice for all")
@@ -40,7 +40,9 @@ def _lazily(module: str, name: str) -> Callable[[argparse.Namespace], int | None
     return run
 
 
-def step_options(verb: Parser, traffic: bool = True, several: bool = False) -> None:
+def step_options(
+    verb: Parser, traffic: bool = True, several: bool = False, out: bool = True
+) -> None:
     """The options of a run; `several` recipes and seeds where a verb takes more than one."""
     verb.set_defaults(usual=DEFAULT_TRAFFIC)
     topo_option(verb)
@@ -84,7 +86,26 @@ def step_options(verb: Parser, traffic: bool = True, several: bool = False) -> N
         )
     else:
         seed_option(verb)
-    out_option(verb)
+    if out:
+        out_option(verb)
+
+
+def grid_options(verb: Parser) -> None:
+    """What several runs have beside the options of one."""
+    verb.add_argument(
+        "--seeds", metavar="N", type=count, default=0, help="so many seeds, from --seed on"
+    )
+    verb.add_argument(
+        "--jobs",
+        metavar="N",
+        type=count,
+        default=0,
+        help="runs at a time (default: as many as cores)",
+    )
+    verb.add_argument(
+        "--match", choices=("cost", "bandwidth"), default="",
+        help="thin each fabric until its cost or bandwidth is nearest to that of the first --topo",
+    )  # fmt: skip
 
 
 def topo_option(verb: Parser) -> None:
@@ -146,9 +167,9 @@ def engine_option(verb: Parser) -> None:
     """--engine: which world."""
     verb.add_argument(
         "--engine",
-        choices=("simulate", "emulate"),
+        choices=("simulate", "ns3", "emulate"),
         default="simulate",
-        help="the flow-level model or real packets (default simulate)",
+        help="the flow-level model, ns-3's packets or real ones (default simulate)",
     )
 
 

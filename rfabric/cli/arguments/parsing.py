@@ -32,8 +32,20 @@ class Parser(argparse.ArgumentParser):
 
     def verb_parser(self, found: argparse.Namespace) -> "Parser":
         """The parser of the verb that was said; this one where none was."""
-        verbs = next(a for a in self._actions if isinstance(a, argparse._SubParsersAction))
-        return verbs.choices.get(getattr(found, "verb", None), self)
+        return self.by_word().get(getattr(found, "verb", None), self)
+
+    def by_word(self) -> dict[str, "Parser"]:
+        """The parsers of the verbs, by every word that one may be called by."""
+        every = (a.choices for a in self._actions if isinstance(a, argparse._SubParsersAction))
+        return next(every, {})
+
+    def verbs(self) -> dict[str, "Parser"]:
+        """The parsers of the verbs by name, without names of before."""
+        return {
+            name: verb
+            for name, verb in self.by_word().items()
+            if verb.get_default("verb_name") == name
+        }
 
     def hint(self, word: str) -> str:
         """What may have been meant by an unknown option."""
@@ -62,6 +74,22 @@ def count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} must be a whole number above 0")
     return number
+
+
+def shard(text: str) -> tuple[int, int]:
+    """`I/N`: the I-th of N parts, from 1."""
+    i, slash, n = text.partition("/")
+    if not slash or not 1 <= whole(i) <= whole(n):
+        raise argparse.ArgumentTypeError(f"{text!r} must be I/N, such as 3/16, I from 1 to N")
+    return int(i), int(n)
+
+
+def share(text: str) -> float:
+    """A part of a whole, as `1%`."""
+    number, percent, rest = text.partition("%")
+    if not percent or rest:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a percentage, such as 1%")
+    return positive(number) / 100
 
 
 def file(text: str) -> str:

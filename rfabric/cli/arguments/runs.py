@@ -5,6 +5,7 @@ from .options import (
     add_verb,
     engine_option,
     format_option,
+    grid_options,
     out_option,
     pcap_option,
     repetitions_option,
@@ -69,20 +70,7 @@ def compare(verbs) -> None:
     )
     engine_option(verb)
     step_options(verb, several=True)
-    verb.add_argument(
-        "--seeds", metavar="N", type=count, default=0, help="so many seeds, from --seed on"
-    )
-    verb.add_argument(
-        "--jobs",
-        metavar="N",
-        type=count,
-        default=0,
-        help="runs at a time (default: as many as cores)",
-    )
-    verb.add_argument(
-        "--match", choices=("cost", "bandwidth"), default="",
-        help="thin each fabric until its cost or bandwidth is nearest to that of the first --topo",
-    )  # fmt: skip
+    grid_options(verb)
     verb.add_argument(
         "--resume",
         metavar="FOLDER",
@@ -169,6 +157,7 @@ def replay(verbs) -> None:
         verbs, "replay", "run a trace file of your own",
         "rfabric replay mine.csv --topo rfabric",
         "rfabric replay flows.htsim --engine emulate",
+        "rfabric replay mine.csv --topo fat-tree --engine ns3   packets, simulated: rfabric[ns3]",
         "rfabric replay chakra/ --topo rfabric --set ranks_per_host=8",
         module="runs",
     )  # fmt: skip

@@ -12,12 +12,12 @@ from ...fabric.cabling import cabling_of
 from ...fabric.cost import bill
 from ...fabric.model import TIERS
 from ...optics import Demand
-from ...routing.ways import Entries
+from ...routing.rows import Entries
 from ...trace import Trace
 from ...units import show_size
 from ..compare import PHASE_NAMES, phase_text
 from ..result import Result
-from ..summary import Run, labels, phase_sums
+from ..summary import Run, labels, phase_sums, within
 from .drawing import (
     EPS_COLOUR,
     MOST_RACKS,
@@ -39,8 +39,8 @@ MOST_DOTS = 500
 
 
 def comparison(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
-    """Three bars a run: the step by phase, exposed communication by phase, the network's cost by
-    part.
+    """Three bars a run: the step by phase, with a line where eight in ten measured steps would be,
+    exposed communication by phase, the network's cost by part.
     """
     figure = Figure(figsize=(PAGE_WIDTH, 1.2 + 0.42 * len(runs)))
     panels = figure.subplots(1, 3)
@@ -54,6 +54,7 @@ def comparison(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
         factor, unit = (1e3, "ms") if top < 1 else (1.0, "s")
         colours = {name: PHASE_COLOURS.get(name, OTHER_COLOUR) for s in stacks for name in s}
         texts = [f"{sum(s.values()) * factor:,.{1 if factor > 1 else 2}f}" for s in stacks]
+        found = [within(run.result) if key == "seconds" else None for run in runs]
         _stacked(
             axes,
             [{k: v * factor for k, v in s.items()} for s in stacks],
@@ -61,6 +62,7 @@ def comparison(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:
             texts,
             f"{title} ({unit})",
             theme,
+            [one and (one["low"] * factor, one["high"] * factor) for one in found],
         )
     stacks = []
     for run in runs:
@@ -164,16 +166,28 @@ def _by_pod(fabric: Fabric, demand: Demand) -> Demand:
 
 
 def _stacked(
-    axes, stacks: list[dict], colours: dict, texts: list[str], title: str, theme: Theme
+    axes,
+    stacks: list[dict],
+    colours: dict,
+    texts: list[str],
+    title: str,
+    theme: Theme,
+    ranges: Sequence[tuple[float, float] | None] = (),
 ) -> None:
     panel = 0.13 + 0.42 * len(stacks)  # inches high
-    top = max((sum(s.values()) for s in stacks), default=0.0) or 1.0
-    for y, (stack, text) in enumerate(zip(stacks, texts, strict=True)):
+    ends = [high for _, high in filter(None, ranges)]
+    top = max([*ends, *(sum(s.values()) for s in stacks)], default=0.0) or 1.0
+    ranges = ranges or [None] * len(stacks)
+    for y, (stack, text, some) in enumerate(zip(stacks, texts, ranges, strict=True)):
         left = 0.0
         for name, value in stack.items():
             bar = axes.barh(y, value, left=left, height=0.62, color=colours.get(name, OTHER_COLOUR))
             tooltip(bar[0], f"{PHASE_NAMES.get(name, name)}: {value:,.3g}")
             left += value
+        if some:
+            line = axes.plot(some, [y, y], color=theme.ink, lw=1, marker="|", ms=6)[0]
+            tooltip(line, f"80 % within {some[0]:,.3g} to {some[1]:,.3g}")
+            left = max(left, some[1])
         axes.text(left + 0.015 * top, y, text, va="center", size=8.5, color=theme.ink)
     axes.set_title(title, size=9.5, color=theme.ink)
     axes.set_xlim(0, 1.2 * top)

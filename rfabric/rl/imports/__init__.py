@@ -111,7 +111,9 @@ def import_job(
     settings = read_settings(path, environment)
     recipe = SourcedValues(settings)
     module = import_module(f".{FRAMEWORKS[framework][0]}", __name__)
+    said = list(settings.values)
     module.fill(recipe, settings)
+    _check_known(settings, said, framework)
     _model(recipe, model)
     _gpu(recipe, gpu)
     _lengths(recipe, lengths)
@@ -129,6 +131,16 @@ def import_job(
         ignored,
         settings.notes,
     )
+
+
+def _check_known(settings: Settings, said: list[str], framework: str) -> None:
+    """RFabricError for a job that `said` no setting of the framework's own."""
+    if not settings.used & set(said):
+        names = ", ".join(said[:3]) + ", ..." * (len(said) > 3)
+        raise RFabricError(
+            f"{settings.file}: sets {names}, none of which is known of {framework}; jobs of "
+            f"{', '.join(FRAMEWORKS)} can be read, others not"
+        )
 
 
 def _nested(values: Mapping[str, Any]) -> dict:

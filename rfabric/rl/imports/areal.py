@@ -20,9 +20,10 @@ _NO_EFFECT = """
     recover. evaluator. stats_logger. perf_tracer. total_train tracing dump_to_file shuffle
     num_workers pin_memory drop_last dropout init_from_scratch dtype rejection_sampling
     min_new_tokens path type
-    use_decoupled recompute_logprob log_ random_seed skip_tokenizer econfig. timeout retries
+    log_ random_seed skip_tokenizer econfig. timeout retries
     discount gae_lambda kl_ parser workflow queue_size stop_token
 """
+_OLD_POLICY = ("actor.recompute_logprob", "actor.use_decoupled_loss")  # the latter implies it
 _BACKEND = re.compile(
     r"(?:(?P<engine>[a-z_]+)(?:\[\w+\])?[:.])?(?P<sizes>\(.*\)|[dptmces\d]+)", re.DOTALL
 )
@@ -177,9 +178,14 @@ def _training(recipe: SourcedValues, s: Settings, backend: Backend) -> None:
     recipe.put(
         "training.recompute", "full" if recomputes else "selective", "actor.gradient_checkpointing"
     )
-    reference = s.number("actor.kl_ctl")
-    recipe.put(
-        "training.log_prob_passes",
-        1 + bool(reference and reference[1]),
-        "old policy" + (" and reference policy (kl_ctl)" if reference and reference[1] else ""),
-    )
+    _log_prob_passes(recipe, s)
+
+
+def _log_prob_passes(recipe: SourcedValues, s: Settings) -> None:
+    """The old policy's where it is asked for; else the engine's own log-probs serve."""
+    again = [key for key in _OLD_POLICY if s.find(key) and s.flag(key)]
+    penalty = s.number("actor.kl_ctl")
+    reference = bool(penalty and penalty[1])
+    said = ["old policy"] * bool(again) + ["reference policy (kl_ctl)"] * reference
+    passes = " and ".join(said) or f"neither {' nor '.join(_OLD_POLICY)} is on"
+    recipe.put("training.log_prob_passes", len(said), passes)

@@ -49,10 +49,10 @@ def _above(least: float) -> Callable[[Any], bool]:
 
 
 def _take(s: Settings, *names: str) -> tuple[str, Any] | None:
-    """The first setting of these names; all of them count as read."""
+    """The setting of these names that says yes, else the first; all of them count as read."""
     found = _named(s, *names)
     s.used |= {key for key, _ in found}
-    return found[0] if found else None
+    return next((said for said in found if _on(said[1])), found[0] if found else None)
 
 
 def _precision(recipe: SourcedValues, s: Settings) -> None:

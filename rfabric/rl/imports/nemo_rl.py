@@ -21,6 +21,7 @@ def without_effect(key: str) -> bool:
 def fill(recipe: SourcedValues, s: Settings) -> None:
     """Put the job's settings into the recipe's keys."""
     _refuse_others(s)
+    s.drop(f"{DTENSOR}." if _config(s) == MEGATRON else f"{MEGATRON}.")
     recipe.put("model", str(s.value("policy.model_name", default="")), "policy.model_name")
     _cluster(recipe, s)
     _generation(recipe, s)
@@ -116,9 +117,21 @@ def _generation(recipe: SourcedValues, s: Settings) -> None:
     )
 
 
-def _training(recipe: SourcedValues, s: Settings) -> None:
+def _config(s: Settings) -> str:
+    """The section of the engine that trains; the other's settings are there, and off."""
     megatron = s.find(f"{MEGATRON}.enabled")
-    config = MEGATRON if megatron and s.flag(megatron[0]) else DTENSOR
+    return MEGATRON if megatron and s.flag(megatron[0]) else DTENSOR
+
+
+def _packed(s: Settings) -> tuple[str, float] | None:
+    """Tokens of a micro-batch where sequences are packed or batched by their length."""
+    ways = (f"policy.{way}" for way in ("sequence_packing", "dynamic_batching"))
+    on = [way for way in ways if s.find(f"{way}.enabled") and s.flag(f"{way}.enabled")]
+    return s.number(*(f"{way}.train_mb_tokens" for way in on))
+
+
+def _training(recipe: SourcedValues, s: Settings) -> None:
+    config = _config(s)
     for key, name in (
         ("tp", "tensor_model"),
         ("pp", "pipeline_model"),
@@ -139,11 +152,15 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
         1,
     )
     longest = recipe.values["generation.max_prompt"] + recipe.values["generation.max_response"]
-    recipe.put(
-        "training.micro_batch_tokens",
-        -(-micro[1] * longest // recipe.values["training.cp"]),
-        f"{micro[0]} x the longest sequence / cp",
-    )
+    cp, packed = recipe.values["training.cp"], _packed(s)
+    if packed:
+        recipe.micro_batch(-(-packed[1] // cp), f"{packed[0]} / cp")
+    else:
+        recipe.put(
+            "training.micro_batch_tokens",
+            -(-micro[1] * longest // cp),
+            f"{micro[0]} x the longest sequence / cp",
+        )
     samples = recipe.values["generation.batch"] * recipe.values["generation.group_size"]
     size = s.number("policy.train_global_batch_size")
     recipe.mini_batches(

@@ -89,6 +89,11 @@ def _cluster(recipe: SourcedValues, s: Settings) -> None:
     origin = f"{TRAIN}.device_mapping and {INFER}.device_mapping"
     if shared:
         recipe.gpus(len(train | infer), len(train | infer), True, origin)
+        if train != infer:
+            s.notes += (
+                f"{origin}: {TRAIN} stands on {len(train)} GPUs, {INFER} on {len(infer)}, "
+                f"{len(train & infer)} of them shared; here each has all {len(train | infer)}",
+            )
     else:
         recipe.gpus(len(train), len(infer), False, origin)
     ratio = s.number("async_generation_ratio")
@@ -190,9 +195,8 @@ def _training(recipe: SourcedValues, s: Settings) -> None:
     )
     accumulated = s.number(f"{TRAIN}.training_args.gradient_accumulation_steps")
     t = recipe.values
-    ranks = t["cluster.training_gpus"] // max(
-        1, t["training.tp"] * t["training.pp"] * t["training.cp"]
-    )
+    together = t["training.tp"] * t["training.pp"] * t["training.cp"]
+    ranks = len(_mapped(s, TRAIN)) // max(1, together)
     samples = t["generation.batch"] * t["generation.group_size"]
     size = each[1] * accumulated[1] * ranks if accumulated else samples
     recipe.mini_batches(

@@ -1,7 +1,8 @@
 """What a job's file sets, flattened to `dotted.key: value`, and a record of which keys were read.
 
     YAML      nested mappings by OmegaConf's rules; `defaults:` names parents (`yaml_files`)
-    overrides Hydra's key=value, +key=value, ~key on a command line
+    overrides Hydra's key=value, +key=value, key={a:1,b:[2]} on a command line; ~key takes one of
+              the config file away
     flags     --key value, --key=value, --flag
 
 Shell scripts are read, never run (`shell`). What stays unknown keeps its $ and is reported by
@@ -19,8 +20,9 @@ from ...files import parse_yaml
 from .shell import read_script
 from .shell_commands import nearby
 from .shell_text import Command, Script, readable, unknown_names
-from .yaml_files import read_text, read_yaml
+from .yaml_files import flattened, read_text, read_yaml
 
+_FEW = 3  # words that a note shows
 _OVERRIDE = re.compile(r"(?:\+{0,2})([A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
 
 
@@ -74,6 +76,10 @@ class Settings:
         value = self.value(*keys)
         return str(value).lower() in ("true", "1", "yes", "on", "")
 
+    def drop(self, beginning: str) -> None:
+        """Forget the keys that begin so: a section that is off."""
+        self.values = {k: v for k, v in self.values.items() if not k.startswith(beginning)}
+
     def left(self) -> dict[str, Any]:
         """What nobody asked for."""
         return {key: value for key, value in self.values.items() if key not in self.used}
@@ -92,7 +98,9 @@ def read_settings(path: str | Path, environment: Mapping[str, str] | None = None
     calls has.
     """
     path = Path(path)
-    if path.suffix in (".yaml", ".yml"):
+    if path.suffix.lower() in (".json", ".toml", ".py"):
+        raise RFabricError(f"{path}: give the job's YAML file or launch script, not {path.suffix}")
+    if path.suffix.lower() in (".yaml", ".yml"):
         values, notes = read_yaml(path, environment or {})
         return Settings(str(path), values, notes=notes)
     return _of_script(path, read_text(path), environment or {})
@@ -109,14 +117,20 @@ def _of_script(path: Path, text: str, environment: Mapping[str, str]) -> Setting
     if not values and not words:
         why = f" ({script.notes[-1]})" if script.notes else ""
         raise RFabricError(f"{path}: sets nothing{why}; give the job's YAML file or launch script")
-    values, config_notes = _over_config(path, values, environment)
+    values, config_notes = _over_config(path, values, environment, _removed(words))
     unset = {key: unknown_names(value) for key, value in values.items() if isinstance(value, str)}
     return Settings(
         str(path),
         {key: readable(v) if isinstance(v, str) else v for key, v in values.items()},
         (*map(readable, words), *script.sourced),
         environment={key: names for key, names in unset.items() if names},
-        notes=(*_defaults_taken(script), *script.notes, *config_notes, *_left_out(script, job)),
+        notes=(
+            *_defaults_taken(script),
+            *script.notes,
+            *config_notes,
+            *_left_out(script, job),
+            *_not_understood(words),
+        ),
     )
 
 
@@ -127,8 +141,20 @@ def _job(script: Script) -> Command:
     )
 
 
+def _removed(words: Sequence[str]) -> list[str]:
+    """The keys that Hydra's ~key and ~key=value take away."""
+    return [w[1:].partition("=")[0] for w in words if re.match(r"~[A-Za-z_]", w)]
+
+
+def _not_understood(words: Sequence[str]) -> tuple[str, ...]:
+    """A note of words that set something, but no key by its name."""
+    strange = [readable(w) for w in words if re.match(r"[^-~=][^=]*=", w)]
+    said = ", ".join(map(shown, strange[:_FEW])) + (", ..." if strange[_FEW:] else "")
+    return (f"not understood, left out: {said}",) if strange else ()
+
+
 def _over_config(
-    path: Path, values: dict[str, Any], environment: Mapping[str, str]
+    path: Path, values: dict[str, Any], environment: Mapping[str, str], removed: Sequence[str] = ()
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The command's values over those of the config file it names; a note where that is not near.
 
@@ -144,17 +170,22 @@ def _over_config(
     if file is None:
         return values, (f"the config file {name} is not near the script; what it sets is left out",)
     own = {key: each for key, each in values.items() if not key.startswith("config")}
-    below, notes = read_yaml(file, environment, own)
+    below, notes = read_yaml(file, environment, own, removed)
     return below | own, (f"the config file {file.name} is read below the command's words", *notes)
 
 
 def _left_out(script: Script, job: Command) -> tuple[str, ...]:
-    """A note of other commands that set as much as the job: a sweep, or stages."""
-    most = len(_sorted(job.words)[0])
-    like = [c for c in script.commands if c != job and len(_sorted(c.words)[0]) == most > 3]
+    """A note of other commands that set as much as the job, or much the same: a sweep, stages."""
+    own = _sorted(job.words)[0].keys()
+    others = [_sorted(c.words)[0].keys() for c in script.commands if c != job]
+    if any(len(keys) == len(own) > 3 for keys in others):
+        count = 1 + sum(len(keys) == len(own) for keys in others)
+        return (f"{count} commands set as much; the first, on line {job.line}, was read",)
+    like = [keys for keys in others if len(keys & own) * 2 > len(own) > 3]
     if not like:
         return ()
-    return (f"{len(like) + 1} commands set as much; the first, on line {job.line}, was read",)
+    said = f"{len(like) + 1} commands set much the same"
+    return (f"{said}; the one on line {job.line}, which sets most, was read",)
 
 
 def _defaults_taken(script: Script) -> tuple[str, ...]:
@@ -184,9 +215,21 @@ def _take(words: Sequence[str], values: dict[str, Any], others: list[str]) -> No
             key, equals, value = word[2:].partition("=")
             values[key], waiting = (_scalar(value), "") if equals else (True, key)
         elif override:
-            values[override[1]] = _scalar(override[2])
+            values |= _overridden(override[1], override[2])
         else:
             others.append(word)
+
+
+def _overridden(key: str, text: str) -> dict[str, Any]:
+    """What `key=text` sets: one value, or those that a mapping {a:1,b:{c:2}} holds."""
+    if not re.fullmatch(r"\{.*\}", text, re.DOTALL):
+        return {key: _scalar(text)}
+    spaced = re.sub(r"([{,]\s*[\w./+@-]+\s*):(?=\S)", r"\1: ", text)
+    try:
+        held = parse_yaml(spaced)
+    except RFabricError:
+        return {key: text}
+    return flattened({key: held}) if isinstance(held, dict) and held else {key: text}
 
 
 def _is_number(word: str) -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 import tree_sitter
 
 from ...errors import RFabricError
+from .arithmetic import whole_number
 from .shell_commands import MOST_TURNS, ShellCommands
 from .shell_text import (
     Script,
@@ -32,9 +33,11 @@ from .shell_text import (
     readable,
     text_of,
 )
-from .shell_words import FunctionEnd, ScriptEnd
+from .shell_words import FunctionEnd, LoopEnd, ScriptEnd
 from .slurm import batch_lines
 
+# The grammar takes the $ of {a=$A,b} for the end of a word, that of {a=${A},b} never.
+_IN_BRACES, _NAME = re.compile(r"\{[^\s'\"{}]+\}"), re.compile(r"(?<==)\$([A-Za-z_]\w*)(?=,)")
 MOST_STEPS = 200_000  # statements walked, loops and functions unrolled
 
 
@@ -74,7 +77,8 @@ class _Walk(ShellCommands):
             "function_definition": self._define,
             "redirected_statement": self._redirected,
             "compound_statement": self._compound,
-            "subshell": self._each,
+            "subshell": self.apart,
+            "unset_command": self._unset,
             "program": self._each,
             "do_group": self._each,
         }
@@ -82,7 +86,8 @@ class _Walk(ShellCommands):
     def text(self, text: str) -> bool | None:
         """Walk the commands of `text`."""
         self.told_by_slurm(batch_lines(text))
-        root = parsed(text.replace("\0", "").replace("\r\n", "\n"))
+        text = text.replace("\0", "").replace("\r\n", "\n")
+        root = parsed(_IN_BRACES.sub(lambda m: _NAME.sub(r"${\1}", m[0]), text))
         if (line := left_open(root)) and not self.depth:
             raise RFabricError(
                 f"{self.script.path}: line {line}: a quote or bracket is opened and not closed"
@@ -127,7 +132,7 @@ class _Walk(ShellCommands):
             return True
         more = any(child.type == "+=" for child in node.children)
         if target.type == "subscript":
-            self._element(target, self.one(value) if value else "")
+            self._element(target, self.one(value) if value else "", more)
             return True
         name = text_of(target)
         if name in self.tables and value is not None and value.type == "array":
@@ -137,14 +142,19 @@ class _Walk(ShellCommands):
         self.values[name] = _joined_values(self.values.get(name), new) if more else new
         return True
 
-    def _element(self, target: tree_sitter.Node, value: str) -> None:
+    def _element(self, target: tree_sitter.Node, value: str, more: bool) -> None:
         name, index = text_of(target.named_children[0]), self.one(target.named_children[1])
+        value = self._head(target) + value if more and self._is_set(target) else value
         if name in self.tables:
             self.tables[name][index] = value
             return
-        held = self.values.setdefault(name, [])
-        if isinstance(held, list) and index.isdigit() and int(index) <= len(held) < MOST_STEPS:
-            held[int(index) : int(index) + 1] = [value]
+        held, at = self.values.setdefault(name, []), whole_number(self._plain(index))
+        if isinstance(held, list) and at is not None and 0 <= at <= len(held) < MOST_STEPS:
+            held[at : at + 1] = [value]
+
+    def _unset(self, node: tree_sitter.Node) -> bool:
+        words = text_of(node).split()[1:]
+        return self.unset([word.strip("\"'") for word in words if word[0] != "-"])
 
     def _table(self, node: tree_sitter.Node) -> dict[str, str]:
         """The entries of ([key]=value ...)."""
@@ -162,21 +172,34 @@ class _Walk(ShellCommands):
     def _command(self, node: tree_sitter.Node) -> bool | None:
         if node.child_by_field_name("name") is None:
             return self._each_assignment(node)
-        words = self._words_of(node)
-        handed = self._handed_on(node) if words and words[0] in ("sbatch", "srun") else ""
-        if handed:  # COMMAND="..." sbatch run.sub
-            self.told_by_slurm(" ".join(words))
-            return self._inside(lambda: self.text(handed), [])
-        return self.call(words, node.start_point[0] + 1) if words else True
+        words, told = self._words_of(node), self._told(node)
+        if not words:
+            return True
+        here = next((c for c in node.children if c.type == "herestring_redirect"), None)
+        outer = self.values
+        self.values = outer | told
+        try:
+            if here is not None:
+                return self._fed(words, self.one(here.named_children[0]), node)
+            handed = told.get("COMMAND") if words[0] in ("sbatch", "srun") else None
+            if handed:  # COMMAND="..." sbatch run.sub
+                self.told_by_slurm(" ".join(words))
+                return self._inside(lambda: self.text(handed), [])
+            return self.call(words, node.start_point[0] + 1)
+        finally:
+            if told:
+                self.values = {k: v for k, v in self.values.items() if k not in told} | {
+                    k: outer[k] for k in told if k in outer
+                }
 
-    def _handed_on(self, node: tree_sitter.Node) -> str:
-        """The commands that a job script is given in its variable COMMAND; empty where in none."""
-        for child in node.named_children:
-            if child.type == "variable_assignment":
-                name = child.child_by_field_name("name")
-                if name is not None and text_of(name) == "COMMAND":
-                    return self.one(child.child_by_field_name("value"))
-        return ""
+    def _told(self, node: tree_sitter.Node) -> dict[str, str]:
+        """The variables set for one command alone: A=1 B=2 command."""
+        pairs = (
+            (child.child_by_field_name("name"), child.child_by_field_name("value"))
+            for child in node.named_children
+            if child.type == "variable_assignment"
+        )
+        return {text_of(name): self.one(value) for name, value in pairs}
 
     def _and_or(self, node: tree_sitter.Node) -> bool | None:
         left, right = node.named_children[0], node.named_children[-1]
@@ -216,25 +239,26 @@ class _Walk(ShellCommands):
         fed = next((r for r in redirects if r.type == "heredoc_redirect"), None)
         try:
             if fed is not None and body is not None and body.type == "command":
-                return self._fed(body, self.here_text(fed))
+                return self._fed(self._words_of(body) or [""], self.here_text(fed), body)
             return self.statement(body) if body else None
         finally:
             self.printed = outer
 
-    def _fed(self, node: tree_sitter.Node, text: str) -> bool | None:
-        """A command that reads `text` (<<EOF): `cat` hands it on, `read` keeps it, a shell walks
-        it.
+    def _fed(self, words: list[str], text: str, node: tree_sitter.Node) -> bool | None:
+        """A command that reads `text` (<<EOF or <<<): `cat` hands it on, `read` and `mapfile` keep
+        it, a shell walks it.
         """
-        words = self._words_of(node) or [""]
         if words[0] == "read":
-            self.values[words[-1]] = text.strip()
+            return self.read(words[1:], text.strip() if "-d" in words else text.partition("\n")[0])
+        if words[0] in ("mapfile", "readarray"):
+            self.values[words[-1]] = text.splitlines()
             return True
         if words[0] == "cat" and self.printed is not None:
             self.printed.append(text.rstrip("\n"))
             return True
         if words[0] == "sbatch" or words[-1] in ("bash", "sh") or words[-2:] == ["bash", "-s"]:
             return self._inside(lambda: self.text(text), [])
-        return self._command(node)
+        return self.call(words, node.start_point[0] + 1)
 
     def _compound(self, node: tree_sitter.Node) -> bool | None:
         if node.children and node.children[0].type == "((":
@@ -251,7 +275,8 @@ class _Walk(ShellCommands):
         for _ in range(MOST_TURNS):
             if condition is None or not self._worked(condition):
                 return True
-            self.statement(node.child_by_field_name("body"))
+            if not self._turn(node.child_by_field_name("body")):
+                return True
             if update is not None:
                 self._worked(update)
         self._note(node, f"a loop was left after {MOST_TURNS} turns")
@@ -315,10 +340,26 @@ class _Walk(ShellCommands):
     def _for(self, node: tree_sitter.Node) -> bool:
         variable, body = node.child_by_field_name("variable"), node.child_by_field_name("body")
         turns = [w for child in node.children_by_field_name("value") for w in self.words(child)]
+        if all(child.type != "in" for child in node.children):
+            turns = list(self.arguments)
         for turn in turns:
             self.values[text_of(variable)] = turn
-            self.statement(body)
+            if not self._turn(body):
+                return True
         return True
+
+    def _turn(self, body: tree_sitter.Node) -> bool:
+        """One turn of a loop; whether the loop goes on."""
+        self.loops += 1
+        try:
+            self.statement(body)
+            return True
+        except LoopEnd as end:
+            if end.left > 1:
+                raise LoopEnd(end.left - 1, end.again) from None
+            return end.again
+        finally:
+            self.loops -= 1
 
     def _while(self, node: tree_sitter.Node) -> bool:
         condition = node.children_by_field_name("condition")
@@ -329,7 +370,8 @@ class _Walk(ShellCommands):
                 status = self.statement(child) if child.is_named else status
             if status is None or status == until:
                 return True
-            self.statement(node.child_by_field_name("body"))
+            if not self._turn(node.child_by_field_name("body")):
+                return True
         self._note(node, f"a loop was left after {MOST_TURNS} turns")
         return True
 

@@ -13,8 +13,8 @@ import tree_sitter
 
 from ...errors import RFabricError
 from .arithmetic import whole_number
-from .shell_text import Command, known_text, opaque_piece, readable, text_of
-from .shell_words import FunctionEnd, ScriptEnd, ShellWords
+from .shell_text import Command, formatted, known_text, opaque_piece, read_names, readable, text_of
+from .shell_words import FunctionEnd, LoopEnd, ScriptEnd, ShellWords
 from .yaml_files import MOST_BYTES
 
 DEPTH = 40  # functions, sourced files and `bash -c` inside one another
@@ -74,12 +74,13 @@ class ShellCommands(ShellWords):
                 f"than {DEPTH} deep"
             )
         outer, self.arguments, self.depth = self.arguments, arguments, self.depth + 1
+        loops, self.loops = self.loops, 0
         try:
             return walk()
-        except FunctionEnd:
-            return None
+        except FunctionEnd as end:
+            return end.status
         finally:
-            self.arguments, self.depth = outer, self.depth - 1
+            self.arguments, self.depth, self.loops = outer, self.depth - 1, loops
 
     def _worked(self, node: tree_sitter.Node) -> bool | None:
         """An arithmetic command: (( i < 3 )), (( i++ )), (( i = 3 ))."""
@@ -134,7 +135,12 @@ class ShellCommands(ShellWords):
             return _both(self._true(left), self._true(right))
         if operator in ("||", "-o"):
             return _not(_both(_not(self._true(left)), _not(self._true(right))))
-        return _compared(operator, known_text(self.one(left)), known_text(self.one(right)), right)
+        one, other = known_text(self.one(left)), known_text(self.one(right))
+        status = _compared(operator, one, other, right)
+        if operator == "=~" and status and one and other:
+            found = re.search(other, one)
+            self.values["BASH_REMATCH"] = [found[0], *(part or "" for part in found.groups())]
+        return status
 
     def source(self, words: list[str], line: int) -> bool | None:
         """`source FILE`: walked where it stands near the script."""
@@ -175,9 +181,9 @@ class ShellCommands(ShellWords):
     def printf(self, words: list[str], line: int) -> bool:
         """`printf FORMAT WORDS`: kept as with echo, or put into the variable after -v."""
         if words[:1] == ["-v"] and len(words) > 2:
-            self.values[words[1]] = _formatted(words[2:])
+            self.values[words[1]] = formatted(words[2:])
         elif self.printed is not None:
-            self.printed.append(_formatted(words))
+            self.printed.append(formatted(words))
         return True
 
     def shift(self, words: list[str], line: int) -> bool:
@@ -185,10 +191,60 @@ class ShellCommands(ShellWords):
         self.arguments = self.arguments[int(words[0]) if words and words[0].isdigit() else 1 :]
         return True
 
-    def unset(self, words: list[str], line: int) -> bool:
-        """`unset NAMES`."""
+    def let(self, words: list[str], line: int) -> bool | None:
+        """`let N=3+4`: each word as an arithmetic command."""
+        text = "; ".join(f"(( {word} ))" for word in words)
+        return self._inside(lambda: self.text(text), self.arguments)
+
+    def getopts(self, words: list[str], line: int) -> bool:
+        """`getopts LETTERS NAME`: the next option of the arguments; false where there is none."""
+        letters, name, *given = words if len(words) > 1 else ("", "OPTARG")
+        arguments, index = given or self.arguments, whole_number(self._value("OPTIND")) or 1
+        word = arguments[index - 1] if index <= len(arguments) else ""
+        if word in ("", "-", "--") or word[0] != "-":
+            self.values |= {name: "?", "OPTIND": str(index + (word == "--"))}
+            return False
+        letter, rest = word[1], word[2:]
+        self.values[name] = letter if letter in letters.replace(":", "") else "?"
+        if f"{letter}:" in letters:
+            index += not rest
+            self.values["OPTARG"] = rest or "".join(arguments[index - 1 : index])
+        elif rest:  # -ab: its next letter stands alone
+            arguments[index - 1], index = f"-{rest}", index - 1
+        self.values["OPTIND"] = str(index + 1)
+        return True
+
+    def read(self, words: list[str], text: str) -> bool:
+        """`read NAMES` of a first line `text`, cut at blanks or IFS; with -a an array of all."""
+        names = read_names(words)
+        between = self.values.get("IFS", "")
+        between = between if isinstance(between, str) and between.strip() else None
+        if names[0] == "-a":
+            self.values[names[1]] = text.split(between)
+            return True
+        cut = [each.strip() for each in text.split(between, len(names) - 1)]
+        self.values |= dict(zip(names, [*cut, *[""] * len(names)], strict=False))
+        return True
+
+    def unset(self, words: list[str]) -> bool:
+        """`unset NAMES`, and elements of arrays."""
         for word in words:
-            self.values.pop(word, None)
+            name, _, index = word.rstrip("]").partition("[")
+            held = self.values.get(name)
+            if not index:
+                self.values.pop(name, None)
+                self.tables.pop(name, None)
+            elif name in self.tables:
+                self.tables[name].pop(index.strip("\"'"), None)
+            elif isinstance(held, list) and index.isdigit():
+                del held[int(index) : int(index) + 1]
+        return True
+
+    def end_loop(self, words: list[str], again: bool) -> bool:
+        """`break N`, or with `again` `continue N`; nothing outside a loop."""
+        if self.loops:
+            said = int(words[0]) if words and words[0].isdigit() else 1
+            raise LoopEnd(max(1, min(said, self.loops)), again)
         return True
 
     def exit(self, words: list[str], line: int) -> bool:
@@ -201,8 +257,8 @@ class ShellCommands(ShellWords):
         raise ScriptEnd
 
     def leave(self, words: list[str], line: int) -> bool:
-        """`return`."""
-        raise FunctionEnd
+        """`return N`: success where N is 0, not known where it is not said."""
+        raise FunctionEnd(words[0] == "0" if words and words[0].isdigit() else None)
 
     def evaluate(self, words: list[str], line: int) -> bool | None:
         """`eval WORDS`: walked as text."""
@@ -217,7 +273,10 @@ _BUILTINS: dict[str, Callable[[ShellCommands, list[str], int], bool | None]] = {
     "printf": ShellCommands.printf,
     "set": ShellCommands.set,
     "shift": ShellCommands.shift,
-    "unset": ShellCommands.unset,
+    "let": ShellCommands.let,
+    "getopts": ShellCommands.getopts,
+    "break": lambda walk, words, line: walk.end_loop(words, again=False),
+    "continue": lambda walk, words, line: walk.end_loop(words, again=True),
     "exit": ShellCommands.exit,
     "return": ShellCommands.leave,
     "eval": ShellCommands.evaluate,
@@ -283,13 +342,6 @@ def nearby(name: str, script: Path) -> Path | None:
     return None
 
 
-def _formatted(words: list[str]) -> str:
-    """What printf makes of a format and its words."""
-    rest = list(words[1:])
-    made = re.sub(r"%[sdi]", lambda m: rest.pop(0) if rest else "", words[0] if words else "")
-    return made.replace("\\n", "\n")
-
-
 def _inner_text(words: list[str]) -> str | None:
     """The commands of `bash -c TEXT`, alone or behind srun, docker exec and the like."""
     for i, word in enumerate(words[:-2]):
@@ -312,7 +364,8 @@ def _printed(name: str, words: list[str], walk: ShellCommands) -> str | None:
     if name == "expr":
         value = whole_number(" ".join(words))
         return None if value is None else str(value)
-    if name == "seq" and all(word.isdigit() for word in words) and 0 < len(words) < 3:
-        first, last = (1, int(words[0])) if len(words) == 1 else map(int, words)
-        return "\n".join(map(str, range(first, min(last, first + MOST_TURNS) + 1)))
+    if name == "seq" and all(word.isdigit() for word in words) and 0 < len(words) < 4:
+        first, last = (1, int(words[0])) if len(words) == 1 else (int(words[0]), int(words[-1]))
+        by = max(1, int(words[1])) if len(words) == 3 else 1
+        return "\n".join(map(str, range(first, min(last, first + by * MOST_TURNS) + 1, by)))
     return None

@@ -4,12 +4,16 @@ An unknown piece, a variable of the environment or what a program prints, stands
 two private characters, so that it can be told from what is known and shown as a shell writes it.
 """
 
+import fnmatch
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import tree_sitter
 import tree_sitter_bash
+
+from ...errors import RFabricError
+from .arithmetic import whole_number
 
 # An unknown piece of text stands between these two: private characters that no script holds.
 _OPEN, _CLOSE = "\ue000", "\ue001"
@@ -94,3 +98,187 @@ def known_text(text: str) -> str | None:
     if any(kind == _OPAQUE for kind, _ in MARK.findall(text)):
         return None
     return MARK.sub("", text)
+
+
+def unescaped(text: bytes) -> str:
+    """The text between double quotes, where a backslash guards only a few characters."""
+    joined = text.decode("utf-8", "replace").replace("\\\n", "")
+    return re.sub(r'\\([$`"\\])', r"\1", joined)
+
+
+def rewritten(value: str, operator: str, rest: list[str]) -> str:
+    """A value cut or replaced as ${name%pattern} and its like say."""
+    if MARK.search(value):
+        return value
+    pattern = "".join(rest)
+    if operator in ("%", "%%", "#", "##"):
+        return _cut(value, operator, pattern)
+    if operator in _REPLACING and rest:
+        rest = ["", *rest] if operator in ("/#", "/%") and rest[0] == "/" else rest
+        old, new = rest[0], rest[-1] if len(rest) > 1 and rest[-1] != "/" else ""
+        return _replaced(value, operator, old, new)
+    if operator in ("^^", "^"):
+        return value.upper() if operator == "^^" else value[:1].upper() + value[1:]
+    if operator in (",,", ","):
+        return value.lower() if operator == ",," else value[:1].lower() + value[1:]
+    return opaque_piece(value + operator + pattern)
+
+
+_REPLACING = ("/", "//", "/#", "/%")
+
+
+def _replaced(value: str, operator: str, old: str, new: str) -> str:
+    """`value` with the first `old` replaced, every one (//), or the one it begins (/#) or ends with
+    (/%).
+    """
+    if operator == "/#":
+        return new + value[len(old) :] if value.startswith(old) else value
+    if operator == "/%":
+        return value[: len(value) - len(old)] + new if value.endswith(old) else value
+    return value.replace(old, new, 1 if operator == "/" else -1)
+
+
+def _cut(value: str, operator: str, pattern: str) -> str:
+    """`value` without the shortest (one sign) or longest (two) end or beginning that matches."""
+    lengths = range(len(value) + 1)
+    for length in lengths if len(operator) == 1 else reversed(lengths):
+        from_end = operator[0] == "%"
+        piece = value[len(value) - length :] if from_end else value[:length]
+        if fnmatch.fnmatchcase(piece, pattern):
+            return value[: len(value) - length] if from_end else value[length:]
+    return value
+
+
+def only_child(node: tree_sitter.Node) -> tree_sitter.Node | None:
+    """The expansion that is all a quoted text holds."""
+    inner = node.named_children
+    whole = len(inner) == 1 and len(node.text or b"") == len(inner[0].text or b"") + 2
+    return inner[0] if whole and inner[0].type in ("expansion", "simple_expansion") else None
+
+
+def is_all(node: tree_sitter.Node) -> bool:
+    """Whether an expansion stands for all words of an array or of the arguments."""
+    if node.type == "simple_expansion":
+        return text_of(node) in ("$@", "$*")
+    if len(node.children) > 1 and node.children[1].type == "#":
+        return False
+    return bool(re.match(r"\$\{(!?\w+\[[@*]\]|[@*])", text_of(node)))
+
+
+def is_joined(node: tree_sitter.Node) -> bool:
+    """Whether the words of an array or of the arguments become one where they are in quotes."""
+    return bool(re.match(r"\$\*|\$\{(!?\w+\[\*\]|\*)", text_of(node)))
+
+
+def array_name(node: tree_sitter.Node) -> str | None:
+    """The array that an expansion such as ${name[@]} is of."""
+    subscript = next((c for c in node.named_children if c.type == "subscript"), None)
+    return text_of(subscript.named_children[0]) if subscript is not None else None
+
+
+def formatted(words: list[str]) -> str:
+    """What printf makes of a format and its words, the format again while words are left."""
+    shape, rest = words[0] if words else "", list(words[1:])
+
+    def filled(m: re.Match) -> str:
+        word = rest.pop(0) if rest else ""
+        number = whole_number(word or "0") if m[0][-1] != "s" else None
+        try:
+            return m[0] % (word if number is None else number)
+        except (TypeError, ValueError):
+            return word
+
+    made = ""
+    while True:
+        before = len(rest)
+        made += re.sub(r"%-?\d{0,3}[sdi]", filled, shape)
+        if not rest or len(rest) == before:
+            return made.replace("\\n", "\n")
+
+
+def read_names(words: list[str]) -> list[str]:
+    """The names that `read` fills, `-a` before that of an array; of options -d and its like take a
+    word of their own.
+    """
+    names: list[str] = []
+    waiting = array = False
+    for word in words:
+        if word.startswith("-"):
+            waiting = word[-1] in "dinNptu" and len(word) > 1
+            array = array or "a" in word
+        elif waiting:
+            waiting = False
+        else:
+            names.append(word)
+    names = names or ["REPLY"]
+    return ["-a", names[0]] if array else names
+
+
+# --- braces ---------------------------------------------------------------------------------------
+
+# Braces and commas that stand in no quotes and no value: private characters that no script holds.
+_BRACES = {"{": "\ue004", ",": "\ue005", "}": "\ue006"}
+_PLAIN = {ord(mark): sign for sign, mark in _BRACES.items()}
+_LEFT, _COMMA, _RIGHT = _BRACES.values()
+_RUN = re.compile(r"(-?\d{1,9}|[A-Za-z])\.\.(-?\d{1,9}|[A-Za-z])(?:\.\.(-?\d{1,9}))?")
+MOST_WORDS = 10_000  # that the braces of one word make
+
+
+def brace_marked(text: str) -> str:
+    """`text` as it stands in a script, without its backslashes, its braces and commas marked."""
+    joined = text.replace("\\\n", "")
+    return re.sub(r"\\(.)|([{},])", lambda m: m[1] or _BRACES[m[2]], joined, flags=re.DOTALL)
+
+
+def braced(marked: str) -> list[str]:
+    """The words that the braces of one make: x{a,b}, {1..8..2}; braces of no list are text.
+
+    >>> braced(brace_marked("n={1..3}")), braced(brace_marked("{a,b}{1,2}"))
+    (['n=1', 'n=2', 'n=3'], ['a1', 'a2', 'b1', 'b2'])
+    """
+    return [word.translate(_PLAIN) for word in _braced(marked)]
+
+
+def _braced(text: str) -> list[str]:
+    start = text.find(_LEFT)
+    cuts = _cuts(text, start)
+    if start < 0:
+        return [text]
+    inner = text[start + 1 : cuts[-1]] if cuts else ""
+    run = _RUN.fullmatch(inner)
+    if len(cuts) < 2 and not run:
+        return [text[: start + 1] + rest for rest in _braced(text[start + 1 :])]
+    pieces = [text[a + 1 : b] for a, b in zip([start, *cuts], cuts, strict=False)]
+    ways = _run(run) if run else [way for piece in pieces for way in _braced(piece)]
+    ends = _braced(text[cuts[-1] + 1 :])
+    if len(ways) * len(ends) > MOST_WORDS:
+        raise RFabricError(
+            f"braces make more than {MOST_WORDS:,} words of one; that is no job's file"
+        )
+    return [text[:start] + way + end for way in ways for end in ends]
+
+
+def _cuts(text: str, start: int) -> list[int]:
+    """Where the commas of the brace at `start` are, and its end last; none where it has no end."""
+    cuts, depth = [], 0
+    for at in range(start, len(text)) if start >= 0 else ():
+        depth += {_LEFT: 1, _RIGHT: -1}.get(text[at], 0)
+        if depth == 0 or (depth == 1 and text[at] == _COMMA):
+            cuts.append(at)
+        if depth == 0:
+            return cuts
+    return []
+
+
+def _run(found: re.Match) -> list[str]:
+    """The words of {1..8}, {8..1..2}, {01..10} and {a..e}."""
+    first, last, step = found.groups()
+    if first.isalpha() != last.isalpha():
+        return [f"{_LEFT}{found[0]}{_RIGHT}"]
+    a, b = (ord(first), ord(last)) if first.isalpha() else (int(first), int(last))
+    by = abs(int(step or 1)) or 1
+    counted = range(a, b + 1, by) if b >= a else range(a, b - 1, -by)
+    padded = any(re.match(r"-?0\d", end) for end in (first, last))
+    wide = max(len(first), len(last)) if padded else 0
+    named = counted[: MOST_WORDS + 1]
+    return [chr(n) if first.isalpha() else f"{n:0{wide}d}" for n in named]

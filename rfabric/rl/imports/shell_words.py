@@ -1,6 +1,5 @@
 """What words become: the variables of a shell that runs nothing, and their expansions."""
 
-import fnmatch
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -13,11 +12,19 @@ from .shell_text import (
     MARK,
     Script,
     Values,
+    array_name,
+    brace_marked,
+    braced,
+    is_all,
+    is_joined,
     known_text,
+    only_child,
     opaque_piece,
     parsed,
     readable,
+    rewritten,
     text_of,
+    unescaped,
     unknown_names,
     unset_piece,
 )
@@ -26,6 +33,8 @@ from .yaml_files import MOST_BYTES
 
 # Set in a shell, whatever the user has; their values say nothing of a job.
 _AMBIENT = {"HOME": "~", "PWD": ".", "USER": "user", "HOSTNAME": "localhost", "PATH": ""}
+_AMBIENT["OPTIND"] = "1"
+_LITERAL = ("word", "number", "brace_expression")
 _NAMES = ("variable_name", "subscript", "special_variable_name")
 _DEFAULTS = (":-", "-", ":=", "=", ":+", "+", ":?", "?")
 
@@ -35,7 +44,19 @@ class ScriptEnd(Exception):
 
 
 class FunctionEnd(Exception):
-    """The function, or the sourced file, ends here."""
+    """The function, or the sourced file, ends here; `status`: whether it says that it succeeded."""
+
+    def __init__(self, status: bool | None = None) -> None:
+        super().__init__()
+        self.status = status
+
+
+class LoopEnd(Exception):
+    """`left` loops end here, the innermost first; with `again` the last of them goes on."""
+
+    def __init__(self, left: int, again: bool) -> None:
+        super().__init__()
+        self.left, self.again = left, again
 
 
 class ShellWords:
@@ -49,7 +70,7 @@ class ShellWords:
         self.arguments: list[str] = []
         self.file = script.path
         self.folder = str(script.path.parent)
-        self.depth = self.steps = self.grown = 0
+        self.depth = self.steps = self.grown = self.loops = 0
         self.printed: list[str] | None = None  # what a command substitution has written so far
 
     @abstractmethod
@@ -59,19 +80,32 @@ class ShellWords:
     def words(self, node: tree_sitter.Node) -> list[str]:
         """The words a node becomes: an array spreads, a text without quotes splits at blanks."""
         if node.type == "string":
-            spread = _only_child(node)
-            if spread is not None and _is_all(spread):
+            spread = only_child(node)
+            if spread is not None and is_all(spread) and not is_joined(spread):
                 return self._all(spread)
             return [self.one(node)]
         if node.type in ("expansion", "simple_expansion"):
-            if _is_all(node):
+            if is_all(node):
                 return [w for word in self._all(node) for w in word.split()]
             return self.one(node).split()
-        if node.type == "concatenation":
-            return [self.one(node)]
+        if node.type in ("concatenation", "brace_expression"):
+            return self._braced(node)
         if node.type == "command_substitution":
             return self.one(node).split()
         return [self.one(node)]
+
+    def _braced(self, node: tree_sitter.Node) -> list[str]:
+        """The words that braces make of one, {a,b} and {1..4}; in quotes and values they are
+        text.
+        """
+        parts = node.children if node.type == "concatenation" else [node]
+        marked = "".join(
+            brace_marked(text_of(part)) if part.type in _LITERAL else self.one(part)
+            for part in parts
+        )
+        words = braced(marked)
+        self.grown += sum(map(len, words))
+        return words
 
     def one(self, node: tree_sitter.Node | None) -> str:
         """The text a node becomes, as one word."""
@@ -97,7 +131,7 @@ class ShellWords:
         if kind == "concatenation":
             return "".join(self.one(child) for child in node.children)
         if kind in ("simple_expansion", "expansion"):
-            return self._between().join(self._all(node)) if _is_all(node) else self._expansion(node)
+            return self._between().join(self._all(node)) if is_all(node) else self._expansion(node)
         if kind == "arithmetic_expansion":
             return self._arithmetic(node)
         if kind == "command_substitution":
@@ -116,11 +150,11 @@ class ShellWords:
         source, start = node.text or b"", node.start_byte
         parts, at = [], start + 1
         for child in node.named_children:
-            parts.append(_unquoted(source[at - start : child.start_byte - start]))
+            parts.append(unescaped(source[at - start : child.start_byte - start]))
             raw = child.type == "string_content"
-            parts.append(_unquoted(child.text or b"") if raw else self.one(child))
+            parts.append(unescaped(child.text or b"") if raw else self.one(child))
             at = child.end_byte
-        parts.append(_unquoted(source[at - start : len(source) - 1]))
+        parts.append(unescaped(source[at - start : len(source) - 1]))
         return "".join(parts)
 
     def here_text(self, redirect: tree_sitter.Node) -> str:
@@ -133,9 +167,9 @@ class ShellWords:
             return text_of(body)
         source, at, text = body.text or b"", body.start_byte, ""
         for child in (c for c in body.named_children if c.type != "heredoc_content"):
-            text += _unquoted(source[at - body.start_byte : child.start_byte - body.start_byte])
+            text += unescaped(source[at - body.start_byte : child.start_byte - body.start_byte])
             text, at = text + self.one(child), child.end_byte
-        return text + _unquoted(source[at - body.start_byte :])
+        return text + unescaped(source[at - body.start_byte :])
 
     def told_by_slurm(self, options: str) -> None:
         """Set what Slurm would tell a job with these options of sbatch; what is set already
@@ -169,7 +203,7 @@ class ShellWords:
         """The words of "$@" and "${array[@]}"."""
         if node.type == "simple_expansion":
             return list(self.arguments)
-        name = _array_name(node)
+        name = array_name(node)
         if name is None:
             return list(self.arguments)
         keys = node.children[1].type == "!"
@@ -182,7 +216,21 @@ class ShellWords:
         words = value if isinstance(value, list) else [value]
         if keys:
             return [str(index) for index in range(len(words))]
-        return _sliced(node, words) if ":" in [c.type for c in node.children] else list(words)
+        operator, rest = self._operator(node)
+        if operator is None or operator in _DEFAULTS:
+            return list(words)
+        if operator == ":":
+            start, end = self._bounds(rest, len(words))
+            return list(words[start:end])
+        return [rewritten(word, operator, [self.one(r) for r in rest]) for word in words]
+
+    def _bounds(self, rest: list[tree_sitter.Node], size: int) -> tuple[int, int]:
+        """Where a slice `:start:length` of `size` words or letters begins and ends."""
+        start, *length = [self._number(each) or 0 for each in rest if each.is_named] or [0]
+        start = start if start >= 0 else max(0, size + start)
+        if not length:
+            return start, size
+        return start, start + length[0] if length[0] >= 0 else size + length[0]
 
     def _between(self) -> str:
         """What "${array[*]}" puts between its words."""
@@ -207,7 +255,11 @@ class ShellWords:
             return self._head(head)
         if operator in _DEFAULTS:
             return self._defaulted(head, operator, rest)
-        return _rewritten(self._head(head), operator, [self.one(r) for r in rest], text_of(node))
+        value = self._head(head)
+        if operator == ":" and not MARK.search(value):
+            start, end = self._bounds(rest, len(value))
+            return value[start:end]
+        return rewritten(value, operator, [self.one(r) for r in rest])
 
     def _operator(self, node: tree_sitter.Node) -> tuple[str | None, list[tree_sitter.Node]]:
         children = node.children[1:-1] if len(node.children) > 2 else []
@@ -255,7 +307,14 @@ class ShellWords:
         return default
 
     def _is_set(self, head: tree_sitter.Node) -> bool:
-        name = text_of(head.named_children[0]) if head.type == "subscript" else text_of(head)
+        if head.type == "subscript":
+            name, key = text_of(head.named_children[0]), self.one(head.named_children[1])
+            held, at = self.values.get(name, []), whole_number(self._plain(key))
+            if name in self.tables:
+                return key in self.tables[name]
+            count = len(held) if isinstance(held, list) else 1
+            return name == "BASH_SOURCE" or (at is not None and -count <= at < count)
+        name = text_of(head)
         if name.isdigit():
             return int(name) <= len(self.arguments)
         return name in self.values or name in _AMBIENT or name in ("@", "*", "#", "BASH_SOURCE")
@@ -279,15 +338,30 @@ class ShellWords:
 
     def _substitution(self, node: tree_sitter.Node) -> str:
         outer, self.printed = self.printed, []
-        folder = self.folder
+        try:
+            self.apart(node)
+        finally:
+            printed, self.printed = self.printed, outer
+        return "\n".join(printed).rstrip("\n")
+
+    def apart(self, node: tree_sitter.Node) -> bool | None:
+        """Walk ( ... ) or $( ... ), a shell of its own: what it sets is gone when it ends."""
+        values = {k: list(v) if isinstance(v, list) else v for k, v in self.values.items()}
+        tables = {name: dict(table) for name, table in self.tables.items()}
+        folder, loops, arguments = self.folder, self.loops, self.arguments
+        self.loops, status = 0, True
         try:
             for child in node.named_children:
-                self.statement(child)
-        except (ScriptEnd, FunctionEnd):
-            pass
+                if child.type != "comment":
+                    status = self.statement(child)
+            return status
+        except FunctionEnd as end:
+            return end.status
+        except ScriptEnd:
+            return None
         finally:
-            printed, self.printed, self.folder = self.printed, outer, folder
-        return "\n".join(printed).rstrip("\n")
+            self.values, self.tables = values, tables
+            self.folder, self.loops, self.arguments = folder, loops, arguments
 
     def _plain(self, text: str) -> str:
         """The variables of an arithmetic text replaced by their values."""
@@ -300,6 +374,8 @@ class ShellWords:
         """An arithmetic expression with its expansions and names replaced."""
         if node.type in ("simple_expansion", "expansion", "command_substitution", "string"):
             return f"({self.one(node)})" if self.one(node) else "0"
+        if node.type == "subscript":
+            return f"({self._head(node) or '0'})"
         if node.type in ("variable_name", "word") and re.fullmatch(r"[A-Za-z_]\w*", text_of(node)):
             return f"({self._value(text_of(node)) or '0'})"
         if not node.children:
@@ -315,73 +391,10 @@ class ShellWords:
         return unset_piece(names[0]) if names else opaque_piece(readable(text).strip())
 
     def _array(self, node: tree_sitter.Node) -> list[str]:
-        return [word for child in node.named_children for word in self.words(child)]
+        children = [child for child in node.named_children if child.type != "comment"]
+        return [word for child in children for word in self.words(child)]
 
     def _note(self, node: tree_sitter.Node, text: str) -> None:
         said = f"line {node.start_point[0] + 1}: {readable(text)}"
         if said not in self.script.notes:
             self.script.notes.append(said)
-
-
-def _only_child(node: tree_sitter.Node) -> tree_sitter.Node | None:
-    inner = node.named_children
-    whole = len(inner) == 1 and len(node.text or b"") == len(inner[0].text or b"") + 2
-    return inner[0] if whole and inner[0].type in ("expansion", "simple_expansion") else None
-
-
-def _is_all(node: tree_sitter.Node) -> bool:
-    """Whether an expansion stands for all words of an array or of the arguments."""
-    if node.type == "simple_expansion":
-        return text_of(node) in ("$@", "$*")
-    if len(node.children) > 1 and node.children[1].type == "#":
-        return False
-    return bool(re.match(r"\$\{(!?\w+\[[@*]\]|[@*])", text_of(node)))
-
-
-def _array_name(node: tree_sitter.Node) -> str | None:
-    subscript = next((c for c in node.named_children if c.type == "subscript"), None)
-    return text_of(subscript.named_children[0]) if subscript is not None else None
-
-
-def _sliced(node: tree_sitter.Node, words: list[str]) -> list[str]:
-    numbers = re.findall(r":\s*(-?\d+)", text_of(node))
-    start = int(numbers[0]) if numbers else 0
-    return words[start : start + int(numbers[1])] if len(numbers) > 1 else words[start:]
-
-
-def _unquoted(text: bytes) -> str:
-    """The text between double quotes, where a backslash guards only a few characters."""
-    joined = text.decode("utf-8", "replace").replace("\\\n", "")
-    return re.sub(r'\\([$`"\\])', r"\1", joined)
-
-
-def _rewritten(value: str, operator: str, rest: list[str], whole: str) -> str:
-    """A value cut or replaced as ${name%pattern} and its like say."""
-    if MARK.search(value):
-        return value
-    pattern = "".join(rest)
-    if operator in ("%", "%%", "#", "##"):
-        return _cut(value, operator, pattern)
-    if operator in ("/", "//") and rest:
-        old, new = rest[0], rest[-1] if len(rest) > 1 and rest[-1] != "/" else ""
-        return value.replace(old, new, 1 if operator == "/" else -1)
-    if operator in ("^^", "^"):
-        return value.upper() if operator == "^^" else value[:1].upper() + value[1:]
-    if operator in (",,", ","):
-        return value.lower() if operator == ",," else value[:1].lower() + value[1:]
-    numbers = re.findall(r":\s*(-?\d+)", whole)
-    if operator == ":" and numbers:
-        start = int(numbers[0])
-        return value[start : start + int(numbers[1])] if len(numbers) > 1 else value[start:]
-    return opaque_piece(whole.strip("${}"))
-
-
-def _cut(value: str, operator: str, pattern: str) -> str:
-    """`value` without the shortest (one sign) or longest (two) end or beginning that matches."""
-    lengths = range(len(value) + 1)
-    for length in lengths if len(operator) == 1 else reversed(lengths):
-        from_end = operator[0] == "%"
-        piece = value[len(value) - length :] if from_end else value[:length]
-        if fnmatch.fnmatchcase(piece, pattern):
-            return value[: len(value) - length] if from_end else value[length:]
-    return value

@@ -23,6 +23,8 @@ _NO_EFFECT = """
 
 def without_effect(key: str) -> bool:
     """Whether a flag changes neither time nor traffic, or only restates the model's shape."""
+    if re.search("pipeline-num-layers|mtp-num-layers|token-dispatcher|deepep|log-probs-", key):
+        return False
     return any(key.startswith(part) or f"-{part}" in key for part in _NO_EFFECT.split())
 
 

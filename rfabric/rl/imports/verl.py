@@ -20,7 +20,8 @@ _NO_EFFECT = """
     data.tokenizer data.trust algorithm.gamma algorithm.lam algorithm.norm algorithm.kl_ctrl
     algorithm.kl_penalty clip_ kl_loss_ entropy grad_clip temperature top_p top_k val_kwargs
     loss_agg reward_model.reward_manager reward_model.reward_kwargs
-    custom_reward trust_remote checkpoint model.path ignore_eos do_sample seed nsys
+    custom_reward trust_remote .checkpoint. dist_checkpointing model.path ignore_eos do_sample
+    seed nsys
 """
 _OTHER_ENTRY = re.compile(r"sft_trainer|main_generation|main_eval")
 

@@ -11,7 +11,7 @@ Values come out as OmegaConf resolves them; one that depends on what is not ther
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +26,27 @@ _ENVIRONMENT = re.compile(r"\$\{(?:oc\.)?env:\s*([A-Za-z_]\w*)\s*(?:,\s*([^{}]*)
 
 
 def read_yaml(
-    path: Path, environment: Mapping[str, str], overrides: Mapping[str, Any] | None = None
+    path: Path,
+    environment: Mapping[str, str],
+    overrides: Mapping[str, Any] | None = None,
+    removed: Sequence[str] = (),
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The values of a YAML file over those of its parents, and notes on parents that are not there;
-    `overrides` by dotted key stand above all, and names of them mean their values.
+    `overrides` by dotted key stand above all, and names of them mean their values; `removed` keys
+    are taken away before.
 
     RFabricError where it cannot be read, holds no mapping, or inherits from itself.
     """
     notes: list[str] = []
     nested = _merged(path, notes)
+    for key in removed:
+        _take_away(nested, key.split("."))
     for key, value in (overrides or {}).items():
         for part in reversed(key.split(".")):
             value = {part: value}
         nested = _over(nested, value)
     _check_size(nested, str(path))
-    return _flat(_resolved(nested, environment)), tuple(notes)
+    return flattened(_resolved(nested, environment)), tuple(notes)
 
 
 def read_text(path: Path) -> str:
@@ -107,6 +113,12 @@ def _parents(defaults: Any) -> Iterator[tuple[str, str]]:
                     yield f"{group.partition('@')[0]}/{name}", group.rpartition("@")[2]
 
 
+def _take_away(nested: dict, path: list[str]) -> None:
+    for part in path[:-1]:
+        nested = nested.get(part) if isinstance(nested.get(part), dict) else {}
+    nested.pop(path[-1], None)
+
+
 def _over(below: dict, above: dict) -> dict:
     merged = dict(below)
     for key, value in above.items():
@@ -118,14 +130,15 @@ def _over(below: dict, above: dict) -> dict:
 # --- values ---------------------------------------------------------------------------------------
 
 
-def _flat(values: Mapping, before: str = "", depth: int = 0) -> dict[str, Any]:
+def flattened(values: Mapping, before: str = "", depth: int = 0) -> dict[str, Any]:
+    """Nested values by dotted key; RFabricError where they are more than any job's."""
     if depth > DEPTH:
         raise RFabricError(f"{before}: nested deeper than {DEPTH} levels; that is no job's file")
     flat: dict[str, Any] = {}
     for key, value in values.items():
         name = f"{before}{key}"
         flat |= (
-            _flat(value, f"{name}.", depth + 1)
+            flattened(value, f"{name}.", depth + 1)
             if isinstance(value, dict) and value
             else {name: value}
         )
@@ -138,7 +151,7 @@ def _flat(values: Mapping, before: str = "", depth: int = 0) -> dict[str, Any]:
 
 def _check_size(nested: dict, file: str) -> None:
     """RFabricError where few names of names stand for gigabytes, before anything is resolved."""
-    flat = _flat(nested)
+    flat = flattened(nested)
     sizes: dict[str, int] = {}
 
     def size(key: str, depth: int = 0) -> int:

@@ -113,7 +113,7 @@ def settle(
     if seats.network is None:
         return Settled(found, flows.NONE, 1.0, Answer(0.0))
     sends = _sends(kv, found.seat, np.ones(len(kv.size), bool), server)
-    if not sends.src:
+    if not len(sends.src):
         return Settled(found, sends, 1.0, Answer(0.0))
     ask = _asking(seats.network, beside)
     answer, cards = ask(sends), flows.wire_seconds(seats.workload, sends)

@@ -5,6 +5,8 @@ from itertools import islice
 
 import numpy as np
 
+from ...routing.rows import begins
+
 
 def blocks(rows: int, most: int = 1 << 16) -> Iterable[slice]:
     """Slices of so many rows: what is written block by block takes little memory."""
@@ -27,8 +29,17 @@ def ended(lines: Iterable[str], most: int = 1 << 12) -> Iterator[str]:
 
 def texts(column: np.ndarray) -> list[str]:
     """Each number as Python writes it; equal ones are written once, which is what makes it fast."""
-    values, which = np.unique(column, return_inverse=True)
-    return np.array(list(map(str, values.tolist())), object)[which].tolist()
+    runs = np.flatnonzero(begins(column))
+    values, which = np.unique(column[runs], return_inverse=True)
+    cells = np.array(list(map(str, values.tolist())), object)[which].tolist()
+    return repeated(cells, runs, len(column))
+
+
+def repeated(cells: list[str], runs: np.ndarray, rows: int) -> list[str]:
+    """The cell of each of so many rows, where cell i stands from row runs[i] to the next run."""
+    if len(runs) == rows:
+        return cells
+    return np.repeat(np.array(cells, object), np.diff(runs, append=rows)).tolist()
 
 
 def quoted(cell) -> str:

@@ -28,12 +28,23 @@ import numpy as np
 
 from ...errors import RFabricError
 from ...files import lines_of, open_text, parse_json
+from ...routing.rows import begins, spread
 from ..model import Trace
 from .base import TraceFormat, first_line, written
-from .columns import blocks, lines, quoted, texts
-from .records import COLUMNS, VERSION, Columns, check_version, loop_cells, trace_of
+from .columns import blocks, lines, quoted, repeated, texts
+from .records import (
+    COLUMNS,
+    LOOP_COLUMNS,
+    VERSION,
+    Columns,
+    check_version,
+    loop_cells,
+    loop_heads,
+    trace_of,
+)
 
 BLOCK = 1 << 14  # rows read at once
+ALIKE = ("start", "gap", "step", "phase", "label", "loop", "turn")  # most rows as the one before
 
 
 def _read(path: Path) -> Trace:
@@ -111,37 +122,54 @@ def _lines(trace: Trace) -> Iterable[str]:
     yield f"# provenance: {json.dumps(trace.provenance)}"
     for key, seconds in trace.windows.items():
         yield f"# window {key}: {seconds!r}"
-    more = loop_cells(trace)
-    yield ",".join((*COLUMNS, *more))
-    hosts, phases, labels = (
-        np.array(list(map(quoted, n)), object) for n in (trace.hosts, trace.phases, trace.labels)
-    )
+    yield ",".join((*COLUMNS, *(LOOP_COLUMNS if trace.loops else ())))
+    hosts = np.array(list(map(quoted, trace.hosts)), object)
+    heads = loop_heads(trace)
     for rows in blocks(len(trace)):
+        new = _differ(trace, rows)
+        for row in heads:  # stands alone, between others that say less
+            new[max(row - rows.start, 0) : max(row - rows.start + 2, 0)] = True
+        runs = np.flatnonzero(new)
         yield from lines(
             map(str, range(rows.start, rows.stop)),
             hosts[trace.src[rows]],
             hosts[trace.dst[rows]],
             texts(trace.size[rows]),
-            texts(trace.start[rows]),
-            _after_texts(trace, rows),
-            texts(trace.gap[rows]),
-            texts(trace.step[rows]),
-            phases[trace.phase[rows]],
-            labels[trace.label[rows]],
-            *(
-                ["" if cell is None else str(cell) for cell in cells[rows]]
-                for cells in more.values()
-            ),
+            repeated(list(_alike(trace, rows.start + runs, heads)), runs, len(new)),
         )
 
 
-def _after_texts(trace: Trace, rows: slice) -> list[str]:
-    first, last = (trace.after_offsets[i : rows.stop + i][rows.start :] for i in (0, 1))
-    known = texts(trace.after[first[0] : last[-1]])
-    return [
-        " ".join(known[a:b])
-        for a, b in zip((first - first[0]).tolist(), (last - first[0]).tolist(), strict=True)
-    ]
+def _differ(trace: Trace, rows: slice) -> np.ndarray:
+    """bool by row: where it is unlike the one before in more than ends and size."""
+    found = begins(*(getattr(trace, name)[rows] for name in ALIKE))
+    counts = np.diff(trace.after_offsets[rows.start : rows.stop + 1])
+    found[1:] |= counts[1:] != counts[:-1]
+    same = np.flatnonzero(~found & (counts > 0))  # as many; are they the same ones?
+    many, at = counts[same], trace.after_offsets[rows][same]
+    entries = spread(at, many)
+    others = trace.after[entries] != trace.after[entries - np.repeat(many, many)]
+    found[np.repeat(same, many)[others]] = True
+    return found
+
+
+def _alike(trace: Trace, rows: np.ndarray, heads: dict[int, dict]) -> Iterable[str]:
+    """What the lines of these rows say behind the size."""
+    phases, labels = (list(map(quoted, names)) for names in (trace.phases, trace.labels))
+    looped = (_loop_texts(trace, row, heads) for row in rows.tolist()) if trace.loops else None
+    return lines(
+        texts(trace.start[rows]),
+        (" ".join(map(str, trace.waits_for(row).tolist())) for row in rows.tolist()),
+        texts(trace.gap[rows]),
+        texts(trace.step[rows]),
+        (phases[phase] for phase in trace.phase[rows].tolist()),
+        (labels[label] for label in trace.label[rows].tolist()),
+        *([looped] if looped else []),
+    )
+
+
+def _loop_texts(trace: Trace, row: int, heads: dict[int, dict]) -> str:
+    said = loop_cells(trace, row, heads)
+    return ",".join(str(said.get(name, "")) for name in LOOP_COLUMNS)
 
 
 def _sniff(head: bytes) -> bool:

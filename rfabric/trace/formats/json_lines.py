@@ -14,7 +14,7 @@ from ...errors import RFabricError
 from ...files import lines_of, open_text, parse_json
 from ..model import Trace
 from .base import TraceFormat, first_line, written
-from .records import COLUMNS, VERSION, check_version, columns_of, loop_cells, trace_of
+from .records import COLUMNS, VERSION, check_version, columns_of, loop_cells, loop_heads, trace_of
 
 
 def _read(path: Path) -> Trace:
@@ -36,10 +36,9 @@ def _write(trace: Trace, path: Path) -> None:
 def _lines(trace: Trace) -> Iterable[str]:
     windows = {str(k): v for k, v in trace.windows.items()}
     yield json.dumps({"rfabric-trace": VERSION, "provenance": trace.provenance, "windows": windows})
-    more = loop_cells(trace)
+    heads = loop_heads(trace)
     for i, cells in enumerate(_cells(trace)):
-        looped = {name: column[i] for name, column in more.items() if column[i] is not None}
-        yield json.dumps(dict(zip(COLUMNS, cells, strict=True)) | looped)
+        yield json.dumps(dict(zip(COLUMNS, cells, strict=True)) | loop_cells(trace, i, heads))
 
 
 def _cells(trace: Trace) -> Iterable[tuple]:

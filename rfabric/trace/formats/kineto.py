@@ -12,9 +12,8 @@ Kernels say this since PyTorch 2.3 (before: `kineto_early.py`). A file may be la
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
@@ -25,10 +24,9 @@ from ..recorded import RankLog, Recorded, checked_size, kind_named, trace_of_ran
 from .base import TraceFormat
 from .kineto_early import EARLY, NCCL, matched
 from .kineto_splits import UNSPLIT, Parts, parts_of
+from .kineto_stream import streamed
 
 US = 1e-6
-HEAD = ("distributedInfo", "schemaVersion", "deviceProperties")
-CHUNK, BEFORE = 1 << 20, 1 << 24  # bytes: read at once; within which HEAD is sought, but its first
 BUSY = ("kernel", "gpu_memcpy", "gpu_memset")
 STEP = re.compile(r"ProfilerStep#(\d+)")
 # bytes of an element, by the names that NCCL, c10 and the profiler give types, in small letters
@@ -77,7 +75,7 @@ class _File:
 
         with open_text(self.path) as file:
             try:
-                return _streamed(file.buffer, self._take)
+                return streamed(file.buffer, self._take)
             except ijson.JSONError as error:
                 raise RFabricError(
                     f"{self.path.name}: no valid JSON after event {self.events} or soon "
@@ -195,28 +193,6 @@ class _File:
                 "PyTorch that writes pg_config (2.4 and later)"
             )
         return tuple(ranks)
-
-
-def _streamed(file: BinaryIO, events: Callable[[dict], None]) -> dict:
-    """Hand on the events one by one; the values of HEAD that stand beside them."""
-    import ijson
-
-    found = {key: ijson.sendable_list() for key in HEAD}
-    heads = {key: ijson.items_coro(found[key], key, use_float=True) for key in HEAD}
-    every = ijson.sendable_list()
-    parser = ijson.items_coro(every, "traceEvents.item", use_float=True)
-    read = 0
-    while part := file.read(CHUNK):
-        read += len(part)
-        for key in [key for key in heads if found[key] or (read > BEFORE and key != HEAD[0])]:
-            del heads[key]
-        for one in (*heads.values(), parser):
-            one.send(part)
-        for event in every:
-            events(event)
-        del every[:]
-    parser.close()  # an error where the file ends early
-    return {key: values[0] for key, values in found.items() if values}
 
 
 def _is_time(value: object) -> bool:

@@ -12,22 +12,19 @@ appear: the first is h1.
 """
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from socket import AF_INET, AF_INET6, inet_ntop
-from typing import BinaryIO
 
 from ...errors import RFabricError
-from ...files import open_text
 from ...units import parse_size, parse_time
 from ..builder import TraceBuilder
 from ..model import Trace
 from ..recorded import tell
 from .base import TraceFormat
+from .pcap_packets import packets_of
 
 PCAP_MAGIC = (b"\xa1\xb2\xc3\xd4", b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\x3c\x4d", b"\x4d\x3c\xb2\xa1")
 NG_MAGIC, NG_ORDER = b"\x0a\x0d\x0d\x0a", (b"\x1a\x2b\x3c\x4d", b"\x4d\x3c\x2b\x1a")
-MOST_KEPT = 65535  # bytes of a packet that scapy hands on
 # link type: where its EtherType stands; LINKTYPE_ numbers of tcpdump.org
 ETHERTYPE_AT = {1: 12, 113: 14, 276: 0}
 PAST = {276: 20}  # bytes of the header where IP does not follow the EtherType
@@ -39,16 +36,17 @@ FRAGMENT = 44
 WITH_PORTS = (6, 17, 132)  # TCP, UDP, SCTP
 OTHER = "packets that are not of IP dropped"
 LATER = "later fragments counted to a flow without ports"
-# (link type, bytes kept, bytes on the wire, s)
-Packet = tuple[int, bytes, int, float]
+TIMELESS = "packets without a time (simple packet blocks) put at that of the packet before"
 
 
 def _read(path: Path, threshold: str = "0", gap: str = "1s") -> Trace:
     least = parse_size(threshold, "threshold", bare=True)
     pause = parse_time(gap, "gap")
-    talks, counts = _Talks(pause), Counter()
-    for link, data, wire, time in _packets(path):
+    talks, counts, before = _Talks(pause), Counter(), 0.0
+    for link, data, wire, told in packets_of(path):
         counts["packets"] += 1
+        counts[TIMELESS] += told is None
+        time = before = before if told is None else told
         key = _tuple_of(link, data, counts)
         if key:
             talks.add(key, time, wire)
@@ -97,7 +95,7 @@ def _trace(path: Path, flows: list[list], counts: Counter, least: float, how: st
     notes += [f"{small} flows ({lost} bytes) below the threshold or to itself dropped"] * (
         small > 0
     )
-    notes += [f"{count} {what}" for what, count in counts.items()]
+    notes += [f"{count} {what}" for what, count in counts.items() if count]
     span = max(one[2] for one in kept) - first
     told = {
         "source": path.name,
@@ -170,59 +168,6 @@ def _address(raw: bytes) -> str:
 def _protocol(key: bytes) -> str:
     number = key[2 * len(_hosts(key)[0])]
     return {6: "tcp", 17: "udp", 132: "sctp"}.get(number, f"protocol {number}")
-
-
-def _packets(path: Path) -> Iterator[Packet]:
-    """Packets of either kind of capture; RFabricError for one that ends early."""
-    try:
-        from scapy.error import Scapy_Exception
-        from scapy.utils import RawPcapNgReader, RawPcapReader
-    except ImportError as error:
-        raise RFabricError("captures are read by scapy: pip install scapy") from error
-    read = 0
-    try:
-        with open_text(path) as text:
-            file = _Counted(text.buffer)
-            reader = RawPcapReader(file)  # of the newer kind, where the file is
-            newer = isinstance(reader, RawPcapNgReader)
-            for packet in (_ng if newer else _old)(reader, file):
-                read += 1
-                yield packet
-            if file.short:
-                raise Scapy_Exception("the file ends early")
-    except Scapy_Exception as error:
-        raise RFabricError(
-            f"no valid capture after packet {read}: {error}; capture it again, or mend it with "
-            "editcap"
-        ) from error
-
-
-class _Counted:
-    """A file that knows whether a read brought less than was asked for: scapy only stops then."""
-
-    def __init__(self, file: BinaryIO):
-        self.file, self.short = file, False
-
-    def read(self, size: int) -> bytes:
-        """As of a file."""
-        data = self.file.read(size)
-        if data and len(data) < size:
-            self.short = True
-        return data
-
-
-def _old(reader, file: _Counted) -> Iterator[Packet]:
-    link, unit = reader.linktype & 0xFFFF, 1e-9 if reader.nano else 1e-6
-    for data, (sec, part, wire, kept) in reader:
-        if len(data) < kept <= MOST_KEPT:
-            file.short = True
-        yield link, data, wire, sec + part * unit
-
-
-def _ng(reader, _: _Counted) -> Iterator[Packet]:
-    for data, told in reader:
-        ticks = (told.tshigh or 0) << 32 | (told.tslow or 0)
-        yield told.linktype, data, told.wirelen, ticks / (told.tsresol or 1e6)
 
 
 def _sniff(head: bytes) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import RFabricError
-from ...routing.rows import offsets_of
+from ...routing.rows import begins, offsets_of
 from ...units import parse_size, parse_time
 from ..builder import MOST_BYTES, whole_bytes
 from ..loops import Loop
@@ -279,19 +279,24 @@ def check_version(version: str) -> None:
         raise RFabricError(f"trace version {version!r}; this rfabric reads version {VERSION}")
 
 
-def loop_cells(trace: Trace) -> dict[str, list]:
-    """Columns of loops, for people: `repeat` in the first row of a loop, seconds in the first of a
-    turn; else None.
+def loop_heads(trace: Trace) -> dict[int, dict]:
+    """Rows that say something of their loop, for people: the first of a loop `repeat`, the first of
+    a turn its seconds.
     """
-    cells = {column: [None] * len(trace) for column in LOOP_COLUMNS if trace.loops}
-    seen = set()
-    for row in np.flatnonzero(trace.loop >= 0).tolist():
+    heads: dict[int, dict] = {}
+    seen: set = set()
+    for row in np.flatnonzero(begins(trace.loop, trace.turn) & (trace.loop >= 0)).tolist():
         number, turn = int(trace.loop[row]), int(trace.turn[row])
-        loop = trace.loops[number]
-        cells["loop"][row], cells["turn"][row] = number, turn
-        if number not in seen:
-            cells["repeat"][row] = loop.repeat
         if (number, turn) not in seen:
-            cells["between_s"][row], cells["beside_s"][row] = loop.between[turn], loop.beside[turn]
+            loop = trace.loops[number]
+            heads[row] = {} if number in seen else {"repeat": loop.repeat}
+            heads[row] |= {"between_s": loop.between[turn], "beside_s": loop.beside[turn]}
         seen |= {number, (number, turn)}
-    return cells
+    return heads
+
+
+def loop_cells(trace: Trace, row: int, heads: dict[int, dict]) -> dict:
+    """What a row says in the columns of loops; `heads`: `loop_heads` of the trace."""
+    if trace.loop[row] < 0:
+        return {}
+    return {"loop": int(trace.loop[row]), "turn": int(trace.turn[row])} | heads.get(row, {})

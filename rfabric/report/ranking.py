@@ -1,0 +1,171 @@
+"""Which network is best, by any column of a store's cells, job by job, seed against seed.
+
+A contender is what was compared: fabric, policy, routing and how it was played. Two are held
+against each other on the seeds that both have run: a seed draws the same job for both, so what
+they differ by varies less than the measure itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import RFabricError, meant
+from .compare import NEGLIGIBLE, Row, Table
+from .grid import interval
+
+JOB = ("asked_traffic", "settings", "matched")
+CONTENDER = ("asked_fabric", "asked_policy", "routing", "in_flight", "repetitions")
+
+
+@dataclass(frozen=True)
+class Contender:
+    """The measure of one network on one job, by seed. `words` say which, in CONTENDER's order."""
+
+    words: tuple[str, ...]
+    by_seed: dict[int, float]
+
+    @property
+    def mean(self) -> float:
+        """Over its own seeds."""
+        return float(np.mean(list(self.by_seed.values())))
+
+    def more_than(self, other: "Contender") -> np.ndarray:
+        """What it has more than the other, on each seed that both have."""
+        both = sorted(self.by_seed.keys() & other.by_seed.keys())
+        return np.array([self.by_seed[seed] - other.by_seed[seed] for seed in both])
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A contender beside the best of its job: `more` on the mean of `seeds` that both have, give
+    or take `half`, which is None of one seed.
+    """
+
+    contender: Contender
+    more: float
+    half: float | None
+    seeds: int
+
+    def verdict(self, scale: float, sign: int = 1) -> str:
+        """What may be said of it, `scale` being the best's mean; sign: 1 where less is better."""
+        if not self.seeds:
+            return "no seed in common"
+        if self.half is None:
+            return "one seed"
+        if sign * self.more - self.half <= NEGLIGIBLE * abs(scale):
+            return "not told apart"
+        return "more" if sign > 0 else "less"
+
+
+def jobs_of(rows: Sequence[dict], measure: str) -> dict[tuple[str, ...], list[Contender]]:
+    """The contenders of each job among these rows, those without the measure left out.
+
+    RFabricError where no cell has such a column, or it holds no numbers.
+    """
+    _check(rows, measure)
+    found: dict[tuple, dict[tuple, dict[int, float]]] = {}
+    for row in rows:
+        if row[measure] is not None:
+            job, words = (tuple(row[name] for name in names) for names in (JOB, CONTENDER))
+            found.setdefault(job, {}).setdefault(words, {})[row["seed"]] = float(row[measure])
+    return {
+        job: [Contender(words, by_seed) for words, by_seed in of.items()]
+        for job, of in found.items()
+    }
+
+
+def _check(rows: Sequence[dict], measure: str) -> None:
+    if not rows:
+        raise RFabricError("no cell is left to choose from; see --where")
+    if measure not in rows[0]:
+        numbers = sorted(name for name in rows[0] if any(_is_number(row[name]) for row in rows))
+        raise RFabricError(
+            f"no column {measure!r}{meant(measure, numbers)}; there are {', '.join(numbers)}"
+        )
+    values = [row[measure] for row in rows if row[measure] is not None]
+    if not values or not all(map(_is_number, values)):
+        held = f"such as {values[0]!r}" if values else "nothing in any of these cells"
+        raise RFabricError(f"column {measure!r} holds no numbers: {held}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def standings(contenders: Sequence[Contender], sign: int = 1) -> list[Standing]:
+    """Each beside the best, best first; the best is the least, with `sign` -1 the greatest.
+
+    Who shares no seed with the best comes last, with nothing to say of it.
+    """
+    best = max(contenders, key=lambda c: (len(c.by_seed), -sign * c.mean))
+    for one in contenders:
+        more = one.more_than(best)
+        if len(more) and sign * more.mean() < 0:
+            best = one
+    found = [_beside(one, best) for one in contenders]
+    return sorted(found, key=lambda s: (s.contender is not best, s.seeds == 0, sign * s.more))
+
+
+def _beside(one: Contender, best: Contender) -> Standing:
+    more = one.more_than(best)
+    if len(more) < 2:
+        return Standing(one, float(more.mean()) if len(more) else 0.0, None, len(more))
+    return Standing(one, *interval(more), len(more))
+
+
+def documents(rows: Sequence[dict], measure: str, sign: int = 1) -> list[dict]:
+    """The ranking of each job, for programs."""
+    return [
+        dict(zip(JOB, job, strict=True)) | {
+            "measure": measure,
+            "ranking": [_document(s) for s in standings(contenders, sign)],
+        }
+        for job, contenders in jobs_of(rows, measure).items()
+    ]  # fmt: skip
+
+
+def _document(standing: Standing) -> dict:
+    one = standing.contender
+    return dict(zip(CONTENDER, one.words, strict=True)) | {
+        "mean": one.mean, "seeds": len(one.by_seed), "more_than_best": standing.more,
+        "half_of_interval": standing.half, "seeds_shared": standing.seeds,
+    }  # fmt: skip
+
+
+def tables(rows: Sequence[dict], measure: str, sign: int = 1, most: int = 10) -> list[Table]:
+    """One table a job, the best `most` of its contenders."""
+    lacking = sum(row.get(measure) is None for row in rows)
+    left = f" {lacking} cells have no {measure} and are left out." if lacking else ""
+    return [
+        _table(job, standings(contenders, sign), measure, sign, most, left)
+        for job, contenders in jobs_of(rows, measure).items()
+    ]
+
+
+def _table(
+    job: tuple[str, ...], found: Sequence[Standing], measure: str, sign: int, most: int, left: str
+) -> Table:
+    differing = [
+        i for i in range(len(CONTENDER)) if i < 2 or len({s.contender.words[i] for s in found}) > 1
+    ]
+    scale = found[0].contender.mean
+    shown = [
+        Row(" ".join(s.contender.words[i] for i in differing), _cells(s, n == 0, scale, sign))
+        for n, s in enumerate(found[:most])
+    ]
+    others = f" {len(found) - most} more follow." if len(found) > most else ""
+    traffic, settings, matched = job
+    title = " ".join(filter(None, [traffic, settings, matched and f"(fitted to the {matched})"]))
+    columns = "fabric, policy", measure, "seeds", "than the best", "95 % interval", ""
+    note = f"Mean over seeds; beside the best, on the seeds that both have.{left}{others}"
+    return Table(f"{title}: by {measure}", columns, tuple(shown), note, words=(5,))
+
+
+def _cells(s: Standing, best: bool, scale: float, sign: int) -> tuple[str, ...]:
+    values = f"{s.contender.mean:,.6g}", str(len(s.contender.by_seed))
+    if best:
+        return *values, "", "", "best"
+    span = "" if s.half is None else f"{s.more - s.half:+.4g} .. {s.more + s.half:+.4g}"
+    return *values, f"{s.more:+.4g}" if s.seeds else "", span, s.verdict(scale, sign)

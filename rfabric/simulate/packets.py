@@ -1,0 +1,150 @@
+"""The packet engine: ns-3's TCP (`packets.cpp`) behind the flow engine's interface.
+
+    fabric, share of all bytes -> ns-3's nodes and cables -> `world` plays a trace on them as on the
+    flow engine: the same stages, decisions and rewires
+
+A packet costs what it costs, so all bytes and rates shrink by one factor where a trace sends more
+than BUDGET packet-hops; times stay what they are, and what takes less than a few packets is blurred
+(`report.result.Scale`). Needs rfabric[ns3] and a C++ compiler, once.
+"""
+
+import ctypes
+import logging
+import os
+import shlex
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from importlib import metadata, util
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import RFabricError, RunError
+from ..fabric import Fabric
+from ..trace import Trace
+from ..trace.pairs import PairWays
+from .build import compiler
+from .compiled import CompiledEngine, declared
+from .inputs import Batch
+
+log = logging.getLogger(__name__)
+
+SOURCE = Path(__file__).with_name("packets.cpp")
+MODULES = ("core", "network", "internet", "point-to-point")
+MTU, HEADERS, FRAME = 9000, 52, 2  # bytes: IP packets; IPv4 and TCP with timestamps; PPP's header
+PAYLOAD = MTU - HEADERS
+FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-DNDEBUG")
+WAY = 6  # cables of the longest way through three tiers
+WINDOW = 131070  # bytes a connection has on the way, as in an emulation
+BUDGET = 4e6  # packet-hops of a run: less than a minute of one core
+HOSTS = 128  # more would take minutes a second of traffic
+
+
+def share_of(trace: Trace, ways: PairWays) -> float:
+    """Of all bytes, what is sent: all, where that is no more than BUDGET packet-hops."""
+    sends = np.flatnonzero(trace.size > 0)
+    offsets, _ = ways.of(sends)
+    hops = float((np.ceil(trace.size[sends] / PAYLOAD) * np.diff(offsets)).sum())
+    return min(1.0, BUDGET / hops) if hops else 1.0
+
+
+class PacketEngine(CompiledEngine):
+    """ns-3 for the cables of `fabric`, everything `share` times as large; one at a time a process.
+
+    RFabricError for a fabric of more than HOSTS hosts, and without ns-3.
+    """
+
+    def __init__(self, fabric: Fabric, share: float):
+        if len(fabric.hosts) > HOSTS:
+            raise RFabricError(
+                f"{fabric.name} has {len(fabric.hosts):,} hosts; packets are simulated on {HOSTS} "
+                "at most: use a smaller fabric, or leave out --engine ns3"
+            )
+        self._core, self._turn = _library(), threading.RLock()
+        self._links, self._share = 2 * len(fabric.links) + 1, share
+        number = {node.name: i for i, node in enumerate(fabric.nodes)}
+        ends = np.array(
+            [(number[k.a.node], number[k.b.node]) for k in fabric.links], dtype=np.int64
+        )
+        # headers go on top: a cable carries its nominal rate as payload
+        rate = np.repeat([k.rate for k in fabric.links], 2) * share * (MTU + FRAME) / PAYLOAD
+        delay = np.repeat([k.delay for k in fabric.links], 2).astype(float)
+        host = np.array([node.kind == "host" for node in fabric.nodes], dtype=np.int8)
+        there, back = (np.ascontiguousarray(e.ravel()) for e in (ends, ends[:, ::-1]))
+        window = WINDOW + int(2 * WAY * delay.max() * rate.max() / 8)
+        columns = (column.ctypes.data for column in (there, back, rate, delay))
+        self._handle = self._core.rf_packets(
+            len(host), host.ctypes.data, len(there), *columns, MTU, window
+        )
+        if not self._handle:
+            raise RFabricError("another simulation of packets is under way in this process")
+
+    def add(self, batch: Batch) -> None:
+        if batch.weight is not None and (batch.weight != 1).any():
+            raise RFabricError("packets are sent flow by flow: a row has weight 1")
+        super().add(replace(batch, size=np.ceil(batch.size * self._share)))
+
+    def run(self, until: float, breath: Callable[[], None] | None = None) -> np.ndarray:
+        events = super().run(until, breath)
+        if error := self._call("rf_error").decode():
+            raise RunError(f"ns-3: {error}")
+        return events
+
+    def remaining(self, flows: np.ndarray) -> np.ndarray:
+        return super().remaining(flows) / self._share
+
+    def link_bytes(self) -> np.ndarray:
+        return super().link_bytes() / self._share
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """`packets.cpp`, compiled against the ns-3 that is installed."""
+    version, home = ns3()
+    output = SOURCE.with_name(f"packets-{version}.so")
+    if not output.exists() or output.stat().st_mtime < SOURCE.stat().st_mtime:
+        _build(output, home)
+    library = declared(ctypes.CDLL(str(output)))
+    array, count = ctypes.c_void_p, ctypes.c_int64
+    library.rf_packets.restype = ctypes.c_void_p
+    library.rf_packets.argtypes = [count, array, count, *[array] * 4, count, count]
+    library.rf_error.restype, library.rf_error.argtypes = ctypes.c_char_p, [ctypes.c_void_p]
+    return library
+
+
+def require() -> None:
+    """RFabricError where packets cannot be simulated here."""
+    _library()
+
+
+def ns3() -> tuple[str, Path]:
+    """The version of ns-3 that is installed, and where; RFabricError where none is."""
+    found = util.find_spec("ns3")
+    if found is None or not found.submodule_search_locations:
+        raise RFabricError("--engine ns3 needs ns-3's wheel; install rfabric[ns3]")
+    return metadata.version("ns3"), Path(next(iter(found.submodule_search_locations)))
+
+
+def _build(output: Path, home: Path) -> None:
+    if not os.access(output.parent, os.W_OK):
+        raise RFabricError(
+            f"cannot write {output}, which --engine ns3 builds once: run it as the "
+            "user who owns that folder"
+        )
+    lib = home / "lib64"
+    names = [next(lib.glob(f"libns3*-{module}.so"), None) for module in MODULES]
+    if None in names:
+        raise RFabricError(f"{lib} lacks ns-3's modules {', '.join(MODULES)}: install rfabric[ns3]")
+    log.warning("building the packet engine, once, in about 20 s")
+    with tempfile.TemporaryDirectory(prefix=".packets-", dir=output.parent) as scratch:
+        made = Path(scratch, output.name)
+        words = [*compiler(), *FLAGS, f"-I{home / 'include'}", str(SOURCE), "-o", str(made)]
+        words += [*map(str, names), f"-Wl,-rpath,{lib}"]
+        done = subprocess.run(words, capture_output=True, text=True)
+        if done.returncode:
+            raise RFabricError(f"{shlex.join(words)} failed:\n{done.stderr.strip()[:2000]}")
+        os.replace(made, output)

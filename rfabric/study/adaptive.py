@@ -1,0 +1,79 @@
+"""A sweep that ends when the question is answered: successive halving over seeds.
+
+Rounds of 2, 4, 8 .. seeds, as many as the grid has. After each, job by job: who is told apart from
+the best is dropped, and where what is left is within `share` of the best, its job is done. Each
+comparison is paired, seed against seed. The interval is looked at after every round, so that the
+chance to drop the best by mistake is that of several looks, not of one at 95 %.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..errors import RFabricError
+from ..report.ranking import CONTENDER, JOB, Standing, jobs_of, standings
+from ..report.store import table_of_cells
+from .cells import words_of
+from .grid import Cell, Grid
+from .sweeping import Place, Tally, sweep_cells
+
+FIRST = 2  # seeds of the first round: fewer have no interval
+
+
+def sweep_until(
+    grid: Grid,
+    place: Place,
+    share: float,
+    measure: str = "step_s",
+    tell: Callable[[dict], None] = lambda _: None,
+) -> Tally:
+    """Sweep as many seeds of the grid as the comparison of its networks takes.
+
+    share: of the best's mean, that the interval of what the others have more must stay within.
+    RFabricError for fewer than two seeds, or for a shard, which could not see the others' cells.
+    """
+    if len(grid.seeds) < FIRST or place.shard[1] > 1:
+        raise RFabricError("--until takes --seeds 2 or more, and no --shard: it compares all cells")
+    tally, open_, seeds = Tally(), None, FIRST
+    while True:
+        step = replace(grid, seeds=grid.seeds[: min(seeds, len(grid.seeds))])
+        found = sweep_cells(step, place, tell, wanted=_among(grid, open_))
+        tally.run += found.run
+        tally.cached += found.cached
+        open_ = _undecided(grid, place, step.seeds, share, measure)
+        seeds *= 2
+        if not open_ or len(step.seeds) == len(grid.seeds):
+            tally.cells = tally.run + tally.cached
+            return tally
+
+
+def _among(grid: Grid, open_: set[tuple] | None) -> Callable[[Cell], bool]:
+    if open_ is None:
+        return lambda _: True
+    return lambda cell: _named(words_of(grid, cell)) in open_
+
+
+def _named(row: dict) -> tuple[str, ...]:
+    return tuple(row[name] for name in (*JOB, *CONTENDER))
+
+
+def _undecided(
+    grid: Grid, place: Place, seeds: tuple[int, ...], share: float, measure: str
+) -> set[tuple]:
+    """The networks, with their jobs, that more seeds are to tell apart."""
+    mine = {_named(words_of(grid, cell)) for cell in replace(grid, seeds=grid.seeds[:1]).cells()}
+    rows = [
+        row
+        for row in table_of_cells(place.store).to_pylist()
+        if _named(row) in mine and row["seed"] in seeds
+    ]
+    found: set[tuple] = set()
+    for job, contenders in jobs_of(rows, measure).items():
+        best, *others = standings(contenders)
+        doubtful = [s for s in others if _is_doubtful(s, best.contender.mean)]
+        if any(s.half is None or s.half > share * abs(best.contender.mean) for s in doubtful):
+            found |= {(*job, *s.contender.words) for s in (best, *doubtful)}
+    return found
+
+
+def _is_doubtful(standing: Standing, scale: float) -> bool:
+    return standing.verdict(scale) != "more"

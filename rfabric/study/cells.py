@@ -1,0 +1,179 @@
+"""Cells of a grid on any machine: words in, bytes out.
+
+    task      JSON: {"code": .., "grid": .., "cells": [[fabric, policy, traffic, seed], ..],
+                     "files": {path: sha256}, "sent": {path: base64}}
+    answer    JSON: {"worker": .., "cells": [{"row": ..} or {"error": ..}, ..]}, or {"refused": ..}
+
+A worker refuses where its rfabric or its core is another one, and where a file that the words name
+is not there as it was when the sweep began. Files by a relative path travel with the words.
+"""
+
+import base64
+import json
+import os
+import shlex
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, astuple
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ..errors import RFabricError
+from ..report.summary import row_of, summary_of
+from .fingerprint import Code, code_here, digest_of, sha256
+from .grid import Cell, Grid, case_of, forget, run_settings
+from .run import play
+
+MOST_SENT = 16 * 2**20  # bytes of files that travel with each task
+
+
+def task_of(grid: Grid, cells: Sequence[Cell], code: Code, files: Mapping[str, str]) -> str:
+    """The words of some cells, for `answered`; `files` are those that they name, with digests."""
+    return json.dumps({
+        "code": asdict(code),
+        "grid": grid.to_json(),
+        "cells": [astuple(cell) for cell in cells],
+        "files": dict(files),
+        "sent": {},
+    })  # fmt: skip
+
+
+def with_files(task: str) -> str:
+    """The task with the files by relative paths inside, for workers on other machines.
+
+    RFabricError where they are too large to travel with every task.
+    """
+    said = json.loads(task)
+    names = [name for name in said["files"] if _travels(name)]
+    size = sum(os.path.getsize(name) for name in names)
+    if size > MOST_SENT:
+        raise RFabricError(
+            f"{', '.join(names)}: {size:,} bytes are too much to travel with every cell "
+            f"({MOST_SENT:,} at most); put them on a disk that all workers share and name them by "
+            "their absolute path"
+        )
+    said["sent"] = {n: base64.b64encode(Path(n).read_bytes()).decode() for n in names}
+    return json.dumps(said)
+
+
+def _travels(name: str) -> bool:
+    """Whether a file may be laid down below whatever folder a worker works in."""
+    return not os.path.isabs(name) and ".." not in Path(name).parts
+
+
+def answered(task: str) -> bytes:
+    """Run the cells of a task, in this process, and say what came of each."""
+    said = json.loads(task)
+    worker = f"{socket.gethostname()}:{os.getpid()}"
+    try:
+        _check_code(Code(**said["code"]))
+        with _files_there(said["files"], said["sent"]):
+            _forget_others(said["files"])
+            grid = Grid.from_json(said["grid"])
+            cells = [_tried(grid, Cell(*words), worker) for words in said["cells"]]
+    except RFabricError as error:
+        return json.dumps({"refused": f"worker {worker}: {error}"}).encode()
+    return json.dumps({"worker": worker, "cells": cells}).encode()
+
+
+_read_with: dict[str, str] = {}
+
+
+def _forget_others(files: Mapping[str, str]) -> None:
+    """A process may serve one sweep after another, and files change between them."""
+    if files != _read_with:
+        forget()
+        _read_with.clear()
+        _read_with.update(files)
+
+
+def _check_code(wanted: Code) -> None:
+    if otherwise := wanted.differs(code_here()):
+        raise RFabricError(
+            f"has another rfabric: {otherwise}; install the same on every worker, and build its "
+            "core: python -m rfabric.simulate.build"
+        )
+
+
+@contextmanager
+def _files_there(files: Mapping[str, str], sent: Mapping[str, str]) -> Iterator[None]:
+    """With what words name in place: here, or in a folder of their own that one works in."""
+    lacking = [name for name, digest in files.items() if not _is_there(name, digest)]
+    missing = next((name for name in lacking if name not in sent), "")
+    if missing:
+        raise RFabricError(
+            f"{missing} is not there as it was when the sweep began; leave it as it is until the "
+            "sweep has ended, and on other machines name it by a path below the folder that "
+            "the sweep is begun in, or put it on a disk that all share"
+        )
+    if not lacking:
+        yield
+        return
+    before = os.getcwd()
+    with TemporaryDirectory(prefix="rfabric-cells-") as folder:
+        for name, data in sent.items():
+            Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
+            Path(folder, name).write_bytes(base64.b64decode(data))
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+
+def _is_there(name: str, digest: str) -> bool:
+    try:
+        return digest_of(name) == digest
+    except OSError:
+        return False
+
+
+def _tried(grid: Grid, cell: Cell, worker: str) -> dict:
+    """What a cell came to; a mistake of ours in one is no reason to lose the others."""
+    try:
+        return {"row": row_of_cell(grid, cell) | {"worker": worker}}
+    except RFabricError as error:
+        return {"error": str(error)}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def row_of_cell(grid: Grid, cell: Cell) -> dict:
+    """Run a cell; its figures in plain values, its words, and when and how long it ran."""
+    began, wall = time.process_time(), time.perf_counter()
+    traffic = grid.traffic(cell)
+    runs = play([case_of(grid, cell)], traffic, run_settings(grid, cell))
+    finished = datetime.now(UTC).isoformat(timespec="seconds")
+    entry = summary_of(runs, grid.command, finished)["runs"][0]
+    return row_of(entry) | words_of(grid, cell) | {
+        "notes": entry["notes"],
+        "finished": finished,
+        "cell_s": time.perf_counter() - wall,
+        "cell_cpu_s": time.process_time() - began,
+    }  # fmt: skip
+
+
+def words_of(grid: Grid, cell: Cell) -> dict:
+    """What a cell was asked as, in the words of the command line."""
+    return {
+        "asked_fabric": cell.fabric,
+        "asked_policy": cell.policy,
+        "asked_traffic": cell.traffic,
+        "routing": grid.routing,
+        "settings": shlex.join(grid.settings),
+        "in_flight": grid.in_flight,
+        "repetitions": grid.repetitions,
+        "matched": f"{grid.match} of {grid.fabrics[0]}" if grid.match else "",
+    }
+
+
+def key_of(grid: Grid, cell: Cell, code: Code, files: Mapping[str, str]) -> str:
+    """The name of what a cell must come to: of its words, the code, and the files it names, in hex.
+
+    Two cells of one key come to the same, wherever they run.
+    """
+    asked = words_of(grid, cell) | {"seed": cell.seed}
+    return sha256(json.dumps([code.digest, asked, sorted(files.items())]).encode())

@@ -1,0 +1,321 @@
+"""A sweep: the cells of a grid into a store, by whatever workers, none run that is known already.
+
+    words -> keys -> in the store? in the cache? -> tasks -> workers -> cache, store
+
+The cache is a folder of one small file a cell, under the digest of the code, that all sweeps of a
+machine share, or of several by a shared disk. A cell is in it as soon as its answer is here:
+whatever ends a sweep, who starts it again runs only what is missing.
+"""
+
+import json
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from itertools import groupby
+from pathlib import Path
+
+from ..errors import RFabricError, RunError
+from ..folders import data_dir
+from ..report.folder import replacing, writing
+from ..report.store import add_rows, keys_in, open_store
+from ..schedulers.table import asked_network, parse_policies
+from .cells import answered, key_of, task_of, with_files
+from .farm import Lost, outcomes
+from .fingerprint import DATA, Code, code_here, digest_of, files_of
+from .grid import Cell, Grid, asked_of, check_cells, forget
+from .workers import connected
+
+ALIKE = 20  # cells that break alike, and none that does not: the sweep ends
+MOST_TOGETHER = 16  # cells of one trace in one task
+A_WORKER = 8  # tasks, at least, so that none waits long for the last
+SAVE_S, SAVE_ROWS = 30.0, 1000  # a part of the store is written after so long, or so many cells
+SAY_S = 5.0  # progress is told so often
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a sweep's cells go, and who runs which of them.
+
+    shard: (i, n), the i-th of n parts, from 1. workers: an address, '': `jobs` processes.
+    """
+
+    store: Path
+    cache: Path
+    jobs: int
+    workers: str = ""
+    shard: tuple[int, int] = (1, 1)
+
+
+@dataclass
+class Tally:
+    """What came of the cells: `stored` were in the store before, `cached` in the cache."""
+
+    cells: int = 0
+    stored: int = 0
+    cached: int = 0
+    run: int = 0
+    broke: list[tuple[Cell, str]] = field(default_factory=list)
+
+    @property
+    def done(self) -> int:
+        """Cells of which there is no more to be done."""
+        return self.stored + self.cached + self.run + len(self.broke)
+
+    def to_json(self) -> dict:
+        """The counts, and each cell that broke with its error."""
+        broke = [asdict(cell) | {"error": error} for cell, error in self.broke]
+        counts = {name: getattr(self, name) for name in ("cells", "stored", "cached", "run")}
+        return counts | {"broke": broke}
+
+
+def cache_home() -> Path:
+    """Where cells are kept when nothing is said: $XDG_CACHE_HOME/rfabric, or ~/.cache/rfabric."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rfabric"
+
+
+def sweep_cells(
+    grid: Grid,
+    place: Place,
+    tell: Callable[[dict], None] = lambda _: None,
+    wanted: Callable[[Cell], bool] = lambda _: True,
+) -> Tally:
+    """Bring every cell of the grid, or of the shard, into the store, where it is wanted.
+
+    RFabricError for words that cannot be run, before anything is, and for workers that cannot run
+    them; RunError where cells broke, the others being in the store, or where ALIKE of them broke
+    alike and none ran.
+    """
+    _refuse_outside(grid)
+    forget()
+    code = code_here()
+    open_store(place.store, asdict(code))
+    cells = _of_shard([cell for cell in grid.cells() if wanted(cell)], place.shard)
+    keyed = [(_key(grid, cell, code), cell) for cell in cells]
+    there, tally = keys_in(place.store), Tally(len(keyed))
+    missing = [one for one in keyed if one[0] not in there]
+    tally.stored = len(keyed) - len(missing)
+    saved = _Saved(place, code)
+    try:
+        missing = [one for one in missing if not saved.again(one[0])]
+        tally.cached = len(keyed) - tally.stored - len(missing)
+        check_cells(grid, _each_word_once(cell for _, cell in missing))
+        if missing:
+            _run(grid, place, missing, _Watch(tally, saved, tell))
+    finally:
+        saved.flush()
+    _complain(tally, place)
+    return tally
+
+
+def _refuse_outside(grid: Grid) -> None:
+    """RFabricError for a scheduler whose plan is made elsewhere: its words do not decide it."""
+    for policy in grid.policies:
+        scheduler = parse_policies(policy).scheduler
+        if asked_network(scheduler) not in ("", "fabric"):
+            raise RFabricError(
+                f"policy {scheduler} asks a controller, whose answers no sweep can keep; say "
+                "network=fabric, or use `rfabric compare`"
+            )
+
+
+def _of_shard(cells: Sequence[Cell], shard: tuple[int, int]) -> Sequence[Cell]:
+    """One of n parts of equal size, of neighbours: they share traces."""
+    i, n = shard
+    return cells[len(cells) * (i - 1) // n : len(cells) * i // n]
+
+
+# --- names -------------------------------------------------------------------------------------
+
+
+def _key(grid: Grid, cell: Cell, code: Code) -> str:
+    return key_of(grid, cell, code, _files(grid, cell))
+
+
+def _files(grid: Grid, cell: Cell) -> dict[str, str]:
+    """The files that a cell's words name, with their digests; ours are in that of the code."""
+    reference = (grid.fabrics[0],) if grid.match else ()
+    words = (cell.fabric, cell.policy, grid.routing, *reference)
+    found = [*asked_of(cell.traffic, grid.settings)[1], *(f for w in words for f in _named(w))]
+    return {str(path): digest_of(path) for path in found if not _is_shipped(path)}
+
+
+@lru_cache(4096)
+def _named(words: str) -> list[Path]:
+    return files_of(words)
+
+
+@lru_cache(4096)
+def _is_shipped(path: Path) -> bool:
+    return any(path.resolve().is_relative_to(data_dir(name).resolve()) for name in DATA)
+
+
+def _each_word_once(cells: Iterable[Cell]) -> list[Cell]:
+    """Some of these cells, in which each fabric, policy and recipe stands at least once."""
+    seen: set[tuple[str, str]] = set()
+    found = []
+    for cell in cells:
+        words = {("fabric", cell.fabric), ("policy", cell.policy), ("traffic", cell.traffic)}
+        if not words <= seen:
+            seen |= words
+            found.append(cell)
+    return found
+
+
+# --- running -----------------------------------------------------------------------------------
+
+
+def _run(grid: Grid, place: Place, missing: list[tuple[str, Cell]], watch: "_Watch") -> None:
+    code = code_here()
+
+    def words(keyed: Sequence[tuple[str, Cell]]) -> tuple[str]:
+        cells = [cell for _, cell in keyed]
+        files = {name: digest for cell in cells for name, digest in _files(grid, cell).items()}
+        task = task_of(grid, cells, code, files)
+        return (with_files(task) if files and workers.remote else task,)
+
+    with connected(place.workers, min(place.jobs, len(missing))) as workers:
+        tasks = list(_together(missing, workers.count()))
+        for keyed, found in outcomes(workers, answered, tasks, words):
+            watch.take(keyed, _answers(found, len(keyed)))
+
+
+def _together(keyed: Sequence[tuple[str, Cell]], workers: int) -> Iterator[list[tuple[str, Cell]]]:
+    """Tasks: some cells of one trace each, of which many are left for every worker."""
+    most = min(max(len(keyed) // (A_WORKER * max(workers, 1)), 1), MOST_TOGETHER)
+
+    def trace(one: tuple[str, Cell]) -> tuple[str, int, str]:
+        return one[1].traffic, one[1].seed, parse_policies(one[1].policy).scheduler
+
+    for _, group in groupby(sorted(keyed, key=trace), trace):
+        cells = list(group)
+        yield from (cells[i : i + most] for i in range(0, len(cells), most))
+
+
+def _answers(found: bytes | Lost, count: int) -> list[dict]:
+    if isinstance(found, Lost):
+        return [{"error": str(found)}] * count
+    said = json.loads(found)
+    if "refused" in said:
+        raise RFabricError(said["refused"])
+    return said["cells"]
+
+
+class _Watch:
+    """What is done with each answer: kept, counted, told; and when it is time to stop."""
+
+    def __init__(self, tally: Tally, saved: "_Saved", tell: Callable[[dict], None]):
+        self._tally, self._saved, self._tell = tally, saved, tell
+        self._alike: Counter[str] = Counter()
+        self._began, self._told, self._first = 0.0, time.monotonic(), 0
+
+    def take(self, keyed: Sequence[tuple[str, Cell]], answers: Sequence[dict]) -> None:
+        """The answers of some cells; RunError where cells break alike and none ran."""
+        for (key, cell), answer in zip(keyed, answers, strict=True):
+            if "row" in answer:
+                self._saved.new(key, answer["row"])
+                self._tally.run += 1
+            else:
+                self._tally.broke.append((cell, answer["error"]))
+                self._alike[_shape(answer["error"])] += 1
+        self._stop_if_hopeless()
+        self._say(time.monotonic())
+
+    def _say(self, now: float) -> None:
+        """The clock of what is left runs from the first answer: workers have begun by then."""
+        done = self._tally.done
+        if not self._began:
+            self._began, self._first = now, done
+        if now - self._told > SAY_S or done == self._tally.cells:
+            self._told = now
+            self._tell(_news(self._tally, done - self._first, now - self._began))
+
+    def _stop_if_hopeless(self) -> None:
+        shape, times = (self._alike.most_common(1) or [("", 0)])[0]
+        if not self._tally.run and times >= ALIKE:
+            first = next(error for _, error in self._tally.broke if _shape(error) == shape)
+            raise RunError(
+                f"the first {times} cells broke alike and none ran, so the other "
+                f"{self._tally.cells - self._tally.done} are not tried: {first}"
+            )
+
+
+def _shape(error: str) -> str:
+    """An error without its numbers: cells that break alike differ in them."""
+    return re.sub(r"\d+(\.\d+)?", "#", error)
+
+
+def _news(tally: Tally, count: int, seconds: float) -> dict:
+    """`count` cells were done in so many seconds."""
+    said = f"{tally.done} of {tally.cells} cells"
+    if count and tally.done < tally.cells:
+        left = (tally.cells - tally.done) * seconds / count
+        said += f", {count / max(seconds, 1e-9):.3g} a second, {_clock(left)} left"
+    return {"stage": "", "phase": said, "done": tally.done, "of": tally.cells}
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def _complain(tally: Tally, place: Place) -> None:
+    if not tally.broke:
+        return
+    kinds = Counter(_shape(error) for _, error in tally.broke)
+    cell, error = tally.broke[0]
+    alike = f", {len(kinds)} errors" if len(kinds) > 1 else ""
+    raise RunError(
+        f"{len(tally.broke)} of {tally.cells} cells broke{alike}, first {cell.fabric} under "
+        f"{cell.policy}, {cell.traffic}, seed {cell.seed}: {error}; the others are in "
+        f"{place.store}, and who says the same again tries these again"
+    )
+
+
+# --- kept --------------------------------------------------------------------------------------
+
+
+class _Saved:
+    """Rows on their way: each into the cache at once, into the store some at a time."""
+
+    def __init__(self, place: Place, code: Code):
+        self._store, self._code = place.store, code
+        self._cache = place.cache / code.digest
+        self._rows: list[dict] = []
+        self._since = time.monotonic()
+
+    def _file(self, key: str) -> Path:
+        return self._cache / key[:2] / f"{key}.json"
+
+    def again(self, key: str) -> bool:
+        """Whether the cache knows a cell; its row goes into the store."""
+        with suppress(OSError, ValueError):  # one that is not there, or damaged, is run
+            row = json.loads(self._file(key).read_bytes())
+            if row["key"] == key:
+                self._add(row)
+                return True
+        return False
+
+    def new(self, key: str, row: dict) -> None:
+        """A cell that has been run."""
+        whole = {"key": key} | row | {"version": self._code.rfabric, "code": self._code.digest}
+        path = self._file(key)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as beside:
+                beside.write_text(json.dumps(whole), encoding="utf-8")
+        self._add(whole)
+
+    def _add(self, row: dict) -> None:
+        self._rows.append(row)
+        if len(self._rows) >= SAVE_ROWS or time.monotonic() - self._since > SAVE_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what the store does not have yet."""
+        add_rows(self._store, self._rows)
+        self._rows, self._since = [], time.monotonic()

@@ -1,0 +1,62 @@
+"""Workers of a Ray cluster, through its client server: `ray start --head` opens ray://HOST:10001.
+
+A task takes one CPU of the cluster. Ray is told not to repeat tasks: a worker that died is told to
+the sweep, which gives its cells to another once.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from typing import Any
+
+from ...errors import RFabricError
+from .base import Workers
+
+
+@contextmanager
+def opened(address: str) -> Iterator[Workers]:
+    """The cluster at this address, without ending it; what was not done is given up."""
+    try:
+        import ray
+        from ray import exceptions
+    except ImportError as error:
+        raise RFabricError(
+            f"--workers {address} needs Ray; pip install 'rfabric[ray]', here and on its nodes"
+        ) from error
+    try:
+        ray.init(address, log_to_driver=False, logging_level="ERROR")
+    except (OSError, RuntimeError, ValueError) as error:
+        raise RFabricError(
+            f"--workers {address}: no Ray cluster answers: {error}; start one: ray start --head"
+        ) from error
+    died = exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.OutOfMemoryError
+    try:
+        if not _count():
+            raise RFabricError(
+                f"--workers {address}: the cluster has no CPU; add a node: ray start --address ..."
+            )
+        yield Workers(RayExecutor(), _count, died)
+    finally:
+        ray.shutdown()
+
+
+class RayExecutor(Executor):
+    """The cluster that `ray.init` found, as an executor."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Callable, Any] = {}  # Ray sends a function once
+
+    def submit(self, fn, /, *args, **settings) -> Future:
+        """Call `fn`, a function of a module, on one CPU of the cluster."""
+        import ray
+
+        if fn not in self._calls:
+            self._calls[fn] = ray.remote(num_cpus=1, max_retries=0)(fn)
+        return self._calls[fn].remote(*args, **settings).future()
+
+
+def _count() -> int:
+    """CPUs of the cluster: so many tasks run at a time."""
+    import ray
+
+    return int(ray.cluster_resources().get("CPU", 0))

@@ -1,0 +1,29 @@
+"""A Kineto file read event by event: it may be larger than memory."""
+
+from collections.abc import Callable
+from typing import BinaryIO
+
+HEAD = ("distributedInfo", "schemaVersion", "deviceProperties")
+CHUNK, BEFORE = 1 << 20, 1 << 24  # bytes: read at once; within which HEAD is sought, but its first
+
+
+def streamed(file: BinaryIO, events: Callable[[dict], None]) -> dict:
+    """Hand on the events one by one; the values of HEAD that stand beside them."""
+    import ijson
+
+    found = {key: ijson.sendable_list() for key in HEAD}
+    heads = {key: ijson.items_coro(found[key], key, use_float=True) for key in HEAD}
+    every = ijson.sendable_list()
+    parser = ijson.items_coro(every, "traceEvents.item", use_float=True)
+    read = 0
+    while part := file.read(CHUNK):
+        read += len(part)
+        for key in [key for key in heads if found[key] or (read > BEFORE and key != HEAD[0])]:
+            del heads[key]
+        for one in (*heads.values(), parser):
+            one.send(part)
+        for event in every:
+            events(event)
+        del every[:]
+    parser.close()  # an error where the file ends early
+    return {key: values[0] for key, values in found.items() if values}

@@ -1,0 +1,601 @@
+"""Sweeps: each cell run once, whoever dies; what a store holds is what single runs say."""
+
+import errno
+import json
+import os
+import random
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rfabric import native
+from rfabric.cli import main
+from rfabric.errors import RFabricError
+from rfabric.report.ranking import Contender, standings
+from rfabric.study import cells as cells_module
+from rfabric.study import sweeping
+from rfabric.study.cells import answered, task_of, with_files
+from rfabric.study.fingerprint import code_here, digest_of, files_of
+from rfabric.study.grid import Cell, Grid
+
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'rfabric[store]'")
+pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'rfabric[store]'")
+
+TREE = "fat-tree,pods=2,tors=2,gpus=2"
+TWO = ["--topo", TREE, "--topo", "rfabric,pods=2,tors=2,gpus=2"]
+TRACE = (
+    "src,dst,size_bytes,phase\n"
+    "h1,h5,40000000,training\n"
+    "h2,h8,30000000,training\n"
+    "h5,h1,20000000,weight_sync\n"
+)
+# does `act` to whoever builds it, but for the process that began the sweep
+DEADLY = """
+import os, signal
+from pathlib import Path
+from rfabric.fabric import parse_fabric
+
+def deadly():
+    armed = Path({armed!r})
+    if armed.is_file() and int(armed.read_text()) != os.getpid():
+        {act}
+    return parse_fabric({tree!r})
+
+fabrics = {{"deadly": deadly}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    """A folder to work in with a trace, and a cache of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    Path("one.csv").write_text(TRACE)
+    return tmp_path
+
+
+def words(*more, seeds=4):
+    asked = "--traffic", "one.csv", "--seeds", str(seeds), "--jobs", str(min(seeds, 2))
+    return ["sweep", *TWO, *asked, *more]
+
+
+def told(capsys, *said, code=0):
+    """What a verb answers as JSON."""
+    capsys.readouterr()
+    assert main([*said, "--json", "-q"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys, *said, code=2):
+    """The one line that a verb says on stderr."""
+    capsys.readouterr()
+    assert main([*said, "-q"]) == code
+    return capsys.readouterr().err
+
+
+def rows(capsys, store="sweep"):
+    found = told(capsys, "query", "select * from cells order by fabric, seed", "--store", store)
+    return found["rows"]
+
+
+def test_a_store_says_what_single_runs_say(capsys):
+    counts = told(capsys, *words())
+    assert counts["cells"] == counts["run"] == 8
+    single = told(capsys, "compare", *TWO, "--traffic", "one.csv", "--seeds", "4")["runs"]
+    by_cell = {(run["fabric"], run["seed"]): run for run in single}
+    for row in rows(capsys):
+        run = by_cell.pop((row["fabric"], row["seed"]))
+        assert row["step_s"] == run["step_s"] and row["dark_s"] == run["dark_s"]
+        assert row["network_usd"] == run["cost"]["network_usd"]
+        assert row["notes"] == run["notes"] and row["code"] == code_here().digest
+        assert row["asked_traffic"] == "one.csv" and row["worker"] and row["cell_cpu_s"] > 0
+    assert not by_cell
+
+
+def test_a_cell_is_run_once_until_a_file_that_it_names_changes(capsys):
+    told(capsys, *words())
+    assert told(capsys, *words())["stored"] == 8
+    assert told(capsys, *words("--store", "other"))["cached"] == 8
+    grown = told(capsys, *words(seeds=5))
+    assert (grown["stored"], grown["run"]) == (8, 2)
+    before = rows(capsys, "other")
+    Path("one.csv").write_text(TRACE.replace("40000000", "80000000"))
+    assert told(capsys, *words("--store", "third"))["run"] == 8
+    after = rows(capsys, "third")
+    assert all(b["step_s"] < a["step_s"] for b, a in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("ended_by", [signal.SIGKILL, signal.SIGTERM])
+def test_ended_in_the_middle_nothing_that_finished_is_run_again(capsys, place, ended_by):
+    job = ["--traffic", "grpo-64", "--seeds", "12", "--jobs", "2"]
+    sweep = ["sweep", "--topo", "fat-tree", "--topo", "rfabric", *job]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rfabric", *sweep, "-q"], start_new_session=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    while process.poll() is None and len(kept(place)) < 3:
+        time.sleep(0.01)
+    process.send_signal(ended_by)
+    said = process.communicate(timeout=60)[1]
+    if ended_by == signal.SIGTERM:
+        assert process.returncode == 143 and "Traceback" not in said
+        assert "the cells that are done stay; go on with: rfabric sweep" in said
+    before = kept(place)
+    again = told(capsys, *sweep)
+    assert again["run"] + again["cached"] + again["stored"] == again["cells"] == 24
+    assert again["run"] == 24 - len(before) < 24
+    assert before.items() <= kept(place).items()  # none was written anew
+
+
+def kept(place):
+    return {path: path.stat().st_mtime_ns for path in place.glob("cache/rfabric/*/*/*.json")}
+
+
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+
+
+def deadly(name, act):
+    armed = Path(f"{name}.armed").absolute()
+    armed.write_text(str(os.getpid()))
+    Path(f"{name}.py").write_text(DEADLY.format(armed=str(armed), tree=TREE, act=act))
+    return ["--topo", f"{name}.py"]
+
+
+def test_a_worker_that_dies_costs_its_cells_once_more(capsys):
+    sweep = words(*deadly("once", f"armed.unlink(); {KILL}"))
+    assert told(capsys, *sweep)["run"] == 12
+    assert not Path("once.armed").exists()
+
+
+def test_a_comparison_outlives_a_process_that_dies(capsys):
+    compare = ["compare", *deadly("once", f"armed.unlink(); {KILL}"), *words("--out", "runs")[1:]]
+    assert len(told(capsys, *compare)["runs"]) == 12 and not Path("once.armed").exists()
+
+
+def test_a_cell_that_kills_every_worker_costs_no_other(capsys):
+    said = refused(capsys, *words(*deadly("always", KILL)), code=1)
+    assert "4 of 12 cells broke, first always.py" in said and "two workers died of it" in said
+    assert "go on with" in said and len(rows(capsys)) == 8
+
+
+def test_cells_that_all_break_alike_end_a_sweep_early(capsys, place):
+    broken = deadly("broken", "raise ValueError(f'no cable at {os.getpid()}')")
+    job = ["--traffic", "one.csv", "--seeds", "1000", "--jobs", "2"]
+    said = refused(capsys, "sweep", *broken, *job, code=1)
+    assert "broke alike and none ran" in said and "no cable at" in said
+    left = int(said.split("so the other ")[1].split()[0])
+    assert left > 800 and not kept(place)
+
+
+def test_shards_are_disjoint_and_merge_to_the_whole(capsys):
+    whole = told(capsys, *words())["cells"]
+    for i in (1, 2, 3):
+        told(capsys, *words("--shard", f"{i}/3", "--store", f"s{i}", "--cache", f"c{i}"))
+    parts = [{row["key"] for row in rows(capsys, f"s{i}")} for i in (1, 2, 3)]
+    assert sum(map(len, parts)) == whole == len(set.union(*parts))
+    assert told(capsys, "merge", "s1", "s2", "s3", "s1", "--store", "all")["new"] == whole
+    assert told(capsys, "merge", "s1", "--store", "all")["new"] == 0
+    assert told(capsys, *words("--shard", "1/9", "--store", "none"))["cells"] == 0
+    assert told(capsys, "merge", "none", "s1", "--store", "all")["new"] == 0
+    every = "step_s", "key", "fabric", "seed"
+    together, alone = ([[r[n] for n in every] for r in rows(capsys, s)] for s in ("all", "sweep"))
+    assert together == alone
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0"])
+def test_a_shard_is_one_of_n(capsys, text):
+    assert "--shard" in refused(capsys, *words("--shard", text))
+
+
+def test_stores_of_other_code_or_version_are_refused(capsys):
+    told(capsys, *words(seeds=1))
+    about = json.loads(Path("sweep/store.json").read_text())
+    changed = about | {"code": about["code"] | {"files": "0" * 64}}
+    Path("sweep/store.json").write_text(json.dumps(changed))
+    assert "holds cells of another rfabric (files differ)" in refused(capsys, *words())
+    assert len(rows(capsys)) == 2  # what it holds can be read still
+    told(capsys, *words("--store", "new", seeds=1))
+    assert "another rfabric" in refused(capsys, "merge", "sweep", "--store", "new")
+    assert "another rfabric" in refused(capsys, "merge", "new", "sweep", "--store", "none")
+    assert not Path("none").exists()
+    Path("sweep/store.json").write_text(json.dumps(about | {"version": 99}))
+    for said in (["query", "from cells"], ["best", "--minimise", "step_s"], words()):
+        assert "is a store of version 99; this rfabric reads version 1" in refused(capsys, *said)
+
+
+def test_a_folder_that_is_no_store_is_left_alone(capsys):
+    Path("mine").mkdir()
+    Path("mine/notes.txt").write_text("mine")
+    assert "is no store" in refused(capsys, *words("--store", "mine"))
+    assert os.listdir("mine") == ["notes.txt"]
+    assert "is no store of cells" in refused(capsys, "query", "from cells", "--store", "mine")
+
+
+def test_a_damaged_part_says_which_and_what_to_do(capsys):
+    told(capsys, *words())
+    (part,) = Path("sweep").glob("part-*")
+    part.write_bytes(part.read_bytes()[:100])
+    assert f"{part} is damaged" in refused(capsys, "query", "from cells")
+    part.unlink()
+    assert told(capsys, *words())["cached"] == 8
+
+
+def test_a_full_disk_loses_nothing_that_was_kept(capsys, monkeypatch, place):
+    written = Path.write_text
+    room = [3]
+
+    def full(path, *args, **settings):
+        if ".json." in path.name and "cache" in path.parts:
+            room[0] -= 1
+            if room[0] < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return written(path, *args, **settings)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    said = refused(capsys, *words())
+    assert "No space left on device" in said and "make room" in said
+    monkeypatch.setattr(Path, "write_text", written)
+    assert len(kept(place)) == len(rows(capsys)) == 3
+    again = told(capsys, *words())
+    assert (again["stored"], again["run"]) == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("select fabrc from cells", "fabrc"),
+        ("select * from cels", "table is called cells"),
+        ("selec", "syntax error"),
+        ("select * from 'one.csv'", "disabled by configuration"),
+        ("copy cells to 'out.csv'", "disabled by configuration"),
+    ],
+)
+def test_a_question_with_a_mistake_is_an_error(capsys, sql, message):
+    told(capsys, *words(seeds=1))
+    said = refused(capsys, "query", sql)
+    assert message in said and "Traceback" not in said and not Path("out.csv").exists()
+
+
+def test_an_answer_is_a_table_csv_or_json(capsys):
+    told(capsys, *words(seeds=1))
+    question = "select fabric, seed, step_s from cells where fabric like 'fat%'"
+    (row,) = told(capsys, "query", question)["rows"]
+    assert main(["query", question, "--csv"]) == 0
+    assert capsys.readouterr().out == f'fabric,seed,step_s\n"{TREE}",0,{row["step_s"]!r}\n'
+    assert main(["query", question]) == 0
+    assert f"{row['step_s']:.6g}" in capsys.readouterr().out
+
+
+def test_a_broken_core_is_told(monkeypatch):
+    if native.core() is None:
+        pytest.skip("the core is not built")
+    assert native.built_from() == native.source_digest()
+    monkeypatch.setattr(native, "source_digest", lambda: "0" * 64)
+    with pytest.raises(RFabricError, match="built from other files"):
+        native.built_from()
+
+
+# --- workers -----------------------------------------------------------------------------------
+
+
+def test_a_worker_of_another_rfabric_is_refused_by_name(capsys, monkeypatch):
+    other = replace(code_here(), rfabric="9.9", core="")
+    monkeypatch.setattr(sweeping, "code_here", lambda: other)
+    said = refused(capsys, *words())
+    assert "has another rfabric: rfabric" in said and "instead of 9.9" in said
+    assert "instead of missing" in said and ":" in said.split("worker ")[1]
+
+
+def the_grid():
+    return Grid((TREE,), ("own",), ("sub/one.csv",), (0,))
+
+
+def test_files_travel_with_the_words(place, monkeypatch):
+    Path("sub").mkdir()
+    Path("sub/one.csv").write_text(TRACE)
+    files = {"sub/one.csv": digest_of("sub/one.csv")}
+    task = task_of(the_grid(), [Cell(TREE, "own", "sub/one.csv", 0)], code_here(), files)
+    here = json.loads(answered(task))["cells"][0]["row"]
+    sent = with_files(task)
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    assert "sub/one.csv is not there" in json.loads(answered(task))["refused"]
+    there = json.loads(answered(sent))["cells"][0]["row"]
+    assert there["step_s"] == here["step_s"] and os.getcwd() == str(place / "elsewhere")
+    monkeypatch.setattr(cells_module, "MOST_SENT", 10)
+    monkeypatch.chdir(place)
+    with pytest.raises(RFabricError, match="too much to travel"):
+        with_files(task)
+
+
+def test_a_worker_that_has_read_a_file_reads_it_anew_when_it_changes(place):
+    Path("sub").mkdir()
+    steps = []
+    for size in ("40000000", "80000000"):
+        Path("sub/one.csv").write_text(TRACE.replace("40000000", size))
+        files = {"sub/one.csv": digest_of("sub/one.csv")}
+        task = task_of(the_grid(), [Cell(TREE, "own", "sub/one.csv", 0)], code_here(), files)
+        steps.append(json.loads(answered(task))["cells"][0]["row"]["step_s"])
+    assert steps[0] < steps[1]
+
+
+def test_files_of_words_are_found(place):
+    for name in ("mine.py", "helper.py", "net.graphml", "a,b.py"):
+        Path(name).write_text("")
+    assert files_of("rfabric,pods=4") == files_of("orchestrrl,period=5s+demand") == []
+    assert {p.name for p in files_of("orchestrrl+mine.py:ring")} >= {"mine.py", "helper.py"}
+    assert [p.name for p in files_of("net.graphml,hosts=8")] == ["net.graphml"]
+    assert "a,b.py" in {p.name for p in files_of(r"a\,b.py:x,rows=4")}
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("nowhere", "give the address of a Dask scheduler"),
+        ("http://x:1", "give the address of a Dask scheduler"),
+        ("tcp://127.0.0.1:1", "no Dask scheduler answers"),
+    ],
+)
+def test_an_address_without_workers_is_an_error(capsys, monkeypatch, address, message):
+    if address.startswith("tcp"):
+        pytest.importorskip("distributed", reason="Dask is not installed: rfabric[dask]")
+        monkeypatch.setattr("rfabric.study.workers.on_dask.PATIENCE", 1)
+    assert message in refused(capsys, *words("--workers", address))
+
+
+def test_a_scheduler_that_asks_a_controller_is_no_matter_for_a_cache(capsys):
+    policy = r"orchestrrl,network=http\://127.0.0.1\:1"
+    sweep = ["sweep", "--topo", "rfabric", "--traffic", "grpo-64", "--policy", policy]
+    assert "no sweep can keep" in refused(capsys, *sweep)
+
+
+@pytest.fixture
+def background():
+    """Starts programs that end with the test."""
+    begun = []
+
+    def start(*said, cwd=".", **more):
+        env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])} | more
+        with open(f"log-{len(begun)}", "w") as log:
+            begun.append(
+                subprocess.Popen(
+                    [sys.executable, *said],
+                    env=env,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    cwd=cwd,
+                )  # fmt: skip
+            )
+        return begun[-1]
+
+    yield start
+    for process in begun:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+    for process in begun:
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def killed_after(process, seconds):
+    """A thread that kills it at that time."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    return timer
+
+
+WHOLE = ["--topo", "fat-tree", "--topo", "rfabric", "--traffic", "grpo-64", "--seeds", "16"]
+
+
+def same_as_here(capsys):
+    """The store of WHOLE holds, cell by cell, what processes of this machine make of it."""
+    here = told(capsys, "sweep", *WHOLE, "--jobs", "2", "--store", "here", "--cache", "none")
+    assert here["run"] == 32
+    figures = [[(r["key"], r["step_s"]) for r in rows(capsys, s)] for s in ("sweep", "here")]
+    assert figures[0] == figures[1]
+
+
+def test_dask_workers_killed_at_random_lose_no_cell(capsys, background, monkeypatch):
+    pytest.importorskip("distributed", reason="Dask is not installed: rfabric[dask]")
+    place = ["--scheduler-file", "dask.json", "--no-dashboard"]
+    background("-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", "0", *place)
+    while not Path("dask.json").exists():
+        time.sleep(0.05)
+    address = json.loads(Path("dask.json").read_text())["address"]
+    with monkeypatch.context() as patch:
+        patch.setattr("rfabric.study.workers.on_dask.PATIENCE", 1)
+        assert "the scheduler has no workers" in refused(capsys, *words("--workers", address))
+    worker = ["-m", "dask", "worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+    Path("elsewhere").mkdir()  # where none of our files is
+    victim, _ = (background(*worker, cwd="elsewhere") for _ in range(2))
+    kill = killed_after(victim, random.uniform(2, 4))
+    found = told(capsys, "sweep", *WHOLE, "--workers", address)
+    kill.join()
+    assert found["run"] == found["cells"] == 32 and victim.wait(10) == -signal.SIGKILL
+    same_as_here(capsys)
+    assert told(capsys, *words("--workers", address, "--store", "files"))["run"] == 8
+    deaths = words(*deadly("always", KILL), "--workers", address, "--store", "deaths")
+    background(*worker, cwd="elsewhere")
+    assert "no worker has been there" in refused(capsys, *deaths, code=1)
+
+
+def test_ray_workers_that_die_lose_no_cell(capsys, background):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'rfabric[ray]'")
+    head, client = free_ports(2)
+    small = ["--num-cpus", "1", "--object-store-memory", "100000000", "--block"]
+    with tempfile.TemporaryDirectory(prefix="ray") as folder:  # a socket's path is short
+        background(
+            "-m", "ray.scripts.scripts", "start", "--head", "--port", str(head), *small,
+            "--ray-client-server-port", str(client), "--include-dashboard", "false",
+            "--temp-dir", folder, RAY_USAGE_STATS_ENABLED="0",
+        )  # fmt: skip
+        address = f"ray://127.0.0.1:{client}"
+        found = told(capsys, "sweep", *WHOLE, "--workers", address)
+        assert found["run"] == found["cells"] == 32
+        same_as_here(capsys)
+        background(
+            "-m", "ray.scripts.scripts", "start", "--address", f"127.0.0.1:{head}", *small,
+            RAY_USAGE_STATS_ENABLED="0",
+        )  # fmt: skip
+        sweep = words(
+            *deadly("once", f"armed.unlink(); {KILL}"), "--workers", address, "--store", "once"
+        )
+        assert told(capsys, *sweep)["run"] == 12 and not Path("once.armed").exists()
+        sweep = words(*deadly("always", KILL), "--workers", address, "--store", "always")
+        assert "4 of 12 cells broke, first always.py" in refused(capsys, *sweep, code=1)
+        assert len(rows(capsys, "always")) == 8
+
+
+def free_ports(count):
+    """Ports that nobody listens on, below those that a system deals out by itself."""
+    found = []
+    for port in random.sample(range(20000, 32000), 100):
+        with socket.socket() as one:
+            if len(found) < count and one.connect_ex(("127.0.0.1", port)):
+                found.append(port)
+    return found
+
+
+NAMESPACES = """
+set -e
+mount -t tmpfs none /run
+ip link set lo up
+ip link add bridge type bridge
+ip address add 10.9.0.1/24 dev bridge
+ip link set bridge up
+{python} -m dask scheduler --host 10.9.0.1 --port 8786 --no-dashboard 2>>log &
+for i in 2 3; do
+    ip netns add w$i
+    ip link add up$i type veth peer name eth0 netns w$i
+    ip link set up$i master bridge up
+    ip -n w$i link set lo up
+    ip -n w$i address add 10.9.0.$i/24 dev eth0
+    ip -n w$i link set eth0 up
+    (cd /; exec ip netns exec w$i {python} -m dask worker tcp://10.9.0.1:8786 --nthreads 1 \
+        --no-nanny --no-dashboard --local-directory {folder}/w$i) 2>>log &
+    worker=$!
+done
+until [ "$(grep -c 'Registered to' log)" = 2 ]; do sleep 0.1; done
+(until [ "$(ls -d cache/rfabric/*/*/*.json 2>/dev/null | wc -l)" -ge 12 ]; do sleep 0.05; done
+ sleep {seconds}; kill -9 $worker) &
+{python} -m rfabric sweep {words} --workers tcp://10.9.0.1:8786 --json -q
+"""
+
+
+@pytest.mark.root
+def test_dask_workers_in_network_namespaces_of_their_own(capsys, place):
+    pytest.importorskip("distributed", reason="Dask is not installed: rfabric[dask]")
+    script = NAMESPACES.format(
+        python=sys.executable, folder=place, seconds=random.random() / 2, words=" ".join(WHOLE)
+    )
+    private = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    done = subprocess.run(
+        [*private, "bash", "-c", script], capture_output=True, text=True, timeout=200,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )  # fmt: skip
+    assert not done.returncode, done.stderr + Path("log").read_text()
+    found = json.loads(done.stdout)
+    assert found["run"] == found["cells"] == 32
+    assert len({row["worker"] for row in rows(capsys)}) == 2
+    same_as_here(capsys)
+
+
+README_ROWS = re.findall(
+    r"^\|[^|]*\| `(rfabric (?:sweep|merge|best|query) [^`]*)` \|",
+    (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8"), re.M,
+)  # fmt: skip
+
+
+def test_the_rows_of_the_readme_run(capsys):
+    """But for the two that need a cluster: their words are those that run on clusters above."""
+    assert len(README_ROWS) == 8
+    told(capsys, "sweep", *WHOLE[:-1], "1", "--store", "shard-1")
+    told(capsys, "sweep", *WHOLE[:-1], "2", "--store", "shard-2")
+    clusters = [row for row in README_ROWS if "--workers" in row]
+    assert [row.split("://")[0].split()[-1] for row in clusters] == ["tcp", "ray"]
+    for row in README_ROWS:
+        if row not in clusters:
+            assert main(shlex.split(row)[1:]) in (0, None), row
+    assert "rfabric own" in capsys.readouterr().out
+
+
+# --- what is best ------------------------------------------------------------------------------
+
+
+def test_the_best_is_held_against_the_others_seed_by_seed(capsys):
+    told(capsys, *words())
+    (job,) = told(capsys, "best", "--minimise", "network_usd")["jobs"]
+    first, second = job["ranking"]
+    assert job["asked_traffic"] == "one.csv" and first["more_than_best"] == 0.0
+    found = rows(capsys)
+    prices = {row["asked_fabric"]: row["network_usd"] for row in found}
+    assert first["mean"] == min(prices.values()) and second["mean"] == max(prices.values())
+    assert second["more_than_best"] == second["mean"] - first["mean"]
+    assert second["seeds_shared"] == 4 and second["half_of_interval"] == 0.0
+    (job,) = told(capsys, "best", "--maximise", "network_usd")["jobs"]
+    assert job["ranking"][0]["asked_fabric"] == second["asked_fabric"]
+    assert main(["best", "--minimise", "network_usd"]) == 0
+    assert "more" in capsys.readouterr().out
+    only = told(capsys, "best", "--minimise", "step_s", "--where", "seed = 1")["jobs"][0]
+    assert [one["seeds"] for one in only["ranking"]] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--minimise", "steps_s"], "no column 'steps_s', did you mean step_s?"),
+        (["--minimise", "fabric"], "column 'fabric' holds no numbers: such as"),
+        (["--minimise", "step_s", "--where", "seed > 99"], "no cell is left to choose from"),
+        (["--minimise", "step_s", "--where", "sed = 1"], 'column "sed" not found'),
+        (["--minimise", "step_s", "--maximise", "step_s"], "not allowed with"),
+        ([], "--minimise"),
+    ],
+)
+def test_what_cannot_be_ranked_is_an_error(capsys, more, message):
+    told(capsys, *words(seeds=1))
+    assert message in refused(capsys, "best", *more)
+
+
+def by_seed(name, *values):
+    return Contender((name,), dict(enumerate(values)))
+
+
+def test_who_has_fewer_seeds_is_compared_on_those_it_has():
+    best, dropped = by_seed("a", 1.0, 1.0, 9.0, 9.0), by_seed("b", 2.0, 2.1)
+    first, second = standings([dropped, best])
+    assert first.contender is best and second.more == pytest.approx(1.05)
+    assert second.verdict(1.0) == "more" and second.seeds == 2
+    (_, other) = standings([best, Contender(("c",), {7: 0.5})])
+    assert other.verdict(1.0) == "no seed in common"
+
+
+def test_a_sweep_ends_when_its_question_is_answered(capsys):
+    fabrics = [*TWO, "--topo", TREE + ",oversubscription=2"]
+    sweep = ["sweep", *fabrics, "--traffic", "one.csv", "--seeds", "64", "--jobs", "2"]
+    found = told(capsys, *sweep, "--until", "1%")
+    assert found["run"] < 3 * 64
+    counts = {row["asked_fabric"]: 0 for row in rows(capsys)}
+    for row in rows(capsys):
+        counts[row["asked_fabric"]] += 1
+    (job,) = told(capsys, "best", "--minimise", "step_s")["jobs"]
+    best, *others = job["ranking"]
+    for one in others:
+        low = one["more_than_best"] - one["half_of_interval"]
+        assert low > 0 or one["half_of_interval"] <= 0.01 * best["mean"] or one["seeds"] == 64
+    assert told(capsys, *sweep, "--until", "1%")["run"] == 0
+    assert "--seeds 2 or more" in refused(capsys, *words("--until", "1%", seeds=1))
+    assert "percentage" in refused(capsys, *words("--until", "1"))
