@@ -338,7 +338,11 @@ def without_last_line(text):
 
 
 DAMAGED = {
-    "one cell": ("flows.csv", lambda text: text.rstrip()[:-30], "incomplete: row [0-9]+ has [0-9]+ of 11 cells"),
+    "one cell": (
+        "flows.csv",
+        lambda text: text.rstrip()[:-30],
+        "incomplete: row [0-9]+ has [0-9]+ of 11 cells",
+    ),
     "quote": ("flows.csv", lambda text: text + '"', "incomplete: unexpected end of data"),
     "empty": ("links.csv", lambda _: "", "incomplete: "),
     "cable": ("links.csv", without_last_line, "has [0-9]+ rows, its fabric [0-9]+"),
@@ -549,7 +553,9 @@ def test_phases_called_as_what_every_object_has_keep_their_names(tmp_path, opene
     for text in said:
         assert all(name in text for name in [*names[:3], "weight sync"]), text
         assert "function" not in text and "object" not in text
-    fills = page.evaluate("[...document.querySelectorAll('.area')].map(a => a.getAttribute('fill'))")
+    fills = page.evaluate(
+        "[...document.querySelectorAll('.area')].map(a => a.getAttribute('fill'))"
+    )
     assert len(fills) == 4 and all(fill.startswith("#") for fill in fills)
 
 
