@@ -28,6 +28,8 @@ LEAVE = ("exit", "quit", "EOF")
 
 def prompt(args: argparse.Namespace) -> int:
     """Bring the fabric up and take orders; 1 where one was refused and nobody was there to see."""
+    if args.json:
+        raise RFabricError("shell --json: a shell answers in lines of text; leave out --json")
     fabric, rate = parse_fabric(args.topo), parse_rate(args.rate, "--rate")
     trace = read_traffic(args.traffic).trace if args.traffic else None
     require()
@@ -87,13 +89,13 @@ class Prompt(cmd.Cmd):
 
     def onecmd(self, line: str) -> bool:
         """Do one line; True: it was the last."""
-        words = line.partition("#")[0].split()
-        if words and words[0] in LEAVE:
+        word = (line.split() or ["#"])[0]
+        if word in LEAVE:
             return True
-        if words and words[0] in ("help", "?"):
+        if word in ("help", "?"):
             self.do_help("")
-        elif words:
-            self._order(" ".join(words))
+        elif word[0] != "#":
+            self._order(line.strip())
         return False
 
     def do_help(self, _: str) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 
 from ..errors import RFabricError
 from ..fabric import Fabric, Port
-from ..optics import Circuit, Circuits
+from ..optics import Circuit, Circuits, check_ports
 from .core import Core
 from .epochs import RewirePlan, StateError
 from .schema import LETTERS, Limit, PlanRequest, a_list, a_text, an_object, short
@@ -50,7 +50,7 @@ def circuits_of(names: Iterable[str], ocs: str) -> Circuits:
     back.
     """
     ways = {name: tuple(map(int, re.fullmatch(CROSS_CONNECT, name).groups())) for name in names}
-    there = set(ways.values())
+    there = dict.fromkeys(ways.values())
     for name, (a, b) in ways.items():
         if a == b:
             raise RFabricError(f"cross-connect {name}: a port cannot be joined to itself")
@@ -59,7 +59,9 @@ def circuits_of(names: Iterable[str], ocs: str) -> Circuits:
                 f"cross-connect {name} lacks its way back, {b}A-{a}B: the transceivers of {ocs} "
                 "are duplex; make or remove both in one request"
             )
-    return Circuits(frozenset(Circuit.of(Port(ocs, a), Port(ocs, b)) for a, b in there if a < b))
+    found = [Circuit.of(Port(ocs, a), Port(ocs, b)) for a, b in there if a < b]
+    check_ports(found)  # in the order of the request: what was there comes first
+    return Circuits(frozenset(found))
 
 
 # --- what is asked -------------------------------------------------------------------------------
@@ -275,7 +277,8 @@ def _edit(names: dict[str, None], operation: str, name: str) -> None:
     if operation == "create" and name in names:
         raise StateError(f"create {name}: that cross-connect is there; use merge, or delete it")
     if operation == "delete" and name not in names:
-        raise StateError(f"delete {name}: there is no such cross-connect; use remove")
+        known = " ".join(names) or "none"
+        raise StateError(f"delete {name}: there is no such cross-connect; there are {known}")
     if operation in ("delete", "remove"):
         names.pop(name, None)
     else:

@@ -322,13 +322,18 @@ def fastest_line(fabric: Fabric) -> float:
     return max(outside or [k.rate for k in fabric.links])
 
 
+def scales(fabric: Fabric) -> tuple[float, float]:
+    """The least and the largest bandwidth scale at which the fastest cables can be shaped."""
+    return MIN_RATE / fastest_line(fabric), MAX_RATE / max(link.rate for link in fabric.links)
+
+
 def check_rates(fabric: Fabric, bandwidth_scale: float) -> None:
     """Refuse a scale that puts the fastest cable outside what HTB can shape; names those that fit.
 
     Slower ones may carry nothing: `scale.check_rates_of` knows which do.
     """
     rates = [link.rate for link in fabric.links]
-    low, high = MIN_RATE / fastest_line(fabric), MAX_RATE / max(rates)
+    low, high = scales(fabric)
     if not low <= bandwidth_scale <= high:
         raise RFabricError(
             f"bandwidth_scale / time_dilation is {bandwidth_scale:.3g}: cables would be shaped to "

@@ -4,9 +4,12 @@ Each order says lines of text; what it cannot do is an RFabricError. `stop` ends
 from any thread.
 """
 
+import contextlib
 import json
 import os
 import queue
+import re
+import select
 import signal
 import subprocess
 import sys
@@ -15,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 
@@ -34,6 +38,7 @@ from .wire import Wire
 PINGS = ("-c", "4")  # what mn leaves out: a ping without an end
 PHASE_S = 4.0  # s of wall clock that a phase takes at the least
 IPERF_S = 2
+LOOK_S = 0.05  # s between looks whether a silent command has ended
 ORDERS = {
     "nodes": "the hosts, packet switches and OCSes",
     "links": "every cable, and whether it has light",
@@ -69,10 +74,10 @@ class Orders:
     def obey(self, line: str) -> None:
         """Do what one line asks for."""
         self._stopped = False
-        self.up.box.check()
-        word, *words = line.split()
+        word, command = (*line.split(maxsplit=1), "")[:2]
+        words = list(takewhile(lambda word: word[0] != "#", command.split()))
         if word in self.up.fabric.hosts:
-            self._on_host(word, words)
+            self._on_host(word, command)
         elif word in ORDERS:
             if len(words) > MOST_WORDS.get(word, 0):
                 raise RFabricError(f"{line}: too many words; {word}: {ORDERS[word]}")
@@ -84,10 +89,11 @@ class Orders:
             )
 
     def stop(self) -> None:
-        """End the order under way, as Ctrl-C does."""
-        self._stopped = True
-        if (running := self._running) and running.poll() is None:
-            os.killpg(running.pid, signal.SIGINT)
+        """End the order under way, as Ctrl-C does; asked twice, what does not heed that as well."""
+        how, self._stopped = signal.SIGKILL if self._stopped else signal.SIGINT, True
+        if running := self._running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, how)
 
     # --- what is there ----------------------------------------------------------------------------
 
@@ -116,11 +122,18 @@ class Orders:
     # --- circuits ---------------------------------------------------------------------------------
 
     def _circuits(self, ocs: str = "") -> None:
-        lit, names = self.up.rest.circuits(), [node.name for node in self.up.fabric.ocses]
-        for name in [_one_of(names, ocs, "OCS")] if ocs else names:
+        names, lit = self._ocses(ocs), self.up.rest.circuits()
+        for name in names:
             pairs = [f"{c.a.number}-{c.b.number}" for c in lit.of(name).ordered]
             self.say(f"{name}: {' '.join(pairs) or 'dark'}")
         self.say(f"epoch {self.up.rest.epoch()}")
+
+    def _ocses(self, ocs: str = "") -> list[str]:
+        """The names of all OCSes, or the one that is meant."""
+        names = [node.name for node in self.up.fabric.ocses]
+        if not names:
+            raise RFabricError(f"{self.up.fabric.name} has no OCS, so there are no circuits in it")
+        return [_one_of(names, ocs, "OCS")] if ocs else names
 
     def _connect(self, *words: str) -> None:
         self._cross_connect("connect", words)
@@ -130,23 +143,26 @@ class Orders:
 
     def _cross_connect(self, order: str, words: Sequence[str]) -> None:
         if len(words) != 3:
-            raise RFabricError(f"{order}: write an OCS and two of its ports: {order} a1 3 5")
+            example = f"{order} {self._ocses()[0]} 1 3"
+            raise RFabricError(f"{order}: write an OCS and two of its ports: {example}")
         ocs, a, b = words
-        _one_of([node.name for node in self.up.fabric.ocses], ocs, "OCS")
+        self._ocses(ocs)
         done = self.up.rest.cross_connect(order, ocs, [f"{a}-{b}"])
         self.say(f"{ocs}: {done['result']}, {done['circuits_changed']} circuits changed, "
                  f"epoch {done['epoch']}")  # fmt: skip
 
     # --- packets ----------------------------------------------------------------------------------
 
-    def _on_host(self, host: str, words: Sequence[str]) -> None:
-        """A command on a host; names of hosts in it are addresses there."""
+    def _on_host(self, host: str, command: str) -> None:
+        """A command of the shell on a host; names of hosts in it are addresses there, as in mn."""
+        words = command.split()
         if not words:
             raise RFabricError(f"{host}: write a command for it: {host} ping {self._other(host)}")
         if words[0] == "ping" and not {"-c", "-w"} & {word[:2] for word in words}:
-            words = [words[0], *PINGS, *words[1:]]
+            command = " ".join((words[0], *PINGS, command[len(words[0]) :]))
         ip = self.up.network.ip
-        for line in self._run(host, [ip.get(word, word) for word in words]):
+        told = re.sub(r"\S+", lambda word: ip.get(word[0], word[0]), command)
+        for line in self._run(host, ["sh", "-c", told]):
             self.say(line)
 
     def _pingall(self) -> None:
@@ -163,7 +179,8 @@ class Orders:
 
     def _answers(self, host: str, other: str) -> bool:
         ping = ["ping", "-c1", "-W1", self.up.network.ip[other]]
-        return any(" 1 received" in line for line in self._run(host, ping))
+        said = list(self._run(host, ping))  # to its end, whatever the first lines say
+        return any(" 1 received" in line for line in said)
 
     def _iperf(self, *words: str) -> None:
         if len(words) != 2 or words[0] == words[1]:
@@ -174,8 +191,10 @@ class Orders:
         with self._process(dst, ["iperf3", "-s", "-1"]) as server:
             time.sleep(0.3)
             ask = ["iperf3", "-J", "-t", str(IPERF_S), "-c", self.up.network.ip[dst]]
-            text = "\n".join(self._run(src, ask))
-            server.kill()
+            try:
+                text = "\n".join(self._run(src, ask))
+            finally:
+                server.kill()  # it waits for a client, who may have been stopped before
         told = json.loads(text)
         if "error" in told:
             raise RFabricError(f"iperf3: {told['error']}")
@@ -198,17 +217,20 @@ class Orders:
         try:
             return subprocess.Popen(
                 ["mnexec", "-a", pid, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
+                stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as error:
             raise RFabricError(f"{host}: {error}") from None
 
     def _run(self, host: str, words: Sequence[str]) -> Iterator[str]:
-        """The lines that a command on a host writes; StoppedError where it was stopped."""
+        """The lines that a command on a host writes until it ends, whatever it leaves running;
+        StoppedError where it was stopped.
+        """
         if self._stopped:
             raise StoppedError("stopped")
-        with self._process(host, words) as self._running:
-            yield from map(str.rstrip, self._running.stdout or ())
+        self._running = self._process(host, words)
+        yield from map(str.rstrip, _lines(self._running))
+        self._running = None
         if self._stopped:
             raise StoppedError("stopped")
 
@@ -256,14 +278,39 @@ class Orders:
             raise StoppedError("stopped; what was under way is lost")
 
 
+def _lines(running: subprocess.Popen) -> Iterator[str]:
+    """What it writes, by lines. What it leaves in the background writes on, to nobody."""
+    out, left = running.stdout.fileno(), b""
+    while True:
+        ended = running.poll() is not None
+        if select.select([out], [], [], 0 if ended else LOOK_S)[0]:
+            if not (piece := os.read(out, 1 << 16)):
+                break
+            *lines, left = (left + piece).split(b"\n")
+            yield from (line.decode(errors="replace") for line in lines)
+        elif ended:
+            break
+    if left:
+        yield left.decode(errors="replace")
+    running.wait()
+    threading.Thread(target=_drain, args=(running,), daemon=True).start()
+
+
+def _drain(running: subprocess.Popen) -> None:
+    while os.read(running.stdout.fileno(), 1 << 16):
+        pass
+    running.stdout.close()
+
+
 def answer(orders: Orders, say: Callable[[dict], None]) -> None:
     """Obey what stdin says, a JSON line {"order": text} at a time, or {"stop": true} meanwhile;
-    each order ends with {"ready": true}, or {"refused": why}.
+    each order ends with {"ready": true}, or {"refused": why}. RunError where the fabric has broken.
     """
     asked: queue.Queue[str | None] = queue.Queue()
     threading.Thread(target=_listen, args=(orders, asked), daemon=True).start()
     say({"ready": True})
     while (line := asked.get()) is not None:
+        orders.up.box.check()
         try:
             orders.obey(line)
             say({"ready": True})

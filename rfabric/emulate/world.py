@@ -34,10 +34,10 @@ from ..optics.policies import spelled
 from ..report.result import Pace, Result, Scale
 from ..routing.schemes import DEFAULT_SCHEME, one_way
 from ..trace import Trace, write_trace
-from ..units import show_time
+from ..units import show_rate, show_time
 from . import sandbox
 from .drills import UP, WELL_S, Drilled, judged
-from .network import check_rates, fastest_line
+from .network import fastest_line, scales
 from .soak import Soaked
 from .stream import Loss
 
@@ -305,6 +305,15 @@ class Session:
             self._process.stdin.flush()
 
 
+def _check_rate(fabric: Fabric, rate: float) -> None:
+    low, high = (scale * fastest_line(fabric) for scale in scales(fabric))
+    if not low <= rate <= high:
+        raise RFabricError(
+            f"--rate {show_rate(rate)}: the fastest cable of {fabric.name} can be emulated at "
+            f"{show_rate(low)} to {show_rate(high)}"
+        )
+
+
 @contextlib.contextmanager
 def session(
     fabric: Fabric,
@@ -319,7 +328,7 @@ def session(
     """
     job = {"task": "shell", "fabric": fabric.to_json(), "rate": rate}
     job |= {"policy": emulatable(fabric, policy), "traffic": trace is not None}
-    check_rates(fabric, rate / fastest_line(fabric))
+    _check_rate(fabric, rate)
     with _job_folder(out) as folder:
         if trace is not None:
             write_trace(trace.fit(fabric), folder / "trace.csv")

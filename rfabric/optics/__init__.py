@@ -1,6 +1,6 @@
 """What the OCSes connect now, and who decides what they connect next."""
 
-from .circuits import Circuit, Circuits, Demand, Rewire, clashes, joined, optical_paths
+from .circuits import Circuit, Circuits, Demand, Rewire, check_ports, clashes, joined, optical_paths
 from .guarded import check_policy, parse_policy
 from .planes import light, planes, regions
 from .planner import (
@@ -18,6 +18,6 @@ from .policies import DEFAULT_SLOT, GRANULARITIES, POLICIES, CircuitPolicy, Poli
 __all__ = [
     "DEFAULT_SLOT", "GRANULARITIES", "IN_FLIGHT", "POLICIES", "Circuit", "CircuitPolicy",
     "Circuits", "Decision", "Demand", "Policy", "Rewire", "RewireRecord", "Timing", "arrival",
-    "changed_cables", "check_policy", "clashes", "completion", "intend", "joined", "light",
-    "optical_paths", "parse_policy", "planes", "refuse_disconnection", "regions",
+    "changed_cables", "check_policy", "check_ports", "clashes", "completion", "intend", "joined",
+    "light", "optical_paths", "parse_policy", "planes", "refuse_disconnection", "regions",
 ]  # fmt: skip

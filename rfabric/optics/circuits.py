@@ -61,10 +61,7 @@ class Circuits:
     def __post_init__(self):
         object.__setattr__(self, "items", frozenset(self.items))
         if len(set(chain.from_iterable(self.items))) < 2 * len(self.items):
-            port, holder, late = clashes(self.items)[0]
-            raise RFabricError(
-                f"port {port} is already in circuit {holder}; tear it down before {late}"
-            )
+            check_ports(sorted(self.items))
 
     def __repr__(self) -> str:
         return f"<Circuits: {len(self)} lit>"
@@ -151,11 +148,21 @@ class Circuits:
         return cls(frozenset(circuits))
 
 
+def check_ports(circuits: Iterable[Circuit]) -> None:
+    """RFabricError for a port that one of these circuits takes from one before it."""
+    for port, holder, late in clashes(circuits):
+        raise RFabricError(
+            f"port {port} is already in circuit {holder}; tear it down before {late}"
+        )
+
+
 def clashes(circuits: Iterable[Circuit]) -> list[tuple[Port, Circuit, Circuit]]:
-    """Ports held by two circuits, with both: the checker beside Circuits."""
+    """Ports held by two circuits, with both, the one that comes first before: the checker beside
+    Circuits.
+    """
     holder: dict[Port, Circuit] = {}
     found = []
-    for circuit in sorted(circuits):
+    for circuit in circuits:
         for port in circuit:
             if port in holder:
                 found.append((port, holder[port], circuit))

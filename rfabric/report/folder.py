@@ -20,6 +20,7 @@ made again.
 
 import csv
 import json
+import math
 import os
 import re
 import secrets
@@ -66,6 +67,7 @@ REWIRE_COLUMNS = (
 )  # fmt: skip
 NOT_KEPT = "not-kept"
 LOOPED = "trace-looped.csv"
+SAME = 1e-9  # of a time: two files that differ by more tell of two runs
 UNFINISHED = re.compile(
     r"\.(?:\d{8}-\d{6}-[0-9a-f]{4}|\d{3,}-.+)\.(\d+)\.part"
 )  # a run, or a numbered cell of a comparison
@@ -347,11 +349,26 @@ def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
         routing=entry.get("routing", "ecmp"),
         folding=_folding(entry.get("repetitions")),
     )
-    if len(result.start) != len(trace):
-        raise RFabricError(
-            f"{folder}: flows.csv has {len(result.start)} rows, the trace {len(trace)}"
-        )
+    _check_agreement(folder, result, entry)
     return Run(result, entry["fidelity"])
+
+
+def _check_agreement(folder: Path, result: Result, entry: dict) -> None:
+    """Refuse files of which one was cut, changed or put there later: they tell of two runs."""
+    found = (
+        ("flows.csv", len(result.start), len(result.trace), "the trace"),
+        ("links.csv", len(result.link_bytes), 2 * len(result.fabric.links), "its fabric"),
+        ("rewires.csv", len(result.rewires), len(entry["rewires"]), "summary.json"),
+    )
+    for name, rows, due, what in found:
+        if rows != due:
+            raise RFabricError(f"{folder / name} has {rows} rows, {what} {due}")
+    last, said = result.step_seconds, entry["step_s"]
+    if not math.isclose(last, said, rel_tol=SAME):
+        raise RFabricError(
+            f"{folder}: the last flow of flows.csv ends at {last:.9g} s, summary.json says "
+            f"{said:.9g} s"
+        )
 
 
 def _folding(played: dict | None) -> Folding | None:
@@ -359,8 +376,14 @@ def _folding(played: dict | None) -> Folding | None:
 
 
 def _columns(path: Path) -> dict[str, list[str]]:
-    with open_text(path) as file:
-        head, *rows = csv.reader(lines_of(file), strict=True)
+    try:
+        with open_text(path) as file:
+            head, *rows = csv.reader(lines_of(file), strict=True)
+    except (ValueError, csv.Error) as error:
+        raise RFabricError(f"{path}: incomplete: {error}") from error
+    for i, row in enumerate(rows, 1):
+        if len(row) != len(head):
+            raise RFabricError(f"{path}: incomplete: row {i} has {len(row)} of {len(head)} cells")
     return {name: [row[i] for row in rows] for i, name in enumerate(head)}
 
 
@@ -372,8 +395,11 @@ def _rewire(cells: Sequence[str]) -> RewireRecord:
 
 
 def _epochs(path: Path) -> tuple[tuple[float, Circuits], ...]:
-    epochs = read_json(path)["epochs"]
-    return tuple((e["time_s"], Circuits.from_json(e["circuits"])) for e in epochs)
+    try:
+        epochs = read_json(path)["epochs"]
+        return tuple((e["time_s"], Circuits.from_json(e["circuits"])) for e in epochs)
+    except (RFabricError, KeyError, TypeError) as error:
+        raise RFabricError(f"{path}: incomplete: {error}") from error
 
 
 def _alive(pid: int) -> bool:

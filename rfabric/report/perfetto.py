@@ -277,6 +277,7 @@ def _since(
     times: np.ndarray, speed: np.ndarray, link: np.ndarray, edges: np.ndarray, links: int
 ) -> np.ndarray:
     """Bits until each edge, links x edges, where from each of `times` on `speed` is sent."""
+    times, edges = times - edges[0], edges - edges[0]  # of a day in seconds little is left to see
     bins = len(edges)
     cell = link * bins + np.searchsorted(edges, times).clip(0, bins - 1)
     rate, moment = (

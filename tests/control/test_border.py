@@ -715,6 +715,11 @@ def test_a_batch_of_cross_connects_is_one_commit_with_one_result(server):
         (listed("1A-9B", "9A-1B"), 400, "no port '9B' at a1; there are 1A, 1B to 4A, 4B"),
         (listed("1B-2A"), 400, "'1B-2A' is not iA-jB, for example 1A-2B"),
         (listed("1A-2B", "2A-1B", "1A-3B", "3A-1B"), 400, "port a1:1 is already in circuit"),
+        (
+            patch(("merge", "1A-2B"), ("merge", "2A-1B")),
+            400,
+            "port a1:1 is already in circuit a1:1-a1:3; tear it down before a1:1-a1:2",
+        ),
         (patch(("create", "1A-3B")), 409, "create 1A-3B: that cross-connect is there"),
         (patch(("delete", "1A-2B")), 409, "delete 1A-2B: there is no such cross-connect"),
         (patch(("delete", "1A-3B")), 400, "cross-connect 3A-1B lacks its way back"),

@@ -7,17 +7,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from rfabric.cli import main
+from rfabric.cli.prompt import Prompt
 from rfabric.emulate import orders, sandbox, soak
 from rfabric.emulate.drills import DRILLS, INSIDE, Drilled, judged, turned
 from rfabric.emulate.soak import Soaked
 from rfabric.emulate.stream import PERIOD_S, Loss, lost_of
 from rfabric.errors import RFabricError, RunError
-from rfabric.fabric import parse_fabric, rfabric
+from rfabric.fabric import fat_tree, parse_fabric, rfabric
 from rfabric.optics import Circuits, Demand, parse_policy
 from rfabric.optics.circuits import clashes
 from rfabric.study import drill
@@ -81,8 +83,10 @@ def test_what_cannot_be_drilled_says_the_way_out():
         (["drill", "--hosts", "5"], "--hosts 5: two pods"),
         (["drill", "--soak", "1s"], "--soak 1 s: nothing can be told of less than 10.0 s"),
         (["drill", "--soak", "20s", "--only", "cable"], "--only names faults"),
-        (["shell", "--rate", "1kbit/s"], "choose the two so that it lies between"),
+        (["shell", "--rate", "1kbit/s"], "--rate 1 kbit/s: the fastest cable of rfabric can be"),
         (["shell", "--topo", "nope"], "no fabric"),
+        (["shell", "--json"], "leave out --json"),
+        (["shell", "--rate", "10G"], "can be emulated at 250 kbit/s to 2 Gbit/s"),
     ],
 )
 def test_words_that_cannot_be_done_are_refused_before_anything_starts(
@@ -137,6 +141,63 @@ def test_a_phase_by_itself_waits_for_nothing_of_others():
     assert part.gap.tolist() == [0.5, 0.0, 0.0] and part.phase_keys == (PhaseKey(0, "b"),)
 
 
+class Asked:
+    """A session that notes what it is asked."""
+
+    def __init__(self):
+        self.lines = []
+
+    def ask(self, line):
+        self.lines.append(line)
+        return iter(())
+
+
+def test_a_line_reaches_its_host_as_it_was_written():
+    up = Asked()
+    said = Prompt(rfabric(pods=2, tors=2, gpus=2), up)
+    for line in ["", "  # h1 ls", "#x", ' h1 echo "a  b" a#b  ']:
+        assert not said.onecmd(line)
+    assert up.lines == ['h1 echo "a  b" a#b'] and said.onecmd("exit")
+
+
+def shelled(command):
+    words = ["sh", "-c", command]
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+
+
+def test_a_command_ends_with_what_it_leaves_running():
+    running = shelled("sleep 300 & echo one; printf 'two\\377'")
+    try:
+        assert list(orders._lines(running)) == ["one", "two\N{REPLACEMENT CHARACTER}"]
+        assert running.returncode == 0
+    finally:
+        os.killpg(running.pid, signal.SIGKILL)
+
+
+def test_what_does_not_heed_a_stop_ends_with_the_next(monkeypatch):
+    stubborn = shelled("trap '' INT; echo here; sleep 300; sleep 300")
+    told = orders.Orders(None, lambda _: None, None, "own")
+    monkeypatch.setattr(told, "_process", lambda *_: stubborn)
+    lines = told._run("h1", [])
+    assert next(lines) == "here"
+    told.stop()
+    assert stubborn.poll() is None
+    told.stop()
+    with pytest.raises(orders.StoppedError, match="stopped"):
+        list(lines)
+    assert stubborn.returncode == -signal.SIGKILL
+
+
+def test_without_an_ocs_there_are_no_circuits_to_change():
+    up = SimpleNamespace(fabric=fat_tree(pods=2, tors=2, gpus=2), box=None)
+    told = orders.Orders(up, lambda _: None, None, "own")
+    for line in ("circuits", "circuits a1", "connect", "disconnect a1 1 2"):
+        with pytest.raises(RFabricError, match="fat-tree has no OCS"):
+            told.obey(line)
+
+
 # --- as root --------------------------------------------------------------------------------------
 
 
@@ -154,6 +215,9 @@ disconnect a1 1 3
 disconnect a1 2 4
 connect a1 1 4
 circuits a1
+h1 echo "a  b" $((1 + 2)) h5 # a comment of the shell
+h1 sleep 300 &
+h1 ping -c1 h5 | head -1
 iperf h1 h5
 phase sync
 dump
@@ -161,7 +225,9 @@ dump
 WRONG = {
     "sh ls": "no shell of this machine here",
     "pingal": "did you mean",
-    "connect a1 1 2": "already in circuit",
+    "connect a1 1 2": "port a1:1 is already in circuit a1:1-a1:4; tear it down before a1:1-a1:2",
+    "disconnect a1 1 2": "delete 1A-2B: there is no such cross-connect; there are 1A-4B 4A-1B",
+    "connect a1 4 2": "port a1:4 is already in circuit a1:1-a1:4; tear it down before a1:2-a1:4",
     "connect a9 1 2": "no OCS 'a9'",
     "h1": "write a command for it: h1 ping h2",
     "nodes 3": "too many words",
@@ -180,6 +246,7 @@ def test_the_prompt_does_as_it_is_told(tmp_path):
     said = done.stdout
     for text in ("hosts: h1 h2 h3", "OCSes: a1", " 1 received, 0% packet loss", "h8 -> h1 h2",
                  "*** Results: 0% dropped (56/56 received)", "a1: 1-4\nepoch 3", "bit/s sent, rec",
+                 "a  b 3 10.0.0.5\nPING 10.0.0.5 (10.0.0.5) 56(84) bytes of data.\n*** Results: ",
                  "sync/0: ", "<ConfiguredHost h8: h8-eth1:10.0.0.8"):  # fmt: skip
         assert text in said, said + done.stderr
     refused = [line for line in done.stderr.splitlines() if line.startswith("error: ")]

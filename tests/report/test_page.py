@@ -136,6 +136,26 @@ def test_loads_add_up_to_the_bytes_of_links(runs):
         assert meets.any() or not column.any()
 
 
+@pytest.mark.parametrize("late", [1e6, 1e8])
+def test_a_trace_that_begins_late_loads_as_one_that_begins_at_once(late):
+    """Logs tell the time of day, or seconds since boot."""
+
+    def loads(begin):
+        fabric = parse_fabric("ideal,gpus=16")
+        builder = TraceBuilder(fabric.hosts)
+        for i in range(8):
+            builder.flows([i], [8 + i], (i + 1) * 1e9, start=begin + i / 8)
+        left_out = []
+        load = records._load(simulate(fabric, builder.build()), left_out)
+        assert not left_out
+        edges = np.array(load["edges"])
+        share = np.frombuffer(records.unpacked(load["share"]), np.uint8)
+        at = np.searchsorted(edges, begin + np.arange(0.003, 1.0, 0.01), "right") - 1
+        return share.reshape(-1, len(edges) - 1)[:, at] / load["levels"]
+
+    assert np.abs(loads(late) - loads(0.0)).max() <= 0.01
+
+
 def test_lanes_count_what_is_in_flight(runs):
     result = runs[1].result
     lanes = {lane["phase"]: lane for lane in records.lanes(result)}
@@ -308,9 +328,48 @@ def test_a_folder_cut_short_is_an_error_and_leaves_its_page(place, tmp_path):
     shutil.copytree(place, short)
     flows = next(short.glob("simulate-rfabric*")) / "flows.csv"
     flows.write_text("".join(flows.read_text().splitlines(keepends=True)[:-3]))
-    with pytest.raises(RFabricError, match="rows, the trace"):
+    with pytest.raises(RFabricError, match=r"flows\.csv has \d+ rows, the trace \d+"):
         read_folder(short)
     assert (short / "report.html").read_text() == (place / "report.html").read_text()
+
+
+def without_last_line(text):
+    return "".join(text.splitlines(keepends=True)[:-1])
+
+
+DAMAGED = {
+    "one cell": (
+        "flows.csv",
+        lambda text: text.rstrip()[:-30],
+        "incomplete: row [0-9]+ has [0-9]+ of 11 cells",
+    ),
+    "quote": ("flows.csv", lambda text: text + '"', "incomplete: unexpected end of data"),
+    "empty": ("links.csv", lambda _: "", "incomplete: "),
+    "cable": ("links.csv", without_last_line, "has [0-9]+ rows, its fabric [0-9]+"),
+    "rewire": ("rewires.csv", without_last_line, "has [0-9]+ rows, summary.json [0-9]+"),
+    "circuits": ("circuits.json", lambda text: text[:-9], "incomplete: "),
+    "no epochs": ("circuits.json", lambda _: "[]", "incomplete: "),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_file_of_a_folder_is_named(place, tmp_path, damage):
+    name, do, text = DAMAGED[damage]
+    shutil.copytree(place, tmp_path / "short")
+    file = next((tmp_path / "short").glob("simulate-rfabric*")) / name
+    file.write_text(do(file.read_text()))
+    with pytest.raises(RFabricError, match=f"{name}:? {text}"):
+        read_folder(tmp_path / "short")
+
+
+def test_flows_and_summary_that_tell_of_two_runs_are_refused(place, tmp_path):
+    shutil.copytree(place, tmp_path / "two")
+    file = tmp_path / "two/summary.json"
+    summary = json.loads(file.read_text())
+    summary["runs"][1]["step_s"] *= 2
+    file.write_text(json.dumps(summary))
+    with pytest.raises(RFabricError, match="the last flow of flows.csv ends at .* s, summary.json"):
+        read_folder(tmp_path / "two")
 
 
 # --- in a browser ---------------------------------------------------------------------------------
@@ -454,6 +513,50 @@ def test_a_hostile_name_does_nothing_in_a_browser(tmp_path, opened):
     page.keyboard.press("End")
     assert page.title() != "taken"
     assert not page.locator("#clock img").count()
+
+
+def test_at_the_end_nothing_is_in_flight(tmp_path, opened):
+    """Times are told to the last digit: nanoseconds are long for what takes microseconds."""
+    builder = TraceBuilder([f"h{i + 1}" for i in range(8)])
+    for host, (size, start) in enumerate([(1500, 0.0), (64, 1e-9), (9001, 1 / 3e6)]):
+        builder.flows([host], [host + 4], size, start=start)
+    run = Run(simulate(fat_tree(pods=2, tors=2), builder.build()))
+    html.write_report(tmp_path / "a.html", [run], summary_of([run], "", CREATED))
+    (lane,) = told((tmp_path / "a.html").read_text())["runs"][0]["lanes"]
+    assert lane["sends"]["time"][-1] == run.result.step_seconds
+    page = opened(f"file://{tmp_path / 'a.html'}#t=1")
+    assert "done" in page.inner_text("#instant")
+    assert page.inner_text('#live [data-figure="flows in flight"]') == "0"
+
+
+def test_phases_of_several_jobs_are_called_by_their_jobs(tmp_path, opened):
+    builder = TraceBuilder([f"h{i + 1}" for i in range(8)])
+    for step in range(2):  # the first step of one job, then that of the other
+        builder.flows([step], [step + 4], 1e9, phase="training", step=step)
+    held = {"alice": {"training": 4}, "bob": {"training": 4}}
+    run = Run(simulate(fat_tree(pods=2, tors=2), builder.build(provenance={"held": held})))
+    html.write_report(tmp_path / "a.html", [run], summary_of([run], "", CREATED))
+    page = opened(tmp_path / "a.html")
+    assert page.inner_text("#instant").endswith("alice training, bob training")
+    assert "bob training" in page.text_content("#zoom")
+
+
+def test_phases_called_as_what_every_object_has_keep_their_names(tmp_path, opened):
+    names = ["constructor", "toString", "__proto__", "weight_sync"]
+    builder = TraceBuilder([f"h{i + 1}" for i in range(8)])
+    for i, phase in enumerate(names):
+        builder.flows([i], [i + 4], 1e9, phase=phase)
+    run = Run(simulate(fat_tree(pods=2, tors=2), builder.build()))
+    html.write_report(tmp_path / "a.html", [run], summary_of([run], "", CREATED))
+    page = opened(tmp_path / "a.html")
+    said = page.text_content("#lanes"), page.text_content("#instant"), page.text_content("#zoom")
+    for text in said:
+        assert all(name in text for name in [*names[:3], "weight sync"]), text
+        assert "function" not in text and "object" not in text
+    fills = page.evaluate(
+        "[...document.querySelectorAll('.area')].map(a => a.getAttribute('fill'))"
+    )
+    assert len(fills) == 4 and all(fill.startswith("#") for fill in fills)
 
 
 def test_a_large_fabric_is_drawn_by_pods_that_open(tmp_path, opened):

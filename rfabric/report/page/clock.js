@@ -1,9 +1,9 @@
 // The clock: play, scrub, zoom, keys, the address.
 function headline(one, t) {
-  const phase = p => name(p.phase) + (one.steps > 1 ? ` of step ${p.step}` : "");
-  const doing = phasesAt(one, t).map(phase).join(", ") || (t >= one.step_s ? "done" : "idle");
+  const doing = phasesAt(one, t).map(p => phaseName(one, p, " of ")).join(", "),
+    still = t >= one.step_s ? "done" : "idle";
   const policy = one.optical ? `, policy ${one.policy}` : "";
-  const found = [`${one.label}${policy}, routing ${one.routing || "not said"}: ${doing}`];
+  const found = [`${one.label}${policy}, routing ${one.routing || "not said"}: ${doing || still}`];
   if (one.circuits) {
     const n = epoch(one, t);
     const since = instant(one.circuits.times[n]);
@@ -124,7 +124,7 @@ function phaseMenu() {
   one.phases.forEach((p, i) =>
     options.push([
       `p${i}`,
-      `${name(p.phase)}${one.steps > 1 ? `, step ${p.step}` : ""}`,
+      phaseName(one, p, ", "),
       p.begin_s,
       p.end_s,
     ]),

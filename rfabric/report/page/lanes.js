@@ -147,7 +147,7 @@ function drawLanes() {
 }
 const laneName = lane => [data.jobs[lane.job], name(lane.phase)].filter(Boolean).join(" ");
 const colour = lane =>
-  data.jobs.length > 1 ? JOBS[lane.job % JOBS.length] : COLOURS[lane.phase] || "#8f7fd6";
+  data.jobs.length > 1 ? JOBS[lane.job % JOBS.length] : own(COLOURS, lane.phase) || "#8f7fd6";
 function areaWords(lane, key) {
   const what = key === "sends" ? "flows" : "computing";
   const {rows, seconds: busy} = lane[key];

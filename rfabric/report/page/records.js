@@ -4,6 +4,8 @@ const said = document.getElementById("records");
 const at = id => document.getElementById(id);
 const COLOURS = {generation: "#4f86e8", training: "#e8912d", weight_sync: "#2fa678"};
 const NAMES = {weight_sync: "weight sync"};
+// of an object by a name that a user wrote: `constructor` is one, too
+const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
 const JOBS = [
   "#4f86e8",
   "#e8912d",
@@ -39,7 +41,13 @@ let shown = [],
   last = 0;
 
 // --- words ------------------------------------------------------------------------------------
-const name = phase => NAMES[phase] || phase;
+const name = phase => own(NAMES, phase) || phase;
+function phaseName(one, phase, between) {
+  // of several jobs, whose steps take turns, by name
+  const jobs = Math.max(data.jobs.length, 1),
+    named = [data.jobs[phase.step % jobs], name(phase.phase)].filter(Boolean).join(" ");
+  return one.steps > jobs ? `${named}${between}step ${Math.floor(phase.step / jobs)}` : named;
+}
 const seconds = s =>
   s === 0
     ? "0 s"

@@ -33,7 +33,8 @@ MOST_STEPS = 1_500  # points of a lane
 MOST_PHASES = 300
 LEVELS = 200  # a load is a byte: 200 is the cable's rate
 NOTHING = 0.01  # of a level: sums of large numbers that are 0 are not quite
-NEAR = 1e-8  # of the run: instants nearer to each other are one
+ROUNDED = 64  # of the last digit of a time: sums of times differ by that
+NEAR = 1e-8  # of the seconds in which anything is sent: instants nearer to each other are one
 
 
 def document(runs: Sequence[Run], summary: dict, title: str) -> dict:
@@ -138,7 +139,7 @@ def _steps(begin: np.ndarray, end: np.ndarray) -> dict:
         kept = _kept(time, spans)
         time, count = time[kept], np.maximum.reduceat(count, kept)
     return {
-        "time": _rounded(time),
+        "time": time.tolist(),
         "count": np.rint(count).astype(int).tolist(),
         "seconds": float((spans[:, 1] - spans[:, 0]).sum()),
         "rows": len(begin),
@@ -274,7 +275,8 @@ def _edges(result: Result, most: int) -> np.ndarray:
     inside = spans[which, 0] + even - passed[which]
     switched = [t for r in result.rewires[: most // 8] for t in (r.programmed, r.usable)]
     edges = np.unique(np.concatenate((inside, spans.ravel(), switched)))
-    return edges[np.append(True, np.diff(edges) > NEAR * edges[-1])]
+    near = max(NEAR * passed[-1], ROUNDED * np.spacing(edges[-1]))
+    return edges[np.append(True, np.diff(edges) > near)]
 
 
 def _without_pauses(spans: np.ndarray, most: int) -> np.ndarray:
@@ -308,16 +310,11 @@ def _flows(runs: Sequence[Run]) -> dict:
         "labels": list(trace.labels),
         "phases": list(trace.phases),
         "hosts": _names(trace.hosts, trace.src[rows], trace.dst[rows]),
-        "start_s": [_rounded(run.result.start[rows]) for run in runs],
-        "finish_s": [_rounded(run.result.finish[rows]) for run in runs],
+        "start_s": [run.result.start[rows].tolist() for run in runs],
+        "finish_s": [run.result.finish[rows].tolist() for run in runs],
     }
 
 
 def _names(hosts: Sequence[str], *ends: np.ndarray) -> dict[int, str]:
     """The hosts that are named."""
     return {int(i): hosts[i] for i in np.unique(np.concatenate(ends))}
-
-
-def _rounded(times: np.ndarray) -> list[float]:
-    """s, to the nanosecond."""
-    return np.round(times, 9).tolist()
