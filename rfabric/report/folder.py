@@ -36,6 +36,7 @@ import numpy as np
 
 from ..errors import RFabricError
 from ..fabric import Fabric
+from ..fabric.cabling import cabling_of
 from ..files import lines_of, open_text, read_json, read_text
 from ..folders import as_path
 from ..optics import Circuits, RewireRecord
@@ -314,12 +315,11 @@ def flow_columns(result: Result) -> dict[str, np.ndarray]:
 
 def _link_lines(result: Result) -> Iterable[str]:
     links = result.fabric.links
-    ends = [str(end) for link in links for end in (link.a, link.b)]
-    other = list(ends)
-    other[::2], other[1::2] = ends[1::2], ends[::2]
+    number = np.arange(2 * len(links))
+    ends, other = map(cabling_of(result.fabric).spelled, (number, number ^ 1))
     rates = texts(np.repeat([link.rate for link in links], 2))
     used = texts(np.array([round(value, 6) for value in result.utilisation.tolist()]))
-    return lines(map(str, range(len(ends))), ends, other, rates, texts(result.link_bytes), used)
+    return lines(map(str, number.tolist()), ends, other, rates, texts(result.link_bytes), used)
 
 
 def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
