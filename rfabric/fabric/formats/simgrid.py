@@ -6,8 +6,8 @@ of all their rate, and the file says so.
 """
 
 from collections.abc import Iterator
-from itertools import groupby
 from html import escape  # the one of xml.sax loads all of urllib
+from itertools import groupby
 
 from ..model import Fabric, Link
 from .base import TopologyFormat, joined_lines, never, no_circuits
