@@ -93,8 +93,9 @@ def flow_columns(result: Result) -> dict[str, np.ndarray]:
 def link_lines(result: Result) -> Iterable[str]:
     """The lines of links.csv, by LINK_COLUMNS: two a cable, a direction each."""
     links = result.fabric.links
-    number = np.arange(2 * len(links))
-    ends, other = map(cabling_of(result.fabric).spelled, (number, number ^ 1))
+    ends = cabling_of(result.fabric).spelled(np.arange(2 * len(links)))
+    other = ends.copy()
+    other[::2], other[1::2] = ends[1::2], ends[::2]
     rates = texts(np.repeat([link.rate for link in links], 2))
-    used = texts(np.array([round(value, 6) for value in result.utilisation.tolist()]))
-    return lines(map(str, number.tolist()), ends, other, rates, texts(result.link_bytes), used)
+    used = texts(result.utilisation, lambda share: str(round(share, 6)))
+    return lines(map(str, range(len(ends))), ends, other, rates, texts(result.link_bytes), used)
