@@ -24,6 +24,8 @@ from ..report.folder import (
     writing,
 )
 from ..report.html import can_draw_page, drawing, write_page, write_report
+from ..report.page.logged import LoggedRun, beside
+from ..report.page.logged import table as logged_table
 from ..report.result import Scale
 from ..report.summary import host_versions, summary_of
 from ..schedulers.table import DEFAULT_CIRCUITS
@@ -40,6 +42,7 @@ from ..study.grid import (
     run_settings,
     runs_of,
 )
+from ..study.step_log import read_step_log
 from ..study.run import RunSettings, chosen_scale, require, simulated
 from ..units import parse_time
 from .entry import Ended
@@ -229,15 +232,39 @@ def _created(places: Sequence[Path]) -> str:
 
 def report(args: argparse.Namespace) -> None:
     """rfabric report: a run folder's page and tables again."""
+    if args.step is not None and not args.yours:
+        raise RFabricError("--step is a step of a log: name the log with --yours")
     if (Path(args.folder) / "grid.json").is_file():
+        if args.yours:
+            raise RFabricError(
+                f"{args.folder} holds many runs, of which none has a clock; give --yours with one "
+                "of the folders under its cells/"
+            )
         report_many(Path(args.folder))
         show(Path(args.folder), args)
         return
     runs, summary = read_folder(args.folder)
+    logged = _logged(args.yours, args.step) if args.yours else None
     page = Path(args.folder) / "report.html"
-    write_report(page, runs, summary)
+    if logged:
+        summary |= {"command": f"{summary['command']} && {args.command}".removeprefix(" && ")}
+    write_report(page, runs, summary, logged)
+    yours = beside(logged, runs) if logged else None
     if args.json:
-        print_json(summary | {"folder": str(args.folder)})
+        print_json(summary | {"folder": str(args.folder)} | ({"yours": yours} if yours else {}))
     else:
         show_runs(runs, summary, args.quiet)
+        if yours:
+            show_tables([logged_table(yours, runs)])
         print(page)
+
+
+def _logged(log: str, step: int | None) -> LoggedRun:
+    """What a log tells: the means of its steps, or one of them."""
+    found = read_step_log(log)
+    count = len(found.steps)
+    which = f"step {step}" if step is not None else f"mean of {count} step{'s' * (count > 1)}"
+    try:
+        return LoggedRun(Path(log).name, which, found.seconds_of(step))
+    except RFabricError as error:
+        raise RFabricError(f"--step of {log}: {error}") from error

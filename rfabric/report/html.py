@@ -14,12 +14,14 @@ from ..errors import RFabricError
 from ..units import show_size, show_time
 from . import compare
 from .folder import write_text
+from .page.logged import LoggedRun
+from .page.logged import table as logged_table
 from .summary import Run, labels
 
 TEMPLATES = Path(__file__).parent
 MOVING = TEMPLATES / "page"
 MOST_ROWS = 40  # of a table beside a figure
-SCRIPTS = "records.js", "lanes.js", "fabric.js", "reading.js", "clock.js"
+SCRIPTS = "records.js", "lanes.js", "yours.js", "fabric.js", "reading.js", "clock.js"
 log = logging.getLogger(__name__)
 
 
@@ -49,12 +51,14 @@ def write_page(folder: Path, runs: Sequence[Run], summary: dict) -> bool:
     return False
 
 
-def write_report(path: Path, runs: Sequence[Run], summary: dict) -> None:
-    """Write the page of these runs to `path`."""
-    write_text(path, page(runs, summary))
+def write_report(
+    path: Path, runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None
+) -> None:
+    """Write the page of these runs, and of a logged one beside them, to `path`."""
+    write_text(path, page(runs, summary, logged))
 
 
-def page(runs: Sequence[Run], summary: dict) -> str:
+def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) -> str:
     """The page as text. RFabricError when matplotlib or jinja2 is missing."""
     figures = drawing()
     from .page import records
@@ -72,12 +76,13 @@ def page(runs: Sequence[Run], summary: dict) -> str:
         f"{first.traffic or 'trace'} on "
         f"{' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}"
     )
-    clock = records.document(runs, summary, title)
+    clock = records.document(runs, summary, title, logged)
     scripts = _scripts()
     return render(
         "template.html",
         title=title,
         clock=clock,
+        yours=logged_table(clock["yours"], runs) if logged else None,
         records=records.text(clock),
         scripts=scripts,
         hashes=" ".join(map(_hash, scripts)),

@@ -306,6 +306,17 @@ def report(verbs) -> None:
         "report",
         "make a run folder's page and tables again",
         "rfabric report runs/20250721-143005-9f3a",
+        "rfabric report runs/20250721-143005-9f3a --yours train.log    your run beside it",
         module="comparing",
     )
     verb.add_argument("folder", metavar="FOLDER")
+    verb.add_argument(
+        "--yours",
+        metavar="LOG",
+        default="",
+        help="what your job logged, as `validate-run` reads it: a lane of its own on the page, "
+        "with the error of each phase",
+    )
+    verb.add_argument(
+        "--step", type=int, metavar="N", help="this step of the log (default: the mean of all)"
+    )

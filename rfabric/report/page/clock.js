@@ -64,6 +64,7 @@ function choose(i) {
   Object.assign(state, {run: i, pod: null, chosen: null});
   at("chosen").value = i;
   drawFabric();
+  scaleYours();
   phaseMenu();
   soon();
 }
@@ -233,7 +234,7 @@ async function begin() {
   runs.forEach((one, i) => {
     one.column = i;
   });
-  whole = [0, d3.max(runs, one => one.step_s) || 1];
+  whole = [0, d3.max([...runs.map(one => one.step_s), ...yoursEnds()]) || 1];
   Object.assign(state, {from: 0, to: whole[1]});
   await Promise.all(runs.map(unpack));
   for (const part of document.querySelectorAll(".clock [hidden]"))

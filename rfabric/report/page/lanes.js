@@ -10,7 +10,7 @@ function drawLanes() {
   const place = at("lanes"),
     width = Math.max(place.clientWidth, 280),
     left = width < 520 ? 8 : 132;
-  const total = d3.sum(shown, height);
+  const total = d3.sum(shown, height) + yoursHeight();
   d3.select(place).selectAll("svg").remove();
   lanes = d3
     .select(place)
@@ -126,6 +126,7 @@ function drawLanes() {
       });
     y += height(one);
   }
+  drawYours(width, left, y);
   lanes.append("g").attr("class", "axis").attr("transform", `translate(0,${total})`);
   lanes.append("line").attr("class", "cursor").attr("y1", 0).attr("y2", total);
   lanes.call(
@@ -185,6 +186,7 @@ function scaleLanes() {
             : 0,
         );
   });
+  scaleYours();
   const small = x.range()[1] < 520;
   lanes.select(".axis").call(
     d3

@@ -36,6 +36,7 @@ function reading() {
   if (kind === "path" && one.circuits) return pathWords(one, key, share);
   if (kind === "node") return nodeWords(one, key);
   if (kind === "flow") return flowWords(one, key);
+  if (kind === "yours") return yoursWords(key);
   return null;
 }
 function pathWords(one, id, share) {

@@ -1,5 +1,5 @@
 // The records of the page, what they say of an instant, and how it is put in words. The files of
-// this folder are one script in the page: records, lanes, fabric, reading, clock.
+// this folder are one script in the page: records, lanes, yours, fabric, reading, clock.
 const said = document.getElementById("records");
 const at = id => document.getElementById(id);
 const COLOURS = {generation: "#4f86e8", training: "#e8912d", weight_sync: "#2fa678"};

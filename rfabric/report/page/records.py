@@ -1,6 +1,6 @@
 """What the moving page shows, as one JSON document made of the records of runs.
 
-    {version, title, command, hosts, flows: {...}, runs: [{label, engine, lanes, phases, rewires,
+    {version, title, command, yours, hosts, flows: {...}, runs: [{label, engine, lanes, phases, rewires,
      circuits: {times, sets, names, paths}, fabric: {nodes, links}, load: {edges, share}}]}
 
 Times are s on the run's clock. What is too large for a page is left out, and `left_out` says what
@@ -21,6 +21,7 @@ from ..figures.times import busy, merged
 from ..perfetto import ROUNDING, carried_share
 from ..result import Result
 from ..summary import Run
+from .logged import LoggedRun, beside
 from .places import places
 
 VERSION = 1
@@ -37,13 +38,16 @@ ROUNDED = 64  # of the last digit of a time: sums of times differ by that
 NEAR = 1e-8  # of the seconds in which anything is sent: instants nearer to each other are one
 
 
-def document(runs: Sequence[Run], summary: dict, title: str) -> dict:
-    """The document of these runs and of their summary."""
+def document(
+    runs: Sequence[Run], summary: dict, title: str, logged: LoggedRun | None = None
+) -> dict:
+    """The document of these runs and of their summary, and of the logged run beside them."""
     trace = runs[0].result.trace
     return {
         "version": VERSION,
         "title": title,
         "command": summary["command"],
+        "yours": beside(logged, runs) if logged else None,
         "jobs": list(trace.provenance.get("held", {})),
         "flows": _flows(runs),
         "runs": [_run(run, entry) for run, entry in zip(runs, summary["runs"], strict=True)],
