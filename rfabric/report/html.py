@@ -5,7 +5,7 @@ light or dark as the system is. What moves in it is in `page/`.
 import base64
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -100,13 +100,16 @@ def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) ->
         cost_sources=compare.cost_sources(runs),
         bars=draw(figures.comparison(runs)),
         pareto=draw(_pareto(summary)),
+        front=front(summary),
         close_ups=draw(figures.close_ups(runs)),
         in_flight=in_flight(runs),
         loads=loads(runs),
         demand=draw(figures.demand(first.trace, first.fabric)),
+        demands=demand_table(runs[0]),
         load=draw(figures.load(runs)),
         topologies=[
-            (name, draw(figures.topology(run.result.fabric))) for name, run in distinct.values()
+            (name, draw(figures.topology(run.result.fabric)), compare.fabric_table(run.result.fabric))
+            for name, run in distinct.values()
         ],
         circuits=[
             (n, draw(figures.circuits(r.result)))
@@ -169,6 +172,42 @@ def loads(runs: Sequence[Run]) -> compare.Table:
     ]
     columns = "fabric", "tier", "directed links", "mean", "highest"
     return compare.Table("", columns, tuple(rows), words=(0, 1))
+
+
+def demand_table(run: Run) -> compare.Table:
+    """What racks (or pods) send to each other, phase by phase: the pairs that send most."""
+    unit, found = drawing().demands(run.result.trace, run.result.fabric)
+    pairs = [
+        (sent, key, d.racks[a], d.racks[b])
+        for key, d in found
+        for a, b, sent in zip(*(column.tolist() for column in d.sent), strict=True)
+    ]
+    pairs.sort(key=lambda pair: -pair[0])
+    rows = [
+        compare.Row(compare.phase_text(str(key)), (a, b, show_size(sent)))
+        for sent, key, a, b in pairs[:MOST_ROWS]
+    ]
+    note = "" if len(pairs) <= MOST_ROWS else f"The {MOST_ROWS} largest of {len(pairs):,}."
+    columns = "phase", f"from {unit}", f"to {unit}", "sent"
+    return compare.Table("", columns, tuple(rows), note, words=(0, 1, 2))
+
+
+def front(summary: dict) -> compare.Table:
+    """The points of step time against dollars, and which of them are on either front."""
+    runs = [run | run["cost"] for run in summary["runs"]]
+    rows = [compare.Row(run["label"], tuple(_point(run, runs))) for run in runs]
+    columns = "fabric", "step", "network", "on its front", "a step", "on its front"
+    return compare.Table("", columns, tuple(rows), words=(0, 3, 5))
+
+
+def _point(run: dict, runs: Sequence[dict]) -> Iterator[str]:
+    yield show_time(run["step_s"])
+    for key, unit, shown in (("network_usd", 1e3, "{:,.0f} k$"), ("usd_per_step", 1, "{:,.4f} $")):
+        value = run.get(key)
+        yield "–" if value is None else shown.format(value / unit)
+        priced = [other for other in runs if other.get(key) is not None]
+        bound = compare.is_bound(run)
+        yield "bound" if bound else "yes" if compare.on_front(run, priced, key) else "no"
 
 
 def kinds(runs: Sequence[Run]) -> set[str]:

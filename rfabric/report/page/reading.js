@@ -148,7 +148,9 @@ const fill = () =>
 function listing(title, columns, rows, act) {
   const place = d3.select("#tables");
   place.append("h3").text(title);
-  const table = place.append("div").attr("class", "scroll").append("table");
+  const scroll = place.append("div").attr("class", "scroll").attr("tabindex", 0);
+  scroll.attr("role", "group").attr("aria-label", title);
+  const table = scroll.append("table");
   table
     .append("thead")
     .append("tr")
