@@ -27,7 +27,8 @@ from ..report.html import can_draw_page, drawing, write_page, write_report
 from ..report.page.logged import LoggedRun, beside
 from ..report.page.logged import table as logged_table
 from ..report.result import Scale
-from ..report.summary import host_versions, summary_of
+from ..report.several import read_folders, summary_of_all, write_several
+from ..report.summary import Run, host_versions, summary_of
 from ..schedulers.table import DEFAULT_CIRCUITS
 from ..schedulers.traffic import read_traffic
 from ..study.crossover import DELAYS, Sweep, sweep
@@ -234,29 +235,49 @@ def report(args: argparse.Namespace) -> None:
     """rfabric report: a run folder's page and tables again."""
     if args.step is not None and not args.yours:
         raise RFabricError("--step is a step of a log: name the log with --yours")
-    if (Path(args.folder) / "grid.json").is_file():
+    several = len(args.folder) > 1 or bool(args.output)
+    folder = Path(args.folder[0])
+    if not several and (folder / "grid.json").is_file():
         if args.yours:
             raise RFabricError(
-                f"{args.folder} holds many runs, of which none has a clock; give --yours with one "
-                "of the folders under its cells/"
+                f"{folder} holds many runs: name the file for a page of all of them with -o"
             )
-        report_many(Path(args.folder))
-        show(Path(args.folder), args)
+        report_many(folder)
+        show(folder, args)
         return
-    runs, summary = read_folder(args.folder)
     logged = _logged(args.yours, args.step) if args.yours else None
-    page = Path(args.folder) / "report.html"
+    if several:
+        _report_several(args, logged)
+        return
+    runs, summary = read_folder(folder)
     if logged:
         summary |= {"command": f"{summary['command']} && {args.command}".removeprefix(" && ")}
+    page = folder / "report.html"
     write_report(page, runs, summary, logged)
+    _show_beside(args, runs, summary, logged, {"folder": str(folder)}, page)
+
+
+def _report_several(args: argparse.Namespace, logged: LoggedRun | None) -> None:
+    """One page of several folders, with controls that choose among their runs."""
+    folders = read_folders([Path(name) for name in args.folder])
+    summary, page = summary_of_all(folders, args.command), Path(args.output or "report.html")
+    write_several(page, folders, summary, logged)
+    runs = [run for some, _ in folders for run in some]
+    _show_beside(args, runs, summary, logged, {"page": str(page)}, page)
+
+
+def _show_beside(
+    args: argparse.Namespace, runs: Sequence[Run], summary: dict, logged: LoggedRun | None,
+    where: dict, page: Path,
+) -> None:  # fmt: skip
     yours = beside(logged, runs) if logged else None
     if args.json:
-        print_json(summary | {"folder": str(args.folder)} | ({"yours": yours} if yours else {}))
-    else:
-        show_runs(runs, summary, args.quiet)
-        if yours:
-            show_tables([logged_table(yours, runs)])
-        print(page)
+        print_json(summary | where | ({"yours": yours} if yours else {}))
+        return
+    show_runs(runs, summary, args.quiet)
+    if yours:
+        show_tables([logged_table(yours, [entry["label"] for entry in summary["runs"]])])
+    print(page)
 
 
 def _logged(log: str, step: int | None) -> LoggedRun:

@@ -21,7 +21,7 @@ from .summary import Run, labels
 TEMPLATES = Path(__file__).parent
 MOVING = TEMPLATES / "page"
 MOST_ROWS = 40  # of a table beside a figure
-SCRIPTS = "records.js", "lanes.js", "yours.js", "fabric.js", "reading.js", "clock.js"
+SCRIPTS = "records.js", "lanes.js", "yours.js", "fabric.js", "reading.js", "choices.js", "clock.js"
 log = logging.getLogger(__name__)
 
 
@@ -77,19 +77,12 @@ def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) ->
         f"{' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}"
     )
     clock = records.document(runs, summary, title, logged)
-    scripts = _scripts()
-    return render(
+    return render_clock(
         "template.html",
-        title=title,
-        clock=clock,
-        yours=logged_table(clock["yours"], runs) if logged else None,
-        records=records.text(clock),
-        scripts=scripts,
-        hashes=" ".join(map(_hash, scripts)),
+        clock,
+        summary,
+        yours=logged_table(clock["yours"], names) if logged else None,
         headline=headline(summary),
-        summary=summary,
-        runs=summary["runs"],
-        notes=notes(summary),
         kinds=kinds(runs),
         bound=any(map(compare.is_bound, summary["runs"])),
         provenance=first.trace.provenance,
@@ -116,6 +109,25 @@ def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) ->
             for n, r in zip(names, runs, strict=True)
             if r.result.epochs
         ],
+    )
+
+
+def render_clock(template: str, clock: dict, summary: dict, **values) -> str:
+    """A page with the clock in it; `clock` is the document of what moves."""
+    from .page import records
+
+    scripts = _scripts()
+    return render(
+        template,
+        title=clock["title"],
+        clock=clock,
+        records=records.text(clock),
+        scripts=scripts,
+        hashes=" ".join(map(_hash, scripts)),
+        summary=summary,
+        runs=summary["runs"],
+        notes=notes(summary),
+        **values,
     )
 
 

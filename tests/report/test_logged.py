@@ -45,7 +45,7 @@ def test_each_phase_has_its_error_on_each_fabric(runs):
             (mine,) = [p for p in run.result.phases if p.key.phase == phase["phase"]]
             assert one["predicted_s"] == pytest.approx(mine.seconds)
             assert one["error"] == pytest.approx(mine.seconds / phase["logged_s"] - 1)
-    rows = table(found, runs).rows
+    rows = table(found, ["a", "b"]).rows
     error = found["phases"][1]["runs"][1]["error"]
     assert [row.name for row in rows] == ["generation", "training"]
     assert rows[1].cells[-1] == f"{error:+.1%}"

@@ -81,7 +81,7 @@ function drawLanes() {
           .attr("x", left - 6)
           .attr("y", HEAD + LANE * i + 15)
           .attr("text-anchor", "end")
-          .text(laneName(lane));
+          .text(laneName(one, lane));
       const inside = group
         .append("g")
         .attr("clip-path", "url(#inside)")
@@ -96,10 +96,10 @@ function drawLanes() {
             .append("path")
             .datum(lane[key])
             .attr("class", "area")
-            .attr("fill", colour(lane))
+            .attr("fill", colour(one, lane))
             .attr("opacity", alpha)
             .append("title")
-            .text(areaWords(lane, key));
+            .text(areaWords(one, lane, key));
     });
     const strip = group
       .append("g")
@@ -146,13 +146,14 @@ function drawLanes() {
   );
   scaleLanes();
 }
-const laneName = lane => [data.jobs[lane.job], name(lane.phase)].filter(Boolean).join(" ");
-const colour = lane =>
-  data.jobs.length > 1 ? JOBS[lane.job % JOBS.length] : own(COLOURS, lane.phase) || "#8f7fd6";
-function areaWords(lane, key) {
+const laneName = (one, lane) =>
+  [told(one).jobs[lane.job], name(lane.phase)].filter(Boolean).join(" ");
+const colour = (one, lane) =>
+  told(one).jobs.length > 1 ? JOBS[lane.job % JOBS.length] : own(COLOURS, lane.phase) || "#8f7fd6";
+function areaWords(one, lane, key) {
   const what = key === "sends" ? "flows" : "computing";
   const {rows, seconds: busy} = lane[key];
-  return `${laneName(lane)}, ${what}: ${count(rows)} rows, ${seconds(busy)} with any`;
+  return `${laneName(one, lane)}, ${what}: ${count(rows)} rows, ${seconds(busy)} with any`;
 }
 function caption(one) {
   const error =

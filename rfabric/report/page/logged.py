@@ -15,7 +15,7 @@ from ...errors import RFabricError
 from ...units import show_time
 from ..compare import PHASE_NAMES, Row, Table
 from ..result import Result
-from ..summary import Run, labels, steps_of
+from ..summary import Run, steps_of
 
 STEP = "step"
 
@@ -71,10 +71,10 @@ def _predicted(result: Result) -> dict[str, float]:
     return found | {STEP: result.step_seconds / steps_of(result)}
 
 
-def table(document: dict, runs: Sequence[Run]) -> Table:
-    """Logged seconds beside those of each run, and the error."""
+def table(document: dict, names: Sequence[str]) -> Table:
+    """Logged seconds beside those of each run, called by `names`, and the error."""
     columns = ["phase", "logged"]
-    columns += [text for name in labels(runs) for text in (name, "error")]
+    columns += [text for name in names for text in (name, "error")]
     rows = [
         Row(
             PHASE_NAMES.get(phase["phase"], phase["phase"]),

@@ -16,7 +16,7 @@ const signed = error => (error === null ? "no error" : d3.format("+.1%")(error))
 function yoursWords(phase) {
   const found = data.yours && data.yours.phases.find(p => p.phase === phase);
   if (!found) return null;
-  const {predicted_s: predicted, error} = found.runs[run().column];
+  const {predicted_s: predicted, error} = found.runs[state.run];
   return (
     `${YOURS}, ${name(phase)}: ${seconds(found.logged_s)} logged (${data.yours.which}), ` +
     `${seconds(predicted)} on ${run().label}: ${signed(error)}`
@@ -71,6 +71,6 @@ function scaleYours() {
       .select(".error")
       .attr("x", room ? x(seen.end) + 5 : edge - 3)
       .attr("text-anchor", room ? "start" : "end")
-      .text(seen ? signed(phase.runs[run().column].error) : "");
+      .text(seen ? signed(phase.runs[state.run].error) : "");
   });
 }
