@@ -27,7 +27,8 @@ from ..report.html import can_draw_page, drawing, write_page, write_report
 from ..report.page.logged import LoggedRun, beside
 from ..report.page.logged import table as logged_table
 from ..report.result import Scale
-from ..report.several import read_folders, summary_of_all, write_several
+from ..report.several import read_folders, summary_of_all, write_cells, write_several
+from ..report.store import ABOUT
 from ..report.summary import Run, host_versions, summary_of
 from ..schedulers.table import DEFAULT_CIRCUITS
 from ..schedulers.traffic import read_traffic
@@ -245,6 +246,9 @@ def report(args: argparse.Namespace) -> None:
         report_many(folder)
         show(folder, args)
         return
+    if any((Path(name) / ABOUT).is_file() for name in args.folder):
+        _report_store(args)
+        return
     logged = _logged(args.yours, args.step) if args.yours else None
     if several:
         _report_several(args, logged)
@@ -255,6 +259,22 @@ def report(args: argparse.Namespace) -> None:
     page = folder / "report.html"
     write_report(page, runs, summary, logged)
     _show_beside(args, runs, summary, logged, {"folder": str(folder)}, page)
+
+
+def _report_store(args: argparse.Namespace) -> None:
+    """The cells of a store, with controls that choose among them."""
+    folder = Path(args.folder[0])
+    if len(args.folder) > 1 or args.yours:
+        raise RFabricError(
+            f"{folder} is a store, whose cells have no clock: give it alone, without --yours; "
+            "several become one with `rfabric merge`"
+        )
+    page = Path(args.output) if args.output else folder / "report.html"
+    cells = write_cells(page, folder, args.command)
+    if args.json:
+        print_json({"store": str(folder), "page": str(page), "cells": len(cells)})
+    else:
+        print(page)
 
 
 def _report_several(args: argparse.Namespace, logged: LoggedRun | None) -> None:

@@ -22,6 +22,7 @@ TEMPLATES = Path(__file__).parent
 MOVING = TEMPLATES / "page"
 MOST_ROWS = 40  # of a table beside a figure
 SCRIPTS = "records.js", "lanes.js", "yours.js", "fabric.js", "reading.js", "choices.js", "clock.js"
+CELLS = "cells.js", "choices.js"
 log = logging.getLogger(__name__)
 
 
@@ -114,28 +115,23 @@ def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) ->
 
 def render_clock(template: str, clock: dict, summary: dict, **values) -> str:
     """A page with the clock in it; `clock` is the document of what moves."""
+    words = {"clock": clock, "summary": summary, "runs": summary["runs"], "notes": notes(summary)}
+    return render_moving(template, SCRIPTS, clock, title=clock["title"], **words, **values)
+
+
+def render_moving(template: str, moving: Sequence[str], document: dict, **values) -> str:
+    """A page with D3 and these scripts of `page/`, which read `document`."""
     from .page import records
 
-    scripts = _scripts()
-    return render(
-        template,
-        title=clock["title"],
-        clock=clock,
-        records=records.text(clock),
-        scripts=scripts,
-        hashes=" ".join(map(_hash, scripts)),
-        summary=summary,
-        runs=summary["runs"],
-        notes=notes(summary),
-        **values,
-    )
+    scripts = _scripts(moving)
+    hashes = " ".join(map(_hash, scripts))
+    found = records.text(document)
+    return render(template, records=found, scripts=scripts, hashes=hashes, **values)
 
 
-def _scripts() -> list[str]:
+def _scripts(names: Sequence[str]) -> list[str]:
     """D3, and the page's own files as one."""
-    library, *own = [
-        (MOVING / name).read_text(encoding="utf-8") for name in ("d3.min.js", *SCRIPTS)
-    ]
+    library, *own = [(MOVING / name).read_text(encoding="utf-8") for name in ("d3.min.js", *names)]
     return [library, '(() => {\n"use strict";\n' + "\n".join(own) + "})();\n"]
 
 

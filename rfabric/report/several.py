@@ -1,27 +1,25 @@
-"""One page of several run folders: controls choose among their runs, each of which was made.
+"""One page of several run folders, or of a store: controls choose among runs that were made.
 
-What can be chosen is what differs: fabric, what of one fabric differs (its OCS delay, its size),
-circuit policy, scheduler, routing, recipe, what of one recipe differs (the strategy of weight sync),
-seed, and the network's price where one fabric has two. A run that has nothing to do with a choice,
-such as a Fat-Tree with a circuit policy, is there with any.
+Of run folders there is a clock; of a store, whose cells are figures alone, a table.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import RFabricError
 from ..units import show_time
 from . import compare
+from .choices import choices, choices_of_cells, menus
 from .folder import read_folder, write_text
-from .html import render_clock
+from .html import CELLS, render_clock, render_moving
 from .page import records
 from .page.logged import LoggedRun
 from .page.logged import table as logged_table
-from .summary import Run, setting
+from .store import table_of_cells
+from .summary import Run
 
 MOST_RUNS = 60  # on one page: some 250 kB each
-UNSAID = "usual"  # a setting that one of the recipes leaves as it is
+MOST_CELLS = 5_000  # of a store: some 700 B each
 Folder = tuple[list[Run], dict]
 
 
@@ -52,7 +50,7 @@ def summary_of_all(folders: Sequence[Folder], command: str) -> dict:
     """One summary of all folders, each run with a label of its own."""
     runs = [run for some, _ in folders for run in some]
     entries = [entry for _, summary in folders for entry in summary["runs"]]
-    told = _labels([e["label"] for e in entries], choices(runs))
+    told = _labels(runs, choices(runs))
     versions: dict[str, str] = {}
     for _, summary in folders:
         versions |= summary["versions"]
@@ -74,7 +72,7 @@ def write_several(
     traffics = dict.fromkeys(run.result.traffic or "trace" for run in runs)
     title = f"{' and '.join(traffics)} on {' and '.join(names)}"
     clock = records.document_of_several([some for some, _ in folders], summary, title, logged)
-    clock["choices"] = _menus(choices(runs))
+    clock["choices"] = menus(choices(runs))
     text = render_clock(
         "several.html",
         clock,
@@ -89,105 +87,63 @@ def write_several(
     write_text(path, text)
 
 
-# --- what can be chosen -----------------------------------------------------------------------
-
-
-def choices(runs: Sequence[Run]) -> list[dict[str, object]]:
-    """Of each run its value of everything that differs; None where it has none."""
-    fabrics = [_fabric(run) for run in runs]
-    recipes = [dict(_flat(run.result.trace.provenance.get("settings") or {})) for run in runs]
-    specs = [run.result.fabric.spec for run in runs]
-    parts = (
-        [{"recipe": run.result.traffic} for run in runs],
-        _within([run.result.traffic for run in runs], recipes),
-        [{"fabric": run.result.fabric.name} for run in runs],
-        _within([run.result.fabric.name for run in runs], fabrics),
-        _within(specs, [{"network's price": _price(run)} for run in runs]),
-        [_settings(run) for run in runs],
-    )
-    every = [_joined(some) for some in zip(*parts, strict=True)]
-    names = dict.fromkeys(name for one in every for name in one)
-    differ = [n for n in names if len({repr(v) for v in _given(one.get(n) for one in every)}) > 1]
-    return [{name: one.get(name) for name in differ} for one in every]
-
-
-def _joined(parts: Iterable[Mapping]) -> dict[str, object]:
-    return {name: value for part in parts for name, value in part.items()}
-
-
-def _given(values: Iterable) -> list:
-    return [value for value in values if value is not None]
-
-
-def _settings(run: Run) -> dict[str, object]:
-    result = run.result
-    return {
-        "policy": result.policy if result.fabric.ocses else None,
-        "scheduler": result.trace.provenance.get("scheduler") or None,
-        "routing": result.routing or None,
-        "seed": result.seed,
+def write_cells(path: Path, folder: Path, command: str) -> list[dict]:
+    """Write the page of a store's cells to `path`: the cells; RFabricError for more than it holds."""
+    rows = table_of_cells(folder).to_pylist()
+    if len(rows) > MOST_CELLS:
+        raise RFabricError(
+            f"{folder} holds {len(rows):,} cells, more than the {MOST_CELLS:,} of a page; ask it "
+            f"with `rfabric query --store {folder}` or `rfabric best --store {folder}`"
+        )
+    found = choices_of_cells(rows)
+    document = {
+        "choices": menus(found),
+        "runs": [{"engine": row["engine"], "label": row["label"]} for row in rows],
     }
+    text = render_moving(
+        "cells.html",
+        CELLS,
+        document,
+        title=f"cells of {folder.name}",
+        command=command,
+        names=list(found[0]),
+        cells=[(row["fabric"], _chosen(one), list(_figures(row))) for row, one in
+               zip(rows, found, strict=True)],
+        columns=FIGURES,
+    )
+    write_text(path, text)
+    return rows
 
 
-def _fabric(run: Run) -> dict[str, object]:
-    """Its parameters, as one reads them."""
-    fabric = run.result.fabric
-    found = {k.rsplit("_", 1)[0]: setting(k, v) for k, v in fabric.parameters.items()}
-    found.pop("delay", None)
-    delay = show_time(fabric.reconfig_delay) if fabric.ocses else None
-    return {k: text.partition("=")[2] for k, text in found.items()} | {"OCS delay": delay}
+FIGURES = "step", "exposed", "rewires", "dark", "network", "a step"
 
 
-def _price(run: Run) -> str | None:
-    from .summary import cost
-
-    usd = cost(run.result).get("network_usd")
-    return None if usd is None else f"{usd / 1e3:,.0f} k$"
+def _chosen(one: Mapping) -> list[str]:
+    return ["–" if value is None else str(value) for value in one.values()]
 
 
-def _flat(settings: Mapping, before: str = "") -> Iterator[tuple[str, object]]:
-    for key, value in settings.items():
-        name = f"{before} {key}".strip().replace("_", " ")
-        if isinstance(value, Mapping):
-            yield from _flat(value, name)
-        else:
-            yield name, str(value)
+def _figures(row: Mapping) -> Iterator[str]:
+    yield f"{row['step_s']:.3f} s"
+    yield show_time(row["exposed_s"])
+    yield f"{row['rewires']:,}"
+    yield show_time(row["dark_s"])
+    usd, paid = row.get("network_usd"), row.get("usd_per_step")
+    yield "–" if usd is None else f"{usd / 1e3:,.0f} k$"
+    yield "–" if paid is None else f"{paid:,.4f} $"
 
 
-def _within(groups: Sequence[str], every: Sequence[Mapping]) -> list[dict[str, object]]:
-    """What differs between those of one group; the others have nothing of it."""
-    found: list[dict[str, object]] = [{} for _ in every]
-    for group in dict.fromkeys(groups):
-        mine = [i for i, name in enumerate(groups) if name == group]
-        for key in dict.fromkeys(key for i in mine for key in every[i]):
-            values = [every[i].get(key, UNSAID) for i in mine]
-            if len(set(values)) > 1:
-                for i, value in zip(mine, values, strict=True):
-                    found[i][key] = value
-    return found
-
-
-def _menus(every: Sequence[Mapping]) -> list[dict]:
-    """Of each choice its values as texts, and which of them each run has (-1: any)."""
-    menus = []
-    for name in every[0]:
-        values = list(dict.fromkeys(str(v) for v in _given(one[name] for one in every)))
-        of = [-1 if one[name] is None else values.index(str(one[name])) for one in every]
-        menus.append({"name": name, "values": values, "of": of})
-    return menus
-
-
-def _labels(known: Sequence[str], every: Sequence[Mapping]) -> list[str]:
-    """Labels of several folders: those that come twice say what was chosen, or their number."""
-    said = [name for name in every[0] if name not in ("fabric", "policy")]
-    often = Counter(known)
+def _labels(runs: Sequence[Run], every: Sequence[Mapping]) -> list[str]:
+    """Of each run its fabric and whatever was chosen; runs that are alike in all have numbers."""
     found = [
-        ", ".join([label, *(f"{n} {one[n]}" for n in said if one[n] is not None)])
-        if often[label] > 1
-        else label
-        for label, one in zip(known, every, strict=True)
+        " ".join([_kind(run), *(str(v) for k, v in one.items() if k != "fabric" and v is not None)])
+        for run, one in zip(runs, every, strict=True)
     ]
     return [
-        f"{label} ({found[:i].count(label) + 1})" if found.count(label) > 1 else label
+        f"{label} #{found[:i].count(label) + 1}" if label in found[:i] else label
         for i, label in enumerate(found)
     ]
+
+
+def _kind(run: Run) -> str:
+    real = " emulated" if run.result.engine == "emulate" else ""
+    return f"{run.result.fabric.name}{real}"

@@ -43,7 +43,8 @@ function settle() {
   const window = `from=${at9(state.from)}&to=${at9(state.to)}`;
   const only = wanted.size ? `&only=${choiceWords().join(".")}` : "";
   const view = `#run=${state.run}&t=${at9(state.t)}&${window}${only}`;
-  at("again").textContent = `${data.command || "rfabric report FOLDER"}   then report.html${view}`;
+  const file = decodeURIComponent(location.pathname.split("/").pop()) || "report.html";
+  at("again").textContent = `${data.command || "rfabric report FOLDER"}   then ${file}${view}`;
   try {
     history.replaceState(null, "", view);
   } catch {
@@ -170,12 +171,12 @@ const errorWords = one => {
 };
 function worlds() {
   const both = [...new Set(runs.map(one => one.engine))];
-  if (both.length < 2) return;
-  at("worlds").hidden = false;
   const checked = runs.filter(one => one.fidelity && one.fidelity.median_error !== null);
   at("errors").textContent = checked.length
-    ? `Real packets against simulated: ${checked.map(errorWords).join("; ")}.`
+    ? `Packets against simulated: ${checked.map(errorWords).join("; ")}.`
     : "";
+  if (both.length < 2) return;
+  at("worlds").hidden = false;
   for (const [value, text] of [
     ["", "both"],
     ["simulate", "simulated"],

@@ -66,10 +66,11 @@ function scaleYours() {
         event.stopPropagation();
         read("yours", phase.phase);
       });
-    const room = seen && x(seen.end) < edge - 60;
+    const room = seen && x(seen.end) < edge - 60; // behind the bar, else before it
+    const before = seen && x(seen.begin) > x.range()[0] + 60 ? x(seen.begin) - 5 : edge - 3;
     d3.select(this)
       .select(".error")
-      .attr("x", room ? x(seen.end) + 5 : edge - 3)
+      .attr("x", room ? x(seen.end) + 5 : before)
       .attr("text-anchor", room ? "start" : "end")
       .text(seen ? signed(phase.runs[state.run].error) : "");
   });
