@@ -44,8 +44,8 @@ from ..study.grid import (
     run_settings,
     runs_of,
 )
-from ..study.step_log import read_step_log
 from ..study.run import RunSettings, chosen_scale, require, simulated
+from ..study.step_log import read_step_log
 from ..units import parse_time
 from .entry import Ended
 from .runs import default_fabrics, settings_of

@@ -102,7 +102,11 @@ def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) ->
         demands=demand_table(runs[0]),
         load=draw(figures.load(runs)),
         topologies=[
-            (name, draw(figures.topology(run.result.fabric)), compare.fabric_table(run.result.fabric))
+            (
+                name,
+                draw(figures.topology(run.result.fabric)),
+                compare.fabric_table(run.result.fabric),
+            )
             for name, run in distinct.values()
         ],
         circuits=[

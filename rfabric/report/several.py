@@ -88,7 +88,9 @@ def write_several(
 
 
 def write_cells(path: Path, folder: Path, command: str) -> list[dict]:
-    """Write the page of a store's cells to `path`: the cells; RFabricError for more than it holds."""
+    """Write the page of a store's cells to `path`: its rows. RFabricError for more than it
+    holds.
+    """
     rows = table_of_cells(folder).to_pylist()
     if len(rows) > MOST_CELLS:
         raise RFabricError(
@@ -107,8 +109,10 @@ def write_cells(path: Path, folder: Path, command: str) -> list[dict]:
         title=f"cells of {folder.name}",
         command=command,
         names=list(found[0]),
-        cells=[(row["fabric"], _chosen(one), list(_figures(row))) for row, one in
-               zip(rows, found, strict=True)],
+        cells=[
+            (row["fabric"], _chosen(one), list(_figures(row)))
+            for row, one in zip(rows, found, strict=True)
+        ],
         columns=FIGURES,
     )
     write_text(path, text)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from test_page import CREATED, HOSTILE, job, told
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
@@ -14,7 +15,6 @@ from rfabric.report.summary import Run, summary_of
 from rfabric.simulate.world import simulate
 from rfabric.study.step_log import read_step_log
 from rfabric.trace import TraceBuilder
-from test_page import CREATED, HOSTILE, browser, job, opened, told  # noqa: F401  fixtures
 
 LOG = (
     "step:3 - timing_s/gen:4.0 - timing_s/update_actor:2.5 - timing_s/step:8.0\n"
@@ -59,9 +59,7 @@ def test_predicted_is_the_mean_of_the_run_s_steps():
     run = Run(simulate(parse_fabric("ideal,gpus=8"), builder.build()))
     found = beside(LoggedRun("a.log", "", {"training": 3.0, "step": 0.0}), [run])
     training, step = (phase["runs"][0] for phase in found["phases"])
-    assert training["predicted_s"] == pytest.approx(
-        sum(p.seconds for p in run.result.phases) / 2
-    )
+    assert training["predicted_s"] == pytest.approx(sum(p.seconds for p in run.result.phases) / 2)
     assert step == {"predicted_s": run.result.step_seconds / 2, "error": None}
 
 
@@ -116,7 +114,7 @@ def test_what_cannot_be_compared_ends_with_one_error(place, words, text, monkeyp
     assert not (place / "report.html").exists()
 
 
-def test_your_run_is_a_lane_in_a_browser(runs, tmp_path, opened):  # noqa: F811  a fixture
+def test_your_run_is_a_lane_in_a_browser(runs, tmp_path, opened):
     logged = LoggedRun(HOSTILE, "mean of 2 steps", {"generation": 5.0, "training": 30.0})
     path = tmp_path / "a.html"
     html.write_report(path, runs, summary_of(runs, "", CREATED), logged)

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from test_page import CREATED, HOSTILE, job, told
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
@@ -14,7 +15,6 @@ from rfabric.report.folder import new_folder, write_folder
 from rfabric.report.result import Scale, fidelity
 from rfabric.report.summary import Run, summary_of
 from rfabric.simulate.world import simulate
-from test_page import CREATED, HOSTILE, browser, job, opened, told  # noqa: F401  fixtures
 
 FABRICS = "fat-tree,pods=2,tors=2", "rfabric,pods=2,tors=2", "rfabric,pods=2,tors=2,delay=1s"
 
@@ -23,9 +23,7 @@ def made(fabrics, policy="demand", strategy="flat", trace=None):
     trace = trace or job()
     settings = {"weight_sync": {"strategy": strategy}, "model": "m"}
     trace = replace(trace, provenance=trace.provenance | {"settings": settings})
-    return [
-        Run(simulate(parse_fabric(f), trace, policy, traffic="small", seed=7)) for f in fabrics
-    ]
+    return [Run(simulate(parse_fabric(f), trace, policy, traffic="small", seed=7)) for f in fabrics]
 
 
 def written(place, name, runs, command="rfabric compare"):
@@ -115,7 +113,7 @@ def rows(page):
     return page.locator("#lanes .row .lane-name").all_text_contents()
 
 
-def test_controls_choose_among_the_runs_that_were_made(page_of_all, opened):  # noqa: F811
+def test_controls_choose_among_the_runs_that_were_made(page_of_all, opened):
     every = [run["label"] for run in told(page_of_all.read_text())["runs"]]
     page = opened(page_of_all)
     assert rows(page) == every and len(every) == 5
@@ -133,7 +131,7 @@ def test_controls_choose_among_the_runs_that_were_made(page_of_all, opened):  # 
     assert opened(f"file://{page_of_all}#only=7.x.-1.").locator("#lanes .row").count() == 5
 
 
-def test_flows_that_are_read_are_those_of_the_chosen_run(page_of_all, opened):  # noqa: F811
+def test_flows_that_are_read_are_those_of_the_chosen_run(page_of_all, opened):
     data = told(page_of_all.read_text())
     page = opened(page_of_all)
     page.click("details.tables summary")
@@ -150,7 +148,7 @@ def test_flows_that_are_read_are_those_of_the_chosen_run(page_of_all, opened):  
         assert {text.split()[1] for text in ids} == {str(flows["id"][i]) for i in due} != set()
 
 
-def test_both_worlds_and_their_error_stand_beside_the_controls(page_of_all, opened):  # noqa: F811
+def test_both_worlds_and_their_error_stand_beside_the_controls(page_of_all, opened):
     emulated = told(page_of_all.read_text())["runs"][4]
     page = opened(page_of_all)
     median = f"{emulated['fidelity']['median_error']:.1%} in the median"
@@ -178,7 +176,7 @@ def store(tmp_path):
     return place
 
 
-def test_cells_of_a_store_are_chosen_in_a_browser(store, opened, capsys):  # noqa: F811
+def test_cells_of_a_store_are_chosen_in_a_browser(store, opened, capsys):
     assert main(["report", str(store)]) == 0
     assert capsys.readouterr().out.strip() == str(store / "report.html")
     page = opened(store / "report.html")

@@ -1,7 +1,9 @@
 """What the moving page shows, as one JSON document made of the records of runs.
 
-    {version, title, command, yours, hosts, flows: {...}, runs: [{label, engine, lanes, phases, rewires,
-     circuits: {times, sets, names, paths}, fabric: {nodes, links}, load: {edges, share}}]}
+    {version, title, command, yours, jobs, flows: {...}, runs: [{label, engine, lanes, phases,
+     rewires, circuits: {times, sets, names, paths}, nodes, links, load: {edges, share}}]}
+
+Of several run folders `traces` holds jobs and flows of each, and a run says which is its `trace`.
 
 Times are s on the run's clock. What is too large for a page is left out, and `left_out` says what
 and where it is to be found. Loads are means: a flow counts with its mean rate on the way that it
