@@ -177,11 +177,8 @@ function worlds() {
     : "";
   if (both.length < 2) return;
   at("worlds").hidden = false;
-  for (const [value, text] of [
-    ["", "both"],
-    ["simulate", "simulated"],
-    ["emulate", "real packets"],
-  ]) {
+  for (const value of ["", ...both]) {
+    const text = value ? own(WORLDS, value) || value : both.length > 2 ? "all" : "both";
     const label = d3.select("#worlds").append("label");
     label
       .append("input")
