@@ -257,20 +257,29 @@ def reproduce(args: argparse.Namespace) -> None:
     """rfabric reproduce: published experiments again."""
     with Talk(args.quiet) as talk:
         rows = published.reproduce(
-            args.paper, args.seed, lambda part: talk.tell(args.paper, {"stage": part})
+            args.paper,
+            args.seed,
+            lambda part: talk.tell(args.paper, {"stage": part}),
+            args.experiment,
         )
+    about = f"{args.paper} --experiment {args.experiment}" if args.experiment else args.paper
     if args.json:
         print(
             json.dumps(
-                {"paper": args.paper, "seed": args.seed, "rows": [row.to_json() for row in rows]},
+                {
+                    "paper": args.paper,
+                    "seed": args.seed,
+                    **({"experiment": args.experiment} if args.experiment else {}),
+                    "rows": [row.to_json() for row in rows],
+                },
                 indent=1,
             )
         )
         return
     if args.markdown:
-        print("\n".join(_markdown(args.paper, args.seed, rows)))
+        print("\n".join(_markdown(about, args.seed, rows)))
         return
-    show_tables([_rows(args.paper, rows), _reasons(rows)])
+    show_tables([_rows(about, rows), _reasons(rows)])
     print(_tally(rows))
 
 
