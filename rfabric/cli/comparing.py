@@ -26,7 +26,7 @@ from ..report.folder import (
 from ..report.html import can_draw_page, drawing, write_page, write_report
 from ..report.result import Scale
 from ..report.summary import host_versions, summary_of
-from ..schedulers.table import DEFAULT_CIRCUITS
+from ..schedulers.table import DEFAULT_CIRCUITS, parse_policies, usual_traffic
 from ..schedulers.traffic import read_traffic
 from ..study.crossover import DELAYS, Sweep, sweep
 from ..study.grid import (
@@ -171,7 +171,9 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
 
 def grid_of(args: argparse.Namespace, talk: Talk) -> Grid:
     """The grid that the options of several runs name."""
-    traffics = tuple(dict.fromkeys(args.traffic)) or (args.usual,)
+    policies = tuple(dict.fromkeys(args.policy)) or (DEFAULT_CIRCUITS,)
+    schedulers = (parse_policies(policy).scheduler for policy in policies)
+    traffics = tuple(dict.fromkeys(args.traffic)) or (usual_traffic(schedulers, args.usual),)
     seeds = tuple(dict.fromkeys(args.seed)) or (0,)
     if args.seeds:
         seeds = tuple(range(seeds[0], seeds[0] + args.seeds))
@@ -179,7 +181,6 @@ def grid_of(args: argparse.Namespace, talk: Talk) -> Grid:
     fabrics = tuple(dict.fromkeys(args.topo)) or default_fabrics(
         read_traffic(traffics[0], args.set, seeds[0]).needs
     )
-    policies = tuple(dict.fromkeys(args.policy)) or (DEFAULT_CIRCUITS,)
     return Grid(
         fabrics,
         policies,

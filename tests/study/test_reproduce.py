@@ -18,9 +18,9 @@ from rfabric.study.reproduce import (
     PaperRow,
     middle,
     reproduce,
+    weave_weeks,
 )
 from rfabric.study.reproduce import weave as weave_paper
-from rfabric.study.reproduce import weave_weeks
 from rfabric.study.reproduce.weave_inputs import (
     EVEN,
     MEAN_MAX_TOKENS,

@@ -62,7 +62,12 @@ def ratio(bills: Sequence[ClusterBill], over: Sequence[ClusterBill]) -> float:
 def derived_mix(seed: int) -> TraceMix:
     """The mix of TRIED whose peaks of nodes are nearest to the published ones."""
     mixes = [TraceMix(*values) for values in product(*TRIED.values())]
-    return min(mixes, key=lambda mix: sum(log(o / p) ** 2 for o, p in zip(peaks(mix, seed), PEAKS)))
+
+    def apart(mix: TraceMix) -> float:
+        pairs = zip(peaks(mix, seed), PEAKS, strict=True)
+        return sum(log(ours / paper) ** 2 for ours, paper in pairs)
+
+    return min(mixes, key=apart)
 
 
 def peaks(mix: TraceMix, seed: int) -> tuple[float, float, float]:
