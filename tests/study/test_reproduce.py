@@ -8,6 +8,7 @@ import pytest
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
+from rfabric.fabric import parse_fabric
 from rfabric.schedulers.weave import Job, Profile, run
 from rfabric.schedulers.weave.cluster import OPTIMUM, STAYS
 from rfabric.study.reproduce import (
@@ -17,10 +18,12 @@ from rfabric.study.reproduce import (
     SECOND_HAND,
     PaperRow,
     middle,
+    orchestrrl_fabrics,
     reproduce,
     weave_weeks,
 )
 from rfabric.study.reproduce import weave as weave_paper
+from rfabric.study.reproduce.orchestrrl_fabrics import CASES, POLICIES, FabricCase, FabricStep
 from rfabric.study.reproduce.weave_inputs import (
     EVEN,
     MEAN_MAX_TOKENS,
@@ -272,3 +275,26 @@ def test_what_opus_counted_lies_between_two_counts_of_ours():
     every, bare, above, power, lit, bound, watts = (row.ours for row in rows.values())
     assert every < bare < 4 < above and power < bound < 7 < 23 < lit
     assert 0.14 < watts < 2  # between a Calient S320's port and a packet switch's
+
+
+# --- orchestrrl's fabrics -------------------------------------------------------------------------
+
+
+def test_each_fabric_runs_under_the_policy_that_serves_it_best():
+    case = FabricCase(64, "grpo-64-moe", ("generation.batch=16",), ", small")
+    traffic = orchestrrl_fabrics._traffic(case, 0)
+    for spec in ("rfabric", "mixnet"):
+        fabric = parse_fabric(spec, traffic.gpus)
+        every = {p: orchestrrl_fabrics.played(fabric, traffic, p, 0).seconds for p in POLICIES}
+        best = orchestrrl_fabrics.best_step(case, spec, 0)
+        assert best.seconds == min(every.values()) and every[best.policy] == best.seconds
+        assert min(every.values()) < max(every.values())
+    assert {case.gpus for case in CASES if case.model} == {64, 1024}  # jobs with experts
+
+
+def test_a_row_says_which_policy_served_best():
+    base, other = FabricStep(10, 1, 100, "own"), FabricStep(20, 2, 50, "phase")
+    case = FabricCase(64, "any", (), ", experts")
+    speed, exposed, cost, worth = orchestrrl_fabrics._against(case, "some", (0.5, 0.5), other, base)
+    assert (speed.ours, exposed.ours, cost.ours, worth.ours) == (0.5, 2, 0.5, 1)
+    assert worth.paper == 1 and "circuits by phase" in speed.why
