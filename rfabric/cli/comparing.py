@@ -27,10 +27,15 @@ from ..report.html import can_draw_page, drawing, write_page, write_report
 from ..report.page.logged import LoggedRun, beside
 from ..report.page.logged import table as logged_table
 from ..report.result import Scale
+<<<<<<< HEAD
 from ..report.several import read_folders, summary_of_all, write_cells, write_several
 from ..report.store import ABOUT
 from ..report.summary import Run, host_versions, summary_of
 from ..schedulers.table import DEFAULT_CIRCUITS
+=======
+from ..report.summary import host_versions, summary_of
+from ..schedulers.table import DEFAULT_CIRCUITS, parse_policies, usual_traffic
+>>>>>>> 4e2ef151fb47fcc055911c12340559bcabde890b
 from ..schedulers.traffic import read_traffic
 from ..study.crossover import DELAYS, Sweep, sweep
 from ..study.grid import (
@@ -176,7 +181,9 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
 
 def grid_of(args: argparse.Namespace, talk: Talk) -> Grid:
     """The grid that the options of several runs name."""
-    traffics = tuple(dict.fromkeys(args.traffic)) or (args.usual,)
+    policies = tuple(dict.fromkeys(args.policy)) or (DEFAULT_CIRCUITS,)
+    schedulers = (parse_policies(policy).scheduler for policy in policies)
+    traffics = tuple(dict.fromkeys(args.traffic)) or (usual_traffic(schedulers, args.usual),)
     seeds = tuple(dict.fromkeys(args.seed)) or (0,)
     if args.seeds:
         seeds = tuple(range(seeds[0], seeds[0] + args.seeds))
@@ -184,7 +191,6 @@ def grid_of(args: argparse.Namespace, talk: Talk) -> Grid:
     fabrics = tuple(dict.fromkeys(args.topo)) or default_fabrics(
         read_traffic(traffics[0], args.set, seeds[0]).needs
     )
-    policies = tuple(dict.fromkeys(args.policy)) or (DEFAULT_CIRCUITS,)
     return Grid(
         fabrics,
         policies,
