@@ -111,11 +111,28 @@ def page(runs: Sequence[Run], summary: dict) -> str:
     )
 
 
-def _scripts() -> list[str]:
+def live_page(clock: dict, summary: dict) -> str:
+    """The page that follows a run; `clock` is the document of its records so far."""
+    from .page import records
+
+    scripts = _scripts("live.js")
+    return render(
+        "live.html",
+        title=clock["title"],
+        clock=clock,
+        records=records.text(clock),
+        scripts=scripts,
+        hashes=" ".join(map(_hash, scripts)),
+        summary=summary,
+        runs=summary["runs"],
+        live=True,
+    )
+
+
+def _scripts(*more: str) -> list[str]:
     """D3, and the page's own files as one."""
-    library, *own = [
-        (MOVING / name).read_text(encoding="utf-8") for name in ("d3.min.js", *SCRIPTS)
-    ]
+    names = "d3.min.js", *SCRIPTS, *more
+    library, *own = [(MOVING / name).read_text(encoding="utf-8") for name in names]
     return [library, '(() => {\n"use strict";\n' + "\n".join(own) + "})();\n"]
 
 

@@ -159,7 +159,7 @@ function caption(one) {
       ? `, ${percent(one.fidelity.median_error)} from simulated in the median`
       : "";
   const world = one.engine === "emulate" ? "real packets" : "simulated";
-  return `${world}${error}, ${seconds(one.step_s)}`;
+  return `${world}${error}, ${seconds(one.step_s)}${one.running ? " so far" : ""}`;
 }
 function scaleLanes() {
   x.domain([state.from, state.to]);
