@@ -1,5 +1,6 @@
 // A run that is under way: its records come as events, a line each, and the clock follows them.
 const REDRAW = 400; // ms between two drawings: records may come faster than that
+const MOST_FAILED = 4; // tries in a row to reach the run's server: then it is gone
 const blanks = runs.map(one => (one.directed ? structuredClone(one) : null));
 let following = true,
   dirty = false,
@@ -87,16 +88,16 @@ function addLook(record) {
   addRewires(one, record);
   if (record.guard) opinion(one, record.guard);
   const phase = one.phases.findLast(p => p.end_s === Infinity);
-  doing = `${one.label}: ${phase ? phaseName(one, phase, ", ") : "between phases"}`;
+  doing = `${one.label}: ${phase ? phaseName(one, phase, ", ") : "no packets now"}`;
   if (record.under_way) doing += ", a rewire under way";
 }
 function opinion(one, guard) {
   const place = at("guard");
   place.className = guard.ok ? "fact ok" : "fact bad";
   const more = `latest start ${seconds(guard.worst_lateness_s)}, others ${percent(guard.foreign)}`;
-  place.textContent = `${one.label}: ${
-    guard.ok ? "keeps pace" : `may not keep pace: ${guard.reasons.join("; ")}`
-  } (${more} of the processors)`;
+  const said = document.createElement("b");
+  said.textContent = guard.ok ? "keeps pace" : `may not keep pace: ${guard.reasons.join("; ")}`;
+  place.replaceChildren(`${one.label}: `, said, ` (${more} of the processors)`);
 }
 function take(record) {
   if (record.said !== undefined) doing = record.said;
@@ -153,12 +154,15 @@ function end({error, report}) {
 }
 function listenLive() {
   const source = new EventSource("events");
+  let failed = 0;
   source.onmessage = event => take(JSON.parse(event.data));
   source.addEventListener("end", event => {
     source.close();
     end(JSON.parse(event.data));
   });
+  source.onopen = () => (failed = 0);
   source.onerror = () => {
+    if (++failed >= MOST_FAILED) source.close();
     at("doing").textContent =
       source.readyState === EventSource.CLOSED
         ? "The run's server is gone; what came until then stands here."
