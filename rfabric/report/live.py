@@ -18,6 +18,7 @@ waits for who reads it. At its end an open page becomes the finished report.
 """
 
 import contextlib
+import io
 import json
 import os
 import secrets
@@ -55,7 +56,8 @@ class LiveView:
         self.address = f"http://127.0.0.1:{self.listening.getsockname()[1]}/{self.token}/"
         self.server: subprocess.Popen | None = None
         self.heard: list[_Heard] = []
-        self.doing, self.file = "", None
+        self.doing = ""
+        self.file: io.FileIO | None = None
 
     def __enter__(self) -> "LiveView":
         return self
@@ -73,7 +75,7 @@ class LiveView:
     def keep_in(self, folder: Path) -> None:
         """Its records go to `folder`."""
         with writing(folder):
-            self.file = open(folder / FILE, "xb", buffering=0)  # noqa: SIM115  until the end
+            self.file = io.FileIO(folder / FILE, "x")
 
     def begin(self, expected: Sequence[Result]) -> None:
         """Serve the page of what was simulated, with an empty row for each that packets fill."""

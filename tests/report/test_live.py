@@ -30,7 +30,7 @@ from rfabric.report.page import records, server
 from rfabric.report.result import Pace
 from rfabric.report.summary import Run, summary_of
 from rfabric.simulate.world import simulate
-from rfabric.trace import write_trace
+from rfabric.trace import TraceBuilder, point_to_point, ring, write_trace
 
 __all__ = ["browser"]  # a fixture, which is found by its name
 PATIENCE = 60.0  # s that a busy machine may take
@@ -596,3 +596,82 @@ def test_axe_finds_nothing_serious_on_a_live_page(view, results, browser):
     wait_for(page, lambda: clock(page) > 0)
     found = axe.Axe().run(page).response["violations"]
     assert not [v for v in found if v["impact"] in ("serious", "critical")]
+
+
+# --- real packets ---------------------------------------------------------------------------------
+
+
+def small_step(file):
+    """An all-reduce of 8 hosts, then weights to half of them: some 2 s of packets at SCALE."""
+    builder = TraceBuilder([f"h{i + 1}" for i in range(8)])
+    made = [builder.compute(h, 3.0 + h, label="generate", phase="generation") for h in range(4)]
+    edges = ring("all-reduce", list(range(8)), 1.2e10, 4)
+    reduced = builder.flows(
+        edges.src, edges.dst, edges.size, after=made, label="all-reduce", phase="training"
+    )
+    edges = point_to_point([(4 + i, i) for i in range(4)], 1.6e10, 2)
+    builder.flows(
+        edges.src, edges.dst, edges.size, after=reduced, label="weights", phase="weight_sync"
+    )
+    write_trace(builder.build(), file)
+
+
+SCALE = "--bandwidth-scale 1e-4 --time-dilation 4"
+TRIES = 3  # of a host that other work keeps from keeping pace
+
+
+@pytest.mark.root
+def test_the_page_follows_a_real_emulation_to_its_end(watched, run_dir, tmp_path):
+    """Real packets: every kind of record comes, in a browser the rows fill, and at the end the page
+    is the run folder's report; nothing is left.
+    """
+    small_step(tmp_path / "t.csv")
+    for left in reversed(range(TRIES)):
+        code, page, seen = followed(watched, run_dir, tmp_path / "t.csv")
+        if code == 0 or not left:
+            break
+        assert "did not keep pace" in page.inner_text("#doing")
+    assert code == 0
+    (folder,) = (f for f in run_dir.iterdir() if (f / "summary.json").exists())
+    assert told((folder / "report.html").read_text()) == told(page.content())
+    summary = json.loads((folder / "summary.json").read_text())
+    assert {run["engine"] for run in summary["runs"]} == {"emulate"}
+    for label in ("fat-tree", "rfabric"):
+        assert any(text.startswith(f"{label}, real packets: ") for text in seen), seen
+    kept = [json.loads(line) for line in (folder / live.FILE).read_text().splitlines()]
+    looks = [record for record in kept if "run" in record]
+    assert {record["run"] for record in looks} == {2, 3}
+    assert sum("load" in record for record in looks) >= 4
+    assert any("guard" in record for record in looks)
+    rewires = [r["epoch"] for record in looks for r in record["rewires"]]
+    assert rewires == [r["epoch"] for r in summary["runs"][1]["rewires"]]
+    sends = len(told(page.content())["flows"]["id"])
+    for i, run in enumerate(summary["runs"]):
+        mine = [flow for record in looks if record["run"] == 2 + i for flow in record["flows"]]
+        done = {flow: end for flow, _, end in mine if end is not None}
+        assert len(done) == sends and max(done.values()) == pytest.approx(run["step_s"])
+
+
+def followed(watched, out, trace):
+    """(exit code, its page at the end, what the page said by and by) of one emulation."""
+    small = "pods=2,tors=2,gpus=2"
+    line = f"replay {trace} --engine emulate --topo fat-tree,{small} --topo rfabric,{small} --live"
+    words = [sys.executable, "-m", "rfabric", *line.split(), *SCALE.split(), "--out", str(out)]
+    env = os.environ | {"PYTHONPATH": str(Path(live.__file__).parents[2])}
+    seen = {}
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=env) as run:
+        address = run.stderr.readline().split()[-1]
+        drained, _ = aside(run.stderr.read)
+        page = watched(address)
+        while page.locator("#doing").count():
+            seen[text := page.inner_text("#doing")] = True
+            if text.startswith("The run has ended"):
+                break
+            page.wait_for_timeout(50)
+        else:
+            page.wait_for_selector("html[data-ready]")
+        code = run.wait(PATIENCE)
+    drained.join(PATIENCE)
+    with pytest.raises(OSError):
+        get(address)
+    return code, page, seen
