@@ -516,7 +516,7 @@ def test_a_browser_follows_a_recorded_run_to_its_report(view, results, watched, 
     wait_for(page, lambda: page.inner_text("#doing") == "calibrate: calibrate")
     for result in results:
         look, label = view.turn(result), f"{result.fabric.name}, real packets"
-        for one in looks_of(result, 9):
+        for one in looks_of(result, 6):
             look(one)
             seen = one["clock_s"]
             wait_for(page, lambda seen=seen: abs(clock(page) - seen) < 1e-5 * seen + 1e-3)
@@ -566,6 +566,20 @@ def test_who_looks_back_is_left_there_until_following_again(view, results, watch
     wait_for(page, lambda: abs(clock(page) - all_of_it[3]["clock_s"]) < 1e-2)
     view.end(error="over <b>and out</b>")
     wait_for(page, lambda: "over <b>and out</b>" in page.inner_text("#doing"))
+
+
+def test_a_browser_keeps_up_with_1000_looks_a_second(view, results, watched):
+    view.begin(results)
+    page, look = watched(view.address), view.turn(results[1])
+    began, every = time.monotonic(), list(looks_of(results[1], 3000))
+    for i, one in enumerate(every):
+        look(one)
+        time.sleep(max(0.0, began + i * 1e-3 - time.monotonic()))
+    wait_for(page, lambda: abs(clock(page) - every[-1]["clock_s"]) < 1e-3)
+    page.click("#back")
+    wait_for(page, lambda: clock(page) < every[-1]["clock_s"] - 1e-3)
+    assert figure(page, "rfabric, real packets", "rewires so far") == "2"
+    view.end(error="over")
 
 
 def test_a_page_whose_run_is_gone_says_so_and_stands(view, results, browser):

@@ -70,6 +70,7 @@ function drawLanes() {
       .on("click", () => choose(runs.indexOf(one)));
     group
       .append("text")
+      .attr("class", "caption")
       .attr("x", width - 8)
       .attr("y", 14)
       .attr("text-anchor", "end")

@@ -1,10 +1,11 @@
 // A run that is under way: its records come as events, a line each, and the clock follows them.
-const REDRAW = 400; // ms between two drawings: records may come faster than that
+const REDRAW = 1000; // ms between two drawings: records may come faster than that
 const MOST_FAILED = 4; // tries in a row to reach the run's server: then it is gone
 const blanks = runs.map(one => (one.directed ? structuredClone(one) : null));
 let following = true,
   dirty = false,
   pressed = false,
+  shapes = {},
   doing = "";
 
 // --- what a record says -----------------------------------------------------------------------
@@ -134,8 +135,21 @@ function redraw() {
     state.chosen = state.run === latest.column ? state.chosen : null;
     state.run = latest.column;
   }
-  show();
+  shape();
   if (focused) lanes.node().focus();
+}
+function shape() {
+  // draw again what has another shape now: all, or the lanes, or nothing but their edges
+  const menus = JSON.stringify([state.run, runs.map(one => [one.phases.length, one.running])]),
+    rows = JSON.stringify(runs.map(one => [one.lanes.map(Object.keys), one.rewires.at(-1)]));
+  if (menus !== shapes.menus) show();
+  else if (rows !== shapes.rows) drawLanes();
+  else {
+    scaleLanes();
+    lanes.attr("aria-valuemax", whole[1]).selectAll(".row .caption").text(caption);
+  }
+  Object.assign(shapes, {menus, rows});
+  soon();
 }
 function follow_(on) {
   following = on;

@@ -87,7 +87,8 @@ class LiveServer(ThreadingHTTPServer):
         if port == 80:  # browsers leave it out
             self.hosts |= {"127.0.0.1", "localhost"}
         self.changed = threading.Condition()
-        self.streams = self.fetched = 0  # open; pages sent since the end
+        self.streams = 0  # open
+        self.told = self.fetched = 0  # streams told that there is a report; pages sent since then
         self.last: dict | None = None  # the run's last word
 
     @property
@@ -101,10 +102,9 @@ class LiveServer(ThreadingHTTPServer):
     def end(self, last: dict) -> None:
         """The run has ended: tell all who watch, and wait until they have the report."""
         with self.changed:
-            self.last, watching = last, self.streams
+            self.last = last
             self.changed.notify_all()
-            due = watching if last.get("report") else 0
-            self.changed.wait_for(lambda: not self.streams and self.fetched >= due, STAYS)
+            self.changed.wait_for(lambda: not self.streams and self.fetched >= self.told, STAYS)
 
     def handle_error(self, request, client_address) -> None:
         """A browser that is gone is no fault; all else is told."""
@@ -173,6 +173,8 @@ class _Asked(BaseHTTPRequestHandler):
             text, at = events(self.server.records.lines(at), at)
             if not text and last is not None:
                 said = json.dumps({"error": last.get("error"), "report": bool(last.get("report"))})
+                with self.server.changed:
+                    self.server.told += bool(last.get("report"))
                 self.wfile.write(f"event: end\ndata: {said}\n\n".encode())
                 return
             if not text and time.monotonic() - heard > ALIVE:
@@ -193,7 +195,9 @@ class _Asked(BaseHTTPRequestHandler):
 
 def main() -> None:
     """Serve until the run that started this has ended."""
-    told = json.loads(sys.stdin.readline())
+    if not (first := sys.stdin.readline()):
+        return  # the run is gone before it has said anything
+    told = json.loads(first)
     listening = socket.socket(fileno=told["socket"])
     records = Records(told["records"])
     server = LiveServer(listening, told["token"], told["page"].encode(), records)
