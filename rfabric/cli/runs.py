@@ -2,6 +2,7 @@
 
 import argparse
 import gc
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,14 +16,20 @@ from ..fabric.match import equal_cost_fat_tree
 from ..optics import Timing
 from ..report.compare import Row, Table, at_size
 from ..report.folder import NOT_KEPT, new_folder, sweep, write_refused
+from ..report.live import LiveView
 from ..report.outcome import Comparison
 from ..schedulers.table import DEFAULT_CIRCUITS, Policies, asked_network, usual_traffic
 from ..schedulers.traffic import read_traffic
 from ..specs import head_of
 from ..study.grid import Grid, entries_of
 from ..study.grid import run as run_grid
+<<<<<<< HEAD
 from ..study.negotiation import networks, one_network
 from ..study.run import RunSettings, asked_policies, cases_of, one_scheduler, play, require
+=======
+from ..study.negotiation import one_network
+from ..study.run import RunSettings, Tell, asked_policies, cases_of, one_scheduler, play, require
+>>>>>>> 907b4785b629b637d3936a14d85e17a38a05b79d
 from ..trace import TRACE_SUFFIXES, Traffic, is_trace
 from ..units import show_size
 from .terminal import Talk, print_json, show_runs, show_tables
@@ -65,9 +72,17 @@ def _run(args: argparse.Namespace, engine: str) -> None:
     if pcap and engine != "emulate":
         raise RFabricError("--pcap captures packets, which a simulation has none of: emulate")
     require(settings)
+<<<<<<< HEAD
     asked = asked_policies(args.policy)
     args.traffic = args.traffic or usual_traffic((p.scheduler for p in asked), args.usual)
     with Talk(args.quiet) as talk, _uncollected(engine == "simulate"):
+=======
+    with (
+        Talk(args.quiet) as talk,
+        _uncollected(engine == "simulate"),
+        _followed(args, engine) as live,
+    ):
+>>>>>>> 907b4785b629b637d3936a14d85e17a38a05b79d
         talk.tell(args.traffic, {"stage": "trace"})
         traffic = _agreed(args, asked, settings.timing)
         talk.tell(args.traffic, {"stage": "fabric"})
@@ -78,9 +93,13 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         sweep(args.out)
         with _refused_set_apart(args.out), new_folder(args.out) as folder:
             cases = cases_of(fabrics, [policy.circuits for policy in asked])
-            settings = replace(settings, pcap=pcap, pcap_to=folder.path / "pcap")
-            runs = Comparison(tuple(play(cases, traffic, settings, talk.tell)))
+            settings = replace(settings, pcap=pcap, pcap_to=folder.path / "pcap", live=live)
+            if live:
+                live.keep_in(folder.path)
+            runs = Comparison(tuple(play(cases, traffic, settings, _both(talk, live))))
             summary, page = runs.write(folder, args.command, talk.tell)
+        if live:
+            live.end(folder.final / "report.html" if page else None)
         larger = _larger(args, fabrics, talk) if engine == "emulate" and _is_default(args) else []
         plans = _plans(args, one_scheduler(asked), traffic, talk)
     if args.json:
@@ -90,6 +109,31 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         show_runs(runs, summary, args.quiet)
         show_tables([*([at_size(larger)] if larger else []), *([_planned(plans)] if plans else [])])
         print(folder.final / "report.html" if page else folder.final)
+
+
+@contextmanager
+def _followed(args: argparse.Namespace, engine: str) -> Iterator[LiveView | None]:
+    """The page that follows the run, where one was asked for; its address goes to stderr."""
+    if getattr(args, "live", None) in (None, ""):
+        yield None
+        return
+    if engine != "emulate":
+        raise RFabricError("--live follows packets, which a simulation has none of: emulate")
+    with LiveView(args.live, args.command) as live:
+        print(f"rfabric: live, until the run ends: {live.address}", file=sys.stderr, flush=True)
+        yield live
+
+
+def _both(talk: Talk, live: LiveView | None) -> Tell:
+    """News go to the terminal, and to the page that follows."""
+    if live is None:
+        return talk.tell
+
+    def tell(name: str, news: dict) -> None:
+        talk.tell(name, news)
+        live.said(name, news)
+
+    return tell
 
 
 def settings_of(args: argparse.Namespace, engine: str, seed: int) -> RunSettings:

@@ -4,6 +4,7 @@
         summary.json   report.html   trace.csv   trace-looped.csv   inputs/grpo-64.yaml
         emulate-rfabric/  fabric.json  flows.csv  links.csv  rewires.csv  circuits.json
                           timeline.json
+        live.jsonl        what the live page was told, where there was one
         not-kept/         runs that did not keep pace, each with pace.json: no figures to use
 
 Where pyarrow is installed, flows, links and the summary stand there as Parquet too.

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from ...plugins import is_file
-from .parsing import Parser, count, positive, time, whole
+from .parsing import Parser, count, port, positive, time, whole
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
 USUAL_TRAFFIC = (
@@ -163,6 +163,21 @@ def pcap_option(verb: Parser) -> None:
         help=(
             "capture the packets at a host or switch of an emulation, to pcap/ in the run folder, "
             "for Wireshark; may be given again"
+        ),
+    )
+
+
+def live_option(verb: Parser) -> None:
+    """--live: a page that follows an emulation."""
+    verb.add_argument(
+        "--live",
+        metavar="PORT",
+        nargs="?",
+        type=port,
+        const=0,
+        help=(
+            "serve a page on loopback that follows the packets, and becomes the report; its address"
+            " goes to stderr (default: a free port)"
         ),
     )
 

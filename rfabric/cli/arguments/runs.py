@@ -7,6 +7,7 @@ from .options import (
     engine_option,
     format_option,
     grid_options,
+    live_option,
     out_option,
     pcap_option,
     repetitions_option,
@@ -31,11 +32,13 @@ def emulate(verbs) -> None:
         ),
         "rfabric emulate --topo rfabric,delay=25ms --policy phase --seed 7",
         "rfabric emulate --topo rfabric,pods=2 --traffic mine.csv --in-flight drain",
+        "rfabric emulate --live                                 and a page that follows it",
         module="runs",
     )
     step_options(verb)
     scale_options(verb)
     pcap_option(verb)
+    live_option(verb)
 
 
 def simulate(verbs) -> None:
@@ -173,6 +176,7 @@ def replay(verbs) -> None:
     step_options(verb, traffic=False)
     scale_options(verb)
     pcap_option(verb)
+    live_option(verb)
 
 
 def circuits(verbs) -> None:

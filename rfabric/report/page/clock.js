@@ -1,7 +1,7 @@
 // The clock: play, scrub, zoom, keys, the address.
 function headline(one, t) {
   const doing = phasesAt(one, t).map(p => phaseName(one, p, " of ")).join(", "),
-    still = t >= one.step_s ? "done" : "idle";
+    still = t >= one.step_s && !one.running ? "done" : "idle";
   const policy = one.optical ? `, policy ${one.policy}` : "";
   const found = [`${one.label}${policy}, routing ${one.routing || "not said"}: ${doing || still}`];
   if (one.circuits) {
@@ -256,4 +256,4 @@ async function begin() {
   follow();
   document.documentElement.dataset.ready = "yes";
 }
-begin();
+const begun = begin();

@@ -70,6 +70,7 @@ function drawLanes() {
       .on("click", () => choose(runs.indexOf(one)));
     group
       .append("text")
+      .attr("class", "caption")
       .attr("x", width - 8)
       .attr("y", 14)
       .attr("text-anchor", "end")
@@ -160,7 +161,12 @@ function caption(one) {
     one.fidelity && one.fidelity.median_error !== null
       ? `, ${percent(one.fidelity.median_error)} from simulated in the median`
       : "";
+<<<<<<< HEAD
   return `${own(WORLDS, one.engine) || one.engine}${error}, ${seconds(one.step_s)}`;
+=======
+  const world = one.engine === "emulate" ? "real packets" : "simulated";
+  return `${world}${error}, ${seconds(one.step_s)}${one.running ? " so far" : ""}`;
+>>>>>>> 907b4785b629b637d3936a14d85e17a38a05b79d
 }
 function scaleLanes() {
   x.domain([state.from, state.to]);

@@ -10,7 +10,7 @@ const rewireWords = r =>
     `programmed ${instant(r.programmed_s)}, dark until ${instant(r.dark_until_s)}`,
     `usable ${instant(r.usable_s)}; ${count(r.circuits_changed)} circuits change`,
     `${seconds(r.exposed_s || 0)} exposed, ${seconds(r.hidden_s || 0)} hidden`,
-    `${bytes(r.lost_bytes)} lost${r.why ? `; ${r.why}` : ""}`,
+    `${or(r.lost_bytes, bytes)} lost${r.why ? `; ${r.why}` : ""}`,
   ].join(", ");
 function reading() {
   const one = run(),
@@ -100,7 +100,7 @@ const phasesAt = (one, t) => one.phases.filter(p => p.begin_s <= t && t < p.end_
 // of the run that has passed
 const share = (one, t) => (one.step_s > 0 ? Math.min(t / one.step_s, 1) : 1);
 const LIVE = [
-  ["clock", (one, t) => seconds(Math.min(t, one.step_s)) + (t >= one.step_s ? ", done" : "")],
+  ["clock", (one, t) => seconds(Math.min(t, one.step_s)) + (t >= one.step_s && !one.running ? ", done" : "")],
   ["now", (one, t) => [...new Set(phasesAt(one, t).map(p => name(p.phase)))].join(", ") || "–"],
   [
     "flows in flight",

@@ -103,6 +103,7 @@ function shares(one, t) {
   const i = d3.bisectRight(one.load.edges, t) - 1;
   if (i < 0 || i >= one.load.edges.length - 1) return () => 0;
   const wide = one.load.edges.length - 1;
+  if (one.columns) return link => (one.columns[i] ? one.columns[i][link] / one.load.levels : 0);
   return link => (one.bytes ? one.bytes[link * wide + i] / one.load.levels : 0);
 }
 const busiest = (share, link) => Math.max(share(2 * link), share(2 * link + 1));

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import RFabricError
+from ...fabric import Fabric
 from ...optics import Circuits, optical_paths
 from ..figures.times import busy, merged
 from ..perfetto import ROUNDING, carried_share
@@ -237,7 +238,7 @@ def _circuits(result: Result, left_out: list[str]) -> dict | None:
                 later = len(result.epochs) - len(times)
                 left_out.append(f"circuits of the last {later:,} epochs; see circuits.json")
                 break
-            lit = _lit(result, circuits)
+            lit = light_paths(result.fabric, circuits)
             total += len(lit)
             known[circuits] = len(held)
             held.append(
@@ -254,9 +255,8 @@ def _circuits(result: Result, left_out: list[str]) -> dict | None:
     }  # fmt: skip
 
 
-def _lit(result: Result, circuits: Circuits) -> list[tuple]:
+def light_paths(fabric: Fabric, circuits: Circuits) -> list[tuple]:
     """Light paths, each once: (rack, rack, plane, directed links)."""
-    fabric = result.fabric
     number = {rack: i for i, rack in enumerate(fabric.racks)}
     return [
         (
