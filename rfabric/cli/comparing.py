@@ -27,15 +27,10 @@ from ..report.html import can_draw_page, drawing, write_page, write_report
 from ..report.page.logged import LoggedRun, beside
 from ..report.page.logged import table as logged_table
 from ..report.result import Scale
-<<<<<<< HEAD
 from ..report.several import read_folders, summary_of_all, write_cells, write_several
 from ..report.store import ABOUT
 from ..report.summary import Run, host_versions, summary_of
-from ..schedulers.table import DEFAULT_CIRCUITS
-=======
-from ..report.summary import host_versions, summary_of
 from ..schedulers.table import DEFAULT_CIRCUITS, parse_policies, usual_traffic
->>>>>>> 4e2ef151fb47fcc055911c12340559bcabde890b
 from ..schedulers.traffic import read_traffic
 from ..study.crossover import DELAYS, Sweep, sweep
 from ..study.grid import (

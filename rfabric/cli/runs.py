@@ -23,13 +23,8 @@ from ..schedulers.traffic import read_traffic
 from ..specs import head_of
 from ..study.grid import Grid, entries_of
 from ..study.grid import run as run_grid
-<<<<<<< HEAD
 from ..study.negotiation import networks, one_network
-from ..study.run import RunSettings, asked_policies, cases_of, one_scheduler, play, require
-=======
-from ..study.negotiation import one_network
 from ..study.run import RunSettings, Tell, asked_policies, cases_of, one_scheduler, play, require
->>>>>>> 907b4785b629b637d3936a14d85e17a38a05b79d
 from ..trace import TRACE_SUFFIXES, Traffic, is_trace
 from ..units import show_size
 from .terminal import Talk, print_json, show_runs, show_tables
@@ -72,17 +67,13 @@ def _run(args: argparse.Namespace, engine: str) -> None:
     if pcap and engine != "emulate":
         raise RFabricError("--pcap captures packets, which a simulation has none of: emulate")
     require(settings)
-<<<<<<< HEAD
     asked = asked_policies(args.policy)
     args.traffic = args.traffic or usual_traffic((p.scheduler for p in asked), args.usual)
-    with Talk(args.quiet) as talk, _uncollected(engine == "simulate"):
-=======
     with (
         Talk(args.quiet) as talk,
         _uncollected(engine == "simulate"),
         _followed(args, engine) as live,
     ):
->>>>>>> 907b4785b629b637d3936a14d85e17a38a05b79d
         talk.tell(args.traffic, {"stage": "trace"})
         traffic = _agreed(args, asked, settings.timing)
         talk.tell(args.traffic, {"stage": "fabric"})

@@ -117,7 +117,13 @@ def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) ->
     )
 
 
-<<<<<<< HEAD
+def live_page(clock: dict, summary: dict) -> str:
+    """The page that follows a run; `clock` is the document of its records so far."""
+    moving = *SCRIPTS, "live.js"
+    words = {"clock": clock, "summary": summary, "runs": summary["runs"], "live": True}
+    return render_moving("live.html", moving, clock, title=clock["title"], **words)
+
+
 def render_clock(template: str, clock: dict, summary: dict, **values) -> str:
     """A page with the clock in it; `clock` is the document of what moves."""
     words = {"clock": clock, "summary": summary, "runs": summary["runs"], "notes": notes(summary)}
@@ -137,30 +143,6 @@ def render_moving(template: str, moving: Sequence[str], document: dict, **values
 def _scripts(names: Sequence[str]) -> list[str]:
     """D3, and the page's own files as one."""
     library, *own = [(MOVING / name).read_text(encoding="utf-8") for name in ("d3.min.js", *names)]
-=======
-def live_page(clock: dict, summary: dict) -> str:
-    """The page that follows a run; `clock` is the document of its records so far."""
-    from .page import records
-
-    scripts = _scripts("live.js")
-    return render(
-        "live.html",
-        title=clock["title"],
-        clock=clock,
-        records=records.text(clock),
-        scripts=scripts,
-        hashes=" ".join(map(_hash, scripts)),
-        summary=summary,
-        runs=summary["runs"],
-        live=True,
-    )
-
-
-def _scripts(*more: str) -> list[str]:
-    """D3, and the page's own files as one."""
-    names = "d3.min.js", *SCRIPTS, *more
-    library, *own = [(MOVING / name).read_text(encoding="utf-8") for name in names]
->>>>>>> 907b4785b629b637d3936a14d85e17a38a05b79d
     return [library, '(() => {\n"use strict";\n' + "\n".join(own) + "})();\n"]
 
 

@@ -161,12 +161,8 @@ function caption(one) {
     one.fidelity && one.fidelity.median_error !== null
       ? `, ${percent(one.fidelity.median_error)} from simulated in the median`
       : "";
-<<<<<<< HEAD
-  return `${own(WORLDS, one.engine) || one.engine}${error}, ${seconds(one.step_s)}`;
-=======
-  const world = one.engine === "emulate" ? "real packets" : "simulated";
-  return `${world}${error}, ${seconds(one.step_s)}${one.running ? " so far" : ""}`;
->>>>>>> 907b4785b629b637d3936a14d85e17a38a05b79d
+  const soFar = one.running ? " so far" : "";
+  return `${own(WORLDS, one.engine) || one.engine}${error}, ${seconds(one.step_s)}${soFar}`;
 }
 function scaleLanes() {
   x.domain([state.from, state.to]);
