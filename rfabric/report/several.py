@@ -149,5 +149,5 @@ def _labels(runs: Sequence[Run], every: Sequence[Mapping]) -> list[str]:
 
 
 def _kind(run: Run) -> str:
-    real = " emulated" if run.result.engine == "emulate" else ""
-    return f"{run.result.fabric.name}{real}"
+    packets = {"emulate": " emulated", "ns3": " ns-3"}
+    return run.result.fabric.name + packets.get(run.result.engine, "")

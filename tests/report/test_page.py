@@ -296,7 +296,7 @@ def test_demand_topology_and_front_have_their_numbers_as_tables(runs):
         assert [row.cells[column] == "yes" for row in points] == fronts and any(fronts)
     text = html.page(runs, summary)
     assert text.count("<summary>As a table</summary>") == 4 + len(runs)
-    assert text.count(fabric_table(result.fabric).title) == 1
+    assert f'<p class="note">{fabric_table(result.fabric).title}</p>' in text
 
 
 def test_the_headline_counts_steps(runs):
@@ -518,6 +518,18 @@ def test_simulated_and_real_packets_are_two_rows_with_their_error(runs, tmp_path
     page.check("#worlds input[value=emulate]")
     assert page.locator("#lanes .row").count() == 1
     assert "real packets" in page.inner_text("#lanes")
+    assert "10.0% in the median" in page.inner_text("#errors")
+
+
+def test_packets_of_ns3_are_called_so(runs, tmp_path, opened):
+    packets = replace(runs[1].result, engine="ns3")
+    both = [runs[1], Run(packets, fidelity(packets, runs[1].result))]
+    html.write_report(tmp_path / "a.html", both, summary_of(both, "", CREATED))
+    page = opened(tmp_path / "a.html")
+    page.check("#worlds input[value=ns3]")
+    assert page.locator("#lanes .row").count() == 1
+    said = page.inner_text("#lanes")
+    assert "packets of ns-3" in said and "simulated," not in said
 
 
 def test_a_hostile_name_does_nothing_in_a_browser(tmp_path, opened):

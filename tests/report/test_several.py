@@ -153,7 +153,9 @@ def test_both_worlds_and_their_error_stand_beside_the_controls(page_of_all, open
     page = opened(page_of_all)
     median = f"{emulated['fidelity']['median_error']:.1%} in the median"
     assert f"{emulated['label']} {median}" in page.inner_text("#errors")
-    page.check("#worlds input[value=emulate]")
+    page.select_option("[data-choice='OCS delay']", label="1 s")
+    page.check("#worlds input[value=emulate]")  # of 1 s nothing was emulated
+    assert page.input_value("[data-choice='OCS delay']") == ""
     assert rows(page) == [emulated["label"]]
     delays = page.locator("[data-choice='OCS delay'] option")
     assert delays.nth(2).is_disabled() and not delays.nth(1).is_disabled()

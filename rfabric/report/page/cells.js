@@ -5,6 +5,7 @@ const data = JSON.parse(said.textContent);
 const runs = data.runs;
 const ofWorld = () => true; // a sweep is of one engine
 function show() {
+  if (!runs.some(one => fits(one))) wanted.clear(); // no such run was made
   let left = 0;
   document.querySelectorAll("#cells tbody tr").forEach((row, i) => {
     row.hidden = !fits(runs[i]);

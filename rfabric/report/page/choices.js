@@ -49,6 +49,5 @@ function followChoices(words) {
     wanted.delete(menus[i].name);
     if (word !== "" && menus[i].values[+word] !== undefined) wanted.set(menus[i].name, +word);
   });
-  if (!runs.some(one => ofWorld(one) && fits(one))) wanted.clear();
   show();
 }

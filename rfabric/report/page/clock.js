@@ -148,7 +148,8 @@ const around = r => {
 };
 const ofWorld = one => !state.world || one.engine === state.world;
 function show() {
-  // which runs are on the page: of one world, where there are two
+  // which runs are on the page: of one world, where there are two, and as chosen
+  if (!runs.some(one => ofWorld(one) && fits(one))) wanted.clear(); // no such run was made
   shown = runs.filter(one => ofWorld(one) && fits(one));
   possible();
   if (!shown.includes(run())) state.run = runs.indexOf(shown[0]);
@@ -167,7 +168,8 @@ function show() {
 }
 const errorWords = one => {
   const {median_error: median, worst_error: worst} = one.fidelity;
-  return `${one.label} ${d3.format(".1%")(median)} in the median, ${d3.format(".1%")(worst)} at worst`;
+  const said = d3.format(".1%");
+  return `${one.label} ${said(median)} in the median, ${said(worst)} at worst`;
 };
 function worlds() {
   const both = [...new Set(runs.map(one => one.engine))];
