@@ -5,7 +5,7 @@
     NeMo-RL   === Step 3/100 === and, below it,   - policy_training: 37.4s (26.4%)
     ROLL      {"time/step_generate": 48.9, "time/step_train": 37.4, "system/step": 3}
 
-What TensorBoard, Weights & Biases and MLflow keep is read by `step_files.py`.
+What TensorBoard, Weights & Biases and MLflow keep is read by `loggers`.
 
 Names of timings are told from their last part, so that a metric goes by the same name in a console
 log, a JSON line and a column. A phase is the sum of its parts: training holds the passes that score
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ..errors import RFabricError
 from ..files import json_objects, lines_of, open_text, parse_json, twice
-from .step_files import Told, as_told
+from .loggers import Told, as_told
 
 # what timings of each phase are called, without prefixes such as `timing_s/` and ends such as _time
 PHASES = {
@@ -33,6 +33,16 @@ PHASES = {
     "transfer_and_update_weights",
     "step": "step step_total total_step total_step_time",
     "waiting": "train_wait rollout_wait wait",
+}
+LOGS = {  # what `read_step_log` reads
+    "verl": "console or file of verl: `step:3 - timing_s/gen:48.9`",
+    "slime": "console of slime: `perf 3: {'perf/rollout_time': 48.9}`",
+    "nemo-rl": "console of NeMo-RL: `=== Step 3/100 ===`, then its timings",
+    "roll": 'JSON lines of ROLL: `{"time/step_generate": 48.9}`',
+    "steps-csv": ".csv: a step a row, columns such as `timing_s/gen` or `gen_s`",
+    "tensorboard": "a file of events, or its folder",
+    "wandb": ".wandb: an offline run, or its folder; an exported history is JSON lines or CSV",
+    "mlflow": "a run's folder, or mlflow.db[/RUN]",
 }
 KNOWN = {name: phase for phase, names in PHASES.items() for name in names.split()}
 # how a metric that is a time begins; a column of ours ends in _s instead

@@ -22,6 +22,7 @@ from rfabric.report.compare import Row, Table
 from rfabric.report.summary import check_summary
 from rfabric.schedulers.table import schedulers, usual_traffic
 from rfabric.study import known
+from rfabric.study.step_log import LOGS
 from rfabric.trace import read_trace
 from rfabric.trace.formats import FORMATS
 
@@ -489,8 +490,8 @@ def test_list_says_what_there_is_from_the_tables_that_parse_it(capsys):
         "H800" in everything["gpus"]
         and "30.5 B parameters" in everything["models"]["Qwen3-30B-A3B"]
     )
-    assert not set(FORMATS) & set(TOPOLOGIES)
-    assert set(everything["formats"]) == set(FORMATS) | set(TOPOLOGIES)
+    assert not set(FORMATS) & set(TOPOLOGIES) and not (set(FORMATS) | set(TOPOLOGIES)) & set(LOGS)
+    assert set(everything["formats"]) == set(FORMATS) | set(TOPOLOGIES) | set(LOGS)
     assert ".htsim" in everything["formats"]["htsim"]
     assert main(["list", "policies"]) == 0
     out = capsys.readouterr().out

@@ -164,11 +164,8 @@ function worlds() {
   const both = [...new Set(runs.map(one => one.engine))];
   if (both.length < 2) return;
   at("worlds").hidden = false;
-  for (const [value, text] of [
-    ["", "both"],
-    ["simulate", "simulated"],
-    ["emulate", "real packets"],
-  ]) {
+  for (const value of ["", ...both]) {
+    const text = value ? own(WORLDS, value) || value : both.length > 2 ? "all" : "both";
     const label = d3.select("#worlds").append("label");
     label
       .append("input")

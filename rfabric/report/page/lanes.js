@@ -158,8 +158,7 @@ function caption(one) {
     one.fidelity && one.fidelity.median_error !== null
       ? `, ${percent(one.fidelity.median_error)} from simulated in the median`
       : "";
-  const world = one.engine === "emulate" ? "real packets" : "simulated";
-  return `${world}${error}, ${seconds(one.step_s)}`;
+  return `${own(WORLDS, one.engine) || one.engine}${error}, ${seconds(one.step_s)}`;
 }
 function scaleLanes() {
   x.domain([state.from, state.to]);

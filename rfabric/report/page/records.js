@@ -3,6 +3,7 @@
 const said = document.getElementById("records");
 const at = id => document.getElementById(id);
 const COLOURS = {generation: "#4f86e8", training: "#e8912d", weight_sync: "#2fa678"};
+const WORLDS = {simulate: "simulated", emulate: "real packets", ns3: "packets of ns-3"};
 const NAMES = {weight_sync: "weight sync"};
 // of an object by a name that a user wrote: `constructor` is one, too
 const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
