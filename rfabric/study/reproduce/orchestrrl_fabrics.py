@@ -67,7 +67,7 @@ WHY_DENSE = (
     "cost-efficiency (2.2 to 3.1, 1.53 to 2.06); a dense model's step is computing, so fabrics "
     "differ by their price"
 )
-WHY_EXPERTS = "no target, as above; experts are exchanged over the fabric"
+WHY_EXPERTS = "no target, as for dense jobs; experts are exchanged over the fabric"
 
 
 @dataclass(frozen=True)
