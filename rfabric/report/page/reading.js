@@ -98,7 +98,11 @@ const phasesAt = (one, t) => one.phases.filter(p => p.begin_s <= t && t < p.end_
 // of the run that has passed
 const share = (one, t) => (one.step_s > 0 ? Math.min(t / one.step_s, 1) : 1);
 const LIVE = [
-  ["clock", (one, t) => seconds(Math.min(t, one.step_s)) + (t >= one.step_s && !one.running ? ", done" : "")],
+  [
+    "clock",
+    (one, t) =>
+      seconds(Math.min(t, one.step_s)) + (t >= one.step_s && !one.running ? ", done" : ""),
+  ],
   ["now", (one, t) => [...new Set(phasesAt(one, t).map(p => name(p.phase)))].join(", ") || "–"],
   [
     "flows in flight",
