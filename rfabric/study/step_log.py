@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 from ..errors import RFabricError
 from ..files import json_objects, lines_of, open_text, parse_json, twice
@@ -64,17 +65,33 @@ PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 @dataclass(frozen=True)
 class StepLog:
     """Seconds by phase of every logged step, in order; how many lines told nothing of time, and
-    timings that belong to no phase; notes: what of a file could not be read.
+    timings that belong to no phase; notes: what of a file could not be read. `numbers`: what the
+    log calls the steps.
     """
 
     steps: tuple[dict[str, float], ...]
     dropped: int = 0
     unused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
 
     def tells(self, phase: str) -> bool:
         """Whether any step says the seconds of this phase."""
         return any(phase in step for step in self.steps)
+
+    def seconds_of(self, number: int | None = None) -> dict[str, float]:
+        """Seconds by phase of the step that the log calls `number`, or the means of all that tell
+        the phase; RFabricError for a step that is not logged.
+        """
+        if number is None:
+            names = dict.fromkeys(phase for step in self.steps for phase in step)
+            return {p: fmean(step[p] for step in self.steps if p in step) for p in names}
+        if number not in self.numbers:
+            raise RFabricError(
+                f"step {number} is not logged; the log has {len(self.numbers)} steps from "
+                f"{self.numbers[0]} to {self.numbers[-1]}"
+            )
+        return self.steps[self.numbers.index(number)]
 
 
 def read_step_log(path: str | Path) -> StepLog:
@@ -128,7 +145,9 @@ def _collected(told: Iterable[Told]) -> StepLog:
             "tells no time of a step; what is read: console logs of verl, slime and NeMo-RL, JSON "
             "lines, CSV with columns such as timing_s/gen or gen_s, TensorBoard, wandb, MLflow"
         )
-    return StepLog(tuple(_by_phase(steps[n]) for n in sorted(steps)), dropped, tuple(unused))
+    numbers = tuple(sorted(steps))
+    told_of = tuple(_by_phase(steps[n]) for n in numbers)
+    return StepLog(told_of, dropped, tuple(unused), numbers=numbers)
 
 
 def _by_phase(parts: dict[str, float]) -> dict[str, float]:

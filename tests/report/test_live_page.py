@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_page import HOSTILE, browser, job, told
+from test_page import HOSTILE, job, told
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
@@ -32,7 +32,6 @@ from rfabric.report.summary import Run, summary_of
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder, point_to_point, ring, write_trace
 
-__all__ = ["browser"]  # a fixture, which is found by its name
 PATIENCE = 60.0  # s that a busy machine may take
 OK = Pace(True, 0.5, 1e-3, (), "").to_json()
 

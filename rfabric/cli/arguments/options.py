@@ -8,6 +8,10 @@ from ...plugins import is_file
 from .parsing import Parser, count, port, positive, time, whole
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
+USUAL_TRAFFIC = (
+    f"{DEFAULT_TRAFFIC}; orchestrrl-64 under orchestrrl, weave-2jobs under policies for several "
+    "jobs"
+)
 DEFAULT_POLICY = "own"
 ROUTINGS = ("placed", "ecmp", "wcmp", "valiant", "split")
 REPETITIONS = ("folded", "all")
@@ -51,8 +55,8 @@ def step_options(
         verb.add_argument(
             "--traffic",
             metavar="RECIPE",
-            **({"action": "append", "default": []} if several else {"default": DEFAULT_TRAFFIC}),
-            help=f"a recipe or a trace file{again} (default {DEFAULT_TRAFFIC})",
+            **({"action": "append", "default": []} if several else {"default": ""}),
+            help=f"a recipe or a trace file{again} (default {USUAL_TRAFFIC})",
         )
         set_option(verb)
     verb.add_argument(

@@ -2,6 +2,7 @@
 
 from .options import (
     DEFAULT_TRAFFIC,
+    USUAL_TRAFFIC,
     add_verb,
     engine_option,
     format_option,
@@ -205,7 +206,7 @@ def timeline(verbs) -> None:
             "what each GPU computes over time under a compute scheduler, and "
             "how long GPUs stand idle"
         ),
-        "rfabric timeline --policy orchestrrl --traffic grpo-64 --png gantt.png",
+        "rfabric timeline --policy orchestrrl --png gantt.png",
         (
             "rfabric timeline --policy one-step-off --set steps=4 --perfetto trace.json     for "
             "ui.perfetto.dev"
@@ -219,6 +220,7 @@ def timeline(verbs) -> None:
         module="scheduling",
         once="schedule",
     )
+    verb.set_defaults(usual=DEFAULT_TRAFFIC)
     verb.add_argument(
         "--policy",
         metavar="SCHEDULER",
@@ -226,10 +228,7 @@ def timeline(verbs) -> None:
         help="NAME[,KEY=VALUE...], as for simulate (default: the recipe as it is)",
     )
     verb.add_argument(
-        "--traffic",
-        metavar="RECIPE",
-        default=DEFAULT_TRAFFIC,
-        help="a recipe (default %(default)s)",
+        "--traffic", metavar="RECIPE", default="", help=f"a recipe (default {USUAL_TRAFFIC})"
     )
     verb.add_argument(
         "--topo", metavar="FABRIC", default="",

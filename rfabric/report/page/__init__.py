@@ -2,6 +2,8 @@
 
     records.py   what the page shows, out of the run's records: nothing is worked out in the page
     places.py    where nodes stand
+    logged.py    your run beside these: what a log tells
+    cells.js     with choices.js alone: the page of a store, whose cells have no clock
     clock.html   the markup, filled by jinja2
     clock.css    its colours: dark, light, printed, narrow
     *.js         draw and move it, with D3: one script in the page, see records.js
