@@ -122,9 +122,10 @@ class _Asked(BaseHTTPRequestHandler):
         elif self.path.partition("?")[0].endswith("/events"):
             self._events()
         else:
+            ended = self.server.last is not None
             self._answer(HTTPStatus.OK, self.server.finished or self.server.page, "text/html")
             with self.server.changed:
-                self.server.fetched += self.server.last is not None
+                self.server.fetched += ended
                 self.server.changed.notify_all()
 
     def _refusal(self) -> tuple[HTTPStatus, bytes] | None:
