@@ -75,7 +75,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
             cases = cases_of(fabrics, [policy.circuits for policy in asked])
             settings = replace(settings, pcap=pcap, pcap_to=folder.path / "pcap")
             runs = Comparison(tuple(play(cases, traffic, settings, talk.tell)))
-            summary, page = runs.write(folder, args.command, talk.tell)
+            summary, page = runs.write(folder, args.command, talk.tell, not args.no_report)
         larger = _larger(args, fabrics, talk) if engine == "emulate" and _is_default(args) else []
     if args.json:
         print_json(summary | {"folder": str(folder.final)} | ({"larger": larger} if larger else {}))

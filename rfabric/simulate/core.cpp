@@ -64,6 +64,8 @@ constexpr double SLACK = 1e-11;  // a link this close to full is full but no bot
 constexpr uint32_t REFRESH = 64;  // balances of a link after which its sums are taken anew
 // Balances per link in use after which a repair gives way to a full solve.
 constexpr int64_t PATIENCE = RFABRIC_PATIENCE;
+// What only crowds need stays out of the way of what every event does.
+#define SELDOM __attribute__((noinline, cold))
 constexpr uint32_t NONE = UINT32_MAX;
 constexpr uint32_t CROWD = RFABRIC_CROWD;  // fewer flows are told one by one
 // A link that has told so many flows so often asks who may share a clock; who found few asks later.
@@ -693,7 +695,7 @@ class Engine {
     }
 
     void settle(uint32_t i) {
-        if (slots[i].flow < -1) return tick(crowd_of(i));
+        if (slots[i].flow < 0) return tick(crowd_of(i));
         slots[i].left = std::max(0.0, slots[i].left - moved(i));
         slots[i].since = now;
     }
@@ -1141,7 +1143,7 @@ class Engine {
     }
 
     // A long list is summed up as seldom as keeps the cost of a balance what it is for others.
-    void refresh(int32_t l) {
+    SELDOM void refresh(int32_t l) {
         const uint32_t told = links[l].count - members_of(l);
         const auto drawn = static_cast<uint64_t>(counters.evaluations) * 0x9E3779B97F4A7C15u >> 40;
         if (told > LONG_LIST && drawn % (told / LONG_LIST + 1))
@@ -1184,7 +1186,7 @@ class Engine {
             if (lowest < level) level = share_of_the_rest(link, members, link.load, level);
             if (!members || !outgrow(l, level)) break;
         }
-        set_level(l, level);
+        set_level(l, members, level);
         double load = link.load, peak = link.peak;  // telling spoils them
         for (uint32_t k = link.held; k-- > members;) {  // backwards: letting go moves the last held flow
             const uint32_t i = list_of(link)[k] >> shift;
@@ -1259,7 +1261,7 @@ class Engine {
         counters.visits += link.held - members;
         joining.clear();
         if (level < link.peak) level = share_with_more(l, level);
-        set_level(l, level);
+        set_level(l, members, level);
         double load = link.load;  // telling spoils it
         const double peak = link.peak;
         for (uint32_t k = members; k < link.held; ++k) {
@@ -1458,8 +1460,8 @@ class Engine {
     // when all levels are right, after flows have been told one by one some times over, and each
     // limit leaves room to grow: so who joins and steps out costs a few visits a flow and doubling.
 
-    uint32_t members_of(int32_t l) const { return sides.empty() ? 0 : sides[l].members; }
-    uint32_t guests_of(int32_t l) const { return sides.empty() ? 0 : sides[l].guests; }
+    uint32_t members_of(int32_t l) const { return crowded ? sides[l].members : 0; }
+    uint32_t guests_of(int32_t l) const { return crowded ? sides[l].guests : 0; }
     uint32_t first_of(int32_t l) const { return list_of(links[l])[0] >> shift; }
     Crowd& crowd_of(uint32_t leader) {
         return crowds[static_cast<uint32_t>(-2 - slots[leader].flow)];
@@ -1475,7 +1477,7 @@ class Engine {
         from.pop_back();
     }
 
-    void tick(Crowd& c) {
+    SELDOM void tick(Crowd& c) {
         c.clock = clock(c);
         slots[c.leader].since = now;
         lead(c);
@@ -1494,7 +1496,7 @@ class Engine {
     }
 
     // Those that are due; returns when the next one is.
-    double end_members(uint32_t leader, double due) {
+    SELDOM double end_members(uint32_t leader, double due) {
         Crowd& c = crowd_of(leader);
         for (lead(c); ending(leader) <= due; lead(c)) {
             const uint32_t i = c.ends[0].slot;
@@ -1504,16 +1506,19 @@ class Engine {
         return ending(leader);
     }
 
-    void set_level(int32_t l, double level) {
+    void set_level(int32_t l, uint32_t members, double level) {
         links[l].level = level;
-        if (links[l].held - members_of(l) >= (members_of(l) ? CROWD / 4 + 1 : CROWD)) tire(l);
-        if (!members_of(l)) return;
+        if (members) lead_to(l, level);
+        if (links[l].held - members >= (members ? CROWD / 4 + 1 : CROWD)) tire(l);
+    }
+
+    SELDOM void lead_to(int32_t l, double level) {
         const uint32_t leader = crowds[sides[l].crowd].leader;
         slots[leader].x1 = level;
         touch(leader);
     }
 
-    void tire(int32_t l) {
+    SELDOM void tire(int32_t l) {
         if (sides.empty()) sides.resize(links.size());
         if (++sides[l].rounds == sides[l].patience) wanting.push_back(l);
     }
@@ -1523,7 +1528,7 @@ class Engine {
         return sides[l].behind == s.holder ? 0.0 : s.limit;
     }
 
-    void step_out(uint32_t i) {
+    SELDOM void step_out(uint32_t i) {
         Slot& s = slots[i];
         Crowd& c = crowds[s.crowd];
         s.left = std::max(0.0, s.left - clock(c));
@@ -1566,7 +1571,7 @@ class Engine {
         free_slots.push_back(leader);
     }
 
-    void show_out(int32_t l) {
+    SELDOM void show_out(int32_t l) {
         const Link& link = links[l];
         counters.visits += link.count;
         for (uint32_t k = link.held; k < link.count && sides[l].guests; ++k) {
@@ -1576,13 +1581,13 @@ class Engine {
     }
 
     // Before the capacity of a link changes.
-    void disperse(int32_t l) {
+    SELDOM void disperse(int32_t l) {
         while (sides[l].members) step_out(first_of(l));
         show_out(l);
     }
 
     // A flow begins: what is behind a crowd's link must not let others by.
-    void pass_by(const int32_t* p, uint32_t n) {
+    SELDOM void pass_by(const int32_t* p, uint32_t n) {
         for (uint32_t k = 0; k < n; ++k) {
             const int32_t behind = sides[p[k]].behind;
             if (behind >= 0 && std::find(p, p + n, behind) == p + n) show_out(p[k]);
@@ -1590,7 +1595,7 @@ class Engine {
     }
 
     // True where members step out, as their links have no room for this level.
-    bool outgrow(int32_t l, double level) {
+    SELDOM bool outgrow(int32_t l, double level) {
         Crowd& c = crowds[sides[l].crowd];
         uint32_t out = 0;
         while (c.link >= 0 && !c.limits.empty() && c.limits[0].key < level) {
@@ -1610,7 +1615,7 @@ class Engine {
         return out;
     }
 
-    void gather() {
+    SELDOM void gather() {
         for (int32_t l : wanting) {
             Side& side = sides[l];
             const uint32_t told = links[l].held - side.members;
@@ -1755,14 +1760,13 @@ class Engine {
             Slot& s = slots[i];
             if (!s.touched) continue;  // left again at this instant
             s.touched = 0;
-            const bool slower = s.x1 <= s.rate;
+            const bool slower = s.x1 <= s.rate && s.flow >= 0;
             if (s.x1 != s.rate) {
                 settle(i);
                 s.rate = s.x1;
             }
-            if (s.flow < -1)
-                tick(crowd_of(i));  // its first member may be another
-            else if (slower && !many && heap_at[i] != NONE)
+            if (s.flow < 0) tick(crowd_of(i));  // its first member may be another
+            if (slower && !many && heap_at[i] != NONE)
                 continue;  // its end moved back: the key may lag
             const double end = ending(i);
             if (heap_at[i] == NONE) {

@@ -7,6 +7,7 @@ from .options import (
     format_option,
     grid_options,
     out_option,
+    page_option,
     pcap_option,
     repetitions_option,
     routing_option,
@@ -33,6 +34,7 @@ def emulate(verbs) -> None:
         module="runs",
     )
     step_options(verb)
+    page_option(verb)
     scale_options(verb)
     pcap_option(verb)
 
@@ -46,6 +48,7 @@ def simulate(verbs) -> None:
         module="runs",
     )  # fmt: skip
     step_options(verb)
+    page_option(verb)
 
 
 def compare(verbs) -> None:
@@ -70,6 +73,7 @@ def compare(verbs) -> None:
     )
     engine_option(verb)
     step_options(verb, several=True)
+    page_option(verb)
     grid_options(verb)
     verb.add_argument(
         "--resume",
@@ -170,6 +174,7 @@ def replay(verbs) -> None:
     set_option(verb)
     engine_option(verb)
     step_options(verb, traffic=False)
+    page_option(verb)
     scale_options(verb)
     pcap_option(verb)
 
