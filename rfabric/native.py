@@ -14,7 +14,7 @@ from .errors import RFabricError
 
 LIBRARY = Path(os.environ.get("RFABRIC_CORE", Path(__file__).parent / "simulate" / "core.so"))
 SOURCES = tuple(Path(__file__).parent / "simulate" / name for name in ("core.cpp", "ways.cpp"))
-INTERFACE = 5  # rf_interface() of core.cpp
+INTERFACE = 6  # rf_interface() of core.cpp
 
 
 @cache

@@ -65,8 +65,9 @@ def compare(args: argparse.Namespace) -> None:
         except RunError:
             print(f"rfabric: {_go_on(folder)}", file=sys.stderr)
             raise
-        talk.tell("report", {"stage": "draw"})
-        (_finish_one if grid.one_trace else _finish_many)(grid, folder, places)
+        talk.tell("report", {"stage": "write" if args.no_report else "draw"})
+        finish = _finish_one if grid.one_trace else _finish_many
+        finish(grid, folder, places, page=not args.no_report)
     show(folder, args)
 
 
@@ -135,7 +136,7 @@ def report_many(folder: Path) -> None:
         raise RFabricError(
             f"{folder} holds no run that is done; go on with: rfabric compare --resume {folder}"
         )
-    _finish_many(grid, folder, places)
+    _finish_many(grid, folder, places, page=True)
 
 
 def _go_on(folder: Path) -> str:
@@ -208,23 +209,24 @@ def _scale(grid: Grid, settings: RunSettings, talk: Talk) -> dict:
     return chosen_scale(expected, settings, talk.tell).to_json()
 
 
-def _finish_one(grid: Grid, folder: Path, places: Sequence[Path]) -> None:
+def _finish_one(grid: Grid, folder: Path, places: Sequence[Path], page: bool) -> None:
     """One trace: the folder becomes a run folder of all its runs."""
     runs = runs_of(places)
     inputs = sorted((places[0] / "inputs").iterdir()) if (places[0] / "inputs").is_dir() else []
     summary = summary_of(runs, grid.command, _created(places))
     write_folder(folder, runs, summary, inputs)
-    write_page(folder, runs, summary)
+    if page:
+        write_page(folder, runs, summary)
     remove_cells(folder)
     give_to_caller(folder.rglob("*"))
 
 
-def _finish_many(grid: Grid, folder: Path, places: Sequence[Path]) -> None:
+def _finish_many(grid: Grid, folder: Path, places: Sequence[Path], page: bool) -> None:
     summary = grid_report.grid_summary(
         entries_of(places), grid.to_json(), grid.command, _created(places)
     )
     write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
-    if can_draw_page():
+    if page and can_draw_page():
         grid_report.write_page(folder / "report.html", summary)
     give_to_caller(folder.rglob("*"))
 

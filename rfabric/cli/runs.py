@@ -88,7 +88,7 @@ def _run(args: argparse.Namespace, engine: str) -> None:
             if live:
                 live.keep_in(folder.path)
             runs = Comparison(tuple(play(cases, traffic, settings, _both(talk, live))))
-            summary, page = runs.write(folder, args.command, talk.tell)
+            summary, page = runs.write(folder, args.command, talk.tell, not args.no_report)
         if live:
             live.end(folder.final / "report.html" if page else None)
         larger = _larger(args, fabrics, talk) if engine == "emulate" and _is_default(args) else []

@@ -108,11 +108,16 @@ class Comparison(Sequence[Outcome]):
         folder: RunFolder,
         command: str = "",
         tell: Callable[[str, dict], None] = lambda *_: None,
+        page: bool = True,
     ) -> tuple[dict, bool]:
-        """Fill `folder`; returns the summary, and whether there is a page as well."""
+        """Fill `folder`, with a `page` where it can be drawn; returns the summary, and whether
+        there is one.
+        """
         tell("report", {"stage": "write"})
         summary = summary_of(self.runs, command, folder.created)
         write_folder(folder.path, self.runs, summary, self.runs[0].inputs)
+        if not page:
+            return summary, False
         tell("report", {"stage": "draw"})
         return summary, write_page(folder.path, self.runs, summary)
 

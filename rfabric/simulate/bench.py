@@ -52,7 +52,7 @@ ALONE: dict[str, Callable[[], w.Work]] = {
     "rings-27648": partial(w.rings_on_fat_tree, 48),
     "rings-27648-spread": partial(w.rings_on_fat_tree, 48, members=8, packed=False),
     "experts-27648": partial(w.expert_groups, 48),
-}
+} | {f"incast-{n}": partial(w.incast, n) for n in (2_000, 4_000, 8_000, 100_000)}
 GPUS = {k**3 // 4: k for k in (8, 16, 24, 32, 48, 64)}
 GROWTH: dict[str, Callable[[], w.Work]] = {
     f"rings-of-{gpus}-gpus": partial(w.rings_on_fat_tree, k) for gpus, k in GPUS.items()

@@ -15,7 +15,9 @@ from .inputs import Batch
 from .reference import EVENTS
 
 AT_REST, AT_TIME, WATCHED, BREATHES, NO_MEMORY = 0, 1, 2, 3, -1
-COUNTERS = ("instants", "evaluations", "changes", "fills", "visits", "takeovers", "fallbacks")
+COUNTERS = (
+    "instants", "evaluations", "changes", "fills", "visits", "takeovers", "fallbacks", "joined",
+)  # fmt: skip
 
 
 @cache

@@ -13,6 +13,12 @@
 // may now be too fast. Where an event moves much (a collective starts or ends) all links are filled
 // anew. Times are seconds, rates bit/s; bytes are kept as bits.
 //
+// A link that holds many flows would tell each of them of each event. Flows that share one rate share
+// one clock instead: a crowd, of held flows that no other link of their paths is about to hold back.
+// The clock counts the bits that a member has sent since the crowd began; a member ends when it shows
+// a number known from its start, so one event of a crowd costs O(log n) whatever its size (virtual
+// time: Parekh and Gallager, IEEE/ACM Trans. Networking 1(3), 1993). See "crowds" below.
+//
 // How time passes: run() handles all events of one instant (ends, starts, latencies, zero-size
 // flows, whatever these release), then repairs the levels, then moves to the next instant. A flow
 // that starts at the very instant at which another one ended on the same path takes over its place
@@ -43,6 +49,9 @@
 #ifndef RFABRIC_PATIENCE
 #define RFABRIC_PATIENCE 50  // it has never been needed; a test sets 0
 #endif
+#ifndef RFABRIC_CROWD
+#define RFABRIC_CROWD 64  // a test sets 2
+#endif
 
 namespace {
 
@@ -55,7 +64,15 @@ constexpr double SLACK = 1e-11;  // a link this close to full is full but no bot
 constexpr uint32_t REFRESH = 64;  // balances of a link after which its sums are taken anew
 // Balances per link in use after which a repair gives way to a full solve.
 constexpr int64_t PATIENCE = RFABRIC_PATIENCE;
+// What only crowds need stays out of the way of what every event does.
+#define SELDOM __attribute__((noinline, cold))
 constexpr uint32_t NONE = UINT32_MAX;
+constexpr uint32_t CROWD = RFABRIC_CROWD;  // fewer flows are told one by one
+// A link that has told so many flows so often asks who may share a clock; who found few asks later.
+constexpr uint32_t EAGER = 4, RELUCTANT = 256;
+constexpr double HEADROOM = 2.0;  // the rate that is kept free for a member, over its own: at most
+constexpr double LEAST_HEADROOM = 1.0 / 16;  // where others share the link
+constexpr uint32_t LONG_LIST = 4096;         // flows beyond which sums are taken anew less often
 constexpr uint32_t LONE = uint32_t{1} << 31;
 // Steps between two returns to Python, which hears signals and shows progress: some 0.1 s where
 // every step must wait for memory. A step is a flow looked at, started or ended, or a link filled
@@ -131,7 +148,9 @@ struct alignas(64) Link {
 };
 static_assert(sizeof(Link) == 64, "one cache line");
 
-// A flow in flight; `holder` is the link that holds it, x1 the level there.
+// A flow in flight; `holder` is the link that holds it, x1 the level there. Of a member of a crowd
+// x1, rate and since are those of its leader: a slot of no flow (`flow` < -1), which ends when the
+// first member does.
 struct alignas(64) Slot {
     double x1;
     double rate;  // what it has run at since `since`; x1 may already be ahead of it
@@ -140,9 +159,11 @@ struct alignas(64) Slot {
     uint16_t hops;
     uint8_t fresh;    // held, but no link has been told of it
     uint8_t touched;  // x1 may differ from rate
-    double left;      // bits at `since`
+    double left;      // bits at `since`; of a member: what the crowd's clock shows when it ends
     double since;
     int32_t flow;
+    uint32_t crowd;  // NONE, or whose member it is
+    double limit;    // of a member: the level that its other links have room for
 };
 static_assert(sizeof(Slot) == 64, "one cache line");
 
@@ -182,10 +203,38 @@ struct Key {
     }
 };
 
+struct Mark {
+    double key;
+    uint32_t slot;
+    bool operator>(const Mark& o) const { return key != o.key ? key > o.key : slot > o.slot; }
+};
+using Marks = std::vector<Mark>;  // heap; those that no longer hold are dropped at the top
+
+struct Crowd {
+    int32_t link;
+    uint32_t leader;
+    double clock;   // bits that a member has sent, at the leader's `since`
+    double weight;  // of all members
+    Marks ends, limits;
+};
+
+// What a link is to crowds.
+struct Side {
+    uint32_t crowd = NONE;   // that it holds
+    uint32_t members = 0;    // of it: they stand first in the link's list
+    uint32_t guests = 0;     // members of others' crowds that pass
+    int32_t behind = -1;     // guests' holder, where all flows here cross it and it is no wider
+    uint32_t rounds = 0;     // in which many flows were told one by one
+    uint32_t patience = EAGER;
+    uint32_t asking = 0;     // flows that would become guests
+    double wanted = 0.0;     // their weight
+    double headroom = -1.0;  // how far their rate may grow, as a factor; -1: not known
+};
+
 // What may be counted while the engine runs; bench and the tests read it.
 struct Counters {
     int64_t instants = 0, evaluations = 0, changes = 0, fills = 0, visits = 0, takeovers = 0,
-            fallbacks = 0;
+            fallbacks = 0, joined = 0;
 };
 
 class Engine {
@@ -248,6 +297,7 @@ class Engine {
         for (int64_t i = 0; i < n; ++i) {
             const int32_t l = which[i];
             if (links[l].capacity == bps[i]) continue;
+            if (!sides.empty()) disperse(l);
             links[l].capacity = bps[i];
             if (links[l].count)
                 mark(l, links[l].level), ++disturbed;
@@ -265,11 +315,12 @@ class Engine {
             if (flows[f].state >= TAIL || same_path(f, to, hops)) continue;
             if (flows[f].slot != NONE) {
                 const uint32_t i = flows[f].slot;
+                if (slots[i].crowd != NONE) step_out(i);
                 settle(i);
                 const double bytes = slots[i].left / 8;
                 for (uint32_t k = 0; k < slots[i].hops; ++k)
                     carried[way_of(i)[k].link] += (flows[f].size - bytes) * slots[i].weight;
-                take_off_heap(i);
+                if (heap_at[i] != NONE) take_off_heap(i);
                 detach(i);
                 flows[f].size = bytes;
                 flows[f].slot = NONE;
@@ -317,7 +368,8 @@ class Engine {
         if (flows[f].state >= TAIL) return 0.0;
         if (flows[f].slot == NONE) return flows[f].size;
         const uint32_t i = flows[f].slot;
-        return std::max(0.0, slots[i].left - moved(i)) / 8;
+        const double sent = slots[i].crowd == NONE ? moved(i) : clock(crowds[slots[i].crowd]);
+        return std::max(0.0, slots[i].left - sent) / 8;
     }
 
     void link_bytes(double* out) {
@@ -386,6 +438,13 @@ class Engine {
     int64_t others = 0;    // steps beside counters.visits
     int64_t stop = 0;      // steps at which run() breathes
     bool breathless() const { return counters.visits + others > stop; }
+
+    // Crowds.
+    std::vector<Crowd> crowds;
+    std::vector<uint32_t> free_crowds;
+    Table<Side> sides;             // by link; empty until a link holds many
+    std::vector<int32_t> wanting;  // links to look for members at, when all levels are right
+    int64_t crowded = 0;           // members of all crowds
 
     // Scratch.
     Table<uint32_t> table;
@@ -571,6 +630,11 @@ class Engine {
                 sift_down(0);
                 continue;
             }
+            if (slots[i].flow < -1) {
+                endings[0].key = end_members(i, due);
+                sift_down(0);
+                continue;
+            }
             take_off_heap(i);
             end_flow(i);
         }
@@ -582,7 +646,9 @@ class Engine {
             Ending e = endings[k];
             if (e.key <= due) {
                 e.key = ending(e.slot);
-                if (e.key <= due) {
+                if (e.key <= due && slots[e.slot].flow < -1) {
+                    e.key = end_members(e.slot, due);
+                } else if (e.key <= due) {
                     heap_at[e.slot] = NONE;
                     end_flow(e.slot);
                     continue;
@@ -629,6 +695,7 @@ class Engine {
     }
 
     void settle(uint32_t i) {
+        if (slots[i].flow < 0) return tick(crowd_of(i));
         slots[i].left = std::max(0.0, slots[i].left - moved(i));
         slots[i].since = now;
     }
@@ -709,8 +776,12 @@ class Engine {
         slots[i].since = now;
         slots[i].flow = f;
         flows[f].slot = i;
-        touch(i);
         ++counters.takeovers;
+        if (slots[i].crowd == NONE) return touch(i);
+        Crowd& c = crowds[slots[i].crowd];
+        slots[i].left += clock(c);
+        push(c.ends, {slots[i].left, i});
+        touch(c.leader);
     }
 
     // A collective starts many flows at once: room for just these, where doubling would waste half.
@@ -744,25 +815,30 @@ class Engine {
             if (coming[l]) grow(links[l], static_cast<uint8_t>(coming[l]));
     }
 
-    void attach(int32_t f) {
-        uint32_t i;
+    uint32_t take_slot() {
         if (free_slots.empty()) {
-            i = static_cast<uint32_t>(slots.size());
+            const uint32_t i = static_cast<uint32_t>(slots.size());
             if (static_cast<uint64_t>(i + 1) << shift >= NONE) throw std::bad_alloc();
             slots.emplace_back();
             ways.resize(ways.size() + (size_t{1} << shift));
             heap_at.push_back(NONE);
-        } else {
-            i = free_slots.back();
-            free_slots.pop_back();
+            return i;
         }
-        const uint32_t n = flows[f].hops;
+        const uint32_t i = free_slots.back();
+        free_slots.pop_back();
+        return i;
+    }
+
+    void attach(int32_t f) {
+        const uint32_t i = take_slot(), n = flows[f].hops;
         slots[i] = {INF, 0.0, flows[f].weight,   -1,  static_cast<uint16_t>(n),
-                    1,   0,   flows[f].size * 8, now, f};
+                    1,   0,   flows[f].size * 8, now, f,
+                    NONE, 0.0};
         flows[f].slot = i;
         const int32_t* p = path_of(f);
         for (uint32_t k = 0; k < n; ++k) enter(p[k], (i << shift) + k);
         touch(i);
+        if (crowded) pass_by(p, n);
     }
 
     void enter(int32_t l, uint32_t hop) {
@@ -834,6 +910,7 @@ class Engine {
 
     void detach(uint32_t i) {
         Slot& s = slots[i];
+        if (s.crowd != NONE) step_out(i);
         const double rate = s.weight * s.x1;
         const Hop* w = way_of(i);
         for (uint32_t k = 0; k < s.hops; ++k) {
@@ -899,6 +976,7 @@ class Engine {
         stage = AT_PEACE;
         disturbed = 0;
         commit();
+        if (!wanting.empty()) gather();
         return true;
     }
 
@@ -927,12 +1005,13 @@ class Engine {
         }
         arrivals.clear();
         attached = 0;
-        const int64_t flying = static_cast<int64_t>(endings.size() + touched.size());
+        const int64_t flying = static_cast<int64_t>(endings.size() + touched.size()) + crowded;
         if (8 * disturbed > flying) {
             begin_fill();
             return true;
         }
-        for (size_t k = newcomers; k < touched.size(); ++k) introduce(touched[k]);
+        for (size_t k = newcomers; k < touched.size(); ++k)
+            if (slots[touched[k]].holder < 0) introduce(touched[k]);
         budget = PATIENCE * (20 + static_cast<int64_t>(used.size()));
         stage = REPAIRING;
         return true;
@@ -1041,7 +1120,13 @@ class Engine {
     void balance(int32_t l, bool force) {
         ++counters.evaluations;
         Link& link = links[l];
-        if (++link.age > REFRESH) sum_up(l);
+        if (guests_of(l)) {
+            if (link.held == 0 && link.load <= full(link)) return;  // room is kept for them
+            show_out(l);
+            sum_up(l);
+        } else if (++link.age > REFRESH) {
+            refresh(l);
+        }
         if (link.held == 0 && link.load <= full(link)) {
             link.level = INF;
             return;
@@ -1057,13 +1142,25 @@ class Engine {
         return link.capacity > 0 ? std::max(0.0, (link.capacity - load) / weight) : 0.0;
     }
 
+    // A long list is summed up as seldom as keeps the cost of a balance what it is for others.
+    SELDOM void refresh(int32_t l) {
+        const uint32_t told = links[l].count - members_of(l);
+        const auto drawn = static_cast<uint64_t>(counters.evaluations) * 0x9E3779B97F4A7C15u >> 40;
+        if (told > LONG_LIST && drawn % (told / LONG_LIST + 1))
+            links[l].age = 0;
+        else
+            sum_up(l);
+    }
+
     // The sums of a link anew, without the rounding errors of their differences.
     void sum_up(int32_t l) {
         Link& link = links[l];
+        const uint32_t members = members_of(l);
         link.age = 0;
-        counters.visits += link.count;
-        link.weight = link.load = link.peak = 0.0;
-        for (uint32_t k = 0; k < link.held; ++k)
+        counters.visits += link.count - members;
+        link.load = link.peak = 0.0;
+        link.weight = members ? crowds[sides[l].crowd].weight : 0.0;
+        for (uint32_t k = members; k < link.held; ++k)
             link.weight += slots[list_of(link)[k] >> shift].weight;
         for (uint32_t k = link.held; k < link.count; ++k) {
             const Slot& s = slots[list_of(link)[k] >> shift];
@@ -1076,17 +1173,22 @@ class Engine {
     void rise(int32_t l, double level) {
         ++counters.changes;
         Link& link = links[l];
-        counters.visits += link.held;
-        if (second.size() < link.held) second.resize(2 * link.held);
-        double lowest = INF;
-        for (uint32_t k = 0; k < link.held; ++k) {
-            second[k] = level_elsewhere(list_of(link)[k] >> shift, l);
-            lowest = std::min(lowest, second[k]);
+        uint32_t members;
+        for (double asked = level;; level = asked) {
+            members = members_of(l);
+            counters.visits += link.held - members;
+            if (second.size() < link.held) second.resize(2 * link.held);
+            double lowest = INF;
+            for (uint32_t k = members; k < link.held; ++k) {
+                second[k] = level_elsewhere(list_of(link)[k] >> shift, l);
+                lowest = std::min(lowest, second[k]);
+            }
+            if (lowest < level) level = share_of_the_rest(link, members, link.load, level);
+            if (!members || !outgrow(l, level)) break;
         }
-        if (lowest < level) level = share_of_the_rest(link, link.load, level);
-        link.level = level;
+        set_level(l, members, level);
         double load = link.load, peak = link.peak;  // telling spoils them
-        for (uint32_t k = link.held; k-- > 0;) {  // backwards: letting go moves the last held flow
+        for (uint32_t k = link.held; k-- > members;) {  // backwards: letting go moves the last held flow
             const uint32_t i = list_of(link)[k] >> shift;
             Slot& s = slots[i];
             if (second[k] < level) {
@@ -1112,12 +1214,12 @@ class Engine {
 
     // The level of a link for those of its held flows that nobody else keeps below it; `second`
     // holds what others allow.
-    double share_of_the_rest(const Link& link, double load, double level) const {
+    double share_of_the_rest(const Link& link, uint32_t members, double load, double level) const {
         double weight = link.weight;
         for (double low = -1.0;;) {  // flows up to `low` have left
-            uint32_t left = 0;
+            uint32_t left = members;
             double leaving = 0.0, going = 0.0;
-            for (uint32_t k = 0; k < link.held; ++k) {
+            for (uint32_t k = members; k < link.held; ++k) {
                 if (second[k] >= level) {
                     ++left;
                 } else if (second[k] > low) {
@@ -1155,13 +1257,14 @@ class Engine {
     void fall(int32_t l, double level) {
         ++counters.changes;
         Link& link = links[l];
-        counters.visits += link.held;
+        const uint32_t members = members_of(l);
+        counters.visits += link.held - members;
         joining.clear();
         if (level < link.peak) level = share_with_more(l, level);
-        link.level = level;
+        set_level(l, members, level);
         double load = link.load;  // telling spoils it
         const double peak = link.peak;
-        for (uint32_t k = 0; k < link.held; ++k) {
+        for (uint32_t k = members; k < link.held; ++k) {
             const uint32_t i = list_of(link)[k] >> shift;
             tell(slots[i], i, level);
         }
@@ -1251,6 +1354,8 @@ class Engine {
     // All levels anew: raise all rates together until a link is full; its flows keep that rate; go
     // on with the others.
     void begin_fill() {
+        for (Crowd& c : crowds)
+            while (c.link >= 0) step_out(first_of(c.link));
         ++counters.fills;
         stage = FILLING;
         for (const Key& d : dirty) {
@@ -1341,6 +1446,312 @@ class Engine {
         }
     }
 
+    // ---- crowds
+    // ---------------------------------------------------------------------------------------------
+    //
+    // A member's other links have no level and keep room for it to run at its limit, which is above
+    // its rate: their `load` counts the limit. So no other link needs to hear of what happens to a
+    // crowd until its level reaches a limit; then that member steps out and is a held flow like any
+    // other. A link that all flows cross only together with the one that holds the crowd, and that
+    // is no narrower, can never be the first to be full: it keeps no room for its guests ("behind").
+    //
+    // A link with guests that may get a level, or that a flow enters which spares the crowd's link,
+    // shows them out first: whatever finds levels sees rates as they are. Members are looked for
+    // when all levels are right, after flows have been told one by one some times over, and each
+    // limit leaves room to grow: so who joins and steps out costs a few visits a flow and doubling.
+
+    uint32_t members_of(int32_t l) const { return crowded ? sides[l].members : 0; }
+    uint32_t guests_of(int32_t l) const { return crowded ? sides[l].guests : 0; }
+    uint32_t first_of(int32_t l) const { return list_of(links[l])[0] >> shift; }
+    Crowd& crowd_of(uint32_t leader) {
+        return crowds[static_cast<uint32_t>(-2 - slots[leader].flow)];
+    }
+    double clock(const Crowd& c) const { return c.clock + moved(c.leader); }
+
+    static void push(Marks& to, const Mark& mark) {
+        to.push_back(mark);
+        std::push_heap(to.begin(), to.end(), std::greater<>());
+    }
+    static void pop(Marks& from) {
+        std::pop_heap(from.begin(), from.end(), std::greater<>());
+        from.pop_back();
+    }
+
+    SELDOM void tick(Crowd& c) {
+        c.clock = clock(c);
+        slots[c.leader].since = now;
+        lead(c);
+    }
+
+    // The leader has as much left as the first member.
+    void lead(Crowd& c) {
+        while (!c.ends.empty() && !is_next(c, c.ends[0])) pop(c.ends);
+        slots[c.leader].left = c.ends.empty() ? INF : std::max(0.0, c.ends[0].key - c.clock);
+    }
+
+    bool is_next(const Crowd& c, const Mark& end) const {
+        const Slot& s = slots[end.slot];
+        return s.crowd != NONE && &crowds[s.crowd] == &c && s.left == end.key &&
+               flows[s.flow].state == FLYING;
+    }
+
+    // Those that are due; returns when the next one is.
+    SELDOM double end_members(uint32_t leader, double due) {
+        Crowd& c = crowd_of(leader);
+        for (lead(c); ending(leader) <= due; lead(c)) {
+            const uint32_t i = c.ends[0].slot;
+            pop(c.ends);
+            end_flow(i);
+        }
+        return ending(leader);
+    }
+
+    void set_level(int32_t l, uint32_t members, double level) {
+        links[l].level = level;
+        if (members) lead_to(l, level);
+        if (links[l].held - members >= (members ? CROWD / 4 + 1 : CROWD)) tire(l);
+    }
+
+    SELDOM void lead_to(int32_t l, double level) {
+        const uint32_t leader = crowds[sides[l].crowd].leader;
+        slots[leader].x1 = level;
+        touch(leader);
+    }
+
+    SELDOM void tire(int32_t l) {
+        if (sides.empty()) sides.resize(links.size());
+        if (++sides[l].rounds == sides[l].patience) wanting.push_back(l);
+    }
+
+    // What the load of a link counts for one of its guests, for each unit of weight.
+    double kept_for(int32_t l, const Slot& s) const {
+        return sides[l].behind == s.holder ? 0.0 : s.limit;
+    }
+
+    SELDOM void step_out(uint32_t i) {
+        Slot& s = slots[i];
+        Crowd& c = crowds[s.crowd];
+        s.left = std::max(0.0, s.left - clock(c));
+        s.since = now;
+        s.rate = slots[c.leader].rate;
+        s.x1 = slots[c.leader].x1;
+        const Hop* w = way_of(i);
+        for (uint32_t k = 0; k < s.hops; ++k)
+            w[k].link == s.holder ? leave(w[k]) : stop_passing(w[k].link, s);
+        c.weight = sides[c.link].members ? c.weight - s.weight : 0.0;
+        s.crowd = NONE;
+        touch(i);
+        touch(c.leader);
+        --crowded;
+        if (!sides[c.link].members) disband(c);
+    }
+
+    void leave(const Hop& hop) {
+        exchange(list_of(links[hop.link]), hop.place, --sides[hop.link].members);
+    }
+
+    void stop_passing(int32_t l, const Slot& s) {
+        Link& g = links[l];
+        g.load += s.weight * (s.x1 - kept_for(l, s));
+        g.peak = std::max(g.peak, s.x1);
+        if (--sides[l].guests == 0) sides[l].behind = -1;
+        if (g.load > g.trip) mark(l, s.x1);
+    }
+
+    void disband(Crowd& c) {
+        const uint32_t leader = c.leader;
+        free_crowds.push_back(sides[c.link].crowd);
+        sides[c.link].crowd = NONE;
+        c.link = -1;
+        Marks().swap(c.ends);
+        Marks().swap(c.limits);
+        if (heap_at[leader] != NONE) take_off_heap(leader);
+        slots[leader].flow = -1;
+        slots[leader].touched = 0;
+        free_slots.push_back(leader);
+    }
+
+    SELDOM void show_out(int32_t l) {
+        const Link& link = links[l];
+        counters.visits += link.count;
+        for (uint32_t k = link.held; k < link.count && sides[l].guests; ++k) {
+            const uint32_t i = list_of(link)[k] >> shift;
+            if (slots[i].crowd != NONE) step_out(i);
+        }
+    }
+
+    // Before the capacity of a link changes.
+    SELDOM void disperse(int32_t l) {
+        while (sides[l].members) step_out(first_of(l));
+        show_out(l);
+    }
+
+    // A flow begins: what is behind a crowd's link must not let others by.
+    SELDOM void pass_by(const int32_t* p, uint32_t n) {
+        for (uint32_t k = 0; k < n; ++k) {
+            const int32_t behind = sides[p[k]].behind;
+            if (behind >= 0 && std::find(p, p + n, behind) == p + n) show_out(p[k]);
+        }
+    }
+
+    // True where members step out, as their links have no room for this level.
+    SELDOM bool outgrow(int32_t l, double level) {
+        Crowd& c = crowds[sides[l].crowd];
+        uint32_t out = 0;
+        while (c.link >= 0 && !c.limits.empty() && c.limits[0].key < level) {
+            const Mark top = c.limits[0];
+            pop(c.limits);
+            const Slot& s = slots[top.slot];
+            if (s.crowd == NONE || &crowds[s.crowd] != &c || s.limit != top.key) continue;
+            step_out(top.slot);
+            ++out;
+        }
+        counters.visits += out;
+        Side& side = sides[l];
+        if (out >= CROWD / 4 + 1 && side.rounds < side.patience) {
+            side.rounds = side.patience;
+            wanting.push_back(l);
+        }
+        return out;
+    }
+
+    SELDOM void gather() {
+        for (int32_t l : wanting) {
+            Side& side = sides[l];
+            const uint32_t told = links[l].held - side.members;
+            side.rounds = 0;
+            if (!told || !(links[l].level > 0 && links[l].level < INF)) continue;
+            const bool worth = 2 * recruit(l) >= told;
+            side.patience = worth ? EAGER : std::min(2 * side.patience, RELUCTANT);
+        }
+        wanting.clear();
+        commit();
+    }
+
+    // How many of the flows that a link holds have become members.
+    uint32_t recruit(int32_t l) {
+        const Link& link = links[l];
+        const uint32_t first = sides[l].members;
+        counters.visits += link.held - first;
+        if (second.size() < link.held) second.resize(2 * link.held);
+        for (uint32_t k = first; k < link.held; ++k) second[k] = ask(l, list_of(link)[k] >> shift);
+        uint32_t able = 0;
+        for (uint32_t k = first; k < link.held; ++k) {
+            if (second[k] > 0) second[k] = headroom(l, list_of(link)[k] >> shift);
+            able += second[k] > 0;
+        }
+        if (able && 2 * able >= (first ? 0 : CROWD)) enlist(l, first);
+        for (uint32_t k = first; k < link.held; ++k) answer(list_of(link)[k] >> shift);
+        return sides[l].members - first;
+    }
+
+    // Whether the other links of a flow have no level; these learn of the question.
+    bool ask(int32_t l, uint32_t i) {
+        const Hop* w = way_of(i);
+        for (uint32_t k = 0; k < slots[i].hops; ++k)
+            if (w[k].link != l && links[w[k].link].level < INF) return false;
+        for (uint32_t k = 0; k < slots[i].hops; ++k) {
+            ++sides[w[k].link].asking;
+            sides[w[k].link].wanted += slots[i].weight;
+        }
+        return true;
+    }
+
+    void answer(uint32_t i) {
+        const Hop* w = way_of(i);
+        for (uint32_t k = 0; k < slots[i].hops; ++k) {
+            sides[w[k].link].asking = 0;
+            sides[w[k].link].wanted = 0.0;
+            sides[w[k].link].headroom = -1.0;
+        }
+    }
+
+    // How far the level may grow until another link of the flow is full, as a factor; 0: no room.
+    double headroom(int32_t l, uint32_t i) {
+        const Hop* w = way_of(i);
+        double least = HEADROOM;
+        for (uint32_t k = 0; k < slots[i].hops; ++k) {
+            if (w[k].link == l) continue;
+            Side& side = sides[w[k].link];
+            if (side.headroom < 0) side.headroom = headroom_on(l, w[k].link);
+            least = std::min(least, side.headroom);
+        }
+        return least;
+    }
+
+    double headroom_on(int32_t l, int32_t other) const {
+        const Side& side = sides[other];
+        const Link& link = links[other];
+        if (side.behind == l || is_behind(l, other)) return INF;
+        const double more = (full(link) - link.load) / (side.wanted * links[l].level);
+        return more > (side.asking == link.count ? SLACK : LEAST_HEADROOM) ? 1 + more : 0.0;
+    }
+
+    bool is_behind(int32_t l, int32_t other) const {
+        const Side& side = sides[other];
+        const Link& link = links[other];
+        if (side.guests || link.capacity < links[l].capacity) return false;
+        if (side.asking == link.count) return true;
+        if (link.count > 4 * side.asking) return false;
+        const uint32_t* list = list_of(link);
+        return std::all_of(list, list + link.count, [&](uint32_t hop) {
+            const Hop* w = way_of(hop >> shift);
+            return std::any_of(w, w + slots[hop >> shift].hops,
+                               [l](const Hop& h) { return h.link == l; });
+        });
+    }
+
+    // Flows from `first` on in the list become members where `second` says how far they may grow.
+    void enlist(int32_t l, uint32_t first) {
+        if (sides[l].crowd == NONE) found(l);
+        Crowd& c = crowds[sides[l].crowd];
+        tick(c);
+        for (uint32_t k = first; k < links[l].held; ++k) {
+            if (!(second[k] > 0)) continue;
+            const uint32_t i = list_of(links[l])[k] >> shift;
+            exchange(list_of(links[l]), k, sides[l].members++);
+            join(c, i, second[k]);
+        }
+        touch(c.leader);
+    }
+
+    void found(int32_t l) {
+        const uint32_t leader = take_slot();
+        if (free_crowds.empty()) {
+            free_crowds.push_back(static_cast<uint32_t>(crowds.size()));
+            crowds.emplace_back();
+        }
+        const uint32_t at = free_crowds.back();
+        free_crowds.pop_back();
+        slots[leader] = {links[l].level, links[l].level, 1.0, l,
+                         0, 0, 0, INF, now, -2 - static_cast<int32_t>(at), NONE, 0.0};
+        crowds[at] = {l, leader, 0.0, 0.0, {}, {}};
+        sides[l].crowd = at;
+    }
+
+    void join(Crowd& c, uint32_t i, double headroom) {
+        Slot& s = slots[i];
+        if (heap_at[i] != NONE) take_off_heap(i);
+        settle(i);
+        s.left += c.clock;
+        s.limit = s.x1 * headroom;
+        s.crowd = sides[c.link].crowd;
+        push(c.ends, {s.left, i});
+        push(c.limits, {s.limit, i});
+        c.weight += s.weight;
+        ++crowded;
+        ++counters.joined;
+        const Hop* w = way_of(i);
+        for (uint32_t k = 0; k < s.hops; ++k)
+            if (w[k].link != c.link) pass(w[k].link, s);
+    }
+
+    void pass(int32_t l, const Slot& s) {
+        if (sides[l].headroom == INF) sides[l].behind = s.holder;
+        ++sides[l].guests;
+        links[l].load += s.weight * (kept_for(l, s) - s.x1);
+    }
+
     // Flows whose rate moved settle what they sent so far; then the order of their ends is put
     // right.
     void commit() {
@@ -1349,11 +1760,12 @@ class Engine {
             Slot& s = slots[i];
             if (!s.touched) continue;  // left again at this instant
             s.touched = 0;
-            const bool slower = s.x1 <= s.rate;
+            const bool slower = s.x1 <= s.rate && s.flow >= 0;
             if (s.x1 != s.rate) {
                 settle(i);
                 s.rate = s.x1;
             }
+            if (s.flow < 0) tick(crowd_of(i));  // its first member may be another
             if (slower && !many && heap_at[i] != NONE)
                 continue;  // its end moved back: the key may lag
             const double end = ending(i);
@@ -1438,7 +1850,7 @@ int guarded(Do&& act) {
 extern "C" {
 
 int rf_interface() {
-    return 5;
+    return 6;
 }  // raised with every change below; native.py refuses another number
 
 #ifndef RF_SOURCE
@@ -1529,11 +1941,12 @@ void rf_busy_time(const void* engine, double* out) {
     static_cast<const Engine*>(engine)->busy_time(out);
 }
 
-// instants, evaluations, level changes, fills, flow visits, takeovers, fallbacks
+// instants, evaluations, level changes, fills, flow visits, takeovers, fallbacks, flows that joined
+// a crowd
 void rf_counters(const void* engine, int64_t* out) {
     const Counters& c = static_cast<const Engine*>(engine)->counters;
     const int64_t all[] = {c.instants, c.evaluations, c.changes,  c.fills,
-                           c.visits,   c.takeovers,   c.fallbacks};
+                           c.visits,   c.takeovers,   c.fallbacks, c.joined};
     std::copy(std::begin(all), std::end(all), out);
 }
 

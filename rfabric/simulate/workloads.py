@@ -162,6 +162,38 @@ def web_search(k: int, flows: int, load: float = 0.5, seed: int = 1) -> Work:
     return Work(f"web-search, load {load}, {tree.hosts} GPUs", tree.hosts, tree.capacity(), columns)
 
 
+INCASTS = ("one link", "own cards", "racks", "slow cards", "two receivers")
+
+
+def incast(senders: int, kind: str = "own cards", at_once: bool = True, seed: int = 1) -> Work:
+    """Many senders to one receiver of 100 Gbit/s, 1 to 2 MB each, as one of INCASTS.
+
+    The sender's card is as fast as the receiver's, or between half its fair share there and twenty
+    times that ("slow cards"); "racks" adds an uplink for 32 senders and a trunk as wide as the
+    receiver's card; with "two receivers" every sender sends to both. Not `at_once`: starts spread
+    over the time that all need.
+    """
+    rng = np.random.default_rng(seed)
+    ends = 2 if kind == "two receivers" else 1
+    cards = senders // ends
+    card = np.arange(ends * cards) % cards
+    to = np.arange(ends * cards) // cards
+    size = rng.uniform(1e6, 2e6, len(card))
+    racks = (cards + 31) // 32
+    slow = rng.uniform(0.5, 20, cards) / senders if kind == "slow cards" else np.ones(cards)
+    capacity = 1e11 * np.concatenate((np.ones(ends + 1), np.full(racks, 8.0), slow))
+    hops = {"one link": [to], "racks": [ends + 1 + racks + card, ends + 1 + card // 32,
+            np.full(len(card), ends), to]}.get(kind, [ends + 1 + racks + card, to])  # fmt: skip
+    start = np.zeros(len(card)) if at_once else rng.uniform(0, size.sum() * 8 / 1e11, len(card))
+    columns = {
+        "path_offsets": np.arange(len(card) + 1) * len(hops),
+        "path_links": np.stack(hops, axis=1).ravel(),
+        "size": size,
+        "start": start,
+    }
+    return Work(f"{len(card)} flows into one card: {kind}", cards, capacity, columns)
+
+
 def overloaded_mix(k: int = 8, steps: int = 40, permutations: int = 100, seed: int = 1) -> Work:
     """Rings over scattered hosts and, on top, random permutations that arrive faster than they
     leave.

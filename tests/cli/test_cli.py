@@ -108,6 +108,23 @@ def test_replay_prints_the_comparison_and_leaves_a_folder(here, capsys):
     assert len(read_trace(page.parent / "trace.csv")) == 4
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["replay", "mine.csv"],
+        ["compare", "--traffic", "mine.csv"],
+        ["compare", "--traffic", "mine.csv", "--seeds", "2", "--jobs", "1"],
+    ],
+    ids=["one run", "one trace", "a grid"],
+)
+def test_a_page_is_drawn_when_it_is_asked_for(here, capsys, words):
+    assert main([*words, *SMALL, "--no-report"]) == 0
+    folder = Path(capsys.readouterr().out.split()[-1])
+    assert folder.is_dir() and not (folder / "report.html").exists()
+    assert main(["report", str(folder), "-q"]) == 0
+    assert (folder / "report.html").is_file()
+
+
 def test_json_is_one_document_on_stdout(here, capsys):
     assert main(["simulate", "--traffic", "mine.csv", *SMALL, "--json"]) == 0
     document = check_summary(json.loads(capsys.readouterr().out), "stdout")

@@ -317,3 +317,12 @@ def test_a_builder_of_ones_own_is_sized_its_own_way(tmp_path):
     )
     assert len(parse_fabric(str(file), 100).hosts) == 112
     assert len(parse_fabric(f"{file},leaves=3", 100).hosts) == 48
+
+
+def test_a_quarter_of_a_million_gpus_get_a_fabric_where_switches_have_the_ports():
+    fabric = parse_fabric("fat-tree,radix=128", 262144)
+    assert len(fabric.hosts) == 262144 and len(fabric.racks) == 4096
+    with pytest.raises(RFabricError, match="switches of 64 ports end at 65,536; take a larger"):
+        parse_fabric("fat-tree", 262144)
+    with pytest.raises(RFabricError, match="names GPU h262145; 262,144 at most get a fabric"):
+        parse_fabric("fat-tree,radix=128", 262145)

@@ -392,6 +392,7 @@ def check_story(story):
         np.testing.assert_array_equal(a.active(), b.active())
         assert [e[1:] for e in map(tuple, seen)] == [e[1:] for e in map(tuple, expected)]
     assert a.counters()["fallbacks"] == 0
+    return a.counters()
 
 
 @given(stories())
@@ -605,6 +606,75 @@ def test_a_core_that_breathes_at_every_step_tells_the_same_stories(tmp_path, mon
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+# Plays stories with a core in which two flows are a crowd.
+CROWDED = """
+import sys
+import warnings
+
+import numpy as np
+
+sys.path.insert(0, sys.argv[1])
+import test_engine as t
+
+warnings.simplefilter("ignore", t.Deadlock)
+joined = 0
+for seed in range(8):
+    t.check_story(t.random_story(np.random.default_rng(seed)))
+for seed in range(16):
+    joined += t.check_story(t.incast_story(np.random.default_rng(seed)))["joined"]
+assert joined > 2000, joined
+"""
+
+
+def incast_story(rng):
+    """Senders with cards of their own, in racks, to a few receivers; other flows pass, cards go
+    dark and come back, flows begin again where one has ended, some weigh more.
+    """
+    n, racks, receivers = int(rng.integers(20, 90)), int(rng.integers(1, 6)), rng.integers(1, 4)
+    # receivers, racks up, cards
+    slow = rng.choice([1.0, 0.02], n) if rng.random() < 0.4 else np.ones(n)
+    wide = rng.choice([8.0, 16.0, 80.0]) * np.ones(racks)
+    capacity = np.concatenate((np.full(receivers, 80.0), wide * n / racks, 80.0 * slow))
+    to, rack = rng.integers(0, receivers, n), rng.integers(0, racks, n)
+    paths = [
+        [int(receivers + racks + f), int(receivers + rack[f]), int(to[f])][rng.integers(0, 2) :]
+        for f in range(n)
+    ]
+    ties = rng.random() < 0.5
+    size = rng.integers(1, 5, n) * 40.0 if ties else rng.uniform(10, 200, n)
+    start = np.zeros(n) if rng.random() < 0.5 else np.sort(rng.uniform(0, 60, n))
+    weight = rng.choice([1.0, 1.0, 3.0], n) if rng.random() < 0.3 else None
+    calls = [("add", (), flows(paths, size, start=start, weight=weight))]
+    again = [[i] for i in range(n)]
+    calls.append(("add", (), flows(paths, size[::-1].copy(), after=again)))
+    for _ in range(8):
+        calls.append(("pass", (rng.choice([0.5, 3.0, rng.uniform(0, 40)]),), {}))
+        some = rng.choice(len(capacity), 2, replace=False)
+        calls.append(("set_capacity", (some, rng.choice([8.0, 40.0, 80.0], 2)), {}))
+        moved = rng.choice(n, 2, replace=False)
+        calls.append(("reroute", (moved, *csr([paths[f][::-1] for f in moved[::-1]])), {}))
+        across = [
+            [int(receivers + rng.integers(racks))],
+            [int(receivers + racks + rng.integers(n))],
+        ]
+        calls.append(("add", (), flows(across, rng.uniform(1, 300, 2))))
+    return capacity, calls
+
+
+def test_a_core_with_the_smallest_crowds_tells_the_same_stories(tmp_path, monkeypatch):
+    monkeypatch.setenv("CXXFLAGS", "-DRFABRIC_CROWD=2 -O1")
+    crowding = build(tmp_path / "core.so")
+    environment = {**os.environ, "RFABRIC_CORE": str(crowding)}
+    command = [sys.executable, "-c", CROWDED, str(Path(__file__).parent)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_incast_tells_the_story_of_the_reference(seed):
+    check_story(incast_story(np.random.default_rng(seed)))
+
+
 # --- work, and the benchmark ----------------------------------------------------------------------
 
 
@@ -623,6 +693,14 @@ def test_an_event_is_repaired_where_it_happened():
     # a solve of all links at every event would be hundreds
     assert done["evaluations"] < 20 * work.flows
     assert done["fills"] < work.flows / 20 and done["fallbacks"] == 0
+
+
+@pytest.mark.parametrize("kind", workloads.INCASTS)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_flow_of_an_incast_costs_the_same_however_many_there_are(kind, at_once):
+    few, many = (counted(workloads.incast(n, kind, at_once))["visits"] / n for n in (2_000, 16_000))
+    # slow cards take flows out of the crowd: the receiver's link looks at those that pass
+    assert many < (5 if kind == "slow cards" else 1.5) * few
 
 
 def test_synchronous_collectives_are_solved_once_for_all():

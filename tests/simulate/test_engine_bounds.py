@@ -71,6 +71,7 @@ drawn()
 for seed in range(60):
     play(t.random_story(np.random.default_rng(seed)))
     play(widening_story(np.random.default_rng(seed)))
+    play(t.incast_story(np.random.default_rng(seed)))
     t.completion_times(**t.random_case(np.random.default_rng(seed)), tolerance=1e-3 * (seed % 2))
 for work in (
     w.disjoint_rings(16), w.all_to_all(8, 48, jitter=0.1), w.all_to_all(4, 16),
@@ -92,7 +93,9 @@ def sanitizer() -> Path:
     return Path(found)
 
 
-def test_the_core_never_reads_or_writes_out_of_bounds(tmp_path):
+@pytest.mark.parametrize("flags", ["", "-DRFABRIC_CROWD=2"], ids=["as it is", "small crowds"])
+def test_the_core_never_reads_or_writes_out_of_bounds(tmp_path, monkeypatch, flags):
+    monkeypatch.setenv("CXXFLAGS", flags)
     runtime, core = sanitizer(), build(tmp_path / "core.so", sanitize=True)
     environment = os.environ | {
         "LD_PRELOAD": str(runtime),

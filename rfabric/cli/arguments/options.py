@@ -44,6 +44,14 @@ def _lazily(module: str, name: str) -> Callable[[argparse.Namespace], int | None
     return run
 
 
+def page_option(verb: Parser) -> None:
+    """A page on demand."""
+    verb.add_argument(
+        "--no-report", action="store_true",
+        help="draw no report.html; `rfabric report FOLDER` draws it later",
+    )  # fmt: skip
+
+
 def step_options(
     verb: Parser, traffic: bool = True, several: bool = False, out: bool = True
 ) -> None:

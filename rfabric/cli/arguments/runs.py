@@ -9,6 +9,7 @@ from .options import (
     grid_options,
     live_option,
     out_option,
+    page_option,
     pcap_option,
     repetitions_option,
     routing_option,
@@ -36,6 +37,7 @@ def emulate(verbs) -> None:
         module="runs",
     )
     step_options(verb)
+    page_option(verb)
     scale_options(verb)
     pcap_option(verb)
     live_option(verb)
@@ -50,6 +52,7 @@ def simulate(verbs) -> None:
         module="runs",
     )  # fmt: skip
     step_options(verb)
+    page_option(verb)
 
 
 def compare(verbs) -> None:
@@ -74,6 +77,7 @@ def compare(verbs) -> None:
     )
     engine_option(verb)
     step_options(verb, several=True)
+    page_option(verb)
     grid_options(verb)
     verb.add_argument(
         "--resume",
@@ -174,6 +178,7 @@ def replay(verbs) -> None:
     set_option(verb)
     engine_option(verb)
     step_options(verb, traffic=False)
+    page_option(verb)
     scale_options(verb)
     pcap_option(verb)
     live_option(verb)

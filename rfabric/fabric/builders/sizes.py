@@ -20,7 +20,7 @@ Given = Mapping[str, int | float | str]
 Room = Callable[..., dict[str, int]]  # room(hosts, least=SMALLEST, given=NOTHING)
 NOTHING: Given = MappingProxyType({})
 
-SMALLEST, MOST_RACKS, MOST_HOSTS = 64, 512, 65536
+SMALLEST, MOST_RACKS, MOST_HOSTS = 64, 512, 1 << 18
 SHAPE = ("pods", "tors", "gpus")
 RATE = "400Gbit/s"
 # servers of a pod on one set of rail switches: NVIDIA's scalable unit, 32 servers x 8 rails
