@@ -10,6 +10,7 @@ from ..fabric import Needs
 from ..optics import Timing
 from ..report.html import drawing
 from ..report.planning import picture, plan_table, totals
+from ..schedulers.table import usual_traffic
 from ..schedulers.traffic import read_traffic
 from ..study.negotiation import one_network
 from ..study.planning import plan as planned
@@ -24,9 +25,10 @@ def circuits(args: argparse.Namespace) -> None:
         raise RFabricError(
             f"--png draws one plan, {several} were asked for; give one --topo and one --policy"
         )
+    policies = asked_policies(args.policy)
+    args.traffic = args.traffic or usual_traffic((p.scheduler for p in policies), args.usual)
     with Talk(args.quiet) as talk:
         talk.tell(args.traffic, {"stage": "trace"})
-        policies = asked_policies(args.policy)
         timing, specs = Timing(in_flight=args.in_flight), dict.fromkeys(args.topo or ["rfabric"])
         network = one_network(
             one_scheduler(policies),

@@ -24,9 +24,13 @@ from ..report.folder import (
     writing,
 )
 from ..report.html import can_draw_page, drawing, write_page, write_report
+from ..report.page.logged import LoggedRun, beside
+from ..report.page.logged import table as logged_table
 from ..report.result import Scale
-from ..report.summary import host_versions, summary_of
-from ..schedulers.table import DEFAULT_CIRCUITS
+from ..report.several import read_folders, summary_of_all, write_cells, write_several
+from ..report.store import ABOUT
+from ..report.summary import Run, host_versions, summary_of
+from ..schedulers.table import DEFAULT_CIRCUITS, parse_policies, usual_traffic
 from ..schedulers.traffic import read_traffic
 from ..study.crossover import DELAYS, Sweep, sweep
 from ..study.grid import (
@@ -41,6 +45,7 @@ from ..study.grid import (
     runs_of,
 )
 from ..study.run import RunSettings, chosen_scale, require, simulated
+from ..study.step_log import read_step_log
 from ..units import parse_time
 from .entry import Ended
 from .runs import default_fabrics, settings_of
@@ -172,7 +177,9 @@ def _asked(args: argparse.Namespace, talk: Talk) -> Grid:
 
 def grid_of(args: argparse.Namespace, talk: Talk) -> Grid:
     """The grid that the options of several runs name."""
-    traffics = tuple(dict.fromkeys(args.traffic)) or (args.usual,)
+    policies = tuple(dict.fromkeys(args.policy)) or (DEFAULT_CIRCUITS,)
+    schedulers = (parse_policies(policy).scheduler for policy in policies)
+    traffics = tuple(dict.fromkeys(args.traffic)) or (usual_traffic(schedulers, args.usual),)
     seeds = tuple(dict.fromkeys(args.seed)) or (0,)
     if args.seeds:
         seeds = tuple(range(seeds[0], seeds[0] + args.seeds))
@@ -180,7 +187,6 @@ def grid_of(args: argparse.Namespace, talk: Talk) -> Grid:
     fabrics = tuple(dict.fromkeys(args.topo)) or default_fabrics(
         read_traffic(traffics[0], args.set, seeds[0]).needs
     )
-    policies = tuple(dict.fromkeys(args.policy)) or (DEFAULT_CIRCUITS,)
     return Grid(
         fabrics,
         policies,
@@ -231,15 +237,78 @@ def _created(places: Sequence[Path]) -> str:
 
 def report(args: argparse.Namespace) -> None:
     """rfabric report: a run folder's page and tables again."""
-    if (Path(args.folder) / "grid.json").is_file():
-        report_many(Path(args.folder))
-        show(Path(args.folder), args)
+    if args.step is not None and not args.yours:
+        raise RFabricError("--step is a step of a log: name the log with --yours")
+    several = len(args.folder) > 1 or bool(args.output)
+    folder = Path(args.folder[0])
+    if not several and (folder / "grid.json").is_file():
+        if args.yours:
+            raise RFabricError(
+                f"{folder} holds many runs: name the file for a page of all of them with -o"
+            )
+        report_many(folder)
+        show(folder, args)
         return
-    runs, summary = read_folder(args.folder)
-    page = Path(args.folder) / "report.html"
-    write_report(page, runs, summary)
+    if any((Path(name) / ABOUT).is_file() for name in args.folder):
+        _report_store(args)
+        return
+    logged = _logged(args.yours, args.step) if args.yours else None
+    if several:
+        _report_several(args, logged)
+        return
+    runs, summary = read_folder(folder)
+    if logged:
+        summary |= {"command": f"{summary['command']} && {args.command}".removeprefix(" && ")}
+    page = folder / "report.html"
+    write_report(page, runs, summary, logged)
+    _show_beside(args, runs, summary, logged, {"folder": str(folder)}, page)
+
+
+def _report_store(args: argparse.Namespace) -> None:
+    """The cells of a store, with controls that choose among them."""
+    folder = Path(args.folder[0])
+    if len(args.folder) > 1 or args.yours:
+        raise RFabricError(
+            f"{folder} is a store, whose cells have no clock: give it alone, without --yours; "
+            "several become one with `rfabric merge`"
+        )
+    page = Path(args.output) if args.output else folder / "report.html"
+    cells = write_cells(page, folder, args.command)
     if args.json:
-        print_json(summary | {"folder": str(args.folder)})
+        print_json({"store": str(folder), "page": str(page), "cells": len(cells)})
     else:
-        show_runs(runs, summary, args.quiet)
         print(page)
+
+
+def _report_several(args: argparse.Namespace, logged: LoggedRun | None) -> None:
+    """One page of several folders, with controls that choose among their runs."""
+    folders = read_folders([Path(name) for name in args.folder])
+    summary, page = summary_of_all(folders, args.command), Path(args.output or "report.html")
+    write_several(page, folders, summary, logged)
+    runs = [run for some, _ in folders for run in some]
+    _show_beside(args, runs, summary, logged, {"page": str(page)}, page)
+
+
+def _show_beside(
+    args: argparse.Namespace, runs: Sequence[Run], summary: dict, logged: LoggedRun | None,
+    where: dict, page: Path,
+) -> None:  # fmt: skip
+    yours = beside(logged, runs) if logged else None
+    if args.json:
+        print_json(summary | where | ({"yours": yours} if yours else {}))
+        return
+    show_runs(runs, summary, args.quiet)
+    if yours:
+        show_tables([logged_table(yours, [entry["label"] for entry in summary["runs"]])])
+    print(page)
+
+
+def _logged(log: str, step: int | None) -> LoggedRun:
+    """What a log tells: the means of its steps, or one of them."""
+    found = read_step_log(log)
+    count = len(found.steps)
+    which = f"step {step}" if step is not None else f"mean of {count} step{'s' * (count > 1)}"
+    try:
+        return LoggedRun(Path(log).name, which, found.seconds_of(step))
+    except RFabricError as error:
+        raise RFabricError(f"--step of {log}: {error}") from error

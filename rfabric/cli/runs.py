@@ -2,6 +2,7 @@
 
 import argparse
 import gc
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,18 +14,23 @@ from ..errors import PaceError, RFabricError
 from ..fabric import Fabric, Needs
 from ..fabric.match import equal_cost_fat_tree
 from ..optics import Timing
-from ..report.compare import at_size
+from ..report.compare import Row, Table, at_size
 from ..report.folder import NOT_KEPT, new_folder, sweep, write_refused
+from ..report.live import LiveView
 from ..report.outcome import Comparison
-from ..schedulers.table import DEFAULT_CIRCUITS, Policies
+from ..schedulers.table import DEFAULT_CIRCUITS, Policies, asked_network, usual_traffic
 from ..schedulers.traffic import read_traffic
+from ..specs import head_of
 from ..study.grid import Grid, entries_of
 from ..study.grid import run as run_grid
-from ..study.negotiation import one_network
-from ..study.run import RunSettings, asked_policies, cases_of, one_scheduler, play, require
+from ..study.negotiation import networks, one_network
+from ..study.run import RunSettings, Tell, asked_policies, cases_of, one_scheduler, play, require
 from ..trace import TRACE_SUFFIXES, Traffic, is_trace
+from ..units import show_size
 from .terminal import Talk, print_json, show_runs, show_tables
 
+ASKS = ",network=fabric"
+ASKED = ("rfabric", "fat-tree,oversubscription=4")  # whose answers are shown beside those of cards
 # what the default job stands for: beyond packets, so simulated
 LARGER = ("grpo-1024-235b", "grpo-4096-235b")
 
@@ -61,9 +67,14 @@ def _run(args: argparse.Namespace, engine: str) -> None:
     if pcap and engine != "emulate":
         raise RFabricError("--pcap captures packets, which a simulation has none of: emulate")
     require(settings)
-    with Talk(args.quiet) as talk, _uncollected(engine == "simulate"):
+    asked = asked_policies(args.policy)
+    args.traffic = args.traffic or usual_traffic((p.scheduler for p in asked), args.usual)
+    with (
+        Talk(args.quiet) as talk,
+        _uncollected(engine == "simulate"),
+        _followed(args, engine) as live,
+    ):
         talk.tell(args.traffic, {"stage": "trace"})
-        asked = asked_policies(args.policy)
         traffic = _agreed(args, asked, settings.timing)
         talk.tell(args.traffic, {"stage": "fabric"})
         fabrics = _fabrics(args.topo, traffic)
@@ -73,17 +84,47 @@ def _run(args: argparse.Namespace, engine: str) -> None:
         sweep(args.out)
         with _refused_set_apart(args.out), new_folder(args.out) as folder:
             cases = cases_of(fabrics, [policy.circuits for policy in asked])
-            settings = replace(settings, pcap=pcap, pcap_to=folder.path / "pcap")
-            runs = Comparison(tuple(play(cases, traffic, settings, talk.tell)))
+            settings = replace(settings, pcap=pcap, pcap_to=folder.path / "pcap", live=live)
+            if live:
+                live.keep_in(folder.path)
+            runs = Comparison(tuple(play(cases, traffic, settings, _both(talk, live))))
             summary, page = runs.write(folder, args.command, talk.tell, not args.no_report)
+        if live:
+            live.end(folder.final / "report.html" if page else None)
         larger = _larger(args, fabrics, talk) if engine == "emulate" and _is_default(args) else []
+        plans = _plans(args, one_scheduler(asked), traffic, talk)
     if args.json:
-        print_json(summary | {"folder": str(folder.final)} | ({"larger": larger} if larger else {}))
+        more = {"larger": larger, "plans": plans}
+        print_json(summary | {"folder": str(folder.final)} | {k: v for k, v in more.items() if v})
     else:
         show_runs(runs, summary, args.quiet)
-        if larger:
-            show_tables([at_size(larger)])
+        show_tables([*([at_size(larger)] if larger else []), *([_planned(plans)] if plans else [])])
         print(folder.final / "report.html" if page else folder.final)
+
+
+@contextmanager
+def _followed(args: argparse.Namespace, engine: str) -> Iterator[LiveView | None]:
+    """The page that follows the run, where one was asked for; its address goes to stderr."""
+    if getattr(args, "live", None) in (None, ""):
+        yield None
+        return
+    if engine != "emulate":
+        raise RFabricError("--live follows packets, which a simulation has none of: emulate")
+    with LiveView(args.live, args.command) as live:
+        print(f"rfabric: live, until the run ends: {live.address}", file=sys.stderr, flush=True)
+        yield live
+
+
+def _both(talk: Talk, live: LiveView | None) -> Tell:
+    """News go to the terminal, and to the page that follows."""
+    if live is None:
+        return talk.tell
+
+    def tell(name: str, news: dict) -> None:
+        talk.tell(name, news)
+        live.said(name, news)
+
+    return tell
 
 
 def settings_of(args: argparse.Namespace, engine: str, seed: int) -> RunSettings:
@@ -158,6 +199,49 @@ def _fabrics(specs: Sequence[str], traffic: Traffic) -> list[Fabric]:
 def default_fabrics(needs: Needs) -> tuple[str, ...]:
     """Fat-Tree, a Fat-Tree of about rfabric's cost, leaf-spine, and rfabric."""
     return "fat-tree", equal_cost_fat_tree(needs.fabric("rfabric"))[0].spec, "leaf-spine", "rfabric"
+
+
+def _plans(args: argparse.Namespace, scheduler: str, traffic: Traffic, talk: Talk) -> list[dict]:
+    """What orchestrrl decided, and what it would have where a fabric answers it; of runs on the
+    default fabrics, all of which play the plan that no fabric was asked for.
+    """
+    if head_of(scheduler) != "orchestrrl" or args.topo or asked_network(scheduler):
+        return []
+    plans = [{"network": "network cards"} | traffic.trace.provenance["scheduler_facts"]]
+    for spec in ASKED:
+        talk.tell(f"plan agreed with {spec}", {"stage": "schedule"})
+        network = networks(scheduler + ASKS, partial(Needs.fabric, spec=spec), DEFAULT_CIRCUITS)
+        made = read_traffic(args.traffic, args.set, args.seed, scheduler + ASKS, network)
+        plans.append(made.trace.provenance["scheduler_facts"])
+    return plans
+
+
+def _planned(plans: Sequence[dict]) -> Table:
+    rows = [
+        Row(
+            plan["network"],
+            (
+                plan["first_cut"],
+                " ".join(f"{n} {cut}" for cut, n in plan["last_cuts"][-1].items()),
+                f"{plan['servers_cut']:,}",
+                f"{plan['moved']:,}",
+                f"{plan['recomputed']:,}",
+                f"{plan['balanced']:,}",
+                show_size(plan["kv_bytes"]),
+                plan.get("weight_sync", "–"),
+            ),
+        )
+        for plan in plans
+    ]
+    columns = (
+        "who was asked", "begins", "ends", "servers cut", "moved", "again", "balanced", "KV",
+        "weight sync",
+    )  # fmt: skip
+    note = (
+        "The runs above played the first; --policy orchestrrl,network=fabric --topo FABRIC plays "
+        "another."
+    )
+    return Table("Plans by who answers the scheduler", columns, tuple(rows), note, (0, 1, 2, 8))
 
 
 def _is_default(args: argparse.Namespace) -> bool:

@@ -13,7 +13,13 @@ from ..report.html import drawing
 from ..report.timeline import Timeline, timeline_of_trace, write_perfetto, write_png
 from ..rl import read_recipe
 from ..schedulers.base import Scheduled
-from ..schedulers.table import DEFAULT_CIRCUITS, asked_network, parse_policies, scheduled
+from ..schedulers.table import (
+    DEFAULT_CIRCUITS,
+    asked_network,
+    parse_policies,
+    scheduled,
+    usual_traffic,
+)
 from ..schedulers.traffic import Networks
 from ..schedulers.weave import ClusterBill, read_jobs
 from ..schedulers.weave import run as run_jobs
@@ -29,9 +35,11 @@ SECONDS_PER_HOUR = 3600.0
 
 def timeline(args: argparse.Namespace) -> None:
     """rfabric schedule: what each GPU computes over time."""
+    asked = parse_policies(args.policy).scheduler if args.policy else ""
+    args.traffic = args.traffic or usual_traffic([asked], args.usual)
     with Talk(args.quiet) as talk:
         talk.tell(args.jobs or args.traffic, {"stage": "schedule"})
-        document, drawn, tables = _asked(args)
+        document, drawn, tables = _asked(args, asked)
         if drawn and args.perfetto:
             write_perfetto(Path(args.perfetto), drawn)
         if drawn and args.png:
@@ -46,11 +54,10 @@ def timeline(args: argparse.Namespace) -> None:
         print(name)
 
 
-def _asked(args: argparse.Namespace) -> tuple[dict, Timeline | None, list[Table]]:
+def _asked(args: argparse.Namespace, asked: str) -> tuple[dict, Timeline | None, list[Table]]:
     """The document, the chart and the tables of what was asked for: jobs that arrive, jobs that
     share nodes, or one job.
     """
-    asked = parse_policies(args.policy).scheduler if args.policy else ""
     if args.policy and (not asked or "+" in args.policy):
         raise RFabricError(
             f"timeline is about computing: --policy {args.policy} must name a "
@@ -257,20 +264,29 @@ def reproduce(args: argparse.Namespace) -> None:
     """rfabric reproduce: published experiments again."""
     with Talk(args.quiet) as talk:
         rows = published.reproduce(
-            args.paper, args.seed, lambda part: talk.tell(args.paper, {"stage": part})
+            args.paper,
+            args.seed,
+            lambda part: talk.tell(args.paper, {"stage": part}),
+            args.experiment,
         )
+    about = f"{args.paper} --experiment {args.experiment}" if args.experiment else args.paper
     if args.json:
         print(
             json.dumps(
-                {"paper": args.paper, "seed": args.seed, "rows": [row.to_json() for row in rows]},
+                {
+                    "paper": args.paper,
+                    "seed": args.seed,
+                    **({"experiment": args.experiment} if args.experiment else {}),
+                    "rows": [row.to_json() for row in rows],
+                },
                 indent=1,
             )
         )
         return
     if args.markdown:
-        print("\n".join(_markdown(args.paper, args.seed, rows)))
+        print("\n".join(_markdown(about, args.seed, rows)))
         return
-    show_tables([_rows(args.paper, rows), _reasons(rows)])
+    show_tables([_rows(about, rows), _reasons(rows)])
     print(_tally(rows))
 
 

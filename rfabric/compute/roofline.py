@@ -27,7 +27,6 @@ silicon_sample.csv, by hand, to two figures.
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -180,11 +179,12 @@ class DecodeStep:
 
     def _steps(self, n: int, context: float, steps: int, filling: bool) -> float:
         """The same with windows that all grow, or are all full."""
-        start = self._weights(n) + self.kv_s_per_token * context
-        start += self.window_kv_s_per_token * (context if filling else n * self.window)
-        memory = _Line(start, (self.kv_s_per_token + self.window_kv_s_per_token * filling) * n)
-        compute = _Line(self._decoding(n, context), self.attention_s_per_token * n)
-        return _sum_of_max(memory, compute, steps) + steps * self._decode_overhead(n)
+        memory = self._weights(n) + self.kv_s_per_token * context
+        memory += self.window_kv_s_per_token * (context if filling else n * self.window)
+        grown = (self.kv_s_per_token + self.window_kv_s_per_token * filling) * n
+        attended = self.attention_s_per_token * n
+        busy = _sum_of_max(memory, grown, self._decoding(n, context), attended, steps)
+        return busy + steps * self._decode_overhead(n)
 
     def mixed(self, n: int, context: float, tokens: float, pairs: float) -> float:
         """Seconds of one step that decodes n responses and prefills `tokens` that attend to
@@ -222,23 +222,19 @@ class DecodeStep:
         return self.overhead_s + (self.overhead_s_per_token + self.host_s_per_response) * n
 
 
-class _Line(NamedTuple):
-    start: float
-    slope: float
+def _sum_of_max(a: float, up: float, b: float, other_up: float, steps: int) -> float:
+    """Sum over steps 0 .. steps - 1 of the larger of a + up i and b + other_up i."""
+    if a < b or (a == b and up < other_up):
+        a, up, b, other_up = b, other_up, a, up  # a is the larger at first
+    if other_up <= up:
+        return _sum(a, up, 0, steps)
+    turn = min(steps, int(min(steps, (a - b) / (other_up - up))) + 1)
+    return _sum(a, up, 0, turn) + _sum(b, other_up, turn, steps)
 
-    def sum(self, first: int, last: int) -> float:
-        """Sum over steps first .. last - 1."""
-        return (last - first) * (self.start + self.slope * (first + last - 1) / 2)
 
-
-def _sum_of_max(a: _Line, b: _Line, steps: int) -> float:
-    """Sum over steps 0 .. steps - 1 of the larger of two lines."""
-    if a.start < b.start or (a.start == b.start and a.slope < b.slope):
-        a, b = b, a  # a is the larger at first
-    if b.slope <= a.slope:
-        return a.sum(0, steps)
-    turn = min(steps, int(min(steps, (a.start - b.start) / (b.slope - a.slope))) + 1)
-    return a.sum(0, turn) + b.sum(turn, steps)
+def _sum(start: float, up: float, first: int, last: int) -> float:
+    """Sum of start + up i over steps first .. last - 1."""
+    return (last - first) * (start + up * (first + last - 1) / 2)
 
 
 @lru_cache(maxsize=1024)

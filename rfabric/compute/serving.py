@@ -438,7 +438,7 @@ class _Play:
             request = self.inside.pop(number)
             self.end[number] = self.now
             self.unfinished -= 1
-            made = request.end - self._joined(request)
+            made = request.left
             self._leave(request, request.own + made, request.prompt + made)
             following = self.following[number]
             if following >= 0:

@@ -11,6 +11,7 @@ class Clock:
 
     def __init__(self, dilation: float):
         self.dilation = dilation
+        self.jumps: list[tuple[float, float]] = []  # from when to when, s; who reads them clears
         self._wall, self._virtual = time.monotonic(), 0.0
 
     def now(self) -> float:
@@ -25,6 +26,8 @@ class Clock:
         """Move forward to `virtual`; an instant already past leaves the clock as it is."""
         now = self.now()
         self._wall, self._virtual = time.monotonic(), max(virtual, now)
+        if virtual > now:
+            self.jumps.append((now, virtual))
 
     def stood(self, since: float) -> None:
         """Take back what has passed since the virtual instant `since`: nothing in it counts."""

@@ -139,6 +139,21 @@ class Guard:
         facts = self.packet_time, late, took, bandwidth_scale, self.may_drop, idle or {}
         return judge(self.samples, load, *facts)
 
+    def opinion(
+        self,
+        late: np.ndarray,
+        took: np.ndarray,
+        bandwidth_scale: float,
+        idle: Mapping[str, float] | None = None,
+    ) -> Pace:
+        """As `verdict`, in the middle of a run: without what hosts sent again and ports dropped,
+        which takes too long to ask for.
+        """
+        lost = _softnet_dropped() - self._softnet, 0, 0, 0
+        load = HostLoad(*_shares(self._ticks, _cpu_ticks()), *lost, self.foreign())
+        facts = self.packet_time, late, took, bandwidth_scale, self.may_drop, idle or {}
+        return judge(self.samples, load, *facts)
+
     def _segments(self) -> tuple[int, int]:
         """(segments sent again, segments sent) by all hosts so far."""
         again = sent = 0

@@ -34,6 +34,7 @@ from .counters import PortCounters, payload
 from .drills import DRILLS, RATE, UP, drilled, streamed
 from .fullness import Fullness
 from .live import ANSWER_S, OFP_PORT, READY_S, REST_PORT, Controller, Live, live, start_controller
+from .looks import Looks
 from .network import OVERHEAD, EmulatedNetwork
 from .orders import Orders, answer
 from .replay import Replay
@@ -94,7 +95,7 @@ def replay(job: dict, folder: Path) -> dict:
             wire = Wire(network)
             wire.open(lanes(trace))  # where more flows of a pair overlap it opens more
             wire.warm()
-            run = EmulatedRun(fabric, trace, scale, timing, network, wire, routing)
+            run = EmulatedRun(fabric, trace, scale, timing, network, wire, routing, job["live"])
             control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
             done = run.replay(control, box, folder)
         notes = [*done["notes"], *captures]
@@ -187,7 +188,7 @@ def lanes(trace: Trace) -> dict[tuple[str, str], int]:
 
 @dataclass(frozen=True)
 class EmulatedRun:
-    """A network that is up, and what is to be replayed on it."""
+    """A network that is up, and what is to be replayed on it; `live`: somebody follows it."""
 
     fabric: Fabric
     trace: Trace
@@ -196,6 +197,7 @@ class EmulatedRun:
     network: EmulatedNetwork
     wire: Wire
     routing: Routing
+    live: bool = False
 
     def replay(self, control: Controller | None, box: Sandbox, folder: Path) -> dict:
         """Replay, check that the host kept pace, and gather what was measured."""
@@ -208,7 +210,8 @@ class EmulatedRun:
         before, _ = ports.read()
         may_drop = self.timing.in_flight == "drop"
         fullness = Fullness(self.fabric, self.trace, self.scale)
-        watch = Watch(box, self.network, self.scale, fullness, may_drop)
+        looks = Looks(fullness.room, say) if self.live else None
+        watch = Watch(box, self.network, self.scale, fullness, may_drop, looks)
         run = Replay(
             self.fabric,
             self.trace,
@@ -224,8 +227,12 @@ class EmulatedRun:
             self.share,
             blur(self.fabric, self.scale),
         )
+        if looks:
+            looks.follow(run)
         with before_others():
             done = run.run()
+        if looks:
+            looks.end()
         pace = watch.verdict(done.late, (done.finish - done.start) * self.scale.dilation)
         plans = control.done() if done.rewires else {}
         pace = replace(
@@ -300,7 +307,9 @@ class Watch:
         scale: Scale,
         fullness: Fullness,
         may_drop: bool,
+        looks: Looks | None = None,
     ):
+        self.looks = looks
         self.box, self.guard, self.scale = box, guard.Guard(box, network, may_drop=may_drop), scale
         self.fullness, self.looked = fullness, time.monotonic()
 
@@ -310,6 +319,16 @@ class Watch:
             self.box.check()
             self.guard.sample()
             self.fullness.look(time.monotonic(), self.guard.frames[:, 0], flying, ways)
+            if self.looks:
+                self.looks.look(self.looked, self.guard.frames[:, 0], self.opinion)
+
+    def opinion(self) -> Pace:
+        """The pace so far, of what is known without asking every host."""
+        run = self.looks.run
+        rows = ~np.isnan(run.finish)
+        took = (run.finish - run.start)[rows] * self.scale.dilation
+        idle = self.fullness.idle_shares()
+        return self.guard.opinion(run.late[rows], took, self.scale.bandwidth, idle)
 
     def verdict(self, late: np.ndarray, took: np.ndarray) -> Pace:
         """The pace of the whole run, from how late each row started and how long it took (s of wall

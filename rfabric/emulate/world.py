@@ -45,6 +45,7 @@ Progress = Callable[[dict], None]
 ERRORS = {kind.__name__: kind for kind in (RFabricError, RunError)}
 JOB_FOLDER = re.compile(r"emulation-\d+-[0-9a-f]{4}")
 SILENT = "the emulation ended without a result"
+HEARS = 1 << 20  # bytes that a world may say before it is heard: it is not to wait for us
 PATIENCE_END = 8.0  # s a world has to end by itself once it has said its last word
 
 
@@ -61,10 +62,12 @@ def emulate(
     progress: Progress | None = None,
     out: str | Path = "runs",
     captures: Mapping[str, Path] = MappingProxyType({}),
+    looks: Progress | None = None,
 ) -> Result:
     """Replay `trace` on `fabric` with real packets.
 
-    captures: files, by node, that get the packets there, as pcapng. `policy` is what
+    captures: files, by node, that get the packets there, as pcapng. looks: gets, some times a
+    second, what has come since (see the module `looks`). `policy` is what
     `optics.parse_policy` reads, `routing` one of
     `fabric.schemes.SCHEMES`: one way a pair; `scale` comes from `choose_scale`.
 
@@ -87,10 +90,11 @@ def emulate(
         "scale": asdict(scale),
         "timing": asdict(timing),
         "pcap": list(captures),
+        "live": looks is not None,
     }
     with _job_folder(out) as folder:
         write_trace(trace.fit(fabric), folder / "trace.csv")
-        done = _in_world(job, folder, progress or (lambda _: None))
+        done = _in_world(job, folder, _parted(progress or (lambda _: None), looks))
         for node, file in captures.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(folder / f"{node}.pcapng", file)
@@ -116,6 +120,18 @@ def emulate(
         **measured,
     ).check()
     return _kept(result)
+
+
+def _parted(progress: Progress, looks: Progress | None) -> Progress:
+    """News go to `progress`, looks to `looks`."""
+
+    def hear(news: dict) -> None:
+        if "look" in news:
+            looks(news["look"])
+        else:
+            progress(news)
+
+    return hear if looks else progress
 
 
 def _kept(result: Result) -> Result:
@@ -256,6 +272,7 @@ def _launched(job: dict, folder: Path, stdin: int) -> subprocess.Popen:
     return sandbox.launch(
         [sys.executable, "-m", "rfabric.emulate.worker", str(folder)], folder,
         stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        pipesize=HEARS,
     )  # fmt: skip
 
 

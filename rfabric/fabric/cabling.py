@@ -28,13 +28,14 @@ class Cabling:
     """
 
     def __init__(self, fabric: Fabric):
+        self._names = [node.name for node in fabric.nodes]
         index = {node.name: i for i, node in enumerate(fabric.nodes)}
         ends = [end for link in fabric.links for end in (link.a, link.b)]
         self.node = np.array([index[end.node] for end in ends], dtype=np.int64)
         self.number = np.array([end.number for end in ends], dtype=np.int64)
         self.rate = np.repeat([link.rate for link in fabric.links], 2).astype(float)
         self.is_ocs = np.array([node.kind == "ocs" for node in fabric.nodes])
-        self.place = np.argsort(np.argsort(np.array([node.name for node in fabric.nodes])))
+        self.place = np.argsort(np.argsort(np.array(self._names)))
         self.packet_ports = self.ascending(np.flatnonzero(~self.is_ocs[self.node]))
         self.row = self._count(np.array([node.kind == "eps" for node in fabric.nodes]))
         self.rack = np.full(len(fabric.nodes), -1, dtype=np.int64)
@@ -49,6 +50,12 @@ class Cabling:
     def ascending(self, ports: np.ndarray) -> np.ndarray:
         """These ports in the order of Ports: by the name of their node, then by number."""
         return ports[np.lexsort((self.number[ports], self.place[self.node[ports]]))]
+
+    def spelled(self, ports: np.ndarray) -> list[str]:
+        """Each as a Port prints: `o2:3`."""
+        owners, numbers = self.node[ports].tolist(), self.number[ports].tolist()
+        names = self._names
+        return [f"{names[node]}:{number}" for node, number in zip(owners, numbers, strict=True)]
 
     @staticmethod
     def _count(of: np.ndarray) -> np.ndarray:

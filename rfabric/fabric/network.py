@@ -6,7 +6,9 @@ assumed, and said.
     Fabric: hosts h1, h2, ... in the order they appear, switches t1.., a1.., c1..;
             `parameters["names"]` keeps what they were called
 
-A host is one GPU with its own NIC: what has several cables becomes as many hosts.
+A host is one GPU with its own NIC: what has several cables becomes as many hosts. Where these lie
+in networks that nothing else joins (rails or planes of their own), what they were becomes a server,
+which passes on between its NICs.
 """
 
 import logging
@@ -227,13 +229,28 @@ def _one_nic_a_host(network: Network) -> Network:
         for cable in network.cables
     )  # fmt: skip
     total = sum(ends[name] for name in many)
-    said = [
-        f"{len(many):,} hosts with several cables ({some(many)}) are {total:,} hosts of one NIC"
-    ]
+    said = f"{len(many):,} hosts with several cables ({some(many)}) are {total:,} hosts of one NIC"
     split = replace(network, nodes=nodes, cables=cables)
     if (planes := len(_parts(split))) > 1:
-        said.append(f"hosts alone join its {planes:,} parts: no way leads from one to another")
-    return replace(split, dropped=(*network.dropped, *said))
+        split = _served(network, split, many)
+        said += (
+            f"; as they alone join its {planes:,} parts, each is a server that passes on between "
+            "its NICs"
+        )
+    return replace(split, dropped=(*network.dropped, said))
+
+
+def _served(network: Network, split: Network, many: set[str]) -> Network:
+    """The NICs of each of `many` behind a server, at their own rates; the cables of before end
+    there.
+    """
+    servers = {n: Role("eps", "server", r.pod) for n, r in network.nodes.items() if n in many}
+    inside = [
+        NamedCable(nic, name, old.rate, old.delay, old.where)
+        for old, new in zip(network.cables, split.cables, strict=True)
+        for name, nic in ((old.a, new.a), (old.b, new.b)) if name in many
+    ]  # fmt: skip
+    return replace(split, nodes=split.nodes | servers, cables=(*inside, *network.cables))
 
 
 def _refuse_host_to_host(network: Network) -> None:

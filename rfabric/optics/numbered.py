@@ -99,7 +99,5 @@ class NumberedCircuits(Circuits):
 
     def to_json(self) -> list[str]:
         """See `Circuits.to_json`."""
-        c, nodes = cabling_of(self.fabric), self.fabric.nodes
-        names = [nodes[i].name for i in c.node[self.ends[0]].tolist()]
-        ends = (c.number[ports].tolist() for ports in self.ends)
-        return [f"{ocs}:{a}-{ocs}:{b}" for ocs, a, b in zip(names, *ends, strict=True)]
+        names = map(cabling_of(self.fabric).spelled, self.ends)
+        return [f"{a}-{b}" for a, b in zip(*names, strict=True)]

@@ -31,6 +31,7 @@ PHASE_NAMES = {
     "weight_sync": "weight sync",
     "flows": "flows",
 }
+PACKETS = {"emulate": "emulated", "ns3": "ns-3 packets"}  # an engine that sends: its seconds
 # a part of dollars a step (`fabric.dollars`): what it is called
 DOLLARS = {
     "gpus": "GPUs' other rent",
@@ -180,9 +181,12 @@ def rewires(summary: dict) -> Table:
 
 
 def fidelity(summary: dict) -> Table:
-    """Emulated against simulated seconds of each communication phase."""
+    """Seconds of each communication phase with packets, real or ns-3's, against simulated ones."""
+    runs = [r for r in summary["runs"] if r["fidelity"]]
+    engines = {r["engine"] for r in runs}
+    world = PACKETS[engines.pop()] if len(engines) == 1 else "packets"
     rows, short = [], set()
-    for run in (r for r in summary["runs"] if r["fidelity"]):
+    for run in runs:
         short |= {
             (f"{name} (below {show_time(run['fidelity']['resolution_s'])})")
             for name in run["fidelity"]["unresolved"]
@@ -190,11 +194,12 @@ def fidelity(summary: dict) -> Table:
         for name, phase in run["fidelity"]["phases"].items():
             times = (f"{phase[key] * 1e3:.2f} ms" for key in ("emulated_s", "simulated_s"))
             rows.append(Row(run["label"], (name, *times, f"{phase['error']:+.1%}")))
-    columns = "fabric", "communication phase", "emulated", "simulated", "error"
+    columns = "fabric", "communication phase", world, "simulated", "error"
     note = "Time with a flow of the phase in flight."
     if short:
         note += f" Too short to be resolved at this scale: {', '.join(sorted(short))}."
-    return Table("Emulated against simulated", columns, tuple(rows), note, (0, 1))
+    title = f"{world.removeprefix('ns-3 ').capitalize()} against simulated"
+    return Table(title, columns, tuple(rows), note, (0, 1))
 
 
 def bills(runs: Sequence[Run]) -> list[Table]:

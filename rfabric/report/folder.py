@@ -4,6 +4,7 @@
         summary.json   report.html   trace.csv   trace-looped.csv   inputs/grpo-64.yaml
         emulate-rfabric/  fabric.json  flows.csv  links.csv  rewires.csv  circuits.json
                           timeline.json
+        live.jsonl        what the live page was told, where there was one
         not-kept/         runs that did not keep pace, each with pace.json: no figures to use
 
 Where pyarrow is installed, flows, links and the summary stand there as Parquet too.
@@ -39,28 +40,14 @@ from ..fabric import Fabric
 from ..files import lines_of, open_text, read_json, read_text
 from ..folders import as_path
 from ..optics import Circuits, RewireRecord
-from ..routing.rows import begins
 from ..trace import Trace, read_trace, write_trace
-from ..trace.formats.columns import blocks, ended, lines, quoted, repeated, texts
+from ..trace.formats.columns import quoted
 from . import parquet
 from .perfetto import run_text
 from .result import Folding, Pace, Result, Scale
 from .summary import Run, labels, read_summary, row_of
+from .tables import FLOW_COLUMNS, LINK_COLUMNS, flow_lines, link_lines, write_csv
 
-FLOW_COLUMNS = (
-    "id",
-    "src",
-    "dst",
-    "size_bytes",
-    "start_s",
-    "finish_s",
-    "step",
-    "phase",
-    "label",
-    "sent_bytes",
-    "received_bytes",
-)
-LINK_COLUMNS = ("link", "a", "b", "rate_bps", "bytes", "utilisation")
 REWIRE_COLUMNS = (
     "epoch", "phase", "requested_s", "programmed_s", "dark_until_s", "usable_s", "circuits_changed",
     "lost_bytes", "why", "hidden_s", "exposed_s",
@@ -236,90 +223,19 @@ def _write_run(folder: Path, result: Result) -> None:
     lit = cache(lambda circuits: circuits.to_json())  # many epochs hold what others held
     epochs = [{"time_s": time, "circuits": lit(circuits)} for time, circuits in result.epochs]
     write_text(folder / "circuits.json", _json({"epochs": epochs}))
-    _write_csv(folder / "flows.csv", FLOW_COLUMNS, _flow_lines(result))
-    _write_csv(folder / "links.csv", LINK_COLUMNS, _link_lines(result))
+    write_csv(folder / "flows.csv", FLOW_COLUMNS, flow_lines(result))
+    write_csv(folder / "links.csv", LINK_COLUMNS, link_lines(result))
     if parquet.is_there():
         parquet.write_flows(folder / "flows.parquet", FLOW_COLUMNS, result)
         parquet.write_links(folder / "links.parquet", LINK_COLUMNS, result)
     rewires = (map(quoted, r.to_json().values()) for r in result.rewires)
-    _write_csv(folder / "rewires.csv", REWIRE_COLUMNS, map(",".join, rewires))
+    write_csv(folder / "rewires.csv", REWIRE_COLUMNS, map(",".join, rewires))
     write_text(folder / "timeline.json", run_text(result))
 
 
 def _json(data: dict) -> str:
     """One value a line, by the encoder in C: the one that indents takes ten times as long."""
     return json.dumps(data, separators=(",\n", ": ")) + "\n"
-
-
-def _write_csv(path: Path, columns: Sequence[str], rows: Iterable[str]) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(",".join(columns) + "\n")
-        file.writelines(ended(rows))
-
-
-def _flow_lines(result: Result) -> Iterator[str]:
-    trace = result.trace
-    hosts = np.array(list(map(quoted, trace.hosts)), object)
-    for rows in blocks(len(trace)):
-        size = texts(trace.size[rows])
-        arrived = (
-            size if np.array_equal(column[rows], trace.size[rows]) else texts(column[rows])
-            for column in (result.sent, result.received)
-        )
-        yield from lines(
-            map(str, range(rows.start, rows.stop)),
-            hosts[trace.src[rows]],
-            hosts[trace.dst[rows]],
-            size,
-            texts(result.start[rows]),
-            texts(result.finish[rows]),
-            _kind_texts(trace, rows),
-            *arrived,
-        )
-
-
-def _kind_texts(trace: Trace, rows: slice) -> list[str]:
-    """Step, phase and label of each row."""
-    step, phase, label = (column[rows] for column in (trace.step, trace.phase, trace.label))
-    runs = np.flatnonzero(begins(step, phase, label))
-    kinds = lines(
-        texts(step[runs]),
-        (quoted(trace.phases[i]) for i in phase[runs].tolist()),
-        (quoted(trace.labels[i]) for i in label[runs].tolist()),
-    )
-    return repeated(list(kinds), runs, len(step))
-
-
-def flow_columns(result: Result) -> dict[str, np.ndarray]:
-    """The columns of flows.csv, in memory."""
-    trace = result.trace
-    hosts, phases, labels_ = (
-        np.array(names, object) for names in (trace.hosts, trace.phases, trace.labels)
-    )
-    columns = (
-        np.arange(len(trace)),
-        hosts[trace.src],
-        hosts[trace.dst],
-        trace.size,
-        result.start,
-        result.finish,
-        trace.step,
-        phases[trace.phase],
-        labels_[trace.label],
-        result.sent,
-        result.received,
-    )
-    return dict(zip(FLOW_COLUMNS, columns, strict=True))
-
-
-def _link_lines(result: Result) -> Iterable[str]:
-    links = result.fabric.links
-    ends = [str(end) for link in links for end in (link.a, link.b)]
-    other = list(ends)
-    other[::2], other[1::2] = ends[1::2], ends[::2]
-    rates = texts(np.repeat([link.rate for link in links], 2))
-    used = texts(np.array([round(value, 6) for value in result.utilisation.tolist()]))
-    return lines(map(str, range(len(ends))), ends, other, rates, texts(result.link_bytes), used)
 
 
 def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:

@@ -5,7 +5,7 @@ light or dark as the system is. What moves in it is in `page/`.
 import base64
 import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -14,12 +14,15 @@ from ..errors import RFabricError
 from ..units import show_size, show_time
 from . import compare
 from .folder import write_text
+from .page.logged import LoggedRun
+from .page.logged import table as logged_table
 from .summary import Run, labels
 
 TEMPLATES = Path(__file__).parent
 MOVING = TEMPLATES / "page"
 MOST_ROWS = 40  # of a table beside a figure
-SCRIPTS = "records.js", "lanes.js", "fabric.js", "reading.js", "clock.js"
+SCRIPTS = "records.js", "lanes.js", "yours.js", "fabric.js", "reading.js", "choices.js", "clock.js"
+CELLS = "cells.js", "choices.js"
 log = logging.getLogger(__name__)
 
 
@@ -49,12 +52,14 @@ def write_page(folder: Path, runs: Sequence[Run], summary: dict) -> bool:
     return False
 
 
-def write_report(path: Path, runs: Sequence[Run], summary: dict) -> None:
-    """Write the page of these runs to `path`."""
-    write_text(path, page(runs, summary))
+def write_report(
+    path: Path, runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None
+) -> None:
+    """Write the page of these runs, and of a logged one beside them, to `path`."""
+    write_text(path, page(runs, summary, logged))
 
 
-def page(runs: Sequence[Run], summary: dict) -> str:
+def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) -> str:
     """The page as text. RFabricError when matplotlib or jinja2 is missing."""
     figures = drawing()
     from .page import records
@@ -72,19 +77,13 @@ def page(runs: Sequence[Run], summary: dict) -> str:
         f"{first.traffic or 'trace'} on "
         f"{' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}"
     )
-    clock = records.document(runs, summary, title)
-    scripts = _scripts()
-    return render(
+    clock = records.document(runs, summary, title, logged)
+    return render_clock(
         "template.html",
-        title=title,
-        clock=clock,
-        records=records.text(clock),
-        scripts=scripts,
-        hashes=" ".join(map(_hash, scripts)),
+        clock,
+        summary,
+        yours=logged_table(clock["yours"], names) if logged else None,
         headline=headline(summary),
-        summary=summary,
-        runs=summary["runs"],
-        notes=notes(summary),
         kinds=kinds(runs),
         bound=any(map(compare.is_bound, summary["runs"])),
         provenance=first.trace.provenance,
@@ -95,13 +94,20 @@ def page(runs: Sequence[Run], summary: dict) -> str:
         cost_sources=compare.cost_sources(runs),
         bars=draw(figures.comparison(runs)),
         pareto=draw(_pareto(summary)),
+        front=front(summary),
         close_ups=draw(figures.close_ups(runs)),
         in_flight=in_flight(runs),
         loads=loads(runs),
         demand=draw(figures.demand(first.trace, first.fabric)),
+        demands=demand_table(runs[0]),
         load=draw(figures.load(runs)),
         topologies=[
-            (name, draw(figures.topology(run.result.fabric))) for name, run in distinct.values()
+            (
+                name,
+                draw(figures.topology(run.result.fabric)),
+                compare.fabric_table(run.result.fabric),
+            )
+            for name, run in distinct.values()
         ],
         circuits=[
             (n, draw(figures.circuits(r.result)))
@@ -111,11 +117,32 @@ def page(runs: Sequence[Run], summary: dict) -> str:
     )
 
 
-def _scripts() -> list[str]:
+def live_page(clock: dict, summary: dict) -> str:
+    """The page that follows a run; `clock` is the document of its records so far."""
+    moving = *SCRIPTS, "live.js"
+    words = {"clock": clock, "summary": summary, "runs": summary["runs"], "live": True}
+    return render_moving("live.html", moving, clock, title=clock["title"], **words)
+
+
+def render_clock(template: str, clock: dict, summary: dict, **values) -> str:
+    """A page with the clock in it; `clock` is the document of what moves."""
+    words = {"clock": clock, "summary": summary, "runs": summary["runs"], "notes": notes(summary)}
+    return render_moving(template, SCRIPTS, clock, title=clock["title"], **words, **values)
+
+
+def render_moving(template: str, moving: Sequence[str], document: dict, **values) -> str:
+    """A page with D3 and these scripts of `page/`, which read `document`."""
+    from .page import records
+
+    scripts = _scripts(moving)
+    hashes = " ".join(map(_hash, scripts))
+    found = records.text(document)
+    return render(template, records=found, scripts=scripts, hashes=hashes, **values)
+
+
+def _scripts(names: Sequence[str]) -> list[str]:
     """D3, and the page's own files as one."""
-    library, *own = [
-        (MOVING / name).read_text(encoding="utf-8") for name in ("d3.min.js", *SCRIPTS)
-    ]
+    library, *own = [(MOVING / name).read_text(encoding="utf-8") for name in ("d3.min.js", *names)]
     return [library, '(() => {\n"use strict";\n' + "\n".join(own) + "})();\n"]
 
 
@@ -164,6 +191,42 @@ def loads(runs: Sequence[Run]) -> compare.Table:
     ]
     columns = "fabric", "tier", "directed links", "mean", "highest"
     return compare.Table("", columns, tuple(rows), words=(0, 1))
+
+
+def demand_table(run: Run) -> compare.Table:
+    """What racks (or pods) send to each other, phase by phase: the pairs that send most."""
+    unit, found = drawing().demands(run.result.trace, run.result.fabric)
+    pairs = [
+        (sent, key, d.racks[a], d.racks[b])
+        for key, d in found
+        for a, b, sent in zip(*(column.tolist() for column in d.sent), strict=True)
+    ]
+    pairs.sort(key=lambda pair: -pair[0])
+    rows = [
+        compare.Row(compare.phase_text(str(key)), (a, b, show_size(sent)))
+        for sent, key, a, b in pairs[:MOST_ROWS]
+    ]
+    note = "" if len(pairs) <= MOST_ROWS else f"The {MOST_ROWS} largest of {len(pairs):,}."
+    columns = "phase", f"from {unit}", f"to {unit}", "sent"
+    return compare.Table("", columns, tuple(rows), note, words=(0, 1, 2))
+
+
+def front(summary: dict) -> compare.Table:
+    """The points of step time against dollars, and which of them are on either front."""
+    runs = [run | run["cost"] for run in summary["runs"]]
+    rows = [compare.Row(run["label"], tuple(_point(run, runs))) for run in runs]
+    columns = "fabric", "step", "network", "on its front", "a step", "on its front"
+    return compare.Table("", columns, tuple(rows), words=(0, 3, 5))
+
+
+def _point(run: dict, runs: Sequence[dict]) -> Iterator[str]:
+    yield show_time(run["step_s"])
+    for key, unit, shown in (("network_usd", 1e3, "{:,.0f} k$"), ("usd_per_step", 1, "{:,.4f} $")):
+        value = run.get(key)
+        yield "–" if value is None else shown.format(value / unit)
+        priced = [other for other in runs if other.get(key) is not None]
+        bound = compare.is_bound(run)
+        yield "bound" if bound else "yes" if compare.on_front(run, priced, key) else "no"
 
 
 def kinds(runs: Sequence[Run]) -> set[str]:

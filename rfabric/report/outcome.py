@@ -12,10 +12,11 @@ from typing import Any
 
 from ..errors import RFabricError
 from ..folders import as_path
-from .folder import RunFolder, flow_columns, new_folder, write_folder, writing
+from .folder import RunFolder, new_folder, write_folder, writing
 from .html import drawing, write_page
 from .notebook import run_html, runs_html
 from .summary import Run, labels, row_of, run_summary, summary_of
+from .tables import flow_columns
 
 
 @dataclass(frozen=True, eq=False, repr=False)

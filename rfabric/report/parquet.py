@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..fabric.cabling import cabling_of
 from ..trace.formats.columns import blocks
 from .result import Result
 
@@ -43,18 +44,14 @@ def write_flows(path: Path, columns: Sequence[str], result: Result) -> None:
 
 def write_links(path: Path, columns: Sequence[str], result: Result) -> None:
     """What each cable carried, a row a direction."""
-    links, used = result.fabric.links, result.utilisation
+    cabling, used = cabling_of(result.fabric), result.utilisation
 
     def part(rows: slice) -> tuple:
-        some = links[rows.start // 2 : rows.stop // 2]
-        ends = [str(end) for link in some for end in (link.a, link.b)]
-        other = list(ends)
-        other[::2], other[1::2] = ends[1::2], ends[::2]
-        rates = np.repeat(np.array([link.rate for link in some], float), 2)
         number = np.arange(rows.start, rows.stop)
-        return number, ends, other, rates, result.link_bytes[rows], used[rows]
+        ends, other = cabling.spelled(number), cabling.spelled(number ^ 1)
+        return number, ends, other, cabling.rate[rows], result.link_bytes[rows], used[rows]
 
-    every = (slice(2 * rows.start, 2 * rows.stop) for rows in _blocks(len(links)))
+    every = _blocks(len(cabling.rate))
     _write(path, (dict(zip(columns, part(rows), strict=True)) for rows in every))
 
 

@@ -17,7 +17,7 @@ from functools import cache
 
 import numpy as np
 
-from ..optics import Circuit, Circuits
+from ..optics import Circuits
 from ..routing.rows import begins
 from ..routing.schemes import Routing
 from ..trace.model import routing_of
@@ -168,14 +168,14 @@ def _circuits(result: Result, merged: list[str]) -> Iterator[dict]:
         yield named("thread_name", pid, tid, ocs)
         ends = [time for time, _ in held[ocs][1:]] + [last]
         for (start, lit), end in zip(held[ocs][: max(left, 0)], ends, strict=False):
-            told = {"circuits": len(lit), "pairs": " ".join(map(str, lit[:MOST_NAMED]))}
+            told = {"circuits": len(lit), "pairs": " ".join(lit[:MOST_NAMED])}
             yield complete(f"{len(lit)} circuits", pid, tid, start, max(end - start, 0.0), **told)
         left -= len(held[ocs])
     if left < 0:
         merged.append(f"circuits: {-left} changes of later OCSes are left out")
 
 
-def _held(result: Result) -> dict[str, list[tuple[float, list[Circuit]]]]:
+def _held(result: Result) -> dict[str, list[tuple[float, list[str]]]]:
     """Of each OCS what it holds from when on, where that changes."""
     found: dict[str, list] = {node.name: [] for node in result.fabric.ocses if result.epochs}
     by_ocs = cache(lambda circuits: _by_ocs(found, circuits))  # many epochs hold what others held
@@ -186,10 +186,10 @@ def _held(result: Result) -> dict[str, list[tuple[float, list[Circuit]]]]:
     return found
 
 
-def _by_ocs(names: Iterable[str], circuits: Circuits) -> dict[str, list[Circuit]]:
-    lit: dict[str, list[Circuit]] = {ocs: [] for ocs in names}
-    for circuit in circuits:
-        lit[circuit[0][0]].append(circuit)
+def _by_ocs(names: Iterable[str], circuits: Circuits) -> dict[str, list[str]]:
+    lit: dict[str, list[str]] = {ocs: [] for ocs in names}
+    for circuit in circuits.to_json():
+        lit[circuit[: circuit.index(":")]].append(circuit)
     return lit
 
 

@@ -280,10 +280,10 @@ def _name(result: Result, every: Sequence[Result]) -> str:
     differing = [key for key in fabric.parameters if len({repr(p.get(key)) for p in same}) > 1]
     if differing == ["oversubscription"]:
         return f"{fabric.name} {fabric.parameters['oversubscription']:g}:1"
-    return " ".join([fabric.name, *(_setting(key, fabric.parameters[key]) for key in differing)])
+    return " ".join([fabric.name, *(setting(key, fabric.parameters[key]) for key in differing)])
 
 
-def _setting(key: str, value: object) -> str:
+def setting(key: str, value: object) -> str:
     """`rate_bps`, 4e11 -> `rate=400G`: as one types it in a fabric's spec."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         shown = {"_bps": show_rate, "_s": show_time}

@@ -15,6 +15,7 @@ those of `weave`.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..errors import RFabricError, meant
@@ -36,6 +37,8 @@ SCHEDULERS: dict[str, Scheduler] = {
     "orchestrrl": orchestrrl.schedule, "rollpacker": rollpacker.schedule,
     "rollart": rollart.schedule,
 }  # fmt: skip
+# what a scheduler is shown on where no traffic is named
+USUAL_TRAFFIC = {"orchestrrl": "orchestrrl-64", **dict.fromkeys(weave.POLICIES, "weave-2jobs")}
 # those that propose and decide on the answer: moves and widths orchestrrl alone, weight sync all
 NEGOTIATING = ("sync", "one-step-off", "async", "orchestrrl")
 
@@ -60,6 +63,12 @@ def scheduled(
         made = _scheduler(spec.head)(w, seed, _without_network(spec))
     made.trace.provenance.update(scheduler=policy, scheduler_facts=made.facts)
     return made
+
+
+def usual_traffic(policies: Iterable[str], otherwise: str) -> str:
+    """The traffic that all these schedulers (`NAME[,KEY=VALUE...]`, '' for none) are shown on."""
+    found = {USUAL_TRAFFIC.get(head_of(policy), otherwise) for policy in policies}
+    return found.pop() if len(found) == 1 else otherwise
 
 
 def asked_network(policy: str) -> str:

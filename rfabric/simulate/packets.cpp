@@ -122,6 +122,7 @@ struct Engine {
   std::vector<Event> events;
   int64_t finished = 0, coming = 0, moving = 0;  // coming: starts that are scheduled
   uint64_t passed = 0;
+  EventId after;  // the stop that is under way
   bool stopping = false, breath = false, timed = false;
   double shown = 0;  // the time of day as it was asked for, finer than ns-3 has it
   std::string error;
@@ -361,13 +362,13 @@ struct Engine {
     events.push_back({Now(), id, kind});
     if (!stopping) {
       stopping = true;  // with all that happens at this instant
-      Simulator::ScheduleNow(&Engine::AfterOthers, this, 4);
+      after = Simulator::ScheduleNow(&Engine::AfterOthers, this, 4);
     }
   }
 
   void AfterOthers(int rounds) {
     if (rounds)
-      Simulator::ScheduleNow(&Engine::AfterOthers, this, rounds - 1);
+      after = Simulator::ScheduleNow(&Engine::AfterOthers, this, rounds - 1);
     else
       Simulator::Stop();
   }
@@ -378,6 +379,7 @@ struct Engine {
   }
 
   int Run(double until) {
+    Simulator::Cancel(after);  // what was told before anything ran has stopped nothing yet
     events.clear();
     stopping = breath = timed = false;
     for (int64_t id : told_ready) Tell(id, kReady);

@@ -16,6 +16,7 @@ from ..routing import schemes
 from ..schedulers import weave
 from ..schedulers.table import SCHEDULERS
 from ..trace.formats import FORMATS
+from .step_log import LOGS
 
 Known = dict[str, dict[str, str]]
 
@@ -90,7 +91,7 @@ def _formats() -> dict[str, str]:
     traces = {f.name: f"{' '.join(f.suffixes)}: {f.about}" for f in FORMATS.values()}
     return traces | {
         f.name: f"{' '.join(f.suffixes)}: topology, {f.about}" for f in TOPOLOGIES.values()
-    }
+    } | {name: f"log of steps, {what}" for name, what in LOGS.items()}  # fmt: skip
 
 
 KINDS: dict[str, Callable[[], dict[str, str]]] = {

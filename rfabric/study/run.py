@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import PaceError, RFabricError, RunError
 from ..fabric import Fabric
 from ..optics import Policy, Timing, parse_policy
+from ..report.live import LiveView
 from ..report.outcome import Outcome
 from ..report.result import Result, Scale, fidelity
 from ..routing.schemes import DEFAULT_SCHEME, one_way
@@ -39,6 +40,7 @@ class RunSettings:
     patience      s of wall clock that the packets of an emulation may take; 0: the usual
     out           the folder under which an emulation has its own while it lasts
     pcap          nodes of an emulation whose packets are captured, to files under `pcap_to`
+    live          the page that follows the emulations, if any
     """
 
     engine: str = "simulate"
@@ -53,6 +55,7 @@ class RunSettings:
     out: str | Path = "runs"
     pcap: tuple[str, ...] = ()
     pcap_to: str | Path = "runs"
+    live: LiveView | None = None
 
     def at(self, scale: Scale) -> "RunSettings":
         """The same at a scale that is known."""
@@ -129,6 +132,8 @@ def play(
         return [Outcome(result, inputs=traffic.inputs) for result in expected]
     if settings.engine == PACKETS:
         return [packets(result, traffic, settings, tell) for result in expected]
+    if settings.live:
+        settings.live.begin(expected)
     at = settings.at(chosen_scale(expected, settings, tell))
     # who gives a scale wants that one
     tries = 1 if settings.bandwidth or settings.dilation else 1 + SLOWER_TRIES
@@ -235,6 +240,7 @@ def emulated(
             node: Path(settings.pcap_to) / file_name(case.fabric, case.policy_name, node)
             for node in settings.pcap
         },
+        looks=settings.live.turn(expected) if settings.live else None,
     )
     result = check_link_bytes(result, expected)
     return Outcome(result, fidelity(result, expected, resolution(result)), traffic.inputs)

@@ -5,7 +5,7 @@
     NeMo-RL   === Step 3/100 === and, below it,   - policy_training: 37.4s (26.4%)
     ROLL      {"time/step_generate": 48.9, "time/step_train": 37.4, "system/step": 3}
 
-What TensorBoard, Weights & Biases and MLflow keep is read by `step_files.py`.
+What TensorBoard, Weights & Biases and MLflow keep is read by `loggers`.
 
 Names of timings are told from their last part, so that a metric goes by the same name in a console
 log, a JSON line and a column. A phase is the sum of its parts: training holds the passes that score
@@ -18,10 +18,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 from ..errors import RFabricError
 from ..files import json_objects, lines_of, open_text, parse_json, twice
-from .step_files import Told, as_told
+from .loggers import Told, as_told
 
 # what timings of each phase are called, without prefixes such as `timing_s/` and ends such as _time
 PHASES = {
@@ -33,6 +34,16 @@ PHASES = {
     "transfer_and_update_weights",
     "step": "step step_total total_step total_step_time",
     "waiting": "train_wait rollout_wait wait",
+}
+LOGS = {  # what `read_step_log` reads
+    "verl": "console or file of verl: `step:3 - timing_s/gen:48.9`",
+    "slime": "console of slime: `perf 3: {'perf/rollout_time': 48.9}`",
+    "nemo-rl": "console of NeMo-RL: `=== Step 3/100 ===`, then its timings",
+    "roll": 'JSON lines of ROLL: `{"time/step_generate": 48.9}`',
+    "steps-csv": ".csv: a step a row, columns such as `timing_s/gen` or `gen_s`",
+    "tensorboard": "a file of events, or its folder",
+    "wandb": ".wandb: an offline run, or its folder; an exported history is JSON lines or CSV",
+    "mlflow": "a run's folder, or mlflow.db[/RUN]",
 }
 KNOWN = {name: phase for phase, names in PHASES.items() for name in names.split()}
 # how a metric that is a time begins; a column of ours ends in _s instead
@@ -54,17 +65,33 @@ PICKLES = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
 @dataclass(frozen=True)
 class StepLog:
     """Seconds by phase of every logged step, in order; how many lines told nothing of time, and
-    timings that belong to no phase; notes: what of a file could not be read.
+    timings that belong to no phase; notes: what of a file could not be read. `numbers`: what the
+    log calls the steps.
     """
 
     steps: tuple[dict[str, float], ...]
     dropped: int = 0
     unused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
 
     def tells(self, phase: str) -> bool:
         """Whether any step says the seconds of this phase."""
         return any(phase in step for step in self.steps)
+
+    def seconds_of(self, number: int | None = None) -> dict[str, float]:
+        """Seconds by phase of the step that the log calls `number`, or the means of all that tell
+        the phase; RFabricError for a step that is not logged.
+        """
+        if number is None:
+            names = dict.fromkeys(phase for step in self.steps for phase in step)
+            return {p: fmean(step[p] for step in self.steps if p in step) for p in names}
+        if number not in self.numbers:
+            raise RFabricError(
+                f"step {number} is not logged; the log has {len(self.numbers)} steps from "
+                f"{self.numbers[0]} to {self.numbers[-1]}"
+            )
+        return self.steps[self.numbers.index(number)]
 
 
 def read_step_log(path: str | Path) -> StepLog:
@@ -118,7 +145,9 @@ def _collected(told: Iterable[Told]) -> StepLog:
             "tells no time of a step; what is read: console logs of verl, slime and NeMo-RL, JSON "
             "lines, CSV with columns such as timing_s/gen or gen_s, TensorBoard, wandb, MLflow"
         )
-    return StepLog(tuple(_by_phase(steps[n]) for n in sorted(steps)), dropped, tuple(unused))
+    numbers = tuple(sorted(steps))
+    told_of = tuple(_by_phase(steps[n]) for n in numbers)
+    return StepLog(told_of, dropped, tuple(unused), numbers=numbers)
 
 
 def _by_phase(parts: dict[str, float]) -> dict[str, float]:

@@ -20,8 +20,9 @@ from rfabric.fabric.formats import TOPOLOGIES
 from rfabric.optics import POLICIES
 from rfabric.report.compare import Row, Table
 from rfabric.report.summary import check_summary
-from rfabric.schedulers.table import schedulers
+from rfabric.schedulers.table import schedulers, usual_traffic
 from rfabric.study import known
+from rfabric.study.step_log import LOGS
 from rfabric.trace import read_trace
 from rfabric.trace.formats import FORMATS
 
@@ -143,6 +144,36 @@ def test_the_default_step_runs_on_four_fabrics_two_of_about_equal_cost(here, cap
     assert {r["traffic"] for r in runs} == {"grpo-64-moe"} and {r["gpus"] for r in runs} == {64}
     equal, _, optical = (r["cost"]["network_usd"] for r in runs[1:])
     assert abs(equal / optical - 1) < 0.05
+
+
+def test_a_scheduler_is_shown_on_traffic_of_its_own(here, capsys):
+    """orchestrrl where widths switch, with the plans that fabrics would have answered."""
+    words = ["simulate", "--policy", "orchestrrl", "--set", "generation.batch=256"]
+    assert main([*words, "--quiet"]) == 0
+    printed = capsys.readouterr().out
+    table = printed[printed.index("Plans by who answers the scheduler") :]
+    assert all(
+        name in table for name in ("network cards", "rfabric", "fat-tree,oversubscription=4")
+    )
+    (folder,) = (here / "runs").iterdir()
+    assert json.loads((folder / "summary.json").read_text())["runs"][0]["traffic"] == (
+        "orchestrrl-64"
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "traffic"),
+    [
+        ([""], "usual"),
+        (["sync"], "usual"),
+        (["orchestrrl,period=2s"], "orchestrrl-64"),
+        (["orchestrrl", "orchestrrl,network=fabric"], "orchestrrl-64"),
+        (["orchestrrl", "sync"], "usual"),
+        (["solo", "weave"], "weave-2jobs"),
+    ],
+)
+def test_traffic_that_is_not_named_is_what_all_schedulers_are_shown_on(asked, traffic):
+    assert usual_traffic(asked, "usual") == traffic
 
 
 def test_the_same_seed_gives_the_same_figures(here, capsys):
@@ -476,8 +507,8 @@ def test_list_says_what_there_is_from_the_tables_that_parse_it(capsys):
         "H800" in everything["gpus"]
         and "30.5 B parameters" in everything["models"]["Qwen3-30B-A3B"]
     )
-    assert not set(FORMATS) & set(TOPOLOGIES)
-    assert set(everything["formats"]) == set(FORMATS) | set(TOPOLOGIES)
+    assert not set(FORMATS) & set(TOPOLOGIES) and not (set(FORMATS) | set(TOPOLOGIES)) & set(LOGS)
+    assert set(everything["formats"]) == set(FORMATS) | set(TOPOLOGIES) | set(LOGS)
     assert ".htsim" in everything["formats"]["htsim"]
     assert main(["list", "policies"]) == 0
     out = capsys.readouterr().out

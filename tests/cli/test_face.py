@@ -16,7 +16,7 @@ import rfabric
 from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.optics import Circuit, CircuitPolicy, Circuits, parse_policy
-from rfabric.report.folder import FLOW_COLUMNS
+from rfabric.report.tables import FLOW_COLUMNS
 from rfabric.specs import escaped
 from rfabric.trace import read_trace
 

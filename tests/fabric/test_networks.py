@@ -260,11 +260,53 @@ def test_links_beside_an_empty_list_of_edges(tmp_path):
     assert len(parse_fabric(f"{tmp_path}/n.json").links) == 2
 
 
-def test_planes_that_only_hosts_join_are_said(tmp_path, caplog):
-    rows = [f"server{i},leaf{p},400G" for i in range(2) for p in range(2)]
-    (tmp_path / "dual.csv").write_text("a,b,rate\n" + "\n".join(rows) + "\n")
-    assert len(parse_fabric(f"{tmp_path}/dual.csv").hosts) == 4
-    assert "hosts alone join its 2 parts: no way leads from one to another" in caplog.text
+DUAL = "a,b,rate\n" + "".join(f"server{i},leaf{p},400G\n" for i in range(2) for p in range(2))
+
+
+def test_planes_that_only_hosts_join_are_joined_by_servers(tmp_path, caplog):
+    """A NIC reaches every other: the server passes on to the plane of either."""
+    (tmp_path / "dual.csv").write_text(DUAL)
+    fabric = parse_fabric(f"{tmp_path}/dual.csv")
+    assert switches(fabric) == {"eps server": 2, "eps aggregation": 2}
+    assert "as they alone join its 2 parts, each is a server" in caplog.text
+    # 8 flows of 5 GB leave and reach each server over its two NICs of 400 Gbit/s
+    assert crossed(fabric).step_seconds == pytest.approx(4 * 5e9 / 100e9, rel=1e-3)
+
+
+def crossed(fabric):
+    """Every NIC sends to every NIC of other servers."""
+    pairs = [(a, b) for a in range(4) for b in range(4) if a // 2 != b // 2]
+    builder = TraceBuilder(fabric.hosts)
+    builder.flows(*map(list, zip(*pairs, strict=True)), 5e9)
+    return simulate(fabric, builder.build())
+
+
+@pytest.mark.parametrize("name", ["d.graphml", "d.gml", "d.json", "d.clab.yml", "d.ns3"])
+def test_a_dual_plane_network_goes_out_and_comes_back(tmp_path, name):
+    (tmp_path / "dual.csv").write_text(DUAL)
+    fabric = parse_fabric(f"{tmp_path}/dual.csv")
+    assert main(["topo", f"{tmp_path}/dual.csv", "-o", str(tmp_path / name)]) == 0
+    back = parse_fabric(f"{tmp_path / name}")
+    assert crossed(back).finish.tolist() == crossed(fabric).finish.tolist()
+
+
+def test_two_planes_carry_what_one_of_twice_the_rate_does(tmp_path):
+    """Rings over servers, at one rate through two planes and at twice that through one."""
+    said = {
+        "two": "".join(f"server{i},leaf{p},100G\n" for i in range(6) for p in range(2)),
+        "one": "".join(f"server{i},leaf,200G\n" for i in range(6)),
+    }
+    took = {}
+    for name, rows in said.items():
+        (tmp_path / f"{name}.csv").write_text("a,b,rate\n" + rows)
+        fabric = parse_fabric(f"{tmp_path}/{name}.csv")
+        nics = len(fabric.hosts) // 6
+        builder = TraceBuilder(fabric.hosts)
+        for nic in range(nics):
+            ends = [nics * i + nic for i in range(6)]
+            builder.flows(ends, ends[1:] + ends[:1], 12e9 / nics)
+        took[name] = simulate(fabric, builder.build()).step_seconds
+    assert took["two"] == pytest.approx(took["one"], rel=1e-4)
 
 
 BOTH = {

@@ -13,14 +13,16 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree, parse_fabric
 from rfabric.optics import Circuits, optical_paths
 from rfabric.report import grid, html
+from rfabric.report.compare import fabric_table, on_front, phase_text
 from rfabric.report.folder import new_folder, read_folder, write_folder
 from rfabric.report.page import records
+from rfabric.report.page.logged import LoggedRun
 from rfabric.report.page.places import places
 from rfabric.report.result import Scale, fidelity
 from rfabric.report.summary import Run, summary_of
 from rfabric.simulate.world import simulate
 from rfabric.trace import TraceBuilder, point_to_point, ring
-from rfabric.units import show_time
+from rfabric.units import show_size, show_time
 
 CREATED = "2025-07-21T14:30:05+02:00"
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=1>"
@@ -274,6 +276,29 @@ def test_figures_have_their_numbers_as_tables(runs):
     assert highest in {row.cells[3] for row in rows if row.name == "fat-tree"}
 
 
+def test_demand_topology_and_front_have_their_numbers_as_tables(runs):
+    sent = html.demand_table(runs[0])
+    assert sent.columns == ("phase", "from rack", "to rack", "sent") and not sent.note
+    result = runs[0].result
+    expected = {
+        (phase_text(str(key)), d.racks[a], d.racks[b], show_size(size))
+        for key in result.trace.phase_keys
+        for d in [result.trace.demand(result.fabric, key)]
+        for a, b, size in zip(*d.sent, strict=True)
+    }
+    assert {(row.name, *row.cells) for row in sent.rows} == expected and expected
+    summary = summary_of(runs, "", CREATED)
+    points = html.front(summary).rows
+    assert [row.cells[0] for row in points] == [show_time(r["step_s"]) for r in summary["runs"]]
+    for key, column in (("network_usd", 2), ("usd_per_step", 4)):
+        both = [run | run["cost"] for run in summary["runs"]]
+        fronts = [on_front(run, both, key) for run in both]
+        assert [row.cells[column] == "yes" for row in points] == fronts and any(fronts)
+    text = html.page(runs, summary)
+    assert text.count("<summary>As a table</summary>") == 4 + len(runs)
+    assert f'<p class="note">{fabric_table(result.fabric).title}</p>' in text
+
+
 def test_the_headline_counts_steps(runs):
     summary = summary_of(runs, "", CREATED)
     assert html.headline(summary).startswith("In a step of ")
@@ -375,36 +400,6 @@ def test_flows_and_summary_that_tell_of_two_runs_are_refused(place, tmp_path):
 # --- in a browser ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def browser():
-    play = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
-    path = shutil.which("chromium") or shutil.which("google-chrome")
-    if not path:
-        pytest.skip("no browser: apt-get install chromium")
-    with play.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield found
-        found.close()
-
-
-@pytest.fixture
-def opened(browser):
-    """Opens a page, waits until it is drawn; afterwards there must have been no error."""
-    errors = []
-
-    def open_(path, width=1400, **more):
-        page = browser.new_page(viewport={"width": width, "height": 900}, **more)
-        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("request", lambda r: None if r.url.startswith("file:") else errors.append(r.url))
-        page.goto(path if str(path).startswith("file:") else f"file://{path}")
-        page.wait_for_selector("html[data-ready]")
-        return page
-
-    yield open_
-    assert not errors
-
-
 def now(page):
     """The instant that the clock shows, s."""
     return float(page.get_attribute("#lanes svg", "aria-valuenow"))
@@ -475,6 +470,26 @@ def test_keys_events_and_tables_read_the_run(place, opened):
     assert f"usable {first['usable_s']:.6f} s" in page.inner_text("#reading")
 
 
+@pytest.mark.parametrize("width, scheme", [(1400, "light"), (1400, "dark"), (420, "light"),
+                                           (420, "dark")])  # fmt: skip
+def test_axe_finds_no_serious_fault(runs, tmp_path, opened, width, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="rfabric[browser]")
+    slower = replace(runs[1].result, engine="emulate", scale=Scale(0.002, 10))
+    every = [*runs, Run(slower, fidelity(slower, runs[1].result))]
+    logged = LoggedRun("train.log", "step 1", {"generation": 4.0, "training": 2.0})
+    summary = summary_of(every, "rfabric compare", CREATED)
+    html.write_report(tmp_path / "a.html", every, summary, logged)
+    page = opened(tmp_path / "a.html", width=width, color_scheme=scheme)
+    for closed in page.query_selector_all("details"):
+        closed.evaluate("one => { one.open = true; }")
+    page.evaluate("location.hash = 'run=1&t=5.9'")  # circuits, and flows in the tables
+    page.wait_for_timeout(200)
+    found = axe.Axe().run(page).response
+    assert len(found["passes"]) > 20
+    grave = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
+    assert not [(v["id"], node["target"]) for v in grave for node in v["nodes"]]
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_stands_beside_a_narrow_page(place, opened, scheme):
     page = opened(place / "report.html", width=420, color_scheme=scheme)
@@ -503,6 +518,18 @@ def test_simulated_and_real_packets_are_two_rows_with_their_error(runs, tmp_path
     page.check("#worlds input[value=emulate]")
     assert page.locator("#lanes .row").count() == 1
     assert "real packets" in page.inner_text("#lanes")
+    assert "10.0% in the median" in page.inner_text("#errors")
+
+
+def test_packets_of_ns3_are_called_so(runs, tmp_path, opened):
+    packets = replace(runs[1].result, engine="ns3")
+    both = [runs[1], Run(packets, fidelity(packets, runs[1].result))]
+    html.write_report(tmp_path / "a.html", both, summary_of(both, "", CREATED))
+    page = opened(tmp_path / "a.html")
+    page.check("#worlds input[value=ns3]")
+    assert page.locator("#lanes .row").count() == 1
+    said = page.inner_text("#lanes")
+    assert "packets of ns-3" in said and "simulated," not in said
 
 
 def test_a_hostile_name_does_nothing_in_a_browser(tmp_path, opened):

@@ -18,6 +18,7 @@ from rfabric.fabric import parse_fabric
 from rfabric.rl import read_recipe
 from rfabric.rl.phases import responses
 from rfabric.rl.timing import decode_step
+from rfabric.schedulers.networks import foreseen
 from rfabric.schedulers.orchestrrl import Tuning, engines_of, orchestrate, seat_gpus
 from rfabric.schedulers.orchestrrl.outlook import LengthForecast, forecast, outlook
 from rfabric.schedulers.orchestrrl.replanning import (
@@ -457,3 +458,27 @@ def test_every_fabric_of_the_table_runs_and_rows_say_why(monkeypatch):
         if r["metric"].endswith("throughput over Fat-Tree")
     }
     assert speed["Fat-Tree 4:1: throughput over Fat-Tree"] == min(speed.values())
+
+
+# --- the recipe it is shown on --------------------------------------------------------------------
+
+
+def test_the_shown_recipe_has_the_batch_that_the_papers_share_asks_for():
+    """By generation over training on the characterised cluster, not by a speed-up."""
+    w = read_recipe("orchestrrl-64")
+    assert w.generation.batch == published.batch(0)
+    assert (w.generation.group_size, w.generation.tp) == (published.GROUP, 2)
+
+
+def test_in_the_shown_recipe_widths_switch_and_the_fabric_changes_the_plan():
+    plans = {}
+    for spec in ("", "rfabric", "fat-tree,oversubscription=4"):
+        network = foreseen(parse_fabric(spec, 64)) if spec else None
+        plans[spec] = orchestrate(read_recipe("orchestrrl-64"), 0, Tuning(), network)
+    widths = [{len(s.gpus) for s in p.steps[0].generated.segments} for p in plans.values()]
+    assert all({2, 8} <= each for each in widths)
+    moved = {spec: plan.facts["moved"] for spec, plan in plans.items()}
+    assert moved["fat-tree,oversubscription=4"] < moved["rfabric"]
+    played = simulate(parse_fabric("rfabric", 64), plans["rfabric"].trace)
+    moving = [end.seconds for end in plans["rfabric"].plan.phases if end.kind == "generation"]
+    assert any(0 < rewire.requested < moving[0] for rewire in played.rewires)

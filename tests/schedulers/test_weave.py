@@ -28,6 +28,7 @@ from rfabric.schedulers.weave import (
     run,
     violations,
 )
+from rfabric.schedulers.weave.cluster import STAYS
 from rfabric.schedulers.weave.optimum import cheapest, feasible, optimum
 from rfabric.schedulers.weave.policies import placements
 from rfabric.schedulers.weave.tail import tail
@@ -304,9 +305,11 @@ def test_a_group_gives_back_nodes_that_nobody_needs():
 
 
 @settings(max_examples=60, deadline=None)
-@given(arriving=jobs(7), policy=st.sampled_from(["weave", "solo", "gavel"]), stretch=st.booleans())
-def test_policies_that_know_slos_keep_them_and_every_job_ends(arriving, policy, stretch):
-    bill = run(arriving, policy, stretch=stretch)
+@given(
+    arriving=jobs(7), policy=st.sampled_from(["weave", "solo", "gavel"]), how=st.sampled_from(STAYS)
+)
+def test_policies_that_know_slos_keep_them_and_every_job_ends(arriving, policy, how):
+    bill = run(arriving, policy, stay=how)
     assert {stay.job.name for stay in bill.stays} == {j.name for j in arriving}
     assert bill.attained == 1
     for stay in bill.stays:
@@ -320,8 +323,8 @@ def test_policies_that_know_slos_keep_them_and_every_job_ends(arriving, policy, 
 def test_the_optimum_is_below_what_any_sound_policy_pays(arriving, seed):
     """The floor holds for jobs that leave when they would have left alone, and that stay longer."""
     floor = optimum(arriving)
-    for policy, stretch in product(("weave", "solo", "optimum"), (True, False)):
-        assert run(arriving, policy, seed=seed, stretch=stretch).dollars >= floor * (1 - 2e-3)
+    for policy, stay in product(("weave", "solo", "optimum"), STAYS):
+        assert run(arriving, policy, seed=seed, stay=stay).dollars >= floor * (1 - 2e-3)
 
 
 def test_alone_a_job_pays_for_its_nodes_while_it_is_there():

@@ -102,6 +102,15 @@ def test_a_ring_over_racks_is_what_the_fluid_says(spec, monkeypatch):
     assert sums[0] == pytest.approx(sums[1], rel=0.02)
 
 
+def test_flows_wait_for_their_turn_of_a_rotor():
+    """What is told before anything has run must not end the wait for the next matching."""
+    fabric = parse_fabric("rotor")
+    trace = trace_of(fabric, (0, 1, 1), (0, 32, 5e7), (4, 49, 2e8))
+    result, _ = took(fabric, trace)
+    expected = simulate(fabric, trace)
+    assert result.step_seconds == pytest.approx(expected.step_seconds, rel=0.02)
+
+
 @pytest.mark.parametrize("how", ["hold", "drain"])
 def test_circuits_change_under_flows(how, monkeypatch):
     monkeypatch.setattr(packets, "BUDGET", 1e5)

@@ -1,14 +1,16 @@
 """Published experiments run again: the frame, its verb, and what must hold of each paper's rows."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from rfabric.cli import main
 from rfabric.errors import RFabricError
-from rfabric.schedulers.weave import run
-from rfabric.schedulers.weave.cluster import OPTIMUM
+from rfabric.fabric import parse_fabric
+from rfabric.schedulers.weave import Job, Profile, run
+from rfabric.schedulers.weave.cluster import OPTIMUM, STAYS
 from rfabric.study.reproduce import (
     CIRCULAR,
     QUOTED,
@@ -16,15 +18,20 @@ from rfabric.study.reproduce import (
     SECOND_HAND,
     PaperRow,
     middle,
+    orchestrrl_fabrics,
     reproduce,
+    weave_weeks,
 )
 from rfabric.study.reproduce import weave as weave_paper
+from rfabric.study.reproduce.orchestrrl_fabrics import CASES, POLICIES, FabricCase, FabricStep
 from rfabric.study.reproduce.weave_inputs import (
+    EVEN,
     MEAN_MAX_TOKENS,
     MIXES,
     PROFILES,
     TRACE_MAX_TOKENS,
     WORKLOADS,
+    TraceMix,
     kind_weights,
     length_weights,
     simulated_jobs,
@@ -160,6 +167,57 @@ def test_micro_benchmarks_that_are_stated_in_full():
     assert rows["two rollout-heavy jobs on one node: slowdown"].ratio == pytest.approx(1, abs=0.1)
 
 
+def test_a_group_keeps_its_nodes_until_late_jobs_have_done_their_work():
+    """Two like jobs that fill a node twice over: each takes twice as long, and one may."""
+    patient, pressed = (Job(n, Profile(60, 1), slo, 0, 100) for n, slo in (("a", 3.0), ("b", 1.1)))
+    bills = {stay: run([patient, pressed], "most-idle", stay=stay).dollars for stay in STAYS}
+    assert bills["late"] == bills["slowest"] == pytest.approx(bills["done"], rel=0.02)
+    assert bills["late"] == pytest.approx(bills["trace"] * 120 / 61)
+    kept = replace(pressed, slo=3.0)
+    calm = {stay: run([patient, kept], "most-idle", stay=stay).dollars for stay in STAYS}
+    assert calm["late"] == calm["trace"] < calm["slowest"]
+    with pytest.raises(RFabricError, match="jobs cannot stay 'long'; they stay done, trace"):
+        run([patient], stay="long")
+
+
+def test_policies_that_know_no_slo_cost_more_than_the_optimum_once_late_jobs_are_billed():
+    jobs = simulated_jobs("mixed", 0, 120)
+    best = weave_paper.replayed(jobs, OPTIMUM)
+    assert weave_paper.replayed(jobs).dollars == run(jobs, stay="trace").dollars
+    for policy in ("random", "most-idle"):
+        assert run(jobs, policy, stay="trace").dollars < best.dollars
+        assert weave_paper.replayed(jobs, policy).dollars > 1.2 * best.dollars
+
+
+def test_the_mix_of_the_two_weeks_follows_from_peaks_alone(monkeypatch):
+    monkeypatch.setattr(
+        weave_weeks, "TRIED", {"wide": (0.0, 0.5), "heavy": (0.25,), "bunched": (1.0, 3.0)}
+    )
+    mix = weave_weeks.derived_mix.__wrapped__(0)
+    assert mix == TraceMix(0.5, 0.25, 3.0)
+    assert weave_weeks.peaks(mix, 0)[0] > weave_weeks.peaks(EVEN, 0)[0]
+    monkeypatch.setattr(weave_weeks, "PEAKS", weave_weeks.peaks(TraceMix(0.0, 0.25, 1.0), 0))
+    assert weave_weeks.derived_mix.__wrapped__(0) == TraceMix(0.0, 0.25, 1.0)
+    assert kind_weights(mix).sum() == pytest.approx(1)
+
+
+def test_an_experiment_runs_by_name(monkeypatch, capsys):
+    def told(seed):
+        return [PaperRow("so far", 2.0, 1.0 + seed)]
+
+    monkeypatch.setattr(weave_paper, "EXPERIMENTS", {"billing": told})
+    words = ["reproduce", "weave", "--quiet", "--experiment", "billing"]
+    assert main([*words, "--seed", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "weave --experiment billing" in printed and "so far" in printed
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["experiment"] == "billing"
+    assert main(["reproduce", "weave", "--experiment", "biling"]) == 2
+    assert "did you mean billing?; there are billing" in capsys.readouterr().err
+    assert main(["reproduce", "opus", "--experiment", "any"]) == 2
+    assert "opus has no experiment 'any'; it has none" in capsys.readouterr().err
+
+
 def test_weight_sync_ratios():
     rows = by_metric(weave_paper.sync_rows(0))
     for gpus in (8, 16):
@@ -174,19 +232,19 @@ def test_weight_sync_ratios():
 
 def test_weave_stays_near_the_optimum_and_keeps_slos_where_others_do_not():
     jobs = simulated_jobs("mixed", 0, 120)
-    best, ours = run(jobs, OPTIMUM, stretch=False), run(jobs, stretch=False)
+    best, ours = run(jobs, OPTIMUM, stay="trace"), run(jobs, stay="trace")
     assert best.attained == ours.attained == 1
     assert 1 <= ours.dollars / best.dollars < 1.2
-    assert ours.dollars < run(jobs, "solo", stretch=False).dollars
+    assert ours.dollars < run(jobs, "solo", stay="trace").dollars
     for policy in ("random", "most-idle"):
-        assert run(jobs, policy, stretch=False).attained < 0.7
+        assert run(jobs, policy, stay="trace").attained < 0.7
 
 
 def test_two_weeks_cost_less_shared_and_keep_every_slo():
     jobs = trace_jobs(1)
-    ours, solo = run(jobs, stretch=False), run(jobs, "solo", stretch=False)
+    ours, solo = run(jobs, stay="trace"), run(jobs, "solo", stay="trace")
     assert ours.attained == 1 and ours.dollars < solo.dollars
-    assert weave_paper.verl_dollars(jobs) < solo.dollars
+    assert weave_weeks.verl_dollars(jobs) < solo.dollars
     assert sum(ours.kinds.values()) == pytest.approx(1) and set(solo.kinds) == {"new group"}
 
 
@@ -217,3 +275,26 @@ def test_what_opus_counted_lies_between_two_counts_of_ours():
     every, bare, above, power, lit, bound, watts = (row.ours for row in rows.values())
     assert every < bare < 4 < above and power < bound < 7 < 23 < lit
     assert 0.14 < watts < 2  # between a Calient S320's port and a packet switch's
+
+
+# --- orchestrrl's fabrics -------------------------------------------------------------------------
+
+
+def test_each_fabric_runs_under_the_policy_that_serves_it_best():
+    case = FabricCase(64, "grpo-64-moe", ("generation.batch=16",), ", small")
+    traffic = orchestrrl_fabrics._traffic(case, 0)
+    for spec in ("rfabric", "mixnet"):
+        fabric = parse_fabric(spec, traffic.gpus)
+        every = {p: orchestrrl_fabrics.played(fabric, traffic, p, 0).seconds for p in POLICIES}
+        best = orchestrrl_fabrics.best_step(case, spec, 0)
+        assert best.seconds == min(every.values()) and every[best.policy] == best.seconds
+        assert min(every.values()) < max(every.values())
+    assert {case.gpus for case in CASES if case.model} == {64, 1024}  # jobs with experts
+
+
+def test_a_row_says_which_policy_served_best():
+    base, other = FabricStep(10, 1, 100, "own"), FabricStep(20, 2, 50, "phase")
+    case = FabricCase(64, "any", (), ", experts")
+    speed, exposed, cost, worth = orchestrrl_fabrics._against(case, "some", (0.5, 0.5), other, base)
+    assert (speed.ours, exposed.ours, cost.ours, worth.ours) == (0.5, 2, 0.5, 1)
+    assert worth.paper == 1 and "circuits by phase" in speed.why

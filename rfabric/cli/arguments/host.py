@@ -337,12 +337,20 @@ def reproduce(verbs) -> None:
         ("published experiments run again: paper, ours, ratio, and why they differ"),
         "rfabric reproduce weave                                a few minutes",
         "rfabric reproduce weave --seed 3 --json",
+        "rfabric reproduce weave --experiment billing           what a likely cause does",
         module="scheduling",
     )
     verb.add_argument(
         "paper", metavar="PAPER", choices=tuple(REPRODUCTIONS), help=", ".join(REPRODUCTIONS)
     )
     verb.add_argument("--markdown", action="store_true", help="print the table for a page")
+    verb.add_argument(
+        "--experiment",
+        metavar="NAME",
+        default="",
+        help="run what tells the likely cause of a miss in place of the rows; an unknown NAME "
+        "lists those of PAPER",
+    )
     seed_option(verb)
 
 

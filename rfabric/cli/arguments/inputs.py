@@ -306,6 +306,30 @@ def report(verbs) -> None:
         "report",
         "make a run folder's page and tables again",
         "rfabric report runs/20250721-143005-9f3a",
+        "rfabric report runs/20250721-143005-9f3a --yours train.log    your run beside it",
+        "rfabric report runs/* -o all.html                          controls choose among them",
         module="comparing",
     )
-    verb.add_argument("folder", metavar="FOLDER")
+    verb.add_argument(
+        "folder",
+        metavar="FOLDER",
+        nargs="+",
+        help="a run folder; of several one page, whose controls choose among their runs",
+    )
+    verb.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        default="",
+        help="where the page of several goes (default report.html); of one it stands in its folder",
+    )
+    verb.add_argument(
+        "--yours",
+        metavar="LOG",
+        default="",
+        help="what your job logged, as `validate-run` reads it: a lane of its own on the page, "
+        "with the error of each phase",
+    )
+    verb.add_argument(
+        "--step", type=int, metavar="N", help="this step of the log (default: the mean of all)"
+    )

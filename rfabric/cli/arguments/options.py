@@ -5,9 +5,13 @@ from collections.abc import Callable
 from importlib import import_module
 
 from ...plugins import is_file
-from .parsing import Parser, count, positive, time, whole
+from .parsing import Parser, count, port, positive, time, whole
 
 DEFAULT_TRAFFIC = "grpo-64-moe"
+USUAL_TRAFFIC = (
+    f"{DEFAULT_TRAFFIC}; orchestrrl-64 under orchestrrl, weave-2jobs under policies for several "
+    "jobs"
+)
 DEFAULT_POLICY = "own"
 ROUTINGS = ("placed", "ecmp", "wcmp", "valiant", "split")
 REPETITIONS = ("folded", "all")
@@ -59,8 +63,8 @@ def step_options(
         verb.add_argument(
             "--traffic",
             metavar="RECIPE",
-            **({"action": "append", "default": []} if several else {"default": DEFAULT_TRAFFIC}),
-            help=f"a recipe or a trace file{again} (default {DEFAULT_TRAFFIC})",
+            **({"action": "append", "default": []} if several else {"default": ""}),
+            help=f"a recipe or a trace file{again} (default {USUAL_TRAFFIC})",
         )
         set_option(verb)
     verb.add_argument(
@@ -167,6 +171,21 @@ def pcap_option(verb: Parser) -> None:
         help=(
             "capture the packets at a host or switch of an emulation, to pcap/ in the run folder, "
             "for Wireshark; may be given again"
+        ),
+    )
+
+
+def live_option(verb: Parser) -> None:
+    """--live: a page that follows an emulation."""
+    verb.add_argument(
+        "--live",
+        metavar="PORT",
+        nargs="?",
+        type=port,
+        const=0,
+        help=(
+            "serve a page on loopback that follows the packets, and becomes the report; its address"
+            " goes to stderr (default: a free port)"
         ),
     )
 

@@ -2,10 +2,12 @@
 
 from .options import (
     DEFAULT_TRAFFIC,
+    USUAL_TRAFFIC,
     add_verb,
     engine_option,
     format_option,
     grid_options,
+    live_option,
     out_option,
     page_option,
     pcap_option,
@@ -31,12 +33,14 @@ def emulate(verbs) -> None:
         ),
         "rfabric emulate --topo rfabric,delay=25ms --policy phase --seed 7",
         "rfabric emulate --topo rfabric,pods=2 --traffic mine.csv --in-flight drain",
+        "rfabric emulate --live                                 and a page that follows it",
         module="runs",
     )
     step_options(verb)
     page_option(verb)
     scale_options(verb)
     pcap_option(verb)
+    live_option(verb)
 
 
 def simulate(verbs) -> None:
@@ -177,6 +181,7 @@ def replay(verbs) -> None:
     page_option(verb)
     scale_options(verb)
     pcap_option(verb)
+    live_option(verb)
 
 
 def circuits(verbs) -> None:
@@ -206,7 +211,7 @@ def timeline(verbs) -> None:
             "what each GPU computes over time under a compute scheduler, and "
             "how long GPUs stand idle"
         ),
-        "rfabric timeline --policy orchestrrl --traffic grpo-64 --png gantt.png",
+        "rfabric timeline --policy orchestrrl --png gantt.png",
         (
             "rfabric timeline --policy one-step-off --set steps=4 --perfetto trace.json     for "
             "ui.perfetto.dev"
@@ -220,6 +225,7 @@ def timeline(verbs) -> None:
         module="scheduling",
         once="schedule",
     )
+    verb.set_defaults(usual=DEFAULT_TRAFFIC)
     verb.add_argument(
         "--policy",
         metavar="SCHEDULER",
@@ -227,10 +233,7 @@ def timeline(verbs) -> None:
         help="NAME[,KEY=VALUE...], as for simulate (default: the recipe as it is)",
     )
     verb.add_argument(
-        "--traffic",
-        metavar="RECIPE",
-        default=DEFAULT_TRAFFIC,
-        help="a recipe (default %(default)s)",
+        "--traffic", metavar="RECIPE", default="", help=f"a recipe (default {USUAL_TRAFFIC})"
     )
     verb.add_argument(
         "--topo", metavar="FABRIC", default="",

@@ -6,8 +6,8 @@ of all their rate, and the file says so.
 """
 
 from collections.abc import Iterator
+from html import escape  # the one of xml.sax loads all of urllib
 from itertools import groupby
-from xml.sax.saxutils import quoteattr
 
 from ..model import Fabric, Link
 from .base import TopologyFormat, joined_lines, never, no_circuits
@@ -27,7 +27,7 @@ def _lines(fabric: Fabric) -> Iterator[str]:
     wide = [cables for cables in _bundles(fabric) if len(cables) > 1]
     if wide:
         yield f"  <!-- {len(wide)} links stand for several cables each, with all their rate -->"
-    yield f'  <zone id={quoteattr(fabric.name)} routing="Dijkstra">'
+    yield f'  <zone id="{escape(fabric.name)}" routing="Dijkstra">'
     for node in fabric.nodes:
         host = node.kind == "host"
         yield (

@@ -15,7 +15,7 @@ SVG follows the page's light or dark colours, PNG is for files.
 Every function returns a matplotlib Figure; `svg` makes it text for a page, `png` a file.
 """
 
-from .amounts import by_tier, comparison, demand, load
+from .amounts import by_tier, comparison, demand, demands, load
 from .cabled import PLANE_COLOURS, circuits, pod_circle, rack_circle, topology
 from .drawing import (
     DARK_COLOUR,
@@ -54,6 +54,7 @@ __all__ = [
     "close_ups",
     "comparison",
     "demand",
+    "demands",
     "load",
     "merged",
     "pareto",

@@ -13,7 +13,7 @@ from ...fabric.cost import bill
 from ...fabric.model import TIERS
 from ...optics import Demand
 from ...routing.rows import Entries
-from ...trace import Trace
+from ...trace import PhaseKey, Trace
 from ...units import show_size
 from ..compare import PHASE_NAMES, phase_text
 from ..result import Result
@@ -90,13 +90,9 @@ def demand(trace: Trace, fabric: Fabric, theme: Theme = PAGE) -> Figure | None:
 
     None when nothing is sent, or with more pods than one can read.
     """
-    found = [(key, trace.demand(fabric, key)) for key in trace.phase_keys]
-    found = [(key, d) for key, d in found if not d.idle][:4]
-    if not found or not readable(fabric):
+    unit, found = demands(trace, fabric)
+    if not found:
         return None
-    unit = "rack" if len(fabric.racks) <= MOST_RACKS else "pod"
-    if unit == "pod":
-        found = [(key, _by_pod(fabric, d)) for key, d in found]
     figure = Figure(figsize=(2.75 * max(len(found), 1), 3.1))
     for i, (key, d) in enumerate(found):
         axes = figure.add_subplot(1, len(found), i + 1)
@@ -109,6 +105,17 @@ def demand(trace: Trace, fabric: Fabric, theme: Theme = PAGE) -> Figure | None:
             axes.set_ylabel(f"from {unit}", size=8, color=theme.muted)
     figure.subplots_adjust(left=0.08, right=0.98, top=0.9, bottom=0.14, wspace=0.16)
     return figure
+
+
+def demands(trace: Trace, fabric: Fabric) -> tuple[str, list[tuple[PhaseKey, Demand]]]:
+    """`rack` or `pod`, and the bytes between these of the first four phases that send any; none
+    with more pods than one can read.
+    """
+    found = [(key, trace.demand(fabric, key)) for key in trace.phase_keys]
+    found = [(key, d) for key, d in found if not d.idle][:4]
+    if len(fabric.racks) <= MOST_RACKS:
+        return "rack", found
+    return "pod", [(key, _by_pod(fabric, d)) for key, d in found] if readable(fabric) else []
 
 
 def load(runs: Sequence[Run], theme: Theme = PAGE) -> Figure:

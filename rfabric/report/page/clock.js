@@ -1,7 +1,7 @@
 // The clock: play, scrub, zoom, keys, the address.
 function headline(one, t) {
   const doing = phasesAt(one, t).map(p => phaseName(one, p, " of ")).join(", "),
-    still = t >= one.step_s ? "done" : "idle";
+    still = t >= one.step_s && !one.running ? "done" : "idle";
   const policy = one.optical ? `, policy ${one.policy}` : "";
   const found = [`${one.label}${policy}, routing ${one.routing || "not said"}: ${doing || still}`];
   if (one.circuits) {
@@ -41,8 +41,10 @@ function settle() {
   tables();
   const at9 = t => +t.toFixed(9);
   const window = `from=${at9(state.from)}&to=${at9(state.to)}`;
-  const view = `#run=${state.run}&t=${at9(state.t)}&${window}`;
-  at("again").textContent = `${data.command || "rfabric report FOLDER"}   then report.html${view}`;
+  const only = wanted.size ? `&only=${choiceWords().join(".")}` : "";
+  const view = `#run=${state.run}&t=${at9(state.t)}&${window}${only}`;
+  const file = decodeURIComponent(location.pathname.split("/").pop()) || "report.html";
+  at("again").textContent = `${data.command || "rfabric report FOLDER"}   then ${file}${view}`;
   try {
     history.replaceState(null, "", view);
   } catch {
@@ -64,6 +66,7 @@ function choose(i) {
   Object.assign(state, {run: i, pod: null, chosen: null});
   at("chosen").value = i;
   drawFabric();
+  scaleYours();
   phaseMenu();
   soon();
 }
@@ -143,9 +146,12 @@ const around = r => {
   const wide = r.usable_s - r.requested_s || 1e-3;
   return [r.requested_s - wide, r.usable_s + wide];
 };
+const ofWorld = one => !state.world || one.engine === state.world;
 function show() {
-  // which runs are on the page: of one world, where there are two
-  shown = runs.filter(one => !state.world || one.engine === state.world);
+  // which runs are on the page: of one world, where there are two, and as chosen
+  if (!runs.some(one => ofWorld(one) && fits(one))) wanted.clear(); // no such run was made
+  shown = runs.filter(one => ofWorld(one) && fits(one));
+  possible();
   if (!shown.includes(run())) state.run = runs.indexOf(shown[0]);
   d3.select("#chosen")
     .selectAll("option")
@@ -160,15 +166,21 @@ function show() {
   phaseMenu();
   soon();
 }
+const errorWords = one => {
+  const {median_error: median, worst_error: worst} = one.fidelity;
+  const said = d3.format(".1%");
+  return `${one.label} ${said(median)} in the median, ${said(worst)} at worst`;
+};
 function worlds() {
   const both = [...new Set(runs.map(one => one.engine))];
+  const checked = runs.filter(one => one.fidelity && one.fidelity.median_error !== null);
+  at("errors").textContent = checked.length
+    ? `Packets against simulated: ${checked.map(errorWords).join("; ")}.`
+    : "";
   if (both.length < 2) return;
   at("worlds").hidden = false;
-  for (const [value, text] of [
-    ["", "both"],
-    ["simulate", "simulated"],
-    ["emulate", "real packets"],
-  ]) {
+  for (const value of ["", ...both]) {
+    const text = value ? own(WORLDS, value) || value : both.length > 2 ? "all" : "both";
     const label = d3.select("#worlds").append("label");
     label
       .append("input")
@@ -225,23 +237,25 @@ function follow() {
   // what the address says: #run=1&t=3.5&from=3&to=4
   const words = new URLSearchParams(location.hash.slice(1)),
     number = key => (words.has(key) && isFinite(+words.get(key)) ? +words.get(key) : null);
+  followChoices(words.get("only"));
   if (runs[number("run")] && number("run") !== null) choose(number("run"));
   if (number("from") !== null && number("to") > number("from")) zoom(number("from"), number("to"));
   if (number("t") !== null) move(number("t"));
 }
 async function begin() {
   runs.forEach((one, i) => {
-    one.column = i;
+    one.column ??= i;
   });
-  whole = [0, d3.max(runs, one => one.step_s) || 1];
+  whole = [0, d3.max([...runs.map(one => one.step_s), ...yoursEnds()]) || 1];
   Object.assign(state, {from: 0, to: whole[1]});
   await Promise.all(runs.map(unpack));
   for (const part of document.querySelectorAll(".clock [hidden]"))
     if (!part.matches("#worlds, .pods")) part.hidden = false;
   worlds();
+  choiceMenus();
   show();
   listen();
   follow();
   document.documentElement.dataset.ready = "yes";
 }
-begin();
+const begun = begin();

@@ -261,7 +261,8 @@ function keys(one) {
       [HIDDEN, "rewire hidden: no flow waits (hatched)"],
       [EXPOSED, "rewire exposed: a flow waits (hatched)"],
     );
-  if (data.jobs.length > 1) data.jobs.forEach((job, i) => found.push([JOBS[i % JOBS.length], job]));
+  const {jobs} = told(one);
+  if (jobs.length > 1) jobs.forEach((job, i) => found.push([JOBS[i % JOBS.length], job]));
   d3.select("#keys")
     .selectAll("span")
     .data(found)

@@ -10,7 +10,7 @@ function drawLanes() {
   const place = at("lanes"),
     width = Math.max(place.clientWidth, 280),
     left = width < 520 ? 8 : 132;
-  const total = d3.sum(shown, height);
+  const total = d3.sum(shown, height) + yoursHeight();
   d3.select(place).selectAll("svg").remove();
   lanes = d3
     .select(place)
@@ -70,6 +70,7 @@ function drawLanes() {
       .on("click", () => choose(runs.indexOf(one)));
     group
       .append("text")
+      .attr("class", "caption")
       .attr("x", width - 8)
       .attr("y", 14)
       .attr("text-anchor", "end")
@@ -81,7 +82,7 @@ function drawLanes() {
           .attr("x", left - 6)
           .attr("y", HEAD + LANE * i + 15)
           .attr("text-anchor", "end")
-          .text(laneName(lane));
+          .text(laneName(one, lane));
       const inside = group
         .append("g")
         .attr("clip-path", "url(#inside)")
@@ -96,10 +97,10 @@ function drawLanes() {
             .append("path")
             .datum(lane[key])
             .attr("class", "area")
-            .attr("fill", colour(lane))
+            .attr("fill", colour(one, lane))
             .attr("opacity", alpha)
             .append("title")
-            .text(areaWords(lane, key));
+            .text(areaWords(one, lane, key));
     });
     const strip = group
       .append("g")
@@ -126,6 +127,7 @@ function drawLanes() {
       });
     y += height(one);
   }
+  drawYours(width, left, y);
   lanes.append("g").attr("class", "axis").attr("transform", `translate(0,${total})`);
   lanes.append("line").attr("class", "cursor").attr("y1", 0).attr("y2", total);
   lanes.call(
@@ -145,21 +147,22 @@ function drawLanes() {
   );
   scaleLanes();
 }
-const laneName = lane => [data.jobs[lane.job], name(lane.phase)].filter(Boolean).join(" ");
-const colour = lane =>
-  data.jobs.length > 1 ? JOBS[lane.job % JOBS.length] : own(COLOURS, lane.phase) || "#8f7fd6";
-function areaWords(lane, key) {
+const laneName = (one, lane) =>
+  [told(one).jobs[lane.job], name(lane.phase)].filter(Boolean).join(" ");
+const colour = (one, lane) =>
+  told(one).jobs.length > 1 ? JOBS[lane.job % JOBS.length] : own(COLOURS, lane.phase) || "#8f7fd6";
+function areaWords(one, lane, key) {
   const what = key === "sends" ? "flows" : "computing";
   const {rows, seconds: busy} = lane[key];
-  return `${laneName(lane)}, ${what}: ${count(rows)} rows, ${seconds(busy)} with any`;
+  return `${laneName(one, lane)}, ${what}: ${count(rows)} rows, ${seconds(busy)} with any`;
 }
 function caption(one) {
   const error =
     one.fidelity && one.fidelity.median_error !== null
       ? `, ${percent(one.fidelity.median_error)} from simulated in the median`
       : "";
-  const world = one.engine === "emulate" ? "real packets" : "simulated";
-  return `${world}${error}, ${seconds(one.step_s)}`;
+  const soFar = one.running ? " so far" : "";
+  return `${own(WORLDS, one.engine) || one.engine}${error}, ${seconds(one.step_s)}${soFar}`;
 }
 function scaleLanes() {
   x.domain([state.from, state.to]);
@@ -185,6 +188,7 @@ function scaleLanes() {
             : 0,
         );
   });
+  scaleYours();
   const small = x.range()[1] < 520;
   lanes.select(".axis").call(
     d3

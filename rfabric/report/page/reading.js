@@ -10,7 +10,7 @@ const rewireWords = r =>
     `programmed ${instant(r.programmed_s)}, dark until ${instant(r.dark_until_s)}`,
     `usable ${instant(r.usable_s)}; ${count(r.circuits_changed)} circuits change`,
     `${seconds(r.exposed_s || 0)} exposed, ${seconds(r.hidden_s || 0)} hidden`,
-    `${bytes(r.lost_bytes)} lost${r.why ? `; ${r.why}` : ""}`,
+    `${or(r.lost_bytes, bytes)} lost${r.why ? `; ${r.why}` : ""}`,
   ].join(", ");
 function reading() {
   const one = run(),
@@ -36,6 +36,7 @@ function reading() {
   if (kind === "path" && one.circuits) return pathWords(one, key, share);
   if (kind === "node") return nodeWords(one, key);
   if (kind === "flow") return flowWords(one, key);
+  if (kind === "yours") return yoursWords(key);
   return null;
 }
 function pathWords(one, id, share) {
@@ -58,9 +59,10 @@ function pathWords(one, id, share) {
 function nodeWords(one, id) {
   const g = drawn.box && drawn.box.get(id);
   if (!g || !g.node) return null;
-  const [node, what, tier, pod] = g.node;
+  const [node, what, tier, pod] = g.node,
+    {flows} = told(one);
   const list = flowsAt(one, state.t).filter(i =>
-    [data.flows.src[i], data.flows.dst[i]].some(h => data.flows.hosts[h] === node),
+    [flows.src[i], flows.dst[i]].some(h => flows.hosts[h] === node),
   );
   const sends =
     what === "host"
@@ -87,10 +89,10 @@ function nodeWords(one, id) {
   return `${node}: ${kind}, ${tier}${pod >= 0 ? `, pod ${pod + 1}` : ""}${mine}${sends}`;
 }
 function flowWords(one, i) {
-  const {phases, phase, labels, label, start_s: start, finish_s: finish} = data.flows;
+  const {phases, phase, labels, label, start_s: start, finish_s: finish} = told(one).flows;
   const what = `${name(phases[phase[i]])} ${labels[label[i]]}`;
   const when = `from ${instant(start[one.column][i])} to ${instant(finish[one.column][i])}`;
-  return `${flowName(i)}, ${bytes(data.flows.bytes[i])}, ${what}, ${when}`;
+  return `${flowName(i)}, ${bytes(told(one).flows.bytes[i])}, ${what}, ${when}`;
 }
 
 // --- figures of the instant ---
@@ -98,7 +100,11 @@ const phasesAt = (one, t) => one.phases.filter(p => p.begin_s <= t && t < p.end_
 // of the run that has passed
 const share = (one, t) => (one.step_s > 0 ? Math.min(t / one.step_s, 1) : 1);
 const LIVE = [
-  ["clock", (one, t) => seconds(Math.min(t, one.step_s)) + (t >= one.step_s ? ", done" : "")],
+  [
+    "clock",
+    (one, t) =>
+      seconds(Math.min(t, one.step_s)) + (t >= one.step_s && !one.running ? ", done" : ""),
+  ],
   ["now", (one, t) => [...new Set(phasesAt(one, t).map(p => name(p.phase)))].join(", ") || "–"],
   [
     "flows in flight",
@@ -147,7 +153,9 @@ const fill = () =>
 function listing(title, columns, rows, act) {
   const place = d3.select("#tables");
   place.append("h3").text(title);
-  const table = place.append("div").attr("class", "scroll").append("table");
+  const scroll = place.append("div").attr("class", "scroll").attr("tabindex", 0);
+  scroll.attr("role", "group").attr("aria-label", title);
+  const table = scroll.append("table");
   table
     .append("thead")
     .append("tr")
@@ -172,7 +180,7 @@ function listing(title, columns, rows, act) {
 }
 function flowsTitle(now, most) {
   const shown = now > most ? ` (${most} of ${count(now)})` : "";
-  const {id, of} = data.flows;
+  const {id, of} = told(run()).flows;
   const kept = of > id.length ? `; of the ${count(id.length)} largest of ${count(of)}` : "";
   return `Flows in flight${shown}${kept}`;
 }
@@ -204,6 +212,7 @@ function tables() {
       i => read("path", i),
     );
   const flows = flowsAt(one, t),
+    sent = told(one).flows,
     most = 200;
   listing(
     flowsTitle(flows.length, most),
@@ -212,8 +221,8 @@ function tables() {
       .slice(0, most)
       .map(i => [
         flowName(i),
-        bytes(data.flows.bytes[i]),
-        data.flows.labels[data.flows.label[i]],
+        bytes(sent.bytes[i]),
+        sent.labels[sent.label[i]],
         i,
       ]),
     i => read("flow", i),

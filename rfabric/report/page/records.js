@@ -1,8 +1,9 @@
 // The records of the page, what they say of an instant, and how it is put in words. The files of
-// this folder are one script in the page: records, lanes, fabric, reading, clock.
+// this folder are one script in the page: records, lanes, yours, fabric, reading, choices, clock.
 const said = document.getElementById("records");
 const at = id => document.getElementById(id);
 const COLOURS = {generation: "#4f86e8", training: "#e8912d", weight_sync: "#2fa678"};
+const WORLDS = {simulate: "simulated", emulate: "real packets", ns3: "packets of ns-3"};
 const NAMES = {weight_sync: "weight sync"};
 // of an object by a name that a user wrote: `constructor` is one, too
 const own = (object, key) => (Object.hasOwn(object, key) ? object[key] : undefined);
@@ -44,8 +45,9 @@ let shown = [],
 const name = phase => own(NAMES, phase) || phase;
 function phaseName(one, phase, between) {
   // of several jobs, whose steps take turns, by name
-  const jobs = Math.max(data.jobs.length, 1),
-    named = [data.jobs[phase.step % jobs], name(phase.phase)].filter(Boolean).join(" ");
+  const names = told(one).jobs,
+    jobs = Math.max(names.length, 1),
+    named = [names[phase.step % jobs], name(phase.phase)].filter(Boolean).join(" ");
   return one.steps > jobs ? `${named}${between}step ${Math.floor(phase.step / jobs)}` : named;
 }
 const seconds = s =>
@@ -70,6 +72,7 @@ const or = (value, show) => (value === null || value === undefined ? "–" : sho
 
 // --- what is recorded at an instant -----------------------------------------------------------
 const run = () => runs[state.run];
+const told = one => (data.traces ? data.traces[one.trace] : data); // flows and jobs
 const under = (times, t) => Math.max(d3.bisectRight(times, t) - 1, 0);
 function epoch(one, t) {
   return one.circuits ? under(one.circuits.times, t) : 0;
@@ -100,19 +103,20 @@ function shares(one, t) {
   const i = d3.bisectRight(one.load.edges, t) - 1;
   if (i < 0 || i >= one.load.edges.length - 1) return () => 0;
   const wide = one.load.edges.length - 1;
+  if (one.columns) return link => (one.columns[i] ? one.columns[i][link] / one.load.levels : 0);
   return link => (one.bytes ? one.bytes[link * wide + i] / one.load.levels : 0);
 }
 const busiest = (share, link) => Math.max(share(2 * link), share(2 * link + 1));
 function flowsAt(one, t) {
-  const start = data.flows.start_s[one.column],
-    finish = data.flows.finish_s[one.column],
+  const start = told(one).flows.start_s[one.column],
+    finish = told(one).flows.finish_s[one.column],
     found = [];
   for (let i = 0; i < start.length; i++) if (start[i] <= t && t < finish[i]) found.push(i);
   return found;
 }
 const instant = t => `${t.toFixed(6)} s`;
 function flowName(i) {
-  const {id, hosts, src, dst} = data.flows;
+  const {id, hosts, src, dst} = told(run()).flows;
   return `flow ${id[i]} ${hosts[src[i]]} → ${hosts[dst[i]]}`;
 }
 async function unpack(one) {

@@ -1,7 +1,9 @@
 """What the moving page shows, as one JSON document made of the records of runs.
 
-    {version, title, command, hosts, flows: {...}, runs: [{label, engine, lanes, phases, rewires,
-     circuits: {times, sets, names, paths}, fabric: {nodes, links}, load: {edges, share}}]}
+    {version, title, command, yours, jobs, flows: {...}, runs: [{label, engine, lanes, phases,
+     rewires, circuits: {times, sets, names, paths}, nodes, links, load: {edges, share}}]}
+
+Of several run folders `traces` holds jobs and flows of each, and a run says which is its `trace`.
 
 Times are s on the run's clock. What is too large for a page is left out, and `left_out` says what
 and where it is to be found. Loads are means: a flow counts with its mean rate on the way that it
@@ -16,11 +18,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import RFabricError
+from ...fabric import Fabric
 from ...optics import Circuits, optical_paths
 from ..figures.times import busy, merged
 from ..perfetto import ROUNDING, carried_share
 from ..result import Result
 from ..summary import Run
+from .logged import LoggedRun, beside
 from .places import places
 
 VERSION = 1
@@ -37,17 +41,44 @@ ROUNDED = 64  # of the last digit of a time: sums of times differ by that
 NEAR = 1e-8  # of the seconds in which anything is sent: instants nearer to each other are one
 
 
-def document(runs: Sequence[Run], summary: dict, title: str) -> dict:
-    """The document of these runs and of their summary."""
-    trace = runs[0].result.trace
+def document(
+    runs: Sequence[Run], summary: dict, title: str, logged: LoggedRun | None = None
+) -> dict:
+    """The document of these runs and of their summary, and of the logged run beside them."""
     return {
         "version": VERSION,
         "title": title,
         "command": summary["command"],
-        "jobs": list(trace.provenance.get("held", {})),
-        "flows": _flows(runs),
+        "yours": beside(logged, runs) if logged else None,
+        "jobs": _jobs(runs),
+        "flows": _flows(runs, MOST_FLOWS),
         "runs": [_run(run, entry) for run, entry in zip(runs, summary["runs"], strict=True)],
     }
+
+
+def document_of_several(
+    folders: Sequence[Sequence[Run]], summary: dict, title: str, logged: LoggedRun | None = None
+) -> dict:
+    """The document of the runs of several traces: `traces` holds flows and jobs of each, and a run
+    says of which `trace` it is, and the `column` of its own in that.
+    """
+    entries, traces, found = iter(summary["runs"]), [], []
+    for trace, runs in enumerate(folders):
+        traces.append({"jobs": _jobs(runs), "flows": _flows(runs, MOST_FLOWS // len(folders))})
+        for column, run in enumerate(runs):
+            found.append(_run(run, next(entries)) | {"trace": trace, "column": column})
+    return {
+        "version": VERSION,
+        "title": title,
+        "command": summary["command"],
+        "yours": beside(logged, [run for runs in folders for run in runs]) if logged else None,
+        "traces": traces,
+        "runs": found,
+    }
+
+
+def _jobs(runs: Sequence[Run]) -> list[str]:
+    return list(runs[0].result.trace.provenance.get("held", {}))
 
 
 def text(found: dict) -> str:
@@ -207,7 +238,7 @@ def _circuits(result: Result, left_out: list[str]) -> dict | None:
                 later = len(result.epochs) - len(times)
                 left_out.append(f"circuits of the last {later:,} epochs; see circuits.json")
                 break
-            lit = _lit(result, circuits)
+            lit = light_paths(result.fabric, circuits)
             total += len(lit)
             known[circuits] = len(held)
             held.append(
@@ -224,9 +255,8 @@ def _circuits(result: Result, left_out: list[str]) -> dict | None:
     }  # fmt: skip
 
 
-def _lit(result: Result, circuits: Circuits) -> list[tuple]:
+def light_paths(fabric: Fabric, circuits: Circuits) -> list[tuple]:
     """Light paths, each once: (rack, rack, plane, directed links)."""
-    fabric = result.fabric
     number = {rack: i for i, rack in enumerate(fabric.racks)}
     return [
         (
@@ -290,15 +320,15 @@ def _without_pauses(spans: np.ndarray, most: int) -> np.ndarray:
 # --- flows ----------------------------------------------------------------------------------------
 
 
-def _flows(runs: Sequence[Run]) -> dict:
+def _flows(runs: Sequence[Run], most: int) -> dict:
     """Rows that send, the largest where they are too many: columns of the trace, and of each run
     when they started and finished.
     """
     trace = runs[0].result.trace
     rows = np.flatnonzero(trace.size > 0)
     count = len(rows)
-    if count > MOST_FLOWS:
-        rows = np.sort(rows[np.argsort(-trace.size[rows], kind="stable")[:MOST_FLOWS]])
+    if count > most:
+        rows = np.sort(rows[np.argsort(-trace.size[rows], kind="stable")[:most]])
     return {
         "of": count,
         "id": rows.tolist(),

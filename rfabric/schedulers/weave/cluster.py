@@ -7,10 +7,18 @@ node-hour is paid for.
                nodes with the last job
     hour       only where rollouts drift: periods follow
 
-A job does one iteration a period of its group. With `stretch` it stays until all are done, so jobs
-that share stay longer, and pay; without, it leaves when it would have left alone, as when a
-recorded trace of jobs is replayed. SLO attainment is over its whole stay: seconds, over those that
-the iterations it did would have taken alone.
+A job does one iteration a period of its group. How long it stays, and what its group is billed for,
+is one of STAYS:
+
+    done     until its work is done: who shares stays longer, and pays
+    trace    as long as it would have alone, as when a recorded trace of jobs is replayed; work that
+             is left over is not paid for
+    late     the same, but a group with jobs over their SLO keeps its nodes until the slowest of
+             these has done its work: an hour of it is billed as often as that job is slower
+    slowest  the same of all jobs, SLO or not
+
+SLO attainment is over its whole stay: seconds, over those that the iterations it did would have
+taken alone.
 
 `optimum` in place of a policy moves all jobs to the cheapest grouping at every arrival, or every
 `regroup` seconds, for
@@ -113,7 +121,7 @@ class _Cluster:
     policy: JobPolicy | None  # None: the optimum
     random: np.random.Generator
     regroup: float = 0.0
-    stretch: bool = True
+    stay: str = "done"
     running: dict[int, _Running] = field(default_factory=dict)
     events: list[tuple[float, int, int]] = field(default_factory=list)
     kinds: dict[str, str] = field(default_factory=dict)
@@ -130,6 +138,7 @@ class _Cluster:
 
 
 OPTIMUM = "optimum"
+STAYS = "done", "trace", "late", "slowest"
 REGROUP = -1  # the key of regrouping among the events of groups
 
 
@@ -139,16 +148,18 @@ def run(
     pools: Pools = Pools(),
     seed: int = 0,
     regroup: float = 0.0,
-    stretch: bool = True,
+    stay: str = "done",
     progress: Callable[[int], None] = lambda _: None,
 ) -> ClusterBill:
     """What `policy` makes of `jobs`, from the first arrival to the last end; RFabricError for jobs
-    that cannot run.
+    that cannot run, or a `stay` that is none of STAYS.
     """
+    if stay not in STAYS:
+        raise RFabricError(f"jobs cannot stay {stay!r}; they stay {', '.join(STAYS)}")
     jobs = sorted((pools.admit(job) for job in jobs), key=lambda job: job.arrival)
     _distinct(jobs)
     chosen = None if policy == OPTIMUM else policy_of(policy) if isinstance(policy, str) else policy
-    cluster = _Cluster(pools, chosen, np.random.default_rng(seed), regroup, stretch)
+    cluster = _Cluster(pools, chosen, np.random.default_rng(seed), regroup, stay)
     if regroup:
         heapq.heappush(cluster.events, (jobs[0].arrival + regroup, REGROUP, 0))
     for done, job in enumerate(jobs):
@@ -276,17 +287,30 @@ def _settle(cluster: _Cluster, state: _Running, now: float) -> None:
     state.since = now
     if seconds <= 0:
         return
-    rounds = seconds / state.period
+    rounds, billed = seconds / state.period, _times_billed(cluster, state)
     for (roll, train), job, nodes in zip(_phases(state), group.jobs, group.pins, strict=True):
         alone = roll + job.profile.train + job.profile.sync
         cluster.alone[job.name] += rounds * alone
         cluster.busy["roll"][0] += rounds * roll * len(nodes)
         cluster.busy["train"][0] += rounds * train * group.train_nodes
-        done = rounds if cluster.stretch else seconds / alone
+        done = rounds if cluster.stay == "done" else seconds / alone
         state.left[job.name] = max(0.0, state.left[job.name] - done)
     cluster.busy["roll"][1] += seconds * group.roll_nodes
     cluster.busy["train"][1] += seconds * group.train_nodes
-    cluster.dollars += group.price(cluster.pools) * seconds / SECONDS_PER_HOUR
+    hours = billed * seconds / SECONDS_PER_HOUR
+    cluster.dollars += group.price(cluster.pools) * hours
+
+
+def _times_billed(cluster: _Cluster, state: _Running) -> float:
+    """How often an hour of the group is billed: see STAYS."""
+    if cluster.stay in ("done", "trace"):
+        return 1.0
+    every = zip(_phases(state), state.group.jobs, strict=True)
+    slower = [
+        (state.period / (roll + j.profile.train + j.profile.sync), j) for (roll, _), j in every
+    ]
+    late = cluster.stay == "late"
+    return max([1.0, *(x for x, job in slower if not late or x > job.slo * (1 + 1e-6))])
 
 
 def _set_off(cluster: _Cluster, key: int) -> None:
@@ -304,7 +328,7 @@ def _set_off(cluster: _Cluster, key: int) -> None:
 
 def _pace(cluster: _Cluster, state: _Running, job: Job) -> float:
     """Seconds until the job has one iteration less to go."""
-    if cluster.stretch:
+    if cluster.stay == "done":
         return state.period
     return actual(job, state.left[job.name]) + job.profile.train + job.profile.sync
 

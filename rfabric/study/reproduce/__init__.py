@@ -6,13 +6,16 @@ Each module offers `rows(seed, progress) -> list[PaperRow]`. Inputs are what the
 nothing is fitted to the figure to be reproduced. A row that cannot be run has no `ours` and says
 why; a miss stays a miss. A row of trust `circular` is counted with none: what it is compared with
 is among what it is made of.
+
+A module may hold EXPERIMENTS as well: name -> function of the seed, whose rows say what a miss's
+likely cause does when it is changed.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
-from ...errors import RFabricError
+from ...errors import RFabricError, meant
 
 QUOTED, SECOND_HAND = "quoted", "second-hand"
 # ours rests on seconds that this very paper measured: it shows that nothing contradicts, not more
@@ -79,14 +82,26 @@ REPRODUCTIONS = {
 }
 
 
-def reproduce(paper: str, seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
-    """The rows of one paper; `progress` is told what is being run.
+def reproduce(
+    paper: str, seed: int = 0, progress: Progress = lambda _: None, experiment: str = ""
+) -> list[PaperRow]:
+    """The rows of one paper, or of one of its experiments; `progress` is told what is being run.
 
-    RFabricError for an unknown paper.
+    RFabricError for an unknown paper or experiment.
     """
     if paper not in REPRODUCTIONS:
         raise RFabricError(f"no reproduction of {paper!r}; there are {', '.join(REPRODUCTIONS)}")
-    return import_module(f".{REPRODUCTIONS[paper]}", __name__).rows(seed, progress)
+    module = import_module(f".{REPRODUCTIONS[paper]}", __name__)
+    if not experiment:
+        return module.rows(seed, progress)
+    known: Mapping[str, Part] = getattr(module, "EXPERIMENTS", {})
+    if experiment not in known:
+        there = f"there are {', '.join(known)}" if known else "it has none"
+        raise RFabricError(
+            f"{paper} has no experiment {experiment!r}{meant(experiment, known)}; {there}"
+        )
+    progress(experiment)
+    return list(known[experiment](seed))
 
 
 def middle(value: Value) -> float:

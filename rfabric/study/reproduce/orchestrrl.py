@@ -14,8 +14,7 @@ parallelism are not known to us. Assumed, for all rows alike:
     pipeline  one step off, three steps, the period once it is full; static TP 2, as RollPacker
               rolls out 14B and 32B
 
-Fabrics: one step of grpo-64 and of grpo-1024 (Qwen2.5-72B, as the simulations had) under
-OrchestrRL's scheduler.
+Fabrics: `orchestrrl_fabrics`.
 """
 
 import time
@@ -30,8 +29,6 @@ import numpy as np
 from ...compute.requests import independent
 from ...compute.serving import Batching, serve
 from ...errors import RFabricError
-from ...fabric import parse_fabric
-from ...fabric.cost import bill
 from ...rl import Workload, read_recipe
 from ...rl.phases import responses, step_of
 from ...rl.plan import step_period
@@ -40,9 +37,8 @@ from ...schedulers.base import Scheduled, as_it_stands
 from ...schedulers.orchestrrl import Tuning, engines_of, orchestrate
 from ...schedulers.orchestrrl.outlook import forecast, outlook
 from ...schedulers.orchestrrl.replanning import Problem, replan
-from ...schedulers.traffic import read_traffic
-from ...simulate.world import simulate
-from . import QUOTED, SECOND_HAND, PaperRow, Progress
+from . import QUOTED, SECOND_HAND, PaperRow, Progress, rows_of
+from .orchestrrl_fabrics import experiment_policies, fabric_rows
 
 STEPS = 3
 PROMPTS = (128, 256, 512, 1024)
@@ -56,18 +52,8 @@ LONG_TAIL = 0.8
 
 def rows(seed: int = 0, progress: Progress = lambda _: None) -> list[PaperRow]:
     """Every row: headlines, crossover, ablation, fabrics."""
-    found: list[PaperRow] = []
-    for part in (
-        headline_rows,
-        crossover_rows,
-        ablation_rows,
-        planning_rows,
-        fabric_rows,
-        left_out,
-    ):
-        progress(part.__name__.removesuffix("_rows"))
-        found += part(seed)
-    return found
+    parts = (headline_rows, crossover_rows, ablation_rows, planning_rows, fabric_rows, left_out)
+    return rows_of(parts, seed, progress)
 
 
 def recipe(model: str, training: int, generation: int, prompts: int, tp: int = 2) -> Workload:
@@ -301,65 +287,32 @@ def planning_rows(seed: int) -> Iterator[PaperRow]:
     )
 
 
-# --- fabrics --------------------------------------------------------------------------------------
-
-# name: (spec, circuit policy, performance and cost of a table that contradicts itself)
-FABRICS = {
-    "Fat-Tree 4:1": ("fat-tree,oversubscription=4", "demand", (0.72, 0.35)),
-    "rail-optimised": ("rail-optimized", "demand", None),
-    "TopoOpt": ("topoopt", "matching,granularity=one-shot", (0.94, 0.62)),
-    "MixNet": ("mixnet", "matching,granularity=one-shot", (0.89, 0.58)),
-    "RFabric": ("rfabric", "demand", (0.98, 0.52)),
-}
-REFERENCE = ("fat-tree", "demand")
-SCALES = {
-    64: ("grpo-64", ()),
-    1024: ("grpo-1024", ()),
-    2048: (
-        "grpo-1024",
-        ("cluster.training_gpus=1024", "cluster.generation_gpus=1024", "generation.batch=1024"),
-    ),
-}
-WHY_FABRIC = (
-    "no target: the only table found contradicts itself, and sources disagree on "
-    "cost-efficiency (2.2 to 3.1, 1.53 to 2.06); a dense model's step is computing, so fabrics "
-    "differ by their price"
-)
+# --- experiments ----------------------------------------------------------------------------------
 
 
-def fabric_rows(seed: int) -> Iterator[PaperRow]:
-    """Step time, network cost and both together, against a Fat-Tree, at every scale."""
-    for gpus in SCALES:
-        base_s, base_comm, base_usd = _on(gpus, *REFERENCE, seed)
-        for name, (spec, policy, paper) in FABRICS.items():
-            seconds, comm, usd = _on(gpus, spec, policy, seed)
-            speed, price = base_s / seconds, usd / base_usd
-            row, name = (
-                partial(PaperRow, trust=SECOND_HAND, why=WHY_FABRIC),
-                f"{gpus:,} H800, {name}",
-            )
-            speed_there, price_there = paper or (None, None)
-            worth = paper and speed_there / price_there
-            yield row(f"{name}: throughput over Fat-Tree", speed_there, speed)
-            yield row(f"{name}: exposed communication over Fat-Tree", None, comm / base_comm)
-            yield row(f"{name}: network cost over Fat-Tree", price_there, price)
-            yield row(f"{name}: throughput at network cost over Fat-Tree", worth, speed / price)
+def experiment_batch(seed: int) -> Iterator[PaperRow]:
+    """What the batch, which is not stated, does to throughput over static TP 2 and over the best
+    static width, and to the share of generation, on 64 H800.
+    """
+    for prompts in PROMPTS:
+        alone = {
+            tp: as_it_stands(recipe("Qwen2.5-14B", 32, 32, prompts, tp), seed) for tp in WIDTHS[1:]
+        }
+        ours = orchestrate(recipe("Qwen2.5-14B", 32, 32, prompts), seed, Tuning())
+        best = min(map(period, alone.values()))
+        label = f"64 H800, Qwen2.5-14B, {prompts:,} prompts"
+        yield PaperRow(
+            f"{label}: throughput over static TP 2", 1.42, period(alone[2]) / period(ours)
+        )
+        yield PaperRow(f"{label}: throughput over the best static TP", 1.42, best / period(ours))
+        share = _mean(alone[2], "generation") / _mean(alone[2], "training")
+        yield PaperRow(f"{label}: static generation over training", None, share)
 
 
-@cache
-def _on(gpus: int, spec: str, policy: str, seed: int) -> tuple[float, float, float]:
-    """(step seconds, of them exposed communication, network USD) of a step on a fabric."""
-    recipe, settings = SCALES[gpus]
-    traffic = _traffic(recipe, settings, seed)
-    fabric = parse_fabric(spec, traffic.gpus)
-    result = simulate(fabric, traffic.trace, policy, seed=seed)
-    alone = float(traffic.trace.compute_only()[1].max())
-    return result.step_seconds, result.step_seconds - alone, bill(fabric).usd
+EXPERIMENTS = {"batch": experiment_batch, "policies": experiment_policies}
 
 
-@cache
-def _traffic(recipe: str, settings: tuple[str, ...], seed: int):
-    return read_traffic(recipe, settings, seed, "orchestrrl")
+# --- what cannot be run ---------------------------------------------------------------------------
 
 
 def left_out(seed: int) -> Iterator[PaperRow]:

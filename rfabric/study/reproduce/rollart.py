@@ -279,11 +279,31 @@ def scaling_rows(seed: int) -> Iterator[PaperRow]:
     yield PaperRow("throughput: 128 over 64 H800", (1.33, 2.08), span(ratios), why=why)
 
 
-def _on_h800(size: str, gpus: int, seed: int) -> float:
-    tasks, rules = named(*MIX), rules_of("RollArt", size)
+def _on_h800(size: str, gpus: int, seed: int, tasks: Sequence[Task] = ()) -> float:
+    tasks, rules = tasks or named(*MIX), rules_of("RollArt", size)
     pools, episodes = [pool(size, "H800", gpus - TRAINING_GPUS)], mixed(tasks, seed, LONGEST, rules)
     skip = settling(rules)
     return play(pools, episodes, train_of(size), rules, skip + MEASURED).step_seconds(skip)
+
+
+def experiment_fuller(seed: int) -> Iterator[PaperRow]:
+    """What fuller GPUs do to the gain from 64 to 128 H800, all three models: tasks as they are,
+    contexts prefilled anew in each turn, and turns of two and four times the tokens.
+    """
+    tasks = named(*MIX)
+    kinds = {
+        "tasks as they are": tasks,
+        "contexts prefilled anew": [replace(task, caches=False) for task in tasks],
+        "twice the tokens a turn": [replace(task, output=2 * task.output) for task in tasks],
+        "four times the tokens a turn": [replace(task, output=4 * task.output) for task in tasks],
+    }
+    for name, changed in kinds.items():
+        seconds = [[_on_h800(size, gpus, seed, changed) for gpus in (64, 128)] for size in MODELS]
+        gains = [few / many for few, many in seconds]
+        yield PaperRow(f"{name}: throughput, 128 over 64 H800", (1.33, 2.08), span(gains))
+
+
+EXPERIMENTS = {"fuller": experiment_fuller}
 
 
 # --- R1: affinity ---------------------------------------------------------------------------------

@@ -108,34 +108,52 @@ def simulated_jobs(mix: str, seed: int, count: int = SIMULATED_JOBS) -> list[Job
     ]
 
 
-def trace_jobs(seed: int, scaled: bool = False, count: int = TRACE_JOBS) -> list[Job]:
+@dataclass(frozen=True)
+class TraceMix:
+    """What the paper leaves open of its two weeks: the share of C, which takes two nodes of either
+    pool, among A to D; that of D, which generates longer than it trains, among A, B and D; and how
+    arrivals cluster, Beta(bunched, bunched) over the weeks (1: evenly).
+    """
+
+    wide: float = 1 / 4
+    heavy: float = 1 / 3
+    bunched: float = 1.0
+
+
+EVEN = TraceMix()
+
+
+def trace_jobs(
+    seed: int, scaled: bool = False, count: int = TRACE_JOBS, mix: TraceMix = EVEN
+) -> list[Job]:
     """The two weeks: jobs of Table 3 as they stand, E as often as the mean maximum length asks for,
-    the others alike.
+    the others as `mix` says.
 
     scaled: all five alike often, maximum lengths of 4k to 32k with that mean, and phases as long as
     they say.
     """
     random = np.random.default_rng([seed, 3])
-    found = []
-    for i, (arrival, seconds) in enumerate(_stays(random, count, TRACE_HOURS, TRACE_MEAN_HOURS)):
+    stays = _stays(random, count, TRACE_HOURS, TRACE_MEAN_HOURS, mix.bunched)
+    weights, found = kind_weights(mix), []
+    for i, (arrival, seconds) in enumerate(stays):
         made = (
             _scaled(random)
             if scaled
-            else workload(str(random.choice(sorted(WORKLOADS), p=kind_weights())))
+            else workload(str(random.choice(sorted(WORKLOADS), p=weights)))
         )
         found.append(_job(i, made, arrival, seconds, random))
     return found
 
 
-def kind_weights() -> np.ndarray:
+def kind_weights(mix: TraceMix = EVEN) -> np.ndarray:
     """Chances of A to E with the published mean of the maximum lengths; E alone has 16k tokens, the
     others 8k.
     """
     short, long = WORKLOADS["A"].max_tokens, WORKLOADS["E"].max_tokens
     share = (MEAN_MAX_TOKENS - short) / (long - short)
-    return np.array(
-        [share if name == "E" else (1 - share) / (len(WORKLOADS) - 1) for name in sorted(WORKLOADS)]
-    )
+    narrow = (1 - share) * (1 - mix.wide)
+    even = narrow * (1 - mix.heavy) / 2
+    return np.array([even, even, (1 - share) * mix.wide, narrow * mix.heavy, share])
 
 
 def _scaled(random: np.random.Generator) -> Profile:
@@ -158,10 +176,12 @@ def length_weights() -> np.ndarray:
 
 
 def _stays(
-    random: np.random.Generator, count: int, hours: float, mean: float
+    random: np.random.Generator, count: int, hours: float, mean: float, bunched: float = 1.0
 ) -> list[tuple[float, float]]:
     """(arrival, seconds alone) of jobs, by arrival."""
-    arrivals = np.sort(random.uniform(0, hours, count)) * SECONDS_PER_HOUR
+    even = bunched == 1
+    drawn = random.uniform(0, 1, count) if even else random.beta(bunched, bunched, count)
+    arrivals = np.sort(drawn) * hours * SECONDS_PER_HOUR
     return list(
         zip(
             arrivals.tolist(),

@@ -1,7 +1,8 @@
 """Columns of a trace or a result as the text of CSV cells, block by block."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -27,11 +28,11 @@ def ended(lines: Iterable[str], most: int = 1 << 12) -> Iterator[str]:
         yield "\n".join(some) + "\n"
 
 
-def texts(column: np.ndarray) -> list[str]:
-    """Each number as Python writes it; equal ones are written once, which is what makes it fast."""
+def texts(column: np.ndarray, text: Callable[[Any], str] = str) -> list[str]:
+    """Each number as `text` writes it; equal ones are written once, which is what makes it fast."""
     runs = np.flatnonzero(begins(column))
     values, which = np.unique(column[runs], return_inverse=True)
-    cells = np.array(list(map(str, values.tolist())), object)[which].tolist()
+    cells = np.array(list(map(text, values.tolist())), object)[which].tolist()
     return repeated(cells, runs, len(column))
 
 

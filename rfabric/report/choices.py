@@ -1,0 +1,142 @@
+"""What can be chosen among runs that were made: whatever differs between them.
+
+Fabric, what of one fabric differs (its OCS delay, its size), circuit policy, scheduler, routing,
+recipe, what of one recipe differs (the strategy of weight sync), seed, and the network's price
+where one fabric has two. A run that has nothing to do with a choice, such as a Fat-Tree with a
+circuit policy, is there with any.
+"""
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from ..specs import read_spec
+from ..units import show_time
+from .summary import Run, cost, setting
+
+UNSAID = "usual"  # a setting that one of the recipes or fabrics leaves as it is
+OCS_DELAY = "OCS delay"
+Chosen = dict[str, object]
+
+
+def choices(runs: Sequence[Run]) -> list[Chosen]:
+    """Of each run its value of everything that differs; None where it has none."""
+    fabrics = [_fabric(run) for run in runs]
+    recipes = [dict(_flat(run.result.trace.provenance.get("settings") or {})) for run in runs]
+    specs = [run.result.fabric.spec for run in runs]
+    parts = (
+        [{"fabric": run.result.fabric.name} for run in runs],
+        [_settings(run) for run in runs],
+        _within([run.result.fabric.name for run in runs], fabrics),
+        _within(specs, [{"network's price": _price(run)} for run in runs]),
+        [{"recipe": run.result.traffic} for run in runs],
+        _within([run.result.traffic for run in runs], recipes),
+    )
+    return _differing(parts)
+
+
+def choices_of_cells(rows: Sequence[Mapping]) -> list[Chosen]:
+    """As `choices`, of the rows of a store: in the words that they were asked in."""
+    specs = [read_spec(row["fabric"]) for row in rows]
+    settings = [dict(_words(row.get("settings") or "")) for row in rows]
+    fabrics = [
+        {OCS_DELAY if key == "delay" else key: text for key, text in spec.settings.items()}
+        for spec in specs
+    ]
+    parts = (
+        [{"fabric": spec.head} for spec in specs],
+        [_words_of_cell(row) for row in rows],
+        _within([spec.head for spec in specs], fabrics),
+        _within([row["fabric"] for row in rows], [_price_of_cell(row) for row in rows]),
+        [{"recipe": row["traffic"]} for row in rows],
+        _within([row["traffic"] for row in rows], settings),
+    )
+    return _differing(parts)
+
+
+def _words(settings: str) -> Iterator[tuple[str, str]]:
+    for word in shlex.split(settings):
+        key, _, value = word.partition("=")
+        yield key.replace(".", " ").replace("_", " "), value
+
+
+def _words_of_cell(row: Mapping) -> Chosen:
+    optical = row["policy"] != "ecmp"
+    found = {"policy": row["policy"] if optical else None, "scheduler": row["scheduler"] or None}
+    return found | {"routing": row["routing"] or None, "seed": row["seed"]}
+
+
+def _price_of_cell(row: Mapping) -> Chosen:
+    usd = row.get("network_usd")
+    return {"network's price": UNSAID if usd is None else f"{usd / 1e3:,.0f} k$"}
+
+
+def _differing(parts: Iterable[Sequence[Mapping]]) -> list[Chosen]:
+    """What is not the same for all that have it."""
+    every = [_joined(some) for some in zip(*parts, strict=True)]
+    names = dict.fromkeys(name for one in every for name in one)
+    differ = [n for n in names if len({repr(v) for v in _given(one.get(n) for one in every)}) > 1]
+    return [{name: one.get(name) for name in differ} for one in every]
+
+
+def _joined(parts: Iterable[Mapping]) -> Chosen:
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def _given(values: Iterable) -> list:
+    return [value for value in values if value is not None]
+
+
+def _settings(run: Run) -> Chosen:
+    result = run.result
+    return {
+        "policy": result.policy if result.fabric.ocses else None,
+        "scheduler": result.trace.provenance.get("scheduler") or None,
+        "routing": result.routing or None,
+        "seed": result.seed,
+    }
+
+
+def _fabric(run: Run) -> Chosen:
+    """Its parameters, as one reads them."""
+    fabric = run.result.fabric
+    found = {k.rsplit("_", 1)[0]: setting(k, v) for k, v in fabric.parameters.items()}
+    found.pop("delay", None)
+    delay = show_time(fabric.reconfig_delay) if fabric.ocses else None
+    return {k: text.partition("=")[2] for k, text in found.items()} | {OCS_DELAY: delay}
+
+
+def _price(run: Run) -> str | None:
+    usd = cost(run.result).get("network_usd")
+    return None if usd is None else f"{usd / 1e3:,.0f} k$"
+
+
+def _flat(settings: Mapping, before: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in settings.items():
+        name = f"{before} {key}".strip().replace("_", " ")
+        if isinstance(value, Mapping):
+            yield from _flat(value, name)
+        else:
+            yield name, str(value)
+
+
+def _within(groups: Sequence[str], every: Sequence[Mapping]) -> list[Chosen]:
+    """What differs between those of one group; the others have nothing of it."""
+    found: list[Chosen] = [{} for _ in every]
+    for group in dict.fromkeys(groups):
+        mine = [i for i, name in enumerate(groups) if name == group]
+        for key in dict.fromkeys(key for i in mine for key in every[i]):
+            values = [every[i].get(key, UNSAID) for i in mine]
+            if len(set(values)) > 1:
+                for i, value in zip(mine, values, strict=True):
+                    found[i][key] = value
+    return found
+
+
+def menus(every: Sequence[Mapping]) -> list[dict]:
+    """Of each choice its values as texts, and which of them each run has (-1: any)."""
+    menus = []
+    for name in every[0]:
+        values = list(dict.fromkeys(str(v) for v in _given(one[name] for one in every)))
+        of = [-1 if one[name] is None else values.index(str(one[name])) for one in every]
+        menus.append({"name": name, "values": values, "of": of})
+    return menus

@@ -1,0 +1,153 @@
+"""One page of several run folders, or of a store: controls choose among runs that were made.
+
+Of run folders there is a clock; of a store, whose cells are figures alone, a table.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ..errors import RFabricError
+from ..units import show_time
+from . import compare
+from .choices import choices, choices_of_cells, menus
+from .folder import read_folder, write_text
+from .html import CELLS, render_clock, render_moving
+from .page import records
+from .page.logged import LoggedRun
+from .page.logged import table as logged_table
+from .store import table_of_cells
+from .summary import Run
+
+MOST_RUNS = 60  # on one page: some 250 kB each
+MOST_CELLS = 5_000  # of a store: some 700 B each
+Folder = tuple[list[Run], dict]
+
+
+def read_folders(paths: Sequence[Path]) -> list[Folder]:
+    """The run folders at these paths, those of a comparison of many one by one; RFabricError for
+    more runs than a page holds.
+    """
+    places = [place for path in paths for place in _run_folders(path)]
+    found = [read_folder(place) for place in places]
+    count = sum(len(runs) for runs, _ in found)
+    if count > MOST_RUNS:
+        raise RFabricError(
+            f"{count} runs are more than the {MOST_RUNS} that a page holds; name fewer run folders"
+        )
+    return found
+
+
+def _run_folders(path: Path) -> list[Path]:
+    if not (path / "grid.json").is_file() or (path / "trace.csv").is_file():
+        return [path]
+    found = sorted(file.parent for file in (path / "cells").glob("[!.]*/summary.json"))
+    if not found:
+        raise RFabricError(f"{path} holds no run that is done")
+    return found
+
+
+def summary_of_all(folders: Sequence[Folder], command: str) -> dict:
+    """One summary of all folders, each run with a label of its own."""
+    runs = [run for some, _ in folders for run in some]
+    entries = [entry for _, summary in folders for entry in summary["runs"]]
+    told = _labels(runs, choices(runs))
+    versions: dict[str, str] = {}
+    for _, summary in folders:
+        versions |= summary["versions"]
+    return {
+        "version": folders[0][1]["version"],
+        "created": max(summary["created"] for _, summary in folders),
+        "command": command,
+        "versions": versions,
+        "runs": [entry | {"label": label} for entry, label in zip(entries, told, strict=True)],
+    }
+
+
+def write_several(
+    path: Path, folders: Sequence[Folder], summary: dict, logged: LoggedRun | None = None
+) -> None:
+    """Write the page of these folders and of `summary_of_all` to `path`."""
+    runs = [run for some, _ in folders for run in some]
+    names = list(dict.fromkeys(run.result.fabric.name for run in runs))
+    traffics = dict.fromkeys(run.result.traffic or "trace" for run in runs)
+    title = f"{' and '.join(traffics)} on {' and '.join(names)}"
+    clock = records.document_of_several([some for some, _ in folders], summary, title, logged)
+    clock["choices"] = menus(choices(runs))
+    text = render_clock(
+        "several.html",
+        clock,
+        summary,
+        yours=logged_table(clock["yours"], [e["label"] for e in summary["runs"]])
+        if logged
+        else None,
+        comparison=compare.comparison(summary),
+        fidelity=compare.fidelity(summary),
+        made=list(dict.fromkeys(one["command"] for _, one in folders)),
+    )
+    write_text(path, text)
+
+
+def write_cells(path: Path, folder: Path, command: str) -> list[dict]:
+    """Write the page of a store's cells to `path`: its rows. RFabricError for more than it
+    holds.
+    """
+    rows = table_of_cells(folder).to_pylist()
+    if len(rows) > MOST_CELLS:
+        raise RFabricError(
+            f"{folder} holds {len(rows):,} cells, more than the {MOST_CELLS:,} of a page; ask it "
+            f"with `rfabric query --store {folder}` or `rfabric best --store {folder}`"
+        )
+    found = choices_of_cells(rows)
+    document = {
+        "choices": menus(found),
+        "runs": [{"engine": row["engine"], "label": row["label"]} for row in rows],
+    }
+    text = render_moving(
+        "cells.html",
+        CELLS,
+        document,
+        title=f"cells of {folder.name}",
+        command=command,
+        names=list(found[0]),
+        cells=[
+            (row["fabric"], _chosen(one), list(_figures(row)))
+            for row, one in zip(rows, found, strict=True)
+        ],
+        columns=FIGURES,
+    )
+    write_text(path, text)
+    return rows
+
+
+FIGURES = "step", "exposed", "rewires", "dark", "network", "a step"
+
+
+def _chosen(one: Mapping) -> list[str]:
+    return ["–" if value is None else str(value) for value in one.values()]
+
+
+def _figures(row: Mapping) -> Iterator[str]:
+    yield f"{row['step_s']:.3f} s"
+    yield show_time(row["exposed_s"])
+    yield f"{row['rewires']:,}"
+    yield show_time(row["dark_s"])
+    usd, paid = row.get("network_usd"), row.get("usd_per_step")
+    yield "–" if usd is None else f"{usd / 1e3:,.0f} k$"
+    yield "–" if paid is None else f"{paid:,.4f} $"
+
+
+def _labels(runs: Sequence[Run], every: Sequence[Mapping]) -> list[str]:
+    """Of each run its fabric and whatever was chosen; runs that are alike in all have numbers."""
+    found = [
+        " ".join([_kind(run), *(str(v) for k, v in one.items() if k != "fabric" and v is not None)])
+        for run, one in zip(runs, every, strict=True)
+    ]
+    return [
+        f"{label} #{found[:i].count(label) + 1}" if label in found[:i] else label
+        for i, label in enumerate(found)
+    ]
+
+
+def _kind(run: Run) -> str:
+    packets = {"emulate": " emulated", "ns3": " ns-3"}
+    return run.result.fabric.name + packets.get(run.result.engine, "")

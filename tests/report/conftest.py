@@ -1,0 +1,35 @@
+"""A browser that opens a page, and says whether anything in it went wrong."""
+
+import shutil
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def browser():
+    play = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if not path:
+        pytest.skip("no browser: apt-get install chromium")
+    with play.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Opens a page, waits until it is drawn; afterwards there must have been no error."""
+    errors = []
+
+    def open_(path, width=1400, **more):
+        page = browser.new_page(viewport={"width": width, "height": 900}, **more)
+        page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda r: None if r.url.startswith("file:") else errors.append(r.url))
+        page.goto(path if str(path).startswith("file:") else f"file://{path}")
+        page.wait_for_selector("html[data-ready]")
+        return page
+
+    yield open_
+    assert not errors
