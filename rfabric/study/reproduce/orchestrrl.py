@@ -133,7 +133,8 @@ def orchestrated(
 
 WHY_HEADLINE = (
     "which static baselines it was over, batch and lengths are not known. Experiment batch: over "
-    "static TP 2 smaller batches gain as much as the paper has, over the best static width none does"
+    "static TP 2 smaller batches gain as much as the paper has, over the best static width none "
+    "does"
 )
 WHY_GENERATION = (
     "not published: what the scheduler does to generation alone, of which throughput sees what "
