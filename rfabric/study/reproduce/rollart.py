@@ -173,7 +173,8 @@ SYSTEMS_ARE = {
 # What most misses have in common.
 HALF_IDLE = (
     "here rollouts of 512 trajectories wait for the longest while GPUs are half idle; the "
-    "paper's GPUs seem fuller: more tokens, or contexts prefilled anew in all tasks"
+    "paper's GPUs seem fuller: more tokens, or contexts prefilled anew in all tasks (experiment "
+    "fuller, which gets half of the way)"
 )
 
 
