@@ -13,11 +13,12 @@
 // may now be too fast. Where an event moves much (a collective starts or ends) all links are filled
 // anew. Times are seconds, rates bit/s; bytes are kept as bits.
 //
-// A link that holds many flows would tell each of them of each event. Flows that share one rate share
-// one clock instead: a crowd, of held flows that no other link of their paths is about to hold back.
-// The clock counts the bits that a member has sent since the crowd began; a member ends when it shows
-// a number known from its start, so one event of a crowd costs O(log n) whatever its size (virtual
-// time: Parekh and Gallager, IEEE/ACM Trans. Networking 1(3), 1993). See "crowds" below.
+// A link that holds many flows would tell each of them of each event. Flows that share one rate
+// share one clock instead: a crowd, of held flows that no other link of their paths is about to
+// hold back. The clock counts the bits that a member has sent since the crowd began; a member ends
+// when it shows a number known from its start, so one event of a crowd costs O(log n) whatever its
+// size (virtual time: Parekh and Gallager, IEEE/ACM Trans. Networking 1(3), 1993). See "crowds"
+// below.
 //
 // How time passes: run() handles all events of one instant (ends, starts, latencies, zero-size
 // flows, whatever these release), then repairs the levels, then moves to the next instant. A flow
@@ -1188,7 +1189,7 @@ class Engine {
         }
         set_level(l, members, level);
         double load = link.load, peak = link.peak;  // telling spoils them
-        for (uint32_t k = link.held; k-- > members;) {  // backwards: letting go moves the last held flow
+        for (uint32_t k = link.held; k-- > members;) {  // backwards: letting go moves the last
             const uint32_t i = list_of(link)[k] >> shift;
             Slot& s = slots[i];
             if (second[k] < level) {
@@ -1214,7 +1215,8 @@ class Engine {
 
     // The level of a link for those of its held flows that nobody else keeps below it; `second`
     // holds what others allow.
-    double share_of_the_rest(const Link& link, uint32_t members, double load, double level) const {
+    double share_of_the_rest(const Link& link, uint32_t members, double load,
+                             double level) const {
         double weight = link.weight;
         for (double low = -1.0;;) {  // flows up to `low` have left
             uint32_t left = members;
@@ -1453,7 +1455,7 @@ class Engine {
     // its rate: their `load` counts the limit. So no other link needs to hear of what happens to a
     // crowd until its level reaches a limit; then that member steps out and is a held flow like any
     // other. A link that all flows cross only together with the one that holds the crowd, and that
-    // is no narrower, can never be the first to be full: it keeps no room for its guests ("behind").
+    // is no narrower, can never be the first to be full: it keeps no room for guests ("behind").
     //
     // A link with guests that may get a level, or that a flow enters which spares the crowd's link,
     // shows them out first: whatever finds levels sees rates as they are. Members are looked for
