@@ -1189,8 +1189,7 @@ class Engine {
         }
         set_level(l, members, level);
         double load = link.load, peak = link.peak;  // telling spoils them
-        // backwards: letting go moves the last held flow
-        for (uint32_t k = link.held; k-- > members;) {
+        for (uint32_t k = link.held; k-- > members;) {  // backwards: letting go moves the last
             const uint32_t i = list_of(link)[k] >> shift;
             Slot& s = slots[i];
             if (second[k] < level) {
@@ -1216,7 +1215,8 @@ class Engine {
 
     // The level of a link for those of its held flows that nobody else keeps below it; `second`
     // holds what others allow.
-    double share_of_the_rest(const Link& link, uint32_t members, double load, double level) const {
+    double share_of_the_rest(const Link& link, uint32_t members, double load,
+                             double level) const {
         double weight = link.weight;
         for (double low = -1.0;;) {  // flows up to `low` have left
             uint32_t left = members;
@@ -1455,8 +1455,7 @@ class Engine {
     // its rate: their `load` counts the limit. So no other link needs to hear of what happens to a
     // crowd until its level reaches a limit; then that member steps out and is a held flow like any
     // other. A link that all flows cross only together with the one that holds the crowd, and that
-    // is no narrower, can never be the first to be full: it keeps no room for its guests
-    // ("behind").
+    // is no narrower, can never be the first to be full: it keeps no room for guests ("behind").
     //
     // A link with guests that may get a level, or that a flow enters which spares the crowd's link,
     // shows them out first: whatever finds levels sees rates as they are. Members are looked for
