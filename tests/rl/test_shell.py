@@ -93,6 +93,13 @@ def test_words_of_a_command(text, expected):
         "f() { go $N; }; N=1; N=4 f; N=5 eval 'go $N'; go $N",
         "go $(seq 1 2 5) $(printf '%02d' 3) $(printf '%s,' a b)",
         "if [[ qwen3-8b =~ ([0-9]+)b ]]; then go ${BASH_REMATCH[1]}; fi",
+        "i=0; ((i++)) || A=3; ((++i)) && B=4; ((i--)); go $i $A $B $((i++ + ++i)) $i",
+        "N=3; K=0; go $((M = N * 2, K += M)) $M $K $((N <<= 2)) $N $((N %= 5)) $N",
+        "A=; for ((i = 0, j = 9; i < j; i += 2, j--)); do A=$A$i$j; done; go $A",
+        "A=0; B=; C=; D=; E=; ((A && (B = 1))); ((!A || (C = 1))); "
+        "((A ? (D = 1) : (E = 2))); go $B $C $D $E x",
+        "go $((-7 / 2)) $((-7 % 3)) $((-2 ** 2)) $((2 ** 3 ** 0)) $((~5)) $((!5)) $((16#fF))",
+        "case ab in a*) A=1 ;& x) B=2 ;;& *b) C=3 ;; *) D=4 ;; esac; go $A $B $C ${D:-none}",
     ],
 )
 def test_what_bash_makes_of_it(text):
@@ -192,8 +199,17 @@ NAMES = st.sampled_from(["A", "B", "C"])
 PLAIN = st.text("abx12./- ", max_size=6)
 NUMBERS = st.recursive(
     st.integers(0, 99).map(str) | NAMES.map(lambda name: f"N{name}"),
-    lambda inner: st.tuples(inner, st.sampled_from("+-*<>"), inner).map(
-        lambda parts: f"({parts[0]} {parts[1]} {parts[2]})"
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from([*"+-*<>|&^", "==", "&&", "||"]), inner).map(
+            lambda parts: f"({parts[0]} {parts[1]} {parts[2]})"
+        ),
+        st.tuples(NAMES, st.sampled_from(["=", "+=", "-="]), inner).map(
+            lambda parts: f"(N{parts[0]} {parts[1]} {parts[2]})"
+        ),
+        st.tuples(st.sampled_from(["!", "-", "~"]), inner).map(" ".join),
+        st.tuples(inner, inner, inner).map(lambda parts: "({} ? {} : {})".format(*parts)),
+        NAMES.map(lambda name: f"N{name}++"),
+        NAMES.map(lambda name: f"(--N{name})"),
     ),
     max_leaves=5,
 )

@@ -262,23 +262,21 @@ class _Walk(ShellCommands):
 
     def _compound(self, node: tree_sitter.Node) -> bool | None:
         if node.children and node.children[0].type == "((":
-            return self._worked(node.named_children[0]) if node.named_children else None
+            return self._worked(*node.children[1:-1])
         return self._each(node)
 
     def _counted(self, node: tree_sitter.Node) -> bool:
         """for ((i=0; i<N; i++))."""
         first, condition, update = (
-            node.child_by_field_name(part) for part in ("initializer", "condition", "update")
+            node.children_by_field_name(part) for part in ("initializer", "condition", "update")
         )
-        if first is not None:
-            self._worked(first)
+        self._worked(*first)
         for _ in range(MOST_TURNS):
-            if condition is None or not self._worked(condition):
+            if not condition or not self._worked(*condition):
                 return True
             if not self._turn(node.child_by_field_name("body")):
                 return True
-            if update is not None:
-                self._worked(update)
+            self._worked(*update)
         self._note(node, f"a loop was left after {MOST_TURNS} turns")
         return True
 
@@ -319,13 +317,17 @@ class _Walk(ShellCommands):
         known = known_text(subject)
         if known is None:
             self._note(node, f"case {readable(subject)} cannot be known; its default was taken")
+        falls = False  # `;&` goes on with what the next item says, `;;&` with those that match
         for item in node.named_children:
-            if item.type == "case_item" and self._matches(item, known):
+            if item.type == "case_item" and (falls or self._matches(item, known)):
                 patterns = item.children_by_field_name("value")
                 for child in item.named_children:
                     if child not in patterns and child.type != "comment":
                         self.statement(child)
-                return True
+                end = item.children[-1].type
+                falls = end == ";&"
+                if end not in (";&", ";;&"):
+                    return True
         return True
 
     def _matches(self, item: tree_sitter.Node, subject: str | None) -> bool:

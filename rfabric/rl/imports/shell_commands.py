@@ -82,18 +82,9 @@ class ShellCommands(ShellWords):
         finally:
             self.arguments, self.depth, self.loops = outer, self.depth - 1, loops
 
-    def _worked(self, node: tree_sitter.Node) -> bool | None:
-        """An arithmetic command: (( i < 3 )), (( i++ )), (( i = 3 ))."""
-        setting = re.fullmatch(
-            r"\s*(\w+)\s*(\+\+|--|[-+*/]?=(?!=))\s*(.*)", text_of(node), re.DOTALL
-        )
-        if not setting:
-            value = self._number(node)
-            return None if value is None else value != 0
-        name, sign, rest = setting[1], setting[2], self._plain(setting[3])
-        sum_ = {"++": f"{self._value(name)} + 1", "--": f"{self._value(name)} - 1", "=": rest}
-        value = whole_number(sum_.get(sign, f"{self._value(name)} {sign[0]} ({rest})"))
-        self.values[name] = opaque_piece(text_of(node)) if value is None else str(value)
+    def _worked(self, *nodes: tree_sitter.Node) -> bool | None:
+        """An arithmetic command: (( i < 3 )), (( i++ )), (( i = 3, j = 4 ))."""
+        value = self._number(*nodes)
         return None if value is None else value != 0
 
     def _test(self, node: tree_sitter.Node) -> bool | None:
@@ -101,7 +92,7 @@ class ShellCommands(ShellWords):
         if not inner:
             return False
         if node.children[0].type == "((":
-            return self._worked(inner[0])
+            return self._worked(*node.children[1:-1])
         return self._true(inner[-1]) if inner[0].type != "!" else _not(self._true(inner[-1]))
 
     def _true(self, node: tree_sitter.Node) -> bool | None:

@@ -8,10 +8,10 @@ import tree_sitter
 
 from ...errors import RFabricError
 from .arithmetic import whole_number
+from .shell_sums import ShellSums
 from .shell_text import (
     MARK,
     Script,
-    Values,
     array_name,
     brace_marked,
     braced,
@@ -25,7 +25,6 @@ from .shell_text import (
     rewritten,
     text_of,
     unescaped,
-    unknown_names,
     unset_piece,
 )
 from .slurm import batch_variables
@@ -59,12 +58,12 @@ class LoopEnd(Exception):
         self.left, self.again = left, again
 
 
-class ShellWords:
+class ShellWords(ShellSums):
     """The state of a shell that runs nothing, and what its words become."""
 
     def __init__(self, script: Script, environment: dict[str, str]) -> None:
         self.script = script
-        self.values: dict[str, Values] = dict(environment)
+        self.values = dict(environment)
         self.tables: dict[str, dict[str, str]] = {}  # declare -A
         self.functions: dict[str, tree_sitter.Node] = {}
         self.arguments: list[str] = []
@@ -362,33 +361,6 @@ class ShellWords:
         finally:
             self.values, self.tables = values, tables
             self.folder, self.loops, self.arguments = folder, loops, arguments
-
-    def _plain(self, text: str) -> str:
-        """The variables of an arithmetic text replaced by their values."""
-        return re.sub(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", lambda m: self._value(m[1]) or "0", text)
-
-    def _number(self, node: tree_sitter.Node) -> int | None:
-        return whole_number(self._arithmetic_text(node))
-
-    def _arithmetic_text(self, node: tree_sitter.Node) -> str:
-        """An arithmetic expression with its expansions and names replaced."""
-        if node.type in ("simple_expansion", "expansion", "command_substitution", "string"):
-            return f"({self.one(node)})" if self.one(node) else "0"
-        if node.type == "subscript":
-            return f"({self._head(node) or '0'})"
-        if node.type in ("variable_name", "word") and re.fullmatch(r"[A-Za-z_]\w*", text_of(node)):
-            return f"({self._value(text_of(node)) or '0'})"
-        if not node.children:
-            return f" {text_of(node)} "
-        return "".join(self._arithmetic_text(child) for child in node.children)
-
-    def _arithmetic(self, node: tree_sitter.Node) -> str:
-        text = "".join(self._arithmetic_text(child) for child in node.children[1:-1])
-        value = whole_number(text)
-        if value is not None:
-            return str(value)
-        names = unknown_names(text)
-        return unset_piece(names[0]) if names else opaque_piece(readable(text).strip())
 
     def _array(self, node: tree_sitter.Node) -> list[str]:
         children = [child for child in node.named_children if child.type != "comment"]
