@@ -11,8 +11,7 @@ from ..units import show_time
 from . import compare
 from .choices import choices, choices_of_cells, menus
 from .folder import read_folder, write_text
-from .html import CELLS, render_clock, render_moving
-from .page import records
+from .html import CELLS, drawing, render_clock, render_moving
 from .page.logged import LoggedRun
 from .page.logged import table as logged_table
 from .store import table_of_cells
@@ -71,6 +70,9 @@ def write_several(
     names = list(dict.fromkeys(run.result.fabric.name for run in runs))
     traffics = dict.fromkeys(run.result.traffic or "trace" for run in runs)
     title = f"{' and '.join(traffics)} on {' and '.join(names)}"
+    drawing()  # says what is missing
+    from .page import records
+
     clock = records.document_of_several([some for some, _ in folders], summary, title, logged)
     clock["choices"] = menus(choices(runs))
     text = render_clock(
