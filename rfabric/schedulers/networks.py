@@ -61,7 +61,7 @@ class FabricNetwork:
         """As it is foreseen; a plan that the fabric refuses is an answer, not an error."""
         if not len(sends.src):
             return Answer(0.0)
-        demands = [self._demand(some) for some in (sends, *beside)]
+        demands = [self.demand(some) for some in (sends, *beside)]
         try:
             return Answer(self.ask(demands[0], demands[1:]))
         except RunError:  # nobody is there to answer
@@ -69,7 +69,7 @@ class FabricNetwork:
         except RFabricError as error:
             return Answer(float("inf"), str(error))
 
-    def _demand(self, sends: Flows) -> Demand:
+    def demand(self, sends: Flows) -> Demand:
         src, dst = (np.array(ends, np.int64) for ends in (sends.src, sends.dst))
         last = int(max(src.max(initial=0), dst.max(initial=0)))
         hosts = self.fabric.host_index
