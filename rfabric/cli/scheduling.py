@@ -1,8 +1,7 @@
-"""The verbs around schedulers: `timeline`, `reproduce`."""
+"""The verb `timeline`: what a compute scheduler makes of a job."""
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,11 +19,10 @@ from ..schedulers.table import (
     scheduled,
     usual_traffic,
 )
-from ..schedulers.traffic import Networks
+from ..schedulers.traffic import Networks, read_traffic
 from ..schedulers.weave import ClusterBill, read_jobs
 from ..schedulers.weave import run as run_jobs
-from ..schedulers.weave.traffic import is_shared, read_shared
-from ..study import reproduce as published
+from ..schedulers.weave.traffic import is_shared
 from ..study.negotiation import networks
 from ..trace import is_trace
 from ..units import show_size, show_time
@@ -73,7 +71,7 @@ def _asked(args: argparse.Namespace, asked: str) -> tuple[dict, Timeline | None,
     if is_trace(args.traffic):
         raise RFabricError(f"{args.traffic} is a trace file, whose schedule is made; name a recipe")
     if is_shared(args.traffic):
-        found = read_shared(args.traffic, args.set, args.seed, asked)
+        found = read_traffic(args.traffic, args.set, args.seed, asked)
         facts = found.trace.provenance
         drawn = timeline_of_trace(
             (f"{found.name}, {facts['scheduler']}"), found.trace, facts["gpus_per_server"]
@@ -258,118 +256,3 @@ def _fact(value: object) -> str:
     if value is None or isinstance(value, (bool, str)):
         return "–" if value is None else str(value)
     return f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
-
-
-def reproduce(args: argparse.Namespace) -> None:
-    """rfabric reproduce: published experiments again."""
-    with Talk(args.quiet) as talk:
-        rows = published.reproduce(
-            args.paper,
-            args.seed,
-            lambda part: talk.tell(args.paper, {"stage": part}),
-            args.experiment,
-        )
-    about = f"{args.paper} --experiment {args.experiment}" if args.experiment else args.paper
-    if args.json:
-        print(
-            json.dumps(
-                {
-                    "paper": args.paper,
-                    "seed": args.seed,
-                    **({"experiment": args.experiment} if args.experiment else {}),
-                    "rows": [row.to_json() for row in rows],
-                },
-                indent=1,
-            )
-        )
-        return
-    if args.markdown:
-        print("\n".join(_markdown(about, args.seed, rows)))
-        return
-    show_tables([_rows(about, rows), _reasons(rows)])
-    print(_tally(rows))
-
-
-def _tally(rows: Sequence[published.PaperRow]) -> str:
-    """How many rows could be run, and how near they come."""
-    circular = sum(row.trust == published.CIRCULAR for row in rows)
-    apart = [
-        abs(row.ratio - 1)
-        for row in rows
-        if row.ratio is not None and row.trust != published.CIRCULAR
-    ]
-    near = [sum(distance <= limit for distance in apart) for limit in (0.1, 0.2)]
-    not_run = sum(row.ours is None for row in rows)
-    return (
-        f"{len(apart)} rows beside a published figure, {near[0]} within 10 %, {near[1]} within "
-        f"20 %; {not_run} not run" + (f"; {circular} more are circular" if circular else "")
-    )
-
-
-def _markdown(paper: str, seed: int, rows: Sequence[published.PaperRow]) -> Iterator[str]:
-    """The table for a page, reasons in its last column."""
-    yield from (
-        f"## {paper}",
-        "",
-        (f"`rfabric reproduce {paper} --seed {seed}`: {_tally(rows)}."),
-        "",
-    )
-    yield from (
-        "| metric | paper | ours | ours / paper | trust | why |",
-        "|---|--:|--:|--:|---|---|",
-    )
-    said: set[str] = set()
-    for row in rows:
-        ratio = "–" if row.ratio is None else f"{row.ratio:.2f}"
-        why = "as above" if row.why in said else row.why
-        said |= {row.why} - {""}
-        unit = "" if row.unit in ("x", "share") else f" {row.unit}"
-        cells = (
-            row.metric,
-            _text(row.paper, row.unit) + unit,
-            _text(row.ours, row.unit) + unit,
-            ratio,
-            row.trust,
-            why,
-        )
-        yield f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
-
-
-def _rows(paper: str, rows: Sequence[published.PaperRow]) -> Table:
-    """Paper against ours, row by row; those that could not be run have a dash."""
-    shown = []
-    for row in rows:
-        ratio = "–" if row.ratio is None else f"{row.ratio:.3g}"
-        shown.append(
-            Row(
-                row.metric,
-                (_text(row.paper, row.unit), _text(row.ours, row.unit), row.unit, ratio, row.trust),
-            )
-        )
-    columns = "metric", "paper", "ours", "unit", "ours / paper", "trust"
-    return Table(f"{paper}: published and run again", columns, tuple(shown), words=(0, 3, 5))
-
-
-def _reasons(rows: Sequence[published.PaperRow]) -> Table:
-    """Every reason once, with the first row that it is of."""
-    firsts: dict[str, str] = {}
-    for row in rows:
-        if row.why:
-            firsts.setdefault(row.why, row.metric)
-    return Table(
-        "Why",
-        ("row", ("assumed, or why not run")),
-        tuple(Row(m, (why,)) for why, m in firsts.items()),
-        words=(0, 1),
-    )
-
-
-def _text(value: published.Value | None, unit: str) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, tuple):
-        low, high = (_text(one, unit) for one in value)
-        return low if low == high else f"{low} to {high}"
-    return (
-        f"{value:.1%}" if unit == "share" else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
-    )

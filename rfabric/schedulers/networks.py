@@ -70,6 +70,7 @@ class FabricNetwork:
             return Answer(float("inf"), str(error))
 
     def demand(self, sends: Flows) -> Demand:
+        """Rack to rack bytes of flows between GPUs; RFabricError for one that the fabric lacks."""
         src, dst = (np.array(ends, np.int64) for ends in (sends.src, sends.dst))
         last = int(max(src.max(initial=0), dst.max(initial=0)))
         hosts = self.fabric.host_index

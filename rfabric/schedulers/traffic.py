@@ -8,9 +8,11 @@ from pathlib import Path
 from ..errors import RFabricError
 from ..fabric import Needs
 from ..rl.workload import Workload, read_recipe
+from ..specs import head_of
 from ..trace import Traffic, is_trace, needs_of, read_trace
 from .base import Network
 from .table import asked_network, scheduled
+from .weave import POLICIES
 from .weave.traffic import is_shared, read_shared
 
 # the network of a job of these needs
@@ -29,8 +31,9 @@ def read_traffic(
 
     Same seed, same trace.
 
-    scheduler: who schedules its computing (`table.scheduled`, for jobs that share nodes `weave`);
-    '': what it says itself. network: whom it asks, where its settings say that it does.
+    scheduler: who schedules its computing (`table.scheduled`), of jobs that share nodes each job's,
+    or who shares which nodes (`weave`); '': what it says itself. network: whom it asks, where its
+    settings say that it does.
 
     RFabricError for a scheduler over a trace file, or settings that its format has not.
     """
@@ -45,11 +48,28 @@ def read_traffic(
         trace = read_trace(name, **dict(map(_setting, settings)))
         return Traffic(trace, path.stem, tuple(inside), needs_of(trace))
     if is_shared(name):
-        return read_shared(name, settings, seed, scheduler)
+        return _shared(name, settings, seed, scheduler)
     w = read_recipe(name, settings)
     answers = network(w.needs) if network and asked_network(scheduler) else None
     made = scheduled(w, seed, scheduler, answers)
     return Traffic(made.trace, w.name, w.files, w.needs, _notes(w))
+
+
+def _shared(name: str, settings: Sequence[str], seed: int, scheduler: str) -> Traffic:
+    """The traffic of a file of jobs: `scheduler` says who shares which nodes, or how each job
+    computes on those that the file's own policy gives it.
+    """
+    if not scheduler or head_of(scheduler) in POLICIES:
+        return read_shared(name, settings, seed, scheduler)
+    if asked_network(scheduler):
+        raise RFabricError(
+            f"policy {scheduler} agrees the plan of one job with its fabric, and {name} has "
+            "several, whose plans would have to be agreed together; leave network out"
+        )
+    found = read_shared(name, settings, seed, "", lambda w, seed: scheduled(w, seed, scheduler))
+    said = found.trace.provenance
+    said.update(shared_by=said["scheduler"], scheduler=scheduler)
+    return found
 
 
 def _notes(w: Workload) -> tuple[str, ...]:

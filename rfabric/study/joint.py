@@ -19,10 +19,9 @@ rollpacker and rollart are left out: they play other responses, or other weights
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from ..errors import RFabricError
-from ..fabric import Fabric, Needs
+from ..fabric import Fabric
 from ..optics.bound import bound
 from ..report.compare import Row, Table
 from ..report.result import phase_floors
@@ -38,7 +37,7 @@ from ..schedulers.orchestrrl.least import least_generation
 from ..schedulers.orchestrrl.seats import with_replicas_of
 from ..schedulers.table import scheduled
 from ..simulate.world import simulate
-from ..trace import PhaseKey, Trace, rack_demand
+from ..trace import PhaseKey, Trace
 from ..units import show_size, show_time
 
 FABRICS = ("ideal", "rfabric", "fat-tree,oversubscription=4", "two-clusters,join=200Gbit/s")
@@ -70,6 +69,7 @@ CASES = {
             "generation.turns=4",
             "generation.environment_latency=2s",
             "generation.observation=500",
+            "training.micro_batch_tokens=19932",
             "weight_sync.strategy=flat",
         ),
     ),

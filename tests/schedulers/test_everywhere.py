@@ -21,7 +21,9 @@ ALL = os.environ.get("RFABRIC_ALL_COMBINATIONS") == "1"
 SMALL = ("generation.batch=32", "generation.max_response=4096")
 ONE = [("grpo-64", (*SMALL, "steps=2"), scheduler) for scheduler in SCHEDULERS]
 EXPERTS = [("grpo-64-moe", SMALL, scheduler) for scheduler in SCHEDULERS]
-TWO = [("weave-2jobs", (*SMALL, "steps=2"), policy) for policy in POLICIES]
+# colocated GPUs have no turns: an error of its own
+APART = [scheduler for scheduler in SCHEDULERS if scheduler != "colocated"]
+TWO = [("weave-2jobs", (*SMALL, "steps=2"), policy) for policy in (*POLICIES, *APART)]
 ASKED = [("grpo-64", SMALL, f"{scheduler},network=fabric") for scheduler in NEGOTIATING]
 JOBS = [*ONE, *EXPERTS, *TWO, *ASKED]
 FABRICS = fabric_names()

@@ -26,6 +26,7 @@ from rfabric.schedulers.orchestrrl.replanning import keep, replan
 from rfabric.schedulers.table import scheduled
 from rfabric.simulate.world import simulate
 from rfabric.study import planning_bench
+from rfabric.study.joint import least_step
 from rfabric.study.negotiation import controlled
 from rfabric.trace import Flows, TraceBuilder
 
@@ -33,7 +34,7 @@ JOINT = "orchestrrl,network=fabric"
 THIN = "fat-tree,oversubscription=4"
 APART = "two-clusters,training=48,generation=16,join=200Gbit/s"  # replicas in both clusters
 # of seeded jobs: RFABRIC_JOINT_JOBS=100 takes some minutes
-JOBS = int(os.environ.get("RFABRIC_JOINT_JOBS", "20"))
+JOBS = int(os.environ.get("RFABRIC_JOINT_JOBS", "25"))
 
 
 @cache
@@ -52,6 +53,7 @@ def joint(topo, *changes, seed=0):
     return scheduled(w, seed, JOINT, foreseen(w.needs.fabric(topo)))
 
 
+@cache
 def seconds(made, topo):
     return simulate(made.workload.needs.fabric(topo), made.trace, "own").step_seconds
 
@@ -265,6 +267,15 @@ def test_a_joint_plan_is_never_worse_than_the_separate_one_by_over_a_hundredth(s
     topo, changes = drawn(seed)
     ours = seconds(joint(topo, *changes, seed=seed), topo)
     assert ours <= 1.01 * seconds(separate(*changes, seed=seed), topo)
+
+
+@pytest.mark.parametrize("seed", range(JOBS))
+def test_no_plan_of_a_drawn_job_is_under_its_bound(seed):
+    topo, changes = drawn(seed)
+    made = joint(topo, *changes, seed=seed)
+    least = least_step(made, seed, made.workload.needs.fabric(topo))
+    for plan in (made, separate(*changes, seed=seed), scheduled(workload(*changes), seed)):
+        assert 0 < least <= seconds(plan, topo) * (1 + 1e-9)
 
 
 # --- who is asked ---------------------------------------------------------------------------------

@@ -194,8 +194,8 @@ def test_jobs_that_share_nodes_take_their_policies():
         for name in ("", "solo")
     ]
     assert names == ["weave", "solo"]
-    with pytest.raises(RFabricError, match="no policy for several jobs called 'sync'"):
-        read_traffic("weave-2jobs", (), 0, "sync")
+    with pytest.raises(RFabricError, match="no compute scheduler named 'nobody'"):
+        read_traffic("weave-2jobs", (), 0, "nobody")
 
 
 def test_a_grid_runs_fabrics_without_ocs_once_a_scheduler():

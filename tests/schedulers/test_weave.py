@@ -33,6 +33,8 @@ from rfabric.schedulers.weave.optimum import cheapest, feasible, optimum
 from rfabric.schedulers.weave.policies import placements
 from rfabric.schedulers.weave.tail import tail
 from rfabric.schedulers.weave.traffic import placed, profile_of, read_shared, traffic_of
+from rfabric.schedulers.weave.turns import NODES_OF
+from rfabric.trace import TraceBuilder
 
 POOLS = Pools()
 DOWN = np.random.default_rng(0)
@@ -405,6 +407,46 @@ def test_two_jobs_on_one_fabric_take_turns_and_send_what_they_would_alone():
     _, single = alone.compute_only()
     assert finish.max() < 2 * single.max()
     assert [key.step for key in trace.phase_keys if key.phase == "generation"] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "scheduler", ["sync", "one-step-off", "async", "orchestrrl", "rollpacker", "rollart"]
+)
+def test_jobs_take_turns_whoever_schedules_each_of_them(scheduler):
+    small = ("generation.batch=32", "generation.max_response=4096", "steps=2")
+    trace = read_traffic("weave-2jobs", small, 0, scheduler).trace
+    alone = read_traffic("grpo-64", small, 0, scheduler).trace
+    said = trace.provenance
+    assert (said["scheduler"], said["shared_by"]) == (scheduler, "weave")
+    assert trace.total.sum() == 2 * alone.total.sum()
+    assert set(alone.phases) == set(trace.phases)
+    assert len(trace.windows) == 2 * len(alone.windows)
+    ready, finish = trace.compute_only()
+    held = {"roll": {}, "train": {}}
+    for key in trace.phase_keys:
+        pool = NODES_OF.get(key.phase, "roll")  # what moves while a step generates
+        turn = (key.step, key.phase if pool == "train" else "")
+        held[pool].setdefault(turn, []).append(trace.rows(key))
+    for turns in held.values():
+        rows = map(np.concatenate, turns.values())
+        spans = sorted((ready[some].min(), finish[some].max()) for some in rows)
+        assert all(a[1] <= b[0] + 1e-9 for a, b in zip(spans, spans[1:], strict=False))
+    assert finish.max() > alone.compute_only()[1].max()
+
+
+def test_jobs_that_take_no_turns_are_refused():
+    with pytest.raises(RFabricError, match="grpo-64 is colocated; jobs share nodes by turns"):
+        read_traffic("weave-2jobs", (), 0, "colocated")
+    with pytest.raises(RFabricError, match="weave-2jobs has several, .*; leave network out"):
+        read_traffic("weave-2jobs", (), 0, "orchestrrl,network=fabric")
+    w, out = read_recipe("grpo-64"), TraceBuilder([f"h{i + 1}" for i in range(64)])
+    first = out.compute(32, 1.0, phase="generation")
+    trained = out.compute(0, 1.0, after=[first], phase="training")
+    out.compute(32, 1.0, after=[trained], phase="generation")
+    both_ways = out.build()
+    with pytest.raises(RFabricError, match="a, b: phases that wait for one another both ways"):
+        shared = placed([Job(name, profile_of(w)) for name in "ab"])
+        traffic_of(shared, {"a": w, "b": w}, traces={"a": both_ways, "b": both_ways})
 
 
 def test_jobs_in_groups_of_their_own_share_no_host_and_no_time():

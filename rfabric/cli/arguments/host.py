@@ -1,6 +1,6 @@
 """The verbs around this machine, and those for others' figures: what each takes."""
 
-from ...study.reproduce import REPRODUCTIONS
+from ...study.reproduce import JOINT, REPRODUCTIONS
 from .options import add_verb, out_option, seed_option, set_option
 from .parsing import count, file, port, time
 
@@ -338,11 +338,15 @@ def reproduce(verbs) -> None:
         "rfabric reproduce weave                                a few minutes",
         "rfabric reproduce weave --seed 3 --json",
         "rfabric reproduce weave --experiment billing           what a likely cause does",
-        module="scheduling",
+        "rfabric reproduce joint                                in no paper: what asking the "
+        "fabric gains",
+        module="reproducing",
     )
     verb.add_argument(
-        "paper", metavar="PAPER", choices=tuple(REPRODUCTIONS), help=", ".join(REPRODUCTIONS)
-    )
+        "paper", metavar="PAPER", choices=(*REPRODUCTIONS, JOINT),
+        help=f"{', '.join(REPRODUCTIONS)}; or {JOINT}: three jobs on four fabrics, scheduled apart "
+        "from the network and together with it, beside a bound",
+    )  # fmt: skip
     verb.add_argument("--markdown", action="store_true", help="print the table for a page")
     verb.add_argument(
         "--experiment",

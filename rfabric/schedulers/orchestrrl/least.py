@@ -29,7 +29,7 @@ from .outlook import Engines
 from .seats import engines_of, seat_gpus
 
 ALONE, CLASSES = 4, 12  # the longest responses, each a class of its own; and classes of the others
-BINS = 16  # of the tokens of the longest response
+BINS = 32  # of the tokens of the longest response
 GROWTH = 1.25  # of the batches of one configuration, the most over the fewest
 
 
@@ -41,7 +41,9 @@ def least_generation(w: Workload, seed: int, number: int) -> float:
     than a server.
     """
     if w.pipeline == "async":
-        raise RFabricError("a bound on generation is one on steps that end; pipeline async has none")
+        raise RFabricError(
+            "a bound on generation is of steps that end; pipeline async has none: use another"
+        )
     if seat_gpus(w) % w.generation.tp:
         raise RFabricError(
             f"a bound on generation is of replicas within a server; generation.tp "
@@ -52,8 +54,23 @@ def least_generation(w: Workload, seed: int, number: int) -> float:
     tokens = np.maximum(outputs - g.turns, 0)  # a prefill gives the first of each turn
     waits = (g.turns - 1) * g.environment_latency
     seats = w.cluster.generation_gpus // seat_gpus(w)
-    most = min(g.max_num_seqs, len(tokens))
-    return _solved(_parts(prompts, tokens), _configurations(engines_of(w), most), waits, seats)
+    return least_seconds(engines_of(w), seats, prompts, tokens, g.max_num_seqs, waits)
+
+
+def least_seconds(
+    engines: Engines,
+    seats: int,
+    prompts: np.ndarray,
+    tokens: np.ndarray,
+    places: int,
+    waits: float = 0.0,
+) -> float:
+    """Seconds in which `seats` servers decode responses of so many `tokens` after their prompts
+    (int64[n] both) at least; `places` of each attention replica, `waits`: s that every response
+    stands still.
+    """
+    every = _configurations(engines, min(places, len(tokens)))
+    return _solved(_parts(prompts, tokens), every, waits, seats)
 
 
 @dataclass(frozen=True, eq=False)

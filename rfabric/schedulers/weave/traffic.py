@@ -4,16 +4,11 @@ shared as nodes are.
     h1 ..        training nodes, group by group          a node is `gpus_per_server` hosts
     .. hN        rollout nodes, group by group
 
-    rollout nodes shared  generation of A, round 0 --> generation of B, round 0 --> A, round 1
-    training nodes        training and sync of A   --> training and sync of B   --> ...
-
-A job's own trace comes from its workload, as if alone; only the waiting for shared nodes is added,
-with the warm switch of a phase. A phase stays one (step, phase) of the trace: steps count turns,
-round by round and job by job, and labels begin with the job's name.
+Who takes which turn on shared nodes: `turns`. A phase stays one (step, phase) of the trace: steps
+count turns, round by round and job by job, and labels begin with the job's name.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,24 +18,23 @@ from ...errors import RFabricError
 from ...fabric import Needs
 from ...folders import data_dir
 from ...rl.lowering import trace_of
-from ...rl.plan import plan_of
+from ...rl.plan import Plan, plan_of
 from ...rl.recipe import read_yaml, refuse_unknown
 from ...rl.workload import Workload, read_recipe
-from ...trace import Flows, PhaseKey, Trace, TraceBuilder, Traffic
+from ...trace import PhaseKey, Trace, TraceBuilder, Traffic
+from ..base import Scheduled, as_it_stands
 from .groups import ExecutionGroup
 from .jobs import Job, Pools, Profile, footprint
 from .policies import policy_of
-
-# whose nodes a phase holds
-NODES_OF = {"generation": "roll", "training": "train", "weight_sync": "train"}
+from .turns import NODES_OF, SharedJob, merge
 
 
-def profile_of(workload: Workload, seed: int = 0) -> Profile:
-    """The profile of a workload: phases of its first step as planned, memory and switches as
-    measured for its model's size.
+def profile_of(workload: Workload, seed: int = 0, plan: Plan | None = None) -> Profile:
+    """The profile of a workload: phases of its first step as planned (`plan`: by its own
+    scheduler), memory and switches as measured for its model's size.
     """
     seconds: dict[str, float] = {}
-    for phase in plan_of(workload, seed).phases:
+    for phase in (plan or plan_of(workload, seed)).phases:
         if phase.step == 0:
             seconds[phase.kind] = seconds.get(phase.kind, 0.0) + phase.window
     found, size = footprint(workload.model.parameters), workload.gpus_per_server
@@ -72,13 +66,18 @@ def placed(
 
 
 def traffic_of(
-    groups: Sequence[ExecutionGroup], workloads: Mapping[str, Workload], seed: int = 0
+    groups: Sequence[ExecutionGroup],
+    workloads: Mapping[str, Workload],
+    seed: int = 0,
+    traces: Mapping[str, Trace] | None = None,
 ) -> Trace:
-    """The traces of all jobs of `groups` on one fabric; `workloads` by the names of the jobs.
+    """The traces of all jobs of `groups` on one fabric; `workloads` by the names of the jobs, and
+    `traces`, where they are not those of the recipes as they stand.
 
-    Same seed, same trace.
+    Same seed, same trace. RFabricError for jobs whose phases wait for one another.
     """
     size = _server(groups, workloads)
+    traces = traces or {name: trace_of(w, seed) for name, w in workloads.items()}
     hosts = sum(group.train_nodes + group.roll_nodes for group in groups) * size
     out = TraceBuilder([f"h{i + 1}" for i in range(hosts)])
     names = [job.name for group in groups for job in group.jobs]
@@ -86,19 +85,18 @@ def traffic_of(
     windows: dict[PhaseKey, float] = {}
     for group in groups:
         seats = [
-            _Seat(
+            SharedJob(
                 job,
-                workloads[job.name],
+                traces[job.name],
                 _hosts(group, i, train, roll, size, workloads[job.name]),
                 group,
                 i,
                 names.index(job.name),
                 len(names),
-                seed,
             )
             for i, job in enumerate(group.jobs)
         ]
-        _merge(out, seats, windows)
+        merge(out, seats, windows)
         train, roll = train + group.train_nodes, roll + group.roll_nodes
     made = {name: workloads[name].name for name in names}
     said = {"made_by": "several jobs, round robin", "jobs": made, "seed": seed}
@@ -139,14 +137,19 @@ def _of(pools: Sequence[tuple[Gpu, int]], figures: Sequence[float], size: int) -
 
 
 def read_shared(
-    name: str, settings: Sequence[str] = (), seed: int = 0, policy: str = ""
+    name: str,
+    settings: Sequence[str] = (),
+    seed: int = 0,
+    policy: str = "",
+    schedule: Callable[[Workload, int], Scheduled] = as_it_stands,
 ) -> Traffic:
     """The traffic of a file of `jobs`: recipes that `policy`, else the file's, puts on shared
-    nodes.
+    nodes, each as `schedule` makes it.
 
     Settings go over every recipe.
 
-    RFabricError for a file that lists no recipes, or an slo that is no number.
+    RFabricError for a file that lists no recipes, an slo that is no number, or jobs whose GPUs do
+    both, which have no turns.
     """
     path = shared_path(name)
     values = read_yaml(path)
@@ -166,7 +169,12 @@ def read_shared(
         f"job{i + 1}": read_recipe(_beside(path, recipe), settings)
         for i, recipe in enumerate(recipes)
     }
-    jobs = [Job(job, profile_of(load, seed), float(slo)) for job, load in loads.items()]
+    made = {job: schedule(load, seed) for job, load in loads.items()}
+    loads = {job: one.workload for job, one in made.items()}
+    _refuse_colocated(path, loads)
+    jobs = [
+        Job(job, profile_of(loads[job], seed, one.plan), float(slo)) for job, one in made.items()
+    ]
     policy = str(policy or values.get("policy", "weave"))
     groups = placed(jobs, policy, seed=seed)
     server, cards = (
@@ -175,11 +183,20 @@ def read_shared(
     )
     gpus = sum(g.train_nodes + g.roll_nodes for g in groups) * server
     inputs = tuple(dict.fromkeys((path, *(file for load in loads.values() for file in load.files))))
-    trace = traffic_of(groups, loads, seed)
+    trace = traffic_of(groups, loads, seed, {job: one.trace for job, one in made.items()})
     trace.provenance.update(scheduler=policy, gpus_per_server=server)
     return Traffic(
         trace, path.stem, inputs, Needs(gpus, server, cards.pop() if len(cards) == 1 else 0.0)
     )
+
+
+def _refuse_colocated(path: Path, loads: Mapping[str, Workload]) -> None:
+    for load in loads.values():
+        if load.colocated:
+            raise RFabricError(
+                f"{path.name}: {load.name} is colocated; jobs share nodes by turns of generation "
+                "and of training, and its GPUs do both: run it alone"
+            )
 
 
 def is_shared(name: str) -> bool:
@@ -205,124 +222,6 @@ def _beside(path: Path, recipe: str) -> str:
         if Path(recipe).suffix and not Path(recipe).is_absolute()
         else recipe
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Seat:
-    """A job of a group on the fabric: `hosts` are those of its GPUs, `turn` its number among all
-    `jobs` jobs.
-    """
-
-    job: Job
-    workload: Workload
-    hosts: np.ndarray
-    group: ExecutionGroup
-    place: int
-    turn: int
-    jobs: int
-    seed: int
-
-    def switch(self, pool: str) -> float:
-        """Seconds until a phase is back on nodes that others use as well."""
-        nodes, profile = self.group.pins[self.place], self.job.profile
-        if pool == "roll":
-            return profile.roll_switch if any(self.group.residents[n] > 1 for n in nodes) else 0.0
-        return profile.train_switch if len(self.group.jobs) > 1 else 0.0
-
-
-def _merge(out: TraceBuilder, seats: Sequence[_Seat], windows: dict[PhaseKey, float]) -> None:
-    """The turns of one group, in the order of its round robin; a turn waits for who had its nodes
-    before.
-    """
-    traces = [trace_of(seat.workload, seat.seed) for seat in seats]
-    rows: list[dict[int, int]] = [{} for _ in seats]
-    held: dict[tuple[str, int], int] = {}
-    for step in range(max(seat.workload.steps for seat in seats)):
-        for seat, trace, done in zip(seats, traces, rows, strict=True):
-            for key in [key for key in trace.phase_keys if key.step == step]:
-                number = step * seat.jobs + seat.turn
-                _phase(out, seat, trace, key, number, done, held)
-                if key in trace.windows:
-                    windows[PhaseKey(number, key.phase)] = trace.windows[key]
-
-
-def _phase(
-    out: TraceBuilder, seat: _Seat, trace: Trace, key: PhaseKey, number: int, done: dict, held: dict
-) -> None:
-    """One phase of one job: what it waits for, its rows, and the barrier at its end that the next
-    in line waits for.
-    """
-    pool = NODES_OF[key.phase]
-    nodes = [
-        (pool, node)
-        for node in (
-            seat.group.pins[seat.place] if pool == "roll" else range(seat.group.train_nodes)
-        )
-    ]
-    kind = {"step": number, "phase": key.phase}
-    mine = trace.rows(key)
-    host = int(seat.hosts[trace.src[mine[0]]])
-    before = {held[node] for node in nodes if node in held}
-    entries = set(trace.entries(key).tolist())
-    # a permit is for who is ready
-    before |= {done[int(wait)] for row in entries for wait in trace.waits_for(row)}
-    follows = key.phase == "weight_sync"  # training, on the same nodes: nobody comes between
-    seconds = 0.0 if follows else seat.switch(pool)
-    gate = [
-        out.compute(host, seconds, after=sorted(before), label=f"{seat.job.name} switch", **kind)
-    ]
-    for row in mine.tolist():
-        if row in done:  # with the loop it belongs to
-            continue
-        after = [done[int(wait)] for wait in trace.waits_for(row)] + (
-            gate if row in entries else []
-        )
-        own = {"after": after, "gap": float(trace.gap[row]), "start": float(trace.start[row])}
-        _copy(out, seat, trace, row, kind | own, done)
-    end = out.compute(
-        host,
-        0.0,
-        after=[done[row] for row in _exits(trace, mine)],
-        label=f"{seat.job.name} barrier",
-        **kind,
-    )
-    held.update(dict.fromkeys(nodes, end))
-
-
-def _copy(out: TraceBuilder, seat: _Seat, trace: Trace, row: int, kind: dict, done: dict) -> None:
-    """A row on the hosts of a seat, with all others of its loop if it belongs to one."""
-    if trace.loop[row] < 0:
-        done[row] = out.flows(*_seated(seat, trace, [row]), label=_label(seat, trace, row), **kind)[
-            0
-        ]
-        return
-    loop, number = trace.loops[trace.loop[row]], trace.loop[row]
-    turns = [
-        np.flatnonzero((trace.loop == number) & (trace.turn == turn))
-        for turn in range(len(loop.between))
-    ]
-    labels = [_label(seat, trace, int(turn[0])) for turn in turns]
-    flows = [_seated(seat, trace, turn) for turn in turns]
-    rows = out.loop(flows, loop.repeat, loop.between, loop.beside, label=labels, **kind)
-    done.update(zip(np.concatenate(turns).tolist(), rows, strict=True))
-
-
-def _seated(seat: _Seat, trace: Trace, rows: Sequence[int]) -> Flows:
-    return Flows(
-        *(seat.hosts[ends[rows]].tolist() for ends in (trace.src, trace.dst)),
-        trace.size[rows].tolist(),
-    )
-
-
-def _label(seat: _Seat, trace: Trace, row: int) -> str:
-    return f"{seat.job.name} {trace.labels[trace.label[row]]}"
-
-
-def _exits(trace: Trace, rows: np.ndarray) -> list[int]:
-    """The rows that no other of `rows` waits for."""
-    inside = np.isin(trace.owner, rows)
-    awaited = set(trace.after[inside].tolist())
-    return [row for row in rows.tolist() if row not in awaited]
 
 
 def _server(groups: Sequence[ExecutionGroup], workloads: Mapping[str, Workload]) -> int:

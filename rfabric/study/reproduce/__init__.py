@@ -71,6 +71,7 @@ def rows_of(parts: Sequence[Part], seed: int, progress: Progress) -> list[PaperR
     return rows
 
 
+JOINT = "joint"  # in no paper: `study.joint`
 # name of the paper: module of this folder
 REPRODUCTIONS = {
     "weave": "weave",

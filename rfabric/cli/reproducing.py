@@ -1,0 +1,151 @@
+"""The verb `reproduce`: what was published, run again; and `joint`, which nobody has published."""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+
+from ..errors import RFabricError
+from ..report.compare import Row, Table
+from ..study import reproduce as published
+from ..study.joint import joint_rows, joint_table
+from .terminal import Talk, print_json, show_tables
+
+
+def reproduce(args: argparse.Namespace) -> None:
+    """rfabric reproduce: published experiments again; `joint`, which nobody published."""
+    if args.paper == published.JOINT:
+        _joint(args)
+        return
+    with Talk(args.quiet) as talk:
+        rows = published.reproduce(
+            args.paper,
+            args.seed,
+            lambda part: talk.tell(args.paper, {"stage": part}),
+            args.experiment,
+        )
+    about = f"{args.paper} --experiment {args.experiment}" if args.experiment else args.paper
+    if args.json:
+        print(
+            json.dumps(
+                {
+                    "paper": args.paper,
+                    "seed": args.seed,
+                    **({"experiment": args.experiment} if args.experiment else {}),
+                    "rows": [row.to_json() for row in rows],
+                },
+                indent=1,
+            )
+        )
+        return
+    if args.markdown:
+        print("\n".join(_markdown(about, args.seed, rows)))
+        return
+    show_tables([_rows(about, rows), _reasons(rows)])
+    print(_tally(rows))
+
+
+def _joint(args: argparse.Namespace) -> None:
+    if args.experiment:
+        raise RFabricError(f"joint has no experiment {args.experiment!r}; it has none")
+    with Talk(args.quiet) as talk:
+        rows = list(joint_rows(args.seed, lambda part: talk.tell("joint", {"stage": part})))
+    if args.json:
+        print_json({"seed": args.seed, "rows": [row.to_json() for row in rows]})
+    elif args.markdown:
+        print("\n".join(_page(args.seed, joint_table(rows))))
+    else:
+        show_tables([joint_table(rows)])
+
+
+def _page(seed: int, table: Table) -> Iterator[str]:
+    """A table for a page."""
+    yield from ("## joint", "", f"`rfabric reproduce joint --seed {seed}`. {table.note}", "")
+    yield f"| {' | '.join(table.columns)} |"
+    yield f"|{'|'.join('---' if i in table.words else '--:' for i in range(len(table.columns)))}|"
+    for row in table.rows:
+        yield f"| {' | '.join((row.name, *row.cells))} |"
+
+
+def _tally(rows: Sequence[published.PaperRow]) -> str:
+    """How many rows could be run, and how near they come."""
+    circular = sum(row.trust == published.CIRCULAR for row in rows)
+    apart = [
+        abs(row.ratio - 1)
+        for row in rows
+        if row.ratio is not None and row.trust != published.CIRCULAR
+    ]
+    near = [sum(distance <= limit for distance in apart) for limit in (0.1, 0.2)]
+    not_run = sum(row.ours is None for row in rows)
+    return (
+        f"{len(apart)} rows beside a published figure, {near[0]} within 10 %, {near[1]} within "
+        f"20 %; {not_run} not run" + (f"; {circular} more are circular" if circular else "")
+    )
+
+
+def _markdown(paper: str, seed: int, rows: Sequence[published.PaperRow]) -> Iterator[str]:
+    """The table for a page, reasons in its last column."""
+    yield from (
+        f"## {paper}",
+        "",
+        (f"`rfabric reproduce {paper} --seed {seed}`: {_tally(rows)}."),
+        "",
+    )
+    yield from (
+        "| metric | paper | ours | ours / paper | trust | why |",
+        "|---|--:|--:|--:|---|---|",
+    )
+    said: set[str] = set()
+    for row in rows:
+        ratio = "–" if row.ratio is None else f"{row.ratio:.2f}"
+        why = "as above" if row.why in said else row.why
+        said |= {row.why} - {""}
+        unit = "" if row.unit in ("x", "share") else f" {row.unit}"
+        cells = (
+            row.metric,
+            _text(row.paper, row.unit) + unit,
+            _text(row.ours, row.unit) + unit,
+            ratio,
+            row.trust,
+            why,
+        )
+        yield f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def _rows(paper: str, rows: Sequence[published.PaperRow]) -> Table:
+    """Paper against ours, row by row; those that could not be run have a dash."""
+    shown = []
+    for row in rows:
+        ratio = "–" if row.ratio is None else f"{row.ratio:.3g}"
+        shown.append(
+            Row(
+                row.metric,
+                (_text(row.paper, row.unit), _text(row.ours, row.unit), row.unit, ratio, row.trust),
+            )
+        )
+    columns = "metric", "paper", "ours", "unit", "ours / paper", "trust"
+    return Table(f"{paper}: published and run again", columns, tuple(shown), words=(0, 3, 5))
+
+
+def _reasons(rows: Sequence[published.PaperRow]) -> Table:
+    """Every reason once, with the first row that it is of."""
+    firsts: dict[str, str] = {}
+    for row in rows:
+        if row.why:
+            firsts.setdefault(row.why, row.metric)
+    return Table(
+        "Why",
+        ("row", ("assumed, or why not run")),
+        tuple(Row(m, (why,)) for why, m in firsts.items()),
+        words=(0, 1),
+    )
+
+
+def _text(value: published.Value | None, unit: str) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, tuple):
+        low, high = (_text(one, unit) for one in value)
+        return low if low == high else f"{low} to {high}"
+    return (
+        f"{value:.1%}" if unit == "share" else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
+    )
