@@ -52,13 +52,13 @@ def _joint(args: argparse.Namespace) -> None:
     if args.json:
         print_json({"seed": args.seed, "rows": [row.to_json() for row in rows]})
     elif args.markdown:
-        print("\n".join(_page(args.seed, joint_table(rows))))
+        print("\n".join(joint_page(args.seed, joint_table(rows))))
     else:
         show_tables([joint_table(rows)])
 
 
-def _page(seed: int, table: Table) -> Iterator[str]:
-    """A table for a page."""
+def joint_page(seed: int, table: Table) -> Iterator[str]:
+    """The table for a page, line by line."""
     yield from ("## joint", "", f"`rfabric reproduce joint --seed {seed}`. {table.note}", "")
     yield f"| {' | '.join(table.columns)} |"
     yield f"|{'|'.join('---' if i in table.words else '--:' for i in range(len(table.columns)))}|"

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rfabric.cli import main
+from rfabric.cli.reproducing import joint_page as markdown
 from rfabric.compute.requests import independent
 from rfabric.compute.roofline import DecodeStep
 from rfabric.compute.serving import Batching, serve
@@ -136,12 +137,6 @@ def test_a_thin_join_is_in_the_bound_of_weight_sync():
 THIN = "two-clusters,join=50Gbit/s"
 
 
-@pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(joint, "CASES", {"small": JointCase("grpo-64", SMALL)})
-    monkeypatch.setattr(joint, "FABRICS", ("ideal", THIN))
-
-
 def test_a_row_is_what_the_runs_come_to():
     case = JointCase("grpo-64", SMALL)
     row = row_of_case("small", case, THIN, 0)
@@ -156,17 +151,20 @@ def test_a_row_is_what_the_runs_come_to():
     assert row.gain == 1 - row.joint.seconds / row.separate.seconds > 0.05
 
 
-def test_the_table_is_printed_as_text_as_json_and_for_a_page(small, capsys):
-    assert main(["reproduce", "joint", "-q"]) == 0
-    text = capsys.readouterr().out
-    assert f"small, {THIN}" in text and "rank0" in text
+def test_the_table_is_printed_as_text_as_json_and_for_a_page(monkeypatch, capsys):
+    monkeypatch.setattr(joint, "CASES", {"small": JointCase("grpo-64", SMALL)})
+    monkeypatch.setattr(joint, "FABRICS", ("ideal", THIN))
     assert main(["reproduce", "joint", "-q", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [row["fabric"] for row in found["rows"]] == ["ideal", THIN]
     assert all(row["bound_s"] < row["joint"]["step_s"] for row in found["rows"])
     assert abs(found["rows"][0]["gain"]) < 0.01 < found["rows"][1]["gain"]
-    assert main(["reproduce", "joint", "-q", "--markdown"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    monkeypatch.setattr(joint, "FABRICS", (THIN,))
+    assert main(["reproduce", "joint", "-q"]) == 0
+    text = capsys.readouterr().out
+    assert f"small, {THIN}" in text and "rank0" in text
+    row = joint.joint_table([row_of_case("small", joint.CASES["small"], THIN, 0)])
+    lines = list(markdown(0, row))
     assert lines[0] == "## joint" and len({line.count("|") for line in lines if "|" in line}) == 1
 
 

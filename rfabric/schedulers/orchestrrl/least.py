@@ -1,19 +1,26 @@
-"""The least seconds in which a step's responses could be generated, whoever schedules them: a
-linear program that no plan of replicas, widths and moves can beat.
+"""The least seconds in which a step's responses could be generated, whoever schedules them: linear
+programs that no plan of replicas, widths and moves can beat.
 
     least  T
     so that   every token is decoded in some configuration: a cut of a server, and how many
               responses a replica of it decodes at once
               the mean response of each class of alike lengths takes T at most, one token after
               another
+              the mean response of all takes T at most, where each token delays whoever decodes
+              beside it
               all servers together take T each at most
 
+Once for all responses, and once for the longest 1, 2, 4, 8, ..., as if the others were not there:
+the largest T is the bound. A step of generation that ends with few long responses is bound by
+these.
+
 Responses may change their configuration with every token, at no cost, all lengths are known, KV has
-room everywhere and nothing is prefilled: a relaxation, so no bound on how near a plan can come.
-A configuration is a range of how many decode at once. A token takes its response the seconds of a
+room everywhere and nothing is prefilled: a relaxation, so no plan need come near it. A
+configuration is a range of how many decode at once. A token takes its response the seconds of a
 step with the fewest of these, and with no context but its own; it takes the server its own share of
-a step with the most: what a step reads and computes for it, and an even part of the rest. Both are
-less than any real step takes. HiGHS solves it, in a second.
+a step with the most: what a step reads and computes for it, and an even part of the rest; and it
+delays those beside it by its share of a step with the fewest. All are less than any real step
+takes. HiGHS solves them, in a second or two.
 """
 
 from collections.abc import Iterator
@@ -28,9 +35,9 @@ from ...rl.workload import Workload
 from .outlook import Engines
 from .seats import engines_of, seat_gpus
 
-ALONE, CLASSES = 4, 12  # the longest responses, each a class of its own; and classes of the others
-BINS = 32  # of the tokens of the longest response
-GROWTH = 1.25  # of the batches of one configuration, the most over the fewest
+CLASSES = 8  # of alike lengths
+BINS = 24  # of the tokens of the longest response
+GROWTH = 1.3  # of the batches of one configuration, the most over the fewest
 
 
 def least_generation(w: Workload, seed: int, number: int) -> float:
@@ -69,8 +76,13 @@ def least_seconds(
     (int64[n] both) at least; `places` of each attention replica, `waits`: s that every response
     stands still.
     """
-    every = _configurations(engines, min(places, len(tokens)))
-    return _solved(_parts(prompts, tokens), every, waits, seats)
+    order = np.argsort(-tokens, kind="stable")
+    bounds = []
+    for count in sorted({*(2**i for i in range(len(order).bit_length())), len(order)}):
+        some = order[:count]
+        every = _configurations(engines, min(places, count))
+        bounds.append(_solved(_parts(prompts[some], tokens[some]), every, waits, seats))
+    return max(bounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +101,21 @@ class Configuration:
 
     def share(self, context: np.ndarray) -> np.ndarray:
         """The least seconds that a token takes of the whole server."""
-        s, n = self.step, float(self.most)
+        return self._part(context, self.most) / self.replicas
+
+    def delay(self, context: np.ndarray) -> np.ndarray:
+        """The least seconds that a token takes all who decode with it, together."""
+        return self.fewest * self._part(context, self.fewest)
+
+    def _part(self, context: np.ndarray, n: int) -> np.ndarray:
+        """Of a step of n responses: what a token takes itself, and an even part of the rest."""
+        s = self.step
         own = s.overhead_s_per_token + s.host_s_per_response + s.overhead_s / n
         reads = s.kv_s_per_token * context + s.window_kv_s_per_token * np.minimum(context, s.window)
         memory = float(s.shared(n) - s.overhead_s) / n + reads
         computing = s.matmul_s_per_response + s.attention_s_per_token * context
-        # either is less than a step's larger one, as long as all tokens take the same of both
-        larger = memory if memory.sum() >= computing.sum() else computing
-        return (own + larger) / self.replicas
+        # either is less than the larger of a step, as long as all its tokens count the same one
+        return own + (memory if memory.sum() >= computing.sum() else computing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,10 +130,8 @@ class _Parts:
 
 
 def _parts(prompts: np.ndarray, tokens: np.ndarray) -> _Parts:
-    order = np.argsort(-tokens, kind="stable")
-    rest = order[ALONE:]
-    classes = [*order[:ALONE, None], *np.array_split(rest, min(CLASSES, len(rest)) or 1)]
-    classes = [c for c in classes if len(c)]
+    """Of responses with the longest first."""
+    classes = np.array_split(np.arange(len(tokens)), min(CLASSES, len(tokens)))
     edges = np.linspace(0, max(tokens.max(), 1), BINS + 1)
     inside = np.clip(tokens[:, None] - edges[None, :-1], 0, np.diff(edges))
     return _Parts(
@@ -145,37 +162,28 @@ def _solved(p: _Parts, every: list[Configuration], waits: float, seats: int) -> 
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
 
-    latency = np.array([c.latency(p.context) for c in every])  # [S, C, B]
-    share = np.array([c.share(p.context) for c in every])
-    config, row, column = np.nonzero(_undominated(latency, share) & (p.tokens > 0))
-    if not len(config):
-        return waits
     wanted = p.tokens > 0
-    cell = np.where(wanted, np.cumsum(wanted.ravel()).reshape(wanted.shape) - 1, -1)
-    count, classes = len(config), len(p.members)
-    at, amount = np.arange(count), p.tokens[row, column]
-    # x: the part of a cell's tokens in a configuration; the last column is T
-    equal = coo_array((np.ones(count), (cell[row, column], at)), (wanted.sum(), count + 1))
-    time = np.append(amount * latency[config, row, column], -p.members)
-    work = np.append(amount * share[config, row, column], -float(seats))
-    rows = np.concatenate((row, np.arange(classes), np.full(count + 1, classes)))
-    columns = np.concatenate((at, np.full(classes, count), np.append(at, count)))
-    upper = coo_array((np.append(time, work), (rows, columns)), (classes + 1, count + 1))
+    cells, classes, members = int(wanted.sum()), len(p.members), p.members.sum()
+    if not cells:
+        return waits
+    row, column = np.nonzero(wanted)
+    context, amount = p.context[wanted], p.tokens[wanted]
+    # a variable: the part of a cell's tokens in a configuration; the last one is T
+    latency, share, delay = (
+        np.concatenate([amount * getattr(c, name)(context) for c in every])
+        for name in ("latency", "share", "delay")
+    )
+    count = len(latency)
+    at, once = np.arange(count), np.ones(count)
+    equal = coo_array((once, (np.tile(np.arange(cells), len(every)), at)), (cells, count + 1))
+    total = [np.full(count, classes), np.full(count, classes + 1)]
+    rows = np.concatenate((np.tile(row, len(every)), *total, np.arange(classes + 2)))
+    columns = np.concatenate((at, at, at, np.full(classes + 2, count)))
+    takes = np.concatenate((latency, delay, share, -p.members, [-members, -float(seats)]))
+    upper = coo_array((takes, (rows, columns)), (classes + 2, count + 1))
     goal = np.append(np.zeros(count), 1.0)
-    limits = np.append(-waits * p.members, 0.0)
-    done = linprog(goal, upper, limits, equal, np.ones(wanted.sum()), method="highs")
+    limits = np.concatenate((-waits * p.members, [-waits * members, 0.0]))
+    done = linprog(goal, upper, limits, equal, np.ones(cells), method="highs")
     if not done.success:
         raise RFabricError(f"the bound on generation was not solved: {done.message}")
     return float(done.fun)
-
-
-def _undominated(latency: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """Which configurations of a cell no other beats in both, as a mask."""
-    order = np.lexsort((share, latency), axis=0)
-    sorted_share = np.take_along_axis(share, order, 0)
-    before = np.minimum.accumulate(sorted_share, axis=0)
-    better = np.ones(share.shape, bool)
-    better[1:] = sorted_share[1:] < before[:-1]
-    found = np.empty_like(better)
-    np.put_along_axis(found, order, better, 0)
-    return found
