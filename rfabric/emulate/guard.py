@@ -45,6 +45,7 @@ FOREIGN_S = 2.0  # s between two looks at them: ticks are coarse
 IDLE_LIMIT = 0.05  # of a communication phase in which no cable held its flows up
 STEAL_LIMIT = 0.2  # of the processors that the hypervisor may have given to others
 RESENT_LIMIT = 0.01  # of the packets: queues hold whole windows, so nothing needs sending again
+RESENT_FEW = 50  # packets, that no run is refused for
 # the advice never asks for less than a third of the rates at once, nor for a step too small to help
 RELIEF = 0.3, 0.7
 
@@ -193,11 +194,11 @@ def judge(
         reasons.append(
             f"the kernel dropped {load.softnet_dropped} packets from its backlog (softnet_stat)"
         )
-    if load.port_dropped > max(RESENT_LIMIT * load.sent, 50):
+    if load.port_dropped > max(RESENT_LIMIT * load.sent, RESENT_FEW):
         reasons.append(
             f"the switch ports dropped {load.port_dropped} packets, the limit is {RESENT_LIMIT:.0%}"
         )
-    if load.resent > max(RESENT_LIMIT * load.sent, 50) and not may_drop:
+    if load.resent > max(RESENT_LIMIT * load.sent, RESENT_FEW) and not may_drop:
         reasons.append(
             f"TCP sent {load.resent} of {load.sent} packets again, the limit is {RESENT_LIMIT:.0%}"
         )

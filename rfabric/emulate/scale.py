@@ -55,7 +55,7 @@ def _sample(result: Result, awake: float) -> float:
     LEAST_SAMPLE.
     """
     loops, left = loop_seconds(result.trace, result.fabric), awake - _seconds_awake(result)
-    if loops.sum() <= left:
+    if not len(loops) or loops.sum() <= left:  # only loops are sent in part
         return np.inf
     low, high = LEAST_SAMPLE, float(loops.max())
     while high - low > 0.01 * low:  # what is sent grows with the sample, in leaps

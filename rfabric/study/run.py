@@ -257,10 +257,10 @@ def _refusal(result: Result) -> str:
 def check_link_bytes(result: Result, expected: Result) -> Result:
     """The result, with a note where circuits changed under flows, or were others, so that bytes on
     cables say nothing; RunError where a cable carried other bytes of payload than simulated, by
-    more than BYTES_LIMIT, two packets, ACKS_LIMIT of what the other direction carried, and what TCP
-    sent again, as far as a run is kept where it does.
+    more than BYTES_LIMIT, two packets, ACKS_LIMIT of what the other direction carried, and, where
+    it carried more, what TCP sent again, as far as a run is kept where it does.
     """
-    from ..emulate.guard import RESENT_LIMIT
+    from ..emulate.guard import RESENT_FEW, RESENT_LIMIT
     from ..emulate.network import PAYLOAD
 
     if changed_under_way(result) or changed_under_way(expected):
@@ -269,10 +269,10 @@ def check_link_bytes(result: Result, expected: Result) -> Result:
         return _unchecked(result, "other circuits than simulated came into force")
     ours, theirs = result.link_bytes, expected.link_bytes
     other = theirs.reshape(-1, 2)[:, ::-1].ravel()
-    off, packets = np.abs(ours - theirs), 2 * PAYLOAD / result.scale.bandwidth
-    resent = result.pace.resent * PAYLOAD / result.scale.bandwidth
-    again = np.minimum(resent, RESENT_LIMIT * theirs)
-    over = np.flatnonzero(off > BYTES_LIMIT * theirs + ACKS_LIMIT * other + packets + again)
+    off, packet = np.abs(ours - theirs), PAYLOAD / result.scale.bandwidth
+    kept = np.maximum(RESENT_LIMIT * theirs, RESENT_FEW * packet)
+    again = np.where(ours > theirs, np.minimum(result.pace.resent * packet, kept), 0.0)
+    over = np.flatnonzero(off > BYTES_LIMIT * theirs + ACKS_LIMIT * other + 2 * packet + again)
     if len(over):
         worst = over[np.argmax(off[over])]
         link = result.fabric.links[worst // 2]

@@ -205,6 +205,13 @@ def test_a_sample_takes_what_patience_allows_with_loops_that_go_out_whole():
         assert moving <= patience * 1.01 or sample == LEAST_SAMPLE
 
 
+def test_what_has_no_loop_is_sent_whole_however_little_patience_there_is():
+    """A scheduler's plan whose step takes its computing in one go: there is nothing to sample."""
+    result = simulate(SMALL, pairs(SMALL))
+    assert choose_sample([result], 1e-3) == np.inf
+    assert choose_scale([result], 1e5, 1e-3).dilation >= 1
+
+
 def test_slower_is_half_the_rates():
     scale = slower(SCALE)
     assert scale.bandwidth / scale.dilation == pytest.approx(
@@ -287,6 +294,22 @@ def test_what_tcp_sent_again_may_be_on_a_cable_within_what_the_guard_allows(rese
         assert check_link_bytes(result, expected) is result
     else:
         with pytest.raises(RunError, match="carried"):
+            check_link_bytes(result, expected)
+
+
+@pytest.mark.parametrize(("resent", "share", "ok"), [(12, 1.06, True), (2, 1.06, False),
+                                                     (12, 0.94, False)])  # fmt: skip
+def test_a_few_packets_sent_again_are_no_other_ways_where_few_were_sent(resent, share, ok):
+    """A cable of 157 packets, of which 9 are the share: sent again, they only ever add."""
+    expected = simulate(SMALL, pairs(SMALL, 1e11))
+    carried = expected.link_bytes.copy()
+    carried[np.argmax(carried)] *= share
+    scale, pace = Scale(1.4e-5, 10.0), Pace(resent=resent)
+    result = replace(expected, link_bytes=carried, scale=scale, pace=pace)
+    if ok:
+        assert check_link_bytes(result, expected) is result
+    else:
+        with pytest.raises(RunError, match="packets took other ways"):
             check_link_bytes(result, expected)
 
 
