@@ -250,18 +250,20 @@ def evened(p: Problem, cut: np.ndarray, most: int | None = None) -> Assignment:
     load = seat_seconds(p, seat, cut)
     room = p.capacity[cut] - np.bincount(seat, p.kv, minlength=len(cut))
     fixed = p.fixed[cut] + np.where(cut != p.cut, p.switch, 0.0)
+    stay = [np.flatnonzero(seat == k) for k in range(len(cut))]  # a response is moved once
     for _ in range(len(seat) if most is None else most):
         a, b = int(load.argmax()), int(load.argmin())
-        here = np.flatnonzero((seat == a) & (p.seat == a) & (p.kv <= room[b]))
+        here = stay[a][p.kv[stay[a]] <= room[b]]
         if not len(here):
             break
         begins = fixed[b] if load[b] == 0 else 0.0
-        after = load[b] + begins + p.work[cut[b], here] + p.move[here]
-        left = load[a] - p.work[cut[a], here]
+        after = load[b] + begins + p.work[cut[b]][here] + p.move[here]
+        left = load[a] - p.work[cut[a]][here]
         i = int(np.maximum(after, left).argmin())
         if max(after[i], left[i]) >= load[a]:
             break
         moved = here[i]
+        stay[a] = stay[a][stay[a] != moved]
         load[a], load[b], seat[moved] = left[i], after[i], b
         room[a], room[b] = room[a] + p.kv[moved], room[b] - p.kv[moved]
     return assigned(p, seat, cut)
