@@ -257,7 +257,7 @@ def _cells(r: JointRow) -> tuple[str, ...]:
         show_time(r.separate.seconds),
         show_time(r.told.seconds),
         show_time(r.joint.seconds),
-        f"{r.gain:.1%}",
+        f"{round(r.gain, 3) + 0.0:.1%}",  # never -0.0%
         show_time(r.bound),
         f"{r.joint.seconds / r.bound - 1:.0%}",
         f"{agreed.get('moved', 0):,} / {apart.get('moved', 0):,}",
