@@ -12,7 +12,7 @@ from ..compute.training import SUSTAINED, PassSeconds, bubble_share
 from ..trace import Flows
 from ..units import show_rate, show_time
 from . import flows
-from .exchanges import Repeated
+from .exchanges import EXPERTS, Repeated
 from .phases import OFFLOAD_BYTES_PER_S, RESHARD_BYTES_PER_S, Step, handover, step_of
 from .plan import phase_seconds, step_period
 from .popularity import imbalance
@@ -124,6 +124,8 @@ def _generation(w: Workload, step: Step) -> list[Item]:
     seconds = [t.seconds for t in made.times]
     sent = generation_traffic(w, step)
     tensor, experience = flows.join(sent.tensor), flows.join(sent.experience)
+    tokens = [made.computed_tokens(r, g.group_size) for r in range(len(w.replicas))]
+    experts = flows.join(flows.experts_generation(w, r, n) for r, n in enumerate(tokens))
     return [
         Item(
             "generation",
@@ -167,6 +169,13 @@ def _generation(w: Workload, step: Step) -> list[Item]:
             ),
         ),
         *_sent(w, "generation", "tensor", [tensor], "all-reduces of replicas wider than a server"),
+        *_sent(
+            w,
+            "generation",
+            EXPERTS,
+            [experts],
+            f"tokens to experts on {g.ep} GPUs and back, between computing; chosen evenly",
+        ),
         *_sent(
             w,
             "generation",

@@ -10,8 +10,8 @@ By label:
     tensor          all-reduces of activations, where tp is wider than a server
     context         keys and values round a ring, or queries, keys, values and the output all to
                     all, where cp is wider than a server: `context_exchange`
-    all-to-all      tokens to the GPUs of their experts and back, forward and backward, where ep is
-                    wider than a server
+    all-to-all      tokens to the GPUs of their experts and back, forward and backward in training,
+                    where ep is wider than a server
     pipeline        activations and their gradients between stages that stand in two servers
     experience      tokens and log-probabilities from a replica to a training server
     gather          parameters, where they are sharded, before a weight sync sends them
@@ -26,6 +26,7 @@ from itertools import chain
 import numpy as np
 
 from ..compute.context_exchange import CONTEXT_BACKWARD, context_bytes
+from ..compute.expert_exchange import DISPATCH_AND_COMBINE
 from ..compute.models import BF16_BYTES
 from ..trace import Flows, point_to_point, ring
 from ..trace.collectives import all_to_all
@@ -200,8 +201,25 @@ def dispatch(
     return found if len(found.src) else NONE
 
 
+def experts_generation(w: Workload, replica: int, tokens: int) -> Flows:
+    """Tokens of a replica's prefill and decode to their experts and back, where generation.ep is
+    wider than a server: as `experts_training`, each GPU `tokens` / ep of its own.
+    """
+    experts, group = w.model.experts, w.replicas[replica]
+    if experts is None or w.generation.gpus == w.generation.tp:
+        return NONE
+    passes = DISPATCH_AND_COMBINE * experts.layers * experts.per_token
+    own = float(tokens) / len(group) * passes * w.model.hidden * BF16_BYTES
+    return all_to_all(group, own, w.gpus_per_server)
+
+
 def tensor_generation(w: Workload, replica: int, tokens: int) -> Flows:
-    """All-reduces of a replica's prefill and decode of `tokens`, where tp leaves a server."""
+    """All-reduces of a replica's prefill and decode of `tokens`, where tp leaves a server.
+
+    None where experts are dealt to more than tp GPUs: attention replicas stay inside servers.
+    """
+    if w.generation.gpus > w.generation.tp:
+        return NONE
     size = float(tokens) * all_reduce_bytes_per_token(w)
     return ring("all-reduce", w.replicas[replica], size, w.gpus_per_server, turn=replica % 2)
 
@@ -226,12 +244,13 @@ def reshard(w: Workload) -> Flows:
     gathered by all that train, as verl does.
     """
     each = BF16_BYTES / (w.generation.tp * w.training.pp)
+    of_expert = BF16_BYTES / (w.generation.gpus * w.training.pp)
     parts = [
         _stage_weights(w, stage, each * w.model.dense_parameters) for stage in range(w.training.pp)
     ]
     if w.model.experts:
         parts += [
-            _expert_weights(w, stage, each * w.model.expert_parameters)
+            _expert_weights(w, stage, of_expert * w.model.expert_parameters)
             for stage in range(w.training.pp)
         ]
     return join([*parts, gathered(w)])

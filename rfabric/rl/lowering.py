@@ -73,6 +73,10 @@ MERGED_EXPERTS = (
     "the slowest rank dealt evenly over it; all groups and stages keep step; a token goes once "
     "to each of its experts",
 )
+MERGED_SERVED_EXPERTS = (
+    "tokens to and from experts while generating: a loop over layers, a turn of which stands for "
+    "all passes of a replica through one; experts are chosen evenly",
+)
 EVEN = (
     (
         "experts are chosen evenly: the dispatch and combine of all layers are alike, a turn "
@@ -178,7 +182,11 @@ def _generation(out: _Rows, step: Step, before: list[int]) -> int:
     out.phase(step, "generation")
     w, ends, sent = out.workload, [], generation_traffic(out.workload, step)
     for r, replica in enumerate(w.replicas):
-        done = [out.compute(replica[0], step.generated.times[r].seconds, "generate", before)]
+        exchanged = sent.experts[r]
+        if exchanged:
+            done = [out.repeat(exchanged, before)]
+        else:
+            done = [out.compute(replica[0], step.generated.times[r].seconds, "generate", before)]
         done = out.send(sent.tensor[r], "tensor", done) or done
         ends += out.send(sent.experience[r], "experience", done) or done
     return out.barrier(0, ends)  # of every replica, whether or not its responses leave the server
@@ -289,6 +297,8 @@ def _merged(w: Workload) -> list[str]:
     merged = [*MERGED, *(MERGED_SHARDED if w.training.optimizer == "sharded" else ())]
     if w.training.cp > 1 and w.gpus_per_server % (w.training.tp * w.training.cp):
         merged += MERGED_CONTEXT
+    if w.generation.gpus > w.generation.tp:
+        merged += MERGED_SERVED_EXPERTS
     if w.model.experts:
         merged += [*MERGED_EXPERTS, *(SKEWED if w.training.skew else EVEN)]
     return merged

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..compute.memory import engine_weight_bytes
 from ..compute.serving import ReplicaTime
 from ..compute.training import PassSeconds, bubble_share, host_optimizer_seconds, optimizer_seconds
 from .popularity import imbalance, routing
@@ -147,7 +148,7 @@ def steady_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Replic
     """
     # of a response met while it decodes
     context = float((outputs * (prompts + outputs / 2)).sum() / outputs.sum())
-    n = max(1, min(len(outputs), w.generation.max_num_seqs, int(w.kv_capacity_tokens / context)))
+    n = max(1, min(len(outputs), w.generation.slots, int(w.kv_capacity_tokens / context)))
     decode = float((outputs - 1).sum()) * decode_step(w).seconds(n, n * context) / n
     prefill = sum(
         prefill_seconds(w, float(prompt)) for prompt in prompts[:: w.generation.group_size]
@@ -229,11 +230,11 @@ def handover(w: Workload) -> dict[str, float]:
     """
     if not w.colocated:
         return {"load": software_seconds(w)}
-    states = w.training_bytes
+    g, states = w.generation, w.training_bytes
     moved = 2 * (states["parameters"] + states["optimizer"] + states.get("critic", 0.0))
     return {
         "offload": moved / OFFLOAD_BYTES_PER_S,
-        "reshard": w.model.weight_bytes / w.generation.tp / RESHARD_BYTES_PER_S,
+        "reshard": engine_weight_bytes(w.model, g.tp, ep=g.gpus) / RESHARD_BYTES_PER_S,
     }
 
 

@@ -5,8 +5,8 @@ Where things stand:
     GPU 0 .. training_gpus - 1 train, the next generation_gpus generate; GPU i is host h(i+1).
     Training ranks follow Megatron's order: tensor fastest, then context, data, pipeline; experts of
     a stage: expert fastest, then data.
-    Generation replicas are runs of tp consecutive GPUs. Where generation is colocated, they stand
-    on the training GPUs.
+    Generation replicas are runs of tp consecutive GPUs, or of ep where experts are dealt to more.
+    Where generation is colocated, they stand on the training GPUs.
 
 How steps follow one another:
 
@@ -58,8 +58,11 @@ class Generation(Section):
     """`batch` prompts x `group_size` responses a step, on replicas of `tp` GPUs; lengths in tokens,
     cut at maxima.
 
+    ep: GPUs that the experts of a layer are dealt to whole, so many to a replica: ep / tp of them
+    serve responses of their own and share their experts (vLLM's data-parallel attention with
+    --enable-expert-parallel, SGLang's --enable-dp-attention); 1: experts are cut as an MLP is;
     memory_utilisation: share of HBM the engine may take (vLLM's gpu_memory_utilization);
-    max_num_seqs: responses a replica decodes at once (verl's rollout.max_num_seqs); precision: of
+    max_num_seqs: responses that tp GPUs decode at once (verl's rollout.max_num_seqs); precision: of
     weights and matmuls;
     turns: parts that a response comes in; between two, an environment takes `environment_latency`
     and says `observation` tokens, which the next turn reads;
@@ -70,6 +73,7 @@ class Generation(Section):
 
     section = "generation."
     tp: int = key(count())
+    ep: int = key(count(), 1)
     batch: int = key(count())
     group_size: int = key(count())
     max_prompt: int = key(count())
@@ -84,6 +88,21 @@ class Generation(Section):
     observation: int = key(count(0), 0)
     gpu: str | None = key(choice(*GPUS), None)
     context: int | None = key(count(), None)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return max(self.tp, self.ep)
+
+    @property
+    def attention_replicas(self) -> int:
+        """Parts of a replica that serve responses of their own."""
+        return self.gpus // self.tp
+
+    @property
+    def slots(self) -> int:
+        """Responses that a replica decodes at once."""
+        return self.max_num_seqs * self.attention_replicas
 
     @property
     def responses(self) -> int:
@@ -328,8 +347,8 @@ class Setup:
     @cached_property
     def replicas(self) -> list[list[int]]:
         """The GPUs of each generation replica."""
-        first, tp = self.first_generation_gpu, self.generation.tp
-        return [list(range(g, g + tp)) for g in range(first, self.gpus, tp)]
+        first, size = self.first_generation_gpu, self.generation.gpus
+        return [list(range(g, g + size)) for g in range(first, self.gpus, size)]
 
     @cached_property
     def pods(self) -> list[list[list[int]]]:
@@ -339,7 +358,7 @@ class Setup:
         size, origin = self.cluster.gpus_per_pod, 0
         if size is None:
             size, origin = (
-                -(-len(self.replicas) // 2) * self.generation.tp,
+                -(-len(self.replicas) // 2) * self.generation.gpus,
                 self.first_generation_gpu,
             )
         pods: dict[int, list[list[int]]] = {}
@@ -391,6 +410,12 @@ class Setup:
     def kv_capacity_tokens(self) -> int:
         """Tokens of KV cache a generation replica holds."""
         g = self.generation
-        return memory.kv_capacity_tokens(
-            self.model, self.generation_gpu, g.tp, g.memory_utilisation, precision=g.precision
+        each = memory.kv_capacity_tokens(
+            self.model,
+            self.generation_gpu,
+            g.tp,
+            g.memory_utilisation,
+            ep=g.gpus,
+            precision=g.precision,
         )
+        return each * g.attention_replicas

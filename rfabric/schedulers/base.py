@@ -149,6 +149,18 @@ def refuse_settings(name: str, settings: Settings, *known: str) -> None:
     Spec(name, settings, "scheduler").values(dict.fromkeys(known, as_written))
 
 
+def refuse_dealt_experts(name: str, w: Workload) -> None:
+    """RFabricError where experts are dealt to more GPUs than tp: the scheduler knows no such
+    replicas.
+    """
+    g = w.generation
+    if g.gpus > g.tp:
+        raise RFabricError(
+            f"scheduler {name} knows replicas of tp GPUs; generation.ep {g.ep} makes them "
+            f"{g.gpus} wide: use generation.ep=1, or a plain scheduler such as sync"
+        )
+
+
 def settings_of(name: str, made, settings: Settings):
     """The dataclass `made` with `settings` put over it, read by its fields (`specs.by_fields`).
 
