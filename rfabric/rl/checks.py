@@ -105,6 +105,7 @@ def _check_split(w: Setup) -> None:
     for name, tp, columns in (("generation.tp", g.tp, cut), ("training.tp", t.tp, kept)):
         _check_tensor(name, tp, w.model, columns, server)
     _check_served_experts(w)
+    _check_prefill(w)
     if c.generation_gpus % g.gpus:
         name = "tp" if g.gpus == g.tp else "ep"
         raise RFabricError(
@@ -152,6 +153,28 @@ def _columns(model: Model) -> list[tuple[int, str]]:
     columns = [(model.intermediate, "MLP")] if experts.layers < model.layers else []
     columns += [(experts.shared, "shared expert")] if experts.shared else []
     return [*columns, (experts.intermediate, "experts")]
+
+
+def _check_prefill(w: Setup) -> None:
+    g, all_gpus = w.generation, w.cluster.generation_gpus
+    if not g.prefill_gpus:
+        return
+    if g.prefill_gpus % g.gpus or g.prefill_gpus >= all_gpus:
+        raise RFabricError(
+            f"generation.prefill_gpus: {g.prefill_gpus} must be a multiple of the {g.gpus} GPUs "
+            f"of a replica below the {all_gpus} that generate; use {g.gpus} or 0"
+        )
+    if g.gpus > w.gpus_per_server:
+        raise RFabricError(
+            f"generation.prefill_gpus: replicas of {g.gpus} GPUs leave servers of "
+            f"{w.gpus_per_server}; use 0, or replicas inside a server"
+        )
+    if g.turns > 1 or w.pipeline == "async":
+        what = f"{g.turns} turns" if g.turns > 1 else "pipeline async"
+        raise RFabricError(
+            f"generation.prefill_gpus: with {what} prompts come while others decode, and here all "
+            "are read before; use 0"
+        )
 
 
 def _check_served_experts(w: Setup) -> None:
@@ -266,10 +289,10 @@ def _check_batch(w: Setup) -> None:
             f"training.mini_batches: {t.mini_batches} leaves {each} responses an update for "
             f"{w.dp} data-parallel ranks; use a larger generation.batch or fewer mini_batches"
         )
-    if g.responses < len(w.replicas):
+    if g.responses < len(w.decoding):
         raise RFabricError(
             f"generation.batch: {g.batch} prompts x group_size {g.group_size} leave some of the "
-            f"{len(w.replicas)} replicas idle; use a larger batch or a larger generation.tp"
+            f"{len(w.decoding)} replicas idle; use a larger batch or a larger generation.tp"
         )
 
 

@@ -13,6 +13,7 @@ By label:
     all-to-all      tokens to the GPUs of their experts and back, forward and backward in training,
                     where ep is wider than a server
     pipeline        activations and their gradients between stages that stand in two servers
+    KV              of prompts, from the GPUs that read them to those that decode, each a part
     experience      tokens and log-probabilities from a replica to a training server
     gather          parameters, where they are sharded, before a weight sync sends them
     weights         where generation is colocated: the parts of a replica's weights that no GPU of
@@ -199,6 +200,18 @@ def dispatch(
         sent.append(((a + first).astype(np.int32), (b + first).astype(np.int32), size))
     found = Flows(*(np.concatenate(column) for column in zip(*sent, strict=True)))
     return found if len(found.src) else NONE
+
+
+def prompts_read(w: Workload, replica: int, tokens: int) -> Flows:
+    """The KV cache of a replica's prompts, `tokens` in all, from the replica that reads them: each
+    of its GPUs sends an equal part; none where replicas read their own.
+    """
+    if not w.prefilling:
+        return NONE
+    reader = w.prefilling[replica % len(w.prefilling)]
+    size = float(tokens) * w.model.kv_bytes_per_token / w.generation.gpus
+    pairs = list(zip(reader, w.decoding[replica], strict=True))
+    return point_to_point(pairs, size, w.gpus_per_server)
 
 
 def experts_generation(w: Workload, replica: int, tokens: int) -> Flows:

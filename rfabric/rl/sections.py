@@ -40,6 +40,8 @@ class Generation(Section):
     ep: GPUs that the experts of a layer are dealt to whole, so many to a replica: ep / tp of them
     serve responses of their own and share their experts (vLLM's data-parallel attention with
     --enable-expert-parallel, SGLang's --enable-dp-attention); 1: experts are cut as an MLP is;
+    prefill_gpus: of the generation GPUs, the last so many read prompts for the others, which get
+    the KV cache of a prompt when it is whole (vLLM's and SGLang's disaggregated prefill);
     memory_utilisation: share of HBM the engine may take (vLLM's gpu_memory_utilization);
     max_num_seqs: responses that tp GPUs decode at once (verl's rollout.max_num_seqs); precision: of
     weights and matmuls;
@@ -53,6 +55,7 @@ class Generation(Section):
     section = "generation."
     tp: int = key(count())
     ep: int = key(count(), 1)
+    prefill_gpus: int = key(count(0), 0)
     batch: int = key(count())
     group_size: int = key(count())
     max_prompt: int = key(count())

@@ -163,6 +163,17 @@ class Setup:
         return [list(range(g, g + size)) for g in range(first, self.gpus, size)]
 
     @cached_property
+    def decoding(self) -> list[list[int]]:
+        """The replicas that decode, the first ones: all, unless others read their prompts."""
+        return self.replicas[: len(self.replicas) - len(self.prefilling)]
+
+    @cached_property
+    def prefilling(self) -> list[list[int]]:
+        """The replicas that read prompts for those that decode, which they take in turn."""
+        g = self.generation
+        return self.replicas[len(self.replicas) - g.prefill_gpus // g.gpus :]
+
+    @cached_property
     def pods(self) -> list[list[list[int]]]:
         """The replicas of each generation pod: of a pod of the cluster, or of either half when pods
         are not given.

@@ -55,13 +55,19 @@ def replica_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Repli
     replica of `w`.
 
     All are there at the start, groups in a row; with generation.turns, an environment answers
-    between the turns of each.
+    between the turns of each; with generation.prefill_gpus, the KV of their prompts is there.
     """
     g = w.generation
     requests = in_turns(
         prompts, outputs, g.turns, g.environment_latency, g.observation, g.group_size
     )
-    served = serve(decode_step(w), w.kv_capacity_tokens, Batching(max_num_seqs=g.slots), requests)
+    served = serve(
+        decode_step(w),
+        w.kv_capacity_tokens,
+        Batching(max_num_seqs=g.slots),
+        requests,
+        np.full(len(requests), bool(w.prefilling)),
+    )
     return ReplicaTime(
         served.prefill, served.decode, served.peak_kv_tokens, served.idle, served.preempted
     )

@@ -11,6 +11,8 @@ worked out without a flow.
     all-to-all        tokens x experts a token x hidden x 2 bytes, there and back, of what goes to
                       experts outside the server, in training and where generation.ep is wider than
                       one
+    KV                prompt tokens x KV bytes a token, of the GPUs whose partner that reads is in
+                      another server
     experience        12 bytes a token of each replica whose sink is in another server
     gather            sharded parameters, gathered before they are sent: a collective of S / (tp pp)
                       in each data-parallel group
@@ -78,7 +80,11 @@ def generation_bytes(w: Workload, step: Step) -> dict[str, float]:
     """Of each label of generation."""
     sent, made = Counter(), step.generated
     training_servers = -(-w.cluster.training_gpus // w.gpus_per_server)
-    for r, replica in enumerate(w.replicas):
+    for r, replica in enumerate(w.decoding):
+        if w.prefilling:
+            reader = w.prefilling[r % len(w.prefilling)]
+            prompts = made.prompt_tokens(r, w.generation.group_size) * w.model.kv_bytes_per_token
+            sent["KV"] += prompts * _apart(w, [(reader, replica)]) / w.generation.gpus
         all_reduced = ALL_REDUCES_PER_LAYER * w.model.layers * w.model.hidden * BF16_BYTES
         tokens = made.computed_tokens(r, w.generation.group_size)
         if w.generation.gpus == w.generation.tp:

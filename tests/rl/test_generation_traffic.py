@@ -1,5 +1,5 @@
-"""Generation with experts dealt to more GPUs than tp: bytes to experts, what each GPU takes of the
-weights, room for KV, and jobs that cannot be.
+"""What generation sends: tokens to experts that are dealt to more GPUs than tp, KV cache of prompts
+that others read; what each GPU takes of the weights, and jobs that cannot be.
 """
 
 import numpy as np
@@ -123,6 +123,8 @@ def test_a_dense_model_has_nothing_to_deal():
 def test_schedulers_that_cut_by_tp_say_so(scheduler):
     with pytest.raises(RFabricError, match=f"scheduler {scheduler} knows replicas of tp GPUs"):
         read_traffic("grpo-64-moe", ["generation.ep=16"], scheduler=scheduler)
+    with pytest.raises(RFabricError, match=f"scheduler {scheduler} .* read their own prompts"):
+        read_traffic("grpo-64", ["generation.prefill_gpus=8"], scheduler=scheduler)
 
 
 @pytest.mark.parametrize(
@@ -132,3 +134,65 @@ def test_every_pipeline_serves_them(how):
     w = job(how, "steps=2")
     trace = trace_of(w)  # holds bytes and seconds against formulas and the plan
     assert any(key[1:] == ("generation", "all-to-all") for key in trace.communication())
+
+
+# --- prompts that other replicas read -------------------------------------------------------------
+
+
+@settings(max_examples=15)
+@given(
+    tp=st.sampled_from([1, 2, 4, 8]),
+    reading=st.integers(1, 3),
+    server=st.sampled_from([4, 8]),
+    pipeline=st.sampled_from(["sync", "one-step-off", "bounded-staleness"]),
+)
+def test_kv_of_all_prompts_crosses_and_every_wait_is_in_the_plan(tp, reading, server, pipeline):
+    tp = min(tp, server)
+    w = read_recipe(
+        "grpo-64",
+        [
+            f"generation.tp={tp}", f"generation.prefill_gpus={reading * tp}",
+            f"cluster.gpus_per_server={server}", f"pipeline={pipeline}",
+        ],
+    )  # fmt: skip
+    trace = trace_of(w)  # holds bytes and seconds against formulas and the plan
+    step = step_of(w, 0, 0)
+    made, group = step.generated, w.generation.group_size
+    assert len(made.times) == len(w.replicas) - reading
+    prompts = sum(int(p[::group].sum()) for p in made.prompts)
+    rows = trace.communication().get((0, "generation", "KV"), [])
+    sent = sum(int(trace.total[row]) for row in rows)
+    assert sent <= prompts * w.model.kv_bytes_per_token + len(rows)
+    readers = {gpu for replica in w.prefilling for gpu in replica}
+    assert not readers & {gpu for replica in w.decoding for gpu in replica}
+    if tp == server:  # a replica a server: nothing stays inside
+        assert sent >= prompts * w.model.kv_bytes_per_token
+
+
+def test_who_reads_alone_reads_in_turn_and_decoding_pays_for_no_prompt():
+    own = read_recipe("grpo-64")
+    one = read_recipe("grpo-64", ["generation.prefill_gpus=2"])
+    two = read_recipe("grpo-64", ["generation.prefill_gpus=4"])
+    made = [step_of(w, 0, 0).generated for w in (own, one, two)]
+    assert made[0].reading == () and len(made[1].reading) == 15
+    assert made[1].times[-1].idle == pytest.approx(sum(made[1].reading))
+    assert max(t.idle for t in made[2].times) < made[1].times[-1].idle
+    for apart in made[1:]:
+        # reading leaves those that decode the last token of each prompt
+        assert max(t.prefill for t in apart.times) < min(t.prefill for t in made[0].times) / 4
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["generation.prefill_gpus=5"], "5 must be a multiple of the 2 GPUs of a replica"),
+        (["generation.prefill_gpus=32"], "below the 32 that generate; use 2 or 0"),
+        (["generation.prefill_gpus=-4"], "prefill_gpus"),
+        (["generation.prefill_gpus=16", "generation.tp=16"], "16 GPUs leave servers of 8"),
+        (["generation.prefill_gpus=4", "generation.turns=3"], "with 3 turns prompts come while"),
+        (["generation.prefill_gpus=4", "pipeline=async"], "with pipeline async prompts come"),
+    ],
+)
+def test_what_cannot_read_apart_is_refused(overrides, message):
+    with pytest.raises(RFabricError, match=message):
+        read_recipe("grpo-64-moe" if "tp=16" in str(overrides) else "grpo-64", overrides)
