@@ -97,6 +97,7 @@ def test_twice_the_seconds_of_every_step_are_twice_the_bound_and_more_seats_no_m
     [
         (("pipeline=async",), "of steps that end; pipeline async has none"),
         (("generation.tp=4", "cluster.gpus_per_server=2"), "tp 4 does not divide 2 GPUs"),
+        (("generation.prefill_gpus=8",), "prefill_gpus is 8: use 0"),
     ],
 )
 def test_jobs_without_a_bound_are_told_why(changes, text):

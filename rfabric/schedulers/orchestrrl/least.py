@@ -44,24 +44,35 @@ def least_generation(w: Workload, seed: int, number: int) -> float:
     """Seconds that the generation of step `number` takes at least; environments answer between the
     turns of each response.
 
-    RFabricError for pipeline async, whose steps have no end of their own, and for replicas wider
-    than a server.
+    RFabricError for pipeline async, whose steps have no end of their own, and for replicas that no
+    cut of a server is.
     """
-    if w.pipeline == "async":
-        raise RFabricError(
-            "a bound on generation is of steps that end; pipeline async has none: use another"
-        )
-    if seat_gpus(w) % w.generation.tp:
-        raise RFabricError(
-            f"a bound on generation is of replicas within a server; generation.tp "
-            f"{w.generation.tp} does not divide {seat_gpus(w)} GPUs: use one that does"
-        )
+    _check(w)
     prompts, outputs = responses(w, seed, number)
     g = w.generation
     tokens = np.maximum(outputs - g.turns, 0)  # a prefill gives the first of each turn
     waits = (g.turns - 1) * g.environment_latency
     seats = w.cluster.generation_gpus // seat_gpus(w)
     return least_seconds(engines_of(w), seats, prompts, tokens, g.max_num_seqs, waits)
+
+
+def _check(w: Workload) -> None:
+    g, seat = w.generation, seat_gpus(w)
+    if w.pipeline == "async":
+        raise RFabricError(
+            "a bound on generation is of steps that end; pipeline async has none: use another"
+        )
+    wrong = {
+        f"generation.prefill_gpus is {g.prefill_gpus}: use 0": w.prefilling,
+        f"generation.ep {g.ep} makes them {g.gpus} wide: use 1": g.gpus > g.tp,
+        f"generation.tp {g.tp} does not divide {seat} GPUs: use one that does": seat % g.tp,
+    }
+    for text, bad in wrong.items():
+        if bad:
+            raise RFabricError(
+                "a bound on generation is of replicas of tp GPUs of one server that read their own "
+                f"prompts; {text}"
+            )
 
 
 def least_seconds(
