@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ..emulate.machines.remote import Machines, parse_machines
 from ..errors import PaceError, RFabricError
 from ..fabric import Fabric, Needs
 from ..fabric.match import equal_cost_fat_tree
@@ -134,7 +135,11 @@ def settings_of(args: argparse.Namespace, engine: str, seed: int) -> RunSettings
         for name in ("bandwidth_scale", "time_dilation", "sample", "patience")
     )
     timing = Timing(in_flight=args.in_flight)
-    return RunSettings(engine, seed, args.routing, timing, args.repetitions, *scale, out=args.out)
+    on = getattr(args, "on", "")
+    return RunSettings(
+        engine, seed, args.routing, timing, args.repetitions, *scale, out=args.out,
+        machines=parse_machines(on, args.rsh, args.rfabric_path) if on else Machines(),
+    )  # fmt: skip
 
 
 def _check_nodes(nodes: Sequence[str], fabrics: Sequence[Fabric]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..emulate.machines.remote import Machines
 from ..errors import PaceError, RFabricError, RunError
 from ..fabric import Fabric
 from ..optics import Policy, Timing, parse_policy
@@ -41,6 +42,7 @@ class RunSettings:
     out           the folder under which an emulation has its own while it lasts
     pcap          nodes of an emulation whose packets are captured, to files under `pcap_to`
     live          the page that follows the emulations, if any
+    machines      those that carry an emulation, a part each; here alone where there are none
     """
 
     engine: str = "simulate"
@@ -56,6 +58,7 @@ class RunSettings:
     pcap: tuple[str, ...] = ()
     pcap_to: str | Path = "runs"
     live: LiveView | None = None
+    machines: Machines = Machines()
 
     def at(self, scale: Scale) -> "RunSettings":
         """The same at a scale that is known."""
@@ -241,6 +244,7 @@ def emulated(
             for node in settings.pcap
         },
         looks=settings.live.turn(expected) if settings.live else None,
+        machines=settings.machines,
     )
     result = check_link_bytes(result, expected)
     return Outcome(result, fidelity(result, expected, resolution(result)), traffic.inputs)
@@ -315,6 +319,7 @@ def chosen_scale(
 
 
 def _chosen_scale(expected: Sequence[Result], settings: RunSettings, tell: Tell) -> Scale:
+    from ..emulate.machines.measured import measure
     from ..emulate.scale import PATIENCE, choose_sample, choose_scale
     from ..emulate.world import calibrate
 
@@ -323,8 +328,12 @@ def _chosen_scale(expected: Sequence[Result], settings: RunSettings, tell: Tell)
     sample = settings.sample or choose_sample(expected, patience)
     if bandwidth and dilation:
         return Scale(bandwidth, dilation, sample)
-    carries = calibrate(progress=lambda news: tell("calibrate", news), out=settings.out)
-    chosen = choose_scale(expected, carries, patience, sample)
+    news, most = (lambda news: tell("calibrate", news)), float("inf")
+    if settings.machines:
+        carries, most = measure(expected, settings.machines, news, settings.out)
+    else:
+        carries = calibrate(progress=news, out=settings.out)
+    chosen = choose_scale(expected, carries, patience, sample, most)
     if dilation:  # the same shaped rates
         return replace(
             chosen, bandwidth=chosen.bandwidth * dilation / chosen.dilation, dilation=dilation
