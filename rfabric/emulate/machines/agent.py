@@ -27,6 +27,7 @@ from ..guard import Guard, Processors
 from ..live import OFP_PORT
 from ..network import EmulatedNetwork
 from ..sandbox import DATAPATH, Namespace, Sandbox
+from ..watch import before_others
 from .ends import FINE, Ends
 from .pipe import Calls, Pipe
 from .slices import Slices, sliced
@@ -221,7 +222,8 @@ class Agent:
         return self.ends.lag
 
     def watch(self, may_drop: bool) -> None:
-        """From now on the guard looks."""
+        """From now on the guard looks, and flows start at once when they are due."""
+        self.stack.enter_context(before_others())
         self.guard = SliceGuard(self.box, self.network, may_drop, self.ports)
 
     def look(self) -> dict:
