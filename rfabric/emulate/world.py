@@ -38,6 +38,7 @@ from ..units import show_rate, show_time
 from . import sandbox
 from .drills import UP, WELL_S, Drilled, judged
 from .machines.remote import Machines, agents, descriptors, forget
+from .machines.slices import sliced
 from .network import fastest_line, scales
 from .soak import Soaked
 from .stream import Loss
@@ -80,8 +81,10 @@ def emulate(
     """
     one_way(routing)
     policy, played = emulatable(fabric, policy), trace.whole()
-    if captures and machines:
-        raise RFabricError("--pcap captures packets of a world here; with --on there are none here")
+    if machines:
+        sliced(fabric, len(machines.all))
+        if captures:
+            raise RFabricError("--pcap captures packets of this machine; with --on there are none")
     if timing.settle:
         raise RFabricError(
             f"settling, {show_time(timing.settle)}, is not emulated; add it to the OCS delay "

@@ -129,7 +129,7 @@ def play(
     broke.
     """
     for case in cases:
-        check(case, settings.engine)
+        check(case, settings.engine, len(settings.machines.all))
     expected = [simulated(case, traffic, settings, tell) for case in cases]
     if settings.engine == "simulate":
         return [Outcome(result, inputs=traffic.inputs) for result in expected]
@@ -188,12 +188,17 @@ def tried(
             settings = settings.at(slower(scale))
 
 
-def check(case: Case, engine: str) -> None:
-    """RFabricError where the policy is none, or not one that can be emulated."""
+def check(case: Case, engine: str, machines: int = 0) -> None:
+    """RFabricError where the policy is none, or not one that can be emulated, or the fabric cannot
+    be cut for so many machines.
+    """
     parse_policy(case.policy, case.fabric)
     if engine == "emulate":
+        from ..emulate.machines.slices import sliced
         from ..emulate.world import emulatable
 
+        if machines:
+            sliced(case.fabric, machines)
         if not isinstance(case.policy, str):
             raise RFabricError(
                 f"policy {case.policy_name} is an object of this process, an emulation is "

@@ -18,6 +18,7 @@ import pytest
 from test_emulate import LONGER, SMALL, step
 
 import rfabric
+from rfabric.cli import main
 from rfabric.emulate import world
 from rfabric.emulate.guard import Processors
 from rfabric.emulate.machines.leader import Agent, Leader
@@ -31,6 +32,7 @@ from rfabric.fabric import fat_tree
 from rfabric.fabric import rfabric as optical
 from rfabric.report.result import Pace, Scale
 from rfabric.simulate.world import simulate
+from rfabric.study.run import Case, check
 
 ROOT = Path(rfabric.__file__).parents[1]
 # s: a machine that does other work beside may take ten times as long as an idle one
@@ -69,6 +71,12 @@ def test_a_remote_shell_that_is_no_words_is_refused():
         parse_machines("a=10.0.0.1", "ssh '")
     with pytest.raises(RFabricError, match="--rsh: it is empty"):
         parse_machines("a=10.0.0.1", " ")
+
+
+@pytest.mark.parametrize("option", ["--rsh=ssh -p 22", "--rfabric-path=/opt/agent"])
+def test_how_machines_are_reached_says_nothing_without_them(option, capsys):
+    assert main(["emulate", option]) == 2
+    assert "is for the machines of --on" in capsys.readouterr().err
 
 
 @contextlib.contextmanager
@@ -280,6 +288,8 @@ def test_more_machines_than_parts_are_refused_before_anything_starts(two):
     two.machines = replace(two.machines, all=(*two.machines.all, third))
     with pytest.raises(RFabricError, match="leaves 2 parts with hosts"):
         two.emulate(fabric, step(fabric))
+    with pytest.raises(RFabricError, match="leaves 2 parts with hosts"):
+        check(Case(fabric, "static"), "emulate", 3)
 
 
 @contextlib.contextmanager
