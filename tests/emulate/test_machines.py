@@ -27,6 +27,7 @@ from rfabric.emulate.machines.remote import Machines, parse_machines
 from rfabric.emulate.machines.slices import sliced
 from rfabric.emulate.machines.spread import Between, asked_of, hops_carried
 from rfabric.emulate.machines.watch import merged, together
+from rfabric.emulate.sandbox import which
 from rfabric.errors import PaceError, RFabricError, RunError
 from rfabric.fabric import fat_tree
 from rfabric.fabric import rfabric as optical
@@ -111,6 +112,13 @@ def test_what_an_agent_refuses_is_said_with_its_name(tmp_path):
             leader.meet()
 
 
+def test_a_machine_that_is_silent_is_named_with_what_its_remote_shell_said(tmp_path):
+    with agent_at(tmp_path) as (leader, _, _write):
+        (tmp_path / "log").write_text("ssh: still trying\n")
+        with pytest.raises(RunError, match="gpu7 does not answer for 0 s.*ssh: still trying"):
+            leader.ask("clock", timeout=0.1)
+
+
 def test_a_clock_is_known_by_its_quickest_answer(tmp_path):
     agent = Agent(0, "a", None, tmp_path)
     agent.timed(10.0, 10.5, 110.45, 110.46)  # half a second, nearly all of it on the way there
@@ -189,6 +197,7 @@ class TwoMachines:
         for i, (name, end) in enumerate(zip(self.names, self.ends, strict=True), 1):
             ip("-n", name, "addr", "add", f"10.77.0.{i}/24", "dev", end)
             self.set(name, "mtu", "9216", "up")
+            ip("-n", name, "link", "set", "lo", "up")
         return self
 
     def set(self, name, *words):
@@ -347,4 +356,73 @@ def test_interrupted_it_ends_on_all_machines(two):
     with under_way(two) as process:
         process.send_signal(signal.SIGINT)
         process.wait(30)
+        two.assert_clean()
+
+
+# --- through ssh ----------------------------------------------------------------------------------
+
+SSHD = which("sshd")
+SSHD_WORLD = """mount --make-rprivate /
+mount --bind {folder}/passwd /etc/passwd
+mount -t tmpfs tmpfs /run
+mkdir /run/sshd
+exec {sshd} -D -e -f {folder}/config -o ListenAddress={address}
+"""
+
+
+class Sshd:
+    """sshd in two namespaces, with keys of its own; `rsh` reaches it from the first."""
+
+    def __init__(self, two):
+        self.two, self.folder = two, two.tmp / "ssh"
+        self.folder.mkdir()
+        for key in ("host", "user"):
+            words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / key)]
+            subprocess.run(words, check=True)
+        (self.folder / "config").write_text(
+            f"HostKey {self.folder}/host\nAuthorizedKeysFile {self.folder}/user.pub\n"
+            "PasswordAuthentication no\nUsePAM no\nStrictModes no\nPidFile none\n"
+            "PermitRootLogin yes\n"
+        )
+        known = Path("/etc/passwd").read_text().splitlines()
+        if not any(line.startswith("sshd:") for line in known):
+            known.append("sshd:x:999:65534::/run/sshd:/usr/sbin/nologin")
+        (self.folder / "passwd").write_text("\n".join(known) + "\n")
+        self.rsh = (
+            f"ip netns exec {two.names[0]} ssh -i {self.folder}/user -o BatchMode=yes "
+            "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+        )
+
+    def __enter__(self):
+        self.processes = []
+        for number, name in enumerate(self.two.names, 1):
+            script = SSHD_WORLD.format(folder=self.folder, sshd=SSHD, address=f"10.77.0.{number}")
+            words = ["ip", "netns", "exec", name, "unshare", "--mount", "sh", "-ec", script]
+            self.processes.append(subprocess.Popen(words, stderr=subprocess.DEVNULL))
+        limit = time.monotonic() + BUSY
+        while time.monotonic() < limit and not all(map(self._listens, self.two.names)):
+            time.sleep(0.1)
+        return self
+
+    @staticmethod
+    def _listens(name):
+        words = ["ip", "netns", "exec", name, "cat", "/proc/net/tcp"]
+        return ":0016 " in subprocess.run(words, capture_output=True, text=True).stdout
+
+    def __exit__(self, *_):
+        for process in self.processes:
+            process.terminate()
+            process.wait()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(not SSHD, reason="no sshd here (openssh-server)")
+def test_machines_are_reached_through_ssh(two):
+    with Sshd(two) as sshd:
+        on = "root@10.77.0.1,root@10.77.0.2"
+        two.machines = parse_machines(on, sshd.rsh, two.agent)
+        fabric = fat_tree(**SMALL)
+        trace = step(fabric, 1e9)
+        result = two.emulate(fabric, trace)
+        assert (result.received == trace.size).all()
         two.assert_clean()

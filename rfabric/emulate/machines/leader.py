@@ -24,6 +24,7 @@ KEPT = 40  # answers from which the quickest says how clocks differ
 ANSWERS_S = 30.0  # s an agent may take for a usual order
 LEAD_S = 0.002  # s from an order to start until it is due, at least: agents wait for it together
 MOST_LEAD_S = 0.1
+NOTHING = "nothing was said"
 KINDS = {kind.__name__: kind for kind in (RFabricError, RunError)}
 
 
@@ -42,6 +43,10 @@ class Agent:
         """One question and its answer, by both clocks."""
         trip = (heard - sent) - (at - got), ((got - sent) + (at - heard)) / 2
         self.trips = [*self.trips[1 - KEPT :], trip]
+
+    def said(self) -> list[str]:
+        """The last lines that it, or the remote shell, said beside frames."""
+        return self.log.read_text(errors="replace").strip().splitlines()[-5:]
 
     @property
     def trip(self) -> float:
@@ -132,7 +137,11 @@ class Leader:
                 agent, news, heard = self._news.get(timeout=max(limit - time.monotonic(), 0.0))
             except queue.Empty:
                 names = ", ".join(agent.name for agent in waiting)
-                raise RunError(f"machine {names} does not answer for {timeout:.0f} s") from None
+                said = "\n".join(line for agent in waiting for line in agent.said())
+                raise RunError(
+                    f"machine {names} does not answer for {timeout:.0f} s; the last of it: "
+                    f"{said or NOTHING}"
+                ) from None
             self._take(agent, news, heard)
             if "reply" in news or "hello" in news:
                 return agent, news, heard
@@ -158,8 +167,7 @@ class Leader:
         self._news.put((agent, {"gone": why}, time.monotonic()))
 
     def _gone(self, agent: Agent, why: str = "") -> RunError:
-        said = agent.log.read_text(errors="replace").strip().splitlines()[-5:]
-        told = "\n".join([*([why] if why else []), *said]) or "nothing was said"
+        told = "\n".join([*([why] if why else []), *agent.said()]) or NOTHING
         return RunError(f"machine {agent.name} has gone; the last of it: {told}")
 
 
