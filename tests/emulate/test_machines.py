@@ -31,9 +31,11 @@ from rfabric.emulate.sandbox import which
 from rfabric.errors import PaceError, RFabricError, RunError
 from rfabric.fabric import fat_tree
 from rfabric.fabric import rfabric as optical
+from rfabric.optics import Timing
 from rfabric.report.result import Pace, Scale
 from rfabric.simulate.world import simulate
 from rfabric.study.run import Case, check
+from rfabric.trace import TraceBuilder
 
 ROOT = Path(rfabric.__file__).parents[1]
 # s: a machine that does other work beside may take ten times as long as an idle one
@@ -261,6 +263,23 @@ def test_a_step_on_two_machines_is_the_step_on_one(build, two):
     assert worst <= 0.01 * expected.link_bytes.max() + packets
     for key, seconds in expected.communication.items():
         assert result.communication[key] == pytest.approx(seconds, rel=0.35), key
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("in_flight", ["hold", "drain", "drop"])
+def test_a_rewire_under_flows_on_two_machines_follows_its_policy(in_flight, two):
+    fabric = optical(**SMALL)
+    b = TraceBuilder(fabric.hosts)
+    b.flows([0, 1], [6, 7], 5e10, phase="a", label="long")
+    b.flows([2, 3], [0, 1], 5e10, start=0.4, phase="b", label="late")
+    trace, timing = b.build(), Timing(in_flight=in_flight)
+    expected = simulate(fabric, trace, "demand", timing=timing)
+    result = two.emulate(fabric, trace, scale=Scale(1e-4, 2.0), timing=timing)
+    assert (result.sent == result.received).all()
+    assert [c for _, c in result.epochs] == [c for _, c in expected.epochs]
+    under = [r for r in result.rewires if r.requested > 0]
+    assert under
+    assert (result.lost_bytes > 0) == (in_flight == "drop")
 
 
 @pytest.mark.root

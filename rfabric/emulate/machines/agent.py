@@ -33,6 +33,7 @@ from .pipe import Calls, Pipe
 from .slices import Slices, sliced
 from .tunnels import Flood, Tunnel, got, make, silent
 
+STOOD_S = 5.0  # s between two turns of the loop: it never waits so long
 SILENT_S = 30.0  # s without a word of the other end: then it is taken to be gone
 
 
@@ -70,7 +71,7 @@ class Agent:
         self.due: list[tuple[float, list]] = []  # starts that wait for their instant
         self.ends: Ends | None = None
         self.stack = contextlib.ExitStack()
-        self.heard = time.monotonic()
+        self.heard = self.moved = time.monotonic()
 
     def run(self) -> None:
         """Do what is asked until it is over."""
@@ -109,6 +110,9 @@ class Agent:
     def _move(self) -> None:
         """Start what is due, and carry bytes until something happens."""
         now = time.monotonic()
+        if now - self.moved > STOOD_S:  # it is this process that was held up, not the leader
+            self.heard = now
+        self.moved = now
         if now - self.heard > SILENT_S:
             raise RFabricError(f"the leader has said nothing for {SILENT_S:g} s")
         self.due.sort()
