@@ -24,6 +24,7 @@ from rfabric.emulate.guard import Processors
 from rfabric.emulate.machines.leader import Agent, Leader
 from rfabric.emulate.machines.pipe import Pipe
 from rfabric.emulate.machines.remote import Machines, parse_machines
+from rfabric.emulate.machines.serve import serve
 from rfabric.emulate.machines.slices import sliced
 from rfabric.emulate.machines.spread import Between, asked_of, hops_carried
 from rfabric.emulate.machines.watch import merged, together
@@ -127,6 +128,16 @@ def test_a_clock_is_known_by_its_quickest_answer(tmp_path):
     agent.timed(20.0, 20.003, 120.001, 120.002)
     assert agent.offset == pytest.approx(100.0, abs=1e-9)
     assert agent.trip == pytest.approx(0.002)
+
+
+def test_an_agent_writes_to_no_folder_of_somebody_else(tmp_path, monkeypatch, capfdbinary):
+    (tmp_path / "rfabric-agent").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert serve() == 1
+    assert b"belongs to somebody else" in capfdbinary.readouterr().out
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 # --- what machines carry --------------------------------------------------------------------------
