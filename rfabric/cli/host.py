@@ -71,6 +71,13 @@ def selftest(args: argparse.Namespace) -> int:
     return 0 if all(m.ok for m in measured) else 1
 
 
+def agent(_args: argparse.Namespace) -> int:
+    """rfabric agent: a machine's part of an emulation, led through stdin and stdout."""
+    from ..emulate.machines.serve import serve
+
+    return serve()
+
+
 def drill(args: argparse.Namespace) -> int:
     """Faults against a live emulation, or a soak; 1 where a promise is broken, or something
     grows.

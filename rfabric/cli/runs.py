@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ..emulate.machines.remote import AGENT, RSH, Machines, parse_machines
 from ..errors import PaceError, RFabricError
 from ..fabric import Fabric, Needs
 from ..fabric.match import equal_cost_fat_tree
@@ -66,6 +67,8 @@ def _run(args: argparse.Namespace, engine: str) -> None:
     pcap = tuple(dict.fromkeys(getattr(args, "pcap", ())))
     if pcap and engine != "emulate":
         raise RFabricError("--pcap captures packets, which a simulation has none of: emulate")
+    if pcap and settings.machines:
+        raise RFabricError("--pcap captures packets of this machine; with --on there are none")
     require(settings)
     asked = asked_policies(args.policy)
     args.traffic = args.traffic or usual_traffic((p.scheduler for p in asked), args.usual)
@@ -134,7 +137,21 @@ def settings_of(args: argparse.Namespace, engine: str, seed: int) -> RunSettings
         for name in ("bandwidth_scale", "time_dilation", "sample", "patience")
     )
     timing = Timing(in_flight=args.in_flight)
-    return RunSettings(engine, seed, args.routing, timing, args.repetitions, *scale, out=args.out)
+    return RunSettings(
+        engine, seed, args.routing, timing, args.repetitions, *scale, out=args.out,
+        machines=_machines(args),
+    )  # fmt: skip
+
+
+def _machines(args: argparse.Namespace) -> Machines:
+    """What --on says, and how they are reached; RFabricError where only the latter is said."""
+    if getattr(args, "on", ""):
+        return parse_machines(args.on, args.rsh, args.rfabric_path)
+    for option, usual in (("rsh", RSH), ("rfabric_path", AGENT)):
+        if getattr(args, option, usual) != usual:
+            word = option.replace("_", "-")
+            raise RFabricError(f"--{word} is for the machines of --on, of which none was named")
+    return Machines()
 
 
 def _check_nodes(nodes: Sequence[str], fabrics: Sequence[Fabric]) -> None:

@@ -75,6 +75,11 @@ def probe_host() -> Host:
     )
 
 
+def boot_id() -> str:
+    """What tells the kernel that runs here from all others."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
 def packet_hops(sandbox: Sandbox, fabric: Fabric | None = None) -> float:
     """Packets a second that the switch ports of `fabric` (default: 64 hosts) take together when
     asked for too many.

@@ -4,7 +4,9 @@ Every segment has the same headers, whether it carries data or acknowledges: so 
 together say how many bytes of payload went by, whatever acknowledgements came along.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -17,9 +19,13 @@ DROPS = (3, 11)
 
 
 class PortCounters:
-    """The counters of a fabric's switch ports, as the network namespace of this thread has them."""
+    """The counters of a fabric's switch ports, as the network namespace of this thread has them.
 
-    def __init__(self, fabric: Fabric):
+    hidden: bytes of each packet sent that some interfaces do not count.
+    """
+
+    def __init__(self, fabric: Fabric, hidden: Mapping[str, int] = MappingProxyType({})):
+        self.hidden = hidden
         self.directed = 2 * len(fabric.links)
         self.sends: dict[str, int] = {}  # by interface, the directed cable it sends on
         self.gets: dict[str, int] = {}  # the same of what comes from hosts, which count elsewhere
@@ -36,6 +42,7 @@ class PortCounters:
         for name, counts in _rows():
             if name in self.sends:
                 found[self.sends[name]] = counts[TX]
+                found[self.sends[name], 0] += self.hidden.get(name, 0) * counts[TX][1]
                 dropped += sum(counts[column] for column in DROPS)
             if name in self.gets:
                 found[self.gets[name]] = counts[RX]

@@ -83,13 +83,19 @@ class Guard:
     of trouble.
     """
 
-    def __init__(self, sandbox: Sandbox, network: EmulatedNetwork, may_drop: bool = False):
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        network: EmulatedNetwork,
+        may_drop: bool = False,
+        ports: PortCounters | None = None,
+    ):
         self.sandbox, self.network, self.may_drop = sandbox, network, may_drop
         self.packet_time = transfer_seconds(
             MTU, fastest_line(network.fabric) * network.bandwidth_scale
         )
         self.samples: list[Sample] = []
-        self._ports = PortCounters(network.fabric)
+        self._ports = ports or PortCounters(network.fabric)
         self._ticks, self._softnet, self._tcp = _cpu_ticks(), _softnet_dropped(), self._segments()
         self.frames, self._dropped = self._ports.read()
         self._last = time.monotonic()

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..errors import RFabricError, RunError
-from ..fabric import Fabric, host_ip, host_mac
+from ..fabric import Fabric, Port, host_ip, host_mac
 from ..units import show_rate, transfer_seconds
 from .sandbox import DATAPATH, Namespace, Sandbox, run, sysctl
 
@@ -88,7 +88,9 @@ class EmulatedNetwork:
     `datapath` is `user` or `kernel` (see `calibrate.probe_host`). Without `controller_port` no
     switch has a controller. Of `pairs`, the host pairs that will talk, the cables of hosts need no
     more turns than these take: the kernel takes a time to set up that grows with the square of all
-    classes. Without it every pair may talk.
+    classes. Without it every pair may talk. Of `here`, the nodes of this machine where the fabric
+    is on several, only these are built, and cables between them; a cable to another machine has its
+    interface already.
     """
 
     def __init__(
@@ -99,12 +101,16 @@ class EmulatedNetwork:
         datapath: str = "user",
         controller_port: int | None = None,
         pairs: Iterable[tuple[str, str]] | None = None,
+        here: frozenset[str] | None = None,
     ):
         self.sandbox, self.fabric, self.bandwidth_scale = sandbox, fabric, bandwidth_scale
         self.datapath, self.controller_port = datapath, controller_port
         self.ip = {host: host_ip(i) for i, host in enumerate(fabric.hosts)}
         self.mac = {host: host_mac(i) for i, host in enumerate(fabric.hosts)}
         self.turns = None if pairs is None else self._turns(pairs)
+        self.here = frozenset(fabric.node) if here is None else here
+        self.hosts = tuple(host for host in fabric.hosts if host in self.here)
+        self.switches = tuple(node for node in fabric.switches if node.name in self.here)
         self.namespaces: dict[str, Namespace] = {}
         self.mininet: Any = None
         check_rates(fabric, bandwidth_scale)
@@ -158,7 +164,7 @@ class EmulatedNetwork:
         classes = _mininet_classes()
         # its init() raises limits of the whole machine by sysctl; the Sandbox set what is needed
         Mininet.inited = True
-        topo = _topo(self.fabric, self.ip, self.mac, self.datapath)
+        topo = _topo(self.fabric, self.here, self.ip, self.mac, self.datapath)
         self.mininet = Mininet(
             topo, host=classes["host"], link=classes["link"], controller=None, build=False
         )
@@ -167,7 +173,9 @@ class EmulatedNetwork:
                 "c0", classes["controller"], ip="127.0.0.1", port=self.controller_port
             )
         self.mininet.build()
-        self.namespaces = {h: Namespace(self.mininet[h].pid) for h in self.fabric.hosts}
+        for port in self._cut():
+            classes["intf"](port.interface, node=self.mininet[port.node], port=port.number)
+        self.namespaces = {h: Namespace(self.mininet[h].pid) for h in self.hosts}
 
     def _plug(self) -> None:
         """Make all veth pairs in one `ip -batch`, then set up each host with one batch in its
@@ -175,6 +183,8 @@ class EmulatedNetwork:
         """
         kinds, lines = self.fabric.node, []
         for link in self.fabric.links:
+            if not {link.a.node, link.b.node} <= self.here:
+                continue
             a, b = (link.a, link.b) if kinds[link.b.node].kind == "host" else (link.b, link.a)
             if kinds[a.node].kind == "host":
                 raise RFabricError(f"cable {a}-{b} joins two hosts; put a switch between")
@@ -184,7 +194,7 @@ class EmulatedNetwork:
             lines.append(f"link add name {a.interface} mtu {MTU} {QUEUES} type veth peer {peer}")
         lines += [f"link set {port.interface} up" for port in self._switch_ports()]
         run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
-        for host in self.fabric.hosts:
+        for host in self.hosts:
             with self.namespaces[host]:
                 self._set_up_host(host)
 
@@ -211,7 +221,7 @@ class EmulatedNetwork:
         run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
         lines = shaping(name, self.rate(host), self.turns[0][host] if self.turns else ALL_TURNS)
         run(["tc", "-batch", "-"], "\n".join(lines) + "\n")
-        _offloads_off([name])
+        offloads_off([name])
 
     def _shape(self) -> None:
         """HTB on every switch port, after OVS took them over (it clears a port's queueing
@@ -248,7 +258,12 @@ class EmulatedNetwork:
         run(["ovs-ofctl", "-OOpenFlow13", "packet-out", port.node, out])
 
     def _switch_ports(self) -> list:
-        return [port for node in self.fabric.switches for port in self.fabric.ports[node.name]]
+        return [port for node in self.switches for port in self.fabric.ports[node.name]]
+
+    def _cut(self) -> list[Port]:
+        """The ports here whose cables lead to another machine."""
+        peer = self.fabric.peer
+        return [port for port in self._switch_ports() if peer[port][1].node not in self.here]
 
     def _check_bridges(self) -> None:
         """Every port must have got the number the fabric gave it; Mininet only logs what ovs-vsctl
@@ -269,11 +284,11 @@ class EmulatedNetwork:
             self.sandbox.check()
             text = ask_ovs("--columns=is_connected", "list", "Controller")
             connected = text.split().count("true")
-            if connected == len(self.fabric.switches):
+            if connected == len(self.switches):
                 return
             if time.monotonic() > limit:
                 raise RunError(
-                    f"{connected} of {len(self.fabric.switches)} switches reached the "
+                    f"{connected} of {len(self.switches)} switches reached the "
                     f"controller in {timeout:g} s; see logs/controller.log"
                 )
             time.sleep(0.1)
@@ -401,7 +416,7 @@ def deepen_packet_sockets(pid: int) -> int:
     return found
 
 
-def _offloads_off(interfaces: Iterable[str]) -> None:
+def offloads_off(interfaces: Iterable[str]) -> None:
     """`ethtool -K IF tx off sg off tso off gso off gro off` for interfaces of this namespace,
     without forks.
     """
@@ -418,13 +433,15 @@ def _offloads_off(interfaces: Iterable[str]) -> None:
                     ) from error
 
 
-def _topo(fabric: Fabric, ip: dict[str, str], mac: dict[str, str], datapath: str):
-    """The fabric as Mininet's `Topo`: same names, same port numbers."""
+def _topo(
+    fabric: Fabric, here: frozenset[str], ip: dict[str, str], mac: dict[str, str], datapath: str
+):
+    """What is `here` of the fabric as Mininet's `Topo`: same names, same port numbers."""
     from mininet.node import OVSSwitch
     from mininet.topo import Topo
 
     topo = Topo()
-    for node in fabric.nodes:
+    for node in (node for node in fabric.nodes if node.name in here):
         if node.kind == "host":
             topo.addHost(node.name, ip=f"{ip[node.name]}/8", mac=mac[node.name])
         else:
@@ -437,7 +454,7 @@ def _topo(fabric: Fabric, ip: dict[str, str], mac: dict[str, str], datapath: str
                 protocols="OpenFlow13",
                 reconnectms=1000,
             )
-    for link in fabric.links:
+    for link in (link for link in fabric.links if {link.a.node, link.b.node} <= here):
         topo.addLink(link.a.node, link.b.node, port1=link.a.number, port2=link.b.number)
     return topo
 
@@ -472,4 +489,9 @@ def _mininet_classes() -> dict[str, type]:
         def checkListening(self):
             return None
 
-    return {"link": CollectedLink, "host": ConfiguredHost, "controller": WaitedController}
+    return {
+        "link": CollectedLink,
+        "intf": CollectedIntf,
+        "host": ConfiguredHost,
+        "controller": WaitedController,
+    }

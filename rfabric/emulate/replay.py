@@ -31,7 +31,7 @@ from ..trace.pairs import PairWays
 from .clock import Clock
 from .planning import Answered, BothWays, Control, ScenePlanner
 from .sampling import samples_of
-from .wire import Arrival, Wire
+from .wire import Arrival, Carrier
 
 STALL = 20.0  # s of wall clock without a byte arriving while flows should be moving: something died
 POLL = 0.05  # s, the longest sleep: how late a broken run is noticed
@@ -60,7 +60,7 @@ class Replay:
         self,
         fabric: Fabric,
         trace: Trace,
-        wire: Wire,
+        wire: Carrier,
         control: Control | None,
         circuits: Circuits,
         scale: Scale,

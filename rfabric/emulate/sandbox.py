@@ -443,14 +443,15 @@ class Sandbox:
 
 
 class Namespace:
-    """The network namespace of a process, kept by its file descriptor; `with namespace:` moves this
-    thread into it.
+    """The network namespace of a process, kept by its file descriptor, or that of a descriptor
+    `fd` that somebody opened; `with namespace:` moves this thread into it.
 
     Sockets made inside belong to it for ever, also after the thread went back.
     """
 
-    def __init__(self, pid: int):
-        self.fd = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    def __init__(self, pid: int | None, fd: int = -1):
+        flags = os.O_RDONLY | os.O_CLOEXEC
+        self.fd = fd if pid is None else os.open(f"/proc/{pid}/ns/net", flags)
 
     def __enter__(self) -> "Namespace":
         self._home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)

@@ -86,9 +86,10 @@ def choose_scale(
     packet_hops: float,
     patience: float = PATIENCE,
     sample: float = np.inf,
+    most: float = np.inf,
 ) -> Scale:
     """One scale for all runs of a comparison, from their simulations and the host's `packet_hops`
-    (1/s).
+    (1/s). `most`: the largest factor on rates that something else allows.
 
     RFabricError when no scale fits: the cables would be too slow to shape.
     """
@@ -99,7 +100,9 @@ def choose_scale(
     )
     _check_span(slowest, max(rates))
     factor = min(
-        SHARE * packet_hops / ACKS * PAYLOAD / busiest if busiest else np.inf, MAX_RATE / max(rates)
+        SHARE * packet_hops / ACKS * PAYLOAD / busiest if busiest else np.inf,
+        MAX_RATE / max(rates),
+        most,
     )
     if factor * slowest < MIN_RATE:
         raise RFabricError(

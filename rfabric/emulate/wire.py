@@ -24,8 +24,9 @@ import struct
 import termios
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -150,18 +151,7 @@ class Wire:
 
         RunError where something does not arrive within `timeout` s.
         """
-        ends = [lane for lanes in self._free.values() for lane in lanes]
-        for number, lane in enumerate(ends, 1):
-            self.send(-number, lane.src, lane.dst, FEW * PAYLOAD)
-        limit, arrived = time.monotonic() + timeout, 0
-        while arrived < len(ends):
-            arrived += len(self.poll(0.1))
-            if time.monotonic() > limit and (left := self.in_flight()):
-                lane = self._flows[left[0]]
-                raise RunError(
-                    f"{len(left)} lanes carry nothing after {timeout:g} s, first "
-                    f"{lane.src} -> {lane.dst}"
-                )
+        warmed(self, [pair for pair, lanes in self._free.items() for _ in lanes], timeout)
 
     def _check_files(self, lanes: int) -> None:
         """Two sockets a lane, a listener and a namespace a host, and some to spare."""
@@ -209,18 +199,27 @@ class Wire:
         code = sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
             raise RunError(f"{src} -> {dst} does not connect: {errno.errorcode.get(code, code)}")
-        receiver = self._accept(dst, sender.getsockname())
-        receiver.setblocking(False)
+        self._free[src, dst].append(
+            self._lane(src, dst, sender, self._accept(dst, sender.getsockname()))
+        )
+
+    def _lane(
+        self, src: str, dst: str, sender: socket.socket | None, receiver: socket.socket | None
+    ) -> Lane:
+        """A lane of these ends; of one between two machines each has one."""
         rate = self.network.rate(src)
         unsent = max(2 * PAYLOAD, int(bytes_in(rate, UNSENT_S)))
-        sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent)
         piece = max(WINDOW // 2 * PAYLOAD, int(bytes_in(rate, PIECE_S)))
         lane = Lane(src, dst, sender, receiver, unsent, min(piece, SCRATCH, RECEIVE_BUFFER // 4))
-        self._by_fd[sender.fileno()] = (lane, True)
-        self._by_fd[receiver.fileno()] = (lane, False)
-        self._epoll.register(sender, 0)
-        self._epoll.register(receiver, select.EPOLLIN)
-        self._free[src, dst].append(lane)
+        if sender:
+            sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent)
+            self._by_fd[sender.fileno()] = (lane, True)
+            self._epoll.register(sender, 0)
+        if receiver:
+            receiver.setblocking(False)
+            self._by_fd[receiver.fileno()] = (lane, False)
+            self._epoll.register(receiver, select.EPOLLIN)
+        return lane
 
     def _accept(self, host: str, peer: tuple[str, int]) -> socket.socket:
         """The receiving end of the connection from `peer`; the others that wait are kept for their
@@ -300,7 +299,7 @@ class Wire:
         held = {
             lane: held
             for lane in (*self._lanes(flows), *self._ended)
-            if (held := _outq(lane.sender))
+            if (held := outq(lane.sender))
         }
         for lane in held:
             lane.receiver.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
@@ -386,13 +385,16 @@ class Wire:
             )
         if lane.received == lane.size:
             self._done.append(Arrival(lane.flow, now, lane.begun, lane.early))
-            self._counts[lane.flow] = lane.sent, lane.received
-            del self._flows[lane.flow]
-            lane.flow = None
-            self._ended.add(lane)
-            self._free[lane.src, lane.dst].append(lane)
+            self._complete(lane)
         else:
             self._set_wake(lane)
+
+    def _complete(self, lane: Lane) -> None:
+        self._counts[lane.flow] = lane.sent, lane.received
+        del self._flows[lane.flow]
+        lane.flow = None
+        self._ended.add(lane)
+        self._free[lane.src, lane.dst].append(lane)
 
     def _set_wake(self, lane: Lane) -> None:
         """Wake the receiver at the first packet, then after a piece or at the flow's end, whichever
@@ -404,6 +406,38 @@ class Wire:
             lane.receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, want)
 
 
+class Carrier(Protocol):
+    """What carries flows: a Wire, or the wires of several machines."""
+
+    def open(self, lanes: Mapping[tuple[str, str], int]) -> None: ...
+    def warm(self) -> None: ...
+    def send(self, flow: int, src: str, dst: str, nbytes: int) -> None: ...
+    def poll(self, timeout: float) -> list[Arrival]: ...
+    def in_flight(self) -> list[int]: ...
+    def pause(self, flows: Iterable[int]) -> None: ...
+    def resume(self, flows: Iterable[int]) -> None: ...
+    def unacked(self, flows: Iterable[int]) -> int: ...
+    def progress(self, flow: int) -> tuple[int, int]: ...
+    def counted(self, n: int) -> tuple[np.ndarray, np.ndarray]: ...
+    @property
+    def bytes_received(self) -> int:
+        """Bytes read so far, as far as is known here."""
+
+
+def warmed(wire: Carrier, lanes: Sequence[tuple[str, str]], timeout: float) -> None:
+    """Send a few packets through so many free lanes of these pairs; see `Wire.warm`."""
+    for number, (src, dst) in enumerate(lanes, 1):
+        wire.send(-number, src, dst, FEW * PAYLOAD)
+    limit, arrived = time.monotonic() + timeout, 0
+    while arrived < len(lanes):
+        arrived += len(wire.poll(0.1))
+        if time.monotonic() > limit and (left := wire.in_flight()):
+            src, dst = lanes[-1 - left[0]]
+            raise RunError(
+                f"{len(left)} lanes carry nothing after {timeout:g} s, first {src} -> {dst}"
+            )
+
+
 def _sent(sock: socket.socket, size: int) -> int:
     """Bytes of `size` that the kernel took; BlockingIOError where it takes none now."""
     count = SEND(sock.fileno(), ZEROS, size, socket.MSG_NOSIGNAL)
@@ -413,5 +447,6 @@ def _sent(sock: socket.socket, size: int) -> int:
     return count
 
 
-def _outq(sock: socket.socket) -> int:
+def outq(sock: socket.socket) -> int:
+    """Bytes that the kernel holds of what a socket sends: unsent, or not acknowledged."""
     return struct.unpack("i", fcntl.ioctl(sock, SIOCOUTQ, b"\0\0\0\0"))[0]

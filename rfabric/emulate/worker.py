@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,11 +23,10 @@ from ..control.client import Client
 from ..errors import RFabricError
 from ..fabric import Fabric
 from ..optics import Circuits, Timing, parse_policy
-from ..report.result import Pace, Scale
+from ..report.result import Scale
 from ..routing.schemes import Routing
 from ..trace import Trace, read_trace, routing_of
 from ..trace.beforehand import first_circuits
-from ..trace.pairs import PairWays
 from . import calibrate, guard
 from .capture import captured
 from .counters import PortCounters, payload
@@ -35,6 +34,8 @@ from .drills import DRILLS, RATE, UP, drilled, streamed
 from .fullness import Fullness
 from .live import ANSWER_S, OFP_PORT, READY_S, REST_PORT, Controller, Live, live, start_controller
 from .looks import Looks
+from .machines.leader import Leader, led
+from .machines.spread import Spread
 from .network import OVERHEAD, EmulatedNetwork
 from .orders import Orders, answer
 from .replay import Replay
@@ -42,10 +43,11 @@ from .sandbox import Sandbox
 from .scale import blur, shares
 from .soak import soaked
 from .stream import Stream
-from .wire import Wire
+from .watch import Watch, before_others
+from .wire import Carrier, Wire
 
 PROGRESS_S = 0.2  # s between two progress lines
-WATCH_S = 0.25  # s between two looks at the host
+CALIBRATED_S = 60.0  # s that machines may take to calibrate
 NOTES = [
     "link delay is not emulated",
     "cables carry their nominal rate as payload: headers are added on top",
@@ -76,14 +78,16 @@ def replay(job: dict, folder: Path) -> dict:
     fabric = Fabric.from_json(job["fabric"])
     trace = read_trace(folder / "trace.csv").fit(fabric).whole()
     scale, timing = Scale(**job["scale"]), Timing(**job["timing"])
-    with Sandbox(folder) as box:
+    factor = scale.bandwidth / scale.dilation
+    with led_by(job, folder) as leader, Sandbox(folder) as box:
         say({"stage": "build"})
         start_controller(box, fabric, folder, job["policy"], job["routing"])
-        datapath = calibrate.probe_host().datapath
-        network = EmulatedNetwork(
-            box, fabric, scale.bandwidth / scale.dilation, datapath, OFP_PORT, trace.pairs()
-        )
-        network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
+        up: Here | Spread
+        if leader:
+            up = Spread(leader, box, fabric, factor)
+            up.start(job["addresses"], trace.pairs())
+        else:
+            up = Here(box, fabric, factor, trace.pairs())
         dark = scale.dilation * fabric.reconfig_delay
         rest = Client(
             f"http://127.0.0.1:{REST_PORT}", timeout=ANSWER_S + 2 * dark
@@ -91,19 +95,64 @@ def replay(job: dict, folder: Path) -> dict:
         health = rest.wait_ready(READY_S, box.check)
         routing = routing_of(job["routing"], fabric, trace)
         rest.put_pairs(trace.pairs(), routing, fabric)
-        with captured(job["pcap"], box, network, folder) as captures:
-            wire = Wire(network)
+        with captured(job["pcap"], box, up.network, folder) as captures:
+            wire = up.wire()
             wire.open(lanes(trace))  # where more flows of a pair overlap it opens more
             wire.warm()
-            run = EmulatedRun(fabric, trace, scale, timing, network, wire, routing, job["live"])
+            run = EmulatedRun(fabric, trace, scale, timing, up, wire, routing, job["live"])
             control = Controller(rest, job["policy"], scale, timing) if fabric.ocses else None
             done = run.replay(control, box, folder)
         notes = [*done["notes"], *captures]
         return done | {"notes": notes, "versions": versions(health)}
 
 
+def led_by(job: dict, folder: Path) -> contextlib.AbstractContextManager[Leader | None]:
+    """The agents of the job's machines, or None where it has none but this."""
+    if "pipes" not in job:
+        return contextlib.nullcontext()
+    return led(job["names"], job["pipes"], folder)
+
+
+class Here:
+    """A fabric in this world alone, every rate times `factor`, up with the controller it waits
+    for.
+    """
+
+    def __init__(self, box: Sandbox, fabric: Fabric, factor: float, pairs: list[tuple[str, str]]):
+        datapath = calibrate.probe_host().datapath
+        self.box, self.fabric = box, fabric
+        self.network = EmulatedNetwork(box, fabric, factor, datapath, OFP_PORT, pairs)
+        self.network.start(until_listening=lambda: box.wait_port(OFP_PORT, "controller", READY_S))
+
+    def wire(self) -> Wire:
+        """What sends and receives."""
+        return Wire(self.network)
+
+    def ports(self) -> PortCounters:
+        """What the switches counted."""
+        return PortCounters(self.fabric)
+
+    def guard(self, wire: Wire, may_drop: bool) -> guard.Guard:
+        """What watches the host, from now on."""
+        return guard.Guard(self.box, self.network, may_drop)
+
+
+def between(job: dict, folder: Path) -> dict:
+    """Measure what the network between machines carries."""
+    with led(job["names"], job["pipes"], folder) as leader, Sandbox(folder) as box:
+        say({"stage": "the network between the machines"})
+        spread = Spread(leader, box, Fabric.from_json(job["fabric"]), 1.0)
+        spread.plug(job["addresses"])
+        rates = spread.measured().rates
+        return {"between": [[a, b, rate] for (a, b), rate in rates.items()]}
+
+
 def calibration(job: dict, folder: Path) -> dict:
-    """Measure what the datapath moves."""
+    """Measure what the datapath moves, here or on each of the job's machines, all at once."""
+    if "pipes" in job:
+        with led(job["names"], job["pipes"], folder) as leader:
+            say({"stage": "calibrate"})
+            return {"packet_hops": leader.ask("calibration", CALIBRATED_S)}
     with Sandbox(folder) as box:
         say({"stage": "calibrate"})
         return {"packet_hops": calibrate.packet_hops(box)}
@@ -157,6 +206,7 @@ def drilled_on(job: dict, folder: Path) -> Iterator[tuple[Live, Stream]]:
 TASKS = {
     "replay": replay,
     "calibrate": calibration,
+    "between": between,
     "drill": drill,
     "soak": soak,
     "shell": shell,
@@ -194,8 +244,8 @@ class EmulatedRun:
     trace: Trace
     scale: Scale
     timing: Timing
-    network: EmulatedNetwork
-    wire: Wire
+    up: Here | Spread
+    wire: Carrier
     routing: Routing
     live: bool = False
 
@@ -206,12 +256,12 @@ class EmulatedRun:
             first = first_circuits(self.fabric, self.trace, policy, self.routing)
             control.before_the_job(first, self.trace.pairs())
         circuits = control.rest.circuits() if control else Circuits()
-        ports = PortCounters(self.fabric)
+        ports = self.up.ports()
         before, _ = ports.read()
         may_drop = self.timing.in_flight == "drop"
         fullness = Fullness(self.fabric, self.trace, self.scale)
         looks = Looks(fullness.room, say) if self.live else None
-        watch = Watch(box, self.network, self.scale, fullness, may_drop, looks)
+        watch = Watch(box, self.up.guard(self.wire, may_drop), self.scale, fullness, looks)
         run = Replay(
             self.fabric,
             self.trace,
@@ -278,66 +328,6 @@ class EmulatedRun:
                 "stand for all repetitions"
             )
         ]
-
-
-@contextlib.contextmanager
-def before_others() -> Iterator[None]:
-    """Let this thread run whenever it wants to, where the host allows it; threads it starts do not.
-
-    It starts many flows at one instant: where the switches, which each first packet wakes, take its
-    processor, most are late.
-    """
-    usual = os.sched_getscheduler(0), os.sched_getparam(0)
-    with contextlib.suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, *usual)
-
-
-class Watch:
-    """Looks after a run: every child alive (each turn), the host's load (a few times a second)."""
-
-    def __init__(
-        self,
-        box: Sandbox,
-        network: EmulatedNetwork,
-        scale: Scale,
-        fullness: Fullness,
-        may_drop: bool,
-        looks: Looks | None = None,
-    ):
-        self.looks = looks
-        self.box, self.guard, self.scale = box, guard.Guard(box, network, may_drop=may_drop), scale
-        self.fullness, self.looked = fullness, time.monotonic()
-
-    def __call__(self, flying: Collection[int], ways: PairWays) -> None:
-        if time.monotonic() - self.looked > WATCH_S:
-            self.looked = time.monotonic()
-            self.box.check()
-            self.guard.sample()
-            self.fullness.look(time.monotonic(), self.guard.frames[:, 0], flying, ways)
-            if self.looks:
-                self.looks.look(self.looked, self.guard.frames[:, 0], self.opinion)
-
-    def opinion(self) -> Pace:
-        """The pace so far, of what is known without asking every host."""
-        run = self.looks.run
-        rows = ~np.isnan(run.finish)
-        took = (run.finish - run.start)[rows] * self.scale.dilation
-        idle = self.fullness.idle_shares()
-        return self.guard.opinion(run.late[rows], took, self.scale.bandwidth, idle)
-
-    def verdict(self, late: np.ndarray, took: np.ndarray) -> Pace:
-        """The pace of the whole run, from how late each row started and how long it took (s of wall
-        clock).
-
-        Whoever asked for the run refuses it where the host could not keep it.
-        """
-        idle = self.fullness.idle_shares()
-        return self.guard.verdict(late, took, self.scale.bandwidth, idle)
 
 
 class Lines:

@@ -37,6 +37,8 @@ from ..trace import Trace, write_trace
 from ..units import show_rate, show_time
 from . import sandbox
 from .drills import UP, WELL_S, Drilled, judged
+from .machines.remote import Machines, agents, descriptors, forget
+from .machines.slices import sliced
 from .network import fastest_line, scales
 from .soak import Soaked
 from .stream import Loss
@@ -63,11 +65,13 @@ def emulate(
     out: str | Path = "runs",
     captures: Mapping[str, Path] = MappingProxyType({}),
     looks: Progress | None = None,
+    machines: Machines = Machines(),
 ) -> Result:
     """Replay `trace` on `fabric` with real packets.
 
     captures: files, by node, that get the packets there, as pcapng. looks: gets, some times a
-    second, what has come since (see the module `looks`). `policy` is what
+    second, what has come since (see the module `looks`). machines: those that carry the fabric, a
+    part each, where it is not this one alone. `policy` is what
     `optics.parse_policy` reads, `routing` one of
     `fabric.schemes.SCHEMES`: one way a pair; `scale` comes from `choose_scale`.
 
@@ -77,6 +81,10 @@ def emulate(
     """
     one_way(routing)
     policy, played = emulatable(fabric, policy), trace.whole()
+    if machines:
+        sliced(fabric, len(machines.all))
+        if captures:
+            raise RFabricError("--pcap captures packets of this machine; with --on there are none")
     if timing.settle:
         raise RFabricError(
             f"settling, {show_time(timing.settle)}, is not emulated; add it to the OCS delay "
@@ -92,9 +100,9 @@ def emulate(
         "pcap": list(captures),
         "live": looks is not None,
     }
-    with _job_folder(out) as folder:
+    with job_folder(out) as folder:
         write_trace(trace.fit(fabric), folder / "trace.csv")
-        done = _in_world(job, folder, _parted(progress or (lambda _: None), looks))
+        done = in_world(job, folder, _parted(progress or (lambda _: None), looks), machines)
         for node, file in captures.items():
             file.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(folder / f"{node}.pcapng", file)
@@ -170,9 +178,9 @@ def calibrate(*, progress: Progress | None = None, out: str | Path = "runs") -> 
     """Packet-hops a second that this host's datapath moves, measured in a private world in a few
     seconds.
     """
-    with _job_folder(out) as folder:
+    with job_folder(out) as folder:
         return float(
-            _in_world({"task": "calibrate"}, folder, progress or (lambda _: None))["packet_hops"]
+            in_world({"task": "calibrate"}, folder, progress or (lambda _: None))["packet_hops"]
         )
 
 
@@ -181,15 +189,15 @@ def drills(
 ) -> list[Drilled]:
     """Strike `fabric`, up and carrying packets, with these faults of `drills.INSIDE` in turn."""
     job = {"task": "drill", "fabric": fabric.to_json(), "faults": list(faults)}
-    with _job_folder(out) as folder:
-        return [Drilled.from_json(row) for row in _in_world(job, folder, progress)["drills"]]
+    with job_folder(out) as folder:
+        return [Drilled.from_json(row) for row in in_world(job, folder, progress)["drills"]]
 
 
 def soak(fabric: Fabric, seconds: float, progress: Progress, out: str | Path = "runs") -> Soaked:
     """Rewire `fabric` under packets for so many s of wall clock, and count what must not grow."""
     job = {"task": "soak", "fabric": fabric.to_json(), "seconds": seconds}
-    with _job_folder(out) as folder:
-        return Soaked(**_in_world(job, folder, progress))
+    with job_folder(out) as folder:
+        return Soaked(**in_world(job, folder, progress))
 
 
 def kill_sender(fabric: Fabric, progress: Progress, out: str | Path = "runs") -> Drilled:
@@ -203,9 +211,9 @@ def kill_sender(fabric: Fabric, progress: Progress, out: str | Path = "runs") ->
             struck.append((time.monotonic(), sandbox.world_of(sender)))
             os.kill(sender, signal.SIGKILL)
 
-    with _job_folder(out) as folder:
+    with job_folder(out) as folder:
         try:
-            _in_world({"task": "wait", "fabric": fabric.to_json()}, folder, strike)
+            in_world({"task": "wait", "fabric": fabric.to_json()}, folder, strike)
         except RunError as error:
             if not struck:
                 raise
@@ -231,7 +239,7 @@ def sweep(out: str | Path, run_id: str | None = None) -> list[str]:
 
 
 @contextlib.contextmanager
-def _job_folder(out: str | Path) -> Iterator[Path]:
+def job_folder(out: str | Path) -> Iterator[Path]:
     """A folder of its own for one world, gone afterwards; what broken runs left there goes
     first.
     """
@@ -254,25 +262,34 @@ def _job_folder(out: str | Path) -> Iterator[Path]:
                 path.rmdir()
 
 
-def _in_world(job: dict, folder: Path, progress: Progress) -> dict:
-    """Run one job in a private world and return its last word; Ctrl-C ends the world too."""
-    process, patience = _launched(job, folder, subprocess.DEVNULL), 0.0
-    messages = _messages(process)
-    try:
-        while "done" not in (message := next(messages)):
-            progress(message)
-        patience = PATIENCE_END
-        return message["done"]
-    finally:
-        sandbox.end(process, folder, patience)
+def in_world(job: dict, folder: Path, progress: Progress, machines: Machines = Machines()) -> dict:
+    """Run one job in a private world, and on these machines, and return its last word; Ctrl-C ends
+    all worlds.
+    """
+    with agents(machines, folder) as some:
+        ends = descriptors(some)
+        if some:
+            job |= {"pipes": ends, "names": [one.name for one in machines.all]}
+            job |= {"addresses": [one.address for one in machines.all]}
+        passed = [end for pair in ends for end in pair]
+        process, patience = _launched(job, folder, subprocess.DEVNULL, passed), 0.0
+        forget(some)
+        messages = _messages(process)
+        try:
+            while "done" not in (message := next(messages)):
+                progress(message)
+            patience = PATIENCE_END
+            return message["done"]
+        finally:
+            sandbox.end(process, folder, patience)
 
 
-def _launched(job: dict, folder: Path, stdin: int) -> subprocess.Popen:
+def _launched(job: dict, folder: Path, stdin: int, passed: Sequence[int] = ()) -> subprocess.Popen:
     (folder / "job.json").write_text(json.dumps(job))
     return sandbox.launch(
         [sys.executable, "-m", "rfabric.emulate.worker", str(folder)], folder,
         stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        pipesize=HEARS,
+        pipesize=HEARS, pass_fds=passed,
     )  # fmt: skip
 
 
@@ -346,7 +363,7 @@ def session(
     job = {"task": "shell", "fabric": fabric.to_json(), "rate": rate}
     job |= {"policy": emulatable(fabric, policy), "traffic": trace is not None}
     _check_rate(fabric, rate)
-    with _job_folder(out) as folder:
+    with job_folder(out) as folder:
         if trace is not None:
             write_trace(trace.fit(fabric), folder / "trace.csv")
         process = _launched(job, folder, subprocess.PIPE)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..emulate.machines.remote import Machines
 from ..errors import PaceError, RFabricError, RunError
 from ..fabric import Fabric
 from ..optics import Policy, Timing, parse_policy
@@ -41,6 +42,7 @@ class RunSettings:
     out           the folder under which an emulation has its own while it lasts
     pcap          nodes of an emulation whose packets are captured, to files under `pcap_to`
     live          the page that follows the emulations, if any
+    machines      those that carry an emulation, a part each; here alone where there are none
     """
 
     engine: str = "simulate"
@@ -56,6 +58,7 @@ class RunSettings:
     pcap: tuple[str, ...] = ()
     pcap_to: str | Path = "runs"
     live: LiveView | None = None
+    machines: Machines = Machines()
 
     def at(self, scale: Scale) -> "RunSettings":
         """The same at a scale that is known."""
@@ -126,7 +129,7 @@ def play(
     broke.
     """
     for case in cases:
-        check(case, settings.engine)
+        check(case, settings.engine, len(settings.machines.all))
     expected = [simulated(case, traffic, settings, tell) for case in cases]
     if settings.engine == "simulate":
         return [Outcome(result, inputs=traffic.inputs) for result in expected]
@@ -185,12 +188,17 @@ def tried(
             settings = settings.at(slower(scale))
 
 
-def check(case: Case, engine: str) -> None:
-    """RFabricError where the policy is none, or not one that can be emulated."""
+def check(case: Case, engine: str, machines: int = 0) -> None:
+    """RFabricError where the policy is none, or not one that can be emulated, or the fabric cannot
+    be cut for so many machines.
+    """
     parse_policy(case.policy, case.fabric)
     if engine == "emulate":
+        from ..emulate.machines.slices import sliced
         from ..emulate.world import emulatable
 
+        if machines:
+            sliced(case.fabric, machines)
         if not isinstance(case.policy, str):
             raise RFabricError(
                 f"policy {case.policy_name} is an object of this process, an emulation is "
@@ -241,6 +249,7 @@ def emulated(
             for node in settings.pcap
         },
         looks=settings.live.turn(expected) if settings.live else None,
+        machines=settings.machines,
     )
     result = check_link_bytes(result, expected)
     return Outcome(result, fidelity(result, expected, resolution(result)), traffic.inputs)
@@ -315,6 +324,7 @@ def chosen_scale(
 
 
 def _chosen_scale(expected: Sequence[Result], settings: RunSettings, tell: Tell) -> Scale:
+    from ..emulate.machines.measured import measure
     from ..emulate.scale import PATIENCE, choose_sample, choose_scale
     from ..emulate.world import calibrate
 
@@ -323,8 +333,12 @@ def _chosen_scale(expected: Sequence[Result], settings: RunSettings, tell: Tell)
     sample = settings.sample or choose_sample(expected, patience)
     if bandwidth and dilation:
         return Scale(bandwidth, dilation, sample)
-    carries = calibrate(progress=lambda news: tell("calibrate", news), out=settings.out)
-    chosen = choose_scale(expected, carries, patience, sample)
+    news, most = (lambda news: tell("calibrate", news)), float("inf")
+    if settings.machines:
+        carries, most = measure(expected, settings.machines, news, settings.out)
+    else:
+        carries = calibrate(progress=news, out=settings.out)
+    chosen = choose_scale(expected, carries, patience, sample, most)
     if dilation:  # the same shaped rates
         return replace(
             chosen, bandwidth=chosen.bandwidth * dilation / chosen.dilation, dilation=dilation

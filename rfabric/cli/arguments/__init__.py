@@ -39,6 +39,7 @@ def parser() -> Parser:
         host.selftest,
         host.drill,
         host.shell,
+        host.agent,
         host.control,
         host.ocs,
         host.clean,

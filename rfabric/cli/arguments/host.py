@@ -111,6 +111,17 @@ def shell(verbs) -> None:
     out_option(verb)
 
 
+def agent(verbs) -> None:
+    """The words of `rfabric agent`."""
+    add_verb(
+        verbs,
+        "agent",
+        "carry a part of an emulation: what `rfabric emulate --on` starts on each machine (root)",
+        'rfabric emulate --on gpu1,gpu2 --rfabric-path "sudo /opt/rfabric/bin/rfabric agent"',
+        module="host",
+    )
+
+
 def control(verbs) -> None:
     """The words of `rfabric control`."""
     verb = add_verb(

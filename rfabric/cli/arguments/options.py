@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from importlib import import_module
 
+from ...emulate.machines.remote import AGENT, RSH
 from ...plugins import is_file
 from .parsing import Parser, count, port, positive, time, whole
 
@@ -159,6 +160,32 @@ def scale_options(verb: Parser) -> None:
             "wall clock that the packets of one run may take, as 5min; longer runs are truer "
             "ones (default 40s)"
         ),
+    )
+
+
+def machines_options(verb: Parser) -> None:
+    """--on: which machines carry an emulation, and how they are reached."""
+    verb.add_argument(
+        "--on",
+        metavar="HOST[=ADDRESS],...",
+        default="",
+        help=(
+            "cut the fabric between ToRs and what is above them, and have each of these machines "
+            "carry a part; ADDRESS: where the others reach it (default: what its name stands for)"
+        ),
+    )
+    verb.add_argument(
+        "--rsh",
+        metavar="COMMAND",
+        default=RSH,
+        help='how a machine is reached, as rsync has it: "ssh -p 2222", "ip netns exec" '
+        "(default: ssh, in batch mode)",
+    )
+    verb.add_argument(
+        "--rfabric-path",
+        metavar="COMMAND",
+        default=AGENT,
+        help='the agent there, as "sudo /opt/rfabric/bin/rfabric agent" (default %(default)s)',
     )
 
 

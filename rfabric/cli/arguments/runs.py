@@ -8,6 +8,7 @@ from .options import (
     format_option,
     grid_options,
     live_option,
+    machines_options,
     out_option,
     page_option,
     pcap_option,
@@ -34,11 +35,13 @@ def emulate(verbs) -> None:
         "rfabric emulate --topo rfabric,delay=25ms --policy phase --seed 7",
         "rfabric emulate --topo rfabric,pods=2 --traffic mine.csv --in-flight drain",
         "rfabric emulate --live                                 and a page that follows it",
+        "rfabric emulate --topo rfabric,pods=8 --on root@gpu1,root@gpu2   larger than one machine",
         module="runs",
     )
     step_options(verb)
     page_option(verb)
     scale_options(verb)
+    machines_options(verb)
     pcap_option(verb)
     live_option(verb)
 

@@ -1,0 +1,1 @@
+"""One emulated fabric on several machines."""
