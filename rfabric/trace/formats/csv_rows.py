@@ -62,7 +62,7 @@ def _read(path: Path) -> Trace:
 
 def _divided(file: TextIO) -> tuple[list[str], dict]:
     """The lines of the table, and what the `#` lines say."""
-    head: dict = {"windows": {}}
+    head: dict = {"windows": {}, "paces": {}}
     body = []
     for line in lines_of(file):
         if line.startswith("#"):
@@ -104,11 +104,12 @@ def _head_line(text: str, head: dict) -> None:
     key, colon, value = text.partition(":")
     if key == "provenance":
         head["provenance"] = parse_json(value)
-    elif key.startswith("window ") and colon:
-        name = key.removeprefix("window ")
-        if name in head["windows"]:
-            raise RFabricError(f"window {name} stands twice; keep one")
-        head["windows"][name] = value
+    elif key.startswith(("window ", "pace ")) and colon:
+        kind, _, name = key.partition(" ")
+        said = head[f"{kind}s"]
+        if name in said:
+            raise RFabricError(f"{kind} {name} stands twice; keep one")
+        said[name] = value
     elif key.startswith("rfabric-trace"):
         check_version(key.removeprefix("rfabric-trace").strip())
 
@@ -122,6 +123,8 @@ def _lines(trace: Trace) -> Iterable[str]:
     yield f"# provenance: {json.dumps(trace.provenance)}"
     for key, seconds in trace.windows.items():
         yield f"# window {key}: {seconds!r}"
+    for key, pace in trace.paces.items():
+        yield f"# pace {key}: {pace!r}"
     yield ",".join((*COLUMNS, *(LOOP_COLUMNS if trace.loops else ())))
     hosts = np.array(list(map(quoted, trace.hosts)), object)
     heads = loop_heads(trace)
