@@ -26,6 +26,14 @@ class Move:
     size: float
 
 
+def merged(moves: Sequence[Move]) -> tuple[Move, ...]:
+    """One move a source."""
+    sums: dict[int, float] = {}
+    for move in moves:
+        sums[move.segment] = sums.get(move.segment, 0.0) + move.size
+    return tuple(Move(*item) for item in sums.items())
+
+
 @dataclass(frozen=True)
 class Segment:
     """A replica from one decision to the next (s from the begin of the phase): `before` are the
@@ -68,14 +76,17 @@ class Orchestrated(Generated):
 
 def plan_of(w: Workload, steps: Sequence[Step]) -> Plan:
     """The pipeline's phases, and those in which responses move."""
-    found = plan_of_steps(w, steps, _lasts)
+    found = plan_of_steps(w, steps, lasts)
     starts = {p.step: p.start for p in found.phases if p.kind == GENERATION}
     return Plan(
         (*found.phases, *(p for step in steps for p in _migrations(w, step, starts[step.number])))
     )
 
 
-def _lasts(w: Workload, step: Step, kind: str) -> tuple[float, float]:
+def lasts(w: Workload, step: Step, kind: str) -> tuple[float, float]:
+    """Seconds of computing of a phase, and what its bytes add; generation ends with its last
+    segment.
+    """
     if kind != GENERATION:
         return phase_seconds(w, step, kind)
     made = step.generated
