@@ -31,7 +31,7 @@ from ..trace import Span, Trace
 from . import orchestrrl, rollart, rollpacker, weave
 from .base import Network, Scheduled, Scheduler, as_it_stands
 from .forecasts import FORESEEING, check_forecast, earlier_steps, foreseen
-from .networks import agreed_sync
+from .networks import agreed_start, agreed_sync
 from .pipelines import colocated, one_step_off, partial_rollouts, sync
 
 DEFAULT_CIRCUITS = "own"
@@ -129,9 +129,9 @@ def _plain(
     w, agreed = agreed_sync(w, network) if network else (w, {})
     made = _scheduler(name)(w, seed, settings)
     made = replace(made, facts=made.facts | agreed)
-    if how not in FORESEEING:
-        return made
-    return foreseen(made, earlier_steps(made.workload, seed), how)
+    if how in FORESEEING:
+        made = foreseen(made, earlier_steps(made.workload, seed), how)
+    return agreed_start(made, seed, network) if network else made
 
 
 def _check_made(made: Scheduled, head: str) -> None:

@@ -32,11 +32,11 @@ from ...rl.phases import responses
 from ...rl.workload import Workload
 from ..base import GENERATION, Network, Scheduled, Settings, settings_of
 from ..forecasts import BEFORE, FORESEEING, KNOWN, foreseen
-from ..networks import agreed_sync
+from ..networks import agreed_start, agreed_sync
 from .generation import StepOutcome, generate
 from .outlook import forecast
 from .seats import Seats, Tuning, engines_of, seat_gpus, start_cut, with_replicas_of
-from .segments import lasts, lowered, plan_of, segment_spans
+from .segments import lasts, lowered, plan_of, rounds, segment_spans
 
 __all__ = ["Tuning", "engines_of", "orchestrate", "schedule", "seat_gpus"]
 
@@ -55,7 +55,8 @@ def orchestrate(
 ) -> Scheduled:
     """The same with a Tuning; `period_s` inf: no planner, servers stay cut as the recipe says.
 
-    network: who answers what is proposed, moves (`negotiation`) and weight sync (`agreed_sync`).
+    network: who answers what is proposed, moves (`negotiation`), weight sync (`agreed_sync`) and
+    when it begins (`agreed_start`).
     """
     _check(w)
     seats = Seats(w, engines_of(w), tuning, network)
@@ -74,7 +75,10 @@ def orchestrate(
     trace = trace_of_steps(w, steps, plan, seed, {GENERATION: lowered})
     facts = _facts(seats, runs, first) | agreed
     made = Scheduled(w, steps, plan, trace, segment_spans(w, steps, plan), facts)
-    return foreseen(made, [run.step for run in earlier], how, lasts) if foresees else made
+    made = foreseen(made, [run.step for run in earlier], how, lasts) if foresees else made
+    if not network:
+        return made
+    return agreed_start(made, seed, network, lambda n: rounds(made, n), {GENERATION: lowered})
 
 
 def _check(w: Workload) -> None:

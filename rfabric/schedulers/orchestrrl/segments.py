@@ -15,7 +15,7 @@ from ...rl.phases import Generated, Step
 from ...rl.plan import Phase, Plan, phase_seconds, plan_of_steps
 from ...rl.workload import Workload
 from ...trace import Flows, Span, point_to_point
-from ..base import GENERATION, spans_of
+from ..base import GENERATION, Scheduled, spans_of
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,14 @@ def _migrations(w: Workload, step: Step, start: float) -> list[Phase]:
             )
         )
     return found
+
+
+def rounds(made: Scheduled, number: int) -> list[tuple[Phase, Flows]]:
+    """The phases of a step in which KV moves, and what they send."""
+    step = made.steps[number]
+    names = step.generated.rounds
+    mine = [p for p in made.plan.phases if p.step == number and p.kind in names]
+    return [(p, _kv(made.workload, step.generated, p.kind)) for p in mine]
 
 
 def _kv(w: Workload, made: Orchestrated, name: str) -> Flows:
