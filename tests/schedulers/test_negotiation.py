@@ -23,7 +23,7 @@ from rfabric.schedulers.base import Answer
 from rfabric.schedulers.networks import ALIKE, Cards, agreed_start, agreed_sync, foreseen
 from rfabric.schedulers.orchestrrl import Tuning, orchestrate
 from rfabric.schedulers.orchestrrl.negotiation import settle
-from rfabric.schedulers.orchestrrl.replanning import keep, replan
+from rfabric.schedulers.orchestrrl.replanning import Problem, keep, replan
 from rfabric.schedulers.table import scheduled
 from rfabric.simulate.world import simulate
 from rfabric.study import planning_bench
@@ -294,6 +294,84 @@ def test_what_is_refused_for_ever_is_computed_again_and_nothing_is_lost():
         segments = one.steps[0].generated.segments
         assert sum(s.responses for s in segments) == w.generation.batch * w.generation.group_size
     assert not (made.trace.size[made.trace.label == _label(made.trace, "kv")] > 0).any()
+
+
+@pytest.mark.parametrize("known", [1, 3, 8])
+def test_a_pool_that_vanishes_from_the_network_loses_nothing(known):
+    """The first proposals are answered, then no KV arrives any more."""
+    w = workload("generation.batch=512")
+    left = [known]
+
+    def reply(sends):
+        if min(sends.src) < w.first_generation_gpu:
+            return Answer(1.0)
+        left[0] -= 1
+        return Answer(2.0) if left[0] >= 0 else Answer(float("inf"), "h33 is gone")
+
+    made = orchestrate(w, 0, Tuning(), Says(reply))
+    assert made.facts["refused"] and made.facts["refusal"] == "h33 is gone"
+    segments = made.steps[0].generated.segments
+    assert sum(s.responses for s in segments) == w.generation.batch * w.generation.group_size
+    assert sum(s.tokens for s in segments) == made.steps[0].generated.outputs[0].sum()
+
+
+@pytest.mark.parametrize(
+    ("change", "topo", "text"),
+    [
+        ((), "rfabric,pods=1", "the job has GPU h64, which rfabric,pods=1 lacks"),
+        (("cluster.generation_gpus=0",), "rfabric", "cluster.generation_gpus: 0 must be 1 or more"),
+        (
+            (
+                "generation.max_response=9000000",
+                "generation.context=9100000",
+                "training.micro_batch_tokens=9100000",
+            ),
+            "rfabric",
+            "tokens of KV cache, one sequence may need 9002048",
+        ),
+    ],
+    ids=["fabric without the pool", "no pool", "KV larger than a node"],
+)
+def test_a_job_that_cannot_be_is_one_error_and_no_folder(
+    change, topo, text, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    sets = [word for one in change for word in ("--set", one)]
+    words = ["--policy", JOINT, "--traffic", "grpo-64", "--topo", topo, *sets]
+    assert main(["simulate", *words, "-q"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert text in said and "\n" not in said
+    assert not list(tmp_path.iterdir())
+
+
+def crowded(seat):
+    """Three responses on two servers, the last with more KV than a server holds."""
+    return Problem(
+        fixed=np.zeros(1),
+        work=np.ones((1, 3)),
+        kv=np.array([10.0, 10.0, 500.0]),
+        capacity=np.full(1, 100.0),
+        move=np.zeros(3),
+        seat=np.array(seat),
+        cut=np.zeros(2, int),
+        switch=0.0,
+    )
+
+
+@pytest.mark.parametrize("seat", [[0, 0, 0], [0, 1, 1], [-1, -1, -1]])
+def test_kv_larger_than_a_server_has_a_server_all_the_same(seat):
+    """It waits for its turn there; where it has a server already, it stays."""
+    found = replan(crowded(seat))
+    assert (found.seat >= 0).all() and np.isfinite(found.seconds)
+    if min(seat) >= 0:
+        assert found.seat[2] == seat[2]
+
+
+@pytest.mark.parametrize("field", ["fixed", "work", "kv", "capacity", "move"])
+def test_figures_of_a_plan_that_are_no_numbers_are_an_error(field):
+    p = crowded([0, 0, 0])
+    with pytest.raises(RFabricError, match=f"replanning: {field} must be finite"):
+        replace(p, **{field: np.full_like(getattr(p, field), np.nan)})
 
 
 def _label(trace, name):
