@@ -72,6 +72,36 @@ def test_a_window_that_is_forecast_too_short_keeps_the_circuits():
     assert missed.step_seconds > known.step_seconds  # the regret
 
 
+def played(seconds, pace, granularity):
+    """So much computing, forecast to take `pace` times as long; then 20 GB between two racks."""
+    out = TraceBuilder([f"h{i + 1}" for i in range(64)])
+    first = out.compute(0, seconds, phase="training", label="backward")
+    out.flows([0, 1, 2, 3], [4, 5, 6, 7], 5e9, after=[first], phase="training", label="a")
+    trace = replace(out.build(), paces={PhaseKey(0, "training"): pace})
+    fabric = rfabric(pods=4, tors=4, gpus=4)
+    return simulate(fabric, trace, f"demand,granularity={granularity}", timing=SLOW)
+
+
+@pytest.mark.parametrize("granularity", ["per-phase", "per-collective"])
+def test_a_phase_that_ends_sooner_than_forecast_misses_its_commit(granularity):
+    """The rewire was to be hidden beside computing; bytes stand still for the rest of it."""
+    known, missed = (played(0.1, pace, granularity) for pace in (1.0, 20.0))
+    assert not known.rewires
+    (rewire,) = missed.rewires
+    assert rewire.exposed == pytest.approx(SLOW.control + 10e-3 - 0.1)
+    regret = missed.step_seconds - known.step_seconds
+    assert 0 < regret <= rewire.exposed
+
+
+@pytest.mark.parametrize("granularity", ["per-phase", "per-collective"])
+def test_a_phase_that_ends_later_than_forecast_is_not_given_what_it_had_time_for(granularity):
+    """A rewire seems to come too late, so that circuits stay: the fall-back."""
+    known, late = (played(4.0, pace, granularity) for pace in (1.0, 0.01))
+    (rewire,) = known.rewires
+    assert rewire.exposed == 0 and not late.rewires
+    assert late.step_seconds > known.step_seconds
+
+
 @pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.et"])
 def test_what_was_foreseen_is_kept_in_files(name, tmp_path):
     known = two_phases(generation=0.75)
