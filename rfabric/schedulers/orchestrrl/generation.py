@@ -146,7 +146,7 @@ class _Generating:
         for r in self.replicas:
             self._close(r)
         w = self.seats.workload
-        made = Orchestrated([self.prompts], [self.outputs], [], tuple(self.segments))
+        made = Orchestrated([self.prompts], [self.outputs], [], segments=tuple(self.segments))
         trained = trained_on(w, (self.prompts + self.outputs).astype(float), shares)
         step = Step(number, made, trained)
         return StepOutcome(step, self.cuts, self._seats_done(), self.counts, self.refusal)

@@ -3,6 +3,7 @@
     # rfabric-trace 1
     # provenance: {"recipe": "grpo-64", "seed": 1}
     # window training/0: 31.2
+    # pace training/0: 0.97
     id,src,dst,size_bytes,start_s,after,gap_s,step,phase,label
     0,h1,h1,0,0,,12.5,0,training,backward
     1,h1,h9,6400000000,0,0,0,0,training,reduce-scatter

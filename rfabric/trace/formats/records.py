@@ -1,6 +1,7 @@
 """Rows as CSV and JSON lines hold them: a record of named cells for each row of a trace.
 
-Units stand in the names of columns; windows are seconds. `after` holds ids separated by blanks.
+Units stand in the names of columns; windows are seconds, paces seconds of computing foreseen of a
+phase over those it takes. `after` holds ids separated by blanks.
 `id`, `start_s`, `after`, `gap_s`, `step`, `phase`, `label` may be left out.
 
 `loop` is a name or a number; rows of one loop differ only in ends, bytes, label and turn. Its turns
