@@ -137,7 +137,7 @@ $(VENV)/.stamp: setup.cfg | system
 
 $(VENV)/.extras: $(VENV)/.stamp
 	$(INSIDE) -m pip install --quiet --disable-pip-version-check \
-	    -e '.[browser,docs,store,dask,ray,gnmi,ns3]'
+	    -e '.[browser,docs,store,dask,ray,gnmi,ns3,forecast]'
 	touch $@
 	@$(OWN)
 

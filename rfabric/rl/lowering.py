@@ -6,8 +6,8 @@
                                           `-> bucket 1 ---> bucket 2 --> ... --'
                  where layers exchange something between servers, forward, backward and pieces are
                  loops: `exchanges`
-    weight sync  the levels of the strategy; colocated: weights change hands inside servers, then
-                 what comes from others
+    weight sync  the levels of the strategy, ahead of the software where they leave early;
+                 colocated: weights change hands inside servers, then what comes from others
 
 Which phase waits for which is the pipeline's: `plan.waits`. Rows without bytes stand for
 computing (gap = its seconds) and for barriers (gap 0), so that edges grow as rows do.
@@ -103,6 +103,7 @@ def trace_of(workload: Workload, seed: int = 0) -> Trace:
 
 
 PhaseLowering = Callable[["_Rows", Step, list[int]], int]
+NOTICE = 1.0  # s before weights leave early that circuits are asked for them: assumed
 SAME = 1e-9  # of seconds worked out twice: sums in another order
 
 
@@ -112,20 +113,25 @@ def trace_of_steps(
     plan: Plan,
     seed: int = 0,
     parts: Mapping[str, PhaseLowering] | None = None,
+    holds: Mapping[int, float] | None = None,
 ) -> Trace:
     """The trace of steps that are already drawn, with the windows of `plan`.
 
     parts: how a scheduler lowers a kind of phase its own way: (rows so far, step, rows to wait for)
-    -> the last row. RunError where trace and plan differ in seconds of computing, or trace and
+    -> the last row. holds: by step, how long the generation after it runs when its weights leave
+    (s), NOTICE after training at the earliest; loading waits for all that a weight sync waits for.
+    RunError where trace and plan differ in seconds of computing, or trace and
     formula in bytes (of kinds without such a way).
     """
-    out = _Rows(w)
+    out = _Rows(w, holds or {})
     done: dict[PhaseKey, int] = {}
     lower = {"generation": _generation, "training": _training, "weight_sync": _weight_sync} | dict(
         parts or {}
     )
     for key in phase_order(w):
         before = [done[other] for other in waits(w, key)]
+        if key.phase == "generation":
+            out.hold(key.step, before)
         done[key] = lower[key.phase](out, steps[key.step], before)
     trace = out.builder.build(plan.windows, _provenance(w, seed))
     _check_seconds(trace, plan, done)
@@ -150,15 +156,32 @@ def _check_seconds(trace: Trace, plan: Plan, done: Mapping[PhaseKey, int]) -> No
 
 
 class _Rows:
-    """A TraceBuilder that knows the workload and the phase it is in."""
+    """A TraceBuilder that knows the workload, when weights leave early, and the phase it is in."""
 
-    def __init__(self, workload: Workload):
-        self.workload = workload
+    def __init__(self, workload: Workload, holds: Mapping[int, float]):
+        self.workload, self.holds = workload, holds
+        self.held: dict[int, int] = {}  # by step, the row that its weights wait for, if any
         self.builder = TraceBuilder([f"h{i + 1}" for i in range(workload.gpus)])
         self.kind: dict = {}
 
     def phase(self, step: Step, name: str) -> None:
         self.kind = {"step": step.number, "phase": name}
+
+    def hold(self, beside: int, before: list[int]) -> None:
+        """Time passes beside generation `beside`, from its begin until circuits are asked for the
+        weights of the step before it.
+        """
+        if (seconds := self.holds.get(beside - 1)) is not None:
+            self.kind = {"step": beside, "phase": "generation"}
+            self.held[beside - 1] = self.wait(max(seconds - NOTICE, 0.0), before)
+
+    def notice(self, beside: int, trained: int) -> int:
+        """The row after which weights leave early: time for circuits to follow."""
+        self.kind = {"step": beside, "phase": "generation"}
+        return self.wait(NOTICE, [self.held[beside - 1], trained])
+
+    def wait(self, seconds: float, after: list[int]) -> int:
+        return self.compute(self.workload.replicas[0][0], seconds, "hold", after)
 
     def compute(self, gpu: int, seconds: float, label: str, after: list[int]) -> int:
         return self.builder.compute(gpu, float(seconds), after=after, label=label, **self.kind)
@@ -258,15 +281,29 @@ def _ranks(out: _Rows, seconds, label: str, after: list[int]) -> list[int]:
 
 
 def _weight_sync(out: _Rows, step: Step, before: list[int]) -> int:
+    early, first = step.number in out.held, out.workload.replicas[0][0]
+    # of what it waits for, training is first
+    leave = [out.notice(step.number + 1, before[0])] if early else []
     out.phase(step, "weight_sync")
+    if early:
+        return out.barrier(first, _software(out, [*_weights(out, leave), *before]))
+    before = _software(out, before)
+    return out.barrier(first, _weights(out, before) or before)
+
+
+def _software(out: _Rows, before: list[int]) -> list[int]:
     for what, seconds in handover(out.workload).items():
         before = [out.compute(out.workload.replicas[0][0], seconds, what, before)]
+    return before
+
+
+def _weights(out: _Rows, before: list[int]) -> list[int]:
     rows: list[int] = []
     every: list[int] = []  # what no later level passes on must arrive as well
     for level in weight_levels(out.workload):
         rows = _level(out, level, rows or before) or rows
         every += rows
-    return out.barrier(out.workload.replicas[0][0], every or before)
+    return every
 
 
 def _level(out: _Rows, level: Level, before: list[int]) -> list[int]:

@@ -92,9 +92,9 @@ class Network(Protocol):
     @property
     def name(self) -> str: ...
 
-    def answer(self, sends: Flows, beside: Sequence[Flows] = ()) -> Answer:
-        """How long these flows between GPUs will take when they begin now, `beside` others that
-        are in flight; nothing is changed by asking.
+    def answer(self, sends: Flows, beside: Sequence[Flows] = (), lead: float = 0.0) -> Answer:
+        """How long these flows between GPUs will take when they begin `lead` s from now, `beside`
+        others that are in flight; nothing is changed by asking.
         """
         ...
 

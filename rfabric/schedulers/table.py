@@ -8,6 +8,8 @@ Each makes a job's steps, its plan and its trace; `--policy` names one.
                                orchestrrl,period=5s+demand,granularity=per-collective
     --policy orchestrrl,network=fabric   the same, asking the fabric before it decides; or the
                                controller that steers it: network=http\://127.0.0.1\:8080
+    --policy orchestrrl,forecast=arima   the same by forecasts that may be wrong: `forecasts` says
+                               whose they are
     --policy mine.py:longest   one of your own: `base.Scheduler` says what it must be
 
 A new one stands in SCHEDULERS. Traffic that several jobs make together has schedulers of its own:
@@ -28,7 +30,8 @@ from ..specs import Spec, head_of, read_spec, refuse_bare, split_at, unescaped
 from ..trace import Span, Trace
 from . import orchestrrl, rollart, rollpacker, weave
 from .base import Network, Scheduled, Scheduler, as_it_stands
-from .networks import agreed_sync
+from .forecasts import FORESEEING, check_forecast, earlier_steps, foreseen
+from .networks import agreed_start, agreed_sync
 from .pipelines import colocated, one_step_off, partial_rollouts, sync
 
 DEFAULT_CIRCUITS = "own"
@@ -39,7 +42,8 @@ SCHEDULERS: dict[str, Scheduler] = {
 }  # fmt: skip
 # what a scheduler is shown on where no traffic is named
 USUAL_TRAFFIC = {"orchestrrl": "orchestrrl-64", **dict.fromkeys(weave.POLICIES, "weave-2jobs")}
-# those that propose and decide on the answer: moves and widths orchestrrl alone, weight sync all
+# those that propose and decide on the answer: moves and widths orchestrrl alone, weight sync all;
+# they also know windows and ends of phases by forecast
 NEGOTIATING = ("sync", "one-step-off", "async", "orchestrrl")
 
 
@@ -57,10 +61,9 @@ def scheduled(
     if is_file(spec.head):
         made = called(spec.head, "schedulers", Scheduled, w, seed, dict(spec.settings))
         _check_made(made, spec.head)
-    elif asks := asked_network(policy):
-        made = _negotiated(w, seed, spec, _answering(policy, asks, network))
     else:
-        made = _scheduler(spec.head)(w, seed, _without_network(spec))
+        asks = asked_network(policy)
+        made = _answered(w, seed, spec, _answering(policy, asks, network) if asks else None)
     made.trace.provenance.update(scheduler=policy, scheduler_facts=made.facts)
     return made
 
@@ -102,21 +105,33 @@ def _answering(policy: str, asked: str, network: Network | None) -> Network:
     return network
 
 
-def _negotiated(w: Workload, seed: int, spec: Spec, network: Network) -> Scheduled:
-    settings = _without_network(spec)
+def _answered(w: Workload, seed: int, spec: Spec, network: Network | None) -> Scheduled:
+    """Scheduled with what the network answers, where one is asked, and what is forecast."""
+    scheduler = _scheduler(spec.head)
+    if spec.head not in NEGOTIATING:
+        return scheduler(w, seed, spec.settings)
+    settings = {key: value for key, value in spec.settings.items() if key != "network"}
     if spec.head == "orchestrrl":
         made = orchestrrl.schedule(w, seed, settings, network)
     else:
-        w, agreed = agreed_sync(w, network)
-        made = _scheduler(spec.head)(w, seed, settings)
-        made = replace(made, facts=made.facts | agreed)
-    return replace(made, facts={"network": network.name} | made.facts)
+        made = _plain(w, seed, spec.head, settings, network)
+    return replace(made, facts={"network": network.name} | made.facts) if network else made
 
 
-def _without_network(spec: Spec) -> dict[str, str]:
-    """The settings of the scheduler itself."""
-    mine = spec.head in NEGOTIATING
-    return {k: v for k, v in spec.settings.items() if not (mine and k == "network")}
+def _plain(
+    w: Workload, seed: int, name: str, settings: dict[str, str], network: Network | None
+) -> Scheduled:
+    """A pipeline without planner: weight sync as agreed, windows and ends of phases as
+    forecast.
+    """
+    how = settings.pop("forecast", "lengths")
+    check_forecast(how, name)
+    w, agreed = agreed_sync(w, network) if network else (w, {})
+    made = _scheduler(name)(w, seed, settings)
+    made = replace(made, facts=made.facts | agreed)
+    if how in FORESEEING:
+        made = foreseen(made, earlier_steps(made.workload, seed), how)
+    return agreed_start(made, seed, network) if network else made
 
 
 def _check_made(made: Scheduled, head: str) -> None:

@@ -34,6 +34,7 @@ from .loops import HELPERS, MOST_SECONDS, Loop, check_loops, play
 
 PHASES = ("generation", "training", "weight_sync")
 PLAYS = ("folded", "unrolled", "whole")
+MOST_PACE = 1e6  # of seconds foreseen over those that computing takes
 MOST_NAMES = 1 << 15  # phases, and labels, that numbers of 16 bits tell apart
 MOST_BYTES = 1e18  # so that sums of bytes stay whole numbers of 64 bits
 
@@ -85,8 +86,9 @@ class Trace:
     phase: int16[n] into phases; label: int16[n] into labels; loop: int32[n] into loops, -1 of a
     row that runs once; turn: int16[n], which turn of its loop a row belongs to.
 
-    `windows` gives the predicted seconds of a phase where its maker knows them. `provenance` says
-    where all this comes from, `origin` which looped trace it plays.
+    `windows` gives the predicted seconds of a phase where its maker knows them; `paces`, of phases
+    whose end was forecast, the seconds of computing that were foreseen over those it takes.
+    `provenance` says where all this comes from, `origin` which looped trace it plays.
     """
 
     hosts: tuple[str, ...]
@@ -108,6 +110,7 @@ class Trace:
     turn: np.ndarray | None = None
     loops: tuple[Loop, ...] = ()
     origin: "Origin | None" = None
+    paces: dict[PhaseKey, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         sent = show_size(float(self.total.sum()))
@@ -163,11 +166,23 @@ class Trace:
             raise RFabricError(
                 f"trace row {same[0]}: {self.hosts[self.src[same[0]]]} sends to itself"
             )
+        self._check_forecasts()
         check_loops(self.loops, self._columns, self.after_offsets, self.after)
         if np.multiply(self.size, self.times_sent, dtype=float).sum() > MOST_BYTES:
             raise RFabricError(f"trace: more than {MOST_BYTES:g} bytes in all; split it")
         if not self.in_order:  # else there is no cycle
             self.levels  # noqa: B018  a cycle raises here
+
+    def _check_forecasts(self) -> None:
+        for key, window in self.windows.items():
+            if not window >= 0:
+                raise RFabricError(f"trace: window {key} is {window!r} s; it must be 0 or more")
+        for key, pace in self.paces.items():
+            if not 0 <= pace <= MOST_PACE:
+                raise RFabricError(
+                    f"trace: pace {key} is {pace!r}; it must be from 0 to {MOST_PACE:g}: seconds "
+                    "of computing foreseen over those it takes"
+                )
 
     def _check_places(self) -> None:
         """What names hosts and rows, before narrow types cut it."""
@@ -423,6 +438,23 @@ class Trace:
     @cached_property
     def _compute_only(self) -> tuple[np.ndarray, np.ndarray]:
         return self.times(np.append([one.compute_seconds for one in self.loops], 0.0)[self.loop])
+
+    @cached_property
+    def foreseen(self) -> "Trace":
+        """The trace as whoever plans ahead knows it: computing of a phase whose end was forecast
+        takes what was foreseen, in every row the same share; self where nothing was forecast.
+        """
+        if not self.paces:
+            return self
+        paces = np.ones((len(self.phases), int(self.step.max(initial=0)) + 1))
+        for key, pace in self.paces.items():
+            if key.phase in self.phases and 0 <= key.step < paces.shape[1]:
+                paces[self.phases.index(key.phase), key.step] = pace
+        each = paces[self.phase, self.step]
+        of_loop = np.ones(len(self.loops) + 1)
+        of_loop[self.loop] = each  # a loop is in one phase; those that run once come last
+        loops = tuple(map(Loop.paced, self.loops, of_loop.tolist()))
+        return replace(self, gap=self.gap * each, loops=loops, paces={})
 
     def times(self, spent: np.ndarray, apart: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """(ready, finish) of every row, where each takes `spent` (float64[n], s) from its start on.

@@ -12,6 +12,9 @@ Both worlds ask their policy as a stage begins.
     intra-collective as per-collective; rounds may turn inside a stage
     time-slotted     as per-phase; slots turn inside a stage
 
+Whoever plans knows how long phases compute only as far as it was foreseen (`Trace.foreseen`): what
+stages say of time is by that.
+
 A stage's window is the time it is predicted to keep its demand: a phase's is what the trace says; a
 collective's lasts until the next one could start, beside its own time at the busiest network card.
 """
@@ -66,6 +69,7 @@ def stages(trace: Trace, granularity: str) -> list[Stage]:
     """
     if granularity not in GRANULARITIES:
         raise RFabricError(f"no granularity {granularity!r}; there are {', '.join(GRANULARITIES)}")
+    trace = trace.foreseen
     if granularity == "one-shot":
         every = np.arange(len(trace))
         (entries,) = _entries(trace, [every])

@@ -18,17 +18,18 @@ from rfabric.errors import RFabricError, RunError
 from rfabric.fabric import parse_fabric, rfabric
 from rfabric.optics import Timing
 from rfabric.rl import flows, read_recipe
+from rfabric.rl.weight_sync import software_seconds
 from rfabric.schedulers.base import Answer
-from rfabric.schedulers.networks import ALIKE, Cards, agreed_sync, foreseen
+from rfabric.schedulers.networks import ALIKE, Cards, agreed_start, agreed_sync, foreseen
 from rfabric.schedulers.orchestrrl import Tuning, orchestrate
 from rfabric.schedulers.orchestrrl.negotiation import settle
-from rfabric.schedulers.orchestrrl.replanning import keep, replan
+from rfabric.schedulers.orchestrrl.replanning import Problem, keep, replan
 from rfabric.schedulers.table import scheduled
 from rfabric.simulate.world import simulate
 from rfabric.study import planning_bench
 from rfabric.study.joint import least_step
 from rfabric.study.negotiation import controlled
-from rfabric.trace import Flows, TraceBuilder
+from rfabric.trace import Flows, PhaseKey, TraceBuilder
 
 JOINT = "orchestrrl,network=fabric"
 THIN = "fat-tree,oversubscription=4"
@@ -66,7 +67,7 @@ class Says:
     name: str = "says"
     asked: list = field(default_factory=list)
 
-    def answer(self, sends, beside=()):
+    def answer(self, sends, beside=(), lead=0.0):
         self.asked.append(sends)
         return self.reply(sends)
 
@@ -187,6 +188,87 @@ def test_plain_pipelines_choose_their_weight_sync(name):
     assert made.facts["weight_sync"] == "rank0" and made.facts["network"] == topo
 
 
+# --- when weights leave ---------------------------------------------------------------------------
+
+AHEAD = ("pipeline=one-step-off", "steps=3", "generation.batch=512")
+
+
+@pytest.mark.parametrize("topo", ["ideal", "rfabric", THIN, "two-clusters,join=200Gbit/s"])
+def test_weights_leave_early_enough_to_be_there_as_generation_ends(topo):
+    made, plain = joint(topo, *AHEAD), separate(*AHEAD)
+    ahead = made.facts["weight_sync_ahead_s"]
+    load = software_seconds(made.workload)
+    takes = made.facts["weight_sync_s"][made.facts["weight_sync"]] - load
+    assert set(ahead) == {"0", "1"}  # none generates beside the last
+    assert all(s >= 0.95 * takes > 0 for s in ahead.values())
+    result = simulate(made.workload.needs.fabric(topo), made.trace, "own")
+    ends = {str(phase.key): phase.end for phase in result.phases}
+    for step in (0, 1):
+        rows = np.flatnonzero((made.trace.step == step) & (made.trace.size > 0))
+        rows = rows[made.trace.phase[rows] == made.trace.phases.index("weight_sync")]
+        assert (result.start[rows] >= ends[f"training/{step}"]).all()  # never before they are made
+        assert ends[f"weight_sync/{step}"] - load >= ends[f"generation/{step + 1}"] - 1e-6
+    assert result.step_seconds < 1.005 * seconds(plain, topo)
+
+
+def test_a_slower_network_is_given_the_weights_sooner():
+    ahead = [joint(topo, *AHEAD).facts["weight_sync_ahead_s"]["0"] for topo in ("ideal", THIN)]
+    far = joint("two-clusters,join=200Gbit/s", *AHEAD).facts["weight_sync_ahead_s"]["0"]
+    assert ahead[0] < ahead[1] < far
+
+
+def test_nothing_but_the_start_changes_what_is_sent():
+    w = workload("pipeline=one-step-off", "steps=2")
+    made = scheduled(w, 0, "one-step-off,network=fabric", foreseen(w.needs.fabric("ideal")))
+    plain = scheduled(w, 0, "one-step-off")
+    assert made.facts["weight_sync_ahead_s"]["0"] > 0 and made.plan == plain.plan
+    sizes = [np.sort(one.trace.size[one.trace.size > 0]) for one in (made, plain)]
+    assert np.array_equal(*sizes)
+    assert made.trace.compute_only()[1].max() == pytest.approx(plain.trace.compute_only()[1].max())
+    hidden = seconds(plain, "ideal") - seconds(made, "ideal")
+    assert hidden == pytest.approx(made.facts["weight_sync_ahead_s"]["0"], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["sync", "async", "orchestrrl"])
+def test_where_weights_wait_for_training_alone_they_leave_then(name):
+    w = workload("steps=2")
+    made = scheduled(w, 0, f"{name},network=fabric", foreseen(w.needs.fabric(THIN)))
+    assert "weight_sync_ahead_s" not in made.facts
+    assert "hold" not in made.trace.labels
+
+
+def test_starts_that_are_refused_leave_the_one_after_generation():
+    """Refused for ever while replicas generate: weights wait, as without asking."""
+
+    @dataclass
+    class Later(Says):
+        def answer(self, sends, beside=(), lead=0.0):
+            return Answer(float("inf"), "not yet") if lead else Answer(1.0)
+
+    w = workload("pipeline=one-step-off", "steps=2")
+    made = scheduled(w, 0, "one-step-off,network=fabric", Later(None))
+    assert made.facts["weight_sync_ahead_s"] == {"0": 0.0} and "hold" not in made.trace.labels
+
+
+def test_a_generation_that_ends_sooner_than_forecast_waits_for_its_weights():
+    """A start by a forecast that is wrong: late, but nothing is lost and nothing comes too soon."""
+    w = workload("pipeline=one-step-off", "steps=2")
+    fabric = w.needs.fabric(THIN)
+    plain = scheduled(w, 0, "one-step-off")
+    key, took = PhaseKey(1, "generation"), {}
+    for pace in (0.8, 1.0, 1.25):
+        windows = plain.trace.windows | {key: pace * plain.trace.windows[key]}
+        wrong = replace(plain, trace=replace(plain.trace, windows=windows, paces={key: pace}))
+        made = agreed_start(wrong, 0, foreseen(fabric))
+        assert made.trace.windows == windows and made.trace.paces == {key: pace}
+        result = simulate(fabric, made.trace, "own")
+        assert (result.received == result.sent).all()
+        took[pace] = result.step_seconds
+    # at the latest weights leave as generation ends; too early a start costs nothing here
+    assert took[1.0] < took[1.25] == pytest.approx(seconds(plain, THIN), rel=1e-3)
+    assert took[0.8] == pytest.approx(took[1.0], rel=1e-3)
+
+
 def test_software_of_another_kind_is_not_chosen_for_the_network():
     w = workload("weight_sync.strategy=scatter")
     agreed, facts = agreed_sync(w, foreseen(w.needs.fabric("two-clusters,join=50Gbit/s")))
@@ -214,6 +296,84 @@ def test_what_is_refused_for_ever_is_computed_again_and_nothing_is_lost():
         segments = one.steps[0].generated.segments
         assert sum(s.responses for s in segments) == w.generation.batch * w.generation.group_size
     assert not (made.trace.size[made.trace.label == _label(made.trace, "kv")] > 0).any()
+
+
+@pytest.mark.parametrize("known", [1, 3, 8])
+def test_a_pool_that_vanishes_from_the_network_loses_nothing(known):
+    """The first proposals are answered, then no KV arrives any more."""
+    w = workload("generation.batch=512")
+    left = [known]
+
+    def reply(sends):
+        if min(sends.src) < w.first_generation_gpu:
+            return Answer(1.0)
+        left[0] -= 1
+        return Answer(2.0) if left[0] >= 0 else Answer(float("inf"), "h33 is gone")
+
+    made = orchestrate(w, 0, Tuning(), Says(reply))
+    assert made.facts["refused"] and made.facts["refusal"] == "h33 is gone"
+    segments = made.steps[0].generated.segments
+    assert sum(s.responses for s in segments) == w.generation.batch * w.generation.group_size
+    assert sum(s.tokens for s in segments) == made.steps[0].generated.outputs[0].sum()
+
+
+@pytest.mark.parametrize(
+    ("change", "topo", "text"),
+    [
+        ((), "rfabric,pods=1", "the job has GPU h64, which rfabric,pods=1 lacks"),
+        (("cluster.generation_gpus=0",), "rfabric", "cluster.generation_gpus: 0 must be 1 or more"),
+        (
+            (
+                "generation.max_response=9000000",
+                "generation.context=9100000",
+                "training.micro_batch_tokens=9100000",
+            ),
+            "rfabric",
+            "tokens of KV cache, one sequence may need 9002048",
+        ),
+    ],
+    ids=["fabric without the pool", "no pool", "KV larger than a node"],
+)
+def test_a_job_that_cannot_be_is_one_error_and_no_folder(
+    change, topo, text, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    sets = [word for one in change for word in ("--set", one)]
+    words = ["--policy", JOINT, "--traffic", "grpo-64", "--topo", topo, *sets]
+    assert main(["simulate", *words, "-q"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert text in said and "\n" not in said
+    assert not list(tmp_path.iterdir())
+
+
+def crowded(seat):
+    """Three responses on two servers, the last with more KV than a server holds."""
+    return Problem(
+        fixed=np.zeros(1),
+        work=np.ones((1, 3)),
+        kv=np.array([10.0, 10.0, 500.0]),
+        capacity=np.full(1, 100.0),
+        move=np.zeros(3),
+        seat=np.array(seat),
+        cut=np.zeros(2, int),
+        switch=0.0,
+    )
+
+
+@pytest.mark.parametrize("seat", [[0, 0, 0], [0, 1, 1], [-1, -1, -1]])
+def test_kv_larger_than_a_server_has_a_server_all_the_same(seat):
+    """It waits for its turn there; where it has a server already, it stays."""
+    found = replan(crowded(seat))
+    assert (found.seat >= 0).all() and np.isfinite(found.seconds)
+    if min(seat) >= 0:
+        assert found.seat[2] == seat[2]
+
+
+@pytest.mark.parametrize("field", ["fixed", "work", "kv", "capacity", "move"])
+def test_figures_of_a_plan_that_are_no_numbers_are_an_error(field):
+    p = crowded([0, 0, 0])
+    with pytest.raises(RFabricError, match=f"replanning: {field} must be finite"):
+        replace(p, **{field: np.full_like(getattr(p, field), np.nan)})
 
 
 def _label(trace, name):

@@ -6,10 +6,11 @@ a step generates.
                      |tp2 ##########|tp2 ####### |..........|
 
 The planner goes by a forecast of how long responses will be, never by how long they turn out to be
-(`replanning`). A plan is followed where it shortens the longest server by more than `hysteresis`,
-every switch and move paid for. A response that goes to another server takes its KV along, or its
-context is computed again there, whichever is done sooner. Where a network is asked
-(`negotiation`), what is moved, what is computed again and what stays is decided on its answers.
+(`replanning`), but where `forecast=oracle` asks for just that. A plan is followed where it shortens
+the longest server by more than `hysteresis`, every switch and move paid for. A response that goes
+to another server takes its KV along, or its context is computed again there, whichever is done
+sooner. Where a network is asked (`negotiation`), what is moved, what is computed again and what
+stays is decided on its answers.
 
 In the trace each round of a plan is a phase of its own, migration-1, migration-2, ...: its KV is a
 demand with a window, so the fabric's circuits are chosen for it as for any phase, and nothing that
@@ -30,16 +31,16 @@ from ...rl.lowering import trace_of_steps
 from ...rl.phases import responses
 from ...rl.workload import Workload
 from ..base import GENERATION, Network, Scheduled, Settings, refuse_unlike_replicas, settings_of
-from ..networks import agreed_sync
+from ..forecasts import BEFORE, FORESEEING, KNOWN, foreseen
+from ..networks import agreed_start, agreed_sync
 from .generation import StepOutcome, generate
 from .outlook import forecast
 from .seats import Seats, Tuning, engines_of, seat_gpus, start_cut, with_replicas_of
-from .segments import lowered, plan_of, segment_spans
+from .segments import lasts, lowered, plan_of, rounds, segment_spans
 
 __all__ = ["Tuning", "engines_of", "orchestrate", "schedule", "seat_gpus"]
 
-HISTORY = 4  # steps whose lengths are known before the first
-_BEFORE = 10**6  # their numbers, which no step of a trace has
+HISTORY = 4  # steps whose lengths are known before the first, whatever is forecast
 
 
 def schedule(
@@ -54,22 +55,30 @@ def orchestrate(
 ) -> Scheduled:
     """The same with a Tuning; `period_s` inf: no planner, servers stay cut as the recipe says.
 
-    network: who answers what is proposed, moves (`negotiation`) and weight sync (`agreed_sync`).
+    network: who answers what is proposed, moves (`negotiation`), weight sync (`agreed_sync`) and
+    when it begins (`agreed_start`).
     """
     _check(w)
     seats = Seats(w, engines_of(w), tuning, network)
-    history = [responses(w, seed, _BEFORE + i)[1] for i in range(HISTORY)]
-    first = start_cut(seats, forecast(history, w.generation.max_response), responses(w, seed, 0)[0])
-    runs, w = (
-        generate(seats, seed, history, first),
-        with_replicas_of(w, seats.engines.cuts[first].gpus),
-    )
+    how, foresees = tuning.forecast, tuning.forecast in FORESEEING
+    before = range(BEFORE + HISTORY, BEFORE + HISTORY + (KNOWN if foresees else 0))
+    history = [responses(w, seed, n)[1] for n in (*range(BEFORE, BEFORE + HISTORY), *before)]
+    prompts, outputs = responses(w, seed, 0)
+    expected = forecast(history, w.generation.max_response, how)
+    first = start_cut(seats, expected, prompts, outputs if how == "oracle" else None)
+    earlier = generate(seats, seed, history[:HISTORY], first, before)
+    runs = generate(seats, seed, history, first, range(w.steps))
+    w = with_replicas_of(w, seats.engines.cuts[first].gpus)
     w, agreed = agreed_sync(w, network) if network else (w, {})
     steps = tuple(run.step for run in runs)
     plan = plan_of(w, steps)
     trace = trace_of_steps(w, steps, plan, seed, {GENERATION: lowered})
     facts = _facts(seats, runs, first) | agreed
-    return Scheduled(w, steps, plan, trace, segment_spans(w, steps, plan), facts)
+    made = Scheduled(w, steps, plan, trace, segment_spans(w, steps, plan), facts)
+    made = foreseen(made, [run.step for run in earlier], how, lasts) if foresees else made
+    if not network:
+        return made
+    return agreed_start(made, seed, network, lambda n: rounds(made, n), {GENERATION: lowered})
 
 
 def _check(w: Workload) -> None:

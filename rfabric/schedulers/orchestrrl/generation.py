@@ -25,7 +25,7 @@ from .negotiation import Alive, Kv, Places, settle
 from .outlook import CutOutlook, LengthForecast, forecast, outlook
 from .replanning import Assignment, Problem, evened, keep, replan
 from .seats import Seats, seat_gpus
-from .segments import Move, Orchestrated, Segment
+from .segments import Move, Orchestrated, Segment, merged
 
 BALANCING = "balancing"  # the phase in which the balancer moves responses
 
@@ -64,19 +64,21 @@ class StepOutcome:
     refusal: str = ""
 
 
-def generate(seats: Seats, seed: int, history: list[np.ndarray], first: int) -> list[StepOutcome]:
-    """The job's steps, one after the other: each forecast from the lengths of those before it.
+def generate(
+    seats: Seats, seed: int, history: list[np.ndarray], first: int, numbers: Sequence[int]
+) -> list[StepOutcome]:
+    """The job's steps of these numbers, one after the other: each forecast from the lengths of
+    those before it.
 
     history: lengths of steps before the first, oldest first; first: the cut that a step begins
     with.
     """
     w, found = seats.workload, list[StepOutcome]()
     ready = np.zeros(seats.count)
-    for number in range(w.steps):
+    for number in numbers:
         prompts, outputs = responses(w, seed, number)
-        play = _Generating(
-            seats, prompts, outputs, forecast(history, w.generation.max_response), first, ready
-        )
+        expected = forecast(history, w.generation.max_response, seats.tuning.forecast)
+        play = _Generating(seats, prompts, outputs, expected, first, ready)
         found.append(play.run(number, routing(w, seed, number)))
         history = [*history, outputs]
         ready = _ready(seats, found[-1], first)
@@ -202,7 +204,8 @@ class _Generating:
     def _outlook(self, alive: Alive, switch: float | None = None) -> CutOutlook:
         made, seats = alive.context - self.prompts[alive.ids], self.seats
         switch = seats.tuning.switch_s if switch is None else switch
-        return outlook(seats.engines, self.expected, made, alive.context, seats.count, switch)
+        left = alive.left if seats.tuning.forecast == "oracle" else None
+        return outlook(seats.engines, self.expected, made, alive.context, seats.count, switch, left)
 
     def _kv(self, alive: Alive, to: Places) -> Kv:
         cut = int(np.bincount(self.cuts).argmax())
@@ -349,7 +352,7 @@ class _Generating:
         before = tuple(sorted({self.last[g] for g in r.gpus if g in self.last}))
         takes = zip(came, sizes, far & resident, strict=True)
         moves = [Move(sources[id(c)], float(size) if sent else 0.0) for c, size, sent in takes]
-        arrivals = _merged([move for move in moves if move.segment not in before])
+        arrivals = merged([move for move in moves if move.segment not in before])
         free = max(
             (self.segments[s].end for s in (*before, *(m.segment for m in arrivals))),
             default=self.now,
@@ -390,11 +393,3 @@ class _Generating:
             seat = (s.gpus[0] - first) // size
             done[seat] = max(done[seat], s.end)
         return done
-
-
-def _merged(moves: Sequence[Move]) -> tuple[Move, ...]:
-    """One move a source."""
-    sums: dict[int, float] = {}
-    for move in moves:
-        sums[move.segment] = sums.get(move.segment, 0.0) + move.size
-    return tuple(Move(*item) for item in sums.items())

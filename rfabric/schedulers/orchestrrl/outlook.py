@@ -1,8 +1,8 @@
 """What OrchestrRL expects (arXiv 2601.01209): how long responses will be, and what a server cut
 each way would still take.
 
-    forecast  how long responses will be, from the steps before  Holt's smoothing of their
-                                                                 quantiles: ARIMA(0, 2, 2)
+    forecast  how long responses will be, from the steps before  their quantiles, by `forecasts`:
+                                                                 Holt's smoothing, or ARIMA
     outlook   what a server cut each way would still take        roofline x expected survivors,
                                                                  later cuts included
 
@@ -18,11 +18,12 @@ import numpy as np
 
 from ...compute.roofline import DecodeStep
 from ...errors import RFabricError
+from ..forecasts import ahead
 
 QUANTILES = 512  # that a forecast is made of
 GRID = 96  # steps in which an outlook goes through the tokens to come
 AGES = 24  # responses are sorted into so many, by tokens made
-LEVEL, TREND, DAMPING = 0.5, 0.1, 0.8  # of Holt's damped smoothing: assumed, the usual middle
+FITTED = 9  # of the quantiles, those that a model is fitted to; others lie between
 
 
 @dataclass(frozen=True, order=True)
@@ -60,22 +61,22 @@ class LengthForecast:
         return later - made if len(later) else np.array([max((self.limit - made) / 2, 1.0)])
 
 
-def forecast(history: Sequence[np.ndarray], limit: int) -> LengthForecast:
-    """The next step's lengths from those of the steps before, oldest first: each quantile smoothed
-    with its damped trend.
+def forecast(history: Sequence[np.ndarray], limit: int, how: str = "smoothed") -> LengthForecast:
+    """The next step's lengths from those of the steps before, oldest first: each quantile by
+    itself (`forecasts.ahead`).
 
-    RFabricError without a step to go by.
+    RFabricError without a step to go by, or for lengths that are not finite.
     """
     if not history:
         raise RFabricError("forecast: no lengths to go by; give those of one step at least")
     at = (np.arange(QUANTILES) + 0.5) / QUANTILES
-    seen = [np.quantile(lengths, at) for lengths in history]
-    level, trend = seen[0], np.zeros(QUANTILES)
-    for now in seen[1:]:
-        expected = level + DAMPING * trend
-        new = LEVEL * now + (1 - LEVEL) * expected
-        level, trend = new, TREND * (new - level) + (1 - TREND) * DAMPING * trend
-    return LengthForecast(np.sort(np.clip(level + DAMPING * trend, 1, limit)), limit)
+    seen = np.array([np.quantile(lengths, at) for lengths in history])
+    if how == "arima":
+        few = np.linspace(0, QUANTILES - 1, FITTED).round().astype(int)
+        found = np.interp(at, at[few], ahead(seen[:, few], how))
+    else:
+        found = ahead(seen)
+    return LengthForecast(np.sort(np.clip(found, 1, limit)), limit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,20 +112,24 @@ def outlook(
     context: np.ndarray,
     seats: int,
     switch: float,
+    left: np.ndarray | None = None,
 ) -> CutOutlook:
     """What is left of responses with `made` tokens and `context` before the next (int64[n]) on
     `seats` seats, evenly dealt.
 
     Each begins with a cut and goes on with whatever cut is best for those that are left, every
-    switch paid.
+    switch paid. left: tokens that each has still to come, where they are known (float64[n]).
     """
-    ages, which = _ages(made)
-    rest = [expected.remaining(age) for age in ages]
-    grid, alive = _survivors(rest, np.bincount(which))
+    if left is None:
+        ages, which = _ages(made)
+        rest = [expected.remaining(age) for age in ages]
+        counts, share = np.bincount(which), np.array([r.mean() for r in rest])[which]
+    else:
+        rest, counts, share = [left.astype(float)], np.array([len(left)]), left.astype(float)
+    grid, alive = _survivors(rest, counts)
     costs = _costs(engines, np.maximum(alive / seats, 1.0), float(context.mean()), grid, seats)
     cost, base = (np.array(part) for part in zip(*costs, strict=True))
     total, fixed = _best_path(cost, base, switch)
-    share = np.array([r.mean() for r in rest])[which]
     work = (total - fixed)[:, None] * (share / share.sum())[None, :] * seats
     return CutOutlook(fixed, work)
 

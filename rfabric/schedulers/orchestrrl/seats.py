@@ -14,6 +14,7 @@ from ...rl.timing import server_of
 from ...rl.workload import Workload
 from ...units import bytes_in
 from ..base import Network
+from ..forecasts import check_forecast
 from .outlook import Cut, Engines, LengthForecast, outlook
 
 
@@ -24,9 +25,9 @@ class Tuning:
     period: between two plans (assumed); balance: between two looks at the balance (assumed);
     hysteresis: share that a change must gain (assumed); switch: to cut a server another way, 2 to 5
     s as notes on the paper have it; moves: responses a second that the balancer may move, 1 to 2 as
-    the same notes say.
+    the same notes say; forecast: how lengths and phases to come are foreseen (`forecasts`).
 
-    RFabricError for a setting below its least.
+    RFabricError for a setting below its least, or a forecast that there is not.
     """
 
     period_s: float = 5.0
@@ -34,8 +35,10 @@ class Tuning:
     hysteresis: float = 0.05
     switch_s: float = 3.5
     moves: float = 2.0
+    forecast: str = "lengths"
 
     def __post_init__(self):
+        check_forecast(self.forecast, "orchestrrl")
         for key, low in (
             ("period_s", 0.1),
             ("balance_s", 0.1),
@@ -148,9 +151,11 @@ class Seats:
         return size / bytes_in(1.0, self.workload.nic_bps * self.engines.cuts[cut].gpus)
 
 
-def start_cut(seats: Seats, expected: LengthForecast, prompts: np.ndarray) -> int:
+def start_cut(
+    seats: Seats, expected: LengthForecast, prompts: np.ndarray, outputs: np.ndarray | None = None
+) -> int:
     """The cut with which every step begins: the one that a seat is expected to be done soonest
-    with, later cuts included.
+    with, later cuts included; outputs: tokens of the responses, where they are known.
     """
     if seats.tuning.period_s == inf:
         return seats.engines.cuts.index(Cut(seats.workload.generation.tp))
@@ -161,5 +166,6 @@ def start_cut(seats: Seats, expected: LengthForecast, prompts: np.ndarray) -> in
         prompts,
         seats.count,
         seats.tuning.switch_s,
+        outputs,
     )
     return int(seen.seconds(seats.count).argmin())

@@ -15,7 +15,7 @@ from ...rl.phases import Generated, Step
 from ...rl.plan import Phase, Plan, phase_seconds, plan_of_steps
 from ...rl.workload import Workload
 from ...trace import Flows, Span, point_to_point
-from ..base import GENERATION, spans_of
+from ..base import GENERATION, Scheduled, spans_of
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,14 @@ class Move:
 
     segment: int
     size: float
+
+
+def merged(moves: Sequence[Move]) -> tuple[Move, ...]:
+    """One move a source."""
+    sums: dict[int, float] = {}
+    for move in moves:
+        sums[move.segment] = sums.get(move.segment, 0.0) + move.size
+    return tuple(Move(*item) for item in sums.items())
 
 
 @dataclass(frozen=True)
@@ -68,14 +76,17 @@ class Orchestrated(Generated):
 
 def plan_of(w: Workload, steps: Sequence[Step]) -> Plan:
     """The pipeline's phases, and those in which responses move."""
-    found = plan_of_steps(w, steps, _lasts)
+    found = plan_of_steps(w, steps, lasts)
     starts = {p.step: p.start for p in found.phases if p.kind == GENERATION}
     return Plan(
         (*found.phases, *(p for step in steps for p in _migrations(w, step, starts[step.number])))
     )
 
 
-def _lasts(w: Workload, step: Step, kind: str) -> tuple[float, float]:
+def lasts(w: Workload, step: Step, kind: str) -> tuple[float, float]:
+    """Seconds of computing of a phase, and what its bytes add; generation ends with its last
+    segment.
+    """
     if kind != GENERATION:
         return phase_seconds(w, step, kind)
     made = step.generated
@@ -105,6 +116,14 @@ def _migrations(w: Workload, step: Step, start: float) -> list[Phase]:
             )
         )
     return found
+
+
+def rounds(made: Scheduled, number: int) -> list[tuple[Phase, Flows]]:
+    """The phases of a step in which KV moves, and what they send."""
+    step = made.steps[number]
+    names = step.generated.rounds
+    mine = [p for p in made.plan.phases if p.step == number and p.kind in names]
+    return [(p, _kv(made.workload, step.generated, p.kind)) for p in mine]
 
 
 def _kv(w: Workload, made: Orchestrated, name: str) -> Flows:

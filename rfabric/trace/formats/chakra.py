@@ -146,6 +146,7 @@ def _facts(trace: Trace) -> dict:
         "labels": trace.labels,
         "windows": {str(key): seconds for key, seconds in trace.windows.items()},
         "provenance": trace.provenance,
+        **({"paces": {str(k): pace for k, pace in trace.paces.items()}} if trace.paces else {}),
     }
 
 

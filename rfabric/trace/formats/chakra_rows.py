@@ -56,6 +56,7 @@ def trace_of_rows(rows: Rows, done: dict[tuple[int, int], list], ours: str | Non
         *(tuple(names[key]) for key in ("phase", "label")),
         {PhaseKey.of(key): value for key, value in facts.get("windows", {}).items()},
         facts.get("provenance", {}),
+        paces={PhaseKey.of(key): value for key, value in facts.get("paces", {}).items()},
     )
 
 

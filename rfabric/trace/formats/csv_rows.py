@@ -3,6 +3,7 @@
     # rfabric-trace 1
     # provenance: {"recipe": "grpo-64", "seed": 1}
     # window training/0: 31.2
+    # pace training/0: 0.97
     id,src,dst,size_bytes,start_s,after,gap_s,step,phase,label
     0,h1,h1,0,0,,12.5,0,training,backward
     1,h1,h9,6400000000,0,0,0,0,training,reduce-scatter
@@ -62,7 +63,7 @@ def _read(path: Path) -> Trace:
 
 def _divided(file: TextIO) -> tuple[list[str], dict]:
     """The lines of the table, and what the `#` lines say."""
-    head: dict = {"windows": {}}
+    head: dict = {"windows": {}, "paces": {}}
     body = []
     for line in lines_of(file):
         if line.startswith("#"):
@@ -104,11 +105,12 @@ def _head_line(text: str, head: dict) -> None:
     key, colon, value = text.partition(":")
     if key == "provenance":
         head["provenance"] = parse_json(value)
-    elif key.startswith("window ") and colon:
-        name = key.removeprefix("window ")
-        if name in head["windows"]:
-            raise RFabricError(f"window {name} stands twice; keep one")
-        head["windows"][name] = value
+    elif key.startswith(("window ", "pace ")) and colon:
+        kind, _, name = key.partition(" ")
+        said = head[f"{kind}s"]
+        if name in said:
+            raise RFabricError(f"{kind} {name} stands twice; keep one")
+        said[name] = value
     elif key.startswith("rfabric-trace"):
         check_version(key.removeprefix("rfabric-trace").strip())
 
@@ -122,6 +124,8 @@ def _lines(trace: Trace) -> Iterable[str]:
     yield f"# provenance: {json.dumps(trace.provenance)}"
     for key, seconds in trace.windows.items():
         yield f"# window {key}: {seconds!r}"
+    for key, pace in trace.paces.items():
+        yield f"# pace {key}: {pace!r}"
     yield ",".join((*COLUMNS, *(LOOP_COLUMNS if trace.loops else ())))
     hosts = np.array(list(map(quoted, trace.hosts)), object)
     heads = loop_heads(trace)

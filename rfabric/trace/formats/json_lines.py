@@ -34,8 +34,9 @@ def _write(trace: Trace, path: Path) -> None:
 
 
 def _lines(trace: Trace) -> Iterable[str]:
-    windows = {str(k): v for k, v in trace.windows.items()}
-    yield json.dumps({"rfabric-trace": VERSION, "provenance": trace.provenance, "windows": windows})
+    windows, paces = ({str(k): v for k, v in d.items()} for d in (trace.windows, trace.paces))
+    head = {"rfabric-trace": VERSION, "provenance": trace.provenance, "windows": windows}
+    yield json.dumps(head | ({"paces": paces} if paces else {}))
     heads = loop_heads(trace)
     for i, cells in enumerate(_cells(trace)):
         yield json.dumps(dict(zip(COLUMNS, cells, strict=True)) | loop_cells(trace, i, heads))

@@ -1,6 +1,7 @@
 """Rows as CSV and JSON lines hold them: a record of named cells for each row of a trace.
 
-Units stand in the names of columns; windows are seconds. `after` holds ids separated by blanks.
+Units stand in the names of columns; windows are seconds, paces seconds of computing foreseen of a
+phase over those it takes. `after` holds ids separated by blanks.
 `id`, `start_s`, `after`, `gap_s`, `step`, `phase`, `label` may be left out.
 
 `loop` is a name or a number; rows of one loop differ only in ends, bytes, label and turn. Its turns
@@ -36,13 +37,13 @@ Columns = dict[str, list]  # cells by column, as many in each
 
 
 def trace_of(path: Path, columns: Columns, head: dict) -> Trace:
-    """The trace of these columns, None where a row says nothing; `head` may hold provenance and
-    windows in seconds by phase/step.
+    """The trace of these columns, None where a row says nothing; `head` may hold provenance,
+    windows in seconds and paces by phase/step.
     """
     if not columns or not next(iter(columns.values())):
         raise RFabricError("holds no flow")
     provenance = {"source": path.name} | _object(head, "provenance")
-    return _trace(columns, provenance, _object(head, "windows"))
+    return _trace(columns, provenance, _object(head, "windows"), _object(head, "paces"))
 
 
 def columns_of(records: list[dict]) -> Columns:
@@ -54,7 +55,7 @@ def columns_of(records: list[dict]) -> Columns:
     return columns
 
 
-def _trace(columns: Columns, provenance: dict, windows: dict) -> Trace:
+def _trace(columns: Columns, provenance: dict, windows: dict, paces: dict) -> Trace:
     known = (*COLUMNS, *LOOP_COLUMNS)
     unknown = sorted(map(repr, columns.keys() - set(known)))
     if unknown:
@@ -95,6 +96,7 @@ def _trace(columns: Columns, provenance: dict, windows: dict) -> Trace:
         {_key(k): seconds(v, f"window {k}") for k, v in windows.items()},
         provenance,
         *(_loops(columns, count) if columns.keys() & set(LOOP_COLUMNS) else ()),
+        paces={_key(k, "pace"): _pace(v, f"pace {k}") for k, v in paces.items()},
     )
 
 
@@ -257,9 +259,16 @@ def _whole(value, name: str, limit: int = 2**31) -> int:
     return number
 
 
-def _key(text: str) -> PhaseKey:
+def _key(text: str, kind: str = "window") -> PhaseKey:
     phase, _, step = text.rpartition("/")
-    return PhaseKey(_whole(step, f"window {text}: step"), phase)
+    return PhaseKey(_whole(step, f"{kind} {text}: step"), phase)
+
+
+def _pace(value, name: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise RFabricError(f"{name} {value!r} is no number") from error
 
 
 def _natural(name: str) -> list:
