@@ -82,7 +82,7 @@ def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) ->
         "template.html",
         clock,
         summary,
-        yours=logged_table(clock["yours"], names) if logged else None,
+        yours=logged_table(clock["yours"], _of_clock(clock)) if logged else None,
         headline=headline(summary),
         kinds=kinds(runs),
         bound=any(map(compare.is_bound, summary["runs"])),
@@ -115,6 +115,10 @@ def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) ->
             if r.result.epochs
         ],
     )
+
+
+def _of_clock(clock: dict) -> list[str]:
+    return [run["label"] for run in clock["runs"]]
 
 
 def live_page(clock: dict, summary: dict) -> str:

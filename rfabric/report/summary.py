@@ -69,12 +69,14 @@ class Run:
     """One result and, where it was emulated, its distance from the simulation of the same trace
     (`result.fidelity`).
 
-    refused: what was measured before, in runs that did not keep pace: no figures to use.
+    refused:   what was measured before, in runs that did not keep pace: no figures to use
+    simulated: of a run of packets the simulation that `fidelity` is the distance from
     """
 
     result: Result
     fidelity: dict | None = None
     refused: tuple[Result, ...] = field(default=(), kw_only=True)
+    simulated: Result | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         return repr(self.result)

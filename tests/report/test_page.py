@@ -521,6 +521,73 @@ def test_simulated_and_real_packets_are_two_rows_with_their_error(runs, tmp_path
     assert "10.0% in the median" in page.inner_text("#errors")
 
 
+@pytest.fixture
+def measured(runs):
+    """Packets on a fabric with circuits, a tenth slower than the simulator says."""
+    simulated = runs[1].result
+    slower = simulated.start + 1.1 * (simulated.finish - simulated.start)
+    finish = np.where(simulated.trace.size > 0, slower, simulated.finish)
+    real = replace(simulated, engine="emulate", finish=finish, scale=Scale(0.002, 10))
+    return Run(real, fidelity(real, simulated), simulated=simulated)
+
+
+def test_a_folder_of_packets_holds_what_they_are_measured_against(measured, tmp_path):
+    with new_folder(tmp_path, "one") as made:
+        write_folder(made.path, [measured], summary_of([measured], "", CREATED))
+    (again,), summary = read_folder(made.final)
+    assert (again.simulated.finish == measured.simulated.finish).all()
+    assert again.simulated.engine == "simulate" and again.simulated.rewires
+    assert again.simulated.epochs == measured.simulated.epochs
+    assert again.fidelity == fidelity(again.result, again.simulated)
+    assert [entry["engine"] for entry in summary["runs"]] == ["emulate"]
+
+
+def test_a_damaged_simulation_beside_packets_is_named(measured, tmp_path):
+    with new_folder(tmp_path, "one") as made:
+        write_folder(made.path, [measured], summary_of([measured], "", CREATED))
+    (flows,) = made.final.glob("*/simulated/flows.csv")
+    flows.write_text(without_last_line(flows.read_text()))
+    with pytest.raises(RFabricError, match="simulated/flows.csv has .* rows, the trace"):
+        read_folder(made.final)
+    flows.with_name("run.json").unlink()
+    with pytest.raises(RFabricError, match="run.json"):
+        read_folder(made.final)
+
+
+def test_the_page_of_one_emulation_toggles_to_its_simulation(measured, tmp_path, opened):
+    html.write_report(tmp_path / "a.html", [measured], summary_of([measured], "", CREATED))
+    page = opened(tmp_path / "a.html")
+    assert page.locator("#lanes .row").count() == 2
+    page.check("#worlds input[value=simulate]")
+    assert page.locator("#lanes .row").count() == 1
+    page.locator("#lanes svg").press("End")
+    page.wait_for_timeout(100)
+    done = page.inner_text("#live td[data-figure='clock']")
+    assert done == f"{measured.simulated.step_seconds:.3f} s, done"
+    assert page.locator("#chosen option").all_inner_texts() == ["rfabric, simulated"]
+    page.check("#worlds input[value=emulate]")
+    assert "rfabric 10.0% in the median" in page.inner_text("#errors")
+
+
+def test_circuits_of_each_epoch_are_a_table(place, opened):
+    page = opened(place / "report.html")
+    page.select_option("#chosen", label="rfabric")
+    page.click("details.tables summary")
+    page.wait_for_timeout(100)
+    (folder,) = place.glob("simulate-rfabric*")
+    epochs = json.loads((folder / "circuits.json").read_text())["epochs"]
+    rows = page.locator("[aria-label='Circuits of each epoch'] tbody tr")
+    assert rows.count() == len(epochs) > 1
+    before, after = (set(epoch["circuits"]) for epoch in epochs[:2])
+    cells = rows.nth(1).locator("td").all_inner_texts()
+    assert cells[:4] == ["1", f"{epochs[1]['time_s']:.6f} s", str(len(after)),
+                         str(len(before & after))]  # fmt: skip
+    assert set(cells[4].split(", ")) == after - before
+    rows.nth(1).press("Enter")
+    page.wait_for_timeout(100)
+    assert now(page) == pytest.approx(epochs[1]["time_s"], abs=1e-6)
+
+
 def test_packets_of_ns3_are_called_so(runs, tmp_path, opened):
     packets = replace(runs[1].result, engine="ns3")
     both = [runs[1], Run(packets, fidelity(packets, runs[1].result))]

@@ -184,6 +184,19 @@ function flowsTitle(now, most) {
   const kept = of > id.length ? `; of the ${count(id.length)} largest of ${count(of)}` : "";
   return `Flows in flight${shown}${kept}`;
 }
+function epochRows(c) {
+  // each epoch: how many circuits it kept, which are new, and its instant, to go there
+  return c.times.map((time, n) => {
+    const now = c.held[c.sets[n]].circuits,
+      before = new Set(n ? c.held[c.sets[n - 1]].circuits : []);
+    const fresh = now.filter(i => !before.has(i)),
+      most = 40;
+    const more = fresh.length > most ? `, and ${count(fresh.length - most)} more` : "";
+    const named = fresh.slice(0, most).map(i => c.names[i]).join(", ") + more;
+    const kept = count(now.length - fresh.length);
+    return [n, `${time.toFixed(6)} s`, count(now.length), kept, named || "none", time];
+  });
+}
 function tables() {
   // only while they are open: they are long
   d3.select("#tables").html("");
@@ -210,6 +223,13 @@ function tables() {
         i,
       ]),
       i => read("path", i),
+    );
+  if (c)
+    listing(
+      "Circuits of each epoch",
+      ["epoch", "from", "circuits", "kept", "new"],
+      epochRows(c).slice(0, 200),
+      move,
     );
   const flows = flowsAt(one, t),
     sent = told(one).flows,
