@@ -53,14 +53,25 @@ def write_page(folder: Path, runs: Sequence[Run], summary: dict) -> bool:
 
 
 def write_report(
-    path: Path, runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None
+    path: Path,
+    runs: Sequence[Run],
+    summary: dict,
+    logged: LoggedRun | None = None,
+    prices: Sequence[float] = (),
 ) -> None:
     """Write the page of these runs, and of a logged one beside them, to `path`."""
-    write_text(path, page(runs, summary, logged))
+    write_text(path, page(runs, summary, logged, prices))
 
 
-def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) -> str:
-    """The page as text. RFabricError when matplotlib or jinja2 is missing."""
+def page(
+    runs: Sequence[Run],
+    summary: dict,
+    logged: LoggedRun | None = None,
+    prices: Sequence[float] = (),
+) -> str:
+    """The page as text; its clock tells money at these `prices` of an OCS port (USD), too.
+    RFabricError when matplotlib or jinja2 is missing.
+    """
     figures = drawing()
     from .page import records
 
@@ -77,7 +88,7 @@ def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) ->
         f"{first.traffic or 'trace'} on "
         f"{' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}"
     )
-    clock = records.document(runs, summary, title, logged)
+    clock = records.document(runs, summary, title, logged, prices)
     return render_clock(
         "template.html",
         clock,

@@ -9,8 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rfabric.cli import main
 from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree, parse_fabric
+from rfabric.fabric.cost import bill
 from rfabric.optics import Circuits, optical_paths
 from rfabric.report import grid, html
 from rfabric.report.compare import fabric_table, on_front, phase_text
@@ -567,6 +569,44 @@ def test_the_page_of_one_emulation_toggles_to_its_simulation(measured, tmp_path,
     assert page.locator("#chosen option").all_inner_texts() == ["rfabric, simulated"]
     page.check("#worlds input[value=emulate]")
     assert "rfabric 10.0% in the median" in page.inner_text("#errors")
+
+
+def test_the_page_chooses_among_prices_of_an_ocs_port(place, opened, tmp_path, capsys):
+    folder = shutil.copytree(place, tmp_path / "one")
+    assert main(["report", str(folder), "--ocs-port-price", "100,2000", "-q"]) == 0
+    page = opened(folder / "report.html")
+    figures = page.locator("#live td[data-figure='network k$']")
+    fat_tree, listed = figures.all_inner_texts()
+    (run,) = (run for run in read_folder(folder)[0] if run.result.fabric.ocses)
+    (ports,) = (line.count for line in bill(run.result.fabric).lines if line.item == "ocs-port")
+    for price in (100, 2000):
+        page.select_option("#price", label=f"{price:,} $")
+        page.wait_for_timeout(100)
+        usd = bill(run.result.fabric).usd + ports * (price - 520)
+        assert figures.all_inner_texts() == [fat_tree, f"{round(usd / 1e3):,}"]
+        assert listed != f"{round(usd / 1e3):,}"
+    assert "--ocs-port-price 100,2000" in page.inner_text("#again")
+    assert page.inner_text("#again").endswith("&price=1")
+
+
+@pytest.mark.parametrize("words", ["0", "-1", "cheap", "nan", "inf", "100,,300"])
+def test_prices_that_are_none_are_refused(place, words, capsys):
+    before = (place / "report.html").read_bytes()
+    assert main(["report", str(place), f"--ocs-port-price={words}"]) == 2
+    assert "write USD above 0 and below a billion" in capsys.readouterr().err
+    assert (place / "report.html").read_bytes() == before
+
+
+def test_the_address_names_the_world(measured, tmp_path, opened):
+    html.write_report(tmp_path / "a.html", [measured], summary_of([measured], "", CREATED))
+    page = opened(tmp_path / "a.html")
+    page.check("#worlds input[value=simulate]")
+    page.wait_for_timeout(100)
+    again = page.inner_text("#again").split("report.html")[-1]
+    assert "world=simulate" in again
+    page = opened(f"file://{tmp_path / 'a.html'}#world=simulate")
+    assert page.is_checked("#worlds input[value=simulate]")
+    assert page.locator("#lanes .row").count() == 1
 
 
 def test_circuits_of_each_epoch_are_a_table(place, opened):

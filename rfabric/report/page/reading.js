@@ -99,6 +99,8 @@ function flowWords(one, i) {
 const phasesAt = (one, t) => one.phases.filter(p => p.begin_s <= t && t < p.end_s);
 // of the run that has passed
 const share = (one, t) => (one.step_s > 0 ? Math.min(t / one.step_s, 1) : 1);
+// at the price chosen for the port of an OCS, as it was reckoned when the page was made
+const costOf = one => (state.price === null ? one.cost : one.costs[state.price]);
 const LIVE = [
   [
     "clock",
@@ -113,18 +115,18 @@ const LIVE = [
       count(d3.sum(one.lanes, lane => flowing(lane, t))),
   ],
   ["rewires so far", (one, t) => count(one.rewires.filter(r => r.usable_s <= t).length)],
-  ["network k$", one => or(one.cost.network_usd, v => count(Math.round(v / 1e3)))],
-  ["network kW", one => or(one.cost.network_watts, v => d3.format(",.2f")(v / 1e3))],
+  ["network k$", one => or(costOf(one).network_usd, v => count(Math.round(v / 1e3)))],
+  ["network kW", one => or(costOf(one).network_watts, v => d3.format(",.2f")(v / 1e3))],
   [
     "network kJ so far",
     (one, t) =>
-      or(one.cost.network_watts, v => d3.format(",.2f")((v * Math.min(t, one.step_s)) / 1e3)),
+      or(costOf(one).network_watts, v => d3.format(",.2f")((v * Math.min(t, one.step_s)) / 1e3)),
   ],
   [
     "$ so far",
-    (one, t) => or(one.cost.usd_per_step, v => d3.format(",.4f")(v * one.steps * share(one, t))),
+    (one, t) => or(costOf(one).usd_per_step, v => d3.format(",.4f")(v * one.steps * share(one, t))),
   ],
-  ["$ a step", one => or(one.cost.usd_per_step, v => d3.format(",.4f")(v))],
+  ["$ a step", one => or(costOf(one).usd_per_step, v => d3.format(",.4f")(v))],
 ];
 function drawLive() {
   const used = LIVE.filter(

@@ -23,7 +23,7 @@ from ...optics import Circuits, optical_paths
 from ..figures.times import busy, merged
 from ..perfetto import ROUNDING, carried_share
 from ..result import Result
-from ..summary import Run, run_summary
+from ..summary import Run, cost, run_summary
 from .logged import LoggedRun, beside
 from .places import places
 
@@ -42,10 +42,15 @@ NEAR = 1e-8  # of the seconds in which anything is sent: instants nearer to each
 
 
 def document(
-    runs: Sequence[Run], summary: dict, title: str, logged: LoggedRun | None = None
+    runs: Sequence[Run],
+    summary: dict,
+    title: str,
+    logged: LoggedRun | None = None,
+    prices: Sequence[float] = (),
 ) -> dict:
     """The document of these runs and of their summary, and of the logged run beside them; behind
-    runs of packets the simulations they are measured against.
+    runs of packets the simulations they are measured against. What each costs is told at these
+    `prices` of an OCS port (USD), too.
     """
     expected = _simulated(runs, summary["runs"])
     runs = [*runs, *(run for run, _ in expected)]
@@ -55,9 +60,13 @@ def document(
         "title": title,
         "command": summary["command"],
         "yours": beside(logged, runs) if logged else None,
+        "prices": list(prices),
         "jobs": _jobs(runs),
         "flows": _flows(runs, MOST_FLOWS),
-        "runs": [_run(run, entry) for run, entry in zip(runs, entries, strict=True)],
+        "runs": [
+            _run(run, entry) | {"costs": [cost(run.result, usd) for usd in prices]}
+            for run, entry in zip(runs, entries, strict=True)
+        ],
     }
 
 
