@@ -241,6 +241,7 @@ def report(args: argparse.Namespace) -> None:
         raise RFabricError("--step is a step of a log: name the log with --yours")
     several = len(args.folder) > 1 or bool(args.output)
     folder = Path(args.folder[0])
+    prices = _prices(args)
     if not several and (folder / "grid.json").is_file():
         if args.yours:
             raise RFabricError(
@@ -257,11 +258,37 @@ def report(args: argparse.Namespace) -> None:
         _report_several(args, logged)
         return
     runs, summary = read_folder(folder)
-    if logged:
+    if logged or prices:
         summary |= {"command": f"{summary['command']} && {args.command}".removeprefix(" && ")}
     page = folder / "report.html"
-    write_report(page, runs, summary, logged)
+    write_report(page, runs, summary, logged, prices)
     _show_beside(args, runs, summary, logged, {"folder": str(folder)}, page)
+
+
+def _prices(args: argparse.Namespace) -> list[float]:
+    """What an OCS port may cost, in USD."""
+    if not args.ocs_port_price:
+        return []
+    folder = Path(args.folder[0])
+    many = any((folder / name).is_file() for name in ("grid.json", ABOUT))
+    if many or len(args.folder) > 1 or args.output:
+        raise RFabricError(
+            "--ocs-port-price is of the page of one run folder: give one, without -o"
+        )
+    words = args.ocs_port_price.split(",")
+    return list(dict.fromkeys(map(_usd, words)))
+
+
+def _usd(word: str) -> float:
+    try:
+        usd = float(word)
+    except ValueError:
+        usd = -1.0
+    if not 0 < usd < 1e9:
+        raise RFabricError(
+            f"--ocs-port-price {word!r}: write USD above 0 and below a billion, as 100,300,500"
+        )
+    return usd
 
 
 def _report_store(args: argparse.Namespace) -> None:

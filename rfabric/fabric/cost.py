@@ -26,7 +26,7 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -342,6 +342,14 @@ def _line(table: tuple[Price, ...], part: Part, count: float) -> Line:
 
 
 # --- prices ---------------------------------------------------------------------------------------
+
+
+def with_price(item: str, usd: float) -> tuple[Price, ...]:
+    """The table, with this price (USD a piece) of `item` at every rate."""
+    return tuple(
+        replace(row, usd=usd, usd_source="as asked") if row.item == item else row
+        for row in price_table()
+    )
 
 
 @cache

@@ -4,6 +4,8 @@
         summary.json   report.html   trace.csv   trace-looped.csv   inputs/grpo-64.yaml
         emulate-rfabric/  fabric.json  flows.csv  links.csv  rewires.csv  circuits.json
                           timeline.json
+                          simulated/    of a run of packets the simulation it is measured
+                                        against: these files, and run.json with its summary
         live.jsonl        what the live page was told, where there was one
         not-kept/         runs that did not keep pace, each with pace.json: no figures to use
 
@@ -45,7 +47,7 @@ from ..trace.formats.columns import quoted
 from . import parquet
 from .perfetto import run_text
 from .result import Folding, Pace, Result, Scale
-from .summary import Run, labels, read_summary, row_of
+from .summary import Run, labels, read_summary, row_of, run_summary
 from .tables import FLOW_COLUMNS, LINK_COLUMNS, flow_lines, link_lines, write_csv
 
 REWIRE_COLUMNS = (
@@ -54,6 +56,7 @@ REWIRE_COLUMNS = (
 )  # fmt: skip
 NOT_KEPT = "not-kept"
 LOOPED = "trace-looped.csv"
+SIMULATED = "simulated"
 SAME = 1e-9  # of a time: two files that differ by more tell of two runs
 UNFINISHED = re.compile(
     r"\.(?:\d{8}-\d{6}-[0-9a-f]{4}|\d{3,}-.+)\.(\d+)\.part"
@@ -143,6 +146,7 @@ def write_folder(
             shutil.copyfile(path, folder / "inputs" / Path(path).name)
         for name, run in zip(_names(runs), runs, strict=True):
             _write_run(folder / name, run.result)
+            _write_simulated(folder / name / SIMULATED, run)
             write_refused(folder, run.refused)
         write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
         if parquet.is_there():
@@ -233,6 +237,12 @@ def _write_run(folder: Path, result: Result) -> None:
     write_text(folder / "timeline.json", run_text(result))
 
 
+def _write_simulated(folder: Path, run: Run) -> None:
+    if run.simulated:
+        _write_run(folder, run.simulated)
+        write_text(folder / "run.json", _json(run_summary(Run(run.simulated))))
+
+
 def _json(data: dict) -> str:
     """One value a line, by the encoder in C: the one that indents takes ten times as long."""
     return json.dumps(data, separators=(",\n", ": ")) + "\n"
@@ -266,7 +276,14 @@ def _read_run(folder: Path, trace: Trace, entry: dict) -> Run:
         folding=_folding(entry.get("repetitions")),
     )
     _check_agreement(folder, result, entry)
-    return Run(result, entry["fidelity"])
+    return Run(result, entry["fidelity"], simulated=_read_simulated(folder / SIMULATED, trace))
+
+
+def _read_simulated(folder: Path, trace: Trace) -> Result | None:
+    """None in the folder of a simulation, and in one that an earlier version wrote."""
+    if not folder.is_dir():
+        return None
+    return _read_run(folder, trace, read_json(folder / "run.json")).result
 
 
 def _check_agreement(folder: Path, result: Result, entry: dict) -> None:

@@ -53,14 +53,25 @@ def write_page(folder: Path, runs: Sequence[Run], summary: dict) -> bool:
 
 
 def write_report(
-    path: Path, runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None
+    path: Path,
+    runs: Sequence[Run],
+    summary: dict,
+    logged: LoggedRun | None = None,
+    prices: Sequence[float] = (),
 ) -> None:
     """Write the page of these runs, and of a logged one beside them, to `path`."""
-    write_text(path, page(runs, summary, logged))
+    write_text(path, page(runs, summary, logged, prices))
 
 
-def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) -> str:
-    """The page as text. RFabricError when matplotlib or jinja2 is missing."""
+def page(
+    runs: Sequence[Run],
+    summary: dict,
+    logged: LoggedRun | None = None,
+    prices: Sequence[float] = (),
+) -> str:
+    """The page as text; its clock tells money at these `prices` of an OCS port (USD), too.
+    RFabricError when matplotlib or jinja2 is missing.
+    """
     figures = drawing()
     from .page import records
 
@@ -77,12 +88,12 @@ def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) ->
         f"{first.traffic or 'trace'} on "
         f"{' and '.join(dict.fromkeys(r.result.fabric.name for r in runs))}"
     )
-    clock = records.document(runs, summary, title, logged)
+    clock = records.document(runs, summary, title, logged, prices)
     return render_clock(
         "template.html",
         clock,
         summary,
-        yours=logged_table(clock["yours"], names) if logged else None,
+        yours=logged_table(clock["yours"], _of_clock(clock)) if logged else None,
         headline=headline(summary),
         kinds=kinds(runs),
         bound=any(map(compare.is_bound, summary["runs"])),
@@ -115,6 +126,10 @@ def page(runs: Sequence[Run], summary: dict, logged: LoggedRun | None = None) ->
             if r.result.epochs
         ],
     )
+
+
+def _of_clock(clock: dict) -> list[str]:
+    return [run["label"] for run in clock["runs"]]
 
 
 def live_page(clock: dict, summary: dict) -> str:

@@ -23,7 +23,7 @@ import numpy as np
 from .. import __version__
 from ..errors import RFabricError
 from ..fabric import Fabric
-from ..fabric.cost import Bill, bill
+from ..fabric.cost import Bill, bill, with_price
 from ..fabric.dollars import Gpus, StepCost, step_cost
 from ..files import read_json
 from ..plugins import digests
@@ -69,12 +69,14 @@ class Run:
     """One result and, where it was emulated, its distance from the simulation of the same trace
     (`result.fidelity`).
 
-    refused: what was measured before, in runs that did not keep pace: no figures to use.
+    refused:   what was measured before, in runs that did not keep pace: no figures to use
+    simulated: of a run of packets the simulation that `fidelity` is the distance from
     """
 
     result: Result
     fidelity: dict | None = None
     refused: tuple[Result, ...] = field(default=(), kw_only=True)
+    simulated: Result | None = field(default=None, kw_only=True)
 
     def __repr__(self) -> str:
         return repr(self.result)
@@ -189,12 +191,14 @@ def phase_sums(result: Result) -> dict[str, dict]:
     return sums
 
 
-def cost(result: Result) -> dict:
+def cost(result: Result, ocs_port_usd: float | None = None) -> dict:
     """What the fabric costs, and the energy its network takes and dollars, both a step: the mean of
-    the run's steps; None and why where it has no price.
+    the run's steps; None and why where it has no price. An OCS port costs what the table lists, or
+    `ocs_port_usd`.
     """
     try:
-        priced = bill(result.fabric)
+        table = () if ocs_port_usd is None else with_price("ocs-port", ocs_port_usd)
+        priced = bill(result.fabric, table)
     except RFabricError as error:
         unknown = dict.fromkeys(
             ("network_usd", "network_watts", "step_joules", "usd_per_step", "usd_per_step_parts")

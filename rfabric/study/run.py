@@ -147,8 +147,6 @@ def packets(
     expected: Result, traffic: Traffic, settings: RunSettings, tell: Tell = lambda *_: None
 ) -> Outcome:
     """With ns-3's packets what `expected` simulated, and their distance."""
-    from ..emulate.scale import resolution
-
     name = f"ns-3 {expected.fabric.name}"
     result = simulate(
         expected.fabric, traffic.trace, expected.policy if expected.fabric.ocses else "static",
@@ -157,7 +155,15 @@ def packets(
         progress=lambda news: tell(name, news),
     )  # fmt: skip
     result = replace(result, notes=(*result.notes, *traffic.notes))
-    return Outcome(result, fidelity(result, expected, resolution(result)), traffic.inputs)
+    return _beside(result, expected, traffic)
+
+
+def _beside(result: Result, expected: Result, traffic: Traffic) -> Outcome:
+    """The run of packets, and what it is measured against."""
+    from ..emulate.scale import resolution
+
+    distance = fidelity(result, expected, resolution(result))
+    return Outcome(result, distance, traffic.inputs, simulated=expected)
 
 
 def tried(
@@ -229,7 +235,6 @@ def emulated(
     distance.
     """
     from ..emulate.capture import file_name
-    from ..emulate.scale import resolution
     from ..emulate.world import emulate
 
     case = Case(expected.fabric, expected.policy if expected.fabric.ocses else DEFAULT_CIRCUITS)
@@ -252,7 +257,7 @@ def emulated(
         machines=settings.machines,
     )
     result = check_link_bytes(result, expected)
-    return Outcome(result, fidelity(result, expected, resolution(result)), traffic.inputs)
+    return _beside(result, expected, traffic)
 
 
 def _refusal(result: Result) -> str:

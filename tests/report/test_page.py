@@ -9,8 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rfabric.cli import main
 from rfabric.errors import RFabricError
 from rfabric.fabric import fat_tree, parse_fabric
+from rfabric.fabric.cost import bill
 from rfabric.optics import Circuits, optical_paths
 from rfabric.report import grid, html
 from rfabric.report.compare import fabric_table, on_front, phase_text
@@ -519,6 +521,111 @@ def test_simulated_and_real_packets_are_two_rows_with_their_error(runs, tmp_path
     assert page.locator("#lanes .row").count() == 1
     assert "real packets" in page.inner_text("#lanes")
     assert "10.0% in the median" in page.inner_text("#errors")
+
+
+@pytest.fixture
+def measured(runs):
+    """Packets on a fabric with circuits, a tenth slower than the simulator says."""
+    simulated = runs[1].result
+    slower = simulated.start + 1.1 * (simulated.finish - simulated.start)
+    finish = np.where(simulated.trace.size > 0, slower, simulated.finish)
+    real = replace(simulated, engine="emulate", finish=finish, scale=Scale(0.002, 10))
+    return Run(real, fidelity(real, simulated), simulated=simulated)
+
+
+def test_a_folder_of_packets_holds_what_they_are_measured_against(measured, tmp_path):
+    with new_folder(tmp_path, "one") as made:
+        write_folder(made.path, [measured], summary_of([measured], "", CREATED))
+    (again,), summary = read_folder(made.final)
+    assert (again.simulated.finish == measured.simulated.finish).all()
+    assert again.simulated.engine == "simulate" and again.simulated.rewires
+    assert again.simulated.epochs == measured.simulated.epochs
+    assert again.fidelity == fidelity(again.result, again.simulated)
+    assert [entry["engine"] for entry in summary["runs"]] == ["emulate"]
+
+
+def test_a_damaged_simulation_beside_packets_is_named(measured, tmp_path):
+    with new_folder(tmp_path, "one") as made:
+        write_folder(made.path, [measured], summary_of([measured], "", CREATED))
+    (flows,) = made.final.glob("*/simulated/flows.csv")
+    flows.write_text(without_last_line(flows.read_text()))
+    with pytest.raises(RFabricError, match="simulated/flows.csv has .* rows, the trace"):
+        read_folder(made.final)
+    flows.with_name("run.json").unlink()
+    with pytest.raises(RFabricError, match="run.json"):
+        read_folder(made.final)
+
+
+def test_the_page_of_one_emulation_toggles_to_its_simulation(measured, tmp_path, opened):
+    html.write_report(tmp_path / "a.html", [measured], summary_of([measured], "", CREATED))
+    page = opened(tmp_path / "a.html")
+    assert page.locator("#lanes .row").count() == 2
+    page.check("#worlds input[value=simulate]")
+    assert page.locator("#lanes .row").count() == 1
+    page.locator("#lanes svg").press("End")
+    page.wait_for_timeout(100)
+    done = page.inner_text("#live td[data-figure='clock']")
+    assert done == f"{measured.simulated.step_seconds:.3f} s, done"
+    assert page.locator("#chosen option").all_inner_texts() == ["rfabric, simulated"]
+    page.check("#worlds input[value=emulate]")
+    assert "rfabric 10.0% in the median" in page.inner_text("#errors")
+
+
+def test_the_page_chooses_among_prices_of_an_ocs_port(place, opened, tmp_path, capsys):
+    folder = shutil.copytree(place, tmp_path / "one")
+    assert main(["report", str(folder), "--ocs-port-price", "100,2000", "-q"]) == 0
+    page = opened(folder / "report.html")
+    figures = page.locator("#live td[data-figure='network k$']")
+    fat_tree, listed = figures.all_inner_texts()
+    (run,) = (run for run in read_folder(folder)[0] if run.result.fabric.ocses)
+    (ports,) = (line.count for line in bill(run.result.fabric).lines if line.item == "ocs-port")
+    for price in (100, 2000):
+        page.select_option("#price", label=f"{price:,} $")
+        page.wait_for_timeout(100)
+        usd = bill(run.result.fabric).usd + ports * (price - 520)
+        assert figures.all_inner_texts() == [fat_tree, f"{round(usd / 1e3):,}"]
+        assert listed != f"{round(usd / 1e3):,}"
+    assert "--ocs-port-price 100,2000" in page.inner_text("#again")
+    assert page.inner_text("#again").endswith("&price=1")
+
+
+@pytest.mark.parametrize("words", ["0", "-1", "cheap", "nan", "inf", "100,,300"])
+def test_prices_that_are_none_are_refused(place, words, capsys):
+    before = (place / "report.html").read_bytes()
+    assert main(["report", str(place), f"--ocs-port-price={words}"]) == 2
+    assert "write USD above 0 and below a billion" in capsys.readouterr().err
+    assert (place / "report.html").read_bytes() == before
+
+
+def test_the_address_names_the_world(measured, tmp_path, opened):
+    html.write_report(tmp_path / "a.html", [measured], summary_of([measured], "", CREATED))
+    page = opened(tmp_path / "a.html")
+    page.check("#worlds input[value=simulate]")
+    page.wait_for_timeout(100)
+    again = page.inner_text("#again").split("report.html")[-1]
+    assert "world=simulate" in again
+    page = opened(f"file://{tmp_path / 'a.html'}#world=simulate")
+    assert page.is_checked("#worlds input[value=simulate]")
+    assert page.locator("#lanes .row").count() == 1
+
+
+def test_circuits_of_each_epoch_are_a_table(place, opened):
+    page = opened(place / "report.html")
+    page.select_option("#chosen", label="rfabric")
+    page.click("details.tables summary")
+    page.wait_for_timeout(100)
+    (folder,) = place.glob("simulate-rfabric*")
+    epochs = json.loads((folder / "circuits.json").read_text())["epochs"]
+    rows = page.locator("[aria-label='Circuits of each epoch'] tbody tr")
+    assert rows.count() == len(epochs) > 1
+    before, after = (set(epoch["circuits"]) for epoch in epochs[:2])
+    cells = rows.nth(1).locator("td").all_inner_texts()
+    assert cells[:4] == ["1", f"{epochs[1]['time_s']:.6f} s", str(len(after)),
+                         str(len(before & after))]  # fmt: skip
+    assert set(cells[4].split(", ")) == after - before
+    rows.nth(1).press("Enter")
+    page.wait_for_timeout(100)
+    assert now(page) == pytest.approx(epochs[1]["time_s"], abs=1e-6)
 
 
 def test_packets_of_ns3_are_called_so(runs, tmp_path, opened):

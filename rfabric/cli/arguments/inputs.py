@@ -333,3 +333,9 @@ def report(verbs) -> None:
     verb.add_argument(
         "--step", type=int, metavar="N", help="this step of the log (default: the mean of all)"
     )
+    verb.add_argument(
+        "--ocs-port-price",
+        metavar="USD,...",
+        default="",
+        help="prices of an OCS port among which the page chooses, for k$ and $ a step of its clock",
+    )

@@ -9,7 +9,7 @@ const fits = (one, skip) =>
   });
 function choiceMenus() {
   const place = d3.select("#choices");
-  if (!menus.length) {
+  if (!menus.length && !(data.prices || []).length) {
     place.remove();
     return;
   }
@@ -28,10 +28,34 @@ function choiceMenus() {
     .join("option")
     .attr("value", o => o[0])
     .text(o => o[1]);
+  if ((data.prices || []).length) priceMenu(place);
+}
+function priceMenu(place) {
+  // of the clock's own figures: bills and figures below stand at the listed prices
+  const label = place.append("label");
+  label.append("span").text("OCS port, in the clock's money ");
+  label
+    .append("select")
+    .attr("id", "price")
+    .on("change", event => {
+      state.price = event.target.value === "" ? null : +event.target.value;
+      soon();
+    })
+    .selectAll("option")
+    .data([["", "as listed"], ...data.prices.map((usd, i) => [i, `${usd.toLocaleString("en")} $`])])
+    .join("option")
+    .attr("value", o => o[0])
+    .text(o => o[1]);
+}
+function followPrice(i) {
+  if (i === null || !(data.prices || [])[i]) return;
+  state.price = i;
+  at("price").value = i;
+  soon();
 }
 function possible() {
   // only what some run was made with, beside what else is chosen
-  d3.selectAll("#choices select").each(function (menu) {
+  d3.selectAll("#choices select[data-choice]").each(function (menu) {
     const some = runs.filter(one => ofWorld(one) && fits(one, menu));
     const has = new Set(some.map(one => menu.of[runs.indexOf(one)]));
     const value = wanted.get(menu.name);

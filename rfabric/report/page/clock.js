@@ -42,7 +42,9 @@ function settle() {
   const at9 = t => +t.toFixed(9);
   const window = `from=${at9(state.from)}&to=${at9(state.to)}`;
   const only = wanted.size ? `&only=${choiceWords().join(".")}` : "";
-  const view = `#run=${state.run}&t=${at9(state.t)}&${window}${only}`;
+  const world = state.world ? `&world=${state.world}` : "";
+  const price = state.price === null ? "" : `&price=${state.price}`;
+  const view = `#run=${state.run}&t=${at9(state.t)}&${window}${only}${world}${price}`;
   const file = decodeURIComponent(location.pathname.split("/").pop()) || "report.html";
   at("again").textContent = `${data.command || "rfabric report FOLDER"}   then ${file}${view}`;
   try {
@@ -195,6 +197,13 @@ function worlds() {
     label.append("span").text(" " + text);
   }
 }
+function followWorld(world) {
+  const radio = [...document.querySelectorAll("#worlds input")].find(i => i.value === world);
+  if (!world || !radio) return;
+  radio.checked = true;
+  state.world = world;
+  show();
+}
 const KEYS = {
   " ": () => play(!state.playing),
   Home: () => move(state.from),
@@ -234,10 +243,12 @@ function listen() {
   });
 }
 function follow() {
-  // what the address says: #run=1&t=3.5&from=3&to=4
+  // what the address says: #run=1&t=3.5&from=3&to=4&world=simulate&price=0
   const words = new URLSearchParams(location.hash.slice(1)),
     number = key => (words.has(key) && isFinite(+words.get(key)) ? +words.get(key) : null);
   followChoices(words.get("only"));
+  followWorld(words.get("world"));
+  followPrice(number("price"));
   if (runs[number("run")] && number("run") !== null) choose(number("run"));
   if (number("from") !== null && number("to") > number("from")) zoom(number("from"), number("to"));
   if (number("t") !== null) move(number("t"));

@@ -99,6 +99,8 @@ function flowWords(one, i) {
 const phasesAt = (one, t) => one.phases.filter(p => p.begin_s <= t && t < p.end_s);
 // of the run that has passed
 const share = (one, t) => (one.step_s > 0 ? Math.min(t / one.step_s, 1) : 1);
+// at the price chosen for the port of an OCS, as it was reckoned when the page was made
+const costOf = one => (state.price === null ? one.cost : one.costs[state.price]);
 const LIVE = [
   [
     "clock",
@@ -113,18 +115,18 @@ const LIVE = [
       count(d3.sum(one.lanes, lane => flowing(lane, t))),
   ],
   ["rewires so far", (one, t) => count(one.rewires.filter(r => r.usable_s <= t).length)],
-  ["network k$", one => or(one.cost.network_usd, v => count(Math.round(v / 1e3)))],
-  ["network kW", one => or(one.cost.network_watts, v => d3.format(",.2f")(v / 1e3))],
+  ["network k$", one => or(costOf(one).network_usd, v => count(Math.round(v / 1e3)))],
+  ["network kW", one => or(costOf(one).network_watts, v => d3.format(",.2f")(v / 1e3))],
   [
     "network kJ so far",
     (one, t) =>
-      or(one.cost.network_watts, v => d3.format(",.2f")((v * Math.min(t, one.step_s)) / 1e3)),
+      or(costOf(one).network_watts, v => d3.format(",.2f")((v * Math.min(t, one.step_s)) / 1e3)),
   ],
   [
     "$ so far",
-    (one, t) => or(one.cost.usd_per_step, v => d3.format(",.4f")(v * one.steps * share(one, t))),
+    (one, t) => or(costOf(one).usd_per_step, v => d3.format(",.4f")(v * one.steps * share(one, t))),
   ],
-  ["$ a step", one => or(one.cost.usd_per_step, v => d3.format(",.4f")(v))],
+  ["$ a step", one => or(costOf(one).usd_per_step, v => d3.format(",.4f")(v))],
 ];
 function drawLive() {
   const used = LIVE.filter(
@@ -184,6 +186,19 @@ function flowsTitle(now, most) {
   const kept = of > id.length ? `; of the ${count(id.length)} largest of ${count(of)}` : "";
   return `Flows in flight${shown}${kept}`;
 }
+function epochRows(c) {
+  // each epoch: how many circuits it kept, which are new, and its instant, to go there
+  return c.times.map((time, n) => {
+    const now = c.held[c.sets[n]].circuits,
+      before = new Set(n ? c.held[c.sets[n - 1]].circuits : []);
+    const fresh = now.filter(i => !before.has(i)),
+      most = 40;
+    const more = fresh.length > most ? `, and ${count(fresh.length - most)} more` : "";
+    const named = fresh.slice(0, most).map(i => c.names[i]).join(", ") + more;
+    const kept = count(now.length - fresh.length);
+    return [n, `${time.toFixed(6)} s`, count(now.length), kept, named || "none", time];
+  });
+}
 function tables() {
   // only while they are open: they are long
   d3.select("#tables").html("");
@@ -210,6 +225,13 @@ function tables() {
         i,
       ]),
       i => read("path", i),
+    );
+  if (c)
+    listing(
+      "Circuits of each epoch",
+      ["epoch", "from", "circuits", "kept", "new"],
+      epochRows(c).slice(0, 200),
+      move,
     );
   const flows = flowsAt(one, t),
     sent = told(one).flows,

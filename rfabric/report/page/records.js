@@ -31,7 +31,8 @@ const count = d3.format(","),
 
 const data = JSON.parse(said.textContent);
 const runs = data.runs;
-const state = {t: 0, run: 0, playing: false, pod: null, chosen: null, world: "", from: 0, to: 1};
+const state = {t: 0, run: 0, playing: false, pod: null, chosen: null, world: "", price: null};
+Object.assign(state, {from: 0, to: 1}); // the window, in s
 let shown = [],
   axis,
   x,

@@ -23,7 +23,7 @@ from ...optics import Circuits, optical_paths
 from ..figures.times import busy, merged
 from ..perfetto import ROUNDING, carried_share
 from ..result import Result
-from ..summary import Run
+from ..summary import Run, cost, run_summary
 from .logged import LoggedRun, beside
 from .places import places
 
@@ -42,18 +42,43 @@ NEAR = 1e-8  # of the seconds in which anything is sent: instants nearer to each
 
 
 def document(
-    runs: Sequence[Run], summary: dict, title: str, logged: LoggedRun | None = None
+    runs: Sequence[Run],
+    summary: dict,
+    title: str,
+    logged: LoggedRun | None = None,
+    prices: Sequence[float] = (),
 ) -> dict:
-    """The document of these runs and of their summary, and of the logged run beside them."""
+    """The document of these runs and of their summary, and of the logged run beside them; behind
+    runs of packets the simulations they are measured against. What each costs is told at these
+    `prices` of an OCS port (USD), too.
+    """
+    expected = _simulated(runs, summary["runs"])
+    runs = [*runs, *(run for run, _ in expected)]
+    entries = [*summary["runs"], *(entry for _, entry in expected)]
     return {
         "version": VERSION,
         "title": title,
         "command": summary["command"],
         "yours": beside(logged, runs) if logged else None,
+        "prices": list(prices),
         "jobs": _jobs(runs),
         "flows": _flows(runs, MOST_FLOWS),
-        "runs": [_run(run, entry) for run, entry in zip(runs, summary["runs"], strict=True)],
+        "runs": [
+            _run(run, entry) | {"costs": [cost(run.result, usd) for usd in prices]}
+            for run, entry in zip(runs, entries, strict=True)
+        ],
     }
+
+
+def _simulated(runs: Sequence[Run], entries: Sequence[dict]) -> list[tuple[Run, dict]]:
+    """What the simulator made of each run of packets, and its entry."""
+    found = []
+    for run, entry in zip(runs, entries, strict=True):
+        if run.simulated:
+            expected = Run(run.simulated)
+            label = f"{entry['label']}, simulated"
+            found.append((expected, run_summary(expected) | {"label": label}))
+    return found
 
 
 def document_of_several(
