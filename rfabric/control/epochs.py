@@ -210,9 +210,7 @@ class Epochs:
         """The new circuits are being set up; not before the dark time is over."""
         plan = self.plan(epoch)
         if plan.state == "DARK" and now < plan.dark_until:
-            raise StateError(
-                f"plan {epoch} is dark for another {plan.dark_until - now:.6f} s"
-            )
+            raise StateError(f"plan {epoch} is dark for another {plan.dark_until - now:.6f} s")
         return self._to(epoch, "LIGHTING")
 
     def usable(self, epoch: int, now: float) -> "Epochs":
