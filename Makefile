@@ -56,14 +56,18 @@ selftest: setup ## do packets here take the seconds that theory says? (root)
 drill: setup ## faults against a live emulation: what is lost, how soon all is well (root)
 	$(RFABRIC) drill
 
+# A file of tests to a process at a time; tests that emulate want the machine for themselves.
+SPREAD := -n $(shell nproc) --maxprocesses 8 --dist loadfile
+
 # Debian has Chromium as a package; elsewhere the page's tests in a browser are skipped.
 CHROMIUM := $(shell . /etc/os-release && [ "$$ID" = debian ] && echo chromium:chromium)
 test: NEEDS += valgrind:valgrind $(CHROMIUM)
 test: setup $(VENV)/.extras lint types ## all, as root with real Mininet, Open vSwitch and Ryu
-	$(INSIDE) -m pytest
+	failed=0; $(INSIDE) -m pytest -m 'not root' $(SPREAD) || failed=1; \
+	$(INSIDE) -m pytest -m root || failed=1; exit $$failed
 
 check: $(VENV)/.core lint types ## for every day: lint, types, the quick tests; no root
-	$(INSIDE) -m pytest -q -m 'not root and not slow'
+	$(INSIDE) -m pytest -q -m 'not root and not slow' $(SPREAD)
 
 lint: $(VENV)/.stamp ## rules and format, by ruff
 	$(INSIDE) -m ruff check . && $(INSIDE) -m ruff format --check .

@@ -19,7 +19,7 @@ from rfabric.fabric.formats import TOPOLOGIES
 from rfabric.fabric.formats import read_network as read_topology
 from rfabric.rl import Workload
 from rfabric.rl.recipe import Section, what_may_be
-from rfabric.rl.setup import Cluster, Efficiency, Generation, Training, WeightSync
+from rfabric.rl.sections import Cluster, Efficiency, Generation, Training, WeightSync
 from rfabric.study.known import known
 from rfabric.trace.formats import FORMATS
 

@@ -187,7 +187,7 @@ def test_the_site_is_built_without_a_warning_and_fetches_nothing(site):
 def test_the_reference_has_every_verb_key_path_and_format(site):
     from rfabric.control.openapi import document
     from rfabric.fabric.formats import TOPOLOGIES
-    from rfabric.rl.setup import Cluster, Efficiency, Generation, Training, WeightSync
+    from rfabric.rl.sections import Cluster, Efficiency, Generation, Training, WeightSync
     from rfabric.trace.formats import FORMATS
 
     pages = {page.stem: text_of(page) for page in (site / "reference").glob("*.html")}

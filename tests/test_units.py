@@ -18,7 +18,7 @@ from rfabric.fabric.match import build, settings_of
 from rfabric.optics import POLICIES, parse_policy
 from rfabric.rl import read_recipe
 from rfabric.rl.recipe import rate, seconds
-from rfabric.rl.setup import Cluster, Generation, Training
+from rfabric.rl.sections import Cluster, Generation, Training
 from rfabric.schedulers import orchestrrl, rollart
 from rfabric.schedulers.table import scheduled
 from rfabric.specs import takes_text

@@ -57,7 +57,7 @@ class Server:
     weights, expert_weights: how they are stored, of models.STORED_BYTES; kv_bytes: of a number in
     the KV cache; utilisation:
     share of HBM the engine may take; domain: GPUs that share NVLink (the GPU's own when None); hbm,
-    matmul: shares of the peaks reached; local: count only what all-reduces move inside a domain, as
+    matmul: shares of the peaks reached; local: count only what collectives move inside a domain, as
     for a trace whose flows are the rest.
     """
 
@@ -322,8 +322,10 @@ def _line(kind: str, size: float, ranks: int, s: Server) -> tuple[float, float]:
     """
     net = network(s.gpu, domain=s.domain or s.gpu.nvlink_gpus)
     start = collective_seconds(kind, size, ranks, net)
-    ranks = min(ranks, net.domain) if s.local else ranks
+    inside = min(ranks, net.domain) if s.local else ranks
+    if kind == "all-to-all":
+        size *= inside / ranks  # a GPU sends as much to each other
     once, chunk = (
-        collective_seconds(kind, size * tokens, ranks, net) for tokens in (1, CHUNK_TOKENS)
+        collective_seconds(kind, size * tokens, inside, net) for tokens in (1, CHUNK_TOKENS)
     )
     return start, (chunk - once) / (CHUNK_TOKENS - 1)

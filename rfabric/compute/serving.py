@@ -99,11 +99,23 @@ class Served:
         return (self.end - self.first)[long] / (self.output[long] - 1)
 
 
-def serve(step: DecodeStep, capacity: int, batching: Batching, requests: Requests) -> Served:
+def serve(
+    step: DecodeStep,
+    capacity: int,
+    batching: Batching,
+    requests: Requests,
+    resident: np.ndarray | None = None,
+) -> Served:
     """Play `requests` on a server with `capacity` tokens of KV cache; RFabricError for one that
     never fits.
+
+    resident: as of a Session.
     """
-    return _Play(step, capacity, batching, requests).run()
+    return _Play(step, capacity, batching, requests, resident=_numbers(resident)).run()
+
+
+def _numbers(resident: np.ndarray | None) -> set[int]:
+    return set() if resident is None else set(np.flatnonzero(resident).tolist())
 
 
 def _refuse_too_long(capacity: int, requests: Requests) -> None:
@@ -144,8 +156,7 @@ class Session:
         requests: Requests,
         resident: np.ndarray | None = None,
     ):
-        there = set() if resident is None else set(np.flatnonzero(resident).tolist())
-        self._play = _Play(step, capacity, batching, requests, resident=there)
+        self._play = _Play(step, capacity, batching, requests, resident=_numbers(resident))
 
     @property
     def now(self) -> float:

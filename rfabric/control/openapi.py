@@ -140,6 +140,8 @@ def _request(path: str, method: str) -> dict | None:
 
 def _schemas() -> dict:
     keys, fields = _object, _fields()
+    pairs = {"pairs": fields["pairs"]}
+    fields["pairs"] = {"anyOf": [fields["pairs"], {"type": "null"}]}  # of a plan: as they are
     connect = {"type": "string", "pattern": f"^{sonic.CROSS_CONNECT}$"}
     row = _object({"cross_connect_id": connect, "a_side": WORD, "b_side": WORD}, 1)
     rows = _object({sonic.LIST: {"type": "array", "items": row}}, 1)
@@ -153,7 +155,9 @@ def _schemas() -> dict:
         "Intent": _keyed(schema.INTENT_KEYS, fields),
         "Circuits": _keyed(schema.CIRCUITS_KEYS, fields),
         "Demand": _keyed(schema.DEMAND_KEYS, fields | {"bytes": _rows()}),
-        "Pairs": _keyed(schema.PAIRS_KEYS, fields | {"bytes": _rows(schema.ITEMS["kinds"])}),
+        "Pairs": _keyed(
+            schema.PAIRS_KEYS, fields | pairs | {"bytes": _rows(schema.ITEMS["kinds"])}
+        ),
         "ConfigDb": _object({"OCS_CROSS_CONNECT": table, "OCS_PORT": table}, 1),
         "CrossConnects": _object({"sonic-ocs:OCS_CROSS_CONNECT": rows}, 1),
         "YangPatch": _object({sonic.PATCH: patch}, 1),

@@ -36,7 +36,9 @@ import re
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Protocol
 
@@ -70,10 +72,15 @@ class Answer:
     status: int
     body: dict | str
     kind: str = "application/json"
+    allow: tuple[str, ...] = ()  # the methods that a path takes, where it was asked with another
 
 
 class _MethodError(RFabricError):
     """A path that exists, asked with a method it does not take (HTTP 405)."""
+
+    def __init__(self, path: str, takes: Iterable[str], method: str):
+        self.takes = tuple(takes)
+        super().__init__(f"{path} takes {' or '.join(self.takes)}, not {method}")
 
 
 STATUS: dict[type[RFabricError], int] = {  # the first that fits
@@ -98,7 +105,8 @@ def answer(server: RestServer, method: str, path: str, body: bytes) -> Answer:
     except RFabricError as error:
         status = next(code for kind, code in STATUS.items() if isinstance(error, kind))
         more = error.plan.to_json() if isinstance(error, RolledBackError) else {}
-        return _error(status, error, more, path)
+        reply = _error(status, error, more, path)
+        return replace(reply, allow=error.takes) if isinstance(error, _MethodError) else reply
     except Exception as error:  # a bug of ours: say so to the client, keep the controller
         _log.exception("%s %s", method, path)
         return _error(500, f"the controller failed: {type(error).__name__}: {error}", path=path)
@@ -209,6 +217,7 @@ class Handler(BaseHTTPRequestHandler):
         data = (body if isinstance(body, str) else json.dumps(body) + "\n").encode()
         head = f"HTTP/1.1 {reply.status} {self.responses[reply.status][0]}\r\n"
         head += f"Content-Type: {reply.kind}\r\nContent-Length: {len(data)}\r\n"
+        head += f"Allow: {', '.join(reply.allow)}\r\n" if reply.allow else ""
         head += "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n"
         head += {
             401: 'WWW-Authenticate: Bearer realm="rfabric"\r\n',
@@ -258,7 +267,12 @@ class Handler(BaseHTTPRequestHandler):
                 self.wfile.write(piece)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server itself finds wrong, in our form."""
+        """What http.server itself finds wrong, in our form; a method it has no name for is none of
+        the path's methods, as others are.
+        """
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            self.do_GET()
+            return
         self.close_connection = True
         self.command = self.command or ""
         self.counted["other", str(code)] += 1
@@ -314,12 +328,12 @@ def serve(app: Any, port: int, host: str) -> tuple[str, int]:
 def _dispatch(server: RestServer, method: str, path: str, body: bytes) -> dict:
     if path in ("/health", "/openapi.json", "/metrics", "/events"):
         if method != "GET":
-            raise _MethodError(f"{path} takes GET, not {method}")
+            raise _MethodError(path, ["GET"], method)
         return server.health() if path == "/health" else openapi.document()
     for pattern, methods in views.PATHS.items():
         if match := re.fullmatch(pattern, path):
             if method not in methods:
-                raise _MethodError(f"{path} takes {' or '.join(methods)}, not {method}")
+                raise _MethodError(path, methods, method)
             if server.core is None:
                 raise UnavailableError(
                     "the fabric is not known yet: "

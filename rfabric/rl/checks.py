@@ -104,10 +104,13 @@ def _check_split(w: Setup) -> None:
     kept = cut[:-1] if w.model.experts else cut  # in training, experts are dealt to ep GPUs whole
     for name, tp, columns in (("generation.tp", g.tp, cut), ("training.tp", t.tp, kept)):
         _check_tensor(name, tp, w.model, columns, server)
-    if c.generation_gpus % g.tp:
+    _check_served_experts(w)
+    _check_prefill(w)
+    if c.generation_gpus % g.gpus:
+        name = "tp" if g.gpus == g.tp else "ep"
         raise RFabricError(
-            f"cluster.generation_gpus: {c.generation_gpus} is not a multiple of generation.tp "
-            f"{g.tp}; use {_multiple(c.generation_gpus, g.tp)}"
+            f"cluster.generation_gpus: {c.generation_gpus} is not a multiple of generation.{name} "
+            f"{g.gpus}; use {_multiple(c.generation_gpus, g.gpus)}"
         )
     product = t.tp * t.cp * t.pp
     if c.training_gpus % product:
@@ -150,6 +153,53 @@ def _columns(model: Model) -> list[tuple[int, str]]:
     columns = [(model.intermediate, "MLP")] if experts.layers < model.layers else []
     columns += [(experts.shared, "shared expert")] if experts.shared else []
     return [*columns, (experts.intermediate, "experts")]
+
+
+def _check_prefill(w: Setup) -> None:
+    g, all_gpus = w.generation, w.cluster.generation_gpus
+    if not g.prefill_gpus:
+        return
+    if g.prefill_gpus % g.gpus or g.prefill_gpus >= all_gpus:
+        raise RFabricError(
+            f"generation.prefill_gpus: {g.prefill_gpus} must be a multiple of the {g.gpus} GPUs "
+            f"of a replica below the {all_gpus} that generate; use {g.gpus} or 0"
+        )
+    if g.gpus > w.gpus_per_server:
+        raise RFabricError(
+            f"generation.prefill_gpus: replicas of {g.gpus} GPUs leave servers of "
+            f"{w.gpus_per_server}; use 0, or replicas inside a server"
+        )
+    if g.turns > 1 or w.pipeline == "async":
+        what = f"{g.turns} turns" if g.turns > 1 else "pipeline async"
+        raise RFabricError(
+            f"generation.prefill_gpus: with {what} prompts come while others decode, and here all "
+            "are read before; use 0"
+        )
+
+
+def _check_served_experts(w: Setup) -> None:
+    g, experts = w.generation, w.model.experts
+    if g.ep == 1:
+        return
+    if experts is None:
+        raise RFabricError(
+            f"generation.ep: {g.ep}, but {w.model.name} has no experts to deal out; leave it out"
+        )
+    if experts.count % g.ep:
+        raise RFabricError(
+            f"generation.ep: {g.ep} does not divide the {experts.count} experts of "
+            f"{w.model.name}; use a divisor"
+        )
+    if g.ep % g.tp:
+        raise RFabricError(
+            f"generation.ep: {g.ep} is not a multiple of generation.tp {g.tp}, so that whole "
+            f"attention replicas share the experts; use {_multiple(g.ep, g.tp)}"
+        )
+    if g.ep > g.tp > w.gpus_per_server:
+        raise RFabricError(
+            f"generation.tp: {g.tp} is wider than a server of {w.gpus_per_server} GPUs, and so is "
+            f"generation.ep {g.ep}; use tp {w.gpus_per_server} at most where experts are dealt out"
+        )
 
 
 def _check_experts(w: Setup) -> None:
@@ -239,10 +289,10 @@ def _check_batch(w: Setup) -> None:
             f"training.mini_batches: {t.mini_batches} leaves {each} responses an update for "
             f"{w.dp} data-parallel ranks; use a larger generation.batch or fewer mini_batches"
         )
-    if g.responses < len(w.replicas):
+    if g.responses < len(w.decoding):
         raise RFabricError(
             f"generation.batch: {g.batch} prompts x group_size {g.group_size} leave some of the "
-            f"{len(w.replicas)} replicas idle; use a larger batch or a larger generation.tp"
+            f"{len(w.decoding)} replicas idle; use a larger batch or a larger generation.tp"
         )
 
 
@@ -258,7 +308,7 @@ def _observed(w: Setup) -> str:
 
 def _check_memory(w: Setup) -> None:
     g, longest = w.generation, w.generation.longest
-    if w.kv_capacity_tokens < longest:
+    if w.kv_capacity_tokens < longest * g.attention_replicas:
         raise RFabricError(
             f"generation.tp: {g.tp} {w.generation_gpu.name} {_held(w)}, one sequence may need "
             f"{longest}; {_more_cache(w, longest)}"
@@ -277,8 +327,10 @@ def _held(w: Setup) -> str:
     """What an engine's GPUs hold, as the error says it."""
     g, gpu = w.generation, w.generation_gpu
     if w.kv_capacity_tokens > 0:
-        return f"hold {w.model.name} and {w.kv_capacity_tokens} tokens of KV cache"
-    weights = memory.engine_weight_bytes(w.model, g.tp, precision=g.precision)
+        each = w.kv_capacity_tokens // g.attention_replicas
+        part = w.model.name if g.gpus == g.tp else f"their part of {w.model.name}"
+        return f"hold {part} and {each} tokens of KV cache"
+    weights = memory.engine_weight_bytes(w.model, g.tp, ep=g.gpus, precision=g.precision)
     return (
         f"give an engine {gpu.hbm_bytes * g.memory_utilisation / 1e9:.1f} GB of HBM each "
         f"({memory.RESERVED_BYTES / 1e9:.1f} of it reserved), the weights of {w.model.name} "
@@ -290,9 +342,12 @@ def _more_cache(w: Setup, longest: int) -> str:
     """The nearest engine that holds the longest sequence beside the weights."""
     for tp in (w.generation.tp * 2**i for i in range(1, 7)):
         other = _as_if(w, generation=replace(w.generation, tp=tp))
-        if _splits(other) and other.kv_capacity_tokens >= longest:
+        if (
+            _splits(other)
+            and other.kv_capacity_tokens >= longest * other.generation.attention_replicas
+        ):
             return f"use generation.tp={tp}"
-    room = max(w.kv_capacity_tokens, 0)
+    room = max(w.kv_capacity_tokens // w.generation.attention_replicas, 0)
     return (
         "no larger tp that divides the model does: "
         f"use max_prompt + max_response of {room} at most, or GPUs with more HBM"

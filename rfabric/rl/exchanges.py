@@ -113,6 +113,17 @@ class _Body:
         return [(each, hidden if label == CONTEXT else 0.0) for label in labels]
 
 
+def of_replica(w: Workload, replica: int, tokens: int, seconds: float) -> Repeated | None:
+    """What a replica sends to experts in other servers while it generates, a turn for all its
+    passes through a layer; None where nothing leaves a server.
+    """
+    sent = flows.experts_generation(w, replica, tokens)
+    if not len(sent.src):
+        return None
+    layers = w.model.experts.layers
+    return Repeated((Turn(EXPERTS, _scaled(sent, 1 / layers), 1.0),), layers, seconds)
+
+
 def training_passes(w: Workload) -> int:
     """Passes of exchanges in an update: forward, backward, and forward again when recomputed."""
     return 3 if w.training.recompute == "full" else 2

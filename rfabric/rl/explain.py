@@ -2,7 +2,7 @@
 its numbers.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -12,8 +12,16 @@ from ..compute.training import SUSTAINED, PassSeconds, bubble_share
 from ..trace import Flows
 from ..units import show_rate, show_time
 from . import flows
-from .exchanges import Repeated
-from .phases import OFFLOAD_BYTES_PER_S, RESHARD_BYTES_PER_S, Step, handover, step_of
+from .exchanges import EXPERTS, Repeated
+from .phases import (
+    OFFLOAD_BYTES_PER_S,
+    RESHARD_BYTES_PER_S,
+    Generated,
+    Step,
+    handover,
+    ready_at,
+    step_of,
+)
 from .plan import phase_seconds, step_period
 from .popularity import imbalance
 from .timing import decode_step, residuals, server_of, trainer_of
@@ -124,6 +132,8 @@ def _generation(w: Workload, step: Step) -> list[Item]:
     seconds = [t.seconds for t in made.times]
     sent = generation_traffic(w, step)
     tensor, experience = flows.join(sent.tensor), flows.join(sent.experience)
+    tokens = [made.computed_tokens(r, g.group_size) for r in range(len(w.decoding))]
+    experts = flows.join(flows.experts_generation(w, r, n) for r, n in enumerate(tokens))
     return [
         Item(
             "generation",
@@ -144,6 +154,7 @@ def _generation(w: Workload, step: Step) -> list[Item]:
             f"s); one response alone {1e3 * one.seconds(1, g.max_prompt):.2f} ms a token: "
             f"weights / tp at {w.efficiency.hbm:.0%} of HBM",
         ),
+        *_prompts_read(w, made, sent.kv),
         *_environment(w, slowest.idle),
         Item(
             "generation",
@@ -170,10 +181,30 @@ def _generation(w: Workload, step: Step) -> list[Item]:
         *_sent(
             w,
             "generation",
+            EXPERTS,
+            [experts],
+            f"tokens to experts on {g.ep} GPUs and back, between computing; chosen evenly",
+        ),
+        *_sent(
+            w,
+            "generation",
             "experience",
             [experience],
             f"{flows.EXPERIENCE_BYTES_PER_TOKEN} B a token",
         ),
+    ]
+
+
+def _prompts_read(w: Workload, made: Generated, kv: Sequence[Flows]) -> list[Item]:
+    """What replicas wait for others that read their prompts, where they do, and the KV cache."""
+    if not w.prefilling:
+        return []
+    last, model = max(ready_at(w, made.reading)), w.model
+    why = f"{len(w.prefilling)} replicas read the prompts of {len(w.decoding)}, in turn"
+    each = f"{model.kv_bytes_per_token:,} B a token of a prompt"
+    return [
+        Item("generation", "prompts", w.generation.batch, last, 0, why),
+        *_sent(w, "generation", "KV", [flows.join(kv)], each),
     ]
 
 

@@ -10,9 +10,10 @@ By label:
     tensor          all-reduces of activations, where tp is wider than a server
     context         keys and values round a ring, or queries, keys, values and the output all to
                     all, where cp is wider than a server: `context_exchange`
-    all-to-all      tokens to the GPUs of their experts and back, forward and backward, where ep is
-                    wider than a server
+    all-to-all      tokens to the GPUs of their experts and back, forward and backward in training,
+                    where ep is wider than a server
     pipeline        activations and their gradients between stages that stand in two servers
+    KV              of prompts, from the GPUs that read them to those that decode, each a part
     experience      tokens and log-probabilities from a replica to a training server
     gather          parameters, where they are sharded, before a weight sync sends them
     weights         where generation is colocated: the parts of a replica's weights that no GPU of
@@ -26,6 +27,7 @@ from itertools import chain
 import numpy as np
 
 from ..compute.context_exchange import CONTEXT_BACKWARD, context_bytes
+from ..compute.expert_exchange import DISPATCH_AND_COMBINE
 from ..compute.models import BF16_BYTES
 from ..trace import Flows, point_to_point, ring
 from ..trace.collectives import all_to_all
@@ -200,8 +202,37 @@ def dispatch(
     return found if len(found.src) else NONE
 
 
+def prompts_read(w: Workload, replica: int, tokens: int) -> Flows:
+    """The KV cache of a replica's prompts, `tokens` in all, from the replica that reads them: each
+    of its GPUs sends an equal part; none where replicas read their own.
+    """
+    if not w.prefilling:
+        return NONE
+    reader = w.prefilling[replica % len(w.prefilling)]
+    size = float(tokens) * w.model.kv_bytes_per_token / w.generation.gpus
+    pairs = list(zip(reader, w.decoding[replica], strict=True))
+    return point_to_point(pairs, size, w.gpus_per_server)
+
+
+def experts_generation(w: Workload, replica: int, tokens: int) -> Flows:
+    """Tokens of a replica's prefill and decode to their experts and back, where generation.ep is
+    wider than a server: as `experts_training`, each GPU `tokens` / ep of its own.
+    """
+    experts, group = w.model.experts, w.replicas[replica]
+    if experts is None or w.generation.gpus == w.generation.tp:
+        return NONE
+    passes = DISPATCH_AND_COMBINE * experts.layers * experts.per_token
+    own = float(tokens) / len(group) * passes * w.model.hidden * BF16_BYTES
+    return all_to_all(group, own, w.gpus_per_server)
+
+
 def tensor_generation(w: Workload, replica: int, tokens: int) -> Flows:
-    """All-reduces of a replica's prefill and decode of `tokens`, where tp leaves a server."""
+    """All-reduces of a replica's prefill and decode of `tokens`, where tp leaves a server.
+
+    None where experts are dealt to more than tp GPUs: attention replicas stay inside servers.
+    """
+    if w.generation.gpus > w.generation.tp:
+        return NONE
     size = float(tokens) * all_reduce_bytes_per_token(w)
     return ring("all-reduce", w.replicas[replica], size, w.gpus_per_server, turn=replica % 2)
 
@@ -226,12 +257,13 @@ def reshard(w: Workload) -> Flows:
     gathered by all that train, as verl does.
     """
     each = BF16_BYTES / (w.generation.tp * w.training.pp)
+    of_expert = BF16_BYTES / (w.generation.gpus * w.training.pp)
     parts = [
         _stage_weights(w, stage, each * w.model.dense_parameters) for stage in range(w.training.pp)
     ]
     if w.model.experts:
         parts += [
-            _expert_weights(w, stage, each * w.model.expert_parameters)
+            _expert_weights(w, stage, of_expert * w.model.expert_parameters)
             for stage in range(w.training.pp)
         ]
     return join([*parts, gathered(w)])

@@ -23,11 +23,12 @@ from ..errors import RunError
 from ..trace import Flows, PhaseKey, Trace, TraceBuilder
 from . import flows
 from .exchanges import Repeated
-from .phases import MiniBatch, Step, Trained, handover, step_of
+from .phases import MiniBatch, Step, Trained, handover, ready_at, step_of
 from .plan import Plan, phase_order, plan_of_steps, waits
 from .timing import residuals
 from .totals import check_bytes
 from .traffic import (
+    GenerationTraffic,
     LogProbTraffic,
     UpdateTraffic,
     generation_traffic,
@@ -72,6 +73,14 @@ MERGED_EXPERTS = (
     "tokens to and from experts: a loop over layers, passes and micro-batches, computing of "
     "the slowest rank dealt evenly over it; all groups and stages keep step; a token goes once "
     "to each of its experts",
+)
+MERGED_SERVED_EXPERTS = (
+    "tokens to and from experts while generating: a loop over layers, a turn of which stands for "
+    "all passes of a replica through one; experts are chosen evenly",
+)
+MERGED_READ_ELSEWHERE = (
+    "prompts that other replicas read: one after the other, and all those of a replica that "
+    "decodes are there before it begins; their KV cache is one flow a pair of GPUs",
 )
 EVEN = (
     (
@@ -177,11 +186,31 @@ class _Rows:
 def _generation(out: _Rows, step: Step, before: list[int]) -> int:
     out.phase(step, "generation")
     w, ends, sent = out.workload, [], generation_traffic(out.workload, step)
-    for r, replica in enumerate(w.replicas):
-        done = [out.compute(replica[0], step.generated.times[r].seconds, "generate", before)]
+    read = _prompts_read(out, step, sent, before) if w.prefilling else [before] * len(w.decoding)
+    ready = ready_at(w, step.generated.reading) or [0.0] * len(w.decoding)
+    for r, replica in enumerate(w.decoding):
+        exchanged = sent.experts[r]
+        if exchanged:
+            done = [out.repeat(exchanged, read[r])]
+        else:
+            seconds = step.generated.times[r].seconds - ready[r]
+            done = [out.compute(replica[0], seconds, "generate", read[r])]
         done = out.send(sent.tensor[r], "tensor", done) or done
         ends += out.send(sent.experience[r], "experience", done) or done
     return out.barrier(0, ends)  # of every replica, whether or not its responses leave the server
+
+
+def _prompts_read(
+    out: _Rows, step: Step, sent: GenerationTraffic, before: list[int]
+) -> list[list[int]]:
+    """The rows after which each replica that decodes has the KV cache of its prompts."""
+    w, read = out.workload, []
+    last: dict[int, list[int]] = {}
+    for r, seconds in enumerate(step.generated.reading):
+        reader = w.prefilling[r % len(w.prefilling)][0]
+        last[reader] = [out.compute(reader, seconds, "prefill", last.get(reader, before))]
+        read.append(out.send(sent.kv[r], "KV", last[reader]) or last[reader])
+    return read
 
 
 def _training(out: _Rows, step: Step, before: list[int]) -> int:
@@ -289,6 +318,10 @@ def _merged(w: Workload) -> list[str]:
     merged = [*MERGED, *(MERGED_SHARDED if w.training.optimizer == "sharded" else ())]
     if w.training.cp > 1 and w.gpus_per_server % (w.training.tp * w.training.cp):
         merged += MERGED_CONTEXT
+    if w.prefilling:
+        merged += MERGED_READ_ELSEWHERE
+    if w.generation.gpus > w.generation.tp:
+        merged += MERGED_SERVED_EXPERTS
     if w.model.experts:
         merged += [*MERGED_EXPERTS, *(SKEWED if w.training.skew else EVEN)]
     return merged

@@ -8,10 +8,12 @@ replica's step takes what its tokens take at a full batch:
     seconds = prefill + tokens x decode step of n responses / n
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..compute.memory import engine_weight_bytes
 from ..compute.serving import ReplicaTime
 from ..compute.training import PassSeconds, bubble_share, host_optimizer_seconds, optimizer_seconds
 from .popularity import imbalance, routing
@@ -33,11 +35,15 @@ OFFLOAD_BYTES_PER_S = 2.2e9
 class Generated:
     """One step's responses, by replica: `prompts[r]`, `outputs[r]` tokens (int64), and the time of
     each replica.
+
+    reading: seconds in which others read its prompts, where they do; its time holds as idle what it
+    waits for them and for those whose turn was before.
     """
 
     prompts: list[np.ndarray]
     outputs: list[np.ndarray]
     times: list[ReplicaTime]
+    reading: tuple[float, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -48,11 +54,15 @@ class Generated:
         """Tokens of a replica's responses."""
         return int(self.outputs[replica].sum())
 
+    def prompt_tokens(self, replica: int, group_size: int) -> int:
+        """Tokens of the prompts of a replica's responses, each group's once."""
+        return int(self.prompts[replica][::group_size].sum())
+
     def computed_tokens(self, replica: int, group_size: int) -> int:
         """Tokens a replica passed through the model: each group's prompt once, and every
         response.
         """
-        return int(self.prompts[replica][::group_size].sum()) + self.response_tokens(replica)
+        return self.prompt_tokens(replica, group_size) + self.response_tokens(replica)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,13 +142,29 @@ def _generate(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Generate
     """Whole groups go to replicas, in order, as evenly as they divide; where there are more
     replicas than groups, single responses do.
     """
-    whole = w.generation.group_size if w.generation.batch >= len(w.replicas) else 1
-    parts = np.array_split(np.arange(w.generation.responses // whole), len(w.replicas))
+    whole = w.generation.group_size if w.generation.batch >= len(w.decoding) else 1
+    parts = np.array_split(np.arange(w.generation.responses // whole), len(w.decoding))
     cuts = [int(part[0]) * whole for part in parts[1:]]
     per_prompt, per_output = np.split(prompts, cuts), np.split(outputs, cuts)
     time = steady_time if w.pipeline == "async" else replica_time
     times = [time(w, p, o) for p, o in zip(per_prompt, per_output, strict=True)]
-    return Generated(per_prompt, per_output, times)
+    if not w.prefilling:
+        return Generated(per_prompt, per_output, times)
+    reading = tuple(_reading(w, p) for p in per_prompt)
+    waits = zip(times, ready_at(w, reading), strict=True)
+    times = [t._replace(idle=t.idle + ready) for t, ready in waits]
+    return Generated(per_prompt, per_output, times, reading)
+
+
+def _reading(w: Workload, prompts: np.ndarray) -> float:
+    """Seconds of a replica that reads these prompts, one after the other, each group's once."""
+    return sum(prefill_seconds(w, float(prompt)) for prompt in prompts[:: w.generation.group_size])
+
+
+def ready_at(w: Workload, reading: Sequence[float]) -> list[float]:
+    """When the prompts of each replica are read: those that read take the replicas in turn."""
+    count = len(w.prefilling)
+    return [sum(reading[r % count : r + 1 : count]) for r in range(len(reading))]
 
 
 def steady_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> ReplicaTime:
@@ -147,12 +173,9 @@ def steady_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Replic
     """
     # of a response met while it decodes
     context = float((outputs * (prompts + outputs / 2)).sum() / outputs.sum())
-    n = max(1, min(len(outputs), w.generation.max_num_seqs, int(w.kv_capacity_tokens / context)))
+    n = max(1, min(len(outputs), w.generation.slots, int(w.kv_capacity_tokens / context)))
     decode = float((outputs - 1).sum()) * decode_step(w).seconds(n, n * context) / n
-    prefill = sum(
-        prefill_seconds(w, float(prompt)) for prompt in prompts[:: w.generation.group_size]
-    )
-    return ReplicaTime(prefill, decode, int(n * context))
+    return ReplicaTime(_reading(w, prompts), decode, int(n * context))
 
 
 def trained_on(w: Workload, lengths: np.ndarray, shares: np.ndarray | None = None) -> Trained:
@@ -229,11 +252,11 @@ def handover(w: Workload) -> dict[str, float]:
     """
     if not w.colocated:
         return {"load": software_seconds(w)}
-    states = w.training_bytes
+    g, states = w.generation, w.training_bytes
     moved = 2 * (states["parameters"] + states["optimizer"] + states.get("critic", 0.0))
     return {
         "offload": moved / OFFLOAD_BYTES_PER_S,
-        "reshard": w.model.weight_bytes / w.generation.tp / RESHARD_BYTES_PER_S,
+        "reshard": engine_weight_bytes(w.model, g.tp, ep=g.gpus) / RESHARD_BYTES_PER_S,
     }
 
 

@@ -142,13 +142,19 @@ def phase_seconds(w: Workload, step: Step, kind: str) -> tuple[float, float]:
 
 
 def generation_comm(w: Workload, step: Step) -> float:
-    """What the slowest replica sends when it is done: its all-reduces between servers, and its
-    experience (s).
+    """What the slowest replica gets and sends: the KV cache of its prompts, to experts while it
+    generates; when it is done, its all-reduces between servers and its experience (s).
     """
     times, sent = step.generated.times, generation_traffic(w, step)
     ends = [
-        time.seconds + flows.wire_seconds(w, tensor) + flows.wire_seconds(w, experience)
-        for time, tensor, experience in zip(times, sent.tensor, sent.experience, strict=True)
+        time.seconds
+        + flows.wire_seconds(w, kv)
+        + flows.wire_seconds(w, tensor)
+        + flows.wire_seconds(w, experience)
+        + (experts.exposed(w) if experts else 0.0)
+        for time, kv, tensor, experts, experience in zip(
+            times, sent.kv, sent.tensor, sent.experts, sent.experience, strict=True
+        )
     ]
     return max(ends) - step.generated.seconds
 

@@ -23,6 +23,8 @@ def server_of(w: Workload) -> Server:
         w.model,
         w.generation_gpu,
         g.tp,
+        dp=g.attention_replicas,
+        ep=g.ep,
         weights=g.precision,
         expert_weights=g.precision,
         utilisation=g.memory_utilisation,
@@ -53,14 +55,18 @@ def replica_time(w: Workload, prompts: np.ndarray, outputs: np.ndarray) -> Repli
     replica of `w`.
 
     All are there at the start, groups in a row; with generation.turns, an environment answers
-    between the turns of each.
+    between the turns of each; with generation.prefill_gpus, the KV of their prompts is there.
     """
     g = w.generation
     requests = in_turns(
         prompts, outputs, g.turns, g.environment_latency, g.observation, g.group_size
     )
     served = serve(
-        decode_step(w), w.kv_capacity_tokens, Batching(max_num_seqs=g.max_num_seqs), requests
+        decode_step(w),
+        w.kv_capacity_tokens,
+        Batching(max_num_seqs=g.slots),
+        requests,
+        np.full(len(requests), bool(w.prefilling)),
     )
     return ReplicaTime(
         served.prefill, served.decode, served.peak_kv_tokens, served.idle, served.preempted

@@ -9,16 +9,20 @@ worked out without a flow.
                       once and backward twice; ulysses: of queries, keys, values and output
                       1 - (sum over servers of (GPUs there / cp)^2), forward and backward
     all-to-all        tokens x experts a token x hidden x 2 bytes, there and back, of what goes to
-                      experts outside the server
+                      experts outside the server, in training and where generation.ep is wider than
+                      one
+    KV                prompt tokens x KV bytes a token, of the GPUs whose partner that reads is in
+                      another server
     experience        12 bytes a token of each replica whose sink is in another server
     gather            sharded parameters, gathered before they are sent: a collective of S / (tp pp)
                       in each data-parallel group
-    weights           flat, delta, p2p: R x S; tree: the first pod's replicas x S; rank0, scatter:
-                      S; relay: pods x S
+    weights           flat, delta, p2p: R x C; tree: the first pod's replicas x C; rank0: C;
+                      scatter: S; relay: pods x S
     fan-out           what replicas, or servers, pass on to other servers
 
-S, R: bytes of a copy, replicas. Where stages of a pipeline share a server, what colocated replicas
-take over has no closed form.
+S, R: bytes of a copy, replicas; C: what a replica takes, S but where generation.ep shares experts
+among attention replicas: each its own copy of the rest. Where stages of a pipeline share a server,
+what colocated replicas take over has no closed form.
 """
 
 from collections import Counter
@@ -76,13 +80,27 @@ def generation_bytes(w: Workload, step: Step) -> dict[str, float]:
     """Of each label of generation."""
     sent, made = Counter(), step.generated
     training_servers = -(-w.cluster.training_gpus // w.gpus_per_server)
-    for r, replica in enumerate(w.replicas):
+    for r, replica in enumerate(w.decoding):
+        if w.prefilling:
+            reader = w.prefilling[r % len(w.prefilling)]
+            prompts = made.prompt_tokens(r, w.generation.group_size) * w.model.kv_bytes_per_token
+            sent["KV"] += prompts * _apart(w, [(reader, replica)]) / w.generation.gpus
         all_reduced = ALL_REDUCES_PER_LAYER * w.model.layers * w.model.hidden * BF16_BYTES
         tokens = made.computed_tokens(r, w.generation.group_size)
-        sent["tensor"] += _ring(w, "all-reduce", replica, tokens * all_reduced)
+        if w.generation.gpus == w.generation.tp:
+            sent["tensor"] += _ring(w, "all-reduce", replica, tokens * all_reduced)
+        else:
+            sent[EXPERTS] += _served_by_experts(w, replica, tokens)
         if replica[0] // w.gpus_per_server != r % training_servers:
             sent["experience"] += made.response_tokens(r) * flows.EXPERIENCE_BYTES_PER_TOKEN
     return sent
+
+
+def _served_by_experts(w: Workload, replica: Sequence[int], tokens: int) -> float:
+    """Tokens of a replica to experts in other servers and back."""
+    here = np.bincount([gpu // w.gpus_per_server for gpu in replica]) / len(replica)
+    passes = w.model.experts.layers * w.model.experts.per_token * (1 - float((here**2).sum()))
+    return DISPATCH_AND_COMBINE * tokens * passes * w.model.hidden * BF16_BYTES
 
 
 def training_bytes(w: Workload, step: Step) -> dict[str, float]:
@@ -125,7 +143,9 @@ def sync_bytes_of(w: Workload, step: Step) -> dict[str, float | None]:
 def _copies(w: Workload) -> dict[str, float]:
     """What the strategy sends."""
     size, replicas, strategy = sync_bytes(w), w.replicas, w.weight_sync.strategy
-    each = size / w.generation.tp
+    experts = w.model.expert_parameters / w.model.parameters
+    each = size * ((1 - experts) / w.generation.tp + experts / w.generation.gpus)
+    engine = each * w.generation.gpus  # its own copies of what all tokens pass, experts once
     if strategy == "scatter":
         return {
             "weights": size,
@@ -142,14 +162,14 @@ def _copies(w: Workload) -> dict[str, float]:
     if strategy == "tree":
         first, *others = w.pods
         fed = [(first[i % len(first)], replica) for pod in others for i, replica in enumerate(pod)]
-        return {"weights": len(first) * size, "fan-out": _apart(w, fed) * each}
+        return {"weights": len(first) * engine, "fan-out": _apart(w, fed) * each}
     # in each level, replica i of those that have it feeds the i-th of those that have not
     if strategy == "rank0":
         fed = [
             (replicas[i - (1 << i.bit_length() - 1)], replicas[i]) for i in range(1, len(replicas))
         ]
-        return {"weights": size, "fan-out": _apart(w, fed) * each}
-    return {"weights": len(replicas) * size}
+        return {"weights": engine, "fan-out": _apart(w, fed) * each}
+    return {"weights": len(replicas) * engine}
 
 
 def _servers(w: Workload, gpus: Iterable[int]) -> int:
@@ -255,11 +275,12 @@ def _taken_over(w: Workload) -> float | None:
     if w.stage_gpus % server:
         return None
     each, total = BF16_BYTES / (w.generation.tp * t.pp), 0.0
+    of_expert = BF16_BYTES / (w.generation.gpus * t.pp)
     total += t.pp * (w.gpus - w.stage_gpus) * each * m.dense_parameters
     if m.experts:
         # servers over which the experts of a stage lie: one of them is a GPU's own
         homes = -(-t.ep // server)
-        total += (t.pp * w.gpus - w.gpus / homes) * each * m.expert_parameters
+        total += (t.pp * w.gpus - w.gpus / homes) * of_expert * m.expert_parameters
     return total + (
         _data_parallel(w, "all-gather", BF16_BYTES) if t.optimizer == "sharded" else 0.0
     )

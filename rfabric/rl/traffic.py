@@ -22,9 +22,13 @@ STEPS_KEPT = 4
 
 @dataclass(frozen=True, eq=False)
 class GenerationTraffic:
-    """By replica: all-reduces of one wider than a server, and its experience."""
+    """By replica that decodes: the KV cache of prompts that others read, all-reduces of one wider
+    than a server, tokens to experts dealt to several servers, and its experience.
+    """
 
+    kv: tuple[Flows, ...]
     tensor: tuple[Flows, ...]
+    experts: tuple[Repeated | None, ...]
     experience: tuple[Flows, ...]
 
 
@@ -72,9 +76,13 @@ def generation_traffic(w: Workload, step: Step) -> GenerationTraffic:
     """What the replicas of a step send; the step's `generated` must be dealt to the replicas of
     this very workload.
     """
-    made, group, replicas = step.generated, w.generation.group_size, range(len(w.replicas))
+    made, group, replicas = step.generated, w.generation.group_size, range(len(w.decoding))
+    tokens = [made.computed_tokens(r, group) for r in replicas]
+    prompts = [made.prompt_tokens(r, group) for r in replicas]
     return GenerationTraffic(
-        tuple(flows.tensor_generation(w, r, made.computed_tokens(r, group)) for r in replicas),
+        tuple(flows.prompts_read(w, r, prompts[r]) for r in replicas),
+        tuple(flows.tensor_generation(w, r, tokens[r]) for r in replicas),
+        tuple(exchanges.of_replica(w, r, tokens[r], made.times[r].seconds) for r in replicas),
         tuple(flows.experience(w, r, made.response_tokens(r)) for r in replicas),
     )
 

@@ -72,10 +72,15 @@ class Level:
 
 @dataclass(frozen=True)
 class HeldShare:
-    """A `share` of the weights, and the GPUs that hold it or can make it whole over NVLink."""
+    """A `share` of the weights, and the GPUs that hold it or can make it whole over NVLink.
+
+    taken: the share that a GPU takes of it, times generation.tp: less than `share` where
+    generation.ep deals experts to more.
+    """
 
     share: float
     gpus: tuple[int, ...]
+    taken: float
 
 
 def flat(w: Workload) -> list[Level]:
@@ -92,7 +97,7 @@ def tree(w: Workload) -> list[Level]:
     first, others = w.pods[0], w.pods[1:]
     held = held_shares(w)
     fed = [(i % len(first), replica) for pod in others for i, replica in enumerate(pod)]
-    pulled = len(first) * w.generation.tp
+    pulled = len(first) * w.generation.gpus
     return [
         Level("weights", _pull(w, first, held)),
         *_pass_on(w, held, [(first[i], r, i) for i, r in fed], pulled),
@@ -114,7 +119,7 @@ def rank0(w: Workload) -> list[Level]:
     """Data-parallel rank 0 sends one copy; those replicas that have it pass it on, twice as many
     each time.
     """
-    held, done, pulled = held_shares(w, first_rank=True), 1, w.generation.tp
+    held, done, pulled = held_shares(w, first_rank=True), 1, w.generation.gpus
     levels = [Level("weights", _pull(w, w.replicas[:1], held))]
     while done < len(w.replicas):
         fed = w.replicas[done : 2 * done]
@@ -123,7 +128,7 @@ def rank0(w: Workload) -> list[Level]:
         levels += _pass_on(
             w, held, [(w.replicas[i], r, i % before) for i, r in enumerate(fed)], pulled
         )
-        done, pulled = done + len(fed), len(fed) * w.generation.tp
+        done, pulled = done + len(fed), len(fed) * w.generation.gpus
     return levels
 
 
@@ -232,9 +237,11 @@ def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
 
     first_rank: only the GPUs of data-parallel rank 0.
     """
-    t, m, share_of = w.training, w.model, {}
+    t, m, g = w.training, w.model, w.generation
+    share_of: dict[tuple[int, ...], tuple[float, float]] = {}
+    kinds = (m.dense_parameters, t.tp, 1.0), (m.expert_parameters, t.ep, g.tp / g.gpus)
     for stage in range(t.pp):
-        for size, wide in ((m.dense_parameters, t.tp), (m.expert_parameters, t.ep)):
+        for size, wide, part in kinds:
             gpus = range(
                 w.rank(stage, 0),
                 w.rank(stage, 0) + (max(wide, t.tp * t.cp) if first_rank else w.stage_gpus),
@@ -246,8 +253,10 @@ def held_shares(w: Workload, first_rank: bool = False) -> list[HeldShare]:
                     for g in gpus
                     if servers == 1 or (g - gpus[0]) % wide // w.gpus_per_server == server
                 )
-                share_of[key] = share_of.get(key, 0.0) + size / m.parameters / t.pp / servers
-    return [HeldShare(share, _senders(w, gpus)) for gpus, share in share_of.items()]
+                share, taken = share_of.get(key, (0.0, 0.0))
+                more = size / m.parameters / t.pp / servers
+                share_of[key] = share + more, taken + more * part
+    return [HeldShare(share, _senders(w, gpus), taken) for gpus, (share, taken) in share_of.items()]
 
 
 def _senders(w: Workload, gpus: tuple[int, ...]) -> tuple[int, ...]:
@@ -265,7 +274,7 @@ def _pull(w: Workload, replicas: list[list[int]], held: list[HeldShare]) -> Flow
     """Each GPU of `replicas` its shard, part by part."""
     gpus = [gpu for replica in replicas for gpu in replica]
     return join(
-        Flows(_evenly(part.gpus, len(gpus)), gpus, [_shard(w) * part.share] * len(gpus))
+        Flows(_evenly(part.gpus, len(gpus)), gpus, [_shard(w) * part.taken] * len(gpus))
         for part in held
     )
 
@@ -280,10 +289,10 @@ def _pass_on(
     """
     if not pairs:
         return []
-    tp, flows, waits = w.generation.tp, [], []
+    size, flows, waits = w.generation.gpus, [], []
     for p, part in enumerate(held):
-        flows += [Flows(a, b, [_shard(w) * part.share] * tp) for a, b, _ in pairs]
-        waits += [p * before + i * tp + k for _, _, i in pairs for k in range(tp)]
+        flows += [Flows(a, b, [_shard(w) * part.taken] * size) for a, b, _ in pairs]
+        waits += [p * before + i * size + k for _, _, i in pairs for k in range(size)]
     return [Level("fan-out", join(flows), tuple(waits))]
 
 
@@ -305,14 +314,44 @@ def _from_store(w: Workload, store: list[int], replica: list[int]) -> Flows:
     """What the GPUs of a replica pull from a server whose GPU i has the i-th slice behind its NIC;
     none on that server.
     """
-    n, tp, size = len(store), len(replica), sync_bytes(w)
+    n, size = len(store), sync_bytes(w)
     pulls = [
-        (store[i], gpu, (min((i + 1) / n, (k + 1) / tp) - max(i / n, k / tp)) * size)
+        (store[i], gpu, share * size)
         for k, gpu in enumerate(replica)
         if gpu // w.gpus_per_server != store[0] // w.gpus_per_server
-        for i in range(k * n // tp, -(-(k + 1) * n // tp))
+        for i, share in _slices(w, k, n)
     ]
     return Flows(*(list(column) for column in zip(*pulls, strict=True))) if pulls else NONE
+
+
+def _slices(w: Workload, k: int, n: int) -> list[tuple[int, float]]:
+    """Which of n slices of a copy GPU `k` of a replica pulls from, and how much of a copy.
+
+    Experts that are dealt lie behind what all tokens pass, and are taken from there alone.
+    """
+    g, m = w.generation, w.model
+    if g.gpus == g.tp:
+        return _overlaps(k, g.tp, n)
+    dense = m.dense_parameters / m.parameters
+    begin = dense + (1 - dense) * k / g.gpus
+    own = (dense * (k % g.tp) / g.tp, dense * (k % g.tp + 1) / g.tp)
+    of_experts = (begin, begin + (1 - dense) / g.gpus)
+    return [
+        (i, min(last, (i + 1) / n) - max(first, i / n))
+        for first, last in (own, of_experts)
+        for i in range(n)
+        if first < (i + 1) / n and i / n < last
+    ]
+
+
+def _overlaps(k: int, parts: int, n: int) -> list[tuple[int, float]]:
+    """Which of n equal slices the k-th of so many equal parts lies in, and how much of the whole
+    in each.
+    """
+    return [
+        (i, min((i + 1) / n, (k + 1) / parts) - max(i / n, k / parts))
+        for i in range(k * n // parts, -(-(k + 1) * n // parts))
+    ]
 
 
 def _server_mates(w: Workload, gpu: int) -> list[int]:
@@ -325,23 +364,22 @@ def _shards(w: Workload, replica: int, k: int, gpu: int) -> Flows:
     """What GPU `k` of a replica gets: its part of the tensors of each stage, and of every expert
     from who holds it.
     """
-    t, m, tp = w.training, w.model, w.generation.tp
+    t, m, g = w.training, w.model, w.generation
     size = sync_bytes(w) / m.parameters / t.pp
     src, sizes = [], []
     for stage in range(t.pp):
         first = w.rank(stage, 0)
         of = first + replica % (w.stage_gpus // t.tp) * t.tp
-        for j in range(k * t.tp // tp, -(-(k + 1) * t.tp // tp)):
+        for j, share in _overlaps(k % g.tp, g.tp, t.tp):
             src.append(of + j)
-            sizes.append(
-                (min((j + 1) / t.tp, (k + 1) / tp) - max(j / t.tp, k / tp))
-                * m.dense_parameters
-                * size
-            )
+            sizes.append(share * m.dense_parameters * size)
         if m.experts:
             of = first + replica % (w.stage_gpus // t.ep) * t.ep
-            src += range(of, of + t.ep)
-            sizes += [m.expert_parameters / t.ep / tp * size] * t.ep
+            dealt = g.gpus > g.tp  # its own experts whole, else its part of each
+            even = [(e, 1 / t.ep / g.tp) for e in range(t.ep)]
+            for e, share in _overlaps(k, g.gpus, t.ep) if dealt else even:
+                src.append(of + e)
+                sizes.append(m.expert_parameters * share * size)
     return Flows(src, [gpu] * len(src), sizes)
 
 

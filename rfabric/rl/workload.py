@@ -15,7 +15,8 @@ from ..folders import data_dir
 from .checks import check
 from .lengths import Lengths
 from .recipe import choice, count, make, override, read_yaml, refuse_unknown
-from .setup import PIPELINES, Cluster, Efficiency, Generation, Setup, Training, WeightSync
+from .sections import Cluster, Efficiency, Generation, Training, WeightSync
+from .setup import PIPELINES, Setup
 
 
 @dataclass(frozen=True, eq=False)

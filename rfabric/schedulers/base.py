@@ -134,7 +134,7 @@ def spans_of(w: Workload, steps: Sequence[Step], plan: Plan) -> tuple[Span, ...]
     for phase in plan.phases:
         pool = TRAINING if w.colocated or phase.kind == TRAINING else GENERATION
         if phase.kind == GENERATION:
-            times = zip(w.replicas, steps[phase.step].generated.times, strict=True)
+            times = zip(w.decoding, steps[phase.step].generated.times, strict=True)
             found += [
                 Span(pool, tuple(r), phase.start, t.seconds, GENERATION, phase.step)
                 for r, t in times
@@ -147,6 +147,23 @@ def spans_of(w: Workload, steps: Sequence[Step], plan: Plan) -> tuple[Span, ...]
 def refuse_settings(name: str, settings: Settings, *known: str) -> None:
     """RFabricError for a setting that the scheduler does not know."""
     Spec(name, settings, "scheduler").values(dict.fromkeys(known, as_written))
+
+
+def refuse_unlike_replicas(name: str, w: Workload) -> None:
+    """RFabricError where experts are dealt to more GPUs than tp, or replicas read prompts for
+    others: the scheduler knows replicas of one kind.
+    """
+    g = w.generation
+    if w.prefilling:
+        raise RFabricError(
+            f"scheduler {name} knows replicas that read their own prompts; use "
+            "generation.prefill_gpus=0, or a plain scheduler such as sync"
+        )
+    if g.gpus > g.tp:
+        raise RFabricError(
+            f"scheduler {name} knows replicas of tp GPUs; generation.ep {g.ep} makes them "
+            f"{g.gpus} wide: use generation.ep=1, or a plain scheduler such as sync"
+        )
 
 
 def settings_of(name: str, made, settings: Settings):

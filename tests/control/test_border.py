@@ -23,8 +23,10 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from schemathesis.specs.openapi.checks import positive_data_acceptance
 from test_control import PLAN, SMALL, Served, changed, child, command, other_circuits, with_demand
 from test_seam import RYU_PYTHON, WITHOUT_RYU, free_port, listens, until
 
@@ -176,7 +178,8 @@ HEAD = b"POST /plans HTTP/1.1\r\nHost: localhost\r\n"
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 411, "Content-Length"),
         (HEAD + b"Expect: 100-continue\r\nContent-Length: 99999999999\r\n\r\n", 413, "limit"),
         (b"GET /epoch HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, "Host is given 2 times"),
-        (b"BREW /epoch HTTP/1.1\r\nHost: localhost\r\n\r\n", 501, "Unsupported method"),
+        (b"BREW /epoch HTTP/1.1\r\nHost: localhost\r\n\r\n", 405, "/epoch takes GET, not BREW"),
+        (b"BREW /x HTTP/1.1\r\nHost: localhost\r\n\r\n", 404, "no path /x"),
         (b"GET /epoch\r\n\r\n", 404, ""),
         (b"GET " + b"/" * 70_000 + b" HTTP/1.1\r\n\r\n", 414, "URI Too Long"),
         (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431, "Too many headers"),
@@ -193,6 +196,12 @@ def test_broken_requests_are_refused_in_json(server, raw, status, text):
     head, _, body = heard.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status), heard[:300]
     assert text in json.loads(body)["error"] and (b"close" in head or status < 406)
+
+
+@pytest.mark.parametrize(("path", "takes"), [("/plans", "GET, POST"), ("/health", "GET")])
+def test_a_wrong_method_is_told_the_right_ones(server, path, takes):
+    heard = said(server, f"PUT {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert f"\r\nAllow: {takes}\r\n".encode() in heard
 
 
 def test_an_order_that_breaks_off_is_not_carried_out(server):
@@ -878,6 +887,20 @@ def test_no_bytes_at_all_bring_a_500_or_stop_the_controller(server, noise, begin
     heard = said(server, begin + middle + noise + b"\r\n\r\n")
     assert b"HTTP/1.1 500" not in heard
     assert ask(server, "GET", "/epoch")[0] == 200
+
+
+DOCUMENT = schemathesis.openapi.from_dict(openapi.document())
+
+
+@DOCUMENT.exclude(path="/events").parametrize()
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_requests_drawn_from_the_document_get_the_answers_it_promises(case, server):
+    # which hosts and ports there are is not in the document: what it allows may still be refused
+    case.call_and_validate(
+        base_url=f"http://127.0.0.1:{server.port}", excluded_checks=[positive_data_acceptance]
+    )
 
 
 def test_random_policies_and_routings_are_bad_requests_at_worst():

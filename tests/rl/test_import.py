@@ -547,13 +547,51 @@ def test_gradients_and_chunks_of_megatron(job):
     )
 
 
-def test_an_engine_of_several_attention_replicas_is_wider(job):
-    rollout = "actor_rollout_ref.rollout"
-    made = {n: job("verl", with_settings(f"{rollout}.data_parallel_size={n}")) for n in (1, 2, 4)}
-    tp = {n: section(one, "generation")["tp"] for n, one in made.items()}
-    assert tp == {1: 2, 2: 4, 4: 4}  # 8 do not divide the 28 heads
-    assert any("8 GPUs" in note and "over 4" in note for note in made[4].notes)
-    assert not any("tensor parallelism" in note for note in made[1].notes)
+ROLLOUT = "actor_rollout_ref.rollout"
+MIXTURE = (
+    "actor_rollout_ref.model.path=Qwen/Qwen3-30B-A3B",
+    "actor_rollout_ref.actor.megatron.expert_model_parallel_size=16",
+)
+
+
+def engine(made):
+    generation = section(made, "generation")
+    return generation["tp"], generation.get("ep", 1)
+
+
+def test_attention_replicas_of_an_engine_share_its_experts(job):
+    """vLLM's data_parallel_size: beside tp, and of a model without experts a replica each."""
+    for replicas, ep in ((1, 1), (2, 4), (4, 8)):
+        words = (f"{ROLLOUT}.data_parallel_size={replicas}",)
+        words += (f"{ROLLOUT}.expert_parallel_size={2 * replicas}",)
+        made = job("verl", with_settings(*MIXTURE, *words))
+        assert engine(made) == (2, ep) and not made.misfit
+        assert not any("tensor parallelism" in note for note in made.notes)
+        assert engine(job("verl", with_settings(*words))) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "tp", "ep"),
+    [
+        ("--sglang-dp-size 4 --sglang-enable-dp-attention --sglang-ep-size 4", 1, 4),
+        ("--sglang-dp-size 2 --sglang-enable-dp-attention", 2, 4),
+        ("--sglang-dp-size 4", 4, 1),  # without it, dp-size is of whole servers
+    ],
+)
+def test_sglang_cuts_attention_replicas_out_of_an_engine(job, words, tp, ep):
+    text = SLIME.format(witness="x").replace("qwen2.5-7B.sh", "qwen3-30B-A3B.sh")
+    text = text.replace(
+        "--rollout-num-gpus-per-engine 2", f"--rollout-num-gpus-per-engine 4 {words}"
+    )
+    text = text.replace("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 2 "
+                        "--expert-model-parallel-size 4")  # fmt: skip
+    assert engine(job("slime", text)) == (tp, ep)
+
+
+def test_an_engine_of_pipeline_stages_is_taken_as_tensor_parallel(job):
+    made = job("verl", with_settings(f"{ROLLOUT}.pipeline_parallel_size=4"))
+    assert engine(made) == (4, 1)  # 8 do not divide the 28 heads
+    assert any("8 GPUs" in note and "over 4" in note for note in made.notes)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from rfabric.errors import RFabricError
 from rfabric.fabric import parse_fabric
 from rfabric.folders import data_dir
 from rfabric.rl import Lengths, phases, read_recipe, recipe_names, trace_of
+from rfabric.rl.sections import Cluster, Efficiency, Generation, Training, WeightSync
 
 TRACES = Path(__file__).parents[3] / "shared" / "data" / "traces"
 
@@ -383,10 +384,9 @@ def test_a_missing_key_is_named(tmp_path):
 
 
 KEYS = ["model", "steps", "cluster", *(
-    f"{section}.{key}"
-    for section, keys in yaml.safe_load((data_dir("traffic") / "grpo-64.yaml").read_text()).items()
-    if isinstance(keys, dict)
-    for key in keys
+    section.section + key.name
+    for section in (Cluster, Generation, Training, WeightSync, Efficiency)
+    for key in dataclasses.fields(section)
 )]  # fmt: skip
 
 

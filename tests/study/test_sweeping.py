@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from rfabric.study import sweeping
 from rfabric.study.cells import answered, task_of, with_files
 from rfabric.study.fingerprint import code_here, digest_of, files_of
 from rfabric.study.grid import Cell, Grid
+from rfabric.study.workers import on_ray
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'rfabric[store]'")
 pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'rfabric[store]'")
@@ -458,6 +460,32 @@ def test_ray_workers_that_die_lose_no_cell(capsys, background):
         sweep = words(*deadly("always", KILL), "--workers", address, "--store", "always")
         assert "4 of 12 cells broke, first always.py" in refused(capsys, *sweep, code=1)
         assert len(rows(capsys, "always")) == 8
+
+
+@pytest.mark.parametrize("refusals", [2, 3])
+def test_a_ray_cluster_may_refuse_a_client_twice(capsys, monkeypatch, refusals):
+    refused = iter(
+        [ConnectionAbortedError("No client:\nserver.py, line 7\nits process ended\n")] * refusals
+    )
+    ray = types.ModuleType("ray")
+    ray.exceptions = types.SimpleNamespace(
+        WorkerCrashedError=OSError, NodeDiedError=OSError, OutOfMemoryError=OSError
+    )
+    ray.cluster_resources = lambda: {"CPU": 2}
+    ray.shutdown = lambda: None
+
+    def init(address, **_):
+        for refusal in refused:
+            raise refusal
+
+    ray.init = init
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    if refusals == 2:
+        with on_ray.opened("ray://there:1") as workers:
+            assert workers.count() == 2
+    else:
+        with pytest.raises(RFabricError, match="took no client in 3 tries: its process ended"):
+            on_ray.opened("ray://there:1").__enter__()
 
 
 def free_ports(count):

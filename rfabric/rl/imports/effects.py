@@ -13,6 +13,7 @@ from ...compute.models import Model
 from .settings import Settings
 from .sourced_values import SourcedValues
 
+_Said = list[tuple[str, Any]]  # keys with their values
 _OTHER_ROLES = ("ref", "reference", "critic", "reward", "reward_model", "distillation", "teacher")
 
 
@@ -138,14 +139,16 @@ def _host_copies(recipe: SourcedValues, s: Settings) -> None:
 
 
 def _engine(recipe: SourcedValues, s: Settings, model: Model) -> None:
-    """An engine of several attention replicas, or of pipeline stages: tensor parallelism over as
-    many of its GPUs as the heads divide by.
+    """An engine of several attention replicas, which share their experts; of pipeline stages:
+    tensor parallelism over as many of its GPUs as the heads divide by.
     """
     tp = recipe.values["generation.tp"]
     replicas, stages, inside = (
         [(key, value) for key, value in _named(s, name) if _generates(key) and _above(1)(value)]
         for name in ("data_parallel_size", "pipeline_parallel_size", "sglang_dp_size")
     )
+    if not stages and _shares_experts(recipe, s, model, replicas, inside):
+        return
     wide = tp
     for _, value in replicas[:1] + stages[:1]:
         wide *= int(value)
@@ -162,10 +165,48 @@ def _engine(recipe: SourcedValues, s: Settings, model: Model) -> None:
     )
 
 
+def _shares_experts(
+    recipe: SourcedValues, s: Settings, model: Model, replicas: _Said, inside: _Said
+) -> bool:
+    """Whether this is an engine whose attention replicas are as the recipe can say: vLLM's
+    data_parallel_size beside tp, or SGLang's dp-size cut out of it where --enable-dp-attention is
+    on. A dense model has nothing to share, and each of vLLM's is a replica of its own.
+    """
+    tp = recipe.values["generation.tp"]
+    on = _take(s, "sglang_enable_dp_attention", "enable_dp_attention")
+    attention, wide = tp, tp
+    if replicas:
+        wide = tp * int(replicas[0][1])
+    elif inside and on and _on(on[1]) and tp % int(inside[0][1]) == 0:
+        attention = tp // int(inside[0][1])
+    if attention == wide:
+        return False
+    if model.experts is None:
+        s.used |= {key for key, _ in replicas}
+        return bool(replicas)
+    server = recipe.values.get("cluster.gpus_per_server", attention)
+    if recipe.values["cluster.generation_gpus"] % wide or attention > server:
+        return False
+    if model.experts.count % wide or model.heads % attention:
+        return False
+    said = [key for key, _ in replicas + inside]
+    s.used |= {*said, *(key for key, _ in _named(s, *_EXPERT_PARALLEL) if _generates(key))}
+    if attention != tp:
+        recipe.put("generation.tp", attention, f"{said[0]}: attention replicas of an engine")
+    recipe.put("generation.ep", wide, f"{said[0]}: {wide // attention} attention replicas")
+    return True
+
+
 def _generates(key: str) -> bool:
     return any(word in key for word in ("rollout", "generation", "infer", "sglang"))
 
 
+_EXPERT_PARALLEL = (
+    "expert_parallel_size",
+    "enable_expert_parallel",
+    "sglang_ep_size",
+    "sglang_expert_parallel_size",
+)
 _MORE_TURNS = (
     "turns with an environment are not read: each response comes in one; say generation.turns, "
     "environment_latency and observation"

@@ -29,7 +29,7 @@ from ...errors import RFabricError
 from ...rl.lowering import trace_of_steps
 from ...rl.phases import responses
 from ...rl.workload import Workload
-from ..base import GENERATION, Network, Scheduled, Settings, settings_of
+from ..base import GENERATION, Network, Scheduled, Settings, refuse_unlike_replicas, settings_of
 from ..networks import agreed_sync
 from .generation import StepOutcome, generate
 from .outlook import forecast
@@ -84,6 +84,7 @@ def _check(w: Workload) -> None:
             "scheduler orchestrrl plans single-turn responses; "
             f"generation.turns is {g.turns}: use 1"
         )
+    refuse_unlike_replicas("orchestrrl", w)
     if g.tp > w.gpus_per_server:
         raise RFabricError(
             f"scheduler orchestrrl cuts servers; generation.tp {g.tp} is wider than one of "

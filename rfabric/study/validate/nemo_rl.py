@@ -28,7 +28,7 @@ from ...errors import RFabricError
 from ...rl import Lengths, Workload
 from ...rl.phases import step_of
 from ...rl.plan import plan_of_steps, step_period
-from ...rl.setup import Cluster, Generation, Training
+from ...rl.sections import Cluster, Generation, Training
 from . import Point, PointGroup
 from .tables import attempt, named, number, whole
 from .tables import rows as table_of

@@ -25,7 +25,7 @@ from ...errors import RFabricError
 from ...rl import Lengths, Workload
 from ...rl.phases import responses, step_of, trained_on
 from ...rl.plan import plan_of_steps, step_period
-from ...rl.setup import Cluster, Generation, Training
+from ...rl.sections import Cluster, Generation, Training
 from . import Point, PointGroup
 from .nemo_rl import lognormal
 from .tables import attempt, named, number, whole

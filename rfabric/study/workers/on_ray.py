@@ -12,6 +12,8 @@ from typing import Any
 from ...errors import RFabricError
 from .base import Workers
 
+CLIENT_STARTS = 3
+
 
 @contextmanager
 def opened(address: str) -> Iterator[Workers]:
@@ -23,12 +25,7 @@ def opened(address: str) -> Iterator[Workers]:
         raise RFabricError(
             f"--workers {address} needs Ray; pip install 'rfabric[ray]', here and on its nodes"
         ) from error
-    try:
-        ray.init(address, log_to_driver=False, logging_level="ERROR")
-    except (OSError, RuntimeError, ValueError) as error:
-        raise RFabricError(
-            f"--workers {address}: no Ray cluster answers: {error}; start one: ray start --head"
-        ) from error
+    _join(address, ray)
     died = exceptions.WorkerCrashedError, exceptions.NodeDiedError, exceptions.OutOfMemoryError
     try:
         if not _count():
@@ -38,6 +35,29 @@ def opened(address: str) -> Iterator[Workers]:
         yield Workers(RayExecutor(), _count, died)
     finally:
         ray.shutdown()
+
+
+def _join(address: str, ray: Any) -> None:
+    """Become a client of the cluster.
+
+    The cluster starts a process for each client. Where both are busy that process sometimes ends
+    before it serves, and Ray, which asks a silent cluster again, does not ask for another process.
+    """
+    for left in reversed(range(CLIENT_STARTS)):
+        try:
+            ray.init(address, log_to_driver=False, logging_level="ERROR")
+            return
+        except ConnectionAbortedError as error:
+            if not left:
+                why = [*filter(str.strip, str(error).splitlines())][-1].strip()
+                raise RFabricError(
+                    f"--workers {address}: the Ray cluster answers, but took no client in "
+                    f"{CLIENT_STARTS} tries: {why}"
+                ) from error
+        except (OSError, RuntimeError, ValueError) as error:
+            raise RFabricError(
+                f"--workers {address}: no Ray cluster answers: {error}; start one: ray start --head"
+            ) from error
 
 
 class RayExecutor(Executor):

@@ -1,0 +1,198 @@
+"""The sections of a recipe with their keys, defaults and limits."""
+
+from dataclasses import dataclass
+
+from ..compute import memory
+from ..compute.context_exchange import CONTEXT_EXCHANGES
+from ..compute.gpus import GPUS, HBM_SHARE, PRECISIONS
+from ..compute.models import BF16_BYTES, FP32_BYTES
+from ..compute.serving import Batching
+from ..compute.sync_time import DELTA_FACTOR
+from .lengths import Lengths
+from .recipe import Section, choice, count, flag, fraction, instance, key, number, rate, seconds
+
+# weight_sync.py says what they do
+SYNC_STRATEGIES = ("flat", "tree", "scatter", "rank0", "relay", "p2p", "delta")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster(Section):
+    """The GPUs.
+
+    `nic` (bit/s a GPU) and `gpus_per_server` default to the GPU's own, a pod to half of the
+    generation.
+    """
+
+    section = "cluster."
+    gpu: str = key(choice(*GPUS))
+    training_gpus: int = key(count(high=10**6))
+    generation_gpus: int = key(count(high=10**6))
+    gpus_per_server: int | None = key(count(), None)
+    gpus_per_pod: int | None = key(count(), None)
+    nic: float | None = key(rate, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation(Section):
+    """`batch` prompts x `group_size` responses a step, on replicas of `tp` GPUs; lengths in tokens,
+    cut at maxima.
+
+    ep: GPUs that the experts of a layer are dealt to whole, so many to a replica: ep / tp of them
+    serve responses of their own and share their experts (vLLM's data-parallel attention with
+    --enable-expert-parallel, SGLang's --enable-dp-attention); 1: experts are cut as an MLP is;
+    prefill_gpus: of the generation GPUs, the last so many read prompts for the others, which get
+    the KV cache of a prompt when it is whole (vLLM's and SGLang's disaggregated prefill);
+    memory_utilisation: share of HBM the engine may take (vLLM's gpu_memory_utilization);
+    max_num_seqs: responses that tp GPUs decode at once (verl's rollout.max_num_seqs); precision: of
+    weights and matmuls;
+    turns: parts that a response comes in; between two, an environment takes `environment_latency`
+    and says `observation` tokens, which the next turn reads;
+    gpu: what generates, where that is not `cluster.gpu`;
+    context: tokens of a sequence that the job asks of the model, where positions are stretched
+    beyond what its config says (YaRN, other RoPE scaling).
+    """
+
+    section = "generation."
+    tp: int = key(count())
+    ep: int = key(count(), 1)
+    prefill_gpus: int = key(count(0), 0)
+    batch: int = key(count())
+    group_size: int = key(count())
+    max_prompt: int = key(count())
+    max_response: int = key(count())
+    lengths: Lengths = key(instance(Lengths))
+    prompt_lengths: Lengths = key(instance(Lengths))
+    memory_utilisation: float = key(fraction, memory.UTILISATION)
+    max_num_seqs: int = key(count(), Batching.max_num_seqs)
+    precision: str = key(choice("bf16", "fp8", "int4", "mxfp4"), "bf16")
+    turns: int = key(count(high=10**4), 1)
+    environment_latency: float = key(seconds, 0.0)
+    observation: int = key(count(0), 0)
+    gpu: str | None = key(choice(*GPUS), None)
+    context: int | None = key(count(), None)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return max(self.tp, self.ep)
+
+    @property
+    def attention_replicas(self) -> int:
+        """Parts of a replica that serve responses of their own."""
+        return self.gpus // self.tp
+
+    @property
+    def slots(self) -> int:
+        """Responses that a replica decodes at once."""
+        return self.max_num_seqs * self.attention_replicas
+
+    @property
+    def responses(self) -> int:
+        """Responses of one step."""
+        return self.batch * self.group_size
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence: prompt, response and what environments say between
+        turns.
+        """
+        return self.max_prompt + self.max_response + self.observation * (self.turns - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Section):
+    """Parallelism and schedule of the update; data parallelism is what the GPUs leave.
+
+    ep: GPUs that the experts of a layer are dealt to; experts are not cut by tp, and ep divides tp
+    x cp x data ranks;
+    context_exchange: what the cp GPUs of a group send one another in each layer: keys and values
+    round a `ring` (Megatron-LM) or tokens for heads all to all, `ulysses` (verl with FSDP);
+    micro_batch_tokens: tokens of a micro-batch on each context-parallel rank (verl's
+    ppo_max_token_len_per_gpu);
+    mini_batches: optimizer updates a step;
+    optimizer: `distributed` reduce-scatters gradients, shards states and all-gathers bf16
+    parameters, `replicated` all-reduces gradients, `sharded` shards parameters and gradients as
+    well (FSDP, ZeRO-3): every layer is gathered, and its gradients scattered, in every micro-batch;
+    buckets: in how many pieces the gradients leave, where they are not sharded;
+    log_prob_passes: forward passes over the batch before the first update (old policy, reference
+    policy);
+    host_optimizer: Adam's states are in the hosts' memory and its step on their CPUs (Megatron's
+    --optimizer-cpu-offload);
+    critic: a critic of the policy's shape is trained on the same GPUs, after it; epochs: how often
+    a step trains on its responses;
+    vp: chunks of layers a pipeline stage holds (Megatron's interleaved schedule); precision: of the
+    matmuls;
+    overlap_batches: tokens travel to experts and back beside the computing of the other half of a
+    micro-batch (DeepSeek's two-batch overlap);
+    skew: exponent of Zipf's law by which experts are chosen, 0: all as often; drift: share of the
+    experts whose rank in it changes from one step to the next; skew_layers: layers of a stage whose
+    ranks are told apart.
+    """
+
+    section = "training."
+    tp: int = key(count())
+    pp: int = key(count(), 1)
+    cp: int = key(count(), 1)
+    context_exchange: str = key(choice(*CONTEXT_EXCHANGES), "ring")
+    vp: int = key(count(high=1000), 1)
+    ep: int = key(count(), 1)
+    micro_batch_tokens: int = key(count())
+    mini_batches: int = key(count(), 1)
+    optimizer: str = key(choice("distributed", "replicated", "sharded"), "distributed")
+    grad_dtype: str = key(choice("fp32", "bf16"), "fp32")
+    buckets: int = key(count(high=1000), 1)
+    recompute: str = key(choice("selective", "full"), "selective")
+    log_prob_passes: int = key(count(0), 2)
+    host_optimizer: bool = key(flag, False)
+    critic: bool = key(flag, False)
+    epochs: int = key(count(high=1000), 1)
+    precision: str = key(choice(*PRECISIONS), "bf16")
+    overlap_batches: bool = key(flag, False)
+    skew: float = key(number(0, 10), 0.0)
+    drift: float = key(number(0, 1), 0.0)
+    skew_layers: int = key(count(high=1000), 2)
+
+    @property
+    def grad_bytes(self) -> int:
+        """Bytes of one gradient."""
+        return {"fp32": FP32_BYTES, "bf16": BF16_BYTES}[self.grad_dtype]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightSync(Section):
+    """How the new weights reach the generation replicas: weight_sync.py has strategies and senders.
+
+    precision: in which the weights are sent (fp8: with a scale for 128 x 128 of them);
+    gather: how training gathers them, `tensor` by tensor (verl) or a `bucket` at once (slime);
+    senders, nics: GPUs of a stage that pack and send, each over so many NICs of its server;
+    delta_factor: share of the bytes that `delta` sends;
+    efficiency: share of the NICs' rate that a sync reaches in all, such as 0.13 for RollArt's over
+    400 Gbit/s or 0.84 for Weave's over 20; left out: set-up, packing and unpacking as calibrated in
+    sync_time.py.
+    """
+
+    section = "weight_sync."
+    strategy: str = key(choice(*SYNC_STRATEGIES), "flat")
+    precision: str = key(choice("bf16", "fp8"), "bf16")
+    gather: str = key(choice("tensor", "bucket"), "tensor")
+    senders: int | None = key(count(high=10**6), None)
+    nics: int = key(count(high=64), 1)
+    delta_factor: float = key(fraction, DELTA_FACTOR)
+    efficiency: float | None = key(fraction, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Efficiency(Section):
+    """Shares of the data sheet's peaks that are reached.
+
+    hbm: of its rate.
+    matmul: best bf16 matmul measured on H100, 794.5 of 989 TFLOPS, github.com/stas00/ml-engineering
+    (MAMF); an engine reaches roofline.MATMUL_SHARE of that in turn.
+    training: left out, the model of `training` says how long passes take; given, they take their
+    FLOPs at that share.
+    """
+
+    section = "efficiency."
+    hbm: float = key(fraction, HBM_SHARE)
+    matmul: float = key(fraction, 0.80)
+    training: float | None = key(fraction, None)
