@@ -1561,9 +1561,9 @@ def test_a_rewire_with_real_switches(sdn, run_dir):
         done, probe = run["commit"], run["probe"]
         longest = max(probe["gaps"], key=lambda gap: gap["to_s"] - gap["from_s"])
         assert done["dark_until"] - done["programmed"] == pytest.approx(DELAY)
-        # Dark as long as configured: not shorter but for one interval of the probes, not longer
-        # than the rewire.
-        assert probe["longest_gap_s"] > DELAY - 2 * probe["interval_s"]
+        # Dark as long as configured: not shorter but for what switches after the circuit did with
+        # the last packet before it, not longer than the rewire.
+        assert probe["longest_gap_s"] > 0.95 * DELAY
         assert (
             longest["from_s"] > done["requested"] - 0.05 and longest["to_s"] < done["usable"] + 0.05
         )
