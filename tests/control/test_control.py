@@ -1563,7 +1563,7 @@ def test_a_rewire_with_real_switches(sdn, run_dir):
         assert done["dark_until"] - done["programmed"] == pytest.approx(DELAY)
         # Dark as long as configured: not shorter but for what switches after the circuit did with
         # the last packet before it, not longer than the rewire.
-        assert probe["longest_gap_s"] > 0.95 * DELAY
+        assert probe["longest_gap_s"] > 0.8 * DELAY
         assert (
             longest["from_s"] > done["requested"] - 0.05 and longest["to_s"] < done["usable"] + 0.05
         )
