@@ -69,8 +69,7 @@ class Core(Upkeep):
         journal: Journal | None = None,
     ):
         super().__init__(fabric, switches, clock or SystemClock(), timeout, journal)
-        # to tear down and to set up the circuits of the last rewire
-        self._took_s: tuple[float, float] | None = None
+        self._took_s = 0.0  # to tear down the circuits of the last rewire
 
     # --- questions: no lock, no waiting -----------------------------------------------------------
 
@@ -317,19 +316,14 @@ class Core(Upkeep):
         # as circuits go. Where senders were stopped before, counting waits until it delays nobody:
         # reading counters takes a switch longer than its rules do.
         within = counted if plan.in_flight == "drop" else dict.fromkeys(order, ())
-        torn_down, set_up = self._took_s or (0.0, None)
         if plan.control is not None:  # the old circuits carry until then
-            self._wait_until(plan.requested + plan.dilation * plan.control - torn_down)
+            self._wait_until(plan.requested + plan.dilation * plan.control - self._took_s)
         # OCSes that only gain circuits answer as well: programmed means that all know what to do.
         push = self._push(
             {d: [*within[d], *change.down.get(d, ())] for d in order}, "tearing down circuits"
         )
-        # What comes up is sent ahead by what that took last time (this way down, the first time),
-        # so that a circuit is dark for the OCS delay and not for that and two ways through the
-        # switch software.
-        torn_down = push.programmed_s - push.started_s
-        lead = min(torn_down if set_up is None else set_up, plan.dilation * plan.delay / 2)
-        self.epochs = self.epochs.programmed(epoch, self.clock.now(), lead, torn_down)
+        self._took_s = push.programmed_s - push.started_s
+        self.epochs = self.epochs.programmed(epoch, self.clock.now(), self._took_s)
         if within is not counted:
             self._push(counted, "counting")
         before = {d: self.switches.received(d) for d in order}
@@ -337,14 +331,12 @@ class Core(Upkeep):
         # With a dilation d the switch software does not run d times slower with the clock:
         # `programmed` and `usable` count the control time measured d times, and the app waits for
         # the part that did not pass by itself.
-        dark_until = self.epochs.plan(epoch).dark_until
-        self._wait_until(dark_until - lead)
+        # What comes up is not sent ahead of that instant by what it should take: a switch that is
+        # quicker than usual would end the dark time before the OCS delay is over.
+        self._wait_until(self.epochs.plan(epoch).dark_until)
         self.epochs = self.epochs.light(epoch, self.clock.now())
-        push = self._push(
-            {d: [*change.up.get(d, ()), *within[d]] for d in order}, "setting up circuits"
-        )
-        self._took_s = torn_down, push.programmed_s - push.started_s
-        self.epochs = self.epochs.usable(epoch, max(self.clock.now(), dark_until))
+        self._push({d: [*change.up.get(d, ()), *within[d]] for d in order}, "setting up circuits")
+        self.epochs = self.epochs.usable(epoch, self.clock.now())
         if within is not counted:
             self._push(counted, "counting")
         self._wait_until(self.epochs.plan(epoch).usable)

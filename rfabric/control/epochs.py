@@ -91,7 +91,6 @@ class RewirePlan:
     took: float | None = None
     programmed: float | None = None
     dark_until: float | None = None
-    lead: float = 0.0  # by which the commands that end the dark time are sent ahead
     usable: float | None = None
     lost_bytes: int = 0
     error: str = ""
@@ -200,25 +199,18 @@ class Epochs:
             )
         return self._to(epoch, "PROGRAMMING", requested=now)
 
-    def programmed(
-        self, epoch: int, now: float, lead: float = 0.0, took: float | None = None
-    ) -> "Epochs":
-        """All old circuits are down: dark from here for the OCS delay.
-
-        What ends it may be sent `lead` s ahead.
-        """
+    def programmed(self, epoch: int, now: float, took: float | None = None) -> "Epochs":
+        """All old circuits are down, which took `took` s: dark from here for the OCS delay."""
         plan = self.plan(epoch)
         at = now if plan.requested is None else _dilated(plan, plan.requested, now, plan.control)
         ends = {"programmed": at, "dark_until": at + plan.dilation * plan.delay}
-        return self._to(epoch, "DARK", **ends, lead=lead, took=took)
+        return self._to(epoch, "DARK", **ends, took=took)
 
     def light(self, epoch: int, now: float) -> "Epochs":
-        """The new circuits are being set up; not before the dark time is over but for the lead."""
+        """The new circuits are being set up; not before the dark time is over."""
         plan = self.plan(epoch)
-        if plan.state == "DARK" and now < plan.dark_until - plan.lead:
-            raise StateError(
-                f"plan {epoch} is dark for another {plan.dark_until - plan.lead - now:.6f} s"
-            )
+        if plan.state == "DARK" and now < plan.dark_until:
+            raise StateError(f"plan {epoch} is dark for another {plan.dark_until - now:.6f} s")
         return self._to(epoch, "LIGHTING")
 
     def usable(self, epoch: int, now: float) -> "Epochs":
