@@ -328,6 +328,7 @@ def test_the_drills_keep_their_promises(tmp_path):
 
 
 @pytest.mark.root
+@pytest.mark.beside
 def test_five_minutes_of_rewires_leave_nothing_behind(tmp_path):
     done = ran(tmp_path, "drill", "--soak", "5min", "--json", "--hosts", "16", timeout=420)
     told = json.loads(done.stdout)
