@@ -560,6 +560,7 @@ def test_the_page_of_one_emulation_toggles_to_its_simulation(measured, tmp_path,
     html.write_report(tmp_path / "a.html", [measured], summary_of([measured], "", CREATED))
     page = opened(tmp_path / "a.html")
     assert page.locator("#lanes .row").count() == 2
+    assert page.locator("#lanes .lane-name").all_text_contents() == ["rfabric", "rfabric"]
     page.check("#worlds input[value=simulate]")
     assert page.locator("#lanes .row").count() == 1
     page.locator("#lanes svg").press("End")

@@ -66,7 +66,7 @@ function drawLanes() {
       .attr("class", "strong lane-name")
       .attr("x", 2)
       .attr("y", 14)
-      .text(one.label)
+      .text(one.label.replace(`, ${own(WORLDS, one.engine)}`, "")) // the caption says it
       .on("click", () => choose(runs.indexOf(one)));
     group
       .append("text")
