@@ -116,8 +116,8 @@ def _soak(args: argparse.Namespace) -> int:
     else:
         show_tables([drills.growth(grown)])
         print(
-            f"{soaked.rewires[-1]} rewires, {soaked.packets_lost} of {soaked.packets_sent} "
-            "packets lost"
+            f"{soaked.rewires[-1]} rewires, {soaked.rolled_back} of them rolled back before, "
+            f"{soaked.packets_lost} of {soaked.packets_sent} packets lost"
         )
     return 0 if all(one.ok for one in grown) else 1
 

@@ -10,13 +10,13 @@ judged by the slope over the later part of the run (see `Grown`).
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ..errors import RunError
-from ..optics import Rewire
+from ..optics import Circuits, Rewire
 from .drills import CONTROLLER, turned
-from .live import Live
+from .live import READY_S, Live
 from .sandbox import run
 from .stream import Stream
 
@@ -26,6 +26,7 @@ EARLY = 0.4  # of the samples that are not judged: what is made at first use is 
 LEAST_SAMPLES = 5  # that are judged
 SURE = 0.95  # how sure a slope must be to count as one
 SENDER = "sender"
+TRIES = 3  # of one rewire
 # bytes a rewire that memory may grow by. The controller remembers its last 1,000 plans (see
 # `epochs.MAX_PLANS`), 300 to 500 bytes for each circuit that one changes; measured, it grows no
 # more after them. Open vSwitch grew by 1,600 in 480 rewires.
@@ -52,7 +53,8 @@ class Grown:
 class Soaked:
     """What a soak counted: by name a number each sample, and how many rewires were before it.
 
-    changed: circuits that each of them tore down and set up.
+    changed: circuits that each of them tore down and set up. rolled_back: rewires of which some
+    switch did not answer in time, as happens on a busy host; each was made once more.
     """
 
     rewires: Sequence[int]
@@ -60,6 +62,7 @@ class Soaked:
     packets_sent: int
     packets_lost: int
     changed: int
+    rolled_back: int = 0
 
     def grown(self) -> list[Grown]:
         """Each count judged; RunError where there are too few samples to tell."""
@@ -105,7 +108,8 @@ def soaked(up: Live, stream: Stream, seconds: float, tell: Callable[[dict], None
     end, done = end + seconds, 0
     while time.monotonic() < end:
         for circuits in there, back:  # counts are taken under the same circuits
-            _require_done(up.rewire(circuits))
+            again = _rewired(up, circuits)
+            found = replace(found, rolled_back=found.rolled_back + again)
             time.sleep(PAUSE_S)
         done += 2
         if time.monotonic() >= due:
@@ -115,15 +119,30 @@ def soaked(up: Live, stream: Stream, seconds: float, tell: Callable[[dict], None
     return found.to_json()
 
 
+def _rewired(up: Live, circuits: Circuits) -> int:
+    """Rewire; how often it was rolled back before. RunError after TRIES."""
+    for again in range(TRIES):
+        try:
+            done = up.rewire(circuits)
+        except RunError:
+            if again == TRIES - 1:
+                raise
+            up.rest.wait_ready(READY_S)  # what did not answer is asked for what it holds
+        else:
+            _require_done(done)
+            break
+    return again
+
+
 def _sampled(found: Soaked, done: int, up: Live, stream: Stream) -> Soaked:
     loss, now = stream.loss(), counts(up)
     stream.mark()
-    return Soaked(
-        [*found.rewires, done],
-        {name: [*values, now[name]] for name, values in found.counted.items()},
-        found.packets_sent + loss.sent,
-        found.packets_lost + loss.lost,
-        found.changed,
+    return replace(
+        found,
+        rewires=[*found.rewires, done],
+        counted={name: [*values, now[name]] for name, values in found.counted.items()},
+        packets_sent=found.packets_sent + loss.sent,
+        packets_lost=found.packets_lost + loss.lost,
     )
 
 

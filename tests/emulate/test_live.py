@@ -327,6 +327,23 @@ def test_the_drills_keep_their_promises(tmp_path):
     assert all(by_fault[name]["packets_sent"] > 100 for name in INSIDE)
 
 
+@pytest.mark.parametrize("refusals", range(4))
+def test_a_rewire_that_was_rolled_back_is_made_once_more(refusals):
+    answers = iter([RunError("t1 did not answer; circuits of epoch 3 are back")] * refusals)
+
+    def rewire(circuits):
+        for refusal in answers:
+            raise refusal
+        return "committed"
+
+    up = SimpleNamespace(rewire=rewire, rest=SimpleNamespace(wait_ready=lambda seconds: {}))
+    if refusals < soak.TRIES:
+        assert soak._rewired(up, "circuits") == refusals
+    else:
+        with pytest.raises(RunError, match="are back"):
+            soak._rewired(up, "circuits")
+
+
 @pytest.mark.root
 @pytest.mark.beside
 def test_five_minutes_of_rewires_leave_nothing_behind(tmp_path):
