@@ -63,8 +63,8 @@ SPREAD := -n $(shell nproc) --maxprocesses 8 --dist loadfile
 CHROMIUM := $(shell . /etc/os-release && [ "$$ID" = debian ] && echo chromium:chromium)
 test: NEEDS += valgrind:valgrind $(CHROMIUM)
 test: setup $(VENV)/.extras lint types ## all, as root with real Mininet, Open vSwitch and Ryu
-	failed=0; $(INSIDE) -m pytest -m 'not root' $(SPREAD) || failed=1; \
-	$(INSIDE) -m pytest -m root || failed=1; exit $$failed
+	failed=0; $(INSIDE) -m pytest -m 'not root or beside' $(SPREAD) || failed=1; \
+	$(INSIDE) -m pytest -m 'root and not beside' || failed=1; exit $$failed
 
 check: $(VENV)/.core lint types ## for every day: lint, types, the quick tests; no root
 	$(INSIDE) -m pytest -q -m 'not root and not slow' $(SPREAD)

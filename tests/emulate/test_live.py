@@ -201,9 +201,9 @@ def test_without_an_ocs_there_are_no_circuits_to_change():
 # --- as root --------------------------------------------------------------------------------------
 
 
-def ran(tmp_path, *words, **settings):
+def ran(tmp_path, *words, timeout=120, **settings):
     argv = [sys.executable, "-m", "rfabric", *words, "--out", str(tmp_path / "runs")]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=120, **settings)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=timeout, **settings)
 
 
 TALK = """
@@ -317,7 +317,7 @@ def promised(found):
 
 @pytest.mark.root
 def test_the_drills_keep_their_promises(tmp_path):
-    done = ran(tmp_path, "drill", "--json")
+    done = ran(tmp_path, "drill", "--hosts", "16", "--json", timeout=240)
     found = json.loads(done.stdout)["drills"]
     assert [one["fault"] for one in found] == list(DRILLS), done.stderr
     assert not [one for one in found if promised(one)]
@@ -328,12 +328,14 @@ def test_the_drills_keep_their_promises(tmp_path):
 
 
 @pytest.mark.root
-def test_a_short_soak_of_what_does_not_grow(tmp_path):
-    done = ran(tmp_path, "drill", "--soak", "12s", "--json", "--hosts", "8")
+@pytest.mark.beside
+def test_five_minutes_of_rewires_leave_nothing_behind(tmp_path):
+    done = ran(tmp_path, "drill", "--soak", "5min", "--json", "--hosts", "16", timeout=420)
     told = json.loads(done.stdout)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     counts = {one["what"]: one for one in told["grown"]}
-    assert told["rewires"][-1] >= 10 and told["packets_sent"] > 1000
+    assert told["rewires"][-1] >= 100 and told["packets_sent"] > 10_000
     for what in ("rules", "network namespaces", "descriptors of controller"):
         assert counts[what]["ok"] and counts[what]["first"] == counts[what]["last"] > 0
-    assert counts["network namespaces"]["first"] == 9  # the world's and eight hosts'
+    assert counts["network namespaces"]["first"] == 17  # the world's and sixteen hosts'
     assert any(soak.SENDER in what for what in counts)
