@@ -41,6 +41,8 @@ FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-DNDEBUG")
 WAY = 6  # cables of the longest way through three tiers
 WINDOW = 131070  # bytes a connection has on the way, as in an emulation
 BUDGET = 4e6  # packet-hops of a run: less than a minute of one core
+OPENING_S = (4e-4, 1e-7, 9e-8)  # s a connection, a pair of them, a pair of them at one host
+PATIENCE_S = 120  # of one core for connections; a run beyond may take hours
 HOSTS = 128  # more would take minutes a second of traffic
 
 
@@ -52,18 +54,46 @@ def share_of(trace: Trace, ways: PairWays) -> float:
     return min(1.0, BUDGET / hops) if hops else 1.0
 
 
+def opening_seconds(trace: Trace) -> float:
+    """About what the connections of `trace` cost one core, s: a host looks through all of its own
+    for each packet. Flows of one pair of hosts share one where one flow waits for the other.
+    """
+    count, hosts = np.zeros(len(trace.hosts) ** 2, dtype=np.int64), len(trace.hosts)
+    for rows in trace.levels:
+        sends = rows[trace.size[rows] > 0]
+        pair = trace.src[sends].astype(np.int64) * hosts + trace.dst[sends]
+        count = np.maximum(count, np.bincount(pair, minlength=hosts**2))
+    table = count.reshape(hosts, hosts).astype(float)
+    at_host = table.sum(axis=0) + table.sum(axis=1)
+    each, square, host_square = OPENING_S
+    return each * table.sum() + square * table.sum() ** 2 + host_square * (at_host**2).sum()
+
+
+def refuse_many(fabric: Fabric, trace: Trace) -> None:
+    """RFabricError for more than HOSTS hosts, and for connections that alone would take more than
+    PATIENCE_S.
+    """
+    if len(fabric.hosts) > HOSTS:
+        raise RFabricError(
+            f"{fabric.name} has {len(fabric.hosts):,} hosts; packets are simulated on {HOSTS} "
+            "at most: use a smaller fabric, or leave out --engine ns3"
+        )
+    if (seconds := opening_seconds(trace)) > PATIENCE_S:
+        sends = np.count_nonzero(trace.size)
+        raise RFabricError(
+            f"{sends:,} flows need so many connections at once that ns-3 would take about "
+            f"{seconds:,.0f} s for them, more than {PATIENCE_S}: simulate fewer flows, or leave "
+            "out --engine ns3"
+        )
+
+
 class PacketEngine(CompiledEngine):
     """ns-3 for the cables of `fabric`, everything `share` times as large; one at a time a process.
 
-    RFabricError for a fabric of more than HOSTS hosts, and without ns-3.
+    RFabricError without ns-3; what is too large for it, `refuse_many` refuses before.
     """
 
     def __init__(self, fabric: Fabric, share: float):
-        if len(fabric.hosts) > HOSTS:
-            raise RFabricError(
-                f"{fabric.name} has {len(fabric.hosts):,} hosts; packets are simulated on {HOSTS} "
-                "at most: use a smaller fabric, or leave out --engine ns3"
-            )
         self._core, self._turn = _library(), threading.RLock()
         self._links, self._share = 2 * len(fabric.links) + 1, share
         number = {node.name: i for i, node in enumerate(fabric.nodes)}

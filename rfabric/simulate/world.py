@@ -48,7 +48,7 @@ from ..trace.beforehand import first_circuits
 from ..trace.pairs import Pairs, PairWays
 from .folding import folding_of
 from .loading import idle_engine, load, packet_engine
-from .packets import PAYLOAD, share_of
+from .packets import PAYLOAD, refuse_many, share_of
 from .playing import RunningRounds, best_rounds
 
 Progress = Callable[[dict], None]
@@ -177,6 +177,7 @@ class _World:
         self.ways = self._ways_under(start)
         self.share = 1.0
         if engine == PACKETS:
+            refuse_many(fabric, trace)
             self.share = share or share_of(trace, self.ways)
             self.engine = packet_engine(fabric, self.share, lambda *_: tell()())
         else:

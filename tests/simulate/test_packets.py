@@ -151,3 +151,20 @@ def test_the_same_trace_takes_the_same_time_twice():
     flows = [(a, b, 1e7) for a, b in zip(*ends, strict=True) if a != b]
     once, again = (took(fabric, trace_of(fabric, *flows))[0].finish for _ in range(2))
     assert once.tolist() == again.tolist()
+
+
+def test_tiny_flows_beyond_what_ns3_connects_are_refused_with_an_estimate():
+    fabric = parse_fabric(SMALL)
+    many = trace_of(fabric, *[(4, 0, 1000)] * 60_000)
+    with pytest.raises(RFabricError, match=r"60,000 flows .* about [\d,]+ s .* --engine ns3"):
+        simulate(fabric, many, engine="ns3")
+
+
+def test_connections_count_once_where_flows_of_a_pair_wait_for_each_other():
+    fabric = parse_fabric(SMALL)
+    builder, last = TraceBuilder(fabric.hosts), None
+    for _ in range(50):
+        last = builder.flows([4], [0], [1000], after=[] if last is None else last)
+    once = packets.opening_seconds(trace_of(fabric, (4, 0, 1000)))
+    assert packets.opening_seconds(builder.build()) == once
+    assert packets.opening_seconds(trace_of(fabric, *[(4, 0, 1000)] * 50)) > 40 * once
