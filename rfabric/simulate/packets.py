@@ -56,14 +56,18 @@ def share_of(trace: Trace, ways: PairWays) -> float:
 
 def opening_seconds(trace: Trace) -> float:
     """About what the connections of `trace` cost one core, s: a host looks through all of its own
-    for each packet. Flows of one pair of hosts share one where one flow waits for the other.
+    for each packet. Flows of one pair of hosts share one where one waits for the other, or starts
+    later: at the least so many are open at once.
     """
-    count, hosts = np.zeros(len(trace.hosts) ** 2, dtype=np.int64), len(trace.hosts)
+    hosts = len(trace.hosts)
+    most = np.zeros(hosts**2, dtype=np.int64)
     for rows in trace.levels:
         sends = rows[trace.size[rows] > 0]
         pair = trace.src[sends].astype(np.int64) * hosts + trace.dst[sends]
-        count = np.maximum(count, np.bincount(pair, minlength=hosts**2))
-    table = count.reshape(hosts, hosts).astype(float)
+        together = np.rec.fromarrays([pair, trace.start[sends]])
+        _, first, count = np.unique(together, return_index=True, return_counts=True)
+        np.maximum.at(most, pair[first], count)
+    table = most.reshape(hosts, hosts).astype(float)
     at_host = table.sum(axis=0) + table.sum(axis=1)
     each, square, host_square = OPENING_S
     return each * table.sum() + square * table.sum() ** 2 + host_square * (at_host**2).sum()

@@ -168,3 +168,7 @@ def test_connections_count_once_where_flows_of_a_pair_wait_for_each_other():
     once = packets.opening_seconds(trace_of(fabric, (4, 0, 1000)))
     assert packets.opening_seconds(builder.build()) == once
     assert packets.opening_seconds(trace_of(fabric, *[(4, 0, 1000)] * 50)) > 40 * once
+    later = TraceBuilder(fabric.hosts)
+    for second in range(50):
+        later.flows([4], [0], [1000], start=float(second))
+    assert packets.opening_seconds(later.build()) == once
