@@ -629,6 +629,20 @@ def test_circuits_of_each_epoch_are_a_table(place, opened):
     assert now(page) == pytest.approx(epochs[1]["time_s"], abs=1e-6)
 
 
+def test_a_table_of_more_epochs_than_it_lists_says_so(tmp_path, opened):
+    fabric = parse_fabric("rotor,tors=4,gpus=1")
+    builder = TraceBuilder(fabric.hosts)
+    builder.flows([0], [2], [4e11], phase="training")
+    run = Run(simulate(fabric, builder.build()))
+    assert len(run.result.epochs) > 200
+    html.write_report(tmp_path / "a.html", [run], summary_of([run], "", CREATED))
+    page = opened(tmp_path / "a.html")
+    page.click("details.tables summary")
+    page.wait_for_timeout(100)
+    name = f"Circuits of each epoch, the first 200 of {len(run.result.epochs):,}"
+    assert page.locator(f"[aria-label='{name}'] tbody tr").count() == 200
+
+
 def test_packets_of_ns3_are_called_so(runs, tmp_path, opened):
     packets = replace(runs[1].result, engine="ns3")
     both = [runs[1], Run(packets, fidelity(packets, runs[1].result))]

@@ -226,16 +226,19 @@ function tables() {
       ]),
       i => read("path", i),
     );
-  if (c)
+  const most = 200;
+  if (c) {
+    const rows = epochRows(c),
+      kept = rows.length > most ? `, the first ${most} of ${count(rows.length)}` : "";
     listing(
-      "Circuits of each epoch",
+      `Circuits of each epoch${kept}`,
       ["epoch", "from", "circuits", "kept", "new"],
-      epochRows(c).slice(0, 200),
+      rows.slice(0, most),
       move,
     );
+  }
   const flows = flowsAt(one, t),
-    sent = told(one).flows,
-    most = 200;
+    sent = told(one).flows;
   listing(
     flowsTitle(flows.length, most),
     ["flow", "bytes", "label"],
