@@ -145,7 +145,7 @@ def settings_of(args: argparse.Namespace, engine: str, seed: int) -> RunSettings
 
 def _machines(args: argparse.Namespace) -> Machines:
     """What --on says, and how they are reached; RFabricError where only the latter is said."""
-    if getattr(args, "on", ""):
+    if getattr(args, "on", None) is not None:
         return parse_machines(args.on, args.rsh, args.rfabric_path)
     for option, usual in (("rsh", RSH), ("rfabric_path", AGENT)):
         if getattr(args, option, usual) != usual:

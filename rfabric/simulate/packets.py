@@ -42,6 +42,7 @@ WAY = 6  # cables of the longest way through three tiers
 WINDOW = 131070  # bytes a connection has on the way, as in an emulation
 BUDGET = 4e6  # packet-hops of a run: less than a minute of one core
 OPENING_S = (4e-4, 1e-7, 9e-8)  # s a connection, a pair of them, a pair of them at one host
+TOGETHER_S = 1e-3  # flows that start in one such time are open at once
 PATIENCE_S = 120  # of one core for connections; a run beyond may take hours
 HOSTS = 128  # more would take minutes a second of traffic
 
@@ -64,7 +65,7 @@ def opening_seconds(trace: Trace) -> float:
     for rows in trace.levels:
         sends = rows[trace.size[rows] > 0]
         pair = trace.src[sends].astype(np.int64) * hosts + trace.dst[sends]
-        together = np.rec.fromarrays([pair, trace.start[sends]])
+        together = np.rec.fromarrays([pair, trace.start[sends] // TOGETHER_S])
         _, first, count = np.unique(together, return_index=True, return_counts=True)
         np.maximum.at(most, pair[first], count)
     table = most.reshape(hosts, hosts).astype(float)

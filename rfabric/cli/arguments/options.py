@@ -168,7 +168,6 @@ def machines_options(verb: Parser) -> None:
     verb.add_argument(
         "--on",
         metavar="HOST[=ADDRESS],...",
-        default="",
         help=(
             "cut the fabric between ToRs and what is above them, and have each of these machines "
             "carry a part; ADDRESS: where the others reach it (default: what its name stands for)"
