@@ -10,7 +10,7 @@ What makes it behave like the fabric of a GPU cluster rather than like the Inter
   control in a GPU fabric aims at. With one queue, flows behind two busy cables took up to twice
   their fair time.
 - Nothing is lost to a full queue, as on a lossless (RoCE) fabric: a lane has at most WINDOW packets
-  under way, and queues hold them all.
+  under way, fewer on slow cables, and queues hold them all.
 - Offloads of the hosts are off: the user-space datapath would otherwise forward packets without a
   checksum.
 
@@ -28,6 +28,8 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable
+from itertools import permutations
+from math import ceil
 from typing import Any
 
 from ..errors import RFabricError, RunError
@@ -43,16 +45,25 @@ PAYLOAD = MTU - HEADERS
 OVERHEAD = (MTU + ETHERNET) / PAYLOAD
 # HTB bucket: one packet makes bursts late, many make rates untrue for short flows
 BURST = 2 * (MTU + ETHERNET)
-# Bytes a lane may have under way. TCP can offer this much with a window scale of 1; the scale is
-# fixed when a connection opens, so it lasts, while the kernel lifts other limits (cwnd clamp,
-# window clamp) as it learns. More makes sharing slower to settle, less breaks lone flows when a
-# busy host delays packets.
+# Bytes a lane may have under way at most: TCP can offer this much with a window scale of 1; the
+# scale is fixed when a connection opens, so it lasts, while the kernel lifts other limits (cwnd
+# clamp, window clamp) as it learns.
 RECEIVE_WINDOW = 131070
 WINDOW = RECEIVE_WINDOW // PAYLOAD  # packets
-# classes a port serves in turn; a power of two. Two flows of different hosts share one once in 64
-TURNS = 64
-ALL_TURNS = range(TURNS)
-# Least retransmission time-out: s, and packet times of the line, for many flows may share it.
+# Where cables are slow, so few packets that they last STALL_S, for which a busy host may hold them.
+# More makes sharing slower to settle: a flow that is held up far away takes its turns at its own
+# card until all that it may have under way waits there.
+LEAST_WINDOW, STALL_S = 4, 0.01
+# Classes a port serves in turn, and what the number of the receiver counts in them: odd, so that
+# the flows of one host have a class each. Of those of a rack of four to twelve other hosts none
+# share one of 256, three in a hundred share one of 64; a quarter did where the step was 5. So many
+# at most are set up on all cables between switches, for their cost.
+STEPS = {256: 31, 128: 15, 64: 15}
+MOST_CLASSES = 16384
+# bytes of frame below which a packet carries no data to speak of: acknowledgements, probes
+SHORT, SHORT_CLASS = 200, 0xFFFE
+# Least retransmission time-out: s, packet times of the line, and what a card takes to send all that
+# its flows may have under way: where these begin together, nothing is lost, only late.
 # Measured after a dark time that swallowed the window: 50 ms recovers in 40 to 80 ms; 5 ms backs
 # off into 30 to 380 ms; 200 ms: 40 to 210 ms.
 RTO_MIN_S, RTO_MIN_PACKETS = 0.05, 20
@@ -69,6 +80,10 @@ TCP = {
     "net/ipv4/tcp_ecn": 0,
     "net/ipv4/tcp_autocorking": 0,
     "net/ipv4/tcp_min_tso_segs": 1,
+    # per cent of a lane's window in its last round trip that it may send in the next: the largest,
+    # so that one that had waited in a long queue starts its next flow at the line's rate
+    "net/ipv4/tcp_pacing_ss_ratio": 1000,
+    "net/ipv4/tcp_pacing_ca_ratio": 1000,
     "net/ipv4/tcp_rmem": "16384 4194304 16777216",
     "net/ipv4/tcp_wmem": "16384 4194304 16777216",
 }
@@ -107,7 +122,8 @@ class EmulatedNetwork:
         self.datapath, self.controller_port = datapath, controller_port
         self.ip = {host: host_ip(i) for i, host in enumerate(fabric.hosts)}
         self.mac = {host: host_mac(i) for i, host in enumerate(fabric.hosts)}
-        self.turns = None if pairs is None else self._turns(pairs)
+        self.turns = _turns(fabric)
+        self.sent_in, self.got_in = self._of_hosts(pairs)
         self.here = frozenset(fabric.node) if here is None else here
         self.hosts = tuple(host for host in fabric.hosts if host in self.here)
         self.switches = tuple(node for node in fabric.switches if node.name in self.here)
@@ -205,12 +221,16 @@ class EmulatedNetwork:
             sysctl(key, value)
         name = self.fabric.ports[host][0].interface
         rate = min(self.rate(host), fastest_line(self.fabric) * self.bandwidth_scale)
-        rto = round(1000 * max(RTO_MIN_S, RTO_MIN_PACKETS * transfer_seconds(MTU, rate)))
-        limits = f"initcwnd {WINDOW} window {RECEIVE_WINDOW} rto_min {rto}ms"
+        turns = self.sent_in[host]
+        window = packets_under_way(self.rate(host))
+        packets = max(RTO_MIN_PACKETS, window * len(turns))
+        rto = round(1000 * max(RTO_MIN_S, packets * transfer_seconds(MTU, rate)))
+        limits = f"initcwnd {window} window {RECEIVE_WINDOW} rto_min {rto}ms"
         lines = [
             "link set lo up",
             f"addr add {self.ip[host]}/8 dev {name} noprefixroute",
-            f"link set {name} up",
+            # TCP would hand on several packets as one, and a turn be as long as they are
+            f"link set {name} gso_max_segs 1 up",
             f"route add 10.0.0.0/8 dev {name} src {self.ip[host]} {limits}",
         ]
         lines += [
@@ -219,7 +239,7 @@ class EmulatedNetwork:
             if other != host
         ]
         run(["ip", "-batch", "-"], "\n".join(lines) + "\n")
-        lines = shaping(name, self.rate(host), self.turns[0][host] if self.turns else ALL_TURNS)
+        lines = shaping(name, self.rate(host), self.turns, turns)
         run(["tc", "-batch", "-"], "\n".join(lines) + "\n")
         offloads_off([name])
 
@@ -230,22 +250,21 @@ class EmulatedNetwork:
         lines = []
         for port in self._switch_ports():
             host = self.fabric.peer[port][1].node
-            turns = self.turns[1].get(host, ALL_TURNS) if self.turns else ALL_TURNS
-            lines += shaping(port.interface, self.fabric.rate(port) * self.bandwidth_scale, turns)
+            rate = self.fabric.rate(port) * self.bandwidth_scale
+            lines += shaping(port.interface, rate, self.turns, self.got_in.get(host))
         run(["tc", "-batch", "-"], "\n".join(lines) + "\n")
 
-    def _turns(
-        self, pairs: Iterable[tuple[str, str]]
+    def _of_hosts(
+        self, pairs: Iterable[tuple[str, str]] | None
     ) -> tuple[dict[str, set[int]], dict[str, set[int]]]:
-        """The turns of what each host sends and of what it gets, acknowledgements too."""
-        number = {host: i + 1 for i, host in enumerate(self.fabric.hosts)}
-        sends, gets = ({host: set() for host in self.fabric.hosts} for _ in range(2))
-        for a, b in pairs:
-            for src, dst in ((a, b), (b, a)):
-                # as TURN_OF_PACKET counts: addresses go up by one
-                turn = (number[src] + 5 * number[dst]) % TURNS
-                sends[src].add(turn)
-                gets[dst].add(turn)
+        """The turns of what each host sends, and of what it gets, of these pairs or of all."""
+        hosts = self.fabric.hosts
+        number = {host: i for i, host in enumerate(hosts, 1)}  # as addresses count them
+        sends, gets = ({host: set() for host in hosts} for _ in range(2))
+        for src, dst in permutations(hosts, 2) if pairs is None else pairs:
+            turn = _turn(number[src], number[dst], self.turns)
+            sends[src].add(turn)
+            gets[dst].add(turn)
         return sends, gets
 
     def _open_sending_socket(self) -> None:
@@ -302,26 +321,44 @@ def ask_ovs(*arguments: str) -> str:
     return run(["ovs-vsctl", "--format=csv", "--no-headings", *arguments])
 
 
-def _bytecode() -> str:
-    """Classic BPF for tc: class 1:(1 + (src + 5 dst) mod TURNS) by IPv4 address; no two flows to
-    (or from) one host meet.
+def _turns(fabric: Fabric) -> int:
+    """How many classes each port between switches has."""
+    kind = {node.name: node.kind for node in fabric.nodes}
+    between = sum("host" not in (kind[k.a.node], kind[k.b.node]) for k in fabric.links)
+    fitting = (turns for turns in STEPS if 2 * between * turns <= MOST_CLASSES)
+    return next(fitting, min(STEPS))
+
+
+def _turn(src: int, dst: int, turns: int) -> int:
+    """Of what one host sends another, by their numbers."""
+    return (src + STEPS[turns] * dst) % turns
+
+
+def class_of_packet(turns: int) -> str:
+    """Classic BPF for tc: class 1:(1 + `_turn`) by IPv4 address; what is shorter than SHORT, class
+    1:SHORT_CLASS.
     """
-    program = [
-        (0x20, 30),  # A = destination address: bytes 30 to 33 of the frame
-        (0x24, 5),  # A *= 5
-        (0x07, 0),  # X = A
-        (0x20, 26),  # A = source address
-        (0x0C, 0),  # A += X
-        (0x54, TURNS - 1),  # A &= TURNS - 1
-        (0x04, 0x10001),  # A += class 1:1
-        (0x16, 0),  # return A
+    program = [  # instruction, to skip if true, to skip if not, operand
+        (0x80, 0, 0, 0),  # A = length of the frame
+        (0x35, 1, 0, SHORT),  # A >= SHORT?
+        (0x06, 0, 0, 0x10000 + SHORT_CLASS),  # return 1:SHORT_CLASS
+        (0x20, 0, 0, 30),  # A = destination address: bytes 30 to 33 of the frame
+        (0x24, 0, 0, STEPS[turns]),  # A *= step
+        (0x07, 0, 0, 0),  # X = A
+        (0x20, 0, 0, 26),  # A = source address
+        (0x0C, 0, 0, 0),  # A += X
+        (0x54, 0, 0, turns - 1),  # A &= turns - 1
+        (0x04, 0, 0, 0x10001),  # A += class 1:1
+        (0x16, 0, 0, 0),  # return A
     ]
-    return (
-        f'"{len(program)},' + ",".join(f"{code} 0 0 {operand}" for code, operand in program) + '"'
-    )
+    lines = ("{} {} {} {}".format(*instruction) for instruction in program)
+    return f'"{len(program)},{",".join(lines)}"'
 
 
-TURN_OF_PACKET = _bytecode()
+def packets_under_way(rate: float) -> int:
+    """How many a lane may have where cards have `rate` bit/s."""
+    last = ceil(STALL_S / transfer_seconds(PAYLOAD, rate))
+    return min(max(last, LEAST_WINDOW), WINDOW)
 
 
 def fastest_line(fabric: Fabric) -> float:
@@ -358,29 +395,36 @@ def check_rates(fabric: Fabric, bandwidth_scale: float) -> None:
         )
 
 
-def shaping(interface: str, rate: float, turns: Iterable[int] = ALL_TURNS) -> list[str]:
+def shaping(
+    interface: str, rate: float, turns: int, of_them: Iterable[int] | None = None
+) -> list[str]:
     """The lines for `tc -batch` that give `interface` a payload rate of `rate` bit/s, shared fairly
     by the flows in it.
 
-    One HTB class owns the rate; below it a leaf class for each of `turns` owns next to nothing and
-    borrows it in turn, a packet each. What belongs to none of them goes with the first turn.
+    One HTB class owns the rate; below it a leaf class for each of `turns`, or `of_them`, owns next
+    to nothing and borrows it in turn, a packet each. What belongs to none of them goes with the
+    first turn. Short packets go before all others: an acknowledgement that waits holds up the flow
+    that needs it.
     """
     bits = round(rate * OVERHEAD)
+    little = "htb rate 1kbit burst 10b"
     full = f"ceil {bits}bit cburst {BURST}b quantum {MTU + ETHERNET} mtu {MTU + ETHERNET}"
+    leaf = f"class add dev {interface} parent 1:ffff classid"
     return [
         f"qdisc replace dev {interface} root handle 1: htb default 1 r2q 1",
         (
             f"class add dev {interface} parent 1: classid 1:ffff htb rate {bits}bit burst {BURST}b "
             f"{full}"
         ),
+        f"{leaf} 1:{SHORT_CLASS:x} {little} {full} prio 0",
         *(
-            (
-                f"class add dev {interface} parent 1:ffff classid 1:{turn + 1:x} htb rate 1kbit "
-                f"burst 10b {full}"
-            )
-            for turn in sorted({0, *turns})
+            f"{leaf} 1:{turn + 1:x} {little} {full} prio 1"
+            for turn in sorted({0, *(range(turns) if of_them is None else of_them)})
         ),
-        f"filter add dev {interface} parent 1: protocol ip prio 1 bpf bytecode {TURN_OF_PACKET}",
+        (
+            f"filter add dev {interface} parent 1: protocol ip prio 1 bpf bytecode "
+            f"{class_of_packet(turns)}"
+        ),
     ]
 
 

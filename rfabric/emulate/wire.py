@@ -32,7 +32,7 @@ import numpy as np
 
 from ..errors import RFabricError, RunError
 from ..units import bytes_in
-from .network import PAYLOAD, WINDOW, EmulatedNetwork
+from .network import PAYLOAD, WINDOW, EmulatedNetwork, packets_under_way
 
 PORT = 5001  # iperf's, by habit; each host has its own namespace
 PACE = 1.0  # of the line rate: a lone sender hardly builds a queue
@@ -40,7 +40,9 @@ UNSENT_S = 0.004  # seconds of line rate that may wait unsent in the kernel
 FEW = 3  # packets that warm a lane
 PIECE_S = 0.02  # seconds of line rate after which a receiver is woken
 HANDSHAKE = 5.0  # s for the last packet of a connection's handshake
-RECEIVE_BUFFER = 4 << 20  # bytes; fixed, so that the kernel does not tune it
+# bytes; fixed, so that the kernel does not tune it. Where fewer than WINDOW packets may be under
+# way it is as many, for TCP offers what has room.
+RECEIVE_BUFFER = 4 << 20
 SCRATCH = 1 << 20  # bytes handed to the kernel at once, at most
 ZEROS = bytes(SCRATCH)
 # The call itself, which never blocks here: a socket's method would hand the interpreter to the
@@ -174,7 +176,9 @@ class Wire:
         if host not in self._listeners:
             with self.network.namespaces[host]:
                 sock = socket.socket()
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+            few = self._window(host)
+            buffer = few * PAYLOAD if few < WINDOW else RECEIVE_BUFFER
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
             sock.bind((self.network.ip[host], PORT))
             sock.listen(4096)
             sock.settimeout(HANDSHAKE)
@@ -209,7 +213,9 @@ class Wire:
         """A lane of these ends; of one between two machines each has one."""
         rate = self.network.rate(src)
         unsent = max(2 * PAYLOAD, int(bytes_in(rate, UNSENT_S)))
-        piece = max(WINDOW // 2 * PAYLOAD, int(bytes_in(rate, PIECE_S)))
+        piece = self._window(dst) // 2 * PAYLOAD
+        if self._window(dst) == WINDOW:  # the buffer has room for more than is under way
+            piece = max(piece, int(bytes_in(rate, PIECE_S)))
         lane = Lane(src, dst, sender, receiver, unsent, min(piece, SCRATCH, RECEIVE_BUFFER // 4))
         if sender:
             sender.setsockopt(socket.IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent)
@@ -220,6 +226,10 @@ class Wire:
             self._by_fd[receiver.fileno()] = (lane, False)
             self._epoll.register(receiver, select.EPOLLIN)
         return lane
+
+    def _window(self, host: str) -> int:
+        """Packets that a lane to `host` may have under way."""
+        return packets_under_way(self.network.rate(host))
 
     def _accept(self, host: str, peer: tuple[str, int]) -> socket.socket:
         """The receiving end of the connection from `peer`; the others that wait are kept for their

@@ -11,8 +11,8 @@ SECONDS = 0.1  # that the busiest card of a pattern is busy
 RATE = 400e9  # bit/s of a card, on all fabrics of the self-test
 FULL = bytes_in(RATE, SECONDS)
 # times as long as the others, where flows are short ones: those that wait for each other, and those
-# to all others at once
-LONGER = 3
+# to all others at once, of which each has a small share of its card
+LEVELS_LONGER, ALL_LONGER = 4, 16
 
 
 def patterns(hosts: Sequence[str]) -> Trace:
@@ -50,7 +50,7 @@ def _tree(made: TraceBuilder, n: int, after: Sequence[int], label: str) -> list[
     """Up a binary tree and down again, a level at a time: a host's children are 2i+1 and 2i+2."""
     levels = [range(2**k - 1, min(2 ** (k + 1) - 1, n)) for k in range(n.bit_length())]
     levels = [level for level in levels[1:] if level]
-    share, last = LONGER * FULL / (4 * len(levels)), list(after)
+    share, last = LEVELS_LONGER * FULL / (4 * len(levels)), list(after)
     for level, up in [(one, True) for one in levels[::-1]] + [(one, False) for one in levels]:
         ends = list(level), [(i - 1) // 2 for i in level]
         last = made.flows(
@@ -60,7 +60,7 @@ def _tree(made: TraceBuilder, n: int, after: Sequence[int], label: str) -> list[
 
 
 def _exchange(made: TraceBuilder, n: int, after: Sequence[int], label: str) -> list[int]:
-    flows = all_to_all(range(n), LONGER * FULL * n / (n - 1), 1)
+    flows = all_to_all(range(n), ALL_LONGER * FULL * n / (n - 1), 1)
     return made.flows(*flows, after=after, phase="test", label=label)
 
 
@@ -103,9 +103,9 @@ PATTERNS: dict[str, Callable[..., list[int]]] = {
 
 
 def closed() -> dict[str, float]:
-    """s of each pattern where nothing but cards holds it up: on the Fat-Tree, but for permutations
-    and trees, of whose flows two may meet on one way.
+    """s of each pattern where nothing but cards holds it up: on the Fat-Tree, but for permutations,
+    trees and broadcasts, of whose flows two may meet on one way.
     """
-    meet = "permutation 1", "permutation 2", "tree all-reduce"
+    meet = "permutation 1", "permutation 2", "tree all-reduce", "weight broadcast"
     cards = dict.fromkeys((name for name in PATTERNS if name not in meet), SECONDS)
-    return cards | {"all-to-all": LONGER * SECONDS}
+    return cards | {"all-to-all": ALL_LONGER * SECONDS}

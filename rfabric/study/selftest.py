@@ -31,7 +31,7 @@ PHASE_BOUND = 0.05  # of the seconds of a pattern
 # of the seconds of its flows: half of them, nine in ten, each
 FLOW_BOUNDS = {"median": 0.03, "p90": 0.05, "worst": 0.1}
 # s of wall clock for the packets of one fabric of LEAST_HOSTS; of more, cables are slower
-PATIENCE = 40.0
+PATIENCE = 100.0
 WAYS = "hold", "drain", "drop"
 PARTS = "fat-tree", "leaf-spine", "rfabric", "mixnet", "rotor", *WAYS
 REWIRED = "rfabric,pods=2,tors=2,gpus=2"  # a few hosts, for whom circuits change, however many else

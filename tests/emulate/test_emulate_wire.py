@@ -368,7 +368,7 @@ def test_private_files_never_hide_what_the_run_needs(monkeypatch, tmp_path):
 
 
 def test_cables_carry_their_rate_as_payload():
-    lines = network.shaping("t1-eth3", 20e6)
+    lines = network.shaping("t1-eth3", 20e6, 64)
     rate = next(int(word[:-3]) for line in lines for word in line.split() if word.endswith("bit"))
     assert rate * network.PAYLOAD / (network.MTU + network.ETHERNET) == pytest.approx(
         20e6, rel=1e-6
@@ -379,21 +379,79 @@ def test_cables_carry_their_rate_as_payload():
 def test_a_cable_of_a_host_has_the_turns_that_its_pairs_take():
     fabric = fat_tree(**SMALL)
     some = network.EmulatedNetwork(None, fabric, 1e-4, pairs=[("h1", "h3"), ("h2", "h3")])
-    sends, gets = some.turns
-    assert (
-        sends["h1"] == {1 + 5 * 3}
-        and gets["h3"] == {16, 17}
-        and sends["h3"] == {3 + 5, 3 + 10}
-        and not gets["h4"]
-    )
-    lines = network.shaping("h3-eth0", 20e6, sends["h3"])
-    assert [line.split("classid 1:")[1].split()[0] for line in lines if "classid" in line] == [
-        "ffff",
-        "1",
-        "9",
-        "e",
-    ]
-    assert network.EmulatedNetwork(None, fabric, 1e-4).turns is None
+    step = network.STEPS[some.turns]
+    assert some.sent_in["h1"] == {(1 + step * 3) % some.turns}
+    assert some.got_in["h3"] == {(host + step * 3) % some.turns for host in (1, 2)}
+    assert not some.sent_in["h3"] and not some.got_in["h4"]
+    classes = _classes(network.shaping("h3-eth0", 20e6, some.turns, some.got_in["h3"]))
+    assert classes == {0xFFFF, network.SHORT_CLASS, 1} | {t + 1 for t in some.got_in["h3"]}
+    every = network.EmulatedNetwork(None, fabric, 1e-4)
+    assert {len(turns) for turns in every.sent_in.values()} == {len(fabric.hosts) - 1}
+
+
+def _classes(lines):
+    return {int(line.split("classid 1:")[1].split()[0], 16) for line in lines if "classid" in line}
+
+
+@pytest.mark.parametrize("turns", network.STEPS)
+def test_the_flows_of_one_host_take_a_turn_each(turns):
+    for a in range(1, 65):
+        assert len({network._turn(a, b, turns) for b in range(1, turns + 1)}) == turns
+        assert len({network._turn(b, a, turns) for b in range(1, turns + 1)}) == turns
+
+
+@pytest.mark.parametrize("turns", network.STEPS)
+def test_the_filter_tells_classes_as_the_network_does(turns):
+    """The program that the kernel runs, run here."""
+    program = network.class_of_packet(turns).strip('"').split(",")[1:]
+    for src, dst in [(1, 2), (7, 200), (255, 3)]:
+        ends = {26: 0x0A000000 + src, 30: 0x0A000000 + dst}
+        assert _run(program, 9014, ends) == 0x10001 + network._turn(src, dst, turns)
+        assert _run(program, 66, ends) == 0x10000 + network.SHORT_CLASS
+
+
+def _run(program, length, words):
+    """What a classic BPF program (linux/filter.h) returns for a frame of this length and words."""
+    a = x = at = 0
+    while True:
+        code, true, false, k = map(int, program[at].split())
+        at += 1
+        match code:
+            case 0x80:
+                a = length
+            case 0x20:
+                a = words[k]
+            case 0x24:
+                a = a * k % 2**32
+            case 0x07:
+                x = a
+            case 0x0C:
+                a = (a + x) % 2**32
+            case 0x54:
+                a &= k
+            case 0x04:
+                a = (a + k) % 2**32
+            case 0x35:
+                at += true if a >= k else false
+            case 0x06:
+                return k
+            case 0x16:
+                return a
+
+
+def test_what_is_under_way_lasts_as_long_as_a_host_may_stall():
+    rates = [2.5e5, 1e6, 2e7, 5e7, 1e8, 2e9]
+    under_way = [network.packets_under_way(rate) for rate in rates]
+    assert under_way == sorted(under_way) and under_way[0] == network.LEAST_WINDOW
+    assert under_way[-1] == network.WINDOW
+    for rate, packets in zip(rates, under_way, strict=True):
+        lasts = packets * network.PAYLOAD * 8 / rate
+        assert lasts >= network.STALL_S or packets == network.WINDOW
+
+
+def test_small_fabrics_have_more_turns_and_large_ones_no_more_classes_than_may_be():
+    small, large = fat_tree(**SMALL), fat_tree(pods=8, tors=8, gpus=8)
+    assert network._turns(small) == max(network.STEPS) and network._turns(large) == 64
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1.0])

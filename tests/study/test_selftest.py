@@ -31,7 +31,8 @@ def test_closed_forms_are_what_the_model_says(hosts):
     result, forms = on_fat_tree(hosts), patterns.closed()
     told = {key[2]: seconds for key, seconds in result.communication.items()}
     assert {name: told[name] for name in forms} == pytest.approx(forms, rel=1e-3)
-    assert set(told) - set(forms) == {"permutation 1", "permutation 2", "tree all-reduce"}
+    meet = {"permutation 1", "permutation 2", "tree all-reduce", "weight broadcast"}
+    assert set(told) - set(forms) == meet
 
 
 def test_cards_alone_do_not_hold_patterns_up_where_uplinks_are_half():
@@ -39,7 +40,7 @@ def test_cards_alone_do_not_hold_patterns_up_where_uplinks_are_half():
     told = played(fabric, patterns.patterns(fabric.hosts)).communication
     seconds = {key[2]: s for key, s in told.items()}
     assert seconds["one flow"] == pytest.approx(patterns.SECONDS, rel=1e-3)
-    assert seconds["all-to-all"] > 1.5 * patterns.LONGER * patterns.SECONDS
+    assert seconds["all-to-all"] > 1.5 * patterns.ALL_LONGER * patterns.SECONDS
 
 
 def test_a_model_that_is_wrong_is_told_from_an_emulation_that_is():
@@ -126,12 +127,13 @@ def test_the_summary_is_of_all_phases_and_flows():
 
 @pytest.mark.root
 def test_real_packets_take_the_seconds_that_theory_says(tmp_path, capsys):
-    """Ten patterns on one fabric."""
-    code = main(["selftest", "--only", "fat-tree", "--out", str(tmp_path), "--json", "--quiet"])
+    """Ten patterns on a fabric with half the uplinks: flows that these hold up are beside others."""
+    code = main(["selftest", "--only", "leaf-spine", "--out", str(tmp_path), "--json", "--quiet"])
     told = json.loads(capsys.readouterr().out)
     assert code == any(row["faults"] for row in told["selftest"])
     # a shared machine: what an idle one does, the command itself bounds more closely
     assert told["errors"]["phases"]["median"] < selftest.PHASE_BOUND
     assert told["errors"]["phases"]["worst"] < 3 * selftest.PHASE_BOUND
+    assert told["errors"]["flows"]["p90"] < 3 * selftest.FLOW_BOUNDS["p90"]
     assert {row["pattern"] for row in told["selftest"]} == set(patterns.PATTERNS)
     assert not list(tmp_path.iterdir())
