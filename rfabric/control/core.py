@@ -114,8 +114,8 @@ class Core(Upkeep):
         control = Timing.control if request.control is None else request.control
         delay = self.fabric.reconfig_delay if request.delay is None else request.delay
         i, circuits = request.intent, self.epochs.circuits
-        found = arrival(self.fabric, circuits, decision, i.demand, i.sending, control + delay)
-        return found if found < float("inf") else None
+        seconds = arrival(self.fabric, circuits, decision, i.demand, i.sending, control + delay)
+        return seconds if seconds < float("inf") else None
 
     # --- orders -----------------------------------------------------------------------------------
 
@@ -392,9 +392,9 @@ class Core(Upkeep):
             ]
             for name, ports in wanted.items()
         }
-        found = self.switches.flows(asked, self.epochs.timeout)
+        answers = self.switches.flows(asked, self.epochs.timeout)
         for name, ports in sorted(wanted.items()):
-            flows = found.get(self.fabric.node[name].dpid)
+            flows = answers.get(self.fabric.node[name].dpid)
             held = None if flows is None else crossbar_of(flows)
             wrong = [p for p, out in sorted(ports.items()) if held is None or held.get(p) != out]
             if wrong:
@@ -466,8 +466,8 @@ def _refuse_long(what: str, dilation: float, seconds: float) -> None:
 
 def _in_ports(rewire: Rewire) -> dict[str, dict[int, int | None]]:
     """By OCS, where each in-port of a rewire leads after it; None: nowhere."""
-    found: dict[str, dict[int, int | None]] = defaultdict(dict)
+    leads_to: dict[str, dict[int, int | None]] = defaultdict(dict)
     for circuits in (rewire.down, rewire.up):
         for rule in circuit_rules(circuits):
-            found[rule.switch][rule.match[1]] = rule.out if circuits is rewire.up else None
-    return found
+            leads_to[rule.switch][rule.match[1]] = rule.out if circuits is rewire.up else None
+    return leads_to

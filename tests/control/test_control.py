@@ -965,10 +965,10 @@ RACKS = len(SMALL.racks)
 def test_a_demand_comes_back_from_its_json_as_it_was(rows, window, phase, times, follows):
     wanted = Demand(SMALL.racks, rows, window, phase, *times, follows)
     body = schema.parse_json(json.dumps(schema.demand_json(wanted)).encode())
-    found = schema.demand(body, SMALL, "demand")
-    assert found.bytes.tolist() == wanted.bytes.tolist()
+    demand = schema.demand(body, SMALL, "demand")
+    assert demand.bytes.tolist() == wanted.bytes.tolist()
     for name in ("racks", "window", "phase", "floor", "lead", "ahead", "follows"):
-        assert getattr(found, name) == getattr(wanted, name)
+        assert getattr(demand, name) == getattr(wanted, name)
 
 
 @settings(max_examples=50, deadline=None)
@@ -980,10 +980,10 @@ def test_pairs_and_what_they_send_come_back_from_their_json_as_they_were(data):
     routing = Routing("placed", Sent(*ends, [sent]))
     body = schema.parse_json(json.dumps(schema.pairs_json(chosen, routing, SMALL)).encode())
     assert body["bytes"] == [sent]  # in the order of the pairs
-    pairs, found = schema.pairs_request(body, SMALL)
-    assert list(pairs) == chosen and found.scheme == "placed"
-    assert found.sent.codes.tolist() == routing.sent.codes.tolist()
-    assert found.sent.bytes.tolist() == routing.sent.bytes.tolist()
+    pairs, read = schema.pairs_request(body, SMALL)
+    assert list(pairs) == chosen and read.scheme == "placed"
+    assert read.sent.codes.tolist() == routing.sent.codes.tolist()
+    assert read.sent.bytes.tolist() == routing.sent.bytes.tolist()
     stranger = next(pair for pair in all_pairs(SMALL) if pair not in chosen[:-1])
     more = schema.pairs_json([*chosen[:-1], stranger], routing, SMALL)["bytes"][0]
     assert more[-1] == (sent[-1] if stranger == chosen[-1] else 0.0)  # it knows nothing of others
@@ -1125,12 +1125,12 @@ def test_a_fabric_is_known_when_its_last_switch_connects_and_not_before(spec):
         for dpid in order[:-1]:
             seen[dpid] = ports[dpid]
             assert infer(fabric.name, seen).fabric is None and infer(fabric.name, seen).trouble
-        found = infer(fabric.name, ports).fabric
-        assert (found.nodes, [(k.a, k.b) for k in found.links]) == (
+        inferred = infer(fabric.name, ports).fabric
+        assert (inferred.nodes, [(k.a, k.b) for k in inferred.links]) == (
             fabric.nodes,
             [(k.a, k.b) for k in fabric.links],
         )
-        assert parse_fabric(found.spec).nodes == fabric.nodes
+        assert parse_fabric(inferred.spec).nodes == fabric.nodes
 
 
 def test_switches_that_contradict_the_fabric_are_named_with_the_way_out():
