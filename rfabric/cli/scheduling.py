@@ -71,16 +71,16 @@ def _asked(args: argparse.Namespace, asked: str) -> tuple[dict, Timeline | None,
     if is_trace(args.traffic):
         raise RFabricError(f"{args.traffic} is a trace file, whose schedule is made; name a recipe")
     if is_shared(args.traffic):
-        found = read_traffic(args.traffic, args.set, args.seed, asked)
-        facts = found.trace.provenance
+        traffic = read_traffic(args.traffic, args.set, args.seed, asked)
+        facts = traffic.trace.provenance
         drawn = timeline_of_trace(
-            (f"{found.name}, {facts['scheduler']}"), found.trace, facts["gpus_per_server"]
+            (f"{traffic.name}, {facts['scheduler']}"), traffic.trace, facts["gpus_per_server"]
         )
         head = {
-            "traffic": found.name,
+            "traffic": traffic.name,
             "policy": facts["scheduler"],
             "seed": args.seed,
-            "gpus": found.gpus,
+            "gpus": traffic.gpus,
         }
         return head | _times(drawn), drawn, [_pools(drawn, None)]
     w = read_recipe(args.traffic, args.set)
