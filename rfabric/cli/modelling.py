@@ -224,12 +224,12 @@ def _of_model(told: dict) -> Table:
         ("passed by a token", _billions(told["active_parameters"])),
         ("in experts", _billions(told["expert_parameters"])),
         (
-            ("in layers that predict further tokens, not counted above"),
+            "in layers that predict further tokens, not counted above",
             _billions(told["mtp_parameters"]),
         ),
         (f"weights, {told['precision']}", show_size(told["weight_bytes"])),
         (
-            (f"weights as published, {told['published_precision']}"),
+            f"weights as published, {told['published_precision']}",
             show_size(told["published_weight_bytes"]),
         ),
         *(

@@ -74,7 +74,7 @@ def _asked(args: argparse.Namespace, asked: str) -> tuple[dict, Timeline | None,
         traffic = read_traffic(args.traffic, args.set, args.seed, asked)
         facts = traffic.trace.provenance
         drawn = timeline_of_trace(
-            (f"{traffic.name}, {facts['scheduler']}"), traffic.trace, facts["gpus_per_server"]
+            f"{traffic.name}, {facts['scheduler']}", traffic.trace, facts["gpus_per_server"]
         )
         head = {
             "traffic": traffic.name,
@@ -87,7 +87,7 @@ def _asked(args: argparse.Namespace, asked: str) -> tuple[dict, Timeline | None,
     network = _network(args.topo, asked)
     made = scheduled(w, args.seed, asked, network and network(w.needs))
     drawn = Timeline(
-        (f"{w.name}, {asked or 'as the recipe says'}"),
+        f"{w.name}, {asked or 'as the recipe says'}",
         made.pools,
         made.spans,
         made.seconds,
@@ -135,7 +135,7 @@ def _bill(policy: str, bill: ClusterBill) -> Table:
         ("jobs", f"{len(bill.stays):,}"),
         ("hours", f"{bill.hours:,.1f}"),
         ("cost", f"{bill.dollars:,.0f} USD"),
-        ("an hour", (f"{bill.dollars_per_hour:,.2f} USD")),
+        ("an hour", f"{bill.dollars_per_hour:,.2f} USD"),
         ("within their SLO", f"{bill.attained:.1%}"),
         ("rollout nodes idle", f"{bill.idle('roll'):.1%}"),
         ("training nodes idle", f"{bill.idle('train'):.1%}"),
@@ -209,7 +209,7 @@ def _phases(made: Scheduled) -> Table:
         "Window: how long the phase is predicted to keep its demand, for the fabric's controller."
     )
     return Table(
-        ("Phases, computing alone"),
+        "Phases, computing alone",
         ("phase", "start", "seconds", "window", "GPUs"),
         tuple(rows),
         note,

@@ -299,7 +299,7 @@ class Upkeep(Remembered):
     def _said(self, push: Push) -> str:
         said = [f"{self.name_of[d]} refused: {reason}" for d, _, reason in push.refused]
         said += [
-            (f"{self.name_of[d]} did not answer within {self.epochs.timeout:g} s")
+            f"{self.name_of[d]} did not answer within {self.epochs.timeout:g} s"
             for d in push.silent
         ]
         return "; ".join(said[:8])

@@ -149,7 +149,7 @@ def scale_options(verb: Parser) -> None:
             name,
             metavar="X",
             type=positive,
-            help=(f"{what} (default: chosen from what the host can carry)"),
+            help=f"{what} (default: chosen from what the host can carry)",
         )
     verb.add_argument(
         "--sample",
